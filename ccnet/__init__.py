@@ -1,0 +1,1 @@
+"""Calibrated confidence from penultimate features, and its proof on COCO."""

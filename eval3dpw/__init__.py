@@ -1,0 +1,1 @@
+"""3DPW: reading it, and judging meshes in millimetres."""

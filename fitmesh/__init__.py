@@ -1,0 +1,8 @@
+"""Body meshes from ordinary video, every 2D keypoint weighted by calibrated trust."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    __version__ = version("fitmesh")
+except PackageNotFoundError:  # run from a source tree that was never installed
+    __version__ = "0+unknown"

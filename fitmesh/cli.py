@@ -1,0 +1,50 @@
+"""The front door: `fitmesh COMMAND`."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+import fitmesh
+from fitmesh.commands import models
+
+app = typer.Typer(
+    name="fitmesh",
+    help="Body meshes from ordinary video: every 2D keypoint pulls as hard as it can be trusted.",
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fitmesh {fitmesh.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Body meshes from ordinary video: every 2D keypoint pulls as hard as it can be trusted."""
+
+
+app.command("models")(models.models)
+
+
+def main() -> None:
+    """Run a command; a user's mistake becomes one sentence on stderr and exit code 2."""
+    from pose2d.errors import UserError
+
+    try:
+        app()
+    except UserError as error:
+        typer.secho(f"Error: {error}", fg=typer.colors.RED, err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""What every 2D pose network offers, whatever is inside."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from pose2d.errors import UserError
+from pose2d.skeletons import Skeleton
+from pose2d.types import Prediction
+
+CropConvention = Literal["sbl", "udp", "square"]
+
+
+class PoseModel(nn.Module):
+    """A frozen network in two halves, so that the pose head and CCNet share one forward pass.
+
+    crops -> `normalize` -> `features` -> `predict`; CCNet reads what `features` returns.
+    """
+
+    skeleton: Skeleton
+    input_wh: tuple[int, int]  # width, height of a crop in pixels
+    feature_shape: tuple[int, ...]  # of one crop's features: (C, h, w), or (C,) for a vector, (K, C) per keypoint
+    crop: ClassVar[CropConvention] = "sbl"  # how a box becomes a crop (pose2d/crops.py)
+    box_scale: ClassVar[float] = 1.25  # the box is grown by this before cropping
+
+    @abstractmethod
+    def normalize(self, crops: Tensor) -> Tensor:
+        """RGB crops [N, 3, H, W], 0..255, uint8 or float -> the network's input (colour order, scale, mean)."""
+
+    @abstractmethod
+    def features(self, crops: Tensor) -> Tensor:
+        """Normalised crops [N, 3, H, W] -> penultimate features [N, *feature_shape]."""
+
+    @abstractmethod
+    def predict(self, features: Tensor) -> Prediction:
+        """Features -> keypoints in crop pixels."""
+
+    @abstractmethod
+    def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
+        """Flip test: features of the crops and of their mirror images -> one merged prediction."""
+
+    def forward(self, crops: Tensor) -> Prediction:
+        return self.predict(self.features(crops))
+
+    def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Translate a published checkpoint's key names into this module's. Override where dialects differ."""
+        return dict(state)
+
+    def check_input(self, crops: Tensor) -> None:
+        """Refuse a batch that this network cannot read, in words."""
+        width, height = self.input_wh
+        expected = f"[N, 3, {height}, {width}]"
+        if crops.ndim != 4 or tuple(crops.shape[1:]) != (3, height, width):
+            raise UserError(f"crops must have shape {expected}, got {list(crops.shape)}.")
+        if not torch.is_floating_point(crops):
+            raise UserError(f"crops must be floating point, got {crops.dtype}: call model.normalize(crops) first.")
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """One name that `pose2d.load` knows."""
+
+    name: str
+    build: Callable[[], PoseModel]  # the architecture, weights not yet loaded
+    skeleton: Skeleton
+    input_wh: tuple[int, int]  # width, height in pixels
+    parameters: int  # number of weights, normalisation statistics not counted
+    licence: str  # of the published weights
+    source: str  # where the checkpoint comes from, for a person to read
+    embedded: str | None = None  # file in pose2d/weights, when the weights ship with the package

@@ -1,0 +1,47 @@
+"""Every model name, and how a name becomes a network with weights."""
+
+import difflib
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from pose2d.errors import UserError
+from pose2d.models.base import ModelCard, PoseModel
+
+
+@cache
+def cards() -> dict[str, ModelCard]:
+    """Every model, by name, in the order `fitmesh models` shows."""
+    from pose2d.models import movenet
+
+    modules = (movenet,)
+    return {card.name: card for module in modules for card in module.CARDS}
+
+
+def names() -> list[str]:
+    """Every model name."""
+    return list(cards())
+
+
+def card(name: str) -> ModelCard:
+    """What is known of one model."""
+    if name not in cards():
+        close = difflib.get_close_matches(name, names(), n=3)
+        hint = f" Did you mean {', '.join(close)}?" if close else ""
+        raise UserError(f"unknown pose model {name!r}.{hint} `fitmesh models` lists every name.")
+    return cards()[name]
+
+
+def load(name: str, checkpoint: str | Path | None = None) -> PoseModel:
+    """The network of that name in eval mode, with embedded weights or those of `checkpoint`."""
+    from pose2d.checkpoints import fill
+
+    known = card(name)
+    if checkpoint is None and known.embedded is None:
+        raise UserError(
+            f"{name} ships no weights: pass a checkpoint. It comes from {known.source} (licence: {known.licence})."
+        )
+    path = Path(checkpoint) if checkpoint is not None else Path(str(files("pose2d") / "weights" / str(known.embedded)))
+    model = known.build()
+    fill(model, path, name)
+    return model.eval().requires_grad_(False)

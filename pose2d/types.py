@@ -1,0 +1,43 @@
+"""What travels between the rooms: predictions in a crop, keypoints in the full frame, tracks over time."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from torch import Tensor
+
+from pose2d.skeletons import COCO17, Skeleton
+
+ConfidenceSource = Literal["ones", "raw", "closed-form", "ccnet", "oracle"]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a 2D network says of a batch of crops."""
+
+    xy_px: Tensor  # [N, K, 2] crop pixels, x right, y down
+    score: Tensor  # [N, K] the network's own (raw) confidence
+    sigma_px: Tensor | None = None  # [N, K, 2] standard deviation per axis, crop pixels, if the network states one
+    maps: Tensor | None = None  # [N, K, h, w] heatmaps, if the network makes them
+
+
+@dataclass(frozen=True)
+class Keypoints:
+    """One person's keypoints over T frames, and how far each can be trusted."""
+
+    xy_px: Tensor  # [T, K, 2] full-frame pixels
+    confidence: Tensor  # [T, K] expected OKS in [0, 1] (for source "raw": the network's own score)
+    presence: Tensor  # [T, K] probability that the keypoint is in the picture
+    source: ConfidenceSource  # where `confidence` comes from
+    area_px2: Tensor | None = None  # [T] the person's area in the frame, which sets the scale of OKS
+    skeleton: Skeleton = COCO17
+
+
+@dataclass(frozen=True)
+class Track:
+    """One identity: where a person was seen."""
+
+    identity: int
+    frames: np.ndarray  # [T] frame numbers, strictly increasing; gaps are frames without a detection
+    boxes_px: np.ndarray  # [T, 4] x1, y1, x2, y2 in full-frame pixels
+    scores: np.ndarray  # [T] detector score

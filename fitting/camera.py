@@ -1,7 +1,7 @@
 """The camera of the whole frame.
 
-Camera frame: x right, y down, z forward, metres. Pixels as in OpenCV: x right, y down, (0, 0) is the *centre* of
-the top left pixel.
+Camera frame: x right, y down, z forward, metres. Pixels as in OpenCV: x right, y down, and (0, 0) is the
+*centre* of the top left pixel.
 """
 
 import math
@@ -36,14 +36,14 @@ class Camera:
             )
         if len(self.distortion) not in COUNTS or not all(map(math.isfinite, self.distortion)):
             raise UserError(
-                f"distortion must be {', '.join(map(str, COUNTS[:-1]))} or {COUNTS[-1]} finite numbers in OpenCV's "
-                f"order k1 k2 p1 p2 k3 k4 k5 k6 s1 s2 s3 s4, got {list(self.distortion)}. "
-                "A tilted sensor (14 numbers) and fisheye lenses are not modelled: undistort the picture first."
+                f"distortion must be {', '.join(map(str, COUNTS[:-1]))} or {COUNTS[-1]} finite numbers in "
+                f"OpenCV's order k1 k2 p1 p2 k3 k4 k5 k6 s1 s2 s3 s4, got {list(self.distortion)}. "
+                "A tilted sensor (14 numbers) and fisheye lenses are not modelled: undistort the video first."
             )
 
     @staticmethod
     def default(size: tuple[int, int]) -> "Camera":
-        """When nothing is known: the focal length is the picture's diagonal (CLIFF), a diagonal view of 53 degrees."""
+        """When nothing is known: the focal length is the diagonal (CLIFF), 53 degrees from corner to corner."""
         _check_size(size)
         return Camera.from_focal(math.hypot(*size), size)
 
@@ -53,7 +53,7 @@ class Camera:
         size: tuple[int, int],
         center_px: tuple[float, float] | None = None,
     ) -> "Camera":
-        """A known focal length in pixels; the principal point is (W / 2, H / 2), as in CLIFF, unless given."""
+        """A known focal length in pixels; the principal point is CLIFF's (W / 2, H / 2) unless given."""
         _check_size(size)
         fx, fy = focal_px if isinstance(focal_px, tuple) else (focal_px, focal_px)
         cx, cy = center_px or (size[0] / 2, size[1] / 2)
@@ -78,13 +78,11 @@ class Camera:
         size: tuple[int, int],
         distortion: Sequence[float] | np.ndarray | Tensor = (),
     ) -> "Camera":
-        """A calibrated camera: the 3x3 matrix [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels, and its distortion."""
+        """A calibrated camera: the matrix [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels, and its distortion."""
         _check_size(size)
         k = np.asarray(matrix, dtype=np.float64)
         if k.shape != (3, 3) or not np.isfinite(k).all():
-            raise UserError(
-                f"intrinsics must be a finite 3x3 matrix, got shape {list(k.shape)}: {k.tolist()}."
-            )
+            raise UserError(f"intrinsics must be a finite 3x3 matrix, got {list(k.shape)}: {k.tolist()}.")
         if k[0, 1] != 0 or k[1, 0] != 0 or k[2].tolist() != [0, 0, 1]:
             raise UserError(f"intrinsics must read [[fx, 0, cx], [0, fy, cy], [0, 0, 1]], got {k.tolist()}.")
         coefficients = np.asarray(distortion, dtype=np.float64).ravel().tolist()

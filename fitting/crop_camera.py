@@ -1,12 +1,12 @@
 """From the camera a crop network speaks of to where the person stands in the frame, and back.
 
-SPIN and CLIFF answer (s, tx, ty): scale the body by s, shift it by (tx, ty) metres, and it fills a square crop whose
-side is 2 units. With a crop of side b pixels around (cx, cy) and a camera of focal length f and centre (ox, oy)
+SPIN and CLIFF answer (s, tx, ty): shift the body by (tx, ty) metres, scale it by s, and look at the square from
+-1 to 1. With a crop of side b pixels around (cx, cy) and a camera of focal length f and centre (ox, oy)
 
     tz = 2 f / (b s)        tx_full = tx + (cx - ox) tz / f        ty_full = ty + (cy - oy) tz / f
 
-is the translation of the body in the frame (CLIFF). SPIN's own translation is the same formula for a camera that
-sees nothing but the crop: focal 5000, 224 x 224 (`SPIN_CROP`), with the crop around its centre.
+is the translation of the body in the frame (CLIFF). SPIN's own translation is the same formula for a camera
+that sees nothing but the crop: focal 5000, 224 x 224 (`SPIN_CROP`), with the crop around its centre.
 """
 
 import torch
@@ -20,14 +20,14 @@ _EPSILON = 1e-9  # both systems add it to b s
 
 
 def crop_to_full(crop_camera: Tensor, box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -> Tensor:
-    """(s, tx, ty) [..., 3], crop centre [..., 2] and side [...] in frame pixels -> translation [..., 3] metres."""
+    """(s, tx, ty) [..., 3]; crop centre [..., 2], side [...] in frame pixels -> translation [..., 3] metres."""
     scale, shift = crop_camera[..., 0], crop_camera[..., 1:]
     depth = 2 * camera.mean_focal_px / (box_side_px * scale + _EPSILON)
     return torch.cat((shift + _off_axis(box_center_px, camera) * depth[..., None], depth[..., None]), dim=-1)
 
 
 def full_to_crop(translation: Tensor, box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -> Tensor:
-    """Translation [..., 3] metres, crop centre [..., 2] and side [...] in frame pixels -> (s, tx, ty) [..., 3]."""
+    """Translation [..., 3] metres; crop centre [..., 2], side [...] in frame pixels -> (s, tx, ty) [..., 3]."""
     depth = translation[..., 2]
     scale = (2 * camera.mean_focal_px / depth - _EPSILON) / box_side_px
     shift = translation[..., :2] - _off_axis(box_center_px, camera) * depth[..., None]
@@ -35,7 +35,7 @@ def full_to_crop(translation: Tensor, box_center_px: Tensor, box_side_px: Tensor
 
 
 def cliff_box_info(box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -> Tensor:
-    """Where the crop lies in the frame, as CLIFF's network is told: [..., 3], about zero mean and unit spread."""
+    """Where the crop lies in the frame, [..., 3], scaled to about unit spread as CLIFF's network expects."""
     focal = camera.mean_focal_px
     center = 2.8 * (box_center_px - box_center_px.new_tensor(camera.center_px)) / focal
     side = (box_side_px - 0.24 * focal) / (0.06 * focal)

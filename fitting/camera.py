@@ -43,7 +43,7 @@ class Camera:
 
     @staticmethod
     def default(size: tuple[int, int]) -> "Camera":
-        """When nothing is known: the focal length is the diagonal (CLIFF), 53 degrees from corner to corner."""
+        """When nothing is known: the focal length is the diagonal (CLIFF), 53 degrees corner to corner."""
         _check_size(size)
         return Camera.from_focal(math.hypot(*size), size)
 
@@ -78,7 +78,7 @@ class Camera:
         size: tuple[int, int],
         distortion: Sequence[float] | np.ndarray | Tensor = (),
     ) -> "Camera":
-        """A calibrated camera: the matrix [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels, and its distortion."""
+        """A calibrated camera: [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels, and its distortion."""
         _check_size(size)
         k = np.asarray(matrix, dtype=np.float64)
         if k.shape != (3, 3) or not np.isfinite(k).all():

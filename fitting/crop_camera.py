@@ -1,6 +1,6 @@
 """From the camera a crop network speaks of to where the person stands in the frame, and back.
 
-SPIN and CLIFF answer (s, tx, ty): shift the body by (tx, ty) metres, scale it by s, and look at the square from
+SPIN and CLIFF answer (s, tx, ty): shift the body by (tx, ty) metres, scale it by s, look at the square from
 -1 to 1. With a crop of side b pixels around (cx, cy) and a camera of focal length f and centre (ox, oy)
 
     tz = 2 f / (b s)        tx_full = tx + (cx - ox) tz / f        ty_full = ty + (cy - oy) tz / f
@@ -20,14 +20,14 @@ _EPSILON = 1e-9  # both systems add it to b s
 
 
 def crop_to_full(crop_camera: Tensor, box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -> Tensor:
-    """(s, tx, ty) [..., 3]; crop centre [..., 2], side [...] in frame pixels -> translation [..., 3] metres."""
+    """(s, tx, ty) [..., 3]; crop centre [..., 2], side [...] in frame px -> translation [..., 3] metres."""
     scale, shift = crop_camera[..., 0], crop_camera[..., 1:]
     depth = 2 * camera.mean_focal_px / (box_side_px * scale + _EPSILON)
     return torch.cat((shift + _off_axis(box_center_px, camera) * depth[..., None], depth[..., None]), dim=-1)
 
 
 def full_to_crop(translation: Tensor, box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -> Tensor:
-    """Translation [..., 3] metres; crop centre [..., 2], side [...] in frame pixels -> (s, tx, ty) [..., 3]."""
+    """Translation [..., 3] metres; crop centre [..., 2], side [...] in frame px -> (s, tx, ty) [..., 3]."""
     depth = translation[..., 2]
     scale = (2 * camera.mean_focal_px / depth - _EPSILON) / box_side_px
     shift = translation[..., :2] - _off_axis(box_center_px, camera) * depth[..., None]

@@ -1,0 +1,118 @@
+"""A box in a picture becomes a network's input, and the network's coordinates go back into the picture.
+
+Coordinates count pixels from the centre of the top left one, as OpenCV and COCO's keypoints do.
+"""
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor
+
+from pose2d.errors import UserError
+from pose2d.models.base import CropConvention
+
+
+def check_picture(picture: np.ndarray) -> None:
+    """Refuse what is not an RGB picture, in words."""
+    if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8 or 0 in picture.shape:
+        raise UserError(
+            f"a picture must be RGB uint8 of shape [height, width, 3], got {picture.dtype} {list(picture.shape)}."
+        )
+
+
+def check_boxes(boxes_px: np.ndarray) -> np.ndarray:
+    """Boxes as float64 [N, 4] with x1, y1, x2, y2; refuse what is no box, in words."""
+    boxes = np.asarray(boxes_px, np.float64)
+    boxes = boxes.reshape(0, 4) if boxes.size == 0 else boxes
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise UserError(f"boxes must have shape [N, 4] (x1, y1, x2, y2 in pixels), got {list(boxes.shape)}.")
+    size = boxes[:, 2:] - boxes[:, :2]
+    wrong = ~np.isfinite(boxes).all(1) | (size < 0).any(1) | (size <= 0).all(1)
+    if wrong.any():
+        raise UserError(f"box {boxes[wrong][0].tolist()} is not x1, y1, x2, y2 with x2 > x1 and y2 > y1.")
+    return boxes
+
+
+def regions(
+    boxes_px: np.ndarray, input_wh: tuple[int, int], box_scale: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes [N, 4] -> centre [N, 2] and size [N, 2] of what is cropped: the input's aspect ratio, then grown."""
+    boxes = check_boxes(boxes_px)
+    centre = (boxes[:, :2] + boxes[:, 2:]) / 2
+    width, height = (boxes[:, 2:] - boxes[:, :2]).T
+    aspect = input_wh[0] / input_wh[1]
+    width = np.maximum(width, height * aspect)
+    return centre, np.stack([width, width / aspect], 1) * box_scale
+
+
+def affines(
+    boxes_px: np.ndarray,
+    input_wh: tuple[int, int],
+    box_scale: float,
+    convention: CropConvention,
+    rotation_deg: float = 0.0,
+) -> np.ndarray:
+    """Picture pixels -> crop pixels for each box, [N, 2, 3].
+
+    With (cx, cy), (w, h) the region and (W, H) the input:
+    "sbl"     scale W/w on both axes, the region's centre lands on (W/2, H/2)
+    "udp"     scale (W-1)/w and (H-1)/h, the centre lands on ((W-1)/2, (H-1)/2)
+    "square"  as "sbl", for an input with equal sides
+    A positive rotation turns the crop's content against the clock.
+    """
+    centre, size = regions(boxes_px, input_wh, box_scale)
+    target = np.asarray(input_wh, np.float64) - (1 if convention == "udp" else 0)
+    angle = np.deg2rad(rotation_deg)
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    linear = (target / size)[:, :, None] * turn
+    shift = target / 2 - np.einsum("nij,nj->ni", linear, centre)
+    return np.concatenate([linear, shift[:, :, None]], 2)
+
+
+def invert(affine: np.ndarray) -> np.ndarray:
+    """The way back, [N, 2, 3]."""
+    linear = np.linalg.inv(affine[:, :, :2])
+    return np.concatenate([linear, -np.einsum("nij,njk->nik", linear, affine[:, :, 2:])], 2)
+
+
+def move(affine: np.ndarray, xy: Tensor) -> Tensor:
+    """Points [N, K, 2] through affine maps [N, 2, 3]."""
+    matrix = torch.from_numpy(affine).to(xy)
+    return torch.einsum("nij,nkj->nki", matrix[:, :, :2], xy) + matrix[:, None, :, 2]
+
+
+def cut(picture: np.ndarray, affine: np.ndarray, input_wh: tuple[int, int], antialias: bool = True) -> Tensor:
+    """One crop per affine map [N, 2, 3] out of an RGB picture: uint8 [N, 3, H, W], black outside the picture."""
+    check_picture(picture)
+    width, height = input_wh
+    crops = np.zeros((len(affine), height, width, 3), np.uint8)
+    for crop, forward, back in zip(crops, affine, invert(affine), strict=True):
+        _cut_one(picture, forward, back, crop, antialias)
+    return torch.from_numpy(crops).permute(0, 3, 1, 2)
+
+
+def _cut_one(
+    picture: np.ndarray, forward: np.ndarray, back: np.ndarray, crop: np.ndarray, antialias: bool
+) -> None:
+    height, width = crop.shape[:2]
+    corners = np.array([[-1, -1, 1], [width, -1, 1], [-1, height, 1], [width, height, 1]]) @ back.T
+    picture_wh = np.array([picture.shape[1], picture.shape[0]])
+    shrink = np.sqrt(abs(np.linalg.det(back[:, :2])))  # picture pixels per crop pixel
+    margin = 1 + int(np.ceil(shrink))
+    first = np.clip(np.floor(corners.min(0)) - margin, 0, picture_wh).astype(int)
+    end = np.clip(np.ceil(corners.max(0)) + margin, 0, picture_wh).astype(int)
+    if (end <= first).any():
+        return  # the box lies outside the picture
+    part = picture[first[1] : end[1], first[0] : end[0]]
+    factor = np.ones(2)
+    if antialias and shrink > 1:  # average over as many pixels as fall into one, then sample
+        small = np.maximum(np.round((end - first) / shrink), 1).astype(int)
+        factor = (end - first) / small
+        part = cv2.resize(part, small.tolist(), interpolation=cv2.INTER_AREA)
+    # Pixel centres of `part` in the picture: first + factor * (p + 1/2) - 1/2.
+    matrix = np.empty((2, 3))
+    matrix[:, :2] = forward[:, :2] * factor
+    matrix[:, 2] = forward[:, 2] + forward[:, :2] @ (first + factor / 2 - 0.5)
+    cv2.warpAffine(
+        part, matrix, (width, height), dst=crop, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT
+    )

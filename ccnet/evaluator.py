@@ -1,0 +1,118 @@
+"""COCO's ten keypoint numbers, vectorised, and pycocotools itself for the record."""
+
+import contextlib
+import copy
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ccnet.average_precision import RECALL_POINTS, curves, mean_of_defined
+from ccnet.matching import OKS_THRESHOLDS, Matches, match
+from ccnet.people import Detections, GroundTruth, detections_from_coco, ground_truth_from_coco
+from pose2d.skeletons import COCO17
+
+
+@dataclass(frozen=True)
+class KeypointAP:
+    """Average precision and recall over OKS .50 to .95; -1 where nothing was there to be found."""
+
+    ap: float
+    ap50: float
+    ap75: float
+    ap_medium: float
+    ap_large: float
+    ar: float
+    ar50: float
+    ar75: float
+    ar_medium: float
+    ar_large: float
+    exact_ap: float  # without the 101-point grid: with OKS as confidence it is exactly `ar`
+    precision: np.ndarray  # [T, R, A] at OKS_THRESHOLDS, RECALL_POINTS and sizes all, medium, large
+    recall: np.ndarray  # [T, A]
+
+    @property
+    def stats(self) -> np.ndarray:
+        """The ten numbers in the order of `COCOeval.stats`."""
+        return np.array([getattr(self, name) for name in TEN_NUMBERS])
+
+
+TEN_NUMBERS = ("ap", "ap50", "ap75", "ap_medium", "ap_large", "ar", "ar50", "ar75", "ar_medium", "ar_large")
+
+
+def evaluate(
+    truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | np.ndarray = COCO17.oks_sigma
+) -> KeypointAP:
+    """Equal to pycocotools' COCOeval(iouType="keypoints") with these sigmas."""
+    return summarize(match(truth, detections, sigmas))
+
+
+def evaluate_coco(
+    dataset: Mapping[str, Any],
+    results: Sequence[Mapping[str, Any]],
+    sigmas: Sequence[float] | np.ndarray = COCO17.oks_sigma,
+) -> KeypointAP:
+    """The same from a parsed COCO annotation file and a list of COCO results. Neither is changed."""
+    truth = ground_truth_from_coco(dataset, len(sigmas))
+    return evaluate(truth, detections_from_coco(results, truth), sigmas)
+
+
+def summarize(matches: Matches, image_weight: np.ndarray | None = None) -> KeypointAP:
+    """The ten numbers of matched detections; `image_weight` [I] as in `curves`."""
+    found = curves(matches, image_weight)
+    everyone, medium, large = range(3)
+    half, three_quarters = 0, int(np.argmin(abs(OKS_THRESHOLDS - 0.75)))
+
+    def ten(values: np.ndarray) -> tuple[float, float, float, float, float]:  # [A, T, ...]
+        parts = (values[everyone], values[everyone, half], values[everyone, three_quarters], values[medium], values[large])
+        mean, at50, at75, of_medium, of_large = (mean_of_defined(np.atleast_1d(part)) for part in parts)
+        return mean, at50, at75, of_medium, of_large
+
+    return KeypointAP(
+        *ten(found.precision),
+        *ten(found.recall),
+        exact_ap=mean_of_defined(found.exact_ap[everyone]),
+        precision=np.moveaxis(found.precision, 0, -1),
+        recall=found.recall.T,
+    )
+
+
+def pycocotools_stats(
+    dataset: Mapping[str, Any],
+    results: Sequence[Mapping[str, Any]],
+    sigmas: Sequence[float] | np.ndarray = COCO17.oks_sigma,
+) -> np.ndarray:
+    """The ten numbers by pycocotools itself, quietly, [10]. Its inputs are copied, since it writes into them."""
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth = COCO()
+        truth.dataset = {**dataset, "annotations": [dict(a) for a in dataset["annotations"]]}
+        truth.createIndex()
+        if len(results):
+            found = truth.loadRes([dict(result) for result in results])
+        else:  # loadRes asks the first result what kind it is
+            found = COCO()
+            found.dataset = {**copy.deepcopy(dict(dataset)), "annotations": []}
+            found.createIndex()
+        evaluation = COCOeval(truth, found, iouType="keypoints")
+        evaluation.params.kpt_oks_sigmas = np.asarray(sigmas, float)
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return np.asarray(evaluation.stats)
+
+
+__all__ = [
+    "OKS_THRESHOLDS",
+    "RECALL_POINTS",
+    "TEN_NUMBERS",
+    "KeypointAP",
+    "evaluate",
+    "evaluate_coco",
+    "pycocotools_stats",
+    "summarize",
+]

@@ -1,0 +1,150 @@
+"""Does confidence mean what it says? Correlation, calibration, and what is left when the least trusted is removed.
+
+Every function takes flat arrays of confidence and OKS, one entry per person or per labelled keypoint.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ccnet.average_precision import Curves, curves
+from ccnet.matching import FALSE, OKS_THRESHOLDS, TRUE, Matches
+
+Binning = Literal["equal-width", "equal-mass"]
+BINS = 15
+REMOVED_POINTS = 101  # of a sparsification curve as drawn; its area is taken over every sample
+
+
+@dataclass(frozen=True)
+class ReliabilityBins:
+    """Confidence against what came true, bin by bin. Empty bins have count 0 and NaN means."""
+
+    edge: np.ndarray  # [B + 1]
+    count: np.ndarray  # [B]
+    confidence: np.ndarray  # [B] mean in the bin
+    oks: np.ndarray  # [B] mean in the bin
+
+    @property
+    def expected_error(self) -> float:
+        """Expected calibration error: mean over samples of |confidence - OKS| of their bin's means."""
+        full = self.count > 0
+        gap = abs(self.confidence[full] - self.oks[full])
+        return float((gap * self.count[full]).sum() / max(self.count.sum(), 1))
+
+
+@dataclass(frozen=True)
+class Sparsification:
+    """Mean of 1 - OKS among what remains once a share of the samples is removed, least trusted first."""
+
+    removed: np.ndarray  # [P] share removed, 0 up to just under 1
+    error: np.ndarray  # [P] in the order of confidence
+    oracle: np.ndarray  # [P] in the order of the true error
+    random: float  # any order that knows nothing: the mean error
+    ause: float  # 100 x area between `error` and `oracle`, not normalised
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The calibration numbers of one confidence source on one level (persons or keypoints)."""
+
+    samples: int
+    pearson: float
+    ause: float
+    ece: float  # equal-width bins
+    ece_equal_mass: float
+    mean_confidence: float
+    mean_oks: float
+
+
+def calibration(confidence: np.ndarray, oks: np.ndarray, bins: int = BINS) -> Calibration:
+    """Everything at once; samples whose OKS is NaN (not labelled) are left out."""
+    confidence, oks = labelled_samples(confidence, oks)
+    return Calibration(
+        samples=len(oks),
+        pearson=pearson(confidence, oks),
+        ause=sparsification(confidence, oks).ause,
+        ece=reliability(confidence, oks, bins).expected_error,
+        ece_equal_mass=reliability(confidence, oks, bins, "equal-mass").expected_error,
+        mean_confidence=float(confidence.mean()) if len(oks) else float("nan"),
+        mean_oks=float(oks.mean()) if len(oks) else float("nan"),
+    )
+
+
+def labelled_samples(confidence: np.ndarray, oks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both flat, in double precision, without the samples whose OKS is NaN."""
+    confidence, oks = np.asarray(confidence, float).ravel(), np.asarray(oks, float).ravel()
+    known = ~np.isnan(oks)
+    return confidence[known], oks[known]
+
+
+def pearson(confidence: np.ndarray, oks: np.ndarray) -> float:
+    """Linear correlation; NaN if either does not vary."""
+    a, b = confidence - np.mean(confidence), oks - np.mean(oks)
+    scale = np.sqrt((a @ a) * (b @ b))
+    return float(a @ b / scale) if scale > 0 else float("nan")
+
+
+def reliability(
+    confidence: np.ndarray, oks: np.ndarray, bins: int = BINS, binning: Binning = "equal-width"
+) -> ReliabilityBins:
+    """Bins of [0, 1] of equal width (the default), or holding equally many samples.
+
+    A confidence outside [0, 1] (a raw score may be) counts in the first or last bin, with its own value.
+    """
+    if binning == "equal-width":
+        edge = np.linspace(0, 1, bins + 1)
+        which = np.clip((np.asarray(confidence) * bins).astype(int), 0, bins - 1)
+    else:
+        order = np.argsort(confidence, kind="stable")
+        which = np.empty(len(confidence), int)
+        which[order] = np.arange(len(confidence)) * bins // max(len(confidence), 1)
+        edge = np.quantile(confidence, np.linspace(0, 1, bins + 1)) if len(confidence) else np.linspace(0, 1, bins + 1)
+    count = np.bincount(which, minlength=bins)
+    with np.errstate(invalid="ignore"):
+        mean_confidence = np.bincount(which, confidence, bins) / count
+        mean_oks = np.bincount(which, oks, bins) / count
+    return ReliabilityBins(edge, count, mean_confidence, mean_oks)
+
+
+def expected_calibration_error(
+    confidence: np.ndarray, oks: np.ndarray, bins: int = BINS, binning: Binning = "equal-width"
+) -> float:
+    """Mean gap between confidence and OKS over reliability bins."""
+    return reliability(confidence, oks, bins, binning).expected_error
+
+
+def sparsification(confidence: np.ndarray, oks: np.ndarray) -> Sparsification:
+    """Remove the least trusted first and watch the mean error of the rest; AUSE is the distance to the best order.
+
+    Samples of equal confidence leave in no particular order: their errors count as the mean of their group.
+    """
+    error = 1 - np.asarray(oks, float)
+    n = len(error)
+    if n == 0:
+        nothing = np.zeros(0)
+        return Sparsification(nothing, nothing, nothing, float("nan"), float("nan"))
+    _, group, size = np.unique(confidence, return_inverse=True, return_counts=True)
+    levelled = (np.bincount(group, error) / size)[group]
+    curve = _mean_of_rest(levelled[np.argsort(confidence, kind="stable")])
+    oracle = _mean_of_rest(-np.sort(-error))
+    points = np.minimum((np.linspace(0, 1, REMOVED_POINTS) * n).astype(int), n - 1)
+    return Sparsification(points / n, curve[points], oracle[points], float(error.mean()), 100 * float((curve - oracle).mean()))
+
+
+def _mean_of_rest(error: np.ndarray) -> np.ndarray:
+    """[N] in the order of removal -> [N]: mean of entry i and all after it."""
+    return np.cumsum(error[::-1])[::-1] / np.arange(len(error), 0, -1)
+
+
+def keypoint_curves(confidence: np.ndarray, oks: np.ndarray) -> Curves:
+    """Precision and recall with every labelled keypoint as a detection of its own (one size range: all)."""
+    confidence, oks = labelled_samples(confidence, oks)
+    order = np.argsort(-confidence, kind="stable")
+    outcome = np.where(oks[order] >= OKS_THRESHOLDS[:, None], TRUE, FALSE).astype(np.int8)
+    return curves(Matches(confidence[order], np.zeros(len(oks), int), outcome[None], np.array([[len(oks)]])))
+
+
+def keypoint_map(confidence: np.ndarray, oks: np.ndarray) -> float:
+    """Mean average precision of keypoints at the thresholds of COCO."""
+    return float(keypoint_curves(confidence, oks).precision.mean())

@@ -37,11 +37,14 @@ app.command("models")(models.models)
 
 def main() -> None:
     """Run a command; a user's mistake becomes one sentence on stderr and exit code 2."""
-    from pose2d.errors import UserError
-
     try:
         app()
-    except UserError as error:
+    except Exception as error:
+        # Imported only now: it brings torch with it, and `fitmesh --help` should not wait for torch.
+        from pose2d.errors import UserError
+
+        if not isinstance(error, UserError):
+            raise
         typer.secho(f"Error: {error}", fg=typer.colors.RED, err=True)
         sys.exit(2)
 

@@ -1,0 +1,56 @@
+"""The front door: help, version, completion, and how mistakes are answered."""
+
+import subprocess
+import sys
+
+import pytest
+
+import fitmesh
+import pose2d
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fitmesh.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"PATH": "/usr/bin:/bin", "COLUMNS": "200"},
+    )
+
+
+def test_version_is_the_package_version():
+    assert run("--version").stdout.strip() == f"fitmesh {fitmesh.__version__}"
+
+
+def test_help_names_every_command():
+    from fitmesh.cli import app
+
+    text = run("--help").stdout
+    for command in app.registered_commands:
+        assert command.name in text
+
+
+def test_help_does_not_wait_for_torch():
+    code = "import sys; import fitmesh.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_models_lists_every_name_with_its_licence():
+    result = run("models")
+    assert result.returncode == 0
+    for name, card in pose2d.cards().items():
+        row = next(line for line in result.stdout.splitlines() if name in line.split())
+        assert card.licence.split()[0] in row
+
+
+@pytest.mark.parametrize("arguments", [("no-such-command",), ("--no-such-option",)])
+def test_a_mistyped_command_leaves_with_2_and_no_traceback(arguments):
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+
+
+def test_an_unknown_model_name_suggests_a_known_one():
+    with pytest.raises(pose2d.UserError, match="movenet-thunder"):
+        pose2d.load("movenet-thonder")

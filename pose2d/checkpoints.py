@@ -1,5 +1,7 @@
-"""Weights from a file, without letting the file run code."""
+"""Weights from a file, without letting the file run code; and words for a file that does not fit."""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -8,23 +10,138 @@ from torch import Tensor
 
 from pose2d.errors import UserError
 from pose2d.models.base import PoseModel
+from pose2d.safe_pickle import read_torch
+
+CONTAINERS = ("state_dict", "model", "network")  # where trainers put the weights among their other things
+Shape = tuple[int, ...]
+SHOWN = 4  # keys named in an error, of each kind
 
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a `.npz`, `.safetensors` or torch checkpoint, under the file's own key names."""
+    """The tensors of a `.npz`, `.safetensors` or torch checkpoint, under the file's own key names.
+
+    Containers are opened, `module.` of data-parallel training is taken off, and floats become float32.
+    """
     path = Path(path)
     if not path.is_file():
-        raise UserError(f"no checkpoint at {path}.")
+        what = "is a folder, not a checkpoint file" if path.is_dir() else "does not exist"
+        raise UserError(f"checkpoint {path} {what}.")
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            return {key: torch.from_numpy(file[key].astype(np.float32)) for key in file.files}
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
+        state = _read_npz(path)
+    elif path.suffix == ".safetensors":
+        state = _read_safetensors(path)
+    else:
+        state = _weights_in(read_torch(path), path)
+    if all(key.startswith("module.") for key in state):
+        state = {key.removeprefix("module."): value for key, value in state.items()}
+    return {key: value.float() if torch.is_floating_point(value) else value for key, value in state.items()}
 
+
+def _read_npz(path: Path) -> dict[str, Tensor]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {key: torch.from_numpy(file[key]) for key in file.files}
+    except Exception as error:  # a zip, a header or an array may be broken, each with its own exception
+        raise UserError(f"{path} is not a readable .npz file: {error}") from error
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
         return load_file(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is not a readable .safetensors file: {error}") from error
+
+
+def _weights_in(content: object, path: Path) -> dict[str, Tensor]:
+    """The state dict inside whatever a trainer saved."""
+    inner = content
+    for _ in range(2):  # a container may sit in another one
+        if isinstance(inner, Mapping) and not _is_state(inner):
+            inner = next((inner[key] for key in CONTAINERS if isinstance(inner.get(key), Mapping)), inner)
+    if isinstance(inner, Mapping) and _is_state(inner):
+        return {key: value for key, value in inner.items() if isinstance(value, Tensor)}
+    if isinstance(content, Mapping):
+        found = f"it holds {_few(map(str, content), 8)}"
+    else:
+        found = f"it holds one {type(content).__name__}"
+    raise UserError(
+        f"{path} is no checkpoint: {found}. Expected named tensors, or a dictionary with them under "
+        f"{', '.join(map(repr, CONTAINERS))}."
+    )
+
+
+def _is_state(content: Mapping) -> bool:
+    return any(isinstance(value, Tensor) for value in content.values())
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """How the tensors of a file differ from those of a network."""
+
+    missing: tuple[str, ...]  # the network has them, the file has not
+    unexpected: tuple[str, ...]  # the other way round
+    reshaped: tuple[tuple[str, Shape, Shape], ...]  # key, shape in the file, shape expected
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unexpected or self.reshaped)
+
+    def __str__(self) -> str:
+        parts = []
+        if self.missing:
+            parts.append(f"{len(self.missing)} tensors are missing ({_few(self.missing)})")
+        if self.reshaped:
+            shapes = (f"{key} is {list(got)}, expected {list(want)}" for key, got, want in self.reshaped)
+            parts.append(f"{len(self.reshaped)} have another shape ({_few(shapes, separator='; ')})")
+        if self.unexpected:
+            parts.append(f"{len(self.unexpected)} are unknown ({_few(self.unexpected)})")
+        return ", ".join(parts)
+
+
+def _few(words: Iterable[str], shown: int = SHOWN, separator: str = ", ") -> str:
+    words = list(words)
+    return separator.join(words[:shown]) + (f"{separator}..." if len(words) > shown else "")
+
+
+def compare(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Mismatch:
+    """How `state` differs from a network's own state dict. Batch counters may lack: old files have none."""
+    shapes = {key: tuple(value.shape) for key, value in wanted.items()}
+    return Mismatch(
+        missing=tuple(key for key in shapes if key not in state and not key.endswith("num_batches_tracked")),
+        unexpected=tuple(key for key in state if key not in shapes),
+        reshaped=tuple(
+            (key, tuple(state[key].shape), shape)
+            for key, shape in shapes.items()
+            if key in state and tuple(state[key].shape) != shape
+        ),
+    )
 
 
 def fill(model: PoseModel, path: str | Path, name: str) -> None:
-    """Load `path` into `model`, or say which keys do not fit."""
-    model.load_state_dict(model.adopt(read_state(path)))
+    """Load `path` into `model`, or say which keys do not fit and what the file looks like instead."""
+    state = read_state(path)
+    wanted = model.state_dict()
+    adopted = model.adopt(state)
+    mismatch = compare(wanted, adopted)
+    if mismatch:
+        raise UserError(f"{path} does not fit {name}: {mismatch}. {_looks_like(state)}")
+    counters = {key: torch.zeros_like(value) for key, value in wanted.items() if key not in adopted}
+    model.load_state_dict({**counters, **adopted})
+
+
+def _looks_like(state: Mapping[str, Tensor]) -> str:
+    names = recognize(state)
+    if names:
+        return f"The file looks like {' or '.join(names)}: load it under that name."
+    return f"It looks like no model known here; its {len(state)} keys begin with {_few(state)}."
+
+
+def recognize(state: Mapping[str, Tensor]) -> list[str]:
+    """Every model whose tensors are exactly those of a file, by names and shapes."""
+    from pose2d.registry import cards
+
+    with torch.device("meta"):
+        models = ((card.name, card.build()) for card in cards().values())
+        return [name for name, model in models if not compare(model.state_dict(), model.adopt(state))]

@@ -5,6 +5,8 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+import torch
+
 from pose2d.errors import UserError
 from pose2d.models.base import ModelCard, PoseModel
 
@@ -12,9 +14,9 @@ from pose2d.models.base import ModelCard, PoseModel
 @cache
 def cards() -> dict[str, ModelCard]:
     """Every model, by name, in the order `fitmesh models` shows."""
-    from pose2d.models import movenet
+    from pose2d.models import movenet, sbl
 
-    modules = (movenet,)
+    modules = (movenet, sbl)
     return {card.name: card for module in modules for card in module.CARDS}
 
 
@@ -39,9 +41,11 @@ def load(name: str, checkpoint: str | Path | None = None) -> PoseModel:
     known = card(name)
     if checkpoint is None and known.embedded is None:
         raise UserError(
-            f"{name} ships no weights: pass a checkpoint. It comes from {known.source} (licence: {known.licence})."
+            f"{name} ships no weights: pass a checkpoint, from {known.source} (licence: {known.licence})."
         )
-    path = Path(checkpoint) if checkpoint is not None else Path(str(files("pose2d") / "weights" / str(known.embedded)))
-    model = known.build()
-    fill(model, path, name)
+    embedded = Path(str(files("pose2d") / "weights" / str(known.embedded)))
+    with torch.device("meta"):  # the file fills every tensor, so no time is spent on random numbers
+        model = known.build()
+    model.to_empty(device="cpu")
+    fill(model, embedded if checkpoint is None else checkpoint, name)
     return model.eval().requires_grad_(False)

@@ -1,0 +1,80 @@
+"""ResNet (He et al. 2016, "v1.5": the stride sits on the 3x3 convolution), key names as in torchvision."""
+
+from typing import cast
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}  # blocks per stage, by depth
+CHANNELS = (256, 512, 1024, 2048)  # of the four stages, at strides 4, 8, 16, 32
+
+
+def conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
+    """A convolution that keeps the size (but for its stride), and its normalisation."""
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs))
+
+
+class Bottleneck(nn.Module):
+    """Narrow, filter, widen by four; plus the input."""
+
+    def __init__(self, inputs: int, narrow: int, stride: int = 1) -> None:
+        super().__init__()
+        wide = 4 * narrow
+        self.conv1 = nn.Conv2d(inputs, narrow, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(narrow)
+        self.conv2 = nn.Conv2d(narrow, narrow, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(narrow)
+        self.conv3 = nn.Conv2d(narrow, wide, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(wide)
+        self.downsample = conv_bn(inputs, wide, 1, stride) if stride > 1 or inputs != wide else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        y = F.relu(self.bn2(self.conv2(y)), inplace=True)
+        y = self.bn3(self.conv3(y))
+        y += x if self.downsample is None else self.downsample(x)
+        return F.relu(y, inplace=True)
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions of one width; plus the input."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        y = self.bn2(self.conv2(y))
+        y += x
+        return F.relu(y, inplace=True)
+
+
+class ResNet(nn.Module):
+    """The trunk without its classifier. A pose model with flat key names inherits it: no forward here."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        inputs = 64
+        for stage, (count, channels) in enumerate(zip(BLOCKS[depth], CHANNELS, strict=True), start=1):
+            narrow = channels // 4
+            first = Bottleneck(inputs, narrow, stride=1 if stage == 1 else 2)
+            rest = (Bottleneck(channels, narrow) for _ in range(count - 1))
+            setattr(self, f"layer{stage}", nn.Sequential(first, *rest))
+            inputs = channels
+
+    def stages(self, x: Tensor) -> list[Tensor]:
+        """Pictures [N, 3, H, W] -> four maps with 256, 512, 1024, 2048 channels at strides 4, 8, 16, 32."""
+        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        x = F.max_pool2d(x, 3, 2, 1)
+        maps = []
+        for stage in range(1, 5):
+            x = cast(nn.Sequential, getattr(self, f"layer{stage}"))(x)
+            maps.append(x)
+        return maps

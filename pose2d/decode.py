@@ -1,0 +1,137 @@
+"""Heatmaps [N, K, h, w] -> places in cells (x right, y down) and the height of each peak, all people at once.
+
+The centre of the cell in column i and row j is (i, j). `xy_cells` [N, K, 2] times the crop pixels per cell
+are crop pixels (pose2d/models/heatmap.py). The score is the height of the raw map at its peak, before a blur.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+NOWHERE = -1.0  # mmpose's cell for a map without any positive value
+TINY = torch.finfo(torch.float32).eps
+
+
+def peaks(maps: Tensor) -> tuple[Tensor, Tensor]:
+    """The highest cell of each map, [N, K, 2] integers (x, y), and its height [N, K]."""
+    score, index = maps.flatten(2).max(2)
+    width = maps.shape[-1]
+    return torch.stack([index % width, index.div(width, rounding_mode="floor")], -1), score
+
+
+def _around(maps: Tensor, cells: Tensor, dx: int, dy: int) -> Tensor:
+    """The value [N, K] at a step from `cells`; steps that leave the map stay on its edge."""
+    h, w = maps.shape[-2:]
+    x = (cells[..., 0] + dx).clamp(0, w - 1)
+    y = (cells[..., 1] + dy).clamp(0, h - 1)
+    return maps.flatten(2).gather(2, (y * w + x)[..., None])[..., 0]
+
+
+def _inside(maps: Tensor, cells: Tensor, margin_end: int) -> Tensor:
+    """True where 1 < x < w - margin_end and 1 < y < h - margin_end, [N, K]."""
+    h, w = maps.shape[-2:]
+    end = cells.new_tensor([w - margin_end, h - margin_end])
+    return ((cells > 1) & (cells < end)).all(-1)
+
+
+def quarter_offset(maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Simple Baselines and HRNet: the peak, moved a quarter cell towards its higher neighbours.
+
+    Peaks near the edge stay. A map without a positive value puts its keypoint into cell (0, 0).
+    """
+    cells, score = peaks(maps)
+    cells = torch.where(score[..., None] > 0, cells, 0)
+    slope = torch.stack(
+        [
+            _around(maps, cells, 1, 0) - _around(maps, cells, -1, 0),
+            _around(maps, cells, 0, 1) - _around(maps, cells, 0, -1),
+        ],
+        -1,
+    )
+    return cells + 0.25 * slope.sign() * _inside(maps, cells, 1)[..., None], score
+
+
+def mmpose_default(maps: Tensor) -> tuple[Tensor, Tensor]:
+    """As `quarter_offset`, but a map without a positive value puts its keypoint at (-1, -1)."""
+    xy_cells, score = quarter_offset(maps)
+    return torch.where(score[..., None] > 0, xy_cells, NOWHERE), score
+
+
+def gaussian_kernel(size: int) -> Tensor:
+    """OpenCV's one-dimensional kernel of that odd size when no sigma is given."""
+    sigma = 0.3 * ((size - 1) * 0.5 - 1) + 0.8
+    x = torch.arange(size, dtype=torch.float64) - size // 2
+    weight = torch.exp(-(x**2) / (2 * sigma**2))
+    return weight / weight.sum()
+
+
+def _blur(padded: Tensor, size: int) -> Tensor:
+    """Maps padded by size // 2 on every side -> blurred maps without the padding."""
+    kernel = gaussian_kernel(size).to(padded)
+    n, k = padded.shape[:2]
+    flat = padded.reshape(n * k, 1, *padded.shape[2:])
+    flat = F.conv2d(F.conv2d(flat, kernel.view(1, 1, 1, -1)), kernel.view(1, 1, -1, 1))
+    return flat.view(n, k, *flat.shape[2:])
+
+
+def _newton_step(gradient: Tensor, dxx: Tensor, dxy: Tensor, dyy: Tensor, ridge: float = 0.0) -> Tensor:
+    """-H^-1 g [N, K, 2] with H = [[dxx, dxy], [dxy, dyy]] + ridge * I; zero where H is singular."""
+    dxx, dyy = dxx + ridge, dyy + ridge
+    determinant = dxx * dyy - dxy**2
+    gx, gy = gradient.unbind(-1)
+    step = torch.stack([dxy * gy - dyy * gx, dxy * gx - dxx * gy], -1)
+    singular = determinant == 0
+    return torch.where(singular[..., None], 0.0, step / torch.where(singular, 1.0, determinant)[..., None])
+
+
+def dark(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
+    """DARK (Zhang et al. 2020): blur, logarithm, one Newton step with differences over two cells.
+
+    `kernel` is 11 for maps trained with a target sigma of 2 cells and 17 for 3 cells.
+    """
+    cells, score = peaks(maps)
+    blurred = _blur(F.pad(maps, (kernel // 2,) * 4), kernel)
+    height = blurred.amax((2, 3), keepdim=True)
+    log = (blurred * maps.amax((2, 3), keepdim=True) / height).clamp_min(1e-10).log()
+
+    def at(dx: int, dy: int) -> Tensor:
+        return _around(log, cells, dx, dy)
+
+    gradient = 0.5 * torch.stack([at(1, 0) - at(-1, 0), at(0, 1) - at(0, -1)], -1)
+    step = _newton_step(
+        gradient,
+        dxx=0.25 * (at(2, 0) - 2 * at(0, 0) + at(-2, 0)),
+        dxy=0.25 * (at(1, 1) - at(1, -1) - at(-1, 1) + at(-1, -1)),
+        dyy=0.25 * (at(0, 2) - 2 * at(0, 0) + at(0, -2)),
+    )
+    xy_cells = cells + torch.where(_inside(maps, cells, 2)[..., None], step, 0.0)
+    return torch.where(score[..., None] > 0, xy_cells, NOWHERE), score
+
+
+def udp(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
+    """UDP (Huang et al. 2020), as ViTPose has it: blur, logarithm, one Newton step on the 3x3 neighbours."""
+    cells, score = peaks(maps)
+    log = _blur(F.pad(maps, (kernel // 2,) * 4, mode="reflect"), kernel).clamp(1e-3, 50).log()
+
+    def at(dx: int, dy: int) -> Tensor:
+        return _around(log, cells, dx, dy)
+
+    middle = at(0, 0)
+    left, right, up, down = at(-1, 0), at(1, 0), at(0, -1), at(0, 1)
+    step = _newton_step(
+        gradient=0.5 * torch.stack([right - left, down - up], -1),
+        dxx=right - 2 * middle + left,
+        dxy=0.5 * (at(1, 1) - right - down + 2 * middle - left - up + at(-1, -1)),
+        dyy=down - 2 * middle + up,
+        ridge=TINY,
+    )
+    return torch.where(score[..., None] > 0, cells + step, NOWHERE), score
+
+
+def soft_argmax(maps: Tensor) -> Tensor:
+    """Integral regression (Sun et al. 2018): the expected cell [N, K, 2] under the softmax of each map."""
+    h, w = maps.shape[-2:]
+    weight = maps.flatten(2).softmax(2).unflatten(2, (h, w))
+    x = torch.arange(w, dtype=maps.dtype, device=maps.device)
+    y = torch.arange(h, dtype=maps.dtype, device=maps.device)
+    return torch.stack([torch.einsum("nkhw,w->nk", weight, x), torch.einsum("nkhw,h->nk", weight, y)], -1)

@@ -1,0 +1,68 @@
+"""Simple Baselines (Xiao et al. 2018): a ResNet, three transposed convolutions, one map per keypoint."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from torch import Tensor, nn
+
+from pose2d import decode
+from pose2d.backbones.deconv import WIDTH, deconv_layers
+from pose2d.backbones.resnet import CHANNELS, ResNet
+from pose2d.models.base import ModelCard
+from pose2d.models.dialects import is_mmpose, renamed
+from pose2d.models.heatmap import HeatmapModel
+from pose2d.normalization import IMAGENET_BGR, IMAGENET_RGB
+from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
+
+
+class SimpleBaseline(ResNet, HeatmapModel):
+    """Features are the 256 channels at stride 4 from which the last 1x1 convolution makes the maps.
+
+    Official checkpoints take BGR; mmpose's of the same shape take RGB. The names tell which it is.
+    """
+
+    normalization = IMAGENET_BGR
+
+    def __init__(self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton) -> None:
+        super().__init__(depth)
+        self.input_wh, self.skeleton = input_wh, skeleton
+        self.feature_shape = (WIDTH, input_wh[1] // 4, input_wh[0] // 4)
+        self.deconv_layers = deconv_layers(CHANNELS[-1], 3)
+        self.final_layer = nn.Conv2d(WIDTH, skeleton.size, 1)
+
+    def features(self, crops: Tensor) -> Tensor:
+        self.check_input(crops)
+        return self.deconv_layers(self.stages(crops)[-1])
+
+    def maps(self, features: Tensor) -> Tensor:
+        return self.final_layer(features)
+
+    def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        if not is_mmpose(state):
+            self.normalization, self.decode = IMAGENET_BGR, decode.quarter_offset
+            return dict(state)
+        self.normalization, self.decode = IMAGENET_RGB, decode.mmpose_default
+        return renamed(state, (r"^(backbone|head|keypoint_head)\.", ""))
+
+
+_TRUNK = {50: 33_995_328, 101: 52_987_456, 152: 68_631_104}  # parameters without the last convolution
+_SETS = (
+    ("", COCO17, ("256x192", "384x288"), "microsoft/human-pose-estimation.pytorch: pose_coco/"),
+    ("-mpii", MPII16, ("256x256", "384x384"), "microsoft/human-pose-estimation.pytorch: pose_mpii/"),
+    ("-wholebody", WHOLEBODY133, ("256x192", "384x288"), "open-mmlab/mmpose: "),
+)
+CARDS = [
+    ModelCard(
+        name=f"sbl-resnet{depth}-{size}{suffix}",
+        build=partial(SimpleBaseline, depth, (width, height), skeleton),
+        skeleton=skeleton,
+        input_wh=(width, height),
+        parameters=parameters + (WIDTH + 1) * skeleton.size,
+        licence="Apache-2.0" if suffix == "-wholebody" else "MIT",
+        source=source,
+    )
+    for suffix, skeleton, sizes, source in _SETS
+    for depth, parameters in _TRUNK.items()
+    for size in sizes
+    for height, width in [map(int, size.split("x"))]
+]

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import fitmesh
-from fitmesh.commands import models
+from fitmesh.commands import body, models
 
 app = typer.Typer(
     name="fitmesh",
@@ -26,13 +26,15 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
     ] = False,
 ) -> None:
     """Body meshes from ordinary video: every 2D keypoint pulls as hard as it can be trusted."""
 
 
 app.command("models")(models.models)
+app.command("body")(body.body)
 
 
 def main() -> None:

@@ -1,0 +1,64 @@
+"""`fitmesh body`: does a body file load, what is in it, and what does it look like?"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fitting import Body
+
+
+def body(
+    body_model: Annotated[
+        Path | None,
+        typer.Option(help="SMPL, SMPL-H or SMPL-X file, or a folder of them; without it the embedded open body."),
+    ] = None,
+    gender: Annotated[str, typer.Option(help="Which file of a folder: neutral, male or female.")] = "neutral",
+    out: Annotated[Path | None, typer.Option(help="Write a picture of the body, front and back, to this PNG.")] = None,
+) -> None:
+    """Check a body file: load it, say what it holds, and draw it when asked to."""
+    from rich.console import Console
+
+    import fitting
+
+    loaded = fitting.load_body(body_model, gender)
+    rest = loaded(loaded.v_template.new_zeros(1, 24, 3), vertices=True)
+    assert rest.vertices is not None
+    low, high = rest.vertices[0].amin(0), rest.vertices[0].amax(0)
+    console = Console()
+    console.print(f"[bold]{loaded.name}[/bold] body from {body_model or 'the package'}", highlight=False)
+    console.print(
+        f"{len(loaded.v_template):,} vertices, {len(loaded.faces):,} faces, {rest.joints.shape[1]} joints, "
+        f"{loaded.shape_size} shape directions, {high[1] - low[1]:.2f} m tall",
+        highlight=False,
+    )
+    if out is not None:
+        _draw(loaded, out)
+        console.print(f"wrote {out}", highlight=False)
+
+
+def _draw(body: "Body", out: Path) -> None:
+    """The body at rest, facing the camera and turned away from it."""
+    import cv2
+    import torch
+
+    from fitting.camera import Camera
+    from fitting.render import Mesh, render
+    from pose2d.errors import UserError
+    from pose2d.files import whole_file
+
+    if out.suffix.lower() != ".png":
+        raise UserError(f"the picture {out} must end in .png.")
+    pose = body.v_template.new_zeros(2, 24, 3)
+    pose[0, 0, 0] = torch.pi  # the body's y points up and z to its front; the camera's down and away
+    pose[1, 0, 2] = torch.pi  # the same, turned by half a circle about the body's upright axis
+    place = body.v_template.new_tensor([[-1.0, 0, 5], [1.0, 0, 5]])
+    vertices = body(pose, translation=place, vertices=True).vertices
+    assert vertices is not None
+    vertices[..., 1] -= (vertices[..., 1].amin(1) + vertices[..., 1].amax(1))[:, None] / 2  # centre it upright
+    picture = render([Mesh(v, body.faces) for v in vertices], Camera.from_focal(1100, (1000, 620)))
+    encoded, png = cv2.imencode(".png", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
+    assert encoded
+    with whole_file(out) as temporary:
+        temporary.write_bytes(png.tobytes())

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ccnet.compiled import compiled
-from ccnet.matching import Matches
+from ccnet.matching import FALSE, TRUE, Matches
 
 RECALL_POINTS = np.linspace(0.0, 1.0, 101)  # [R]
 
@@ -21,50 +20,36 @@ class Curves:
 
 def curves(matches: Matches, image_weight: np.ndarray | None = None) -> Curves:
     """Curves of all detections; `image_weight` [I] counts every image that many times, as a resampled data set does."""
-    weight = np.ones(matches.positives.shape[1], np.int64) if image_weight is None else image_weight
-    areas, thresholds = matches.outcome.shape[:2]
-    precision = np.empty((areas, thresholds, len(RECALL_POINTS)))
-    recall, exact = np.empty((areas, thresholds)), np.empty((areas, thresholds))
-    positives = np.einsum("ai,i->a", matches.positives, weight)
-    _accumulate(matches.outcome, weight[matches.image], positives, RECALL_POINTS, precision, recall, exact)
+    images = matches.positives.shape[1]
+    weight = (np.ones(images, int) if image_weight is None else image_weight)[matches.image]
+    people = matches.positives.sum(1) if image_weight is None else matches.positives @ image_weight
+    found = [
+        [_curve(outcome, weight, int(positives)) for outcome in of_size]
+        for of_size, positives in zip(matches.outcome, people, strict=True)
+    ]
+    precision, recall, exact = (np.array([[c[part] for c in row] for row in found]) for part in range(3))
     return Curves(precision, recall, exact)
+
+
+def _curve(outcome: np.ndarray, weight: np.ndarray, positives: int) -> tuple[np.ndarray, float, float]:
+    """One precision curve, final recall and exact AP of outcomes [D] in the order of falling confidence.
+
+    Precision is highest, and recall first reached, at true positives: nothing between them needs looking at. A
+    detection of weight n is n detections in a row.
+    """
+    if positives == 0:
+        return np.full(len(RECALL_POINTS), -1.0), -1.0, -1.0
+    hits = np.flatnonzero(outcome == TRUE)
+    false = np.repeat(np.cumsum(weight * (outcome == FALSE))[hits], weight[hits])
+    true = np.arange(1, len(false) + 1)
+    precision = true / (false + true + np.spacing(1))
+    best_from_here = np.maximum.accumulate(precision[::-1])[::-1]
+    first = np.searchsorted(true / positives, RECALL_POINTS, side="left")
+    at_recall = np.append(best_from_here, 0.0)[first]  # a recall that is never reached has precision 0
+    return at_recall, len(true) / positives, float(precision.sum() / positives)
 
 
 def mean_of_defined(values: np.ndarray) -> float:
     """Mean of what is not -1; -1 if nothing is."""
     defined = values[values > -1]
     return float(np.mean(defined)) if len(defined) else -1.0
-
-
-@compiled
-def _accumulate(outcome, weight, positives, recall_points, precision, recall, exact):  # type: ignore[no-untyped-def]
-    """One pass per curve: recall only grows, so each true positive belongs to the last recall point it has reached.
-
-    The envelope (best precision at this recall or beyond) is then a running maximum from the right.
-    """
-    for a in range(outcome.shape[0]):
-        for t in range(outcome.shape[1]):
-            curve = precision[a, t]
-            if positives[a] == 0:
-                curve[:] = -1
-                recall[a, t] = exact[a, t] = -1
-                continue
-            curve[:] = 0
-            true = false = 0
-            reached = 0
-            total = 0.0
-            for d in range(len(weight)):
-                if outcome[a, t, d] == 0:
-                    false += weight[d]
-                elif outcome[a, t, d] == 1 and weight[d] > 0:
-                    for _ in range(weight[d]):  # a picture drawn n times holds n people, found one after another
-                        true += 1
-                        total += true / (false + true)
-                    share = true / positives[a]
-                    while reached + 1 < len(recall_points) and recall_points[reached + 1] <= share:
-                        reached += 1
-                    curve[reached] = max(curve[reached], true / (false + true + 2.220446049250313e-16))
-            for r in range(len(recall_points) - 2, -1, -1):
-                curve[r] = max(curve[r], curve[r + 1])
-            recall[a, t] = true / positives[a]
-            exact[a, t] = total / positives[a]

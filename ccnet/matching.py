@@ -1,11 +1,10 @@
-"""Which detection is which person: COCO's greedy assignment, for all thresholds and size ranges."""
+"""Which detection is which person: COCO's greedy assignment, for all thresholds and size ranges at once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ccnet.compiled import compiled
 from ccnet.pair_oks import pair_oks
 from ccnet.people import Detections, GroundTruth
 from pose2d.errors import UserError
@@ -33,35 +32,47 @@ def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | 
     equal) whose OKS reaches the threshold, and a person that is ignored only if no other will do.
     """
     spread = np.asarray(sigmas, float)
-    if not len(spread) == truth.keypoints == detections.xy_px.shape[1]:
-        raise UserError(
-            f"keypoints do not agree: {len(spread)} sigmas, {truth.keypoints} annotated, "
-            f"{detections.xy_px.shape[1]} detected."
-        )
+    _check(truth, detections, spread)
     images = len(truth.images)
-    person_image = _index(truth.images, truth.image)
+    person_image, found_image = _index(truth.images, truth.image), _index(truth.images, detections.image)
     person = np.argsort(person_image, kind="stable")
-    truth_start = np.searchsorted(person_image[person], np.arange(images + 1))
-    found_image = _index(truth.images, detections.image)
+    person_image = person_image[person]
     found = _best_of_each_image(found_image, detections.score, images)
-    found_start = np.searchsorted(found_image[found], np.arange(images + 1))
+    found_image = found_image[found]
 
-    xy_px, area_px2 = detections.xy_px[found], truth.area_px2[person]
-    labelled = truth.visibility[person] > 0
-    oks, pair_start = pair_oks(
-        xy_px, found_start, truth.xy_px[person], truth_start, labelled, area_px2, truth.box_px[person], spread
+    area_px2, labelled = truth.area_px2[person], truth.visibility[person] > 0
+    pair_found, pair_person = _pairs(found_image, np.bincount(person_image, minlength=images))
+    oks = pair_oks(
+        pair_found, pair_person, detections.xy_px[found], truth.xy_px[person], labelled, area_px2,
+        truth.box_px[person], spread,
     )  # fmt: skip
     ignored = truth.ignore[person] | _outside(area_px2)  # [A, G]
-    outcome = np.empty((len(AREA_RANGES_PX2), len(OKS_THRESHOLDS), len(found)), np.int8)
-    # pycocotools notes a match by the person's id, so that id 0 reads as "no match".
+    # What a detection is if it finds nobody: wrong, unless it is of a size that is not asked about.
+    outside = _outside(detections.area_px2[found])
+    outcome = np.repeat(np.where(outside, IGNORED, FALSE).astype(np.int8)[:, None], len(OKS_THRESHOLDS), axis=1)
+    # pycocotools notes a match by the person's id, so that a person of id 0 is taken but never found.
     counts = truth.id[person] != 0
-    found_outside = _outside(detections.area_px2[found])
-    crowd = truth.crowd[person]
-    _assign(oks, pair_start, found_start, truth_start, ignored, crowd, counts, found_outside, OKS_THRESHOLDS, outcome)
+    close = oks >= OKS_THRESHOLDS[0]
+    for block in _blocks(pair_found[close], pair_person[close], oks[close], found_image):
+        _assign(block, ignored, truth.crowd[person], counts, outcome)
 
     order = np.argsort(-detections.score[found], kind="stable")
-    positives = np.stack([np.bincount(person_image[person][~row], minlength=images) for row in ignored])
-    return Matches(detections.score[found][order], found_image[found][order], outcome[:, :, order], positives)
+    positives = np.stack([np.bincount(person_image[~row], minlength=images) for row in ignored])
+    return Matches(detections.score[found][order], found_image[order], outcome[:, :, order], positives)
+
+
+def _check(truth: GroundTruth, detections: Detections, sigmas: np.ndarray) -> None:
+    if not len(sigmas) == truth.keypoints == detections.xy_px.shape[1]:
+        raise UserError(
+            f"keypoints do not agree: {len(sigmas)} sigmas, {truth.keypoints} annotated, "
+            f"{detections.xy_px.shape[1]} detected."
+        )
+    broken = ~(np.isfinite(detections.xy_px).all((1, 2)) & np.isfinite(detections.score))
+    if broken.any():
+        raise UserError(
+            f"the detection numbered {np.flatnonzero(broken)[0]} has a keypoint or score that is not a finite "
+            "number. Leave such detections out."
+        )
 
 
 def _index(images: np.ndarray, image: np.ndarray) -> np.ndarray:
@@ -77,9 +88,12 @@ def _index(images: np.ndarray, image: np.ndarray) -> np.ndarray:
 def _best_of_each_image(image: np.ndarray, score: np.ndarray, images: int) -> np.ndarray:
     """Detections to look at, by image and then by score, equal scores in the order they were given."""
     order = np.lexsort((-score, image))
-    start = np.searchsorted(image[order], np.arange(images))
-    rank = np.arange(len(order)) - start[image[order]]
-    return order[rank < DETECTIONS_PER_IMAGE]
+    return order[_rank_in_group(image[order]) < DETECTIONS_PER_IMAGE]
+
+
+def _rank_in_group(group: np.ndarray) -> np.ndarray:
+    """How many of the same value stand before each entry of a sorted array."""
+    return np.arange(len(group)) - np.searchsorted(group, group)
 
 
 def _outside(area_px2: np.ndarray) -> np.ndarray:
@@ -87,35 +101,85 @@ def _outside(area_px2: np.ndarray) -> np.ndarray:
     return (area_px2 < AREA_RANGES_PX2[:, :1]) | (area_px2 > AREA_RANGES_PX2[:, 1:])
 
 
-@compiled
-def _assign(oks, pair_start, found_start, truth_start, ignored, crowd, counts, found_outside, thresholds, outcome):  # type: ignore[no-untyped-def]
-    most = 1
-    for i in range(len(truth_start) - 1):
-        most = max(most, truth_start[i + 1] - truth_start[i])
-    taken = np.zeros(most, np.bool_)
-    for a in range(outcome.shape[0]):
-        for t in range(outcome.shape[1]):
-            for i in range(len(found_start) - 1):
-                first, people = truth_start[i], truth_start[i + 1] - truth_start[i]
-                taken[:people] = False
-                pair = pair_start[i]
-                for d in range(found_start[i], found_start[i + 1]):
-                    best, chosen = thresholds[t], -1
-                    for last_resort in (False, True):
-                        if chosen >= 0:
-                            break
-                        for g in range(people):
-                            if ignored[a, first + g] != last_resort or (taken[g] and not crowd[first + g]):
-                                continue
-                            if oks[pair + g] < best:
-                                continue
-                            best, chosen = oks[pair + g], g
-                    pair += people
-                    if chosen >= 0:
-                        taken[chosen] = True
-                    if chosen >= 0 and ignored[a, first + chosen]:
-                        outcome[a, t, d] = -1
-                    elif chosen >= 0 and counts[first + chosen]:
-                        outcome[a, t, d] = 1
-                    else:
-                        outcome[a, t, d] = -1 if found_outside[a, d] else 0
+def _pairs(found_image: np.ndarray, people: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every detection with every person of its image; `people` [I] counts those, who stand sorted by image."""
+    repeats = people[found_image]
+    found = np.repeat(np.arange(len(found_image)), repeats)
+    first_person = np.cumsum(people) - people
+    first_pair = np.cumsum(repeats) - repeats
+    return found, np.arange(len(found)) + np.repeat(first_person[found_image] - first_pair, repeats)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Images with about as many rivals each. N images, at most R detections and P people in any of them."""
+
+    found: np.ndarray  # [N, R] detections, best first, -1 beyond the last; images with more of them come first
+    person: np.ndarray  # [N, P] people, -1 beyond the last
+    oks: np.ndarray  # [N, R, P] -1 where a pair is not close
+
+
+def _blocks(
+    pair_found: np.ndarray, pair_person: np.ndarray, oks: np.ndarray, found_image: np.ndarray
+) -> Iterator[_Block]:
+    """Close pairs, sorted by detection and person, as rectangular tables."""
+    found, found_of_pair = np.unique(pair_found, return_inverse=True)
+    image_of_found = found_image[found]
+    person = np.unique(pair_person)
+    image_of_person = np.empty(len(person), int)
+    column_of_pair = np.searchsorted(person, pair_person)
+    image_of_person[column_of_pair] = found_image[pair_found]
+    rank, column = _rank_in_group(image_of_found), _rank_in_group(image_of_person)
+    rivals = np.bincount(image_of_found, minlength=0)
+    people = np.bincount(image_of_person, minlength=0)
+    width = 1
+    while len(people) and width < 2 * people.max():
+        chosen = np.flatnonzero((people > width // 2) & (people <= width))
+        chosen = chosen[np.argsort(-rivals[chosen], kind="stable")]
+        width *= 2
+        if not len(chosen):
+            continue
+        row = np.full(len(people), -1)
+        row[chosen] = np.arange(len(chosen))
+        table = _Block(
+            found=np.full((len(chosen), rivals[chosen].max()), -1),
+            person=np.full((len(chosen), people[chosen].max()), -1),
+            oks=np.full((len(chosen), rivals[chosen].max(), people[chosen].max()), -1.0),
+        )
+        here = row[image_of_found] >= 0
+        table.found[row[image_of_found[here]], rank[here]] = found[here]
+        here = row[image_of_person] >= 0
+        table.person[row[image_of_person[here]], column[here]] = person[here]
+        pair_row = row[found_image[pair_found]]
+        here = pair_row >= 0
+        table.oks[pair_row[here], rank[found_of_pair[here]], column[column_of_pair[here]]] = oks[here]
+        yield table
+
+
+def _assign(
+    block: _Block, ignored: np.ndarray, crowd: np.ndarray, counts: np.ndarray, outcome: np.ndarray
+) -> None:
+    """Let the best detection of every image choose, then the second best, and note what became of them."""
+    not_wanted = ignored[:, None, block.person]  # [A, 1, N, P]
+    crowded = crowd[block.person]
+    thresholds = OKS_THRESHOLDS[:, None, None]
+    free = np.ones((*outcome.shape[:2], *block.person.shape), bool)  # [A, T, N, P]
+    for rank in range(block.found.shape[1]):
+        n = np.count_nonzero(block.found[:, rank] >= 0)
+        oks = block.oks[:n, rank]
+        able = free[:, :, :n] & (oks >= thresholds)
+        wanted = able & ~not_wanted[:, :, :n]
+        able = np.where(wanted.any(-1, keepdims=True), wanted, able)
+        reached = np.where(able, oks, -1.0)
+        chosen = reached.shape[-1] - 1 - np.argmax(reached[..., ::-1], -1)[..., None]  # [A, T, n, 1] the last of equals
+        matched = np.take_along_axis(able, chosen, -1)[..., 0]
+        stays_free = ~matched[..., None] | np.take_along_axis(crowded[None, None, :n], chosen, -1)
+        here = free[:, :, :n]
+        np.put_along_axis(here, chosen, np.take_along_axis(here, chosen, -1) & stays_free, -1)
+        person = np.take_along_axis(block.person[None, None, :n], chosen, -1)[..., 0]  # [A, T, n]
+        of_no_interest = np.take_along_axis(not_wanted[:, :, :n], chosen, -1)[..., 0]
+        d = block.found[:n, rank]
+        found = outcome[:, :, d]
+        found[matched & of_no_interest] = IGNORED
+        found[matched & ~of_no_interest & counts[person]] = TRUE
+        outcome[:, :, d] = found

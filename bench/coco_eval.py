@@ -1,0 +1,189 @@
+"""Claim: the ten COCO keypoint numbers come at least ten times faster than by pycocotools, and are the same numbers.
+
+A problem of the size of val2017 (5,000 images, 11,000 people, 100,000 detections) is made up, and every evaluator
+gets it twice: as parsed JSON (annotations and a list of results), and already in its own data structures. Each runs
+in a process of its own, forked from the same parent, so that its peak memory can be told.
+
+    python bench/coco_eval.py [--images 5000 --people 11000 --detections 100000 --repeats 3]
+"""
+
+import argparse
+import contextlib
+import copy
+import io
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from ccnet.evaluator import evaluate, evaluate_coco
+from ccnet.people import detections_from_coco, ground_truth_from_coco
+from pose2d.skeletons import COCO17
+
+Problem = tuple[dict[str, Any], list[dict[str, Any]]]
+Answer = tuple[np.ndarray, float, float]  # the ten numbers, seconds from parsed JSON, seconds of evaluation alone
+
+
+def made_up(images: int, people: int, detections: int, seed: int = 0) -> Problem:
+    """Half of the images hold people, few hold many; five detections look for each person, the rest see ghosts."""
+    rng = np.random.default_rng(seed)
+    populated = rng.choice(images, images // 2, replace=False)
+    popularity = rng.gamma(0.7, size=len(populated))
+    where = populated[rng.choice(len(populated), people, p=popularity / popularity.sum())]
+    size = np.exp(rng.uniform(np.log(20), np.log(350), people))
+    corner = rng.uniform(0, 500, (people, 2))
+    body = np.clip(rng.normal(0.5, 0.2, (people, 17, 2)), 0, 1) * [0.5, 1.0]
+    xy = np.round(corner[:, None] + body * size[:, None, None])
+    visibility = rng.choice([0, 1, 2], (people, 17), p=[0.35, 0.1, 0.55])
+    visibility[rng.random(people) < 0.4] = 0  # COCO labels no keypoint of many people
+    annotations = [
+        {
+            "id": i + 1, "image_id": int(where[i]), "category_id": 1, "iscrowd": int(i % 100 == 0),
+            "keypoints": np.column_stack([xy[i], visibility[i]]).ravel().tolist(),
+            "num_keypoints": int(np.count_nonzero(visibility[i])),
+            "area": float(0.27 * size[i] ** 2), "bbox": [*corner[i].tolist(), 0.5 * float(size[i]), float(size[i])],
+        }
+        for i in range(people)
+    ]  # fmt: skip
+    near = min(detections // 2, 5 * people)
+    whom = rng.integers(0, people, near)
+    spread = np.exp(rng.uniform(np.log(0.01), np.log(0.3), near)) * size[whom]
+    found = xy[whom] + rng.normal(0, 1, (near, 17, 2)) * spread[:, None, None]
+    ghosts = rng.uniform(0, 600, (detections - near, 1, 2)) + rng.normal(0, 40, (detections - near, 17, 2))
+    image = np.concatenate([where[whom], rng.integers(0, images, detections - near)])
+    score = np.concatenate([np.exp(-spread / size[whom] * 8), rng.random(detections - near) * 0.5]).round(3)
+    points = np.concatenate([np.concatenate([found, ghosts]), np.ones((detections, 17, 1))], -1).reshape(-1, 51)
+    results = [
+        {"image_id": int(i), "category_id": 1, "keypoints": p.tolist(), "score": float(s)}
+        for i, p, s in zip(image, points, score, strict=True)
+    ]
+    dataset = {
+        "info": {},
+        "images": [{"id": i} for i in range(images)],
+        "annotations": annotations,
+        "categories": [{"id": 1, "name": "person"}],
+    }
+    return dataset, results
+
+
+def by_fitmesh(problem: Problem) -> Answer:
+    dataset, results = problem
+    start = time.perf_counter()
+    stats = evaluate_coco(dataset, results).stats
+    whole = time.perf_counter() - start
+    truth = ground_truth_from_coco(dataset)
+    found = detections_from_coco(results, truth)
+    start = time.perf_counter()
+    evaluate(truth, found)
+    return stats, whole, time.perf_counter() - start
+
+
+def by_pycocotools(problem: Problem) -> Answer:
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    return _by_coco_api(problem, COCO, COCOeval)
+
+
+def by_faster_coco_eval(problem: Problem) -> Answer:
+    from faster_coco_eval import COCO, COCOeval_faster
+
+    return _by_coco_api(problem, COCO, COCOeval_faster)
+
+
+def _by_coco_api(problem: Problem, coco: Any, evaluator: Any) -> Answer:
+    dataset, results = copy.deepcopy(problem)  # they write into what they are given; not timed
+    with contextlib.redirect_stdout(io.StringIO()):
+        start = time.perf_counter()
+        truth = coco()
+        truth.dataset = dataset
+        truth.createIndex()
+        evaluation = evaluator(truth, truth.loadRes(results), iouType="keypoints")
+        evaluation.params.kpt_oks_sigmas = np.asarray(COCO17.oks_sigma)
+        prepared = time.perf_counter()
+        evaluation.evaluate()
+        evaluation.accumulate()
+        done = time.perf_counter()
+        evaluation.summarize()
+    return np.asarray(evaluation.stats[:10], float), done - start, done - prepared
+
+
+CONTENDERS: dict[str, Callable[[Problem], Answer]] = {
+    "pycocotools": by_pycocotools,
+    "faster-coco-eval": by_faster_coco_eval,
+    "fitmesh": by_fitmesh,
+}
+
+
+def _memory_mb(field: str) -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return float(line.split()[1]) / 1024
+    raise RuntimeError(f"no {field} in /proc/self/status")
+
+
+def _child(name: str, problem: Problem, pipe: Any) -> None:
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # forget the parent's peak
+    before = _memory_mb("VmRSS")
+    try:
+        answer = CONTENDERS[name](problem)
+    except ImportError as error:
+        pipe.send(str(error))
+        return
+    pipe.send((*answer, _memory_mb("VmHWM") - before))
+
+
+def measure(name: str, problem: Problem) -> tuple[np.ndarray, float, float, float] | str:
+    """Ten numbers, two times in seconds and peak memory in MB above the parent's, or why it could not run."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(name, problem, theirs))
+    process.start()
+    theirs.close()
+    try:
+        return ours.recv()
+    finally:
+        process.join()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", type=int, default=5_000)
+    parser.add_argument("--people", type=int, default=11_000)
+    parser.add_argument("--detections", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    problem = made_up(arguments.images, arguments.people, arguments.detections)
+    runs: dict[str, list[Any]] = {name: [] for name in CONTENDERS}
+    for _ in range(arguments.repeats):  # in turns, so that a busy moment of the machine hits everyone
+        for name in CONTENDERS:
+            runs[name].append(measure(name, problem))
+
+    title = f"{arguments.images:,} images, {arguments.people:,} people, {arguments.detections:,} detections"
+    table = Table(title=f"{title}; median of {arguments.repeats}")
+    for column in ("evaluator", "from JSON, s", "ratio", "evaluation only, s", "ratio", "peak memory, MB", "AP", "largest difference"):
+        table.add_column(column, justify="left" if column == "evaluator" else "right")
+    reference = runs["pycocotools"][0]
+    base = [statistics.median(run[i] for run in runs["pycocotools"]) for i in (1, 2)]
+    for name, measured in runs.items():
+        if isinstance(measured[0], str):
+            table.add_row(name, "absent", *[""] * 6)
+            continue
+        whole, alone, peak = (statistics.median(run[i] for run in measured) for i in (1, 2, 3))
+        difference = abs(measured[0][0] - reference[0]).max()
+        table.add_row(
+            name, f"{whole:.2f}", f"{base[0] / whole:.1f}x", f"{alone:.2f}", f"{base[1] / alone:.1f}x", f"{peak:.0f}",
+            f"{measured[0][0][0]:.6f}", f"{difference:.1e}",
+        )  # fmt: skip
+    Console(width=140).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,30 +3,19 @@
 import torch
 from torch import Tensor
 
-from fitting.kinematics import Placement
-
-_FRAMES_AT_A_TIME = 16  # bounds the [T, 12, V] blend of transforms: 16 frames of 6,800 vertices are 5 MB
+from fitting.kinematics import Placement, turn
 
 
 def skin(rest_vertices: Tensor, weights_by_bone: Tensor, placement: Placement) -> Tensor:
-    """Posed vertices [T, V, 3] of rest vertices [3, V] or [T, 3, V], with weights [24, V].
+    """Posed vertices [T, 3, V] of rest vertices [3, V] or [T, 3, V], with weights [24, V].
 
-    v = sum_j w_j (G_j x + P_j - G_j J_j). Vertices run along the last axis, so the blend is one plain matrix
-    product and its use is element-wise over long rows.
+    v = sum_j w_j (G_j x + P_j - G_j J_j). Vertices run along the last axis, so that the blend of transforms is
+    one plain matrix product and its use runs along long rows.
     """
     rotation, joints, rest_joints = placement
-    shift = joints - (rotation @ rest_joints.unsqueeze(-1)).squeeze(-1)
+    shift = joints - turn(rotation, rest_joints)
     transform = torch.cat((rotation, shift.unsqueeze(-1)), -1)  # [T, 24, 3, 4]
-    by_entry = torch.einsum("tjac->tacj", transform)
-    parts = []
-    for first in range(0, len(by_entry), _FRAMES_AT_A_TIME):
-        frames = slice(first, first + _FRAMES_AT_A_TIME)
-        blend = by_entry[frames] @ weights_by_bone  # [t, 3, 4, V]
-        x, y, z = (rest_vertices if rest_vertices.ndim == 2 else rest_vertices[frames].unsqueeze(1)).unbind(
-            -2
-        )
-        posed = torch.addcmul(blend[:, :, 3], blend[:, :, 0], x)
-        posed = torch.addcmul(posed, blend[:, :, 1], y)
-        posed = torch.addcmul(posed, blend[:, :, 2], z)
-        parts.append(posed.transpose(1, 2))
-    return torch.cat(parts)
+    blend = torch.einsum("tjac->tacj", transform).flatten(0, 2) @ weights_by_bone
+    by_x, by_y, by_z, constant = blend.unflatten(0, (len(rotation), 3, 4)).unbind(2)  # each [T, 3, V]
+    x, y, z = rest_vertices.unsqueeze(-3).unbind(-2)  # each [1, V] or [T, 1, V]
+    return torch.addcmul(torch.addcmul(torch.addcmul(constant, by_x, x), by_y, y), by_z, z)

@@ -8,6 +8,7 @@ import av
 
 # What browsers play inside an mp4; anything else (vorbis, pcm, ...) is encoded anew as AAC.
 _COPIED = ("aac", "mp3", "opus", "flac")
+_RATE_HZ = 48000
 
 
 class Sound:
@@ -20,8 +21,8 @@ class Sound:
         if self._copy:
             self._stream = target.add_stream_from_template(track)
         else:
-            self._stream = target.add_stream("aac", rate=track.codec_context.sample_rate)
-            self._stream.layout = track.codec_context.layout
+            self._stream = target.add_stream("aac", rate=_RATE_HZ, layout="stereo")
+            self._resampler = av.AudioResampler("fltp", "stereo", _RATE_HZ)
         self._packets = source.demux(track)
         self._waiting: av.Packet | None = None
 
@@ -49,7 +50,8 @@ class Sound:
 
     def finish(self) -> None:
         if not self._copy:
-            self._target.mux(self._stream.encode(None))
+            for frame in (*self._resampler.resample(None), None):
+                self._target.mux(self._stream.encode(frame))
         self._source.close()
 
     def _packets_until(self, end_s: Fraction) -> Iterator[av.Packet]:
@@ -73,6 +75,8 @@ class Sound:
         except (av.error.FFmpegError, OSError):
             return  # a damaged moment stays silent
         for frame in frames:
+            assert isinstance(frame, av.AudioFrame)
             if frame.pts is not None and frame.time_base is not None:
                 frame.pts -= round(zero_s / frame.time_base)
-            self._target.mux(self._stream.encode(frame))
+            for resampled in self._resampler.resample(frame):
+                self._target.mux(self._stream.encode(resampled))

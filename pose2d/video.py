@@ -8,10 +8,10 @@ frame to zero), and only PyAV tells a broken file from one that has ended.
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
-from av.sidedata.sidedata import Type as SideDataType
 from av.stream import Disposition
 from av.video.reformatter import VideoReformatter
 
@@ -44,7 +44,7 @@ class Video(Clip):
                 width_px=width,
                 height_px=height,
                 rate=_rate(stream),
-                tick_s=Fraction(stream.time_base),
+                tick_s=stream.time_base or Fraction(1, 90000),
                 frames=stream.frames or None,
                 duration_s=_duration_s(container, stream),
                 has_audio=bool(container.streams.audio),
@@ -115,7 +115,7 @@ def _turn(frame: av.VideoFrame) -> _Turn:
 
     Phones write quarter turns, and a mirror for some front cameras; anything between is rounded to the nearest.
     """
-    side_data = frame.side_data.get(SideDataType.DISPLAYMATRIX)
+    side_data: Any = frame.side_data.get("DISPLAYMATRIX")
     if side_data is None:
         return _Turn(1, 0, 0, 1)
     a, b, _, c, d = np.frombuffer(bytes(side_data), np.int32)[:5].tolist()
@@ -193,7 +193,7 @@ def _rate(stream: av.VideoStream) -> Fraction:
 
 def _duration_s(container: av.container.InputContainer, stream: av.VideoStream) -> float | None:
     """Of the pictures: the container's own figure would count sound that outlasts them."""
-    if stream.duration:
+    if stream.duration and stream.time_base:
         return float(stream.duration * stream.time_base)
     tag = stream.metadata.get("DURATION")  # Matroska: "00:00:02.966000000"
     if tag and tag.count(":") == 2:

@@ -1,0 +1,103 @@
+"""Where a person will be next, and how surely: a Kalman filter on the box, in units of the person's own size.
+
+Position moves with a velocity that changes by random accelerations; the logarithm of width and height drifts.
+Both axes share one covariance, so the filter is a 2x2 (position, velocity) and a scalar (size), closed form.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Belief:
+    """A person's box at one moment, as a Gaussian."""
+
+    centre_px: np.ndarray  # [2]
+    velocity_px: np.ndarray  # [2] per second
+    log_size: np.ndarray  # [2] log of width and height in pixels
+    motion_cov: np.ndarray  # [2, 2] of (position, velocity) on either axis, in body sizes and seconds
+    size_var: float  # of each log size
+
+    @property
+    def body_px(self) -> float:
+        """The body's size: the box's diagonal, which changes least when a person bends or turns."""
+        return float(np.hypot(*np.exp(self.log_size)))
+
+    @property
+    def box_px(self) -> np.ndarray:
+        half = np.exp(self.log_size) / 2
+        return np.concatenate([self.centre_px - half, self.centre_px + half])
+
+
+@dataclass(frozen=True)
+class MotionOptions:
+    """How people move and how boxes jitter, all in body sizes (box diagonals) and seconds."""
+
+    acceleration: float = 4.0  # standard deviation; free fall is about 5
+    first_speed: float = 1.0  # of someone just seen; a brisk walk is about 1, a sprint 4
+    position_noise: float = 0.06  # of a detected box's centre
+    size_noise: float = 0.15  # of a detected box's log width and height
+    size_drift: float = 0.7  # of the log size over one second: people crouch and stretch
+
+
+def first_belief(box_px: np.ndarray, options: MotionOptions) -> Belief:
+    """What one detection tells."""
+    centre, log_size = _measured(box_px)
+    cov = np.diag([options.position_noise**2, options.first_speed**2])
+    return Belief(centre, np.zeros(2), log_size, cov, options.size_noise**2)
+
+
+def predict(belief: Belief, dt_s: float, options: MotionOptions) -> Belief:
+    """The belief `dt_s` later, without having looked."""
+    step = np.array([[1.0, dt_s], [0.0, 1.0]])
+    # Piecewise constant acceleration would let uncertainty depend on the frame rate; white noise does not:
+    # Q = q [[dt^3/3, dt^2/2], [dt^2/2, dt]], with q = acceleration^2 x 1 s.
+    spread = options.acceleration**2 * np.array([[dt_s**3 / 3, dt_s**2 / 2], [dt_s**2 / 2, dt_s]])
+    return Belief(
+        belief.centre_px + dt_s * belief.velocity_px,
+        belief.velocity_px,
+        belief.log_size,
+        step @ belief.motion_cov @ step.T + spread,
+        belief.size_var + options.size_drift**2 * dt_s,
+    )
+
+
+def update(belief: Belief, box_px: np.ndarray, options: MotionOptions) -> Belief:
+    """The belief after seeing a box."""
+    centre, log_size = _measured(box_px)
+    cov = belief.motion_cov
+    gain = cov[:, 0] / (cov[0, 0] + options.position_noise**2)
+    size_gain = belief.size_var / (belief.size_var + options.size_noise**2)
+    surprise_px = centre - belief.centre_px
+    return Belief(
+        belief.centre_px + gain[0] * surprise_px,
+        belief.velocity_px + gain[1] * surprise_px,
+        belief.log_size + size_gain * (log_size - belief.log_size),
+        cov - np.outer(gain, cov[0]),
+        (1 - size_gain) * belief.size_var,
+    )
+
+
+def surprise(beliefs: list[Belief], boxes_px: np.ndarray, options: MotionOptions) -> np.ndarray:
+    """-2 log likelihood of seeing each box given each belief, without the constant: [beliefs, boxes].
+
+    Positions count in body sizes, so that the figure means the same for near and far people. The log of the
+    covariance's determinant is part of it: it is what makes a person just seen win over one long lost.
+    """
+    if not beliefs or not len(boxes_px):
+        return np.zeros((len(beliefs), len(boxes_px)))
+    centre, log_size = _measured(boxes_px)
+    body_px = np.array([b.body_px for b in beliefs])
+    position_var = np.array([b.motion_cov[0, 0] for b in beliefs]) + options.position_noise**2
+    size_var = np.array([b.size_var for b in beliefs]) + options.size_noise**2
+    offset = (centre - np.stack([b.centre_px for b in beliefs])[:, None]) / body_px[:, None, None]
+    stretch = log_size - np.stack([b.log_size for b in beliefs])[:, None]
+    distance2 = (offset**2).sum(-1) / position_var[:, None] + (stretch**2).sum(-1) / size_var[:, None]
+    return distance2 + 2 * np.log(position_var * size_var)[:, None]
+
+
+def _measured(boxes_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centre and log size, [..., 2] each."""
+    first, last = boxes_px[..., :2], boxes_px[..., 2:]
+    return (first + last) / 2, np.log(np.maximum(last - first, 1.0))

@@ -1,0 +1,144 @@
+"""Who is who: boxes of one frame after another become identities.
+
+Every frame, boxes are given to the people known so far by the best assignment overall (Hungarian), each pair priced
+by how surprising that box would be for that person (pose2d/motion.py). Sure boxes choose first; doubtful ones may
+then continue a person, never start one (the idea of ByteTrack). Nothing is smoothed and nothing is made up: a track
+holds the detected boxes, and its gaps are gaps.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from pose2d.detector import Detections, iou
+from pose2d.motion import Belief, MotionOptions, first_belief, predict, surprise, update
+from pose2d.types import Track
+
+
+@dataclass(frozen=True)
+class TrackerOptions:
+    """Every choice the tracker leaves open."""
+
+    sure_score: float = 0.3  # a box at least this sure may start a person
+    doubtful_score: float = 0.1  # a box at least this sure may continue one
+    gap_s: float = 1.5  # a person unseen for longer is gone, and comes back as somebody new
+    newcomer: float = 10.0  # a box more surprising than this (see motion.surprise) is somebody else
+    doubtful_newcomer: float = 4.0  # the same for doubtful boxes
+    least_frames: int = 3  # people seen in fewer frames are dropped, unless the film has no more
+    same_person_iou: float = 0.6  # a box overlapping a known person's more than this starts nobody new
+    motion: MotionOptions = field(default_factory=MotionOptions)
+
+
+@dataclass
+class _Person:
+    identity: int
+    belief: Belief
+    belief_s: float  # the time the belief speaks of
+    seen_s: float  # the last time a box was seen
+    frames: list[int] = field(default_factory=list)
+    boxes_px: list[np.ndarray] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+
+
+class Tracker:
+    """Feed it frames in order with `see`; `tracks` says who was seen so far."""
+
+    def __init__(self, picture_wh: tuple[int, int], options: TrackerOptions | None = None) -> None:
+        self.options = options or TrackerOptions()
+        self._picture_wh = np.array(picture_wh)
+        self._present: list[_Person] = []
+        self._gone: list[_Person] = []
+        self._frames_seen = 0
+
+    def see(self, frame: int, time_s: float, detections: Detections) -> None:
+        """Take in the boxes of one frame. Frame numbers and times must increase."""
+        self._frames_seen += 1
+        for person in self._present:
+            person.belief = predict(person.belief, time_s - person.belief_s, self.options.motion)
+            person.belief_s = time_s
+        self._forget(time_s)
+        sure = np.flatnonzero(detections.scores >= self.options.sure_score)
+        doubtful = np.flatnonzero(
+            (detections.scores >= self.options.doubtful_score) & (detections.scores < self.options.sure_score)
+        )
+        unseen = list(self._present)
+        left_over = self._give(unseen, sure, detections, frame, time_s, self.options.newcomer)
+        self._give(unseen, doubtful, detections, frame, time_s, self.options.doubtful_newcomer)
+        self._greet(left_over, detections, frame, time_s)
+
+    def tracks(self) -> list[Track]:
+        """Everyone seen in enough frames, in the order they appeared, numbered from 1."""
+        enough = min(self.options.least_frames, self._frames_seen)
+        people = sorted(self._gone + self._present, key=lambda person: person.identity)
+        return [
+            Track(
+                identity=number,
+                frames=np.array(person.frames, np.int64),
+                boxes_px=np.stack(person.boxes_px),
+                scores=np.array(person.scores),
+            )
+            for number, person in enumerate((p for p in people if len(p.frames) >= enough), start=1)
+        ]
+
+    def _forget(self, time_s: float) -> None:
+        """Let go of those unseen for long, and of those who walked out of the picture."""
+
+        def gone(person: _Person) -> bool:
+            box = person.belief.box_px
+            outside = (box[2:] < 0).any() or (box[:2] > self._picture_wh).any()
+            return time_s - person.seen_s > self.options.gap_s or bool(outside)
+
+        self._gone += [person for person in self._present if gone(person)]
+        self._present = [person for person in self._present if not gone(person)]
+
+    def _give(
+        self,
+        unseen: list[_Person],
+        boxes: np.ndarray,
+        detections: Detections,
+        frame: int,
+        time_s: float,
+        limit: float,
+    ) -> list[int]:
+        """Give `boxes` (indices) to `unseen` people, who leave that list; return the boxes nobody took."""
+        cost = surprise([p.belief for p in unseen], detections.boxes_px[boxes], self.options.motion)
+        pairs = assign(cost, limit)
+        for row, column in pairs:
+            self._take(unseen[row], boxes[column], detections, frame, time_s)
+        for row in sorted((row for row, _ in pairs), reverse=True):
+            del unseen[row]
+        taken = {column for _, column in pairs}
+        return [int(box) for column, box in enumerate(boxes) if column not in taken]
+
+    def _greet(self, boxes: list[int], detections: Detections, frame: int, time_s: float) -> None:
+        """Each sure box that nobody took is somebody new, unless it is one more box on somebody known."""
+        for box in boxes:
+            here = [p.boxes_px[-1] for p in self._present if p.frames[-1] == frame]
+            overlap = iou(detections.boxes_px[box][None], np.reshape(here, (-1, 4)))
+            if (overlap > self.options.same_person_iou).any():
+                continue
+            belief = first_belief(detections.boxes_px[box], self.options.motion)
+            person = _Person(len(self._gone) + len(self._present), belief, time_s, time_s)
+            self._note(person, box, detections, frame)
+            self._present.append(person)
+
+    def _take(self, person: _Person, box: int, detections: Detections, frame: int, time_s: float) -> None:
+        person.belief = update(person.belief, detections.boxes_px[box], self.options.motion)
+        person.seen_s = time_s
+        self._note(person, box, detections, frame)
+
+    @staticmethod
+    def _note(person: _Person, box: int, detections: Detections, frame: int) -> None:
+        person.frames.append(frame)
+        person.boxes_px.append(detections.boxes_px[box])
+        person.scores.append(float(detections.scores[box]))
+
+
+def assign(cost: np.ndarray, limit: float) -> list[tuple[int, int]]:
+    """The pairs (row, column) of the assignment with the least total cost, where leaving a row and a column
+    unpaired costs `limit`: a pair dearer than that is never made."""
+    rows, columns = cost.shape
+    gain = np.minimum(cost - limit, 0)  # the worth of pairing over not pairing
+    pairs = zip(*linear_sum_assignment(gain), strict=True) if rows and columns else ()
+    return [(int(row), int(column)) for row, column in pairs if gain[row, column] < 0]

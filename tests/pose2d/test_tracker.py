@@ -1,0 +1,162 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from pose2d.detector import Detections
+from pose2d.tracker import Tracker, TrackerOptions, assign
+from pose2d.types import Track
+
+Path = Callable[[float], tuple[float, float] | None]  # centre at a time, or None when not in the picture
+WIDTH, HEIGHT = 60.0, 160.0
+PICTURE_WH = (1000, 600)
+
+
+def box(centre: tuple[float, float], width: float = WIDTH, height: float = HEIGHT) -> np.ndarray:
+    x, y = centre
+    return np.array([x - width / 2, y - height / 2, x + width / 2, y + height / 2])
+
+
+class Scene:
+    """People on given paths, seen by a detector that jitters, misses and shuffles."""
+
+    def __init__(self, *paths: Path, rate: float = 30.0, seconds: float = 4.0, seed: int = 0) -> None:
+        self.paths, self.rate, self.frames = paths, rate, round(seconds * rate)
+        self.random = np.random.default_rng(seed)
+        self.missed: Callable[[int, float], bool] = lambda person, time: False
+        self.score: Callable[[int, float], float] = lambda person, time: 0.8
+        self.extra: Callable[[float], list[tuple[np.ndarray, float]]] = lambda time: []
+        self.truth: dict[tuple[int, tuple[float, ...]], int] = {}  # (frame, box) -> person
+
+    def track(self, options: TrackerOptions | None = None) -> list[Track]:
+        tracker = Tracker(PICTURE_WH, options)
+        for frame in range(self.frames):
+            time = frame / self.rate
+            seen = []
+            for person, path in enumerate(self.paths):
+                centre = path(time)
+                if centre is None or self.missed(person, time):
+                    continue
+                found = box(centre) + self.random.normal(0, 3, 4)  # 3 pixels on every side
+                seen.append((found, self.score(person, time)))
+                self.truth[frame, tuple(found)] = person
+            seen += self.extra(time)
+            self.random.shuffle(seen)
+            boxes = np.reshape([b for b, _ in seen], (-1, 4))
+            tracker.see(frame, time, Detections(boxes, np.array([s for _, s in seen])))
+        return tracker.tracks()
+
+    def people_of(self, track: Track) -> set[int]:
+        rows = zip(track.frames.tolist(), track.boxes_px, strict=True)
+        return {self.truth.get((frame, tuple(found)), -1) for frame, found in rows}
+
+
+def walk(x0: float, y0: float, vx: float, vy: float = 0.0, start: float = 0.0, end: float = np.inf) -> Path:
+    return lambda t: (x0 + vx * (t - start), y0 + vy * (t - start)) if start <= t < end else None
+
+
+def one_identity_each(scene: Scene, tracks: list[Track]) -> bool:
+    return sorted(map(sorted, (scene.people_of(t) for t in tracks))) == [[p] for p in range(len(scene.paths))]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("rate", [5.0, 25.0, 60.0])
+def test_people_who_cross_keep_their_identities(seed: int, rate: float) -> None:
+    scene = Scene(walk(100, 200, 120), walk(600, 210, -120), rate=rate, seed=seed)
+    assert one_identity_each(scene, scene.track())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_who_is_hidden_behind_another_while_crossing_comes_out_as_the_same_person(seed: int) -> None:
+    scene = Scene(walk(100, 200, 120), walk(600, 210, -120), seed=seed)
+    scene.missed = lambda person, t: person == 1 and abs(t - 500 / 240) < 0.25
+    assert one_identity_each(scene, scene.track())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_gap_shorter_than_the_limit_is_survived_and_stays_a_gap(seed: int) -> None:
+    scene = Scene(walk(100, 200, 100), seed=seed)
+    scene.missed = lambda person, t: 1.5 <= t < 2.5
+    (track,) = scene.track(TrackerOptions(gap_s=1.5))
+    times = track.frames / 30
+    assert len(track.frames) == 90
+    assert not ((times >= 1.5) & (times < 2.5)).any()
+
+
+def test_a_gap_longer_than_the_limit_makes_somebody_new() -> None:
+    scene = Scene(walk(100, 200, 0))
+    scene.missed = lambda person, t: 1.0 <= t < 3.0
+    assert len(scene.track(TrackerOptions(gap_s=1.5))) == 2
+
+
+def test_one_leaves_and_another_comes_where_they_left() -> None:
+    """The second walks in from the same side, against the way the first walked out."""
+    scene = Scene(walk(650, 200, 250, end=1.2), walk(970, 200, -150, start=2.0))
+    tracks = scene.track()
+    assert one_identity_each(scene, tracks)
+    assert [t.identity for t in tracks] == [1, 2]
+
+
+def test_a_far_jump_is_somebody_else() -> None:
+    scene = Scene(walk(100, 200, 0, end=2.0), walk(900, 200, 0, start=2.0))
+    assert one_identity_each(scene, scene.track())
+
+
+def test_a_jump_through_the_air_is_followed() -> None:
+    """Up at 3 body heights a second and down by gravity, half of it unseen."""
+    scene = Scene(lambda t: (100 + 200 * t, 400 - 500 * t + 450 * t * t), seconds=1.2)
+    scene.missed = lambda person, t: 0.3 < t < 0.7
+    assert one_identity_each(scene, scene.track())
+
+
+def test_doubtful_boxes_continue_a_person_but_start_nobody() -> None:
+    scene = Scene(walk(100, 200, 60), walk(700, 200, 0))
+    scene.score = lambda person, t: 0.15 if person == 1 or t > 1 else 0.8
+    (track,) = scene.track()
+    assert scene.people_of(track) == {0}
+    assert len(track.frames) == scene.frames
+
+
+def test_a_second_box_on_the_same_person_starts_nobody() -> None:
+    scene = Scene(walk(100, 200, 60))
+    scene.extra = lambda t: [(box((102 + 60 * t, 205), 56, 150), 0.5)]
+    assert len(scene.track()) == 1
+
+
+def test_a_flicker_is_not_a_person_but_one_frame_may_be_all_there_is() -> None:
+    scene = Scene(walk(100, 200, 60))
+    scene.extra = lambda t: [(box((500, 200)), 0.9)] if t == 1.0 else []
+    assert len(scene.track()) == 1
+    assert len(Scene(walk(100, 200, 0), seconds=1 / 30).track()) == 1
+
+
+def test_nobody_is_an_empty_list() -> None:
+    assert Scene().track() == []
+
+
+def test_boxes_come_out_exactly_as_they_went_in() -> None:
+    scene = Scene(walk(100, 200, 120), walk(600, 210, -120))
+    tracks = scene.track()
+    kept = {(int(f), tuple(b)) for t in tracks for f, b in zip(t.frames, t.boxes_px, strict=True)}
+    assert kept == set(scene.truth)
+    assert all((np.diff(t.frames) > 0).all() for t in tracks)
+
+
+def test_sizes_do_not_matter_only_proportions() -> None:
+    def tracks(zoom: float) -> list[tuple[int, ...]]:
+        scene = Scene(walk(100, 200, 120), walk(600, 210, -120), rate=10, seed=3)
+        tracker = Tracker((round(1000 * zoom), round(600 * zoom)))
+        for frame in range(scene.frames):
+            boxes = np.stack([box(p(frame / 10) or (0, 0)) for p in scene.paths]) * zoom
+            tracker.see(frame, frame / 10, Detections(boxes, np.full(2, 0.8)))
+        return [tuple((t.boxes_px[:, 0] / zoom).round(3)) for t in tracker.tracks()]
+
+    assert tracks(1) == tracks(20)
+
+
+def test_assignment_takes_the_best_total_and_never_a_pair_over_the_limit() -> None:
+    cost = np.array([[1.0, 2.0], [1.5, 9.0]])
+    assert sorted(assign(cost, 5.0)) == [(0, 1), (1, 0)]
+    assert assign(np.array([[7.0]]), 5.0) == []
+    assert assign(np.zeros((0, 3)), 5.0) == []
+    assert assign(np.zeros((3, 0)), 5.0) == []

@@ -168,7 +168,16 @@ def main() -> None:
 
     title = f"{arguments.images:,} images, {arguments.people:,} people, {arguments.detections:,} detections"
     table = Table(title=f"{title}; median of {arguments.repeats}")
-    for column in ("evaluator", "from JSON, s", "ratio", "evaluation only, s", "ratio", "peak memory, MB", "AP", "largest difference"):
+    for column in (
+        "evaluator",
+        "from JSON, s",
+        "ratio",
+        "evaluation only, s",
+        "ratio",
+        "peak memory, MB",
+        "AP",
+        "largest difference",
+    ):
         table.add_column(column, justify="left" if column == "evaluator" else "right")
     reference = runs["pycocotools"][0]
     base = [statistics.median(run[i] for run in runs["pycocotools"]) for i in (1, 2)]

@@ -1,7 +1,6 @@
 """COCO's ten keypoint numbers, vectorised, and pycocotools itself for the record."""
 
 import contextlib
-import copy
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,9 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ccnet.average_precision import RECALL_POINTS, curves, mean_of_defined
+from ccnet.average_precision import curves, mean_of_defined
 from ccnet.matching import OKS_THRESHOLDS, Matches, match
-from ccnet.people import Detections, GroundTruth, detections_from_coco, ground_truth_from_coco
+from ccnet.people import (
+    Detections,
+    GroundTruth,
+    detections_from_coco,
+    ground_truth_from_coco,
+    to_coco,
+    to_coco_results,
+)
 from pose2d.skeletons import COCO17
 
 
@@ -66,7 +72,13 @@ def summarize(matches: Matches, image_weight: np.ndarray | None = None) -> Keypo
     half, three_quarters = 0, int(np.argmin(abs(OKS_THRESHOLDS - 0.75)))
 
     def ten(values: np.ndarray) -> tuple[float, float, float, float, float]:  # [A, T, ...]
-        parts = (values[everyone], values[everyone, half], values[everyone, three_quarters], values[medium], values[large])
+        parts = (
+            values[everyone],
+            values[everyone, half],
+            values[everyone, three_quarters],
+            values[medium],
+            values[large],
+        )
         mean, at50, at75, of_medium, of_large = (mean_of_defined(np.atleast_1d(part)) for part in parts)
         return mean, at50, at75, of_medium, of_large
 
@@ -79,40 +91,48 @@ def summarize(matches: Matches, image_weight: np.ndarray | None = None) -> Keypo
     )
 
 
-def pycocotools_stats(
+def pycocotools_ap(
+    truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | np.ndarray = COCO17.oks_sigma
+) -> np.ndarray:
+    """The ten numbers by pycocotools itself, quietly, [10]: what every table quotes."""
+    dataset = to_coco(truth)
+    areas = detections.area_px2.tolist()
+    found = [
+        {**result, "id": number, "area": area}
+        for number, (result, area) in enumerate(zip(to_coco_results(detections), areas, strict=True), start=1)
+    ]
+    with contextlib.redirect_stdout(io.StringIO()):
+        return _run_pycocotools(_coco(dataset), _coco({**dataset, "annotations": found}), sigmas)
+
+
+def pycocotools_ap_of_coco(
     dataset: Mapping[str, Any],
     results: Sequence[Mapping[str, Any]],
     sigmas: Sequence[float] | np.ndarray = COCO17.oks_sigma,
 ) -> np.ndarray:
-    """The ten numbers by pycocotools itself, quietly, [10]. Its inputs are copied, since it writes into them."""
+    """The same from parsed JSON, which is copied first, since pycocotools writes into what it is given."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth = _coco({**dataset, "annotations": [dict(a) for a in dataset["annotations"]]})
+        # loadRes looks at the first result, so it cannot load none
+        found = truth.loadRes([dict(r) for r in results]) if results else _coco({**dataset, "annotations": []})
+        return _run_pycocotools(truth, found, sigmas)
+
+
+def _coco(dataset: Mapping[str, Any]) -> Any:
     from pycocotools.coco import COCO
+
+    index = COCO()
+    index.dataset = dict(dataset)
+    index.createIndex()
+    return index
+
+
+def _run_pycocotools(truth: Any, found: Any, sigmas: Sequence[float] | np.ndarray) -> np.ndarray:
     from pycocotools.cocoeval import COCOeval
 
-    with contextlib.redirect_stdout(io.StringIO()):
-        truth = COCO()
-        truth.dataset = {**dataset, "annotations": [dict(a) for a in dataset["annotations"]]}
-        truth.createIndex()
-        if len(results):
-            found = truth.loadRes([dict(result) for result in results])
-        else:  # loadRes asks the first result what kind it is
-            found = COCO()
-            found.dataset = {**copy.deepcopy(dict(dataset)), "annotations": []}
-            found.createIndex()
-        evaluation = COCOeval(truth, found, iouType="keypoints")
-        evaluation.params.kpt_oks_sigmas = np.asarray(sigmas, float)
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
+    evaluation = COCOeval(truth, found, iouType="keypoints")
+    evaluation.params.kpt_oks_sigmas = np.asarray(sigmas, float)
+    evaluation.evaluate()
+    evaluation.accumulate()
+    evaluation.summarize()
     return np.asarray(evaluation.stats)
-
-
-__all__ = [
-    "OKS_THRESHOLDS",
-    "RECALL_POINTS",
-    "TEN_NUMBERS",
-    "KeypointAP",
-    "evaluate",
-    "evaluate_coco",
-    "pycocotools_stats",
-    "summarize",
-]

@@ -156,9 +156,7 @@ def _blocks(
         yield table
 
 
-def _assign(
-    block: _Block, ignored: np.ndarray, crowd: np.ndarray, counts: np.ndarray, outcome: np.ndarray
-) -> None:
+def _assign(block: _Block, ignored: np.ndarray, crowd: np.ndarray, counts: np.ndarray, outcome: np.ndarray) -> None:
     """Let the best detection of every image choose, then the second best, and note what became of them."""
     not_wanted = ignored[:, None, block.person]  # [A, 1, N, P]
     crowded = crowd[block.person]

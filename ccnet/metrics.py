@@ -129,7 +129,9 @@ def sparsification(confidence: np.ndarray, oks: np.ndarray) -> Sparsification:
     curve = _mean_of_rest(levelled[np.argsort(confidence, kind="stable")])
     oracle = _mean_of_rest(-np.sort(-error))
     points = np.minimum((np.linspace(0, 1, REMOVED_POINTS) * n).astype(int), n - 1)
-    return Sparsification(points / n, curve[points], oracle[points], float(error.mean()), 100 * float((curve - oracle).mean()))
+    return Sparsification(
+        points / n, curve[points], oracle[points], float(error.mean()), 100 * float((curve - oracle).mean())
+    )
 
 
 def _mean_of_rest(error: np.ndarray) -> np.ndarray:

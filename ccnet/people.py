@@ -108,9 +108,7 @@ def ground_truth_from_coco(dataset: Mapping[str, Any], keypoints: int = 17) -> G
     )
 
 
-def detections_from_coco(
-    results: Sequence[Mapping[str, Any]], truth: GroundTruth, category: int = 1
-) -> Detections:
+def detections_from_coco(results: Sequence[Mapping[str, Any]], truth: GroundTruth, category: int = 1) -> Detections:
     """Found people from a list of COCO results: `image_id`, `keypoints` (x, y, anything), `score`.
 
     Like pycocotools, results of another category are left out, and if the first result has a `bbox` then boxes, not
@@ -128,6 +126,38 @@ def detections_from_coco(
     xy_px = _keypoint_array(results, truth.keypoints, "detection")[:, :, :2]
     area = np.asarray([r["bbox"][2] * r["bbox"][3] for r in results], float) if by_box else extent_area(xy_px)
     return Detections(image, xy_px, _column(results, "score", float), area)
+
+
+def to_coco(truth: GroundTruth) -> dict[str, Any]:
+    """The people as a COCO data set (parsed JSON)."""
+    points = np.concatenate([truth.xy_px, truth.visibility[..., None]], -1)
+    annotations = [
+        {
+            "id": int(truth.id[i]),
+            "image_id": truth.image[i].item(),
+            "category_id": 1,
+            "keypoints": points[i].ravel().tolist(),
+            # pycocotools ignores a person by this count
+            "num_keypoints": 0 if truth.ignore[i] else max(1, int(np.count_nonzero(truth.visibility[i] > 0))),
+            "area": float(truth.area_px2[i]),
+            "bbox": truth.box_px[i].tolist(),
+            "iscrowd": int(truth.crowd[i]),
+        }
+        for i in range(len(truth.image))
+    ]
+    categories = [{"id": 1, "name": "person", "supercategory": "person"}]
+    images = [{"id": image} for image in truth.images.tolist()]
+    return {"images": images, "annotations": annotations, "categories": categories}
+
+
+def to_coco_results(detections: Detections, keypoint_score: np.ndarray | None = None) -> list[dict[str, Any]]:
+    """Found people as a list of COCO results; `keypoint_score` [D, K] goes where annotations have visibility."""
+    third = np.ones(detections.xy_px.shape[:2]) if keypoint_score is None else keypoint_score
+    points = np.concatenate([detections.xy_px, third[..., None]], -1)
+    return [
+        {"image_id": image, "category_id": 1, "keypoints": keypoints.ravel().tolist(), "score": score}
+        for image, keypoints, score in zip(detections.image.tolist(), points, detections.score.tolist(), strict=True)
+    ]
 
 
 def _image_ids(rows: Sequence[Mapping[str, Any]], images: np.ndarray) -> np.ndarray:

@@ -27,7 +27,9 @@ def l_squared(area_px2: Array, skeleton: Skeleton) -> Array:
 def keypoint_oks(d2_px2: Array, l2_px2: Array) -> Array:
     """Squared distances and falloffs, both [..., K] -> OKS of each keypoint in (0, 1]."""
     exponent = -d2_px2 / (2 * l2_px2)
-    return torch.exp(exponent) if isinstance(exponent, Tensor) else np.exp(exponent)
+    if isinstance(exponent, Tensor):
+        return torch.exp(exponent)
+    return np.exp(exponent)
 
 
 def expected_oks(variance_px2: Array, l2_px2: Array) -> Array:

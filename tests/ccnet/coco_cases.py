@@ -7,9 +7,7 @@ import numpy as np
 SIZES_PX = (12, 30, 34, 60, 95, 98, 200, 400)  # around the borders of small, medium and large
 
 
-def random_case(
-    seed: int, images: int = 12, keypoints: int = 17
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def random_case(seed: int, images: int = 12, keypoints: int = 17) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A COCO data set and results for it. Crowds, people without labels, ties, doubles, crowded and empty images."""
     rng = np.random.default_rng(seed)
     ids = rng.choice(10_000, images, replace=False)  # neither sorted nor gapless

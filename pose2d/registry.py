@@ -14,9 +14,9 @@ from pose2d.models.base import ModelCard, PoseModel
 @cache
 def cards() -> dict[str, ModelCard]:
     """Every model, by name, in the order `fitmesh models` shows."""
-    from pose2d.models import movenet, sbl
+    from pose2d.models import hrnet, ipr, movenet, poseur, rle, sbl, vitpose
 
-    modules = (movenet, sbl)
+    modules = (movenet, sbl, hrnet, vitpose, rle, ipr, poseur)
     return {card.name: card for module in modules for card in module.CARDS}
 
 
@@ -40,9 +40,7 @@ def load(name: str, checkpoint: str | Path | None = None) -> PoseModel:
 
     known = card(name)
     if checkpoint is None and known.embedded is None:
-        raise UserError(
-            f"{name} ships no weights: pass a checkpoint, from {known.source} (licence: {known.licence})."
-        )
+        raise UserError(f"{name} ships no weights: pass a checkpoint, from {known.source} (licence: {known.licence}).")
     embedded = Path(str(files("pose2d") / "weights" / str(known.embedded)))
     with torch.device("meta"):  # the file fills every tensor, so no time is spent on random numbers
         model = known.build()

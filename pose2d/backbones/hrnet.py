@@ -1,0 +1,88 @@
+"""HRNet (Sun et al. 2019): branches at strides 4, 8, 16, 32 that never stop exchanging what they see."""
+
+from typing import cast
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pose2d.backbones.resnet import BasicBlock, Bottleneck, conv_bn
+
+MODULES = {2: 1, 3: 4, 4: 3}  # exchange modules in the stage with that many branches
+BLOCKS = 4  # residual blocks per branch and module
+
+
+def widths(width: int, branches: int) -> list[int]:
+    """Channels of each branch: C, 2C, 4C, 8C."""
+    return [width << branch for branch in range(branches)]
+
+
+def conv_bn_relu(inputs: int, outputs: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(*conv_bn(inputs, outputs, 3, stride), nn.ReLU(inplace=True))
+
+
+class Exchange(nn.Module):
+    """Every branch goes through its blocks; then every output is the sum of all branches, resized to fit."""
+
+    def __init__(self, width: int, branches: int, outputs: int) -> None:
+        super().__init__()
+        channels = widths(width, branches)
+        self.branches = nn.ModuleList(nn.Sequential(*(BasicBlock(c) for _ in range(BLOCKS))) for c in channels)
+        self.fuse_layers = nn.ModuleList(
+            nn.ModuleDict({str(j): _resize(channels, j, i) for j in range(branches) if j != i}) for i in range(outputs)
+        )
+
+    def forward(self, maps: list[Tensor]) -> list[Tensor]:
+        maps = [branch(x) for branch, x in zip(self.branches, maps, strict=True)]
+        return [self._sum(maps, i, cast(nn.ModuleDict, fuse)) for i, fuse in enumerate(self.fuse_layers)]
+
+    def _sum(self, maps: list[Tensor], i: int, fuse: nn.ModuleDict) -> Tensor:
+        """Output i: branch i itself and all others through their layers; coarser ones grow to its size."""
+        terms = [maps[j] if j == i else fuse[str(j)](maps[j]) for j in range(i + 1)]
+        total = terms[0] + terms[1] if i > 0 else terms[0]
+        for term in terms[2:]:
+            total += term
+        for j in range(i + 1, len(maps)):
+            coarse = F.interpolate(fuse[str(j)](maps[j]), scale_factor=2.0 ** (j - i), mode="nearest")
+            total = coarse.add_(total)
+        return F.relu(total, inplace=True)
+
+
+def _resize(channels: list[int], source: int, target: int) -> nn.Sequential:
+    """What turns branch `source` into the shape of branch `target`, growing of the map not included."""
+    if source > target:
+        return conv_bn(channels[source], channels[target], 1)
+    steps = [conv_bn_relu(channels[source], channels[source], 2) for _ in range(target - source - 1)]
+    return nn.Sequential(*steps, conv_bn(channels[source], channels[target], 3, 2))
+
+
+class HRNet(nn.Module):
+    """The trunk, with its finest map or all four. A pose model with flat key names inherits it: no forward here."""
+
+    def __init__(self, width: int, outputs: int = 1) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 3, 2, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.conv2 = nn.Conv2d(64, 64, 3, 2, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(64)
+        self.layer1 = nn.Sequential(Bottleneck(64, 64), *(Bottleneck(256, 64) for _ in range(3)))
+        first = {"0": conv_bn_relu(256, width, 1), "1": nn.Sequential(conv_bn_relu(256, 2 * width, 2))}
+        self.transition1 = nn.ModuleDict(first)
+        self.stage2 = self._stage(width, 2, 2)
+        self.transition2 = nn.ModuleDict({"2": nn.Sequential(conv_bn_relu(2 * width, 4 * width, 2))})
+        self.stage3 = self._stage(width, 3, 3)
+        self.transition3 = nn.ModuleDict({"3": nn.Sequential(conv_bn_relu(4 * width, 8 * width, 2))})
+        self.stage4 = self._stage(width, 4, outputs)
+
+    @staticmethod
+    def _stage(width: int, branches: int, outputs: int) -> nn.Sequential:
+        modules = [Exchange(width, branches, branches) for _ in range(MODULES[branches] - 1)]
+        return nn.Sequential(*modules, Exchange(width, branches, outputs))
+
+    def stages(self, x: Tensor) -> list[Tensor]:
+        """Pictures [N, 3, H, W] -> the finest `outputs` maps of C, 2C, 4C, 8C channels at strides 4, 8, 16, 32."""
+        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        x = F.relu(self.bn2(self.conv2(x)), inplace=True)
+        x = self.layer1(x)
+        maps = self.stage2([self.transition1["0"](x), self.transition1["1"](x)])
+        maps = self.stage3([*maps, self.transition2["2"](maps[-1])])
+        return self.stage4([*maps, self.transition3["3"](maps[-1])])

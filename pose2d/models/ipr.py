@@ -1,0 +1,84 @@
+"""Integral pose regression (Sun et al. 2018): Simple Baselines' network, read by expectation instead of its peak."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from pose2d import flip
+from pose2d.backbones.deconv import WIDTH, deconv_layers
+from pose2d.backbones.resnet import CHANNELS, ResNet
+from pose2d.decode import soft_argmax
+from pose2d.models.base import ModelCard
+from pose2d.models.dialects import renamed
+from pose2d.models.heatmap import HeatmapModel
+from pose2d.skeletons import COCO17, Skeleton
+from pose2d.types import Prediction
+
+
+class Head(nn.Module):
+    """Three transposed convolutions and the 1x1 convolution, in one row of layers."""
+
+    def __init__(self, keypoints: int) -> None:
+        super().__init__()
+        self.features = nn.Sequential(*deconv_layers(CHANNELS[-1], 3), nn.Conv2d(WIDTH, keypoints, 1))
+
+
+def expectation(maps: Tensor) -> tuple[Tensor, Tensor]:
+    """The expected cell, and a score of one: the system states no confidence."""
+    return soft_argmax(maps), torch.ones_like(maps[..., 0, 0])
+
+
+class IPR(HeatmapModel):
+    """Features are the 256 channels at stride 4 from which the last 1x1 convolution makes the maps.
+
+    Official and mmpose checkpoints take RGB. The raw confidence is 1 everywhere; `maps` are before the softmax.
+    """
+
+    decode = staticmethod(expectation)
+
+    def __init__(self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton) -> None:
+        super().__init__()
+        self.input_wh, self.skeleton = input_wh, skeleton
+        self.feature_shape = (WIDTH, input_wh[1] // 4, input_wh[0] // 4)
+        self.backbone = ResNet(depth)
+        self.head = Head(skeleton.size)
+
+    def features(self, crops: Tensor) -> Tensor:
+        self.check_input(crops)
+        return self.head.features[:-1](self.backbone.stages(crops)[-1])
+
+    def maps(self, features: Tensor) -> Tensor:
+        return self.head.features[-1](features)
+
+    def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
+        """The two expectations averaged; x becomes W - 1 - x. The maps are those of the crops themselves."""
+        plain, other = self.predict(features), self.predict(mirrored)
+        back = flip.points_back(other.xy_px, self.skeleton.flip_order, self.input_wh[0] - 1)
+        return Prediction(xy_px=(plain.xy_px + back) / 2, score=plain.score, maps=plain.maps)
+
+    def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return renamed(
+            state,
+            (r"^head\.simplebaseline_head\.deconv_layers\.", "head.features."),
+            (r"^head\.simplebaseline_head\.final_layer\.", "head.features.9."),
+        )
+
+
+CARDS = [
+    ModelCard(
+        name=f"ipr-resnet50-{size}",
+        build=partial(IPR, 50, (width, height), COCO17),
+        skeleton=COCO17,
+        input_wh=(width, height),
+        parameters=33_999_697,
+        licence="Apache-2.0",
+        source=source,
+    )
+    for size, source in (
+        ("256x256", "open-mmlab/mmpose: ipr_res50_8xb64-210e_coco-256x256"),
+        ("256x192", "your own, with the key names of JimmySuen/integral-human-pose or mmpose"),
+    )
+    for height, width in [map(int, size.split("x"))]
+]

@@ -1,0 +1,146 @@
+"""RLE (Li et al. 2021): coordinates and their spread straight from one vector per crop."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from pose2d import flip
+from pose2d.backbones.hrnet_vector import HRNetVector
+from pose2d.backbones.resnet import ResNet
+from pose2d.models.base import ModelCard, PoseModel
+from pose2d.models.dialects import is_mmpose, renamed
+from pose2d.models.flow import Flow
+from pose2d.normalization import IMAGENET_RGB, RLE_RGB, Normalization
+from pose2d.skeletons import COCO17, MPII16, Skeleton
+from pose2d.types import Prediction
+
+VECTOR = 2048  # channels of the pooled trunk
+MIDDLE = 0.5  # coordinates count crop widths and heights from the crop's middle
+
+
+class NamedLinear(nn.Module):
+    """A linear layer under the name that the published weights have."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x)
+
+
+class RLE(PoseModel):
+    """Features are the vector of 2048 channels after pooling. The raw confidence is the mean of 1 - sigma.
+
+    `sigma_px` is the network's sigma in crop pixels: the scale of the error's density, not quite its standard
+    deviation. The density's simple part is a Laplace one with b = sqrt(2) sigma (mmpose: b = sigma).
+    """
+
+    normalization: Normalization = RLE_RGB
+    direction_only: bool = True  # coordinates read the vector divided by its length; mmpose's the vector itself
+
+    def __init__(self, trunk: ResNet | HRNetVector, input_wh: tuple[int, int], skeleton: Skeleton) -> None:
+        super().__init__()
+        self.input_wh, self.skeleton = input_wh, skeleton
+        self.feature_shape = (VECTOR,)
+        self.preact = trunk
+        self.fc_coord = NamedLinear(VECTOR, 2 * skeleton.size)
+        self.fc_sigma = NamedLinear(VECTOR, 2 * skeleton.size)
+        self.flow = Flow()  # for the loss; predictions do not need it
+
+    def normalize(self, crops: Tensor) -> Tensor:
+        return self.normalization(crops)
+
+    def features(self, crops: Tensor) -> Tensor:
+        self.check_input(crops)
+        return self.preact.stages(crops)[-1].mean((2, 3))
+
+    def coordinates(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Features [N, 2048] -> coordinates [N, K, 2] from the crop's middle, and sigma [N, K, 2], in crop sizes."""
+        linear = self.fc_coord.linear
+        x = features / features.norm(dim=1, keepdim=True) if self.direction_only else features
+        xy = nn.functional.linear(x, linear.weight, linear.bias).unflatten(1, (-1, 2))
+        return xy, self.fc_sigma(features).sigmoid().unflatten(1, (-1, 2))
+
+    def predict(self, features: Tensor) -> Prediction:
+        return self._prediction(*self.coordinates(features))
+
+    def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
+        """Both answers averaged. x becomes -x - 1/W: W - 1 - x when pixels are counted from the left."""
+        order = self.skeleton.flip_order
+        xy, sigma = self.coordinates(features)
+        xy_mirrored, sigma_mirrored = self.coordinates(mirrored)
+        xy_back = flip.points_back(xy_mirrored, order, -1 / self.input_wh[0])
+        return self._prediction((xy + xy_back) / 2, (sigma + sigma_mirrored[:, order]) / 2)
+
+    def _prediction(self, xy: Tensor, sigma: Tensor) -> Prediction:
+        size = torch.tensor(self.input_wh, dtype=xy.dtype, device=xy.device)
+        return Prediction(xy_px=(xy + MIDDLE) * size, score=(1 - sigma).mean(-1), sigma_px=sigma * size)
+
+    def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        mmpose = is_mmpose(state)
+        self.normalization, self.direction_only = (IMAGENET_RGB, False) if mmpose else (RLE_RGB, True)
+        return _from_mmpose(state) if mmpose else dict(state)
+
+
+def _from_mmpose(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """mmpose has one layer with rows x, y, sigma x, sigma y per keypoint, and counts from the crop's corner."""
+    names = renamed(
+        state, (r"^backbone\.", "preact."), (r"^(keypoint_)?head\.", ""), (r"^loss(_module)?\.flow_model\.", "flow.")
+    )
+    for part in ("weight", "bias"):
+        joint = names.pop(f"fc.{part}", None)
+        if joint is not None:
+            coord, sigma = joint.unflatten(0, (-1, 2, 2)).unbind(1)
+            names[f"fc_coord.linear.{part}"] = (coord - MIDDLE if part == "bias" else coord).flatten(0, 1)
+            names[f"fc_sigma.linear.{part}"] = sigma.flatten(0, 1)
+    return {key: value for key, value in names.items() if key not in ("flow.loc", "flow.cov")}
+
+
+def _resnet(depth: int, input_wh: tuple[int, int], skeleton: Skeleton) -> RLE:
+    return RLE(ResNet(depth), input_wh, skeleton)
+
+
+def _hrnet(width: int, input_wh: tuple[int, int], skeleton: Skeleton) -> RLE:
+    return RLE(HRNetVector(width), input_wh, skeleton)
+
+
+# Parameters of the trunks; the flow's 53,784 are not counted, since no prediction uses them.
+_TRUNKS = (
+    ("resnet50", _resnet, 50, 23_508_032),
+    ("resnet101", _resnet, 101, 42_500_160),
+    ("resnet152", _resnet, 152, 58_143_808),
+    ("hrnet-w32", _hrnet, 32, 39_183_680),
+    ("hrnet-w48", _hrnet, 48, 75_420_864),
+)
+_SETS = (("", COCO17, ("256x192", "384x288")), ("-mpii", MPII16, ("256x256",)))
+
+
+def _origin(trunk: str, size: str, suffix: str) -> tuple[str, str]:
+    """Licence and source."""
+    if trunk.startswith("hrnet"):
+        return "not published", "no published checkpoint: your own, with the official repository's key names"
+    if (trunk, size, suffix) == ("resnet50", "256x192", ""):
+        return "none stated", "Jeff-sjtu/res-loglikelihood-regression: coco-laplace-rle.pth (mmpose: Apache-2.0)"
+    return "Apache-2.0", "open-mmlab/mmpose: rle"
+
+
+CARDS = [
+    ModelCard(
+        name=f"rle-{trunk}-{size}{suffix}",
+        build=partial(build, variant, (width, height), skeleton),
+        skeleton=skeleton,
+        input_wh=(width, height),
+        parameters=parameters + 2 * (VECTOR + 1) * 2 * skeleton.size,
+        licence=licence,
+        source=source,
+    )
+    for suffix, skeleton, sizes in _SETS
+    for trunk, build, variant, parameters in _TRUNKS
+    for size in sizes
+    for height, width in [map(int, size.split("x"))]
+    for licence, source in [_origin(trunk, size, suffix)]
+    if not suffix or trunk == "resnet50"
+]

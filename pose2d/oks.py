@@ -26,10 +26,9 @@ def l_squared(area_px2: Array, skeleton: Skeleton) -> Array:
 
 def keypoint_oks(d2_px2: Array, l2_px2: Array) -> Array:
     """Squared distances and falloffs, both [..., K] -> OKS of each keypoint in (0, 1]."""
-    exponent = -d2_px2 / (2 * l2_px2)
-    if isinstance(exponent, Tensor):
-        return torch.exp(exponent)
-    return np.exp(exponent)
+    if isinstance(d2_px2, Tensor):
+        return torch.exp(-d2_px2 / (2 * l2_px2))
+    return np.exp(-d2_px2 / (2 * l2_px2))
 
 
 def expected_oks(variance_px2: Array, l2_px2: Array) -> Array:

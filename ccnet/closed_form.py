@@ -1,0 +1,100 @@
+"""Expected OKS without training: what a network's own spread says of the error, s = l^2 / (sigma^2 + l^2).
+
+A heatmap trained to show a Gaussian of width w wherever the keypoint is will, if the keypoint is uncertain by sigma,
+show the blur of both: variance sigma^2 + w^2 and height w^2 / (sigma^2 + w^2). Either gives sigma back. A regression
+network such as RLE states sigma itself. All of them need l^2, hence the person's area: the mean one, a predicted one
+(ccnet/area.py) or the true one.
+
+Map cells become frame pixels with `frame_px_per_cell` [N]: (input width / map width) * (crop width in frame pixels /
+input width), for the usual conventions simply crop width / map width.
+"""
+
+import numpy as np
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from pose2d.gaussian_fit import fit_gaussian
+from pose2d.oks import expected_oks, expected_oks_per_axis
+
+# Width of the training target in map cells, by the width of the map (SimpleBaseline, HRNet, ViTPose): 2 for inputs of
+# 192 or 256 pixels, 3 for 288 or 384.
+TARGET_SIGMA_CELLS = {48: 2.0, 64: 2.0, 72: 3.0, 96: 3.0}
+SMALLEST_PEAK = 1e-6  # a peak at or below zero says: no idea
+
+
+def variance_from_width(maps: Tensor, target_sigma_cells: float | Tensor) -> Tensor:
+    """Heatmaps [N, K, h, w] -> error variance on either axis, cells^2 [N, K]: sigma_hat^2 - w^2, at least 0."""
+    width = maps.shape[-1]
+    peak = maps.flatten(2).argmax(2)
+    cells = torch.stack([peak % width, peak // width], -1)
+    fitted = fit_gaussian(maps, cells).sigma_cells.square().mean(-1)  # [N, K] both axes
+    return (fitted - torch.as_tensor(target_sigma_cells, dtype=fitted.dtype) ** 2).clamp_min(0)
+
+
+def variance_from_peak(peak: Tensor, target_sigma_cells: float | Tensor) -> Tensor:
+    """Peaks [N, K] in (0, 1] -> error variance on either axis, cells^2 [N, K]: w^2 (1 / peak - 1), at least 0."""
+    width2 = torch.as_tensor(target_sigma_cells, dtype=peak.dtype) ** 2
+    return width2 * (1 / peak.clamp(SMALLEST_PEAK, 1) - 1)
+
+
+def confidence_from_width(
+    maps: Tensor,  # [N, K, h, w]
+    target_sigma_cells: float | Tensor,  # one, or [K]
+    frame_px_per_cell: Tensor,  # [N]
+    l2_px2: Tensor,  # [N, K]
+) -> Tensor:
+    """Expected OKS [N, K] from how wide each heatmap's hill is."""
+    return expected_oks(variance_from_width(maps, target_sigma_cells) * frame_px_per_cell[:, None] ** 2, l2_px2)
+
+
+def confidence_from_peak(
+    peak: Tensor,  # [N, K]
+    target_sigma_cells: float | Tensor,  # one, or [K]
+    frame_px_per_cell: Tensor,  # [N]
+    l2_px2: Tensor,  # [N, K]
+) -> Tensor:
+    """Expected OKS [N, K] from how high each heatmap's hill is."""
+    return expected_oks(variance_from_peak(peak, target_sigma_cells) * frame_px_per_cell[:, None] ** 2, l2_px2)
+
+
+def confidence_from_sigma(
+    sigma_crop_px: Tensor,  # [N, K, 2] the network's own standard deviations
+    frame_px_per_crop_px: Tensor,  # [N]
+    l2_px2: Tensor,  # [N, K]
+) -> Tensor:
+    """Expected OKS [N, K] from a regression network's sigma, which may differ between the axes."""
+    return expected_oks_per_axis(sigma_crop_px * frame_px_per_crop_px[:, None, None], l2_px2)
+
+
+def fit_target_width(
+    peak: np.ndarray,  # [N, K]
+    oks: np.ndarray,  # [N, K] true OKS; NaN where not labelled
+    frame_px_per_cell: np.ndarray,  # [N]
+    l2_px2: np.ndarray,  # [N, K]
+    per_keypoint: bool = False,
+) -> np.ndarray:
+    """The width w, in map cells, with which the peak's formula misses the true OKS least (squared error), [K].
+
+    For networks whose training target was never published. One width for all keypoints unless `per_keypoint`.
+    """
+    ratio = l2_px2 / frame_px_per_cell[:, None] ** 2  # l^2 in cells^2
+    odds = 1 / np.clip(peak, SMALLEST_PEAK, 1) - 1
+
+    def best(columns: slice) -> float:
+        known = ~np.isnan(oks[:, columns])
+        l2, o, truth = ratio[:, columns][known], odds[:, columns][known], oks[:, columns][known]
+
+        def loss(log_width: float) -> float:
+            return float(np.mean((l2 / (l2 + np.exp(2 * log_width) * o) - truth) ** 2)) if len(truth) else 0.0
+
+        # coarse first: far from the answer the loss is flat
+        grid = np.linspace(np.log(1e-2), np.log(1e2), 60)
+        near = grid[np.argmin([loss(g) for g in grid])]
+        step = grid[1] - grid[0]
+        return float(np.exp(minimize_scalar(loss, bounds=(near - step, near + step), method="bounded").x))
+
+    keypoints = peak.shape[1]
+    if per_keypoint:
+        return np.array([best(slice(k, k + 1)) for k in range(keypoints)])
+    return np.full(keypoints, best(slice(0, keypoints)))

@@ -1,0 +1,200 @@
+"""Pictures of calibration. Each function writes one file, SVG or PNG by its suffix, whole or not at all."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
+from matplotlib.figure import Figure
+
+from ccnet.average_precision import RECALL_POINTS
+from ccnet.evaluator import KeypointAP
+from ccnet.matching import OKS_THRESHOLDS
+from ccnet.metrics import ReliabilityBins, Sparsification, labelled_samples, pearson
+from ccnet.occlusion import OcclusionCurve
+from pose2d.files import whole_file
+
+
+@dataclass(frozen=True)
+class _Style:
+    """One confidence source looks the same in every picture; marker and dashes tell it apart without colour."""
+
+    label: str
+    colour: str  # from Okabe and Ito's set, which colour-blind people can tell apart
+    marker: str
+    dashes: str
+
+
+_STYLES = {
+    "raw": _Style("raw score", "#D55E00", "s", "--"),
+    "closed-form": _Style("closed form", "#009E73", "^", "-."),
+    "ccnet": _Style("CCNet", "#0072B2", "o", "-"),
+    "oracle": _Style("oracle (true OKS)", "#000000", "D", ":"),
+    "ones": _Style("constant", "#CC79A7", "v", ":"),
+}
+_OTHERS = (("#E69F00", "P", "-"), ("#56B4E9", "X", "--"), ("#F0E442", "*", "-."))
+_PLURAL = {"keypoint": "keypoints", "person": "people"}
+_QUIET = "#777777"
+_SETTINGS = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "axes.edgecolor": "#444444",
+    "axes.titlesize": 11,
+    "legend.fontsize": 8.5,
+    "legend.framealpha": 0.85,
+    "legend.edgecolor": "none",
+    "svg.hashsalt": "fitmesh",  # the same picture gives the same file
+    "svg.fonttype": "none",
+}
+
+
+def reliability_diagram(path: str | Path, levels: Mapping[str, Mapping[str, ReliabilityBins]]) -> None:
+    """Mean OKS against confidence, one column per level ("keypoint", "person"), one line per source.
+
+    On the diagonal, confidence means what it says. Below, how often each confidence is given.
+    """
+    with _figure(path, 4.6 * len(levels), 5.6) as figure:
+        grid = figure.add_gridspec(2, len(levels), height_ratios=(3.4, 1), hspace=0.04)
+        for column, (level, sources) in enumerate(levels.items()):
+            upper = figure.add_subplot(grid[0, column])
+            lower = figure.add_subplot(grid[1, column], sharex=upper)
+            upper.plot([0, 1], [0, 1], color=_QUIET, linewidth=1, zorder=1, label="perfect")
+            for name, bins in sources.items():
+                style = _style(name, sources)
+                full = bins.count > 0
+                label = f"{style.label}  (ECE {bins.expected_error:.3f})"
+                upper.plot(
+                    bins.confidence[full], bins.oks[full], style.dashes, marker=style.marker, color=style.colour,
+                    label=label, markersize=5, linewidth=1.6,
+                )  # fmt: skip
+                share = bins.count / max(bins.count.sum(), 1) / np.maximum(np.diff(bins.edge), 1e-9)
+                lower.stairs(share, bins.edge, color=style.colour, linestyle=style.dashes, linewidth=1.4)
+            _from_0_to_1(upper)
+            upper.set(title=f"{level} level".capitalize(), ylabel="mean OKS" if column == 0 else "")
+            upper.tick_params(labelbottom=False)
+            upper.legend(loc="best")
+            lower.set(xlabel="confidence", ylabel="density" if column == 0 else "")
+            lower.set_ylim(bottom=0)
+
+
+def precision_recall(path: str | Path, sources: Mapping[str, KeypointAP]) -> None:
+    """Precision at every recall: mean over the ten OKS thresholds (the area under it is AP), and at OKS 0.75."""
+    three_quarters = int(np.argmin(abs(OKS_THRESHOLDS - 0.75)))
+    with _figure(path, 9.2, 4.4) as figure:
+        left, right = figure.subplots(1, 2)
+        for name, found in sources.items():
+            style = _style(name, sources)
+            for axes, curve, area in (
+                (left, found.precision[:, :, 0].mean(0), found.ap),
+                (right, found.precision[three_quarters, :, 0], found.ap75),
+            ):
+                label = f"{style.label}  ({100 * area:.1f})"
+                axes.plot(RECALL_POINTS, curve, style.dashes, color=style.colour, label=label, linewidth=1.8)
+        left.set(title="Mean over OKS 0.50 to 0.95  (AP)", ylabel="precision")
+        right.set(title="At OKS 0.75  (AP75)")
+        for axes in (left, right):
+            _from_0_to_1(axes)
+            axes.set_xlabel("recall")
+            axes.legend(loc="best")
+
+
+def confidence_vs_oks(
+    path: str | Path, sources: Mapping[str, tuple[np.ndarray, np.ndarray]], level: str = "keypoint"
+) -> None:
+    """Where samples lie: confidence and OKS of each source ({name: (confidence, OKS)}), as a density."""
+    with _figure(path, 4.7 * len(sources), 4.2) as figure:
+        all_axes = figure.subplots(1, len(sources), squeeze=False)[0]
+        drawn = []
+        for axes, (name, samples) in zip(all_axes, sources.items(), strict=True):
+            confidence, oks = labelled_samples(*samples)
+            style = _style(name, sources)
+            colours = LinearSegmentedColormap.from_list(name, ["#eef1f4", style.colour, "#101010"])
+            image = axes.hexbin(
+                confidence, oks, gridsize=34, extent=(0, 1, 0, 1), mincnt=1, cmap=colours, linewidths=0.1
+            )
+            drawn.append(image)
+            axes.plot([0, 1], [0, 1], color=_QUIET, linewidth=1)
+            _from_0_to_1(axes)
+            axes.set(title=f"{style.label}  (Pearson {pearson(confidence, oks):.2f})", xlabel="confidence")
+        most = max(float(image.get_array().max()) for image in drawn)
+        for image, axes in zip(drawn, all_axes, strict=True):
+            image.set_norm(LogNorm(1, max(most, 10)))
+            figure.colorbar(image, ax=axes, fraction=0.046, pad=0.03, label=f"{_PLURAL.get(level, level)} per cell")
+        all_axes[0].set_ylabel("OKS")
+
+
+def sparsification_curve(path: str | Path, sources: Mapping[str, Sparsification], level: str = "person") -> None:
+    """Mean error of what remains when the least trusted is left out, between the best order and a random one."""
+    with _figure(path, 5.6, 4.4) as figure:
+        axes = figure.subplots()
+        first = next(iter(sources.values()))
+        axes.axhline(first.random, color=_QUIET, linewidth=1, linestyle=(0, (1, 2)), label="random order")
+        for name, curve in sources.items():
+            style = _style(name, sources)
+            label = f"{style.label}  (AUSE {curve.ause:.2f})"
+            axes.plot(curve.removed, curve.error, style.dashes, color=style.colour, label=label, linewidth=1.8)
+        oracle = _STYLES["oracle"]
+        axes.plot(first.removed, first.oracle, oracle.dashes, color=oracle.colour, label=oracle.label, linewidth=1.6)
+        axes.set(
+            xlim=(0, 1), xlabel=f"share of {_PLURAL.get(level, level)} left out, least trusted first",
+            ylabel="mean 1 - OKS of the rest", title=f"Sparsification, {level} level",
+        )  # fmt: skip
+        axes.set_ylim(0, 1.25 * max(first.random, max(float(c.error.max()) for c in sources.values())))
+        axes.legend(loc="best")
+
+
+def occlusion_curve_plot(path: str | Path, sources: Mapping[str, OcclusionCurve], keypoint: str) -> None:
+    """Confidence of each source, and the true OKS, as a blurred patch grows over one keypoint."""
+    with _figure(path, 5.6, 4.4) as figure:
+        axes = figure.subplots()
+        for name, curve in sources.items():
+            style = _style(name, sources)
+            axes.plot(
+                curve.size, curve.confidence, style.dashes, marker=style.marker, color=style.colour,
+                label=f"confidence: {style.label}", linewidth=1.8, markersize=5,
+            )  # fmt: skip
+        truth, style = next(iter(sources.values())), _STYLES["oracle"]
+        axes.plot(
+            truth.size, truth.oks, style.dashes, marker=style.marker, color=style.colour, label="true OKS",
+            linewidth=1.6, markersize=4,
+        )  # fmt: skip
+        axes.set(
+            ylim=(0, 1), xlabel="side of the blurred patch / size of the person",
+            ylabel=f"mean over {truth.samples} crops", title=f"Hiding the {keypoint.replace('_', ' ')}",
+        )  # fmt: skip
+        axes.set_xlim(left=0)
+        axes.legend(loc="best")
+
+
+@contextmanager
+def _figure(path: str | Path, width_in: float, height_in: float) -> Iterator[Figure]:
+    """A figure to draw on; saved when the block ends well. Needs no display and leaves no global state."""
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(width_in, height_in), dpi=150, layout="constrained")
+        yield figure
+        with whole_file(path) as temporary:
+            date = {"metadata": {"Date": None}} if temporary.suffix == ".svg" else {}
+            figure.savefig(temporary, facecolor="white", **date)
+
+
+def _style(name: str, among: Mapping[str, object]) -> _Style:
+    """The source's own look; names not known here get one of their own within the picture."""
+    if name in _STYLES:
+        return _STYLES[name]
+    others = [other for other in among if other not in _STYLES]
+    return _Style(name, *_OTHERS[others.index(name) % len(_OTHERS)])
+
+
+def _from_0_to_1(axes: Axes) -> None:
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    axes.set_xticks(np.linspace(0, 1, 6))
+    axes.set_yticks(np.linspace(0, 1, 6))

@@ -31,9 +31,7 @@ class Camera:
         if len(self.focal_px) != 2 or not all(math.isfinite(f) and f > 0 for f in self.focal_px):
             raise UserError(f"the focal length must be positive pixels along x and y, got {self.focal_px}.")
         if len(self.center_px) != 2 or not all(map(math.isfinite, self.center_px)):
-            raise UserError(
-                f"the principal point must be two finite pixel coordinates, got {self.center_px}."
-            )
+            raise UserError(f"the principal point must be two finite pixel coordinates, got {self.center_px}.")
         if len(self.distortion) not in COUNTS or not all(map(math.isfinite, self.distortion)):
             raise UserError(
                 f"distortion must be {', '.join(map(str, COUNTS[:-1]))} or {COUNTS[-1]} finite numbers in "

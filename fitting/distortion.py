@@ -64,9 +64,7 @@ def valid_radius(coefficients: tuple[float, ...]) -> float:
     return float(r[folds.argmax()]) if folds.any() else float("inf")
 
 
-def _jacobian(
-    xy: Tensor, coefficients: tuple[float, ...]
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def _jacobian(xy: Tensor, coefficients: tuple[float, ...]) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """d(x', y') / d(x, y), row by row."""
     k1, k2, p1, p2, k3, k4, k5, k6, s1, s2, s3, s4 = _padded(coefficients)
     x, y = xy.unbind(-1)

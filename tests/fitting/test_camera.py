@@ -41,9 +41,7 @@ def test_the_default_focal_length_is_the_diagonal() -> None:
     assert camera.center_px == (960, 540)
 
 
-@pytest.mark.parametrize(
-    ("across", "corner"), [("width", (960, 0)), ("height", (0, 540)), ("diagonal", (960, 540))]
-)
+@pytest.mark.parametrize(("across", "corner"), [("width", (960, 0)), ("height", (0, 540)), ("diagonal", (960, 540))])
 def test_the_edge_of_the_picture_lies_at_half_the_field_of_view(across: str, corner: tuple[int, int]) -> None:
     camera = Camera.from_field_of_view(70, (1920, 1080), across=across)  # type: ignore[arg-type]
     ray = camera.rays(torch.tensor([960.0 + corner[0], 540.0 + corner[1]], dtype=torch.float64))
@@ -62,9 +60,7 @@ def test_the_diagonal_view_of_the_default_camera_is_53_degrees() -> None:
 def test_projection_and_its_inverse_equal_opencv(lens: str) -> None:
     camera = Camera.from_intrinsics(K, (1280, 720), LENSES[lens])
     points = _points()
-    expected, _ = cv2.projectPoints(
-        points.numpy(), np.zeros(3), np.zeros(3), np.array(K), np.array(LENSES[lens])
-    )
+    expected, _ = cv2.projectPoints(points.numpy(), np.zeros(3), np.zeros(3), np.array(K), np.array(LENSES[lens]))
     pixels = camera.project(points)
     np.testing.assert_allclose(pixels.numpy(), expected[:, 0], atol=1e-9)
     straight = camera.pinhole.project(points)

@@ -1,0 +1,105 @@
+"""People over a photograph, without a display, a GPU or a system library."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from torch import Tensor
+
+from fitting.camera import Camera
+from fitting.paint import paint
+from fitting.screen import project_triangles
+from fitting.shading import PALETTE, shade, vertex_normals
+from pose2d.errors import UserError
+
+Color = tuple[float, float, float]
+ALPHA = 0.9  # a person over a photograph: the picture shines through a little
+PAPER = 245  # grey of the background when there is no photograph
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """One person's surface."""
+
+    vertices_cam: Tensor | np.ndarray  # [V, 3] metres in the camera frame: x right, y down, z forward
+    faces: Tensor | np.ndarray  # [F, 3] vertex numbers, counter-clockwise from outside
+    color: Color | Tensor | np.ndarray | None = None  # red, green, blue 0..1 of all [3] or each [V, 3]; None: by turn
+
+
+def render(
+    meshes: Sequence[Mesh],
+    camera: Camera,
+    background: np.ndarray | None = None,
+    *,
+    alpha: float = ALPHA,
+    antialias: bool = True,
+    backend: Literal["numba", "pytorch3d"] = "numba",
+) -> np.ndarray:
+    """Draw people over a photograph [H, W, 3] uint8 RGB (light grey when None); the photograph stays as it is.
+
+    Who is nearer hides who is farther; `alpha` mixes the person seen with the photograph, not with whoever stands
+    behind. What comes closer to the camera than 5 cm is cut away. Returns [H, W, 3] uint8 RGB.
+    """
+    picture = _canvas(camera, background)
+    if not 0 <= alpha <= 1:
+        raise UserError(f"alpha must lie between 0 and 1, got {alpha}.")
+    if not meshes:
+        return picture
+    vertices, faces, colors = _one_mesh([_checked(mesh, i) for i, mesh in enumerate(meshes)])
+    lit = shade(vertex_normals(vertices, faces), colors)
+    screen = project_triangles(vertices, faces, camera)
+    lit = screen.interpolate(lit, faces)
+    if backend == "numba":
+        paint(picture, screen, lit, alpha=alpha, antialias=antialias)
+    elif backend == "pytorch3d":
+        from fitting.pytorch3d_paint import paint as paint_with_pytorch3d
+
+        paint_with_pytorch3d(picture, screen, lit, alpha=alpha, antialias=antialias)
+    else:
+        raise UserError(f"unknown renderer {backend!r}: choose numba or pytorch3d.")
+    return picture
+
+
+def _canvas(camera: Camera, background: np.ndarray | None) -> np.ndarray:
+    width, height = camera.size
+    if background is None:
+        return np.full((height, width, 3), PAPER, np.uint8)
+    if background.dtype != np.uint8 or background.shape != (height, width, 3):
+        raise UserError(
+            f"the background must be uint8 RGB of the camera's size [{height}, {width}, 3], "
+            f"got {background.dtype} {list(background.shape)}."
+        )
+    return np.ascontiguousarray(background).copy()
+
+
+def _checked(mesh: Mesh, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Arrays of the right shape and type, or words that say which mesh is wrong and how."""
+    vertices, faces = _array(mesh.vertices_cam).astype(np.float64), _array(mesh.faces)
+    color = PALETTE[number % len(PALETTE)] if mesh.color is None else _array(mesh.color)
+    if vertices.ndim != 2 or vertices.shape[1] != 3 or not np.isfinite(vertices).all():
+        raise UserError(f"mesh {number}: vertices must be finite numbers [V, 3], got {list(vertices.shape)}.")
+    if faces.ndim != 2 or faces.shape[1] != 3 or not np.issubdtype(faces.dtype, np.integer):
+        raise UserError(f"mesh {number}: faces must be whole numbers [F, 3], got {faces.dtype} {list(faces.shape)}.")
+    if faces.size and not 0 <= faces.min() <= faces.max() < len(vertices):
+        raise UserError(f"mesh {number}: faces speak of vertices beyond the {len(vertices)} there are.")
+    if color.shape not in ((3,), vertices.shape) or not ((color >= 0) & (color <= 1)).all():
+        raise UserError(
+            f"mesh {number}: colours must lie between 0 and 1, [3] or [{len(vertices)}, 3]; got {list(color.shape)}."
+        )
+    return vertices, faces.astype(np.int32), np.broadcast_to(color, vertices.shape)
+
+
+def _array(values: Tensor | np.ndarray | Color) -> np.ndarray:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+def _one_mesh(
+    meshes: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    first = np.cumsum([0, *(len(vertices) for vertices, _, _ in meshes)])
+    return (
+        np.concatenate([vertices for vertices, _, _ in meshes]),
+        np.concatenate([faces + np.int32(start) for (_, faces, _), start in zip(meshes, first, strict=False)]),
+        np.concatenate([color for _, _, color in meshes]).astype(np.float32),
+    )

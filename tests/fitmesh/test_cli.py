@@ -36,12 +36,20 @@ def test_help_does_not_wait_for_torch():
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
-def test_models_lists_every_name_with_its_licence():
+def test_models_lists_every_name_under_its_origin_and_licence():
     result = run("models")
     assert result.returncode == 0
-    for name, card in pose2d.cards().items():
-        row = next(line for line in result.stdout.splitlines() if name in line.split())
-        assert card.licence.split()[0] in row
+    heading, seen = "", set()
+    for line in result.stdout.splitlines():
+        if not line.startswith("  "):
+            heading = line
+        elif (name := line.split()[0]) in pose2d.cards():
+            card = pose2d.card(name)
+            assert card.licence in heading
+            assert card.source in heading
+            assert heading.startswith("embedded" if card.embedded else "needs a checkpoint")
+            seen.add(name)
+    assert seen == set(pose2d.names())
 
 
 @pytest.mark.parametrize("arguments", [("no-such-command",), ("--no-such-option",)])

@@ -67,11 +67,11 @@ def _check(truth: GroundTruth, detections: Detections, sigmas: np.ndarray) -> No
             f"keypoints do not agree: {len(sigmas)} sigmas, {truth.keypoints} annotated, "
             f"{detections.xy_px.shape[1]} detected."
         )
-    broken = ~(np.isfinite(detections.xy_px).all((1, 2)) & np.isfinite(detections.score))
-    if broken.any():
+    if not (np.isfinite(detections.xy_px).all() and np.isfinite(detections.score).all()):
+        sound = np.isfinite(detections.xy_px).all((1, 2)) & np.isfinite(detections.score)
         raise UserError(
-            f"the detection numbered {np.flatnonzero(broken)[0]} has a keypoint or score that is not a finite "
-            "number. Leave such detections out."
+            f"the detection numbered {np.argmin(sound)} has a keypoint or score that is not a finite number. "
+            "Leave such detections out."
         )
 
 
@@ -158,26 +158,27 @@ def _blocks(
 
 def _assign(block: _Block, ignored: np.ndarray, crowd: np.ndarray, counts: np.ndarray, outcome: np.ndarray) -> None:
     """Let the best detection of every image choose, then the second best, and note what became of them."""
-    not_wanted = ignored[:, None, block.person]  # [A, 1, N, P]
-    crowded = crowd[block.person]
-    thresholds = OKS_THRESHOLDS[:, None, None]
-    free = np.ones((*outcome.shape[:2], *block.person.shape), bool)  # [A, T, N, P]
+    people = block.person.shape[1]
+    # Each detection's order of preference: by OKS, the later of equals; whoever is not ignored before all who are.
+    preference = np.argsort(block.oks, axis=-1, kind="stable")  # [N, R, P] place -> column
+    place = np.argsort(preference, axis=-1).astype(np.int16)  # [N, R, P] column -> place
+    # From here on people are the first axis and images the last, so that one vector operation spans many images.
+    wanted = np.moveaxis(~ignored[:, block.person.T], 0, 1)[:, :, None]  # [P, A, 1, N]
+    bonus = np.where(wanted, np.int16(people), np.int16(0))
+    reached = (block.oks[..., None] >= OKS_THRESHOLDS).sum(-1, dtype=np.int8)  # [N, R, P] thresholds met
+    level = np.arange(len(OKS_THRESHOLDS), dtype=np.int8)[:, None]
+    crowded = crowd[block.person].T[:, None, None]  # [P, 1, 1, N]
+    free = np.ones((people, *outcome.shape[:2], len(block.person)), bool)  # [P, A, T, N]
+    column = np.arange(people)[:, None, None, None]
     for rank in range(block.found.shape[1]):
         n = np.count_nonzero(block.found[:, rank] >= 0)
-        oks = block.oks[:n, rank]
-        able = free[:, :, :n] & (oks >= thresholds)
-        wanted = able & ~not_wanted[:, :, :n]
-        able = np.where(wanted.any(-1, keepdims=True), wanted, able)
-        reached = np.where(able, oks, -1.0)
-        chosen = reached.shape[-1] - 1 - np.argmax(reached[..., ::-1], -1)[..., None]  # [A, T, n, 1] the last of equals
-        matched = np.take_along_axis(able, chosen, -1)[..., 0]
-        stays_free = ~matched[..., None] | np.take_along_axis(crowded[None, None, :n], chosen, -1)
-        here = free[:, :, :n]
-        np.put_along_axis(here, chosen, np.take_along_axis(here, chosen, -1) & stays_free, -1)
-        person = np.take_along_axis(block.person[None, None, :n], chosen, -1)[..., 0]  # [A, T, n]
-        of_no_interest = np.take_along_axis(not_wanted[:, :, :n], chosen, -1)[..., 0]
+        able = free[..., :n] & (reached[:n, rank].T[:, None, None] > level)
+        liking = np.where(able, place[:n, rank].T[:, None, None] + bonus[..., :n], np.int16(-1)).max(0)  # [A, T, n]
+        chosen = preference[np.arange(n), rank, liking % people]  # [A, T, n]
+        matched, of_interest = liking >= 0, liking >= people
+        free[..., :n] &= crowded[..., :n] | ~(matched & (column == chosen))
         d = block.found[:n, rank]
         found = outcome[:, :, d]
-        found[matched & of_no_interest] = IGNORED
-        found[matched & ~of_no_interest & counts[person]] = TRUE
+        found[matched & ~of_interest] = IGNORED
+        found[of_interest & counts[block.person[np.arange(n), chosen]]] = TRUE
         outcome[:, :, d] = found

@@ -77,8 +77,8 @@ def extent_area(xy_px: np.ndarray) -> np.ndarray:
     """Area of the tight box around keypoints [N, K, 2] -> [N]."""
     if not len(xy_px):
         return np.zeros(0)
-    low, high = xy_px.min(1), xy_px.max(1)
-    return (high[:, 0] - low[:, 0]) * (high[:, 1] - low[:, 1])
+    x, y = xy_px[:, :, 0], xy_px[:, :, 1]
+    return (x.max(1) - x.min(1)) * (y.max(1) - y.min(1))
 
 
 def ground_truth_from_coco(dataset: Mapping[str, Any], keypoints: int = 17) -> GroundTruth:

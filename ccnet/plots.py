@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -39,7 +40,7 @@ _STYLES = {
 _OTHERS = (("#E69F00", "P", "-"), ("#56B4E9", "X", "--"), ("#F0E442", "*", "-."))
 _PLURAL = {"keypoint": "keypoints", "person": "people"}
 _QUIET = "#777777"
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "axes.spines.top": False,
@@ -182,8 +183,8 @@ def _figure(path: str | Path, width_in: float, height_in: float) -> Iterator[Fig
         figure = Figure(figsize=(width_in, height_in), dpi=150, layout="constrained")
         yield figure
         with whole_file(path) as temporary:
-            date = {"metadata": {"Date": None}} if temporary.suffix == ".svg" else {}
-            figure.savefig(temporary, facecolor="white", **date)
+            undated = {"Date": None} if temporary.suffix == ".svg" else None
+            figure.savefig(temporary, facecolor="white", metadata=undated)
 
 
 def _style(name: str, among: Mapping[str, object]) -> _Style:

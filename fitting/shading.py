@@ -22,10 +22,10 @@ PALETTE = np.array(
 )
 
 _GAMMA = 2.2
-_SKY, _GROUND = 0.40, 0.16  # light from above and from below
+_SKY, _GROUND = 0.30, 0.10  # light from above and from below
 _LAMPS = (  # towards the lamp, strength
-    ((-0.50, -0.60, -0.80), 0.62),  # key, over the left shoulder
-    ((0.85, -0.10, -0.50), 0.20),  # fill, from the right
+    ((-0.60, -0.75, -0.65), 0.80),  # key, over the left shoulder
+    ((0.85, 0.05, -0.55), 0.20),  # fill, from the right
     ((0.35, -0.45, 0.80), 0.30),  # rim, from behind: draws the outline
 )
 

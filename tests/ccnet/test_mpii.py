@@ -1,0 +1,78 @@
+"""PCKh by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from ccnet.mpii import head_size_px, keypoint_box_area_px2, pckh, published_pckh, read_head_boxes
+from pose2d.errors import UserError
+from pose2d.skeletons import MPII16
+
+
+def _off_by(share_of_head: np.ndarray, head_px: float = 50.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Predictions [N, 16, 2] that miss by these shares [N, 16] of the head size."""
+    truth = np.random.default_rng(0).uniform(0, 500, (*share_of_head.shape, 2))
+    direction = np.array([0.6, 0.8])
+    return truth + share_of_head[..., None] * head_px * direction, truth, np.full(len(share_of_head), head_px)
+
+
+def test_a_keypoint_is_right_up_to_the_threshold() -> None:
+    share = np.full((4, 16), 0.2)
+    share[:, 0] = [0.1, 0.49, 0.51, 2.0]
+    xy, truth, head = _off_by(share)
+    result = pckh(xy, truth, np.ones((4, 16), bool), head)
+    assert result.keypoint[0] == 50
+    assert (result.keypoint[1:] == 100).all()
+    assert result.mean == pytest.approx(100 * (14 * 4 - 2) / (14 * 4))
+
+
+def test_pelvis_and_thorax_do_not_count_in_the_mean() -> None:
+    share = np.zeros((3, 16))
+    share[:, [MPII16.keypoints.index("pelvis"), MPII16.keypoints.index("thorax")]] = 9
+    xy, truth, head = _off_by(share)
+    result = pckh(xy, truth, np.ones((3, 16), bool), head)
+    assert result.mean == 100
+    assert (result.keypoint[[6, 7]] == 0).all()
+
+
+def test_keypoints_weigh_by_how_often_they_are_labelled() -> None:
+    share = np.zeros((10, 16))
+    share[:, 0] = 9
+    labelled = np.ones((10, 16), bool)
+    labelled[2:, 0] = False
+    xy, truth, head = _off_by(share)
+    result = pckh(xy, truth, labelled, head)
+    assert result.mean == pytest.approx(100 * 130 / 132)
+    labelled[:, 3] = False
+    assert np.isnan(pckh(xy, truth, labelled, head).keypoint[3])
+
+
+def test_the_published_mean_at_a_tenth_is_taken_at_011() -> None:
+    xy, truth, head = _off_by(np.full((1, 16), 0.105))
+    everything = np.ones((1, 16), bool)
+    half, tenth = published_pckh(xy, truth, everything, head)
+    assert (half.mean, tenth.mean) == (100, 100)
+    assert pckh(xy, truth, everything, head, 0.1).mean == 0
+
+
+def test_head_boxes_are_read_as_corners(tmp_path: Path) -> None:
+    boxes = np.array([[10.0, 20.0, 40.0, 60.0], [0.0, 0.0, 6.0, 8.0]])
+    savemat(tmp_path / "gt_valid.mat", {"headboxes_src": boxes.reshape(2, 2, 2).transpose(1, 2, 0)})
+    np.testing.assert_array_equal(read_head_boxes(tmp_path / "gt_valid.mat"), boxes)
+    np.testing.assert_allclose(head_size_px(boxes), [30, 6])
+    with pytest.raises(UserError, match=r"gt_valid\.mat"):
+        read_head_boxes(tmp_path / "missing.mat")
+    (tmp_path / "broken.mat").write_bytes(b"not a matrix at all, but long enough to be read as a header" * 10)
+    with pytest.raises(UserError, match="not MPII"):
+        read_head_boxes(tmp_path / "broken.mat")
+
+
+def test_the_area_is_that_of_the_box_around_labelled_keypoints() -> None:
+    xy = np.zeros((2, 16, 2))
+    xy[0, :3] = [[10, 20], [40, 25], [15, 60]]
+    xy[0, 3] = [900, 900]
+    labelled = np.zeros((2, 16), bool)
+    labelled[0, :3] = True
+    np.testing.assert_allclose(keypoint_box_area_px2(xy, labelled), [30 * 40, 0])

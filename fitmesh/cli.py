@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import fitmesh
-from fitmesh.commands import body, models
+from fitmesh.commands import body, models, run
 
 app = typer.Typer(
     name="fitmesh",
@@ -33,6 +33,7 @@ def root(
     """Body meshes from ordinary video: every 2D keypoint pulls as hard as it can be trusted."""
 
 
+app.command("run")(run.run)
 app.command("models")(models.models)
 app.command("body")(body.body)
 

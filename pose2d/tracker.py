@@ -1,8 +1,8 @@
 """Who is who: boxes of one frame after another become identities.
 
 Every frame, boxes are given to the people known so far by the best assignment overall (Hungarian), each pair priced
-by how surprising that box would be for that person (pose2d/motion.py). Sure boxes choose first; doubtful ones may
-then continue a person, never start one (the idea of ByteTrack). Nothing is smoothed and nothing is made up: a track
+by how surprising that box would be for that person (pose2d/motion.py). Good boxes go first; doubtful ones may then
+continue a person, never start one (the idea of ByteTrack). Nothing is smoothed and nothing is made up: a track
 holds the detected boxes, and its gaps are gaps.
 """
 
@@ -20,12 +20,13 @@ from pose2d.types import Track
 class TrackerOptions:
     """Every choice the tracker leaves open."""
 
-    sure_score: float = 0.3  # a box at least this sure may start a person
+    sure_score: float = 0.5  # a person must be seen this surely in `least_frames` frames; others are dropped
+    start_score: float = 0.3  # a box at least this sure may start a person, who has then to prove it
     doubtful_score: float = 0.1  # a box at least this sure may continue one
     gap_s: float = 1.5  # a person unseen for longer is gone, and comes back as somebody new
     newcomer: float = 10.0  # a box more surprising than this (see motion.surprise) is somebody else
     doubtful_newcomer: float = 4.0  # the same for doubtful boxes
-    least_frames: int = 3  # people seen in fewer frames are dropped, unless the film has no more
+    least_frames: int = 3  # a film of fewer frames asks for as many as it has
     same_person_iou: float = 0.6  # a box overlapping a known person's more than this starts nobody new
     motion: MotionOptions = field(default_factory=MotionOptions)
 
@@ -58,19 +59,19 @@ class Tracker:
             person.belief = predict(person.belief, time_s - person.belief_s, self.options.motion)
             person.belief_s = time_s
         self._forget(time_s)
-        sure = np.flatnonzero(detections.scores >= self.options.sure_score)
-        doubtful = np.flatnonzero(
-            (detections.scores >= self.options.doubtful_score) & (detections.scores < self.options.sure_score)
-        )
+        scores, options = detections.scores, self.options
+        good = np.flatnonzero(scores >= options.start_score)
+        doubtful = np.flatnonzero((scores >= options.doubtful_score) & (scores < options.start_score))
         unseen = list(self._present)
-        left_over = self._give(unseen, sure, detections, frame, time_s, self.options.newcomer)
-        self._give(unseen, doubtful, detections, frame, time_s, self.options.doubtful_newcomer)
+        left_over = self._give(unseen, good, detections, frame, time_s, options.newcomer)
+        self._give(unseen, doubtful, detections, frame, time_s, options.doubtful_newcomer)
         self._greet(left_over, detections, frame, time_s)
 
     def tracks(self) -> list[Track]:
-        """Everyone seen in enough frames, in the order they appeared, numbered from 1."""
+        """Everyone seen surely in enough frames, in the order they appeared, numbered from 1."""
         enough = min(self.options.least_frames, self._frames_seen)
-        people = sorted(self._gone + self._present, key=lambda person: person.identity)
+        real = [p for p in self._gone + self._present if sum(s >= self.options.sure_score for s in p.scores) >= enough]
+        people = sorted(real, key=lambda person: person.identity)
         return [
             Track(
                 identity=number,
@@ -78,7 +79,7 @@ class Tracker:
                 boxes_px=np.stack(person.boxes_px),
                 scores=np.array(person.scores),
             )
-            for number, person in enumerate((p for p in people if len(p.frames) >= enough), start=1)
+            for number, person in enumerate(people, start=1)
         ]
 
     def _forget(self, time_s: float) -> None:
@@ -112,7 +113,7 @@ class Tracker:
         return [int(box) for column, box in enumerate(boxes) if column not in taken]
 
     def _greet(self, boxes: list[int], detections: Detections, frame: int, time_s: float) -> None:
-        """Each sure box that nobody took is somebody new, unless it is one more box on somebody known."""
+        """Each good box that nobody took is somebody new, unless it is one more box on somebody known."""
         for box in boxes:
             here = [p.boxes_px[-1] for p in self._present if p.frames[-1] == frame]
             overlap = iou(detections.boxes_px[box][None], np.reshape(here, (-1, 4)))

@@ -1,0 +1,153 @@
+"""Boxes and 2D skeletons on a picture, drawn so that trust can be seen.
+
+A bone is as opaque as its less trusted end is trusted; a joint's colour runs from red (no trust) over yellow to green.
+Left limbs are orange and right limbs blue; head, trunk, box and number wear the colour of the identity.
+"""
+
+import colorsys
+from functools import cache
+
+import cv2
+import numpy as np
+
+from pose2d.skeletons import Skeleton
+
+RGB = tuple[int, int, int]
+LEFT: RGB = (255, 140, 0)
+RIGHT: RGB = (30, 150, 255)
+HALO: RGB = (0, 0, 0)
+FAINTEST = 0.08  # opacity at no trust: still there for who looks for it
+SUBPIXEL = 4  # cv2 draws at fractions of 1 / 2^SUBPIXEL pixels
+FONT = cv2.FONT_HERSHEY_DUPLEX
+
+
+def identity_colour(identity: int) -> RGB:
+    """A colour for a person; neighbours in number are far apart in hue (golden ratio), and no two are alike."""
+    hue = (0.92 + 0.618034 * (identity - 1)) % 1
+    red, green, blue = colorsys.hsv_to_rgb(hue, 0.65, 1.0)
+    return round(255 * red), round(255 * green), round(255 * blue)
+
+
+def trust_colour(trust: float) -> RGB:
+    """Red at 0, yellow at 1/2, green at 1."""
+    trust = min(max(trust, 0.0), 1.0)
+    return round(255 * min(1.0, 2 - 2 * trust)), round(220 * min(1.0, 2 * trust)), 40
+
+
+def draw_box(rgb: np.ndarray, box_px: np.ndarray, identity: int) -> None:
+    """A frame around a person with their number, into `rgb` [H, W, 3] itself."""
+    colour, line = identity_colour(identity), _line_width(rgb)
+    x1, y1, x2, y2 = (round(float(v)) for v in box_px)
+    cv2.rectangle(rgb, (x1, y1), (x2, y2), colour, max(1, line // 2), cv2.LINE_AA)
+    text, size = str(identity), _text_size(rgb)
+    (width, height), _ = cv2.getTextSize(text, FONT, size, 1)
+    pad = max(2, height // 3)
+    top = max(0, y1 - height - 2 * pad)  # above the box, or inside it at the picture's upper edge
+    left = min(max(0, x1), rgb.shape[1] - width - 2 * pad)
+    cv2.rectangle(rgb, (left, top), (left + width + 2 * pad, top + height + 2 * pad), colour, cv2.FILLED)
+    cv2.putText(rgb, text, (left + pad, top + pad + height), FONT, size, HALO, 1, cv2.LINE_AA)
+
+
+def draw_skeleton(
+    rgb: np.ndarray, xy_px: np.ndarray, trust: np.ndarray, skeleton: Skeleton, identity: int, person_px: float
+) -> None:
+    """Keypoints [K, 2] with trust [K] in 0..1, into `rgb` itself; `person_px` is the person's height."""
+    width = max(1, min(2 * _line_width(rgb), round(person_px / 60)))
+    sides = _sides(skeleton)
+    for a, b in skeleton.edges:
+        if np.isfinite(xy_px[[a, b]]).all():
+            side = sides[a] if sides[a] == sides[b] else None
+            _bone(rgb, xy_px[a], xy_px[b], side or identity_colour(identity), _opacity(min(trust[a], trust[b])), width)
+    for point, value in zip(xy_px, trust, strict=True):
+        if np.isfinite(point).all():
+            _joint(rgb, point, trust_colour(float(value)), _opacity(value), width)
+
+
+def draw_legend(rgb: np.ndarray, source: str) -> None:
+    """What the colours mean and where the confidence comes from, at the lower left."""
+    size = _text_size(rgb) * 0.8
+    (_, height), _ = cv2.getTextSize("trust", FONT, size, 1)
+    x, y, gap = height, rgb.shape[0] - height, height // 2
+    parts = (("left", LEFT), ("right", RIGHT), (f"{source} confidence 0", None))
+    for text, colour in parts:
+        (width, _), _ = cv2.getTextSize(text, FONT, size, 1)
+        if x + width > rgb.shape[1]:
+            return
+        if colour:
+            cv2.rectangle(rgb, (x, y - height), (x + height, y), colour, cv2.FILLED)
+            x += height + gap
+        _text(rgb, text, (x, y), size)
+        x += width + 2 * gap
+    ramp = 6 * height
+    if x + ramp + 2 * height <= rgb.shape[1]:
+        rgb[y - height : y, x : x + ramp] = [trust_colour(i / (ramp - 1)) for i in range(ramp)]
+        _text(rgb, "1", (x + ramp + gap, y), size)
+
+
+def _text(rgb: np.ndarray, text: str, at: tuple[int, int], size: float) -> None:
+    cv2.putText(rgb, text, at, FONT, size, HALO, 3, cv2.LINE_AA)
+    cv2.putText(rgb, text, at, FONT, size, (255, 255, 255), 1, cv2.LINE_AA)
+
+
+def _bone(rgb: np.ndarray, a: np.ndarray, b: np.ndarray, colour: RGB, opacity: float, width: int) -> None:
+    part, origin = _window(rgb, np.stack([a, b]), width + 3)
+    if part.size == 0:
+        return
+    painted = part.copy()
+    start, end = _fixed(a - origin), _fixed(b - origin)
+    cv2.line(painted, start, end, HALO, width + 2, cv2.LINE_AA, SUBPIXEL)
+    cv2.line(painted, start, end, colour, width, cv2.LINE_AA, SUBPIXEL)
+    cv2.addWeighted(painted, opacity, part, 1 - opacity, 0, dst=part)
+
+
+def _joint(rgb: np.ndarray, point: np.ndarray, colour: RGB, opacity: float, width: int) -> None:
+    radius = width * 0.9 + 0.6
+    part, origin = _window(rgb, point[None], int(radius) + 3)
+    if part.size == 0:
+        return
+    painted = part.copy()
+    centre = _fixed(point - origin)
+    cv2.circle(painted, centre, round((radius + 1) * 2**SUBPIXEL), HALO, cv2.FILLED, cv2.LINE_AA, SUBPIXEL)
+    cv2.circle(painted, centre, round(radius * 2**SUBPIXEL), colour, cv2.FILLED, cv2.LINE_AA, SUBPIXEL)
+    cv2.addWeighted(painted, opacity, part, 1 - opacity, 0, dst=part)
+
+
+def _window(rgb: np.ndarray, points: np.ndarray, margin: int) -> tuple[np.ndarray, np.ndarray]:
+    """The part of `rgb` (a view) that something at `points` may touch, and its origin x, y. Empty when out of sight."""
+    limit = np.array([rgb.shape[1], rgb.shape[0]])
+    first = np.clip(np.floor(points.min(0)) - margin, 0, limit).astype(int)
+    end = np.clip(np.ceil(points.max(0)) + margin + 1, 0, limit).astype(int)
+    return rgb[first[1] : end[1], first[0] : end[0]], first
+
+
+def _fixed(point: np.ndarray) -> tuple[int, int]:
+    x, y = np.clip(point, -1e4, 1e4) * 2**SUBPIXEL
+    return round(float(x)), round(float(y))
+
+
+def _opacity(trust: float) -> float:
+    return FAINTEST + (1 - FAINTEST) * min(max(float(trust), 0.0), 1.0)
+
+
+def _line_width(rgb: np.ndarray) -> int:
+    return max(1, round(max(rgb.shape[:2]) / 400))
+
+
+def _text_size(rgb: np.ndarray) -> float:
+    return min(max(max(rgb.shape[:2]) / 1800, 0.35), 2.0)
+
+
+@cache
+def _sides(skeleton: Skeleton) -> tuple[RGB | None, ...]:
+    """The colour of limbs at each keypoint. Head and trunk have no side here: shoulders and hips belong to both."""
+    trunk = ("nose", "eye", "ear", "face", "neck", "head", "pelvis", "thorax")
+    return tuple(
+        None
+        if any(word in name for word in trunk)
+        else LEFT
+        if name.startswith("left")
+        else RIGHT
+        if name.startswith("right")
+        else None
+        for name in skeleton.keypoints
+    )

@@ -1,0 +1,184 @@
+"""Stage 2: crops -> keypoints and how far each can be trusted, in `keypoints.npz`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import pose2d
+from fitmesh.stages import tracks, trust
+from fitmesh.stages.progress import Reporter
+from fitmesh.stages.recipe import Recipe, content_digest, npz_matches, read_npz, write_npz
+from pose2d import crops
+from pose2d.clip import Clip, Span
+from pose2d.estimate import crop_people
+from pose2d.models.base import PoseModel
+from pose2d.skeletons import BY_NAME
+from pose2d.types import ConfidenceSource, Keypoints
+
+FILE = "keypoints.npz"
+BATCH = 16  # crops through the network at once
+AREA_OF_BOX = 0.53  # how much of a person's box COCO's segments cover, on average
+
+
+@dataclass(frozen=True)
+class KeypointSettings:
+    """Which network reads the crops, and who says how far to trust it."""
+
+    pose_model: str = "movenet-thunder"
+    checkpoint: Path | None = None
+    confidence: ConfidenceSource = "raw"
+    ccnet: Path | None = None  # a calibration head other than the embedded one
+
+
+@dataclass(frozen=True)
+class KeypointsFile:
+    """What `keypoints.npz` holds."""
+
+    people: dict[int, Keypoints]  # by identity; row t of a person's arrays belongs to `frames[identity][t]`
+    frames: dict[int, np.ndarray]  # [T] frame numbers
+    boxes_px: dict[int, np.ndarray]  # [T, 4] the boxes the crops were cut around
+    raw: dict[int, np.ndarray]  # [T, K] the network's own confidence, whatever `source` the calibrated one has
+    pose_model: str
+    source: ConfidenceSource
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """People, each in some frame: crops, and where the answers belong."""
+
+    rows: np.ndarray  # [N] rows of tracks.npz
+    pixels: Tensor  # [N, 3, H, W] uint8
+    affine: np.ndarray  # [N, 2, 3] frame pixels -> crop pixels
+
+
+def recipe(clip_digest: str, tracks_recipe: Recipe, settings: KeypointSettings) -> Recipe:
+    inputs = {"clip": clip_digest, "tracks": tracks_recipe.digest}
+    if settings.checkpoint is not None:
+        inputs["checkpoint"] = content_digest([settings.checkpoint])
+    if settings.confidence == "ccnet":
+        inputs["ccnet"] = content_digest([trust.head_file(settings.pose_model, settings.ccnet)])
+    return Recipe(
+        stage="keypoints",
+        settings={"pose_model": settings.pose_model, "confidence": settings.confidence, "batch": BATCH},
+        inputs=inputs,
+    )
+
+
+def make(
+    clip: Clip,
+    span: Span,
+    tracks_file: Path,
+    path: Path,
+    made_from: Recipe,
+    settings: KeypointSettings,
+    reporter: Reporter,
+) -> None:
+    """Read the keypoints of everyone in `tracks_file`, batches of crops at a time, and write them."""
+    known = tracks.read(tracks_file)
+    frame = np.concatenate([np.zeros(0, np.int64), *(track.frames for track in known.tracks)])
+    boxes_px = np.concatenate([np.zeros((0, 4)), *(track.boxes_px for track in known.tracks)])
+    area_px2 = AREA_OF_BOX * (boxes_px[:, 2:] - boxes_px[:, :2]).prod(1)
+    model = pose2d.load(settings.pose_model, settings.checkpoint)
+    judge = trust.judge(settings.confidence, settings.pose_model, settings.ccnet, model.skeleton)
+    count, size = len(frame), model.skeleton.size
+    xy_px, sigma_px = (np.full((count, size, 2), np.nan, np.float32) for _ in range(2))
+    raw, confidence, presence = (np.zeros((count, size), np.float32) for _ in range(3))
+    with reporter.stage("keypoints", count, "people") as tick, torch.inference_mode():
+        for batch in _batches(model, clip, span, frame, boxes_px) if count else ():
+            features = model.features(model.normalize(batch.pixels))
+            prediction = model.predict(features)
+            zoom = np.abs(np.linalg.det(batch.affine[:, :, :2]))  # crop pixels^2 per frame pixel^2
+            area_crop = torch.from_numpy(area_px2[batch.rows] * zoom).float()
+            xy_px[batch.rows] = crops.move(crops.invert(batch.affine), prediction.xy_px.double()).numpy()
+            raw[batch.rows] = prediction.score.numpy()
+            confidence[batch.rows], presence[batch.rows] = (x.numpy() for x in judge(features, prediction, area_crop))
+            if prediction.sigma_px is not None:
+                sigma_px[batch.rows] = prediction.sigma_px.numpy() / np.sqrt(zoom)[:, None, None]
+            tick(len(batch.rows))
+    write_npz(
+        path,
+        made_from,
+        {
+            "pose_model": settings.pose_model,
+            "skeleton": model.skeleton.name,
+            "source": settings.confidence,
+            "identity": np.array([track.identity for track in known.tracks], np.int64),
+            "first_row": np.cumsum([0, *(len(track.frames) for track in known.tracks)]),
+            "row_frame": frame,
+            "row_box_px": boxes_px,
+            "row_area_px2": area_px2,
+            "row_xy_px": xy_px,
+            "row_raw": raw,
+            "row_confidence": confidence,
+            "row_presence": presence,
+            "row_sigma_px": sigma_px,  # NaN where the network states none
+        },
+    )
+
+
+def read(path: Path) -> KeypointsFile:
+    arrays = read_npz(path)
+    first = arrays["first_row"]
+    spans = {int(i): slice(a, b) for i, a, b in zip(arrays["identity"], first[:-1], first[1:], strict=True)}
+    source = cast(ConfidenceSource, str(arrays["source"]))
+
+    def tensor(name: str, rows: slice) -> Tensor:
+        return torch.from_numpy(arrays[name][rows])
+
+    return KeypointsFile(
+        people={
+            identity: Keypoints(
+                xy_px=tensor("row_xy_px", rows),
+                confidence=tensor("row_confidence", rows),
+                presence=tensor("row_presence", rows),
+                source=source,
+                area_px2=tensor("row_area_px2", rows),
+                skeleton=BY_NAME[str(arrays["skeleton"])],
+            )
+            for identity, rows in spans.items()
+        },
+        frames={identity: arrays["row_frame"][rows] for identity, rows in spans.items()},
+        boxes_px={identity: arrays["row_box_px"][rows] for identity, rows in spans.items()},
+        raw={identity: arrays["row_raw"][rows] for identity, rows in spans.items()},
+        pose_model=str(arrays["pose_model"]),
+        source=source,
+    )
+
+
+def _batches(model: PoseModel, clip: Clip, span: Span, frame: np.ndarray, boxes_px: np.ndarray) -> Iterator[_Batch]:
+    """Crops of all rows in the order of the film, BATCH at a time whichever frames they come from."""
+    rows_of: dict[int, list[int]] = {}
+    for row, number in enumerate(frame.tolist()):
+        rows_of.setdefault(number, []).append(row)
+    last = max(rows_of)
+    waiting = _Batch(
+        np.zeros(0, np.int64), torch.zeros(0, 3, *model.input_wh[::-1], dtype=torch.uint8), np.zeros((0, 2, 3))
+    )
+    for picture in clip.frames(span):
+        rows = np.array(rows_of.get(picture.index, []), np.int64)
+        if len(rows):
+            pixels, affine = crop_people(model, picture.rgb, boxes_px[rows])
+            waiting = _Batch(
+                np.concatenate([waiting.rows, rows]),
+                torch.cat([waiting.pixels, pixels]),
+                np.concatenate([waiting.affine, affine]),
+            )
+        while len(waiting.rows) >= BATCH:
+            yield _part(waiting, slice(None, BATCH))
+            waiting = _part(waiting, slice(BATCH, None))
+        if picture.index >= last:
+            break
+    if len(waiting.rows):
+        yield waiting
+
+
+def _part(batch: _Batch, part: slice) -> _Batch:
+    return _Batch(batch.rows[part], batch.pixels[part], batch.affine[part])
+
+
+matches = npz_matches

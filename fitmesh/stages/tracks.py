@@ -1,0 +1,140 @@
+"""Stage 1: frames -> boxes with identities, in `tracks.npz`."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fitmesh.stages.progress import Reporter
+from fitmesh.stages.recipe import Recipe, content_digest, npz_matches, read_npz, write_npz
+from pose2d.clip import Clip, Span
+from pose2d.detector import Detections, Detector, DetectorOptions, read_detections, whole_picture
+from pose2d.errors import UserError
+from pose2d.tracker import Tracker, TrackerOptions
+from pose2d.types import Track
+
+FILE = "tracks.npz"
+WHOLE_PICTURE = Path("whole")  # instead of a file of detections: one box around everything
+
+
+@dataclass(frozen=True)
+class TrackSettings:
+    """Who to look for, and where."""
+
+    span: Span = field(default_factory=Span)
+    detections: Path | None = None  # COCO-detections json, or WHOLE_PICTURE; None: the embedded detector
+    detector: DetectorOptions = field(default_factory=DetectorOptions)
+    tracker: TrackerOptions = field(default_factory=TrackerOptions)
+    max_people: int | None = None  # only those seen in the most frames
+
+    def __post_init__(self) -> None:
+        if self.max_people is not None and self.max_people < 1:
+            raise UserError(f"--max-people must be 1 or more, got {self.max_people}.")
+
+
+@dataclass(frozen=True)
+class TracksFile:
+    """What `tracks.npz` holds."""
+
+    width_px: int
+    height_px: int
+    rate: Fraction  # frames per second of the source
+    frames: np.ndarray  # [F] numbers of the frames looked at
+    time_s: np.ndarray  # [F] when each is shown
+    tracks: list[Track]
+    warnings: list[str]  # of the reading
+
+
+def recipe(clip: Clip, clip_digest: str, settings: TrackSettings) -> Recipe:
+    detections = settings.detections
+    inputs = {"clip": clip_digest}
+    if detections is not None and detections != WHOLE_PICTURE:
+        inputs["detections"] = content_digest([detections])
+    return Recipe(
+        stage="tracks",
+        settings={
+            "span": asdict(settings.span),
+            "rate": str(clip.info.rate),
+            "boxes": "detector" if detections is None else "whole" if detections == WHOLE_PICTURE else "given",
+            "detector": asdict(settings.detector) if detections is None else None,
+            "tracker": asdict(settings.tracker),
+            "max_people": settings.max_people,
+        },
+        inputs=inputs,
+    )
+
+
+def make(clip: Clip, path: Path, made_from: Recipe, settings: TrackSettings, reporter: Reporter) -> None:
+    """Look at every frame of the span and write who is where."""
+    find = _finder(settings)
+    tracker = Tracker((clip.info.width_px, clip.info.height_px), settings.tracker)
+    frames: list[int] = []
+    times: list[float] = []
+    with reporter.stage("tracks", settings.span.expected_frames(clip.info)) as tick, torch.inference_mode():
+        for frame in clip.frames(settings.span):
+            tracker.see(frame.index, float(frame.time_s), find(frame.index, frame.rgb))
+            frames.append(frame.index)
+            times.append(float(frame.time_s))
+            tick(1)
+    tracks = _most_seen(tracker.tracks(), settings.max_people)
+    rows = [len(track.frames) for track in tracks]
+    write_npz(
+        path,
+        made_from,
+        {
+            "width_px": clip.info.width_px,
+            "height_px": clip.info.height_px,
+            "rate": [clip.info.rate.numerator, clip.info.rate.denominator],
+            "frame": np.array(frames, np.int64),
+            "time_s": np.array(times),
+            "identity": np.array([track.identity for track in tracks], np.int64),
+            "first_row": np.cumsum([0, *rows]),
+            "row_frame": np.concatenate([np.zeros(0, np.int64), *(track.frames for track in tracks)]),
+            "row_box_px": np.concatenate([np.zeros((0, 4)), *(track.boxes_px for track in tracks)]),
+            "row_score": np.concatenate([np.zeros(0), *(track.scores for track in tracks)]),
+            "warnings": np.array(clip.warnings, dtype=np.str_),
+        },
+    )
+
+
+def read(path: Path) -> TracksFile:
+    arrays = read_npz(path)
+    first = arrays["first_row"]
+    tracks = [
+        Track(int(identity), arrays["row_frame"][a:b], arrays["row_box_px"][a:b], arrays["row_score"][a:b])
+        for identity, a, b in zip(arrays["identity"], first[:-1], first[1:], strict=True)
+    ]
+    return TracksFile(
+        width_px=int(arrays["width_px"]),
+        height_px=int(arrays["height_px"]),
+        rate=Fraction(*map(int, arrays["rate"])),
+        frames=arrays["frame"],
+        time_s=arrays["time_s"],
+        tracks=tracks,
+        warnings=[str(text) for text in arrays["warnings"]],
+    )
+
+
+matches = npz_matches
+
+
+def _finder(settings: TrackSettings) -> Callable[[int, np.ndarray], Detections]:
+    """The function (frame number, picture) -> Detections that the settings ask for."""
+    nobody = Detections(np.zeros((0, 4)), np.zeros(0))
+    if settings.detections == WHOLE_PICTURE:
+        return lambda index, rgb: whole_picture(rgb)
+    if settings.detections is not None:
+        given = read_detections(settings.detections)
+        return lambda index, rgb: given.get(index, nobody)
+    # The tracker has a use for boxes too doubtful to start a person.
+    threshold = min(settings.detector.score_threshold, settings.tracker.doubtful_score)
+    detector = Detector(replace(settings.detector, score_threshold=threshold))
+    return lambda index, rgb: detector.detect(rgb)
+
+
+def _most_seen(tracks: list[Track], limit: int | None) -> list[Track]:
+    chosen = sorted(tracks, key=lambda track: -len(track.frames))[:limit]
+    return sorted(chosen, key=lambda track: track.identity)

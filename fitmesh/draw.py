@@ -34,18 +34,15 @@ def trust_colour(trust: float) -> RGB:
     return round(255 * min(1.0, 2 - 2 * trust)), round(220 * min(1.0, 2 * trust)), 40
 
 
-def draw_box(rgb: np.ndarray, box_px: np.ndarray, identity: int) -> None:
-    """A frame around a person with their number, into `rgb` [H, W, 3] itself."""
-    colour, line = identity_colour(identity), _line_width(rgb)
-    x1, y1, x2, y2 = (round(float(v)) for v in box_px)
-    cv2.rectangle(rgb, (x1, y1), (x2, y2), colour, max(1, line // 2), cv2.LINE_AA)
-    text, size = str(identity), _text_size(rgb)
-    (width, height), _ = cv2.getTextSize(text, FONT, size, 1)
-    pad = max(2, height // 3)
-    top = max(0, y1 - height - 2 * pad)  # above the box, or inside it at the picture's upper edge
-    left = min(max(0, x1), rgb.shape[1] - width - 2 * pad)
-    cv2.rectangle(rgb, (left, top), (left + width + 2 * pad, top + height + 2 * pad), colour, cv2.FILLED)
-    cv2.putText(rgb, text, (left + pad, top + pad + height), FONT, size, HALO, 1, cv2.LINE_AA)
+def draw_boxes(rgb: np.ndarray, boxes_px: dict[int, np.ndarray]) -> None:
+    """A frame with a number around everyone (identity -> x1, y1, x2, y2), into `rgb` [H, W, 3] itself."""
+    width = max(1, _line_width(rgb) // 2)
+    for identity, box in boxes_px.items():
+        x1, y1, x2, y2 = (round(float(v)) for v in box)
+        cv2.rectangle(rgb, (x1, y1), (x2, y2), identity_colour(identity), width, cv2.LINE_AA)
+    taken: list[tuple[int, int, int]] = []  # left, right, top of the tags so far, which all have one height
+    for identity, box in boxes_px.items():
+        taken.append(_tag(rgb, identity, round(float(box[0])), round(float(box[1])), taken))
 
 
 def draw_skeleton(
@@ -84,8 +81,25 @@ def draw_legend(rgb: np.ndarray, source: str) -> None:
         _text(rgb, "1", (x + ramp + gap, y), size)
 
 
+def _tag(rgb: np.ndarray, identity: int, x: int, y: int, taken: list[tuple[int, int, int]]) -> tuple[int, int, int]:
+    """A person's number over the corner x, y of the box, or to the right of a tag that is there already."""
+    text, size = str(identity), _text_size(rgb)
+    (width, height), _ = cv2.getTextSize(text, FONT, size, 1)
+    pad = max(2, height // 3)
+    wide, high = width + 2 * pad, height + 2 * pad
+    top = min(max(0, y - high), rgb.shape[0] - high)  # above the box, or inside it at the picture's upper edge
+    left = min(max(0, x), rgb.shape[1] - wide)
+    for other_left, other_right, other_top in sorted(taken):
+        if abs(other_top - top) < high and other_left - wide < left < other_right:
+            left = other_right
+    cv2.rectangle(rgb, (left, top), (left + wide, top + high), identity_colour(identity), cv2.FILLED)
+    cv2.putText(rgb, text, (left + pad, top + pad + height), FONT, size, HALO, 1, cv2.LINE_AA)
+    return left, left + wide, top
+
+
 def _text(rgb: np.ndarray, text: str, at: tuple[int, int], size: float) -> None:
-    cv2.putText(rgb, text, at, FONT, size, HALO, 3, cv2.LINE_AA)
+    for dx, dy in ((-1, 0), (1, 0), (0, -1), (0, 1)):  # a halo; a thicker font would also be wider
+        cv2.putText(rgb, text, (at[0] + dx, at[1] + dy), FONT, size, HALO, 1, cv2.LINE_AA)
     cv2.putText(rgb, text, at, FONT, size, (255, 255, 255), 1, cv2.LINE_AA)
 
 

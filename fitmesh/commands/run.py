@@ -163,5 +163,5 @@ def _summary(result: "RunResult", reporter: "Reporter") -> None:
             f"person {track.identity}: {len(track.frames)} frames, {first:.2f} to {last:.2f} s, "
             f"mean keypoint confidence {mean:.2f} ({read.source})"
         )
-    reporter.say(f"wrote {result.tracks}, {result.keypoints} and {result.overlay}")
+    reporter.say(f"results: {result.tracks}, {result.keypoints}, {result.overlay}")
     reporter.say("Body meshes are not fitted yet: this version stops at 2D keypoints.")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import av
 
-from fitmesh.draw import draw_box, draw_legend, draw_skeleton
+from fitmesh.draw import draw_boxes, draw_legend, draw_skeleton
 from fitmesh.stages import keypoints
 from fitmesh.stages.progress import Reporter
 from fitmesh.stages.recipe import Recipe
@@ -41,20 +41,12 @@ def make(clip: Clip, span: Span, keypoints_file: Path, path: Path, made_from: Re
     ):
         for frame in clip.frames(span):
             rgb = frame.rgb.copy()
-            for identity, rows in row_of.items():
-                row = rows.get(frame.index)
-                if row is None:
-                    continue
-                person, box_px = known.people[identity], known.boxes_px[identity][row]
-                draw_box(rgb, box_px, identity)
-                draw_skeleton(
-                    rgb,
-                    person.xy_px[row].numpy(),
-                    (person.confidence[row] * person.presence[row]).numpy(),
-                    person.skeleton,
-                    identity,
-                    float(box_px[3] - box_px[1]),
-                )
+            here = {i: rows[frame.index] for i, rows in row_of.items() if frame.index in rows}
+            draw_boxes(rgb, {identity: known.boxes_px[identity][row] for identity, row in here.items()})
+            for identity, row in here.items():
+                person, (_, top, _, bottom) = known.people[identity], known.boxes_px[identity][row]
+                trust = (person.confidence[row] * person.presence[row]).numpy()
+                draw_skeleton(rgb, person.xy_px[row].numpy(), trust, person.skeleton, identity, bottom - top)
             draw_legend(rgb, known.source)
             film.write(rgb, frame.time_s)
             tick(1)

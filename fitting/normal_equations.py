@@ -1,0 +1,243 @@
+"""The Gauss-Newton system at a state: gradient and matrix, frame by frame, coupled over time where asked for.
+
+A robust keypoint enters with the slope of its loss (iteratively reweighted least squares); the mixture prior with its
+nearest component; limits and floor where they bind.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fitting.jacobian import Geometry, left_jacobian
+from fitting.limits import SIGMA_RAD
+from fitting.problem import CHUNK, FEET, Anchor, Problem, acceleration_sigma
+from fitting.residuals import (
+    acceleration,
+    acceleration_factor,
+    box_limits,
+    geman_mcclure,
+    ground_contact,
+    ground_share,
+    projection_rows,
+    reprojection,
+)
+from fitting.unknowns import BODY_JOINTS, POSE, TRANSLATION, State
+
+
+@dataclass(frozen=True)
+class NormalEquations:
+    """Half the cost's second-order model: cost(x + d) ~ cost + g . d + d . H d / 2."""
+
+    gradient: Tensor  # [T, 63]
+    matrix: Tensor  # [T, 63, 63]
+    arrow: Tensor  # [T, 63, S] step against shape
+    shape_gradient: Tensor  # [S], or [T, S] when each frame has its own shape
+    corner: Tensor  # [S, S] or [T, S, S]
+    next_one: Tensor | None  # [T - 1, 63, 63] frame t against t + 1; None: frames are not coupled
+    next_two: Tensor | None  # [T - 2, 63, 63] against t + 2
+
+    def damped(self, damping: Tensor) -> "NormalEquations":
+        """Marquardt's: diagonals grow by a share, [] or one per frame [T]."""
+        matrix, corner = self.matrix.clone(), self.corner.clone()
+        diagonal = matrix.diagonal(dim1=-2, dim2=-1)
+        diagonal.mul_(1 + damping[..., None])
+        shape_diagonal = corner.diagonal(dim1=-2, dim2=-1)
+        shape_diagonal.mul_(1 + damping[..., None])
+        return NormalEquations(
+            self.gradient, matrix, self.arrow, self.shape_gradient, corner, self.next_one, self.next_two
+        )
+
+
+def normal_equations(problem: Problem, state: State) -> NormalEquations:
+    """Set the system up, a bounded number of frames at a time."""
+    coupled = problem.fps is not None and len(state) >= 3
+    joints = torch.empty(0)
+    if coupled:
+        parts = (state.frames(slice(a, a + CHUNK)) for a in range(0, len(state), CHUNK))
+        joints = torch.cat([problem.mechanism.place(part, derivatives=False).joints for part in parts])
+    pieces = [_piece(problem, state, first, coupled, joints) for first in range(0, len(state), CHUNK)]
+
+    def joined(part: int) -> Tensor:
+        return pieces[0][part] if len(pieces) == 1 else torch.cat([piece[part] for piece in pieces])
+
+    gradient, matrix, arrow, shape_gradient, corner = (joined(part) for part in range(5))
+    if state.shared_shape:
+        shape_gradient, corner = shape_gradient.sum(0), corner.sum(0)
+    eye = torch.eye(state.shape.shape[-1], dtype=gradient.dtype)
+    shape_gradient, corner = shape_gradient + state.shape, corner + eye
+    if problem.anchor is not None:
+        per = 1 / problem.anchor.shape**2
+        shape_gradient = shape_gradient + per * (state.shape - problem.anchor.state.shape)
+        corner = corner + per * eye
+    if not coupled:
+        return NormalEquations(gradient, matrix, arrow, shape_gradient, corner, None, None)
+    return NormalEquations(gradient, matrix, arrow, shape_gradient, corner, joined(5), joined(6))
+
+
+def _piece(problem: Problem, state: State, first: int, coupled: bool, joints: Tensor) -> tuple[Tensor, ...]:
+    """The rows of frames first .. first + CHUNK. Coupling looks two frames beyond either end."""
+    count = len(state)
+    last = min(first + CHUNK, count)
+    halo = 2 if coupled else 0
+    low, high = max(first - halo, 0), min(last + halo, count)
+    wide = problem.mechanism.place(state.frames(slice(low, high)))
+    inner = slice(first - low, last - low)
+    rows = slice(first, last)
+    geometry = Geometry(
+        wide.keypoints[inner], wide.joints[inner],
+        type(wide.placement)(wide.placement.rotation[inner], wide.placement.joints[inner], wide.placement.rest_joints),
+        wide.terms[inner], wide.turn[inner],
+    )  # fmt: skip
+    part, moved = problem.frames(rows), state.frames(rows)
+    joints_by_shape = problem.mechanism.joints_by_shape(wide)
+    gradient, matrix, arrow, shape_gradient, corner = _keypoint_part(part, geometry, joints_by_shape[inner])
+    _add_pose_part(part, moved, gradient, matrix)
+    if part.anchor is not None:
+        _add_anchor(part.anchor, moved, gradient, matrix)
+    if part.ground is not None:
+        _add_ground(part, geometry, joints_by_shape[inner], gradient, matrix, arrow, shape_gradient, corner)
+    if not coupled:
+        return gradient, matrix, arrow, shape_gradient, corner
+    return _with_motion(
+        problem, state, wide, joints_by_shape, joints, (low, first, last, high),
+        gradient, matrix, arrow, shape_gradient, corner,
+    )  # fmt: skip
+
+
+def _keypoint_part(problem: Problem, geometry: Geometry, joints_by_shape: Tensor) -> tuple[Tensor, ...]:
+    p = problem
+    residual = reprojection(geometry.keypoints, p.xy_px, p.weight, p.focal_px, p.center_px)
+    _, slope = geman_mcclure(residual.square().sum(-1), p.robust)
+    root_slope = slope.sqrt().unsqueeze(-1)
+    rows = projection_rows(geometry.keypoints, p.focal_px) * (root_slope * p.weight.sqrt().unsqueeze(-1)).unsqueeze(-1)
+    by_step = p.mechanism.keypoints_by_step(geometry, rows).flatten(1, 2)  # [T, 34, 63]
+    by_shape = (rows @ p.mechanism.keypoints_by_shape(geometry, joints_by_shape)).flatten(1, 2)  # [T, 34, S]
+    residual = (residual * root_slope).flatten(1).unsqueeze(-1)
+    transposed = by_step.mT
+    return (
+        (transposed @ residual).squeeze(-1), transposed @ by_step, transposed @ by_shape,
+        (by_shape.mT @ residual).squeeze(-1), by_shape.mT @ by_shape,
+    )  # fmt: skip
+
+
+def _add_pose_part(problem: Problem, state: State, gradient: Tensor, matrix: Tensor) -> None:
+    """The pose prior's nearest component, and the limits that are overstepped."""
+    pose = state.body_pose
+    _, nearest = problem.prior.energy(pose)
+    precision = problem.pose_share * problem.prior.precision[nearest]
+    beyond = box_limits(pose, problem.limit_low, problem.limit_high, SIGMA_RAD)
+    gradient[:, POSE] += torch.einsum("tij,tj->ti", precision, pose - problem.prior.mean[nearest]) + beyond / SIGMA_RAD
+    matrix[:, POSE, POSE] += precision
+    matrix.diagonal(dim1=-2, dim2=-1)[:, POSE] += (beyond != 0) / SIGMA_RAD**2
+
+
+def _add_anchor(anchor: Anchor, state: State, gradient: Tensor, matrix: Tensor) -> None:
+    root, pose, translation = anchor.residuals(state)
+    diagonal = matrix.diagonal(dim1=-2, dim2=-1)
+    # root = log(R R_guess^T): its derivative by a turn of R is the inverse left Jacobian at that vector.
+    by_turn = torch.linalg.inv(left_jacobian(root * anchor.root_rad)) / anchor.root_rad
+    gradient[:, :3] += torch.einsum("tij,ti->tj", by_turn, root)
+    matrix[:, :3, :3] += by_turn.mT @ by_turn
+    gradient[:, POSE] += pose / anchor.pose_rad
+    diagonal[:, POSE] += 1 / anchor.pose_rad**2
+    far = anchor.state.translation.norm(dim=-1, keepdim=True) * anchor.translation
+    gradient[:, TRANSLATION] += translation / far
+    diagonal[:, TRANSLATION] += 1 / far**2
+
+
+def _add_ground(
+    problem: Problem, geometry: Geometry, joints_by_shape: Tensor,
+    gradient: Tensor, matrix: Tensor, arrow: Tensor, shape_gradient: Tensor, corner: Tensor,
+) -> None:  # fmt: skip
+    ground = problem.ground
+    assert ground is not None
+    feet = geometry.joints[:, FEET]
+    normal = feet.new_tensor(ground.normal_cam)
+    residual = ground_contact(feet, ground)
+    share = ground_share(feet @ normal - ground.height_m, ground) / ground.sigma_m
+    by_step = torch.einsum("tf,c,tfcd->tfd", share, normal, problem.mechanism.joints_by_step(geometry)[:, FEET])
+    by_shape = torch.einsum("tf,c,tfcs->tfs", share, normal, joints_by_shape[:, FEET])
+    gradient += torch.einsum("tfd,tf->td", by_step, residual)
+    matrix += by_step.mT @ by_step
+    arrow += by_step.mT @ by_shape
+    shape_gradient += torch.einsum("tfs,tf->ts", by_shape, residual)
+    corner += by_shape.mT @ by_shape
+
+
+def _second_difference(values: Tensor) -> Tensor:
+    return values[2:] - 2 * values[1:-1] + values[:-2]
+
+
+def _spread_back(second: Tensor) -> Tensor:
+    """The transpose of the second difference: [T - 2, ...] -> [T, ...]."""
+    out = second.new_zeros(len(second) + 2, *second.shape[1:])
+    out[:-2] += second
+    out[1:-1] -= 2 * second
+    out[2:] += second
+    return out
+
+
+def _with_motion(
+    problem: Problem, state: State, wide: Geometry, joints_by_shape: Tensor, joints: Tensor,
+    edges: tuple[int, int, int, int],
+    gradient: Tensor, matrix: Tensor, arrow: Tensor, shape_gradient: Tensor, corner: Tensor,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Add acceleration of joints and of rotations; the last two results are the couplings over time.
+
+    With x_t the joints and X_t their derivative, the residual is a_t = x_{t-1} - 2 x_t + x_{t+1} (scaled), so the
+    blocks are multiples of X_t^T X_t', by how often and with which signs two frames meet in a second difference.
+    """
+    low, first, last, high = edges
+    assert problem.fps is not None
+    count = len(state)
+    inner = slice(first - low, last - low)
+    prior, share = problem.prior, problem.motion_share**0.5
+    factor = acceleration_factor(problem.fps) * share
+    sigma = acceleration_sigma(problem, state)
+    per_joint = (factor / sigma).unsqueeze(-1)
+    by_step = (problem.mechanism.joints_by_step(wide) * per_joint).flatten(1, 2)  # [t, 72, 63]
+    by_shape = (joints_by_shape * per_joint).flatten(1, 2)  # [t, 72, S]
+
+    # Pulls of all second differences on each frame; those of the window are whole for the inner frames.
+    window = slice(low, high)
+    linear = share * acceleration(joints[window], problem.fps, sigma).flatten(1)
+    theta = state.theta[window][:, BODY_JOINTS].flatten(1)
+    angular = share * acceleration(theta, problem.fps, prior.angular_sigma)
+    # a / size(shape): the shape moves the joints, and changes the size they are measured by.
+    relative = problem.mechanism.size_by_shape / problem.mechanism.size(state.shape)
+    shape_second = _second_difference(by_shape) - linear.unsqueeze(-1) * relative
+    pull = _spread_back(linear)[inner]
+    shape_pull = _spread_back(shape_second)[inner]
+    angular_pull = _spread_back(angular)[inner] * (factor / prior.angular_sigma)
+
+    # How often a frame is first, middle and last of a second difference, and pairs of frames likewise.
+    t = torch.arange(first, last)
+    is_first, is_middle, is_last = t <= count - 3, (t >= 1) & (t <= count - 2), t >= 2
+    own = (is_first + 4 * is_middle.int() + is_last).to(gradient.dtype)
+    steps = torch.arange(first, min(last, count - 1))
+    one = (-2.0 * ((steps <= count - 3).int() + (steps >= 1).int())).to(gradient.dtype)
+
+    x = by_step[inner]
+    gradient += torch.einsum("tnd,tn->td", x, pull)
+    gradient[:, POSE] += angular_pull
+    matrix += own[:, None, None] * (x.mT @ x)
+    arrow += x.mT @ shape_pull
+    per_angle = (factor / prior.angular_sigma).square()
+    matrix.diagonal(dim1=-2, dim2=-1)[:, POSE] += own[:, None] * per_angle
+
+    # Second differences that begin in this piece, for the shape's own part.
+    begins = slice(first - low, max(min(last, count - 2), first) - low)
+    shape_gradient[: begins.stop - begins.start] += torch.einsum("tns,tn->ts", shape_second[begins], linear[begins])
+    corner[: begins.stop - begins.start] += shape_second[begins].mT @ shape_second[begins]
+
+    offset = first - low
+    after = by_step[offset + 1 : offset + 1 + len(steps)]
+    next_one = one[:, None, None] * (x[: len(steps)].mT @ after)
+    next_one.diagonal(dim1=-2, dim2=-1)[:, POSE] += one[:, None] * per_angle
+    pairs = max(min(last, count - 2) - first, 0)
+    next_two = x[:pairs].mT @ by_step[offset + 2 : offset + 2 + pairs]
+    next_two.diagonal(dim1=-2, dim2=-1)[:, POSE] += per_angle
+    return gradient, matrix, arrow, shape_gradient, corner, next_one, next_two
+
+

@@ -1,0 +1,103 @@
+"""People whose pose is known exactly: captured motion on a body, seen by a made-up camera, with honest noise.
+
+Keypoint errors are drawn from the very sigmas that the confidences state, plus a share of gross outliers.
+"""
+
+from dataclasses import dataclass
+
+import roma
+import torch
+from torch import Tensor
+
+from fitting.body import Body, BodyParams
+from fitting.camera import Camera
+from fitting.cmu import Motion
+from fitting.kinematics import rotation_matrices
+from pose2d.oks import l_squared, sigma_px
+from pose2d.skeletons import COCO17
+from pose2d.types import Keypoints
+
+AREA_OF_BOX = 0.53  # COCO people fill about this much of their box
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One person's track with its truth."""
+
+    truth: BodyParams  # in the camera frame
+    camera: Camera
+    keypoints: Keypoints
+    fps: float
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What a 2D network does wrong."""
+
+    confidence: tuple[float, float] = (0.6, 0.98)  # range of expected OKS, drawn evenly for each keypoint
+    outliers: float = 0.02  # share of keypoints that are anywhere near the person, at an ordinary confidence
+    missing: float = 0.05  # share of keypoints that are not seen (presence 0)
+    factor: float = 1.0  # on the stated sigma: 1 is honest
+
+
+def scene(
+    motion: Motion, clip: int, body: Body, generator: torch.Generator, noise: Noise | None = None, frames: int | None = None
+) -> Scene:
+    """A clip of captured motion seen by a random camera: height, pitch, distance, direction and focal length."""
+    assert motion.root_m is not None
+    span = motion.clip(clip)
+    if frames is not None:
+        span = slice(span.start, min(span.start + frames, span.stop))
+    truth = _in_camera(motion.pose[span], motion.root_m[span], body, generator)
+    size = (1280, 960)
+    camera, truth = _framed(truth, body, size, generator)
+    exact = camera.project(body.at(truth).keypoints)
+    return Scene(truth, camera, noisy(exact, generator, noise or Noise()), motion.fps)
+
+
+def _uniform(generator: torch.Generator, low: float, high: float, size: tuple[int, ...] = ()) -> Tensor:
+    return low + (high - low) * torch.rand(size, generator=generator)
+
+
+def _in_camera(pose: Tensor, root_m: Tensor, body: Body, generator: torch.Generator) -> BodyParams:
+    """Turn the world so that a camera at a random side looks at it, a little from above or below."""
+    shape = torch.randn(10, generator=generator).clamp(-2.5, 2.5)
+    yaw, pitch = _uniform(generator, -torch.pi, torch.pi), _uniform(generator, -0.2, 0.45)
+    flip = torch.diag(torch.tensor([1.0, -1.0, -1.0]))  # y up, z to us -> y down, z away
+    turn = rotation_matrices(torch.stack((pitch, pitch.new_zeros(()), pitch.new_zeros(())))) @ flip
+    turn = turn @ rotation_matrices(torch.stack((yaw.new_zeros(()), yaw, yaw.new_zeros(()))))
+    turned = pose.clone()
+    turned[:, 0] = roma.rotmat_to_rotvec(turn @ rotation_matrices(pose[:, 0]))
+    travel = (root_m - root_m.mean(0)) @ turn.T
+    rest = body.rest_joints[0] + body.rest_joints_by_shape[0, :, :10] @ shape
+    return BodyParams(turned, shape, travel - rest)
+
+
+def _framed(params: BodyParams, body: Body, size: tuple[int, int], generator: torch.Generator) -> tuple[Camera, BodyParams]:
+    """A focal length and a distance at which the person stays in the picture."""
+    focal = float(_uniform(generator, 0.7, 1.6)) * max(size)
+    joints = body.at(params).joints
+    extent = (joints.amax((0, 1)) - joints.amin((0, 1))) / 2
+    fill = float(_uniform(generator, 0.6, 0.95))
+    needed = max(float(extent[0]) * 2 * focal / size[0], float(extent[1]) * 2 * focal / size[1]) / fill
+    distance = needed - float(joints[..., 2].amin()) if needed > 1.5 else 1.5 - float(joints[..., 2].amin())
+    middle = (joints.amax((0, 1)) + joints.amin((0, 1))) / 2
+    shift = torch.tensor([-float(middle[0]), -float(middle[1]), distance])
+    return Camera.from_focal(focal, size), BodyParams(params.pose, params.shape, params.translation + shift)
+
+
+def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise) -> Keypoints:
+    """Keypoints [T, 17, 2] read with errors that the confidence states truly."""
+    low, high = exact_px.amin(1), exact_px.amax(1)
+    sides = (high - low).clamp(min=1)
+    area = AREA_OF_BOX * sides[:, 0].clamp(min=0) * sides[:, 1]
+    area = torch.maximum(area, AREA_OF_BOX * sides.amax(1) ** 2 / 4)
+    size = tuple(exact_px.shape[:2])
+    confidence = _uniform(generator, *noise.confidence, size)
+    sigma = sigma_px(confidence, l_squared(area, COCO17))
+    error = torch.randn(*size, 2, generator=generator) * sigma[..., None] * noise.factor
+    astray = torch.rand(size, generator=generator) < noise.outliers
+    anywhere = low[:, None] + torch.rand(*size, 2, generator=generator) * sides[:, None]
+    xy = torch.where(astray[..., None], anywhere, exact_px + error)
+    presence = (torch.rand(size, generator=generator) >= noise.missing).to(xy.dtype)
+    return Keypoints(xy, confidence, presence, "oracle", area)

@@ -1,0 +1,272 @@
+"""`fitmesh run`: what it leaves, what it repeats and what it says when something is wrong."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import pytest
+from films import picture, write_film, write_sound
+
+from fitmesh import cli
+from fitmesh.stages import keypoints, overlay, road, tracks
+from pose2d.video import Video
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "park.mp4"
+TIMES_MS = [0, 40, 80, 120, 160, 200]
+LIGHT = ("--detections", "whole", "--pose-model", "movenet-lightning")  # no detector, the small network
+
+
+class Fitmesh:
+    """The command in this process: exit code, and what it said."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+        self.said = ""
+
+    def __call__(self, *arguments: str | Path) -> int:
+        self._monkeypatch.setattr(sys, "argv", ["fitmesh", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        captured = self._capsys.readouterr()
+        self.said = captured.out + captured.err
+        return int(left.value.code or 0)
+
+    def stages_made(self) -> list[str]:
+        lines = [line.split() for line in self.said.splitlines()]
+        return [w[0] for w in lines if w and w[0] in ("tracks", "keypoints", "overlay") and "kept" not in w]
+
+
+@pytest.fixture
+def fitmesh(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fitmesh:
+    return Fitmesh(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_film(tmp_path_factory.mktemp("film") / "film.mp4", TIMES_MS, sound="aac")
+
+
+def contents(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as file:
+        return {key: file[key] for key in file.files}
+
+
+def test_the_example_clip_has_two_people_with_skeletons(fitmesh: Fitmesh, tmp_path: Path) -> None:
+    code = fitmesh("run", "--video", EXAMPLE, "--out", tmp_path, "--end", "2.4", "--every", "9", "--confidence", "raw")
+    assert code == 0, fitmesh.said
+    known, read = tracks.read(tmp_path / "tracks.npz"), keypoints.read(tmp_path / "keypoints.npz")
+    assert known.frames.tolist() == list(range(0, 72, 9))
+    assert [len(track.frames) for track in known.tracks] == [8, 8]
+    assert read.source == "raw"
+    for track in known.tracks:
+        person = read.people[track.identity]
+        np.testing.assert_array_equal(read.frames[track.identity], track.frames)
+        assert person.xy_px.shape == (8, 17, 2)
+        assert 0.3 < float(person.confidence.mean()) < 1
+        x1, y1, x2, y2 = track.boxes_px.T
+        x, y = person.xy_px.numpy()[..., 0].T, person.xy_px.numpy()[..., 1].T
+        margin = 0.2 * (y2 - y1)
+        assert ((x > x1 - margin) & (x < x2 + margin) & (y > y1 - margin) & (y < y2 + margin)).mean() > 0.95
+    assert Video(tmp_path / "overlay.mp4").info.rate == Video(EXAMPLE).info.rate / 9
+    assert "not fitted yet" in fitmesh.said
+    assert "raw" in fitmesh.said
+    assert "\x1b" not in fitmesh.said
+
+
+def test_the_overlay_keeps_times_size_and_sound(fitmesh: Fitmesh, film: Path, tmp_path: Path) -> None:
+    assert fitmesh("run", "--video", film, "--out", tmp_path, *LIGHT) == 0
+    source, result = Video(film), Video(tmp_path / "overlay.mp4")
+    assert [f.time_s for f in result.frames()] == [f.time_s for f in source.frames()]
+    assert (result.info.width_px, result.info.height_px, result.info.has_audio) == (64, 48, True)
+
+
+def test_what_is_there_and_matches_is_kept_and_a_changed_setting_redoes_what_it_touches(
+    fitmesh: Fitmesh, film: Path, tmp_path: Path
+) -> None:
+    command = ("run", "--video", film, "--out", tmp_path, *LIGHT)
+    assert fitmesh(*command, "--confidence", "raw") == 0
+    assert fitmesh.stages_made() == ["tracks", "keypoints", "overlay"]
+    fitmesh(*command, "--confidence", "raw")
+    assert fitmesh.stages_made() == []
+    fitmesh(*command, "--confidence", "ones")
+    assert fitmesh.stages_made() == ["keypoints", "overlay"]
+    fitmesh(*command, "--confidence", "ones", "--every", "2")
+    assert fitmesh.stages_made() == ["tracks", "keypoints", "overlay"]
+    (tmp_path / "overlay.mp4").unlink()
+    fitmesh(*command, "--confidence", "ones", "--every", "2")
+    assert fitmesh.stages_made() == ["overlay"]
+    whole = (tmp_path / "keypoints.npz").read_bytes()
+    (tmp_path / "keypoints.npz").write_bytes(whole[: len(whole) // 2])
+    fitmesh(*command, "--confidence", "ones", "--every", "2")
+    assert fitmesh.stages_made() == ["keypoints"]
+    assert (tmp_path / "keypoints.npz").read_bytes() == whole
+    fitmesh(*command, "--confidence", "ones", "--every", "2", "--overwrite")
+    assert fitmesh.stages_made() == ["tracks", "keypoints", "overlay"]
+
+
+def test_another_film_under_the_same_name_is_noticed(fitmesh: Fitmesh, film: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "film.mp4"
+    shutil.copy(film, copy)
+    fitmesh("run", "--video", copy, "--out", tmp_path / "out", *LIGHT)
+    shutil.copy(film, copy)  # a newer date, the same content
+    fitmesh("run", "--video", copy, "--out", tmp_path / "out", *LIGHT)
+    assert fitmesh.stages_made() == []
+    write_film(copy, TIMES_MS[:-1])
+    fitmesh("run", "--video", copy, "--out", tmp_path / "out", *LIGHT)
+    assert fitmesh.stages_made() == ["tracks", "keypoints", "overlay"]
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped_with_the_same_result(
+    fitmesh: Fitmesh, film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    fitmesh("run", "--video", film, "--out", tmp_path / "undisturbed", *LIGHT)
+    with monkeypatch.context() as broken:
+        broken.setattr(overlay, "draw_legend", interrupt)
+        assert fitmesh("run", "--video", film, "--out", tmp_path / "out", *LIGHT) == 130
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["keypoints.npz", "tracks.npz"]
+    assert fitmesh("run", "--video", film, "--out", tmp_path / "out", *LIGHT) == 0
+    assert fitmesh.stages_made() == ["overlay"]
+    for name in ("tracks.npz", "keypoints.npz"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes()
+
+
+def test_batching_over_frames_changes_no_keypoint(fitmesh: Fitmesh, tmp_path: Path) -> None:
+    import pose2d
+    from pose2d.estimate import estimate
+
+    boxes = [(i, x) for i in range(5) for x in (10.0 * i, 500.0 - 20 * i, 900.0)]
+    entries = [{"image_id": i, "category_id": 1, "bbox": [x, 300, 150, 400], "score": 0.9} for i, x in boxes]
+    (tmp_path / "boxes.json").write_text(json.dumps(entries))
+    given = ("--video", EXAMPLE, "--end", "0.16", "--detections", tmp_path / "boxes.json")
+    code = fitmesh("run", *given, "--out", tmp_path, "--pose-model", "movenet-lightning", "--confidence", "raw")
+    assert code == 0, fitmesh.said
+    read = keypoints.read(tmp_path / "keypoints.npz")
+    model = pose2d.load("movenet-lightning")
+    frames = {frame.index: frame.rgb for frame in Video(EXAMPLE).frames(tracks.Span(end_s=0.16))}
+    assert sum(len(f) for f in read.frames.values()) == 15
+    for identity, person in read.people.items():
+        for row, (frame, box) in enumerate(zip(read.frames[identity], read.boxes_px[identity], strict=True)):
+            alone = estimate(model, frames[int(frame)], box[None])
+            np.testing.assert_allclose(person.xy_px[row], alone.xy_px[0], atol=0.01)
+            np.testing.assert_allclose(person.confidence[row], alone.score[0], atol=1e-4)
+
+
+def test_nobody_in_the_film_is_said_and_leaves_whole_files(fitmesh: Fitmesh, film: Path, tmp_path: Path) -> None:
+    assert fitmesh("run", "--video", film, "--out", tmp_path, "--quiet") == 0
+    assert "nobody was found in 6 frames" in fitmesh.said
+    assert tracks.read(tmp_path / "tracks.npz").tracks == []
+    assert keypoints.read(tmp_path / "keypoints.npz").people == {}
+    assert Video(tmp_path / "overlay.mp4").info.frames == 6
+
+
+def test_one_frame_and_one_picture_are_enough(fitmesh: Fitmesh, tmp_path: Path) -> None:
+    one = write_film(tmp_path / "one.mp4", [0])
+    cv2.imwrite(str(tmp_path / "one.png"), picture(0, 63, 47))
+    for option, path in (("--video", one), ("--image", tmp_path / "one.png")):
+        assert fitmesh("run", option, path, "--out", tmp_path / path.suffix[1:], *LIGHT) == 0, fitmesh.said
+        assert Video(tmp_path / path.suffix[1:] / "overlay.mp4").info.frames == 1
+        assert len(keypoints.read(tmp_path / path.suffix[1:] / "keypoints.npz").people) == 1
+
+
+def test_a_folder_of_pictures_takes_a_rate(fitmesh: Fitmesh, tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number in range(4):
+        cv2.imwrite(str(folder / f"{number}.png"), picture(number))
+    assert fitmesh("run", "--images", folder, "--fps", "12.5", "--out", tmp_path / "out", *LIGHT) == 0
+    assert float(Video(tmp_path / "out" / "overlay.mp4").info.rate) == 12.5
+
+
+def test_a_cut_film_is_used_as_far_as_it_goes_and_said(fitmesh: Fitmesh, tmp_path: Path) -> None:
+    whole = write_film(tmp_path / "a.mp4", list(range(0, 3200, 40)), options={"movflags": "+faststart"}).read_bytes()
+    (tmp_path / "b.mp4").write_bytes(whole[: len(whole) * 6 // 10])
+    assert fitmesh("run", "--video", tmp_path / "b.mp4", "--out", tmp_path / "out", "--quiet", *LIGHT) == 0
+    assert "Warning" in fitmesh.said
+    assert "b.mp4" in fitmesh.said
+    fitmesh("run", "--video", tmp_path / "b.mp4", "--out", tmp_path / "out", "--quiet", *LIGHT)
+    assert "Warning" in fitmesh.said  # also when every stage was kept
+
+
+def test_only_the_people_seen_longest_are_kept(fitmesh: Fitmesh, film: Path, tmp_path: Path) -> None:
+    entries = [
+        {"image_id": i, "category_id": 1, "bbox": [x, 5, 8, 30], "score": 0.9}
+        for i in range(6)
+        for x in ((5, 40) if i < 4 else (40,))
+    ]
+    (tmp_path / "boxes.json").write_text(json.dumps(entries))
+    given = ("--video", film, "--detections", tmp_path / "boxes.json", "--pose-model", "movenet-lightning")
+    fitmesh("run", *given, "--out", tmp_path, "--max-people", "1")
+    (track,) = tracks.read(tmp_path / "tracks.npz").tracks
+    assert len(track.frames) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "give one of --video, --images and --image; got none"),
+        (("--video", "FILM", "--image", "FILM"), "got --video and --image"),
+        (("--video", "missing.mp4"), "no video at missing.mp4"),
+        (("--video", "WORDS"), "is not a video"),
+        (("--video", "SOUND"), "holds only sound"),
+        (("--images", "FILM"), "is not a folder"),
+        (("--image", "WORDS"), "is not a picture"),
+        (("--video", "FILM", "--start", "50"), "before --start 50 s"),
+        (("--video", "FILM", "--start", "2", "--end", "1"), "must come after --start"),
+        (("--video", "FILM", "--every", "0"), "--every must be 1 or more"),
+        (("--video", "FILM", "--max-people", "0"), "--max-people must be 1 or more"),
+        (("--video", "FILM", "--fps", "10"), "--fps is for --images"),
+        (("--video", "FILM", "--pose-model", "movenet-thonder"), "movenet-thunder"),
+        (("--video", "FILM", "--checkpoint", "nowhere.pth"), "no checkpoint at nowhere.pth"),
+        (("--video", "FILM", "--confidence", "blind"), "unknown source of confidence 'blind'"),
+        (("--video", "FILM", "--detections", "nowhere.json"), "nowhere.json"),
+        (("--video", "FILM", "--detections", "WORDS"), "is not json"),
+        (("--video", "FILM", "--detector-size", "100"), "multiple of 32"),
+    ],
+)
+def test_a_mistake_is_one_sentence_exit_code_2_and_no_file(
+    fitmesh: Fitmesh, film: Path, tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    (tmp_path / "words.txt").write_text("only words " * 100)
+    write_sound(tmp_path / "sound.m4a")
+    stand_ins = {"FILM": film, "WORDS": tmp_path / "words.txt", "SOUND": tmp_path / "sound.m4a"}
+    out = tmp_path / "out"
+    assert fitmesh("run", "--out", out, *(stand_ins.get(a, a) for a in arguments)) == 2
+    assert words in fitmesh.said
+    assert "Traceback" not in fitmesh.said
+    assert not out.exists() or list(out.iterdir()) == []
+
+
+def test_an_output_that_cannot_be_written_is_found_before_the_work_begins(
+    fitmesh: Fitmesh, film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setattr(tracks, "make", None)
+    assert fitmesh("run", "--video", film, "--out", tmp_path / "file") == 2
+    assert "is a file" in fitmesh.said
+    assert fitmesh("run", "--video", film, "--out", tmp_path / "file" / "below") == 2
+    assert "cannot write" in fitmesh.said
+
+
+def test_a_stage_that_fails_halfway_leaves_no_file(fitmesh: Fitmesh, tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number in range(3):
+        cv2.imwrite(str(folder / f"{number}.png"), picture(number, 64 if number < 2 else 32))
+    assert fitmesh("run", "--images", folder, "--out", tmp_path / "out", *LIGHT) == 2
+    assert "2.png is 32x48 pixels" in fitmesh.said
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_the_overlay_remembers_its_recipe(fitmesh: Fitmesh, film: Path, tmp_path: Path) -> None:
+    fitmesh("run", "--video", film, "--out", tmp_path, *LIGHT)
+    with av.open(str(tmp_path / "overlay.mp4")) as container:
+        assert container.metadata["comment"].startswith("fitmesh recipe ")
+    assert json.loads(str(contents(tmp_path / "tracks.npz")["recipe"]))["stage"] == "tracks"
+    assert road.RunSettings().overwrite is False

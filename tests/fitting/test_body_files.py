@@ -78,6 +78,22 @@ def test_the_open_body_is_the_default():
     assert 1.5 < float(body.v_template[:, 1].max() - body.v_template[:, 1].min()) < 1.9
 
 
+def test_the_open_body_is_a_closed_surface_seen_from_outside_and_the_same_left_and_right():
+    arrays = np.load(OPEN_BODY)
+    template, faces, mirror = arrays["v_template"].astype(float), arrays["f"], arrays["mirror"]
+    for rows in (arrays["weights"], arrays["J_regressor"], arrays["J_regressor_coco17"], arrays["J_regressor_h36m17"]):
+        np.testing.assert_allclose(rows.sum(1), 1, atol=1e-5)
+        assert rows.min() >= 0
+    sides = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
+    assert len(np.unique(sides, axis=0)) == len(sides)  # each edge is passed once in each direction
+    np.testing.assert_array_equal(np.unique(sides, axis=0), np.unique(sides[:, ::-1], axis=0))
+    a, b, c = (template[faces[:, corner]] for corner in range(3))
+    litres = 1e3 * np.einsum("fc,fc->", a, np.cross(b, c)) / 6
+    assert 55 < litres < 85
+    np.testing.assert_array_equal(mirror[mirror], np.arange(len(mirror)))
+    np.testing.assert_allclose(template[mirror] * [-1, 1, 1], template, atol=1e-6)
+
+
 def test_the_open_body_can_also_be_given_as_a_file(tmp_path):
     (tmp_path / "mine.npz").write_bytes(OPEN_BODY.read_bytes())
     torch.testing.assert_close(fitting.load_body(tmp_path / "mine.npz").v_template, fitting.load_body().v_template)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import fitmesh
-from fitmesh.commands import body, models, run
+from fitmesh.commands import body, models, run, train_ccnet
 
 app = typer.Typer(
     name="fitmesh",
@@ -36,6 +36,7 @@ def root(
 app.command("run")(run.run)
 app.command("models")(models.models)
 app.command("body")(body.body)
+app.command("train-ccnet")(train_ccnet.train_ccnet)
 
 
 def main() -> None:

@@ -1,0 +1,63 @@
+"""What training shows a network besides the crops as they are: other boxes, worse pictures, hidden parts.
+
+A calibration head must know the mistakes the network makes, and on clean crops it makes too few of them.
+"""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Augment:
+    """How often, and how far."""
+
+    scale_log: float = 0.12  # standard deviation of the logarithm of the box's size
+    shift: float = 0.04  # standard deviation of the box's centre, in box sides
+    flip: float = 0.5  # probability of a mirror image
+    grey: float = 0.15  # probability of a picture without colour
+    coarse: float = 0.4  # probability of a loss of resolution
+    coarse_factor: tuple[float, float] = (1.2, 4.0)  # by this much
+    patch: float = 0.25  # probability of one or two patches that hide something
+    patch_side: tuple[float, float] = (0.1, 0.4)  # in crop sides
+    light: float = 0.3  # probability of another brightness and contrast
+
+
+def jitter_box(box_px: np.ndarray, how: Augment, random: np.random.Generator) -> np.ndarray:
+    """A box x1, y1, x2, y2 as a careless detector might have drawn it."""
+    size = box_px[2:] - box_px[:2]
+    centre = (box_px[:2] + box_px[2:]) / 2 + random.normal(0, how.shift, 2) * size.max()
+    size = size * np.exp(random.normal(0, how.scale_log))
+    return np.concatenate([centre - size / 2, centre + size / 2])
+
+
+def spoil(crop: np.ndarray, how: Augment, random: np.random.Generator) -> np.ndarray:
+    """An RGB crop [H, W, 3] uint8 with less colour, detail or content."""
+    height, width = crop.shape[:2]
+    if random.random() < how.grey:
+        crop = np.repeat(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[:, :, None], 3, 2)
+    if random.random() < how.coarse:
+        factor = random.uniform(*how.coarse_factor)
+        small = cv2.resize(crop, (int(width / factor), int(height / factor)), interpolation=cv2.INTER_AREA)
+        crop = cv2.resize(small, (width, height), interpolation=cv2.INTER_LINEAR)
+    if random.random() < how.patch:
+        crop = _hide(crop, how, random)
+    if random.random() < how.light:
+        crop = np.clip(crop * random.uniform(0.6, 1.4) + random.uniform(-25, 25), 0, 255).astype(np.uint8)
+    return crop
+
+
+def _hide(crop: np.ndarray, how: Augment, random: np.random.Generator) -> np.ndarray:
+    """One or two rectangles painted over, with one colour or with another part of the crop."""
+    crop = crop.copy()
+    height, width = crop.shape[:2]
+    for _ in range(random.integers(1, 3)):
+        w, h = (random.uniform(*how.patch_side, 2) * (width, height)).astype(int)
+        x, y = random.integers(0, width - w), random.integers(0, height - h)
+        if random.random() < 0.5:
+            crop[y : y + h, x : x + w] = random.integers(0, 256, 3)
+        else:
+            other_x, other_y = random.integers(0, width - w), random.integers(0, height - h)
+            crop[y : y + h, x : x + w] = crop[other_y : other_y + h, other_x : other_x + w].copy()
+    return crop

@@ -1,0 +1,126 @@
+"""What a calibration head is asked to get right.
+
+Each loss takes the head's outputs [N, K, C] before the sigmoid (channel 0: confidence, 1: presence, 2: where a loss
+wants it, log-variance) and the truth, and returns one number per person: summed over keypoints, so that the weight
+of the presence term means the same for every skeleton. The trainer averages over people.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+PRESENCE_WEIGHT = 2e-2  # of the presence term against the confidence term
+
+
+@dataclass(frozen=True)
+class Truth:
+    """How right the network was on a batch of people."""
+
+    oks: Tensor  # [N, K] similarity of each predicted keypoint to its annotation; anything where not labelled
+    present: Tensor  # [N, K] 1 if labelled and inside the crop, else 0
+    labelled: Tensor  # [N, K] 1 if labelled, else 0
+    index: Tensor  # [N] which person of the training set this is
+
+    @property
+    def person_oks(self) -> Tensor:
+        """COCO's OKS: the mean over labelled keypoints, [N]."""
+        return (self.oks * self.labelled).sum(1) / self.labelled.sum(1).clamp_min(1)
+
+
+Loss = Callable[[Tensor, Truth], Tensor]  # outputs [N, K, C], truth -> [N]
+
+
+def person_confidence(confidence: Tensor, presence: Tensor) -> Tensor:
+    """c = sum(v s) / sum(v) over keypoints: [..., K], [..., K] -> [...]."""
+    return (presence * confidence).sum(-1) / presence.sum(-1).clamp_min(1e-6)
+
+
+def presence_loss(outputs: Tensor, truth: Truth) -> Tensor:
+    """Binary cross-entropy of presence, weighted."""
+    return PRESENCE_WEIGHT * F.binary_cross_entropy_with_logits(outputs[..., 1], truth.present, reduction="none").sum(1)
+
+
+def mse(outputs: Tensor, truth: Truth) -> Tensor:
+    """Squared error of the confidence; its minimum is the expected OKS."""
+    error = (outputs[..., 0].sigmoid() - truth.oks).square()
+    return (truth.present * error).sum(1) + presence_loss(outputs, truth)
+
+
+def cross_entropy(outputs: Tensor, truth: Truth) -> Tensor:
+    """Cross-entropy against the OKS as a soft target; its minimum is the expected OKS too."""
+    error = F.binary_cross_entropy_with_logits(outputs[..., 0], truth.oks, reduction="none")
+    return (truth.present * error).sum(1) + presence_loss(outputs, truth)
+
+
+def aleatoric(outputs: Tensor, truth: Truth) -> Tensor:
+    """Squared error that the head may discount where it states a large log-variance u: e^-u (s - s')^2 / 2 + u / 2."""
+    error = (outputs[..., 0].sigmoid() - truth.oks).square()
+    log_variance = outputs[..., 2]
+    weighed = 0.5 * torch.exp(-log_variance) * error + 0.5 * log_variance
+    return (truth.present * weighed).sum(1) + presence_loss(outputs, truth)
+
+
+class SoapLoss(nn.Module):
+    """Average precision of the people's ranking itself (Qi et al. 2021), a person being right above an OKS.
+
+    For a right person i, precision at its rank is p_i / a_i, where a_i counts everyone ranked above it and p_i the
+    right ones, both through a squared hinge and as moving averages over batches. The gradient of -p/a is taken with
+    the averages held fixed. Only the order of people is learnt: expect no calibration from it.
+    """
+
+    right: Tensor  # [P, T] moving average of p_i
+    all: Tensor  # [P, T] moving average of a_i
+
+    def __init__(
+        self,
+        people: int,
+        thresholds: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8, 0.9),
+        margin: float = 0.2,
+        memory: float = 0.9,
+    ) -> None:
+        super().__init__()
+        self.thresholds, self.margin, self.memory = thresholds, margin, memory
+        self.register_buffer("right", torch.zeros(people, len(thresholds)))
+        self.register_buffer("all", torch.zeros(people, len(thresholds)))
+
+    def forward(self, outputs: Tensor, truth: Truth) -> Tensor:
+        """Per person [N]; gradients equal those of the batch's surrogate loss."""
+        confidence = person_confidence(outputs[..., 0].sigmoid(), outputs[..., 1].sigmoid())
+        above = F.relu(self.margin + confidence - confidence[:, None]).square()  # [i, j]: j ranked above i
+        thresholds = torch.tensor(self.thresholds, device=outputs.device)
+        positive = (truth.person_oks[:, None] > thresholds).float()  # [N, T]
+        right = above @ positive / len(above)  # [N, T]
+        everyone = above.sum(1, keepdim=True).expand_as(right) / len(above)
+        with torch.no_grad():
+            old_right, old_all = self.right[truth.index], self.all[truth.index]
+            fresh = old_all == 0
+            p = torch.where(fresh, right, self.memory * old_right + (1 - self.memory) * right)
+            a = torch.where(fresh, everyone, self.memory * old_all + (1 - self.memory) * everyone)
+            self.right[truth.index], self.all[truth.index] = p, a
+            a = a.clamp_min(1e-6)
+        surrogate = (p * everyone - a * right) / a.square()  # gradient of -p/a by the quotient rule
+        count = positive.sum(0).clamp_min(1)
+        per_person = (positive * surrogate / count).mean(1) * len(above)
+        return per_person + presence_loss(outputs, truth)
+
+
+def with_person_term(loss: Loss, weight: float) -> Loss:
+    """Add `weight` times the squared error of the person's confidence against the person's OKS."""
+
+    def both(outputs: Tensor, truth: Truth) -> Tensor:
+        person = person_confidence(outputs[..., 0].sigmoid(), outputs[..., 1].sigmoid())
+        return loss(outputs, truth) + weight * (person - truth.person_oks).square()
+
+    return both
+
+
+BY_NAME: dict[str, Loss] = {"mse": mse, "cross-entropy": cross_entropy, "aleatoric": aleatoric}
+NAMES = (*BY_NAME, "soap", "ensemble")  # soap needs the number of people; ensemble trains five heads by mse
+
+
+def channels(name: str) -> int:
+    """How many outputs per keypoint a loss asks of the head."""
+    return 3 if name == "aleatoric" else 2

@@ -1,0 +1,138 @@
+"""Teach a head how right its frozen network is."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ccnet import files, losses
+from ccnet.examples import Examples
+from ccnet.head import Ensemble, Head
+from ccnet.losses import Loss, SoapLoss, Truth
+from ccnet.processes import Crew
+from ccnet.settings import Settings
+from pose2d.errors import UserError
+from pose2d.files import whole_file
+from pose2d.models.base import PoseModel
+
+MEMBERS = 5  # of an ensemble
+SAVE_EVERY = 100  # steps
+Progress = Callable[[int, int, float], None]  # step, of how many, loss
+
+
+def new_head(model: PoseModel, settings: Settings) -> Head:
+    """The untrained head of these settings; its first weights hang on the seed alone."""
+    if settings.loss not in losses.NAMES:
+        raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
+    torch.manual_seed(settings.seed)
+    members = MEMBERS if settings.loss == "ensemble" else 1
+    return files.build(model, settings.head, losses.channels(settings.loss), members)
+
+
+def make_loss(settings: Settings, people: int) -> Loss:
+    """The loss of these settings, per person."""
+    if settings.loss == "soap":
+        return SoapLoss(people)
+    loss = losses.BY_NAME.get(settings.loss, losses.mse)
+    return losses.with_person_term(loss, settings.person_weight) if settings.person_weight else loss
+
+
+def train(
+    head: Head,
+    examples: Examples,
+    settings: Settings,
+    crew: Crew,
+    checkpoint: Path,
+    progress: Progress = lambda step, steps, loss: None,
+) -> None:
+    """Adam with step decay over `settings.epochs`. Goes on from `checkpoint` if it is there and belongs to this run.
+
+    Every step has its own random seed, so a run that was killed and continued ends in the same bytes. Several
+    processes share each batch and add up their gradients: the same steps as one process would make, up to rounding
+    and to which units dropout picks.
+    """
+    head.to(crew.device).train()
+    loss = make_loss(settings, examples.people)
+    if isinstance(loss, SoapLoss):
+        loss.to(crew.device)
+    optimizer = torch.optim.AdamW(head.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
+    per_epoch = examples.batches(settings.batch)
+    steps = settings.epochs * per_epoch
+    run = {"settings": asdict(settings), "examples": examples.count, "world": crew.world}
+    done = _resume(checkpoint, run, head, optimizer, loss)
+    if done == 0:
+        head.prepare(examples.sample().to(crew.device))
+    for step in range(done, steps):
+        torch.manual_seed((settings.seed * steps + step) * crew.world + crew.rank)
+        for group in optimizer.param_groups:
+            group["lr"] = settings.rate(step / steps)
+        read, truth = examples.batch(step // per_epoch, step % per_epoch, settings.batch, crew)
+        truth = Truth(*(value.to(crew.device) for value in (truth.oks, truth.present, truth.labelled, truth.index)))
+        total = _per_person(head, read.to(crew.device), truth, loss).sum() / min(settings.batch, examples.count)
+        optimizer.zero_grad()
+        total.backward()
+        crew.add_up(parameter.grad for parameter in head.parameters() if parameter.grad is not None)
+        optimizer.step()
+        progress(step + 1, steps, float(total))
+        if crew.leads and (step + 1) % SAVE_EVERY == 0 and step + 1 < steps:
+            _save(checkpoint, run, head, optimizer, loss, step + 1)
+    head.eval()
+
+
+def _per_person(head: Head, read: Tensor, truth: Truth, loss: Loss) -> Tensor:
+    if isinstance(head, Ensemble):
+        return torch.stack([loss(outputs, truth) for outputs in head.every(read)]).sum(0)
+    return loss(head.decide(read), truth)
+
+
+def _state(head: Head, optimizer: torch.optim.Optimizer, loss: Loss) -> dict[str, Tensor]:
+    """Everything that changes from step to step, under one name each."""
+    tensors = {f"head.{name}": value for name, value in head.state_dict().items()}
+    for name, parameter in head.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"adam.{key}.{name}"] = value
+    if isinstance(loss, SoapLoss):
+        tensors |= {f"loss.{name}": value for name, value in loss.state_dict().items()}
+    return tensors
+
+
+def _save(
+    path: Path, run: Mapping[str, Any], head: Head, optimizer: torch.optim.Optimizer, loss: Loss, step: int
+) -> None:
+    tensors = {name: value.detach().cpu().contiguous() for name, value in _state(head, optimizer, loss).items()}
+    with whole_file(path) as temporary:
+        save_file(tensors, temporary, {"run": json.dumps(run, sort_keys=True), "step": str(step)})
+
+
+def _resume(path: Path, run: Mapping[str, Any], head: Head, optimizer: torch.optim.Optimizer, loss: Loss) -> int:
+    """Steps already done: 0 if there is no checkpoint of this very run."""
+    if not path.is_file():
+        return 0
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+        if metadata["run"] != json.dumps(run, sort_keys=True):
+            return 0
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+
+    def under(prefix: str) -> dict[str, Tensor]:
+        return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+    head.load_state_dict(under("head."))
+    for name, parameter in head.named_parameters():
+        state = {key: under(f"adam.{key}.").get(name) for key in ("step", "exp_avg", "exp_avg_sq")}
+        if state["exp_avg"] is not None:
+            on_device = ("exp_avg", "exp_avg_sq")
+            optimizer.state[parameter] = {
+                key: value.to(parameter.device) if key in on_device else value
+                for key, value in state.items()
+                if value is not None
+            }
+    if isinstance(loss, SoapLoss):
+        loss.load_state_dict(under("loss."))
+    return int(metadata["step"])

@@ -1,0 +1,5 @@
+"""`python -m fitmesh`, also for torchrun."""
+
+from fitmesh.cli import main
+
+main()

@@ -1,0 +1,79 @@
+"""`fitmesh train-ccnet`: teach a calibration head how right its pose model is."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train_ccnet(
+    data: Annotated[Path, typer.Option(help="Data set folder in COCO's layout (or MPII's, COCO-WholeBody's).")],
+    model: Annotated[str, typer.Option(help="Pose model, one of `fitmesh models`.")],
+    out: Annotated[Path, typer.Option(help="Folder for ccnet.safetensors, metrics.json and the pictures.")],
+    checkpoint: Annotated[Path | None, typer.Option(help="The pose model's weights, if not embedded.")] = None,
+    train: Annotated[
+        list[str] | None, typer.Option(help="Split to train on; repeat for more.", show_default="train2017")
+    ] = None,
+    choose: Annotated[str | None, typer.Option(help="Split to compare settings on.")] = None,
+    test: Annotated[str | None, typer.Option(help="Split to report on, once.", show_default="val2017 if there")] = None,
+    head: Annotated[
+        str | None, typer.Option(help="peaks, conv, gap-fc, fc or query.", show_default="what fits the model")
+    ] = None,
+    loss: Annotated[str, typer.Option(help="mse, cross-entropy, aleatoric, ensemble or soap.")] = "mse",
+    epochs: Annotated[int, typer.Option(min=1)] = 8,
+    lr: Annotated[float, typer.Option(help="Learning rate before it decays.")] = 1e-3,
+    batch: Annotated[int, typer.Option(min=1)] = 128,
+    weight_decay: Annotated[float, typer.Option()] = 1e-3,
+    person_weight: Annotated[
+        float, typer.Option(help="Weight of the person's confidence beside the keypoints'; 0 as in the paper.")
+    ] = 3.0,
+    augment: Annotated[
+        int, typer.Option(min=0, help="Passes over randomly spoilt crops, beside one over the crops as they are.")
+    ] = 1,
+    plain: Annotated[bool, typer.Option(help="Train on the crops as they are, too.")] = True,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    cache_gb: Annotated[
+        float, typer.Option(help="Disk for features; what does not fit is worked out in every epoch.")
+    ] = 20.0,
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder for features, to share between runs.", show_default="OUT/cache")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 ...", show_default="cuda if present")] = None,
+    threads: Annotated[int | None, typer.Option(help="Processor cores to use.", show_default="all")] = None,
+) -> None:
+    """Train a calibration head for a frozen pose model, and measure it.
+
+    Killed runs go on where they stopped when started again with the same options. Start with
+    `torchrun --nproc-per-node N -m fitmesh train-ccnet ...` to use N processes or GPUs.
+    """
+    from ccnet.settings import Settings
+    from fitmesh.ccnet_training import Request, run
+
+    settings = Settings(
+        head=head or "",
+        loss=loss,
+        epochs=epochs,
+        learning_rate=lr,
+        batch=batch,
+        weight_decay=weight_decay,
+        person_weight=person_weight,
+        seed=seed,
+        plain_passes=int(plain),
+        augmented_passes=augment,
+        cache_bytes=int(cache_gb * 1e9),
+    )
+    run(
+        Request(
+            data=data,
+            model=model,
+            checkpoint=checkpoint,
+            out=out,
+            train=tuple(train or ("train2017",)),
+            choose=choose,
+            test=test,
+            cache=cache or out / "cache",
+            device=device,
+            threads=threads,
+        ),
+        settings,
+    )

@@ -47,9 +47,7 @@ def _ignored(full_name: str) -> type:
 
 def _numpy_values() -> list[Any]:
     """Arrays, scalars and their types: plain data, whose construction runs no code of the file's."""
-    multiarray = importlib.import_module(
-        ("numpy._core" if hasattr(np, "_core") else "numpy.core") + ".multiarray"
-    )
+    multiarray = importlib.import_module(("numpy._core" if hasattr(np, "_core") else "numpy.core") + ".multiarray")
     makers = [
         _called(f"numpy.{core}.multiarray.{name}", getattr(multiarray, name))
         for core in ("core", "_core")  # NumPy 1's and NumPy 2's name of the same module
@@ -84,9 +82,7 @@ def read_torch(path: Path) -> object:
         with _allowing(_HARMLESS):
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a foreign or cut file fails in many ways: zip, pickle, storage, end of file
-        refused = (
-            re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
-        )
+        refused = re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
         if refused is None:
             raise UserError(f"{path} is not a torch checkpoint, or it is damaged or cut off.") from error
         raise UserError(

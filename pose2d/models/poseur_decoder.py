@@ -104,7 +104,7 @@ class Transformer(nn.Module):
         return self.pos_trans_norm(self.pos_trans(waves(both, CHANNELS // 2).flatten(2)))
 
     def forward(self, maps: list[Tensor], coord_branches: nn.ModuleList) -> tuple[Tensor, Tensor]:
-        """Maps L of [N, 256, h, w] -> the last layer's queries [N, K, 256] and the reference they moved from [N, K, 2]."""
+        """Maps [N, 256, h, w] -> the last layer's queries [N, K, 256] and the references [N, K, 2] they moved from."""
         memory = [
             m + (map_places(m.shape[-2], m.shape[-1]).to(m) + level[:, None, None])
             for m, level in zip(maps, self.level_embeds, strict=True)

@@ -1,0 +1,50 @@
+import pytest
+import torch
+
+import pose2d
+from pose2d.models.ipr import IPR
+from pose2d.normalization import IMAGENET_RGB
+from pose2d.skeletons import COCO17
+
+SIZE = torch.tensor([192.0, 256.0])
+
+
+@torch.inference_mode()
+def test_the_answers_are_the_official_implementations(reference, saved, relative_error):
+    official = reference("ipr_r50_256x192")
+    model = pose2d.load("ipr-resnet50-256x192", checkpoint=saved({"network": official.state, "epoch": 3}))
+    features = model.features(official.crops)
+    prediction = model.predict(features)
+    assert features.shape[1:] == model.feature_shape == (256, 64, 48)
+    assert relative_error(prediction.maps, official.answers["output"]) < 1e-4
+    assert relative_error(prediction.xy_px / SIZE - 0.5, official.answers["uv"]) < 1e-4
+    assert torch.equal(prediction.score, torch.ones(1, 17))
+    assert model.normalization == IMAGENET_RGB
+    assert model.state_dict().keys() == official.state.keys()
+
+
+def build(input_wh: tuple[int, int] = (192, 256)) -> IPR:
+    with torch.device("meta"):
+        return IPR(50, input_wh, COCO17)
+
+
+def test_mmposes_names_are_known_and_its_grid_is_left_out():
+    model = build((256, 256))
+    own = model.state_dict()
+    state = {"head.linspace_x": torch.zeros(1, 1, 1, 64), "head.linspace_y": torch.zeros(1, 1, 64, 1)}
+    for key, value in own.items():
+        if key.startswith("head.features.9."):
+            key = key.replace("features.9", "simplebaseline_head.final_layer")
+        state[key.replace("head.features.", "head.simplebaseline_head.deconv_layers.")] = value
+    assert not [key for key in state if "features" in key]
+    assert model.adopt(state).keys() == own.keys()
+
+
+def test_the_flip_test_averages_places_not_maps(monkeypatch):
+    model = build()
+    monkeypatch.setattr(model, "maps", lambda features: features)
+    plain, mirrored = torch.zeros(1, 17, 64, 48), torch.zeros(1, 17, 64, 48)
+    plain[:, 1, 10, 20] = 100  # left eye, 80 px from the left
+    mirrored[:, 2, 10, 30] = 100  # the mirror calls it the right eye, 120 px from its left
+    xy = model.predict_flip(plain, mirrored).xy_px[0, 1]
+    assert xy.tolist() == pytest.approx([(80 + 191 - 120) / 2, 40], abs=1e-3)

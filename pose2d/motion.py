@@ -1,7 +1,8 @@
 """Where a person will be next, and how surely: a Kalman filter on the box, in units of the person's own size.
 
-Position moves with a velocity that changes by random accelerations; the logarithm of width and height drifts.
-Both axes share one covariance, so the filter is a 2x2 (position, velocity) and a scalar (size), closed form.
+Position moves with a velocity that changes by random accelerations and dies down (nobody keeps going for ever); the
+logarithm of width and height drifts. Both axes share one covariance, so the filter is a 2x2 (position, velocity) and a
+scalar (size), in closed form.
 """
 
 from dataclasses import dataclass
@@ -34,11 +35,12 @@ class Belief:
 class MotionOptions:
     """How people move and how boxes jitter, all in body sizes (box diagonals) and seconds."""
 
-    acceleration: float = 4.0  # standard deviation; free fall is about 5
+    acceleration: float = 2.0  # standard deviation; free fall is about 5, and rare
     first_speed: float = 1.0  # of someone just seen; a brisk walk is about 1, a sprint 4
-    position_noise: float = 0.06  # of a detected box's centre
-    size_noise: float = 0.15  # of a detected box's log width and height
-    size_drift: float = 0.7  # of the log size over one second: people crouch and stretch
+    velocity_memory_s: float = 1.0  # an unseen person's velocity falls by 1/e in this time
+    position_noise: float = 0.03  # of a detected box's centre
+    size_noise: float = 0.1  # of a detected box's log width and height
+    size_drift: float = 0.4  # of the log size over one second: people crouch and stretch
 
 
 def first_belief(box_px: np.ndarray, options: MotionOptions) -> Belief:
@@ -50,13 +52,15 @@ def first_belief(box_px: np.ndarray, options: MotionOptions) -> Belief:
 
 def predict(belief: Belief, dt_s: float, options: MotionOptions) -> Belief:
     """The belief `dt_s` later, without having looked."""
-    step = np.array([[1.0, dt_s], [0.0, 1.0]])
-    # Piecewise constant acceleration would let uncertainty depend on the frame rate; white noise does not:
-    # Q = q [[dt^3/3, dt^2/2], [dt^2/2, dt]], with q = acceleration^2 x 1 s.
+    kept = np.exp(-dt_s / options.velocity_memory_s)
+    reach_s = options.velocity_memory_s * (1 - kept)  # how long the velocity counts for
+    step = np.array([[1.0, reach_s], [0.0, kept]])
+    # White noise on the acceleration, so that uncertainty does not depend on the frame rate:
+    # Q = q [[dt^3/3, dt^2/2], [dt^2/2, dt]] with q = acceleration^2 x 1 s.
     spread = options.acceleration**2 * np.array([[dt_s**3 / 3, dt_s**2 / 2], [dt_s**2 / 2, dt_s]])
     return Belief(
-        belief.centre_px + dt_s * belief.velocity_px,
-        belief.velocity_px,
+        belief.centre_px + reach_s * belief.velocity_px,
+        kept * belief.velocity_px,
         belief.log_size,
         step @ belief.motion_cov @ step.T + spread,
         belief.size_var + options.size_drift**2 * dt_s,
@@ -67,7 +71,7 @@ def update(belief: Belief, box_px: np.ndarray, options: MotionOptions) -> Belief
     """The belief after seeing a box."""
     centre, log_size = _measured(box_px)
     cov = belief.motion_cov
-    gain = cov[:, 0] / (cov[0, 0] + options.position_noise**2)
+    gain = cov[:, 0] / (cov[0, 0] + _position_noise2(belief, log_size, options))
     size_gain = belief.size_var / (belief.size_var + options.size_noise**2)
     surprise_px = centre - belief.centre_px
     return Belief(
@@ -89,12 +93,23 @@ def surprise(beliefs: list[Belief], boxes_px: np.ndarray, options: MotionOptions
         return np.zeros((len(beliefs), len(boxes_px)))
     centre, log_size = _measured(boxes_px)
     body_px = np.array([b.body_px for b in beliefs])
-    position_var = np.array([b.motion_cov[0, 0] for b in beliefs]) + options.position_noise**2
-    size_var = np.array([b.size_var for b in beliefs]) + options.size_noise**2
+    noise2 = np.stack([_position_noise2(b, log_size, options) for b in beliefs])  # [beliefs, boxes]
+    position_var = np.array([b.motion_cov[0, 0] for b in beliefs])[:, None] + noise2
+    size_var = np.array([b.size_var for b in beliefs])[:, None] + options.size_noise**2
     offset = (centre - np.stack([b.centre_px for b in beliefs])[:, None]) / body_px[:, None, None]
     stretch = log_size - np.stack([b.log_size for b in beliefs])[:, None]
-    distance2 = (offset**2).sum(-1) / position_var[:, None] + (stretch**2).sum(-1) / size_var[:, None]
-    return distance2 + 2 * np.log(position_var * size_var)[:, None]
+    distance2 = (offset**2).sum(-1) / position_var + (stretch**2).sum(-1) / size_var
+    return distance2 + 2 * np.log(position_var * size_var)
+
+
+def _position_noise2(belief: Belief, log_size: np.ndarray, options: MotionOptions) -> np.ndarray:
+    """Variance of a box's centre in body sizes^2, for log sizes [..., 2].
+
+    A box that suddenly ends at the hips has its centre moved by half of what it lost, without any movement: so half
+    the change in size counts as noise.
+    """
+    change_px = np.exp(log_size) - np.exp(belief.log_size)
+    return options.position_noise**2 + (change_px**2).sum(-1) / (2 * belief.body_px) ** 2
 
 
 def _measured(boxes_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

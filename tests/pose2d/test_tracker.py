@@ -111,7 +111,7 @@ def test_a_jump_through_the_air_is_followed() -> None:
 
 def test_doubtful_boxes_continue_a_person_but_start_nobody() -> None:
     scene = Scene(walk(100, 200, 60), walk(700, 200, 0))
-    scene.score = lambda person, t: 0.15 if person == 1 or t > 1 else 0.8
+    scene.score = lambda person, t: 0.25 if person == 1 or t > 1 else 0.8
     (track,) = scene.track()
     assert scene.people_of(track) == {0}
     assert len(track.frames) == scene.frames

@@ -79,7 +79,7 @@ def train(
         total.backward()
         crew.add_up(parameter.grad for parameter in head.parameters() if parameter.grad is not None)
         optimizer.step()
-        progress(step + 1, steps, float(total))
+        progress(step + 1, steps, float(total.detach()))
         if crew.leads and (step + 1) % SAVE_EVERY == 0 and step + 1 < steps:
             _save(checkpoint, run, head, optimizer, loss, step + 1)
     head.eval()

@@ -1,0 +1,212 @@
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ccnet.augment import Augment, jitter_box, spoil
+from ccnet.cache import Pass
+from ccnet.data import read_split
+from ccnet.examples import Kept, Streamed
+from ccnet.gather import gather, passes, store
+from ccnet.observe import join, observe
+from ccnet.processes import Crew
+from ccnet.settings import Settings
+from ccnet.train import new_head, train
+from pose2d.errors import UserError
+from tests.ccnet.toy import toy_model, write_coco
+
+ALONE = Crew(0, 1, torch.device("cpu"))
+SETTINGS = Settings(head="gap-fc", epochs=2, batch=4, augmented_passes=1, learning_rate=1e-2)
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def people(tmp_path):
+    write_coco(tmp_path / "data", "train2017", pictures=6, people=2)
+    return read_split(tmp_path / "data", "train2017").people
+
+
+def trained(people, settings, folder, name="training.safetensors"):
+    model = toy_model()
+    head = new_head(model, settings)
+    examples = gather(model, head, people, settings, ALONE, folder / "cache")
+    train(head, examples, settings, ALONE, folder / name)
+    return head
+
+
+def test_the_mirrored_crop_is_told_in_the_pictures_own_left_and_right(people):
+    """A network that finds a dot must find it in the mirror image too, under the other name."""
+    model, head = toy_model(), new_head(toy_model(), SETTINGS)
+    never = Augment(scale_log=0, shift=0, grey=0, coarse=0, patch=0, light=0, flip=0)
+    plain = join(list(observe(model, head, people, None)))
+    still = join(list(observe(model, head, people, never)))
+    torch.testing.assert_close(plain.xy_px, still.xy_px)
+    mirrored = join(list(observe(model, head, people, replace(never, flip=1.0))))
+    order = model.skeleton.flip_order
+    torch.testing.assert_close(mirrored.labelled, plain.labelled[:, order])
+    torch.testing.assert_close(mirrored.present, plain.present[:, order])
+    pixels = model.normalize(torch.zeros(1, 3, 32, 24))
+    assert pixels.shape == (1, 3, 32, 24)
+
+
+def test_oks_is_that_of_the_decoded_keypoint_in_picture_pixels(people):
+    model, head = toy_model(), new_head(toy_model(), SETTINGS)
+    seen = join(list(observe(model, head, people)))
+    for row, person in enumerate(people[:3]):
+        distance2 = ((seen.xy_px[row].numpy() - person.keypoints[:, :2]) ** 2).sum(1)
+        expected = np.exp(-distance2 / (2 * person.area_px2 * model.skeleton.oks_variance))
+        expected[person.keypoints[:, 2] == 0] = 0
+        np.testing.assert_allclose(seen.oks[row], expected, atol=1e-5)
+
+
+def test_one_persons_crop_does_not_hang_on_its_neighbours(people):
+    model, head = toy_model(), new_head(toy_model(), SETTINGS)
+    together = join(list(observe(model, head, people, Augment(), (3, 1))))
+    alone = join(list(observe(model, head, people[5:6], Augment(), (3, 1))))
+    torch.testing.assert_close(together.read[5:6], alone.read)
+
+
+def test_augmentation_keeps_shape_and_type():
+    random = np.random.default_rng(0)
+    always = Augment(grey=1, coarse=1, patch=1, light=1)
+    crop = random.integers(0, 255, (32, 24, 3), np.uint8)
+    worse = spoil(crop, always, random)
+    assert worse.shape == crop.shape
+    assert worse.dtype == np.uint8
+    assert (worse != crop).any()
+    box = np.array([10.0, 20, 30, 60])
+    np.testing.assert_allclose(jitter_box(box, replace(always, scale_log=0, shift=0), random), box)
+
+
+def test_equal_seeds_give_equal_weights_and_other_seeds_others(people, tmp_path):
+    one, two = (trained(people, SETTINGS, tmp_path / str(i)).state_dict() for i in range(2))
+    other = trained(people, replace(SETTINGS, seed=1), tmp_path / "other").state_dict()
+    assert all(torch.equal(one[key], two[key]) for key in one)
+    assert not all(torch.equal(one[key], other[key]) for key in one)
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross-entropy", "aleatoric", "ensemble", "soap"])
+def test_training_lowers_every_loss(people, tmp_path, loss):
+    settings = replace(SETTINGS, loss=loss, epochs=60, batch=12, augmented_passes=0, weight_decay=0.0)
+    model = toy_model()
+    head = new_head(model, settings)
+    examples = gather(model, head, people, settings, ALONE, tmp_path / "cache")
+    seen: list[float] = []
+    train(head, examples, settings, ALONE, tmp_path / "t.safetensors", lambda step, steps, value: seen.append(value))
+    assert np.mean(seen[-5:]) < np.mean(seen[:5])
+
+
+@pytest.mark.parametrize("head", ["conv", "gap-fc", "peaks"])
+def test_every_kind_of_head_learns_from_the_cache(people, tmp_path, head):
+    model = toy_model()
+    learnt = trained(people, replace(SETTINGS, head=head), tmp_path)
+    confidence, _ = learnt(model.features(torch.rand(2, 3, 32, 24)))
+    assert confidence.shape == (2, 17)
+    assert bool(confidence.isfinite().all())
+
+
+def test_what_does_not_fit_the_disk_budget_is_streamed_and_learnt_from_alike(people, tmp_path):
+    model = toy_model()
+    settings = replace(SETTINGS, cache_bytes=100, epochs=1)
+    head = new_head(model, settings)
+    examples = gather(model, head, people, settings, ALONE, tmp_path / "cache")
+    assert isinstance(examples, Streamed)
+    assert not (tmp_path / "cache").exists()
+    seen = [int(i) for number in range(3) for i in examples.batch(0, number, 4, ALONE)[1].index]
+    assert sorted(seen) == list(range(12))
+    train(head, examples, settings, ALONE, tmp_path / "t.safetensors")
+
+
+def test_a_cache_is_used_again_and_only_for_the_same_network(people, tmp_path):
+    model, settings = toy_model(), replace(SETTINGS, augmented_passes=0)
+    head = new_head(model, settings)
+    gather(model, head, people, settings, ALONE, tmp_path)
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npy")}
+    assert isinstance(gather(model, head, people, settings, ALONE, tmp_path), Kept)
+    assert files == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npy")}
+    other = store(tmp_path, toy_model(seed=1), head, people, Pass(0, None), 0)
+    assert not other.folder.exists()
+
+
+def test_no_pass_at_all_is_refused():
+    with pytest.raises(UserError, match="at least one pass"):
+        passes(Settings(plain_passes=0, augmented_passes=0))
+
+
+SCRIPT = """
+import sys, time, torch
+from pathlib import Path
+torch.set_num_threads(1)
+from ccnet import files, train as training
+from ccnet.data import read_split
+from ccnet.gather import gather
+from ccnet.processes import crew
+from ccnet.settings import Settings
+from tests.ccnet.toy import toy_model
+training.SAVE_EVERY = 3
+folder, pause = Path(sys.argv[1]), float(sys.argv[2])
+settings = Settings(head=sys.argv[3], epochs=5, batch=4, augmented_passes=1)
+people = read_split(folder / "data", "train2017").people
+with crew("cpu") as here:
+    model = toy_model()
+    head = training.new_head(model, settings)
+    examples = gather(model, head, people, settings, here, folder / "cache")
+    def slowly(step, steps, loss):
+        print(step, flush=True)
+        time.sleep(pause)
+    training.train(head, examples, settings, here, folder / "training.safetensors", slowly)
+    if here.leads:
+        files.save(head, folder / sys.argv[4], files.describe(head, model, "toy"))
+"""
+
+
+def start(folder: Path, pause: float, head: str, out: str, *launcher: str) -> subprocess.Popen[str]:
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    command = [sys.executable, *launcher, str(script), str(folder), str(pause), head, out]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder)
+
+
+def test_a_run_killed_half_way_ends_in_the_same_bytes(people, tmp_path):
+    killed = start(tmp_path, 0.05, "peaks", "never.safetensors")
+    assert killed.stdout is not None
+    for line in killed.stdout:
+        if int(line) >= 14:
+            break
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert (tmp_path / "training.safetensors").is_file()
+    resumed = start(tmp_path, 0, "peaks", "resumed.safetensors")
+    steps = [int(line) for line in resumed.communicate()[0].split()]
+    assert resumed.returncode == 0
+    assert steps[0] > 10  # it did go on, and did not begin again
+    (tmp_path / "training.safetensors").unlink()
+    whole = start(tmp_path, 0, "peaks", "whole.safetensors")
+    assert whole.communicate()[0].startswith("1\n")
+    assert (tmp_path / "resumed.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+
+
+def test_two_processes_learn_what_one_does(people, tmp_path):
+    one = start(tmp_path, 0, "gap-fc", "one.safetensors")
+    assert one.wait() == 0
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    (tmp_path / "training.safetensors").unlink(missing_ok=True)
+    two = start(tmp_path, 0, "gap-fc", "two.safetensors", *launcher)
+    deadline = time.time() + 120
+    while two.poll() is None and time.time() < deadline:
+        time.sleep(0.2)
+    assert two.returncode == 0
+    from ccnet import load
+
+    weights = (load(tmp_path / f"{name}.safetensors").state_dict() for name in ("one", "two"))
+    for a, b in zip(*(state.values() for state in weights), strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-3, atol=1e-3)

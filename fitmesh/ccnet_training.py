@@ -1,13 +1,10 @@
 """The road of `fitmesh train-ccnet`: read people, run the network, train the head, measure it, leave the files."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import ccnet
 import pose2d
@@ -22,6 +19,7 @@ from ccnet.processes import Crew, crew
 from ccnet.settings import Settings
 from ccnet.sources import answers_of, draw, table
 from ccnet.train import new_head, train
+from fitmesh.progress import bar
 from pose2d.errors import UserError
 from pose2d.files import whole_file
 from pose2d.models.base import PoseModel
@@ -59,7 +57,7 @@ def run(request: Request, settings: Settings) -> None:
         every = passes(settings)
         need = bytes_per_person(model, head, people, here.device)
         _say_plan(console, need, len(people), len(every), settings)
-        with _bar(console, "pose network", len(people) * len(every) // here.world) as step:
+        with bar(console, "pose network", len(people) * len(every) // here.world) as step:
             examples = gather(model, head, people, settings, here, request.cache, step)
         if isinstance(examples, Streamed):
             console.print("The features do not fit the disk budget: the network runs in every epoch.")
@@ -100,7 +98,7 @@ def _say_plan(console: Console, need: int, people: int, times: int, settings: Se
 def _teach(console: Console, head: Head, examples: Examples, settings: Settings, here: Crew, out: Path) -> None:
     steps = settings.epochs * examples.batches(settings.batch)
     last = 0
-    with _bar(console, "calibration head", steps) as advance:
+    with bar(console, "calibration head", steps) as advance:
 
         def progress(step: int, steps: int, loss: float) -> None:
             nonlocal last
@@ -115,7 +113,7 @@ def _measure(console: Console, model: PoseModel, judges: dict[str, Split], reque
     head = ccnet.load(request.out / "ccnet.safetensors").to(here.device)
     metrics = {}
     for role, split in judges.items():
-        with _bar(console, split.name, len(split.people)) as step:
+        with bar(console, split.name, len(split.people)) as step:
             observed = observe_once(model, head, split.people, here.device, request.cache, step)
         answers = answers_of(split, observed, head, model)
         found = table(split, answers)
@@ -124,15 +122,3 @@ def _measure(console: Console, model: PoseModel, judges: dict[str, Split], reque
         draw(request.out / role, split, answers)
     with whole_file(request.out / "metrics.json") as path:
         path.write_text(json.dumps(metrics, indent=1) + "\n")
-
-
-@contextmanager
-def _bar(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar with the time that is left; yields the function that moves it."""
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"),
-        TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda amount: progress.advance(task, amount)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import fitmesh
-from fitmesh.commands import body, models, run, train_ccnet
+from fitmesh.commands import body, eval_coco, models, run, train_ccnet
 
 app = typer.Typer(
     name="fitmesh",
@@ -37,6 +37,7 @@ app.command("run")(run.run)
 app.command("models")(models.models)
 app.command("body")(body.body)
 app.command("train-ccnet")(train_ccnet.train_ccnet)
+app.command("eval-coco")(eval_coco.eval_coco)
 
 
 def main() -> None:

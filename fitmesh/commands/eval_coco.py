@@ -1,0 +1,46 @@
+"""`fitmesh eval-coco`: AP and calibration of any model, confidence source and box source."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def eval_coco(
+    data: Annotated[Path, typer.Option(help="Data set folder in COCO's layout (or MPII's, COCO-WholeBody's).")],
+    model: Annotated[str, typer.Option(help="Pose model, one of `fitmesh models`.")] = "movenet-thunder",
+    checkpoint: Annotated[Path | None, typer.Option(help="The pose model's weights, if not embedded.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split to evaluate.", show_default="val2017, or MPII's valid")
+    ] = None,
+    head: Annotated[
+        str | None, typer.Option(help="Calibration head file.", show_default="the embedded one, if there is one")
+    ] = None,
+    boxes: Annotated[
+        str, typer.Option(help="gt (annotated), detector (embedded), or a COCO detection file (.json).")
+    ] = "gt",
+    confidence: Annotated[
+        list[str] | None,
+        typer.Option(help="ones, raw, closed-form, ccnet or oracle; repeat for more.", show_default="all"),
+    ] = None,
+    flip_test: Annotated[bool, typer.Option(help="Average over each crop and its mirror image.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for metrics.json and the pictures.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Processor cores to use.", show_default="all")] = None,
+) -> None:
+    """Measure keypoints and every kind of confidence in them on COCO, MPII or COCO-WholeBody."""
+    from fitmesh.coco_evaluation import Request, run
+
+    run(
+        Request(
+            data=data,
+            model=model,
+            checkpoint=checkpoint,
+            split=split,
+            head=head,
+            boxes=boxes,
+            confidence=tuple(confidence or ()),
+            flip_test=flip_test,
+            out=out,
+            threads=threads,
+        )
+    )

@@ -89,8 +89,9 @@ def run(
 
     from fitmesh.stages.keypoints import KeypointSettings
     from fitmesh.stages.progress import Reporter
-    from fitmesh.stages.road import RunSettings, best_confidence, run_stages
+    from fitmesh.stages.road import RunSettings, run_stages
     from fitmesh.stages.tracks import TrackSettings
+    from fitmesh.stages.trust import best_source
     from pose2d.clip import Span
     from pose2d.detector import DetectorOptions
     from pose2d.tracker import TrackerOptions
@@ -100,15 +101,16 @@ def run(
     tracker = TrackerOptions()
     if min_score is not None:
         tracker = replace(tracker, sure_score=min_score, start_score=min(min_score, tracker.start_score))
+    source = confidence or best_source(pose_model, checkpoint, ccnet)
     settings = RunSettings(
         TrackSettings(Span(start, end, every), detections, detector, tracker, max_people),
-        KeypointSettings(pose_model, checkpoint, confidence or best_confidence(pose_model, ccnet), ccnet),  # type: ignore[arg-type]
+        KeypointSettings(pose_model, checkpoint, source, ccnet),  # type: ignore[arg-type]
         overwrite,
     )
     reporter = Reporter(quiet)
     reporter.say(
         f"{clip.path}: {clip.info.width_px}x{clip.info.height_px}, {float(clip.info.rate):g} frames/s; "
-        f"{pose_model} with {settings.keypoints.confidence} confidence"
+        f"{pose_model} with {source} confidence"
     )
     try:
         result = run_stages(clip, out, settings, reporter)

@@ -60,8 +60,8 @@ def recipe(clip_digest: str, tracks_recipe: Recipe, settings: KeypointSettings) 
     inputs = {"clip": clip_digest, "tracks": tracks_recipe.digest}
     if settings.checkpoint is not None:
         inputs["checkpoint"] = content_digest([settings.checkpoint])
-    if settings.confidence == "ccnet":
-        inputs["ccnet"] = content_digest([trust.head_file(settings.pose_model, settings.ccnet)])
+    if head := trust.digest(settings.confidence, settings.pose_model, settings.ccnet):
+        inputs["ccnet"] = head
     return Recipe(
         stage="keypoints",
         settings={"pose_model": settings.pose_model, "confidence": settings.confidence, "batch": BATCH},
@@ -84,7 +84,7 @@ def make(
     boxes_px = np.concatenate([np.zeros((0, 4)), *(track.boxes_px for track in known.tracks)])
     area_px2 = AREA_OF_BOX * (boxes_px[:, 2:] - boxes_px[:, :2]).prod(1)
     model = pose2d.load(settings.pose_model, settings.checkpoint)
-    judge = trust.judge(settings.confidence, settings.pose_model, settings.ccnet, model.skeleton)
+    judge = trust.judge(settings.confidence, settings.pose_model, model, settings.ccnet)
     count, size = len(frame), model.skeleton.size
     xy_px, sigma_px = (np.full((count, size, 2), np.nan, np.float32) for _ in range(2))
     raw, confidence, presence = (np.zeros((count, size), np.float32) for _ in range(3))
@@ -92,13 +92,17 @@ def make(
         for batch in _batches(model, clip, span, frame, boxes_px) if count else ():
             features = model.features(model.normalize(batch.pixels))
             prediction = model.predict(features)
-            zoom = np.abs(np.linalg.det(batch.affine[:, :, :2]))  # crop pixels^2 per frame pixel^2
-            area_crop = torch.from_numpy(area_px2[batch.rows] * zoom).float()
-            xy_px[batch.rows] = crops.move(crops.invert(batch.affine), prediction.xy_px.double()).numpy()
-            raw[batch.rows] = prediction.score.numpy()
-            confidence[batch.rows], presence[batch.rows] = (x.numpy() for x in judge(features, prediction, area_crop))
-            if prediction.sigma_px is not None:
-                sigma_px[batch.rows] = prediction.sigma_px.numpy() / np.sqrt(zoom)[:, None, None]
+            back = crops.invert(batch.affine)
+            zoom = torch.from_numpy(np.abs(np.linalg.det(back[:, :, :2]))).float()  # frame pixels^2 per crop pixel^2
+            sigma = (
+                prediction.sigma_px if prediction.sigma_px is not None else torch.full_like(prediction.xy_px, torch.nan)
+            )
+            sigma = sigma * zoom.sqrt()[:, None, None]
+            crop_area_px2 = zoom * model.input_wh[0] * model.input_wh[1]
+            trusted, present = judge(features, prediction.score, sigma, crop_area_px2)
+            xy_px[batch.rows] = crops.move(back, prediction.xy_px.double()).numpy()
+            sigma_px[batch.rows], raw[batch.rows] = sigma.numpy(), prediction.score.numpy()
+            confidence[batch.rows], presence[batch.rows] = trusted.numpy(), present.numpy()
             tick(len(batch.rows))
     write_npz(
         path,

@@ -13,7 +13,6 @@ from fitmesh.stages.tracks import TrackSettings
 from pose2d.clip import Clip
 from pose2d.errors import UserError
 from pose2d.files import whole_file
-from pose2d.types import ConfidenceSource
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,3 @@ def _check(out: Path, settings: RunSettings) -> None:
     with whole_file(out / ".probe") as probe:  # says in words why a folder cannot be written to
         probe.touch()
     (out / ".probe").unlink()
-
-
-def best_confidence(pose_model: str, head: Path | None) -> ConfidenceSource:
-    """Calibrated where a head is at hand, else the network's own."""
-    return "ccnet" if head is not None or trust.has_head(pose_model) else "raw"

@@ -6,42 +6,63 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+import ccnet
+from ccnet.cache import fingerprint
+from ccnet.files import about_of, embedded
 from pose2d.errors import UserError
-from pose2d.skeletons import Skeleton
-from pose2d.types import ConfidenceSource, Prediction
+from pose2d.models.base import PoseModel
+from pose2d.types import ConfidenceSource
 
 SOURCES: tuple[ConfidenceSource, ...] = ("ccnet", "closed-form", "raw", "ones")
-# (features, prediction, area of each person in crop pixels^2 [N]) -> confidence [N, K], presence [N, K]
-Judge = Callable[[Tensor, Prediction, Tensor], tuple[Tensor, Tensor]]
+# (features, score [N, K], sigma [N, K, 2] in frame pixels or NaN, area of each crop in frame pixels^2 [N])
+# -> confidence [N, K], presence [N, K]
+Judge = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def judge(source: ConfidenceSource, pose_model: str, head: Path | None, skeleton: Skeleton) -> Judge:
-    """The judge of that name. Only CCNet knows whether a keypoint is there at all; others say 1."""
-    if source == "ones":
-        return lambda features, prediction, area: _present(torch.ones_like(prediction.score))
+def judge(source: ConfidenceSource, pose_model: str, model: PoseModel, head_path: Path | None) -> Judge:
+    """The judge of that name. Only CCNet knows whether a keypoint is in the picture at all; others say 1."""
+    if source == "ccnet":
+        head = ccnet.load(head_path or pose_model)
+        ccnet.check_fits(head, model, pose_model)
+        return lambda features, score, sigma_px, crop_area_px2: head(features)
+    if source == "closed-form":
+        from ccnet.sources import closed_form  # late: it brings the plotting library
+
+        about = about_of(ccnet.load(pose_model)) if pose_model in embedded() else None
+        return lambda features, score, sigma_px, crop_area_px2: _present(
+            closed_form(score, sigma_px, crop_area_px2, model, about)
+        )
     if source == "raw":
-        return lambda features, prediction, area: _present(prediction.score)
-    raise UserError(f"confidence from {source} cannot be had for {pose_model} yet.")
+        return lambda features, score, sigma_px, crop_area_px2: _present(score)
+    return lambda features, score, sigma_px, crop_area_px2: _present(torch.ones_like(score))
+
+
+def best_source(pose_model: str, checkpoint: Path | None, head_path: Path | None) -> ConfidenceSource:
+    """Calibrated where a head is at hand (the embedded ones know the embedded weights only), else the network's own."""
+    at_hand = head_path is not None or (checkpoint is None and pose_model in embedded())
+    return "ccnet" if at_hand else "raw"
+
+
+def check(source: str, pose_model: str, head_path: Path | None) -> None:
+    """Refuse early what would otherwise be refused after the people have been found."""
+    if source not in SOURCES:
+        raise UserError(f"unknown source of confidence {source!r}: expected one of {', '.join(SOURCES)}.")
+    if head_path is not None and source != "ccnet":
+        raise UserError(f"--ccnet {head_path} has no effect with --confidence {source}: leave one of them out.")
+    if source == "ccnet":
+        about = about_of(ccnet.load(head_path or pose_model))
+        if about.model != pose_model:
+            raise UserError(f"the calibration head was trained for {about.model}, not for {pose_model}.")
+
+
+def digest(source: ConfidenceSource, pose_model: str, head_path: Path | None) -> str:
+    """Of what `judge` reads besides the network: the head's weights."""
+    if source == "ccnet":
+        return fingerprint(ccnet.load(head_path or pose_model).state_dict())
+    if source == "closed-form" and pose_model in embedded():
+        return fingerprint(ccnet.load(pose_model).state_dict())
+    return ""
 
 
 def _present(confidence: Tensor) -> tuple[Tensor, Tensor]:
     return confidence, torch.ones_like(confidence)
-
-
-def check(source: str, pose_model: str, head: Path | None) -> None:
-    """Refuse early what `judge` would refuse late."""
-    if source not in SOURCES:
-        raise UserError(f"unknown source of confidence {source!r}: expected one of {', '.join(SOURCES)}.")
-    if head is not None and source != "ccnet":
-        raise UserError(f"--ccnet {head} has no effect with --confidence {source}: leave one of them out.")
-    if source == "ccnet":
-        head_file(pose_model, head)
-
-
-def has_head(pose_model: str) -> bool:
-    """Is a calibration head for this model part of the package?"""
-    return False
-
-
-def head_file(pose_model: str, head: Path | None) -> Path:
-    raise UserError(f"no calibration head for {pose_model} is part of this package yet: use --confidence raw.")

@@ -158,6 +158,51 @@ def test_batching_over_frames_changes_no_keypoint(fitmesh: Fitmesh, tmp_path: Pa
             np.testing.assert_allclose(person.confidence[row], alone.score[0], atol=1e-4)
 
 
+@pytest.fixture
+def head_file(tmp_path: Path) -> Path:
+    """A calibration head for the small network that has learnt nothing yet."""
+    import pose2d
+    from ccnet.files import build, describe, save
+
+    model = pose2d.load("movenet-lightning")
+    head = build(model, "conv")
+    save(head, tmp_path / "head.safetensors", describe(head, model, "movenet-lightning"))
+    return tmp_path / "head.safetensors"
+
+
+def test_a_calibration_head_judges_the_same_keypoints(
+    fitmesh: Fitmesh, film: Path, tmp_path: Path, head_file: Path
+) -> None:
+    command = ("run", "--video", film, "--out", tmp_path / "out", *LIGHT)
+    assert fitmesh(*command, "--ccnet", head_file) == 0, fitmesh.said
+    assert "movenet-lightning with ccnet confidence" in fitmesh.said
+    calibrated = contents(tmp_path / "out" / "keypoints.npz")
+    fitmesh(*command, "--confidence", "raw")
+    raw = contents(tmp_path / "out" / "keypoints.npz")
+    np.testing.assert_array_equal(raw["row_xy_px"], calibrated["row_xy_px"])
+    np.testing.assert_array_equal(raw["row_confidence"], calibrated["row_raw"])
+    assert (str(raw["source"]), str(calibrated["source"])) == ("raw", "ccnet")
+    assert np.abs(calibrated["row_confidence"] - raw["row_confidence"]).max() > 0.01
+    assert (raw["row_presence"] == 1).all()
+    assert (calibrated["row_presence"] < 1).all()
+
+
+def test_a_head_for_another_network_is_refused_before_the_work_begins(
+    fitmesh: Fitmesh, film: Path, tmp_path: Path, head_file: Path
+) -> None:
+    assert fitmesh("run", "--video", film, "--out", tmp_path / "out", "--ccnet", head_file) == 2
+    assert "trained for movenet-lightning, not for movenet-thunder" in fitmesh.said
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_closed_form_is_a_confidence_of_its_own(fitmesh: Fitmesh, film: Path, tmp_path: Path) -> None:
+    assert fitmesh("run", "--video", film, "--out", tmp_path, *LIGHT, "--confidence", "closed-form") == 0, fitmesh.said
+    found = contents(tmp_path / "keypoints.npz")
+    assert str(found["source"]) == "closed-form"
+    assert ((found["row_confidence"] > 0) & (found["row_confidence"] <= 1)).all()
+    assert np.abs(found["row_confidence"] - found["row_raw"]).max() > 0.01
+
+
 def test_nobody_in_the_film_is_said_and_leaves_whole_files(fitmesh: Fitmesh, film: Path, tmp_path: Path) -> None:
     assert fitmesh("run", "--video", film, "--out", tmp_path, "--quiet") == 0
     assert "nobody was found in 6 frames" in fitmesh.said
@@ -225,6 +270,8 @@ def test_only_the_people_seen_longest_are_kept(fitmesh: Fitmesh, film: Path, tmp
         (("--video", "FILM", "--pose-model", "movenet-thonder"), "movenet-thunder"),
         (("--video", "FILM", "--checkpoint", "nowhere.pth"), "no checkpoint at nowhere.pth"),
         (("--video", "FILM", "--confidence", "blind"), "unknown source of confidence 'blind'"),
+        (("--video", "FILM", "--ccnet", "nowhere.safetensors"), "nowhere.safetensors"),
+        (("--video", "FILM", "--ccnet", "WORDS"), "is not a safetensors file"),
         (("--video", "FILM", "--detections", "nowhere.json"), "nowhere.json"),
         (("--video", "FILM", "--detections", "WORDS"), "is not json"),
         (("--video", "FILM", "--detector-size", "100"), "multiple of 32"),

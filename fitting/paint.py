@@ -88,7 +88,7 @@ def _outline_visibility(
     return triangle
 
 
-@numba.njit(cache=True, inline="always")
+@numba.njit(cache=True)
 def _sample(x: int, y: int, k: int) -> tuple[float, float]:
     return x + (k % _GRID + 0.5) / _GRID - 0.5, y + (k // _GRID + 0.5) / _GRID - 0.5
 

@@ -72,7 +72,7 @@ def visibility(
     return triangle, nearest
 
 
-@numba.njit(cache=True, inline="always")
+@numba.njit(cache=True)
 def corner_areas(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> tuple[float, float, float]:
     """Corners as seen from a point -> twice the signed areas opposite a, b, c.
 
@@ -81,7 +81,7 @@ def corner_areas(ax: float, ay: float, bx: float, by: float, cx: float, cy: floa
     return bx * cy - cx * by, cx * ay - ax * cy, ax * by - bx * ay
 
 
-@numba.njit(cache=True, inline="always")
+@numba.njit(cache=True)
 def inside(wa: float, wb: float, wc: float, area: float) -> bool:
     """Whether the point of `corner_areas` lies in the triangle or on its edge."""
     return (wa >= 0 and wb >= 0 and wc >= 0) if area > 0 else (wa <= 0 and wb <= 0 and wc <= 0)
@@ -108,7 +108,7 @@ def _place(
                 depth_m[y, x] = 1 / nearest[y, x]
 
 
-@numba.njit(cache=True, inline="always")
+@numba.njit(cache=True)
 def surface_weights(
     xy_px: np.ndarray, inverse_depth: np.ndarray, faces: np.ndarray, f: int, x: float, y: float
 ) -> tuple[float, float, float]:

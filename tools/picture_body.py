@@ -16,6 +16,8 @@ import roma
 import torch
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from fitting import Body, Camera, Mesh, load_body, render
 from fitting.rasterize import rasterize
 from pose2d.errors import UserError

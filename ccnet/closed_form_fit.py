@@ -20,12 +20,9 @@ def frame_px_per_cell(observed: Observed, model: PoseModel) -> np.ndarray:
 
 
 def fit_closed_form(observed: Observed, model: PoseModel) -> tuple[float, float]:
-    """Width of the heatmaps' target in cells, and the mean share of its crop a person fills.
-
-    The share follows from OKS' own scale only through the area, which the observations keep as a share.
-    """
+    """Width of the heatmaps' target in cells, and the mean share of its crop a person fills."""
     share = float(observed.area_share.mean())
-    l2 = observed.area_share.mean() * observed.crop_area_px2[:, None].double().numpy() * model.skeleton.oks_variance
+    l2 = share * observed.crop_area_px2.double().numpy()[:, None] * model.skeleton.oks_variance
     truth = np.where(observed.labelled.numpy() > 0, observed.oks.numpy(), np.nan)
-    width = fit_target_width(observed.score.double().numpy(), truth, frame_px_per_cell(observed, model), np.asarray(l2))
+    width = fit_target_width(observed.score.double().numpy(), truth, frame_px_per_cell(observed, model), l2)
     return float(width[0]), share

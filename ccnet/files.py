@@ -123,9 +123,9 @@ def save(head: Head, path: str | Path, about: About) -> None:
         half = tensor.detach().cpu().half()
         lossless = torch.equal(half.float(), tensor.cpu().float())
         tensors[name] = (half if name in learnt or lossless else tensor.detach().cpu().float()).contiguous()
-    record = {**asdict(about), "feature_shape": list(head.feature_shape)}
-    with whole_file(path) as temporary:
-        save_file(tensors, temporary, {"format": FORMAT, "about": json.dumps(record, sort_keys=True)})
+    record = {"format": FORMAT, **asdict(about), "feature_shape": list(head.feature_shape)}
+    with whole_file(path) as temporary:  # one metadata entry, since safetensors keeps several in random order
+        save_file(tensors, temporary, {"about": json.dumps(record, sort_keys=True)})
 
 
 def load(name_or_path: str | Path) -> Head:
@@ -146,9 +146,9 @@ def load(name_or_path: str | Path) -> Head:
             tensors = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise UserError(f"{path} is not a safetensors file: {error}.") from error
-    if metadata.get("format") != FORMAT:
+    record = json.loads(metadata.get("about", "{}"))
+    if record.pop("format", None) != FORMAT:
         raise UserError(f"{path} is not a calibration head made by `fitmesh train-ccnet`.")
-    record = json.loads(metadata["about"])
     shape = tuple(record.pop("feature_shape"))
     about = About(**record)
     keypoints = SKELETONS[about.skeleton].size

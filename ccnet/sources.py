@@ -150,27 +150,36 @@ class Table:
         return {"sources": rows, "intervals": {name: asdict(i) for name, i in self.intervals.items()}}
 
     def as_rich(self, title: str) -> RichTable:
+        """One column per source: it fits a narrow terminal."""
         shown = RichTable(title=title, header_style="bold")
-        parts = list(next(iter(self.rows.values())).parts)
-        headings = ["confidence", "AP", "AP50", "AP75", "APM", "APL", "AR", *parts]
-        headings += ["r person", "r keypoint", "AUSE", "ECE person", "ECE keypoint", "gap closed"]
-        for heading in headings:
-            shown.add_column(heading, justify="left" if heading == "confidence" else "right")
-        for name, row in self.rows.items():
-            a, kp = row.ap, row.keypoint
-            gap = self.intervals.get(f"{name} gap closed")
-            shown.add_row(
-                name,
-                *(f"{v:.4f}" for v in (a.ap, a.ap50, a.ap75, a.ap_medium, a.ap_large, a.ar)),
-                *(f"{v:.4f}" for v in row.parts.values()),
-                f"{row.person.pearson:.3f}",
-                f"{kp.pearson:.3f}" if kp else "-",
-                f"{row.person.ause:.2f}",
-                f"{row.person.ece:.3f}",
-                f"{kp.ece:.3f}" if kp else "-",
-                f"{100 * gap.value:.0f} % [{100 * gap.low:.0f}, {100 * gap.high:.0f}]" if gap else "",
-            )
+        shown.add_column("")
+        for name in self.rows:
+            shown.add_column(name, justify="right")
+        for label, values in self._lines().items():
+            shown.add_row(label, *values)
         return shown
+
+    def as_markdown(self) -> str:
+        lines = [["", *self.rows], ["---", *("---:" for _ in self.rows)]]
+        lines += [[label, *values] for label, values in self._lines().items()]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def _lines(self) -> dict[str, list[str]]:
+        rows = list(self.rows.values())
+        sizes = {"AP": "ap", "AP50": "ap50", "AP75": "ap75", "APM": "ap_medium", "APL": "ap_large", "AR": "ar"}
+        lines = {label: [f"{getattr(row.ap, field):.4f}" for row in rows] for label, field in sizes.items()}
+        for part in rows[0].parts:
+            lines[f"AP {part}"] = [f"{row.parts[part]:.4f}" for row in rows]
+        lines["AP gap closed"] = [self._percent(self.intervals.get(f"{name} gap closed")) for name in self.rows]
+        for label, figure, digits in (("Pearson", "pearson", 3), ("ECE", "ece", 3), ("AUSE", "ause", 2)):
+            lines[f"{label}, person"] = [f"{getattr(row.person, figure):.{digits}f}" for row in rows]
+            if rows[0].keypoint is not None:
+                lines[f"{label}, keypoint"] = [f"{getattr(row.keypoint, figure):.{digits}f}" for row in rows]
+        return lines
+
+    @staticmethod
+    def _percent(share: Interval | None) -> str:
+        return f"{share.value:.0%} [{share.low:.0%}, {share.high:.0%}]" if share else ""
 
 
 def table(split: Split, answers: Answers, resamples: int = 1000) -> Table:
@@ -191,8 +200,10 @@ def table(split: Split, answers: Answers, resamples: int = 1000) -> Table:
     for name in answers.trust:
         if name in ("closed-form", "ccnet"):
             intervals[f"{name} - raw"] = interval(ap[name] - ap["raw"])
-            with np.errstate(divide="ignore", invalid="ignore"):
-                intervals[f"{name} gap closed"] = interval((ap[name] - ap["raw"]) / (ap["oracle"] - ap["raw"]))
+            gap = ap["oracle"] - ap["raw"]
+            if gap[0] > 0:
+                share = (ap[name] - ap["raw"]) / np.where(gap > 0, gap, np.nan)
+                intervals[f"{name} gap closed"] = interval(share)
     return Table(rows, intervals)
 
 

@@ -1,0 +1,63 @@
+"""Claim: CCNet's confidence ranks people better, and means more, than the network's own score.
+
+One run, one set of predictions per model, four opinions on how far to trust them: raw score, closed form, CCNet, and
+the oracle that knows the true OKS; with paired bootstrap intervals over pictures.
+
+    python bench/ccnet.py --data COCO [--split val2017] [--model movenet-thunder ...] [--flip-test] [--out DIR]
+"""
+
+import argparse
+import json
+import resource
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+import ccnet
+import pose2d
+from ccnet import files
+from ccnet.data import read_split
+from ccnet.evaluate_people import evaluate_people
+from ccnet.observe import use_threads
+from ccnet.sources import draw, table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--split", default="val2017")
+    parser.add_argument("--model", action="append", help="default: every model with an embedded head")
+    parser.add_argument("--head", help="head file instead of the embedded one (with one --model)")
+    parser.add_argument("--flip-test", action="store_true")
+    parser.add_argument("--out", type=Path, help="folder for metrics and pictures")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--markdown", action="store_true", help="the table once more, for a document")
+    chosen = parser.parse_args()
+    use_threads(chosen.threads)
+    console = Console()
+    for name in chosen.model or files.embedded():
+        model, head = pose2d.load(name), ccnet.load(chosen.head or name)
+        split = read_split(chosen.data, chosen.split, model.skeleton)
+        started = time.perf_counter()
+        answers = evaluate_people(model, head, split, flip_test=chosen.flip_test)
+        seconds = time.perf_counter() - started
+        found = table(split, answers)
+        console.print(found.as_rich(f"{name} on {split.name}, {len(split.people)} people, annotated boxes"))
+        if chosen.markdown:
+            print(found.as_markdown())
+        for what, interval in found.intervals.items():
+            console.print(f"{what:>26}: {interval.value:+.4f}  95 % [{interval.low:+.4f}, {interval.high:+.4f}]")
+        raw, calibrated = (found.rows[source].keypoint for source in ("raw", "ccnet"))
+        if raw and calibrated:
+            gain = calibrated.pearson - raw.pearson
+            console.print(f"keypoint Pearson {raw.pearson:.3f} -> {calibrated.pearson:.3f} ({gain:+.3f})")
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        console.print(f"{len(split.people) / seconds:.1f} people/s, peak memory {memory:.2f} GB\n")
+        if chosen.out:
+            draw(chosen.out / name, split, answers)
+            (chosen.out / name / "metrics.json").write_text(json.dumps(found.as_dict(), indent=1))
+
+
+if __name__ == "__main__":
+    main()

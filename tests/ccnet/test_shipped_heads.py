@@ -1,0 +1,49 @@
+"""The heads in the wheel, on real people."""
+
+from importlib.resources import files as resources
+
+import pytest
+import torch
+
+import ccnet
+import pose2d
+from ccnet import files
+from ccnet.data import Split, read_split
+from ccnet.evaluate_people import evaluate_people
+from ccnet.metrics import calibration
+
+SHIPPED = ("movenet-lightning", "movenet-thunder")
+
+
+def test_heads_ship_for_both_embedded_networks():
+    assert files.embedded() == sorted(SHIPPED)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_head_is_small_and_made_for_the_embedded_weights(name):
+    assert (resources("ccnet") / "weights" / f"{name}.safetensors").stat().st_size < 1_000_000
+    ccnet.check_fits(ccnet.load(name), pose2d.load(name), name)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_features_in_confidence_and_presence_out(name):
+    model, head = pose2d.load(name), ccnet.load(name)
+    width, height = model.input_wh
+    with torch.inference_mode():
+        features = model.features(model.normalize(torch.randint(0, 256, (3, 3, height, width), dtype=torch.uint8)))
+        confidence, presence = head(features)
+        part, _ = head(features[1:2])
+    assert confidence.shape == presence.shape == (3, 17)
+    assert bool(((confidence >= 0) & (confidence <= 1) & (presence >= 0) & (presence <= 1)).all())
+    torch.testing.assert_close(part, confidence[1:2])
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_confidence_is_closer_to_the_truth_than_the_raw_score_on_real_people(shared, name):
+    model, head = pose2d.load(name), ccnet.load(name)
+    everyone = read_split(shared / "data" / "coco", "val2017")
+    few = Split("val2017", everyone.skeleton, everyone.people[:60], everyone.dataset, everyone.source)
+    answers = evaluate_people(model, head, few)
+    raw, ours = (calibration(answers.trust[s].keypoint, answers.keypoint_oks) for s in ("raw", "ccnet"))
+    assert ours.pearson > raw.pearson + 0.05
+    assert ours.ece < 0.08 < raw.ece

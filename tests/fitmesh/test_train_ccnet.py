@@ -1,0 +1,89 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import ccnet
+import pose2d
+from ccnet.data import read_split
+from fitmesh.cli import app
+from pose2d.errors import UserError
+from tests.ccnet.toy import toy_model, write_coco
+
+PICTURES = ("reliability.png", "precision_recall.png", "confidence_vs_oks.png", "sparsification.png")
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """The commands see one more model."""
+    load = pose2d.load
+    monkeypatch.setattr(pose2d, "load", lambda name, checkpoint=None: toy_model() if name == "toy" else load(name))
+
+
+@pytest.fixture
+def data(tmp_path):
+    write_coco(tmp_path / "data", "train2017", pictures=8)
+    write_coco(tmp_path / "data", "val2017", pictures=5, seed=1)
+    return tmp_path / "data"
+
+
+def call(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+def test_training_leaves_a_head_its_figures_and_pictures(toy, data, tmp_path):
+    out = tmp_path / "out"
+    options = ("--model", "toy", "--data", data, "--out", out, "--epochs", 2, "--batch", 4)
+    call("train-ccnet", *options)
+    head = ccnet.load(out)
+    ccnet.check_fits(head, toy_model(), "toy")
+    metrics = json.loads((out / "metrics.json").read_text())["test"]
+    assert metrics["split"] == "val2017"
+    assert set(metrics["sources"]) == {"ones", "raw", "closed-form", "ccnet", "oracle"}
+    assert metrics["sources"]["oracle"]["exact_ap"] == pytest.approx(metrics["sources"]["oracle"]["ar"])
+    assert all((out / "test" / name).stat().st_size > 5000 for name in PICTURES)
+    before = (out / "ccnet.safetensors").read_bytes()
+    call("train-ccnet", *options)
+    assert (out / "ccnet.safetensors").read_bytes() == before
+
+    told = call("eval-coco", "--model", "toy", "--data", data, "--head", out, "--out", tmp_path / "eval")
+    assert "ccnet" in told
+    again = json.loads((tmp_path / "eval" / "metrics.json").read_text())["sources"]
+    for source in ("raw", "oracle"):
+        assert again[source]["ap"] == pytest.approx(metrics["sources"][source]["ap"])
+    assert again["ccnet"]["keypoint"]["ece"] == pytest.approx(metrics["sources"]["ccnet"]["keypoint"]["ece"], abs=2e-3)
+
+
+def test_boxes_may_come_from_a_detection_file(toy, data, tmp_path):
+    people = read_split(data, "val2017").people
+    rows = [
+        {"image_id": p.image_id, "category_id": 1, "bbox": [p.box_px[0], p.box_px[1], 49, 49], "score": 0.9}
+        for p in people
+    ]
+    (tmp_path / "boxes.json").write_text(json.dumps(rows))
+    out = tmp_path / "eval"
+    call("eval-coco", "--model", "toy", "--data", data, "--boxes", tmp_path / "boxes.json", "--out", out)
+    found = json.loads((out / "metrics.json").read_text())["sources"]
+    assert found["oracle"]["person"]["samples"] == len(people)
+    assert found["raw"]["keypoint"] is None  # nobody knows whose a detected box is
+
+
+@pytest.mark.parametrize(
+    ("command", "extra", "says"),
+    [
+        ("train-ccnet", ("--train", "nothing2017"), "no annotations at"),
+        ("train-ccnet", ("--loss", "magic"), "unknown loss"),
+        ("train-ccnet", ("--head", "fc"), "does not fit"),
+        ("eval-coco", ("--boxes", "magic"), "unknown boxes"),
+        ("eval-coco", ("--confidence", "magic"), "unknown confidence"),
+        ("eval-coco", ("--confidence", "ccnet"), "no calibration head for toy"),
+        ("eval-coco", ("--head", "movenet-thunder"), "trained for movenet-thunder, not for toy"),
+    ],
+)
+def test_mistakes_are_told_in_words(toy, data, tmp_path, command, extra, says):
+    out = ("--out", tmp_path / "out") if command == "train-ccnet" else ()
+    with pytest.raises(UserError, match=says):
+        call(command, "--model", "toy", "--data", data, *out, *extra)

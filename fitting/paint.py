@@ -2,6 +2,8 @@
 
 One sample per pixel is enough inside a surface. Where neighbouring pixels see different surfaces (an outline, an
 arm before the chest), and only there, 4 x 4 samples are taken and averaged.
+
+numba's cache watches a function's own file only: after editing rasterize.py, touch this file as well.
 """
 
 import numba

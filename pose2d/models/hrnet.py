@@ -35,10 +35,13 @@ class HRNetPose(HRNet, HeatmapModel):
 
 
 _TRUNK = {32: 28_535_552, 48: 63_594_912}  # parameters without the last convolution
+_OFFICIAL = ("MIT", "leoxiaobin/deep-high-resolution-net.pytorch")
+_MMPOSE = ("Apache-2.0", "open-mmlab/mmpose")
 _SETS = (
-    ("", COCO17, ("256x192", "384x288"), "MIT", "leoxiaobin/deep-high-resolution-net.pytorch: pose_coco/"),
-    ("-mpii", MPII16, ("256x256",), "MIT", "leoxiaobin/deep-high-resolution-net.pytorch: pose_mpii/"),
-    ("-wholebody", WHOLEBODY133, ("256x192", "384x288"), "Apache-2.0", "open-mmlab/mmpose"),
+    ("", COCO17, (32, 48), ("256x192", "384x288"), _OFFICIAL),
+    ("-mpii", MPII16, (32,), ("256x256",), _OFFICIAL),
+    ("-mpii", MPII16, (48,), ("256x256",), _MMPOSE),
+    ("-wholebody", WHOLEBODY133, (32, 48), ("256x192", "384x288"), _MMPOSE),
 )
 CARDS = [
     ModelCard(
@@ -46,12 +49,12 @@ CARDS = [
         build=partial(HRNetPose, trunk, (width, height), skeleton),
         skeleton=skeleton,
         input_wh=(width, height),
-        parameters=parameters + (trunk + 1) * skeleton.size,
+        parameters=_TRUNK[trunk] + (trunk + 1) * skeleton.size,
         licence=licence,
         source=source,
     )
-    for suffix, skeleton, sizes, licence, source in _SETS
-    for trunk, parameters in _TRUNK.items()
+    for suffix, skeleton, trunks, sizes, (licence, source) in _SETS
+    for trunk in trunks
     for size in sizes
     for height, width in [map(int, size.split("x"))]
 ]

@@ -73,12 +73,12 @@ CARDS = [
         skeleton=COCO17,
         input_wh=(width, height),
         parameters=33_999_697,
-        licence="Apache-2.0",
+        licence=licence,
         source=source,
     )
-    for size, source in (
-        ("256x256", "open-mmlab/mmpose: ipr_res50_8xb64-210e_coco-256x256"),
-        ("256x192", "your own, with the key names of JimmySuen/integral-human-pose or mmpose"),
+    for size, licence, source in (
+        ("256x256", "Apache-2.0", "open-mmlab/mmpose"),
+        ("256x192", "your own", "your own training: no checkpoint is published"),
     )
     for height, width in [map(int, size.split("x"))]
 ]

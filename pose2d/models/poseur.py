@@ -145,12 +145,12 @@ _TRUNKS = {
 }
 _PER_KEYPOINT = CHANNELS + 4 * (CHANNELS + 1)  # one query, and the coarse guess with its sigma
 _VARIANTS = (
-    ("resnet50", "256x192", "", "poseur_256x192_res50_6dec_coco.pth"),
-    ("hrnet-w32", "256x192", "", "poseur_hrnet_w32_coco_256x192"),
-    ("hrnet-w48", "384x288", "", "poseur_hrnet_w48_coco_384x288"),
-    ("resnet50", "256x192", "-wholebody", "poseur_res50_coco_wholebody_256x192"),
-    ("hrnet-w32", "256x192", "-wholebody", "poseur_hrnet_w32_coco_wholebody_256x192"),
-    ("hrnet-w48", "256x192", "-wholebody", "poseur_hrnet_w48_coco_wholebody_256x192"),
+    ("resnet50", "256x192", ""),
+    ("hrnet-w32", "256x192", ""),
+    ("hrnet-w48", "384x288", ""),
+    ("resnet50", "256x192", "-wholebody"),
+    ("hrnet-w32", "256x192", "-wholebody"),
+    ("hrnet-w48", "256x192", "-wholebody"),
 )
 CARDS = [
     ModelCard(
@@ -159,10 +159,10 @@ CARDS = [
         skeleton=skeleton,
         input_wh=(width, height),
         parameters=parameters + _PER_KEYPOINT * skeleton.size,
-        licence="non-commercial (BSD-2-Clause text)",
-        source=f"aim-uofa/Poseur: {file}",
+        licence="non-commercial",
+        source="aim-uofa/Poseur",
     )
-    for trunk, size, suffix, file in _VARIANTS
+    for trunk, size, suffix in _VARIANTS
     for build, variant, parameters in [_TRUNKS[trunk]]
     for skeleton in [WHOLEBODY133 if suffix else COCO17]
     for height, width in [map(int, size.split("x"))]

@@ -118,13 +118,13 @@ _TRUNKS = (
 _SETS = (("", COCO17, ("256x192", "384x288")), ("-mpii", MPII16, ("256x256",)))
 
 
-def _origin(trunk: str, size: str, suffix: str) -> tuple[str, str]:
+def _origin(trunk: str, size: str) -> tuple[str, str]:
     """Licence and source."""
-    if trunk.startswith("hrnet"):
-        return "not published", "no published checkpoint: your own, with the official repository's key names"
-    if (trunk, size, suffix) == ("resnet50", "256x192", ""):
-        return "none stated", "Jeff-sjtu/res-loglikelihood-regression: coco-laplace-rle.pth (mmpose: Apache-2.0)"
-    return "Apache-2.0", "open-mmlab/mmpose: rle"
+    if trunk.startswith("hrnet") or (size == "384x288" and trunk != "resnet152"):
+        return "your own", "your own training: no checkpoint is published"
+    if (trunk, size) == ("resnet50", "256x192"):
+        return "none stated (mmpose's: Apache-2.0)", "Jeff-sjtu/res-loglikelihood-regression or open-mmlab/mmpose"
+    return "Apache-2.0", "open-mmlab/mmpose"
 
 
 CARDS = [
@@ -141,6 +141,6 @@ CARDS = [
     for trunk, build, variant, parameters in _TRUNKS
     for size in sizes
     for height, width in [map(int, size.split("x"))]
-    for licence, source in [_origin(trunk, size, suffix)]
+    for licence, source in [_origin(trunk, size)]
     if not suffix or trunk == "resnet50"
 ]

@@ -46,10 +46,11 @@ class SimpleBaseline(ResNet, HeatmapModel):
 
 
 _TRUNK = {50: 33_995_328, 101: 52_987_456, 152: 68_631_104}  # parameters without the last convolution
+_OFFICIAL = "microsoft/human-pose-estimation.pytorch"
 _SETS = (
-    ("", COCO17, ("256x192", "384x288"), "microsoft/human-pose-estimation.pytorch: pose_coco/"),
-    ("-mpii", MPII16, ("256x256", "384x384"), "microsoft/human-pose-estimation.pytorch: pose_mpii/"),
-    ("-wholebody", WHOLEBODY133, ("256x192", "384x288"), "open-mmlab/mmpose: "),
+    ("", COCO17, ("256x192", "384x288"), "MIT", _OFFICIAL),
+    ("-mpii", MPII16, ("256x256", "384x384"), "MIT", _OFFICIAL),
+    ("-wholebody", WHOLEBODY133, ("256x192", "384x288"), "Apache-2.0", "open-mmlab/mmpose"),
 )
 CARDS = [
     ModelCard(
@@ -58,10 +59,10 @@ CARDS = [
         skeleton=skeleton,
         input_wh=(width, height),
         parameters=parameters + (WIDTH + 1) * skeleton.size,
-        licence="Apache-2.0" if suffix == "-wholebody" else "MIT",
+        licence=licence,
         source=source,
     )
-    for suffix, skeleton, sizes, source in _SETS
+    for suffix, skeleton, sizes, licence, source in _SETS
     for depth, parameters in _TRUNK.items()
     for size in sizes
     for height, width in [map(int, size.split("x"))]

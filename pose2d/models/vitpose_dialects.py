@@ -64,8 +64,6 @@ def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def without_experts(state: Mapping[str, Tensor], skeleton: Skeleton, channels: int) -> dict[str, Tensor]:
     """ViTPose+: the last rows of every block's second layer belong to a data set; take this one's, and its head."""
     expert, head = _EXPERT[skeleton.name], _HEAD[skeleton.name]
-    if not any(".mlp.experts." in key for key in state):
-        return dict(state)
     names = {key: value for key, value in state.items() if ".mlp.experts." not in key}
     for key in [key for key in names if ".mlp.fc2." in key]:
         own = state.get(key.replace("fc2", f"experts.{expert}"))

@@ -94,12 +94,14 @@ class Body:
         shape = checks.shape(shape, frames, self.shape_size)
         placement = self.placement(rotation, shape)
         feature = self.pose_feature(rotation)
-        joints, mesh = placement.joints, self.mesh(placement, shape, feature) if vertices else None
+        joints = placement.joints
         keypoints = self.keypoint_terms.place(placement, self.keypoint_terms.moments(shape, feature))
-        if translation is None:
-            return BodyOutput(joints, keypoints, mesh)
-        shift = checks.translation(self._tensor(translation, "translation"), frames).unsqueeze(1)
-        return BodyOutput(joints + shift, keypoints + shift, None if mesh is None else mesh + shift)
+        mesh = self.mesh(placement, shape, feature) if vertices else None
+        if translation is not None:
+            shift = checks.translation(self._tensor(translation, "translation"), frames).unsqueeze(1)
+            joints, keypoints = joints + shift, keypoints + shift
+            mesh = None if mesh is None else mesh.add_(shift)
+        return BodyOutput(joints, keypoints, mesh)
 
     def at(self, params: BodyParams, vertices: bool = False) -> BodyOutput:
         """The same for parameters that travel together."""

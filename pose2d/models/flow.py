@@ -5,23 +5,40 @@ import math
 import torch
 from torch import Tensor, nn
 
-COUPLINGS, HIDDEN = 6, 64
+HIDDEN = 64
+MASK = ((0.0, 1.0), (1.0, 0.0)) * 3  # which coordinate each coupling leaves as it is
+COUPLINGS = len(MASK)
+
+
+class Stored(nn.Module):
+    """A linear layer whose weights are loaded and kept, but are no parameters: no prediction uses them."""
+
+    weight: Tensor  # [outputs, inputs]
+    bias: Tensor  # [outputs]
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.zeros(outputs, inputs))
+        self.register_buffer("bias", torch.zeros(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight, self.bias)
 
 
 def _net(last: nn.Module) -> nn.Sequential:
     return nn.Sequential(
-        nn.Linear(2, HIDDEN), nn.LeakyReLU(), nn.Linear(HIDDEN, HIDDEN), nn.LeakyReLU(), nn.Linear(HIDDEN, 2), last
+        Stored(2, HIDDEN), nn.LeakyReLU(), Stored(HIDDEN, HIDDEN), nn.LeakyReLU(), Stored(HIDDEN, 2), last
     )
 
 
 class Flow(nn.Module):
     """RealNVP in two dimensions (Dinh et al. 2017). Key names as in RLE's repository."""
 
-    mask: Tensor  # [6, 2] which coordinate each coupling leaves as it is
+    mask: Tensor  # [6, 2]
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("mask", torch.tensor([[0.0, 1.0], [1.0, 0.0]] * (COUPLINGS // 2)))
+        self.register_buffer("mask", torch.tensor(MASK))
         self.t = nn.ModuleList(_net(nn.Identity()) for _ in range(COUPLINGS))
         self.s = nn.ModuleList(_net(nn.Tanh()) for _ in range(COUPLINGS))
 

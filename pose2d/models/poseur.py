@@ -1,6 +1,6 @@
 """Poseur (Mao et al. 2022): keypoints as queries of a deformable transformer over a backbone's four maps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
@@ -12,7 +12,7 @@ from pose2d.backbones.resnet import CHANNELS as RESNET_CHANNELS
 from pose2d.backbones.resnet import ResNet
 from pose2d.errors import UserError
 from pose2d.models.base import ModelCard, PoseModel
-from pose2d.models.flow import Flow
+from pose2d.models.flow import MASK, Flow
 from pose2d.models.movenet_features import MoveNetFeatures
 from pose2d.models.poseur_decoder import CHANNELS, LAYERS, NamedLinear, Transformer, inverse_sigmoid
 from pose2d.normalization import IMAGENET_RGB
@@ -90,6 +90,10 @@ class Poseur(PoseModel):
     def normalize(self, crops: Tensor) -> Tensor:
         return IMAGENET_RGB(crops)
 
+    def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        masks = {f"keypoint_head.{flow}.mask": torch.tensor(MASK) for flow in ("enc_flow", "dec_flow")}
+        return {**state, **masks}  # the architecture's, whatever a file says
+
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
         maps = self.neck(self.backbone.stages(crops))
@@ -137,7 +141,7 @@ def _hrnet(width: int, input_wh: tuple[int, int], skeleton: Skeleton) -> Poseur:
     return Poseur(HRNet(width, outputs=4), widths(width, 4), input_wh, skeleton)
 
 
-# Parameters but for the keypoints' own; the two flows' 107,568 are not counted, since no prediction uses them.
+# Parameters but for the keypoints' own. The two flows' 107,568 weights are not among a model's parameters.
 _TRUNKS = {
     "resnet50": (_resnet, 50, 33_127_012),
     "hrnet-w32": (_hrnet, 32, 38_064_356),

@@ -11,7 +11,7 @@ from pose2d.backbones.hrnet_vector import HRNetVector
 from pose2d.backbones.resnet import ResNet
 from pose2d.models.base import ModelCard, PoseModel
 from pose2d.models.dialects import is_mmpose, renamed
-from pose2d.models.flow import Flow
+from pose2d.models.flow import MASK, Flow
 from pose2d.normalization import IMAGENET_RGB, RLE_RGB, Normalization
 from pose2d.skeletons import COCO17, MPII16, Skeleton
 from pose2d.types import Prediction
@@ -82,7 +82,8 @@ class RLE(PoseModel):
     def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         mmpose = is_mmpose(state)
         self.normalization, self.direction_only = (IMAGENET_RGB, False) if mmpose else (RLE_RGB, True)
-        return _from_mmpose(state) if mmpose else dict(state)
+        names = _from_mmpose(state) if mmpose else dict(state)
+        return {**names, "flow.mask": torch.tensor(MASK)}  # the architecture's, whatever a file says
 
 
 def _from_mmpose(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -107,7 +108,7 @@ def _hrnet(width: int, input_wh: tuple[int, int], skeleton: Skeleton) -> RLE:
     return RLE(HRNetVector(width), input_wh, skeleton)
 
 
-# Parameters of the trunks; the flow's 53,784 are not counted, since no prediction uses them.
+# Parameters of the trunks. The flow's 53,784 weights are not among a model's parameters.
 _TRUNKS = (
     ("resnet50", _resnet, 50, 23_508_032),
     ("resnet101", _resnet, 101, 42_500_160),

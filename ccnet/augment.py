@@ -15,6 +15,7 @@ class Augment:
 
     scale_log: float = 0.12  # standard deviation of the logarithm of the box's size
     shift: float = 0.04  # standard deviation of the box's centre, in box sides
+    surroundings: float = 0.15  # probability of seeing what the network's crops usually leave grey around the box
     flip: float = 0.5  # probability of a mirror image
     grey: float = 0.15  # probability of a picture without colour
     coarse: float = 0.4  # probability of a loss of resolution

@@ -14,6 +14,7 @@ from ccnet.data import Person, load_picture
 from ccnet.head import Head
 from ccnet.losses import Truth
 from pose2d import crops
+from pose2d.estimate import crop_people
 from pose2d.models.base import PoseModel
 from pose2d.oks import keypoint_oks, l_squared
 
@@ -101,8 +102,10 @@ def cut(
         box = np.asarray(person.box_px)
         if augment is not None:
             box = jitter_box(box, augment, random)
-        affine = crops.affines(box[None], model.input_wh, model.box_scale, model.crop)
-        crop = crops.cut(last.of(person), affine, model.input_wh)[0]
+        several, affine = crop_people(model, last.of(person), box[None])
+        if augment is not None and random.random() < augment.surroundings:
+            several = crops.cut(last.of(person), affine, model.input_wh)
+        crop = several[0]
         mirror = augment is not None and random.random() < augment.flip
         if augment is not None:
             crop = torch.from_numpy(spoil(crop.permute(1, 2, 0).numpy(), augment, random)).permute(2, 0, 1)

@@ -45,7 +45,7 @@ def trained(people, settings, folder, name="training.safetensors"):
 def test_the_mirrored_crop_is_told_in_the_pictures_own_left_and_right(people):
     """A network that finds a dot must find it in the mirror image too, under the other name."""
     model, head = toy_model(), new_head(toy_model(), SETTINGS)
-    never = Augment(scale_log=0, shift=0, grey=0, coarse=0, patch=0, light=0, flip=0)
+    never = Augment(scale_log=0, shift=0, grey=0, coarse=0, patch=0, light=0, flip=0, surroundings=0)
     plain = join(list(observe(model, head, people, None)))
     still = join(list(observe(model, head, people, never)))
     torch.testing.assert_close(plain.xy_px, still.xy_px)

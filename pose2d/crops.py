@@ -11,6 +11,8 @@ from torch import Tensor
 from pose2d.errors import UserError
 from pose2d.models.base import CropConvention
 
+GREY = 127  # the middle of the colours: what a network that reads -1..1 takes for nothing
+
 
 def check_picture(picture: np.ndarray) -> None:
     """Refuse what is not an RGB picture, in words."""
@@ -33,9 +35,7 @@ def check_boxes(boxes_px: np.ndarray) -> np.ndarray:
     return boxes
 
 
-def regions(
-    boxes_px: np.ndarray, input_wh: tuple[int, int], box_scale: float
-) -> tuple[np.ndarray, np.ndarray]:
+def regions(boxes_px: np.ndarray, input_wh: tuple[int, int], box_scale: float) -> tuple[np.ndarray, np.ndarray]:
     """Boxes [N, 4] -> centre [N, 2] and size [N, 2] of what is cropped: the input's aspect ratio, then grown."""
     boxes = check_boxes(boxes_px)
     centre = (boxes[:, :2] + boxes[:, 2:]) / 2
@@ -57,7 +57,7 @@ def affines(
     With (cx, cy), (w, h) the region and (W, H) the input:
     "sbl"     scale W/w on both axes, the region's centre lands on (W/2, H/2)
     "udp"     scale (W-1)/w and (H-1)/h, the centre lands on ((W-1)/2, (H-1)/2)
-    "square"  as "sbl", for an input with equal sides
+    "square"  as "sbl"; `crop_boxes` shows nothing but the grown box itself
     A positive rotation turns the crop's content against the clock.
     """
     centre, size = regions(boxes_px, input_wh, box_scale)
@@ -81,18 +81,51 @@ def move(affine: np.ndarray, xy: Tensor) -> Tensor:
     return torch.einsum("nij,nkj->nki", matrix[:, :, :2], xy) + matrix[:, None, :, 2]
 
 
-def cut(picture: np.ndarray, affine: np.ndarray, input_wh: tuple[int, int], antialias: bool = True) -> Tensor:
-    """One crop per affine map [N, 2, 3] out of an RGB picture: uint8 [N, 3, H, W], black outside the picture."""
+def crop_boxes(
+    picture: np.ndarray,
+    boxes_px: np.ndarray,
+    input_wh: tuple[int, int],
+    box_scale: float,
+    convention: CropConvention,
+    antialias: bool = True,
+) -> tuple[Tensor, np.ndarray]:
+    """Crops uint8 [N, 3, H, W] of an RGB picture and the affine maps [N, 2, 3] that made them.
+
+    "sbl" and "udp" fill the input's whole frame from the picture, black beyond its edges. "square" shows the grown
+    box only and leaves the rest of the square grey, so that a narrow box does not show its neighbours.
+    """
+    affine = affines(boxes_px, input_wh, box_scale, convention)
+    if convention != "square":
+        return cut(picture, affine, input_wh, antialias), affine
+    pixels = cut(picture, affine, input_wh, antialias, fill=GREY)
+    boxes = check_boxes(boxes_px)
+    centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2 * box_scale
+    corners = torch.from_numpy(np.stack([centre - half, centre + half], 1))
+    first, last = move(affine, corners).unbind(1)  # [N, 2] in crop pixels
+    column, row = (torch.arange(side) for side in input_wh)
+    inside_x = (column >= first[:, :1]) & (column <= last[:, :1])
+    inside_y = (row >= first[:, 1:]) & (row <= last[:, 1:])
+    return pixels.where((inside_y[:, :, None] & inside_x[:, None, :])[:, None], GREY), affine
+
+
+def cut(
+    picture: np.ndarray,
+    affine: np.ndarray,
+    input_wh: tuple[int, int],
+    antialias: bool = True,
+    fill: int = 0,
+) -> Tensor:
+    """One crop per affine map [N, 2, 3] of an RGB picture: uint8 [N, 3, H, W], `fill` outside the picture."""
     check_picture(picture)
     width, height = input_wh
-    crops = np.zeros((len(affine), height, width, 3), np.uint8)
+    crops = np.full((len(affine), height, width, 3), fill, np.uint8)
     for crop, forward, back in zip(crops, affine, invert(affine), strict=True):
-        _cut_one(picture, forward, back, crop, antialias)
+        _cut_one(picture, forward, back, crop, antialias, fill)
     return torch.from_numpy(crops).permute(0, 3, 1, 2)
 
 
 def _cut_one(
-    picture: np.ndarray, forward: np.ndarray, back: np.ndarray, crop: np.ndarray, antialias: bool
+    picture: np.ndarray, forward: np.ndarray, back: np.ndarray, crop: np.ndarray, antialias: bool, fill: int
 ) -> None:
     height, width = crop.shape[:2]
     corners = np.array([[-1, -1, 1], [width, -1, 1], [-1, height, 1], [width, height, 1]]) @ back.T
@@ -113,6 +146,5 @@ def _cut_one(
     matrix = np.empty((2, 3))
     matrix[:, :2] = forward[:, :2] * factor
     matrix[:, 2] = forward[:, 2] + forward[:, :2] @ (first + factor / 2 - 0.5)
-    cv2.warpAffine(
-        part, matrix, (width, height), dst=crop, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT
-    )
+    border = (fill, fill, fill)
+    cv2.warpAffine(part, matrix, (width, height), crop, cv2.INTER_LINEAR, cv2.BORDER_CONSTANT, border)

@@ -1,4 +1,4 @@
-"""Where people are: MultiPose MoveNet at any size, without the six-person cap of its published graph; or given boxes."""
+"""Where people are: MultiPose MoveNet at any size and for any number of people, or boxes that were given."""
 
 import json
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pose2d import crops
 from pose2d.checkpoints import read_state
 from pose2d.errors import UserError
-from pose2d.models import movenet
+from pose2d.models import movenet_network as movenet
 
 COCO_PERSON = 1  # category of a person in COCO's files
 
@@ -33,9 +33,7 @@ class Detections:
 class DetectorOptions:
     """Every choice the detector leaves open."""
 
-    long_side: int = (
-        512  # the picture is resized so that its longer side has this many pixels; a multiple of 32
-    )
+    long_side: int = 512  # the picture is resized so that its longer side has this many pixels; a multiple of 32
     score_threshold: float = 0.2  # fewer, surer boxes above; more, doubtful ones below
     nms_iou: float = 0.6  # of two boxes that overlap more than this, the surer stays
     most_people: int = 100  # candidates looked at
@@ -135,9 +133,7 @@ def read_detections(path: str | Path) -> dict[int, Detections]:
                 continue
             x, y, w, h = (float(value) for value in entry["bbox"])
             crops.check_boxes(np.array([[x, y, x + w, y + h]]))
-            rows.setdefault(int(entry["image_id"]), []).append(
-                ([x, y, x + w, y + h], float(entry.get("score", 1.0)))
-            )
+            rows.setdefault(int(entry["image_id"]), []).append(([x, y, x + w, y + h], float(entry.get("score", 1.0))))
         except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
             raise UserError(
                 f"{path}: entry {number} is no detection ({error!r}). Expected image_id, bbox [x, y, w, h] and score."

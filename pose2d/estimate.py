@@ -16,9 +16,7 @@ class People:
 
     xy_px: Tensor  # [N, K, 2] picture pixels
     score: Tensor  # [N, K] the network's own (raw) confidence
-    sigma_px: (
-        Tensor | None
-    )  # [N, K, 2] standard deviation per axis, picture pixels, if the network states one
+    sigma_px: Tensor | None  # [N, K, 2] standard deviation per axis, picture pixels, if the network states one
     features: Tensor  # [N, *feature_shape] what CCNet reads
     mirrored: Tensor | None  # [N, *feature_shape] of the mirrored crops, with the flip test
     boxes_px: np.ndarray  # [N, 4] the boxes as given
@@ -26,8 +24,7 @@ class People:
 
 def crop_people(model: PoseModel, picture: np.ndarray, boxes_px: np.ndarray) -> tuple[Tensor, np.ndarray]:
     """The network's crops uint8 [N, 3, H, W] of an RGB picture, and the affine maps [N, 2, 3] that made them."""
-    affine = crops.affines(boxes_px, model.input_wh, model.box_scale, model.crop)
-    return crops.cut(picture, affine, model.input_wh), affine
+    return crops.crop_boxes(picture, boxes_px, model.input_wh, model.box_scale, model.crop)
 
 
 def estimate(

@@ -1,0 +1,94 @@
+"""From MoveNet's heads to one person's keypoints.
+
+Places are in cells, counted from the edge of the map: the first cell reaches from 0 to 1, its centre is at 1/2.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pose2d.gaussian_fit import fit_gaussian, windows
+from pose2d.models.movenet_network import STRIDE, MoveNet, cells_of
+from pose2d.types import Prediction
+
+NEARNESS = 1.8  # cells: a place counts 1 / (distance + NEARNESS), the published graph's constant
+VOTE_RADIUS = 2  # cells: offsets are trained around a keypoint too, so its neighbours know where it is
+
+
+class View:
+    """What the heads say of one batch of crops."""
+
+    def __init__(self, net: MoveNet, hidden: Tensor, trunk: Tensor) -> None:
+        self.net, self.trunk = net, trunk
+        self.heat = net.head("kpt_heatmap").out(hidden).sigmoid()  # [N, K, h, w] keypoint of anyone
+        self.centre = net.head("center")(trunk).sigmoid()  # [N, 1, h, w] middle of anyone
+
+    def expected(self, centre: Tensor) -> Tensor:
+        """Places [N, K, 2] of the keypoints of the person whose middle is in cell `centre` [N, 1, 2]."""
+        step = self.net.head("kpt_regress").at(self.trunk, centre).unflatten(-1, (-1, 2))[:, 0]
+        return centre + step.flip(-1)
+
+    def votes(self, cells: Tensor) -> Tensor:
+        """Where each of cells [N, K, V, 2] says that its keypoint is: places [N, K, V, 2]."""
+        n, k, v, _ = cells.shape
+        offset = self.net.head("kpt_offset").at(self.trunk, cells.flatten(1, 2)).unflatten(-1, (k, 2))
+        own = torch.diagonal(offset.reshape(n, k, v, k, 2), dim1=1, dim2=3)  # [N, V, 2, K]
+        return cells + own.permute(0, 3, 1, 2).flip(-1)
+
+
+class MirroredView:
+    """What the heads say of mirrored crops, told as if the crops were not mirrored."""
+
+    def __init__(self, view: View, flip_order: list[int]) -> None:
+        self.view, self.flip_order = view, flip_order
+        self.heat = view.heat[:, flip_order].flip(-1)
+        self.centre = view.centre.flip(-1)
+
+    def expected(self, centre: Tensor) -> Tensor:
+        return self._mirrored(self.view.expected(self._mirrored(centre, 1)))[:, self.flip_order]
+
+    def votes(self, cells: Tensor) -> Tensor:
+        return self._mirrored(self.view.votes(self._mirrored(cells, 1)[:, self.flip_order]))[:, self.flip_order]
+
+    def _mirrored(self, xy: Tensor, size: int = 0) -> Tensor:
+        """Mirror places, or cells, which have a size."""
+        width = self.heat.shape[-1]
+        return torch.stack([width - size - xy[..., 0], xy[..., 1]], -1)
+
+
+def decode(views: Sequence[View | MirroredView]) -> Prediction:
+    """The keypoints of the person in the middle of each crop, from one view of it or the mean of several.
+
+    As in the published graph: the person whose middle is likely and near the crop's; for each keypoint the cell that
+    is likely and near where that person is expected to have it. Then, for its place within the cell, the mean of
+    what the cells around say, weighted by the square of their heat.
+    """
+    heat = torch.stack([view.heat for view in views]).mean(0)
+    centre = torch.stack([view.centre for view in views]).mean(0)
+    h, w = heat.shape[2:]
+    y = torch.arange(h, device=heat.device)[:, None] + 0.5
+    x = torch.arange(w, device=heat.device) + 0.5
+    near_middle = 1 / (torch.hypot(x - w / 2, y - h / 2) + NEARNESS)
+    person = cells_of((centre * near_middle).flatten(2).argmax(2), w)  # [N, 1, 2]
+    expected = torch.stack([view.expected(person) for view in views]).mean(0)
+    distance = torch.hypot(x - expected[..., 0, None, None], y - expected[..., 1, None, None])
+    index = (heat / (distance + NEARNESS)).flatten(2).argmax(2)
+    cells = cells_of(index, w)  # [N, K, 2]
+    return Prediction(
+        xy_px=_vote(views, heat, cells) * STRIDE - 0.5,  # pixels count from the first one's centre
+        score=heat.flatten(2).gather(2, index[..., None])[..., 0],
+        sigma_px=fit_gaussian(heat, cells).sigma_cells * STRIDE,
+        maps=heat,
+    )
+
+
+def _vote(views: Sequence[View | MirroredView], heat: Tensor, cells: Tensor) -> Tensor:
+    """Places [N, K, 2] within and around cells [N, K, 2]."""
+    steps = torch.arange(-VOTE_RADIUS, VOTE_RADIUS + 1, device=heat.device)
+    around = torch.stack(torch.meshgrid(steps, steps, indexing="xy"), -1).reshape(-1, 2)
+    last = torch.tensor([heat.shape[-1] - 1, heat.shape[-2] - 1], device=heat.device)
+    voters = (cells[:, :, None] + around).clamp(torch.zeros_like(last), last)
+    weight = windows(heat, cells, VOTE_RADIUS).flatten(2).square()  # zero for voters outside the map
+    votes = torch.stack([view.votes(voters) for view in views]).mean(0)
+    return torch.einsum("nkv,nkvc->nkc", weight, votes) / weight.sum(2, keepdim=True)

@@ -60,7 +60,7 @@ def _weights_in(content: object, path: Path) -> dict[str, Tensor]:
     """The state dict inside whatever a trainer saved."""
     inner = content
     for _ in range(2):  # a container may sit in another one
-        if isinstance(inner, Mapping) and not _is_state(inner):
+        if isinstance(inner, Mapping):  # a trainer may keep tensors of its own beside the container
             inner = next((inner[key] for key in CONTAINERS if isinstance(inner.get(key), Mapping)), inner)
     if isinstance(inner, Mapping) and _is_state(inner):
         return {key: value for key, value in inner.items() if isinstance(value, Tensor)}

@@ -25,7 +25,7 @@ class SmplifySettings:
 
     iterations: int = 100  # of each of the two stages
     step: float = 1e-2  # Adam's learning rate
-    conf_power: float = 2.0  # a keypoint's error counts confidence ** conf_power; 1 is CLIFF's paper, 2 every optimiser
+    conf_power: float = 2.0  # an error counts confidence ** conf_power: 2 as in SPIN, 1 by the confidence itself
     robust_px: float = 100.0  # error at which a keypoint counts half of its square, pixels of a 224-pixel crop
     pose_weight: float = 4.78
     bend_weight: float = 15.2

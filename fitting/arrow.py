@@ -37,9 +37,7 @@ class BandFactor:
         for i in range(len(self._diagonal)):
             block = self._diagonal[i].T
             if i:
-                block = self._syrk(
-                    -1.0, self._upper[i - 1], beta=1.0, c=block, trans=1, lower=1, overwrite_c=1
-                )
+                block = self._syrk(-1.0, self._upper[i - 1], beta=1.0, c=block, trans=1, lower=1, overwrite_c=1)
             _, failed = self._potrf(block, lower=1, overwrite_a=1, clean=0)
             if failed:
                 raise NotPositiveDefinite(f"the matrix is not positive definite at frame {2 * i}")
@@ -125,7 +123,9 @@ class FrameFactor:
 Factor = BandFactor | FrameFactor
 
 
-def solve_arrow(factor: Factor, arrow: Tensor, corner: Tensor, right: Tensor, right_corner: Tensor) -> tuple[Tensor, Tensor]:
+def solve_arrow(
+    factor: Factor, arrow: Tensor, corner: Tensor, right: Tensor, right_corner: Tensor
+) -> tuple[Tensor, Tensor]:
     """[[H, A], [A^T, C]] [x, y] = [b, c] for frames [T, d] and what they share.
 
     arrow [T, d, S]; with corner [S, S] the shared part is one for all frames, with [T, S, S] each frame has its own.

@@ -37,6 +37,14 @@ class NormalEquations:
     next_one: Tensor | None  # [T - 1, 63, 63] frame t against t + 1; None: frames are not coupled
     next_two: Tensor | None  # [T - 2, 63, 63] against t + 2
 
+    def double(self) -> "NormalEquations":
+        """The same in float64."""
+        return NormalEquations(
+            self.gradient.double(), self.matrix.double(), self.arrow.double(), self.shape_gradient.double(),
+            self.corner.double(), None if self.next_one is None else self.next_one.double(),
+            None if self.next_two is None else self.next_two.double(),
+        )  # fmt: skip
+
     def damped(self, damping: Tensor) -> "NormalEquations":
         """Marquardt's: diagonals grow by a share, [] or one per frame [T]."""
         matrix, corner = self.matrix.clone(), self.corner.clone()
@@ -94,7 +102,7 @@ def _piece(problem: Problem, state: State, first: int, coupled: bool, joints: Te
     gradient, matrix, arrow, shape_gradient, corner = _keypoint_part(part, geometry, joints_by_shape[inner])
     _add_pose_part(part, moved, gradient, matrix)
     if part.anchor is not None:
-        _add_anchor(part.anchor, moved, gradient, matrix)
+        _add_anchor(part.anchor, part.pose_share, moved, gradient, matrix)
     if part.ground is not None:
         _add_ground(part, geometry, joints_by_shape[inner], gradient, matrix, arrow, shape_gradient, corner)
     if not coupled:
@@ -132,18 +140,18 @@ def _add_pose_part(problem: Problem, state: State, gradient: Tensor, matrix: Ten
     matrix.diagonal(dim1=-2, dim2=-1)[:, POSE] += (beyond != 0) / SIGMA_RAD**2
 
 
-def _add_anchor(anchor: Anchor, state: State, gradient: Tensor, matrix: Tensor) -> None:
+def _add_anchor(anchor: Anchor, share: float, state: State, gradient: Tensor, matrix: Tensor) -> None:
     root, pose, translation = anchor.residuals(state)
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)
     # root = log(R R_guess^T): its derivative by a turn of R is the inverse left Jacobian at that vector.
     by_turn = torch.linalg.inv(left_jacobian(root * anchor.root_rad)) / anchor.root_rad
-    gradient[:, :3] += torch.einsum("tij,ti->tj", by_turn, root)
-    matrix[:, :3, :3] += by_turn.mT @ by_turn
-    gradient[:, POSE] += pose / anchor.pose_rad
-    diagonal[:, POSE] += 1 / anchor.pose_rad**2
+    gradient[:, :3] += share * torch.einsum("tij,ti->tj", by_turn, root)
+    matrix[:, :3, :3] += share * (by_turn.mT @ by_turn)
+    gradient[:, POSE] += share * pose / anchor.pose_rad
+    diagonal[:, POSE] += share / anchor.pose_rad**2
     far = anchor.state.translation.norm(dim=-1, keepdim=True) * anchor.translation
-    gradient[:, TRANSLATION] += translation / far
-    diagonal[:, TRANSLATION] += 1 / far**2
+    gradient[:, TRANSLATION] += share * translation / far
+    diagonal[:, TRANSLATION] += share / far**2
 
 
 def _add_ground(
@@ -239,5 +247,3 @@ def _with_motion(
     next_two = x[:pairs].mT @ by_step[offset + 2 : offset + 2 + pairs]
     next_two.diagonal(dim1=-2, dim2=-1)[:, POSE] += per_angle
     return gradient, matrix, arrow, shape_gradient, corner, next_one, next_two
-
-

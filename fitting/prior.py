@@ -5,7 +5,7 @@ P_m = L_m L_m^T the precision. Each solver step takes the component that is near
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -54,7 +54,25 @@ class PosePrior:
         """Toes and hands that go best with poses [T, 57], [T, 4, 3]."""
         _, nearest = self.energy(pose)
         away = pose - self.mean[nearest]
-        return (self.leaf_mean[nearest] + torch.einsum("tij,tj->ti", self.leaf_gain[nearest], away)).unflatten(1, (4, 3))
+        return (self.leaf_mean[nearest] + torch.einsum("tij,tj->ti", self.leaf_gain[nearest], away)).unflatten(
+            1, (4, 3)
+        )
+
+    def shares(self) -> Tensor:
+        """The mixture's weights, [M]."""
+        return (-self.constant - self.precision.logdet() / 2).softmax(0)
+
+    def average(self) -> Tensor:
+        """The mixture's mean, [57]."""
+        return self.shares() @ self.mean
+
+    def as_one(self) -> "PosePrior":
+        """The same, but every component as wide as the whole mixture: what is known without knowing which it is."""
+        share, away = self.shares().double(), (self.mean - self.average()).double()
+        covariance = torch.einsum("m,mij->ij", share, torch.linalg.inv(self.precision.double()))
+        covariance += torch.einsum("m,mi,mj->ij", share, away, away)
+        precision = torch.linalg.inv(covariance).to(self.precision)
+        return replace(self, precision=precision.expand_as(self.precision))
 
     def to(self, dtype: torch.dtype) -> "PosePrior":
         return PosePrior(**{name: value.to(dtype) for name, value in vars(self).items()})

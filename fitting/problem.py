@@ -1,6 +1,6 @@
 """One fitting problem: what is known, and what a state costs."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import roma
 import torch
@@ -22,6 +22,7 @@ from fitting.residuals import (
 from fitting.unknowns import BODY_JOINTS, State
 
 FEET = (10, 11)  # the joints that a floor speaks of
+_PER_FRAME = ("focal_px", "center_px", "xy_px", "weight", "robust")
 CHUNK = 512  # frames handled at a time: bounds memory on long tracks
 
 
@@ -59,12 +60,12 @@ class Problem:
     anchor: Anchor | None = None
     fps: float | None = None  # frames a second of a track; None: frames have nothing to do with each other
     ground: Ground | None = None
-    pose_share: float = 1.0  # of the pose prior in each frame
-    motion_share: float = 1.0  # of the acceleration terms
+    pose_share: float = 1.0  # how much the pose prior and the anchor count in each frame
+    motion_share: float = 1.0  # how much acceleration counts
 
     def frames(self, index: Tensor | slice) -> "Problem":
         """The problem of some frames alone."""
-        part = {name: getattr(self, name)[index] for name in ("focal_px", "center_px", "xy_px", "weight", "robust")}
+        part = {name: getattr(self, name)[index] for name in _PER_FRAME}
         anchor = self.anchor and replace(self.anchor, state=self.anchor.state.frames(index))
         ground = self.ground
         if ground is not None and ground.contact is not None:
@@ -72,14 +73,10 @@ class Problem:
         return replace(self, **part, anchor=anchor, ground=ground)
 
     def to(self, dtype: torch.dtype) -> "Problem":
-        moved = {
-            entry.name: value.to(dtype)
-            for entry in fields(self)
-            if isinstance(value := getattr(self, entry.name), Tensor | PosePrior)
-        }
+        moved = {name: getattr(self, name).to(dtype) for name in (*_PER_FRAME, "limit_low", "limit_high")}
         mechanism = Mechanism(self.mechanism.body.to(dtype=dtype), self.mechanism.shape_size)
         anchor = self.anchor and replace(self.anchor, state=self.anchor.state.to(dtype))
-        return replace(self, **moved, mechanism=mechanism, anchor=anchor)
+        return replace(self, **moved, prior=self.prior.to(dtype), mechanism=mechanism, anchor=anchor)
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -94,7 +91,7 @@ def frame_costs(problem: Problem, state: State, geometry: Geometry) -> Tensor:
     beyond = box_limits(pose, p.limit_low, p.limit_high, SIGMA_RAD)
     cost = rho.sum(-1) / 2 + p.pose_share * p.prior.energy(pose)[0] + beyond.square().sum(-1) / 2
     if p.anchor is not None:
-        cost = cost + sum(part.square().sum(-1) for part in p.anchor.residuals(state)) / 2
+        cost = cost + p.pose_share * sum(part.square().sum(-1) for part in p.anchor.residuals(state)) / 2
     if p.ground is not None:
         cost = cost + ground_contact(geometry.joints[:, FEET], p.ground).square().sum(-1) / 2
     behind = ((geometry.keypoints[..., 2] < NEAR_M) & (p.weight > 0)).any(-1)

@@ -39,9 +39,7 @@ def factorised(system: NormalEquations) -> Factor:
 
 def newton_step(system: NormalEquations) -> tuple[Tensor, Tensor]:
     """The step [T, 63] and change of shape that minimise the quadratic model."""
-    return solve_arrow(
-        factorised(system), system.arrow, system.corner, -system.gradient, -system.shape_gradient
-    )
+    return solve_arrow(factorised(system), system.arrow, system.corner, -system.gradient, -system.shape_gradient)
 
 
 def _careful_step(system: NormalEquations, damping: Tensor) -> tuple[Tensor, Tensor]:
@@ -49,8 +47,7 @@ def _careful_step(system: NormalEquations, damping: Tensor) -> tuple[Tensor, Ten
     try:
         return newton_step(system.damped(damping))
     except NotPositiveDefinite:
-        precise = {name: None if value is None else value.double() for name, value in vars(system).items()}
-        step, shape_step = newton_step(NormalEquations(**precise).damped(damping.double()))
+        step, shape_step = newton_step(system.double().damped(damping.double()))
         return step.to(damping.dtype), shape_step.to(damping.dtype)
 
 
@@ -60,7 +57,8 @@ def solve_track(problem: Problem, state: State, iterations: int = 40) -> Solutio
     each, total = costs(problem, state)
     stopped, done = LIMIT, 0
     system: NormalEquations | None = None
-    for done in range(1, iterations + 1):
+    while done < iterations:
+        done += 1
         system = system or normal_equations(problem, state)
         try:
             step, shape_step = _careful_step(system, damping)

@@ -13,21 +13,25 @@ from torch import Tensor
 
 from fitting.kinematics import rotation_matrices
 from fitting.problem import Problem
-from fitting.unknowns import BODY_JOINTS, LEAF_JOINTS, State
+from fitting.unknowns import BODY_JOINTS, LEAF_JOINTS, State, join
 
 _ACROSS = ((5, 6), (11, 12))
 _ALONG = ((5, 11), (6, 12))
 _LIMBS = ((5, 7), (7, 9), (6, 8), (8, 10), (11, 13), (13, 15), (12, 14), (14, 16))
 _SEGMENTS = (*_ACROSS, *_ALONG, *_LIMBS)
 _LEAST_SHORTENED = 3  # how many of the least shortened bones speak for the scale
+AMBIGUOUS_RAD = 0.15  # a torso turned or leaning by less has no mirror image worth a start
 SIGNS = tuple(itertools.product((1, -1), repeat=2))  # turn, lean
 
 
-def torso_starts(problem: Problem) -> list[State]:
-    """One start per combination of signs, each a whole state with a shape per frame (zero)."""
+def torso_starts(problem: Problem) -> tuple[State, Tensor]:
+    """Starts with a shape per frame (zero), and which frame [n] each is for; the first T are for frames 0 .. T - 1.
+
+    A frame whose torso is not shortened has no second answer and gets no second start.
+    """
     xy = (problem.xy_px - problem.center_px[:, None]) / problem.focal_px[:, None]
     trusted = problem.weight > 0
-    pose = likely_pose(problem)
+    pose = problem.prior.average()
     template = problem.mechanism.place(_upright(problem, pose), derivatives=False)
     points = template.keypoints
     size = _sizes(points)  # [n] metres
@@ -35,19 +39,19 @@ def torso_starts(problem: Problem) -> list[State]:
     roll = _roll(xy, trusted)
     turn = _shortened(xy, trusted, _ACROSS, size[: len(_ACROSS)], scale, roll, axis=0, otherwise=1.0).acos()
     lean = _shortened(xy, trusted, _ALONG, size[2:4], scale, roll, axis=1, otherwise=1.0).acos()
-    starts = []
+    starts, whose = [], []
     for turn_sign, lean_sign in SIGNS:
-        root = _about(2, roll) @ _about(0, torch.full_like(roll, torch.pi) + lean_sign * lean) @ _about(1, turn_sign * turn)
+        differs = ((turn > AMBIGUOUS_RAD) | (turn_sign > 0)) & ((lean > AMBIGUOUS_RAD) | (lean_sign > 0))
+        root = (
+            _about(2, roll)
+            @ _about(0, torch.full_like(roll, torch.pi) + lean_sign * lean)
+            @ _about(1, turn_sign * turn)
+        )
         state = _upright(problem, pose)
         state = State(root, state.theta, state.translation, state.shape)
-        starts.append(_placed(problem, state, xy, 1 / scale))
-    return starts
-
-
-def likely_pose(problem: Problem) -> Tensor:
-    """The mean of the pose prior's mixture, [57]."""
-    share = (-problem.prior.constant - problem.prior.precision.logdet() / 2).softmax(0)
-    return share @ problem.prior.mean
+        starts.append(_placed(problem, state, xy, 1 / scale).frames(differs))
+        whose.append(differs.nonzero().squeeze(1))
+    return join(starts), torch.cat(whose)
 
 
 def _upright(problem: Problem, pose: Tensor) -> State:
@@ -56,7 +60,9 @@ def _upright(problem: Problem, pose: Tensor) -> State:
     theta[:, BODY_JOINTS] = pose.unflatten(0, (-1, 3))
     theta[:, LEAF_JOINTS] = problem.prior.leaves(pose[None])
     root = torch.eye(3, dtype=kind).expand(frames, 3, 3)
-    return State(root, theta, torch.zeros(frames, 3, dtype=kind), torch.zeros(frames, problem.mechanism.shape_size, dtype=kind))
+    return State(
+        root, theta, torch.zeros(frames, 3, dtype=kind), torch.zeros(frames, problem.mechanism.shape_size, dtype=kind)
+    )
 
 
 def _sizes(points: Tensor) -> Tensor:

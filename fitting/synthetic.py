@@ -41,7 +41,12 @@ class Noise:
 
 
 def scene(
-    motion: Motion, clip: int, body: Body, generator: torch.Generator, noise: Noise | None = None, frames: int | None = None
+    motion: Motion,
+    clip: int,
+    body: Body,
+    generator: torch.Generator,
+    noise: Noise | None = None,
+    frames: int | None = None,
 ) -> Scene:
     """A clip of captured motion seen by a random camera: height, pitch, distance, direction and focal length."""
     assert motion.root_m is not None
@@ -73,7 +78,9 @@ def _in_camera(pose: Tensor, root_m: Tensor, body: Body, generator: torch.Genera
     return BodyParams(turned, shape, travel - rest)
 
 
-def _framed(params: BodyParams, body: Body, size: tuple[int, int], generator: torch.Generator) -> tuple[Camera, BodyParams]:
+def _framed(
+    params: BodyParams, body: Body, size: tuple[int, int], generator: torch.Generator
+) -> tuple[Camera, BodyParams]:
     """A focal length and a distance at which the person stays in the picture."""
     focal = float(_uniform(generator, 0.7, 1.6)) * max(size)
     joints = body.at(params).joints

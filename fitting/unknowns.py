@@ -88,16 +88,20 @@ def join(states: list[State]) -> State:
     """Frames of several states one after the other; a shared shape is the first one's."""
     first = states[0]
     shape = first.shape if first.shared_shape else torch.cat([state.shape for state in states])
-    parts = zip(*((state.root, state.theta, state.translation) for state in states), strict=True)
-    return State(*(torch.cat(part) for part in parts), shape)
+    return State(
+        torch.cat([state.root for state in states]),
+        torch.cat([state.theta for state in states]),
+        torch.cat([state.translation for state in states]),
+        shape,
+    )
 
 
-def from_params(params: BodyParams, dtype: torch.dtype = torch.float32) -> State:
+def from_params(params: BodyParams, shape_size: int = SHAPE_SIZE, dtype: torch.dtype = torch.float32) -> State:
     """The state that stands for given parameters; a long way round (more than half a turn) becomes the short one."""
     pose = params.pose.detach().to(dtype).reshape(-1, JOINT_COUNT, 3)
     theta = roma.rotmat_to_rotvec(rotation_matrices(pose))
-    shape = params.shape.detach().to(dtype)[..., :SHAPE_SIZE]
-    shape = torch.nn.functional.pad(shape, (0, SHAPE_SIZE - shape.shape[-1]))
+    shape = params.shape.detach().to(dtype)[..., :shape_size]
+    shape = torch.nn.functional.pad(shape, (0, shape_size - shape.shape[-1]))
     return State(rotation_matrices(pose[:, 0]), theta, params.translation.detach().to(dtype), shape)
 
 

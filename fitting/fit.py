@@ -1,0 +1,265 @@
+"""From keypoints and trust to a body: the front of the solver."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fitting.body import Body, BodyParams
+from fitting.body_files import load_body
+from fitting.camera import Camera
+from fitting.jacobian import Mechanism
+from fitting.limits import ranges
+from fitting.observed import body_keypoints, enough, through_lens
+from fitting.prior import PosePrior, load_prior
+from fitting.problem import Anchor, Problem
+from fitting.residuals import NEAR_M, Ground, project, robust_scale
+from fitting.solver import Solution, solve_frames, solve_track
+from fitting.start import torso_starts
+from fitting.track_gaps import filled
+from fitting.uncertainty import joint_spread
+from fitting.unknowns import LEAF_JOINTS, SHAPE_SIZE, State, from_params, to_params
+from fitting.weights import GATE, Weighting, keypoint_weights
+from pose2d.errors import UserError
+from pose2d.types import ConfidenceSource, Keypoints
+
+Initialiser = Callable[[Keypoints, Camera, Body], BodyParams]
+INITIALISERS: dict[str, Initialiser] = {}  # name -> network; "none" needs none
+
+CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
+POSES_PER_SECOND = 3.0  # neighbouring frames show nearly the same pose: so many in a second count as independent
+MOTION_SHARE = 0.1  # joints accelerate together: of the 129 terms per frame about this share is independent
+SCREENING, SINGLE, TRACK = 10, 40, 40  # most iterations: of each start, of a frame, of a track
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A person's body over T frames, in the camera frame, and how far to trust it."""
+
+    params: BodyParams
+    observed: Tensor  # [T] true where the frame itself was seen; false: filled from its neighbours
+    used: Tensor  # [T, 17] keypoints that pulled
+    reprojection_px: Tensor  # [T, 17] distance to the keypoint, NaN where it was not used
+    joint_std_mm: Tensor | None  # [T, 24, 3] of joints in the camera frame along x, y, z; None: not known
+    joint_std_relative_mm: Tensor | None  # [T, 24, 3] of joints relative to the pelvis
+    stopped: str  # why the search ended
+    converged: Tensor  # [T]
+    iterations: int
+    cost: float  # -log posterior, up to a constant
+    weighting: Weighting
+    source: ConfidenceSource  # where the confidence came from
+
+
+def fit(
+    keypoints: Keypoints,
+    camera: Camera,
+    body: Body | None = None,
+    init: str | BodyParams = "none",
+    weighting: Weighting = "precision",
+    *,
+    fps: float = 30.0,
+    gate: float = GATE,
+    prior: PosePrior | None = None,
+    ground: Ground | None = None,
+) -> Fit:
+    """One person's track of T frames: a pose and a place per frame, one shape, smooth over time.
+
+    init: "none" (a start from the torso), the name of an initialiser, or parameters to start from and stay close to.
+    weighting: how confidence becomes weight, see `fitting.weights`; gate is the threshold of `gate`.
+    fps: frames per second of the track. ground: a floor, if one is known.
+    """
+    if not 0 < fps < float("inf"):
+        raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
+    body = body or load_body()
+    problem, seen = frames_problem(keypoints, [camera], body, weighting, gate, prior)
+    guess = _guess(init, keypoints, camera, body, len(problem))
+    if guess is None:
+        single = _from_torso(problem.frames(seen))
+        nearby = (seen.cumsum(0) - 1).clamp(min=0)  # frames that are not seen borrow until they are filled
+        state = replace(single.state.frames(nearby), shape=single.state.shape.mean(0))
+    else:
+        problem, state = _near(problem, guess, seen, shared_shape=True)
+    state = filled(state, seen)
+    if ground is not None:
+        problem = replace(problem, ground=ground)
+    if len(problem) >= 3:
+        share = min(1.0, POSES_PER_SECOND / fps)
+        problem = replace(problem, fps=fps, pose_share=share, motion_share=MOTION_SHARE)
+    solution = solve_track(problem, state, TRACK)
+    return _report(problem, solution, seen, weighting, keypoints.source, keep_leaves=guess is not None)
+
+
+def fit_frames(
+    keypoints: Keypoints,
+    camera: Camera | Sequence[Camera],
+    body: Body | None = None,
+    init: str | BodyParams = "none",
+    weighting: Weighting = "precision",
+    *,
+    gate: float = GATE,
+    prior: PosePrior | None = None,
+) -> Fit:
+    """T frames that have nothing to do with each other, solved together: each has a shape of its own, [T, S].
+
+    camera: one for all, or one per frame. A frame that shows too little stays at its start and is not `observed`.
+    """
+    body = body or load_body()
+    cameras = [camera] if isinstance(camera, Camera) else list(camera)
+    problem, seen = frames_problem(keypoints, cameras, body, weighting, gate, prior)
+    guess = _guess(init, keypoints, cameras[0], body, len(problem))
+    if guess is None:
+        start = torso_starts(problem)[0].frames(slice(0, len(problem)))
+        shown, first = problem.frames(seen), _from_torso(problem.frames(seen)).state
+    else:
+        problem, start = _near(problem, guess, seen, shared_shape=False)
+        shown, first = problem.frames(seen), start.frames(seen)
+    solved = solve_frames(shown, first, SINGLE)
+    found = _report(shown, solved, seen[seen], weighting, keypoints.source, keep_leaves=guess is not None)
+    return found if bool(seen.all()) else _with_unseen(found, to_params(start), seen)
+
+
+def _with_unseen(found: Fit, start: BodyParams, seen: Tensor) -> Fit:
+    """Put the frames that were not solved back in, at their start, with nothing known of them."""
+
+    def among(values: Tensor, others: Tensor) -> Tensor:
+        whole = others.to(values.dtype).expand(len(seen), *values.shape[1:]).clone()
+        whole[seen] = values
+        return whole
+
+    nothing, no = torch.tensor(torch.nan), torch.tensor(False)
+    params = BodyParams(
+        among(found.params.pose, start.pose),
+        among(found.params.shape, start.shape),
+        among(found.params.translation, start.translation),
+    )
+    return replace(
+        found,
+        params=params,
+        observed=seen,
+        used=among(found.used, no),
+        reprojection_px=among(found.reprojection_px, nothing),
+        joint_std_mm=None if found.joint_std_mm is None else among(found.joint_std_mm, nothing),
+        joint_std_relative_mm=(
+            None if found.joint_std_relative_mm is None else among(found.joint_std_relative_mm, nothing)
+        ),
+        converged=among(found.converged, no),
+    )
+
+
+def frames_problem(
+    keypoints: Keypoints,
+    cameras: Sequence[Camera],
+    body: Body,
+    weighting: Weighting = "precision",
+    gate: float = GATE,
+    prior: PosePrior | None = None,
+) -> tuple[Problem, Tensor]:
+    """The problem of frames by themselves, and which of them are seen [T]; for optimisers of any kind."""
+    known = body_keypoints(keypoints)
+    frames = len(known.xy_px)
+    if len(cameras) not in (1, frames):
+        raise UserError(f"there are {len(cameras)} cameras for {frames} frames; give one, or one per frame.")
+    known = through_lens(known, cameras)
+    weights = keypoint_weights(known, weighting, gate)
+    seen = enough(known, weights.weight)
+    weight = weights.weight * seen[:, None]
+
+    def per_frame(values: Sequence[tuple[float, float]]) -> Tensor:
+        return torch.tensor(values).expand(frames, 2)
+
+    low, high = ranges()
+    problem = Problem(
+        mechanism=Mechanism(body.to(dtype=torch.float32), min(SHAPE_SIZE, body.shape_size)),
+        prior=prior or load_prior(),
+        limit_low=low,
+        limit_high=high,
+        focal_px=per_frame([camera.focal_px for camera in cameras]),
+        center_px=per_frame([camera.center_px for camera in cameras]),
+        xy_px=known.xy_px,
+        weight=weight,
+        robust=robust_scale(weight, weights.sigma_px),
+    )
+    return problem, seen
+
+
+def _guess(init: str | BodyParams, keypoints: Keypoints, camera: Camera, body: Body, frames: int) -> BodyParams | None:
+    if isinstance(init, str):
+        if init == "none":
+            return None
+        if init not in INITIALISERS:
+            raise UserError(f"unknown initialiser {init!r}: choose {', '.join(['none', *INITIALISERS])}.")
+        init = INITIALISERS[init](keypoints, camera, body)
+    values = (init.pose, init.shape, init.translation)
+    if len(init.pose) != frames or tuple(init.translation.shape) != (frames, 3):
+        raise UserError(f"the initial guess has {len(init.pose)} frames; the keypoints have {frames}.")
+    if not all(torch.isfinite(value).all() for value in values):
+        raise UserError("the initial guess has a number that is not finite (NaN or infinity).")
+    return init
+
+
+def _from_torso(problem: Problem) -> Solution:
+    """The best of several starts of each frame, each improved for a few steps."""
+    starts, frame = torso_starts(problem)
+    screened = solve_frames(problem.frames(frame), starts, SCREENING)
+    order = torch.argsort(screened.cost, descending=True)  # the last one written to a frame is its best
+    best = torch.empty(len(problem), dtype=torch.long)
+    for start in order.tolist():
+        best[frame[start]] = start
+    return replace(screened, state=screened.state.frames(best), cost=screened.cost[best])
+
+
+def _near(problem: Problem, guess: BodyParams, seen: Tensor, shared_shape: bool) -> tuple[Problem, State]:
+    """Start from a guess and stay close to it; frames whose guess is behind the camera start from the torso."""
+    state = from_params(guess, problem.mechanism.shape_size)
+    if not shared_shape:
+        state = replace(state, shape=state.shape.expand(len(problem), -1))
+    elif not state.shared_shape:
+        state = replace(state, shape=state.shape[seen].mean(0))
+    points = problem.mechanism.place(state, derivatives=False).keypoints
+    behind = ((points[..., 2] < NEAR_M) & (problem.weight > 0)).any(1)
+    if bool((behind & seen).sum() == seen.sum()):
+        raise UserError(
+            "the initial guess puts the person behind the camera in every frame. Translations are metres in the camera "
+            "frame: x right, y down, z forward, so z must be positive."
+        )
+    usable = seen & ~behind
+    state = filled(state, usable) if shared_shape else state
+    if not shared_shape and bool(behind.any()):
+        state = state.where(~behind, torso_starts(problem)[0].frames(slice(0, len(problem))))
+    return replace(problem, anchor=Anchor(state)), state
+
+
+def _report(
+    problem: Problem,
+    solution: Solution,
+    seen: Tensor,
+    weighting: Weighting,
+    source: ConfidenceSource,
+    keep_leaves: bool,
+) -> Fit:
+    state = solution.state
+    points = problem.mechanism.place(state, derivatives=False).keypoints
+    used = problem.weight > 0
+    distance = (project(points, problem.focal_px, problem.center_px) - problem.xy_px).norm(dim=-1)
+    spread = joint_spread(problem, state) if weighting == "precision" and source in CALIBRATED else None
+    if not keep_leaves:
+        theta = state.theta.clone()
+        theta[:, LEAF_JOINTS] = problem.prior.leaves(state.body_pose)
+        state = replace(state, theta=theta)
+    reasons = solution.stopped
+    one_word = len(reasons) == 1 or len(set(reasons)) == 1
+    return Fit(
+        params=to_params(state),
+        observed=seen,
+        used=used,
+        reprojection_px=torch.where(used, distance, torch.nan),
+        joint_std_mm=None if spread is None else 1000 * spread.place_m,
+        joint_std_relative_mm=None if spread is None else 1000 * spread.pose_m,
+        stopped=reasons[0] if one_word else ", ".join(f"{r}: {reasons.count(r)}" for r in sorted(set(reasons))),
+        converged=torch.tensor([reason == "converged" for reason in reasons]).expand(len(problem)),
+        iterations=solution.iterations,
+        cost=solution.total,
+        weighting=weighting,
+        source=source,
+    )

@@ -1,0 +1,48 @@
+"""Small problems with every term in them, in float64."""
+
+from dataclasses import replace
+
+import torch
+
+import fitting
+from fitting.jacobian import Mechanism
+from fitting.kinematics import rotation_matrices
+from fitting.limits import ranges
+from fitting.problem import Anchor, Problem
+from fitting.residuals import Ground
+from fitting.unknowns import State
+
+DOUBLE = torch.float64
+
+
+def some_state(frames: int, shared: bool, seed: int = 0) -> State:
+    g = torch.Generator().manual_seed(seed)
+
+    def normal(*size: int) -> torch.Tensor:
+        return torch.randn(*size, generator=g, dtype=DOUBLE)
+
+    place = torch.tensor([0.0, 0.0, 4.0], dtype=DOUBLE) + 0.3 * normal(frames, 3)
+    shape = normal(10) if shared else normal(frames, 10)
+    return State(rotation_matrices(normal(frames, 3)), 0.4 * normal(frames, 24, 3), place, shape)
+
+
+def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Problem, State]:
+    """With a frame rate where the shape is shared. Without keypoints: only what is quadratic in the pose."""
+    g = torch.Generator().manual_seed(1)
+    low, high = ranges(DOUBLE)
+    prior = fitting.load_prior().to(DOUBLE)
+    weight = torch.rand(frames, 17, generator=g, dtype=DOUBLE) / 100 * keypoints
+    problem = Problem(
+        Mechanism(fitting.load_body().to(dtype=DOUBLE), 10), prior, low, high,
+        torch.full((frames, 2), 1000.0, dtype=DOUBLE), torch.full((frames, 2), 500.0, dtype=DOUBLE),
+        500 + 100 * torch.randn(frames, 17, 2, generator=g, dtype=DOUBLE), weight, (25 * weight).clamp(min=1e-9),
+        anchor=Anchor(some_state(frames, shared, seed=2)),
+        fps=25.0 if shared else None,
+        ground=Ground((0.0, -1.0, 0.0), -0.5, torch.rand(frames, 2, generator=g, dtype=DOUBLE)),
+        pose_share=0.3,
+        motion_share=0.2,
+    )  # fmt: skip
+    if not keypoints:
+        still = replace(prior, acceleration_sigma=torch.full_like(prior.acceleration_sigma, 1e9))
+        problem = replace(problem, prior=still, ground=None)
+    return problem, some_state(frames, shared)

@@ -1,0 +1,116 @@
+"""Closed-form derivatives against autograd, in float64."""
+
+import pytest
+import torch
+
+import fitting
+from fitting.jacobian import Mechanism, left_jacobian
+from fitting.kinematics import rotation_matrices
+from fitting.normal_equations import normal_equations
+from fitting.problem import CHUNK, costs
+from fitting.unknowns import BODY_JOINTS, POSE, STEP_SIZE, State
+from tests.fitting.solver_problems import some_problem, some_state
+
+DOUBLE = torch.float64
+
+
+@pytest.fixture(scope="module")
+def mechanism() -> Mechanism:
+    return Mechanism(fitting.load_body().to(dtype=DOUBLE), 10)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-6, 0.05, 0.15, 1.0, 3.0])
+def test_the_left_jacobian_is_that_of_the_exponential(size) -> None:
+    theta = torch.randn(3, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
+    theta = theta / theta.norm() * size
+
+    def turned(d: torch.Tensor) -> torch.Tensor:
+        return rotation_matrices(theta + d) @ rotation_matrices(theta).T
+
+    slope = torch.autograd.functional.jacobian(turned, torch.zeros(3, dtype=DOUBLE))
+    found = torch.stack((slope[2, 1], slope[0, 2], slope[1, 0]))  # the vector of a skew matrix
+    torch.testing.assert_close(left_jacobian(theta), found, atol=1e-7, rtol=0)
+
+
+def test_keypoints_and_joints_move_as_autograd_says(mechanism) -> None:
+    state = some_state(3, shared=False)
+    geometry = mechanism.place(state)
+    rows = torch.eye(3, dtype=DOUBLE).expand(3, 17, 3, 3)
+    by_shape = mechanism.joints_by_shape(geometry)
+    ours = (
+        (mechanism.keypoints_by_step(geometry, rows), mechanism.keypoints_by_shape(geometry, by_shape)),
+        (mechanism.joints_by_step(geometry), by_shape),
+    )
+
+    def placed(step: torch.Tensor, shape: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = mechanism.place(state.moved(step, shape), derivatives=False)
+        return found.keypoints, found.joints
+
+    zero = torch.zeros(3, STEP_SIZE, dtype=DOUBLE), torch.zeros(3, 10, dtype=DOUBLE)
+    exact = torch.autograd.functional.jacobian(placed, zero)
+    for mine, theirs in zip(ours, exact, strict=True):
+        for derivative, reference in zip(mine, theirs, strict=True):
+            own = torch.stack([reference[t, :, :, t] for t in range(3)])
+            torch.testing.assert_close(derivative, own, atol=1e-12, rtol=0)
+
+
+def test_pose_correctives_are_in_the_place_and_nearly_in_the_derivative() -> None:
+    body = fitting.load_body().to(dtype=DOUBLE)
+    generator = torch.Generator().manual_seed(0)
+    posedirs = 2e-3 * torch.randn(len(body.v_template), 3, 207, dtype=DOUBLE, generator=generator)
+    corrected = fitting.Body(
+        **{
+            name: getattr(body, name)
+            for name, entry in fitting.Body.__dataclass_fields__.items()
+            if entry.init and name != "posedirs"
+        },
+        posedirs=posedirs,
+    )
+    state = some_state(2, shared=True)
+    placed = Mechanism(corrected, 10).place(state)
+    reference = corrected(state.rotation, torch.cat((state.shape, torch.zeros(6, dtype=DOUBLE))), state.translation)
+    torch.testing.assert_close(placed.keypoints, reference.keypoints)
+    plain = Mechanism(body, 10).place(state)
+    assert 1e-4 < (placed.keypoints - plain.keypoints).abs().max() < 0.1
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_gradient_is_that_of_the_cost(shared) -> None:
+    problem, state = some_problem(6, shared)
+    step = torch.zeros(6, STEP_SIZE, dtype=DOUBLE, requires_grad=True)
+    shape = torch.zeros_like(state.shape, requires_grad=True)
+    _, total = costs(problem, state.moved(step, shape))
+    by_step, by_shape = torch.autograd.grad(total, (step, shape))
+    system = normal_equations(problem, state)
+    torch.testing.assert_close(system.gradient, by_step, atol=1e-8 * float(by_step.abs().max()), rtol=0)
+    torch.testing.assert_close(system.shape_gradient, by_shape, atol=1e-8 * float(by_shape.abs().max()), rtol=0)
+
+
+def test_the_matrix_is_the_hessian_where_the_cost_is_quadratic() -> None:
+    """Acceleration of rotations, the prior's component and the anchor's pose are quadratic in the pose."""
+    problem, state = some_problem(5, True, keypoints=False)
+    system = normal_equations(problem, state)
+
+    def total(pose: torch.Tensor) -> torch.Tensor:
+        theta = state.theta.clone()
+        theta[:, BODY_JOINTS] += pose.unflatten(1, (-1, 3))
+        return costs(problem, State(state.root, theta, state.translation, state.shape))[1]
+
+    exact = torch.autograd.functional.hessian(total, torch.zeros(5, 57, dtype=DOUBLE))
+    # Joints' accelerations are not quadratic: their spread is made huge in this problem.
+    assert system.next_one is not None
+    assert system.next_two is not None
+    for t in range(5):
+        torch.testing.assert_close(system.matrix[t, POSE, POSE], exact[t, :, t], atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(system.next_one[1, POSE, POSE], exact[1, :, 2], atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(system.next_two[2, POSE, POSE], exact[2, :, 4], atol=1e-4, rtol=1e-5)
+
+
+def test_pieces_make_the_same_system_as_the_whole(monkeypatch) -> None:
+    problem, state = some_problem(9, True)
+    whole = normal_equations(problem, state)
+    assert CHUNK > 9
+    monkeypatch.setattr("fitting.normal_equations.CHUNK", 4)
+    monkeypatch.setattr("fitting.problem.CHUNK", 4)
+    for name, value in vars(normal_equations(problem, state)).items():
+        torch.testing.assert_close(value, getattr(whole, name))

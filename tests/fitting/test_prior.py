@@ -1,0 +1,95 @@
+"""The pose prior: its density, its least-squares form, and the files it comes from."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from fitting import load_prior
+from fitting.body_files import load_body
+from fitting.cmu import load_motion
+from fitting.prior import from_mixture
+from fitting.unknowns import BODY_JOINTS, LEAF_JOINTS
+from pose2d.errors import UserError
+
+
+def made_up_mixture(count: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    roots = rng.normal(size=(count, 69, 69)) * 0.1
+    covariances = roots @ roots.transpose(0, 2, 1) + 0.05 * np.eye(69)
+    weights = rng.random(count) + 0.5
+    return weights / weights.sum(), rng.normal(size=(count, 69)) * 0.3, covariances
+
+
+def made_up_prior(count: int = 3):
+    return from_mixture(*made_up_mixture(count), np.ones(24), np.ones(57))
+
+
+def test_the_density_is_the_mixtures_marginal_density() -> None:
+    weights, means, covariances = made_up_mixture()
+    columns = [3 * (j - 1) + a for j in BODY_JOINTS for a in range(3)]
+    x = np.random.default_rng(1).normal(size=57) * 0.3
+    total = 0.0
+    for w, mean, covariance in zip(weights, means, covariances, strict=True):
+        c, away = covariance[np.ix_(columns, columns)], x - mean[columns]
+        _, log_det = np.linalg.slogdet(c)
+        total += w * math.exp(-0.5 * (away @ np.linalg.solve(c, away) + log_det + 57 * math.log(2 * math.pi)))
+    ours = made_up_prior().log_likelihood(torch.tensor(x, dtype=torch.float32)[None])
+    assert float(ours) == pytest.approx(math.log(total), abs=2e-3)
+
+
+def test_half_the_squared_residual_plus_the_constant_is_the_energy() -> None:
+    prior = made_up_prior()
+    pose = 0.3 * torch.randn(5, 57, generator=torch.Generator().manual_seed(0))
+    energy, nearest = prior.energy(pose)
+    residual = prior.residual(pose, nearest)
+    torch.testing.assert_close(residual.square().sum(-1) / 2 + prior.constant[nearest], energy)
+
+
+def test_the_energy_is_that_of_the_nearest_component() -> None:
+    prior = made_up_prior()
+    for m in range(3):
+        energy, nearest = prior.energy(prior.mean[m : m + 1])
+        assert int(nearest) == m
+        torch.testing.assert_close(energy[0], prior.constant[m])
+
+
+def test_toes_and_hands_go_where_the_mixture_expects_them() -> None:
+    weights, means, covariances = made_up_mixture(1)
+    prior = from_mixture(weights, means, covariances, np.ones(24), np.ones(57))
+    body = [3 * (j - 1) + a for j in BODY_JOINTS for a in range(3)]
+    leaf = [3 * (j - 1) + a for j in LEAF_JOINTS for a in range(3)]
+    x = np.random.default_rng(2).normal(size=57) * 0.3
+    gain = covariances[0][np.ix_(leaf, body)] @ np.linalg.inv(covariances[0][np.ix_(body, body)])
+    expected = means[0][leaf] + gain @ (x - means[0][body])
+    found = prior.leaves(torch.tensor(x, dtype=torch.float32)[None]).flatten()
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-4)
+
+
+def test_the_embedded_prior_is_likelier_than_one_gaussian_on_subjects_it_never_saw(shared) -> None:
+    motion = load_motion(shared / "data" / "cmu" / "clips_30fps.npz", load_body(), 30.0)
+    pose = motion.pose[torch.from_numpy(motion.held_out_frames)][::10][:, BODY_JOINTS].flatten(1)
+    prior = load_prior()
+    one = prior.as_one()
+    away = pose - prior.average()
+    log_det = one.precision[0].double().logdet()
+    single = -(torch.einsum("ti,ij,tj->t", away, one.precision[0], away) - log_det + 57 * math.log(2 * math.pi)) / 2
+    assert prior.log_likelihood(pose).mean() > single.mean() + 5
+
+
+def test_smplifys_mixture_loads(tmp_path) -> None:
+    weights, means, covariances = made_up_mixture(8)
+    path = tmp_path / "gmm_08.pkl"
+    path.write_bytes(pickle.dumps({"weights": weights, "means": means, "covars": covariances}, protocol=2))
+    found = load_prior(path)
+    assert found.mean.shape == (8, 57)
+    torch.testing.assert_close(found.mean, from_mixture(weights, means, covariances, np.ones(24), np.ones(57)).mean)
+
+
+def test_another_pickle_is_refused_in_words(tmp_path) -> None:
+    path = tmp_path / "other.pkl"
+    path.write_bytes(pickle.dumps({"weights": np.ones(3)}))
+    with pytest.raises(UserError, match="pose prior"):
+        load_prior(path)

@@ -1,0 +1,103 @@
+"""Residuals are zero where they should be, and count what they say they count."""
+
+import pytest
+import torch
+
+import fitting
+from fitting.residuals import (
+    REFERENCE_FPS,
+    ROBUST_SCALE,
+    Ground,
+    acceleration,
+    box_limits,
+    geman_mcclure,
+    ground_contact,
+    project,
+    projection_rows,
+    reprojection,
+    robust_scale,
+)
+
+DOUBLE = torch.float64
+
+
+def points() -> torch.Tensor:
+    g = torch.Generator().manual_seed(0)
+    return torch.randn(4, 17, 3, generator=g, dtype=DOUBLE) * 0.5 + torch.tensor([0.0, 0.0, 5.0], dtype=DOUBLE)
+
+
+def per_frame(x: float, y: float) -> torch.Tensor:
+    return torch.tensor([x, y], dtype=DOUBLE).expand(4, 2)
+
+
+def test_projection_is_the_cameras() -> None:
+    camera = fitting.Camera.from_focal((900.0, 1100.0), (640, 480), (300.0, 250.0))
+    ours = project(points(), per_frame(900, 1100), per_frame(300, 250))
+    torch.testing.assert_close(ours, camera.project(points()))
+
+
+def test_projection_rows_are_its_derivative() -> None:
+    exact = torch.autograd.functional.jacobian(
+        lambda p: project(p, per_frame(900, 1100), per_frame(300, 250)), points()
+    )
+    own = torch.stack([torch.stack([exact[t, k, :, t, k] for k in range(17)]) for t in range(4)])
+    torch.testing.assert_close(projection_rows(points(), per_frame(900, 1100)), own)
+
+
+def test_a_keypoint_two_sigmas_off_has_a_residual_of_two() -> None:
+    focal, center = per_frame(900, 900), per_frame(300, 250)
+    sigma = torch.full((4, 17), 3.0, dtype=DOUBLE)
+    xy = project(points(), focal, center) + torch.tensor([6.0, 0.0], dtype=DOUBLE)
+    residual = reprojection(points(), xy, sigma**-2, focal, center)
+    torch.testing.assert_close(residual.norm(dim=-1), torch.full((4, 17), 2.0, dtype=DOUBLE))
+
+
+@pytest.mark.parametrize("weight", [0.01, 4.0])
+def test_the_robust_scale_is_counted_in_the_keypoints_own_sigmas(weight) -> None:
+    """Whatever the weighting, an error of ROBUST_SCALE sigmas counts half of its square."""
+    sigma, w = torch.tensor([[7.0]]), torch.tensor([[weight]])
+    squared = w * (ROBUST_SCALE * sigma) ** 2
+    rho, _ = geman_mcclure(squared, robust_scale(w, sigma))
+    torch.testing.assert_close(rho, squared / 2)
+
+
+def test_geman_mcclure_states_its_own_slope_and_is_bounded() -> None:
+    squared = torch.linspace(0, 500, 50, dtype=DOUBLE, requires_grad=True)
+    scale = torch.full((50,), 25.0, dtype=DOUBLE)
+    rho, slope = geman_mcclure(squared, scale)
+    (exact,) = torch.autograd.grad(rho.sum(), squared)
+    torch.testing.assert_close(slope, exact)
+    assert rho.max() < 25
+
+
+def test_limits_are_free_inside_and_grow_outside() -> None:
+    low, high = torch.tensor([-0.1, -1.0]), torch.tensor([2.0, 1.0])
+    theta = torch.tensor([[0.5, 0.0], [-0.3, 1.2]])
+    expected = torch.tensor([[0.0, 0.0], [-4.0, 4.0]])
+    torch.testing.assert_close(box_limits(theta, low, high, 0.05), expected)
+
+
+def test_acceleration_is_that_of_a_falling_body_at_any_frame_rate() -> None:
+    sigma = torch.tensor(1.0, dtype=DOUBLE)
+    integrals = []
+    for fps in (15.0, REFERENCE_FPS, 120.0):
+        t = torch.arange(int(4 * fps) + 2, dtype=DOUBLE) / fps
+        residual = acceleration(0.5 * 9.81 * t**2, fps, sigma)
+        if fps == REFERENCE_FPS:
+            torch.testing.assert_close(residual, torch.full_like(residual, 9.81))
+        integrals.append(float(residual.square().sum()))
+    assert max(integrals) / min(integrals) == pytest.approx(1, abs=1e-6)
+
+
+def test_steady_motion_costs_nothing() -> None:
+    t = torch.arange(6, dtype=DOUBLE)[:, None]
+    assert acceleration(3 * t + 1, 30.0, torch.ones(1, dtype=DOUBLE)).abs().max() < 1e-9
+
+
+def test_feet_below_the_floor_cost_and_above_it_only_in_contact() -> None:
+    floor = Ground((0.0, -1.0, 0.0), -1.0, torch.tensor([[1.0, 0.0]]), sigma_m=0.1)  # y = 1 is the floor, y is down
+    feet = torch.tensor([[[0.0, 0.8, 3.0], [0.0, 0.8, 3.0]]])
+    torch.testing.assert_close(ground_contact(feet, floor), torch.tensor([[2.0, 0.0]]))
+    torch.testing.assert_close(
+        ground_contact(feet + torch.tensor([0.0, 0.3, 0.0]), floor), torch.tensor([[-1.0, -1.0]])
+    )

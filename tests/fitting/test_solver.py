@@ -1,0 +1,94 @@
+"""The search goes downhill, to the truth where the truth is determined, and says why it ended."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import fitting.solver as solver
+from fitting.normal_equations import NormalEquations, normal_equations
+from fitting.problem import costs
+from fitting.solver import CONVERGED, LIMIT, solve_frames, solve_track
+from fitting.unknowns import State
+from tests.fitting.solver_problems import some_problem
+
+
+def single(problem, state):
+    return replace(problem.to(torch.float32), ground=None), state.to(torch.float32)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_more_iterations_never_cost_more_and_the_start_is_the_worst(shared) -> None:
+    problem, state = single(*some_problem(6, shared))
+    each, total = costs(problem, state)
+    solve = solve_track if shared else solve_frames
+    previous = float(total)
+    for iterations in (1, 2, 5, 20):
+        found = solve(problem, state, iterations)
+        assert found.total <= previous + 1e-3
+        previous = found.total
+        if not shared:
+            assert (found.cost <= each + 1e-3).all()
+    assert previous < float(total) - 10
+
+
+def test_the_gradient_vanishes_where_it_converged() -> None:
+    problem, state = some_problem(5, True)
+    problem = replace(problem, ground=None)
+    start = normal_equations(problem, state).gradient.norm()
+    found = solve_track(problem, state, 100)
+    assert found.stopped == (CONVERGED,)
+    assert normal_equations(problem, found.state).gradient.norm() < 0.01 * start
+
+
+def test_frames_solved_together_are_the_frames_solved_alone() -> None:
+    problem, state = some_problem(4, False)
+    together = solve_frames(problem, state, 30)
+    for t in range(4):
+        alone = solve_frames(problem.frames(slice(t, t + 1)), state.frames(slice(t, t + 1)), 30)
+        torch.testing.assert_close(together.cost[t : t + 1], alone.cost, atol=1e-6, rtol=0)
+        assert together.stopped[t] == alone.stopped[0]
+
+
+def test_it_says_that_it_ran_out_of_iterations() -> None:
+    problem, state = single(*some_problem(4, True))
+    assert solve_track(problem, state, 1).stopped == (LIMIT,)
+    assert solve_track(problem, state, 1).iterations == 1
+
+
+def test_float64_takes_over_where_float32_cannot_factorise(monkeypatch) -> None:
+    problem, state = single(*some_problem(4, True))
+    tried = []
+
+    def only_double(system: NormalEquations):
+        tried.append(system.matrix.dtype)
+        if system.matrix.dtype == torch.float32:
+            raise solver.NotPositiveDefinite("made up")
+        return step(system)
+
+    step = solver.newton_step
+    monkeypatch.setattr(solver, "newton_step", only_double)
+    found = solve_track(problem, state, 5)
+    assert torch.float64 in tried
+    assert found.total < float(costs(problem, state)[1])
+    assert found.state.theta.dtype == torch.float32
+
+
+def test_a_matrix_that_nobody_can_factorise_leaves_the_start(monkeypatch) -> None:
+    problem, state = single(*some_problem(4, True))
+
+    def never(system: NormalEquations):
+        raise solver.NotPositiveDefinite("made up")
+
+    monkeypatch.setattr(solver, "newton_step", never)
+    found = solve_track(problem, state, 50)
+    torch.testing.assert_close(found.state.theta, state.theta)
+    assert found.stopped != (CONVERGED,)
+
+
+def test_a_step_through_the_camera_is_not_taken() -> None:
+    problem, state = single(*some_problem(3, False))
+    close = State(state.root, state.theta, state.translation * torch.tensor([1.0, 1.0, 0.3]), state.shape)
+    found = solve_frames(problem, close, 20)
+    points = problem.mechanism.place(found.state, derivatives=False).keypoints
+    assert (points[problem.weight > 0][:, 2] > 0).all()

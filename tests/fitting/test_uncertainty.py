@@ -1,0 +1,58 @@
+"""Stated deviations behave as deviations do, and hold on truth."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+import fitting
+from fitting.cmu import load_motion
+from fitting.synthetic import Noise, scene
+from fitting.uncertainty import joint_spread
+from tests.fitting.solver_problems import some_problem
+
+
+def test_sharper_keypoints_mean_smaller_deviations() -> None:
+    problem, state = some_problem(4, True)
+    sharp = replace(problem, weight=problem.weight * 100, robust=problem.robust * 1e6)
+    blunt = replace(problem, robust=problem.robust * 1e6)
+    assert joint_spread(sharp, state).place_m.mean() < 0.9 * joint_spread(blunt, state).place_m.mean()
+
+
+def test_the_deviation_is_that_of_the_dense_posterior() -> None:
+    """Against an inverse of the whole matrix, for frames with shapes of their own."""
+    problem, state = some_problem(3, False)
+    from fitting.normal_equations import normal_equations
+
+    system = normal_equations(replace(problem, prior=problem.prior.as_one()), state)
+    geometry = problem.mechanism.place(state)
+    by_step, by_shape = problem.mechanism.joints_by_step(geometry), problem.mechanism.joints_by_shape(geometry)
+    found = joint_spread(problem, state)
+    for t in range(3):
+        top = torch.cat((system.matrix[t], system.arrow[t]), 1)
+        whole = torch.cat((top, torch.cat((system.arrow[t].T, system.corner[t]), 1)))
+        slope = torch.cat((by_step[t], by_shape[t]), -1)
+        variance = torch.einsum("jcd,de,jce->jc", slope, torch.linalg.inv(whole), slope)
+        torch.testing.assert_close(found.place_m[t], variance.sqrt())
+
+
+def test_the_pelvis_is_certain_relative_to_itself() -> None:
+    problem, state = some_problem(4, True)
+    assert joint_spread(problem, state).pose_m[:, 0].max() < 1e-9
+
+
+def test_intervals_hold_on_motion_nothing_was_learned_from(shared) -> None:
+    """A small part of bench/uncertainty.py, so with wider margins: 12 clips of 20 frames."""
+    body = fitting.load_body()
+    motion = load_motion(shared / "data" / "cmu" / "clips_30fps.npz", body, 30.0)
+    generator = torch.Generator().manual_seed(0)
+    ratios = []
+    for clip in np.flatnonzero(motion.held_out)[::3]:
+        truth = scene(motion, int(clip), body, generator, Noise(outliers=0.0), frames=20)
+        found = fitting.fit(truth.keypoints, truth.camera, body)
+        assert found.joint_std_mm is not None
+        away = 1000 * (body.at(found.params).joints - body.at(truth.truth).joints)
+        ratios.append((away / found.joint_std_mm).abs())
+    ratio = torch.cat(ratios)
+    assert 0.5 < (ratio < 1).float().mean() < 0.86
+    assert 0.85 < (ratio < 1.96).float().mean() <= 0.995

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+import pose2d
+from ccnet import files
 from ccnet.augment import Augment, jitter_box, spoil
 from ccnet.cache import Pass
 from ccnet.data import read_split
@@ -210,3 +212,19 @@ def test_two_processes_learn_what_one_does(people, tmp_path):
     weights = (load(tmp_path / f"{name}.safetensors").state_dict() for name in ("one", "two"))
     for a, b in zip(*(state.values() for state in weights), strict=True):
         torch.testing.assert_close(a, b, rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("sbl-resnet50-256x192", "peaks"), ("rle-resnet50-256x192", "fc"), ("poseur-resnet50-256x192", "query")],
+)
+def test_every_family_of_networks_can_be_calibrated(people, name, kind):
+    torch.manual_seed(0)
+    model = pose2d.card(name).build().eval().requires_grad_(False)
+    assert files.default_kind(model) == kind
+    head = files.build(model, kind).eval()
+    seen = join(list(observe(model, head, people[:2], Augment())))
+    with torch.inference_mode():
+        confidence, presence = head.judge(seen.read)
+    assert confidence.shape == presence.shape == seen.oks.shape == (2, 17)
+    assert bool(confidence.isfinite().all())

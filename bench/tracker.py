@@ -44,12 +44,12 @@ def ours(scene: Scene) -> Tracks:
 
 
 def overlap(scene: Scene) -> Tracks:
-    """A box continues whoever it overlaps most with, up to 1.5 s later; no motion, no second look at doubtful boxes."""
+    """A box continues whoever it overlaps most with, up to 2 s later; no motion, no second look at doubtful boxes."""
     tracks: Tracks = []
     seen: list[float] = []
     for frame, seconds, found in scene.boxes:
         boxes = found.boxes_px[found.scores >= 0.3]
-        alive = [i for i, last in enumerate(seen) if seconds - last <= 1.5]
+        alive = [i for i, last in enumerate(seen) if seconds - last <= 2]
         cost = -iou(np.reshape([tracks[i][-1][1] for i in alive], (-1, 4)), boxes)
         pairs = dict((column, alive[row]) for row, column in assign(cost, -0.2))
         for column, box in enumerate(boxes):
@@ -69,7 +69,7 @@ def from_package(name: str) -> Callable[[Scene], Tracks]:
     def run(scene: Scene) -> Tracks:
         times = [seconds for _, seconds, _ in scene.boxes]
         rate = (len(times) - 1) / (times[-1] - times[0])
-        tracker = getattr(trackers, name)(frame_rate=rate, lost_track_buffer=45, high_conf_det_threshold=0.3)
+        tracker = getattr(trackers, name)(frame_rate=rate, lost_track_buffer=60, high_conf_det_threshold=0.3)
         tracks: dict[int, list[tuple[int, np.ndarray]]] = {}
         for frame, _, found in scene.boxes:
             given = supervision.Detections(

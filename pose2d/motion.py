@@ -19,11 +19,7 @@ class Belief:
     log_size: np.ndarray  # [2] log of width and height in pixels
     motion_cov: np.ndarray  # [2, 2] of (position, velocity) on either axis, in body sizes and seconds
     size_var: float  # of each log size
-
-    @property
-    def body_px(self) -> float:
-        """The body's size: the box's diagonal, which changes least when a person bends or turns."""
-        return float(np.hypot(*np.exp(self.log_size)))
+    body_px: float  # the body's size: the largest diagonal of the box lately, which half a person does not shrink
 
     @property
     def box_px(self) -> np.ndarray:
@@ -40,6 +36,8 @@ class MotionOptions:
     velocity_memory_s: float = 1.0  # an unseen person's velocity falls by 1/e in this time
     position_noise: float = 0.03  # of a detected box's centre
     size_noise: float = 0.1  # of a detected box's log width and height
+    size_doubt: float = 0.3  # share of a sudden change of log size that is taken for noise
+    body_memory_s: float = 5.0  # the largest size lately falls by 1/e in this time
     size_drift: float = 0.4  # of the log size over one second: people crouch and stretch
 
 
@@ -47,7 +45,7 @@ def first_belief(box_px: np.ndarray, options: MotionOptions) -> Belief:
     """What one detection tells."""
     centre, log_size = _measured(box_px)
     cov = np.diag([options.position_noise**2, options.first_speed**2])
-    return Belief(centre, np.zeros(2), log_size, cov, options.size_noise**2)
+    return Belief(centre, np.zeros(2), log_size, cov, options.size_noise**2, float(np.hypot(*np.exp(log_size))))
 
 
 def predict(belief: Belief, dt_s: float, options: MotionOptions) -> Belief:
@@ -64,6 +62,7 @@ def predict(belief: Belief, dt_s: float, options: MotionOptions) -> Belief:
         belief.log_size,
         step @ belief.motion_cov @ step.T + spread,
         belief.size_var + options.size_drift**2 * dt_s,
+        belief.body_px * float(np.exp(-dt_s / options.body_memory_s)),
     )
 
 
@@ -72,14 +71,17 @@ def update(belief: Belief, box_px: np.ndarray, options: MotionOptions) -> Belief
     centre, log_size = _measured(box_px)
     cov = belief.motion_cov
     gain = cov[:, 0] / (cov[0, 0] + _position_noise2(belief, log_size, options))
-    size_gain = belief.size_var / (belief.size_var + options.size_noise**2)
+    stretch = log_size - belief.log_size
+    size_gain = belief.size_var / (belief.size_var + _size_noise2(stretch, options))
     surprise_px = centre - belief.centre_px
+    log_size = belief.log_size + size_gain * stretch
     return Belief(
         belief.centre_px + gain[0] * surprise_px,
         belief.velocity_px + gain[1] * surprise_px,
-        belief.log_size + size_gain * (log_size - belief.log_size),
+        log_size,
         cov - np.outer(gain, cov[0]),
         (1 - size_gain) * belief.size_var,
+        max(belief.body_px, float(np.hypot(*np.exp(log_size)))),
     )
 
 
@@ -95,9 +97,9 @@ def surprise(beliefs: list[Belief], boxes_px: np.ndarray, options: MotionOptions
     body_px = np.array([b.body_px for b in beliefs])
     noise2 = np.stack([_position_noise2(b, log_size, options) for b in beliefs])  # [beliefs, boxes]
     position_var = np.array([b.motion_cov[0, 0] for b in beliefs])[:, None] + noise2
-    size_var = np.array([b.size_var for b in beliefs])[:, None] + options.size_noise**2
     offset = (centre - np.stack([b.centre_px for b in beliefs])[:, None]) / body_px[:, None, None]
     stretch = log_size - np.stack([b.log_size for b in beliefs])[:, None]
+    size_var = np.array([b.size_var for b in beliefs])[:, None] + _size_noise2(stretch, options)
     distance2 = (offset**2).sum(-1) / position_var + (stretch**2).sum(-1) / size_var
     return distance2 + 2 * np.log(position_var * size_var)
 
@@ -110,6 +112,11 @@ def _position_noise2(belief: Belief, log_size: np.ndarray, options: MotionOption
     """
     change_px = np.exp(log_size) - np.exp(belief.log_size)
     return options.position_noise**2 + (change_px**2).sum(-1) / (2 * belief.body_px) ** 2
+
+
+def _size_noise2(stretch: np.ndarray, options: MotionOptions) -> np.ndarray:
+    """Variance of a log size, for changes of log size [..., 2]: the more sudden, the less believed."""
+    return options.size_noise**2 + options.size_doubt**2 * (stretch**2).mean(-1)
 
 
 def _measured(boxes_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

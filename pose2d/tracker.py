@@ -23,8 +23,8 @@ class TrackerOptions:
     sure_score: float = 0.5  # a person must be seen this surely in `least_frames` frames; others are dropped
     start_score: float = 0.3  # a box at least this sure may start a person, who has then to prove it
     doubtful_score: float = 0.2  # a box at least this sure may continue one
-    gap_s: float = 1.5  # a person unseen for longer is gone, and comes back as somebody new
-    newcomer: float = 10.0  # a box more surprising than this (see motion.surprise) is somebody else
+    gap_s: float = 2.0  # a person unseen for longer is gone, and comes back as somebody new
+    newcomer: float = 12.0  # a box more surprising than this (see motion.surprise) is somebody else
     doubtful_newcomer: float = 0.0  # the same for doubtful boxes: soon after a person was seen, and near
     least_frames: int = 3  # a film of fewer frames asks for as many as it has
     same_person_iou: float = 0.6  # a box overlapping a known person's more than this starts nobody new

@@ -80,7 +80,7 @@ def update(belief: Belief, box_px: np.ndarray, options: MotionOptions) -> Belief
         belief.velocity_px + gain[1] * surprise_px,
         log_size,
         cov - np.outer(gain, cov[0]),
-        (1 - size_gain) * belief.size_var,
+        float((1 - size_gain) * belief.size_var),
         max(belief.body_px, float(np.hypot(*np.exp(log_size)))),
     )
 

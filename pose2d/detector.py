@@ -31,16 +31,22 @@ class Detections:
 
 @dataclass(frozen=True)
 class DetectorOptions:
-    """Every choice the detector leaves open."""
+    """Every choice the detector leaves open. bench/coco_accuracy.py shows what they cost and give."""
 
-    long_side: int = 512  # the picture is resized so that its longer side has this many pixels; a multiple of 32
+    long_side: int = 384  # pixels the picture's longer side is resized to, a multiple of 32
+    second_long_side: int | None = None  # look again at another size; 256 and 512 together find most
     score_threshold: float = 0.2  # fewer, surer boxes above; more, doubtful ones below
     nms_iou: float = 0.6  # of two boxes that overlap more than this, the surer stays
-    most_people: int = 100  # candidates looked at
+    most_people: int = 100  # candidates at each size
 
     def __post_init__(self) -> None:
-        if self.long_side < 32 or self.long_side % 32:
-            raise UserError(f"the detector's size must be a positive multiple of 32, got {self.long_side}.")
+        for side in self.long_sides:
+            if side < 32 or side % 32:
+                raise UserError(f"the detector's size must be a positive multiple of 32, got {side}.")
+
+    @property
+    def long_sides(self) -> tuple[int, ...]:
+        return (self.long_side,) if self.second_long_side is None else (self.long_side, self.second_long_side)
 
 
 class Detector(nn.Module):
@@ -56,16 +62,26 @@ class Detector(nn.Module):
 
     def detect(self, picture: np.ndarray) -> Detections:
         """People in an RGB uint8 picture [H, W, 3]."""
-        affine, input_wh = _whole_picture_affine(picture, self.options.long_side)
-        pixels = crops.cut(picture, affine, input_wh)
-        boxes, scores = self._candidates(movenet.normalize(pixels))
-        corners = crops.move(crops.invert(affine), boxes.reshape(1, -1, 2)).reshape(-1, 4).numpy()
+        looks = [self._look(picture, long_side) for long_side in self.options.long_sides]
+        boxes = np.concatenate([boxes for boxes, _ in looks])
+        scores = np.concatenate([scores for _, scores in looks])
+        found = (scores >= self.options.score_threshold) & (boxes[:, 2:] > boxes[:, :2]).all(1)
+        boxes, scores = boxes[found], scores[found]
+        keep = non_maximum_suppression(boxes, scores, self.options.nms_iou)
+        return Detections(boxes[keep], scores[keep])
+
+    @torch.inference_mode()
+    def _look(self, picture: np.ndarray, long_side: int) -> tuple[np.ndarray, np.ndarray]:
+        """Candidate boxes [M, 4] in the picture and their scores [M], at one size."""
+        crops.check_picture(picture)
         height, width = picture.shape[:2]
-        corners = corners.clip(0, [width, height, width, height])
-        found = (scores.numpy() >= self.options.score_threshold) & (corners[:, 2:] > corners[:, :2]).all(1)
-        corners, confidence = corners[found], scores.numpy()[found]
-        keep = non_maximum_suppression(corners, confidence, self.options.nms_iou)
-        return Detections(corners[keep], confidence[keep])
+        scale = long_side / max(height, width)
+        # The picture goes to the top left corner, pixel edges onto pixel edges; the sides become multiples of 32.
+        shift = (scale - 1) / 2
+        affine = np.array([[[scale, 0, shift], [0, scale, shift]]])
+        input_w, input_h = (int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height))
+        boxes, scores = self._candidates(movenet.normalize(crops.cut(picture, affine, (input_w, input_h))))
+        return (boxes.double().numpy() / scale).clip(0, [width, height, width, height]), scores.numpy()
 
     def _candidates(self, picture: Tensor) -> tuple[Tensor, Tensor]:
         """Boxes [M, 4] in input pixels and scores [M] of the centre map's peaks."""
@@ -77,16 +93,6 @@ class Detector(nn.Module):
         middle = cells + self.net.head("box_offset").at(trunk, cells).flip(-1)
         half = self.net.head("box_scale").at(trunk, cells).flip(-1).clamp_min(0) / 2
         return torch.cat([middle - half, middle + half], -1)[0] * movenet.STRIDE, scores[0]
-
-
-def _whole_picture_affine(picture: np.ndarray, long_side: int) -> tuple[np.ndarray, tuple[int, int]]:
-    """The picture in the top left corner of an input whose sides are multiples of 32: its affine map, its size."""
-    crops.check_picture(picture)
-    height, width = picture.shape[:2]
-    scale = long_side / max(height, width)
-    shift = (scale - 1) / 2  # pixel edges stay on pixel edges
-    input_wh = tuple(int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height))
-    return np.array([[[scale, 0, shift], [0, scale, shift]]]), (input_wh[0], input_wh[1])
 
 
 def iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ class SinglePose(PoseModel):
 
     skeleton = COCO17
     crop: ClassVar[CropConvention] = "square"
-    box_scale: ClassVar[float] = 1.2
+    box_scale: ClassVar[float] = 1.25
 
     def __init__(self, width: float, side: int) -> None:
         super().__init__()

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pose2d.models.convolve import Activation, convolve
+
 STRIDE = 4  # input pixels per cell of every head's map
 TRUNK, HIDDEN = 24, 96  # channels of the pyramid's finest level, and of each head before its last layer
 SINGLE_HEADS = {"center": 1, "kpt_heatmap": 17, "kpt_regress": 34, "kpt_offset": 34}
@@ -35,20 +37,28 @@ def _channels(channels: float) -> int:
 
 
 class Conv(nn.Conv2d):
-    """A convolution with TensorFlow's SAME padding: at stride 2 an even input is padded at its end only."""
+    """A convolution with TensorFlow's SAME padding, then an activation.
+
+    SAME pads an even input at its end only when the stride is 2. Torch pads both ends: a leading zero row and column
+    in the kernel undo the one too many, for less than it costs to copy the map into a padded one.
+    """
 
     def __init__(
-        self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1, bias: bool = True
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int = 1,
+        stride: int = 1,
+        groups: int = 1,
+        bias: bool = True,
+        activation: Activation = "none",
     ) -> None:
         super().__init__(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=bias)
+        self.activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.stride == (1, 1):
-            return super().forward(x)
-        # Torch pads both ends. A leading zero row and column in the kernel undo the one too many,
-        # for less than it costs to copy the map into a padded one.
-        kernel = F.pad(self.weight, (1, 0, 1, 0))
-        return F.conv2d(x, kernel, self.bias, self.stride, self.padding, groups=self.groups)
+        kernel = self.weight if self.stride == (1, 1) else F.pad(self.weight, (1, 0, 1, 0))
+        return convolve(x, kernel, self.bias, self.stride[0], int(self.padding[0]), self.groups, self.activation)
 
 
 class InvertedResidual(nn.Module):
@@ -57,14 +67,14 @@ class InvertedResidual(nn.Module):
     def __init__(self, inputs: int, outputs: int, expansion: int, stride: int) -> None:
         super().__init__()
         wide = inputs * expansion
-        self.expand = Conv(inputs, wide) if expansion > 1 else None
-        self.depthwise = Conv(wide, wide, 3, stride, groups=wide)
+        self.expand = Conv(inputs, wide, activation="relu6") if expansion > 1 else None
+        self.depthwise = Conv(wide, wide, 3, stride, groups=wide, activation="relu6")
         self.project = Conv(wide, outputs)
         self.residual = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = self.expand(x).clamp_(0, 6) if self.expand is not None else x
-        out = self.project(self.depthwise(wide).clamp_(0, 6))
+        wide = self.expand(x) if self.expand is not None else x
+        out = self.project(self.depthwise(wide))
         return out.add_(x) if self.residual else out
 
 
@@ -74,10 +84,10 @@ class Separable(nn.Module):
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         self.depthwise = Conv(inputs, inputs, 3, groups=inputs, bias=False)
-        self.pointwise = Conv(inputs, outputs)
+        self.pointwise = Conv(inputs, outputs, activation="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.pointwise(self.depthwise(x)).relu_()
+        return self.pointwise(self.depthwise(x))
 
 
 class Head(nn.Module):
@@ -116,7 +126,7 @@ class MoveNet(nn.Module):
     def __init__(self, width: float, heads: Mapping[str, int]) -> None:
         super().__init__()
         channels = _channels(32 * width)
-        self.stem = Conv(3, channels, 3, 2)
+        self.stem = Conv(3, channels, 3, 2, activation="relu6")
         blocks = []
         for expansion, outputs, count, stride in STAGES:
             for index in range(count):
@@ -125,7 +135,7 @@ class MoveNet(nn.Module):
                 )
                 channels = _channels(outputs * width)
         self.blocks = nn.ModuleList(blocks)
-        self.last = Conv(channels, 1280)
+        self.last = Conv(channels, 1280, activation="relu6")
         self.lateral = nn.ModuleList(
             [Conv(1280, 64)] + [Conv(_channels(c * width), out) for c, out in ((64, 64), (32, 32), (24, TRUNK))]
         )
@@ -140,13 +150,13 @@ class MoveNet(nn.Module):
 
     def trunk(self, pictures: Tensor) -> Tensor:
         """Normalised pictures [N, 3, H, W] -> the pyramid's finest level [N, 24, H/4, W/4]."""
-        x = self.stem(pictures.contiguous(memory_format=torch.channels_last)).clamp_(0, 6)
+        x = self.stem(pictures.contiguous(memory_format=torch.channels_last))
         taps = []
         for index, block in enumerate(self.blocks):
             x = block(x)
             if index in TAPS:
                 taps.append(x)
-        x = self.lateral[0](self.last(x).clamp_(0, 6))
+        x = self.lateral[0](self.last(x))
         for lateral, merge, tap in zip(self.lateral[1:], self.merge, reversed(taps), strict=True):
             x = merge(F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False) + lateral(tap))
         return x

@@ -57,9 +57,10 @@ def test_a_shifted_picture_gives_shifted_keypoints(coco, model):
     room = np.full((picture.shape[0] + 40, picture.shape[1] + 60, 3), GREY, np.uint8)
     room[40:, 60:] = picture
     here, there = estimate(model, picture, boxes), estimate(model, room, boxes + np.array([60, 40, 60, 40]))
-    torch.testing.assert_close(there.xy_px, here.xy_px + torch.tensor([60.0, 40.0]), rtol=0, atol=0.05)
-    torch.testing.assert_close(there.score, here.score, rtol=0, atol=1e-3)
-    torch.testing.assert_close(there.sigma_px, here.sigma_px, rtol=1e-2, atol=1e-2)
+    # Shrinking starts from other pixels, so the crops are equal up to interpolation only.
+    torch.testing.assert_close(there.xy_px, here.xy_px + torch.tensor([60.0, 40.0]), rtol=0, atol=0.5)
+    torch.testing.assert_close(there.score, here.score, rtol=0, atol=0.05)
+    torch.testing.assert_close(there.sigma_px, here.sigma_px, rtol=0.1, atol=0.1)
 
 
 def test_people_do_not_depend_on_the_batch(coco, model):

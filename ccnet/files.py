@@ -125,7 +125,9 @@ def save(head: Head, path: str | Path, about: About) -> None:
         tensors[name] = (half if name in learnt or lossless else tensor.detach().cpu().float()).contiguous()
     record = {"format": FORMAT, **asdict(about), "feature_shape": list(head.feature_shape)}
     with whole_file(path) as temporary:  # one metadata entry, since safetensors keeps several in random order
+        mode = temporary.stat().st_mode
         save_file(tensors, temporary, {"about": json.dumps(record, sort_keys=True)})
+        temporary.chmod(mode)  # safetensors makes its files private
 
 
 def load(name_or_path: str | Path) -> Head:

@@ -30,7 +30,8 @@ INITIALISERS: dict[str, Initialiser] = {}  # name -> network; "none" needs none
 CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
 POSES_PER_SECOND = 3.0  # neighbouring frames show nearly the same pose: so many in a second count as independent
 MOTION_SHARE = 0.1  # joints accelerate together: of the 129 terms per frame about this share is independent
-SCREENING, SINGLE, TRACK = 10, 40, 40  # most iterations: of each start, of a frame, of a track
+LEAN_RAD = 0.25  # spread of the lean out of the picture: pelvises tilt by 0.2, cameras are pitched as much
+SCREENING, SINGLE, TRACK = 6, 40, 40  # most iterations: of each start, of a frame, of a track
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def fit(
     fps: float = 30.0,
     gate: float = GATE,
     prior: PosePrior | None = None,
+    lean_rad: float | None = LEAN_RAD,
     ground: Ground | None = None,
 ) -> Fit:
     """One person's track of T frames: a pose and a place per frame, one shape, smooth over time.
@@ -68,16 +70,17 @@ def fit(
     init: "none" (a start from the torso), the name of an initialiser, or parameters to start from and stay close to.
     weighting: how confidence becomes weight, see `fitting.weights`; gate is the threshold of `gate`.
     fps: frames per second of the track. ground: a floor, if one is known.
+    lean_rad: how far people usually lean towards or away from the camera; None for a camera that looks steeply down.
     """
     if not 0 < fps < float("inf"):
         raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
     body = body or load_body()
-    problem, seen = frames_problem(keypoints, [camera], body, weighting, gate, prior)
+    problem, seen = frames_problem(keypoints, [camera], body, weighting, gate, prior, lean_rad)
     guess = _guess(init, keypoints, camera, body, len(problem))
     if guess is None:
-        single = _from_torso(problem.frames(seen))
         nearby = (seen.cumsum(0) - 1).clamp(min=0)  # frames that are not seen borrow until they are filled
-        state = replace(single.state.frames(nearby), shape=single.state.shape.mean(0))
+        state = _from_torso(problem.frames(seen)).frames(nearby)
+        state = replace(state, shape=state.shape.mean(0))
     else:
         problem, state = _near(problem, guess, seen, shared_shape=True)
     state = filled(state, seen)
@@ -99,6 +102,7 @@ def fit_frames(
     *,
     gate: float = GATE,
     prior: PosePrior | None = None,
+    lean_rad: float | None = LEAN_RAD,
 ) -> Fit:
     """T frames that have nothing to do with each other, solved together: each has a shape of its own, [T, S].
 
@@ -106,11 +110,11 @@ def fit_frames(
     """
     body = body or load_body()
     cameras = [camera] if isinstance(camera, Camera) else list(camera)
-    problem, seen = frames_problem(keypoints, cameras, body, weighting, gate, prior)
+    problem, seen = frames_problem(keypoints, cameras, body, weighting, gate, prior, lean_rad)
     guess = _guess(init, keypoints, cameras[0], body, len(problem))
     if guess is None:
         start = torso_starts(problem)[0].frames(slice(0, len(problem)))
-        shown, first = problem.frames(seen), _from_torso(problem.frames(seen)).state
+        shown, first = problem.frames(seen), _from_torso(problem.frames(seen))
     else:
         problem, start = _near(problem, guess, seen, shared_shape=False)
         shown, first = problem.frames(seen), start.frames(seen)
@@ -154,6 +158,7 @@ def frames_problem(
     weighting: Weighting = "precision",
     gate: float = GATE,
     prior: PosePrior | None = None,
+    lean_rad: float | None = LEAN_RAD,
 ) -> tuple[Problem, Tensor]:
     """The problem of frames by themselves, and which of them are seen [T]; for optimisers of any kind."""
     known = body_keypoints(keypoints)
@@ -179,6 +184,7 @@ def frames_problem(
         xy_px=known.xy_px,
         weight=weight,
         robust=robust_scale(weight, weights.sigma_px),
+        lean_rad=lean_rad,
     )
     return problem, seen
 
@@ -198,15 +204,20 @@ def _guess(init: str | BodyParams, keypoints: Keypoints, camera: Camera, body: B
     return init
 
 
-def _from_torso(problem: Problem) -> Solution:
-    """The best of several starts of each frame, each improved for a few steps."""
-    starts, frame = torso_starts(problem)
-    screened = solve_frames(problem.frames(frame), starts, SCREENING)
+def _from_torso(problem: Problem) -> State:
+    """The best of several starts of each frame, each improved for a few steps.
+
+    The shape comes later, and so does the choice of the prior's component: made too early, it is never unmade.
+    """
+    mean_body = replace(problem, mechanism=Mechanism(problem.mechanism.body, 0), prior=problem.prior.as_one())
+    starts, frame = torso_starts(mean_body)
+    screened = solve_frames(mean_body.frames(frame), starts, SCREENING)
     order = torch.argsort(screened.cost, descending=True)  # the last one written to a frame is its best
     best = torch.empty(len(problem), dtype=torch.long)
     for start in order.tolist():
         best[frame[start]] = start
-    return replace(screened, state=screened.state.frames(best), cost=screened.cost[best])
+    state = screened.state.frames(best)
+    return replace(state, shape=state.shape.new_zeros(len(problem), problem.mechanism.shape_size))
 
 
 def _near(problem: Problem, guess: BodyParams, seen: Tensor, shared_shape: bool) -> tuple[Problem, State]:

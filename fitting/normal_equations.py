@@ -13,12 +13,14 @@ from fitting.jacobian import Geometry, left_jacobian
 from fitting.limits import SIGMA_RAD
 from fitting.problem import CHUNK, FEET, Anchor, Problem, acceleration_sigma
 from fitting.residuals import (
+    LEAN_SCALE,
     acceleration,
     acceleration_factor,
     box_limits,
     geman_mcclure,
     ground_contact,
     ground_share,
+    lean,
     projection_rows,
     reprojection,
 )
@@ -101,6 +103,8 @@ def _piece(problem: Problem, state: State, first: int, coupled: bool, joints: Te
     joints_by_shape = problem.mechanism.joints_by_shape(wide)
     gradient, matrix, arrow, shape_gradient, corner = _keypoint_part(part, geometry, joints_by_shape[inner])
     _add_pose_part(part, moved, gradient, matrix)
+    if part.lean_rad is not None:
+        _add_lean(part.lean_rad, moved, gradient, matrix)
     if part.anchor is not None:
         _add_anchor(part.anchor, part.pose_share, moved, gradient, matrix)
     if part.ground is not None:
@@ -138,6 +142,15 @@ def _add_pose_part(problem: Problem, state: State, gradient: Tensor, matrix: Ten
     gradient[:, POSE] += torch.einsum("tij,tj->ti", precision, pose - problem.prior.mean[nearest]) + beyond / SIGMA_RAD
     matrix[:, POSE, POSE] += precision
     matrix.diagonal(dim1=-2, dim2=-1)[:, POSE] += (beyond != 0) / SIGMA_RAD**2
+
+
+def _add_lean(lean_rad: float, state: State, gradient: Tensor, matrix: Tensor) -> None:
+    residual = lean(state.root, lean_rad)
+    _, slope = geman_mcclure(residual.square(), residual.new_tensor(LEAN_SCALE**2))
+    up = state.root[:, :, 1]  # a turn w moves it by w x up, whose depth is w_x up_y - w_y up_x
+    row = torch.stack((up[:, 1], -up[:, 0], torch.zeros_like(residual)), -1) / lean_rad
+    gradient[:, :3] += (slope * residual)[:, None] * row
+    matrix[:, :3, :3] += slope[:, None, None] * row[:, :, None] * row[:, None]
 
 
 def _add_anchor(anchor: Anchor, share: float, state: State, gradient: Tensor, matrix: Tensor) -> None:

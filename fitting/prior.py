@@ -67,12 +67,24 @@ class PosePrior:
         return self.shares() @ self.mean
 
     def as_one(self) -> "PosePrior":
-        """The same, but every component as wide as the whole mixture: what is known without knowing which it is."""
-        share, away = self.shares().double(), (self.mean - self.average()).double()
+        """One Gaussian with the whole mixture's mean and covariance: what is known before a component is chosen."""
+        share, mean = self.shares().double(), self.average().double()
+        away = self.mean.double() - mean
         covariance = torch.einsum("m,mij->ij", share, torch.linalg.inv(self.precision.double()))
         covariance += torch.einsum("m,mi,mj->ij", share, away, away)
-        precision = torch.linalg.inv(covariance).to(self.precision)
-        return replace(self, precision=precision.expand_as(self.precision))
+        precision = torch.linalg.inv(covariance)
+        lower = torch.linalg.cholesky(precision)
+        constant = len(mean) / 2 * math.log(2 * math.pi) - lower.diagonal().log().sum()
+        leaf_mean = self.shares() @ self.leaf_mean
+        return replace(
+            self,
+            mean=mean[None].to(self.mean),
+            factor=lower.T[None].to(self.mean),
+            precision=precision[None].to(self.mean),
+            constant=constant[None].to(self.mean),
+            leaf_mean=leaf_mean[None],
+            leaf_gain=torch.zeros_like(self.leaf_gain[:1]),
+        )
 
     def to(self, dtype: torch.dtype) -> "PosePrior":
         return PosePrior(**{name: value.to(dtype) for name, value in vars(self).items()})

@@ -10,12 +10,14 @@ from fitting.jacobian import Geometry, Mechanism
 from fitting.limits import SIGMA_RAD
 from fitting.prior import PosePrior
 from fitting.residuals import (
+    LEAN_SCALE,
     NEAR_M,
     Ground,
     acceleration,
     box_limits,
     geman_mcclure,
     ground_contact,
+    lean,
     reprojection,
     shape_prior,
 )
@@ -60,6 +62,7 @@ class Problem:
     anchor: Anchor | None = None
     fps: float | None = None  # frames a second of a track; None: frames have nothing to do with each other
     ground: Ground | None = None
+    lean_rad: float | None = None  # spread of the lean out of the picture; None: any lean is as likely
     pose_share: float = 1.0  # how much the pose prior and the anchor count in each frame
     motion_share: float = 1.0  # how much acceleration counts
 
@@ -90,6 +93,9 @@ def frame_costs(problem: Problem, state: State, geometry: Geometry) -> Tensor:
     pose = state.body_pose
     beyond = box_limits(pose, p.limit_low, p.limit_high, SIGMA_RAD)
     cost = rho.sum(-1) / 2 + p.pose_share * p.prior.energy(pose)[0] + beyond.square().sum(-1) / 2
+    if p.lean_rad is not None:
+        squared = lean(state.root, p.lean_rad).square()
+        cost = cost + geman_mcclure(squared, squared.new_tensor(LEAN_SCALE**2))[0] / 2
     if p.anchor is not None:
         cost = cost + p.pose_share * sum(part.square().sum(-1) for part in p.anchor.residuals(state)) / 2
     if p.ground is not None:

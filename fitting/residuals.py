@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 NEAR_M = 0.1  # nothing closer to the camera than this has a picture
+LEAN_SCALE = 3.0  # sigmas at which a lean counts half of its square: people do lie down
 ROBUST_SCALE = 5.0  # sigmas at which a keypoint counts half of its square
 REFERENCE_FPS = 30.0  # rate at which the acceleration's spread is stated
 
@@ -53,6 +54,15 @@ def geman_mcclure(squared: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
 def robust_scale(weight: Tensor, sigma_px: Tensor) -> Tensor:
     """c^2 of each keypoint [T, K]: ROBUST_SCALE of its own sigmas, in the units of its whitened residual."""
     return (ROBUST_SCALE**2 * weight * sigma_px.square()).clamp(min=1e-12)
+
+
+def lean(root: Tensor, sigma_rad: float) -> Tensor:
+    """How far bodies turned by root [T, 3, 3] lean out of the picture's plane, in sigmas [T].
+
+    Seen from the front, a body that leans towards or away from the camera looks like a slightly shorter one that
+    does not, so noise alone would make everybody lean. The sine of the lean is the depth of the body's up axis.
+    """
+    return root[:, 2, 1] / sigma_rad
 
 
 def shape_prior(shape: Tensor) -> Tensor:

@@ -109,10 +109,10 @@ def main() -> None:
     parser.add_argument("--poses", type=Path, required=True)
     parser.add_argument("--clips", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--components", type=int, default=24)
+    parser.add_argument("--components", type=int, default=16)
     parser.add_argument("--compare", type=int, nargs="*", default=[1], help="other sizes to print beside it")
-    parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--samples", type=int, default=40_000)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--samples", type=int, default=15_000)
     arguments = parser.parse_args()
 
     body = fitting.load_body()

@@ -72,11 +72,19 @@ def test_the_embedded_prior_is_likelier_than_one_gaussian_on_subjects_it_never_s
     motion = load_motion(shared / "data" / "cmu" / "clips_30fps.npz", load_body(), 30.0)
     pose = motion.pose[torch.from_numpy(motion.held_out_frames)][::10][:, BODY_JOINTS].flatten(1)
     prior = load_prior()
+    assert prior.log_likelihood(pose).mean() > prior.as_one().log_likelihood(pose).mean() + 5
+
+
+def test_as_one_gaussian_it_has_the_mixtures_mean_and_covariance() -> None:
+    prior = made_up_prior()
     one = prior.as_one()
-    away = pose - prior.average()
-    log_det = one.precision[0].double().logdet()
-    single = -(torch.einsum("ti,ij,tj->t", away, one.precision[0], away) - log_det + 57 * math.log(2 * math.pi)) / 2
-    assert prior.log_likelihood(pose).mean() > single.mean() + 5
+    generator = torch.Generator().manual_seed(0)
+    pick = torch.multinomial(prior.shares(), 60_000, replacement=True, generator=generator)
+    white = torch.randn(60_000, 57, 1, generator=generator)
+    samples = torch.linalg.solve_triangular(prior.factor[pick], white, upper=True).squeeze(-1) + prior.mean[pick]
+    torch.testing.assert_close(samples.mean(0), one.mean[0], atol=0.03, rtol=0)
+    torch.testing.assert_close(samples.T.cov(), torch.linalg.inv(one.precision[0]), atol=0.05, rtol=0)
+    assert one.mean.shape == (1, 57)
 
 
 def test_smplifys_mixture_loads(tmp_path) -> None:

@@ -3,7 +3,7 @@
 One run, one set of predictions per model, four opinions on how far to trust them: raw score, closed form, CCNet, and
 the oracle that knows the true OKS; with paired bootstrap intervals over pictures.
 
-    python bench/ccnet.py --data COCO [--split val2017] [--model movenet-thunder ...] [--flip-test] [--out DIR]
+    python bench/calibration.py --data COCO [--split val2017] [--model movenet-thunder ...] [--flip-test] [--out DIR]
 """
 
 import argparse

@@ -9,8 +9,9 @@ import ccnet
 import pose2d
 from ccnet import files
 from ccnet.data import Split, read_split
-from ccnet.evaluate_people import evaluate_people
+from ccnet.evaluate_people import detected_boxes, evaluate_people
 from ccnet.metrics import calibration
+from pose2d.detector import Detector
 
 SHIPPED = ("movenet-lightning", "movenet-thunder")
 
@@ -47,3 +48,13 @@ def test_confidence_is_closer_to_the_truth_than_the_raw_score_on_real_people(sha
     raw, ours = (calibration(answers.trust[s].keypoint, answers.keypoint_oks) for s in ("raw", "ccnet"))
     assert ours.pearson > raw.pearson + 0.05
     assert ours.ece < 0.08 < raw.ece
+
+
+def test_people_in_detected_boxes_are_measured_too(shared):
+    model, head = pose2d.load("movenet-lightning"), ccnet.load("movenet-lightning")
+    everyone = read_split(shared / "data" / "coco", "val2017")
+    few = Split("val2017", everyone.skeleton, everyone.people[:12], everyone.dataset, everyone.source)
+    answers = evaluate_people(model, head, few, detected_boxes(Detector()), flip_test=True)
+    assert len(answers.oks) == len(answers.box_score) > 0
+    assert answers.oks.max() > 0.7
+    assert bool((answers.trust["ccnet"].keypoint <= 1).all())

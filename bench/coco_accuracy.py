@@ -30,7 +30,9 @@ import pose2d
 from pose2d import crops
 from pose2d.detector import Detections, Detector, DetectorOptions, iou
 from pose2d.gaussian_fit import fit_gaussian
+from pose2d.models.movenet import SinglePose
 from pose2d.models.movenet_decode import NEARNESS, View
+from pose2d.models.movenet_features import MoveNetFeatures
 from pose2d.models.movenet_network import STRIDE, cells_of
 from pose2d.types import Prediction
 
@@ -170,8 +172,8 @@ def oks(truth: PeopleSet, xy: np.ndarray) -> np.ndarray:
 class Bench:
     """One model on one set; features are computed once per way of cropping."""
 
-    def __init__(self, truth: PeopleSet, model: pose2d.models.movenet.SinglePose, console: Console) -> None:
-        self.truth, self.model, self.console = truth, model, console
+    def __init__(self, truth: PeopleSet, model: SinglePose) -> None:
+        self.truth, self.model = truth, model
         self.kept: dict[tuple[Cropping, bool], Tensor] = {}
 
     def features(self, how: Cropping, boxes: list[Box], mirror: bool) -> Iterator[Tensor]:
@@ -191,8 +193,6 @@ class Bench:
 
     def predictions(self, how: Cropping, flip: bool, decode: str) -> tuple[np.ndarray, np.ndarray]:
         """Keypoints [N, 17, 2] in the picture, confidence [N, 17]."""
-        from pose2d.models.movenet_features import MoveNetFeatures
-
         hidden = self.model.net.head("kpt_heatmap").hidden
         other = {"published": decode_published, "peak": decode_peak, "gaussian": decode_gaussian}
         found = []
@@ -236,7 +236,7 @@ class Bench:
         stats = average_precision(self.truth, boxes, xy, box_score * mean) * 100
         recall = recalls(self.truth, found)
         cells = (
-            self.truth.name, str(options.long_side), f"{options.score_threshold:g}",
+            self.truth.name, " + ".join(map(str, options.long_sides)), f"{options.score_threshold:g}",
             *(f"{100 * r:.1f}" for r in recall), f"{len(boxes) / len(found):.1f}",
             *(f"{v:.1f}" for v in stats[[0, 1, 2, 5]]), f"{1000 * seconds:.0f}",
         )  # fmt: skip
@@ -270,19 +270,19 @@ def main() -> None:
         keypoints.add_column(heading, justify="right" if heading in ("AP", "AP50", "AP75", "AR") else "left")
     detected = Table(title=f"{options.model}, detected boxes", header_style="bold")
     for heading in (
-        "set", "long side", "threshold", "recall", "under 96 px", "taller", "boxes", "AP", "AP50", "AP75", "AR", "CPU ms",
+        "set", "sizes", "threshold", "recall", "under 96 px", "taller", "boxes", "AP", "AP50", "AP75", "AR", "CPU ms",
     ):  # fmt: skip
         detected.add_column(heading, justify="left" if heading == "set" else "right")
     with torch.inference_mode():
         for name in options.sets:
-            bench = Bench(read_set(options.data, name), model, console)
+            bench = Bench(read_set(options.data, name), model)
             if "crops" in parts:
                 measure_crops(bench, keypoints)
             if "decoding" in parts:
                 measure_decoding(bench, keypoints)
             if "detector" in parts:
-                for size in (256, 384, 512, 640, 768):
-                    bench.with_detected_boxes(detected, DetectorOptions(long_side=size))
+                for size, second in ((256, None), (384, None), (512, None), (640, None), (256, 384), (256, 512)):
+                    bench.with_detected_boxes(detected, DetectorOptions(size, second, score_threshold=0.1))
     for table in (keypoints, detected):
         if table.row_count:
             console.print(table)

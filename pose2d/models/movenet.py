@@ -18,8 +18,6 @@ from pose2d.models.movenet_network import HIDDEN, SINGLE_HEADS, STRIDE, MoveNet,
 from pose2d.skeletons import COCO17
 from pose2d.types import Prediction
 
-CHUNK = 2  # crops at a time on a CPU: what they need between layers still fits its caches
-
 
 class SinglePose(PoseModel):
     """Lightning or Thunder: the keypoints of the person in the middle of a square crop."""
@@ -28,8 +26,9 @@ class SinglePose(PoseModel):
     crop: ClassVar[CropConvention] = "square"
     box_scale: ClassVar[float] = 1.25
 
-    def __init__(self, width: float, side: int) -> None:
+    def __init__(self, width: float, side: int, chunk: int) -> None:
         super().__init__()
+        self.chunk = chunk  # crops at a time on a CPU, so that what lies between layers fits its caches
         self.input_wh = (side, side)
         self.feature_shape = (HIDDEN, side // STRIDE, side // STRIDE)
         self.net = MoveNet(width, SINGLE_HEADS)
@@ -42,7 +41,7 @@ class SinglePose(PoseModel):
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
-        parts = crops.split(CHUNK) if crops.device.type == "cpu" and len(crops) else [crops]
+        parts = crops.split(self.chunk) if crops.device.type == "cpu" and len(crops) else [crops]
         trunk = torch.cat([self.net.trunk(part) for part in parts])
         return MoveNetFeatures.join(self.net.head("kpt_heatmap").hidden(trunk), trunk)
 
@@ -64,7 +63,7 @@ class SinglePose(PoseModel):
 CARDS = [
     ModelCard(
         name=f"movenet-{name}",
-        build=partial(SinglePose, width, side),
+        build=partial(SinglePose, width, side, chunk),
         skeleton=COCO17,
         input_wh=(side, side),
         parameters=parameters,
@@ -72,8 +71,8 @@ CARDS = [
         source="Google MoveNet",
         embedded=f"movenet_{name}_fp16.npz",
     )
-    for name, width, side, parameters in (
-        ("lightning", 1.0, 192, 2_317_974),
-        ("thunder", 1.75, 256, 6_226_046),
+    for name, width, side, chunk, parameters in (
+        ("lightning", 1.0, 192, 8, 2_317_974),
+        ("thunder", 1.75, 256, 2, 6_226_046),
     )
 ]

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pose2d.models.convolve import Activation, convolve
+from pose2d.models.convolve import Activation, MadeFromWeight, fused, may_fuse, pack, plain
 
 STRIDE = 4  # input pixels per cell of every head's map
 TRUNK, HIDDEN = 24, 96  # channels of the pyramid's finest level, and of each head before its last layer
@@ -54,11 +54,18 @@ class Conv(nn.Conv2d):
         activation: Activation = "none",
     ) -> None:
         super().__init__(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=bias)
-        self.activation = activation
+        self.activation: Activation = activation
+        self.packed = MadeFromWeight()
+
+    def kernel(self) -> Tensor:
+        return self.weight if self.stride == (1, 1) else F.pad(self.weight, (1, 0, 1, 0))
 
     def forward(self, x: Tensor) -> Tensor:
-        kernel = self.weight if self.stride == (1, 1) else F.pad(self.weight, (1, 0, 1, 0))
-        return convolve(x, kernel, self.bias, self.stride[0], int(self.padding[0]), self.groups, self.activation)
+        how = (self.stride[0], int(self.padding[0]), self.groups)
+        if may_fuse(x, self.weight):
+            packed = self.packed.get(self.weight, lambda: pack(self.kernel(), *how, x.shape))
+            return fused(x, packed, self.bias, *how, self.activation)
+        return plain(x, self.kernel(), self.bias, *how, self.activation)
 
 
 class InvertedResidual(nn.Module):
@@ -141,16 +148,17 @@ class MoveNet(nn.Module):
         )
         self.merge = nn.ModuleList([Separable(64, 32), Separable(32, 24), Separable(24, TRUNK)])
         self.heads = nn.ModuleDict({name: Head(outputs) for name, outputs in heads.items()})
-        for weight in self.parameters():  # the faster layout for convolutions on a CPU
+        self.layout = torch.channels_last  # the faster one for convolutions on a CPU
+        for weight in self.parameters():
             if weight.ndim == 4:
-                weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+                weight.data = weight.data.contiguous(memory_format=self.layout)
 
     def head(self, name: str) -> Head:
         return cast(Head, self.heads[name])
 
     def trunk(self, pictures: Tensor) -> Tensor:
         """Normalised pictures [N, 3, H, W] -> the pyramid's finest level [N, 24, H/4, W/4]."""
-        x = self.stem(pictures.contiguous(memory_format=torch.channels_last))
+        x = self.stem(pictures.contiguous(memory_format=self.layout))
         taps = []
         for index, block in enumerate(self.blocks):
             x = block(x)

@@ -14,9 +14,11 @@ from fitting.limits import SIGMA_RAD
 from fitting.problem import CHUNK, FEET, Anchor, Problem, acceleration_sigma
 from fitting.residuals import (
     LEAN_SCALE,
+    MOTION_SCALE,
     acceleration,
     acceleration_factor,
     box_limits,
+    charbonnier,
     geman_mcclure,
     ground_contact,
     ground_share,
@@ -206,8 +208,8 @@ def _with_motion(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Add acceleration of joints and of rotations; the last two results are the couplings over time.
 
-    With x_t the joints and X_t their derivative, the residual is a_t = x_{t-1} - 2 x_t + x_{t+1} (scaled), so the
-    blocks are multiples of X_t^T X_t', by how often and with which signs two frames meet in a second difference.
+    With x_t the joints and X_t their derivative, a second difference x_t - 2 x_{t+1} + x_{t+2} of weight w_t makes
+    blocks X_t^T w X_t' times the product of two of (1, -2, 1).
     """
     low, first, last, high = edges
     assert problem.fps is not None
@@ -216,47 +218,60 @@ def _with_motion(
     prior, share = problem.prior, problem.motion_share**0.5
     factor = acceleration_factor(problem.fps) * share
     sigma = acceleration_sigma(problem, state)
-    per_joint = (factor / sigma).unsqueeze(-1)
-    by_step = (problem.mechanism.joints_by_step(wide) * per_joint).flatten(1, 2)  # [t, 72, 63]
-    by_shape = (joints_by_shape * per_joint).flatten(1, 2)  # [t, 72, S]
+    by_step = (problem.mechanism.joints_by_step(wide) * (factor / sigma).unsqueeze(-1)).flatten(1, 2)  # [t, 72, 63]
+    by_shape = (joints_by_shape * (factor / sigma).unsqueeze(-1)).flatten(1, 2)  # [t, 72, S]
+    per_angle = factor / prior.angular_sigma  # [57]
 
-    # Pulls of all second differences on each frame; those of the window are whole for the inner frames.
-    window = slice(low, high)
-    linear = share * acceleration(joints[window], problem.fps, sigma).flatten(1)
-    theta = state.theta[window][:, BODY_JOINTS].flatten(1)
-    angular = share * acceleration(theta, problem.fps, prior.angular_sigma)
+    # All second differences of the window, and their weights: those of the inner frames are complete.
+    linear, weight = _weighted(acceleration(joints[low:high], problem.fps, sigma).flatten(1), share)
+    theta = state.theta[low:high][:, BODY_JOINTS].flatten(1)
+    angular, angular_weight = _weighted(acceleration(theta, problem.fps, prior.angular_sigma), share)
     # a / size(shape): the shape moves the joints, and changes the size they are measured by.
     relative = problem.mechanism.size_by_shape / problem.mechanism.size(state.shape)
     shape_second = _second_difference(by_shape) - linear.unsqueeze(-1) * relative
-    pull = _spread_back(linear)[inner]
-    shape_pull = _spread_back(shape_second)[inner]
-    angular_pull = _spread_back(angular)[inner] * (factor / prior.angular_sigma)
-
-    # How often a frame is first, middle and last of a second difference, and pairs of frames likewise.
-    t = torch.arange(first, last)
-    is_first, is_middle, is_last = t <= count - 3, (t >= 1) & (t <= count - 2), t >= 2
-    own = (is_first + 4 * is_middle.int() + is_last).to(gradient.dtype)
-    steps = torch.arange(first, min(last, count - 1))
-    one = (-2.0 * ((steps <= count - 3).int() + (steps >= 1).int())).to(gradient.dtype)
 
     x = by_step[inner]
-    gradient += torch.einsum("tnd,tn->td", x, pull)
-    gradient[:, POSE] += angular_pull
-    matrix += own[:, None, None] * (x.mT @ x)
-    arrow += x.mT @ shape_pull
-    per_angle = (factor / prior.angular_sigma).square()
-    matrix.diagonal(dim1=-2, dim2=-1)[:, POSE] += own[:, None] * per_angle
+    gradient += torch.einsum("tnd,tn->td", x, _spread_back(weight * linear)[inner])
+    gradient[:, POSE] += _spread_back(angular_weight * angular)[inner] * per_angle
+    arrow += x.mT @ _spread_back(weight.unsqueeze(-1) * shape_second)[inner]
+    matrix += x.mT @ (_weight_of_frames(weight)[inner].unsqueeze(-1) * x)
+    matrix.diagonal(dim1=-2, dim2=-1)[:, POSE] += _weight_of_frames(angular_weight)[inner] * per_angle**2
 
     # Second differences that begin in this piece, for the shape's own part.
     begins = slice(first - low, max(min(last, count - 2), first) - low)
-    shape_gradient[: begins.stop - begins.start] += torch.einsum("tns,tn->ts", shape_second[begins], linear[begins])
-    corner[: begins.stop - begins.start] += shape_second[begins].mT @ shape_second[begins]
+    part = weight[begins].unsqueeze(-1) * shape_second[begins]
+    shape_gradient[: len(part)] += torch.einsum("tns,tn->ts", part, linear[begins])
+    corner[: len(part)] += part.mT @ shape_second[begins]
 
     offset = first - low
-    after = by_step[offset + 1 : offset + 1 + len(steps)]
-    next_one = one[:, None, None] * (x[: len(steps)].mT @ after)
-    next_one.diagonal(dim1=-2, dim2=-1)[:, POSE] += one[:, None] * per_angle
-    pairs = max(min(last, count - 2) - first, 0)
-    next_two = x[:pairs].mT @ by_step[offset + 2 : offset + 2 + pairs]
-    next_two.diagonal(dim1=-2, dim2=-1)[:, POSE] += per_angle
+    ones = slice(offset, min(last, count - 1) - low)
+    after = by_step[offset + 1 : ones.stop + 1]
+    next_one = x[: len(after)].mT @ (_weight_of_neighbours(weight)[ones].unsqueeze(-1) * after)
+    next_one.diagonal(dim1=-2, dim2=-1)[:, POSE] += _weight_of_neighbours(angular_weight)[ones] * per_angle**2
+    after = by_step[begins.start + 2 : begins.stop + 2]
+    next_two = x[: len(after)].mT @ (weight[begins].unsqueeze(-1) * after)
+    next_two.diagonal(dim1=-2, dim2=-1)[:, POSE] += angular_weight[begins] * per_angle**2
     return gradient, matrix, arrow, shape_gradient, corner, next_one, next_two
+
+
+def _weighted(residual: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Residuals [t, 3 n] of n vectors as they count, and the robust loss's slope beside each number."""
+    _, slope = charbonnier(residual.unflatten(1, (-1, 3)).square().sum(-1), MOTION_SCALE)
+    return share * residual, slope.repeat_interleave(3, dim=1)
+
+
+def _weight_of_frames(weight: Tensor) -> Tensor:
+    """Weights of second differences [t - 2, n] -> what they make of each frame's own block: squares of (1, -2, 1)."""
+    out = weight.new_zeros(len(weight) + 2, weight.shape[1])
+    out[:-2] += weight
+    out[1:-1] += 4 * weight
+    out[2:] += weight
+    return out
+
+
+def _weight_of_neighbours(weight: Tensor) -> Tensor:
+    """The same for frames t and t + 1, [t - 1, n]: a first with a middle, or a middle with a last, each -2."""
+    out = weight.new_zeros(len(weight) + 1, weight.shape[1])
+    out[:-1] -= 2 * weight
+    out[1:] -= 2 * weight
+    return out

@@ -11,10 +11,12 @@ from fitting.limits import SIGMA_RAD
 from fitting.prior import PosePrior
 from fitting.residuals import (
     LEAN_SCALE,
+    MOTION_SCALE,
     NEAR_M,
     Ground,
     acceleration,
     box_limits,
+    charbonnier,
     geman_mcclure,
     ground_contact,
     lean,
@@ -129,7 +131,9 @@ def motion_cost(problem: Problem, state: State, joints: Tensor) -> Tensor:
         return joints.new_zeros(())
     linear = acceleration(joints, problem.fps, acceleration_sigma(problem, state))
     angular = acceleration(state.theta[:, BODY_JOINTS].flatten(1), problem.fps, problem.prior.angular_sigma)
-    return problem.motion_share * (linear.square().sum() + angular.square().sum()) / 2
+    joint = charbonnier(linear.square().sum(-1), MOTION_SCALE)[0].sum()
+    turn = charbonnier(angular.unflatten(1, (-1, 3)).square().sum(-1), MOTION_SCALE)[0].sum()
+    return problem.motion_share * (joint + turn) / 2
 
 
 def costs(problem: Problem, state: State) -> tuple[Tensor, Tensor]:

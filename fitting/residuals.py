@@ -12,6 +12,7 @@ from torch import Tensor
 NEAR_M = 0.1  # nothing closer to the camera than this has a picture
 LEAN_SCALE = 3.0  # sigmas at which a lean counts half of its square: people do lie down
 ROBUST_SCALE = 5.0  # sigmas at which a keypoint counts half of its square
+MOTION_SCALE = 2.0  # sigmas beyond which an acceleration counts by its size and no longer by its square
 REFERENCE_FPS = 30.0  # rate at which the acceleration's spread is stated
 
 
@@ -83,6 +84,15 @@ def acceleration(values: Tensor, fps: float, sigma: Tensor) -> Tensor:
     """
     second = values[2:] - 2 * values[1:-1] + values[:-2]
     return second * acceleration_factor(fps) / sigma
+
+
+def charbonnier(squared: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """rho(e) = 2 c^2 (sqrt(1 + e / c^2) - 1) of a squared residual e, square near zero and a cone far out; its slope.
+
+    For motion: mostly people move evenly, and then somebody lands from a jump.
+    """
+    root = (1 + squared / scale**2).sqrt()
+    return 2 * squared / (root + 1), 1 / root  # the same, without the difference of nearly equal numbers
 
 
 def acceleration_factor(fps: float) -> float:

@@ -10,6 +10,7 @@ from fitting.residuals import (
     Ground,
     acceleration,
     box_limits,
+    charbonnier,
     geman_mcclure,
     ground_contact,
     project,
@@ -68,6 +69,15 @@ def test_geman_mcclure_states_its_own_slope_and_is_bounded() -> None:
     (exact,) = torch.autograd.grad(rho.sum(), squared)
     torch.testing.assert_close(slope, exact)
     assert rho.max() < 25
+
+
+def test_charbonnier_states_its_own_slope_and_is_square_near_zero_and_a_cone_far_out() -> None:
+    squared = torch.tensor([1e-9, 1.0, 1e4, 1e8], dtype=DOUBLE, requires_grad=True)
+    rho, slope = charbonnier(squared, 2.0)
+    (exact,) = torch.autograd.grad(rho.sum(), squared)
+    torch.testing.assert_close(slope, exact)
+    assert float(rho[0]) == pytest.approx(1e-9, rel=1e-6)
+    assert float(rho[3]) == pytest.approx(2 * 2 * 1e4, rel=1e-3)  # 2 c |residual|
 
 
 def test_limits_are_free_inside_and_grow_outside() -> None:

@@ -44,8 +44,8 @@ def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Pro
         motion_share=0.2,
     )  # fmt: skip
     if not keypoints:
-        huge = torch.full_like(prior.acceleration_sigma, 1e12)
-        still = replace(prior, acceleration_sigma=huge, angular_sigma=1e6 * prior.angular_sigma)
+        huge = torch.full_like(prior.acceleration_sigma, 1e18)
+        still = replace(prior, acceleration_sigma=huge, angular_sigma=1e9 * prior.angular_sigma)
         # Accelerations far inside the robust scale are quadratic; the share makes up for their smallness.
-        problem = replace(problem, prior=still, ground=None, motion_share=0.2e12)
+        problem = replace(problem, prior=still, ground=None, motion_share=0.2e18)
     return problem, some_state(frames, shared)

@@ -215,7 +215,7 @@ def main() -> None:
     parser.add_argument("--clips", type=Path, required=True)
     parser.add_argument("--frames", type=int, default=300)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--lengths", type=int, nargs="*", default=[100, 1000, 10_000])
+    parser.add_argument("--lengths", type=int, nargs="*", default=[100, 300, 1000, 10_000])
     arguments = parser.parse_args()
     for library in ("OMP", "OPENBLAS", "MKL"):  # read by the fresh processes when they start
         os.environ[f"{library}_NUM_THREADS"] = str(arguments.threads)

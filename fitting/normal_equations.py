@@ -68,10 +68,17 @@ def normal_equations(problem: Problem, state: State) -> NormalEquations:
     if coupled:
         parts = (state.frames(slice(a, a + CHUNK)) for a in range(0, len(state), CHUNK))
         joints = torch.cat([problem.mechanism.place(part, derivatives=False).joints for part in parts])
-    pieces = [_piece(problem, state, first, coupled, joints) for first in range(0, len(state), CHUNK)]
+    columns = [
+        list(column)
+        for column in zip(
+            *(_piece(problem, state, first, coupled, joints) for first in range(0, len(state), CHUNK)), strict=True
+        )
+    ]
 
     def joined(part: int) -> Tensor:
-        return pieces[0][part] if len(pieces) == 1 else torch.cat([piece[part] for piece in pieces])
+        whole = columns[part][0] if len(columns[part]) == 1 else torch.cat(columns[part])
+        columns[part].clear()  # a long track's blocks are large: not twice in memory
+        return whole
 
     gradient, matrix, arrow, shape_gradient, corner = (joined(part) for part in range(5))
     if state.shared_shape:

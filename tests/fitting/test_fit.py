@@ -230,3 +230,15 @@ def test_a_floor_keeps_feet_out_of_it(body) -> None:
     limit = float(free.max()) - 0.05
     held = lowest(fitting.fit(keypoints, CAMERA, body, ground=fitting.Ground((0.0, -1.0, 0.0), -limit)))
     assert (held - limit).max() < 0.5 * (free - limit).max()
+
+
+def test_a_body_with_pose_correctives_is_fitted_through_them(body) -> None:
+    """As SMPL has them: they move keypoints, and the fit must account for it."""
+    generator = torch.Generator().manual_seed(0)
+    posedirs = 3e-3 * torch.randn(len(body.v_template), 3, 207, generator=generator)
+    given = {name: getattr(body, name) for name, entry in fitting.Body.__dataclass_fields__.items() if entry.init}
+    corrected = fitting.Body(**{**given, "posedirs": posedirs})
+    truth = walk(6)
+    found = fitting.fit(seen(corrected, truth), CAMERA, corrected)
+    assert found.stopped == "converged"
+    assert found.reprojection_px.mean() < 3 * SIGMA_PX

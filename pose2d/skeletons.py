@@ -5,6 +5,7 @@ OKS uses l_k^2 = (2 sigma_k)^2 * area.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -43,7 +44,7 @@ def _pairs(first: range, second: range) -> tuple[tuple[int, int], ...]:
 
 
 def _chain(*points: int) -> tuple[tuple[int, int], ...]:
-    return tuple(zip(points[:-1], points[1:], strict=True))
+    return tuple(pairwise(points))
 
 
 COCO17 = Skeleton(

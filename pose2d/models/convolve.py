@@ -33,7 +33,8 @@ def plain(
 def pack(kernel: Tensor, stride: int, padding: int, groups: int, shape: tuple[int, ...]) -> Tensor:
     """The kernel as oneDNN likes it best for inputs of that shape (others work too)."""
     twice = ([padding] * 2, [stride] * 2, [1, 1])
-    return torch._C._nn.mkldnn_reorder_conv2d_weight(kernel.detach().to_mkldnn(), *twice, groups, list(shape))
+    reorder: Callable[..., Tensor] = torch._C._nn.mkldnn_reorder_conv2d_weight
+    return reorder(kernel.detach().to_mkldnn(), *twice, groups, list(shape))
 
 
 def fused(

@@ -18,7 +18,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pose2d.detector import Detections, Detector, DetectorOptions, iou
+from pose2d.detector import Detections, DetectorOptions, iou
+from pose2d.evidence import EvidentDetector
 from pose2d.tracker import Tracker, assign
 from pose2d.video import Video
 
@@ -170,7 +171,7 @@ def one_by_one(frame: int, box: np.ndarray) -> int | None:
 
 
 def detected(film: Path, size: int) -> Boxes:
-    detector = Detector(DetectorOptions(long_side=size, score_threshold=0.1))
+    detector = EvidentDetector(DetectorOptions(long_side=size, score_threshold=0.1))
     return [(f.index, float(f.time_s), detector.detect(f.rgb)) for f in Video(film).frames()]
 
 
@@ -202,7 +203,7 @@ def real_scenes(videos: Path, size: int, cache: Path | None) -> dict[str, Scene]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--videos", type=Path)
-    parser.add_argument("--size", type=int, default=DetectorOptions().long_side, help="longer side the detector sees")
+    parser.add_argument("--size", type=int, default=512, help="longer side the detector sees")
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--scenes", type=int, default=20, help="synthetic scenes")
     arguments = parser.parse_args()

@@ -24,7 +24,8 @@ class TrackerOptions:
     start_score: float = 0.3  # a box at least this sure may start a person, who has then to prove it
     doubtful_score: float = 0.2  # a box at least this sure may continue one
     gap_s: float = 2.0  # a person unseen for longer is gone, and comes back as somebody new
-    newcomer: float = 12.0  # a box more surprising than this (see motion.surprise) is somebody else
+    farthest: float = 13.3  # a box at this squared distance from what was expected (99 %) or more is somebody else
+    newcomer: float = 6.0  # a box more surprising than this (see motion.surprise) is somebody else
     doubtful_newcomer: float = 0.0  # the same for doubtful boxes: soon after a person was seen, and near
     least_frames: int = 3  # a film of fewer frames asks for as many as it has
     same_person_iou: float = 0.6  # a box overlapping a known person's more than this starts nobody new
@@ -103,8 +104,8 @@ class Tracker:
         limit: float,
     ) -> list[int]:
         """Give `boxes` (indices) to `unseen` people, who leave that list; return the boxes nobody took."""
-        cost = surprise([p.belief for p in unseen], detections.boxes_px[boxes], self.options.motion)
-        pairs = assign(cost, limit)
+        distance2, cost = surprise([p.belief for p in unseen], detections.boxes_px[boxes], self.options.motion)
+        pairs = assign(np.where(distance2 < self.options.farthest, cost, np.inf), limit)
         for row, column in pairs:
             self._take(unseen[row], boxes[column], detections, frame, time_s)
         for row in sorted((row for row, _ in pairs), reverse=True):
@@ -119,13 +120,13 @@ class Tracker:
             overlap = iou(detections.boxes_px[box][None], np.reshape(here, (-1, 4)))
             if (overlap > self.options.same_person_iou).any():
                 continue
-            belief = first_belief(detections.boxes_px[box], self.options.motion)
+            belief = first_belief(detections.boxes_px[box], self._picture_wh, self.options.motion)
             person = _Person(len(self._gone) + len(self._present), belief, time_s, time_s)
             self._note(person, box, detections, frame)
             self._present.append(person)
 
     def _take(self, person: _Person, box: int, detections: Detections, frame: int, time_s: float) -> None:
-        person.belief = update(person.belief, detections.boxes_px[box], self.options.motion)
+        person.belief = update(person.belief, detections.boxes_px[box], self._picture_wh, self.options.motion)
         person.seen_s = time_s
         self._note(person, box, detections, frame)
 

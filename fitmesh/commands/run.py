@@ -39,18 +39,18 @@ def run(
         ),
     ] = None,
     detector_size: Annotated[
-        int | None,
+        int,
         typer.Option(
             help="Longer side of the picture the detector sees, a multiple of 32. Larger finds smaller people, slower.",
             rich_help_panel=PEOPLE,
         ),
-    ] = None,
+    ] = 512,
     min_score: Annotated[
-        float | None,
+        float,
         typer.Option(
             help="Keep people whom the detector scores at least this in several frames.", rich_help_panel=PEOPLE
         ),
-    ] = None,
+    ] = 0.5,
     max_people: Annotated[
         int | None, typer.Option(help="Keep only this many people, those seen longest.", rich_help_panel=PEOPLE)
     ] = None,
@@ -90,17 +90,15 @@ def run(
     from fitmesh.stages.keypoints import KeypointSettings
     from fitmesh.stages.progress import Reporter
     from fitmesh.stages.road import RunSettings, run_stages
-    from fitmesh.stages.tracks import TrackSettings
+    from fitmesh.stages.tracks import FILM_DETECTOR, TrackSettings
     from fitmesh.stages.trust import best_source
     from pose2d.clip import Span
-    from pose2d.detector import DetectorOptions
     from pose2d.tracker import TrackerOptions
 
     clip = _clip(video, images, image, fps)
-    detector = DetectorOptions() if detector_size is None else DetectorOptions(long_side=detector_size)
     tracker = TrackerOptions()
-    if min_score is not None:
-        tracker = replace(tracker, sure_score=min_score, start_score=min(min_score, tracker.start_score))
+    tracker = replace(tracker, sure_score=min_score, start_score=min(min_score, tracker.start_score))
+    detector = replace(FILM_DETECTOR, long_side=detector_size)
     source = confidence or best_source(pose_model, checkpoint, ccnet)
     settings = RunSettings(
         TrackSettings(Span(start, end, every), detections, detector, tracker, max_people),

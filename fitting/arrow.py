@@ -94,15 +94,15 @@ def _in_pairs(diagonal: Tensor, next_one: Tensor, next_two: Tensor) -> tuple[np.
         paired[-1, 1, :, 1] = torch.eye(d, dtype=diagonal.dtype)  # an unconnected frame fills the last pair
     paired[: frames // 2, 0, :, 1] = next_one[0::2]
     paired[: frames // 2, 1, :, 0] = next_one[0::2].mT
-    upper = torch.zeros(count - 1, 2, d, 2, d, dtype=diagonal.dtype)  # rows of this block, columns of the next
+    lower = torch.zeros(count - 1, 2, d, 2, d, dtype=diagonal.dtype)  # rows of the next block, columns of this one
     if count > 1:
-        upper[:, 0, :, 0] = next_two[0::2][: count - 1]
-        upper[:, 1, :, 0] = next_one[1::2][: count - 1]
+        lower[:, 0, :, 0] = next_two[0::2][: count - 1].mT
+        lower[:, 0, :, 1] = next_one[1::2][: count - 1].mT
         odd = next_two[1::2]
-        upper[: len(odd), 1, :, 1] = odd
-    flat = upper.reshape(count - 1, 2 * d, 2 * d)
-    columns_first = flat.mT.contiguous().numpy()
-    return paired.reshape(count, 2 * d, 2 * d).numpy(), [block.T for block in columns_first]
+        lower[: len(odd), 1, :, 1] = odd.mT
+    # Seen column by column, what is below the diagonal is what is above it.
+    upper = [block.T for block in lower.reshape(count - 1, 2 * d, 2 * d).numpy()]
+    return paired.reshape(count, 2 * d, 2 * d).numpy(), upper
 
 
 class FrameFactor:

@@ -12,12 +12,13 @@ from torch import Tensor
 from fitting.arrow import BandFactor, Factor, FrameFactor, NotPositiveDefinite, solve_arrow
 from fitting.normal_equations import NormalEquations, normal_equations
 from fitting.problem import Problem, costs
-from fitting.unknowns import State, orthonormal
+from fitting.unknowns import State, join, orthonormal
 
 CONVERGED, STUCK, LIMIT = "converged", "no downhill step left", "iteration limit"
 TOLERANCE = 0.01  # a step that gains less than this log-likelihood per frame ends the search
 FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e-6, 1e6
 EASE, TIGHTEN = 0.2, 6.0
+BATCH = 1024  # independent frames solved side by side: bounds memory
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,23 @@ def solve_track(problem: Problem, state: State, iterations: int = 40) -> Solutio
 
 
 def solve_frames(problem: Problem, state: State, iterations: int = 40) -> Solution:
-    """Every frame for itself, with a shape and a damping of its own; those that are done leave the batch."""
+    """Every frame for itself, with a shape and a damping of its own; a bounded number of frames at a time."""
+    parts = [
+        _solve_batch(problem.frames(rows), state.frames(rows), iterations)
+        for rows in (slice(first, first + BATCH) for first in range(0, len(state), BATCH))
+    ]
+    cost = torch.cat([part.cost for part in parts])
+    return Solution(
+        join([part.state for part in parts]),
+        cost,
+        float(cost.double().sum()),
+        tuple(reason for part in parts for reason in part.stopped),
+        max(part.iterations for part in parts),
+    )
+
+
+def _solve_batch(problem: Problem, state: State, iterations: int) -> Solution:
+    """Frames side by side; those that are done leave the batch."""
     count = len(state)
     damping = torch.full((count,), FIRST_DAMPING, dtype=state.root.dtype)
     cost, _ = costs(problem, state)

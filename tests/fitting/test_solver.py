@@ -50,6 +50,15 @@ def test_frames_solved_together_are_the_frames_solved_alone() -> None:
         assert together.stopped[t] == alone.stopped[0]
 
 
+def test_batches_do_not_change_the_answer(monkeypatch) -> None:
+    problem, state = some_problem(5, False)
+    whole = solve_frames(problem, state, 20)
+    monkeypatch.setattr(solver, "BATCH", 2)
+    parts = solve_frames(problem, state, 20)
+    torch.testing.assert_close(parts.cost, whole.cost, atol=1e-6, rtol=0)
+    assert parts.stopped == whole.stopped
+
+
 def test_it_says_that_it_ran_out_of_iterations() -> None:
     problem, state = single(*some_problem(4, True))
     assert solve_track(problem, state, 1).stopped == (LIMIT,)

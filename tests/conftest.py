@@ -1,12 +1,10 @@
 """Where tests find the shared reference data; tests that need it skip, with a word, when it is absent."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # helpers that several rooms' tests use (films.py)
 SHARED = Path(os.environ.get("FITMESH_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 

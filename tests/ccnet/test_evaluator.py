@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from coco_cases import random_case
 
 from ccnet.average_precision import RECALL_POINTS
 from ccnet.evaluator import evaluate, evaluate_coco, pycocotools_ap, pycocotools_ap_of_coco, summarize
@@ -21,6 +20,7 @@ from ccnet.people import (
 )
 from pose2d.errors import UserError
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133
+from tests.ccnet.coco_cases import random_case
 
 
 @pytest.mark.parametrize("seed", range(60))

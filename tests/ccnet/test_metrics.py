@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from coco_cases import random_case
 
 from ccnet.bootstrap import bootstrap_ap, interval, paired_difference
 from ccnet.evaluator import evaluate
@@ -19,6 +18,7 @@ from ccnet.metrics import (
 )
 from ccnet.people import detections, detections_from_coco, ground_truth, ground_truth_from_coco
 from pose2d.skeletons import COCO17
+from tests.ccnet.coco_cases import random_case
 
 
 def _samples(n: int = 20_000) -> tuple[np.ndarray, np.ndarray]:

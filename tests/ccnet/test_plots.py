@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from coco_cases import random_case
 
 from ccnet import plots
 from ccnet.evaluator import evaluate_coco
 from ccnet.metrics import reliability, sparsification
 from ccnet.occlusion import OcclusionCurve
 from pose2d.errors import UserError
+from tests.ccnet.coco_cases import random_case
 
 
 def _draw(folder: Path, suffix: str) -> dict[str, Path]:

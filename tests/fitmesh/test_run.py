@@ -9,11 +9,11 @@ import av
 import cv2
 import numpy as np
 import pytest
-from films import picture, write_film, write_sound
 
 from fitmesh import cli
 from fitmesh.stages import keypoints, overlay, road, tracks
 from pose2d.video import Video
+from tests.films import picture, write_film, write_sound
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "park.mp4"
 TIMES_MS = [0, 40, 80, 120, 160, 200]

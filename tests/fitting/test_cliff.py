@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from references import answers, hollow, relative_error, state_and_input
 
 from fitting.regressors import BodyRegressor, load
 from fitting.regressors.load import CARDS
 from fitting.regressors.windows import CLIFF_CROPPING, cut, windows
 from pose2d.checkpoints import compare
 from pose2d.errors import UserError
+from tests.references import answers, hollow, relative_error, state_and_input
 
 
 def bare(name):

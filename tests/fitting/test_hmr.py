@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from references import hollow, relative_error, state_and_input
 from torch import nn
 
 from fitting import Camera
@@ -12,6 +11,7 @@ from fitting.regressors import BodyRegressor, initialise, initialise_track, load
 from fitting.regressors.load import CARDS
 from fitting.regressors.windows import CLIFF_CROPPING, SPIN_CROPPING, cut, windows
 from pose2d.errors import UserError
+from tests.references import hollow, relative_error, state_and_input
 
 CAMERA = Camera.from_focal(900.0, (160, 120))
 BOXES = np.array([[10.0, 5.0, 60.0, 110.0], [80.0, 20.0, 150.0, 90.0], [-20.0, 30.0, 30.0, 140.0]])

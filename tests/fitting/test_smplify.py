@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from references import answers, relative_error, rules
 
 import fitting
 from fitting import BodyParams, Camera
@@ -20,6 +19,7 @@ from fitting.smplify_start import least_squares_translation
 from pose2d.errors import UserError
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
+from tests.references import answers, relative_error, rules
 
 
 @pytest.fixture(scope="module")

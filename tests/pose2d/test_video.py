@@ -9,13 +9,13 @@ import av
 import cv2
 import numpy as np
 import pytest
-from films import number_of, picture, turn, write_film, write_sound
 
 from pose2d.clip import Span
 from pose2d.errors import UserError
 from pose2d.pictures import Pictures, read_picture
 from pose2d.video import Video
 from pose2d.video_write import video_writer
+from tests.films import number_of, picture, turn, write_film, write_sound
 
 EVEN_MS = [0, 40, 80, 120, 160, 200, 240, 280]
 UNEVEN_MS = [0, 33, 67, 300, 333, 1000, 1500]

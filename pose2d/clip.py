@@ -49,6 +49,13 @@ class Span:
         if self.end_s is not None and self.end_s <= self.start_s:
             raise UserError(f"--end ({self.end_s} s) must come after --start ({self.start_s} s).")
 
+    def too_early(self, time_s: Fraction) -> bool:
+        """By the decimal number as written: 1.3 means 13/10, not the binary float a hair above it."""
+        return time_s < Fraction(str(self.start_s))
+
+    def too_late(self, time_s: Fraction) -> bool:
+        return self.end_s is not None and time_s >= Fraction(str(self.end_s))
+
     def expected_frames(self, info: ClipInfo) -> int | None:
         """How many frames will come, roughly: for progress lines, not for allocating."""
         total = info.frames if info.frames is not None else round((info.duration_s or 0) * info.rate)

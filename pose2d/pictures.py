@@ -65,7 +65,7 @@ class Pictures(Clip):
 
     def frames(self, span: Span = WHOLE) -> Iterator[Frame]:
         times = [index / self.info.rate for index in range(len(self._files))]
-        wanted = [i for i, t in enumerate(times) if t >= span.start_s and (span.end_s is None or t < span.end_s)]
+        wanted = [i for i, t in enumerate(times) if not span.too_early(t) and not span.too_late(t)]
         if not wanted:
             raise UserError(f"{self.path} ends at {float(times[-1]):.2f} s, before --start {span.start_s:g} s.")
         for index in wanted[:: span.every]:

@@ -62,9 +62,9 @@ class Video(Clip):
             for index, frame in enumerate(_decoded(container, stream, self.warnings)):
                 time_s = self._time_s(frame, index, last_time)
                 last_time = time_s
-                if span.end_s is not None and time_s >= span.end_s:
+                if span.too_late(time_s):
                     return
-                if time_s < span.start_s:
+                if span.too_early(time_s):
                     continue
                 first_wanted = index if first_wanted is None else first_wanted
                 if (index - first_wanted) % span.every == 0:

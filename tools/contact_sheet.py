@@ -20,7 +20,7 @@ def contact_sheet(film: Path, frames: int, columns: int, width: int, span: Span)
     clip = Video(film)
     height = round(width * clip.info.height_px / clip.info.width_px)
     total = span.expected_frames(clip.info) or frames
-    span = Span(span.start_s, span.end_s, max(1, total // frames))
+    span = Span(span.start_s, span.end_s, max(1, -(-total // frames)))
     cells = []
     for frame in clip.frames(span):
         cell = cv2.resize(frame.rgb, (width, height), interpolation=cv2.INTER_AREA)

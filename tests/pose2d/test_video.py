@@ -87,6 +87,12 @@ def test_a_span_picks_frames_by_time_and_stride_and_keeps_their_numbers(tmp_path
     assert [number_of(frame.rgb) for frame in frames] == [2, 4, 6]
 
 
+def test_a_span_means_the_decimal_number_that_was_written(tmp_path: Path) -> None:
+    clip = Video(write_film(tmp_path / "a.mp4", [0, 100, 300, 700, 1300, 1400]))
+    assert times_ms(clip, Span(start_s=1.3)) == [1300, 1400]
+    assert times_ms(clip, Span(start_s=0.1, end_s=0.7)) == [100, 300]
+
+
 def test_a_span_beyond_the_end_says_where_the_end_is(tmp_path: Path) -> None:
     clip = Video(write_film(tmp_path / "a.mp4", EVEN_MS))
     with pytest.raises(UserError, match=r"ends at 0\.28 s, before --start 9 s"):

@@ -56,7 +56,9 @@ def contents(path: Path) -> dict[str, np.ndarray]:
 
 
 def test_the_example_clip_has_two_people_with_skeletons(fitmesh: Fitmesh, tmp_path: Path) -> None:
-    code = fitmesh("run", "--video", EXAMPLE, "--out", tmp_path, "--start", "1.3", "--every", "9", "--confidence", "raw")
+    code = fitmesh(
+        "run", "--video", EXAMPLE, "--out", tmp_path, "--start", "1.3", "--every", "9", "--confidence", "raw"
+    )
     assert code == 0, fitmesh.said
     known, read = tracks.read(tmp_path / "tracks.npz"), keypoints.read(tmp_path / "keypoints.npz")
     assert known.frames.tolist() == list(range(39, 120, 9))

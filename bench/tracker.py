@@ -8,6 +8,7 @@ python bench/tracker.py --videos DIR --cache boxes.npz      detect once, then co
 """
 
 import argparse
+import resource
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -228,6 +229,7 @@ def main() -> None:
             table.add_row(group, name, *(f"{x:g}" for x in figures[:3].round(2)), f"{figures[3]:.1%}",
                           f"{1e3 * seconds:.2f}", f"{seconds / base_s:.2f}")  # fmt: skip
     Console(width=130).print(table)
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 
 
 if __name__ == "__main__":

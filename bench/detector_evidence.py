@@ -1,0 +1,85 @@
+"""Does asking for keypoints make a better person detector? Centre score alone against centre and keypoints together.
+
+python bench/detector_evidence.py --coco DIR      (annotations/person_keypoints_val2017.json and images/val2017 in it)
+
+Boxes count as found at IoU 0.5 with an annotated person; boxes on crowds count neither way. Only some of the people in
+COCO's pictures are annotated with keypoints, so figures are for comparing, not for quoting.
+"""
+
+import argparse
+import json
+import resource
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from pose2d.detector import Detector, DetectorOptions, iou
+from pose2d.evidence import EvidentDetector
+from pose2d.pictures import read_picture
+
+
+def people(coco: Path) -> dict[Path, tuple[np.ndarray, np.ndarray]]:
+    """Boxes x1, y1, x2, y2 of people and of crowds, by picture."""
+    data = json.loads((coco / "annotations" / "person_keypoints_val2017.json").read_text())
+    found: dict[int, tuple[list[list[float]], list[list[float]]]] = {}
+    for a in data["annotations"]:
+        x, y, w, h = a["bbox"]
+        found.setdefault(a["image_id"], ([], []))[a.get("iscrowd", 0)].append([x, y, x + w, y + h])
+    files = {image["id"]: coco / "images" / "val2017" / image["file_name"] for image in data["images"]}
+    return {
+        path: (np.reshape(found[i][0], (-1, 4)), np.reshape(found[i][1], (-1, 4)))
+        for i, path in files.items()
+        if i in found and path.is_file()
+    }
+
+
+def measure(detector: Detector, truth: dict[Path, tuple[np.ndarray, np.ndarray]]) -> tuple[float, list[float], float]:
+    """AP at IoU 0.5, recall at a precision of 0.9, 0.8 and 0.7, milliseconds a picture."""
+    rows: list[tuple[float, bool]] = []
+    seconds = 0.0
+    for path, (persons, crowds) in truth.items():
+        picture = read_picture(path)
+        start = time.perf_counter()
+        found = detector.detect(picture)
+        seconds += time.perf_counter() - start
+        overlap, on_crowd = iou(found.boxes_px, persons), iou(found.boxes_px, crowds)
+        free = np.ones(len(persons), bool)
+        for i, score in enumerate(found.scores):
+            hits = np.where(free, overlap[i], 0)
+            if len(hits) and hits.max() >= 0.5:
+                free[hits.argmax()] = False
+                rows.append((score, True))
+            elif not (on_crowd[i] > 0.1).any():
+                rows.append((score, False))
+    right = np.array([hit for _, hit in sorted(rows, key=lambda row: -row[0])])
+    recall = np.cumsum(right) / sum(len(persons) for persons, _ in truth.values())
+    precision = np.cumsum(right) / np.arange(1, len(right) + 1)
+    best = np.append(np.maximum.accumulate(precision[::-1])[::-1], 0)
+    average = float(best[np.searchsorted(recall, np.linspace(0, 1, 101))].mean())
+    at = [float(recall[precision >= p].max(initial=0)) for p in (0.9, 0.8, 0.7)]
+    return average, at, 1e3 * seconds / len(truth)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--coco", type=Path, required=True)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[384, 512])
+    arguments = parser.parse_args()
+    truth = people(arguments.coco)
+    table = Table("size", "score", "AP50", "recall at P 0.9", "0.8", "0.7", "ms/picture", "time ratio")
+    for size in arguments.sizes:
+        base = 0.0
+        for name, kind in (("centre", Detector), ("centre and keypoints", EvidentDetector)):
+            average, at, ms = measure(kind(DetectorOptions(long_side=size, score_threshold=0.02)), truth)
+            base = base or ms
+            table.add_row(str(size), name, f"{average:.3f}", *(f"{r:.3f}" for r in at), f"{ms:.0f}", f"{ms / base:.2f}")
+    Console().print(f"{len(truth)} pictures, {sum(len(p) for p, _ in truth.values())} people")
+    Console(width=110).print(table)
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,5 @@
 """Checkpoints made from key names, and what the original implementations answer for them."""
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+
+from tests import references
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,7 @@ class Reference:
 
 @pytest.fixture(scope="session")
 def rules(shared: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("rules", shared / "reference" / "rules.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return references.rules(shared)
 
 
 @pytest.fixture(scope="session")

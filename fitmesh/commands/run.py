@@ -103,7 +103,7 @@ def run(
     settings = RunSettings(
         TrackSettings(Span(start, end, every), detections, detector, tracker, max_people),
         KeypointSettings(pose_model, checkpoint, source, ccnet),  # type: ignore[arg-type]
-        overwrite,
+        overwrite=overwrite,
     )
     reporter = Reporter(quiet)
     reporter.say(
@@ -163,5 +163,4 @@ def _summary(result: "RunResult", reporter: "Reporter") -> None:
             f"person {track.identity}: {len(track.frames)} frames, {first:.2f} to {last:.2f} s, "
             f"mean keypoint confidence {mean:.2f} ({read.source})"
         )
-    reporter.say(f"results: {result.tracks}, {result.keypoints}, {result.overlay}")
-    reporter.say("Body meshes are not fitted yet: this version stops at 2D keypoints.")
+    reporter.say(f"results: {result.tracks}, {result.keypoints}, {result.fit}, {result.overlay}")

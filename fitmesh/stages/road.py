@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pose2d
-from fitmesh.stages import keypoints, overlay, tracks, trust
+from fitmesh.stages import fit, keypoints, overlay, tracks, trust
+from fitmesh.stages.fit import FitSettings
 from fitmesh.stages.keypoints import KeypointSettings
 from fitmesh.stages.progress import Reporter
 from fitmesh.stages.recipe import Recipe, content_digest
@@ -21,6 +22,7 @@ class RunSettings:
 
     tracks: TrackSettings = field(default_factory=TrackSettings)
     keypoints: KeypointSettings = field(default_factory=KeypointSettings)
+    fit: FitSettings = field(default_factory=FitSettings)
     overwrite: bool = False  # make every file anew
 
 
@@ -30,6 +32,7 @@ class RunResult:
 
     tracks: Path
     keypoints: Path
+    fit: Path
     overlay: Path
     made: tuple[str, ...]  # the stages that were not skipped
 
@@ -38,11 +41,12 @@ def run_stages(clip: Clip, out: Path, settings: RunSettings, reporter: Reporter)
     """From a film to its files in `out`."""
     _check(out, settings)
     made: list[str] = []
-    result = RunResult(out / tracks.FILE, out / keypoints.FILE, out / overlay.FILE, ())
+    result = RunResult(out / tracks.FILE, out / keypoints.FILE, out / fit.FILE, out / overlay.FILE, ())
     span = settings.tracks.span
     clip_digest = content_digest(clip.files())
     tracks_recipe = tracks.recipe(clip, clip_digest, settings.tracks)
     keypoints_recipe = keypoints.recipe(clip_digest, tracks_recipe, settings.keypoints)
+    fit_recipe = fit.recipe(keypoints_recipe, settings.fit)
     overlay_recipe = overlay.recipe(clip_digest, keypoints_recipe)
 
     def stage(
@@ -65,10 +69,14 @@ def run_stages(clip: Clip, out: Path, settings: RunSettings, reporter: Reporter)
         ),
     )  # fmt: skip
     stage(
+        "fit", result.fit, fit.matches, fit_recipe,
+        lambda: fit.make(result.tracks, result.keypoints, result.fit, fit_recipe, settings.fit, reporter),
+    )  # fmt: skip
+    stage(
         "overlay", result.overlay, overlay.matches, overlay_recipe,
         lambda: overlay.make(clip, span, result.keypoints, result.overlay, overlay_recipe, reporter),
     )  # fmt: skip
-    return RunResult(result.tracks, result.keypoints, result.overlay, tuple(made))
+    return RunResult(result.tracks, result.keypoints, result.fit, result.overlay, tuple(made))
 
 
 def _check(out: Path, settings: RunSettings) -> None:

@@ -1,0 +1,250 @@
+"""Stage 3: keypoints and trust -> a body per person and frame, in `fit.npz`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import fitting
+from fitmesh.result import FIT_FILE, SCHEMA_VERSION
+from fitmesh.stages import keypoints, tracks
+from fitmesh.stages.progress import Reporter, warn
+from fitmesh.stages.recipe import Recipe, content_digest, npz_matches, write_npz
+from fitmesh.stages.supported import supported_joints
+from fitting.body_files import OPEN_BODY
+from fitting.body_folder import find_body_file
+from fitting.observed import body_keypoints, enough
+from fitting.weights import Weighting, keypoint_weights
+from pose2d.errors import UserError
+from pose2d.types import Keypoints
+
+FILE = FIT_FILE
+KEYPOINTS = 17  # COCO's, with which every set that can be fitted begins
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """Which body, seen through which lens, pulled how."""
+
+    body_model: Path | None = None  # file or folder; None: the open body
+    weighting: Weighting = "precision"
+    init: str = "none"
+    focal_px: float | None = None
+    fov_deg: float | None = None  # across the picture's width
+
+    def __post_init__(self) -> None:
+        if self.focal_px is not None and self.fov_deg is not None:
+            raise UserError("--focal and --fov say the same thing in two ways: give one of them.")
+
+    @property
+    def body_file(self) -> Path:
+        return OPEN_BODY if self.body_model is None else find_body_file(self.body_model, "neutral")
+
+    def camera(self, size: tuple[int, int]) -> fitting.Camera:
+        """For pictures of (width, height) pixels; CLIFF's focal length, the diagonal, when none is known."""
+        if self.focal_px is not None:
+            return fitting.Camera.from_focal(self.focal_px, size)
+        if self.fov_deg is not None:
+            return fitting.Camera.from_field_of_view(self.fov_deg, size, across="width")
+        return fitting.Camera.default(size)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A person's rows of `keypoints.npz`, spread over every frame looked at from the first to the last."""
+
+    identity: int
+    frames: np.ndarray  # [T] frame numbers
+    known: Keypoints  # presence 0 and pixels NaN in frames without a detection
+    raw: np.ndarray  # [T, 17]
+    boxes_px: np.ndarray  # [T, 4], NaN in frames without a detection
+
+
+def recipe(keypoints_recipe: Recipe, settings: FitSettings) -> Recipe:
+    return Recipe(
+        stage="fit",
+        settings={
+            "schema": SCHEMA_VERSION,
+            "weighting": settings.weighting,
+            "init": settings.init,
+            "focal_px": settings.focal_px,
+            "fov_deg": settings.fov_deg,
+        },
+        inputs={"keypoints": keypoints_recipe.digest, "body": content_digest([settings.body_file])},
+    )
+
+
+def make(
+    tracks_file: Path, keypoints_file: Path, path: Path, made_from: Recipe, settings: FitSettings, reporter: Reporter
+) -> None:
+    """Fit everyone in `keypoints_file` and write the bodies."""
+    known, read = tracks.read(tracks_file), keypoints.read(keypoints_file)
+    camera = settings.camera((known.width_px, known.height_px))
+    body = fitting.load_body(settings.body_file)
+    fps = _frames_per_second(known)
+    everyone = [_spread(read, identity, known.frames) for identity in read.people]
+    rows: list[Mapping[str, Any]] = []
+    with reporter.stage("fit", sum(len(person.frames) for person in everyone)) as tick:
+        for person in everyone:
+            if _fittable(person.known, settings.weighting):
+                rows.append(_fitted(person, camera, body, settings, fps))
+            else:
+                warn(
+                    f"person {person.identity} never shows enough trusted keypoints at once and is left out of {path}."
+                )
+            tick(len(person.frames))
+    write_npz(
+        path,
+        made_from,
+        {
+            "schema_version": SCHEMA_VERSION,
+            "body": body.name if settings.body_model is None else settings.body_file.name,
+            "body_path": "" if settings.body_model is None else str(settings.body_file.resolve()),
+            "body_digest": made_from.inputs["body"],
+            "weighting": settings.weighting,
+            "init": settings.init,
+            "source": read.source,
+            "pose_model": read.pose_model,
+            "width_px": known.width_px,
+            "height_px": known.height_px,
+            "rate": [known.rate.numerator, known.rate.denominator],
+            "frame": known.frames,
+            "time_s": known.time_s,
+            "focal_px": np.array(camera.focal_px),
+            "center_px": np.array(camera.center_px),
+            "first_row": np.cumsum([0, *(len(r["row_frame"]) for r in rows)]),
+            **_joined(rows),
+        },
+    )
+
+
+matches = npz_matches
+
+
+def _frames_per_second(known: tracks.TracksFile) -> float:
+    """Of the frames looked at, which `--every` makes fewer."""
+    every = int(np.diff(known.frames).min()) if len(known.frames) > 1 else 1
+    return float(known.rate / Fraction(every))
+
+
+def _spread(read: keypoints.KeypointsFile, identity: int, looked_at: np.ndarray) -> _Seen:
+    here, person = read.frames[identity], read.people[identity]
+    frames = looked_at[(looked_at >= here[0]) & (looked_at <= here[-1])]
+    at = np.searchsorted(frames, here)
+
+    def over_all(values: np.ndarray, gap: float) -> np.ndarray:
+        spread = np.full((len(frames), *values.shape[1:]), gap, np.float32)
+        spread[at] = values
+        return spread
+
+    def tensor(values: torch.Tensor, gap: float) -> torch.Tensor:
+        return torch.from_numpy(over_all(values.numpy(), gap))
+
+    return _Seen(
+        identity=identity,
+        frames=frames,
+        known=body_keypoints(
+            Keypoints(
+                xy_px=tensor(person.xy_px, np.nan),
+                confidence=tensor(person.confidence, 0),
+                presence=tensor(person.presence, 0),
+                source=person.source,
+                area_px2=None if person.area_px2 is None else tensor(person.area_px2, np.nan),
+                skeleton=person.skeleton,
+            )
+        ),
+        raw=over_all(read.raw[identity], 0)[:, :KEYPOINTS],
+        boxes_px=over_all(read.boxes_px[identity], np.nan),
+    )
+
+
+def _fittable(known: Keypoints, weighting: Weighting) -> bool:
+    try:
+        enough(known, keypoint_weights(known, weighting).weight)
+    except UserError:
+        return False
+    return True
+
+
+def _fitted(
+    person: _Seen, camera: fitting.Camera, body: fitting.Body, settings: FitSettings, fps: float
+) -> Mapping[str, Any]:
+    """The arrays of `fit.npz` for one person."""
+    fit = fitting.fit(person.known, camera, body, settings.init, settings.weighting, fps=fps)
+    seen = fit.observed.numpy()
+    xy_px = person.known.xy_px.numpy()
+    detected = np.isfinite(person.boxes_px).all(1)
+    return {
+        "identity": person.identity,
+        "shape": fit.params.shape.numpy(),
+        "stopped": fit.stopped,
+        "row_frame": person.frames,
+        "row_observed": seen,
+        "row_converged": fit.converged.numpy(),
+        "row_pose_rad": fit.params.pose.numpy(),
+        "row_translation_m": fit.params.translation.numpy(),
+        "row_joints_m": body.at(fit.params).joints.numpy(),
+        "row_joint_std_mm": _spread_mm(fit.joint_std_mm, seen),
+        "row_joint_std_relative_mm": _spread_mm(fit.joint_std_relative_mm, seen),
+        "row_joint_observed": supported_joints(person.known, camera.size) & seen[:, None],
+        "row_keypoints_px": np.where(detected[:, None, None], xy_px, np.nan).astype(np.float32),
+        "row_confidence": person.known.confidence.numpy(),
+        "row_presence": person.known.presence.numpy(),
+        "row_raw": person.raw,
+        "row_used": fit.used.numpy(),
+        "row_reprojection_px": fit.reprojection_px.numpy(),
+        "row_box_px": person.boxes_px,
+    }
+
+
+def _spread_mm(std_mm: torch.Tensor | None, seen: np.ndarray) -> np.ndarray:
+    """[T, 24, 3] along x, y, z -> [T, 24], the length of the error to expect; NaN where nothing is known."""
+    if std_mm is None:
+        return np.full((len(seen), 24), np.nan, np.float32)
+    return std_mm.norm(dim=-1).numpy().astype(np.float32)
+
+
+def _joined(rows: list[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Everyone's rows one after the other; with nobody, arrays of the right shape without rows."""
+    if not rows:
+        return _nobody()
+    joined: dict[str, np.ndarray] = {
+        "identity": np.array([r["identity"] for r in rows], np.int64),
+        "shape": np.stack([r["shape"] for r in rows]),
+        "stopped": np.array([r["stopped"] for r in rows], np.str_),
+    }
+    return joined | {name: np.concatenate([r[name] for r in rows]) for name in rows[0] if name.startswith("row_")}
+
+
+def _nobody() -> dict[str, np.ndarray]:
+    sizes: dict[str, tuple[int, ...]] = {
+        "shape": (10,),
+        "row_pose_rad": (24, 3),
+        "row_translation_m": (3,),
+        "row_joints_m": (24, 3),
+        "row_joint_std_mm": (24,),
+        "row_joint_std_relative_mm": (24,),
+        "row_keypoints_px": (17, 2),
+        "row_confidence": (17,),
+        "row_presence": (17,),
+        "row_raw": (17,),
+        "row_reprojection_px": (17,),
+        "row_box_px": (4,),
+    }
+    truths: dict[str, tuple[int, ...]] = {
+        "row_observed": (),
+        "row_converged": (),
+        "row_joint_observed": (24,),
+        "row_used": (17,),
+    }
+    return {
+        "identity": np.zeros(0, np.int64),
+        "stopped": np.zeros(0, "<U1"),
+        "row_frame": np.zeros(0, np.int64),
+        **{name: np.zeros((0, *size), np.float32) for name, size in sizes.items()},
+        **{name: np.zeros((0, *size), np.bool_) for name, size in truths.items()},
+    }

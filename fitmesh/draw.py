@@ -1,15 +1,21 @@
-"""Boxes and 2D skeletons on a picture, drawn so that trust can be seen.
+"""People on a picture, as meshes or as 2D skeletons, drawn so that trust can be seen.
 
-A bone is as opaque as its less trusted end is trusted; a joint's colour runs from red (no trust) over yellow to green.
-Left limbs are orange and right limbs blue; head, trunk, box and number wear the colour of the identity.
+A mesh wears the colour of the identity and turns pale where nothing was observed. A keypoint's colour runs from red (no
+trust) over yellow to green. In a skeleton, a bone is as opaque as its less trusted end is trusted; left limbs are orange
+and right limbs blue.
 """
 
 import colorsys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import cv2
 import numpy as np
+from torch import Tensor
 
+from fitting.camera import Camera
+from fitting.render import Mesh, render
 from pose2d.skeletons import Skeleton
 
 RGB = tuple[int, int, int]
@@ -19,6 +25,19 @@ HALO: RGB = (0, 0, 0)
 FAINTEST = 0.08  # opacity at no trust: still there for who looks for it
 SUBPIXEL = 4  # cv2 draws at fractions of 1 / 2^SUBPIXEL pixels
 FONT = cv2.FONT_HERSHEY_DUPLEX
+MESH_OPACITY = 0.7
+PALE = 0.82  # grey of a surface of which nothing was observed
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A person in one frame."""
+
+    identity: int
+    vertices_m: np.ndarray  # [V, 3] camera frame
+    seen: np.ndarray  # [V] 1 where the surface rests on what was observed, 0 where it is guessed
+    keypoints_px: np.ndarray  # [K, 2], NaN where there is none
+    trust: np.ndarray  # [K] in 0..1
 
 
 def identity_colour(identity: int) -> RGB:
@@ -32,6 +51,24 @@ def trust_colour(trust: float) -> RGB:
     """Red at 0, yellow at 1/2, green at 1."""
     trust = min(max(trust, 0.0), 1.0)
     return round(255 * min(1.0, 2 - 2 * trust)), round(220 * min(1.0, 2 * trust)), 40
+
+
+def draw_meshes(rgb: np.ndarray, figures: Sequence[Figure], camera: Camera, faces: Tensor | np.ndarray) -> np.ndarray:
+    """A new picture [H, W, 3] with everyone's surface, keypoints and number; who is nearer hides who is farther."""
+    painted = render(
+        [Mesh(figure.vertices_m, faces, _surface_colour(figure)) for figure in figures],
+        camera,
+        rgb,
+        alpha=MESH_OPACITY,
+    )
+    for figure in figures:
+        _draw_keypoints(painted, figure.keypoints_px, figure.trust)
+    taken: list[tuple[int, int, int]] = []
+    for figure in figures:
+        corner = _upper_left(figure.vertices_m, camera)
+        if corner is not None:
+            taken.append(_tag(painted, figure.identity, *corner, taken))
+    return painted
 
 
 def draw_boxes(rgb: np.ndarray, boxes_px: dict[int, np.ndarray]) -> None:
@@ -64,21 +101,43 @@ def draw_legend(rgb: np.ndarray, source: str) -> None:
     """What the colours mean and where the confidence comes from, at the lower left."""
     size = _text_size(rgb) * 0.8
     (_, height), _ = cv2.getTextSize("trust", FONT, size, 1)
-    x, y, gap = height, rgb.shape[0] - height, height // 2
-    parts = (("left", LEFT), ("right", RIGHT), (f"{source} confidence 0", None))
-    for text, colour in parts:
+    x, y, gap, ramp = height, rgb.shape[0] - height, height // 2, 6 * height
+    pale = round(255 * PALE)
+    entries = (
+        ("not observed", [(pale, pale, pale)] * height),
+        (f"{source} confidence 0 to 1", [trust_colour(i / (ramp - 1)) for i in range(ramp)]),
+    )
+    for text, colours in entries:
         (width, _), _ = cv2.getTextSize(text, FONT, size, 1)
-        if x + width > rgb.shape[1]:
+        if x + len(colours) + gap + width > rgb.shape[1]:
             return
-        if colour:
-            cv2.rectangle(rgb, (x, y - height), (x + height, y), colour, cv2.FILLED)
-            x += height + gap
+        rgb[y - height : y, x : x + len(colours)] = colours
+        x += len(colours) + gap
         _text(rgb, text, (x, y), size)
         x += width + 2 * gap
-    ramp = 6 * height
-    if x + ramp + 2 * height <= rgb.shape[1]:
-        rgb[y - height : y, x : x + ramp] = [trust_colour(i / (ramp - 1)) for i in range(ramp)]
-        _text(rgb, "1", (x + ramp + gap, y), size)
+
+
+def _surface_colour(figure: Figure) -> np.ndarray:
+    """[V, 3] in 0..1."""
+    own = np.array(identity_colour(figure.identity)) / 255
+    return PALE + figure.seen[:, None] * (own - PALE)
+
+
+def _draw_keypoints(rgb: np.ndarray, xy_px: np.ndarray, trust: np.ndarray) -> None:
+    """Small dots: the surface below is what counts."""
+    for point, value in zip(xy_px, trust, strict=True):
+        if np.isfinite(point).all():
+            _joint(rgb, point, trust_colour(float(value)), _opacity(value), _line_width(rgb) / 2)
+
+
+def _upper_left(vertices_m: np.ndarray, camera: Camera) -> tuple[int, int] | None:
+    """Of the picture of a surface, pixels; None when all of it is behind the camera."""
+    shown = vertices_m[vertices_m[:, 2] > 0.05]
+    if not len(shown):
+        return None
+    xy_px = shown[:, :2] / shown[:, 2:] * camera.focal_px + camera.center_px
+    x, y = np.clip(xy_px.min(0), -1e6, 1e6)
+    return round(float(x)), round(float(y))
 
 
 def _tag(rgb: np.ndarray, identity: int, x: int, y: int, taken: list[tuple[int, int, int]]) -> tuple[int, int, int]:
@@ -114,7 +173,7 @@ def _bone(rgb: np.ndarray, a: np.ndarray, b: np.ndarray, colour: RGB, opacity: f
     cv2.addWeighted(painted, opacity, part, 1 - opacity, 0, dst=part)
 
 
-def _joint(rgb: np.ndarray, point: np.ndarray, colour: RGB, opacity: float, width: int) -> None:
+def _joint(rgb: np.ndarray, point: np.ndarray, colour: RGB, opacity: float, width: float) -> None:
     radius = width * 0.9 + 0.6
     part, origin = _window(rgb, point[None], int(radius) + 3)
     if part.size == 0:

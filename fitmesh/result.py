@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,8 @@ def load(folder: str | Path) -> Result:
     version = int(arrays.get("schema_version", 0))
     if version != SCHEMA_VERSION:
         raise UserError(
-            f"{folder / FIT_FILE} has schema {version}, this fitmesh reads {SCHEMA_VERSION}: make it anew with `fitmesh run`."
+            f"{folder / FIT_FILE} has schema {version}, and this fitmesh reads {SCHEMA_VERSION}: "
+            "make it anew with `fitmesh run`."
         )
     about = _about(folder)
     body_path = str(arrays["body_path"])
@@ -161,7 +163,7 @@ def _people(arrays: Mapping[str, np.ndarray]) -> list[Person]:
     first = arrays["first_row"]
     times = dict(zip(arrays["frame"].tolist(), arrays["time_s"].tolist(), strict=True))
     people = []
-    for number, (a, b) in enumerate(zip(first[:-1], first[1:], strict=True)):
+    for number, (a, b) in enumerate(pairwise(first.tolist())):
         rows = {name.removeprefix("row_"): arrays[name][a:b] for name in arrays if name.startswith("row_")}
         people.append(
             Person(

@@ -1,21 +1,65 @@
-"""Stage 4 (export): the film with boxes, identities and skeletons drawn in, `overlay.mp4`."""
+"""Stage 4 (export): the film with everyone's mesh drawn over them, `overlay.mp4`."""
 
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 import av
+import numpy as np
 
-from fitmesh.draw import draw_boxes, draw_legend, draw_skeleton
+import fitmesh.result
+from fitmesh.draw import Figure, draw_boxes, draw_legend, draw_meshes, draw_skeleton
+from fitmesh.moving_mesh import MovingMesh
+from fitmesh.result import OVERLAY_FILE, Person, Result
 from fitmesh.stages import keypoints
+from fitmesh.stages.ahead import read_ahead, write_behind
 from fitmesh.stages.progress import Reporter
 from fitmesh.stages.recipe import Recipe
 from pose2d.clip import Clip, Span
 from pose2d.video_write import video_writer
 
-FILE = "overlay.mp4"
+FILE = OVERLAY_FILE
 
 
-def recipe(clip_digest: str, keypoints_recipe: Recipe) -> Recipe:
-    return Recipe(stage="overlay", settings={}, inputs={"clip": clip_digest, "keypoints": keypoints_recipe.digest})
+@dataclass(frozen=True)
+class _Painter:
+    """Draws whoever is in a frame into it."""
+
+    result: Result
+    meshes: dict[int, MovingMesh]  # by identity
+    row_of: dict[int, dict[int, int]]  # identity -> frame number -> row
+    flat: keypoints.KeypointsFile
+    flat_row_of: dict[int, dict[int, int]]  # the same for people that could not be fitted
+
+    def paint(self, rgb: np.ndarray, frame: int) -> np.ndarray:
+        """A new picture [H, W, 3]."""
+        result = self.result
+        here = [
+            (person, row) for person in result.people if (row := self.row_of[person.identity].get(frame)) is not None
+        ]
+        rgb = draw_meshes(rgb, [self._figure(person, row) for person, row in here], result.camera, result.body.faces)
+        flat = {identity: row for identity, rows in self.flat_row_of.items() if (row := rows.get(frame)) is not None}
+        draw_boxes(rgb, {identity: self.flat.boxes_px[identity][row] for identity, row in flat.items()})
+        for identity, row in flat.items():
+            person, (_, top, _, bottom) = self.flat.people[identity], self.flat.boxes_px[identity][row]
+            trust = (person.confidence[row] * person.presence[row]).numpy()
+            draw_skeleton(rgb, person.xy_px[row].numpy(), trust, person.skeleton, identity, bottom - top)
+        draw_legend(rgb, result.source)
+        return rgb
+
+    def _figure(self, person: Person, row: int) -> Figure:
+        mesh = self.meshes[person.identity]
+        return Figure(
+            identity=person.identity,
+            vertices_m=mesh.vertices_m(row),
+            seen=mesh.seen(row),
+            keypoints_px=person.keypoints_px[row],
+            trust=person.confidence[row] * person.presence[row],
+        )
+
+
+def recipe(clip_digest: str, fit_recipe: Recipe) -> Recipe:
+    return Recipe(stage="overlay", settings={}, inputs={"clip": clip_digest, "fit": fit_recipe.digest})
 
 
 def matches(path: Path, made_from: Recipe) -> bool:
@@ -26,30 +70,36 @@ def matches(path: Path, made_from: Recipe) -> bool:
         return False
 
 
-def make(clip: Clip, span: Span, keypoints_file: Path, path: Path, made_from: Recipe, reporter: Reporter) -> None:
-    """Draw everyone into every frame of the span; times and sound stay as they were."""
-    known = keypoints.read(keypoints_file)
-    row_of = {
-        identity: {number: row for row, number in enumerate(frames.tolist())}
-        for identity, frames in known.frames.items()
-    }
+def make(clip: Clip, span: Span, out: Path, path: Path, made_from: Recipe, reporter: Reporter) -> None:
+    """Draw everyone that the files in `out` know into every frame of the span; times and sound stay as they were."""
+    painter = _painter(out)
     sound = clip.path if clip.info.has_audio else None
     rate = clip.info.rate / span.every
     with (
         reporter.stage("overlay", span.expected_frames(clip.info)) as tick,
         video_writer(path, rate, clip.info.tick_s, sound, {"comment": _tag(made_from)}) as film,
+        write_behind(lambda item: film.write(*item)) as write,
     ):
-        for frame in clip.frames(span):
-            rgb = frame.rgb.copy()
-            here = {i: rows[frame.index] for i, rows in row_of.items() if frame.index in rows}
-            draw_boxes(rgb, {identity: known.boxes_px[identity][row] for identity, row in here.items()})
-            for identity, row in here.items():
-                person, (_, top, _, bottom) = known.people[identity], known.boxes_px[identity][row]
-                trust = (person.confidence[row] * person.presence[row]).numpy()
-                draw_skeleton(rgb, person.xy_px[row].numpy(), trust, person.skeleton, identity, bottom - top)
-            draw_legend(rgb, known.source)
-            film.write(rgb, frame.time_s)
+        for frame in read_ahead(clip.frames(span)):
+            painted: tuple[np.ndarray, Fraction] = painter.paint(frame.rgb, frame.index), frame.time_s
+            write(painted)
             tick(1)
+
+
+def _painter(out: Path) -> _Painter:
+    result, flat = fitmesh.result.load(out), keypoints.read(out / keypoints.FILE)
+    fitted = {person.identity for person in result.people}
+    return _Painter(
+        result=result,
+        meshes={person.identity: MovingMesh(result, person) for person in result.people},
+        row_of={person.identity: _rows(person.frame) for person in result.people},
+        flat=flat,
+        flat_row_of={identity: _rows(frames) for identity, frames in flat.frames.items() if identity not in fitted},
+    )
+
+
+def _rows(frames: np.ndarray) -> dict[int, int]:
+    return {number: row for row, number in enumerate(frames.tolist())}
 
 
 def _tag(made_from: Recipe) -> str:

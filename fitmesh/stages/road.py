@@ -47,7 +47,7 @@ def run_stages(clip: Clip, out: Path, settings: RunSettings, reporter: Reporter)
     tracks_recipe = tracks.recipe(clip, clip_digest, settings.tracks)
     keypoints_recipe = keypoints.recipe(clip_digest, tracks_recipe, settings.keypoints)
     fit_recipe = fit.recipe(keypoints_recipe, settings.fit)
-    overlay_recipe = overlay.recipe(clip_digest, keypoints_recipe)
+    overlay_recipe = overlay.recipe(clip_digest, fit_recipe)
 
     def stage(
         name: str, path: Path, matches: Callable[[Path, Recipe], bool], recipe: Recipe, make: Callable[[], None]
@@ -74,7 +74,7 @@ def run_stages(clip: Clip, out: Path, settings: RunSettings, reporter: Reporter)
     )  # fmt: skip
     stage(
         "overlay", result.overlay, overlay.matches, overlay_recipe,
-        lambda: overlay.make(clip, span, result.keypoints, result.overlay, overlay_recipe, reporter),
+        lambda: overlay.make(clip, span, out, result.overlay, overlay_recipe, reporter),
     )  # fmt: skip
     return RunResult(result.tracks, result.keypoints, result.fit, result.overlay, tuple(made))
 

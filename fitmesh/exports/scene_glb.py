@@ -1,0 +1,173 @@
+"""`scene.glb`: every person a skinned, animated mesh, and the camera that saw them. Opens in Blender and three.js."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fitmesh
+from fitmesh.draw import identity_colour
+from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Gltf
+from fitmesh.exports.motion import clip_time_s, scene_frame
+from fitmesh.exports.rest_body import RestBody, Skin, reduced_skin, rest_body, skin_error_mm
+from fitmesh.exports.rotations import HALF_TURN_X, one_hemisphere, product, quaternions
+from fitmesh.exports.scene_frame import SceneFrame
+from fitmesh.result import Person, Result
+from fitmesh.stages.progress import Reporter
+from fitting.kinematics import JOINT_NAMES, PARENTS
+from fitting.shading import vertex_normals
+
+FILE = "scene.glb"
+NEAR_M, FAR_M = 0.05, 1000.0
+
+
+def files(result: Result) -> list[str]:
+    return [FILE]
+
+
+def write(result: Result, out: Path, progress: Reporter) -> None:
+    """Meshes, skeletons, motion and camera in one file."""
+    scene = scene_frame(result)
+    skin = reduced_skin(result.body.weights.numpy())
+    mean_mm, largest_mm = skin_error_mm(result, result.people, skin)
+    gltf = Gltf(
+        {
+            "body": result.body_name,
+            "confidence": result.source,
+            "first_frame_s": float(result.time_s[0]) if len(result.time_s) else 0.0,
+            "skin_error_mm": {"mean": round(mean_mm, 3), "largest": round(largest_mm, 3)},
+        }
+    )
+    roots = [_camera(gltf, result, scene)]
+    animation = _Animation(gltf)
+    shared = _shared_arrays(gltf, result, skin) if result.people else {}
+    with progress.stage("scene.glb", len(result.people), "people") as tick:
+        for person in result.people:
+            roots += _person(gltf, animation, result, person, scene, shared)
+            tick(1)
+        animation.finish()
+        gltf.write(out / FILE, roots, f"fitmesh {fitmesh.__version__}")
+
+
+class _Animation:
+    """The one animation of the scene, so that everybody keeps time with everybody."""
+
+    def __init__(self, gltf: Gltf) -> None:
+        self._gltf = gltf
+        self._samplers: list[dict[str, Any]] = []
+        self._channels: list[dict[str, Any]] = []
+
+    def times(self, time_s: np.ndarray) -> int:
+        return self._gltf.array(time_s.astype("<f4"), limits=True)
+
+    def move(self, node: int, path: str, times: int, values: np.ndarray, interpolation: str = "LINEAR") -> None:
+        output = self._gltf.array(values.astype("<f4"))
+        self._samplers.append({"input": times, "output": output, "interpolation": interpolation})
+        self._channels.append({"sampler": len(self._samplers) - 1, "target": {"node": node, "path": path}})
+
+    def finish(self) -> None:
+        if self._channels:
+            self._gltf.add("animations", {"name": "motion", "samplers": self._samplers, "channels": self._channels})
+
+
+def _camera(gltf: Gltf, result: Result, scene: SceneFrame) -> int:
+    """glTF cameras look along -z with y up, as the scene frame does; they know no principal point, so extras tell."""
+    (fx, fy), (width, height) = result.camera.focal_px, result.camera.size
+    perspective = {
+        "yfov": 2 * math.atan(height / (2 * fy)),
+        "aspectRatio": (width / fx) / (height / fy),
+        "znear": NEAR_M,
+        "zfar": FAR_M,
+    }
+    extras = {"width_px": width, "height_px": height, "focal_px": [fx, fy], "center_px": list(result.camera.center_px)}
+    camera = gltf.add(
+        "cameras", {"name": "camera", "type": "perspective", "perspective": perspective, "extras": extras}
+    )
+    return gltf.add("nodes", {"name": "camera", "camera": camera, "translation": [0.0, scene.camera_height_m, 0.0]})
+
+
+def _shared_arrays(gltf: Gltf, result: Result, skin: Skin) -> dict[str, int]:
+    """What is the same for everyone: faces and skin."""
+    faces = result.body.faces.numpy().reshape(-1)
+    index_type = "<u2" if len(result.body.v_template) < 65_535 else "<u4"  # the largest number is not a vertex
+    return {
+        "faces": gltf.array(faces.astype(index_type), ELEMENT_ARRAY_BUFFER),
+        "JOINTS_0": gltf.array(skin.joints.astype("|u1"), ARRAY_BUFFER),
+        "WEIGHTS_0": gltf.array(skin.weights.astype("<f4"), ARRAY_BUFFER),
+    }
+
+
+def _person(
+    gltf: Gltf, animation: _Animation, result: Result, person: Person, scene: SceneFrame, shared: dict[str, int]
+) -> list[int]:
+    """The nodes of skeleton and mesh. A skinned mesh follows its joints alone, so it stands beside them at the top."""
+    name = f"person_{person.identity}"
+    rest = rest_body(result.body, person.shape)
+    pelvis_m = scene.points(person.translation_m + rest.joints_m[0])
+    joints = _joint_nodes(gltf, rest, pelvis_m[0])
+    mesh = gltf.add("nodes", {"name": f"{name}_mesh", "mesh": _mesh(gltf, result, person, rest, shared)})
+    gltf.lists["nodes"][mesh]["skin"] = _skin(gltf, name, rest, joints)
+    root = gltf.add("nodes", {"name": name, "children": [joints[0]]})
+
+    times = animation.times(clip_time_s(result, person))
+    turns = quaternions(person.pose_rad)
+    turns[:, 0] = product(HALF_TURN_X, turns[:, 0])
+    turns = one_hemisphere(turns)
+    for joint, node in enumerate(joints):
+        animation.move(node, "rotation", times, turns[:, joint])
+    animation.move(joints[0], "translation", times, pelvis_m)
+    _show_while_tracked(animation, root, result, person)
+    return [root, mesh]
+
+
+def _show_while_tracked(animation: _Animation, root: int, result: Result, person: Person) -> None:
+    """Scale 0 before the first and after the last frame: glTF's way to hide a node. The mesh shrinks to a point."""
+    first, last = np.searchsorted(result.frames, person.frame[[0, -1]])
+    time_s = result.time_s - result.time_s[0]
+    keys = [(0.0, 0.0)] if first > 0 else []
+    keys.append((float(time_s[first]), 1.0))
+    if last + 1 < len(time_s):
+        keys.append((float(time_s[last + 1]), 0.0))
+    if len(keys) > 1:
+        when, scale = np.array(keys).T
+        animation.move(root, "scale", animation.times(when), np.repeat(scale[:, None], 3, 1), "STEP")
+
+
+def _joint_nodes(gltf: Gltf, rest: RestBody, pelvis_m: np.ndarray) -> list[int]:
+    """The 24 joints in T-pose, standing where the person is first seen and facing the camera."""
+    first = len(gltf.lists["nodes"])
+    for joint, name in enumerate(JOINT_NAMES):
+        offset = rest.offsets_m[joint] if joint else pelvis_m
+        node: dict[str, Any] = {"name": name, "translation": offset.tolist(), "rotation": [0.0, 0.0, 0.0, 1.0]}
+        if children := [first + child for child, parent in enumerate(PARENTS) if parent == joint]:
+            node["children"] = children
+        gltf.add("nodes", node)
+    return list(range(first, first + len(JOINT_NAMES)))
+
+
+def _skin(gltf: Gltf, name: str, rest: RestBody, joints: list[int]) -> int:
+    to_joint = np.tile(np.eye(4), (len(joints), 1, 1))
+    to_joint[:, :3, 3] = -rest.joints_m
+    columns_first = np.swapaxes(to_joint, 1, 2).astype("<f4")
+    matrices = gltf.array(columns_first)
+    return gltf.add("skins", {"name": name, "joints": joints, "skeleton": joints[0], "inverseBindMatrices": matrices})
+
+
+def _mesh(gltf: Gltf, result: Result, person: Person, rest: RestBody, shared: dict[str, int]) -> int:
+    normals = vertex_normals(rest.vertices_m, result.body.faces.numpy().astype(np.int32))
+    attributes = {
+        "POSITION": gltf.array(rest.vertices_m.astype("<f4"), ARRAY_BUFFER, limits=True),
+        "NORMAL": gltf.array(normals.astype("<f4"), ARRAY_BUFFER),
+        "JOINTS_0": shared["JOINTS_0"],
+        "WEIGHTS_0": shared["WEIGHTS_0"],
+    }
+    primitive = {"attributes": attributes, "indices": shared["faces"], "material": _material(gltf, person.identity)}
+    return gltf.add("meshes", {"name": f"person_{person.identity}", "primitives": [primitive]})
+
+
+def _material(gltf: Gltf, identity: int) -> int:
+    colour = np.array(identity_colour(identity)) / 255
+    linear = np.where(colour <= 0.04045, colour / 12.92, ((colour + 0.055) / 1.055) ** 2.4)
+    shading = {"baseColorFactor": [*linear.round(4).tolist(), 1.0], "metallicFactor": 0.0, "roughnessFactor": 0.8}
+    return gltf.add("materials", {"name": f"person_{identity}", "pbrMetallicRoughness": shading})

@@ -1,0 +1,115 @@
+"""People who walk through a made-up clip: a `Result` whose every number is known, without a film or a network."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+import fitting
+from fitmesh.result import Person, Result
+from fitting.kinematics import JOINT_NAMES
+
+NUMBER = {name: joint for joint, name in enumerate(JOINT_NAMES)}
+SIZE = (640, 360)
+SECONDS_PER_STEP = 1.1
+
+
+def walkers(
+    folder: Path, frames: int = 24, rate: Fraction = Fraction(30000, 1001), body: fitting.Body | None = None
+) -> Result:
+    """Person 1 walks to the right, nearer; person 4 comes in late, walks towards the camera, and leaves early."""
+    body = body or fitting.load_body()
+    camera = fitting.Camera.default(SIZE)
+    numbers = np.arange(100, 100 + frames)
+    time_s = np.array([float(number / rate) for number in numbers.tolist()])
+    part = slice(frames // 4, max(frames // 4 + 1, frames - frames // 6))
+    people = [
+        walker(body, camera, 1, numbers, time_s, heading_rad=np.pi / 2, start_m=(-1.2, 0.1, 5.0), tall=1.0),
+        walker(body, camera, 4, numbers[part], time_s[part], heading_rad=0.2, start_m=(0.9, 0.1, 6.5), tall=-1.5),
+    ]
+    return result_of(folder, people, camera, numbers, time_s, rate, body)
+
+
+def result_of(
+    folder: Path,
+    people: list[Person],
+    camera: fitting.Camera,
+    frames: np.ndarray,
+    time_s: np.ndarray,
+    rate: Fraction,
+    body: fitting.Body | None = None,
+) -> Result:
+    result = Result(
+        folder=folder, people=people, camera=camera, frames=frames, time_s=time_s, rate=rate, body_name="open",
+        body_path=None, body_digest="", weighting="precision", init="none", source="ccnet",
+        pose_model="movenet-thunder", recipe={}, clip_path=Path("walk <b>&.mp4"),
+        settings={"video": "walk <b>&.mp4", "every": 1},
+        timings_s={"tracks": 1.5, "keypoints": 4.25, "fit": 0.5},
+    )  # fmt: skip
+    if body is not None:
+        result.__dict__["body"] = body  # what the cached property would read from a file
+    return result
+
+
+def walker(
+    body: fitting.Body,
+    camera: fitting.Camera,
+    identity: int,
+    frames: np.ndarray,
+    time_s: np.ndarray,
+    heading_rad: float,
+    start_m: tuple[float, float, float],
+    tall: float,
+) -> Person:
+    """Someone who walks along `heading_rad` (0: towards the camera) from `start_m`; the left arm bends at the elbow."""
+    count = len(frames)
+    phase = 2 * np.pi * (time_s - time_s[0]) / SECONDS_PER_STEP
+    pose = np.zeros((count, 24, 3))
+    pose[:, NUMBER["left_hip"], 0] = 0.5 * np.sin(phase)
+    pose[:, NUMBER["right_hip"], 0] = -0.5 * np.sin(phase)
+    pose[:, NUMBER["left_knee"], 0] = 0.5 - 0.4 * np.cos(phase)
+    pose[:, NUMBER["right_knee"], 0] = 0.5 + 0.4 * np.cos(phase)
+    pose[:, NUMBER["left_shoulder"], 2] = -1.2
+    pose[:, NUMBER["right_shoulder"], 2] = 1.2
+    pose[:, NUMBER["left_elbow"], 1] = -1.0 + 0.3 * np.sin(phase)
+    pose[:, NUMBER["spine2"], 1] = 0.1 * np.sin(phase)
+    upright, turn = np.array([np.pi, 0.0, 0.0]), np.array([0.0, heading_rad, 0.0])
+    pose[:, 0] = _compose(upright, turn)
+    shape = np.zeros(body.shape_size, np.float32)
+    shape[0] = tall
+    forward = np.array([np.sin(heading_rad), 0.0, -np.cos(heading_rad)])
+    translation = np.array(start_m) + 1.2 * (time_s - time_s[0])[:, None] * forward
+    pose, translation = pose.astype(np.float32), translation.astype(np.float32)
+    placed = body(pose, shape, translation)
+    pixels = camera.project(placed.keypoints).numpy()
+    generator = np.random.default_rng(identity)
+    error = generator.normal(0, 1.5, pixels.shape)
+    confidence = generator.uniform(0.7, 0.98, (count, 17)).astype(np.float32)
+    presence = np.full((count, 17), 0.97, np.float32)
+    confidence[:, 9], presence[: count // 2, 16] = 0.12, 0.1  # left wrist hard to see; right ankle out of view at first
+    error[count // 3, 13] = (60, 0)  # one wild left knee
+    observed = np.ones(count, bool)
+    observed[2 * count // 3] = count < 3
+    std = np.linspace(10, 90, 24, dtype=np.float32) * np.linspace(1, 2, count, dtype=np.float32)[:, None]
+    std[~observed] = np.nan
+    seen = np.repeat(observed[:, None], 24, 1)
+    seen[:, [NUMBER["left_hand"], NUMBER["left_wrist"]]] = False
+    keypoints = (pixels + error).astype(np.float32)
+    low, high = keypoints.min(1) - 15, keypoints.max(1) + 15
+    used = np.repeat(observed[:, None], 17, 1)
+    return Person(
+        identity=identity, frame=frames, time_s=time_s, observed=observed, pose_rad=pose, translation_m=translation,
+        shape=shape, joints_m=placed.joints.numpy(), joint_std_mm=std, joint_std_relative_mm=std / 2,
+        joint_observed=seen, keypoints_px=keypoints, confidence=confidence, presence=presence, raw=confidence / 2,
+        used=used, reprojection_px=np.where(used, np.linalg.norm(error, axis=-1), np.nan).astype(np.float32),
+        box_px=np.concatenate([low, high], 1), converged=np.ones(count, bool), stopped="converged",
+    )  # fmt: skip
+
+
+def _compose(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Axis-angle of `first` after `second`."""
+    import roma
+    import torch
+
+    a, b = (roma.rotvec_to_rotmat(torch.from_numpy(v)) for v in (first, second))
+    return roma.rotmat_to_rotvec(a @ b).numpy()

@@ -1,0 +1,80 @@
+"""From light to a file as a camera would make it: exposure time, lens, sensor noise, tone, JPEG."""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+SHIFTS_PX = np.array(
+    [(-0.3, -0.1), (0.1, -0.35), (0.35, 0.15), (-0.15, 0.3), (0.0, 0.0)]
+)  # of the moments within one exposure
+MOMENTS = len(SHIFTS_PX)
+
+
+@dataclass(frozen=True)
+class Film:
+    """One camera's settings."""
+
+    shutter: float  # share of the time between frames that the shutter is open
+    brightness: float  # mean of the picture that exposure aims for, linear
+    shot_noise: float  # variance per unit of light
+    read_noise: float  # standard deviation
+    blur_px: float  # of the lens
+    tint: np.ndarray  # [3] error of the white balance
+    contrast: float
+    saturation: float
+    vignette: float  # share of light lost in the corners
+    quality: int  # of the JPEG
+
+
+def draw(rng: np.random.Generator, width: int) -> Film:
+    dim = rng.random() < 0.2
+    return Film(
+        shutter=rng.uniform(0.5, 0.95) if dim else rng.uniform(0.1, 0.6),
+        brightness=rng.uniform(0.05, 0.10) if dim else rng.uniform(0.14, 0.27),
+        shot_noise=np.exp(rng.uniform(np.log(1.5e-3), np.log(6e-3)))
+        if dim
+        else np.exp(rng.uniform(np.log(1e-4), np.log(1.5e-3))),
+        read_noise=rng.uniform(0.004, 0.012) if dim else rng.uniform(0.001, 0.004),
+        blur_px=rng.uniform(0.35, 0.9) * width / 640,
+        tint=np.exp(rng.normal(0, 0.05, 3)),
+        contrast=rng.uniform(0.9, 1.2),
+        saturation=rng.uniform(0.75, 1.15),
+        vignette=rng.uniform(0, 0.35),
+        quality=int(rng.integers(72, 95)),
+    )
+
+
+def moments(film: Film) -> np.ndarray:
+    """[MOMENTS] times of the exposure in frames, around 0."""
+    return film.shutter * ((np.arange(MOMENTS) + 0.5) / MOMENTS - 0.5)
+
+
+def exposure(film: Film, light: np.ndarray) -> float:
+    """What to multiply light [H, W, 3] by; set once for a sequence, by its first picture."""
+    return film.brightness / float(np.minimum(light, 4 * np.median(light)).mean())
+
+
+def develop(film: Film, light: np.ndarray, gain: float, rng: np.random.Generator) -> np.ndarray:
+    """Light [H, W, 3] linear -> uint8 RGB."""
+    height, width = light.shape[:2]
+    y, x = np.mgrid[:height, :width]
+    corner = ((x / width - 0.5) ** 2 + (y / height - 0.5) ** 2) * 2
+    seen = cv2.GaussianBlur(light, (0, 0), film.blur_px) * (gain * film.tint * (1 - film.vignette * corner[..., None]))
+    seen = seen.astype(np.float32)
+    spread = np.sqrt(film.shot_noise * np.maximum(seen, 0) + film.read_noise**2)
+    seen = seen + spread * rng.standard_normal(seen.shape, np.float32)
+    seen = np.maximum(seen, 0)
+    seen = seen * (1 + seen / 4) / (1 + seen)  # highlights roll off; 4 is white
+    toned = np.clip(seen * 1.25, 0, 1) ** np.float32(1 / 2.2)
+    grey = toned.mean(2, keepdims=True)
+    toned = grey + film.saturation * (toned - grey)
+    toned = 0.45 + film.contrast * (toned - 0.45)
+    return (np.clip(toned, 0, 1) * 255 + 0.5).astype(np.uint8)
+
+
+def encode(film: Film, picture: np.ndarray) -> bytes:
+    """A JPEG of an RGB picture."""
+    done, data = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, film.quality])
+    assert done
+    return data.tobytes()

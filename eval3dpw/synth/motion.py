@@ -1,0 +1,94 @@
+"""Where rendered people get their motion: CMU clips, divided by subject so that no split shares one with another."""
+
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import roma
+import torch
+from torch import Tensor
+
+from fitting.body import Body
+from fitting.cmu import Motion, load_motion
+from pose2d.errors import UserError
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+FPS = 30
+RADIANS_PER_STEP = 1e-4  # how finely the embedded file keeps angles
+VALIDATION_SUBJECTS = (20, 75, 85, 125, 135)  # of the held-out ones; the other held-out subjects are for the test
+SHORTEST_CLIP = 40  # frames
+
+
+@dataclass(frozen=True)
+class Clip:
+    """One take on the mean body, in the capture's frame: y up, metres."""
+
+    name: str  # subject_take
+    pose: Tensor  # [T, 24, 3] axis-angle
+    root_m: Tensor  # [T, 3] pelvis
+
+
+def load_clips(body: Body, split: Split, path: Path | None = None) -> tuple[Clip, ...]:
+    """The clips that may appear in a split, from a file of CMU clips or, for want of one, the embedded ones."""
+    motion = _embedded() if path is None else _from_file(path, body)
+    assert motion.root_m is not None
+    spans = (motion.clip(number) for number in range(len(motion.clip_name)))
+    clips = tuple(
+        Clip(name, motion.pose[span], motion.root_m[span])
+        for name, span in zip(motion.clip_name, spans, strict=True)
+        if _split_of(name, motion) == split and span.stop - span.start >= SHORTEST_CLIP
+    )
+    if clips:
+        return clips
+    if path is None:
+        raise UserError(
+            f"the embedded motion has no clips for the split {split!r}: it holds the subjects kept for validation and "
+            "test only. Give a file of CMU clips with --motion."
+        )
+    raise UserError(f"{path} has no clip of at least {SHORTEST_CLIP} frames for the split {split!r}.")
+
+
+def mirrored(clip: Clip) -> Clip:
+    """The same motion in a mirror: left and right trade places."""
+    pose = clip.pose[:, _MIRROR] * clip.pose.new_tensor([1, -1, -1])
+    return Clip(clip.name + "m", pose, clip.root_m * clip.root_m.new_tensor([-1, 1, 1]))
+
+
+def turned(clip: Clip, yaw: float) -> Clip:
+    """The same motion walked in another direction: turned about the vertical through the origin."""
+    turn = roma.rotvec_to_rotmat(torch.tensor([0.0, yaw, 0.0], dtype=clip.pose.dtype))
+    pose = clip.pose.clone()
+    pose[:, 0] = roma.rotmat_to_rotvec(turn @ roma.rotvec_to_rotmat(clip.pose[:, 0]))
+    return Clip(clip.name, pose, clip.root_m @ turn.mT)
+
+
+def _split_of(name: str, motion: Motion) -> Split:
+    if not motion.held_out[motion.clip_name.index(name)]:
+        return "train"
+    return "validation" if int(name.split("_")[0]) in VALIDATION_SUBJECTS else "test"
+
+
+def _embedded() -> Motion:
+    with files("eval3dpw.synth").joinpath("data/held_out_motion.npz").open("rb") as stream, np.load(stream) as file:
+        pose = torch.from_numpy(file["pose_steps"].astype(np.float32) * RADIANS_PER_STEP)
+        names = tuple(str(name) for name in file["clip_name"])
+        return Motion(pose, torch.from_numpy(file["root_m"]), file["clip_start"], names, FPS)
+
+
+def _from_file(path: Path, body: Body) -> Motion:
+    try:
+        motion = load_motion(path, body, FPS)
+    except (KeyError, ValueError, OSError) as error:
+        raise UserError(
+            f"{path} is not a file of CMU clips: expected an .npz with euler_zyx_deg_x100, root_pos, joint, parent, "
+            f"offset, clip_start and clip_name at {FPS} frames/s."
+        ) from error
+    if motion.root_m is None:
+        raise UserError(f"{path} has no root positions (root_pos); without them nobody can be placed on the ground.")
+    return motion
+
+
+_MIRROR = [0, 2, 1, 3, 5, 4, 6, 8, 7, 9, 11, 10, 12, 14, 13, 15, 17, 16, 19, 18, 21, 20, 23, 22]

@@ -1,0 +1,142 @@
+"""One sequence from its plan: people, camera and scene put together, then frame after frame."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from eval3dpw.synth import cast, figure, film, outfit, scene, stage
+from eval3dpw.synth.camera_path import CameraPath
+from eval3dpw.synth.cast import Person
+from eval3dpw.synth.figure import Figure
+from eval3dpw.synth.motion import Clip, mirrored
+from eval3dpw.synth.plan import Plan
+from eval3dpw.synth.stage import Stage
+from eval3dpw.synth.truth import FrameTruth, observe
+from fitting.body import Body
+from fitting.camera import Camera
+
+_APART_M = 0.6  # pelvis to pelvis
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Everything that a sequence's pictures are made from."""
+
+    plan: Plan
+    people: list[Person]
+    figures: list[Figure]
+    camera: Camera
+    path: CameraPath
+    stage: Stage
+
+    @property
+    def frames(self) -> int:
+        return len(self.people[0].pose)
+
+    def cam_poses(self) -> np.ndarray:
+        """[T, 4, 4] world to camera."""
+        return np.stack([self.path.world_to_cam(frame) for frame in range(self.frames)])
+
+
+def prepare(
+    plan: Plan, body: Body, clips: tuple[Clip, ...], size: tuple[int, int], most_frames: int, photo: np.ndarray | None
+) -> Sequence:
+    people = _people(plan, body, clips, most_frames)
+    figures = []
+    for number, person in enumerate(people):
+        rng = plan.rng(f"looks {number}")
+        figures.append(figure.dress(body, person.shape, outfit.draw(rng), rng))
+    camera = Camera.from_focal(plan.focal_px, size)
+    centers = torch.stack([person.joints[:, 0] for person in people], 1).numpy()
+    path = CameraPath(plan.view, camera, centers, plan.rng("camera"))
+    cameras = np.stack([path.position(frame) for frame in range(len(centers))])[:, ::2]
+    ground = scene.Ground(centers[..., ::2].reshape(-1, 2), cameras, plan.view.azimuth)
+    rng = plan.rng("scene")
+    if photo is None:
+        around = scene.build(plan.scene, ground, rng)
+    else:
+        middle = path.world_to_cam(len(centers) / 2)
+        wide = plan.focal_px * max(photo.shape[1] / size[0], photo.shape[0] / size[1]) * 0.75
+        around = scene.before_photograph(photo, ground, middle, wide, rng)
+    around.solids.extend(scene.obstacles(plan.occlusion, ground, centers[..., ::2], plan.scene, rng))
+    return Sequence(plan, people, figures, camera, path, stage.build(figures, around, rng))
+
+
+def shoot(sequence: Sequence) -> Iterator[tuple[bytes, FrameTruth]]:
+    """The JPEG of every frame, and its truth."""
+    plan, people = sequence.plan, sequence.people
+    rng = plan.rng("sensor")
+    posed = [f.posed(p.placement, p.translation) for f, p in zip(sequence.figures, people, strict=True)]
+    keypoints = torch.stack([person.keypoints for person in people], 1).numpy()
+    gain = None
+    for frame in range(sequence.frames):
+        light = _exposed(sequence, posed, frame)
+        gain = film.exposure(plan.film, light) if gain is None else gain
+        picture = film.develop(plan.film, light, gain, rng)
+        bodies = [vertices[frame] for vertices in posed]
+        truth = observe(
+            sequence.stage, sequence.stage.vertices_m(bodies), bodies, keypoints[frame], sequence.camera,
+            sequence.path.world_to_cam(frame),
+        )  # fmt: skip
+        yield film.encode(plan.film, picture), truth
+
+
+def _exposed(sequence: Sequence, posed: list[np.ndarray], frame: int) -> np.ndarray:
+    """Light [H, W, 3] gathered while the shutter is open; each moment a little aside, which smooths outlines too."""
+    at_once = [vertices[frame] for vertices in posed]
+    center = np.mean([vertices.mean(0) for vertices in at_once], 0)
+    shadows = sequence.stage.shadows(sequence.stage.vertices_m(at_once), center)
+    total = np.zeros((sequence.camera.size[1], sequence.camera.size[0], 3), np.float32)
+    for shift, moment in zip(film.SHIFTS_PX, film.moments(sequence.plan.film), strict=True):
+        x, y = sequence.camera.center_px
+        aside = Camera.from_focal(sequence.camera.focal_px, sequence.camera.size, (x + shift[0], y + shift[1]))
+        vertices = sequence.stage.vertices_m([_between(v, frame, moment) for v in posed])
+        transform = sequence.path.world_to_cam(frame + moment)
+        total += sequence.stage.light(vertices, aside, transform, shadows, 4 * shift)
+    return total / film.MOMENTS
+
+
+def _between(vertices: np.ndarray, frame: int, moment: float) -> np.ndarray:
+    """Vertices [T, V, 3] at a time near a frame, straight between neighbours."""
+    other = min(max(frame + (1 if moment > 0 else -1), 0), len(vertices) - 1)
+    share = np.float32(abs(moment))
+    return vertices[frame] + share * (vertices[other] - vertices[frame])
+
+
+def _people(plan: Plan, body: Body, clips: tuple[Clip, ...], most_frames: int) -> list[Person]:
+    rng = plan.rng("people")
+    chosen = [mirrored(clips[role.clip]) if role.mirrored else clips[role.clip] for role in plan.roles]
+    count = min(most_frames, *(len(clip.pose) for clip in chosen))
+    azimuth = plan.view.azimuth
+    people = []
+    for number, clip in enumerate(chosen):
+        first = int(rng.integers(len(clip.pose) - count + 1))
+        yaw = rng.uniform(-np.pi, np.pi)
+        if plan.crossing and len(chosen) > 1:
+            yaw = _yaw_across(clip, first, count, azimuth + (np.pi if number else 0) + rng.normal(0, 0.35))
+        people.append(cast.stand(body, clip, cast.draw_shape(rng), first, count, yaw))
+    if len(people) == 2:
+        people[1] = _beside(body, people[0], people[1], azimuth, rng)
+    return people
+
+
+def _yaw_across(clip: Clip, first: int, count: int, azimuth: float) -> float:
+    """The turn that makes a clip go across the view, from left to right as the camera at this azimuth sees it."""
+    moved = (clip.root_m[first + count - 1] - clip.root_m[first])[::2].numpy()
+    right = np.array([np.cos(azimuth), -np.sin(azimuth)])  # x, z
+    # Turning by yaw takes the direction (x, z) = (sin a, cos a) to a + yaw.
+    return float(np.arctan2(right[0], right[1]) - np.arctan2(moved[0], moved[1]))
+
+
+def _beside(body: Body, one: Person, other: Person, azimuth: float, rng: np.random.Generator) -> Person:
+    """The second person nearer or farther than the first, as close as they never meet."""
+    towards = np.array([np.sin(azimuth), np.cos(azimuth)])
+    side = np.array([towards[1], -towards[0]]) * rng.uniform(-0.7, 0.7)
+    way = towards * rng.choice((-1, 1))
+    for apart in np.arange(rng.uniform(0.6, 1.2), 8, 0.15):
+        shift = apart * way + side
+        if np.linalg.norm(one.path - other.path - shift, axis=1).min() > _APART_M:
+            break
+    return cast.shifted(body, other, (float(shift[0]), float(shift[1])))

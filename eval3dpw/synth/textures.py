@@ -1,0 +1,204 @@
+"""Surfaces of the world: seamless tiles, linear light, each with ever smaller copies for what is far away."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from eval3dpw.synth.noise import tile
+from eval3dpw.synth.outfit import linear
+
+SIZE = 256  # pixels of a tile's side
+LEVELS = 8  # halvings down to 2 pixels
+_CENTER = np.mgrid[:SIZE, :SIZE].astype(np.float32) / SIZE
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """Tiles in one flat array; level l of tile k starts at `start[k, l]` and is SIZE >> l pixels wide."""
+
+    texels: np.ndarray  # [N, 3] float32 linear
+    start: np.ndarray  # [K, LEVELS] int64
+    meters: np.ndarray  # [K] how much of the world one tile covers
+
+
+def atlas(tiles: list[tuple[np.ndarray, float]]) -> Atlas:
+    """Tiles [SIZE, SIZE, 3] and the metres they cover."""
+    texels, start, count = [], np.zeros((len(tiles), LEVELS), np.int64), 0
+    for k, (picture, _) in enumerate(tiles):
+        level = picture.astype(np.float32)
+        for shrunk in range(LEVELS):
+            start[k, shrunk] = count
+            texels.append(level.reshape(-1, 3))
+            count += len(texels[-1])
+            level = cv2.resize(level, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+    return Atlas(np.concatenate(texels), start, np.array([m for _, m in tiles], np.float64))
+
+
+def draw(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    """A tile of this kind, different every time, and the metres it covers."""
+    picture, meters = KINDS[kind](rng)
+    return np.clip(picture, 0.003, 0.95).astype(np.float32), meters
+
+
+def _mix(low: np.ndarray, high: np.ndarray, share: np.ndarray) -> np.ndarray:
+    return low + np.clip(share, 0, 1)[..., None] * (high - low)
+
+
+def _color(rng: np.random.Generator, *choices: tuple[int, int, int], spread: float = 0.15) -> np.ndarray:
+    return linear(choices[rng.integers(len(choices))]) * np.exp(rng.normal(0, spread, 3) * 0.5 + rng.normal(0, spread))
+
+
+def _rough(base: np.ndarray, rng: np.random.Generator, cells: int, strength: float) -> np.ndarray:
+    return base * np.exp(strength * tile(SIZE, cells, rng) + 0.4 * strength * rng.normal(0, 1, (SIZE, SIZE)))[..., None]
+
+
+def _grass(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    base = _mix(
+        _color(rng, (70, 92, 40), (92, 100, 50)), _color(rng, (110, 126, 66), (140, 134, 84)), 0.5 + tile(SIZE, 4, rng)
+    )
+    return _rough(base, rng, 32, 0.7), 4.0
+
+
+def _asphalt(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    return _rough(
+        _color(rng, (92, 92, 94), (120, 118, 114), (70, 70, 74)) * np.ones((SIZE, SIZE, 1)), rng, 4, 0.35
+    ), 3.0
+
+
+def _blocks(
+    rng: np.random.Generator, across: int, rows: int, offset: float, joint: float, spread: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bricks or slabs: brightness [SIZE, SIZE] of each, and where the joints are."""
+    y, x = _CENTER
+    row = np.floor(y * rows).astype(int)
+    along = x * across + offset * (row % 2)
+    value = rng.normal(0, spread, (rows, across))[row, np.floor(along).astype(int) % across]
+    edge = np.minimum(np.minimum(along % 1, 1 - along % 1) / across, np.minimum(y * rows % 1, 1 - y * rows % 1) / rows)
+    return value, edge < joint
+
+
+def _paving(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    n = int(rng.integers(3, 7))
+    value, joints = _blocks(rng, n, n, rng.choice([0, 0.5]), 0.006, 0.12)
+    base = _rough(
+        _color(rng, (160, 154, 144), (136, 130, 124), (170, 150, 128)) * np.exp(value)[..., None], rng, 8, 0.2
+    )
+    return np.where(joints[..., None], base * 0.4, base), 2.4
+
+
+def _bricks(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    value, joints = _blocks(rng, 6, 20, 0.5, 0.006, 0.2)
+    base = _rough(_color(rng, (150, 78, 58), (170, 110, 84), (120, 70, 60)) * np.exp(value)[..., None], rng, 16, 0.25)
+    return np.where(joints[..., None], _color(rng, (190, 184, 174)) * 0.8, base), 1.5
+
+
+def _plaster(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    base = _color(
+        rng, (222, 216, 204), (200, 205, 208), (214, 196, 160), (180, 196, 184), (206, 180, 170), (120, 140, 160)
+    )
+    return _rough(base * np.ones((SIZE, SIZE, 1)), rng, 3, 0.10), 3.0
+
+
+def _concrete(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    return _rough(_color(rng, (150, 150, 148), (122, 120, 116)) * np.ones((SIZE, SIZE, 1)), rng, 3, 0.28), 3.0
+
+
+def _planks(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    value, joints = _blocks(rng, 2, 10, 0.5, 0.0025, 0.18)
+    grain = tile(SIZE, 32, rng, 3, stretch=(1, 16))
+    base = (
+        _color(rng, (150, 104, 66), (186, 146, 100), (96, 62, 42), (206, 180, 146))
+        * np.exp(value + 0.25 * grain)[..., None]
+    )
+    return np.where(joints[..., None], base * 0.35, base), 1.6
+
+
+def _carpet(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    y, x = _CENTER
+    pattern = 0.5 + 0.5 * np.sin(2 * np.pi * x * rng.integers(1, 5)) * np.sin(2 * np.pi * y * rng.integers(1, 5))
+    ground = _color(rng, (130, 60, 54), (74, 86, 110), (150, 140, 120), (90, 96, 80))
+    return _rough(_mix(ground, ground * rng.uniform(0.6, 1.6), pattern > 0.6), rng, 48, 0.3), 1.5
+
+
+def _tiles(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    value, joints = _blocks(rng, 4, 4, 0, 0.005, 0.05)
+    y, x = _CENTER
+    board = (np.floor(x * 4) + np.floor(y * 4)) % 2 * (rng.random() < 0.4)
+    base = _color(rng, (210, 205, 196), (180, 176, 170)) * np.exp(value - 0.9 * board)[..., None]
+    return np.where(joints[..., None], base * 0.5, _rough(base, rng, 8, 0.06)), 1.6
+
+
+def _facade(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    """Two floors of windows."""
+    wall = _rough(
+        _color(rng, (196, 184, 160), (170, 120, 96), (150, 152, 156), (214, 206, 190), (186, 150, 120))
+        * np.ones((SIZE, SIZE, 1)),
+        rng,
+        6,
+        0.15,
+    )
+    y, x = _CENTER
+    across = int(rng.integers(2, 4))
+    u, v = x * across % 1, y * 2 % 1
+    wide, high = rng.uniform(0.22, 0.36), rng.uniform(0.24, 0.36)
+    frame = (np.abs(u - 0.5) < wide) & (np.abs(v - 0.5) < high)
+    glass = (np.abs(u - 0.5) < wide - 0.03) & (np.abs(v - 0.5) < high - 0.03) & (np.abs(u - 0.5) > 0.015)
+    panes = rng.uniform(0.3, 1.4, (2, across))[np.floor(y * 2).astype(int), np.floor(x * across).astype(int)]
+    shine = _mix(linear((40, 50, 60)), linear((150, 170, 190)), 0.35 + 0.5 * tile(SIZE, 3, rng)) * panes[..., None]
+    picture = np.where(frame[..., None], linear((220, 218, 212)) * rng.uniform(0.2, 1), wall)
+    return np.where(glass[..., None], shine, picture), 6.0
+
+
+def _foliage(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    leaves = tile(SIZE, 20, rng, 3)
+    dark, light = _color(rng, (30, 48, 22), (44, 54, 26)), _color(rng, (96, 126, 58), (124, 130, 60), (140, 110, 50))
+    return _mix(dark, light, 0.4 + 1.2 * leaves), 1.0
+
+
+def _bark(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    return _color(rng, (92, 74, 58), (120, 108, 92)) * np.exp(0.6 * tile(SIZE, 24, rng, 3, stretch=(8, 1)))[
+        ..., None
+    ], 0.8
+
+
+def _painted(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    """Metal or lacquer in any colour: cars, bins, cupboards."""
+    color = rng.uniform(0.02, 0.6) * np.exp(rng.normal(0, 0.5, 3))
+    return _rough(np.clip(color, 0.01, 0.8) * np.ones((SIZE, SIZE, 1)), rng, 3, 0.08), 2.0
+
+
+def _posters(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    """Rectangles of many colours: shelves of books, shop fronts, pictures on a wall."""
+    picture = np.ones((SIZE, SIZE, 3)) * _color(rng, (70, 60, 52), (200, 196, 190))
+    row = 0
+    while row < SIZE - 20:
+        high, column = int(rng.integers(24, 64)), 0
+        while column < SIZE - 8:
+            wide = int(rng.integers(6, 40))
+            top = row + int(rng.integers(0, high // 3))
+            picture[top : row + high - 3, column : column + wide - 1] = rng.uniform(0.02, 0.6) * np.exp(
+                rng.normal(0, 0.4, 3)
+            )
+            column += wide
+        row += high
+    return picture, 2.2
+
+
+KINDS: dict[str, Callable[[np.random.Generator], tuple[np.ndarray, float]]] = {
+    "grass": _grass,
+    "asphalt": _asphalt,
+    "paving": _paving,
+    "bricks": _bricks,
+    "plaster": _plaster,
+    "concrete": _concrete,
+    "planks": _planks,
+    "carpet": _carpet,
+    "tiles": _tiles,
+    "facade": _facade,
+    "foliage": _foliage,
+    "bark": _bark,
+    "painted": _painted,
+    "posters": _posters,
+}

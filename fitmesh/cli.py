@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import fitmesh
-from fitmesh.commands import body, eval_coco, models, run, train_ccnet
+from fitmesh.commands import body, eval_3dpw, eval_coco, models, run, synth, train_ccnet
 
 app = typer.Typer(
     name="fitmesh",
@@ -38,6 +38,8 @@ app.command("models")(models.models)
 app.command("body")(body.body)
 app.command("train-ccnet")(train_ccnet.train_ccnet)
 app.command("eval-coco")(eval_coco.eval_coco)
+app.command("eval-3dpw")(eval_3dpw.eval_3dpw)
+app.command("synth")(synth.synth)
 
 
 def main() -> None:

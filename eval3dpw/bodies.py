@@ -1,0 +1,101 @@
+"""Bodies as protocols compare them: joints, pelvis, mesh; and the body files the truth is made with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fitting.body import Body, BodyParams
+from fitting.body_files import load_body
+from pose2d.errors import UserError
+
+# 14 of Human3.6M's 17: ankles, knees, hips, wrists, elbows, shoulders, thorax, head; in the order of SPIN's list.
+H36M_14 = (6, 5, 4, 1, 2, 3, 16, 15, 14, 11, 12, 13, 8, 10)
+H36M_PELVIS = 0
+HIPS = (2, 3)  # of the 14
+
+
+@dataclass(frozen=True)
+class Bodies:
+    """N bodies, all in one frame of reference per row, metres. `evaluate` compares two of these row by row."""
+
+    joints: Tensor  # [N, 14, 3] Human3.6M's 14, see H36M_14; any order, if both sides use it and hips are 2 and 3
+    pelvis: Tensor | None = None  # [N, 3] Human3.6M's joint 0
+    vertices: Tensor | None = None  # [N, V, 3]
+    kinematic: Tensor | None = None  # [N, 24, 3] SMPL's joints by forward kinematics
+    translation: Tensor | None = None  # [N, 3] what of the positions above is the body's translation
+    track: Tensor | None = None  # [N] which rows are one person's; with `frame`, for the acceleration
+    frame: Tensor | None = None  # [N] frame numbers
+
+    def __len__(self) -> int:
+        return len(self.joints)
+
+    @staticmethod
+    def from_vertices(vertices: Tensor | np.ndarray, regressor: Tensor | np.ndarray, **others: Tensor) -> "Bodies":
+        """Joints and pelvis of meshes [N, V, 3] by a regressor [17, V] of Human3.6M's joints."""
+        vertices = torch.as_tensor(vertices)
+        regressor = torch.as_tensor(regressor).to(vertices)
+        if regressor.shape != (17, vertices.shape[1]):
+            raise UserError(
+                f"the regressor has size {list(regressor.shape)}; 17 joints of {vertices.shape[1]} vertices need "
+                f"[17, {vertices.shape[1]}]."
+            )
+        joints = torch.einsum("jv,nvc->njc", regressor, vertices)
+        return Bodies(joints[:, H36M_14, :], joints[:, H36M_PELVIS], vertices, **others)
+
+    def rows(self, choice: Tensor | slice) -> "Bodies":
+        """Some of the bodies."""
+        given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return replace(self, **{name: value[choice] for name, value in given.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class BodySet:
+    """The files that truth and predictions are made with."""
+
+    load: Callable[[str], Body]  # by gender
+    regressor: Tensor  # [17, V] Human3.6M's joints from posed vertices
+
+    def place(self, params: BodyParams, gender: str = "neutral") -> Bodies:
+        """Parameters -> what protocols compare."""
+        body = self.load(gender)
+        out = body.at(params, vertices=True)
+        assert out.vertices is not None
+        return Bodies.from_vertices(
+            out.vertices, self.regressor, kinematic=out.joints, translation=params.translation.to(body.dtype)
+        )
+
+
+def body_set(body_model: Path | None, regressor: Path | None) -> BodySet:
+    """SMPL's files with the user's regressor; or, for sets made by `fitmesh synth`, the open body with its own."""
+    load = lru_cache(maxsize=None)(lambda gender: load_body(body_model, gender))
+    own = load("neutral").h36m_regressor
+    if own is not None:
+        if regressor is not None:
+            raise UserError("--regressor is for SMPL's bodies: the open body has joints of its own. Leave it out.")
+        return BodySet(load, own)
+    return BodySet(load, _read_regressor(regressor, load("neutral")))
+
+
+def _read_regressor(path: Path | None, body: Body) -> Tensor:
+    vertices = len(body.v_template)
+    what = (
+        f"J_regressor_h36m.npy (17 x {vertices}, Human3.6M's joints from SMPL's vertices), which SPIN's fetch_data.sh "
+        "and VIBE's prepare_data.sh download; it is not shipped. Pass it with --regressor."
+    )
+    if path is None:
+        raise UserError(f"3DPW is scored on joints that need {what}")
+    if not path.is_file():
+        raise UserError(f"there is no file {path}. Expected {what}")
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(f"cannot read {path} ({error}). Expected {what}") from error
+    if not isinstance(array, np.ndarray) or array.shape != (17, vertices) or not np.isfinite(array).all():
+        size = list(array.shape) if isinstance(array, np.ndarray) else "an archive"
+        raise UserError(f"{path} holds {size}; expected {what}")
+    return torch.as_tensor(array, dtype=torch.float32)

@@ -1,0 +1,99 @@
+"""Keypoints of one person -> the start, and a fit for each row of the table."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import fitting
+from fitmesh.eval3dpw_road.reading import Read
+from fitmesh.eval3dpw_road.settings import FPS, Row
+from fitmesh.eval3dpw_road.source import Work
+from fitmesh.eval3dpw_road.tracks_in_time import grid
+from fitting import regressors
+from fitting.body import Body, BodyParams
+from fitting.camera import Camera
+from fitting.fit import INITIALISERS
+from pose2d.errors import UserError
+from pose2d.pictures import read_picture
+from pose2d.types import ConfidenceSource, Keypoints
+
+# (the sequence, which of its tracks, its keypoints, the body) -> where every row starts; None: nowhere in particular
+Starter = Callable[[Work, int, Read, Body], BodyParams | None]
+
+
+def starter(init: str, checkpoint: Path | None, source: ConfidenceSource, every: int) -> Starter:
+    """What gives the first guess. All rows share it, so that they differ by their weights alone."""
+    if init == "none":
+        return lambda work, number, read, body: None
+    if init.startswith(("spin", "cliff")):
+        network = _network(init, checkpoint)
+        return lambda work, number, read, body: _from_pixels(network, work, read)
+    if init not in INITIALISERS:
+        raise UserError(f"the initialiser {init!r} is not there: choose {', '.join(['none', *INITIALISERS])}.")
+    return lambda work, number, read, body: _lifted(init, read, work.camera, body, source, every)
+
+
+def _lifted(
+    init: str, read: Read, camera: Camera, body: Body, source: ConfidenceSource, every: int
+) -> BodyParams:  # fmt: skip
+    places = grid(read.frame, every, FPS / every)
+    keypoints = places.keypoints(_finite(read, source))
+    return places.take_params(INITIALISERS[init](keypoints, camera, body))
+
+
+def fit_track(
+    read: Read, camera: Camera, body: Body, start: BodyParams | None, row: Row, every: int, single_frames: bool
+) -> BodyParams:
+    """One row's fit, T frames. Raises UserError where there is nothing to fit."""
+    keypoints = _finite(read, row.source)
+    assert keypoints.area_px2 is not None
+    keypoints = replace(keypoints, area_px2=keypoints.area_px2 * row.sigma_scale**2)  # sigmas go with sqrt(area)
+    if single_frames:
+        return fitting.fit_frames(
+            keypoints, camera, body, "none" if start is None else start, row.weighting, gate=row.gate
+        ).params  # fmt: skip
+    places = grid(read.frame, every, FPS / every)
+    init = "none" if start is None else places.spread_params(start)
+    found = fitting.fit(
+        places.keypoints(keypoints), camera, body, init, row.weighting, fps=FPS / every, gate=row.gate
+    )  # fmt: skip
+    return places.take_params(found.params)
+
+
+def _finite(read: Read, source: ConfidenceSource) -> Keypoints:
+    """Keypoints with 0 where nothing was read; presence is 0 there too."""
+    keypoints = read.keypoints(source)
+    known = torch.isfinite(keypoints.xy_px).all(-1)
+    return replace(
+        keypoints,
+        xy_px=torch.nan_to_num(keypoints.xy_px),
+        confidence=keypoints.confidence * known,
+        presence=keypoints.presence * known,
+    )
+
+
+def _network(init: str, checkpoint: Path | None) -> regressors.BodyRegressor:
+    if init != "cliff":
+        return regressors.load(init, checkpoint)
+    try:
+        return regressors.load("cliff-hr48", checkpoint)
+    except UserError:
+        return regressors.load("cliff-res50", checkpoint)
+
+
+def _from_pixels(network: regressors.BodyRegressor, work: Work, read: Read) -> BodyParams:
+    """SPIN's or CLIFF's answer; where the person is not inside the picture, that of the frame before (or after)."""
+    known = np.flatnonzero(read.readable & np.isfinite(read.boxes_px).all(1))
+    if not len(known):
+        raise UserError(f"{work.name}: no frame shows the person, so there is no first guess.")
+
+    def pictures() -> Iterator[np.ndarray]:
+        for row in known:
+            yield read_picture(work.picture(int(read.frame[row])))
+
+    found = regressors.initialise_track(network, pictures(), read.boxes_px[known], work.camera)
+    nearest = np.clip(np.searchsorted(known, np.arange(len(read.frame)), side="right") - 1, 0, None)
+    return BodyParams(found.pose[nearest], found.shape[nearest], found.translation[nearest])

@@ -1,0 +1,224 @@
+"""All steps in order, a sequence at a time; what is there and still matches is kept."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from eval3dpw.bodies import BodySet, body_set
+from eval3dpw.predictions import read_predictions, write_predictions
+from eval3dpw.protocols import protocol_named
+from fitmesh.eval3dpw_road import caches, reading, scoring
+from fitmesh.eval3dpw_road.fitting_step import Starter, fit_track, starter
+from fitmesh.eval3dpw_road.reading import Read
+from fitmesh.eval3dpw_road.scoring import Score
+from fitmesh.eval3dpw_road.settings import STORED, EvalSettings, Row
+from fitmesh.eval3dpw_road.skipped import BROKEN_PICTURE, NO_PREDICTION, NOTHING_TO_FIT, Skipped
+from fitmesh.eval3dpw_road.source import NO_CAMERA, Work, sequence_count, works
+from fitmesh.eval3dpw_road.table import Scores
+from fitmesh.stages import trust
+from fitmesh.stages.progress import Reporter
+from fitmesh.stages.recipe import Recipe, npz_matches, write_npz
+from fitting.body import BodyParams
+from pose2d.errors import UserError
+
+START = "start"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything that was measured."""
+
+    scores: Scores
+    skipped: tuple[Skipped, ...]
+    base: str  # the row that others are compared with
+
+
+def label(row: Row | None, settings: EvalSettings) -> str:
+    """A row's name in the table; None is the start."""
+    if row is None:
+        return f"{START} ({settings.init})"
+    if row.source == "ccnet":
+        return f"+ CCNet, {row.weighting}"
+    return f"+ {settings.pose_model} {row.source}, {row.weighting}"
+
+
+def run(settings: EvalSettings, out: Path, reporter: Reporter) -> Outcome:
+    """From a data set to errors; `out` keeps each sequence's keypoints, fits and errors."""
+    settings.check()
+    protocol_named(settings.protocol)
+    bodies = body_set(settings.body_model, settings.regressor)
+    if settings.predictions is not None:
+        return _score_predictions(settings, bodies)
+    if settings.pose_model != STORED:
+        for source in settings.confidence:
+            trust.check(source, settings.pose_model, settings.ccnet if source == "ccnet" else None)
+    total = sequence_count(settings)
+    skipped: list[Skipped] = []
+    road = Road(settings, out, bodies, reporter)
+    by_sequence: dict[str, dict[str, Score]] = {}
+    for number, work in enumerate(works(settings, skipped), 1):
+        reporter.say(f"{work.name} ({number} of {total}): {sum(map(len, work.tracks))} person-frames")
+        by_sequence[work.name] = road.sequence(work, skipped)
+    scores = Scores.gather(by_sequence)
+    if not len(scores):
+        raise UserError(f"nothing of {settings.data} could be measured: {_why(skipped)}")
+    road.write_predictions()
+    rows = settings.rows()
+    base = next((row for row in rows if row.source == "raw"), rows[0])
+    return Outcome(scores, tuple(skipped), label(base, settings))
+
+
+class Road:
+    """What is loaded once and used for every sequence."""
+
+    def __init__(self, settings: EvalSettings, out: Path, bodies: BodySet, reporter: Reporter) -> None:
+        self.settings, self.out, self.bodies, self.reporter = settings, out, bodies, reporter
+        self.protocol = protocol_named(settings.protocol)
+        self._reader: reading.Reader | None = None
+        self._starter: Starter | None = None
+        self._found: dict[str, list[tuple[Work, dict[int, BodyParams]]]] = {}
+
+    def sequence(self, work: Work, skipped: list[Skipped]) -> dict[str, Score]:
+        """Errors of every row; a person who cannot be fitted under one row is left out of all."""
+        recipe = caches.keypoints_recipe(work, self.settings, self.bodies)
+        reads = self.reads(work, recipe)
+        for track, read in zip(work.tracks, reads, strict=True):
+            if not read.readable.all():
+                skipped.append(Skipped(work.name, BROKEN_PICTURE, int((~read.readable).sum())))
+            ignored = int((~self.protocol.counts(track) & read.readable).sum())
+            if ignored:
+                skipped.append(Skipped(work.name, self.protocol.left_out, ignored))
+        fits: dict[str, tuple[Recipe, dict[int, BodyParams]]] = {}
+        starts: dict[int, BodyParams] | None = None
+        if self.settings.init != "none":
+            made_from = caches.fit_recipe(recipe, self.settings, None)
+            starts = self._fits(work, START, made_from, partial(self._start, work, reads))
+            fits[label(None, self.settings)] = made_from, starts
+        for row in self.settings.rows():
+            made_from = caches.fit_recipe(recipe, self.settings, row)
+            found = self._fits(work, row.key, made_from, partial(self._fit, work, reads, starts, row))
+            fits[label(row, self.settings)] = made_from, found
+        return self._scores(work, reads, fits, skipped)
+
+    def reads(self, work: Work, recipe: Recipe) -> list[Read]:
+        """Keypoints of everyone."""
+        path = self.out / "keypoints" / f"{work.name}.npz"
+        if not npz_matches(path, recipe):
+            with self.reporter.stage("keypoints", sum(map(len, work.tracks)), "people") as tick:
+                if self.settings.pose_model == STORED:
+                    reads = reading.stored(work, self.bodies, self.settings)
+                else:
+                    self._reader = self._reader or reading.Reader(self.settings)
+                    reads = self._reader.read(work, self.bodies, tick)
+            caches.write_reads(path, recipe, work, reads)
+        return caches.read_reads(path, work)
+
+    def _fits(
+        self, work: Work, name: str, made_from: Recipe, fit: Callable[[int], BodyParams | None]
+    ) -> dict[int, BodyParams]:
+        folder = "frames" if self.settings.single_frames else "tracks"
+        path = self.out / "fits" / folder / name.replace(" ", "_") / f"{work.name}.npz"
+        if not npz_matches(path, made_from):
+            found = {}
+            with self.reporter.stage(name, sum(map(len, work.tracks)), "person-frames") as tick:
+                for number, track in enumerate(work.tracks):
+                    try:
+                        params = fit(number)
+                    except UserError as error:
+                        self.reporter.say(f"{track.name}: {error}")
+                        params = None
+                    if params is not None:
+                        found[track.person] = params
+                    tick(len(track))
+            caches.write_fits(path, made_from, found)
+        return caches.read_fits(path)
+
+    def _start(self, work: Work, reads: list[Read], number: int) -> BodyParams | None:
+        settings = self.settings
+        if self._starter is None:
+            source = "ccnet" if "ccnet" in settings.confidence else settings.confidence[0]
+            self._starter = starter(settings.init, settings.checkpoint, source, settings.every)
+        return self._starter(work, number, reads[number], self.bodies.load("neutral"))
+
+    def _fit(
+        self, work: Work, reads: list[Read], starts: dict[int, BodyParams] | None, row: Row, number: int
+    ) -> BodyParams | None:
+        person = work.tracks[number].person
+        if starts is not None and person not in starts:
+            return None
+        start, body = None if starts is None else starts[person], self.bodies.load("neutral")
+        return fit_track(reads[number], work.camera, body, start, row, self.settings.every, self.settings.single_frames)
+
+    def _scores(
+        self,
+        work: Work,
+        reads: list[Read],
+        fits: dict[str, tuple[Recipe, dict[int, BodyParams]]],
+        skipped: list[Skipped],
+    ) -> dict[str, Score]:
+        everywhere = set.intersection(*(set(found) for _, found in fits.values()))
+        for track, read in zip(work.tracks, reads, strict=True):
+            if track.person not in everywhere:
+                lost = int((self.protocol.counts(track) & read.readable).sum())
+                skipped.append(Skipped(work.name, NOTHING_TO_FIT, lost))
+        scores: dict[str, Score] = {}
+        readable = [read.readable for read in reads]
+        for name, (made_from, found) in fits.items():
+            kept = {person: params for person, params in found.items() if person in everywhere}
+            recipe = caches.score_recipe(made_from, self.settings, self.bodies)
+            folder = "frames" if self.settings.single_frames else "tracks"
+            path = self.out / "scores" / folder / _plain(name) / f"{work.name}.npz"
+            if not npz_matches(path, recipe):
+                score = scoring.score_fits(work.tracks, found, readable, self.protocol, self.bodies)
+                write_npz(path, recipe, score)
+            score = caches.read_score(path)
+            keep = np.isin(score["person"], list(kept))
+            scores[name] = {key: value[keep] for key, value in score.items()}
+            self._found.setdefault(name, []).append((work, kept))
+        return scores
+
+    def write_predictions(self) -> None:
+        """What each row found, as files that `--predictions` reads."""
+        for name, found in self._found.items():
+            by_person = [({t.person: t for t in work.tracks}, fits) for work, fits in found]
+            pairs = [(tracks[person], params) for tracks, fits in by_person for person, params in fits.items()]
+            if pairs:
+                write_predictions(self.out / "predictions" / f"{_plain(name)}.npz", pairs)
+
+
+def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
+    """`--predictions`: no pictures, no keypoints, no fits."""
+    assert settings.predictions is not None
+    predictions, protocol = read_predictions(settings.predictions), protocol_named(settings.protocol)
+    name = settings.predictions.stem
+    skipped: list[Skipped] = []
+    by_sequence: dict[str, dict[str, Score]] = {}
+    for work in works(settings, skipped):
+        scores = [scoring.empty()]
+        for track in work.tracks:
+            counts, has = protocol.counts(track), predictions.has(track)
+            for lost, why in ((~counts, protocol.left_out), (counts & ~has, NO_PREDICTION)):
+                if lost.any():
+                    skipped.append(Skipped(work.name, why, int(lost.sum())))
+            if (counts & has).any():
+                part = track.rows(counts & has)
+                scores.append(scoring.score_track(part, predictions.bodies(part, bodies), protocol, bodies))
+        by_sequence[work.name] = {name: scoring.joined(scores)}
+    found = Scores.gather(by_sequence)
+    if not len(found):
+        raise UserError(f"{settings.predictions} says nothing of {settings.data}: {_why(skipped)}")
+    return Outcome(found, tuple(skipped), name)
+
+
+def _plain(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-." else "_" for c in name).strip("_")
+
+
+def _why(skipped: list[Skipped]) -> str:
+    reasons = dict.fromkeys(one.why for one in skipped)
+    return "; ".join(reasons) or NO_CAMERA

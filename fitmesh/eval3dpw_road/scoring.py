@@ -1,0 +1,64 @@
+"""Found bodies against the truth: errors per person-frame."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eval3dpw.bodies import Bodies, BodySet
+from eval3dpw.evaluate import evaluate
+from eval3dpw.protocols import Protocol
+from eval3dpw.tracks import TruthTrack, camera_params
+from fitting.body import BodyParams
+
+METRICS = ("pa_mpjpe_mm", "mpjpe_mm", "mve_mm", "acceleration_mm")
+Score = dict[str, np.ndarray]  # METRICS [N], NaN where not known; person [N], frame [N]
+
+
+def score_track(track: TruthTrack, predicted: Bodies, protocol: Protocol, bodies: BodySet) -> Score:
+    """Errors of all T frames of a track that counts; the truth is on the body that the protocol asks for."""
+    gender = "neutral" if protocol.truth_body == "neutral" else track.gender
+    truth = bodies.place(camera_params(track, bodies.load(gender)), gender)
+    person = torch.zeros(len(track), dtype=torch.long)
+    truth = replace(truth, track=person, frame=torch.from_numpy(track.frame))
+    report = evaluate(predicted, truth, protocol.name).per_frame
+    score = {name: _array(getattr(report, name), len(track)) for name in METRICS}
+    return score | {"person": np.full(len(track), track.person), "frame": track.frame}
+
+
+def score_fits(
+    tracks: Sequence[TruthTrack],
+    fits: Mapping[int, BodyParams],
+    readable: Sequence[np.ndarray],
+    protocol: Protocol,
+    bodies: BodySet,
+) -> Score:
+    """Everyone in a sequence who was fitted, by person; frames that count and whose picture could be read [T]."""
+    scores = [empty()]
+    for track, could_read in zip(tracks, readable, strict=True):
+        keep = protocol.counts(track) & could_read
+        if track.person in fits and keep.any():
+            predicted = bodies.place(rows_of(fits[track.person], torch.from_numpy(keep)))
+            scores.append(score_track(track.rows(keep), predicted, protocol, bodies))
+    return joined(scores)
+
+
+def rows_of(params: BodyParams, rows: Tensor) -> BodyParams:
+    """Some of the frames."""
+    shape = params.shape if params.shape.ndim == 1 else params.shape[rows]
+    return BodyParams(params.pose[rows], shape, params.translation[rows])
+
+
+def empty() -> Score:
+    score = {name: np.zeros(0) for name in METRICS}
+    return score | {"person": np.zeros(0, np.int64), "frame": np.zeros(0, np.int64)}
+
+
+def joined(scores: Sequence[Score]) -> Score:
+    return {name: np.concatenate([score[name] for score in scores]) for name in scores[0]}
+
+
+def _array(value: Tensor | None, count: int) -> np.ndarray:
+    return np.full(count, np.nan) if value is None else value.double().numpy()

@@ -1,0 +1,82 @@
+"""Everything `fitmesh eval-3dpw` can be told, and the rows of its table."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fitting.weights import GATE, WEIGHTINGS, Weighting
+from pose2d.errors import UserError
+from pose2d.types import ConfidenceSource
+
+STORED = "poses2d"  # in the place of a pose model: the keypoints that 3DPW's own files hold
+INITS = ("none", "lifter", "spin", "cliff", "cliff-res50", "cliff-hr48")
+FPS = 30.0  # of 3DPW's films
+CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to weight keypoints: a row of the table."""
+
+    source: ConfidenceSource
+    weighting: Weighting
+    gate: float = GATE
+    sigma_scale: float = 1.0  # on the pixel error that a weight stands for: how hard the data pull beside the priors
+
+    @property
+    def key(self) -> str:
+        """A name for files and tables."""
+        threshold = f" {self.gate:g}" if self.weighting == "gate" else ""
+        scale = f" x{self.sigma_scale:g}" if self.sigma_scale != 1 else ""
+        return f"{self.source} {self.weighting}{threshold}{scale}"
+
+
+@dataclass(frozen=True)
+class EvalSettings:
+    """What to measure, and how."""
+
+    data: Path  # 3DPW's folder, or SPIN's 3dpw_test.npz
+    body_model: Path | None = None  # None: the open body, for sets made by `fitmesh synth`
+    regressor: Path | None = None  # J_regressor_h36m.npy; the open body has its own
+    split: str = "test"
+    sequences: tuple[str, ...] = ()  # empty: all
+    every: int = 1  # use every n-th frame
+    init: str = "none"
+    checkpoint: Path | None = None  # of the network that `init` names
+    pose_model: str = "movenet-thunder"
+    pose_checkpoint: Path | None = None
+    ccnet: Path | None = None  # a calibration head other than the embedded one
+    confidence: tuple[ConfidenceSource, ...] = ("raw", "ccnet")
+    weighting: tuple[Weighting, ...] = ("confidence", "precision")
+    single_frames: bool = False  # every frame for itself, as SMPLify does
+    protocol: str = "spin"
+    predictions: Path | None = None  # bodies found elsewhere: score these and nothing else
+
+    def rows(self) -> tuple[Row, ...]:
+        """A confidence that is not calibrated states no pixels: no row under `precision`, if there is another."""
+        rows: list[Row] = []
+        for source in self.confidence:
+            meant = [w for w in self.weighting if w != "precision" or source in CALIBRATED]
+            rows += [Row(source, weighting) for weighting in meant or ["confidence"]]
+        return tuple(dict.fromkeys(rows))
+
+    @property
+    def needs_pictures(self) -> bool:
+        return self.predictions is None and (self.pose_model != STORED or self.init.startswith(("spin", "cliff")))
+
+    def check(self) -> None:
+        """Find now what would otherwise be found after an hour's work."""
+        if self.every < 1:
+            raise UserError(f"--every must be 1 or more, got {self.every}.")
+        if self.init not in INITS:
+            raise UserError(f"unknown initialiser {self.init!r}: choose {', '.join(INITS)}.")
+        if self.init in ("spin", "cliff", "cliff-res50", "cliff-hr48") and self.checkpoint is None:
+            raise UserError(
+                f"--init {self.init} needs its network's weights: --checkpoint (docs/initialisers.md)."
+            )
+        if self.init in ("none", "lifter") and self.checkpoint is not None:
+            raise UserError(f"--checkpoint has no effect with --init {self.init}: leave it out.")
+        wrong = [w for w in self.weighting if w not in WEIGHTINGS]
+        if wrong:
+            raise UserError(f"unknown weighting {wrong[0]!r}: choose {', '.join(WEIGHTINGS)}.")
+        if self.pose_model == STORED and any(source not in ("raw", "ones") for source in self.confidence):
+            raise UserError(f"--pose-model {STORED} knows only its own confidence: pass --confidence raw.")

@@ -1,0 +1,188 @@
+"""`fitmesh eval-3dpw` from a folder to its table."""
+
+import csv
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from eval3dpw.bodies import H36M_14, _read_regressor, body_set
+from eval3dpw.folder import picture_path
+from fitmesh.cli import app
+from fitmesh.eval3dpw_road import reading, road
+from fitmesh.eval3dpw_road.settings import EvalSettings
+from fitmesh.eval3dpw_road.tracks_in_time import grid
+from fitmesh.stages.progress import Reporter
+from fitting.body_files import load_body
+from pose2d.errors import UserError
+from tests.eval3dpw import tiny_3dpw
+
+QUIET = Reporter(quiet=True)
+
+
+def stored(data: Path, **others) -> EvalSettings:
+    """Exact keypoints from the data: fast, and the truth can be found."""
+    return EvalSettings(data, pose_model="poses2d", confidence=("raw",), **others)
+
+
+def test_exact_keypoints_give_the_table_with_counts(tmp_path: Path) -> None:
+    data, out = tiny_3dpw.write(tmp_path / "data"), tmp_path / "out"
+    arguments = ["--data", data, "--pose-model", "poses2d", "--confidence", "raw", "--out", out, "--quiet"]
+    result = CliRunner().invoke(app, ["eval-3dpw", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "18 person-frames in 2 sequences" in " ".join(result.output.split())
+    found = json.loads((out / "eval-3dpw.json").read_text())
+    assert (found["person_frames"], found["sequences"], found["left_out"]) == (18, 2, [])
+    row = found["rows"]["+ poses2d raw, confidence"]
+    assert row["mean"]["pa_mpjpe_mm"]["value"] < 80
+    with (out / "eval-3dpw.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [line["sequence"] for line in lines] == ["one_00", "two_00", "all"]
+    mean = sum(float(line["mpjpe_mm"]) * int(line["person_frames"]) for line in lines[:2]) / 18
+    assert float(lines[2]["mpjpe_mm"]) == pytest.approx(mean, abs=1e-3)
+
+
+def test_the_network_and_ccnet_read_the_pictures(tmp_path: Path) -> None:
+    data, out = tiny_3dpw.write(tmp_path / "data", {"one_00": 1}), tmp_path / "out"
+    settings = EvalSettings(data, pose_model="movenet-lightning")
+    outcome = road.run(settings, out, QUIET)
+    assert list(outcome.scores.rows) == [
+        "+ movenet-lightning raw, confidence", "+ CCNet, confidence", "+ CCNet, precision",
+    ]  # fmt: skip
+    assert len(outcome.scores) == tiny_3dpw.FRAMES
+    assert all(score["pa_mpjpe_mm"].mean() < 100 for score in outcome.scores.rows.values())
+
+
+def test_bad_sequences_are_counted_and_the_rest_goes_on(tmp_path: Path) -> None:
+    def spoil(name: str, content: dict) -> None:
+        if name == "blind_00":
+            content["campose_valid"] = [np.zeros(tiny_3dpw.FRAMES)]
+        if name == "lens_00":
+            content["cam_intrinsics"] = np.zeros((3, 3))
+        if name == "half_00":
+            content["campose_valid"] = [np.array([1, 1, 0, 0, 1, 1])]
+
+    names = ("good_00", "blind_00", "lens_00", "half_00", "broken_00", "evil_00")
+    data = tiny_3dpw.write(tmp_path / "data", dict.fromkeys(names, 1), spoil)
+    files = data / "sequenceFiles" / "test"
+    (files / "broken_00.pkl").write_bytes((files / "broken_00.pkl").read_bytes()[:500])
+    (files / "evil_00.pkl").write_bytes(pickle.dumps({"poses": _Runs()}))
+    outcome = road.run(stored(data), tmp_path / "out", QUIET)
+    assert outcome.scores.names == ("good_00", "half_00")
+    assert len(outcome.scores) == 6 + 4
+    why = {one.sequence: (one.why, one.frames, one.whole) for one in outcome.skipped}
+    assert why["blind_00"] == ("no frame has a valid camera", 6, True)
+    assert why["lens_00"] == ("no valid camera intrinsics", 6, True)
+    assert why["half_00"] == ("no valid camera", 2, False)
+    assert "not a readable pickle" in why["broken_00"][0]
+    assert "was refused" in why["evil_00"][0]
+
+
+class _Runs:
+    def __reduce__(self):
+        return (print, ("code ran",))
+
+
+def test_missing_and_broken_pictures_are_counted(tmp_path: Path) -> None:
+    data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
+    picture_path(data, "one_00", 1).unlink()
+    picture_path(data, "one_00", 4).write_bytes(b"no picture")
+    settings = EvalSettings(data, pose_model="movenet-lightning", confidence=("raw",), weighting=("ones",))
+    outcome = road.run(settings, tmp_path / "out", QUIET)
+    assert next(iter(outcome.scores.rows.values()))["frame"].tolist() == [0, 2, 3, 5]
+    assert {(one.why, one.frames) for one in outcome.skipped} == {("picture missing", 1), ("picture unreadable", 1)}
+
+
+def test_when_nothing_is_left_it_says_why(tmp_path: Path) -> None:
+    blind = tiny_3dpw.write(
+        tmp_path / "data", {"one_00": 1}, lambda name, content: content.update(campose_valid=[np.zeros(6)])
+    )
+    with pytest.raises(UserError, match="could be measured: no frame has a valid camera"):
+        road.run(stored(blind), tmp_path / "out", QUIET)
+
+
+def test_a_second_run_makes_nothing_anew_and_a_changed_one_only_what_changed(tmp_path: Path, monkeypatch) -> None:
+    data, out = tiny_3dpw.write(tmp_path / "data", {"one_00": 1}), tmp_path / "out"
+    first = road.run(stored(data), out, QUIET)
+    monkeypatch.setattr(reading, "stored", _must_not_run)
+    monkeypatch.setattr(road, "fit_track", _must_not_run)
+    second = road.run(stored(data), out, QUIET)
+    label = "+ poses2d raw, confidence"
+    np.testing.assert_array_equal(first.scores.rows[label]["mpjpe_mm"], second.scores.rows[label]["mpjpe_mm"])
+    other = road.run(stored(data, protocol="challenge"), out, QUIET)  # another score of the same fits
+    assert not np.array_equal(first.scores.rows[label]["mpjpe_mm"], other.scores.rows[label]["mpjpe_mm"])
+    with pytest.raises(AssertionError, match="ran again"):
+        road.run(stored(data, weighting=("squared",)), out, QUIET)
+
+
+def _must_not_run(*_: object) -> None:
+    raise AssertionError("ran again")
+
+
+def test_every_second_frame_of_one_sequence(tmp_path: Path) -> None:
+    data = tiny_3dpw.write(tmp_path / "data")
+    outcome = road.run(stored(data, sequences=("two_00",), every=2), tmp_path / "out", QUIET)
+    assert outcome.scores.names == ("two_00",)
+    (score,) = outcome.scores.rows.values()
+    assert score["frame"].tolist() == [0, 2, 4, 0, 2, 4]
+
+
+def test_what_a_run_found_can_be_scored_again_as_predictions(tmp_path: Path) -> None:
+    data, out = tiny_3dpw.write(tmp_path / "data", {"one_00": 1}), tmp_path / "out"
+    first = road.run(stored(data), out, QUIET)
+    (file,) = (out / "predictions").glob("*.npz")
+    again = road.run(EvalSettings(data, predictions=file), out, QUIET)
+    (a,), (b,) = first.scores.rows.values(), again.scores.rows.values()
+    np.testing.assert_allclose(a["mve_mm"], b["mve_mm"], atol=1e-3)
+
+
+def test_the_truth_as_predictions_has_no_error_and_missing_ones_are_counted(tmp_path: Path) -> None:
+    data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
+    actor = tiny_3dpw.actor(0)
+    mesh = tiny_3dpw.true_mesh(actor)
+    joints = body_set(None, None).regressor @ mesh
+    np.savez(
+        tmp_path / "found.npz", sequence=np.full(5, "one_00"), person=np.zeros(5, int), frame=np.arange(5),
+        joints=joints[:5, H36M_14], pelvis=joints[:5, 0], vertices=mesh[:5],
+    )  # fmt: skip
+    outcome = road.run(EvalSettings(data, predictions=tmp_path / "found.npz"), tmp_path / "out", QUIET)
+    (score,) = outcome.scores.rows.values()
+    assert len(score["frame"]) == 5
+    assert max(score["mpjpe_mm"].max(), score["mve_mm"].max()) < 0.05
+    assert [(one.why, one.frames) for one in outcome.skipped] == [("no prediction", 1)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"init": "spin"}, "needs its network's weights"),
+        ({"init": "magic"}, "unknown initialiser 'magic'"),
+        ({"weighting": ("half",)}, "unknown weighting 'half'"),
+        ({"every": 0}, "--every must be 1 or more"),
+        ({"pose_model": "poses2d"}, "knows only its own confidence"),
+        ({"protocol": "pare"}, "unknown protocol 'pare'"),
+        ({"split": "train"}, "has no split 'train'"),
+    ],
+)
+def test_a_mistake_in_the_settings_is_told_before_any_work(tmp_path: Path, settings, words) -> None:
+    data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
+    with pytest.raises(UserError, match=words):
+        road.run(EvalSettings(data, **settings), tmp_path / "out", QUIET)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_body_without_joints_of_its_own_asks_for_the_regressor_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"J_regressor_h36m\.npy .*not shipped.*--regressor"):
+        _read_regressor(None, load_body())
+    np.save(tmp_path / "wrong.npy", np.zeros((17, 5)))
+    with pytest.raises(UserError, match=r"wrong\.npy holds \[17, 5\]"):
+        _read_regressor(tmp_path / "wrong.npy", load_body())
+
+
+def test_a_grid_knows_where_frames_are_missing_and_closes_long_gaps() -> None:
+    found = grid(np.array([0, 2, 4, 10, 4000]), every=2, fps=15.0)
+    assert found.place.tolist() == [0, 1, 2, 5, 20]
+    assert found.size == 21

@@ -12,7 +12,8 @@ from pose2d.gaussian_fit import fit_gaussian, windows
 from pose2d.models.movenet_network import STRIDE, MoveNet, cells_of
 from pose2d.types import Prediction
 
-NEARNESS = 1.8  # cells: a place counts 1 / (distance + NEARNESS), the published graph's constant
+NEARNESS = 1.8  # cells: a person's middle counts 1 / (distance + NEARNESS), the published graph's constant
+KEYPOINT_NEARNESS = 6.0  # the same for a keypoint, where the graph has 1.8 too: what it expects is not that exact
 VOTE_RADIUS = 2  # cells: offsets are trained around a keypoint too, so its neighbours know where it is
 
 
@@ -60,7 +61,7 @@ class MirroredView:
 def decode(views: Sequence[View | MirroredView]) -> Prediction:
     """The keypoints of the person in the middle of each crop, from one view of it or the mean of several.
 
-    As in the published graph: the person whose middle is likely and near the crop's; for each keypoint the cell that
+    Much as in the published graph: the person whose middle is likely and near the crop's; for each keypoint the cell that
     is likely and near where that person is expected to have it. Then, for its place within the cell, the mean of
     what the cells around say, weighted by the square of their heat.
     """
@@ -73,7 +74,7 @@ def decode(views: Sequence[View | MirroredView]) -> Prediction:
     person = cells_of((centre * near_middle).flatten(2).argmax(2), w)  # [N, 1, 2]
     expected = torch.stack([view.expected(person) for view in views]).mean(0)
     distance = torch.hypot(x - expected[..., 0, None, None], y - expected[..., 1, None, None])
-    index = (heat / (distance + NEARNESS)).flatten(2).argmax(2)
+    index = (heat / (distance + KEYPOINT_NEARNESS)).flatten(2).argmax(2)
     cells = cells_of(index, w)  # [N, K, 2]
     return Prediction(
         xy_px=_vote(views, heat, cells) * STRIDE - 0.5,  # pixels count from the first one's centre

@@ -1,14 +1,13 @@
 """Hide one keypoint more and more, and watch confidence and OKS: an honest confidence falls with the OKS."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import cv2
 import numpy as np
 
-Predict = Callable[
-    [np.ndarray], tuple[np.ndarray, np.ndarray]
-]  # crops -> xy_px [N, K, 2] crop pixels, confidence [N, K]
+# crops -> xy_px [N, K, 2] crop pixels, and the confidence [N, K] of every source by its name
+Predict = Callable[[np.ndarray], tuple[np.ndarray, Mapping[str, np.ndarray]]]
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,7 @@ class OcclusionCurve:
 
     size: np.ndarray  # [S] side of the patch as a share of the person's size
     confidence: np.ndarray  # [S]
-    oks: np.ndarray  # [S] expected by anyone who looks: true OKS
+    oks: np.ndarray  # [S] what the confidence should be: the true OKS
     samples: int  # crops in every mean
 
 
@@ -44,7 +43,7 @@ def blur_patch(
     return hidden
 
 
-def occlusion_curve(
+def occlusion_curves(
     crops: Sequence[np.ndarray],  # [H, W, 3] uint8 each
     truth_xy_px: np.ndarray,  # [N, 2] where the keypoint truly is, crop pixels
     l2_px2: np.ndarray,  # [N] its OKS falloff in crop pixels^2
@@ -52,16 +51,24 @@ def occlusion_curve(
     keypoint: int,
     predict: Predict,
     sizes: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0),
-) -> OcclusionCurve:
-    """Mean confidence and OKS of one keypoint over crops, for each patch size (a share of the person's size)."""
-    confidence, oks = np.empty(len(sizes)), np.empty(len(sizes))
-    for index, size in enumerate(sizes):
+) -> dict[str, OcclusionCurve]:
+    """Each source's mean confidence in one keypoint over crops, and its mean OKS, for each patch size.
+
+    A patch's side is a share of the person's size.
+    """
+    confidence: dict[str, list[float]] = {}
+    oks = []
+    for size in sizes:
         hidden = [
             blur_patch(crop, at, size * side) if size > 0 else crop
             for crop, at, side in zip(crops, truth_xy_px, person_size_px, strict=True)
         ]
         xy_px, trust = predict(np.stack(hidden))
         d2 = ((xy_px[:, keypoint] - truth_xy_px) ** 2).sum(-1)
-        oks[index] = np.exp(-d2 / (2 * l2_px2)).mean()
-        confidence[index] = trust[:, keypoint].mean()
-    return OcclusionCurve(np.asarray(sizes, float), confidence, oks, len(crops))
+        oks.append(float(np.exp(-d2 / (2 * l2_px2)).mean()))
+        for name, values in trust.items():
+            confidence.setdefault(name, []).append(float(values[:, keypoint].mean()))
+    return {
+        name: OcclusionCurve(np.asarray(sizes, float), np.array(means), np.array(oks), len(crops))
+        for name, means in confidence.items()
+    }

@@ -19,6 +19,7 @@ from ccnet.processes import Crew, crew
 from ccnet.settings import Settings
 from ccnet.sources import answers_of, draw, table
 from ccnet.train import new_head, train
+from fitmesh.occlusion_test import show_occlusion
 from fitmesh.progress import bar
 from pose2d.errors import UserError
 from pose2d.files import whole_file
@@ -120,5 +121,6 @@ def _measure(console: Console, model: PoseModel, judges: dict[str, Split], reque
         metrics[role] = {"split": split.name, "people": len(split.people), **found.as_dict()}
         console.print(found.as_rich(f"{request.model} on {split.name}"))
         draw(request.out / role, split, answers)
+        metrics[role]["occlusion"] = show_occlusion(model, head, split, request.out / role)
     with whole_file(request.out / "metrics.json") as path:
         path.write_text(json.dumps(metrics, indent=1) + "\n")

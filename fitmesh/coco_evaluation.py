@@ -14,6 +14,7 @@ from ccnet.evaluate_people import Boxes, annotated_boxes, boxes_from_json, detec
 from ccnet.head import Head
 from ccnet.observe import use_threads
 from ccnet.sources import SOURCES, draw, table
+from fitmesh.occlusion_test import show_occlusion
 from fitmesh.progress import bar
 from pose2d.detector import Detector
 from pose2d.errors import UserError
@@ -60,6 +61,7 @@ def run(request: Request) -> None:
     if request.out is not None:
         draw(request.out, split, answers)
         record = {"model": request.model, "split": split.name, "boxes": request.boxes, "flip_test": request.flip_test}
+        record |= {"occlusion": show_occlusion(model, head, split, request.out)}
         with whole_file(request.out / "metrics.json") as path:
             path.write_text(json.dumps({**record, **found.as_dict()}, indent=1) + "\n")
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ccnet.occlusion import blur_patch, occlusion_curve
+from ccnet.occlusion import blur_patch, occlusion_curves
 
 
 def test_only_the_patch_is_blurred() -> None:
@@ -24,12 +24,12 @@ def test_a_patch_may_hang_over_the_edge_or_miss_the_picture() -> None:
     np.testing.assert_array_equal(blur_patch(image, (200, 200), 20), image)
 
 
-def _spot_finder(crops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _spot_finder(crops: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Reads the brightest spot as its one keypoint, and trusts it by how bright it is."""
     grey = crops[..., 0].astype(float)
     peak = grey.reshape(len(crops), -1).argmax(1)
     xy = np.column_stack([peak % crops.shape[2], peak // crops.shape[2]]).astype(float)
-    return xy[:, None], grey.reshape(len(crops), -1).max(1)[:, None] / 255
+    return xy[:, None], {"brightness": grey.reshape(len(crops), -1).max(1)[:, None] / 255}
 
 
 def test_confidence_and_oks_fall_as_the_patch_grows() -> None:
@@ -41,9 +41,9 @@ def test_confidence_and_oks_fall_as_the_patch_grows() -> None:
         crop[y - 2 : y + 3, x - 2 : x + 3] = 200
         crop[y, x] = 255
         crops.append(crop)
-    curve = occlusion_curve(
+    curve = occlusion_curves(
         crops, truth, np.full(6, 25.0), np.full(6, 50.0), keypoint=0, predict=_spot_finder, sizes=(0.0, 0.1, 0.5, 1.0)
-    )
+    )["brightness"]
     assert curve.samples == 6
     assert curve.oks[0] == 1
     assert curve.confidence[0] == 1

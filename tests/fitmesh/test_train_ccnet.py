@@ -10,7 +10,7 @@ from fitmesh.cli import app
 from pose2d.errors import UserError
 from tests.ccnet.toy import toy_model, write_coco
 
-PICTURES = ("reliability.png", "precision_recall.png", "confidence_vs_oks.png", "sparsification.png")
+PICTURES = ("reliability.png", "precision_recall.png", "confidence_vs_oks.png", "sparsification.png", "occlusion.png")
 
 
 @pytest.fixture
@@ -45,6 +45,10 @@ def test_training_leaves_a_head_its_figures_and_pictures(toy, data, tmp_path):
     assert set(metrics["sources"]) == {"ones", "raw", "closed-form", "ccnet", "oracle"}
     assert metrics["sources"]["oracle"]["exact_ap"] == pytest.approx(metrics["sources"]["oracle"]["ar"])
     assert all((out / "test" / name).stat().st_size > 5000 for name in PICTURES)
+    hidden = metrics["occlusion"]
+    assert set(hidden["confidence"]) == {"raw", "ccnet"}
+    assert len(hidden["oks"]) == len(hidden["patch_side_per_person_size"]) == len(hidden["confidence"]["ccnet"])
+    assert 0 < hidden["people"] <= metrics["people"]
     before = (out / "ccnet.safetensors").read_bytes()
     call("train-ccnet", *options)
     assert (out / "ccnet.safetensors").read_bytes() == before

@@ -70,7 +70,7 @@ class BodySet:
         )
 
 
-def body_set(body_model: Path | None, regressor: Path | None) -> BodySet:
+def body_set(body_model: str | Path | None = None, regressor: str | Path | None = None) -> BodySet:
     """SMPL's files with the user's regressor; or, for sets made by `fitmesh synth`, the open body with its own."""
     load = lru_cache(maxsize=None)(lambda gender: load_body(body_model, gender))
     own = load("neutral").h36m_regressor
@@ -78,7 +78,7 @@ def body_set(body_model: Path | None, regressor: Path | None) -> BodySet:
         if regressor is not None:
             raise UserError("--regressor is for SMPL's bodies: the open body has joints of its own. Leave it out.")
         return BodySet(load, own)
-    return BodySet(load, _read_regressor(regressor, load("neutral")))
+    return BodySet(load, _read_regressor(None if regressor is None else Path(regressor), load("neutral")))
 
 
 def _read_regressor(path: Path | None, body: Body) -> Tensor:

@@ -42,8 +42,9 @@ class Sequence:
         return len(self.T_cam_world)
 
 
-def read_sequence(path: Path) -> Sequence:
+def read_sequence(path: str | Path) -> Sequence:
     """Read and check one file; anything wrong with it is told in words."""
+    path = Path(path)
     content = unpickle.load(path)
     if not isinstance(content, Mapping):
         raise UserError(f"{path} is not a 3DPW sequence: it holds a {type(content).__name__}. {_GET_AGAIN}.")

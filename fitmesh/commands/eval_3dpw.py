@@ -47,7 +47,8 @@ def eval_3dpw(
     confidence: Annotated[
         str,
         typer.Option(
-            help="Who says how far to trust a keypoint, with commas: ccnet, closed-form, raw, ones.",
+            help="Who says how far to trust a keypoint, with commas: ccnet, closed-form, raw, ones; "
+            "oracle is the true OKS, as a bound.",
             rich_help_panel=KEYPOINTS,
         ),
     ] = "raw,ccnet",
@@ -95,7 +96,7 @@ def eval_3dpw(
 
     from fitmesh.eval3dpw_road import road, table
     from fitmesh.eval3dpw_road.settings import EvalSettings
-    from fitmesh.stages.progress import Reporter, warn
+    from fitmesh.stages.progress import Reporter
 
     settings = EvalSettings(
         data=data, body_model=body_model, regressor=regressor, split=split, sequences=_words(sequences or ""),
@@ -104,7 +105,8 @@ def eval_3dpw(
         single_frames=single_frames, protocol=protocol, predictions=predictions,
     )  # fmt: skip
     if body_model is None:
-        warn("no --body-model: truth and fits use the open body, which is right only for sets made by `fitmesh synth`.")
+        open_body = "no --body-model: truth and fits use the open body, right only for sets made by `fitmesh synth`."
+        typer.secho(f"Warning: {open_body}", err=True)
     reporter, console = Reporter(quiet), Console()
     try:
         outcome = road.run(settings, out, reporter)

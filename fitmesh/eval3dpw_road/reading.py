@@ -13,9 +13,11 @@ from eval3dpw.tracks import TruthTrack, camera_params
 from fitmesh.eval3dpw_road.settings import STORED, EvalSettings
 from fitmesh.eval3dpw_road.source import Work
 from fitmesh.stages import trust
+from fitting.camera import Camera
 from pose2d import crops
 from pose2d.errors import UserError
 from pose2d.estimate import crop_people
+from pose2d.oks import keypoint_oks, l_squared
 from pose2d.pictures import read_picture
 from pose2d.skeletons import COCO17, Skeleton
 from pose2d.types import ConfidenceSource, Keypoints
@@ -39,14 +41,18 @@ class Read:
     presence: Mapping[str, np.ndarray]  # [T, K] by source
     skeleton: Skeleton = COCO17
 
+    @property
+    def area_px2(self) -> np.ndarray:
+        """[T] the person's, from the box; 0 where there is none."""
+        return AREA_OF_BOX * np.nan_to_num(self.boxes_px[:, 2:] - self.boxes_px[:, :2]).prod(1)
+
     def keypoints(self, source: ConfidenceSource) -> Keypoints:
-        size = np.nan_to_num(self.boxes_px[:, 2:] - self.boxes_px[:, :2])
         return Keypoints(
             xy_px=torch.from_numpy(self.xy_px).float(),
             confidence=torch.from_numpy(self.confidence[source]).float().clamp(0, 1),
             presence=torch.from_numpy(self.presence[source]).float().clamp(0, 1),
             source=source,
-            area_px2=torch.from_numpy(AREA_OF_BOX * size.prod(1)).float(),
+            area_px2=torch.from_numpy(self.area_px2).float(),
             skeleton=self.skeleton,
         )
 
@@ -72,6 +78,18 @@ def true_boxes(track: TruthTrack, bodies: BodySet, size: tuple[int, int], camera
     return np.where(inside[:, None], boxes, np.nan)
 
 
+def true_oks(track: TruthTrack, read: Read, camera: Camera, bodies: BodySet) -> tuple[np.ndarray, np.ndarray]:
+    """What each keypoint's OKS really is, and whether it is inside the picture, both [T, 17]."""
+    body = bodies.load(track.gender)
+    exact = camera.project(body.at(camera_params(track, body)).keypoints).double().numpy()
+    inside = ((exact >= 0) & (exact <= np.array(camera.size) - 1)).all(-1)  # NaN, behind the camera, is not
+    l2 = l_squared(read.area_px2, COCO17)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        oks = keypoint_oks(((read.xy_px[:, :17] - exact) ** 2).sum(-1), l2)
+    known = inside & np.isfinite(oks)
+    return np.where(known, oks, 0.0), known.astype(np.float64)
+
+
 class Reader:
     """The network and everyone who judges it, loaded once."""
 
@@ -81,6 +99,7 @@ class Reader:
         self.judges = {
             source: trust.judge(source, settings.pose_model, self.model, settings.ccnet if source == "ccnet" else None)
             for source in self.sources
+            if source != "oracle"
         }
 
     def read(self, work: Work, bodies: BodySet, tick: Callable[[int], None]) -> list[Read]:
@@ -122,6 +141,9 @@ class Reader:
             tick(len(wanted[number]))
         if waiting:
             self._judge(waiting, found)
+        if "oracle" in self.sources:
+            for track, read in zip(work.tracks, found, strict=True):
+                read.confidence["oracle"][:], read.presence["oracle"][:] = true_oks(track, read, work.camera, bodies)
         return found
 
     @torch.inference_mode()

@@ -38,15 +38,6 @@ class Outcome:
     base: str  # the row that others are compared with
 
 
-def label(row: Row | None, settings: EvalSettings) -> str:
-    """A row's name in the table; None is the start."""
-    if row is None:
-        return f"{START} ({settings.init})"
-    if row.source == "ccnet":
-        return f"+ CCNet, {row.weighting}"
-    return f"+ {settings.pose_model} {row.source}, {row.weighting}"
-
-
 def run(settings: EvalSettings, out: Path, reporter: Reporter) -> Outcome:
     """From a data set to errors; `out` keeps each sequence's keypoints, fits and errors."""
     settings.check()
@@ -56,7 +47,8 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter) -> Outcome:
         return _score_predictions(settings, bodies)
     if settings.pose_model != STORED:
         for source in settings.confidence:
-            trust.check(source, settings.pose_model, settings.ccnet if source == "ccnet" else None)
+            if source != "oracle":
+                trust.check(source, settings.pose_model, settings.ccnet if source == "ccnet" else None)
     total = sequence_count(settings)
     skipped: list[Skipped] = []
     road = Road(settings, out, bodies, reporter)
@@ -69,8 +61,8 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter) -> Outcome:
         raise UserError(f"nothing of {settings.data} could be measured: {_why(skipped)}")
     road.write_predictions()
     rows = settings.rows()
-    base = next((row for row in rows if row.source == "raw"), rows[0])
-    return Outcome(scores, tuple(skipped), label(base, settings))
+    base = next((label for label, row in rows.items() if row.source == "raw"), next(iter(rows)))
+    return Outcome(scores, tuple(skipped), base)
 
 
 class Road:
@@ -98,11 +90,11 @@ class Road:
         if self.settings.init != "none":
             made_from = caches.fit_recipe(recipe, self.settings, None)
             starts = self._fits(work, START, made_from, partial(self._start, work, reads))
-            fits[label(None, self.settings)] = made_from, starts
-        for row in self.settings.rows():
+            fits[self.settings.start_label] = made_from, starts
+        for label, row in self.settings.rows().items():
             made_from = caches.fit_recipe(recipe, self.settings, row)
             found = self._fits(work, row.key, made_from, partial(self._fit, work, reads, starts, row))
-            fits[label(row, self.settings)] = made_from, found
+            fits[label] = made_from, found
         return self._scores(work, reads, fits, skipped)
 
     def reads(self, work: Work, recipe: Recipe) -> list[Read]:
@@ -152,7 +144,13 @@ class Road:
         if starts is not None and person not in starts:
             return None
         start, body = None if starts is None else starts[person], self.bodies.load("neutral")
-        return fit_track(reads[number], work.camera, body, start, row, self.settings.every, self.settings.single_frames)
+        every, single = self.settings.every, self.settings.single_frames
+        try:
+            return fit_track(reads[number], work.camera, body, start, row, every, single)
+        except UserError:
+            if start is None:
+                raise
+            return start  # this row trusts nothing that it was shown, so it has nothing to add
 
     def _scores(
         self,

@@ -50,14 +50,23 @@ class EvalSettings:
     single_frames: bool = False  # every frame for itself, as SMPLify does
     protocol: str = "spin"
     predictions: Path | None = None  # bodies found elsewhere: score these and nothing else
+    named_rows: tuple[tuple[str, Row], ...] = ()  # label and row; empty: every source under every weighting
 
-    def rows(self) -> tuple[Row, ...]:
-        """A confidence that is not calibrated states no pixels: no row under `precision`, if there is another."""
-        rows: list[Row] = []
+    def rows(self) -> dict[str, Row]:
+        """By label. Confidence that is not calibrated states no pixels: no `precision` row, if there is another."""
+        if self.named_rows:
+            return dict(self.named_rows)
+        rows: dict[str, Row] = {}
         for source in self.confidence:
             meant = [w for w in self.weighting if w != "precision" or source in CALIBRATED]
-            rows += [Row(source, weighting) for weighting in meant or ["confidence"]]
-        return tuple(dict.fromkeys(rows))
+            network = "CCNet" if source == "ccnet" else f"{self.pose_model} {source}"
+            for weighting in meant or ["confidence"]:
+                rows[f"+ {network}, {weighting}"] = Row(source, weighting)
+        return rows
+
+    @property
+    def start_label(self) -> str:
+        return f"start ({self.init})"
 
     @property
     def needs_pictures(self) -> bool:
@@ -70,9 +79,7 @@ class EvalSettings:
         if self.init not in INITS:
             raise UserError(f"unknown initialiser {self.init!r}: choose {', '.join(INITS)}.")
         if self.init in ("spin", "cliff", "cliff-res50", "cliff-hr48") and self.checkpoint is None:
-            raise UserError(
-                f"--init {self.init} needs its network's weights: --checkpoint (docs/initialisers.md)."
-            )
+            raise UserError(f"--init {self.init} needs its network's weights: --checkpoint (docs/initialisers.md).")
         if self.init in ("none", "lifter") and self.checkpoint is not None:
             raise UserError(f"--checkpoint has no effect with --init {self.init}: leave it out.")
         wrong = [w for w in self.weighting if w not in WEIGHTINGS]

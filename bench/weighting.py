@@ -1,0 +1,332 @@
+"""Claim: calibrated confidence makes better bodies than a network's own.
+
+MoveNet reads the pictures once; then the same keypoints, the same start and the same solver fit everyone again and
+again, and nothing differs but how hard each keypoint pulls. Every weighting gets the one number it is free to choose,
+the pixel error that a weight of one stands for, from a development set (--tune), so that none wins by pulling harder
+beside the priors. Differences are paired, intervals are over sequences.
+
+    python bench/weighting.py --tune synth_dev            # choose each weighting's scale: bench/weighting_scales.json
+    python bench/weighting.py --data synth_test           # the table, docs/img/weighting.png, bench/README.md
+"""
+
+import argparse
+import json
+import resource
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from eval3dpw.bodies import body_set
+from eval3dpw.bootstrap import draws, interval, means
+from fitmesh.eval3dpw_road import caches
+from fitmesh.eval3dpw_road.road import Road, run
+from fitmesh.eval3dpw_road.settings import EvalSettings, Row
+from fitmesh.eval3dpw_road.source import works
+from fitmesh.eval3dpw_road.table import NAMES, Line, Scores, cell, lines
+from fitmesh.stages.progress import Reporter
+from pose2d.files import whole_file
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+HERE = Path(__file__).parent
+SCALES = HERE / "weighting_scales.json"
+PLOT = HERE.parent / "docs" / "img" / "weighting.png"
+PAGE = HERE / "README.md"
+BEGIN, END = "<!-- weighting: written by bench/weighting.py -->", "<!-- end of weighting -->"
+RAW, CCNET, CCNET_PRECISION = "raw", "CCNet", "CCNet precision"
+ROWS = {
+    "ones": Row("ones", "ones"),
+    RAW: Row("raw", "confidence"),
+    "raw squared": Row("raw", "squared"),
+    "raw, gate 0.3": Row("raw", "gate", 0.3),
+    "raw, gate 0.5": Row("raw", "gate", 0.5),
+    "raw, gate 0.7": Row("raw", "gate", 0.7),
+    "closed form": Row("closed-form", "confidence"),
+    "closed form precision": Row("closed-form", "precision"),
+    CCNET: Row("ccnet", "confidence"),
+    "CCNet squared": Row("ccnet", "squared"),
+    CCNET_PRECISION: Row("ccnet", "precision"),
+    "oracle": Row("oracle", "confidence"),
+    "oracle precision": Row("oracle", "precision"),
+}
+GRID = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
+MODES = {"single frames": True, "with time": False}
+# hidden keypoints (behind something else, or outside) of a person in a picture
+OCCLUSION = {"none hidden": (0, 0), "1 to 4 hidden": (1, 4), "5 or more hidden": (5, 17)}
+METRICS = ("pa_mpjpe_mm", "mpjpe_mm", "mve_mm", "acceleration_mm")
+_BEHIND_SELF = 2  # the sidecar's visibility from which a keypoint is not hidden by something else
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is common to all fits."""
+
+    data: Path
+    split: str
+    init: str
+    cache: Path
+    sequences: tuple[str, ...] = ()
+
+    def settings(self, rows: Mapping[str, Row], single_frames: bool) -> EvalSettings:
+        return EvalSettings(
+            self.data, split=self.split, init=self.init, sequences=self.sequences, single_frames=single_frames,
+            confidence=("ones", "raw", "closed-form", "ccnet", "oracle"), named_rows=tuple(rows.items()),
+        )  # fmt: skip
+
+    def fit(self, rows: Mapping[str, Row], single_frames: bool) -> Scores:
+        """Errors of every row on the same person-frames."""
+        return run(self.settings(rows, single_frames), self.cache / self.data.name, Reporter(quiet=True)).scores
+
+
+def tune(study: Study, console: Console, picked: Sequence[str]) -> None:
+    """The scale with the least PA-MPJPE, for each weighting and mode; kept in a file that the final run reads."""
+    known = json.loads(SCALES.read_text()) if SCALES.is_file() else {}
+    for mode, single in MODES.items():
+        table = Table(title=f"{study.data.name}, {mode}: PA-MPJPE by scale of the stated pixel error, mm")
+        for column in ("", *(f"x{scale:g}" for scale in GRID), "chosen"):
+            table.add_column(column, justify="right" if column else "left")
+        for name in picked:
+            scaled = {f"{name} x{scale:g}": replace(ROWS[name], sigma_scale=scale) for scale in GRID}
+            scores = study.fit(scaled, single)
+            error = [float(scores.rows[label]["pa_mpjpe_mm"].mean()) for label in scaled]
+            best = GRID[int(np.argmin(error))]
+            known.setdefault(mode, {})[name] = best
+            table.add_row(name, *(f"{value:.2f}" for value in error), f"x{best:g}")
+            with whole_file(SCALES) as temporary:
+                temporary.write_text(json.dumps(known, indent=1) + "\n")
+        console.print(table)
+
+
+def chosen(mode: str, picked: Sequence[str]) -> dict[str, Row]:
+    """Rows with the scales that were chosen on the development set; 1 where none was."""
+    known = json.loads(SCALES.read_text()).get(mode, {}) if SCALES.is_file() else {}
+    return {name: replace(ROWS[name], sigma_scale=float(known.get(name, 1.0))) for name in picked}
+
+
+def hidden(study: Study, scores: Scores) -> np.ndarray:
+    """How many keypoints of each person-frame [N] are hidden, by the files that `fitmesh synth` leaves."""
+    counts = {}
+    for name in scores.names:
+        with np.load(study.data / "synthFiles" / f"{name}.npz") as file:
+            counts[name] = (file["visibility"] < _BEHIND_SELF).sum(-1)  # [P, T]
+    score = next(iter(scores.rows.values()))
+    whose = zip(scores.sequence, score["person"], score["frame"], strict=True)
+    return np.array([counts[scores.names[s]][person, frame] for s, person, frame in whose])
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How well a confidence says what a keypoint's OKS will be, over keypoints inside the picture."""
+
+    pearson: float
+    ece: float
+    mean: float  # of the confidence
+    oks: float  # mean true OKS
+    keypoints: int
+
+
+def calibration(study: Study) -> dict[str, Calibration]:
+    """Of every source, on the keypoints of the study."""
+    settings = study.settings({}, single_frames=True)
+    bodies = body_set(None, None)
+    road = Road(settings, study.cache / study.data.name, bodies, Reporter(quiet=True))
+    says: dict[str, list[np.ndarray]] = {}
+    for work in works(settings, []):
+        for read in road.reads(work, caches.keypoints_recipe(work, settings, bodies)):
+            inside = (read.presence["oracle"] > 0) & np.isfinite(read.xy_px).all(-1)
+            for source in settings.confidence:
+                says.setdefault(source, []).append(read.confidence[source][inside])
+    flat = {source: np.concatenate(parts) for source, parts in says.items()}
+    oks = flat["oracle"]
+    return {
+        source: Calibration(
+            float(np.corrcoef(s, oks)[0, 1]), _ece(s, oks), float(s.mean()), float(oks.mean()), len(oks)
+        )
+        for source, s in flat.items()
+        if source in ("raw", "closed-form", "ccnet")
+    }  # fmt: skip
+
+
+def _ece(confidence: np.ndarray, oks: np.ndarray, bins: int = 10) -> float:
+    """Mean distance of confidence and OKS over bins of equal width, weighted by how many fall into each."""
+    place = np.minimum((confidence * bins).astype(int), bins - 1)
+    gaps = [abs((confidence - oks)[place == b].mean()) * (place == b).mean() for b in range(bins) if (place == b).any()]
+    return float(np.sum(gaps))
+
+
+def differences(found: Sequence[Line], scores: Scores) -> list[str]:
+    """The claims, each with its paired interval over sequences."""
+    counts = draws(len(scores.names))
+    by_label = {line.label: means(scores.rows[line.label]["pa_mpjpe_mm"], scores.sequence, counts) for line in found}
+    claims = ((CCNET, RAW), (CCNET_PRECISION, RAW), (CCNET_PRECISION, CCNET), (CCNET_PRECISION, "oracle precision"))
+    texts = []
+    for better, worse in claims:
+        if better in by_label and worse in by_label:
+            d = interval(by_label[better] - by_label[worse])
+            texts.append(f"{better} - {worse}: {d.value:+.2f} mm PA-MPJPE [{d.low:+.2f}, {d.high:+.2f}]")
+    return texts
+
+
+def markdown(tables: Mapping[str, Sequence[Line]], by_level: Mapping[str, Mapping[str, Sequence[Line]]]) -> str:
+    parts = []
+    for mode, found in tables.items():
+        rows = [[line.label, *(cell(line, m, RAW) for m in METRICS)] for line in found]
+        parts += [f"\n**{mode.capitalize()}**\n", *_table(["", *(NAMES[m] for m in METRICS)], rows)]
+    for mode, levels in by_level.items():
+        across = zip(*levels.values(), strict=True)
+        rows = [[row[0].label, *(cell(line, "pa_mpjpe_mm", RAW) for line in row)] for row in across]
+        parts += [f"\n**PA-MPJPE by occlusion, {mode}**\n", *_table(["", *levels], rows)]
+    return "\n".join(parts)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    rule = ["---", *("---:" for _ in head[1:])]
+    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
+
+
+def plot(
+    tables: Mapping[str, Sequence[Line]], by_level: Mapping[str, Mapping[str, Sequence[Line]]], title: str
+) -> None:  # fmt: skip
+    """How much better than raw each weighting is, overall and by occlusion."""
+    figure, axes = plt.subplots(1, 2, figsize=(13, 5.2), gridspec_kw={"width_ratios": [1.25, 1]})
+    colors = {"single frames": "#1f77b4", "with time": "#d9822b"}
+    labels = [line.label for line in next(iter(tables.values())) if line.label != RAW]
+    for number, (mode, found) in enumerate(tables.items()):
+        shown = {line.label: line.difference["pa_mpjpe_mm"] for line in found}
+        height = np.arange(len(labels)) + 0.18 * (1 if number else -1)
+        value = np.array([shown[label].value for label in labels])
+        low, high = (np.array([getattr(shown[label], end) for label in labels]) for end in ("low", "high"))
+        axes[0].errorbar(value, height, xerr=[value - low, high - value], fmt="o", ms=5, capsize=3, lw=1.5,
+                         color=colors[mode], label=mode)  # fmt: skip
+    axes[0].set_yticks(range(len(labels)), labels)
+    axes[0].invert_yaxis()
+    start = [label for label in labels if label.startswith("start")]
+    spread = [
+        getattr(line.difference["pa_mpjpe_mm"], end)
+        for found in tables.values() for line in found if line.label not in start for end in ("low", "high")
+    ]  # fmt: skip
+    margin = 0.08 * (max(spread) - min(spread))
+    axes[0].set_xlim(min(spread) - margin, max(spread) + margin)
+    axes[0].set_xlabel("PA-MPJPE minus that of raw confidence, mm (left is better)")
+    for axis in axes:
+        axis.axvline(0, color="#888", lw=1) if axis is axes[0] else axis.axhline(0, color="#888", lw=1)
+        axis.grid(alpha=0.25)
+    axes[0].legend(loc="lower right")
+    levels = by_level["single frames"]
+    compared = [CCNET, CCNET_PRECISION, "oracle precision"]
+    for number, label in enumerate(label for label in compared if label in labels):
+        found_here = [next(line for line in found if line.label == label) for found in levels.values()]
+        shown_here = [line.difference["pa_mpjpe_mm"] for line in found_here]
+        value = np.array([d.value for d in shown_here])
+        axes[1].errorbar(
+            np.arange(len(levels)) + 0.1 * (number - 1), value,
+            yerr=[value - [d.low for d in shown_here], [d.high for d in shown_here] - value],
+            fmt="o", ms=6, capsize=3, lw=1.5, label=label,
+        )  # fmt: skip
+    axes[1].set_xticks(range(len(levels)), list(levels))
+    axes[1].set_title("single frames, by occlusion", fontsize=10)
+    axes[1].set_ylabel("PA-MPJPE minus that of raw, mm")
+    axes[1].legend()
+    figure.suptitle(title, fontsize=11)
+    figure.tight_layout()
+    with whole_file(PLOT) as temporary:
+        figure.savefig(temporary, dpi=110)
+    plt.close(figure)
+
+
+def into_page(text: str) -> None:
+    """Put the section between its marks in bench/README.md, or at the end."""
+    page = PAGE.read_text()
+    section = f"{BEGIN}\n{text}\n{END}"
+    if BEGIN in page:
+        page = page[: page.index(BEGIN)] + section + page[page.index(END) + len(END) :]
+    else:
+        page = f"{page.rstrip()}\n\n{section}\n"
+    with whole_file(PAGE) as temporary:
+        temporary.write_text(page)
+
+
+def show(console: Console, title: str, found: Sequence[Line]) -> None:
+    table = Table(title=title, caption="mm; [] is the 95 % interval of the difference to raw, paired, over sequences")
+    table.add_column("")
+    for metric in METRICS:
+        table.add_column(NAMES[metric], justify="right")
+    for line in found:
+        table.add_row(line.label, *(cell(line, metric, RAW) for metric in METRICS))
+    console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="a set made by `fitmesh synth`")
+    parser.add_argument("--tune", type=Path, help="the set to choose scales on; not the one that is reported")
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--init", default="lifter")
+    parser.add_argument("--rows", help="only these, with commas")
+    parser.add_argument("--sequences", default="", help="only these, with commas")
+    parser.add_argument("--cache", type=Path, default=Path("weighting_cache"), help="kept between runs")
+    parser.add_argument("--no-write", action="store_true", help="print only; leave README and plot alone")
+    arguments = parser.parse_args()
+    console, began = Console(width=150), time.monotonic()
+    picked = [name.strip() for name in arguments.rows.split(",")] if arguments.rows else list(ROWS)
+    only = tuple(name for name in arguments.sequences.split(",") if name)
+    if arguments.tune is not None:
+        tune(Study(arguments.tune, arguments.split, arguments.init, arguments.cache, only), console, picked)
+    if arguments.data is None:
+        return
+    study = Study(arguments.data, arguments.split, arguments.init, arguments.cache, only)
+    tables: dict[str, list[Line]] = {}
+    by_level: dict[str, dict[str, list[Line]]] = {}
+    notes: list[str] = []
+    for mode, single in MODES.items():
+        scores = study.fit(chosen(mode, picked), single)
+        tables[mode] = lines(scores, RAW)
+        count = hidden(study, scores)
+        masks = {level: (count >= low) & (count <= high) for level, (low, high) in OCCLUSION.items()}
+        by_level[mode] = {
+            f"{level} ({int(mask.sum()):,})": lines(scores.where(mask), RAW)
+            for level, mask in masks.items()
+            if mask.any()
+        }
+        show(console, f"{mode}: {len(scores):,} person-frames in {len(scores.names)} sequences", tables[mode])
+        for level, found in by_level[mode].items():
+            console.print(f"[bold]{mode}, {level}[/bold]: " + "; ".join(
+                f"{line.label} {cell(line, 'pa_mpjpe_mm', RAW)}" for line in found
+            ), highlight=False)  # fmt: skip
+        notes += [f"{mode}: {text}" for text in differences(tables[mode], scores)]
+    trust = calibration(study)
+    for text in notes:
+        console.print(text, highlight=False)
+    calibrated = [
+        f"{source}: Pearson {c.pearson:.3f}, ECE {c.ece:.3f}, mean {c.mean:.3f} (true OKS {c.oks:.3f})"
+        for source, c in trust.items()
+    ]
+    console.print(*calibrated, sep="\n", highlight=False)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    console.print(f"{time.monotonic() - began:.0f} s (what was kept from earlier runs not counted), peak {peak:.0f} MB")
+    if arguments.no_write:
+        return
+    frames = next(iter(trust.values())).keypoints
+    title = f"{len(scores):,} rendered person-frames in {len(scores.names)} sequences, movenet-thunder"
+    title += f", start: {arguments.init}"
+    plot(tables, by_level, title)
+    into_page(
+        f"## Weightings\n\n`python bench/weighting.py --tune synth_dev && python bench/weighting.py --data "
+        f"{arguments.data.name}`: {title}. Millimetres; in brackets the 95 % interval of the paired difference to raw, "
+        "over sequences. Every weighting's one scale was chosen on another set (`bench/weighting_scales.json`).\n\n"
+        f"![differences to raw](../docs/img/weighting.png)\n{markdown(tables, by_level)}\n\n"
+        + "\n".join(f"- {text}" for text in notes)
+        + f"\n\nThe confidences themselves, over {frames:,} keypoints inside the picture:\n\n"
+        + "\n".join(f"- {text}" for text in calibrated)
+    )
+
+
+if __name__ == "__main__":
+    main()

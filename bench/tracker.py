@@ -19,8 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pose2d.detector import Detections, DetectorOptions, iou
-from pose2d.evidence import EvidentDetector
+from pose2d.detector import Detections, Detector, DetectorOptions, iou
 from pose2d.tracker import Tracker, assign
 from pose2d.video import Video
 
@@ -172,7 +171,7 @@ def one_by_one(frame: int, box: np.ndarray) -> int | None:
 
 
 def detected(film: Path, size: int) -> Boxes:
-    detector = EvidentDetector(DetectorOptions(long_side=size, score_threshold=0.1))
+    detector = Detector(DetectorOptions(long_side=size, score_threshold=0.1))
     return [(f.index, float(f.time_s), detector.detect(f.rgb)) for f in Video(film).frames()]
 
 

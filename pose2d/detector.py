@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pose2d import crops
 from pose2d.checkpoints import read_state
 from pose2d.errors import UserError
+from pose2d.evidence import keypoint_evidence
 from pose2d.models import movenet_network as movenet
 
 COCO_PERSON = 1  # category of a person in COCO's files
@@ -33,7 +34,7 @@ class Detections:
 class DetectorOptions:
     """Every choice the detector leaves open. bench/coco_accuracy.py shows what they cost and give."""
 
-    long_side: int = 384  # pixels the picture's longer side is resized to, a multiple of 32
+    long_side: int = 512  # pixels the picture's longer side is resized to, a multiple of 32
     second_long_side: int | None = None  # look again at another size; 256 and 512 together find most
     score_threshold: float = 0.2  # fewer, surer boxes above; more, doubtful ones below
     nms_iou: float = 0.6  # of two boxes that overlap more than this, the surer stays
@@ -80,19 +81,25 @@ class Detector(nn.Module):
         shift = (scale - 1) / 2
         affine = np.array([[[scale, 0, shift], [0, scale, shift]]])
         input_w, input_h = (int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height))
-        boxes, scores = self._candidates(movenet.normalize(crops.cut(picture, affine, (input_w, input_h))))
-        return (boxes.double().numpy() / scale).clip(0, [width, height, width, height]), scores.numpy()
+        pixels = crops.cut(picture, affine, (input_w, input_h)).to(self.net.stem.weight.device)
+        boxes, scores = self._candidates(movenet.normalize(pixels))
+        return (boxes.cpu().double().numpy() / scale).clip(0, [width, height, width, height]), scores.cpu().numpy()
 
     def _candidates(self, picture: Tensor) -> tuple[Tensor, Tensor]:
         """Boxes [M, 4] in input pixels and scores [M] of the centre map's peaks."""
         trunk = self.net.trunk(picture)
         centre = self.net.head("center")(trunk).sigmoid()
         peak = centre * (F.max_pool2d(centre, 5, 1, 2) == centre)
-        scores, index = peak.flatten(1).topk(min(self.options.most_people, peak[0].numel()))
+        certainty, index = peak.flatten(1).topk(min(self.options.most_people, peak[0].numel()))
         cells = movenet.cells_of(index, peak.shape[-1])
         middle = cells + self.net.head("box_offset").at(trunk, cells).flip(-1)
         half = self.net.head("box_scale").at(trunk, cells).flip(-1).clamp_min(0) / 2
-        return torch.cat([middle - half, middle + half], -1)[0] * movenet.STRIDE, scores[0]
+        boxes = torch.cat([middle - half, middle + half], -1)[0] * movenet.STRIDE
+        return boxes, self._rate(certainty[0], trunk, cells, 2 * half)
+
+    def _rate(self, certainty: Tensor, trunk: Tensor, cells: Tensor, box_cells: Tensor) -> Tensor:
+        """Scores [M]: the geometric mean of how certain the centres [M] are and of what their keypoints say."""
+        return (certainty * keypoint_evidence(self.net, trunk, cells, box_cells)).sqrt()
 
 
 def iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -1,12 +1,9 @@
 """Is it a person? A centre alone can be a table or a bush; a person has keypoints where the centre expects them."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from pose2d.detector import Detector
-from pose2d.models import movenet
-from pose2d.models.movenet_network import MoveNet, cells_of
+from pose2d.models.movenet_network import MoveNet
 
 BEST = 8  # of 17 keypoints: half of a person may be hidden
 REACH = 3  # steps in each direction
@@ -26,18 +23,3 @@ def keypoint_evidence(net: MoveNet, trunk: Tensor, cells: Tensor, box_cells: Ten
     x, y = places[..., 0].clamp(0, w - 1), places[..., 1].clamp(0, h - 1)
     keypoint = torch.arange(17, device=trunk.device)[None, :, None]
     return heat[keypoint, y, x].amax(-1).topk(BEST, dim=-1).values.mean(-1)
-
-
-class EvidentDetector(Detector):
-    """The detector with a score that asks for keypoints too: the geometric mean of both."""
-
-    def _candidates(self, picture: Tensor) -> tuple[Tensor, Tensor]:
-        trunk = self.net.trunk(picture)
-        centre = self.net.head("center")(trunk).sigmoid()
-        peak = centre * (F.max_pool2d(centre, 5, 1, 2) == centre)
-        scores, index = peak.flatten(1).topk(min(self.options.most_people, peak[0].numel()))
-        cells = cells_of(index, peak.shape[-1])
-        middle = cells + self.net.head("box_offset").at(trunk, cells).flip(-1)
-        half = self.net.head("box_scale").at(trunk, cells).flip(-1).clamp_min(0) / 2
-        scores = (scores[0] * keypoint_evidence(self.net, trunk, cells, 2 * half)).sqrt()
-        return torch.cat([middle - half, middle + half], -1)[0] * movenet.STRIDE, scores

@@ -90,7 +90,7 @@ def run(
     from fitmesh.stages.keypoints import KeypointSettings
     from fitmesh.stages.progress import Reporter
     from fitmesh.stages.road import RunSettings, run_stages
-    from fitmesh.stages.tracks import FILM_DETECTOR, TrackSettings
+    from fitmesh.stages.tracks import TrackSettings
     from fitmesh.stages.trust import best_source
     from pose2d.clip import Span
     from pose2d.tracker import TrackerOptions
@@ -98,7 +98,7 @@ def run(
     clip = _clip(video, images, image, fps)
     tracker = TrackerOptions()
     tracker = replace(tracker, sure_score=min_score, start_score=min(min_score, tracker.start_score))
-    detector = replace(FILM_DETECTOR, long_side=detector_size)
+    detector = DetectorOptions(long_side=detector_size)
     source = confidence or best_source(pose_model, checkpoint, ccnet)
     settings = RunSettings(
         TrackSettings(Span(start, end, every), detections, detector, tracker, max_people),

@@ -11,15 +11,12 @@ import torch
 from fitmesh.stages.progress import Reporter
 from fitmesh.stages.recipe import Recipe, content_digest, npz_matches, read_npz, write_npz
 from pose2d.clip import Clip, Span
-from pose2d.detector import Detections, DetectorOptions, read_detections, whole_picture
+from pose2d.detector import Detections, Detector, DetectorOptions, read_detections, whole_picture
 from pose2d.errors import UserError
-from pose2d.evidence import EvidentDetector
 from pose2d.tracker import Tracker, TrackerOptions
 from pose2d.types import Track
 
 FILE = "tracks.npz"
-# Larger than suits photographs: people in films are often far away, and once lost they are somebody new.
-FILM_DETECTOR = DetectorOptions(long_side=512)
 WHOLE_PICTURE = Path("whole")  # instead of a file of detections: one box around everything
 
 
@@ -29,7 +26,7 @@ class TrackSettings:
 
     span: Span = field(default_factory=Span)
     detections: Path | None = None  # COCO-detections json, or WHOLE_PICTURE; None: the embedded detector
-    detector: DetectorOptions = FILM_DETECTOR
+    detector: DetectorOptions = field(default_factory=DetectorOptions)
     tracker: TrackerOptions = field(default_factory=TrackerOptions)
     max_people: int | None = None  # only those seen in the most frames
 
@@ -134,7 +131,7 @@ def _finder(settings: TrackSettings) -> Callable[[int, np.ndarray], Detections]:
         return lambda index, rgb: given.get(index, nobody)
     # The tracker has a use for boxes too doubtful to start a person.
     threshold = min(settings.detector.score_threshold, settings.tracker.doubtful_score)
-    detector = EvidentDetector(replace(settings.detector, score_threshold=threshold))
+    detector = Detector(replace(settings.detector, score_threshold=threshold))
     return lambda index, rgb: detector.detect(rgb)
 
 

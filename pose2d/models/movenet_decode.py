@@ -61,9 +61,9 @@ class MirroredView:
 def decode(views: Sequence[View | MirroredView]) -> Prediction:
     """The keypoints of the person in the middle of each crop, from one view of it or the mean of several.
 
-    Much as in the published graph: the person whose middle is likely and near the crop's; for each keypoint the cell that
-    is likely and near where that person is expected to have it. Then, for its place within the cell, the mean of
-    what the cells around say, weighted by the square of their heat.
+    Much as in the published graph: the person whose middle is likely and near the crop's; for each keypoint the cell
+    that is likely and near where that person is expected to have it. Then, for its place within the cell, the mean
+    of what the cells around say, weighted by the square of their heat.
     """
     heat = torch.stack([view.heat for view in views]).mean(0)
     centre = torch.stack([view.centre for view in views]).mean(0)

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from pose2d.clip import Span
-from pose2d.detector import Detections, DetectorOptions
-from pose2d.evidence import EvidentDetector
+from pose2d.detector import Detections, Detector, DetectorOptions
 from pose2d.tracker import Tracker, TrackerOptions, assign
 from pose2d.types import Track
 from pose2d.video import Video
@@ -168,7 +167,7 @@ def test_assignment_takes_the_best_total_and_never_a_pair_over_the_limit() -> No
 
 def found_in(film: Film, size: int, span: Span) -> list[Track]:
     clip, options = Video(film), TrackerOptions()
-    detector = EvidentDetector(DetectorOptions(long_side=size, score_threshold=options.doubtful_score))
+    detector = Detector(DetectorOptions(long_side=size, score_threshold=options.doubtful_score))
     tracker = Tracker((clip.info.width_px, clip.info.height_px), options)
     for frame in clip.frames(span):
         tracker.see(frame.index, float(frame.time_s), detector.detect(frame.rgb))

@@ -93,6 +93,7 @@ def run(
     from fitmesh.stages.tracks import TrackSettings
     from fitmesh.stages.trust import best_source
     from pose2d.clip import Span
+    from pose2d.detector import DetectorOptions
     from pose2d.tracker import TrackerOptions
 
     clip = _clip(video, images, image, fps)

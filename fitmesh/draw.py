@@ -1,8 +1,8 @@
 """People on a picture, as meshes or as 2D skeletons, drawn so that trust can be seen.
 
-A mesh wears the colour of the identity and turns pale where nothing was observed. A keypoint's colour runs from red (no
-trust) over yellow to green. In a skeleton, a bone is as opaque as its less trusted end is trusted; left limbs are orange
-and right limbs blue.
+A mesh wears the colour of the identity and turns pale where nothing was observed. A keypoint's colour runs from red
+(no trust) over yellow to green. In a skeleton, a bone is as opaque as its less trusted end is trusted; left limbs are
+orange and right limbs blue.
 """
 
 import colorsys

@@ -16,6 +16,7 @@ from fitmesh.stages.recipe import content_digest, read_npz
 from pose2d.errors import UserError
 
 SCHEMA_VERSION = 1
+TRUSTED = 0.25  # confidence times presence from which a keypoint counts as seen
 FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
 
 
@@ -50,6 +51,11 @@ class Person:
 
     def __len__(self) -> int:
         return len(self.frame)
+
+    @property
+    def trusted(self) -> np.ndarray:
+        """[T, 17] bool: keypoints that pulled and whose confidence times presence is at least TRUSTED."""
+        return self.used & (self.confidence * self.presence >= TRUSTED)
 
 
 @dataclass(frozen=True)

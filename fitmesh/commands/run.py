@@ -8,11 +8,21 @@ import typer
 
 if TYPE_CHECKING:
     from fitmesh.stages.progress import Reporter
-    from fitmesh.stages.road import RunResult
+    from fitmesh.stages.road import RunResult, RunSettings
     from pose2d.clip import Clip
 
-INPUT, PEOPLE, KEYPOINTS, OUTPUT = "Input (one of the first three)", "People", "Keypoints", "Output"
+INPUT, PEOPLE, KEYPOINTS, BODY, OUTPUT = "Input (one of the first three)", "People", "Keypoints", "Bodies", "Output"
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
+
+
+def _read_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Make what the file says the defaults, before any other option is looked at."""
+    if path is not None and not context.resilient_parsing:
+        from fitmesh.config_file import read_config
+
+        names = [parameter.name for parameter in context.command.params if parameter.name not in (None, "config")]
+        context.default_map = {**(context.default_map or {}), **read_config(path, [n for n in names if n])}
+    return path
 
 
 def run(
@@ -71,6 +81,57 @@ def run(
     ccnet: Annotated[
         Path | None, typer.Option(help="A calibration head other than the built-in one.", rich_help_panel=KEYPOINTS)
     ] = None,
+    keypoints: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keypoints to use instead of looking for people: a keypoints.npz, a COCO-keypoints json, or a folder "
+            "of OpenPose's json files.",
+            rich_help_panel=KEYPOINTS,
+        ),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="Where the 2D networks run: cpu, cuda, cuda:1, ..", rich_help_panel=KEYPOINTS)
+    ] = "cpu",
+    body_model: Annotated[
+        Path | None,
+        typer.Option(
+            help="SMPL, SMPL-H or SMPL-X file, or a folder of them; without it the embedded open body.",
+            rich_help_panel=BODY,
+        ),
+    ] = None,
+    weighting: Annotated[
+        str,
+        typer.Option(
+            help="How trust becomes weight: precision, confidence, squared, gate or ones.", rich_help_panel=BODY
+        ),
+    ] = "precision",
+    init: Annotated[
+        str | None,
+        typer.Option(
+            help="What the search starts from: lifter (embedded), none, spin or cliff.",
+            rich_help_panel=BODY,
+            show_default="lifter",
+        ),
+    ] = None,
+    init_checkpoint: Annotated[
+        Path | None, typer.Option(help="Weights for --init spin or cliff.", rich_help_panel=BODY)
+    ] = None,
+    focal: Annotated[
+        float | None,
+        typer.Option(
+            help="Focal length in pixels, if known.", rich_help_panel=BODY, show_default="the picture's diagonal"
+        ),
+    ] = None,
+    fov: Annotated[
+        float | None,
+        typer.Option(help="Or the angle of view across the picture's width, in degrees.", rich_help_panel=BODY),
+    ] = None,
+    export: Annotated[
+        str,
+        typer.Option(
+            help="More files, with commas between: obj, bvh, json, csv.", rich_help_panel=OUTPUT, show_default="none"
+        ),
+    ] = "",
     out: Annotated[
         Path, typer.Option(help="Folder for the results; made if absent.", rich_help_panel=OUTPUT, show_default=False)
     ],
@@ -79,14 +140,29 @@ def run(
         typer.Option("--overwrite", help="Make every file anew, also those that still match.", rich_help_panel=OUTPUT),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but warnings.", rich_help_panel=OUTPUT)] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Report on stdout, one JSON object a line.", rich_help_panel=OUTPUT)
+    ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="A TOML file with any of these options by name; the command line wins.",
+            rich_help_panel=OUTPUT,
+            is_eager=True,
+            callback=_read_config,
+        ),
+    ] = None,
 ) -> None:
-    """Find people in a film, follow them, and read their keypoints with the trust each deserves.
+    """Fit a body to everyone in a film, every 2D keypoint pulling as hard as it can be trusted.
 
-    Leaves tracks.npz, keypoints.npz and overlay.mp4. A stage whose file is already there and was made from the same
-    input with the same settings is skipped, so an interrupted run goes on where it stopped.
+    Leaves fit.npz, overlay.mp4, scene.glb and report.html, and on the way tracks.npz and keypoints.npz. A stage whose
+    file is already there and was made from the same input with the same settings is skipped, so an interrupted run
+    goes on where it stopped.
     """
     from dataclasses import replace
 
+    from fitmesh.stages.fit import FitSettings, best_init
+    from fitmesh.stages.json_log import JsonReporter
     from fitmesh.stages.keypoints import KeypointSettings
     from fitmesh.stages.progress import Reporter
     from fitmesh.stages.road import RunSettings, run_stages
@@ -94,29 +170,68 @@ def run(
     from fitmesh.stages.trust import best_source
     from pose2d.clip import Span
     from pose2d.detector import DetectorOptions
+    from pose2d.errors import UserError
     from pose2d.tracker import TrackerOptions
 
-    clip = _clip(video, images, image, fps)
-    tracker = TrackerOptions()
-    tracker = replace(tracker, sure_score=min_score, start_score=min(min_score, tracker.start_score))
-    detector = DetectorOptions(long_side=detector_size)
-    source = confidence or best_source(pose_model, checkpoint, ccnet)
-    settings = RunSettings(
-        TrackSettings(Span(start, end, every), detections, detector, tracker, max_people),
-        KeypointSettings(pose_model, checkpoint, source, ccnet),  # type: ignore[arg-type]
-        overwrite=overwrite,
-    )
-    reporter = Reporter(quiet)
-    reporter.say(
-        f"{clip.path}: {clip.info.width_px}x{clip.info.height_px}, {float(clip.info.rate):g} frames/s; "
-        f"{pose_model} with {source} confidence"
-    )
+    if quiet and json:
+        raise UserError("--quiet and --json contradict each other: give one of them.")
+    reporter = JsonReporter() if json else Reporter(quiet)
     try:
+        clip = _clip(video, images, image, fps)
+        tracker = TrackerOptions()
+        tracker = replace(tracker, sure_score=min_score, start_score=min(min_score, tracker.start_score))
+        detector = DetectorOptions(long_side=detector_size)
+        source = confidence or best_source(pose_model, checkpoint, ccnet)
+        settings = RunSettings(
+            TrackSettings(Span(start, end, every), detections, detector, tracker, max_people, device),
+            KeypointSettings(pose_model, checkpoint, source, ccnet, device),  # type: ignore[arg-type]
+            keypoints,
+            FitSettings(body_model, weighting, init or best_init(), init_checkpoint, focal, fov),  # type: ignore[arg-type]
+            tuple(name.strip() for name in export.split(",") if name.strip()),
+            overwrite,
+        )
+        _refuse_idle_options(settings)
+        _greeting(clip, settings, reporter)
         result = run_stages(clip, out, settings, reporter)
+        _summary(result, reporter)
+    except UserError as error:
+        reporter.failed(str(error))
+        raise
     except KeyboardInterrupt:
-        reporter.say("Stopped. Finished stages are kept; the same command goes on from there.")
+        reporter.say("Stopped. Finished stages are kept; the same command goes on from there.", "stopped")
         raise typer.Exit(INTERRUPTED) from None
-    _summary(result, reporter)
+
+
+def _refuse_idle_options(settings: "RunSettings") -> None:
+    """Options that would be ignored are a mistake somewhere."""
+    from pose2d.errors import UserError
+
+    if settings.given_keypoints is not None:
+        idle = {
+            "--detections": settings.tracks.detections,
+            "--checkpoint": settings.keypoints.checkpoint,
+            "--ccnet": settings.keypoints.ccnet,
+        }
+        for name, value in idle.items():
+            if value is not None:
+                raise UserError(f"{name} has no effect with --keypoints, which brings its own: leave one of them out.")
+
+
+def _greeting(clip: "Clip", settings: "RunSettings", reporter: "Reporter") -> None:
+    info = clip.info
+    if settings.given_keypoints is None:
+        seen_by = f"{settings.keypoints.pose_model} with {settings.keypoints.confidence} confidence"
+    else:
+        seen_by = f"keypoints of {settings.given_keypoints}"
+    reporter.say(
+        f"{clip.path}: {info.width_px}x{info.height_px}, {float(info.rate):g} frames/s; {seen_by}",
+        "clip",
+        clip=str(clip.path),
+        width_px=info.width_px,
+        height_px=info.height_px,
+        frames_per_second=float(info.rate),
+        keypoints=seen_by,
+    )
 
 
 def _clip(video: Path | None, images: Path | None, image: Path | None, fps: float | None) -> "Clip":
@@ -146,22 +261,36 @@ def _clip(video: Path | None, images: Path | None, image: Path | None, fps: floa
 
 
 def _summary(result: "RunResult", reporter: "Reporter") -> None:
-    from fitmesh.stages import keypoints, tracks
-    from fitmesh.stages.progress import warn
+    import numpy as np
 
-    known, read = tracks.read(result.tracks), keypoints.read(result.keypoints)
+    import fitmesh
+    from fitmesh.stages import tracks
+
+    known, found = tracks.read(result.tracks), fitmesh.load(result.fit.parent)
     for text in known.warnings:
-        warn(text)
+        reporter.warn(text)
     if not known.tracks:
-        warn(
+        reporter.warn(
             f"nobody was found in {len(known.frames)} frames. If people are small or hard to see, try a larger "
             "--detector-size or a lower --min-score."
         )
-    for track in known.tracks:
-        first, last = (float(known.time_s[known.frames == track.frames[i]][0]) for i in (0, -1))
-        mean = float(read.people[track.identity].confidence.mean())
+    for person in found.people:
+        trust = float((person.confidence * person.presence)[person.observed].mean())
+        error = person.reprojection_px[person.trusted]
+        error_px = float(np.mean(error)) if len(error) else float("nan")
         reporter.say(
-            f"person {track.identity}: {len(track.frames)} frames, {first:.2f} to {last:.2f} s, "
-            f"mean keypoint confidence {mean:.2f} ({read.source})"
+            f"person {person.identity}: {len(person)} frames, {person.time_s[0]:.2f} to {person.time_s[-1]:.2f} s, "
+            f"{int(person.observed.sum())} observed; mean trust {trust:.2f} ({found.source}), "
+            f"keypoints {error_px:.1f} px off",
+            "person",
+            identity=person.identity,
+            frames=len(person),
+            observed=int(person.observed.sum()),
+            start_s=float(person.time_s[0]),
+            end_s=float(person.time_s[-1]),
+            mean_trust=round(trust, 4),
+            reprojection_px=round(error_px, 3),
         )
-    reporter.say(f"results: {result.tracks}, {result.keypoints}, {result.fit}, {result.overlay}")
+    files = [result.fit, result.overlay, *result.exports]
+    shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]
+    reporter.say(f"results: {', '.join(shown)}", "result", files=[str(path) for path in files])

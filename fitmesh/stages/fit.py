@@ -11,14 +11,17 @@ import torch
 
 import fitting
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION
-from fitmesh.stages import keypoints, tracks
-from fitmesh.stages.progress import Reporter, warn
+from fitmesh.stages import keypoints, regress, tracks
+from fitmesh.stages.long_track import fit_track, seen_frames
+from fitmesh.stages.progress import Reporter
 from fitmesh.stages.recipe import Recipe, content_digest, npz_matches, write_npz
 from fitmesh.stages.supported import supported_joints
 from fitting.body_files import OPEN_BODY
 from fitting.body_folder import find_body_file
-from fitting.observed import body_keypoints, enough
-from fitting.weights import Weighting, keypoint_weights
+from fitting.fit import INITIALISERS
+from fitting.observed import body_keypoints
+from fitting.weights import WEIGHTINGS, Weighting
+from pose2d.clip import Clip, Span
 from pose2d.errors import UserError
 from pose2d.types import Keypoints
 
@@ -32,13 +35,34 @@ class FitSettings:
 
     body_model: Path | None = None  # file or folder; None: the open body
     weighting: Weighting = "precision"
-    init: str = "none"
+    init: str = "none"  # what the search starts from
+    init_checkpoint: Path | None = None  # weights of an initialiser that ships none
     focal_px: float | None = None
     fov_deg: float | None = None  # across the picture's width
 
     def __post_init__(self) -> None:
         if self.focal_px is not None and self.fov_deg is not None:
             raise UserError("--focal and --fov say the same thing in two ways: give one of them.")
+
+    def check(self, size: tuple[int, int]) -> None:
+        """Refuse now what would be refused after the keypoints were read."""
+        self.camera(size)
+        fitting.load_body(self.body_file)
+        if self.weighting not in WEIGHTINGS:
+            raise UserError(f"unknown --weighting {self.weighting!r}: choose {', '.join(WEIGHTINGS)}.")
+        known = ("none", *INITIALISERS, *regress.NAMES)
+        if self.init not in known:
+            raise UserError(f"unknown --init {self.init!r}: choose {', '.join(known)}.")
+        if self.reads_pixels:
+            if self.init_checkpoint is None:
+                raise UserError(f"--init {self.init} ships no weights: pass --init-checkpoint (docs/initialisers.md).")
+            regress.load(self.init, self.init_checkpoint)
+        elif self.init_checkpoint is not None:
+            raise UserError(f"--init-checkpoint has no effect with --init {self.init}: leave one of them out.")
+
+    @property
+    def reads_pixels(self) -> bool:
+        return self.init in regress.NAMES
 
     @property
     def body_file(self) -> Path:
@@ -64,7 +88,15 @@ class _Seen:
     boxes_px: np.ndarray  # [T, 4], NaN in frames without a detection
 
 
-def recipe(keypoints_recipe: Recipe, settings: FitSettings) -> Recipe:
+def best_init() -> str:
+    """The embedded initialiser, where there is one."""
+    return "lifter" if "lifter" in INITIALISERS else "none"
+
+
+def recipe(clip_digest: str, keypoints_recipe: Recipe, settings: FitSettings) -> Recipe:
+    inputs = {"keypoints": keypoints_recipe.digest, "body": content_digest([settings.body_file])}
+    if settings.init_checkpoint is not None:
+        inputs |= {"clip": clip_digest, "init": content_digest([settings.init_checkpoint])}
     return Recipe(
         stage="fit",
         settings={
@@ -74,28 +106,40 @@ def recipe(keypoints_recipe: Recipe, settings: FitSettings) -> Recipe:
             "focal_px": settings.focal_px,
             "fov_deg": settings.fov_deg,
         },
-        inputs={"keypoints": keypoints_recipe.digest, "body": content_digest([settings.body_file])},
+        inputs=inputs,
     )
 
 
 def make(
-    tracks_file: Path, keypoints_file: Path, path: Path, made_from: Recipe, settings: FitSettings, reporter: Reporter
+    clip: Clip,
+    span: Span,
+    tracks_file: Path,
+    keypoints_file: Path,
+    path: Path,
+    made_from: Recipe,
+    settings: FitSettings,
+    reporter: Reporter,
 ) -> None:
-    """Fit everyone in `keypoints_file` and write the bodies."""
+    """Fit everyone in `keypoints_file` and write the bodies. Only some initialisers look at the clip."""
     known, read = tracks.read(tracks_file), keypoints.read(keypoints_file)
     camera = settings.camera((known.width_px, known.height_px))
     body = fitting.load_body(settings.body_file)
     fps = _frames_per_second(known)
     everyone = [_spread(read, identity, known.frames) for identity in read.people]
+    for person in everyone:
+        if not bool(seen_frames(person.known, settings.weighting).any()):
+            reporter.warn(f"person {person.identity} never shows enough trusted keypoints at once: no body is fitted.")
+    everyone = [p for p in everyone if bool(seen_frames(p.known, settings.weighting).any())]
+    starts: Mapping[int, str | fitting.BodyParams] = {person.identity: settings.init for person in everyone}
+    if settings.reads_pixels and settings.init_checkpoint is not None:
+        network = regress.load(settings.init, settings.init_checkpoint)
+        boxes = {person.identity: (person.frames, person.boxes_px) for person in everyone}
+        starts = regress.guesses(network, clip, span, camera, boxes, reporter)
     rows: list[Mapping[str, Any]] = []
     with reporter.stage("fit", sum(len(person.frames) for person in everyone)) as tick:
         for person in everyone:
-            if _fittable(person.known, settings.weighting):
-                rows.append(_fitted(person, camera, body, settings, fps))
-            else:
-                warn(
-                    f"person {person.identity} never shows enough trusted keypoints at once and is left out of {path}."
-                )
+            found = fit_track(person.known, camera, body, starts[person.identity], settings.weighting, fps)
+            rows.append(_rows(person, found, camera, body))
             tick(len(person.frames))
     write_npz(
         path,
@@ -162,19 +206,8 @@ def _spread(read: keypoints.KeypointsFile, identity: int, looked_at: np.ndarray)
     )
 
 
-def _fittable(known: Keypoints, weighting: Weighting) -> bool:
-    try:
-        enough(known, keypoint_weights(known, weighting).weight)
-    except UserError:
-        return False
-    return True
-
-
-def _fitted(
-    person: _Seen, camera: fitting.Camera, body: fitting.Body, settings: FitSettings, fps: float
-) -> Mapping[str, Any]:
+def _rows(person: _Seen, fit: fitting.Fit, camera: fitting.Camera, body: fitting.Body) -> Mapping[str, Any]:
     """The arrays of `fit.npz` for one person."""
-    fit = fitting.fit(person.known, camera, body, settings.init, settings.weighting, fps=fps)
     seen = fit.observed.numpy()
     xy_px = person.known.xy_px.numpy()
     detected = np.isfinite(person.boxes_px).all(1)

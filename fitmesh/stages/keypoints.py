@@ -11,6 +11,7 @@ from torch import Tensor
 
 import pose2d
 from fitmesh.stages import tracks, trust
+from fitmesh.stages.ahead import read_ahead
 from fitmesh.stages.progress import Reporter
 from fitmesh.stages.recipe import Recipe, content_digest, npz_matches, read_npz, write_npz
 from pose2d import crops
@@ -18,7 +19,7 @@ from pose2d.clip import Clip, Span
 from pose2d.estimate import crop_people
 from pose2d.models.base import PoseModel
 from pose2d.skeletons import BY_NAME
-from pose2d.types import ConfidenceSource, Keypoints
+from pose2d.types import ConfidenceSource, Keypoints, Track
 
 FILE = "keypoints.npz"
 BATCH = 16  # crops through the network at once
@@ -33,6 +34,7 @@ class KeypointSettings:
     checkpoint: Path | None = None
     confidence: ConfidenceSource = "raw"
     ccnet: Path | None = None  # a calibration head other than the embedded one
+    device: str = "cpu"  # where the network runs; the same keypoints come out
 
 
 @dataclass(frozen=True)
@@ -84,25 +86,26 @@ def make(
     boxes_px = np.concatenate([np.zeros((0, 4)), *(track.boxes_px for track in known.tracks)])
     area_px2 = AREA_OF_BOX * (boxes_px[:, 2:] - boxes_px[:, :2]).prod(1)
     model = pose2d.load(settings.pose_model, settings.checkpoint)
-    judge = trust.judge(settings.confidence, settings.pose_model, model, settings.ccnet)
+    judge = trust.judge(settings.confidence, settings.pose_model, model, settings.ccnet, settings.device)
+    model.to(settings.device)
     count, size = len(frame), model.skeleton.size
     xy_px, sigma_px = (np.full((count, size, 2), np.nan, np.float32) for _ in range(2))
     raw, confidence, presence = (np.zeros((count, size), np.float32) for _ in range(3))
     with reporter.stage("keypoints", count, "people") as tick, torch.inference_mode():
-        for batch in _batches(model, clip, span, frame, boxes_px) if count else ():
-            features = model.features(model.normalize(batch.pixels))
+        for batch in read_ahead(_batches(model, clip, span, frame, boxes_px), depth=1) if count else ():
+            features = model.features(model.normalize(batch.pixels.to(settings.device)))
             prediction = model.predict(features)
             back = crops.invert(batch.affine)
             zoom = torch.from_numpy(np.abs(np.linalg.det(back[:, :, :2]))).float()  # frame pixels^2 per crop pixel^2
             sigma = (
                 prediction.sigma_px if prediction.sigma_px is not None else torch.full_like(prediction.xy_px, torch.nan)
             )
-            sigma = sigma * zoom.sqrt()[:, None, None]
-            crop_area_px2 = zoom * model.input_wh[0] * model.input_wh[1]
+            sigma = sigma * zoom.sqrt()[:, None, None].to(sigma.device)
+            crop_area_px2 = (zoom * model.input_wh[0] * model.input_wh[1]).to(sigma.device)
             trusted, present = judge(features, prediction.score, sigma, crop_area_px2)
-            xy_px[batch.rows] = crops.move(back, prediction.xy_px.double()).numpy()
-            sigma_px[batch.rows], raw[batch.rows] = sigma.numpy(), prediction.score.numpy()
-            confidence[batch.rows], presence[batch.rows] = trusted.numpy(), present.numpy()
+            xy_px[batch.rows] = crops.move(back, prediction.xy_px.cpu().double()).numpy()
+            sigma_px[batch.rows], raw[batch.rows] = sigma.cpu().numpy(), prediction.score.cpu().numpy()
+            confidence[batch.rows], presence[batch.rows] = trusted.cpu().numpy(), present.cpu().numpy()
             tick(len(batch.rows))
     write_npz(
         path,
@@ -111,10 +114,7 @@ def make(
             "pose_model": settings.pose_model,
             "skeleton": model.skeleton.name,
             "source": settings.confidence,
-            "identity": np.array([track.identity for track in known.tracks], np.int64),
-            "first_row": np.cumsum([0, *(len(track.frames) for track in known.tracks)]),
-            "row_frame": frame,
-            "row_box_px": boxes_px,
+            **by_person(known.tracks),
             "row_area_px2": area_px2,
             "row_xy_px": xy_px,
             "row_raw": raw,
@@ -123,6 +123,16 @@ def make(
             "row_sigma_px": sigma_px,  # NaN where the network states none
         },
     )
+
+
+def by_person(known: list[Track]) -> dict[str, np.ndarray]:
+    """Whose the rows are, which frames and boxes they come from."""
+    return {
+        "identity": np.array([track.identity for track in known], np.int64),
+        "first_row": np.cumsum([0, *(len(track.frames) for track in known)]),
+        "row_frame": np.concatenate([np.zeros(0, np.int64), *(track.frames for track in known)]),
+        "row_box_px": np.concatenate([np.zeros((0, 4)), *(track.boxes_px for track in known)]),
+    }
 
 
 def read(path: Path) -> KeypointsFile:

@@ -1,7 +1,7 @@
 """Stage 4 (export): the film with everyone's mesh drawn over them, `overlay.mp4`."""
 
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import av
@@ -15,8 +15,8 @@ from fitmesh.stages import keypoints
 from fitmesh.stages.ahead import read_ahead, write_behind
 from fitmesh.stages.progress import Reporter
 from fitmesh.stages.recipe import Recipe
-from pose2d.clip import Clip, Span
-from pose2d.video_write import video_writer
+from pose2d.clip import Clip, Frame, Span
+from pose2d.video_write import VideoWriter, video_writer
 
 FILE = OVERLAY_FILE
 
@@ -78,12 +78,15 @@ def make(clip: Clip, span: Span, out: Path, path: Path, made_from: Recipe, repor
     with (
         reporter.stage("overlay", span.expected_frames(clip.info)) as tick,
         video_writer(path, rate, clip.info.tick_s, sound, {"comment": _tag(made_from)}) as film,
-        write_behind(lambda item: film.write(*item)) as write,
+        write_behind(partial(_write, film)) as write,
     ):
         for frame in read_ahead(clip.frames(span)):
-            painted: tuple[np.ndarray, Fraction] = painter.paint(frame.rgb, frame.index), frame.time_s
-            write(painted)
+            write(replace(frame, rgb=painter.paint(frame.rgb, frame.index)))
             tick(1)
+
+
+def _write(film: VideoWriter, painted: Frame) -> None:
+    film.write(painted.rgb, painted.time_s)
 
 
 def _painter(out: Path) -> _Painter:

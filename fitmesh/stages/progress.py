@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -20,12 +21,20 @@ class Reporter:
         self.quiet = quiet
         self._console = Console(stderr=True, highlight=False)
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, event: str = "info", **facts: Any) -> None:
+        """Tell people `text`. Programs that read a log get the kind of `event` and the `facts` instead."""
         if not self.quiet:
             self._console.print(text, markup=False, soft_wrap=True)
 
-    def skipped(self, stage: str, why: str = "still matches its recipe, kept") -> None:
-        self.say(f"{stage:<10} {why}")
+    def warn(self, text: str) -> None:
+        """Something the user should know even in quiet mode."""
+        warn(text)
+
+    def failed(self, text: str) -> None:
+        """The run ends here; the command itself tells people why."""
+
+    def skipped(self, stage: str) -> None:
+        self.say(f"{stage:<10} still matches its recipe, kept")
 
     @contextmanager
     def stage(self, name: str, total: int | None, unit: str = "frames") -> Iterator[Tick]:
@@ -82,5 +91,5 @@ class _Rate(ProgressColumn):
 
 
 def warn(text: str) -> None:
-    """Something the user should know even in quiet mode."""
+    """On stderr, whoever reports."""
     print(f"Warning: {text}", file=sys.stderr)

@@ -76,3 +76,9 @@ def npz_matches(path: Path, recipe: Recipe) -> bool:
             return str(file["recipe"]) == recipe.text
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return False  # absent or damaged: make it (again)
+
+
+def clear_partial(path: Path) -> None:
+    """Remove what a killed run had written of `path` so far (the names of pose2d.files.whole_file)."""
+    for left in path.parent.glob(f".{path.stem}.????????{path.suffix}"):
+        left.unlink(missing_ok=True)

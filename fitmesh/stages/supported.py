@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from fitmesh.result import TRUSTED
 from fitting.kinematics import PARENTS
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
 
-TRUSTED = 0.25  # confidence times presence from which a keypoint counts as seen
 # The joint that each COCO keypoint tells of.
 JOINT_OF = {
     "nose": 15, "left_eye": 15, "right_eye": 15, "left_ear": 15, "right_ear": 15,

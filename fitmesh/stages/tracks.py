@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fitmesh.stages.ahead import read_ahead
 from fitmesh.stages.progress import Reporter
 from fitmesh.stages.recipe import Recipe, content_digest, npz_matches, read_npz, write_npz
 from pose2d.clip import Clip, Span
@@ -29,6 +30,7 @@ class TrackSettings:
     detector: DetectorOptions = field(default_factory=DetectorOptions)
     tracker: TrackerOptions = field(default_factory=TrackerOptions)
     max_people: int | None = None  # only those seen in the most frames
+    device: str = "cpu"  # where the detector runs; the same boxes come out
 
     def __post_init__(self) -> None:
         if self.max_people is not None and self.max_people < 1:
@@ -74,12 +76,18 @@ def make(clip: Clip, path: Path, made_from: Recipe, settings: TrackSettings, rep
     frames: list[int] = []
     times: list[float] = []
     with reporter.stage("tracks", settings.span.expected_frames(clip.info)) as tick, torch.inference_mode():
-        for frame in clip.frames(settings.span):
+        for frame in read_ahead(clip.frames(settings.span)):
             tracker.see(frame.index, float(frame.time_s), find(frame.index, frame.rgb))
             frames.append(frame.index)
             times.append(float(frame.time_s))
             tick(1)
-    tracks = _most_seen(tracker.tracks(), settings.max_people)
+    write(path, made_from, clip, frames, times, most_seen(tracker.tracks(), settings.max_people))
+
+
+def write(
+    path: Path, made_from: Recipe, clip: Clip, frames: list[int], times: list[float], tracks: list[Track]
+) -> None:
+    """frames, times: of every frame looked at."""
     rows = [len(track.frames) for track in tracks]
     write_npz(
         path,
@@ -131,10 +139,10 @@ def _finder(settings: TrackSettings) -> Callable[[int, np.ndarray], Detections]:
         return lambda index, rgb: given.get(index, nobody)
     # The tracker has a use for boxes too doubtful to start a person.
     threshold = min(settings.detector.score_threshold, settings.tracker.doubtful_score)
-    detector = Detector(replace(settings.detector, score_threshold=threshold))
+    detector = Detector(replace(settings.detector, score_threshold=threshold)).to(settings.device)
     return lambda index, rgb: detector.detect(rgb)
 
 
-def _most_seen(tracks: list[Track], limit: int | None) -> list[Track]:
+def most_seen(tracks: list[Track], limit: int | None) -> list[Track]:
     chosen = sorted(tracks, key=lambda track: -len(track.frames))[:limit]
     return sorted(chosen, key=lambda track: track.identity)

@@ -19,11 +19,14 @@ SOURCES: tuple[ConfidenceSource, ...] = ("ccnet", "closed-form", "raw", "ones")
 Judge = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def judge(source: ConfidenceSource, pose_model: str, model: PoseModel, head_path: Path | None) -> Judge:
+def judge(
+    source: ConfidenceSource, pose_model: str, model: PoseModel, head_path: Path | None, device: str = "cpu"
+) -> Judge:
     """The judge of that name. Only CCNet knows whether a keypoint is in the picture at all; others say 1."""
     if source == "ccnet":
         head = ccnet.load(head_path or pose_model)
         ccnet.check_fits(head, model, pose_model)
+        head.to(device)
         return lambda features, score, sigma_px, crop_area_px2: head(features)
     if source == "closed-form":
         from ccnet.sources import closed_form  # late: it brings the plotting library

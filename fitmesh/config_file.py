@@ -1,0 +1,41 @@
+"""A TOML file that gives a command's options by their names; what stands on the command line wins."""
+
+import difflib
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pose2d.errors import UserError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def read_config(path: Path, options: Iterable[str]) -> dict[str, Any]:
+    """Values by option name, with underscores. `options` are the names a command knows, with underscores."""
+    known = set(options)
+    try:
+        with path.open("rb") as file:
+            given = tomllib.load(file)
+    except OSError as error:
+        raise UserError(f"cannot read the configuration {path}: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"the configuration {path} is not TOML: {error}.") from error
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        option = name.replace("-", "_")
+        if option not in known:
+            near = difflib.get_close_matches(option, known, 1)
+            hint = f"did you mean {near[0].replace('_', '-')}?" if near else f"known: {_listed(known)}."
+            raise UserError(f"the configuration {path} has an unknown option {name!r}: {hint}")
+        if isinstance(value, dict):
+            raise UserError(f"the configuration {path} has a table [{name}]; expected one value, {name} = ...")
+        values[option] = ",".join(map(str, value)) if isinstance(value, list) else value
+    return values
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(name.replace("_", "-") for name in names))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fitmesh.exports import bvh, csv_table, json_text, obj, scene_glb
+from fitmesh.exports import bvh, csv_table, json_text, obj, report, scene_glb
 from fitmesh.result import Result
 from fitmesh.stages.progress import Reporter
 
@@ -20,6 +20,7 @@ class Exporter:
 
 EXPORTERS = {
     "glb": Exporter(scene_glb.files, scene_glb.write, "animated, skinned meshes with the camera; Blender, three.js"),
+    "report": Exporter(report.files, report.write, "a page that shows how well it went"),
     "obj": Exporter(obj.files, obj.write, "the exact mesh of every person and frame"),
     "bvh": Exporter(bvh.files, bvh.write, "skeleton motion, one file per person"),
     "json": Exporter(json_text.files, json_text.write, "everything, readable by any program"),

@@ -1,0 +1,153 @@
+"""`report.html`: one page that shows how well a run went. It needs no other file and asks no server for anything."""
+
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fitmesh
+from fitmesh.exports.motion import frame_rate
+from fitmesh.exports.report.distrust import REASONS
+from fitmesh.exports.report.key_frames import key_frames
+from fitmesh.exports.report.person_section import person_section
+from fitmesh.result import Result
+from fitmesh.stages.progress import Reporter
+from pose2d.files import whole_file
+
+FILE = "report.html"
+_HERE = Path(__file__).parent
+# Nothing may be loaded from anywhere, whatever a file name in the page says.
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_SOURCES = {
+    "ccnet": "calibrated by a head on the network's own features (CCNet): the expected OKS",
+    "closed-form": "calibrated in closed form from the network's own score or spread: the expected OKS",
+    "raw": "the network's own score, not calibrated: what it means in pixels is a guess",
+    "ones": "none: every keypoint was trusted alike",
+}
+
+
+def files(result: Result) -> list[str]:
+    return [FILE]
+
+
+def write(result: Result, out: Path, progress: Reporter) -> None:
+    """Key frames come from overlay.mp4 in the result's folder; without it the page goes without pictures."""
+    with progress.stage("report", len(result.people) + 1, "parts") as tick:
+        parts = [_head(result), _tiles(result), _frames(result)]
+        tick(1)
+        for person in result.people:
+            parts.append(person_section(result, person))
+            tick(1)
+        parts += [_reasons(), _settings(result), _timings(result), _foot()]
+        with whole_file(out / FILE) as temporary:
+            temporary.write_text(_page(result, "".join(parts)), encoding="utf-8")
+
+
+def _page(result: Result, content: str) -> str:
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f"<title>{escape(_name(result))} · fitmesh report</title><style>{_part('report.css')}</style></head>"
+        f"<body><main>{content}</main><script>{_part('report.js')}</script></body></html>\n"
+    )
+
+
+def _part(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8")
+
+
+def _name(result: Result) -> str:
+    return result.clip_path.name if result.clip_path is not None else result.folder.resolve().name
+
+
+def _head(result: Result) -> str:
+    width, height = result.camera.size
+    people = len(result.people)
+    who = "nobody was found" if not people else "1 person" if people == 1 else f"{people} people"
+    facts = f"{who}, {len(result.frames)} frames at {float(frame_rate(result)):.4g} per second, {width}×{height}"
+    return f'<h1>{escape(_name(result))}</h1><p class="soft">{facts}</p>'
+
+
+def _tiles(result: Result) -> str:
+    if not result.people:
+        return "<p>No body was fitted, so there is nothing to plot.</p>"
+    seen = np.concatenate([person.observed for person in result.people])
+    confidence = np.concatenate([person.confidence[person.observed].ravel() for person in result.people])
+    error = np.concatenate([person.reprojection_px.ravel() for person in result.people])
+    spread = np.concatenate([person.joint_std_relative_mm.ravel() for person in result.people])
+    tiles = [
+        (f"{seen.mean():.0%}", "of people's frames observed"),
+        (f"{confidence.mean():.2f}" if len(confidence) else "–", f"mean keypoint confidence ({result.source})"),
+        (_typical(error, " px"), "median reprojection error"),
+        (_typical(spread, " mm"), "median joint uncertainty, relative to the pelvis"),
+    ]
+    return (
+        '<div class="tiles">' + "".join(f"<div><b>{a}</b><span>{escape(b)}</span></div>" for a, b in tiles) + "</div>"
+    )
+
+
+def _typical(values: np.ndarray, unit: str) -> str:
+    known = values[np.isfinite(values)]
+    return f"{np.median(known):.1f}{unit}" if len(known) else "not known"
+
+
+def _frames(result: Result) -> str:
+    shown = key_frames(result)
+    if not shown:
+        return '<p class="soft">No pictures: overlay.mp4 is not in the folder.</p>'
+    figures = "".join(
+        f'<figure><img src="{frame.jpg}" alt="frame {frame.frame}" loading="lazy"><figcaption>{frame.time_s:.2f} s, '
+        f"frame {frame.frame}{f' · <em>{escape(frame.why)}</em>' if frame.why else ''}</figcaption></figure>"
+        for frame in shown
+    )
+    return f'<h2>Key frames</h2><div class="frames">{figures}</div>'
+
+
+def _reasons() -> str:
+    rows = "".join(
+        f'<tr><th><span class="swatch {reason.key}"></span>{escape(reason.title)}</th>'
+        f"<td>{escape(reason.about)}</td></tr>"
+        for reason in REASONS
+    )
+    return (
+        "<h2>How to read the colours of trust</h2><p>The solver throws no keypoint away: each pulls with its own "
+        "weight. These words name the first reason that applies.</p>"
+        f'<div class="card"><table>{rows}</table></div>'
+    )
+
+
+def _settings(result: Result) -> str:
+    (fx, fy), (cx, cy) = result.camera.focal_px, result.camera.center_px
+    known: dict[str, Any] = {
+        "2D network": result.pose_model,
+        "confidence": f"{result.source}: {_SOURCES.get(result.source, 'given from outside')}",
+        "weighting": result.weighting,
+        "initialiser": result.init,
+        "body": result.body_name,
+        "camera": f"focal length {fx:.1f}, {fy:.1f} px, principal point {cx:.1f}, {cy:.1f} px",
+        **{name: value for name, value in result.settings.items() if value is not None},
+    }
+    rows = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in known.items())
+    return f'<h2>Settings</h2><div class="card scroll"><table>{rows}</table></div>'
+
+
+def _timings(result: Result) -> str:
+    if not result.timings_s:
+        return ""
+    most, total = max(result.timings_s.values()), sum(result.timings_s.values())
+    rows = "".join(
+        f"<tr><th>{escape(stage)}</th><td>{seconds:.1f} s</td><td>{seconds / max(total, 1e-9):.0%}</td>"
+        f'<td class="bar"><i style="width:{seconds / max(most, 1e-9):.1%}"></i></td></tr>'
+        for stage, seconds in result.timings_s.items()
+    )
+    rate = f", {len(result.frames) / total:.1f} frames per second" if total > 0 else ""
+    return (
+        f'<h2>Timings</h2><p class="soft">{total:.1f} s in all{rate}.</p>'
+        f'<div class="card"><table width="100%">{rows}</table></div>'
+    )
+
+
+def _foot() -> str:
+    return f"<footer>fitmesh {escape(fitmesh.__version__)}</footer>"

@@ -1,0 +1,104 @@
+"""A few frames of the overlay that tell the story of a clip, as pictures inside the page."""
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+
+from fitmesh.result import Person, Result
+
+EVENLY = 6  # frames spread over the time that people are in view
+LONG_SIDE_PX, QUALITY = 720, 82
+SEEK_BEYOND_S = 8.0  # films have a frame to start from every few seconds; decoding on is cheaper before that
+
+
+@dataclass(frozen=True)
+class KeyFrame:
+    """One picture and why it was chosen."""
+
+    frame: int
+    time_s: float  # since the first frame looked at
+    why: str  # empty for those that are just spread evenly
+    jpg: str  # as a data address
+
+
+def key_frames(result: Result) -> list[KeyFrame]:
+    """In order of time; none when there is no overlay to take them from."""
+    chosen = _chosen(result)
+    times = dict(zip(result.frames.tolist(), (result.time_s - result.time_s[0]).tolist(), strict=True))
+    try:
+        pictures = _pictures(result.overlay_path, [times[frame] for frame in chosen])
+    except (av.error.FFmpegError, OSError):
+        return []
+    return [
+        KeyFrame(frame, times[frame], why, picture)
+        for (frame, why), picture in zip(chosen.items(), pictures, strict=False)
+    ]
+
+
+def _chosen(result: Result) -> dict[int, str]:
+    """Frame number -> why."""
+    in_view = [person.frame for person in result.people] or [result.frames]
+    in_view = np.unique(np.concatenate(in_view)).tolist()
+    special = {
+        _extreme(
+            result, lambda person: -np.where(person.observed, person.confidence.mean(1), np.nan)
+        ): "lowest confidence",
+        _extreme(result, lambda person: _median(person.reprojection_px)): "largest reprojection error",
+    }
+    chosen = {frame: why for frame, why in special.items() if frame is not None}
+    spacing = (in_view[-1] - in_view[0]) / EVENLY
+    for i in np.linspace(0, len(in_view) - 1, EVENLY):
+        frame = in_view[round(i)]
+        if all(abs(frame - other) > spacing / 3 for other in special if other is not None):
+            chosen[frame] = ""
+    return dict(sorted(chosen.items()))
+
+
+def _extreme(result: Result, measure: Callable[[Person], np.ndarray]) -> int | None:
+    """The frame where `measure` [T] of anybody is largest."""
+    best, where = -np.inf, None
+    for person in result.people:
+        values = measure(person)
+        if np.isfinite(values).any() and np.nanmax(values) > best:
+            best, where = float(np.nanmax(values)), int(person.frame[np.nanargmax(values)])
+    return where
+
+
+def _median(values: np.ndarray) -> np.ndarray:
+    """[T, 17] -> [T], NaN where nothing is known."""
+    known = np.isfinite(values).any(1)
+    result = np.full(len(values), np.nan)
+    result[known] = np.nanmedian(values[known], 1)
+    return result
+
+
+def _pictures(path: Path, times_s: list[float]) -> list[str]:
+    """Frames of a film at rising times; seeks over long stretches, so that a long film is not decoded whole."""
+    found: list[str] = []
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        assert stream.time_base is not None
+        half_s = 0.5 / float(stream.average_rate or 30)
+        frames, now_s = container.decode(stream), 0.0
+        for time_s in times_s:
+            if time_s - now_s > SEEK_BEYOND_S:
+                container.seek(round(time_s / stream.time_base), stream=stream)
+                frames = container.decode(stream)
+            for frame in frames:
+                now_s = frame.time or 0.0
+                if now_s >= time_s - half_s:
+                    found.append(_jpg(frame.to_ndarray(format="rgb24")))
+                    break
+    return found
+
+
+def _jpg(rgb: np.ndarray) -> str:
+    zoom = min(1.0, LONG_SIDE_PX / max(rgb.shape[:2]))
+    small = cv2.resize(rgb, None, fx=zoom, fy=zoom, interpolation=cv2.INTER_AREA) if zoom < 1 else rgb
+    _, data = cv2.imencode(".jpg", small[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+    return "data:image/jpeg;base64," + base64.b64encode(data.tobytes()).decode()

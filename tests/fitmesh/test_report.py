@@ -1,0 +1,156 @@
+"""`report.html`: whole in itself, and true."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fitmesh.exports import EXPORTERS
+from fitmesh.exports.report.distrust import ABSENT, DOUBTFUL, OUTLIER, TRUSTED, UNSEEN, reasons
+from fitmesh.exports.report.plots import Axis, Line, plot, runs, thinned
+from fitmesh.result import Result
+from fitmesh.stages.progress import Reporter
+from tests.films import write_film
+from tests.fitmesh.walkers import walkers
+
+QUIET = Reporter(quiet=True)
+EMPTY_TAGS = {"meta", "img", "br", "link", "rect", "line", "path", "polyline", "polygon"}
+
+
+class Page(HTMLParser):
+    """Collects what is on a page and checks that tags close."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.tags: list[str] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
+        if tag not in EMPTY_TAGS:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in EMPTY_TAGS:
+            assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    folder = tmp_path_factory.mktemp("report")
+    write_film(folder / "overlay.mp4", [round(1000 * i * 1001 / 30000) for i in range(24)], size=(640, 360))
+    result = walkers(folder)
+    EXPORTERS["report"].write(result, folder, QUIET)
+    return result
+
+
+@pytest.fixture(scope="module")
+def text(result: Result) -> str:
+    return (result.folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_page_asks_nobody_for_anything(text: str) -> None:
+    page = Page(text)
+    assert page.addresses
+    assert all(address.startswith("data:image/jpeg;base64,") for address in page.addresses)
+    assert not re.search(r"@import|url\(|fetch\(|XMLHttp", text)
+    assert "default-src 'none'" in text
+
+
+def test_names_from_outside_are_escaped(text: str) -> None:
+    page = Page(text)
+    assert "walk <b>&.mp4" in page.words  # as text, in the title
+    assert "walk <b>&.mp4" not in text
+    assert page.tags.count("h1") == 1
+
+
+def test_a_stage_or_setting_with_markup_in_it_stays_text(result: Result, tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    person = replace(result.people[0], stopped=evil)
+    hostile = replace(
+        result, people=[person], pose_model=evil, source=evil, weighting="precision", init=evil, body_name=evil,
+        settings={evil: evil}, timings_s={evil: 1.0}, clip_path=Path(f"{evil}.mp4"),
+    )  # fmt: skip
+    EXPORTERS["report"].write(hostile, tmp_path, QUIET)
+    page = (tmp_path / "report.html").read_text()
+    assert "<script>alert" not in page
+    assert Page(page).tags.count("script") == 1
+
+
+def test_it_shows_everyone_the_settings_and_the_timings(text: str) -> None:
+    words = " ".join(Page(text).words)
+    for expected in ("Person 1", "Person 4", "Knee flexion", "movenet-thunder", "precision", "4.2 s", "CCNet"):
+        assert expected in words
+
+
+def test_key_frames_are_those_of_the_overlay(result: Result, text: str) -> None:
+    import base64
+
+    import cv2
+
+    from tests.films import number_of
+
+    shown = re.findall(r'src="data:image/jpeg;base64,([^"]+)" alt="frame (\d+)"', text)
+    assert 5 <= len(shown) <= 8
+    for data, frame in shown:
+        rgb = cv2.imdecode(np.frombuffer(base64.b64decode(data), np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
+        assert number_of(rgb) == int(frame) - result.frames[0]
+
+
+def test_every_distrust_has_its_reason(result: Result) -> None:
+    person = result.people[0]
+    found = reasons(result, person)
+    count = len(person)
+    assert (found[: count // 2, 16] == np.where(person.observed[: count // 2], ABSENT, UNSEEN)).all()
+    assert (found[person.observed, 9] == DOUBTFUL).all()
+    assert found[count // 3, 13] == OUTLIER
+    assert (found[2 * count // 3] == UNSEEN).all()
+    assert (found[person.observed][:, 0] == TRUSTED).all()
+
+
+def test_nobody_one_frame_and_no_overlay_still_make_a_page(tmp_path: Path) -> None:
+    for result in (replace(walkers(tmp_path, frames=3), people=[]), walkers(tmp_path, frames=1)):
+        EXPORTERS["report"].write(result, tmp_path, QUIET)
+        page = Page((tmp_path / "report.html").read_text())
+        assert "img" not in page.tags
+        assert any("overlay.mp4" in words for words in page.words)
+
+
+def test_uncertainty_that_is_not_known_is_said_to_be_not_known(tmp_path: Path) -> None:
+    result = walkers(tmp_path, frames=6)
+    unknown = [
+        replace(
+            p, joint_std_mm=np.full_like(p.joint_std_mm, np.nan), joint_std_relative_mm=np.full((len(p), 24), np.nan)
+        )
+        for p in result.people
+    ]
+    EXPORTERS["report"].write(replace(result, people=unknown), tmp_path, QUIET)
+    words = Page((tmp_path / "report.html").read_text()).words
+    assert "not known" in words
+    assert not any(word.startswith("Uncertainty") for word in words)
+
+
+def test_a_long_track_is_drawn_with_few_points(tmp_path: Path) -> None:
+    values = np.sin(np.arange(9000) / 50)
+    drawn = plot(Axis("a", "", np.arange(9000) / 30, np.zeros(9000, bool)), [Line("", values, "one")])
+    assert len(drawn) < 20_000
+    assert len(thinned(values)) <= 600
+
+
+def test_gaps_interrupt_a_line() -> None:
+    values = np.array([1.0, 2.0, np.nan, 3.0, 4.0, np.nan, 5.0])
+    drawn = plot(Axis("a", "", np.arange(7.0), ~np.isfinite(values)), [Line("", values, "one")])
+    assert drawn.count("<polyline") == 2
+    assert drawn.count('class="dot') == 1
+    assert runs(~np.isfinite(values)) == [(2, 2), (5, 5)]

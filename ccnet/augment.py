@@ -17,7 +17,7 @@ class Augment:
     shift: float = 0.04  # standard deviation of the box's centre, in box sides
     surroundings: float = 0.15  # probability of seeing what the network's crops usually leave grey around the box
     flip: float = 0.5  # probability of a mirror image
-    grey: float = 0.15  # probability of a picture without colour
+    grey: float = 0.3  # probability of a picture without colour
     coarse: float = 0.4  # probability of a loss of resolution
     coarse_factor: tuple[float, float] = (1.2, 4.0)  # by this much
     patch: float = 0.25  # probability of one or two patches that hide something

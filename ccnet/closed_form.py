@@ -9,6 +9,8 @@ Map cells become frame pixels with `frame_px_per_cell` [N]: (input width / map w
 input width), for the usual conventions simply crop width / map width.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
@@ -82,19 +84,24 @@ def fit_target_width(
     odds = 1 / np.clip(peak, SMALLEST_PEAK, 1) - 1
 
     def best(columns: slice) -> float:
-        known = ~np.isnan(oks[:, columns])
-        l2, o, truth = ratio[:, columns][known], odds[:, columns][known], oks[:, columns][known]
-
-        def loss(log_width: float) -> float:
-            return float(np.mean((l2 / (l2 + np.exp(2 * log_width) * o) - truth) ** 2)) if len(truth) else 0.0
-
-        # coarse first: far from the answer the loss is flat
-        grid = np.linspace(np.log(1e-2), np.log(1e2), 60)
-        near = grid[np.argmin([loss(g) for g in grid])]
-        step = grid[1] - grid[0]
-        return float(np.exp(minimize_scalar(loss, bounds=(near - step, near + step), method="bounded").x))
+        l2, o = ratio[:, columns], odds[:, columns]
+        return best_width(lambda width: l2 / (l2 + width**2 * o), oks[:, columns])
 
     keypoints = peak.shape[1]
     if per_keypoint:
         return np.array([best(slice(k, k + 1)) for k in range(keypoints)])
     return np.full(keypoints, best(slice(0, keypoints)))
+
+
+def best_width(confidence_at: Callable[[float], np.ndarray], oks: np.ndarray) -> float:
+    """The width between 0.01 and 100 cells whose confidence is closest to the true OKS [N, K], NaN if not labelled."""
+    known = ~np.isnan(oks)
+
+    def loss(log_width: float) -> float:
+        return float(np.mean((confidence_at(float(np.exp(log_width))) - oks)[known] ** 2)) if known.any() else 0.0
+
+    # coarse first: far from the answer the loss is flat
+    grid = np.linspace(np.log(1e-2), np.log(1e2), 60)
+    near = grid[np.argmin([loss(g) for g in grid])]
+    step = grid[1] - grid[0]
+    return float(np.exp(minimize_scalar(loss, bounds=(near - step, near + step), method="bounded").x))

@@ -16,7 +16,7 @@ from ccnet.settings import Settings
 from pose2d.errors import UserError
 from pose2d.models.base import PoseModel
 
-READ_VERSION = 2  # of what heads read; a change makes old caches useless
+READ_VERSION = 3  # of what heads read and networks decode; a change makes old caches useless
 Progress = Callable[[int], None]  # so many more people are done
 
 

@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
+from fitmesh.commands.coco_options import Checkpoint, Data, Model, Threads
+
 
 def eval_coco(
-    data: Annotated[Path, typer.Option(help="Data set folder in COCO's layout (or MPII's, COCO-WholeBody's).")],
-    model: Annotated[str, typer.Option(help="Pose model, one of `fitmesh models`.")] = "movenet-thunder",
-    checkpoint: Annotated[Path | None, typer.Option(help="The pose model's weights, if not embedded.")] = None,
+    data: Data,
+    model: Model = "movenet-thunder",
+    checkpoint: Checkpoint = None,
     split: Annotated[
         str | None, typer.Option(help="Split to evaluate.", show_default="val2017, or MPII's valid")
     ] = None,
@@ -25,7 +27,7 @@ def eval_coco(
     ] = None,
     flip_test: Annotated[bool, typer.Option(help="Average over each crop and its mirror image.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for metrics.json and the pictures.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Processor cores to use.", show_default="all")] = None,
+    threads: Threads = None,
 ) -> None:
     """Measure keypoints and every kind of confidence in them on COCO, MPII or COCO-WholeBody."""
     from fitmesh.coco_evaluation import Request, run

@@ -5,12 +5,14 @@ from typing import Annotated
 
 import typer
 
+from fitmesh.commands.coco_options import Checkpoint, Data, Model, Threads
+
 
 def train_ccnet(
-    data: Annotated[Path, typer.Option(help="Data set folder in COCO's layout (or MPII's, COCO-WholeBody's).")],
-    model: Annotated[str, typer.Option(help="Pose model, one of `fitmesh models`.")],
+    data: Data,
+    model: Model,
     out: Annotated[Path, typer.Option(help="Folder for ccnet.safetensors, metrics.json and the pictures.")],
-    checkpoint: Annotated[Path | None, typer.Option(help="The pose model's weights, if not embedded.")] = None,
+    checkpoint: Checkpoint = None,
     train: Annotated[
         list[str] | None, typer.Option(help="Split to train on; repeat for more.", show_default="train2017")
     ] = None,
@@ -39,7 +41,7 @@ def train_ccnet(
         Path | None, typer.Option(help="Folder for features, to share between runs.", show_default="OUT/cache")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 ...", show_default="cuda if present")] = None,
-    threads: Annotated[int | None, typer.Option(help="Processor cores to use.", show_default="all")] = None,
+    threads: Threads = None,
 ) -> None:
     """Train a calibration head for a frozen pose model, and measure it.
 

@@ -1,0 +1,141 @@
+"""Claim: the closed form gains when it knows how large the person is; a trained head gains more.
+
+One run of the network, one set of keypoints, and the expected OKS l^2 / (sigma^2 + l^2) with sigma from each heatmap's
+fitted Gaussian or from its peak, and l from the mean, the predicted or the true area. Predicted areas come from one
+linear layer. That layer, the mean and the width of the heatmaps' target are fitted on training people.
+
+    python bench/closed_form.py --data COCO [--split val2017] [--train train2017] [--model movenet-thunder ...]
+"""
+
+import argparse
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+import ccnet
+import pose2d
+from ccnet import files
+from ccnet.area import fit_area_head, pooled
+from ccnet.closed_form import SMALLEST_PEAK, best_width
+from ccnet.closed_form_fit import frame_px_per_cell
+from ccnet.data import read_split
+from ccnet.evaluator import summarize
+from ccnet.head import Head
+from ccnet.matching import match
+from ccnet.metrics import calibration
+from ccnet.observe import Observed, join, observe, use_threads
+from ccnet.people import detections, ground_truth_from_coco
+from pose2d.models.base import PoseModel
+
+SPREADS = ("Gaussian fit", "peak")
+AREAS = ("mean", "predicted", "true")
+
+
+class Reader(Head):
+    """Pooled features for the area, then what the calibration head reads."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__(head.feature_shape, head.keypoints, head.channels)
+        self.head = head
+
+    def read(self, features: Tensor) -> Tensor:
+        return torch.cat([pooled(features), self.head.read(features).flatten(1)], 1)
+
+    def decide(self, read: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+def confidence(
+    spread: str, observed: Observed, area_px2: np.ndarray, model: PoseModel
+) -> Callable[[float], np.ndarray]:
+    """Target width in cells -> expected OKS [N, K]."""
+    px_per_cell = frame_px_per_cell(observed, model)[:, None]
+    l2 = area_px2[:, None] * model.skeleton.oks_variance
+    if spread == "peak":
+        odds = 1 / observed.score.double().numpy().clip(SMALLEST_PEAK, 1) - 1
+        return lambda width: l2 / (l2 + odds * (width * px_per_cell) ** 2)
+    seen = observed.sigma_px.double().square().mean(-1).numpy()
+    return lambda width: l2 / (l2 + np.maximum(seen - (width * px_per_cell) ** 2, 0))
+
+
+def areas(observed: Observed, channels: int, mean: float, head: torch.nn.Module) -> dict[str, np.ndarray]:
+    """[N] each, in picture pixels^2."""
+    crop = observed.crop_area_px2.double().numpy()
+    with torch.inference_mode():
+        predicted = head(observed.read[:, :channels]).double().numpy()
+    shares = (np.full(len(crop), mean), predicted, observed.area_share.double().numpy())
+    return {name: crop * share for name, share in zip(AREAS, shares, strict=True)}
+
+
+def truth_of(observed: Observed) -> np.ndarray:
+    return np.where(observed.labelled.numpy() > 0, observed.oks.double().numpy(), np.nan)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--split", default="val2017")
+    parser.add_argument("--train", default="train2017")
+    parser.add_argument("--fit-people", type=int, default=1500, help="training people the fits rest on")
+    parser.add_argument("--model", action="append", help="default: every model with an embedded head")
+    parser.add_argument("--threads", type=int)
+    chosen = parser.parse_args()
+    use_threads(chosen.threads)
+    for name in chosen.model or files.embedded():
+        compare(name, chosen)
+
+
+def compare(name: str, chosen: argparse.Namespace) -> None:
+    model, calibrated = pose2d.load(name), ccnet.load(name)
+    reader, channels = Reader(calibrated), model.feature_shape[0]
+    split = read_split(chosen.data, chosen.split, model.skeleton)
+    taught = read_split(chosen.data, chosen.train, model.skeleton).people
+    picked = np.unique(np.linspace(0, len(taught) - 1, chosen.fit_people).astype(int))
+    fitted = join(list(observe(model, reader, [taught[i] for i in picked])))
+    tested = join(list(observe(model, reader, split.people)))
+    mean = float(fitted.area_share.mean())
+    head = fit_area_head(fitted.read[:, :channels], fitted.area_share)
+    known, asked = (areas(observed, channels, mean, head) for observed in (fitted, tested))
+    every = np.ones(tuple(tested.score.shape))
+    rows: dict[str, tuple[np.ndarray, np.ndarray]] = {
+        "constant": (every, every),
+        "raw": (tested.score.double().numpy(), every),
+    }
+    for spread in SPREADS:
+        for area in AREAS:
+            width = best_width(confidence(spread, fitted, known[area], model), truth_of(fitted))
+            rows[f"{spread}, {area} area"] = (confidence(spread, tested, asked[area], model)(width), every)
+    with torch.inference_mode():
+        trust, presence = calibrated.judge(tested.read[:, channels:])
+    rows["ccnet"] = (trust.double().numpy(), presence.double().numpy())
+    truth = truth_of(tested)
+    rows["oracle"] = (np.nan_to_num(truth), (~np.isnan(truth)).astype(float))
+    people = ground_truth_from_coco(split.dataset, model.skeleton.size)
+    image = np.array([person.image_id for person in split.people])
+    shown = Table(title=f"{name} on {split.name}, {len(split.people)} people, annotated boxes", header_style="bold")
+    for column in ("confidence", "AP", "r person", "r keypoint", "ECE keypoint"):
+        shown.add_column(column, justify="left" if column == "confidence" else "right")
+    person_oks = np.nanmean(truth, 1)
+    for label, (values, weight) in rows.items():
+        person = (values * weight).sum(1) / np.maximum(weight.sum(1), 1e-6)
+        found = match(people, detections(image, tested.xy_px.double().numpy(), person), model.skeleton.oks_sigma)
+        each, whole = calibration(values, truth), calibration(person, person_oks)
+        figures = (f"{whole.pearson:.3f}", f"{each.pearson:.3f}", f"{each.ece:.3f}")
+        shown.add_row(label, f"{100 * summarize(found).ap:.1f}", *figures)
+    console = Console()
+    console.print(shown)
+    with torch.inference_mode():
+        share = head(tested.read[:, :channels]).log() - tested.area_share.log()
+    spread_of = {"predicted": float(share.std()), "mean": float((tested.area_share.log() - np.log(mean)).std())}
+    console.print("spread of log area error: " + ", ".join(f"{k} {v:.2f}" for k, v in spread_of.items()))
+    console.print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB\n")
+
+
+if __name__ == "__main__":
+    main()

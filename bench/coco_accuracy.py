@@ -9,19 +9,14 @@ The holdout decides the defaults; val2017 is only reported.
 """
 
 import argparse
-import contextlib
-import io
 import resource
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
 import numpy as np
 import torch
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
+from coco_people import SETS, Box, Cropping, PeopleSet, average_precision, cut_all, oks, read_set
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -36,78 +31,7 @@ from pose2d.models.movenet_features import MoveNetFeatures
 from pose2d.models.movenet_network import STRIDE, cells_of
 from pose2d.types import Prediction
 
-SETS = {
-    "val2017": ("person_keypoints_val2017.json", "val2017"),
-    "holdout": ("person_keypoints_train2017_256_holdout.json", "train2017_256"),
-}
-Box = tuple[int, np.ndarray]  # image id; x1, y1, x2, y2
-
-
-@dataclass(frozen=True)
-class PeopleSet:
-    """Pictures with annotated people, decoded once."""
-
-    name: str
-    coco: COCO
-    pictures: dict[int, np.ndarray]  # RGB by image id
-    people: list[dict]  # annotations with at least one keypoint
-    boxes: list[Box]  # of `people`
-
-
-def quiet() -> contextlib.redirect_stdout:
-    return contextlib.redirect_stdout(io.StringIO())
-
-
-def read_set(data: Path, name: str) -> PeopleSet:
-    annotations, folder = SETS[name]
-    with quiet():
-        coco = COCO(str(data / "annotations" / annotations))
-    pictures = {}
-    for image in coco.imgs.values():
-        picture = cv2.imread(str(data / "images" / folder / image["file_name"]), cv2.IMREAD_COLOR)[:, :, ::-1]
-        size = (image["width"], image["height"])
-        if picture.shape[1::-1] != size:  # stored squashed
-            picture = cv2.resize(np.ascontiguousarray(picture), size, interpolation=cv2.INTER_LINEAR)
-        pictures[image["id"]] = np.ascontiguousarray(picture)
-    people = [a for a in coco.anns.values() if a["num_keypoints"] > 0 and not a["iscrowd"]]
-    people.sort(key=lambda person: person["image_id"])
-    return PeopleSet(name, coco, pictures, people, [(p["image_id"], corners(p["bbox"])) for p in people])
-
-
-def corners(xywh: list[float]) -> np.ndarray:
-    x, y, w, h = xywh
-    return np.array([x, y, x + w, y + h])
-
-
-# Crops ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Cropping:
-    """How boxes become crops."""
-
-    scale: float
-    shown: str = "box on grey"  # or "box on black", "whole square"
-    antialias: bool = True
-
-    def __str__(self) -> str:
-        return f"x{self.scale:<4g} {self.shown:12s} {'antialiased' if self.antialias else 'plain'}"
-
-    def cut(self, picture: np.ndarray, boxes: np.ndarray, side: int) -> tuple[Tensor, np.ndarray]:
-        if self.shown == "whole square":  # what the published demo feeds
-            affine = crops.affines(boxes, (side, side), self.scale, "sbl")
-            return crops.cut(picture, affine, (side, side), self.antialias), affine
-        pixels, affine = crops.crop_boxes(picture, boxes, (side, side), self.scale, "square", self.antialias)
-        if self.shown == "box on black":
-            grey = (pixels == crops.GREY).all(1, keepdim=True)
-            pixels = pixels.masked_fill(grey, 0)
-        return pixels, affine
-
-
-def cut_all(pictures: dict[int, np.ndarray], boxes: list[Box], how: Cropping, side: int) -> tuple[Tensor, np.ndarray]:
-    parts = [how.cut(pictures[image], box[None], side) for image, box in boxes]
-    return torch.cat([pixels for pixels, _ in parts]), np.concatenate([affine for _, affine in parts])
-
+BATCH = 32
 
 # Decoding ------------------------------------------------------------------------------------------------------
 
@@ -142,106 +66,79 @@ def _at(view: View, index: Tensor, place: Callable[[Tensor], Tensor]) -> Predict
     return Prediction(place(cells_of(index, view.heat.shape[-1])) * STRIDE, score)
 
 
-# Evaluation ----------------------------------------------------------------------------------------------------
+OTHER_DECODING = {"published": decode_published, "highest cell": decode_peak, "Gaussian fit": decode_gaussian}
 
 
-def average_precision(truth: PeopleSet, boxes: list[Box], xy: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """COCO's ten keypoint figures: AP, AP50, AP75, APm, APl, AR, ..."""
-    ones = np.ones((xy.shape[1], 1))
-    results = [
-        {"image_id": image, "category_id": 1, "keypoints": np.hstack([k, ones]).ravel().tolist(), "score": float(s)}
-        for (image, _), k, s in zip(boxes, xy, score, strict=True)
-    ]
-    with quiet():
-        evaluation = COCOeval(truth.coco, truth.coco.loadRes(results), "keypoints")
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
-    return evaluation.stats
-
-
-def oks(truth: PeopleSet, xy: np.ndarray) -> np.ndarray:
-    """OKS of each annotated person, [N]."""
-    keypoints = np.array([person["keypoints"] for person in truth.people], float).reshape(-1, 17, 3)
-    area = np.array([person["area"] for person in truth.people])
-    distance2 = ((xy - keypoints[..., :2]) ** 2).sum(-1)
-    similarity = np.exp(-distance2 / (2 * pose2d.COCO17.oks_variance * area[:, None]))
-    return np.where(keypoints[..., 2] > 0, similarity, np.nan).mean(1, where=keypoints[..., 2] > 0)
+# Rows ----------------------------------------------------------------------------------------------------------
 
 
 class Bench:
-    """One model on one set; features are computed once per way of cropping."""
+    """One model on one set."""
 
     def __init__(self, truth: PeopleSet, model: SinglePose) -> None:
         self.truth, self.model = truth, model
-        self.kept: dict[tuple[Cropping, bool], Tensor] = {}
 
-    def features(self, how: Cropping, boxes: list[Box], mirror: bool) -> Iterator[Tensor]:
-        pixels, _ = cut_all(self.truth.pictures, boxes, how, self.model.input_wh[0])
-        for part in pixels.split(32):
-            yield self.model.features(self.model.normalize(part.flip(-1) if mirror else part))
+    def measure(self, table: Table, how: Cropping, decodings: tuple[str, ...] = ("ours",), flip: bool = False) -> None:
+        """A row for every way of decoding the same crops, and one with the flip test."""
+        trunks = self._trunks(how, self.truth.boxes)
+        for decoding in decodings:
+            self._row(table, how, "no", decoding, [self._decoded(trunk, decoding) for trunk in trunks])
+        if flip:
+            pairs = zip(trunks, self._trunks(how, self.truth.boxes, mirror=True), strict=True)
+            found = [self.model.predict_flip(self._features(a), self._features(b)) for a, b in pairs]
+            self._row(table, how, "yes", "ours", found)
 
-    def kept_features(self, how: Cropping, mirror: bool) -> Tensor:
-        """The trunk maps of the annotated boxes (all else follows from them), kept for the next row."""
-        if (how, mirror) not in self.kept:
-            parts = self.features(how, self.truth.boxes, mirror)
-            self.kept[how, mirror] = torch.cat([part.trunk for part in parts])  # type: ignore[attr-defined]
-        return self.kept[how, mirror]
-
-    def forget(self) -> None:
-        self.kept.clear()
-
-    def predictions(self, how: Cropping, flip: bool, decode: str) -> tuple[np.ndarray, np.ndarray]:
-        """Keypoints [N, 17, 2] in the picture, confidence [N, 17]."""
-        hidden = self.model.net.head("kpt_heatmap").hidden
-        other = {"published": decode_published, "peak": decode_peak, "gaussian": decode_gaussian}
-        found = []
-        for number, trunk in enumerate(self.kept_features(how, False).split(32)):
-            features = MoveNetFeatures.join(hidden(trunk), trunk)
-            if flip:
-                mirrored = self.kept_features(how, True)[32 * number : 32 * number + 32]
-                found.append(self.model.predict_flip(features, MoveNetFeatures.join(hidden(mirrored), mirrored)))
-            elif decode == "ours":
-                found.append(self.model.predict(features))
-            else:
-                found.append(other[decode](self.model._view(features)))
-        side = self.model.input_wh[0]
-        boxes = np.array([box for _, box in self.truth.boxes])
-        back = crops.invert(crops.affines(boxes, (side, side), how.scale, "square"))
-        xy = crops.move(back, torch.cat([f.xy_px for f in found]).double())
-        return xy.numpy(), torch.cat([f.score for f in found]).numpy()
-
-    def row(self, table: Table, how: Cropping, flip: bool = False, decode: str = "ours", note: str = "") -> None:
-        xy, confidence = self.predictions(how, flip, decode)
-        similarity = oks(self.truth, xy)
-        stats = average_precision(self.truth, self.truth.boxes, xy, confidence.mean(1)) * 100
-        oracle = average_precision(self.truth, self.truth.boxes, xy, similarity)[0] * 100
-        figures = (*stats[[0, 1, 2, 5]], oracle, similarity.mean() * 100)
-        cells = (self.truth.name, str(how), "yes" if flip else "no", decode, *(f"{v:.1f}" for v in figures), note)
-        table.add_row(*cells)
-        print("  ".join(cells), flush=True)  # long runs show where they are
-
-    def with_detected_boxes(self, table: Table, options: DetectorOptions) -> None:
-        detector = Detector(options)
+    def measure_detected(self, table: Table, options: DetectorOptions) -> None:
+        """A row for boxes that the detector finds."""
+        detector, how = Detector(options), Cropping(self.model.box_scale)
         begin = time.process_time()
         found = {image: detector.detect(picture) for image, picture in self.truth.pictures.items()}
         seconds = (time.process_time() - begin) / len(found)
         boxes = [(image, box) for image, people in found.items() for box in people.boxes_px]
         box_score = np.concatenate([people.scores for people in found.values()])
-        how = Cropping(self.model.box_scale)
-        parts = [self.model.predict(part) for part in self.features(how, boxes, False)]
+        xy, confidence = self._placed(how, boxes, [self._decoded(t, "ours") for t in self._trunks(how, boxes)])
+        stats = average_precision(self.truth, boxes, xy, box_score * confidence.mean(1)) * 100
+        recall = [100 * share for share in recalls(self.truth, found)]
+        figures = (*recall, len(boxes) / len(found), *stats[[0, 1, 2, 5]])
+        sizes = " + ".join(map(str, options.long_sides))
+        _add(table, self.truth.name, sizes, *(f"{v:.1f}" for v in figures), f"{1000 * seconds:.0f}")
+
+    def _trunks(self, how: Cropping, boxes: list[Box], mirror: bool = False) -> list[Tensor]:
+        """The maps from which all heads speak, in batches: every decoding can start from them."""
+        return [features.trunk for features in self._looks(how, boxes, mirror)]  # type: ignore[attr-defined]
+
+    def _looks(self, how: Cropping, boxes: list[Box], mirror: bool) -> Iterator[Tensor]:
+        pixels, _ = cut_all(self.truth.pictures, boxes, how, self.model.input_wh[0])
+        for part in pixels.split(BATCH):
+            yield self.model.features(self.model.normalize(part.flip(-1) if mirror else part))
+
+    def _features(self, trunk: Tensor) -> MoveNetFeatures:
+        return MoveNetFeatures.join(self.model.net.head("kpt_heatmap").hidden(trunk), trunk)
+
+    def _decoded(self, trunk: Tensor, decoding: str) -> Prediction:
+        if decoding == "ours":
+            return self.model.predict(self._features(trunk))
+        return OTHER_DECODING[decoding](View(self.model.net, self._features(trunk), trunk))
+
+    def _placed(self, how: Cropping, boxes: list[Box], found: list[Prediction]) -> tuple[np.ndarray, np.ndarray]:
+        """Keypoints [N, 17, 2] in the picture, confidence [N, 17]."""
         affine = crops.affines(np.array([box for _, box in boxes]), self.model.input_wh, how.scale, "square")
-        xy = crops.move(crops.invert(affine), torch.cat([part.xy_px for part in parts]).double()).numpy()
-        mean = torch.cat([part.score for part in parts]).mean(1).numpy()
-        stats = average_precision(self.truth, boxes, xy, box_score * mean) * 100
-        recall = recalls(self.truth, found)
-        cells = (
-            self.truth.name, " + ".join(map(str, options.long_sides)), f"{options.score_threshold:g}",
-            *(f"{100 * r:.1f}" for r in recall), f"{len(boxes) / len(found):.1f}",
-            *(f"{v:.1f}" for v in stats[[0, 1, 2, 5]]), f"{1000 * seconds:.0f}",
-        )  # fmt: skip
-        table.add_row(*cells)
-        print("  ".join(cells), flush=True)
+        xy = crops.move(crops.invert(affine), torch.cat([f.xy_px for f in found]).double())
+        return xy.numpy(), torch.cat([f.score for f in found]).numpy()
+
+    def _row(self, table: Table, how: Cropping, flip: str, decoding: str, found: list[Prediction]) -> None:
+        xy, confidence = self._placed(how, self.truth.boxes, found)
+        similarity = oks(self.truth, xy)
+        stats = average_precision(self.truth, self.truth.boxes, xy, confidence.mean(1)) * 100
+        oracle = average_precision(self.truth, self.truth.boxes, xy, similarity)[0] * 100
+        figures = (*stats[[0, 1, 2, 5]], oracle, similarity.mean() * 100)
+        crop = (f"{how.scale:g}", how.shown, "yes" if how.antialias else "no", flip, decoding)
+        _add(table, self.truth.name, *crop, *(f"{v:.1f}" for v in figures))
+
+
+def _add(table: Table, *cells: str) -> None:
+    table.add_row(*cells)
+    print("  ".join(cells), flush=True)  # a long run shows where it is
 
 
 def recalls(truth: PeopleSet, found: dict[int, Detections]) -> tuple[float, float, float]:
@@ -253,60 +150,63 @@ def recalls(truth: PeopleSet, found: dict[int, Detections]) -> tuple[float, floa
     return hit.mean(), hit[small].mean(), hit[~small].mean()
 
 
+def measure_crops(bench: Bench, table: Table) -> None:
+    default = bench.model.box_scale
+    bench.measure(table, Cropping(1.25, "whole square", antialias=False), ("published",))  # where this began
+    for scale in (1.0, 1.1, 1.25, 1.5):
+        bench.measure(table, Cropping(scale))
+    bench.measure(table, Cropping(default, "box on black"))
+    bench.measure(table, Cropping(default, antialias=False))
+    bench.measure(table, Cropping(default, "whole square"), ("ours", "highest cell"))
+    bench.measure(table, Cropping(default), ("ours", *OTHER_DECODING), flip=True)
+
+
+def measure_detector(bench: Bench, table: Table) -> None:
+    for size, second in ((384, None), (512, None), (256, 512)):
+        bench.measure_detected(table, DetectorOptions(size, second))
+
+
+def _table(title: str, words: tuple[str, ...], figures: tuple[str, ...]) -> Table:
+    table = Table(title=title, header_style="bold")
+    for heading in words:
+        table.add_column(heading)
+    for heading in figures:
+        table.add_column(heading, justify="right")
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared/data/coco")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--model", default="movenet-thunder", choices=["movenet-thunder", "movenet-lightning"])
-    parser.add_argument("--parts", nargs="+", choices=["crops", "decoding", "detector"], default=None)
+    parser.add_argument("--parts", nargs="+", choices=["crops", "detector"], default=["crops", "detector"])
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    parts = options.parts or ["crops", "decoding", "detector"]
-    console = Console(width=160)
     model = pose2d.load(options.model)
-    keypoints = Table(title=f"{options.model}, annotated boxes", header_style="bold")
-    for heading in ("set", "crop", "flip", "decoding", "AP", "AP50", "AP75", "AR", "oracle", "OKS", ""):
-        keypoints.add_column(heading, justify="right" if heading in ("AP", "AP50", "AP75", "AR") else "left")
-    detected = Table(title=f"{options.model}, detected boxes", header_style="bold")
-    for heading in (
-        "set", "sizes", "threshold", "recall", "under 96 px", "taller", "boxes", "AP", "AP50", "AP75", "AR", "CPU ms",
-    ):  # fmt: skip
-        detected.add_column(heading, justify="left" if heading == "set" else "right")
+    annotated = _table(
+        f"{options.model}, annotated boxes",
+        ("set", "box x", "shown", "antialias", "flip", "decoding"),
+        ("AP", "AP50", "AP75", "AR", "oracle", "OKS"),
+    )
+    detected = _table(
+        f"{options.model}, detected boxes",
+        ("set", "detector sizes"),
+        ("recall", "under 96 px", "taller", "boxes", "AP", "AP50", "AP75", "AR", "detector CPU ms"),
+    )
     with torch.inference_mode():
         for name in options.sets:
             bench = Bench(read_set(options.data, name), model)
-            if "crops" in parts:
-                measure_crops(bench, keypoints)
-            if "decoding" in parts:
-                measure_decoding(bench, keypoints)
-            if "detector" in parts:
-                for size, second in ((256, None), (384, None), (512, None), (640, None), (256, 384), (256, 512)):
-                    bench.with_detected_boxes(detected, DetectorOptions(size, second, score_threshold=0.1))
-    for table in (keypoints, detected):
+            if "crops" in options.parts:
+                measure_crops(bench, annotated)
+            if "detector" in options.parts:
+                measure_detector(bench, detected)
+    console = Console(width=140)
+    for table in (annotated, detected):
         if table.row_count:
             console.print(table)
-    console.print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
-
-
-def measure_crops(bench: Bench, table: Table) -> None:
-    for scale in (1.0, 1.1, 1.2, 1.25, 1.5):
-        for antialias in (True, False):
-            for flip in (False, True):
-                bench.row(table, Cropping(scale, antialias=antialias), flip)
-            bench.forget()
-        for shown in ("whole square", "box on black"):
-            bench.row(table, Cropping(scale, shown))
-            bench.forget()
-    bench.row(table, Cropping(1.25, "whole square", False), decode="published", note="where this began")
-    bench.forget()
-
-
-def measure_decoding(bench: Bench, table: Table) -> None:
-    for shown in ("box on grey", "whole square"):
-        for decode in ("ours", "published", "peak", "gaussian"):
-            bench.row(table, Cropping(bench.model.box_scale, shown), decode=decode)
-        bench.forget()
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
 
 
 if __name__ == "__main__":

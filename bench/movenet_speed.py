@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from coco_accuracy import Cropping, PeopleSet, average_precision, cut_all, read_set
+from coco_people import Cropping, PeopleSet, average_precision, cut_all, read_set
 from torch import Tensor
 
 import pose2d

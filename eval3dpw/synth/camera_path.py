@@ -79,8 +79,8 @@ class CameraPath:
         if view.kind == "fixed":
             aim = self._still
         position = center + self.distance_m * np.array([np.sin(azimuth), 0, np.cos(azimuth)])
-        position = position + (0, view.height_m, 0)
-        aim = aim + (0, view.aim_y_m, 0)
+        position = position + np.array([0, view.height_m, 0])
+        aim = aim + np.array([0, view.aim_y_m, 0])
         if view.kind == "hand":
             position = position + view.sway_m * self._rough[0].at(frame) + 0.15 * self._slow.at(frame) * (1, 0.3, 1)
             aim = aim + 0.012 * self.distance_m * self._rough[1].at(frame)
@@ -102,7 +102,7 @@ class CameraPath:
 
 def draw_view(rng: np.random.Generator, kind: Kind) -> View:
     close = rng.random() < 0.15
-    share = rng.uniform(1.0, 1.35) if close else np.exp(rng.uniform(np.log(0.38), np.log(0.92)))
+    share = rng.uniform(1.0, 1.35) if close else np.exp(rng.uniform(np.log(0.42), np.log(1.0)))
     return View(
         kind=kind,
         azimuth=rng.uniform(-np.pi, np.pi),

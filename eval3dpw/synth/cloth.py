@@ -1,32 +1,41 @@
 """The colour of every point of a dressed person, and how folds tilt the surface there."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from eval3dpw.synth import noise
 from eval3dpw.synth.outfit import Cloth, Outfit
 from eval3dpw.synth.regions import Place, cover, step
 
+BODY, EYE, HAIR, SKIRT = range(4)  # kinds of surface
 CHANNELS = 6  # linear red, green, blue; and a vector to add to the normal
 
 
-def paint(
-    place: Place, eye: np.ndarray, hair: np.ndarray, skirt: np.ndarray, outfit: Outfit, rng: np.random.Generator
-) -> np.ndarray:
-    """[n, 6]: what is seen at each point. `eye`, `hair` and `skirt` [n] mark the eyeballs and what is worn beside."""
-    covered = cover(place, outfit)
-    points = place.rest_m
+def paint(place: Place, kind: np.ndarray, outfit: Outfit, rng: np.random.Generator) -> np.ndarray:
+    """[n, 6]: what is seen at each point; `kind` [n] tells BODY from EYE and from HAIR and SKIRT worn beside it."""
+    covered, points = cover(place, outfit), place.rest_m
+    hair, skirt = np.maximum(covered.hair, kind == HAIR), (kind == SKIRT).astype(float)
+
     color = _skin(place, outfit, rng)
-    color = _over(color, covered.socks, np.asarray(outfit.socks))
-    color = _over(color, covered.bottom, _fabric(points, outfit.bottom, rng))
-    color = _over(color, skirt.astype(float), _fabric(points, outfit.bottom, rng))
-    color = _over(color, covered.top, _top(points, outfit, rng))
-    color = _over(color, covered.shoes, _shoes(points, outfit))
-    color = _over(color, np.maximum(covered.hair, hair), _hair(points, outfit, rng))
-    color = np.where(eye[:, None], _eyeballs(points), color)
-    loose = covered.top * outfit.top.folds + covered.bottom * outfit.bottom.folds + skirt * outfit.bottom.folds
-    tilt = _folds(points, rng) * loose[:, None]
-    strands = np.maximum(covered.hair, hair)[:, None] * _strands(points, rng)
-    return np.concatenate((np.clip(color, 0.002, 0.95), tilt + strands), 1).astype(np.float32)
+    _put(color, covered.socks, points, lambda p: np.tile(outfit.socks, (len(p), 1)))
+    _put(color, np.maximum(covered.bottom, skirt), points, lambda p: _fabric(p, outfit.bottom, rng))
+    _put(color, covered.top, points, lambda p: _top(p, outfit, rng))
+    _put(color, covered.shoes, points, lambda p: _shoes(p, outfit))
+    _put(color, hair, points, lambda p: _hair(p, outfit, rng))
+    _put(color, (kind == EYE).astype(float), points, _eyeballs)
+
+    tilt = np.zeros((len(points), 3))
+    loose = covered.top * outfit.top.folds + np.maximum(covered.bottom, skirt) * outfit.bottom.folds
+    _put(tilt, loose, points, lambda p: _folds(p, rng))
+    _put(tilt, hair, points, lambda p: _strands(p, rng))
+    return np.concatenate((np.clip(color, 0.002, 0.95), tilt), 1).astype(np.float32)
+
+
+def _put(under: np.ndarray, share: np.ndarray, points: np.ndarray, over: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Lay something over what is there, in place; worked out only where it covers anything."""
+    where = share > 0
+    under[where] = _over(under[where], share[where], over(points[where]))
 
 
 def _over(under: np.ndarray, share: np.ndarray, color: np.ndarray) -> np.ndarray:
@@ -38,14 +47,16 @@ def _skin(place: Place, outfit: Outfit, rng: np.random.Generator) -> np.ndarray:
     color = np.asarray(outfit.skin) * np.exp(0.10 * noise.octaves(points, 0.05, rng))[:, None]
     knuckles = np.isin(place.bone, (20, 21, 22, 23)) * 0.12
     color = color * (1 - knuckles[:, None] * np.array([0.2, 0.8, 0.8]))
-    return _face(points, place.bone == 15, color, outfit)
+    head = place.bone == 15
+    color[head] = _face(points[head], color[head], outfit)
+    return color
 
 
-def _face(points: np.ndarray, head: np.ndarray, color: np.ndarray, outfit: Outfit) -> np.ndarray:
+def _face(points: np.ndarray, color: np.ndarray, outfit: Outfit) -> np.ndarray:
     """Brows, lids, lips, nostrils, cheeks, and the shade under brows and jaw that make a face a face."""
     x, y, z = points.T
     side = np.abs(x)
-    front = head & (z > 0.08)
+    front = z > 0.08
 
     def spot(cx: float, cy: float, rx: float, ry: float) -> np.ndarray:
         return front * np.clip(1.5 - 1.5 * np.hypot((side - cx) / rx, (y - cy) / ry) ** 2, 0, 1)
@@ -59,11 +70,11 @@ def _face(points: np.ndarray, head: np.ndarray, color: np.ndarray, outfit: Outfi
     color = _over(color, 0.25 * spot(0.018, 0.565, 0.006, 0.012), skin * 0.5)  # wing of the nose
     color = _over(color, 0.75 * spot(0.0, 0.535, 0.026, 0.0075), skin * (0.75, 0.32, 0.32))  # lips
     color = _over(color, 0.8 * spot(0.0, 0.5355, 0.024, 0.002), skin * 0.15)  # between them
-    under_jaw = head * (1 - step(y, 0.50, 0.03)) * step(z, 0.04, 0.03)
+    under_jaw = (1 - step(y, 0.50, 0.03)) * step(z, 0.04, 0.03)
     color = _over(color, 0.45 * under_jaw, skin * 0.4)
-    ear_hole = head & (side > 0.066) & (np.hypot(y - 0.592, z - 0.058) < 0.009)
+    ear_hole = (side > 0.066) & (np.hypot(y - 0.592, z - 0.058) < 0.009)
     color = _over(color, 0.7 * ear_hole, skin * 0.2)
-    chin = head * (1 - step(y, 0.548, 0.012)) * step(z, 0.07, 0.03) * (1 - 0.8 * spot(0.0, 0.535, 0.024, 0.01))
+    chin = (1 - step(y, 0.548, 0.012)) * step(z, 0.07, 0.03) * (1 - 0.8 * spot(0.0, 0.535, 0.024, 0.01))
     return _over(color, outfit.beard * chin, hair)
 
 
@@ -80,7 +91,8 @@ def _top(points: np.ndarray, outfit: Outfit, rng: np.random.Generator) -> np.nda
     if outfit.open_front:
         under = (np.abs(x) < 0.045 + 0.03 * np.clip(y, 0, 0.3) / 0.3) & (z > 0.0)
         color = np.where(under[:, None], np.asarray(outfit.top.second) * 0.5 + 0.3, color)
-    collar = step(0.02 + outfit.neckline_m, np.sqrt(x**2 + ((y - 0.475) / 1.15) ** 2 + (z - 0.045) ** 2), 0.004)
+    from_neck = np.sqrt(x**2 + ((y - 0.475) / 1.15) ** 2 + (z - 0.045) ** 2)
+    collar = 1 - step(from_neck, outfit.neckline_m + 0.02)
     cuffs = step(np.abs(x), outfit.sleeve_end_m - 0.015) + (1 - step(y, outfit.hem_y_m + 0.012))
     return color * (1 - 0.35 * np.clip(collar + cuffs, 0, 1))[:, None]
 

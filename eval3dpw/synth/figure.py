@@ -20,7 +20,7 @@ from fitting.kinematics import Placement
 from fitting.shading import vertex_normals
 from fitting.skinning import skin
 
-STEPS = 4  # every face carries the colours of a lattice of this many steps along its edges
+STEPS = 3  # every face carries the colours of a lattice of this many steps along its edges
 _HEAD, _PELVIS, _LEFT_HIP, _RIGHT_HIP = 15, 0, 1, 2
 _CENTER_OF_HEAD = np.array([0.0, 0.60, 0.045])
 
@@ -47,7 +47,7 @@ class _Extra:
     rest_m: np.ndarray  # [n, 3] on the mean body
     faces: np.ndarray  # [m, 3]
     weights: np.ndarray  # [n, 24]
-    is_hair: bool
+    kind: int  # cloth.HAIR or cloth.SKIRT
 
 
 def dress(body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Generator) -> Figure:
@@ -59,13 +59,13 @@ def dress(body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Generator) -
     dressed = mean + stand_off[:, None] * normals
     parts = [dressed]
     all_weights, all_faces = [weights], [faces]
-    kinds = [np.where(eyes[faces[:, 0]], 1, 0)]  # of faces: 0 body, 1 eyeball, 2 hair, 3 skirt
+    kinds = [np.where(eyes[faces[:, 0]], cloth.EYE, cloth.BODY)]  # of faces
     shape_source = [np.arange(len(mean))]
     for extra in _extras(outfit, rng):
         all_faces.append(extra.faces + sum(map(len, parts)))
         parts.append(extra.rest_m)
         all_weights.append(extra.weights)
-        kinds.append(np.full(len(extra.faces), 2 if extra.is_hair else 3))
+        kinds.append(np.full(len(extra.faces), extra.kind))
         shape_source.append(cKDTree(mean).query(extra.rest_m)[1])
     by_shape = torch.einsum("vcs,s->vc", body.shapedirs[:, :, : len(shape)], shape).numpy()
     whole = np.concatenate(parts) + by_shape[np.concatenate(shape_source)]
@@ -84,7 +84,8 @@ def dress(body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Generator) -
 def lattice() -> np.ndarray:
     """[(STEPS + 1)^2, 3] places in a face; entry i (STEPS + 1) + j is (i, j, rest) / STEPS."""
     i, j = np.mgrid[: STEPS + 1, : STEPS + 1].reshape(2, -1) / STEPS
-    return np.stack((i, j, np.maximum(1 - i - j, 0)), 1)
+    inside = np.stack((i, j, np.maximum(1 - i - j, 0)), 1)
+    return inside / inside.sum(1, keepdims=True)  # rounding can lead a step beyond the far edge: back onto it
 
 
 def _paint(
@@ -96,7 +97,7 @@ def _paint(
     bones = bone[faces[:, nearest]]
     of_face = np.broadcast_to(kinds[:, None], bones.shape).ravel()
     place = Place(points.reshape(-1, 3), bones.ravel())
-    seen = cloth.paint(place, of_face == 1, of_face == 2, of_face == 3, outfit, rng)
+    seen = cloth.paint(place, of_face, outfit, rng)
     return seen.reshape(len(faces), len(places), cloth.CHANNELS)
 
 
@@ -157,7 +158,7 @@ def _long_hair(outfit: Outfit, ends_y_m: float, rng: np.random.Generator) -> _Ex
     """A curtain round the back and sides of the head."""
     rows, columns = 14, 25
     angle = np.linspace(-0.62, 0.62, columns) * np.pi  # 0 is straight back
-    y = np.linspace(0.665, ends_y_m, rows)[:, None] + 0.012 * noise_row(rng, columns)
+    y = np.linspace(0.665, ends_y_m, rows)[:, None] + 0.012 * _ragged(rng, columns)
     thickness = outfit.hair_thickness_m + 0.004
     round_head = np.sqrt(np.clip(1 - ((y - 0.60) / 0.135) ** 2, 0.0, 1))
     wide = np.where(y > 0.60, 0.076 * round_head, 0.076 + 0.10 * np.clip(0.60 - y, 0, 0.2)) + thickness
@@ -167,10 +168,10 @@ def _long_hair(outfit: Outfit, ends_y_m: float, rng: np.random.Generator) -> _Ex
     weights = np.zeros((len(points), 24))
     hangs = np.clip((0.5 - points[:, 1]) / 0.2, 0, 1)  # the ends rest on the shoulders
     weights[:, _HEAD], weights[:, 9] = 1 - 0.6 * hangs, 0.6 * hangs
-    return _Extra(points, _sheet(rows, columns), weights, is_hair=True)
+    return _Extra(points, _sheet(rows, columns), weights, cloth.HAIR)
 
 
-def noise_row(rng: np.random.Generator, count: int) -> np.ndarray:
+def _ragged(rng: np.random.Generator, count: int) -> np.ndarray:
     return np.convolve(rng.uniform(-1, 1, count), np.ones(3) / 3, mode="same")
 
 
@@ -190,4 +191,4 @@ def _skirt(outfit: Outfit, ends_y_m: float, rng: np.random.Generator) -> _Extra:
     weights = np.zeros((len(points), 24))
     weights[:, _PELVIS] = 1 - follows
     weights[:, _LEFT_HIP], weights[:, _RIGHT_HIP] = follows * left, follows * (1 - left)
-    return _Extra(points, _sheet(rows, columns), weights, is_hair=False)
+    return _Extra(points, _sheet(rows, columns), weights, cloth.SKIRT)

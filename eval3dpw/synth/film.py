@@ -28,15 +28,15 @@ class Film:
 
 
 def draw(rng: np.random.Generator, width: int) -> Film:
-    dim = rng.random() < 0.2
+    dim = rng.random() < 0.3
     return Film(
-        shutter=rng.uniform(0.5, 0.95) if dim else rng.uniform(0.1, 0.6),
+        shutter=rng.uniform(0.5, 0.95) if dim else rng.uniform(0.1, 0.8),
         brightness=rng.uniform(0.05, 0.10) if dim else rng.uniform(0.14, 0.27),
         shot_noise=np.exp(rng.uniform(np.log(1.5e-3), np.log(6e-3)))
         if dim
         else np.exp(rng.uniform(np.log(1e-4), np.log(1.5e-3))),
         read_noise=rng.uniform(0.004, 0.012) if dim else rng.uniform(0.001, 0.004),
-        blur_px=rng.uniform(0.35, 0.9) * width / 640,
+        blur_px=rng.uniform(0.4, 1.3) * width / 640,
         tint=np.exp(rng.normal(0, 0.05, 3)),
         contrast=rng.uniform(0.9, 1.2),
         saturation=rng.uniform(0.75, 1.15),
@@ -52,7 +52,8 @@ def moments(film: Film) -> np.ndarray:
 
 def exposure(film: Film, light: np.ndarray) -> float:
     """What to multiply light [H, W, 3] by; set once for a sequence, by its first picture."""
-    return film.brightness / float(np.minimum(light, 4 * np.median(light)).mean())
+    grey = light.mean(2)
+    return film.brightness / max(float(np.minimum(grey, 4 * np.median(grey)).mean()), 1e-6)
 
 
 def develop(film: Film, light: np.ndarray, gain: float, rng: np.random.Generator) -> np.ndarray:

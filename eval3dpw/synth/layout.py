@@ -67,8 +67,8 @@ def content(
 def openpose18(keypoints_px: np.ndarray, visibility: np.ndarray) -> np.ndarray:
     """COCO points [T, 17, 2] -> 3DPW's poses2d [T, 3, 18]: x, y, confidence; zeros where nothing is found."""
     trust = np.zeros(visibility.shape)
-    for state, confidence in _TRUST.items():
-        trust[visibility == state] = confidence
+    for state, value in _TRUST.items():
+        trust[visibility == state] = value
     trust[(visibility >= BEHIND_SELF).sum(1) < _FEWEST_SEEN] = 0
     rows = []
     for source in _OPENPOSE18:

@@ -87,7 +87,7 @@ def make_sequence(out: Path, settings: Settings, number: int) -> Made:
     keypoints = np.stack([t.keypoints_px for t in truths], 1)
     visibility = np.stack([t.visibility for t in truths], 1)
     _write(layout.truth_path(out, drawn.name), _truth_arrays(made, truths))
-    templates = [f.rest[:, : f.body_vertices].T.numpy() for f in made.figures]
+    templates = [f.rest[:, : f.body_vertices].T.numpy() for f in made.figures[: len(made.people)]]
     content = layout.content(
         drawn.name, made.people, templates, made.cam_poses(), made.camera.intrinsics, keypoints, visibility
     )

@@ -12,7 +12,8 @@ from eval3dpw.synth.figure import STEPS
 from eval3dpw.synth.light import MAP_SIZE, SKY_MAP_SIZE, Light, Shadows
 from eval3dpw.synth.textures import LEVELS, SIZE, Atlas
 from fitting.camera import Camera
-from fitting.rasterize import Raster
+from fitting.rasterize import surface_weights, visibility
+from fitting.screen import Screen, project_triangles
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,31 @@ class Far:
     focal_px: float  # of a photograph; 0 for a sky, which wraps around: x is azimuth, y is elevation
 
 
+@dataclass(frozen=True)
+class Sight:
+    """Which surface every pixel sees."""
+
+    screen: Screen  # the triangles in the picture
+    triangle: np.ndarray  # [H, W] int32 of the screen's triangles, -1: none
+    inverse_depth: np.ndarray  # [H, W] float32 1 / metres, 0 where there is none
+
+    @property
+    def face(self) -> np.ndarray:
+        """[H, W] the given face, -1: none."""
+        return np.where(self.triangle >= 0, self.screen.parent[self.triangle], -1)
+
+
+def look(vertices_m: np.ndarray, faces: np.ndarray, camera: Camera, world_to_cam: np.ndarray) -> Sight:
+    """See triangles of the world."""
+    in_cam = vertices_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3]
+    screen = project_triangles(in_cam, faces, camera)
+    width, height = camera.size
+    triangle, inverse_depth = visibility(screen.xy_px, screen.inverse_depth, screen.faces, width, height, False)
+    return Sight(screen, triangle, inverse_depth)
+
+
 def shade(
-    raster: Raster,
+    sight: Sight,
     surfaces: Surfaces,
     normals: np.ndarray,
     camera: Camera,
@@ -49,31 +73,34 @@ def shade(
     shadow_shift_px: np.ndarray,
 ) -> np.ndarray:
     """Linear light [H, W, 3] float32. Normals [V, 3] and light in the world; `shadow_shift_px` [2] moves shadows."""
+    screen, atlas = sight.screen, surfaces.atlas
     fx, fy = camera.focal_px
     lens = np.array([fx, fy, *camera.center_px])
     lamp = np.stack((light.towards_sun, light.sun, light.sky, light.ground))
     roof = np.array([*shadows.roof_origin_m, shadows.roof_px_per_m])
-    atlas = surfaces.atlas
+    on_vertices = screen.interpolate(np.concatenate((normals, surfaces.uv_m), 1, dtype=np.float64), surfaces.faces)
     return _shade(
-        raster.face, raster.depth_m, raster.barycentric, surfaces.faces, surfaces.paint, surfaces.tile, surfaces.uv_m,
-        surfaces.ground, surfaces.see_through, atlas.texels, atlas.start, atlas.meters, normals, lens, world_to_cam,
-        lamp, shadows.to_map, shadows.nearness, shadows.roof, roof, shadow_shift_px, far.picture, far.frame,
-        far.focal_px,
+        sight.triangle, sight.inverse_depth, screen.xy_px, screen.inverse_depth, screen.faces, screen.parent,
+        on_vertices, surfaces.paint, surfaces.tile, surfaces.ground, surfaces.see_through, atlas.texels, atlas.start,
+        atlas.meters, lens, world_to_cam, lamp, shadows.to_map, shadows.nearness, shadows.roof, roof, shadow_shift_px,
+        far.picture, far.frame, far.focal_px,
     )  # fmt: skip
 
 
 @numba.njit(cache=True, nogil=True)
 def _shade(
-    face, depth, bary, faces, paint, tile, uv, ground, see_through, texels, start, meters, normals, lens, world_to_cam,
-    lamp, to_map, nearness, roof_map, roof, shift, far_picture, far_frame, far_focal,
+    triangle, inverse_depth, xy_px, inverse_depths, faces, parent, on_vertices, paint, tile, ground, see_through,
+    texels, start, meters, lens, world_to_cam, lamp, to_map, nearness, roof_map, roof, shift, far_picture, far_frame,
+    far_focal,
 ):  # fmt: skip
-    height, width = face.shape
+    height, width = triangle.shape
     out = np.empty((height, width, 3), np.float32)
     people = paint.shape[0]
     color = np.empty(3)
     for y in range(height):
         for x in range(width):
-            f = face[y, x]
+            t = triangle[y, x]
+            f = parent[t] if t >= 0 else -1
             cx, cy = (x - lens[2]) / lens[0], (y - lens[3]) / lens[1]
             # The ray in the world: R^T (cx, cy, 1).
             rx = world_to_cam[0, 0] * cx + world_to_cam[1, 0] * cy + world_to_cam[2, 0]
@@ -84,20 +111,20 @@ def _shade(
                 if f < 0:
                     out[y, x, 0], out[y, x, 1], out[y, x, 2] = color[0], color[1], color[2]
                     continue
-            z = depth[y, x]
-            a, b, c = faces[f, 0], faces[f, 1], faces[f, 2]
-            wa, wb, wc = bary[y, x, 0], bary[y, x, 1], bary[y, x, 2]
-            nx = wa * normals[a, 0] + wb * normals[b, 0] + wc * normals[c, 0]
-            ny = wa * normals[a, 1] + wb * normals[b, 1] + wc * normals[c, 1]
-            nz = wa * normals[a, 2] + wb * normals[b, 2] + wc * normals[c, 2]
+            z = 1.0 / inverse_depth[y, x]
+            wa, wb, wc = surface_weights(xy_px, inverse_depths, faces, t, x, y)
+            p, q, r = on_vertices[faces[t, 0]], on_vertices[faces[t, 1]], on_vertices[faces[t, 2]]
+            nx = wa * p[0] + wb * q[0] + wc * r[0]
+            ny = wa * p[1] + wb * q[1] + wc * r[1]
+            nz = wa * p[2] + wb * q[2] + wc * r[2]
             if f < people:
                 i, j = int(wa * STEPS + 0.5), int(wb * STEPS + 0.5)
                 seen = paint[f, i * (STEPS + 1) + j]
                 color[0], color[1], color[2] = seen[0], seen[1], seen[2]
                 nx, ny, nz = nx + seen[3], ny + seen[4], nz + seen[5]
             elif not see_through[f]:
-                u = wa * uv[a, 0] + wb * uv[b, 0] + wc * uv[c, 0]
-                v = wa * uv[a, 1] + wb * uv[b, 1] + wc * uv[c, 1]
+                u = wa * p[3] + wb * q[3] + wc * r[3]
+                v = wa * p[4] + wb * q[4] + wc * r[4]
                 slant = max(abs(nx * rx + ny * ry + nz * rz) / np.sqrt(rx * rx + ry * ry + rz * rz), 0.08)
                 k = tile[f]
                 per_px = z / lens[0] / np.sqrt(slant) * SIZE / meters[k]  # texels that one pixel covers

@@ -7,6 +7,7 @@ import numpy as np
 from eval3dpw.synth import camera_path, film, scene
 from eval3dpw.synth.camera_path import View
 from eval3dpw.synth.film import Film
+from eval3dpw.synth.scene import Kind, Level
 
 FOCAL_OF_WIDTH = (0.75, 1.35)  # focal length as a share of the picture's width: 67 to 41 degrees
 
@@ -25,8 +26,9 @@ class Plan:
 
     name: str
     roles: tuple[Role, ...]
-    scene: scene.Kind
-    occlusion: scene.Level
+    bystanders: tuple[Role, ...]  # seen, but not in the truth
+    scene: Kind
+    occlusion: Level
     view: View
     focal_px: float
     film: Film
@@ -48,6 +50,9 @@ def draw(seed: int, number: int, clip_count: int, width: int) -> Plan:
     return Plan(
         name=f"synth_{number:03d}_{kind}_{people}p_{moves}_{level}",
         roles=tuple(_role(seed, first + k, clip_count) for k in range(people)),
+        bystanders=tuple(
+            Role(int(rng.integers(clip_count)), bool(rng.integers(2))) for _ in range(_bystanders(level, rng))
+        ),
         scene=kind,
         occlusion=level,
         view=camera_path.draw_view(rng, moves),
@@ -62,3 +67,8 @@ def _role(seed: int, turn: int, clip_count: int) -> Role:
     """Clips come in random order, each once, then each once more in a mirror, and so on."""
     order = np.random.default_rng([seed, clip_count]).permutation(clip_count)
     return Role(int(order[turn % clip_count]), mirrored=turn // clip_count % 2 == 1)
+
+
+def _bystanders(level: Level, rng: np.random.Generator) -> int:
+    """Strangers in the picture, more often where it is crowded anyway."""
+    return int(rng.random() < {"none": 0.25, "some": 0.4, "heavy": 0.5}[level])

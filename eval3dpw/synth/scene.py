@@ -84,66 +84,6 @@ def before_photograph(
     return Scene([solids.floor(60, "concrete")], light, far, ground_is_photo=True)
 
 
-def obstacles(
-    level: Level, ground: Ground, pelvises_m: np.ndarray, kind: Kind, rng: np.random.Generator
-) -> list[Solid]:
-    """Things between the camera and people. pelvises_m [T, P, 2] x, z; the camera's places are the ground's [T, 2]."""
-    wanted = {"none": 0, "some": int(rng.integers(1, 3)), "heavy": int(rng.integers(3, 6))}[level]
-    put: list[Solid] = []
-    for _ in range(30 * wanted):
-        if wanted == 0:
-            break
-        frame, person = int(rng.integers(len(pelvises_m))), int(rng.integers(pelvises_m.shape[1]))
-        place, camera = pelvises_m[frame, person], ground.cameras_m[frame]
-        apart = np.linalg.norm(camera - place)
-        towards = (camera - place) / apart
-        thing, half_depth = _obstacle(level, kind, rng)
-        nearer = rng.uniform(0.5, 1.1) + half_depth
-        spot = place + nearer * towards + rng.uniform(-0.3, 0.3) * np.array([towards[1], -towards[0]])
-        clear = np.linalg.norm(ground.paths_m - spot, axis=1).min() > 0.42 + half_depth
-        far_from_lens = np.linalg.norm(ground.cameras_m - spot, axis=1).min() > 1.0 + half_depth
-        if clear and far_from_lens and nearer < 0.6 * apart:
-            yaw = np.arctan2(towards[0], towards[1]) + rng.normal(0, 0.25)
-            put += [part.moved((spot[0], 0, spot[1]), yaw) for part in thing]
-            wanted -= 1
-    return put
-
-
-def _obstacle(level: Level, kind: Kind, rng: np.random.Generator) -> tuple[list[Solid], float]:
-    """Something to stand behind, and half of its depth."""
-    high = rng.uniform(0.85, 1.25) if level == "heavy" else rng.uniform(0.45, 0.85)
-    surface = str(rng.choice(["planks", "painted", "concrete", "painted"]))
-    indoors: list[Callable[[], tuple[list[Solid], float]]] = [
-        lambda: (solids.table((rng.uniform(0.8, 1.6), high * 0.9, 0.6), surface), 0.3),
-        lambda: (solids.chair(surface), 0.25),
-        lambda: (
-            [solids.box((rng.uniform(0.5, 1.2), high, 0.4), str(rng.choice(["planks", "posters", "painted"])))],
-            0.2,
-        ),
-        lambda: ([solids.box((rng.uniform(0.15, 0.35), 2.7, 0.25), "plaster")], 0.15),
-        lambda: (
-            [
-                solids.cylinder(0.16, 0.35, "painted"),
-                solids.bush((0.3, high / 2, 0.3), "foliage", rng).moved((0, 0.3, 0)),
-            ],
-            0.3,
-        ),
-    ]
-    outdoors: list[Callable[[], tuple[list[Solid], float]]] = [
-        lambda: ([solids.bush((rng.uniform(0.4, 0.8), high / 2, 0.4), "foliage", rng)], 0.4),
-        lambda: (solids.bench("planks"), 0.3),
-        lambda: (solids.fence(rng.uniform(1.2, 2.4), high, surface), 0.1),
-        lambda: (
-            [solids.cylinder(rng.uniform(0.06, 0.16), 3.2, str(rng.choice(["bark", "concrete", "painted"])))],
-            0.12,
-        ),
-        lambda: ([solids.box((rng.uniform(0.5, 1.3), high, 0.5), surface)], 0.25),
-        lambda: ([solids.cylinder(0.28, high, "painted")], 0.28),
-    ]
-    choices = indoors if kind == "room" else outdoors
-    return choices[rng.integers(len(choices))]()
-
-
 def _street(ground: Ground, rng: np.random.Generator) -> list[Solid]:
     things = [solids.floor(60, str(rng.choice(["asphalt", "paving"])))]
     line, along = rng.uniform(2.5, 9) + ground.deepest_m(), -24.0
@@ -171,9 +111,8 @@ def _yard(ground: Ground, rng: np.random.Generator) -> list[Solid]:
     things = [solids.floor(60, str(rng.choice(["paving", "concrete", "tiles", "asphalt"])))]
     turn = np.arctan2(-ground.behind[0], -ground.behind[1]) + rng.normal(0, 0.15)
     spot = ground.center_m + (ground.deepest_m() + rng.uniform(1.2, 4.5) + 0.2) * ground.behind
-    wall = solids.box(
-        (30, rng.uniform(2.0, 6.0), 0.4), str(rng.choice(["bricks", "concrete", "plaster", "posters"])), casts=False
-    )
+    surface = str(rng.choice(["bricks", "concrete", "plaster", "facade"]))
+    wall = solids.box((30, rng.uniform(2.0, 6.0), 0.4), surface, casts=False)
     things.append(wall.moved((spot[0], 0, spot[1]), turn))
     return things + _strewn(ground, rng, int(rng.integers(2, 7)), ("bin", "bush", "pole", "bench", "shop", "tree"))
 
@@ -235,21 +174,13 @@ def _thing(kind: str, rng: np.random.Generator) -> list[Solid]:
         return [solids.box((0.5, 1.0, 0.5), "painted")]
     if kind == "shop":
         return [solids.box((1.4, 2.0, 0.6), "posters")]
-    wheel = solids.box((0.6, 0.6, 1.7), "asphalt")
-    wheels = [wheel.moved((x, 0, 0)) for x in (-1.3, 1.3)]
-    return [
-        solids.box((4.2, 0.65, 1.7), "painted").moved((0, 0.3, 0)),
-        solids.box((2.2, 0.5, 1.5), "facade").moved((-0.2, 0.95, 0)),
-        *wheels,
-    ]
+    return solids.car()
 
 
 def _sky(light: Light, rng: np.random.Generator) -> Far:
     """Blue to white towards the horizon, with clouds, bright around the sun."""
-    height, width = 256, 512
-    elevation = (
-        np.arange(height) + 0.5
-    ) / height * np.pi - np.pi / 2  # row 0 looks up: y of the picture's frame is down
+    height = 256  # and twice as wide
+    elevation = (np.arange(height) + 0.5) / height * np.pi - np.pi / 2  # row 0 looks up
     up = np.clip(-np.sin(elevation), 0, 1)[:, None]
     blue, pale = np.array([0.22, 0.42, 0.85]), np.array([0.75, 0.85, 0.95])
     clear = pale + (blue - pale) * (up**0.6)[..., None]
@@ -262,8 +193,11 @@ def _sky(light: Light, rng: np.random.Generator) -> Far:
 
 
 def draw_tiles(things: list[Solid], rng: np.random.Generator) -> tuple[textures.Atlas, list[int]]:
-    """A tile for each thing, two of a kind at most, and which one each has."""
-    names = [thing.texture for thing in things]
-    kinds = sorted(set(names))
+    """Two tiles of every kind needed, and which one each thing has; parts of one thing look alike."""
+    kinds = sorted({thing.texture for thing in things})
     tiles = [textures.draw(kind, rng) for kind in kinds for _ in range(2)]
-    return textures.atlas(tiles), [2 * kinds.index(name) + int(rng.integers(2)) for name in names]
+    chosen: list[int] = []
+    for number, thing in enumerate(things):
+        like_before = number > 0 and things[number - 1].texture == thing.texture
+        chosen.append(chosen[-1] if like_before else 2 * kinds.index(thing.texture) + int(rng.integers(2)))
+    return textures.atlas(tiles), chosen

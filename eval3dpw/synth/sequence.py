@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from eval3dpw.synth import cast, figure, film, outfit, scene, stage
+from eval3dpw.synth import cast, figure, film, obstacles, outfit, scene, stage
 from eval3dpw.synth.camera_path import CameraPath
 from eval3dpw.synth.cast import Person
 from eval3dpw.synth.figure import Figure
@@ -26,7 +26,8 @@ class Sequence:
 
     plan: Plan
     people: list[Person]
-    figures: list[Figure]
+    strangers: list[Person]  # seen, but not in the truth
+    figures: list[Figure]  # of people, then of strangers
     camera: Camera
     path: CameraPath
     stage: Stage
@@ -35,40 +36,52 @@ class Sequence:
     def frames(self) -> int:
         return len(self.people[0].pose)
 
+    def posed(self) -> list[np.ndarray]:
+        """Vertices [T, V, 3] of every figure."""
+        everyone = (*self.people, *self.strangers)
+        return [f.posed(p.placement, p.translation) for f, p in zip(self.figures, everyone, strict=True)]
+
     def cam_poses(self) -> np.ndarray:
         """[T, 4, 4] world to camera."""
         return np.stack([self.path.world_to_cam(frame) for frame in range(self.frames)])
 
 
 def prepare(
-    plan: Plan, body: Body, clips: tuple[Clip, ...], size: tuple[int, int], most_frames: int, photo: np.ndarray | None
+    plan: Plan,
+    body: Body,
+    clips: tuple[Clip, ...],
+    size: tuple[int, int],
+    most_frames: int,
+    photo: np.ndarray | None = None,
 ) -> Sequence:
+    """A photograph [h, w, 3] uint8 RGB, if there is one, takes the place of the built scene."""
     people = _people(plan, body, clips, most_frames)
-    figures = []
-    for number, person in enumerate(people):
-        rng = plan.rng(f"looks {number}")
-        figures.append(figure.dress(body, person.shape, outfit.draw(rng), rng))
     camera = Camera.from_focal(plan.focal_px, size)
     centers = torch.stack([person.joints[:, 0] for person in people], 1).numpy()
     path = CameraPath(plan.view, camera, centers, plan.rng("camera"))
     cameras = np.stack([path.position(frame) for frame in range(len(centers))])[:, ::2]
-    ground = scene.Ground(centers[..., ::2].reshape(-1, 2), cameras, plan.view.azimuth)
+    strangers = _strangers(plan, body, clips, people, cameras)
+    paths = np.concatenate([person.path for person in (*people, *strangers)])
+    ground = scene.Ground(paths, cameras, plan.view.azimuth)
     rng = plan.rng("scene")
     if photo is None:
         around = scene.build(plan.scene, ground, rng)
     else:
-        middle = path.world_to_cam(len(centers) / 2)
-        wide = plan.focal_px * max(photo.shape[1] / size[0], photo.shape[0] / size[1]) * 0.75
-        around = scene.before_photograph(photo, ground, middle, wide, rng)
-    around.solids.extend(scene.obstacles(plan.occlusion, ground, centers[..., ::2], plan.scene, rng))
-    return Sequence(plan, people, figures, camera, path, stage.build(figures, around, rng))
+        focal = 0.75 * plan.focal_px * max(photo.shape[1] / size[0], photo.shape[0] / size[1])
+        around = scene.before_photograph(photo, ground, path.world_to_cam(len(centers) / 2), focal, rng)
+    around.solids.extend(obstacles.put(plan.occlusion, ground, centers[..., ::2], plan.scene, rng))
+    figures = []
+    for number, person in enumerate((*people, *strangers)):
+        looks = plan.rng(f"looks {number}")
+        figures.append(figure.dress(body, person.shape, outfit.draw(looks), looks))
+    return Sequence(plan, people, strangers, figures, camera, path, stage.build(figures, around, rng))
 
 
 def shoot(sequence: Sequence) -> Iterator[tuple[bytes, FrameTruth]]:
     """The JPEG of every frame, and its truth."""
     plan, people = sequence.plan, sequence.people
     rng = plan.rng("sensor")
-    posed = [f.posed(p.placement, p.translation) for f, p in zip(sequence.figures, people, strict=True)]
+    posed = sequence.posed()
     keypoints = torch.stack([person.keypoints for person in people], 1).numpy()
     gain = None
     for frame in range(sequence.frames):
@@ -122,6 +135,33 @@ def _people(plan: Plan, body: Body, clips: tuple[Clip, ...], most_frames: int) -
     return people
 
 
+def _strangers(
+    plan: Plan, body: Body, clips: tuple[Clip, ...], people: list[Person], cameras_m: np.ndarray
+) -> list[Person]:
+    """Bystanders near the others, in nobody's way. cameras_m [T, 2]."""
+    rng = plan.rng("strangers")
+    count = len(people[0].pose)
+    strangers: list[Person] = []
+    for role in plan.bystanders:
+        clip = mirrored(clips[role.clip]) if role.mirrored else clips[role.clip]
+        again = np.minimum(np.arange(count), len(clip.pose) - 1)  # who is done earlier stands still
+        clip = Clip(clip.name, clip.pose[again], clip.root_m[again])
+        stranger = cast.stand(body, clip, cast.draw_shape(rng), 0, count, rng.uniform(-np.pi, np.pi))
+        for _ in range(30):
+            shift = people[0].path.mean(0) + rng.uniform(0.7, 2.8) * _heading(rng.uniform(-np.pi, np.pi))
+            path = stranger.path + shift
+            apart = min(np.linalg.norm(p.path - path, axis=1).min() for p in (*people, *strangers))
+            if apart > _APART_M and np.linalg.norm(cameras_m - path, axis=1).min() > 2.2:
+                strangers.append(cast.shifted(body, stranger, (float(shift[0]), float(shift[1]))))
+                break
+    return strangers
+
+
+def _heading(azimuth: float) -> np.ndarray:
+    """Unit x, z."""
+    return np.array([np.sin(azimuth), np.cos(azimuth)])
+
+
 def _yaw_across(clip: Clip, first: int, count: int, azimuth: float) -> float:
     """The turn that makes a clip go across the view, from left to right as the camera at this azimuth sees it."""
     moved = (clip.root_m[first + count - 1] - clip.root_m[first])[::2].numpy()
@@ -132,7 +172,7 @@ def _yaw_across(clip: Clip, first: int, count: int, azimuth: float) -> float:
 
 def _beside(body: Body, one: Person, other: Person, azimuth: float, rng: np.random.Generator) -> Person:
     """The second person nearer or farther than the first, as close as they never meet."""
-    towards = np.array([np.sin(azimuth), np.cos(azimuth)])
+    towards = _heading(azimuth)
     side = np.array([towards[1], -towards[0]]) * rng.uniform(-0.7, 0.7)
     way = towards * rng.choice((-1, 1))
     for apart in np.arange(rng.uniform(0.6, 1.2), 8, 0.15):

@@ -62,10 +62,10 @@ def cylinder(radius_m: float, height_m: float, texture: str, top_radius_m: float
 
 def bush(radius_m: tuple[float, float, float], texture: str, rng: np.random.Generator) -> Solid:
     """A ball with a ragged surface, standing on y = 0."""
-    polar, around = 17, 25
+    polar, around = 25, 37
     theta, phi = np.meshgrid(np.linspace(0, np.pi, polar), np.linspace(0, 2 * np.pi, around), indexing="ij")
     ball = np.stack((np.sin(theta) * np.sin(phi), np.cos(theta), np.sin(theta) * np.cos(phi)), -1).reshape(-1, 3)
-    ragged = 1 + 0.25 * noise.octaves(ball, 0.5, rng) + 0.12 * noise.in_space(ball, 0.12, rng)
+    ragged = 1 + 0.3 * noise.octaves(ball, 0.6, rng) + 0.28 * noise.in_space(ball, 0.13, rng)
     vertices = (ball * ragged[:, None] + (0, 1, 0)) * radius_m
     i, j = np.mgrid[: polar - 1, : around - 1].reshape(2, -1)
     a, b = i * around + j, (i + 1) * around + j
@@ -121,3 +121,14 @@ def tree(rng: np.random.Generator) -> list[Solid]:
             )
         )
     return [trunk, *crown]
+
+
+def potted_plant(height_m: float, rng: np.random.Generator) -> list[Solid]:
+    leaves = bush((0.3, height_m / 2, 0.3), "foliage", rng)
+    return [cylinder(0.16, 0.35, "painted"), leaves.moved((0, 0.3, 0))]
+
+
+def car() -> list[Solid]:
+    wheels = [box((0.6, 0.6, 1.7), "asphalt").moved((x, 0, 0)) for x in (-1.3, 1.3)]
+    body = box((4.2, 0.65, 1.7), "painted").moved((0, 0.3, 0))
+    return [body, box((2.2, 0.5, 1.5), "facade").moved((-0.2, 0.95, 0)), *wheels]

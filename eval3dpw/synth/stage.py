@@ -7,10 +7,9 @@ import numpy as np
 from eval3dpw.synth import light, scene
 from eval3dpw.synth.figure import Figure
 from eval3dpw.synth.light import Shadows
-from eval3dpw.synth.pixels import Surfaces, shade
+from eval3dpw.synth.pixels import Sight, Surfaces, look, shade
 from eval3dpw.synth.scene import Scene
 from fitting.camera import Camera
-from fitting.rasterize import Raster, rasterize
 from fitting.shading import vertex_normals
 
 _SHADOW_RADIUS_M = 4.5
@@ -34,9 +33,8 @@ class Stage:
     def shadows(self, vertices_m: np.ndarray, center_m: np.ndarray) -> Shadows:
         return light.cast(vertices_m, self.casting, self.scene.light, center_m, _SHADOW_RADIUS_M)
 
-    def see(self, vertices_m: np.ndarray, camera: Camera, world_to_cam: np.ndarray) -> Raster:
-        in_cam = vertices_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3]
-        return rasterize(in_cam, self.surfaces.faces, camera)
+    def see(self, vertices_m: np.ndarray, camera: Camera, world_to_cam: np.ndarray) -> Sight:
+        return look(vertices_m, self.surfaces.faces, camera, world_to_cam)
 
     def light(
         self,
@@ -50,18 +48,18 @@ class Stage:
         moving = len(vertices_m) - len(self.still_m)
         people = self.surfaces.faces[: self.person_faces[-1]]
         normals = np.concatenate((vertex_normals(vertices_m[:moving], people), self.still_normals))
-        raster = self.see(vertices_m, camera, world_to_cam)
+        sight = self.see(vertices_m, camera, world_to_cam)
         return shade(
-            raster, self.surfaces, normals, camera, world_to_cam, self.scene.light, shadows, self.scene.far,
+            sight, self.surfaces, normals, camera, world_to_cam, self.scene.light, shadows, self.scene.far,
             shadow_shift_px * self.scene.light.softness_px,
         )  # fmt: skip
 
-    def owner(self, raster: Raster) -> np.ndarray:
+    def owner(self, sight: Sight) -> np.ndarray:
         """[H, W] whom each pixel shows: a person's number, -1 for anything that stands before or around, -2 for none.
 
         The ground hides nobody, so it counts as none.
         """
-        face = raster.face
+        face = sight.face
         person = np.searchsorted(self.person_faces, face, side="right") - 1
         owner = np.where(face < self.person_faces[-1], person, -1)
         return np.where((face < 0) | self.surfaces.ground[face], -2, owner)

@@ -27,7 +27,7 @@ def atlas(tiles: list[tuple[np.ndarray, float]]) -> Atlas:
     """Tiles [SIZE, SIZE, 3] and the metres they cover."""
     texels, start, count = [], np.zeros((len(tiles), LEVELS), np.int64), 0
     for k, (picture, _) in enumerate(tiles):
-        level = picture.astype(np.float32)
+        level: np.ndarray = picture.astype(np.float32)
         for shrunk in range(LEVELS):
             start[k, shrunk] = count
             texels.append(level.reshape(-1, 3))
@@ -165,7 +165,7 @@ def _bark(rng: np.random.Generator) -> tuple[np.ndarray, float]:
 
 def _painted(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     """Metal or lacquer in any colour: cars, bins, cupboards."""
-    color = rng.uniform(0.02, 0.6) * np.exp(rng.normal(0, 0.5, 3))
+    color = rng.uniform(0.02, 0.5) * np.exp(rng.normal(0, 0.3, 3))
     return _rough(np.clip(color, 0.01, 0.8) * np.ones((SIZE, SIZE, 1)), rng, 3, 0.08), 2.0
 
 
@@ -178,9 +178,8 @@ def _posters(rng: np.random.Generator) -> tuple[np.ndarray, float]:
         while column < SIZE - 8:
             wide = int(rng.integers(6, 40))
             top = row + int(rng.integers(0, high // 3))
-            picture[top : row + high - 3, column : column + wide - 1] = rng.uniform(0.02, 0.6) * np.exp(
-                rng.normal(0, 0.4, 3)
-            )
+            color = rng.uniform(0.02, 0.5) * np.exp(rng.normal(0, 0.3, 3))
+            picture[top : row + high - 3, column : column + wide - 1] = color
             column += wide
         row += high
     return picture, 2.2

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eval3dpw.synth.pixels import look
 from eval3dpw.synth.stage import Stage
 from fitting.camera import Camera
 
@@ -34,8 +35,9 @@ def observe(
     world_to_cam: np.ndarray,
 ) -> FrameTruth:
     """keypoints_m [P, 17, 3] in the world."""
-    raster = stage.see(vertices_m, camera, world_to_cam)
-    owner = stage.owner(raster)
+    sight = stage.see(vertices_m, camera, world_to_cam)
+    owner = stage.owner(sight)
+    surface_m = 1 / np.maximum(sight.inverse_depth, 1e-6)
     in_cam = keypoints_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3]
     depth = np.maximum(in_cam[..., 2], 1e-3)
     pixels = in_cam[..., :2] / depth[..., None] * camera.focal_px + camera.center_px
@@ -44,7 +46,7 @@ def observe(
     boxes, area, seen = np.zeros((count, 4)), np.zeros(count), np.zeros(count)
     for person in range(count):
         alone = _alone(stage, people_m, person, camera, world_to_cam)
-        visibility[person] = _visibility(owner, raster.depth_m, pixels[person], in_cam[person, :, 2], person)
+        visibility[person] = _visibility(owner, surface_m, pixels[person], in_cam[person, :, 2], person)
         rows, columns = np.flatnonzero(alone.any(1)), np.flatnonzero(alone.any(0))
         if len(rows):
             boxes[person] = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
@@ -56,12 +58,10 @@ def _alone(
     stage: Stage, people_m: list[np.ndarray], person: int, camera: Camera, world_to_cam: np.ndarray
 ) -> np.ndarray:
     """[H, W] where the person would be seen with nothing in the way."""
-    from fitting.rasterize import rasterize
-
     first, end = stage.person_faces[person : person + 2]
     before = sum(len(vertices) for vertices in people_m[:person])
-    in_cam = people_m[person] @ world_to_cam[:3, :3].T + world_to_cam[:3, 3]
-    return rasterize(in_cam, stage.surfaces.faces[first:end] - np.int32(before), camera).face >= 0
+    faces = stage.surfaces.faces[first:end] - np.int32(before)
+    return look(people_m[person], faces, camera, world_to_cam).triangle >= 0
 
 
 def _visibility(

@@ -1,0 +1,136 @@
+"""Claim: MoveNet reads rendered people (mean OKS >= 0.6 over visible keypoints), frames are hard and easy as in real
+footage, and the generator makes at least 5 frames a second at 640x360 on two cores.
+
+    python bench/synth.py DATASET [--every 10]     # judge a data set that is there
+    python bench/synth.py --speed [--frames 40]    # make a little one, timed
+
+Boxes come from the truth, as COCO's do in the usual protocol. A keypoint counts as visible unless another thing or
+person hides it or it lies outside the picture; the person behind counts for nothing.
+"""
+
+import argparse
+import os
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import pose2d
+from eval3dpw.synth import layout
+from eval3dpw.synth.make import Settings, make
+from eval3dpw.synth.truth import BEHIND_SELF, HIDDEN, SEEN
+from pose2d.estimate import estimate
+from pose2d.oks import keypoint_oks, l_squared
+
+SMALLEST_PX2 = 100  # people with less in the picture are left out
+
+
+def judge(root: Path, every: int, console: Console) -> None:
+    """Keypoints by MoveNet against the truth, all sequences together and by how much stands in the way."""
+    model = pose2d.load("movenet-thunder")
+    levels, oks, score, visibility, hidden_share, height = [], [], [], [], [], []
+    for path in sorted((root / "synthFiles").glob("*.npz")):
+        with np.load(path) as file:
+            truth = {name: file[name] for name in file.files}
+        for frame in range(0, truth["visibility"].shape[1], every):
+            people = np.flatnonzero(truth["area_px2"][:, frame] >= SMALLEST_PX2)
+            if not len(people):
+                continue
+            picture = cv2.imread(str(layout.picture_path(root, path.stem, frame)))[..., ::-1]
+            found = estimate(model, np.ascontiguousarray(picture), truth["boxes_px"][people, frame])
+            off = ((found.xy_px.numpy() - truth["keypoints_px"][people, frame]) ** 2).sum(-1)
+            falloff = l_squared(truth["area_px2"][people, frame], pose2d.COCO17)
+            oks.append(keypoint_oks(off, falloff))
+            score.append(found.score.numpy())
+            visibility.append(truth["visibility"][people, frame])
+            hidden_share.append(1 - truth["seen_px2"][people, frame] / truth["area_px2"][people, frame])
+            height.append(truth["boxes_px"][people, frame, 3] - truth["boxes_px"][people, frame, 1])
+            levels += [str(truth["occlusion"])] * len(people)
+    level = np.array(levels)
+    _table(console, level, *map(np.concatenate, (oks, score, visibility, hidden_share, height)))
+
+
+def _table(
+    console: Console,
+    level: np.ndarray,
+    oks: np.ndarray,
+    score: np.ndarray,
+    visibility: np.ndarray,
+    hidden_share: np.ndarray,
+    height: np.ndarray,
+) -> None:
+    table = Table(title="MoveNet Thunder on rendered people, true boxes")
+    for column in (
+        "obstacles", "people", "OKS visible", "OKS seen", "OKS hidden", "score visible", "score hidden",
+        "r(score, OKS)", "hidden keypoints", "hidden area", "height px",
+    ):  # fmt: skip
+        table.add_column(column, justify="right")
+    for name in ("none", "some", "heavy", "all"):
+        rows = np.ones(len(level), bool) if name == "all" else level == name
+        if not rows.any():
+            continue
+        o, s, v = oks[rows], score[rows], visibility[rows]
+        visible, hidden = v >= BEHIND_SELF, v == HIDDEN
+        in_picture = v >= HIDDEN
+        table.add_row(
+            name, str(rows.sum()), f"{o[visible].mean():.3f}", f"{o[v == SEEN].mean():.3f}", _mean(o[hidden]),
+            f"{s[visible].mean():.3f}", _mean(s[hidden]), f"{np.corrcoef(s[in_picture], o[in_picture])[0, 1]:.2f}",
+            f"{hidden.mean():.1%}", f"{hidden_share[rows].mean():.1%}", f"{np.median(height[rows]):.0f}",
+        )  # fmt: skip
+    console.print(table)
+    counts = (visibility >= BEHIND_SELF).sum(1)
+    kept = counts > 0
+    each = np.where(visibility >= BEHIND_SELF, oks, 0).sum(1)[kept] / counts[kept]
+    deciles = " ".join(f"{q:.2f}" for q in np.quantile(each, np.linspace(0, 1, 11)))
+    console.print(f"OKS of a person, deciles 0 to 10: {deciles}; below 0.5: {np.mean(each < 0.5):.1%}")
+
+
+def _mean(values: np.ndarray) -> str:
+    return f"{values.mean():.3f}" if values.size else "-"
+
+
+def speed(frames: int, jobs: int, console: Console) -> None:
+    """The first sequences of a data set, with the loading of everything and without."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        list(make(Path(folder) / "warm", Settings(sequences=1, frames=2, size=(96, 64), seed=1)))  # numba compiles
+        began = time.perf_counter()
+        done = list(make(Path(folder) / "timed", Settings(sequences=2 * jobs, frames=frames, seed=1), jobs))
+        took = time.perf_counter() - began
+    count = sum(sequence.frames for sequence in done)
+    console.print(
+        f"{len(done)} sequences, {count} frames of 640x360 in {took:.1f} s with {jobs} processes, start-up included: "
+        f"{count / took:.2f} frames/s"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dataset", type=Path, nargs="?")
+    parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--frames", type=int, default=60)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    given = parser.parse_args()
+    console = Console(width=160)
+    if given.dataset is None and not given.speed:
+        parser.error("give a data set to judge, or --speed")
+    if given.dataset is not None:
+        judge(given.dataset, given.every, console)
+    if given.speed:
+        speed(given.frames, given.jobs, console)
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    console.print(f"peak memory of one process {peak / 1024:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

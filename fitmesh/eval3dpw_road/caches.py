@@ -18,6 +18,7 @@ from fitmesh.eval3dpw_road.source import Work
 from fitmesh.stages import trust
 from fitmesh.stages.recipe import Recipe, content_digest, read_npz, write_npz
 from fitting.body import BodyParams
+from fitting.guess import Guess
 from pose2d.skeletons import BY_NAME
 
 
@@ -104,6 +105,32 @@ def read_fits(path: Path) -> dict[int, BodyParams]:
         )
         for person in people
     }  # fmt: skip
+
+
+def write_starts(path: Path, recipe: Recipe, starts: Mapping[int, Guess]) -> None:
+    arrays: dict[str, torch.Tensor] = {}
+    for person, guess in starts.items():
+        params = guess.params
+        arrays |= {
+            f"{person}.pose": params.pose, f"{person}.shape": params.shape, f"{person}.translation": params.translation,
+            f"{person}.turn_rad": guess.turn_rad, f"{person}.distance": guess.distance,
+            f"{person}.shape_spread": torch.tensor(guess.shape),
+        }  # fmt: skip
+    write_npz(path, recipe, {name: value.numpy() for name, value in arrays.items()})
+
+
+def read_starts(path: Path) -> dict[int, Guess]:
+    arrays = read_npz(path)
+
+    def tensor(person: int, name: str) -> torch.Tensor:
+        return torch.from_numpy(arrays[f"{person}.{name}"])
+
+    return {
+        person: Guess(
+            params, tensor(person, "turn_rad"), tensor(person, "distance"), float(tensor(person, "shape_spread"))
+        )
+        for person, params in read_fits(path).items()
+    }
 
 
 def read_score(path: Path) -> dict[str, np.ndarray]:

@@ -9,43 +9,45 @@ import torch
 
 import fitting
 from fitmesh.eval3dpw_road.reading import Read
-from fitmesh.eval3dpw_road.settings import FPS, Row
+from fitmesh.eval3dpw_road.settings import FPS, EvalSettings, Row
 from fitmesh.eval3dpw_road.source import Work
 from fitmesh.eval3dpw_road.tracks_in_time import grid
 from fitting import regressors
 from fitting.body import Body, BodyParams
 from fitting.camera import Camera
 from fitting.fit import INITIALISERS
+from fitting.guess import Guess, plain_guess
 from pose2d.errors import UserError
 from pose2d.pictures import read_picture
 from pose2d.types import ConfidenceSource, Keypoints
 
-# (the sequence, which of its tracks, its keypoints, the body) -> where every row starts; None: nowhere in particular
-Starter = Callable[[Work, int, Read, Body], BodyParams | None]
+# (the sequence, keypoints of one of its tracks, the body) -> where every row starts
+Starter = Callable[[Work, Read, Body], Guess]
 
 
-def starter(init: str, checkpoint: Path | None, source: ConfidenceSource, every: int) -> Starter:
+def starter(settings: EvalSettings) -> Starter:
     """What gives the first guess. All rows share it, so that they differ by their weights alone."""
-    if init == "none":
-        return lambda work, number, read, body: None
-    if init.startswith(("spin", "cliff")):
-        network = _network(init, checkpoint)
-        return lambda work, number, read, body: _from_pixels(network, work, read)
-    if init not in INITIALISERS:
-        raise UserError(f"the initialiser {init!r} is not there: choose {', '.join(['none', *INITIALISERS])}.")
-    return lambda work, number, read, body: _lifted(init, read, work.camera, body, source, every)
+    if settings.init.startswith(("spin", "cliff")):
+        network = _network(settings.init, settings.checkpoint)
+        return lambda work, read, body: plain_guess(_from_pixels(network, work, read))
+    if settings.init not in INITIALISERS:
+        raise UserError(f"unknown initialiser {settings.init!r}: choose {', '.join(['none', *INITIALISERS])}.")
+    return lambda work, read, body: _lifted(settings, read, work.camera, body)
 
 
-def _lifted(
-    init: str, read: Read, camera: Camera, body: Body, source: ConfidenceSource, every: int
-) -> BodyParams:  # fmt: skip
-    places = grid(read.frame, every, FPS / every)
-    keypoints = places.keypoints(_finite(read, source))
-    return places.take_params(INITIALISERS[init](keypoints, camera, body))
+def _lifted(settings: EvalSettings, read: Read, camera: Camera, body: Body) -> Guess:
+    """From the best calibrated keypoints at hand."""
+    source: ConfidenceSource = "ccnet" if "ccnet" in settings.confidence else settings.confidence[0]
+    keypoints, lift = _finite(read, source), INITIALISERS[settings.init]
+    if settings.single_frames:
+        return lift(keypoints, [camera], body, None)
+    fps = FPS / settings.every
+    places = grid(read.frame, settings.every, fps)
+    return places.take(lift(places.keypoints(keypoints), [camera], body, fps))
 
 
 def fit_track(
-    read: Read, camera: Camera, body: Body, start: BodyParams | None, row: Row, every: int, single_frames: bool
+    read: Read, camera: Camera, body: Body, start: Guess | None, row: Row, every: int, single_frames: bool
 ) -> BodyParams:
     """One row's fit, T frames. Raises UserError where there is nothing to fit."""
     keypoints = _finite(read, row.source)
@@ -56,7 +58,7 @@ def fit_track(
             keypoints, camera, body, "none" if start is None else start, row.weighting, gate=row.gate
         ).params  # fmt: skip
     places = grid(read.frame, every, FPS / every)
-    init = "none" if start is None else places.spread_params(start)
+    init = "none" if start is None else places.spread(start)
     found = fitting.fit(
         places.keypoints(keypoints), camera, body, init, row.weighting, fps=FPS / every, gate=row.gate
     )  # fmt: skip

@@ -23,9 +23,9 @@ from fitmesh.stages import trust
 from fitmesh.stages.progress import Reporter
 from fitmesh.stages.recipe import Recipe, npz_matches, write_npz
 from fitting.body import BodyParams
+from fitting.guess import Guess
 from pose2d.errors import UserError
 
-START = "start"
 T = TypeVar("T")
 
 
@@ -86,15 +86,14 @@ class Road:
             if ignored:
                 skipped.append(Skipped(work.name, self.protocol.left_out, ignored))
         fits: dict[str, tuple[Recipe, dict[int, BodyParams]]] = {}
-        starts: dict[int, BodyParams] | None = None
+        starts: dict[int, Guess] | None = None
         if self.settings.init != "none":
             made_from = caches.fit_recipe(recipe, self.settings, None)
-            starts = self._fits(work, START, made_from, partial(self._start, work, reads))
-            fits[self.settings.start_label] = made_from, starts
+            starts = self._starts(work, reads, made_from)
+            fits[self.settings.start_label] = made_from, {person: guess.params for person, guess in starts.items()}
         for label, row in self.settings.rows().items():
             made_from = caches.fit_recipe(recipe, self.settings, row)
-            found = self._fits(work, row.key, made_from, partial(self._fit, work, reads, starts, row))
-            fits[label] = made_from, found
+            fits[label] = made_from, self._fits(work, reads, starts, row, made_from)
         return self._scores(work, reads, fits, skipped)
 
     def reads(self, work: Work, recipe: Recipe) -> list[Read]:
@@ -110,39 +109,39 @@ class Road:
             caches.write_reads(path, recipe, work, reads)
         return caches.read_reads(path, work)
 
-    def _fits(
-        self, work: Work, name: str, made_from: Recipe, fit: Callable[[int], BodyParams | None]
-    ) -> dict[int, BodyParams]:
-        folder = "frames" if self.settings.single_frames else "tracks"
-        path = self.out / "fits" / folder / name.replace(" ", "_") / f"{work.name}.npz"
+    def _starts(self, work: Work, reads: list[Read], made_from: Recipe) -> dict[int, Guess]:
+        path = self._path("fits", "start", work)
         if not npz_matches(path, made_from):
-            found = {}
-            with self.reporter.stage(name, sum(map(len, work.tracks)), "person-frames") as tick:
-                for number, track in enumerate(work.tracks):
-                    try:
-                        params = fit(number)
-                    except UserError as error:
-                        self.reporter.say(f"{track.name}: {error}")
-                        params = None
-                    if params is not None:
-                        found[track.person] = params
-                    tick(len(track))
+            self._starter = self._starter or starter(self.settings)
+            start, body = self._starter, self.bodies.load("neutral")
+            caches.write_starts(path, made_from, self._each(work, "start", lambda n: start(work, reads[n], body)))
+        return caches.read_starts(path)
+
+    def _fits(
+        self, work: Work, reads: list[Read], starts: dict[int, Guess] | None, row: Row, made_from: Recipe
+    ) -> dict[int, BodyParams]:
+        path = self._path("fits", row.key, work)
+        if not npz_matches(path, made_from):
+            found = self._each(work, row.key, partial(self._fit, work, reads, starts, row))
             caches.write_fits(path, made_from, found)
         return caches.read_fits(path)
 
-    def _start(self, work: Work, reads: list[Read], number: int) -> BodyParams | None:
-        settings = self.settings
-        if self._starter is None:
-            source = "ccnet" if "ccnet" in settings.confidence else settings.confidence[0]
-            self._starter = starter(settings.init, settings.checkpoint, source, settings.every)
-        return self._starter(work, number, reads[number], self.bodies.load("neutral"))
+    def _each(self, work: Work, name: str, make: Callable[[int], T]) -> dict[int, T]:
+        """By person; whoever cannot be fitted is told and not there."""
+        found = {}
+        with self.reporter.stage(name, sum(map(len, work.tracks)), "person-frames") as tick:
+            for number, track in enumerate(work.tracks):
+                try:
+                    found[track.person] = make(number)
+                except UserError as error:
+                    self.reporter.say(f"{track.name}: {error}")
+                tick(len(track))
+        return found
 
-    def _fit(
-        self, work: Work, reads: list[Read], starts: dict[int, BodyParams] | None, row: Row, number: int
-    ) -> BodyParams | None:
+    def _fit(self, work: Work, reads: list[Read], starts: dict[int, Guess] | None, row: Row, number: int) -> BodyParams:
         person = work.tracks[number].person
         if starts is not None and person not in starts:
-            return None
+            raise UserError("there is no start")
         start, body = None if starts is None else starts[person], self.bodies.load("neutral")
         every, single = self.settings.every, self.settings.single_frames
         try:
@@ -150,7 +149,11 @@ class Road:
         except UserError:
             if start is None:
                 raise
-            return start  # this row trusts nothing that it was shown, so it has nothing to add
+            return start.params  # this row trusts nothing that it was shown, so it has nothing to add
+
+    def _path(self, kind: str, name: str, work: Work) -> Path:
+        folder = "frames" if self.settings.single_frames else "tracks"
+        return self.out / kind / folder / _plain(name) / f"{work.name}.npz"
 
     def _scores(
         self,
@@ -169,8 +172,7 @@ class Road:
         for name, (made_from, found) in fits.items():
             kept = {person: params for person, params in found.items() if person in everywhere}
             recipe = caches.score_recipe(made_from, self.settings, self.bodies)
-            folder = "frames" if self.settings.single_frames else "tracks"
-            path = self.out / "scores" / folder / _plain(name) / f"{work.name}.npz"
+            path = self._path("scores", name, work)
             if not npz_matches(path, recipe):
                 score = scoring.score_fits(work.tracks, found, readable, self.protocol, self.bodies)
                 write_npz(path, recipe, score)

@@ -11,6 +11,7 @@ from eval3dpw.bodies import Bodies, BodySet
 from eval3dpw.evaluate import evaluate
 from eval3dpw.protocols import Protocol
 from eval3dpw.tracks import TruthTrack, camera_params
+from fitmesh.eval3dpw_road.tracks_in_time import params_rows
 from fitting.body import BodyParams
 
 METRICS = ("pa_mpjpe_mm", "mpjpe_mm", "mve_mm", "acceleration_mm")
@@ -40,15 +41,9 @@ def score_fits(
     for track, could_read in zip(tracks, readable, strict=True):
         keep = protocol.counts(track) & could_read
         if track.person in fits and keep.any():
-            predicted = bodies.place(rows_of(fits[track.person], torch.from_numpy(keep)))
+            predicted = bodies.place(params_rows(fits[track.person], torch.from_numpy(keep)))
             scores.append(score_track(track.rows(keep), predicted, protocol, bodies))
     return joined(scores)
-
-
-def rows_of(params: BodyParams, rows: Tensor) -> BodyParams:
-    """Some of the frames."""
-    shape = params.shape if params.shape.ndim == 1 else params.shape[rows]
-    return BodyParams(params.pose[rows], shape, params.translation[rows])
 
 
 def empty() -> Score:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fitting.body import BodyParams
+from fitting.guess import Guess
 from pose2d.types import Keypoints
 
 LONGEST_GAP_S = 1.0  # a longer gap is closed up to this: nothing is known across it anyway
@@ -33,16 +34,28 @@ class Grid:
             area_px2=None if keypoints.area_px2 is None else spread(keypoints.area_px2),
         )
 
-    def spread_params(self, params: BodyParams) -> BodyParams:
-        """Parameters [T] on the grid; a step without a frame takes those of the last frame before it."""
-        before = torch.searchsorted(self.place, torch.arange(self.size), right=True) - 1
-        shape = params.shape if params.shape.ndim == 1 else params.shape[before]
-        return BodyParams(params.pose[before], shape, params.translation[before])
+    def spread(self, guess: Guess) -> Guess:
+        """A guess [T] on the grid; a step without a frame takes that of the last frame before it."""
+        return guess_rows(guess, torch.searchsorted(self.place, torch.arange(self.size), right=True) - 1)
+
+    def take(self, guess: Guess) -> Guess:
+        """A guess [G] of the frames alone."""
+        return guess_rows(guess, self.place)
 
     def take_params(self, params: BodyParams) -> BodyParams:
-        """Parameters [G] of the frames alone."""
-        shape = params.shape if params.shape.ndim == 1 else params.shape[self.place]
-        return BodyParams(params.pose[self.place], shape, params.translation[self.place])
+        return params_rows(params, self.place)
+
+
+def params_rows(params: BodyParams, rows: Tensor) -> BodyParams:
+    """Some of the frames."""
+    shape = params.shape if params.shape.ndim == 1 else params.shape[rows]
+    return BodyParams(params.pose[rows], shape, params.translation[rows])
+
+
+def guess_rows(guess: Guess, rows: Tensor) -> Guess:
+    return replace(
+        guess, params=params_rows(guess.params, rows), turn_rad=guess.turn_rad[rows], distance=guess.distance[rows]
+    )
 
 
 def grid(frame: np.ndarray, every: int, fps: float) -> Grid:

@@ -11,13 +11,16 @@ from typer.testing import CliRunner
 
 from eval3dpw.bodies import H36M_14, _read_regressor, body_set
 from eval3dpw.folder import picture_path
+from eval3dpw.tracks import camera_params
 from fitmesh.cli import app
 from fitmesh.eval3dpw_road import reading, road
-from fitmesh.eval3dpw_road.settings import EvalSettings
+from fitmesh.eval3dpw_road.settings import EvalSettings, Row
+from fitmesh.eval3dpw_road.source import works
 from fitmesh.eval3dpw_road.tracks_in_time import grid
 from fitmesh.stages.progress import Reporter
 from fitting.body_files import load_body
 from pose2d.errors import UserError
+from pose2d.skeletons import COCO17
 from tests.eval3dpw import tiny_3dpw
 
 QUIET = Reporter(quiet=True)
@@ -54,6 +57,30 @@ def test_the_network_and_ccnet_read_the_pictures(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert len(outcome.scores) == tiny_3dpw.FRAMES
     assert all(score["pa_mpjpe_mm"].mean() < 100 for score in outcome.scores.rows.values())
+
+
+def test_rows_share_a_start_and_stay_there_if_they_trust_nothing(tmp_path: Path) -> None:
+    data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
+    rows = (("raw", Row("raw", "confidence")), ("nothing", Row("raw", "gate", gate=0.95)))
+    outcome = road.run(stored(data, init="lifter", named_rows=rows), tmp_path / "out", QUIET)
+    scores = outcome.scores.rows
+    assert list(scores) == ["start (lifter)", "raw", "nothing"]
+    np.testing.assert_array_equal(scores["nothing"]["mve_mm"], scores["start (lifter)"]["mve_mm"])
+    assert scores["raw"]["mve_mm"].mean() != scores["nothing"]["mve_mm"].mean()
+    assert outcome.base == "raw"
+
+
+def test_the_oracle_is_the_true_oks(tmp_path: Path) -> None:
+    data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
+    settings = EvalSettings(data, pose_model="movenet-lightning", confidence=("oracle",))
+    (work,) = works(settings, [])
+    (read,) = reading.Reader(settings).read(work, body_set(), lambda count: None)
+    body, track = load_body(), work.tracks[0]
+    true = work.camera.project(body.at(camera_params(track, body)).keypoints).numpy()
+    away2 = ((read.xy_px - true) ** 2).sum(-1)
+    l2 = (2 * np.array(COCO17.oks_sigma)) ** 2 * read.area_px2[:, None]
+    np.testing.assert_allclose(read.confidence["oracle"], np.exp(-away2 / 2 / l2), atol=1e-4)
+    assert (read.presence["oracle"] == 1).all()
 
 
 def test_bad_sequences_are_counted_and_the_rest_goes_on(tmp_path: Path) -> None:

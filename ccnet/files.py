@@ -12,15 +12,19 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ccnet.cache import fingerprint
-from ccnet.head import ConvHead, Ensemble, FcHead, GapFcHead, Head, PeaksHead, QueryHead
+from ccnet.head import ConvHead, Ensemble, FcHead, GapFcHead, Head, QueryHead
+from ccnet.peaks_head import MoveNetHead, PeaksHead
 from pose2d.errors import UserError
 from pose2d.files import whole_file
 from pose2d.models.base import PoseModel
+from pose2d.models.movenet import SinglePose
 from pose2d.skeletons import BY_NAME as SKELETONS
 from pose2d.skeletons import Skeleton
 
 FORMAT = "fitmesh-ccnet-1"
-KINDS: dict[str, type[Head]] = {kind.kind: kind for kind in (ConvHead, GapFcHead, FcHead, QueryHead, PeaksHead)}
+KINDS: dict[str, type[Head]] = {
+    kind.kind: kind for kind in (ConvHead, GapFcHead, FcHead, QueryHead, PeaksHead, MoveNetHead)
+}
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,8 @@ def default_kind(model: PoseModel) -> str:
         return "fc"
     if len(model.feature_shape) == 2:
         return "query"
+    if isinstance(model, SinglePose):
+        return "movenet"
     return "conv" if readout_of(model) is None else "peaks"
 
 
@@ -82,7 +88,12 @@ def build(model: PoseModel, kind: str, channels: int = 2, members: int = 1) -> H
                 f"head 'peaks' needs a network that ends in a 1x1 convolution; use {default_kind(model)!r}."
             )
         options = {"readout": readout, "log_odds": _makes_log_odds(model, readout)}
+    if kind == "movenet" and not isinstance(model, SinglePose):
+        raise UserError(f"head 'movenet' reads MoveNet's features; use {default_kind(model)!r}.")
     heads = [KINDS[kind](model.feature_shape, model.skeleton.size, channels, **options) for _ in range(members)]
+    for head in heads:
+        if isinstance(head, MoveNetHead) and isinstance(model, SinglePose):
+            head.witnesses.hear(model)
     return heads[0] if members == 1 else Ensemble(heads)
 
 

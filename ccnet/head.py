@@ -10,7 +10,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ccnet import peaks
 from ccnet.losses import person_confidence
 from pose2d.errors import UserError
 from pose2d.skeletons import Skeleton
@@ -30,7 +29,7 @@ class Head(nn.Module):
 
     def read(self, features: Tensor) -> Tensor:
         """What the learning part looks at, [N, *read_shape]; by default the features themselves."""
-        return features
+        return features.as_subclass(Tensor)
 
     @abstractmethod
     def decide(self, read: Tensor) -> Tensor:
@@ -41,7 +40,7 @@ class Head(nn.Module):
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         self.check(features)
-        return self.judge(self.read(features.detach().as_subclass(Tensor).float()))
+        return self.judge(self.read(features.detach().float()))
 
     def judge(self, read: Tensor) -> tuple[Tensor, Tensor]:
         """Confidence and presence, [N, K] each, from what was read."""
@@ -115,82 +114,6 @@ class QueryHead(Head):
         return torch.einsum("nkc,kco->nko", read, self.weight) + self.bias
 
 
-class PeaksHead(Head):
-    """What the features say at and around each keypoint's peak (ccnet/peaks.py), weighed by one hidden layer.
-
-    `readout` is a copy of the pose network's own last layer, which makes one map per keypoint out of the features.
-    """
-
-    kind = "peaks"
-    readout: Tensor  # [K, C + 1] weights and bias
-    centre: Tensor  # [R] mean of every number read
-    scale: Tensor  # [R] and its standard deviation
-
-    def __init__(
-        self,
-        feature_shape: FeatureShape,
-        keypoints: int,
-        channels: int = 2,
-        readout: Tensor | None = None,
-        log_odds: bool = True,
-        hidden: int = 256,
-        local: int = 16,
-        field: int = 24,
-        dropout: float = 0.3,
-    ) -> None:
-        super().__init__(feature_shape, keypoints, channels)
-        width = feature_shape[0]
-        self.log_odds = log_odds  # whether the maps of the readout are log odds, or already values in [0, 1]
-        parts = (keypoints * peaks.PEAK_NUMBERS, keypoints * 2 * width, width * peaks.GRID**2)
-        self.parts = parts  # lengths of what is read: peaks, features at them, features of the whole crop
-        self.register_buffer("readout", torch.zeros(keypoints, width + 1) if readout is None else readout.clone())
-        self.register_buffer("centre", torch.zeros(sum(parts)))
-        self.register_buffer("scale", torch.ones(sum(parts)))
-        self.local = nn.Parameter(torch.randn(keypoints, 2 * width, local) / (2 * width) ** 0.5)
-        self.field = nn.Parameter(torch.randn(width, field) / width**0.5)
-        self.hidden = nn.Linear(parts[0] + keypoints * local + field * peaks.GRID**2, hidden)
-        self.out = nn.Linear(hidden, keypoints * channels)
-        self.dropout = nn.Dropout(dropout)
-
-    def read(self, features: Tensor) -> Tensor:
-        maps = torch.einsum("nchw,kc->nkhw", features, self.readout[:, :-1]) + self.readout[:, -1, None, None]
-        heat = maps.sigmoid() if self.log_odds else maps
-        index = peaks.find_peaks(heat)
-        numbers = (
-            peaks.describe_peaks(heat, index),
-            peaks.features_at(features, index),
-            peaks.survey(features),
-        )
-        return torch.cat([number.flatten(1) for number in numbers], 1)
-
-    def prepare(self, read: Tensor) -> None:
-        """Mean and spread are shared by what means the same: a number over keypoints, a channel over fields."""
-        width, keypoints = self.feature_shape[0], self.keypoints
-        means, scales = [], []
-        for part, dims, shape in zip(
-            read.split(self.parts, 1),
-            ((0, 1), (0, 1), (0, 2)),
-            ((keypoints, peaks.PEAK_NUMBERS), (keypoints, 2 * width), (width, peaks.GRID**2)),
-            strict=True,
-        ):
-            grouped = part.unflatten(1, shape)
-            std, mean = torch.std_mean(grouped, dims, keepdim=True)
-            means.append(mean.expand(1, *shape).flatten())
-            scales.append(std.clamp_min(1e-3).expand(1, *shape).flatten())
-        self.centre.copy_(torch.cat(means))
-        self.scale.copy_(torch.cat(scales))
-
-    def decide(self, read: Tensor) -> Tensor:
-        scaled = ((read - self.centre) / self.scale).clamp(-6, 6)
-        about, at, around = scaled.split(self.parts, 1)
-        at = self.dropout(at).unflatten(1, (self.keypoints, -1))
-        local = torch.einsum("nkc,kcp->nkp", at, self.local)
-        field = torch.einsum("ncg,cp->ngp", around.unflatten(1, (self.feature_shape[0], -1)), self.field)
-        joined = torch.cat([about, local.flatten(1), field.flatten(1)], 1)
-        hidden = self.dropout(torch.relu(self.hidden(self.dropout(joined))))
-        return self.out(hidden).unflatten(1, (self.keypoints, self.channels))
-
-
 class Ensemble(Head):
     """Several heads that differ in where they started; their answers are averaged."""
 
@@ -236,7 +159,6 @@ __all__ = [
     "FcHead",
     "GapFcHead",
     "Head",
-    "PeaksHead",
     "QueryHead",
     "flip_average",
     "person_confidence",

@@ -119,7 +119,7 @@ def cut(
 def _look(model: PoseModel, head: Head, people: Sequence[Person], cropped: _Crops, device: torch.device) -> Observed:
     features = model.features(model.normalize(cropped.pixels.to(device)))
     prediction = model.predict(features)
-    read = head.read(features.as_subclass(Tensor).float()).cpu()
+    read = head.read(features.float()).cpu()
     keypoints = torch.from_numpy(np.stack([person.keypoints for person in people]))
     area = torch.tensor([person.area_px2 for person in people], dtype=torch.float32)
     order = torch.tensor(model.skeleton.flip_order)

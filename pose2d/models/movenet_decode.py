@@ -4,12 +4,14 @@ Places are in cells, counted from the edge of the map: the first cell reaches fr
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from pose2d.gaussian_fit import fit_gaussian, windows
-from pose2d.models.movenet_network import STRIDE, MoveNet, cells_of
+from pose2d.models.movenet_network import STRIDE, Head, cells_of
 from pose2d.types import Prediction
 
 NEARNESS = 1.8  # cells: a person's middle counts 1 / (distance + NEARNESS), the published graph's constant
@@ -17,10 +19,16 @@ KEYPOINT_NEARNESS = 6.0  # the same for a keypoint, where the graph has 1.8 too:
 VOTE_RADIUS = 2  # cells: offsets are trained around a keypoint too, so its neighbours know where it is
 
 
+class Heads(Protocol):
+    """A MoveNet, or just some of its heads."""
+
+    def head(self, name: str) -> Head: ...
+
+
 class View:
     """What the heads say of one batch of crops."""
 
-    def __init__(self, net: MoveNet, hidden: Tensor, trunk: Tensor) -> None:
+    def __init__(self, net: Heads, hidden: Tensor, trunk: Tensor) -> None:
         self.net, self.trunk = net, trunk
         self.heat = net.head("kpt_heatmap").out(hidden).sigmoid()  # [N, K, h, w] keypoint of anyone
         self.centre = net.head("center")(trunk).sigmoid()  # [N, 1, h, w] middle of anyone
@@ -58,12 +66,25 @@ class MirroredView:
         return torch.stack([width - size - xy[..., 0], xy[..., 1]], -1)
 
 
-def decode(views: Sequence[View | MirroredView]) -> Prediction:
-    """The keypoints of the person in the middle of each crop, from one view of it or the mean of several.
+@dataclass(frozen=True)
+class Choice:
+    """Whose keypoints are read off where, in cells."""
 
-    Much as in the published graph: the person whose middle is likely and near the crop's; for each keypoint the cell
-    that is likely and near where that person is expected to have it. Then, for its place within the cell, the mean
-    of what the cells around say, weighted by the square of their heat.
+    heat: Tensor  # [N, K, h, w] mean over the views
+    centre: Tensor  # [N, 1, h, w] likewise
+    person: Tensor  # [N, 1, 2] cell of the person's middle
+    expected: Tensor  # [N, K, 2] places where that person is expected to have its keypoints
+    index: Tensor  # [N, K] flat index of the chosen cells
+
+    @property
+    def cells(self) -> Tensor:
+        """[N, K, 2]"""
+        return cells_of(self.index, self.heat.shape[-1])
+
+
+def choose(views: Sequence[View | MirroredView]) -> Choice:
+    """Much as in the published graph: the person whose middle is likely and near the crop's; for each keypoint the
+    cell that is likely and near where that person is expected to have it.
     """
     heat = torch.stack([view.heat for view in views]).mean(0)
     centre = torch.stack([view.centre for view in views]).mean(0)
@@ -75,10 +96,19 @@ def decode(views: Sequence[View | MirroredView]) -> Prediction:
     expected = torch.stack([view.expected(person) for view in views]).mean(0)
     distance = torch.hypot(x - expected[..., 0, None, None], y - expected[..., 1, None, None])
     index = (heat / (distance + KEYPOINT_NEARNESS)).flatten(2).argmax(2)
-    cells = cells_of(index, w)  # [N, K, 2]
+    return Choice(heat, centre, person, expected, index)
+
+
+def decode(views: Sequence[View | MirroredView]) -> Prediction:
+    """The keypoints of the person in the middle of each crop, from one view of it or the mean of several.
+
+    A keypoint's place within its cell is the mean of what the cells around say, weighted by the square of their heat.
+    """
+    chosen = choose(views)
+    heat, cells = chosen.heat, chosen.cells
     return Prediction(
         xy_px=_vote(views, heat, cells) * STRIDE - 0.5,  # pixels count from the first one's centre
-        score=heat.flatten(2).gather(2, index[..., None])[..., 0],
+        score=heat.flatten(2).gather(2, chosen.index[..., None])[..., 0],
         sigma_px=fit_gaussian(heat, cells).sigma_cells * STRIDE,
         maps=heat,
     )

@@ -1,11 +1,16 @@
+import math
+
 import pytest
 import torch
 
 import ccnet
-from ccnet import files, peaks
-from ccnet.head import ConvHead, Ensemble, FcHead, GapFcHead, PeaksHead, QueryHead, flip_average
+import pose2d
+from ccnet import files, movenet_evidence, peaks
+from ccnet.head import ConvHead, Ensemble, FcHead, GapFcHead, QueryHead, flip_average
 from ccnet.losses import person_confidence
+from ccnet.peaks_head import PeaksHead
 from pose2d.errors import UserError
+from pose2d.models.movenet_decode import Choice
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133
 from tests.ccnet.toy import toy_model
 
@@ -146,3 +151,60 @@ def test_a_file_that_is_no_head_is_refused(tmp_path):
     (tmp_path / "x.safetensors").write_bytes(b"nonsense")
     with pytest.raises(UserError, match="not a safetensors file"):
         ccnet.load(tmp_path / "x.safetensors")
+
+
+def _movenet_head(model):
+    head = files.build(model, "movenet").eval()
+    pixels = torch.randint(
+        0, 256, (3, 3, *model.input_wh), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+    with torch.inference_mode():
+        return head, model.features(model.normalize(pixels))
+
+
+def test_the_movenet_head_looks_where_movenet_decodes():
+    model = pose2d.load("movenet-lightning")
+    head, features = _movenet_head(model)
+    with torch.inference_mode():
+        heat, index, more = head.look(features)
+        found = model.predict(features)
+    torch.testing.assert_close(heat, found.maps)
+    torch.testing.assert_close(heat.flatten(2).gather(2, index[..., None])[..., 0], found.score)
+    assert more.shape == (3, movenet_evidence.count(17))
+    assert bool(torch.isfinite(more).all())
+    assert files.default_kind(model) == "movenet"
+
+
+def test_evidence_tells_how_far_a_keypoint_is_from_where_it_was_expected():
+    heat, centre = torch.full((1, 17, 8, 8), 0.1), torch.full((1, 1, 8, 8), 0.1)
+    heat[0, 5, 2, 3], heat[0, 6, 2, 3] = 0.9, 0.5  # the left shoulder's peak, where the right one's map is warm too
+    centre[0, 0, 4, 4] = 0.8
+    expected = torch.full((1, 17, 2), 3.5)
+    expected[0, 5] = torch.tensor([5.5, 2.5])
+    index = torch.full((1, 17), 2 * 8 + 3)
+    chosen = Choice(heat, centre, torch.tensor([[[4, 4]]]), expected, index)
+    numbers = movenet_evidence.describe(chosen)[0]
+    x, y, distance, twin_distance, against_twin, there = numbers[5 * 6 : 6 * 6].tolist()
+    assert (x, y) == (pytest.approx(-2 / 8), 0)
+    assert distance == pytest.approx(math.log(2 / 8 + 1e-3))
+    assert twin_distance == pytest.approx(math.log(1e-2))
+    assert against_twin == pytest.approx(math.log(9), abs=1e-5)
+    assert there == pytest.approx(-math.log(81), abs=1e-5)
+    own, *rivals = numbers[17 * 6 :][:4].tolist()
+    assert own == pytest.approx(math.log(4), abs=1e-5)
+    assert rivals == pytest.approx([-math.log(36)] * 3, abs=1e-4)
+
+
+def test_a_movenet_head_comes_back_from_its_file(tmp_path):
+    model = pose2d.load("movenet-lightning")
+    head, features = _movenet_head(model)
+    for parameter in head.parameters():  # as it will be stored
+        parameter.data = parameter.data.half().float()
+    files.save(head, tmp_path / "head.safetensors", files.describe(head, model, "movenet-lightning"))
+    with torch.inference_mode():
+        torch.testing.assert_close(ccnet.load(tmp_path / "head.safetensors")(features), head(features))
+
+
+def test_the_movenet_head_is_refused_for_other_networks():
+    with pytest.raises(UserError, match="reads MoveNet's features"):
+        files.build(toy_model(), "movenet")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import fitmesh
-from fitmesh.commands import body, eval_3dpw, eval_coco, models, run, synth, train_ccnet
+from fitmesh.commands import body, eval_3dpw, eval_coco, models, run, synth, train_ccnet, view
 
 app = typer.Typer(
     name="fitmesh",
@@ -34,6 +34,7 @@ def root(
 
 
 app.command("run")(run.run)
+app.command("view")(view.view)
 app.command("models")(models.models)
 app.command("body")(body.body)
 app.command("train-ccnet")(train_ccnet.train_ccnet)

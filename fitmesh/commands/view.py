@@ -1,0 +1,32 @@
+"""`fitmesh view`: look at a result in the browser."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def view(
+    out: Annotated[Path, typer.Argument(help="The --out folder of `fitmesh run`.", show_default=False)],
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
+) -> None:
+    """Look at a result in 3D beside its film: who is where, how they stand, and how sure that is.
+
+    Serves a page to this computer only, until Ctrl-C. Nothing is loaded from the internet.
+    """
+    import webbrowser
+
+    import fitmesh.result
+    from fitmesh.viewer.server import serve
+
+    server = serve(fitmesh.result.load(out), port)
+    typer.echo(f"{out} is at {server.url}  (Ctrl-C stops)")
+    if browser:
+        webbrowser.open(server.url)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        typer.echo("Stopped.")
+    finally:
+        server.server_close()

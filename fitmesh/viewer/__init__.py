@@ -1,0 +1,1 @@
+"""`fitmesh view`: a page in the browser, served to this computer only."""

@@ -1,0 +1,98 @@
+"""What the page needs to know besides the scene and the film: words as JSON, numbers as one block of float32.
+
+The block holds, for each person, the arrays named in `people[i].arrays` one after the other; each entry gives the first
+number and the shape.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import fitmesh
+from fitmesh.draw import identity_colour
+from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
+from fitmesh.exports.motion import scene_frame
+from fitmesh.exports.scene_frame import SceneFrame
+from fitmesh.result import Person, Result
+from fitmesh.stages.supported import JOINT_OF
+from fitting.kinematics import JOINT_NAMES
+from pose2d.skeletons import COCO17
+
+SCALE_PERCENTILE = 95  # of all uncertainties: the end of the colour scale, so that few outliers do not wash it out
+
+
+@dataclass(frozen=True)
+class ViewerData:
+    """Ready to be sent."""
+
+    meta: bytes  # JSON
+    values: bytes  # float32, little-endian
+
+
+def viewer_data(result: Result) -> ViewerData:
+    """Of everyone."""
+    scene = scene_frame(result)
+    blocks: list[bytes] = []
+    people = []
+    first = 0
+    for person in result.people:
+        arrays: dict[str, Any] = {}
+        for name, values in _arrays(person, scene).items():
+            arrays[name] = {"first": first, "shape": list(values.shape)}
+            blocks.append(np.ascontiguousarray(values, "<f4").tobytes())
+            first += values.size
+        people.append(
+            {
+                "identity": person.identity,
+                "colour": "#{:02x}{:02x}{:02x}".format(*identity_colour(person.identity)),
+                "first": int(np.searchsorted(result.frames, person.frame[0])),
+                "count": len(person),
+                "arrays": arrays,
+            }
+        )
+    meta = {
+        "fitmesh": fitmesh.__version__,
+        "name": result.clip_path.name if result.clip_path is not None else result.folder.resolve().name,
+        "frames": result.frames.tolist(),
+        "time_s": (result.time_s - result.time_s[:1]).tolist(),
+        "width_px": result.camera.size[0],
+        "height_px": result.camera.size[1],
+        "has_film": result.overlay_path.is_file(),
+        "has_report": (result.folder / "report.html").is_file(),
+        "confidence": result.source,
+        "joints": list(JOINT_NAMES),
+        "keypoints": list(COCO17.keypoints),
+        "joint_of_keypoint": [JOINT_OF[name] for name in COCO17.keypoints],
+        "angles": list(ANGLE_NAMES),
+        "scale_mm": {
+            "relative": _scale_mm([person.joint_std_relative_mm for person in result.people]),
+            "absolute": _scale_mm([person.joint_std_mm for person in result.people]),
+        },
+        "people": people,
+    }
+    return ViewerData(json.dumps(meta, allow_nan=False).encode(), b"".join(blocks))
+
+
+def _arrays(person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
+    """All [T, ...]; NaN where a value is not known."""
+    return {
+        "joints_m": scene.points(person.joints_m),
+        "relative_mm": person.joint_std_relative_mm,
+        "absolute_mm": person.joint_std_mm,
+        "joint_observed": person.joint_observed,
+        "observed": person.observed,
+        "angles_deg": np.stack(list(joint_angles_deg(person.pose_rad, person.joints_m).values()), -1),
+        "confidence": person.confidence,
+        "presence": person.presence,
+        "reprojection_px": person.reprojection_px,
+    }
+
+
+def _scale_mm(values: list[np.ndarray]) -> float | None:
+    """A round number at the end of the colour scale; None when nothing is known."""
+    known = np.concatenate([value[np.isfinite(value)] for value in values]) if values else np.zeros(0)
+    if not len(known):
+        return None
+    return float(max(10, np.ceil(np.percentile(known, SCALE_PERCENTILE) / 10) * 10))

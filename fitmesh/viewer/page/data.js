@@ -1,0 +1,39 @@
+// The result as the server tells it: words in meta.json, numbers in values.bin.
+
+async function get(address) {
+  const answer = await fetch(address);
+  if (!answer.ok) throw new Error(`${address}: ${answer.status}`);
+  return answer;
+}
+
+export async function load() {
+  const [meta, block] = await Promise.all([
+    get('/meta.json').then(answer => answer.json()),
+    get('/values.bin').then(answer => answer.arrayBuffer()),
+  ]);
+  const numbers = new Float32Array(block);
+  for (const person of meta.people) {
+    for (const array of Object.values(person.arrays)) {
+      array.size = array.shape.slice(1).reduce((a, b) => a * b, 1);
+      array.numbers = numbers.subarray(array.first, array.first + array.shape[0] * array.size);
+    }
+    // The numbers [...] of one array in one frame of the film; null while the person is not followed.
+    person.row = (name, frame) => {
+      const row = frame - person.first;
+      if (row < 0 || row >= person.count) return null;
+      const { numbers, size } = person.arrays[name];
+      return numbers.subarray(row * size, (row + 1) * size);
+    };
+  }
+  return meta;
+}
+
+// The last frame that is shown at or before a time.
+export function frameAt(times, time) {
+  let low = 0, high = times.length - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (times[middle] <= time + 1e-4) low = middle; else high = middle - 1;
+  }
+  return low;
+}

@@ -1,0 +1,70 @@
+// The values of one joint, and how sure it is over time.
+
+const spoken = name => name.replaceAll('_', ' ');
+const number = (value, digits, unit) => Number.isFinite(value) ? `${value.toFixed(digits)}${unit}` : 'not known';
+
+function rows(meta, person, joint, frame) {
+  const point = person.row('joints_m', frame);
+  if (!point) return [['', 'not followed in this frame']];
+  const at = name => person.row(name, frame);
+  const list = [
+    ['right, up, back', [0, 1, 2].map(axis => point[3 * joint + axis].toFixed(2)).join(', ') + ' m'],
+    ['uncertainty, pose', number(at('relative_mm')[joint], 0, ' mm')],
+    ['uncertainty, place', number(at('absolute_mm')[joint], 0, ' mm')],
+    ['observed', at('joint_observed')[joint] ? 'yes' : at('observed')[0] ? 'no' : 'no, frame filled in'],
+  ];
+  meta.angles.forEach((name, i) => {
+    if (name.startsWith(meta.joints[joint])) list.push([spoken(name.slice(meta.joints[joint].length + 1)), number(at('angles_deg')[i], 1, '°')]);
+  });
+  meta.keypoints.forEach((name, i) => {
+    if (meta.joint_of_keypoint[i] !== joint) return;
+    list.push([`${spoken(name)}: confidence`, number(at('confidence')[i], 2, '')]);
+    list.push([`${spoken(name)}: presence`, number(at('presence')[i], 2, '')]);
+    list.push([`${spoken(name)}: reprojection`, number(at('reprojection_px')[i], 1, ' px')]);
+  });
+  return list;
+}
+
+function curve(person, joint, frame) {
+  const { numbers, size } = person.arrays.relative_mm;
+  const values = Array.from({ length: person.count }, (_, row) => numbers[row * size + joint]);
+  const known = values.filter(Number.isFinite);
+  if (known.length < 2) return null;
+  const most = Math.max(...known), svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  svg.setAttribute('viewBox', `0 0 ${person.count - 1} 1`);
+  svg.setAttribute('preserveAspectRatio', 'none');
+  const line = document.createElementNS(svg.namespaceURI, 'polyline');
+  line.setAttribute('points', values.map((value, row) => Number.isFinite(value) ? `${row},${1 - value / most}` : '').filter(Boolean).join(' '));
+  const now = document.createElementNS(svg.namespaceURI, 'line'), x = frame - person.first;
+  for (const [key, value] of [['x1', x], ['x2', x], ['y1', 0], ['y2', 1]]) now.setAttribute(key, value);
+  svg.append(line);
+  if (x >= 0 && x < person.count) svg.append(now);
+  return { svg, most };
+}
+
+export function showPanel(panel, meta, { person, joint }, frame, close) {
+  const title = document.createElement('h2'), dot = document.createElement('span');
+  dot.className = 'dot';
+  dot.style.background = person.colour;
+  title.append(dot, `${spoken(meta.joints[joint])}, person ${person.identity}`);
+  const button = document.createElement('button');
+  button.className = 'close';
+  button.textContent = '×';
+  button.setAttribute('aria-label', 'Close');
+  button.addEventListener('click', close);
+  const table = document.createElement('table');
+  for (const [name, value] of rows(meta, person, joint, frame)) {
+    const row = table.insertRow(), head = document.createElement('th');
+    head.textContent = name;
+    row.append(head);
+    row.insertCell().textContent = value;
+  }
+  panel.replaceChildren(title, button, table);
+  const drawn = curve(person, joint, frame);
+  if (drawn) {
+    const note = document.createElement('small');
+    note.textContent = `uncertainty of the pose over time, 0 to ${drawn.most.toFixed(0)} mm`;
+    panel.append(drawn.svg, note);
+  }
+  panel.hidden = false;
+}

@@ -1,0 +1,197 @@
+// The 3D scene: meshes from scene.glb, joints and colours from the values.
+import * as THREE from 'three';
+import { GLTFLoader } from '/three/GLTFLoader.js';
+import { OrbitControls } from '/three/OrbitControls.js';
+import { jointColour } from '/colours.js';
+
+const JOINT_RADIUS_M = 0.024, PICK_PX = 26;
+
+export class Scene {
+  constructor(canvas, meta) {
+    this.meta = meta;
+    this.canvas = canvas;
+    this.mode = 'person';
+    this.frame = 0;
+    this.chosen = null; // { person, joint }
+    this.renderer = new THREE.WebGLRenderer({ canvas, antialias: true, alpha: true });
+    this.renderer.setPixelRatio(Math.min(2, devicePixelRatio));
+    this.scene = new THREE.Scene();
+    this.camera = new THREE.PerspectiveCamera(40, 1, 0.05, 500);
+    this.controls = new OrbitControls(this.camera, canvas);
+    this.controls.addEventListener('change', () => { this.stale = true; });
+    this.colour = new THREE.Color();
+    this.scene.add(new THREE.HemisphereLight(0xffffff, 0x8a8578, 2.2));
+    const sun = new THREE.DirectionalLight(0xffffff, 1.6);
+    sun.position.set(-3, 6, 4);
+    this.scene.add(sun);
+  }
+
+  async load(address) {
+    const gltf = await new GLTFLoader().loadAsync(address);
+    this.film = gltf.cameras[0];
+    this.scene.add(gltf.scene);
+    gltf.scene.updateMatrixWorld(true);
+    if (gltf.animations.length) {
+      const clip = gltf.animations[0];
+      clip.duration += 1; // the last frame must not wrap round to the first
+      this.mixer = new THREE.AnimationMixer(gltf.scene);
+      this.action = this.mixer.clipAction(clip);
+      this.action.play();
+    }
+    this.figures = this.meta.people.map(person => this.figure(person, gltf.scene));
+    this.addFloor();
+    this.lookThroughFilm();
+  }
+
+  figure(person, root) {
+    const mesh = root.getObjectByName(`person_${person.identity}_mesh`);
+    mesh.frustumCulled = false; // its rest pose says nothing of where it is
+    const { geometry } = mesh;
+    geometry.setAttribute('color', new THREE.BufferAttribute(new Float32Array(3 * geometry.attributes.position.count), 3));
+    mesh.material = new THREE.MeshStandardMaterial({ vertexColors: true, roughness: 0.8, transparent: true, opacity: 0.88 });
+    const joints = this.meta.joints.map(() => {
+      const ball = new THREE.Mesh(Scene.ball, new THREE.MeshBasicMaterial({ depthTest: false, transparent: true }));
+      ball.renderOrder = 2;
+      const rim = new THREE.Mesh(Scene.ball, new THREE.MeshBasicMaterial({ color: 0x1b1d22, depthTest: false, transparent: true }));
+      rim.renderOrder = 1;
+      rim.scale.setScalar(1.35);
+      ball.add(rim);
+      this.scene.add(ball);
+      return ball;
+    });
+    return { person, mesh, joints };
+  }
+
+  addFloor() {
+    const points = this.meta.people.flatMap(person => [...person.arrays.joints_m.numbers]);
+    const box = new THREE.Box3();
+    for (let i = 0; i + 2 < points.length; i += 3) box.expandByPoint(new THREE.Vector3(points[i], points[i + 1], points[i + 2]));
+    if (box.isEmpty()) box.set(new THREE.Vector3(-1, 0, -5), new THREE.Vector3(1, 2, -3));
+    this.middle = box.getCenter(new THREE.Vector3());
+    this.extent = box.getSize(new THREE.Vector3()).length();
+    const tiles = 2 * Math.ceil(Math.max(4, this.extent));
+    const grid = new THREE.GridHelper(tiles, tiles, 0x8a8d95, 0x8a8d95);
+    grid.material.transparent = true;
+    grid.material.opacity = 0.28;
+    grid.position.set(Math.round(this.middle.x), 0, Math.round(this.middle.z));
+    this.scene.add(grid, this.filmCamera());
+  }
+
+  // A small pyramid where the film's camera is.
+  filmCamera() {
+    const depth = 0.4, up = depth * Math.tan(THREE.MathUtils.degToRad(this.film.fov / 2)), side = up * this.film.aspect;
+    const corners = [[-side, -up], [side, -up], [side, up], [-side, up]].map(([x, y]) => new THREE.Vector3(x, y, -depth));
+    const lines = corners.flatMap((corner, i) => [new THREE.Vector3(), corner, corner, corners[(i + 1) % 4]]);
+    const shape = new THREE.LineSegments(
+      new THREE.BufferGeometry().setFromPoints(lines), new THREE.LineBasicMaterial({ color: 0x5b4bb7 }));
+    shape.applyMatrix4(this.film.matrixWorld);
+    return shape;
+  }
+
+  lookThroughFilm() {
+    this.through = true;
+    this.film.getWorldPosition(this.camera.position);
+    const distance = Math.max(0.5, this.camera.position.z - this.middle.z);
+    this.controls.target.set(this.camera.position.x, this.camera.position.y, this.camera.position.z - distance);
+    this.resize();
+  }
+
+  lookFrom(x, y, z) {
+    this.through = false;
+    const distance = Math.max(2.5, 1.1 * this.extent);
+    this.controls.target.copy(this.middle);
+    this.camera.position.copy(this.middle).addScaledVector(new THREE.Vector3(x, y, z).normalize(), distance);
+    this.resize();
+  }
+
+  resize() {
+    const { clientWidth: width, clientHeight: height } = this.canvas.parentElement;
+    if (!width || !height) return;
+    this.renderer.setSize(width, height, false);
+    this.camera.aspect = width / height;
+    // The whole picture of the film fits in, however narrow the window is.
+    const half = Math.tan(THREE.MathUtils.degToRad(this.film.fov / 2));
+    const fit = half * Math.max(1, this.film.aspect / this.camera.aspect);
+    this.camera.fov = this.through ? THREE.MathUtils.radToDeg(2 * Math.atan(fit)) : 40;
+    this.camera.updateProjectionMatrix();
+    this.controls.update();
+    this.stale = true;
+  }
+
+  show(frame) {
+    this.frame = frame;
+    if (this.action) {
+      this.action.time = this.meta.time_s[frame];
+      this.mixer.update(0);
+    }
+    for (const figure of this.figures) this.place(figure);
+    this.stale = true;
+  }
+
+  place({ person, mesh, joints }) {
+    const points = person.row('joints_m', this.frame);
+    mesh.visible = points !== null && this.meshesShown !== false;
+    joints.forEach((ball, joint) => {
+      ball.visible = points !== null && this.jointsShown !== false;
+      if (!ball.visible) return;
+      ball.position.fromArray(points, 3 * joint);
+      const chosen = this.chosen && this.chosen.person === person && this.chosen.joint === joint;
+      ball.scale.setScalar(chosen ? 1.7 : 1);
+      if (this.mode === 'person') ball.material.color.set(chosen ? 0xf2c53d : 0xffffff);
+      else jointColour(person, joint, this.frame, this.mode, this.meta, ball.material.color);
+      ball.material.opacity = person.row('joint_observed', this.frame)[joint] ? 0.95 : 0.35;
+      ball.children[0].material.opacity = ball.material.opacity;
+    });
+    if (mesh.visible) this.paint(person, mesh);
+  }
+
+  // Every vertex wears the colours of the joints it hangs on, by weight.
+  paint(person, mesh) {
+    const { color, skinIndex, skinWeight } = mesh.geometry.attributes;
+    const palette = this.meta.joints.map((_, joint) =>
+      jointColour(person, joint, this.frame, this.mode, this.meta, this.colour).toArray());
+    for (let vertex = 0; vertex < color.count; vertex++) {
+      let red = 0, green = 0, blue = 0;
+      for (let k = 0; k < 4; k++) {
+        const weight = skinWeight.array[4 * vertex + k], tint = palette[skinIndex.array[4 * vertex + k]];
+        red += weight * tint[0]; green += weight * tint[1]; blue += weight * tint[2];
+      }
+      color.array[3 * vertex] = red; color.array[3 * vertex + 1] = green; color.array[3 * vertex + 2] = blue;
+    }
+    color.needsUpdate = true;
+  }
+
+  // Where a joint is on the canvas, in pixels of the page.
+  onCanvas(person, joint) {
+    const points = person.row('joints_m', this.frame);
+    if (!points) return null;
+    const place = new THREE.Vector3().fromArray(points, 3 * joint).project(this.camera);
+    if (Math.abs(place.z) > 1) return null;
+    return { x: (place.x + 1) / 2 * this.canvas.clientWidth, y: (1 - place.y) / 2 * this.canvas.clientHeight, z: place.z };
+  }
+
+  // The joint nearest to a point of the canvas, if one is near; of several as near, the one in front.
+  pick(x, y) {
+    let best = null, least = PICK_PX;
+    for (const { person } of this.figures) {
+      this.meta.joints.forEach((_, joint) => {
+        const place = this.onCanvas(person, joint);
+        const away = place ? Math.hypot(place.x - x, place.y - y) : Infinity;
+        if (away < least - 0.5 || (best && Math.abs(away - least) <= 0.5 && place.z < best.z)) {
+          best = { person, joint, z: place.z };
+          least = away;
+        }
+      });
+    }
+    return best;
+  }
+
+  render() {
+    this.controls.update();
+    if (!this.stale) return;
+    this.stale = false;
+    this.renderer.render(this.scene, this.camera);
+  }
+}
+
+Scene.ball = new THREE.SphereGeometry(JOINT_RADIUS_M, 16, 12);

@@ -1,0 +1,154 @@
+// One clock for film and scene: while it plays, the film leads; when someone moves the slider, both follow.
+import { load, frameAt } from '/data.js';
+import { Scene } from '/scene.js';
+import { showPanel } from '/panel.js';
+
+const $ = id => document.getElementById(id);
+const video = $('video'), slider = $('slider');
+let meta, scene, frame = 0, playing = false, startedAt = 0, startedFrom = 0;
+
+const lastTime = () => meta.time_s.at(-1) + frameLength(meta.time_s.length - 1);
+const frameLength = i => i + 1 < meta.time_s.length ? meta.time_s[i + 1] - meta.time_s[i]
+  : i > 0 ? meta.time_s[i] - meta.time_s[i - 1] : 0.04;
+
+function show(next) {
+  frame = next;
+  slider.value = next;
+  scene.show(next);
+  $('time').textContent = `${meta.time_s[next].toFixed(2)} s · frame ${meta.frames[next]}`;
+  if (scene.chosen) showPanel($('panel'), meta, scene.chosen, next, () => choose(null));
+  document.body.dataset.frame = next; // for tests and scripts
+}
+
+// To the middle of the frame's time: a hair too early would show the one before.
+function seek(next) {
+  next = Math.min(meta.time_s.length - 1, Math.max(0, next));
+  show(next);
+  if (meta.has_film) video.currentTime = meta.time_s[next] + 0.5 * frameLength(next);
+  startedAt = performance.now();
+  startedFrom = meta.time_s[next];
+}
+
+function setPlaying(wanted) {
+  playing = wanted;
+  $('play').textContent = playing ? '❚❚' : '▶';
+  $('play').setAttribute('aria-label', playing ? 'Pause' : 'Play');
+  if (playing && frame === meta.time_s.length - 1) seek(0);
+  startedAt = performance.now();
+  startedFrom = meta.time_s[frame];
+  if (!meta.has_film) return;
+  if (playing) video.play().catch(() => setPlaying(false)); else video.pause();
+}
+
+function follow() {
+  if (!playing) return;
+  const speed = Number($('speed').value);
+  let time = meta.has_film ? video.currentTime : startedFrom + speed * (performance.now() - startedAt) / 1000;
+  if (!meta.has_film && time >= lastTime()) { seek(0); time = 0; }
+  const next = frameAt(meta.time_s, time);
+  if (next !== frame) show(next);
+}
+
+function choose(found) {
+  scene.chosen = found;
+  if (!found) $('panel').hidden = true;
+  $('hint').hidden = Boolean(found);
+  show(frame);
+}
+
+function setColour(mode) {
+  scene.mode = mode;
+  const scale = meta.scale_mm[mode], legend = $('legend');
+  legend.hidden = mode === 'person' || (mode !== 'observed' && !scale);
+  legend.classList.toggle('observed', mode === 'observed');
+  $('legend-low').textContent = mode === 'observed' ? 'not observed' : '0';
+  $('legend-high').textContent = mode === 'observed' ? 'observed' : `${scale}+ mm`;
+  $('legend-title').textContent = mode === 'observed' ? '' : 'standard deviation';
+  show(frame);
+}
+
+function drawSpans() {
+  for (const person of meta.people) {
+    const line = document.createElement('div'), bar = document.createElement('i');
+    bar.style.left = `${100 * person.first / meta.frames.length}%`;
+    bar.style.width = `${100 * person.count / meta.frames.length}%`;
+    bar.style.background = person.colour;
+    line.title = `person ${person.identity}`;
+    line.append(bar);
+    $('spans').append(line);
+  }
+}
+
+function listen() {
+  slider.addEventListener('input', () => seek(Number(slider.value)));
+  $('play').addEventListener('click', () => setPlaying(!playing));
+  $('back').addEventListener('click', () => { setPlaying(false); seek(frame - 1); });
+  $('on').addEventListener('click', () => { setPlaying(false); seek(frame + 1); });
+  $('speed').addEventListener('change', () => {
+    video.playbackRate = Number($('speed').value);
+    startedAt = performance.now();
+    startedFrom = meta.time_s[frame];
+  });
+  video.addEventListener('ended', () => { if (playing) { seek(0); video.play(); } });
+  video.addEventListener('click', () => setPlaying(!playing));
+  video.addEventListener('error', noFilm);
+  $('colour').addEventListener('change', event => setColour(event.target.value));
+  $('joints').addEventListener('change', event => { scene.jointsShown = event.target.checked; show(frame); });
+  $('meshes').addEventListener('change', event => { scene.meshesShown = event.target.checked; show(frame); });
+  $('film-view').addEventListener('click', () => scene.lookThroughFilm());
+  $('side-view').addEventListener('click', () => scene.lookFrom(1, 0.15, 0));
+  $('top-view').addEventListener('click', () => scene.lookFrom(0, 1, 0.001));
+  let down = null;
+  const canvas = $('canvas');
+  canvas.addEventListener('pointerdown', event => { down = [event.clientX, event.clientY]; });
+  canvas.addEventListener('pointerup', event => {
+    if (!down || Math.hypot(event.clientX - down[0], event.clientY - down[1]) > 4) return; // that was a drag
+    const box = canvas.getBoundingClientRect();
+    choose(scene.pick(event.clientX - box.left, event.clientY - box.top));
+  });
+  addEventListener('keydown', event => {
+    if (event.target.matches('select, input[type=checkbox], button, a')) return;
+    if (event.key === ' ') setPlaying(!playing);
+    else if (event.key === 'ArrowRight' && event.target !== slider) { setPlaying(false); seek(frame + 1); }
+    else if (event.key === 'ArrowLeft' && event.target !== slider) { setPlaying(false); seek(frame - 1); }
+    else if (event.key === 'Escape') choose(null);
+    else return;
+    event.preventDefault();
+  });
+  new ResizeObserver(() => scene.resize()).observe($('stage'));
+}
+
+function noFilm() {
+  meta.has_film = false;
+  $('film').hidden = true;
+  $('film').style.display = 'none';
+}
+
+async function start() {
+  meta = await load();
+  document.title = `${meta.name} · fitmesh`;
+  $('name').textContent = meta.name;
+  $('report').hidden = !meta.has_report;
+  if (!meta.has_film) { video.removeAttribute('src'); noFilm(); }
+  scene = new Scene($('canvas'), meta);
+  await scene.load('/scene.glb');
+  slider.max = meta.frames.length - 1;
+  if (!meta.scale_mm.relative) for (const option of $('colour').options) if (option.value.match(/relative|absolute/)) option.disabled = true;
+  drawSpans();
+  listen();
+  const known = Boolean(meta.scale_mm.relative);
+  $('colour').value = known ? 'relative' : 'person';
+  setColour($('colour').value);
+  $('message').hidden = meta.people.length > 0;
+  $('message').textContent = 'Nobody was found in this film.';
+  window.fitmesh = { meta, scene, seek, choose }; // for the curious, and for tests
+  const tick = () => { follow(); scene.render(); requestAnimationFrame(tick); };
+  tick();
+  document.body.dataset.ready = 'yes';
+}
+
+start().catch(error => {
+  $('message').hidden = false;
+  $('message').textContent = `Cannot show this result: ${error.message}`;
+  throw error;
+});

@@ -1,0 +1,188 @@
+"""A web server for one result and one reader: this computer.
+
+It listens on the loopback address only, and it knows a fixed list of addresses: nothing in a request is ever made into
+a path. A page of another site could still make the reader's browser ask us (DNS rebinding), so requests must name us
+by our own address.
+"""
+
+import base64
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socketserver import BaseServer
+from typing import Any, BinaryIO
+
+from fitmesh.result import Result
+from fitmesh.viewer.data import viewer_data
+from pose2d.errors import UserError
+
+LOOPBACK = "127.0.0.1"
+PAGE = Path(__file__).parent / "page"
+_BLOCK = 1 << 18  # bytes sent at once
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".glb": "model/gltf-binary",
+    ".mp4": "video/mp4",
+}
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_INLINE_SCRIPT = re.compile(rb"<script type=\"importmap\">(.*?)</script>", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is behind one address: a file that is read when asked for, or bytes."""
+
+    kind: str  # media type
+    source: Path | bytes
+    policy: str = ""  # Content-Security-Policy
+
+
+class ViewerServer(ThreadingHTTPServer):
+    """Serves one result. Its address is `url`."""
+
+    daemon_threads = True  # a film that is still being sent does not keep us from stopping
+
+    def __init__(self, contents: Mapping[str, Content], port: int) -> None:
+        self.contents = contents
+        try:
+            super().__init__((LOOPBACK, port), _Handler)
+        except OSError as error:
+            raise UserError(f"cannot listen on port {port}: {error.strerror}. Choose another with --port.") from error
+        self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.server_port}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Browsers hang up in the middle of films all the time; that is no error of anybody's."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
+def serve(result: Result, port: int = 0) -> ViewerServer:
+    """A server that is bound but does not run yet; port 0 takes a free one."""
+    scene = result.folder / "scene.glb"
+    if not scene.is_file():
+        raise UserError(f"{scene} is not there. Run `fitmesh run` again: it makes what is missing.")
+    data = viewer_data(result)
+    contents = {
+        f"/{path.relative_to(PAGE).as_posix()}": Content(_TYPES[path.suffix], path)
+        for path in PAGE.rglob("*")
+        if path.suffix in _TYPES
+    }
+    contents["/"] = Content(_TYPES[".html"], PAGE / "index.html", _policy((PAGE / "index.html").read_bytes()))
+    contents["/meta.json"] = Content(_TYPES[".json"], data.meta)
+    contents["/values.bin"] = Content("application/octet-stream", data.values)
+    contents["/scene.glb"] = Content(_TYPES[".glb"], scene)
+    for path in (result.overlay_path, result.folder / "report.html"):
+        if path.is_file():
+            contents[f"/{path.name}"] = Content(_TYPES[path.suffix], path)
+    return ViewerServer(contents, port)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "fitmesh"
+    sys_version = ""
+    server: BaseServer
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def _answer(self, with_body: bool) -> None:
+        assert isinstance(self.server, ViewerServer)
+        if self.headers.get("Host") not in self.server.hosts:
+            return self._refuse(HTTPStatus.FORBIDDEN)
+        content = self.server.contents.get(self.path.split("?")[0].split("#")[0])
+        if content is None:
+            return self._refuse(HTTPStatus.NOT_FOUND)
+        if isinstance(content.source, bytes):
+            return self._send_bytes(content, content.source, with_body)
+        try:
+            file = content.source.open("rb")
+        except OSError:  # it was deleted while we look at it
+            return self._refuse(HTTPStatus.NOT_FOUND)
+        with file:
+            self._send_file(content, file, os.fstat(file.fileno()).st_size, with_body)
+
+    def _send_bytes(self, content: Content, data: bytes, with_body: bool) -> None:
+        self._head(HTTPStatus.OK, content, len(data))
+        if with_body:
+            self.wfile.write(data)
+
+    def _send_file(self, content: Content, file: BinaryIO, size: int, with_body: bool) -> None:
+        """The part that was asked for: browsers seek in films by asking for ranges of bytes."""
+        part = _part(self.headers.get("Range"), size)
+        if part is None:
+            return self._refuse(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, {"Content-Range": f"bytes */{size}"})
+        first, end = part
+        whole = "Range" not in self.headers
+        extra = {} if whole else {"Content-Range": f"bytes {first}-{end - 1}/{size}"}
+        self._head(HTTPStatus.OK if whole else HTTPStatus.PARTIAL_CONTENT, content, end - first, extra)
+        file.seek(first)
+        left = end - first if with_body else 0
+        while left > 0 and (block := file.read(min(_BLOCK, left))):
+            self.wfile.write(block)
+            left -= len(block)
+
+    def _head(self, status: HTTPStatus, content: Content, length: int, extra: Mapping[str, str] | None = None) -> None:
+        self.send_response(status)
+        headers = {
+            "Content-Type": content.kind,
+            "Content-Length": str(length),
+            "Accept-Ranges": "bytes",
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Referrer-Policy": "no-referrer",
+            **({"Content-Security-Policy": content.policy} if content.policy else {}),
+            **(extra or {}),
+        }
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _refuse(self, status: HTTPStatus, extra: Mapping[str, str] | None = None) -> None:
+        data = f"{status.value} {status.phrase}\n".encode()
+        self._head(status, Content("text/plain; charset=utf-8", b""), len(data), extra)
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: the terminal is for the user."""
+
+
+def _part(header: str | None, size: int) -> tuple[int, int] | None:
+    """First byte and end of what a Range header asks for; None when there is no such part."""
+    if header is None:
+        return 0, size
+    match = _RANGE.fullmatch(header.strip())
+    if match is None or match.group(0) == "bytes=-":
+        return None
+    first, last = match.groups()
+    if not first:  # the last so many bytes
+        return (max(0, size - int(last)), size) if int(last) > 0 and size else None
+    end = min(size, int(last) + 1) if last else size
+    return (int(first), end) if int(first) < end else None
+
+
+def _policy(page: bytes) -> str:
+    """Everything comes from us; the one inline script, the import map, is named by its digest."""
+    match = _INLINE_SCRIPT.search(page)
+    assert match is not None
+    digest = base64.b64encode(hashlib.sha256(match.group(1)).digest()).decode()
+    return f"default-src 'self'; script-src 'self' 'sha256-{digest}'; img-src 'self' data:; frame-ancestors 'none'"

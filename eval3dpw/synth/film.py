@@ -5,9 +5,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-SHIFTS_PX = np.array(
-    [(-0.3, -0.1), (0.1, -0.35), (0.35, 0.15), (-0.15, 0.3), (0.0, 0.0)]
-)  # of the moments within one exposure
+SHIFTS_PX = np.array([(-0.375, -0.125), (0.125, -0.375), (0.375, 0.125), (-0.125, 0.375)])  # moments of an exposure
 MOMENTS = len(SHIFTS_PX)
 
 
@@ -32,9 +30,7 @@ def draw(rng: np.random.Generator, width: int) -> Film:
     return Film(
         shutter=rng.uniform(0.5, 0.95) if dim else rng.uniform(0.1, 0.8),
         brightness=rng.uniform(0.05, 0.10) if dim else rng.uniform(0.14, 0.27),
-        shot_noise=np.exp(rng.uniform(np.log(1.5e-3), np.log(6e-3)))
-        if dim
-        else np.exp(rng.uniform(np.log(1e-4), np.log(1.5e-3))),
+        shot_noise=rng.uniform(1.5e-3, 6e-3) if dim else rng.uniform(1e-4, 1.2e-3),
         read_noise=rng.uniform(0.004, 0.012) if dim else rng.uniform(0.001, 0.004),
         blur_px=rng.uniform(0.4, 1.3) * width / 640,
         tint=np.exp(rng.normal(0, 0.05, 3)),
@@ -59,18 +55,18 @@ def exposure(film: Film, light: np.ndarray) -> float:
 def develop(film: Film, light: np.ndarray, gain: float, rng: np.random.Generator) -> np.ndarray:
     """Light [H, W, 3] linear -> uint8 RGB."""
     height, width = light.shape[:2]
-    y, x = np.mgrid[:height, :width]
+    y, x = np.ogrid[:height, :width]
     corner = ((x / width - 0.5) ** 2 + (y / height - 0.5) ** 2) * 2
-    seen = cv2.GaussianBlur(light, (0, 0), film.blur_px) * (gain * film.tint * (1 - film.vignette * corner[..., None]))
-    seen = seen.astype(np.float32)
-    spread = np.sqrt(film.shot_noise * np.maximum(seen, 0) + film.read_noise**2)
-    seen = seen + spread * rng.standard_normal(seen.shape, np.float32)
-    seen = np.maximum(seen, 0)
-    seen = seen * (1 + seen / 4) / (1 + seen)  # highlights roll off; 4 is white
-    toned = np.clip(seen * 1.25, 0, 1) ** np.float32(1 / 2.2)
-    grey = toned.mean(2, keepdims=True)
-    toned = grey + film.saturation * (toned - grey)
-    toned = 0.45 + film.contrast * (toned - 0.45)
+    seen = cv2.GaussianBlur(light, (0, 0), film.blur_px)
+    seen *= (gain * (1 - film.vignette * corner)).astype(np.float32)[..., None]
+    seen *= film.tint.astype(np.float32)
+    np.maximum(seen, 0, out=seen)
+    seen += np.sqrt(film.shot_noise * seen + film.read_noise**2) * rng.standard_normal(seen.shape, np.float32)
+    np.maximum(seen, 0, out=seen)
+    seen *= (1 + seen / 4) / (1 + seen)  # highlights roll off; 4 is white
+    toned = np.sqrt(seen) * 1.1  # about what screens undo
+    grey = cv2.transform(toned, np.full((1, 3), 1 / 3, np.float32))[..., None]
+    toned = (grey + film.saturation * (toned - grey) - 0.45) * film.contrast + 0.45
     return (np.clip(toned, 0, 1) * 255 + 0.5).astype(np.uint8)
 
 

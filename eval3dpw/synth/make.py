@@ -29,7 +29,7 @@ class Settings:
 
     split: Split = "test"
     sequences: int = 26
-    frames: int = 120  # at most, of each sequence; a clip may be shorter
+    frames: int = 100  # at most, of each sequence; a clip may be shorter
     size: tuple[int, int] = (640, 360)  # width, height of the pictures
     seed: int = 0
     motion: Path | None = None  # a file of CMU clips; None: the embedded ones

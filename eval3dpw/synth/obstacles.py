@@ -1,34 +1,75 @@
 """What stands in the way of the view: furniture, bushes, posts, bins."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from eval3dpw.synth import solids
 from eval3dpw.synth.scene import Ground, Kind, Level
 from eval3dpw.synth.solids import Solid
+from fitting.camera import Camera
+
+# How much of all keypoints to hide, and of one person's at most; of whole rectangles, so a little less in truth.
+HIDDEN_SHARE: dict[Level, tuple[float, float]] = {"none": (0.0, 0.0), "some": (0.12, 0.4), "heavy": (0.32, 0.62)}
+_TRIES = 120
 
 
-def put(level: Level, ground: Ground, pelvises_m: np.ndarray, kind: Kind, rng: np.random.Generator) -> list[Solid]:
-    """Things between the camera and people. pelvises_m [T, P, 2] x, z; the camera's places are the ground's [T, 2]."""
-    wanted = {"none": 0, "some": int(rng.integers(1, 3)), "heavy": int(rng.integers(2, 5))}[level]
+@dataclass(frozen=True)
+class Watched:
+    """What is to be partly hidden: keypoints at some of the frames."""
+
+    keypoints_m: np.ndarray  # [T, P, 17, 3] in the world
+    world_to_cam: np.ndarray  # [T, 4, 4]
+    camera: Camera
+
+    def behind(self, things: list[Solid]) -> np.ndarray:
+        """[T, P, 17] whether the outline of these things, a rectangle in the picture, covers a keypoint."""
+        corners = self._seen(np.concatenate([thing.vertices_m for thing in things])[None])  # [T, n, 2]
+        points = self._seen(self.keypoints_m.reshape(len(self.keypoints_m), -1, 3))
+        low, high = corners.min(1)[:, None], corners.max(1)[:, None]
+        return ((points > low) & (points < high)).all(-1).reshape(self.keypoints_m.shape[:-1])
+
+    def _seen(self, points_m: np.ndarray) -> np.ndarray:
+        """[T or 1, n, 3] -> pixels [T, n, 2]."""
+        in_cam = (
+            np.einsum(
+                "tij,tnj->tni",
+                self.world_to_cam[:, :3, :3],
+                np.broadcast_to(points_m, (len(self.world_to_cam), *points_m.shape[1:])),
+            )
+            + self.world_to_cam[:, None, :3, 3]
+        )
+        return in_cam[..., :2] / np.maximum(in_cam[..., 2:], 0.05) * self.camera.focal_px + self.camera.center_px
+
+
+def put(level: Level, ground: Ground, watched: Watched, kind: Kind, rng: np.random.Generator) -> list[Solid]:
+    """Things between the camera and people, until enough is hidden, and never too much of anybody."""
+    if level == "none":
+        return []
+    enough, most = HIDDEN_SHARE[level]
+    hidden = np.zeros(watched.keypoints_m.shape[:-1], bool)
     things: list[Solid] = []
-    for _ in range(30 * wanted):
-        if wanted == 0:
-            break
-        frame, person = int(rng.integers(len(pelvises_m))), int(rng.integers(pelvises_m.shape[1]))
-        place, camera = pelvises_m[frame, person], ground.cameras_m[frame]
+    cameras = -np.einsum("tji,tj->ti", watched.world_to_cam[:, :3, :3], watched.world_to_cam[:, :3, 3])[:, ::2]
+    for _ in range(_TRIES):
+        frame, person = int(rng.integers(len(hidden))), int(rng.integers(hidden.shape[1]))
+        place, camera = watched.keypoints_m[frame, person, 11:13, ::2].mean(0), cameras[frame]  # between the hips
         apart = np.linalg.norm(camera - place)
         towards = (camera - place) / apart
         thing, half_depth = _obstacle(level, kind, rng)
         nearer = rng.uniform(0.5, 1.1) + half_depth
         spot = place + nearer * towards + rng.uniform(-0.3, 0.3) * np.array([towards[1], -towards[0]])
+        yaw = np.arctan2(towards[0], towards[1]) + rng.normal(0, 0.25)
+        thing = [part.moved((spot[0], 0, spot[1]), yaw) for part in thing]
         clear = np.linalg.norm(ground.paths_m - spot, axis=1).min() > 0.42 + half_depth
         far_from_lens = np.linalg.norm(ground.cameras_m - spot, axis=1).min() > 1.0 + half_depth
-        if clear and far_from_lens and nearer < 0.6 * apart:
-            yaw = np.arctan2(towards[0], towards[1]) + rng.normal(0, 0.25)
-            things += [part.moved((spot[0], 0, spot[1]), yaw) for part in thing]
-            wanted -= 1
+        if not (clear and far_from_lens and nearer < 0.6 * apart):
+            continue
+        with_it = hidden | watched.behind(thing)
+        if with_it.mean((0, 2)).max() <= most and with_it.sum() > hidden.sum():
+            hidden, things = with_it, things + thing
+        if hidden.mean() >= enough:
+            break
     return things
 
 

@@ -69,7 +69,13 @@ def prepare(
     else:
         focal = 0.75 * plan.focal_px * max(photo.shape[1] / size[0], photo.shape[0] / size[1])
         around = scene.before_photograph(photo, ground, path.world_to_cam(len(centers) / 2), focal, rng)
-    around.solids.extend(obstacles.put(plan.occlusion, ground, centers[..., ::2], plan.scene, rng))
+    some = range(0, len(centers), 5)
+    watched = obstacles.Watched(
+        torch.stack([person.keypoints[some] for person in people], 1).numpy(),
+        np.stack([path.world_to_cam(frame) for frame in some]),
+        camera,
+    )
+    around.solids.extend(obstacles.put(plan.occlusion, ground, watched, plan.scene, rng))
     figures = []
     for number, person in enumerate((*people, *strangers)):
         looks = plan.rng(f"looks {number}")

@@ -9,7 +9,7 @@ import typer
 def synth(
     out: Annotated[Path, typer.Option(help="Folder for the data set; made if absent.")],
     sequences: Annotated[int, typer.Option(help="How many sequences.")] = 26,
-    frames: Annotated[int, typer.Option(help="Frames of a sequence at most; motion may end sooner.")] = 120,
+    frames: Annotated[int, typer.Option(help="Frames of a sequence at most; motion may end sooner.")] = 100,
     size: Annotated[str, typer.Option(help="Width and height of the pictures in pixels.")] = "640x360",
     seed: Annotated[int, typer.Option(help="The same seed makes the same files, byte by byte.")] = 0,
     split: Annotated[

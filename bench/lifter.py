@@ -1,0 +1,150 @@
+"""Claim: the lifter gives the fit a better start than the torso does, and a fair guess by itself.
+
+Held-out CMU motion on the open body, random cameras, keypoint errors drawn from the stated sigmas and 2 % of outliers.
+Rows: how good the keypoints are (range of the confidence, an expected OKS), and how many of the 17 are missing for the
+whole track. Everyone gets the same keypoints. Then the legs are put out of the picture: the error of knees and ankles,
+and how likely the pose prior finds what was made of them, beside the truth.
+
+    python bench/lifter.py --clips clips_30fps.npz [--frames 480 --threads 1]
+"""
+
+import argparse
+import os
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import fitting
+from eval3dpw.metrics import mpjpe_mm, pa_mpjpe_mm
+from fitting.body import BodyParams
+from fitting.cmu import load_motion
+from fitting.lifter import lift, lift_frames
+from fitting.synthetic import Noise, Scene, scene
+from fitting.unknowns import BODY_JOINTS
+
+LEGS = (13, 14, 15, 16)  # keypoints: knees and ankles
+LEG_JOINTS = (4, 5, 7, 8)
+TRACK_FRAMES = 40
+
+Contender = Callable[[Scene, fitting.Body], BodyParams]
+
+
+@dataclass(frozen=True)
+class Condition:
+    name: str
+    confidence: tuple[float, float]
+    missing: int  # of the 17 keypoints, all along the track
+
+
+CONDITIONS = (
+    Condition("exact", (0.998, 0.999), 0),
+    Condition("good", (0.85, 0.98), 0),
+    Condition("ordinary", (0.6, 0.98), 0),
+    Condition("bad", (0.3, 0.7), 0),
+    Condition("ordinary, 4 missing", (0.6, 0.98), 4),
+    Condition("ordinary, 8 missing", (0.6, 0.98), 8),
+)
+CONTENDERS: dict[str, Contender] = {
+    "lifter, 1 frame": lambda s, body: lift_frames(s.keypoints, [s.camera], body).params,
+    "lifter": lambda s, body: lift(s.keypoints, s.camera, body, fps=s.fps).params,
+    "fit_frames none": lambda s, body: fitting.fit_frames(s.keypoints, s.camera, body, init="none").params,
+    "fit_frames lifter": lambda s, body: fitting.fit_frames(s.keypoints, s.camera, body, init="lifter").params,
+    "fit none": lambda s, body: fitting.fit(s.keypoints, s.camera, body, init="none", fps=s.fps).params,
+    "fit lifter": lambda s, body: fitting.fit(s.keypoints, s.camera, body, init="lifter", fps=s.fps).params,
+}
+
+
+def scenes(clips: Path, frames: int, condition: Condition) -> list[Scene]:
+    """The same people and cameras for every condition; only the keypoints differ."""
+    body = fitting.load_body()
+    motion = load_motion(clips, body, 30.0)
+    found: list[Scene] = []
+    for number, clip in enumerate(np.flatnonzero(motion.held_out)[:: max(1, 36 * TRACK_FRAMES // frames)]):
+        generator = torch.Generator().manual_seed(100 + number)
+        noise = Noise(confidence=condition.confidence, outliers=0.02, missing=0.0)
+        one = scene(motion, int(clip), body, generator, noise, TRACK_FRAMES)
+        gone = torch.randperm(17, generator=generator)[: condition.missing].tolist()
+        found.append(without(one, gone))
+    return found
+
+
+def without(one: Scene, keypoints: list[int]) -> Scene:
+    presence = one.keypoints.presence.clone()
+    presence[:, keypoints] = 0
+    return replace(one, keypoints=replace(one.keypoints, presence=presence))
+
+
+def errors(params: list[BodyParams], truth: list[Scene], body: fitting.Body) -> tuple[float, float]:
+    """PA-MPJPE and MPJPE in mm, mean over frames."""
+    aligned, relative = [], []
+    for found, one in zip(params, truth, strict=True):
+        joints, exact = body.at(found).joints, body.at(one.truth).joints
+        aligned.append(pa_mpjpe_mm(joints, exact))
+        relative.append(mpjpe_mm(joints, exact, joints[:, 0], exact[:, 0]))
+    return float(torch.cat(aligned).mean()), float(torch.cat(relative).mean())
+
+
+def legs_out_of_view(clips: Path, frames: int, body: fitting.Body, console: Console) -> None:
+    given = [without(one, list(LEGS)) for one in scenes(clips, frames, CONDITIONS[2])]
+    prior = fitting.load_prior()
+    table = Table(title="legs out of the picture")
+    for column in ("method", "knees and ankles, mm", "-log p of the pose"):
+        table.add_column(column, justify="left" if column == "method" else "right")
+
+    def row(name: str, params: list[BodyParams]) -> None:
+        away, energy = [], []
+        for found, one in zip(params, given, strict=True):
+            joints, exact = body.at(found).joints, body.at(one.truth).joints
+            legs = (joints - joints[:, :1] - exact + exact[:, :1])[:, LEG_JOINTS].norm(dim=-1)
+            away.append(1000 * legs.mean(1))
+            energy.append(prior.energy(found.pose[:, BODY_JOINTS].flatten(1))[0])
+        table.add_row(name, f"{torch.cat(away).mean():.0f}", f"{torch.cat(energy).mean():.1f}")
+
+    for name in ("lifter", "fit none", "fit lifter"):
+        row(name, [CONTENDERS[name](one, body) for one in given])
+    row("truth", [one.truth for one in given])
+    console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clips", type=Path, required=True)
+    parser.add_argument("--frames", type=int, default=480)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    body = fitting.load_body()
+    console = Console(width=150)
+    count = sum(len(one.keypoints.xy_px) for one in scenes(arguments.clips, arguments.frames, CONDITIONS[0]))
+    table = Table(title=f"{count} frames of held-out motion, {arguments.threads} thread(s): PA-MPJPE / MPJPE in mm")
+    table.add_column("keypoints")
+    for name in CONTENDERS:
+        table.add_column(name, justify="right")
+    spent = dict.fromkeys(CONTENDERS, 0.0)
+    for condition in CONDITIONS:
+        given = scenes(arguments.clips, arguments.frames, condition)
+        cells = []
+        for name, run in CONTENDERS.items():
+            began = time.perf_counter()
+            params = [run(one, body) for one in given]
+            spent[name] += time.perf_counter() - began
+            cells.append("{:.1f} / {:.1f}".format(*errors(params, given, body)))
+        table.add_row(condition.name, *cells)
+    table.add_section()
+    table.add_row("frames/s", *(f"{count * len(CONDITIONS) / seconds:.0f}" for seconds in spent.values()))
+    console.print(table)
+    legs_out_of_view(arguments.clips, arguments.frames, body, console)
+    console.print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+
+
+if __name__ == "__main__":
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    main()

@@ -1,0 +1,209 @@
+"""Training the lifter: examples that are what they say, losses that fall, and a training that can be stopped."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import fitting
+from fitting.kinematics import rotation_matrices
+from fitting.lifter.cameras import DISTANCE_M, views
+from fitting.lifter.examples import examples, placed
+from fitting.lifter.inputs import FEATURES
+from fitting.lifter.losses import losses, total
+from fitting.lifter.motion_bank import MIRROR, Bank, Windows, matrices, varied, windows
+from fitting.lifter.network import Answer, Lifter
+from fitting.lifter.noise import read
+from fitting.lifter.train import Settings, Training, learning_rate, train
+from fitting.lifter.weights import load_lifter
+from pose2d.errors import UserError
+from pose2d.skeletons import COCO17
+
+TINY = Settings(steps=6, batch=8, warmup=2)
+
+
+@pytest.fixture(scope="module")
+def body():
+    return fitting.load_body()
+
+
+@pytest.fixture(scope="module")
+def banks():
+    """Two clips in which every joint swings a little."""
+    generator = torch.Generator().manual_seed(3)
+    turn = torch.zeros(80, 24, 4)
+    turn[..., :3] = 0.2 * torch.randn(24, 3, generator=generator) * torch.sin(torch.arange(80) / 6)[:, None, None]
+    turn[..., 3] = 1
+    root = torch.stack((torch.arange(80) / 60, torch.ones(80), torch.zeros(80)), -1)
+    return [Bank(torch.nn.functional.normalize(turn, dim=-1), root, torch.tensor([0, 50, 80]), 30.0)]
+
+
+def drawn(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def as_answer(truth):
+    """What a network that knows everything would say."""
+    size = truth.inputs.box.size
+    offset = truth.pelvis_m[..., :2] / truth.pelvis_m[..., 2:] / size[..., None]
+    return Answer(
+        truth.rotation,
+        truth.shape[:, None].expand(*size.shape, -1),
+        offset,
+        (truth.pelvis_m[..., 2] * size).log(),
+        torch.zeros(*size.shape, 24),
+        torch.zeros(size.shape),
+    )
+
+
+def test_the_truth_has_no_loss(body, banks):
+    truth = examples(banks, body, 16, drawn())
+    found = losses(as_answer(truth), truth, body)
+    for name in ("joints", "rotation", "picture", "place", "shape"):
+        assert float(getattr(found, name)) < 1e-3, name
+
+
+def test_keypoints_are_where_the_truth_puts_them_up_to_the_stated_sigma(body, banks):
+    truth = examples(banks, body, 64, drawn())
+    points = truth.keypoints_m + truth.pelvis_m[:, :, None]
+    exact = points[..., :2] / points[..., 2:] / truth.inputs.box.size[..., None, None]
+    sure = truth.inputs.trust > 0.9
+    assert sure.sum() > 500
+    assert (truth.inputs.points - exact).norm(dim=-1)[sure].median() < 0.1
+
+
+def test_errors_have_the_size_that_is_stated():
+    rays = torch.randn(1, 1, 17, 2, generator=drawn(2)).mul(0.05).expand(400, 8, 17, 2)
+    seen = read(rays, torch.full((400, 2), 5.0), drawn())
+    z = ((seen.rays - rays) / seen.sigma[..., None])[seen.presence > 0.5]
+    assert 0.9 < float(z.abs().median()) / 0.6745 < 1.15  # half of a Gaussian lies within 0.6745 sigma
+    assert float((z.abs() > 5).float().mean()) > 0.005  # and some are astray
+
+
+def test_what_is_beyond_the_picture_is_not_present():
+    rays = torch.zeros(50, 8, 17, 2)
+    rays[..., 13:, 1] = 2.0
+    seen = read(rays + 0.05 * torch.randn(17, 2, generator=drawn(1)), torch.ones(50, 2), drawn())
+    assert seen.presence[..., 13:].max() <= 0.2
+    assert seen.presence[..., :13].median() > 0.8
+
+
+def test_cameras_look_at_people_in_front_of_them():
+    made = views(500, drawn())
+    assert (made.target_m[:, 2] >= DISTANCE_M[0] - 1e-4).all()
+    torch.testing.assert_close(made.turn @ made.turn.mT, torch.eye(3).expand(500, 3, 3), atol=1e-5, rtol=0)
+    up = made.turn[:, :, 1]  # the world's up, in the camera: mostly towards -y
+    assert (up[:, 1] < -0.3).all()
+
+
+def test_a_mirror_image_is_a_mirror_image(body, banks):
+    """Joints of the mirrored pose are the mirrored joints, left and right in each other's place."""
+    plain = windows(banks, [1.0], torch.arange(8).expand(4, 8) * 0.1, drawn())
+    mirrored = plain.turn[:, :, MIRROR] * torch.tensor([1.0, -1.0, -1.0, 1.0])
+    zero = torch.zeros(4, 8, 10)
+    here, there = (placed(body, matrices(turn), zero)[0] for turn in (plain.turn, mirrored))
+    torch.testing.assert_close(there, here[:, :, MIRROR] * torch.tensor([-1.0, 1.0, 1.0]), atol=5e-3, rtol=0)
+
+
+def test_windows_stay_in_their_clip(banks):
+    made = windows(banks, [1.0], torch.arange(8).expand(200, 8) * 0.15, drawn())
+    assert made.inside[:, 0].all()
+    assert not made.inside.all()  # the short clip is shorter than the window
+    step = made.root_m[:, 1:, 0] - made.root_m[:, :-1, 0]
+    assert (
+        step[made.inside[:, 1:]] - 0.15 / 2
+    ).abs().max() < 1e-4  # 30 frames of 1/60 m a second, no jump across clips
+
+
+def test_variation_keeps_rotations_rotations(banks):
+    plain = windows(banks, [1.0], torch.arange(8).expand(32, 8) * 0.1, drawn())
+    more = varied(plain, drawn(1))
+    torch.testing.assert_close(more.turn.norm(dim=-1), torch.ones(32, 8, 24))
+    assert isinstance(more, Windows)
+    assert (more.turn - plain.turn).abs().max() > 0.05
+
+
+def test_the_network_hears_only_what_it_may():
+    torch.manual_seed(0)
+    network = Lifter().eval()
+    features, time_s = torch.randn(1, 6, FEATURES), torch.arange(6)[None] * 0.1
+    alone = network(features, time_s, torch.eye(6, dtype=torch.bool)[None])
+    one = network(features[:, 2:3], time_s[:, 2:3], torch.ones(1, 1, 1, dtype=torch.bool))
+    torch.testing.assert_close(alone.rotation[:, 2:3], one.rotation, atol=1e-5, rtol=0)
+
+
+def test_only_differences_of_time_matter():
+    torch.manual_seed(0)
+    network = Lifter().eval()
+    features, time_s = torch.randn(1, 6, FEATURES), torch.arange(6)[None] * 0.1
+    hears = torch.ones(1, 6, 6, dtype=torch.bool)
+    here, later = (network(features, time_s + shift, hears).rotation for shift in (0.0, 1.7))
+    torch.testing.assert_close(here, later, atol=1e-4, rtol=0)
+    slower = network(features, 3 * time_s, hears).rotation
+    assert (here - slower).abs().max() > 1e-6
+
+
+def test_the_loss_falls(body, banks):
+    settings = replace(TINY, steps=60, warmup=5)
+    training = Training.begin(settings)
+    measured = examples(banks, body, 32, drawn(9))
+
+    def now():
+        with torch.no_grad():
+            given = training.network(measured.inputs.features, measured.time_s, measured.listens)
+            return float(total(losses(given, measured, body)))
+
+    before = now()
+    for _ in range(40):
+        training.advance(banks, body, settings)
+    assert now() < 0.7 * before
+
+
+def test_a_training_that_was_stopped_ends_like_one_that_was_not(body, banks, tmp_path, monkeypatch):
+    monkeypatch.setattr("fitting.lifter.train.KEEP_EVERY", 2)
+    straight = train(banks, banks, body, tmp_path / "a.npz", TINY, lambda _: None)
+
+    class Stop(Exception):
+        pass
+
+    def stop_at_four(line):
+        if line.startswith("step 4: held"):
+            raise Stop
+
+    with pytest.raises(Stop):
+        train(banks, banks, body, tmp_path / "b.npz", TINY, stop_at_four)
+    resumed = train(banks, banks, body, tmp_path / "b.npz", TINY, lambda _: None)
+    for name, value in straight.mean.items():
+        torch.testing.assert_close(resumed.mean[name], value, atol=0, rtol=0)
+    assert (tmp_path / "a.npz").read_bytes()[:2] == b"PK"
+    loaded = load_lifter(tmp_path / "b.npz").state_dict()
+    torch.testing.assert_close(loaded["embed.weight"], straight.mean["embed.weight"], atol=2e-3, rtol=0)
+
+
+def test_a_checkpoint_of_other_settings_is_refused(body, banks, tmp_path):
+    path = tmp_path / "c.pt"
+    training = Training.begin(TINY)
+    training.step = 5
+    training.save(path, TINY)
+    with pytest.raises(UserError, match="other settings"):
+        Training.resume(path, replace(TINY, batch=16))
+    with pytest.raises(UserError, match="other settings"):
+        Training.resume(path, replace(TINY, steps=50))  # the rate is already falling
+    training.step = 1
+    training.save(path, TINY)
+    assert Training.resume(path, replace(TINY, steps=50)).step == 1
+
+
+def test_the_rate_of_learning_rises_stays_and_falls():
+    settings = Settings(steps=1000, warmup=100, rate=1.0)
+    assert learning_rate(0, settings) < 0.02
+    assert learning_rate(100, settings) == learning_rate(390, settings) == pytest.approx(1.0)
+    assert learning_rate(999, settings) == pytest.approx(0.01, abs=1e-3)
+
+
+def test_the_skeleton_mirrors_like_the_body(body):
+    """Swapping left and right keypoints is what a mirror does: examples with swapped sides rely on it."""
+    pose = torch.zeros(1, 24, 3)
+    points = body(pose).keypoints[0]
+    torch.testing.assert_close(points[COCO17.flip_order] * torch.tensor([-1.0, 1.0, 1.0]), points, atol=5e-3, rtol=0)
+    assert rotation_matrices(pose).shape == (1, 24, 3, 3)

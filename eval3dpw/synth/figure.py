@@ -154,6 +154,11 @@ def _sheet(rows: int, columns: int) -> np.ndarray:
     return np.concatenate((front, front[:, ::-1]))
 
 
+def _ragged(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Numbers -1..1, each like its neighbours."""
+    return np.convolve(rng.uniform(-1, 1, count), np.ones(3) / 3, mode="same")
+
+
 def _long_hair(outfit: Outfit, ends_y_m: float, rng: np.random.Generator) -> _Extra:
     """A curtain round the back and sides of the head."""
     rows, columns = 14, 25
@@ -169,10 +174,6 @@ def _long_hair(outfit: Outfit, ends_y_m: float, rng: np.random.Generator) -> _Ex
     hangs = np.clip((0.5 - points[:, 1]) / 0.2, 0, 1)  # the ends rest on the shoulders
     weights[:, _HEAD], weights[:, 9] = 1 - 0.6 * hangs, 0.6 * hangs
     return _Extra(points, _sheet(rows, columns), weights, cloth.HAIR)
-
-
-def _ragged(rng: np.random.Generator, count: int) -> np.ndarray:
-    return np.convolve(rng.uniform(-1, 1, count), np.ones(3) / 3, mode="same")
 
 
 def _skirt(outfit: Outfit, ends_y_m: float, rng: np.random.Generator) -> _Extra:

@@ -57,7 +57,7 @@ def develop(film: Film, light: np.ndarray, gain: float, rng: np.random.Generator
     height, width = light.shape[:2]
     y, x = np.ogrid[:height, :width]
     corner = ((x / width - 0.5) ** 2 + (y / height - 0.5) ** 2) * 2
-    seen = cv2.GaussianBlur(light, (0, 0), film.blur_px)
+    seen: np.ndarray = cv2.GaussianBlur(light, (0, 0), film.blur_px)
     seen *= (gain * (1 - film.vignette * corner)).astype(np.float32)[..., None]
     seen *= film.tint.astype(np.float32)
     np.maximum(seen, 0, out=seen)

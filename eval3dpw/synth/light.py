@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 
 from fitting.rasterize import visibility
@@ -76,8 +77,6 @@ def cast(vertices_m: np.ndarray, faces: np.ndarray, light: Light, center_m: np.n
 
 def _roof(vertices_m: np.ndarray, faces: np.ndarray, origin_m: np.ndarray, px_per_m: float) -> np.ndarray:
     """Seen from above: what hangs low takes more of the sky from the ground below it."""
-    import cv2
-
     plan = np.ascontiguousarray((vertices_m[:, [0, 2]] - origin_m) * px_per_m)
     lowness = np.ascontiguousarray(1 / (1 + np.clip(vertices_m[:, 1], 0, None) * 3))
     _, low = visibility(plan, lowness, faces, SKY_MAP_SIZE, SKY_MAP_SIZE, False)

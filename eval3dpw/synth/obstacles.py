@@ -32,14 +32,9 @@ class Watched:
 
     def _seen(self, points_m: np.ndarray) -> np.ndarray:
         """[T or 1, n, 3] -> pixels [T, n, 2]."""
-        in_cam = (
-            np.einsum(
-                "tij,tnj->tni",
-                self.world_to_cam[:, :3, :3],
-                np.broadcast_to(points_m, (len(self.world_to_cam), *points_m.shape[1:])),
-            )
-            + self.world_to_cam[:, None, :3, 3]
-        )
+        turn, shift = self.world_to_cam[:, :3, :3], self.world_to_cam[:, None, :3, 3]
+        points_m = np.broadcast_to(points_m, (len(turn), *points_m.shape[1:]))
+        in_cam = np.einsum("tij,tnj->tni", turn, points_m) + shift
         return in_cam[..., :2] / np.maximum(in_cam[..., 2:], 0.05) * self.camera.focal_px + self.camera.center_px
 
 
@@ -48,7 +43,7 @@ def put(level: Level, ground: Ground, watched: Watched, kind: Kind, rng: np.rand
     if level == "none":
         return []
     enough, most = HIDDEN_SHARE[level]
-    hidden = np.zeros(watched.keypoints_m.shape[:-1], bool)
+    hidden: np.ndarray = np.zeros(watched.keypoints_m.shape[:-1], bool)
     things: list[Solid] = []
     cameras = -np.einsum("tji,tj->ti", watched.world_to_cam[:, :3, :3], watched.world_to_cam[:, :3, 3])[:, ::2]
     for _ in range(_TRIES):

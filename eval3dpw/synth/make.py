@@ -67,7 +67,7 @@ def make_sequence(out: Path, settings: Settings, number: int) -> Made:
     """One sequence. Its pickle is written last: where there is one, the sequence is complete."""
     body = load_body()
     clips = load_clips(body, settings.split, settings.motion)
-    drawn = plan.draw(settings.seed, number, len(clips), settings.size[0])
+    drawn = plan.draw(settings.seed, number, len(clips), settings.size[0], settings.backgrounds is not None)
     pickle_path = layout.sequence_path(out, settings.split, drawn.name)
     if pickle_path.is_file():
         frames = len(list(layout.picture_path(out, drawn.name, 0).parent.iterdir()))

@@ -40,11 +40,11 @@ class Plan:
         return np.random.default_rng([*self.seed, *what.encode()])
 
 
-def draw(seed: int, number: int, clip_count: int, width: int) -> Plan:
+def draw(seed: int, number: int, clip_count: int, width: int, before_photo: bool = False) -> Plan:
     people = 2 if number % 5 in (1, 3) else 1
     first = sum(2 if k % 5 in (1, 3) else 1 for k in range(number))
     rng = np.random.default_rng([seed, number])
-    kind = scene.KINDS[(number + seed) % len(scene.KINDS)]
+    kind: Kind = "photo" if before_photo else scene.BUILT[(number + seed) % len(scene.BUILT)]
     level = scene.LEVELS[number % len(scene.LEVELS)]
     moves = camera_path.KINDS[(number // 2 + number) % len(camera_path.KINDS)]
     return Plan(

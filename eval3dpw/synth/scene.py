@@ -13,8 +13,8 @@ from eval3dpw.synth.outfit import linear
 from eval3dpw.synth.pixels import Far
 from eval3dpw.synth.solids import Solid
 
-Kind = Literal["street", "park", "yard", "room"]
-KINDS: tuple[Kind, ...] = ("street", "park", "yard", "room")
+Kind = Literal["street", "park", "yard", "room", "photo"]
+BUILT: tuple[Kind, ...] = ("street", "park", "yard", "room")
 Level = Literal["none", "some", "heavy"]
 LEVELS: tuple[Level, ...] = ("none", "some", "heavy")
 

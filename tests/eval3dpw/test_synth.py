@@ -202,6 +202,7 @@ def test_photographs_become_backgrounds(tmp_path: Path) -> None:
     settings = Settings(sequences=1, frames=2, size=(160, 90), seed=5, backgrounds=photos)
     list(make(tmp_path / "out", settings))
     (folder,) = (tmp_path / "out" / "imageFiles").iterdir()
+    assert folder.name.startswith("synth_000_photo_")
     blue, _, red = cv2.imread(str(folder / "image_00000.jpg"))[:30].reshape(-1, 3).mean(0)
     assert red > 2 * blue
     (tmp_path / "empty").mkdir()

@@ -42,7 +42,7 @@ def fit_track(
         return fitting.fit(known, camera, body, init, weighting, fps=fps)
     seen = seen_frames(known, weighting)
     stride = -(-frames // piece)
-    sample = seen.nonzero().squeeze(1)[::stride]
+    sample = seen.nonzero().squeeze(1)[::stride].contiguous()
     spread_out = (_frames(known, sample), camera)
     free = fitting.fit(*spread_out, body, _guess(init, sample), weighting, fps=fps / stride)
     shape = free.params.shape

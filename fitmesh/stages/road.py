@@ -147,8 +147,8 @@ def _check_network(wanted: KeypointSettings) -> None:
     card = pose2d.card(wanted.pose_model)
     if card.skeleton.keypoints[: COCO17.size] != COCO17.keypoints:
         raise UserError(
-            f"{card.name} reads the keypoints of {card.skeleton.name}, to which no body can be fitted: choose a network "
-            "for COCO's 17 keypoints or a set that begins with them (`fitmesh models`)."
+            f"{card.name} reads the keypoints of {card.skeleton.name}, to which no body can be fitted: choose a "
+            "network for COCO's 17 keypoints or a set that begins with them (`fitmesh models`)."
         )
     if wanted.checkpoint is None and card.embedded is None:
         raise UserError(f"{card.name} ships no weights: pass --checkpoint. They come from {card.source}.")

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import av
@@ -10,39 +9,17 @@ import cv2
 import numpy as np
 import pytest
 
-from fitmesh import cli
-from fitmesh.stages import keypoints, overlay, road, tracks
+import fitmesh as package
+from fitmesh.stages import keypoints, road, tracks
 from pose2d.video import Video
 from tests.films import picture, write_film, write_sound
+from tests.fitmesh.conftest import Fitmesh
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "park.mp4"
 TIMES_MS = [0, 40, 80, 120, 160, 200]
 LIGHT = ("--detections", "whole", "--pose-model", "movenet-lightning")  # no detector, the small network
 
-
-class Fitmesh:
-    """The command in this process: exit code, and what it said."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-        self.said = ""
-
-    def __call__(self, *arguments: str | Path) -> int:
-        self._monkeypatch.setattr(sys, "argv", ["fitmesh", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        captured = self._capsys.readouterr()
-        self.said = captured.out + captured.err
-        return int(left.value.code or 0)
-
-    def stages_made(self) -> list[str]:
-        lines = [line.split() for line in self.said.splitlines()]
-        return [w[0] for w in lines if w and w[0] in ("tracks", "keypoints", "overlay") and "kept" not in w]
-
-
-@pytest.fixture
-def fitmesh(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fitmesh:
-    return Fitmesh(monkeypatch, capsys)
+pytestmark = pytest.mark.usefixtures("no_exports")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +51,11 @@ def test_the_example_clip_has_two_people_with_skeletons(fitmesh: Fitmesh, tmp_pa
         margin = 0.2 * (y2 - y1)
         assert ((x > x1 - margin) & (x < x2 + margin) & (y > y1 - margin) & (y < y2 + margin)).mean() > 0.95
     assert Video(tmp_path / "overlay.mp4").info.rate == Video(EXAMPLE).info.rate / 9
-    assert "not fitted yet" in fitmesh.said
+    for person in package.load(tmp_path).people:
+        assert len(person) == 9
+        assert person.observed.all()
+        assert person.reprojection_px[person.trusted].mean() < 0.03 * (person.box_px[:, 3] - person.box_px[:, 1]).mean()
+        assert (person.joints_m[:, [7, 8], 1] > person.joints_m[:, [15], 1]).all()  # heads are above feet
     assert "raw" in fitmesh.said
     assert "\x1b" not in fitmesh.said
 
@@ -91,13 +72,13 @@ def test_what_is_there_and_matches_is_kept_and_a_changed_setting_redoes_what_it_
 ) -> None:
     command = ("run", "--video", film, "--out", tmp_path, *LIGHT)
     assert fitmesh(*command, "--confidence", "raw") == 0
-    assert fitmesh.stages_made() == ["tracks", "keypoints", "overlay"]
+    assert fitmesh.stages_made() == ["tracks", "keypoints", "fit", "overlay"]
     fitmesh(*command, "--confidence", "raw")
     assert fitmesh.stages_made() == []
     fitmesh(*command, "--confidence", "ones")
-    assert fitmesh.stages_made() == ["keypoints", "overlay"]
+    assert fitmesh.stages_made() == ["keypoints", "fit", "overlay"]
     fitmesh(*command, "--confidence", "ones", "--every", "2")
-    assert fitmesh.stages_made() == ["tracks", "keypoints", "overlay"]
+    assert fitmesh.stages_made() == ["tracks", "keypoints", "fit", "overlay"]
     (tmp_path / "overlay.mp4").unlink()
     fitmesh(*command, "--confidence", "ones", "--every", "2")
     assert fitmesh.stages_made() == ["overlay"]
@@ -107,7 +88,7 @@ def test_what_is_there_and_matches_is_kept_and_a_changed_setting_redoes_what_it_
     assert fitmesh.stages_made() == ["keypoints"]
     assert (tmp_path / "keypoints.npz").read_bytes() == whole
     fitmesh(*command, "--confidence", "ones", "--every", "2", "--overwrite")
-    assert fitmesh.stages_made() == ["tracks", "keypoints", "overlay"]
+    assert fitmesh.stages_made() == ["tracks", "keypoints", "fit", "overlay"]
 
 
 def test_another_film_under_the_same_name_is_noticed(fitmesh: Fitmesh, film: Path, tmp_path: Path) -> None:
@@ -119,24 +100,7 @@ def test_another_film_under_the_same_name_is_noticed(fitmesh: Fitmesh, film: Pat
     assert fitmesh.stages_made() == []
     write_film(copy, TIMES_MS[:-1])
     fitmesh("run", "--video", copy, "--out", tmp_path / "out", *LIGHT)
-    assert fitmesh.stages_made() == ["tracks", "keypoints", "overlay"]
-
-
-def test_an_interrupted_run_goes_on_where_it_stopped_with_the_same_result(
-    fitmesh: Fitmesh, film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    fitmesh("run", "--video", film, "--out", tmp_path / "undisturbed", *LIGHT)
-    with monkeypatch.context() as broken:
-        broken.setattr(overlay, "draw_legend", interrupt)
-        assert fitmesh("run", "--video", film, "--out", tmp_path / "out", *LIGHT) == 130
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["keypoints.npz", "tracks.npz"]
-    assert fitmesh("run", "--video", film, "--out", tmp_path / "out", *LIGHT) == 0
-    assert fitmesh.stages_made() == ["overlay"]
-    for name in ("tracks.npz", "keypoints.npz"):
-        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes()
+    assert fitmesh.stages_made() == ["tracks", "keypoints", "fit", "overlay"]
 
 
 def test_batching_over_frames_changes_no_keypoint(fitmesh: Fitmesh, tmp_path: Path) -> None:
@@ -310,7 +274,7 @@ def test_a_stage_that_fails_halfway_leaves_no_file(fitmesh: Fitmesh, tmp_path: P
         cv2.imwrite(str(folder / f"{number}.png"), picture(number, 64 if number < 2 else 32))
     assert fitmesh("run", "--images", folder, "--out", tmp_path / "out", *LIGHT) == 2
     assert "2.png is 32x48 pixels" in fitmesh.said
-    assert list((tmp_path / "out").iterdir()) == []
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["run.json"]
 
 
 def test_the_overlay_remembers_its_recipe(fitmesh: Fitmesh, film: Path, tmp_path: Path) -> None:

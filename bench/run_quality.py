@@ -1,0 +1,86 @@
+"""How good fits of real films are, as far as that can be told without truth: from the folders of `fitmesh run`.
+
+python bench/run_quality.py out/park out/sign
+
+off     mean distance of the body's keypoints to the trusted 2D keypoints, pixels and share of the person's height
+jitter  mean size of the second difference of joints from frame to frame: in the picture (pixels), and relative to the
+        pelvis in space (mm). "2D" is the same of the trusted keypoints themselves: what the fit had to smooth.
+still   the jitter in space where the 2D keypoints move least (the calmest quarter of the frames)
+turns   frames after which the pelvis has turned by more than 60 degrees (flips; people do not turn that fast)
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import roma
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import fitmesh
+from fitmesh.result import Person, Result
+
+FLIP_DEG = 60
+
+
+def second_difference(points: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """|p(t+1) - 2 p(t) + p(t-1)| [T - 2, J], NaN where one of the three is not valid [T, J]."""
+    size = np.linalg.norm(points[2:] - 2 * points[1:-1] + points[:-2], axis=-1)
+    return np.where(valid[2:] & valid[1:-1] & valid[:-2], size, np.nan)
+
+
+def turns_deg(person: Person) -> np.ndarray:
+    """By how much the pelvis turns from frame to frame, [T - 1]."""
+    rotation = roma.rotvec_to_rotmat(torch.from_numpy(person.pose_rad[:, 0]).double())
+    return np.degrees(roma.rotmat_geodesic_distance(rotation[:-1], rotation[1:]).numpy())
+
+
+def measured(result: Result, person: Person) -> dict[str, str]:
+    def mean(values: np.ndarray) -> float:
+        return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
+
+    trusted = person.trusted
+    height_px = mean((person.box_px[:, 3] - person.box_px[:, 1])[person.observed])
+    off_px = mean(person.reprojection_px[trusted])
+    joints_px = result.camera.project(torch.from_numpy(person.joints_m)).numpy()
+    seen = person.joint_observed
+    in_picture = second_difference(joints_px, seen)
+    in_2d = second_difference(person.keypoints_px, trusted)
+    relative_mm = 1000 * (person.joints_m - person.joints_m[:, :1])
+    in_space = second_difference(relative_mm, np.broadcast_to(person.observed[:, None], seen.shape))
+    motion = np.linalg.norm(person.keypoints_px[2:] - person.keypoints_px[:-2], axis=-1)
+    motion = np.array([mean(row) for row in np.where(trusted[1:-1], motion, np.nan)])
+    calm = motion <= np.nanquantile(motion, 0.25) if np.isfinite(motion).any() else np.zeros(len(motion), bool)
+    flips = turns_deg(person)[person.observed[1:] & person.observed[:-1]] > FLIP_DEG
+    return {
+        "person": str(person.identity),
+        "frames": str(len(person)),
+        "observed": f"{person.observed.mean():.0%}",
+        "off px": f"{off_px:.1f}",
+        "of height": f"{off_px / height_px:.1%}",
+        "jitter px": f"{mean(in_picture):.2f}",
+        "2D": f"{mean(in_2d):.2f}",
+        "jitter mm": f"{mean(in_space):.1f}",
+        "still mm": f"{mean(in_space[calm]):.1f}",
+        "turns": str(int(flips.sum())),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", type=Path, nargs="+")
+    arguments = parser.parse_args()
+    console = Console(width=140)
+    for folder in arguments.folders:
+        result = fitmesh.load(folder)
+        rows = [measured(result, person) for person in result.people]
+        title = f"{folder.name}: {result.pose_model}, {result.source}, {result.weighting}, init {result.init}"
+        table = Table(*(rows[0] if rows else ["nobody"]), title=title)
+        for row in rows:
+            table.add_row(*row.values())
+        console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""`fitmesh` in this process, and a small film of people whose bodies are known."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from fitmesh import cli
+from fitmesh.stages import export
+from tests.films import write_film
+from tests.walkers import coco_results, walker, write_json
+
+FRAMES, SIZE = 12, (160, 120)
+
+
+class Fitmesh:
+    """The command in this process: exit code, and what it said."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+        self.out = self.said = ""
+
+    def __call__(self, *arguments: str | Path) -> int:
+        self._monkeypatch.setattr(sys, "argv", ["fitmesh", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        captured = self._capsys.readouterr()
+        self.out, self.said = captured.out, captured.out + captured.err
+        return int(left.value.code or 0)
+
+    def stages_made(self) -> list[str]:
+        """In order, as the lines of the last run tell."""
+        names = {"tracks": "tracks", "keypoints": "keypoints", "fit": "fit", "overlay": "overlay"}
+        names |= {"scene.glb": "glb", "csv": "csv", "bvh": "bvh", "obj": "obj", "json": "json", "report": "report"}
+        lines = [line.split() for line in self.said.splitlines()]
+        return [names[w[0]] for w in lines if w and w[0] in names and "in" in w and "kept" not in w]
+
+
+@pytest.fixture
+def fitmesh(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fitmesh:
+    return Fitmesh(monkeypatch, capsys)
+
+
+@pytest.fixture
+def no_exports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that look at other stages."""
+    monkeypatch.setattr(export, "ALWAYS", ())
+
+
+@pytest.fixture(scope="session")
+def walk(tmp_path_factory: pytest.TempPathFactory) -> tuple[str | Path, ...]:
+    """Arguments of a run over two people walking, whose keypoints are given: no network has to look."""
+    folder = tmp_path_factory.mktemp("walk")
+    film = write_film(folder / "walk.mp4", [40 * i for i in range(FRAMES)], SIZE, sound="aac")
+    people = [walker(FRAMES, SIZE), walker(FRAMES, SIZE, start_x_m=-0.9)]
+    return "--video", film, "--keypoints", write_json(folder / "walk.json", coco_results(people)), "--init", "none"

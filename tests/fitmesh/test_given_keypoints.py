@@ -1,0 +1,127 @@
+"""`--keypoints`: people that another program found."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fitmesh.stages import keypoints, tracks
+from fitmesh.stages.keypoint_files import read_given
+from pose2d.errors import UserError
+from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
+from tests.walkers import coco_results, walker, write_json
+
+BODY_25 = [
+    "nose", "neck", "right_shoulder", "right_elbow", "right_wrist", "left_shoulder", "left_elbow", "left_wrist",
+    "mid_hip", "right_hip", "right_knee", "right_ankle", "left_hip", "left_knee", "left_ankle", "right_eye", "left_eye",
+    "right_ear", "left_ear", "left_big_toe", "left_small_toe", "left_heel", "right_big_toe", "right_small_toe",
+    "right_heel",
+]  # fmt: skip
+COCO_18 = [*BODY_25[:8], *BODY_25[9:15], *BODY_25[15:19]]
+
+
+@pytest.fixture
+def people() -> list:
+    return [walker(FRAMES, SIZE), walker(FRAMES, SIZE, start_x_m=-0.9)]
+
+
+def test_people_without_names_are_followed(
+    fitmesh: Fitmesh, walk: tuple[str | Path, ...], people: list, tmp_path: Path, no_exports: None
+) -> None:
+    entries = coco_results(people, named=False)
+    entries = [entries[i] for i in np.random.default_rng(0).permutation(len(entries))]
+    given = write_json(tmp_path / "k.json", entries)
+    assert fitmesh("run", "--video", walk[1], "--keypoints", given, "--out", tmp_path, "--init", "none") == 0
+    read = keypoints.read(tmp_path / "keypoints.npz")
+    assert len(read.people) == 2
+    found = sorted((person.xy_px.numpy() for person in read.people.values()), key=lambda xy: -xy[0, 0, 0])
+    for xy_px, truth in zip(found, people, strict=True):
+        np.testing.assert_allclose(xy_px, truth.keypoints_px, atol=1e-3)
+
+
+def test_keypoints_of_an_earlier_run_give_the_same_fit(
+    fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path, no_exports: None
+) -> None:
+    assert fitmesh("run", *walk, "--out", tmp_path / "a") == 0
+    again = ("--video", walk[1], "--keypoints", tmp_path / "a" / "keypoints.npz", "--init", "none")
+    assert fitmesh("run", *again, "--out", tmp_path / "b") == 0, fitmesh.said
+    with np.load(tmp_path / "a" / "fit.npz") as a, np.load(tmp_path / "b" / "fit.npz") as b:
+        for name in a.files:
+            if name != "recipe":
+                np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+@pytest.mark.parametrize("names", [BODY_25, COCO_18])
+def test_openpose_files_are_read_by_name(tmp_path: Path, names: list[str]) -> None:
+    from pose2d.skeletons import COCO17
+
+    for frame in (3, 4):
+        flat = [value for i in range(len(names)) for value in (100 + i, 200 + frame, 0.5)]
+        content = {"people": [{"person_id": [-1], "pose_keypoints_2d": flat}]}
+        write_json(tmp_path / f"clip_{frame:012d}_keypoints.json", content)
+    given = read_given(tmp_path)
+    assert given.frame.tolist() == [3, 4]
+    assert given.identity is None
+    expected = [100 + names.index(name) for name in COCO17.keypoints]
+    np.testing.assert_array_equal(given.xy_px[0, :, 0], expected)
+    np.testing.assert_array_equal(given.xy_px[:, 0, 1], [203, 204])
+    assert (given.confidence == 0.5).all()
+
+
+def test_labelled_data_count_as_seen_where_labelled(tmp_path: Path) -> None:
+    points = [[10.0 * i, 5.0, i % 3] for i in range(17)]
+    annotation = {"image_id": 7, "keypoints": [value for point in points for value in point]}
+    given = read_given(write_json(tmp_path / "a.json", {"annotations": [annotation]}))
+    assert given.confidence[0].tolist() == [float(i % 3 > 0) for i in range(17)]
+    assert given.frame.tolist() == [7]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "is not json"),
+        ("3", "no list of keypoint results"),
+        ('[{"image_id": 0}]', "entry 0 is no keypoint result"),
+        ('[{"image_id": 0, "keypoints": [1, 2, 3]}]', "1 keypoints; expected 17 or 133"),
+        ('{"people": [{}]}', "person 0 is not as OpenPose"),
+    ],
+)
+def test_what_is_no_keypoint_file_is_refused(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "k.json").write_text(content)
+    with pytest.raises(UserError, match=words):
+        read_given(tmp_path / "k.json")
+
+
+def test_contradictions_are_refused(tmp_path: Path, people: list) -> None:
+    entries = coco_results(people[:1])
+    with pytest.raises(UserError, match="person 1 twice in frame 0"):
+        read_given(write_json(tmp_path / "twice.json", [*entries, entries[0]]))
+    nameless = {key: value for key, value in entries[0].items() if key != "track_id"}
+    with pytest.raises(UserError, match="of some people who they are"):
+        read_given(write_json(tmp_path / "some.json", [*entries, nameless]))
+    np.savez(tmp_path / "other.npz", x=1)
+    with pytest.raises(UserError, match=r"is not a keypoints\.npz"):
+        read_given(tmp_path / "other.npz")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"ends in _keypoints\.json"):
+        read_given(tmp_path / "empty")
+
+
+def test_frames_beyond_the_film_are_noticed(
+    fitmesh: Fitmesh, walk: tuple[str | Path, ...], people: list, tmp_path: Path
+) -> None:
+    entries = [{**entry, "image_id": entry["image_id"] + 1000} for entry in coco_results(people)]
+    given = write_json(tmp_path / "k.json", entries)
+    assert fitmesh("run", "--video", walk[1], "--keypoints", given, "--out", tmp_path / "out") == 2
+    assert "frames 1000 to 1011, none of which is looked at" in fitmesh.said
+
+
+def test_nobody_in_the_file_is_nobody_in_the_film(
+    fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path, no_exports: None
+) -> None:
+    given = write_json(tmp_path / "k.json", [])
+    assert fitmesh("run", "--video", walk[1], "--keypoints", given, "--out", tmp_path) == 0, fitmesh.said
+    assert "nobody was found" in fitmesh.said
+    assert tracks.read(tmp_path / "tracks.npz").tracks == []
+    assert json.loads((tmp_path / "run.json").read_text())["settings"]["given_keypoints"].endswith("k.json")

@@ -128,7 +128,8 @@ def show_split(found: dict[str, Any], console: Console) -> None:
     network = sum(stage["network_s"] for stage in found["stages"].values()) / found["seconds"]
     console.print(
         f"{found['frames']} frames, {found['people']} people in {found['seconds']:.1f} s: "
-        f"{found['frames'] / found['seconds']:.2f} frames/s; 2D network {network:.0%}, everything else {1 - network:.0%}"
+        f"{found['frames'] / found['seconds']:.2f} frames/s; "
+        f"2D network {network:.0%}, everything else {1 - network:.0%}"
     )
 
 

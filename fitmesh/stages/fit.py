@@ -94,7 +94,11 @@ def best_init() -> str:
 
 
 def recipe(clip_digest: str, keypoints_recipe: Recipe, settings: FitSettings) -> Recipe:
-    inputs = {"keypoints": keypoints_recipe.digest, "body": content_digest([settings.body_file])}
+    inputs = {
+        "keypoints": keypoints_recipe.digest,
+        "body": content_digest([settings.body_file]),
+        "fitting": content_digest(sorted(OPEN_BODY.parent.glob("*.npz"))),  # prior and lifter
+    }
     if settings.init_checkpoint is not None:
         inputs |= {"clip": clip_digest, "init": content_digest([settings.init_checkpoint])}
     return Recipe(

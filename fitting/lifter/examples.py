@@ -1,6 +1,7 @@
 """What the lifter learns from: captured motion on random bodies, seen by random cameras, read with errors."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -8,6 +9,7 @@ from torch import Tensor
 from fitting.body import Body
 from fitting.lifter.cameras import views
 from fitting.lifter.inputs import Inputs, inputs
+from fitting.lifter.marks import marks
 from fitting.lifter.motion_bank import Bank, matrices, varied, windows
 from fitting.lifter.network import SHAPE
 from fitting.lifter.noise import read
@@ -17,6 +19,7 @@ STEP_S = (0.06, 0.16)  # between frames of a window
 SLOW_STEP_S = 0.25  # now and then up to this
 SPEED = (0.75, 1.35)  # at which the motion is played
 SHARES = [0.3, 0.7]  # of windows from motion captured at 30 frames a second, and from poses at 5
+MARKED = 0.6  # share of windows whose keypoints are where people mark them
 NEAREST_M = 0.9  # no pelvis comes closer to the camera
 GROUPS, GROUP_SHARES = (
     (1, 3, WINDOW),
@@ -54,9 +57,10 @@ def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generat
     travel = torch.einsum("bij,btj->bti", view.turn, motion.root_m - motion.root_m.mean(1, keepdim=True))
     pelvis = travel + view.target_m[:, None]
     pelvis[..., 2] += (NEAREST_M - pelvis[..., 2].amin(1, keepdim=True)).clamp(min=0)
-    joints, keypoints = placed(body, rotation, shape[:, None].expand(-1, WINDOW, -1))
-    seen_m = keypoints + pelvis[:, :, None]
-    seen = read(seen_m[..., :2] / seen_m[..., 2:].clamp(min=0.1), view.half, generator)
+    joints, keypoints, turned = placed(body, rotation, shape[:, None].expand(-1, WINDOW, -1))
+    marked = (torch.rand(count, 1, generator=generator) < MARKED).expand(count, WINDOW)
+    seen_m = keypoints + pelvis[:, :, None] + marked[..., None, None] * marks(turned)
+    seen = read(seen_m[..., :2] / seen_m[..., 2:].clamp(min=0.1), marked.float(), view.half, generator)
     given = inputs(seen)
 
     to_turned = given.box.to_camera.mT
@@ -79,11 +83,23 @@ def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generat
     )
 
 
-def placed(body: Body, rotation: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    """Joints [..., 24, 3] and keypoints [..., 17, 3] in metres from the pelvis, of local rotations and a shape."""
+class Placed(NamedTuple):
+    """A body by its pelvis, in metres."""
+
+    joints: Tensor  # [..., 24, 3]
+    keypoints: Tensor  # [..., 17, 3]
+    turned: Tensor  # [..., 24, 3, 3] bones from their rest
+
+
+def placed(body: Body, rotation: Tensor, shape: Tensor) -> Placed:
+    """Of local rotations [..., 24, 3, 3] and shapes [..., 10]."""
     leading = rotation.shape[:-3]
     whole = torch.nn.functional.pad(shape, (0, body.shape_size - shape.shape[-1])).flatten(0, -2)
     placement = body.placement(rotation.flatten(0, -4), whole)
     points = body.keypoint_terms.place(placement, body.keypoint_terms.moments(whole, None))
     root = placement.joints[:, :1]
-    return (placement.joints - root).unflatten(0, leading), (points - root).unflatten(0, leading)
+    return Placed(
+        (placement.joints - root).unflatten(0, leading),
+        (points - root).unflatten(0, leading),
+        placement.rotation.unflatten(0, leading),
+    )

@@ -17,7 +17,7 @@ LEAST_TRUST, LEAST_KEYPOINTS = 0.05, 2  # a frame with fewer keypoints of this t
 SIGMA_SCALE = 0.15  # of the box: a keypoint of this sigma is half believed
 FARTHEST = 4.0  # boxes; what is read beyond is held there
 PER_KEYPOINT = 5
-FEATURES = PER_KEYPOINT * KEYPOINTS + 4
+FEATURES = PER_KEYPOINT * KEYPOINTS + 5
 
 
 class Seen(NamedTuple):
@@ -27,6 +27,7 @@ class Seen(NamedTuple):
     sigma: Tensor  # [..., T, 17] standard deviation on either axis, same unit
     confidence: Tensor  # [..., T, 17] expected OKS
     presence: Tensor  # [..., T, 17]
+    marked: Tensor  # [..., T] 1: where people mark joints in photographs (`fitting.marked`), 0: the body's own points
 
 
 class Box(NamedTuple):
@@ -65,7 +66,8 @@ def inputs(seen: Seen) -> Inputs:
     believed = presence / (1 + (sigma / SIGMA_SCALE).square())
     told = torch.stack((believed, presence, presence * (sigma.clamp(0.0075, 3).log() + 3)), -1)
     keypoint = torch.cat((points * believed[..., None], told), -1)
-    place = torch.cat((2.8 * center, size.log()[..., None] + 3, known[..., None].to(size.dtype)), -1)
+    said = torch.stack((size.log() + 3, known.to(size.dtype), seen.marked), -1)
+    place = torch.cat((2.8 * center, said), -1)
     return Inputs(torch.cat((keypoint.flatten(-2), place), -1), box, points, believed)
 
 

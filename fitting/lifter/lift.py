@@ -21,10 +21,11 @@ from fitting.lifter.weights import load_lifter
 from fitting.observed import body_keypoints, through_lens
 from fitting.weights import keypoint_weights
 from pose2d.errors import UserError
-from pose2d.types import Keypoints
+from pose2d.types import ConfidenceSource, Keypoints
 
 RATE = 10.0  # frames a second that the network likes best
 HOP = WINDOW // 2
+EXACT: tuple[ConfidenceSource, ...] = ("oracle",)  # keypoints that are the body's own, and not a network's reading
 BATCH = 256  # windows at a time
 CAUTION = 1.5  # on the spreads when a fit stays close: the guess has seen the very keypoints that the fit weighs again
 
@@ -71,7 +72,9 @@ def _seen(keypoints: Keypoints, cameras: Sequence[Camera]) -> Seen:
     focal = torch.tensor([camera.focal_px for camera in cameras])
     center = torch.tensor([camera.center_px for camera in cameras])
     rays = (known.xy_px - center[:, None]) / focal[:, None]
-    return Seen(rays, sigma_px / focal.prod(-1, keepdim=True).sqrt(), known.confidence, known.presence)
+    sigma = sigma_px / focal.prod(-1, keepdim=True).sqrt()
+    marked = torch.full((len(rays),), float(known.source not in EXACT))
+    return Seen(rays, sigma, known.confidence, known.presence, marked)
 
 
 def _windows(frames: int, stride: int) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ WEIGHTS = Losses(*map(torch.tensor, (10.0, 0.5, 3.0, 1.0, 0.1, 0.04, 0.05)))
 
 
 def losses(answer: Answer, truth: Examples, body: Body) -> Losses:
-    joints, keypoints = placed(body, answer.rotation, answer.shape)
+    joints, keypoints, _ = placed(body, answer.rotation, answer.shape)
     counts = truth.counts / truth.counts.sum().clamp(min=1)
 
     def mean(values: Tensor) -> Tensor:

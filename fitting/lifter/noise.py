@@ -19,8 +19,11 @@ LEAST_INSIDE = 4  # keypoints in the picture; nobody is found in it who shows fe
 HARD_TO_PLACE = (0, 1, 2, 3, 4)  # OKS asks for much more exactness of a face
 
 
-def read(rays: Tensor, half: Tensor, generator: torch.Generator) -> Seen:
-    """Exact directions [B, T, 17, 2] in pictures of half size [B, 2] -> what a 2D network might say of them."""
+def read(rays: Tensor, marked: Tensor, half: Tensor, generator: torch.Generator) -> Seen:
+    """Exact directions [B, T, 17, 2] in pictures of half size [B, 2] -> what a 2D network might say of them.
+
+    marked: [B, T], passed on.
+    """
     count, frames = rays.shape[:2]
     size = (count, frames, 17)
 
@@ -79,7 +82,8 @@ def read(rays: Tensor, half: Tensor, generator: torch.Generator) -> Seen:
     error = error * torch.where(chance(0.04, size), even(1.5, 4.0, size), torch.ones(()))[..., None]
     astray = chance(0.02, size)[..., None]
     anywhere = low[:, :, None] + torch.rand(*size, 2, generator=generator) * sides[:, :, None]
-    return Seen(torch.where(astray, anywhere, exact + error * sigma[..., None]), sigma, confidence, presence)
+    rays = torch.where(astray, anywhere, exact + error * sigma[..., None])
+    return Seen(rays, sigma, confidence, presence, marked)
 
 
 def _a_while(count: int, frames: int, share: float, generator: torch.Generator, longest: float = 1.0) -> Tensor:

@@ -187,7 +187,7 @@ def test_inputs_are_the_same_wherever_the_person_stands_in_the_picture():
     moved = torch.cat((rays, torch.ones(1, 17, 1)), -1) @ turned_towards(rays.mean(1))[0] @ turn.T
     moved = moved[..., :2] / moved[..., 2:]
     ones = torch.ones(1, 17)
-    here, there = (inputs(Seen(where, 0.001 * ones, 0.9 * ones, ones)) for where in (rays, moved))
+    here, there = (inputs(Seen(where, 0.001 * ones, 0.9 * ones, ones, torch.zeros(1))) for where in (rays, moved))
     # The mean of the pictures is not quite the picture of the mean, hence the tolerance.
     torch.testing.assert_close(here.points, there.points, atol=0.1, rtol=0)
 

@@ -74,7 +74,7 @@ def test_keypoints_are_where_the_truth_puts_them_up_to_the_stated_sigma(body, ba
 
 def test_errors_have_the_size_that_is_stated():
     rays = torch.randn(1, 1, 17, 2, generator=drawn(2)).mul(0.05).expand(400, 8, 17, 2)
-    seen = read(rays, torch.full((400, 2), 5.0), drawn())
+    seen = read(rays, torch.zeros(400, 8), torch.full((400, 2), 5.0), drawn())
     z = ((seen.rays - rays) / seen.sigma[..., None])[seen.presence > 0.5]
     assert 0.9 < float(z.abs().median()) / 0.6745 < 1.15  # half of a Gaussian lies within 0.6745 sigma
     assert float((z.abs() > 5).float().mean()) > 0.005  # and some are astray
@@ -83,7 +83,7 @@ def test_errors_have_the_size_that_is_stated():
 def test_what_is_beyond_the_picture_is_not_present():
     rays = torch.zeros(50, 8, 17, 2)
     rays[..., 13:, 1] = 2.0
-    seen = read(rays + 0.05 * torch.randn(17, 2, generator=drawn(1)), torch.ones(50, 2), drawn())
+    seen = read(rays + 0.05 * torch.randn(17, 2, generator=drawn(1)), torch.zeros(50, 8), torch.ones(50, 2), drawn())
     assert seen.presence[..., 13:].max() <= 0.2
     assert seen.presence[..., :13].median() > 0.8
 

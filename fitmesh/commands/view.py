@@ -21,10 +21,10 @@ def view(
     from fitmesh.viewer.server import serve
 
     server = serve(fitmesh.result.load(out), port)
-    typer.echo(f"{out} is at {server.url}  (Ctrl-C stops)")
-    if browser:
-        webbrowser.open(server.url)
     try:
+        typer.echo(f"{out} is at {server.url}  (Ctrl-C stops)")
+        if browser:
+            webbrowser.open(server.url)
         server.serve_forever()
     except KeyboardInterrupt:
         typer.echo("Stopped.")

@@ -37,7 +37,13 @@ function setPlaying(wanted) {
   startedAt = performance.now();
   startedFrom = meta.time_s[frame];
   if (!meta.has_film) return;
-  if (playing) video.play().catch(() => setPlaying(false)); else video.pause();
+  if (playing) return playFilm();
+  video.pause();
+  show(frameAt(meta.time_s, video.currentTime)); // the film may have gone on since we last looked
+}
+
+function playFilm() {
+  video.play().catch(() => { if (video.paused) setPlaying(false); });
 }
 
 function follow() {
@@ -89,7 +95,7 @@ function listen() {
     startedAt = performance.now();
     startedFrom = meta.time_s[frame];
   });
-  video.addEventListener('ended', () => { if (playing) { seek(0); video.play(); } });
+  video.addEventListener('ended', () => { if (playing) { seek(0); playFilm(); } });
   video.addEventListener('click', () => setPlaying(!playing));
   video.addEventListener('error', noFilm);
   $('colour').addEventListener('change', event => setColour(event.target.value));

@@ -1,0 +1,227 @@
+"""The viewer's server: what it gives, and what it does not."""
+
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fitmesh.exports import EXPORTERS
+from fitmesh.exports.motion import scene_frame
+from fitmesh.result import Result
+from fitmesh.stages.progress import Reporter
+from fitmesh.viewer.data import viewer_data
+from fitmesh.viewer.server import PAGE, ViewerServer, serve
+from pose2d.errors import UserError
+from tests.fitmesh.walkers import walkers
+
+FILM = bytes(range(256)) * 40
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    folder = tmp_path_factory.mktemp("view") / "out"
+    folder.mkdir()
+    result = walkers(folder, frames=8)
+    EXPORTERS["glb"].write(result, folder, Reporter(quiet=True))
+    (folder / "overlay.mp4").write_bytes(FILM)
+    (folder / "secret.txt").write_text("secret")
+    (folder.parent / "outside.txt").write_text("secret")
+    return result
+
+
+@pytest.fixture(scope="module")
+def server(result: Result) -> Iterator[ViewerServer]:
+    server = serve(result)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def ask(
+    server: ViewerServer, path: str, headers: dict[str, str] | None = None, method: str = "GET"
+) -> tuple[int, bytes, dict[str, str]]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection.putrequest(method, path, skip_host="Host" in (headers or {}))
+    for name, value in (headers or {}).items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    data = answer.read()
+    connection.close()
+    return answer.status, data, dict(answer.getheaders())
+
+
+def test_it_listens_to_this_computer_only(server: ViewerServer) -> None:
+    assert server.server_address[0] == "127.0.0.1"
+    assert server.url == f"http://127.0.0.1:{server.server_port}/"
+
+
+def test_it_gives_the_page_and_everything_the_page_asks_for(server: ViewerServer) -> None:
+    status, page, headers = ask(server, "/")
+    assert status == 200
+    assert headers["Content-Type"].startswith("text/html")
+    wanted = re.findall(rb'(?:src|href)="/?([^"]+)"', page)
+    wanted += re.findall(rb'": "/([^"]+)"', page)  # the import map
+    scripts = [path for path in PAGE.glob("*.js")]
+    wanted += [name for script in scripts for name in re.findall(rb"from '/([^']+)'", script.read_bytes())]
+    assert b"three/three.module.min.js" in wanted
+    for name in set(wanted) - {b"report.html"}:
+        assert ask(server, "/" + name.decode())[0] == 200, name
+
+
+def test_the_page_loads_nothing_from_elsewhere() -> None:
+    for path in PAGE.glob("*"):
+        if path.suffix in (".html", ".js", ".css"):
+            text = path.read_text()
+            assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), path.name
+
+
+def test_three_comes_with_its_licence() -> None:
+    assert "MIT" in (PAGE / "three" / "LICENSE").read_text()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/secret.txt", "/../outside.txt", "/%2e%2e/outside.txt", "//etc/passwd", "/three/../../server.py",
+        "/three/..%2f..%2fserver.py", "/fit.npz", "/run.json", "/../server.py", "/overlay.mp4/../secret.txt", "/.", "*",
+    ],
+)  # fmt: skip
+def test_nothing_else_can_be_had(server: ViewerServer, path: str) -> None:
+    status, data, _ = ask(server, path)
+    assert status == 404
+    assert b"secret" not in data
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", "", "localhost.evil:1"]
+)
+def test_who_calls_us_by_another_name_is_refused(server: ViewerServer, host: str) -> None:
+    assert ask(server, "/meta.json", {"Host": host})[0] == 403
+
+
+def test_localhost_is_our_name_too(server: ViewerServer) -> None:
+    assert ask(server, "/meta.json", {"Host": f"localhost:{server.server_port}"})[0] == 200
+
+
+def test_only_reading_is_possible(server: ViewerServer) -> None:
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        assert ask(server, "/overlay.mp4", method=method)[0] == 501
+
+
+@pytest.mark.parametrize(
+    ("asked", "first", "end"),
+    [
+        ("bytes=0-", 0, 10240),
+        ("bytes=100-199", 100, 200),
+        ("bytes=10000-99999", 10000, 10240),
+        ("bytes=-40", 10200, 10240),
+    ],
+)
+def test_parts_of_a_film_can_be_asked_for(server: ViewerServer, asked: str, first: int, end: int) -> None:
+    status, data, headers = ask(server, "/overlay.mp4", {"Range": asked})
+    assert status == 206
+    assert data == FILM[first:end]
+    assert headers["Content-Range"] == f"bytes {first}-{end - 1}/{len(FILM)}"
+    assert headers["Accept-Ranges"] == "bytes"
+
+
+@pytest.mark.parametrize("asked", ["bytes=10240-", "bytes=20-10", "bytes=-", "bytes=-0", "lines=1-2", "bytes=0-1,5-6"])
+def test_parts_that_do_not_exist_are_refused(server: ViewerServer, asked: str) -> None:
+    status, _, headers = ask(server, "/overlay.mp4", {"Range": asked})
+    assert status == 416
+    assert headers["Content-Range"] == f"bytes */{len(FILM)}"
+
+
+def test_head_tells_the_size_and_sends_nothing(server: ViewerServer) -> None:
+    status, data, headers = ask(server, "/overlay.mp4", method="HEAD")
+    assert (status, data, headers["Content-Length"]) == (200, b"", str(len(FILM)))
+
+
+def test_the_page_may_run_nothing_but_its_own_scripts(server: ViewerServer) -> None:
+    policy = ask(server, "/")[2]["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'self'" in policy
+
+
+def test_the_numbers_the_page_gets_are_those_of_the_result(result: Result) -> None:
+    data = viewer_data(result)
+    meta, numbers = json.loads(data.meta), np.frombuffer(data.values, "<f4")
+
+    def array(person: int, name: str) -> np.ndarray:
+        entry = meta["people"][person]["arrays"][name]
+        size = int(np.prod(entry["shape"]))
+        return numbers[entry["first"] : entry["first"] + size].reshape(entry["shape"])
+
+    late = result.people[1]
+    assert [person["identity"] for person in meta["people"]] == [1, 4]
+    assert meta["frames"][meta["people"][1]["first"]] == late.frame[0]
+    np.testing.assert_allclose(array(1, "joints_m"), scene_frame(result).points(late.joints_m), atol=1e-5)
+    np.testing.assert_array_equal(array(1, "relative_mm"), late.joint_std_relative_mm)
+    assert np.isnan(array(1, "absolute_mm")[~late.observed]).all()
+    assert meta["time_s"][0] == 0
+    assert meta["scale_mm"]["absolute"] > meta["scale_mm"]["relative"] > 0
+
+
+def test_nobody_and_nothing_known_can_be_viewed(result: Result) -> None:
+    nobody = json.loads(viewer_data(replace(result, people=[])).meta)
+    assert nobody["people"] == []
+    unknown = [
+        replace(
+            person,
+            joint_std_mm=np.full((len(person), 24), np.nan),
+            joint_std_relative_mm=np.full((len(person), 24), np.nan),
+        )
+        for person in result.people
+    ]
+    meta = json.loads(viewer_data(replace(result, people=unknown)).meta)
+    assert meta["scale_mm"] == {"relative": None, "absolute": None}
+
+
+def test_a_port_in_use_is_said_in_words(result: Result, server: ViewerServer) -> None:
+    with pytest.raises(UserError, match="--port"):
+        serve(result, server.server_port)
+
+
+def test_a_folder_without_a_scene_is_said_in_words(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"scene\.glb is not there"):
+        serve(walkers(tmp_path, frames=1))
+
+
+def test_the_command_says_where_and_stops_on_ctrl_c(result: Result, tmp_path: Path) -> None:
+    """The command itself, as a process: `fit.npz` stands in for a run's."""
+    script = (
+        "import sys, fitmesh.result, pathlib\n"
+        "from tests.fitmesh.walkers import walkers\n"
+        f"fitmesh.result.load = lambda out: walkers(pathlib.Path({str(result.folder)!r}), frames=8)\n"
+        "from fitmesh.cli import main\n"
+        "sys.argv = ['fitmesh', 'view', 'out', '--no-browser']\n"
+        "main()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        match = re.search(r"http://127\.0\.0\.1:(\d+)/", line)
+        assert match, line
+        with socket.create_connection(("127.0.0.1", int(match.group(1))), timeout=10):
+            pass
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert (process.returncode, out.strip(), err) == (0, "Stopped.", "")

@@ -1,0 +1,223 @@
+"""The viewer in a real browser: film and scene keep time, clicks give values, and the 3D is where the picture is."""
+
+import base64
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+import fitting
+from fitmesh.exports import EXPORTERS
+from fitmesh.result import Result
+from fitmesh.stages.progress import Reporter
+from fitmesh.viewer.server import serve
+from tests.films import write_film
+from tests.fitmesh.walkers import SIZE, walkers
+
+QUIET = Reporter(quiet=True)
+FLAGS = (
+    "--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+PATIENCE_MS = 60_000  # graphics without a graphics card, on a busy machine
+FRAMES = 24
+# The picture on the canvas with nothing but meshes in it; drawn and read in one go, since a canvas forgets.
+SILHOUETTE = """() => {
+    const { scene } = fitmesh;
+    scene.scene.traverse(thing => { if (thing.isLineSegments) thing.visible = false; });
+    scene.jointsShown = false;
+    scene.show(scene.frame);
+    scene.render();
+    return { png: scene.canvas.toDataURL('image/png').split(',')[1], fov: scene.camera.fov };
+}"""
+# The number that the test film writes into its pictures, as the video element shows it now.
+FILM_NUMBER = """() => {
+    const film = document.getElementById('video'), canvas = document.createElement('canvas');
+    canvas.width = film.videoWidth; canvas.height = film.videoHeight;
+    const context = canvas.getContext('2d');
+    context.drawImage(film, 0, 0);
+    return Math.round(context.getImageData(film.videoWidth - 8, 40, 1, 1).data[0] / 8);
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("needs chromium or chrome on the PATH")
+    with playwright.sync_playwright() as running:
+        try:
+            opened = running.chromium.launch(executable_path=found, args=list(FLAGS))
+        except playwright.Error as error:
+            pytest.skip(f"{found} does not start: {str(error).splitlines()[0]}")
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    folder = tmp_path_factory.mktemp("viewed")
+    write_film(folder / "overlay.mp4", [round(1000 * i * 1001 / 30000) for i in range(FRAMES)], size=SIZE)
+    result = walkers(folder, frames=FRAMES)
+    for name in ("glb", "report"):
+        EXPORTERS[name].write(result, folder, QUIET)
+    return result
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, result: Result) -> Iterator[Any]:
+    """A page that is ready; anything it complains about fails the test that looks at `complaints`."""
+    server = serve(result)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    page = browser.new_page(viewport={"width": 1000, "height": 560})
+    page.set_default_timeout(PATIENCE_MS)
+    page.complaints = []
+    page.on("console", lambda line: page.complaints.append(line.text) if line.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on(
+        "request", lambda request: None if request.url.startswith(server.url) else page.complaints.append(request.url)
+    )
+    page.goto(server.url)
+    page.wait_for_selector("body[data-ready=yes]")
+    yield page
+    page.close()
+    server.shutdown()
+    server.server_close()
+
+
+def wait(page: Any, condition: str) -> None:
+    """Until it is true on the page. The page's own rules forbid `wait_for_function`, which makes code from text."""
+    end = time.monotonic() + PATIENCE_MS / 1000
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, condition
+        page.wait_for_timeout(30)
+
+
+def slide(page: Any, frame: int) -> None:
+    """Move the slider as a hand does."""
+    page.locator("#slider").fill(str(frame))
+    wait(page, f"document.body.dataset.frame === '{frame}'")
+    wait(page, "!document.getElementById('video').seeking && document.getElementById('video').readyState >= 2")
+
+
+def test_the_slider_moves_scene_and_film_to_the_same_frame(page: Any, result: Result) -> None:
+    for frame in (0, 17, 5, FRAMES - 1):
+        slide(page, frame)
+        assert page.evaluate("fitmesh.scene.frame") == frame
+        assert page.evaluate("fitmesh.scene.action.time") == pytest.approx(frame * 1001 / 30000, abs=1e-6)
+        assert page.evaluate(FILM_NUMBER) == frame
+        assert f"frame {result.frames[frame]}" in page.locator("#time").inner_text()
+
+
+def test_people_are_shown_only_while_they_are_followed(page: Any, result: Result) -> None:
+    late = result.people[1]
+    first = int(late.frame[0] - result.frames[0])
+    for frame, there in ((first - 1, False), (first, True), (first + len(late) - 1, True), (first + len(late), False)):
+        slide(page, frame)
+        assert page.evaluate("fitmesh.scene.figures.map(figure => figure.mesh.visible)") == [True, there]
+
+
+def test_the_scene_seen_through_the_films_camera_is_where_the_film_shows_it(page: Any, result: Result) -> None:
+    page.click("#film-view")
+    for frame in (8, 16):
+        slide(page, frame)
+        answer = page.evaluate(SILHOUETTE)
+        picture = cv2.imdecode(np.frombuffer(base64.b64decode(answer["png"]), np.uint8), cv2.IMREAD_UNCHANGED)
+        drawn = picture[..., 3] > 100
+        height, width = drawn.shape
+        focal = height / 2 / np.tan(np.radians(answer["fov"]) / 2)
+        middle = (width / 2 - 0.5, height / 2 - 0.5)  # of the canvas, where (0, 0) is the centre of a pixel
+        camera = fitting.Camera.from_focal(float(focal), (width, height), middle)
+        people = [(person, frame - int(person.frame[0] - result.frames[0])) for person in result.people]
+        meshes = [fitting.Mesh(result.vertices(person, row), result.body.faces, (0, 0, 0)) for person, row in people]
+        expected = fitting.render(meshes, camera, alpha=1).mean(2) < 200
+        assert expected.sum() > 1000
+        assert (drawn & expected).sum() / (drawn | expected).sum() > 0.96
+        mirrored = drawn[:, ::-1]
+        assert (mirrored & expected).sum() / (mirrored | expected).sum() < 0.5
+    page.evaluate("fitmesh.scene.jointsShown = true")
+
+
+def test_a_click_on_a_joint_shows_its_values(page: Any, result: Result) -> None:
+    slide(page, 10)
+    page.click("#film-view")
+    place = page.evaluate("fitmesh.scene.onCanvas(fitmesh.meta.people[0], 4)")
+    box = page.locator("#canvas").bounding_box()
+    page.mouse.click(box["x"] + place["x"], box["y"] + place["y"])
+    words = page.locator("#panel").inner_text()
+    person = result.people[0]
+    assert "left knee, person 1" in words
+    assert f"{person.joint_std_relative_mm[10, 4]:.0f} mm" in words
+    assert f"{person.reprojection_px[10, 13]:.1f} px" in words
+    assert f"{person.confidence[10, 13]:.2f}" in words
+    slide(page, 11)  # the panel follows
+    assert f"{person.confidence[11, 13]:.2f}" in page.locator("#panel").inner_text()
+    page.click("#panel .close")
+    assert page.locator("#panel").is_hidden()
+
+
+def test_uncertainty_is_shown_as_colour(page: Any) -> None:
+    slide(page, 3)
+    page.select_option("#colour", "absolute")
+    assert page.locator("#legend-high").inner_text().endswith("+ mm")
+    pelvis, hand = page.evaluate(
+        "[0, 23].map(joint => fitmesh.scene.figures[0].joints[joint].material.color.getHexString())"
+    )
+    assert int(pelvis[4:], 16) > int(pelvis[:2], 16)  # sure: blue
+    assert int(hand[:2], 16) > int(hand[4:], 16)  # unsure: towards red
+    page.select_option("#colour", "person")
+    assert page.locator("#legend").is_hidden()
+
+
+def test_playing_moves_both_and_stops_when_told(page: Any) -> None:
+    slide(page, 0)
+    page.click("#play")
+    wait(page, "Number(document.body.dataset.frame) > 2 || document.getElementById('video').currentTime > 0.2")
+    page.click("#play")
+    wait(page, "document.getElementById('video').paused")
+    page.wait_for_timeout(100)
+    frame, time_s = page.evaluate("[fitmesh.scene.frame, document.getElementById('video').currentTime]")
+    assert frame == pytest.approx(time_s * 30000 / 1001, abs=2)
+
+
+def test_the_page_complained_of_nothing(page: Any) -> None:
+    assert page.complaints == []
+
+
+def test_the_report_opens_and_fits_a_phone(browser: Any, result: Result) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: asked.append(str(error)))
+    address = f"file://{(result.folder / 'report.html').resolve()}"
+    page.goto(address)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    plot = page.locator(".plot svg").first
+    plot.hover()
+    assert " s" in page.locator(".plot output").first.inner_text()
+    assert [url for url in asked if not url.startswith("data:")] == [address]
+    page.close()
+
+
+def test_without_a_film_the_scene_plays_by_itself(browser: Any, tmp_path: Path) -> None:
+    result = walkers(tmp_path, frames=6)
+    EXPORTERS["glb"].write(result, tmp_path, QUIET)
+    server = serve(result)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    page = browser.new_page(viewport={"width": 600, "height": 400})
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(server.url)
+    page.wait_for_selector("body[data-ready=yes]")
+    assert page.locator("#film").is_hidden()
+    page.click("#play")
+    wait(page, "Number(document.body.dataset.frame) > 0")
+    page.close()
+    server.shutdown()
+    server.server_close()

@@ -9,11 +9,13 @@ from torch import Tensor
 from fitting.body import Body, BodyParams
 from fitting.body_files import load_body
 from fitting.camera import Camera
+from fitting.guess import Guess, plain_guess
 from fitting.jacobian import Mechanism
+from fitting.lifter.lift import guess_from_keypoints
 from fitting.limits import ranges
 from fitting.observed import body_keypoints, enough, through_lens
 from fitting.prior import PosePrior, load_prior
-from fitting.problem import Anchor, Problem
+from fitting.problem import Problem, anchor_at
 from fitting.residuals import NEAR_M, Ground, project, robust_scale
 from fitting.solver import Solution, solve_frames, solve_track
 from fitting.start import torso_starts
@@ -24,12 +26,14 @@ from fitting.weights import GATE, Weighting, keypoint_weights
 from pose2d.errors import UserError
 from pose2d.types import ConfidenceSource, Keypoints
 
-Initialiser = Callable[[Keypoints, Camera, Body], BodyParams]
-INITIALISERS: dict[str, Initialiser] = {}  # name -> network; "none" needs none
+# Keypoints, one camera for all frames or one for each, body, frames per second (None: frames by themselves).
+Initialiser = Callable[[Keypoints, Sequence[Camera], Body, float | None], Guess]
+INITIALISERS: dict[str, Initialiser] = {"lifter": guess_from_keypoints}  # "none" needs none
 
 CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
-POSES_PER_SECOND = 3.0  # neighbouring frames show nearly the same pose: so many in a second count as independent
-MOTION_SHARE = 0.1  # joints accelerate together: of the 129 terms per frame about this share is independent
+READINGS_PER_SECOND = 3.0  # a network's errors last: so many frames of a second tell something new
+LASTING = 0.45  # share of a keypoint's squared error that stays the same over a track
+MOTION_SHARE = 0.01  # joints accelerate together: of the 129 terms between two readings one or two are independent
 LEAN_RAD = 0.25  # spread of the lean out of the picture: pelvises tilt by 0.2, cameras are pitched as much
 SCREENING, SINGLE, TRACK = 6, 40, 40  # most iterations: of each start, of a frame, of a track
 
@@ -56,7 +60,7 @@ def fit(
     keypoints: Keypoints,
     camera: Camera,
     body: Body | None = None,
-    init: str | BodyParams = "none",
+    init: str | BodyParams | Guess = "none",
     weighting: Weighting = "precision",
     *,
     fps: float = 30.0,
@@ -76,7 +80,7 @@ def fit(
         raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
     body = body or load_body()
     problem, seen = frames_problem(keypoints, [camera], body, weighting, gate, prior, lean_rad)
-    guess = _guess(init, keypoints, camera, body, len(problem))
+    guess = _guess(init, keypoints, [camera], body, len(problem), fps)
     if guess is None:
         nearby = (seen.cumsum(0) - 1).clamp(min=0)  # frames that are not seen borrow until they are filled
         state = _from_torso(problem.frames(seen)).frames(nearby)
@@ -86,18 +90,30 @@ def fit(
     state = filled(state, seen)
     if ground is not None:
         problem = replace(problem, ground=ground)
-    if len(problem) >= 3:
-        share = min(1.0, POSES_PER_SECOND / fps)
-        problem = replace(problem, fps=fps, pose_share=share, motion_share=MOTION_SHARE)
+    problem = _as_track(problem, seen, fps)
     solution = solve_track(problem, state, TRACK)
     return _report(problem, solution, seen, weighting, keypoints.source, keep_leaves=guess is not None)
+
+
+def _as_track(problem: Problem, seen: Tensor, fps: float) -> Problem:
+    """Couple the frames, as much as they deserve.
+
+    Errors of neighbouring frames are alike, and so are their poses: readings and pose prior lose worth at the same
+    rate, and acceleration gains beside both. Some of the error never changes. The shape, which all frames share, must
+    not be bent to explain it: N readings with a lasting share r of variance are worth 1 / (r + (1 - r) / N) of one.
+    """
+    frames = int(seen.sum())
+    per_reading = max(1.0, fps / READINGS_PER_SECOND)
+    readings = max(1.0, frames / per_reading)
+    problem = replace(problem, shape_share=frames * (LASTING + (1 - LASTING) / readings))
+    return replace(problem, fps=fps, motion_share=MOTION_SHARE * per_reading) if len(problem) >= 3 else problem
 
 
 def fit_frames(
     keypoints: Keypoints,
     camera: Camera | Sequence[Camera],
     body: Body | None = None,
-    init: str | BodyParams = "none",
+    init: str | BodyParams | Guess = "none",
     weighting: Weighting = "precision",
     *,
     gate: float = GATE,
@@ -111,7 +127,7 @@ def fit_frames(
     body = body or load_body()
     cameras = [camera] if isinstance(camera, Camera) else list(camera)
     problem, seen = frames_problem(keypoints, cameras, body, weighting, gate, prior, lean_rad)
-    guess = _guess(init, keypoints, cameras[0], body, len(problem))
+    guess = _guess(init, keypoints, cameras, body, len(problem), None)
     if guess is None:
         start = torso_starts(problem)[0].frames(slice(0, len(problem)))
         shown, first = problem.frames(seen), _from_torso(problem.frames(seen))
@@ -189,19 +205,39 @@ def frames_problem(
     return problem, seen
 
 
-def _guess(init: str | BodyParams, keypoints: Keypoints, camera: Camera, body: Body, frames: int) -> BodyParams | None:
+def _guess(
+    init: str | BodyParams | Guess,
+    keypoints: Keypoints,
+    cameras: Sequence[Camera],
+    body: Body,
+    frames: int,
+    fps: float | None,
+) -> Guess | None:
     if isinstance(init, str):
         if init == "none":
             return None
         if init not in INITIALISERS:
-            raise UserError(f"unknown initialiser {init!r}: choose {', '.join(['none', *INITIALISERS])}.")
-        init = INITIALISERS[init](keypoints, camera, body)
-    values = (init.pose, init.shape, init.translation)
-    if len(init.pose) != frames or tuple(init.translation.shape) != (frames, 3):
-        raise UserError(f"the initial guess has {len(init.pose)} frames; the keypoints have {frames}.")
-    if not all(torch.isfinite(value).all() for value in values):
+            raise UserError(_not_by_name(init))
+        return INITIALISERS[init](keypoints, cameras, body, fps)
+    guess = init if isinstance(init, Guess) else plain_guess(init)
+    params = guess.params
+    if len(params.pose) != frames or tuple(params.translation.shape) != (frames, 3):
+        raise UserError(f"the initial guess has {len(params.pose)} frames; the keypoints have {frames}.")
+    if not all(torch.isfinite(value).all() for value in (params.pose, params.shape, params.translation)):
         raise UserError("the initial guess has a number that is not finite (NaN or infinity).")
-    return init
+    return guess
+
+
+def _not_by_name(init: str) -> str:
+    from fitting.regressors import names  # only for the words: it brings two large networks with it
+
+    if init == "cliff" or init in names():
+        return (
+            f"init={init!r} reads pictures, and a fit has keypoints only. Make the guess first and pass it as init: "
+            f"network = fitting.regressors.load({names()[-1] if init == 'cliff' else init!r}, checkpoint); "
+            "init = fitting.regressors.initialise_track(network, pictures, boxes_px, camera)."
+        )
+    return f"unknown initialiser {init!r}: choose {', '.join(['none', *INITIALISERS])}."
 
 
 def _from_torso(problem: Problem) -> State:
@@ -220,9 +256,9 @@ def _from_torso(problem: Problem) -> State:
     return replace(state, shape=state.shape.new_zeros(len(problem), problem.mechanism.shape_size))
 
 
-def _near(problem: Problem, guess: BodyParams, seen: Tensor, shared_shape: bool) -> tuple[Problem, State]:
+def _near(problem: Problem, guess: Guess, seen: Tensor, shared_shape: bool) -> tuple[Problem, State]:
     """Start from a guess and stay close to it; frames whose guess is behind the camera start from the torso."""
-    state = from_params(guess, problem.mechanism.shape_size)
+    state = from_params(guess.params, problem.mechanism.shape_size)
     if not shared_shape:
         state = replace(state, shape=state.shape.expand(len(problem), -1))
     elif not state.shared_shape:
@@ -238,7 +274,7 @@ def _near(problem: Problem, guess: BodyParams, seen: Tensor, shared_shape: bool)
     state = filled(state, usable) if shared_shape else state
     if not shared_shape and bool(behind.any()):
         state = state.where(~behind, torso_starts(problem)[0].frames(slice(0, len(problem))))
-    return replace(problem, anchor=Anchor(state)), state
+    return replace(problem, anchor=anchor_at(state, guess.turn_rad, guess.distance, guess.shape)), state
 
 
 def _report(

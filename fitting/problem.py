@@ -35,17 +35,31 @@ class Anchor:
     """An initial guess that the fit should stay close to, and how close (one standard deviation)."""
 
     state: State
-    root_rad: float = 0.5
-    pose_rad: float = 0.5
-    translation: float = 0.3  # of the guess's distance to the camera
-    shape: float = 1.0
+    root_rad: Tensor  # [T, 1]
+    pose_rad: Tensor  # [T, 57]
+    translation_m: Tensor  # [T, 1]
+    shape: float
 
     def residuals(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Root [T, 3], pose [T, 57], translation [T, 3]."""
         root = roma.rotmat_to_rotvec(state.root @ self.state.root.mT) / self.root_rad
         pose = (state.body_pose - self.state.body_pose) / self.pose_rad
-        far = self.state.translation.norm(dim=-1, keepdim=True) * self.translation
-        return root, pose, (state.translation - self.state.translation) / far
+        return root, pose, (state.translation - self.state.translation) / self.translation_m
+
+    def frames(self, index: Tensor | slice) -> "Anchor":
+        spreads = (self.root_rad[index], self.pose_rad[index], self.translation_m[index])
+        return Anchor(self.state.frames(index), *spreads, self.shape)
+
+    def to(self, dtype: torch.dtype) -> "Anchor":
+        root, pose, translation = (value.to(dtype) for value in (self.root_rad, self.pose_rad, self.translation_m))
+        return Anchor(self.state.to(dtype), root, pose, translation, self.shape)
+
+
+def anchor_at(state: State, turn_rad: Tensor, distance: Tensor, shape: float) -> Anchor:
+    """Spreads as a `Guess` has them: of 24 joints [T, 24], and of the translation as a share of its length [T]."""
+    pose = turn_rad[:, BODY_JOINTS].repeat_interleave(3, dim=1)
+    far = state.translation.norm(dim=-1, keepdim=True)
+    return Anchor(state, turn_rad[:, :1], pose, distance[:, None] * far, shape)
 
 
 @dataclass(frozen=True)
@@ -65,13 +79,13 @@ class Problem:
     fps: float | None = None  # frames a second of a track; None: frames have nothing to do with each other
     ground: Ground | None = None
     lean_rad: float | None = None  # spread of the lean out of the picture; None: any lean is as likely
-    pose_share: float = 1.0  # how much the pose prior and the anchor count in each frame
     motion_share: float = 1.0  # how much acceleration counts
+    shape_share: float = 1.0  # how much what is known of the shape beforehand counts
 
     def frames(self, index: Tensor | slice) -> "Problem":
         """The problem of some frames alone."""
         part = {name: getattr(self, name)[index] for name in _PER_FRAME}
-        anchor = self.anchor and replace(self.anchor, state=self.anchor.state.frames(index))
+        anchor = self.anchor and self.anchor.frames(index)
         ground = self.ground
         if ground is not None and ground.contact is not None:
             ground = replace(ground, contact=ground.contact[index])
@@ -80,7 +94,7 @@ class Problem:
     def to(self, dtype: torch.dtype) -> "Problem":
         moved = {name: getattr(self, name).to(dtype) for name in (*_PER_FRAME, "limit_low", "limit_high")}
         mechanism = Mechanism(self.mechanism.body.to(dtype=dtype), self.mechanism.shape_size)
-        anchor = self.anchor and replace(self.anchor, state=self.anchor.state.to(dtype))
+        anchor = self.anchor and self.anchor.to(dtype)
         return replace(self, **moved, prior=self.prior.to(dtype), mechanism=mechanism, anchor=anchor)
 
     def __len__(self) -> int:
@@ -94,12 +108,12 @@ def frame_costs(problem: Problem, state: State, geometry: Geometry) -> Tensor:
     rho, _ = geman_mcclure(residual.square().sum(-1), p.robust)
     pose = state.body_pose
     beyond = box_limits(pose, p.limit_low, p.limit_high, SIGMA_RAD)
-    cost = rho.sum(-1) / 2 + p.pose_share * p.prior.energy(pose)[0] + beyond.square().sum(-1) / 2
+    cost = rho.sum(-1) / 2 + p.prior.energy(pose)[0] + beyond.square().sum(-1) / 2
     if p.lean_rad is not None:
         squared = lean(state.root, p.lean_rad).square()
         cost = cost + geman_mcclure(squared, squared.new_tensor(LEAN_SCALE**2))[0] / 2
     if p.anchor is not None:
-        cost = cost + p.pose_share * sum(part.square().sum(-1) for part in p.anchor.residuals(state)) / 2
+        cost = cost + sum(part.square().sum(-1) for part in p.anchor.residuals(state)) / 2
     if p.ground is not None:
         cost = cost + ground_contact(geometry.joints[:, FEET], p.ground).square().sum(-1) / 2
     behind = ((geometry.keypoints[..., 2] < NEAR_M) & (p.weight > 0)).any(-1)
@@ -113,7 +127,7 @@ def shape_cost(problem: Problem, state: State) -> Tensor:
     if problem.anchor is not None:
         away = (state.shape - problem.anchor.state.shape) / problem.anchor.shape
         cost = cost + away.square().sum(-1) / 2
-    return cost
+    return problem.shape_share * cost
 
 
 def acceleration_sigma(problem: Problem, state: State) -> Tensor:

@@ -1,8 +1,10 @@
 """People whose pose is known exactly: captured motion on a body, seen by a made-up camera, with honest noise.
 
-Keypoint errors are drawn from the very sigmas that the confidences state, plus a share of gross outliers.
+Keypoint errors are drawn from the very sigmas that the confidences state, plus a share of gross outliers. Over time
+they behave as those of a real network do: part of an error never changes, and the rest does so slowly.
 """
 
+import math
 from dataclasses import dataclass
 
 import roma
@@ -38,6 +40,8 @@ class Noise:
     outliers: float = 0.02  # share of keypoints that are anywhere near the person, at an ordinary confidence
     missing: float = 0.05  # share of keypoints that are not seen (presence 0)
     factor: float = 1.0  # on the stated sigma: 1 is honest
+    lasting: float = 0.45  # share of the squared error that stays the same over a clip
+    memory_s: float = 0.18  # time in which the rest is forgotten (to 1 / e); 0: every frame is drawn anew
 
 
 def scene(
@@ -57,7 +61,7 @@ def scene(
     size = (1280, 960)
     camera, truth = _framed(truth, body, size, generator)
     exact = camera.project(body.at(truth).keypoints)
-    return Scene(truth, camera, noisy(exact, generator, noise or Noise()), motion.fps)
+    return Scene(truth, camera, noisy(exact, generator, noise or Noise(), motion.fps), motion.fps)
 
 
 def _uniform(generator: torch.Generator, low: float, high: float, size: tuple[int, ...] = ()) -> Tensor:
@@ -93,7 +97,18 @@ def _framed(
     return Camera.from_focal(focal, size), BodyParams(params.pose, params.shape, params.translation + shift)
 
 
-def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise) -> Keypoints:
+def lasting_noise(frames: int, generator: torch.Generator, noise: Noise, fps: float) -> Tensor:
+    """Errors in sigmas [T, 17, 2]: each by itself is standard normal, neighbours in time are alike."""
+    fresh = torch.randn(frames, COCO17.size, 2, generator=generator)
+    keep = math.exp(-1 / (fps * noise.memory_s)) if noise.memory_s > 0 else 0.0
+    passing = [fresh[0]]
+    for new in fresh[1:]:
+        passing.append(keep * passing[-1] + (1 - keep**2) ** 0.5 * new)
+    constant = torch.randn(COCO17.size, 2, generator=generator)
+    return noise.lasting**0.5 * constant + (1 - noise.lasting) ** 0.5 * torch.stack(passing)
+
+
+def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise, fps: float = 30.0) -> Keypoints:
     """Keypoints [T, 17, 2] read with errors that the confidence states truly."""
     low, high = exact_px.amin(1), exact_px.amax(1)
     sides = (high - low).clamp(min=1)
@@ -102,7 +117,7 @@ def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise) -> Keypoin
     size = tuple(exact_px.shape[:2])
     confidence = _uniform(generator, *noise.confidence, size)
     sigma = sigma_px(confidence, l_squared(area, COCO17))
-    error = torch.randn(*size, 2, generator=generator) * sigma[..., None] * noise.factor
+    error = lasting_noise(len(exact_px), generator, noise, fps) * sigma[..., None] * noise.factor
     astray = torch.rand(size, generator=generator) < noise.outliers
     anywhere = low[:, None] + torch.rand(*size, 2, generator=generator) * sides[:, None]
     xy = torch.where(astray[..., None], anywhere, exact_px + error)

@@ -10,9 +10,10 @@ where C_0 is the frame's covariance at fixed shape, K = H^-1 H_s how the frame a
 covariance of the shape.
 
 The matrix that the search uses is too sure of itself, in ways that can be named: it knows the nearest component of the
-pose prior only; it sees one optimum, where a limb mirrored in depth would be another; and it takes the errors that
-these make in neighbouring frames for independent. So the covariance is taken with the whole mixture's width, with
-smoothness counting less (MOTION_SHARE), and of what frames say of the shape only a part counts (SHAPE_SHARE).
+pose prior only; it sees one optimum, where a limb mirrored in depth would be another; and it takes the errors of
+neighbouring frames for independent, so that a hundred frames seem to know ten times more than one. So the covariance
+is taken with the whole mixture's width; smoothness, which lets frames speak for each other, counts less
+(MOTION_SHARE); and of what frames say of the shape only that part counts which is new (`Problem.shape_share`).
 `bench/uncertainty.py` checks the result on motion that nothing was learned from.
 """
 
@@ -27,8 +28,7 @@ from fitting.problem import CHUNK, Problem
 from fitting.solver import factorised
 from fitting.unknowns import State
 
-MOTION_SHARE = 0.3  # of the acceleration terms, for the covariance
-SHAPE_SHARE = 0.3  # of what a track's independent poses teach about the shape
+MOTION_SHARE = 0.003  # of what acceleration counts in the search
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,12 @@ class JointSpread:
 
 def joint_spread(problem: Problem, state: State) -> JointSpread:
     """At an optimum. Float64 where float32 cannot factorise."""
-    frame_share = SHAPE_SHARE * problem.pose_share if problem.fps is not None else 1.0
     problem = replace(problem, prior=problem.prior.as_one(), motion_share=MOTION_SHARE * problem.motion_share)
     system = normal_equations(problem, state)
     try:
-        own, answer, shape_covariance = _covariances(system, frame_share)
+        own, answer, shape_covariance = _covariances(system, problem.shape_share)
     except NotPositiveDefinite:
-        parts = _covariances(system.double(), frame_share)
+        parts = _covariances(system.double(), problem.shape_share)
         own, answer, shape_covariance = (part.to(system.matrix.dtype) for part in parts)
     place: list[Tensor] = []
     pose: list[Tensor] = []
@@ -67,14 +66,13 @@ def joint_spread(problem: Problem, state: State) -> JointSpread:
     return JointSpread(torch.cat(place), torch.cat(pose))
 
 
-def _covariances(system: NormalEquations, frame_share: float) -> tuple[Tensor, Tensor, Tensor]:
+def _covariances(system: NormalEquations, shape_share: float) -> tuple[Tensor, Tensor, Tensor]:
     """C_0 [T, 63, 63], K [T, 63, S] and C_s [S, S] or [T, S, S]."""
     factor = factorised(system)
     answer = factor.solve(system.arrow)
     down = "tds,tdr->tsr" if system.corner.ndim == 3 else "tds,tdr->sr"
-    eye = torch.eye(system.corner.shape[-1], dtype=system.corner.dtype)
-    learned = system.corner - eye - torch.einsum(down, system.arrow, answer)  # what the frames add to the prior
-    lower, failed = torch.linalg.cholesky_ex(eye + frame_share * learned)
+    known = (system.corner - torch.einsum(down, system.arrow, answer)) / shape_share
+    lower, failed = torch.linalg.cholesky_ex(known)
     if failed.any():
         raise NotPositiveDefinite("the shape is not determined")
     return factor.marginals(), answer, torch.cholesky_inverse(lower)

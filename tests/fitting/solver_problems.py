@@ -8,7 +8,7 @@ import fitting
 from fitting.jacobian import Mechanism
 from fitting.kinematics import rotation_matrices
 from fitting.limits import ranges
-from fitting.problem import Anchor, Problem
+from fitting.problem import Problem, anchor_at
 from fitting.residuals import Ground
 from fitting.unknowns import State
 
@@ -36,11 +36,16 @@ def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Pro
         Mechanism(fitting.load_body().to(dtype=DOUBLE), 10), prior, low, high,
         torch.full((frames, 2), 1000.0, dtype=DOUBLE), torch.full((frames, 2), 500.0, dtype=DOUBLE),
         500 + 100 * torch.randn(frames, 17, 2, generator=g, dtype=DOUBLE), weight, (25 * weight).clamp(min=1e-9),
-        anchor=Anchor(some_state(frames, shared, seed=2)),
+        anchor=anchor_at(
+            some_state(frames, shared, seed=2),
+            torch.linspace(0.3, 1.2, 24 * frames, dtype=DOUBLE).view(frames, 24),
+            torch.linspace(0.2, 0.5, frames, dtype=DOUBLE),
+            1.5,
+        ),
         fps=25.0 if shared else None,
         ground=Ground((0.0, -1.0, 0.0), -0.5, torch.rand(frames, 2, generator=g, dtype=DOUBLE)),
         lean_rad=0.3,
-        pose_share=0.3,
+        shape_share=3.0,
         motion_share=0.2,
     )  # fmt: skip
     if not keypoints:

@@ -82,7 +82,7 @@ def test_the_gradient_is_that_of_the_cost(shared) -> None:
     _, total = costs(problem, state.moved(step, shape))
     by_step, by_shape = torch.autograd.grad(total, (step, shape))
     system = normal_equations(problem, state)
-    torch.testing.assert_close(system.gradient, by_step, atol=1e-8 * float(by_step.abs().max()), rtol=0)
+    torch.testing.assert_close(system.gradient, by_step, atol=3e-8 * float(by_step.abs().max()), rtol=0)
     torch.testing.assert_close(system.shape_gradient, by_shape, atol=1e-8 * float(by_shape.abs().max()), rtol=0)
 
 

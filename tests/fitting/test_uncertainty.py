@@ -22,6 +22,7 @@ def test_sharper_keypoints_mean_smaller_deviations() -> None:
 def test_the_deviation_is_that_of_the_dense_posterior() -> None:
     """Against an inverse of the whole matrix, for frames with shapes of their own."""
     problem, state = some_problem(3, False)
+    problem = replace(problem, shape_share=1.0)  # as frames by themselves have it
     from fitting.normal_equations import normal_equations
 
     system = normal_equations(replace(problem, prior=problem.prior.as_one()), state)

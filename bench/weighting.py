@@ -56,7 +56,7 @@ ROWS = {
     "oracle": Row("oracle", "confidence"),
     "oracle precision": Row("oracle", "precision"),
 }
-GRID = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
+GRID = (0.7, 1.0, 1.4, 2.0, 2.8)
 MODES = {"single frames": True, "with time": False}
 # hidden keypoints (behind something else, or outside) of a person in a picture
 OCCLUSION = {"none hidden": (0, 0), "1 to 4 hidden": (1, 4), "5 or more hidden": (5, 17)}
@@ -73,22 +73,28 @@ class Study:
     init: str
     cache: Path
     sequences: tuple[str, ...] = ()
+    every: int = 1
 
     def settings(self, rows: Mapping[str, Row], single_frames: bool) -> EvalSettings:
         return EvalSettings(
-            self.data, split=self.split, init=self.init, sequences=self.sequences, single_frames=single_frames,
+            self.data, split=self.split, init=self.init, sequences=self.sequences, every=self.every,
+            single_frames=single_frames,
             confidence=("ones", "raw", "closed-form", "ccnet", "oracle"), named_rows=tuple(rows.items()),
         )  # fmt: skip
 
     def fit(self, rows: Mapping[str, Row], single_frames: bool) -> Scores:
         """Errors of every row on the same person-frames."""
-        return run(self.settings(rows, single_frames), self.cache / self.data.name, Reporter(quiet=True)).scores
+        return run(self.settings(rows, single_frames), self.folder, Reporter(quiet=True)).scores
+
+    @property
+    def folder(self) -> Path:
+        return self.cache / f"{self.data.name}-{self.every}"
 
 
-def tune(study: Study, console: Console, picked: Sequence[str]) -> None:
+def tune(study: Study, console: Console, picked: Sequence[str], modes: Mapping[str, bool]) -> None:
     """The scale with the least PA-MPJPE, for each weighting and mode; kept in a file that the final run reads."""
     known = json.loads(SCALES.read_text()) if SCALES.is_file() else {}
-    for mode, single in MODES.items():
+    for mode, single in modes.items():
         table = Table(title=f"{study.data.name}, {mode}: PA-MPJPE by scale of the stated pixel error, mm")
         for column in ("", *(f"x{scale:g}" for scale in GRID), "chosen"):
             table.add_column(column, justify="right" if column else "left")
@@ -136,7 +142,7 @@ def calibration(study: Study) -> dict[str, Calibration]:
     """Of every source, on the keypoints of the study."""
     settings = study.settings({}, single_frames=True)
     bodies = body_set(None, None)
-    road = Road(settings, study.cache / study.data.name, bodies, Reporter(quiet=True))
+    road = Road(settings, study.folder, bodies, Reporter(quiet=True))
     says: dict[str, list[np.ndarray]] = {}
     for work in works(settings, []):
         for read in road.reads(work, caches.keypoints_recipe(work, settings, bodies)):
@@ -271,21 +277,29 @@ def main() -> None:
     parser.add_argument("--init", default="lifter")
     parser.add_argument("--rows", help="only these, with commas")
     parser.add_argument("--sequences", default="", help="only these, with commas")
+    parser.add_argument("--every", type=int, default=1, help="every n-th frame only")
+    parser.add_argument("--modes", default=",".join(MODES), help="with commas")
     parser.add_argument("--cache", type=Path, default=Path("weighting_cache"), help="kept between runs")
     parser.add_argument("--no-write", action="store_true", help="print only; leave README and plot alone")
     arguments = parser.parse_args()
     console, began = Console(width=150), time.monotonic()
     picked = [name.strip() for name in arguments.rows.split(",")] if arguments.rows else list(ROWS)
+    modes = {mode: MODES[mode] for mode in arguments.modes.split(",")}
     only = tuple(name for name in arguments.sequences.split(",") if name)
     if arguments.tune is not None:
-        tune(Study(arguments.tune, arguments.split, arguments.init, arguments.cache, only), console, picked)
+        tune(
+            Study(arguments.tune, "validation", arguments.init, arguments.cache, only, arguments.every),
+            console,
+            picked,
+            modes,
+        )
     if arguments.data is None:
         return
-    study = Study(arguments.data, arguments.split, arguments.init, arguments.cache, only)
+    study = Study(arguments.data, arguments.split, arguments.init, arguments.cache, only, arguments.every)
     tables: dict[str, list[Line]] = {}
     by_level: dict[str, dict[str, list[Line]]] = {}
     notes: list[str] = []
-    for mode, single in MODES.items():
+    for mode, single in modes.items():
         scores = study.fit(chosen(mode, picked), single)
         tables[mode] = lines(scores, RAW)
         count = hidden(study, scores)

@@ -16,7 +16,7 @@ from fitmesh.eval3dpw_road.fitting_step import Starter, fit_track, starter
 from fitmesh.eval3dpw_road.reading import Read
 from fitmesh.eval3dpw_road.scoring import Score
 from fitmesh.eval3dpw_road.settings import STORED, EvalSettings, Row
-from fitmesh.eval3dpw_road.skipped import BROKEN_PICTURE, NO_PREDICTION, NOTHING_TO_FIT, Skipped
+from fitmesh.eval3dpw_road.skipped import BROKEN_PICTURE, NO_PREDICTION, Skipped
 from fitmesh.eval3dpw_road.source import NO_CAMERA, Work, sequence_count, works
 from fitmesh.eval3dpw_road.table import Scores
 from fitmesh.stages import trust
@@ -73,6 +73,7 @@ class Road:
         self.protocol = protocol_named(settings.protocol)
         self._reader: reading.Reader | None = None
         self._starter: Starter | None = None
+        self._why: dict[str, str] = {}  # of people who could not be fitted
         self._found: dict[str, list[tuple[Work, dict[int, BodyParams]]]] = {}
 
     def sequence(self, work: Work, skipped: list[Skipped]) -> dict[str, Score]:
@@ -111,37 +112,42 @@ class Road:
 
     def _starts(self, work: Work, reads: list[Read], made_from: Recipe) -> dict[int, Guess]:
         path = self._path("fits", "start", work)
-        if not npz_matches(path, made_from):
-            self._starter = self._starter or starter(self.settings)
-            start, body = self._starter, self.bodies.load("neutral")
-            caches.write_starts(path, made_from, self._each(work, "start", lambda n: start(work, reads[n], body)))
-        return caches.read_starts(path)
+        if npz_matches(path, made_from):
+            return caches.read_starts(path)
+        self._starter = self._starter or starter(self.settings)
+        start, body = self._starter, self.bodies.load("neutral")
+        found = self._each(work, "start", lambda n: start(work, reads[n], body))
+        if len(found) == len(work.tracks):
+            caches.write_starts(path, made_from, found)
+        return found
 
     def _fits(
         self, work: Work, reads: list[Read], starts: dict[int, Guess] | None, row: Row, made_from: Recipe
     ) -> dict[int, BodyParams]:
         path = self._path("fits", row.key, work)
-        if not npz_matches(path, made_from):
-            found = self._each(work, row.key, partial(self._fit, work, reads, starts, row))
+        if npz_matches(path, made_from):
+            return caches.read_fits(path)
+        found = self._each(work, row.key, partial(self._fit, work, reads, starts, row))
+        if len(found) == len(work.tracks):
             caches.write_fits(path, made_from, found)
-        return caches.read_fits(path)
+        return found
 
     def _each(self, work: Work, name: str, make: Callable[[int], T]) -> dict[int, T]:
-        """By person; whoever cannot be fitted is told and not there."""
+        """By person; whoever cannot be fitted is not there, and `_why` says why (so such a result is not kept)."""
         found = {}
         with self.reporter.stage(name, sum(map(len, work.tracks)), "person-frames") as tick:
             for number, track in enumerate(work.tracks):
                 try:
                     found[track.person] = make(number)
                 except UserError as error:
-                    self.reporter.say(f"{track.name}: {error}")
+                    self._why.setdefault(track.name, str(error))
                 tick(len(track))
         return found
 
     def _fit(self, work: Work, reads: list[Read], starts: dict[int, Guess] | None, row: Row, number: int) -> BodyParams:
         person = work.tracks[number].person
         if starts is not None and person not in starts:
-            raise UserError("there is no start")
+            raise UserError("there is no start for this person.")
         start, body = None if starts is None else starts[person], self.bodies.load("neutral")
         every, single = self.settings.every, self.settings.single_frames
         try:
@@ -166,16 +172,15 @@ class Road:
         for track, read in zip(work.tracks, reads, strict=True):
             if track.person not in everywhere:
                 lost = int((self.protocol.counts(track) & read.readable).sum())
-                skipped.append(Skipped(work.name, NOTHING_TO_FIT, lost))
+                skipped.append(Skipped(work.name, self._why[track.name], lost))
         scores: dict[str, Score] = {}
-        readable = [read.readable for read in reads]
+        judge = scoring.Judge(work.tracks, [read.readable for read in reads], self.protocol, self.bodies)
         for name, (made_from, found) in fits.items():
             kept = {person: params for person, params in found.items() if person in everywhere}
             recipe = caches.score_recipe(made_from, self.settings, self.bodies)
             path = self._path("scores", name, work)
             if not npz_matches(path, recipe):
-                score = scoring.score_fits(work.tracks, found, readable, self.protocol, self.bodies)
-                write_npz(path, recipe, score)
+                write_npz(path, recipe, judge.score(found))
             score = caches.read_score(path)
             keep = np.isin(score["person"], list(kept))
             scores[name] = {key: value[keep] for key, value in score.items()}
@@ -207,7 +212,8 @@ def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
                     skipped.append(Skipped(work.name, why, int(lost.sum())))
             if (counts & has).any():
                 part = track.rows(counts & has)
-                scores.append(scoring.score_track(part, predictions.bodies(part, bodies), protocol, bodies))
+                truth = scoring.true_bodies(part, protocol, bodies)
+                scores.append(scoring.score_track(part, predictions.bodies(part, bodies), truth, protocol))
         by_sequence[work.name] = {name: scoring.joined(scores)}
     found = Scores.gather(by_sequence)
     if not len(found):

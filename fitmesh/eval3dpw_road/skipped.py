@@ -6,7 +6,6 @@ from dataclasses import dataclass
 NO_PICTURE = "picture missing"
 BROKEN_PICTURE = "picture unreadable"
 NOT_EVERY = "not asked for (--every)"
-NOTHING_TO_FIT = "too few keypoints in the whole track"
 NO_PREDICTION = "no prediction"
 
 

@@ -123,6 +123,18 @@ def test_missing_and_broken_pictures_are_counted(tmp_path: Path) -> None:
     assert {(one.why, one.frames) for one in outcome.skipped} == {("picture missing", 1), ("picture unreadable", 1)}
 
 
+def test_a_person_of_whom_nothing_was_seen_is_left_out_and_counted(tmp_path: Path) -> None:
+    def hide(name: str, content: dict) -> None:
+        content["poses2d"][1][:, 2] = 0
+
+    data = tiny_3dpw.write(tmp_path / "data", {"two_00": 2}, hide)
+    outcome = road.run(stored(data), tmp_path / "out", QUIET)
+    assert next(iter(outcome.scores.rows.values()))["person"].tolist() == [0] * 6
+    ((why, frames),) = ((one.why, one.frames) for one in outcome.skipped)
+    assert frames == 6
+    assert "no frame has 4 trusted keypoints" in why
+
+
 def test_when_nothing_is_left_it_says_why(tmp_path: Path) -> None:
     blind = tiny_3dpw.write(
         tmp_path / "data", {"one_00": 1}, lambda name, content: content.update(campose_valid=[np.zeros(6)])

@@ -31,8 +31,9 @@ Initialiser = Callable[[Keypoints, Sequence[Camera], Body, float | None], Guess]
 INITIALISERS: dict[str, Initialiser] = {"lifter": guess_from_keypoints}  # "none" needs none
 
 CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
-POSES_PER_SECOND = 3.0  # neighbouring frames show nearly the same pose: so many in a second count as independent
-MOTION_SHARE = 0.1  # joints accelerate together: of the 129 terms per frame about this share is independent
+READINGS_PER_SECOND = 3.0  # a network's errors last: so many frames of a second tell something new
+LASTING = 0.45  # share of a keypoint's squared error that stays the same over a track
+MOTION_SHARE = 0.01  # joints accelerate together: of the 129 terms between two readings one or two are independent
 LEAN_RAD = 0.25  # spread of the lean out of the picture: pelvises tilt by 0.2, cameras are pitched as much
 SCREENING, SINGLE, TRACK = 6, 40, 40  # most iterations: of each start, of a frame, of a track
 
@@ -89,11 +90,23 @@ def fit(
     state = filled(state, seen)
     if ground is not None:
         problem = replace(problem, ground=ground)
-    if len(problem) >= 3:
-        share = min(1.0, POSES_PER_SECOND / fps)
-        problem = replace(problem, fps=fps, pose_share=share, motion_share=MOTION_SHARE)
+    problem = _as_track(problem, seen, fps)
     solution = solve_track(problem, state, TRACK)
     return _report(problem, solution, seen, weighting, keypoints.source, keep_leaves=guess is not None)
+
+
+def _as_track(problem: Problem, seen: Tensor, fps: float) -> Problem:
+    """Couple the frames, as much as they deserve.
+
+    Errors of neighbouring frames are alike, and so are their poses: readings and pose prior lose worth at the same
+    rate, and acceleration gains beside both. Some of the error never changes. The shape, which all frames share, must
+    not be bent to explain it: N readings with a lasting share r of variance are worth 1 / (r + (1 - r) / N) of one.
+    """
+    frames = int(seen.sum())
+    per_reading = max(1.0, fps / READINGS_PER_SECOND)
+    readings = max(1.0, frames / per_reading)
+    problem = replace(problem, shape_share=frames * (LASTING + (1 - LASTING) / readings))
+    return replace(problem, fps=fps, motion_share=MOTION_SHARE * per_reading) if len(problem) >= 3 else problem
 
 
 def fit_frames(

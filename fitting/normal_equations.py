@@ -84,9 +84,10 @@ def normal_equations(problem: Problem, state: State) -> NormalEquations:
     if state.shared_shape:
         shape_gradient, corner = shape_gradient.sum(0), corner.sum(0)
     eye = torch.eye(state.shape.shape[-1], dtype=gradient.dtype)
-    shape_gradient, corner = shape_gradient + state.shape, corner + eye
+    known = problem.shape_share
+    shape_gradient, corner = shape_gradient + known * state.shape, corner + known * eye
     if problem.anchor is not None:
-        per = 1 / problem.anchor.shape**2
+        per = known / problem.anchor.shape**2
         shape_gradient = shape_gradient + per * (state.shape - problem.anchor.state.shape)
         corner = corner + per * eye
     if not coupled:
@@ -115,7 +116,7 @@ def _piece(problem: Problem, state: State, first: int, coupled: bool, joints: Te
     if part.lean_rad is not None:
         _add_lean(part.lean_rad, moved, gradient, matrix)
     if part.anchor is not None:
-        _add_anchor(part.anchor, part.pose_share, moved, gradient, matrix)
+        _add_anchor(part.anchor, moved, gradient, matrix)
     if part.ground is not None:
         _add_ground(part, geometry, joints_by_shape[inner], gradient, matrix, arrow, shape_gradient, corner)
     if not coupled:
@@ -146,7 +147,7 @@ def _add_pose_part(problem: Problem, state: State, gradient: Tensor, matrix: Ten
     """The pose prior's nearest component, and the limits that are overstepped."""
     pose = state.body_pose
     _, nearest = problem.prior.energy(pose)
-    precision = problem.pose_share * problem.prior.precision[nearest]
+    precision = problem.prior.precision[nearest]
     beyond = box_limits(pose, problem.limit_low, problem.limit_high, SIGMA_RAD)
     gradient[:, POSE] += torch.einsum("tij,tj->ti", precision, pose - problem.prior.mean[nearest]) + beyond / SIGMA_RAD
     matrix[:, POSE, POSE] += precision
@@ -162,17 +163,17 @@ def _add_lean(lean_rad: float, state: State, gradient: Tensor, matrix: Tensor) -
     matrix[:, :3, :3] += slope[:, None, None] * row[:, :, None] * row[:, None]
 
 
-def _add_anchor(anchor: Anchor, share: float, state: State, gradient: Tensor, matrix: Tensor) -> None:
+def _add_anchor(anchor: Anchor, state: State, gradient: Tensor, matrix: Tensor) -> None:
     root, pose, translation = anchor.residuals(state)
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)
     # root = log(R R_guess^T): its derivative by a turn of R is the inverse left Jacobian at that vector.
     by_turn = torch.linalg.inv(left_jacobian(root * anchor.root_rad)) / anchor.root_rad[..., None]
-    gradient[:, :3] += share * torch.einsum("tij,ti->tj", by_turn, root)
-    matrix[:, :3, :3] += share * (by_turn.mT @ by_turn)
-    gradient[:, POSE] += share * pose / anchor.pose_rad
-    diagonal[:, POSE] += share / anchor.pose_rad**2
-    gradient[:, TRANSLATION] += share * translation / anchor.translation_m
-    diagonal[:, TRANSLATION] += share / anchor.translation_m**2
+    gradient[:, :3] += torch.einsum("tij,ti->tj", by_turn, root)
+    matrix[:, :3, :3] += by_turn.mT @ by_turn
+    gradient[:, POSE] += pose / anchor.pose_rad
+    diagonal[:, POSE] += 1 / anchor.pose_rad**2
+    gradient[:, TRANSLATION] += translation / anchor.translation_m
+    diagonal[:, TRANSLATION] += 1 / anchor.translation_m**2
 
 
 def _add_ground(

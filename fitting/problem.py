@@ -79,8 +79,8 @@ class Problem:
     fps: float | None = None  # frames a second of a track; None: frames have nothing to do with each other
     ground: Ground | None = None
     lean_rad: float | None = None  # spread of the lean out of the picture; None: any lean is as likely
-    pose_share: float = 1.0  # how much the pose prior and the anchor count in each frame
     motion_share: float = 1.0  # how much acceleration counts
+    shape_share: float = 1.0  # how much what is known of the shape beforehand counts
 
     def frames(self, index: Tensor | slice) -> "Problem":
         """The problem of some frames alone."""
@@ -108,12 +108,12 @@ def frame_costs(problem: Problem, state: State, geometry: Geometry) -> Tensor:
     rho, _ = geman_mcclure(residual.square().sum(-1), p.robust)
     pose = state.body_pose
     beyond = box_limits(pose, p.limit_low, p.limit_high, SIGMA_RAD)
-    cost = rho.sum(-1) / 2 + p.pose_share * p.prior.energy(pose)[0] + beyond.square().sum(-1) / 2
+    cost = rho.sum(-1) / 2 + p.prior.energy(pose)[0] + beyond.square().sum(-1) / 2
     if p.lean_rad is not None:
         squared = lean(state.root, p.lean_rad).square()
         cost = cost + geman_mcclure(squared, squared.new_tensor(LEAN_SCALE**2))[0] / 2
     if p.anchor is not None:
-        cost = cost + p.pose_share * sum(part.square().sum(-1) for part in p.anchor.residuals(state)) / 2
+        cost = cost + sum(part.square().sum(-1) for part in p.anchor.residuals(state)) / 2
     if p.ground is not None:
         cost = cost + ground_contact(geometry.joints[:, FEET], p.ground).square().sum(-1) / 2
     behind = ((geometry.keypoints[..., 2] < NEAR_M) & (p.weight > 0)).any(-1)
@@ -127,7 +127,7 @@ def shape_cost(problem: Problem, state: State) -> Tensor:
     if problem.anchor is not None:
         away = (state.shape - problem.anchor.state.shape) / problem.anchor.shape
         cost = cost + away.square().sum(-1) / 2
-    return cost
+    return problem.shape_share * cost
 
 
 def acceleration_sigma(problem: Problem, state: State) -> Tensor:

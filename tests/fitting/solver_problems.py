@@ -45,7 +45,7 @@ def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Pro
         fps=25.0 if shared else None,
         ground=Ground((0.0, -1.0, 0.0), -0.5, torch.rand(frames, 2, generator=g, dtype=DOUBLE)),
         lean_rad=0.3,
-        pose_share=0.3,
+        shape_share=3.0,
         motion_share=0.2,
     )  # fmt: skip
     if not keypoints:

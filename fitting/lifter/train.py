@@ -98,8 +98,9 @@ class Training:
         loss = total(losses_of(self.network, examples(banks, body, settings.batch, generator), body))
         self.optimiser.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip)
-        self.optimiser.step()
+        size = torch.nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip)
+        if bool(torch.isfinite(size)):  # one impossible example in a million must not end a training
+            self.optimiser.step()
         self.step += 1
         memory = min(settings.memory, self.step / (self.step + 10))
         for name, value in self.network.state_dict().items():
@@ -139,7 +140,10 @@ def train(
     say(f"step {training.step} of {settings.steps}, {sum(p.numel() for p in training.network.parameters()):,} weights")
     while training.step < settings.steps:
         loss = training.advance(banks, body, settings)
-        mean_loss = loss if math.isnan(mean_loss) else mean_loss + (loss - mean_loss) / 100
+        if math.isfinite(loss):
+            mean_loss = loss if math.isnan(mean_loss) else mean_loss + (loss - mean_loss) / 100
+        else:
+            say(f"step {training.step}: the loss is not finite; passed over")
         if training.step % 100 == 0:
             each = (time.monotonic() - began) / (training.step - first)
             left = each * (settings.steps - training.step)

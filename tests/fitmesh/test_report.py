@@ -94,6 +94,15 @@ def test_it_shows_everyone_the_settings_and_the_timings(text: str) -> None:
         assert expected in words
 
 
+def test_settings_within_settings_are_shown_one_by_one(result: Result, tmp_path: Path) -> None:
+    nested = {"tracks": {"span": {"start_s": 1.5, "end_s": None}}, "overwrite": False}
+    EXPORTERS["report"].write(replace(result, settings=nested, folder=tmp_path), tmp_path, QUIET)
+    words = Page((tmp_path / "report.html").read_text()).words
+    assert words[words.index("tracks.span.start_s") + 1] == "1.5"
+    assert "tracks.span.end_s" not in words
+    assert "overwrite" in words
+
+
 def test_key_frames_are_those_of_the_overlay(result: Result, text: str) -> None:
     import base64
 
@@ -125,6 +134,16 @@ def test_nobody_one_frame_and_no_overlay_still_make_a_page(tmp_path: Path) -> No
         page = Page((tmp_path / "report.html").read_text())
         assert "img" not in page.tags
         assert any("overlay.mp4" in words for words in page.words)
+
+
+def test_angles_that_rest_on_nothing_observed_are_dotted(tmp_path: Path) -> None:
+    result = walkers(tmp_path, frames=12)
+    EXPORTERS["report"].write(replace(result, people=result.people[:1]), tmp_path, QUIET)
+    page = (tmp_path / "report.html").read_text()
+    elbow = page[page.index("Elbow flexion") : page.index("Shoulder elevation")]
+    assert 'class="curve left guess"' in elbow  # the left wrist is never observed
+    assert 'class="curve left"' not in elbow
+    assert 'class="curve right"' in elbow
 
 
 def test_uncertainty_that_is_not_known_is_said_to_be_not_known(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`report.html`: one page that shows how well a run went. It needs no other file and asks no server for anything."""
 
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -127,10 +128,21 @@ def _settings(result: Result) -> str:
         "initialiser": result.init,
         "body": result.body_name,
         "camera": f"focal length {fx:.1f}, {fy:.1f} px, principal point {cx:.1f}, {cy:.1f} px",
-        **{name: value for name, value in result.settings.items() if value is not None},
+        **_flat(result.settings),
     }
     rows = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in known.items())
     return f'<h2>Settings</h2><div class="card scroll"><table>{rows}</table></div>'
+
+
+def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Settings within settings as `outer.inner`; those that were left open are left out."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{above}{name}.")
+        elif value not in (None, "", [], ()):
+            flat[f"{above}{name}"] = value
+    return flat
 
 
 def _timings(result: Result) -> str:

@@ -12,13 +12,15 @@ from fitmesh.exports.motion import clip_time_s
 from fitmesh.exports.report.distrust import REASONS, TRUSTED, reasons
 from fitmesh.exports.report.plots import MOST_POINTS, Axis, Line, plot, runs, time_marks
 from fitmesh.result import Person, Result
+from fitting.kinematics import JOINT_NAMES
 from pose2d.skeletons import COCO17
 
+# Title, name of the angle, and the joint that must have been observed for the angle to be more than a guess.
 _PAIRS = (
-    ("Knee flexion", "knee_flexion"),
-    ("Hip flexion", "hip_flexion"),
-    ("Elbow flexion", "elbow_flexion"),
-    ("Shoulder elevation", "shoulder_elevation"),
+    ("Knee flexion", "knee_flexion", "ankle"),
+    ("Hip flexion", "hip_flexion", "knee"),
+    ("Elbow flexion", "elbow_flexion", "wrist"),
+    ("Shoulder elevation", "shoulder_elevation", "elbow"),
 )
 
 
@@ -30,7 +32,7 @@ def person_section(result: Result, person: Person) -> str:
     return (
         f'<section><h2><span class="swatch" style="background:{colour}"></span>Person {person.identity}</h2>'
         f'<p class="soft">{time_s[0]:.2f} to {time_s[-1]:.2f} s, {seen}; '
-        f"the search ended: {escape(person.stopped)}.</p>"
+        f"the search ended: {escape(person.stopped)}. Dotted angles rest on nothing that was observed.</p>"
         f'<div class="card plots">{_quality(result, person, time_s, gaps)}{_angles(person, time_s, gaps)}</div>'
         f"<h3>Which keypoints were trusted, and why not</h3>{_legend()}"
         f'<div class="card">{_strips(reasons(result, person), person, time_s)}</div></section>'
@@ -66,13 +68,16 @@ def _quality(result: Result, person: Person, time_s: np.ndarray, gaps: np.ndarra
 
 def _angles(person: Person, time_s: np.ndarray, gaps: np.ndarray) -> str:
     angles = joint_angles_deg(person.pose_rad, person.joints_m)
-    return "".join(
-        plot(
-            Axis(title, "°", time_s, gaps),
-            [Line(side, angles[f"{side}_{name}"], side) for side in ("left", "right")],
-        )
-        for title, name in _PAIRS
-    )
+    plots = []
+    for title, name, needed in _PAIRS:
+        lines = []
+        for side in ("left", "right"):
+            values = angles[f"{side}_{name}"]
+            seen = person.joint_observed[:, JOINT_NAMES.index(f"{side}_{needed}")]
+            lines.append(Line(side, np.where(seen, values, np.nan), side))
+            lines.append(Line("", np.where(seen, np.nan, values), f"{side} guess"))
+        plots.append(plot(Axis(title, "°", time_s, gaps), lines))
+    return "".join(plots)
 
 
 def _trusted_half(error: np.ndarray, person: Person) -> np.ndarray:

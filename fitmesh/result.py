@@ -40,6 +40,7 @@ class Person:
     joint_std_relative_mm: np.ndarray  # [T, 24] the same relative to the pelvis
     joint_observed: np.ndarray  # [T, 24] bool; a trusted keypoint lies at the joint or farther out on its limb
     keypoints_px: np.ndarray  # [T, 17, 2] as the 2D network saw them, NaN in frames without a detection
+    swapped: np.ndarray  # [T, 17] bool; the network had called it by the name of the other side
     confidence: np.ndarray  # [T, 17] in 0..1, from `Result.source`
     presence: np.ndarray  # [T, 17] probability that the keypoint is in the picture
     raw: np.ndarray  # [T, 17] the 2D network's own confidence

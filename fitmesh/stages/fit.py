@@ -16,6 +16,7 @@ from fitmesh.stages.long_track import fit_track, seen_frames
 from fitmesh.stages.progress import Reporter
 from fitmesh.stages.recipe import Recipe, content_digest, npz_matches, write_npz
 from fitmesh.stages.supported import supported_joints
+from fitmesh.stages.untangle import untangled
 from fitting.body_files import OPEN_BODY
 from fitting.body_folder import find_body_file
 from fitting.fit import INITIALISERS
@@ -23,6 +24,7 @@ from fitting.observed import body_keypoints
 from fitting.weights import WEIGHTINGS, Weighting
 from pose2d.clip import Clip, Span
 from pose2d.errors import UserError
+from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
 
 FILE = FIT_FILE
@@ -84,6 +86,7 @@ class _Seen:
     identity: int
     frames: np.ndarray  # [T] frame numbers
     known: Keypoints  # presence 0 and pixels NaN in frames without a detection
+    swapped: np.ndarray  # [T, 17] where sides were put back
     raw: np.ndarray  # [T, 17]
     boxes_px: np.ndarray  # [T, 4], NaN in frames without a detection
 
@@ -129,7 +132,7 @@ def make(
     camera = settings.camera((known.width_px, known.height_px))
     body = fitting.load_body(settings.body_file)
     fps = _frames_per_second(known)
-    everyone = [_spread(read, identity, known.frames) for identity in read.people]
+    everyone = [_spread(read, identity, known.frames, fps) for identity in read.people]
     for person in everyone:
         if not bool(seen_frames(person.known, settings.weighting).any()):
             reporter.warn(f"person {person.identity} never shows enough trusted keypoints at once: no body is fitted.")
@@ -179,7 +182,7 @@ def _frames_per_second(known: tracks.TracksFile) -> float:
     return float(known.rate / Fraction(every))
 
 
-def _spread(read: keypoints.KeypointsFile, identity: int, looked_at: np.ndarray) -> _Seen:
+def _spread(read: keypoints.KeypointsFile, identity: int, looked_at: np.ndarray, fps: float) -> _Seen:
     here, person = read.frames[identity], read.people[identity]
     frames = looked_at[(looked_at >= here[0]) & (looked_at <= here[-1])]
     at = np.searchsorted(frames, here)
@@ -192,20 +195,22 @@ def _spread(read: keypoints.KeypointsFile, identity: int, looked_at: np.ndarray)
     def tensor(values: torch.Tensor, gap: float) -> torch.Tensor:
         return torch.from_numpy(over_all(values.numpy(), gap))
 
+    known = Keypoints(
+        xy_px=tensor(person.xy_px, np.nan),
+        confidence=tensor(person.confidence, 0),
+        presence=tensor(person.presence, 0),
+        source=person.source,
+        area_px2=None if person.area_px2 is None else tensor(person.area_px2, np.nan),
+        skeleton=person.skeleton,
+    )
+    known, swapped = untangled(body_keypoints(known), fps)
+    raw = over_all(read.raw[identity], 0)[:, :KEYPOINTS]
     return _Seen(
         identity=identity,
         frames=frames,
-        known=body_keypoints(
-            Keypoints(
-                xy_px=tensor(person.xy_px, np.nan),
-                confidence=tensor(person.confidence, 0),
-                presence=tensor(person.presence, 0),
-                source=person.source,
-                area_px2=None if person.area_px2 is None else tensor(person.area_px2, np.nan),
-                skeleton=person.skeleton,
-            )
-        ),
-        raw=over_all(read.raw[identity], 0)[:, :KEYPOINTS],
+        known=known,
+        swapped=swapped,
+        raw=np.where(swapped, raw[:, COCO17.flip_order], raw),
         boxes_px=over_all(read.boxes_px[identity], np.nan),
     )
 
@@ -229,6 +234,7 @@ def _rows(person: _Seen, fit: fitting.Fit, camera: fitting.Camera, body: fitting
         "row_joint_std_relative_mm": _spread_mm(fit.joint_std_relative_mm, seen),
         "row_joint_observed": supported_joints(person.known, camera.size) & seen[:, None],
         "row_keypoints_px": np.where(detected[:, None, None], xy_px, np.nan).astype(np.float32),
+        "row_swapped": person.swapped,
         "row_confidence": person.known.confidence.numpy(),
         "row_presence": person.known.presence.numpy(),
         "row_raw": person.raw,
@@ -277,6 +283,7 @@ def _nobody() -> dict[str, np.ndarray]:
         "row_converged": (),
         "row_joint_observed": (24,),
         "row_used": (17,),
+        "row_swapped": (17,),
     }
     return {
         "identity": np.zeros(0, np.int64),

@@ -30,6 +30,7 @@ ROWS = {
     "presence": (17,),
     "raw": (17,),
     "used": (17,),
+    "swapped": (17,),
     "reprojection_px": (17,),
     "box_px": (4,),
 }

@@ -1,0 +1,73 @@
+"""Left and right of a limb that change places from one frame to the next are put back.
+
+Seen from the side, a 2D network is sure where the legs are and unsure which is which: the labels flicker, each time
+with full confidence. A body cannot do that. So for legs, arms and trunk each, every frame is read as labelled (0) or
+with sides exchanged (1), and the reading of the whole track is the one with the least
+
+    sum_t  |x_t - 2 x_{t-1} + x_{t-2}|^2 / (2 sigma_t^2)  +  LABEL_COST where exchanged,
+
+each distance bounded, since a network may also be plainly wrong (Viterbi over pairs of readings). Labels decide where
+motion cannot: at low frame rates, and after a gap.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from pose2d.skeletons import COCO17
+from pose2d.types import Keypoints
+
+LIMBS = (("knee", "ankle"), ("elbow", "wrist"), ("shoulder", "hip"))
+SIGMA = 0.05  # of sqrt(area), at 30 frames/s: the change of velocity from frame to frame, noise included
+BOUND = 3.0  # sigmas at which a distance stops counting more
+LABEL_COST = 0.5  # for each exchanged pair
+
+
+def untangled(known: Keypoints, fps: float) -> tuple[Keypoints, np.ndarray]:
+    """The keypoints with sides put back, and which of them changed places, [T, 17] bool."""
+    xy_px, trust = known.xy_px.double().numpy(), (known.confidence * known.presence).double().numpy()
+    assert known.area_px2 is not None
+    sigma_px = SIGMA * np.sqrt(known.area_px2.double().numpy().clip(1)) * max(1.0, 30 / fps) ** 2
+    order = np.tile(np.arange(COCO17.size), (len(xy_px), 1))
+    for names in LIMBS:
+        pairs = np.array([[COCO17.keypoints.index(f"{side}_{name}") for side in ("left", "right")] for name in names])
+        exchanged = _reading(xy_px[:, pairs], trust[:, pairs], sigma_px)
+        order[np.ix_(exchanged, pairs.ravel())] = pairs[:, ::-1].ravel()
+    rows, picks = np.arange(len(order))[:, None], torch.from_numpy(order)
+    swapped = order != np.arange(COCO17.size)
+    return (
+        replace(
+            known,
+            xy_px=known.xy_px[rows, picks],
+            confidence=known.confidence[rows, picks],
+            presence=known.presence[rows, picks],
+        ),
+        swapped,
+    )
+
+
+def _reading(xy_px: np.ndarray, trust: np.ndarray, sigma_px: np.ndarray) -> np.ndarray:
+    """Frames [T] to read with sides exchanged; xy_px [T, pairs, 2 sides, 2], trust [T, pairs, 2]."""
+    frames = len(xy_px)
+    read = np.stack([xy_px, xy_px[:, :, ::-1]], 1)  # [T, reading, pairs, sides, 2]
+    weight = trust.min((1, 2))  # a frame counts as much as its least trusted point
+    label = LABEL_COST * xy_px.shape[1] * weight
+    if frames < 3:
+        return np.zeros(frames, np.bool_)
+    # cost[t, a, b, c]: readings a, b, c in frames t - 2, t - 1, t
+    after = read[2:, None, None, :] - 2 * read[1:-1, None, :, None] + read[:-2, :, None, None]
+    size2 = np.square(after).sum(-1) / np.square(sigma_px[2:, None, None, None, None, None])
+    together = np.minimum(np.minimum(weight[2:], weight[1:-1]), weight[:-2])
+    cost = np.minimum(size2, BOUND**2).sum((-1, -2)) / 2 * together[:, None, None, None]
+    best = np.array([0, label[0]])[:, None] + np.array([0, label[1]])[None]  # [reading of t - 1, reading of t]
+    came_from = np.zeros((frames, 2, 2), np.int8)
+    for t in range(2, frames):
+        paths = best[:, :, None] + cost[t - 2] + np.array([0, label[t]])
+        came_from[t] = paths.argmin(0)
+        best = paths.min(0)
+    before, now = np.unravel_index(best.argmin(), (2, 2))
+    chosen = [int(now), int(before)]
+    for t in range(frames - 1, 1, -1):
+        chosen.append(int(came_from[t, chosen[-1], chosen[-2]]))
+    return np.array(chosen[::-1], np.bool_)

@@ -11,14 +11,13 @@ time, which other work on the machine hardly disturbs; wall time stands beside i
 import argparse
 import contextlib
 import io
-import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from memory import Peak, alone
 from rich.console import Console
 from rich.table import Table
 
@@ -29,6 +28,7 @@ from pose2d.skeletons import COCO17
 Problem = tuple[dict[str, Any], list[dict[str, Any]]]
 # the ten numbers; from parsed JSON, seconds of processor and of the clock; evaluation alone, seconds of processor
 Answer = tuple[np.ndarray, float, float, float]
+Measured = tuple[np.ndarray, float, float, float, float]  # and peak memory in MB above the parent's
 
 
 def made_up(images: int, people: int, detections: int, seed: int = 0) -> Problem:
@@ -122,36 +122,12 @@ CONTENDERS: dict[str, Callable[[Problem], Answer]] = {
 }
 
 
-def _memory_mb(field: str) -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return float(line.split()[1]) / 1024
-    raise RuntimeError(f"no {field} in /proc/self/status")
-
-
-def _child(name: str, problem: Problem, pipe: Any) -> None:
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # forget the parent's peak
-    before = _memory_mb("VmRSS")
+def _task(name: str, problem: Problem) -> Measured | str:
+    peak = Peak()
     try:
-        answer = CONTENDERS[name](problem)
+        return *CONTENDERS[name](problem), peak.mb()
     except ImportError as error:
-        pipe.send(str(error))
-        return
-    pipe.send((*answer, _memory_mb("VmHWM") - before))
-
-
-def measure(name: str, problem: Problem) -> tuple[np.ndarray, float, float, float, float] | str:
-    """Ten numbers, three times in seconds and peak memory in MB above the parent's, or why it could not run."""
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(name, problem, theirs))
-    process.start()
-    theirs.close()
-    try:
-        return ours.recv()
-    finally:
-        process.join()
+        return str(error)
 
 
 def main() -> None:
@@ -165,7 +141,7 @@ def main() -> None:
     runs: dict[str, list[Any]] = {name: [] for name in CONTENDERS}
     for _ in range(arguments.repeats):  # in turns, so that a busy moment of the machine hits everyone
         for name in CONTENDERS:
-            runs[name].append(measure(name, problem))
+            runs[name].append(alone("fork", _task, name, problem))
 
     title = f"{arguments.images:,} images, {arguments.people:,} people, {arguments.detections:,} detections"
     table = Table(title=f"{title}; median of {arguments.repeats}")
@@ -174,16 +150,16 @@ def main() -> None:
                    "largest difference"):  # fmt: skip
         table.add_column(column, justify="right")
     reference = runs["pycocotools"]
-    base_whole, base_alone = (statistics.median(run[i] for run in reference) for i in (1, 3))
+    base_whole, base_only = (statistics.median(run[i] for run in reference) for i in (1, 3))
     for name, measured in runs.items():
         if isinstance(measured[0], str):
             table.add_row(name, "absent", *[""] * 7)
             continue
-        whole, wall, alone, peak = (statistics.median(run[i] for run in measured) for i in (1, 2, 3, 4))
+        whole, wall, only, peak = (statistics.median(run[i] for run in measured) for i in (1, 2, 3, 4))
         difference = abs(measured[0][0] - reference[0][0]).max()
         table.add_row(
-            name, f"{whole:.2f}", f"{base_whole / whole:.1f}x", f"{wall:.2f}", f"{alone:.2f}",
-            f"{base_alone / alone:.1f}x", f"{peak:.0f}", f"{measured[0][0][0]:.6f}", f"{difference:.1e}",
+            name, f"{whole:.2f}", f"{base_whole / whole:.1f}x", f"{wall:.2f}", f"{only:.2f}",
+            f"{base_only / only:.1f}x", f"{peak:.0f}", f"{measured[0][0][0]:.6f}", f"{difference:.1e}",
         )  # fmt: skip
     Console(width=140).print(table)
 

@@ -83,7 +83,7 @@ def fit(
     guess = _guess(init, keypoints, [camera], body, len(problem), fps)
     if guess is None:
         nearby = (seen.cumsum(0) - 1).clamp(min=0)  # frames that are not seen borrow until they are filled
-        state = _from_torso(problem.frames(seen)).frames(nearby)
+        state = from_torso(problem.frames(seen)).frames(nearby)
         state = replace(state, shape=state.shape.mean(0))
     else:
         problem, state = _near(problem, guess, seen, shared_shape=True)
@@ -130,7 +130,7 @@ def fit_frames(
     guess = _guess(init, keypoints, cameras, body, len(problem), None)
     if guess is None:
         start = torso_starts(problem)[0].frames(slice(0, len(problem)))
-        shown, first = problem.frames(seen), _from_torso(problem.frames(seen))
+        shown, first = problem.frames(seen), from_torso(problem.frames(seen))
     else:
         problem, start = _near(problem, guess, seen, shared_shape=False)
         shown, first = problem.frames(seen), start.frames(seen)
@@ -240,7 +240,7 @@ def _not_by_name(init: str) -> str:
     return f"unknown initialiser {init!r}: choose {', '.join(['none', *INITIALISERS])}."
 
 
-def _from_torso(problem: Problem) -> State:
+def from_torso(problem: Problem) -> State:
     """The best of several starts of each frame, each improved for a few steps.
 
     The shape comes later, and so does the choice of the prior's component: made too early, it is never unmade.

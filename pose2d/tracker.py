@@ -1,9 +1,10 @@
 """Who is who: boxes of one frame after another become identities.
 
 Every frame, boxes are given to the people known so far by the best assignment overall (Hungarian), each pair priced
-by how surprising that box would be for that person (pose2d/motion.py). Good boxes go first; doubtful ones may then
-continue a person, never start one (the idea of ByteTrack). Nothing is smoothed and nothing is made up: a track
-holds the detected boxes, and its gaps are gaps.
+by how surprising that box would be for that person (pose2d/motion.py). How much surprise is allowed depends on both:
+a sure box may be far from where a person surely seen was expected; a doubtful box, or any box for somebody who may yet
+turn out to be a chair, has to be near. Doubtful boxes continue people and start nobody (the idea of ByteTrack).
+Nothing is smoothed and nothing is made up: a track holds the detected boxes, and its gaps are gaps.
 """
 
 from dataclasses import dataclass, field
@@ -20,13 +21,13 @@ from pose2d.types import Track
 class TrackerOptions:
     """Every choice the tracker leaves open."""
 
-    sure_score: float = 0.5  # a person must be seen this surely in `least_frames` frames; others are dropped
+    sure_score: float = 0.55  # a person must be seen this surely in `least_frames` frames; others are dropped
     start_score: float = 0.3  # a box at least this sure may start a person, who has then to prove it
     doubtful_score: float = 0.2  # a box at least this sure may continue one
     gap_s: float = 2.0  # a person unseen for longer is gone, and comes back as somebody new
     farthest: float = 13.3  # a box at this squared distance from what was expected (99 %) or more is somebody else
-    newcomer: float = 6.0  # a box more surprising than this (see motion.surprise) is somebody else
-    doubtful_newcomer: float = 0.0  # the same for doubtful boxes: soon after a person was seen, and near
+    newcomer: float = 9.0  # a sure box more surprising than this (see motion.surprise) is somebody else
+    doubtful_newcomer: float = 0.0  # the same for a box that is not sure, or for somebody not yet surely seen
     least_frames: int = 3  # a film of fewer frames asks for as many as it has
     same_person_iou: float = 0.6  # a box overlapping a known person's more than this starts nobody new
     motion: MotionOptions = field(default_factory=MotionOptions)
@@ -41,6 +42,7 @@ class _Person:
     frames: list[int] = field(default_factory=list)
     boxes_px: list[np.ndarray] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
+    sure_frames: int = 0  # in how many of them the score was sure
 
 
 class Tracker:
@@ -60,19 +62,19 @@ class Tracker:
             person.belief = predict(person.belief, time_s - person.belief_s, self.options.motion)
             person.belief_s = time_s
         self._forget(time_s)
-        scores, options = detections.scores, self.options
-        good = np.flatnonzero(scores >= options.start_score)
-        doubtful = np.flatnonzero((scores >= options.doubtful_score) & (scores < options.start_score))
-        unseen = list(self._present)
-        left_over = self._give(unseen, good, detections, frame, time_s, options.newcomer)
-        self._give(unseen, doubtful, detections, frame, time_s, options.doubtful_newcomer)
-        self._greet(left_over, detections, frame, time_s)
+        boxes = np.flatnonzero(detections.scores >= self.options.doubtful_score)
+        people = list(self._present)
+        distance2, cost = surprise([p.belief for p in people], detections.boxes_px[boxes], self.options.motion)
+        cost = np.where(distance2 < self.options.farthest, cost, np.inf)
+        pairs = assign(cost, self._allowed(people, detections.scores[boxes]))
+        for row, column in pairs:
+            self._take(people[row], boxes[column], detections, frame, time_s)
+        taken = {column for _, column in pairs}
+        self._greet([int(b) for i, b in enumerate(boxes) if i not in taken], detections, frame, time_s)
 
     def tracks(self) -> list[Track]:
         """Everyone seen surely in enough frames, in the order they appeared, numbered from 1."""
-        enough = min(self.options.least_frames, self._frames_seen)
-        real = [p for p in self._gone + self._present if sum(s >= self.options.sure_score for s in p.scores) >= enough]
-        people = sorted(real, key=lambda person: person.identity)
+        people = sorted(filter(self._is_sure, self._gone + self._present), key=lambda person: person.identity)
         return [
             Track(
                 identity=number,
@@ -94,28 +96,22 @@ class Tracker:
         self._gone += [person for person in self._present if gone(person)]
         self._present = [person for person in self._present if not gone(person)]
 
-    def _give(
-        self,
-        unseen: list[_Person],
-        boxes: np.ndarray,
-        detections: Detections,
-        frame: int,
-        time_s: float,
-        limit: float,
-    ) -> list[int]:
-        """Give `boxes` (indices) to `unseen` people, who leave that list; return the boxes nobody took."""
-        distance2, cost = surprise([p.belief for p in unseen], detections.boxes_px[boxes], self.options.motion)
-        pairs = assign(np.where(distance2 < self.options.farthest, cost, np.inf), limit)
-        for row, column in pairs:
-            self._take(unseen[row], boxes[column], detections, frame, time_s)
-        for row in sorted((row for row, _ in pairs), reverse=True):
-            del unseen[row]
-        taken = {column for _, column in pairs}
-        return [int(box) for column, box in enumerate(boxes) if column not in taken]
+    def _is_sure(self, person: _Person) -> bool:
+        """Seen surely in enough frames."""
+        return person.sure_frames >= min(self.options.least_frames, self._frames_seen)
+
+    def _allowed(self, people: list[_Person], scores: np.ndarray) -> np.ndarray:
+        """The most surprise at which a box of that score still is that person, [people, boxes]."""
+        options = self.options
+        known = np.array([self._is_sure(person) for person in people], bool)
+        both_sure = known[:, None] & (scores >= options.sure_score)
+        return np.where(both_sure, options.newcomer, options.doubtful_newcomer)
 
     def _greet(self, boxes: list[int], detections: Detections, frame: int, time_s: float) -> None:
-        """Each good box that nobody took is somebody new, unless it is one more box on somebody known."""
+        """Each good one of `boxes`, which nobody took, is somebody new, unless it is one more box on somebody known."""
         for box in boxes:
+            if detections.scores[box] < self.options.start_score:
+                continue
             here = [p.boxes_px[-1] for p in self._present if p.frames[-1] == frame]
             overlap = iou(detections.boxes_px[box][None], np.reshape(here, (-1, 4)))
             if (overlap > self.options.same_person_iou).any():
@@ -130,16 +126,16 @@ class Tracker:
         person.seen_s = time_s
         self._note(person, box, detections, frame)
 
-    @staticmethod
-    def _note(person: _Person, box: int, detections: Detections, frame: int) -> None:
+    def _note(self, person: _Person, box: int, detections: Detections, frame: int) -> None:
         person.frames.append(frame)
         person.boxes_px.append(detections.boxes_px[box])
         person.scores.append(float(detections.scores[box]))
+        person.sure_frames += bool(detections.scores[box] >= self.options.sure_score)
 
 
-def assign(cost: np.ndarray, limit: float) -> list[tuple[int, int]]:
-    """The pairs (row, column) of the assignment with the least total cost, where leaving a row and a column
-    unpaired costs `limit`: a pair dearer than that is never made."""
+def assign(cost: np.ndarray, limit: np.ndarray | float) -> list[tuple[int, int]]:
+    """The pairs (row, column) of the assignment with the least total cost, where leaving a pair unmade costs its
+    `limit` (one, or [rows, columns]): a pair dearer than that is never made."""
     rows, columns = cost.shape
     gain = np.minimum(cost - limit, 0)  # the worth of pairing over not pairing
     pairs = zip(*linear_sum_assignment(gain), strict=True) if rows and columns else ()

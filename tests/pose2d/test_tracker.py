@@ -120,6 +120,31 @@ def test_doubtful_boxes_continue_a_person_but_start_nobody() -> None:
     assert len(track.frames) == scene.frames
 
 
+def test_furniture_where_a_person_appears_does_not_make_them_appear_sooner() -> None:
+    """A table is found now and then, never surely; then somebody stands there and hides it."""
+    scene = Scene(walk(500, 200, 0, start=2.0))
+    table = box((490, 245), 36, 28)
+    scene.extra = lambda t: [(table, 0.5 if t % 0.2 < 0.1 else 0.3)] if t < 2 else []
+    (track,) = scene.track()
+    assert scene.people_of(track) == {0}
+    assert track.frames[0] == 60
+
+
+def test_furniture_does_not_tie_one_who_left_to_the_next_who_comes() -> None:
+    scene = Scene(walk(500, 200, 0, end=1.5), walk(520, 210, 0, start=4.5), seconds=6.0)
+    table = box((490, 245), 36, 28)
+    scene.extra = lambda t: [(table, 0.5 if t % 0.2 < 0.1 else 0.3)] if 1.5 <= t < 4.5 else []
+    tracks = scene.track()
+    assert [scene.people_of(track) & {0, 1} for track in tracks] == [{0}, {1}]
+
+
+def test_a_lower_bar_for_people_than_for_boxes_is_allowed() -> None:
+    scene = Scene(walk(100, 200, 60))
+    scene.score = lambda person, t: 0.35
+    (track,) = scene.track(TrackerOptions(sure_score=0.1))
+    assert len(track.frames) == scene.frames
+
+
 def test_a_second_box_on_the_same_person_starts_nobody() -> None:
     scene = Scene(walk(100, 200, 60))
     scene.extra = lambda t: [(box((102 + 60 * t, 205), 56, 150), 0.5)]

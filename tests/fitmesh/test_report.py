@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fitmesh.exports import EXPORTERS
-from fitmesh.exports.report.distrust import ABSENT, DOUBTFUL, OUTLIER, TRUSTED, UNSEEN, reasons
+from fitmesh.exports.report.distrust import ABSENT, DOUBTFUL, OUTLIER, SWAPPED, TRUSTED, UNSEEN, reasons
 from fitmesh.exports.report.plots import Axis, Line, plot, runs, thinned
 from fitmesh.result import Result
 from fitmesh.stages.progress import Reporter
@@ -119,8 +119,11 @@ def test_key_frames_are_those_of_the_overlay(result: Result, text: str) -> None:
 
 def test_every_distrust_has_its_reason(result: Result) -> None:
     person = result.people[0]
-    found = reasons(result, person)
+    swapped = person.swapped.copy()
+    swapped[1, [5, 6]] = True
+    found = reasons(result, replace(person, swapped=swapped))
     count = len(person)
+    assert (found[1, [5, 6]] == SWAPPED).all()
     assert (found[: count // 2, 16] == np.where(person.observed[: count // 2], ABSENT, UNSEEN)).all()
     assert (found[person.observed, 9] == DOUBTFUL).all()
     assert found[count // 3, 13] == OUTLIER

@@ -39,8 +39,9 @@ REASONS = (
     ),
     Reason("doubtful", "low confidence", f"confidence below {LOW_CONFIDENCE:g}"),
     Reason("outlier", "outlier", f"the body ended up more than {OUTLIER_SIGMAS:g} standard deviations away from it"),
+    Reason("swapped", "side put back", "the network called it by the name of the other side, which was put right"),
 )
-TRUSTED, UNSEEN, ABSENT, DOUBTFUL, OUTLIER = range(len(REASONS))
+TRUSTED, UNSEEN, ABSENT, DOUBTFUL, OUTLIER, SWAPPED = range(len(REASONS))
 
 
 def reasons(result: Result, person: Person) -> np.ndarray:
@@ -49,6 +50,7 @@ def reasons(result: Result, person: Person) -> np.ndarray:
         far = person.reprojection_px > OUTLIER_SIGMAS * _sigma_px(result, person)
     found = np.full(person.confidence.shape, TRUSTED, np.uint8)
     for reason, applies in (
+        (SWAPPED, person.swapped),
         (OUTLIER, far),
         (DOUBTFUL, person.confidence < LOW_CONFIDENCE),
         (ABSENT, person.presence < LOW_PRESENCE),

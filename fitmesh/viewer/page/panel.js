@@ -8,7 +8,7 @@ function rows(meta, person, joint, frame) {
   if (!point) return [['', 'not followed in this frame']];
   const at = name => person.row(name, frame);
   const list = [
-    ['right, up, back', [0, 1, 2].map(axis => point[3 * joint + axis].toFixed(2)).join(', ') + ' m'],
+    ['x, y, z', [0, 1, 2].map(axis => point[3 * joint + axis].toFixed(2)).join(', ') + ' m'],
     ['uncertainty, pose', number(at('relative_mm')[joint], 0, ' mm')],
     ['uncertainty, place', number(at('absolute_mm')[joint], 0, ' mm')],
     ['observed', at('joint_observed')[joint] ? 'yes' : at('observed')[0] ? 'no' : 'no, frame filled in'],
@@ -20,7 +20,7 @@ function rows(meta, person, joint, frame) {
     if (meta.joint_of_keypoint[i] !== joint) return;
     list.push([`${spoken(name)}: confidence`, number(at('confidence')[i], 2, '')]);
     list.push([`${spoken(name)}: presence`, number(at('presence')[i], 2, '')]);
-    list.push([`${spoken(name)}: reprojection`, number(at('reprojection_px')[i], 1, ' px')]);
+    list.push([`${spoken(name)}: off by`, number(at('reprojection_px')[i], 1, ' px')]);
   });
   return list;
 }
@@ -63,7 +63,7 @@ export function showPanel(panel, meta, { person, joint }, frame, close) {
   const drawn = curve(person, joint, frame);
   if (drawn) {
     const note = document.createElement('small');
-    note.textContent = `uncertainty of the pose over time, 0 to ${drawn.most.toFixed(0)} mm`;
+    note.textContent = `uncertainty of the pose, 0 to ${drawn.most.toFixed(0)} mm`;
     panel.append(drawn.svg, note);
   }
   panel.hidden = false;

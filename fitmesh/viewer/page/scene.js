@@ -4,7 +4,7 @@ import { GLTFLoader } from '/three/GLTFLoader.js';
 import { OrbitControls } from '/three/OrbitControls.js';
 import { jointColour } from '/colours.js';
 
-const JOINT_RADIUS_M = 0.024, PICK_PX = 26;
+const JOINT_RADIUS_M = 0.024, JOINT_PX = [2.5, 6], PICK_PX = 26; // a joint's radius on the screen: least, most
 
 export class Scene {
   constructor(canvas, meta) {
@@ -136,7 +136,7 @@ export class Scene {
       if (!ball.visible) return;
       ball.position.fromArray(points, 3 * joint);
       const chosen = this.chosen && this.chosen.person === person && this.chosen.joint === joint;
-      ball.scale.setScalar(chosen ? 1.7 : 1);
+      ball.userData.size = chosen ? 1.6 : 1;
       if (this.mode === 'person') ball.material.color.set(chosen ? 0xf2c53d : 0xffffff);
       else jointColour(person, joint, this.frame, this.mode, this.meta, ball.material.color);
       ball.material.opacity = person.row('joint_observed', this.frame)[joint] ? 0.95 : 0.35;
@@ -186,10 +186,22 @@ export class Scene {
     return best;
   }
 
+  // Far joints stay large enough to be seen and clicked, near ones small enough not to hide what they mark.
+  sizeJoints() {
+    const zoom = this.canvas.clientHeight / (2 * Math.tan(THREE.MathUtils.degToRad(this.camera.fov / 2)));
+    for (const { joints } of this.figures) {
+      for (const ball of joints) {
+        const px = zoom * JOINT_RADIUS_M / Math.max(0.01, ball.position.distanceTo(this.camera.position));
+        ball.scale.setScalar(ball.userData.size * Math.min(JOINT_PX[1], Math.max(JOINT_PX[0], px)) / px);
+      }
+    }
+  }
+
   render() {
     this.controls.update();
     if (!this.stale) return;
     this.stale = false;
+    this.sizeJoints();
     this.renderer.render(this.scene, this.camera);
   }
 }

@@ -60,7 +60,7 @@ def run(
         typer.Option(
             help="Keep people whom the detector scores at least this in several frames.", rich_help_panel=PEOPLE
         ),
-    ] = 0.5,
+    ] = 0.55,
     max_people: Annotated[
         int | None, typer.Option(help="Keep only this many people, those seen longest.", rich_help_panel=PEOPLE)
     ] = None,

@@ -72,7 +72,8 @@ def smplify(
 
     prior: `load_max_mixture(...)`; the embedded one if None. box_side_px: [T] the side b of the square around the
     person; from the keypoints if None. through: "mesh" skins all vertices at every step, as the original does;
-    "bones" places the keypoints alone, with the same result.
+    "smplx" does so by the very package that the original calls; "bones" places the keypoints alone. The result is
+    the same.
     """
     known = through_lens(body_keypoints(keypoints), [camera])
     frames = len(known.xy_px)

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.kinematics import rotation_matrices
+from fitting.kinematics import JOINT_COUNT, PARENTS, rotation_matrices
 
-Through = Literal["mesh", "bones"]
+Through = Literal["mesh", "bones", "smplx"]
 Place = Callable[[Tensor, Tensor], Tensor]  # pose [N, 72] axis-angle, shape [N, S] -> points [N, K, 3], metres
 
 
@@ -29,7 +30,10 @@ def coco17(body: Body) -> FitPoints:
 
 
 def placer(body: Body, points: FitPoints, through: Through) -> Place:
-    """How to place the points: "mesh" skins every vertex, as SMPLify does; "bones" only what the points need."""
+    """How to place the points: "mesh" skins every vertex, as SMPLify does; "bones" only what the points need.
+
+    "smplx" skins every vertex by the smplx package, which is what published SMPLify code calls.
+    """
     if through == "bones":
         riding = body.points(points.joint_part, points.vertex_part)
 
@@ -39,6 +43,9 @@ def placer(body: Body, points: FitPoints, through: Through) -> Place:
 
         return by_bones
 
+    if through == "smplx":
+        return _by_smplx(body, points)
+
     def by_mesh(pose: Tensor, shape: Tensor) -> Tensor:
         rotation = rotation_matrices(pose.unflatten(1, (-1, 3)))
         placement = body.placement(rotation, shape)
@@ -46,3 +53,23 @@ def placer(body: Body, points: FitPoints, through: Through) -> Place:
         return points.joint_part @ placement.joints + points.vertex_part @ vertices
 
     return by_mesh
+
+
+def _by_smplx(body: Body, points: FitPoints) -> Place:
+    from smplx.lbs import lbs  # slow to import
+
+    size = 3 * len(body.v_template)
+    correctives = body.v_template.new_zeros(
+        9 * (JOINT_COUNT - 1), size
+    )  # SMPL's file has them, so they are always added
+    if body.posedirs is not None:
+        correctives = body.posedirs.reshape(size, -1).T.contiguous()
+    parents = torch.tensor(PARENTS)
+
+    def place(pose: Tensor, shape: Tensor) -> Tensor:
+        vertices, joints = lbs(
+            shape, pose, body.v_template[None], body.shapedirs, correctives, body.J_regressor, parents, body.weights
+        )
+        return points.joint_part @ joints + points.vertex_part @ vertices
+
+    return place

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
-from fitmesh.exports.motion import clip_time_s, scene_frame
+from fitmesh.exports.motion import clip_time_s, pieces, scene_frame
 from fitmesh.exports.scene_frame import SceneFrame
 from fitmesh.result import Person, Result
 from fitmesh.stages.progress import Reporter
@@ -47,9 +47,9 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
     ):
         file.write(",".join(columns()) + "\n")
         for person in result.people:
-            for line in _lines(result, person, scene):
-                file.write(line)
-                tick(1)
+            for piece in pieces(person):
+                file.writelines(_lines(result, piece, scene))
+                tick(len(piece))
 
 
 def _lines(result: Result, person: Person, scene: SceneFrame) -> Iterator[str]:

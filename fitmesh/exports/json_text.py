@@ -13,7 +13,7 @@ import numpy as np
 
 import fitmesh
 from fitmesh.exports.angles import joint_angles_deg
-from fitmesh.exports.motion import clip_time_s, frame_rate, scene_frame
+from fitmesh.exports.motion import clip_time_s, frame_rate, pieces, scene_frame
 from fitmesh.exports.rest_body import rest_body
 from fitmesh.exports.scene_frame import SceneFrame
 from fitmesh.result import Person, Result
@@ -42,9 +42,12 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
         file.write(_text(_head(result, scene))[:-1] + ',\n"people": [')
         for number, person in enumerate(result.people):
             file.write(("," if number else "") + "\n" + _text(_about(result, person))[:-1] + ',\n"frames": [\n')
-            for row, record in enumerate(_records(result, person, scene)):
-                file.write((",\n" if row else "") + _text(record))
-                tick(1)
+            before = ""
+            for piece in pieces(person):
+                for record in _records(result, piece, scene):
+                    file.write(before + _text(record))
+                    before = ",\n"
+                tick(len(piece))
             file.write("\n]}")
         file.write("\n]}\n")
 

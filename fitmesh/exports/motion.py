@@ -1,5 +1,7 @@
 """What several exports need to know of a result."""
 
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from fractions import Fraction
 
 import numpy as np
@@ -27,3 +29,12 @@ def frame_rate(result: Result) -> Fraction:
     """Frames looked at per second: the film's rate, or a part of it where only every n-th frame was used."""
     every = int(np.diff(result.frames).min()) if len(result.frames) > 1 else 1
     return result.rate / every
+
+
+def pieces(person: Person, rows: int = 500) -> Iterator[Person]:
+    """The same person, some frames at a time: what is made of a long track then never lies in memory whole."""
+    constant = {"identity", "shape", "stopped"}
+    by_row = [field.name for field in fields(person) if field.name not in constant]
+    for first in range(0, len(person), rows):
+        part = slice(first, first + rows)
+        yield replace(person, **{name: getattr(person, name)[part] for name in by_row})

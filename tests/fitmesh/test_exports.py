@@ -13,7 +13,7 @@ from scipy.spatial.transform import Rotation
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.folders import whole_folder
-from fitmesh.exports.motion import scene_frame
+from fitmesh.exports.motion import pieces, scene_frame
 from fitmesh.result import Result
 from fitmesh.stages.progress import Reporter
 from fitting.kinematics import JOINT_NAMES
@@ -193,6 +193,15 @@ def test_csv_has_one_row_per_person_and_frame(result: Result) -> None:
     assert float(row["2d_left_wrist_confidence"]) == pytest.approx(0.12)
     unseen = rows[int(np.flatnonzero(~person.observed)[0])]
     assert unseen["pelvis_std_mm"] == ""
+
+
+def test_a_long_track_is_written_in_pieces_without_a_seam(result: Result) -> None:
+    person = result.people[0]
+    parts = list(pieces(person, rows=5))
+    assert [len(part) for part in parts] == [5, 5, 2]
+    assert all(part.identity == person.identity and part.shape is person.shape for part in parts)
+    for name in ("frame", "pose_rad", "joints_m", "confidence", "box_px", "observed"):
+        np.testing.assert_array_equal(np.concatenate([getattr(part, name) for part in parts]), getattr(person, name))
 
 
 # Angles

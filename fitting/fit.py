@@ -35,7 +35,7 @@ READINGS_PER_SECOND = 3.0  # a network's errors last: so many frames of a second
 LASTING = 0.45  # share of a keypoint's squared error that stays the same over a track
 MOTION_SHARE = 0.01  # joints accelerate together: of the 129 terms between two readings one or two are independent
 LEAN_RAD = 0.25  # spread of the lean out of the picture: pelvises tilt by 0.2, cameras are pitched as much
-SCREENING, SINGLE, TRACK = 2, 40, 40  # most iterations: of each start, of a frame, of a track
+SCREENING, SINGLE, TRACK = 3, 40, 40  # most iterations: of each start, of a frame, of a track
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fitting.problem import Problem, costs
 from fitting.unknowns import State, join, orthonormal
 
 CONVERGED, STUCK, LIMIT = "converged", "no downhill step left", "iteration limit"
-TOLERANCE = 0.05  # a step that gains less than this log-likelihood per frame ends the search
+TOLERANCE = 0.02  # a step that gains less than this log-likelihood per frame ends the search
 FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e-6, 1e6
 EASE, TIGHTEN = 0.2, 6.0
 BATCH = 1024  # independent frames solved side by side: bounds memory

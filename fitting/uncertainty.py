@@ -13,8 +13,9 @@ The matrix that the search uses is too sure of itself, in ways that can be named
 pose prior only; it sees one optimum, where a limb mirrored in depth would be another; and it takes the errors of
 neighbouring frames for independent, so that a hundred frames seem to know ten times more than one. So the covariance
 is taken with the whole mixture's width; smoothness, which lets frames speak for each other, counts less
-(MOTION_SHARE); and of what frames say of the shape only that part counts which is new (`Problem.shape_share`).
-`bench/uncertainty.py` checks the result on motion that nothing was learned from.
+(MOTION_SHARE); of what frames say of the shape only that part counts which is new (`Problem.shape_share`); and depth is
+widened for the other optimum (MIRRORED). The two constants were chosen on training subjects
+(`bench/uncertainty.py --subjects training`); the same script checks the result on subjects nothing was learned from.
 """
 
 from dataclasses import dataclass, replace
@@ -28,7 +29,8 @@ from fitting.problem import CHUNK, Problem
 from fitting.solver import factorised
 from fitting.unknowns import State
 
-MOTION_SHARE = 0.003  # of what acceleration counts in the search
+MOTION_SHARE = 0.003  # of what acceleration counts in the search: bridges frames that show nothing
+MIRRORED = 1.2  # widens depth relative to the pelvis in a track, where a limb once mirrored in depth stays so
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,10 @@ def joint_spread(problem: Problem, state: State) -> JointSpread:
             spec = "tjcs,sr,tjcr->tjc" if state.shared_shape else "tjcs,tsr,tjcr->tjc"
             variance = variance + torch.einsum(spec, a, shape_part, a)
             out.append(variance.clamp(min=0).sqrt())
-    return JointSpread(torch.cat(place), torch.cat(pose))
+    relative_m = torch.cat(pose)
+    if problem.fps is not None:
+        relative_m[..., 2] *= MIRRORED
+    return JointSpread(torch.cat(place), relative_m)
 
 
 def _covariances(system: NormalEquations, shape_share: float) -> tuple[Tensor, Tensor, Tensor]:

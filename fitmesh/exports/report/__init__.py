@@ -128,10 +128,15 @@ def _settings(result: Result) -> str:
         "initialiser": result.init,
         "body": result.body_name,
         "camera": f"focal length {fx:.1f}, {fy:.1f} px, principal point {cx:.1f}, {cy:.1f} px",
-        **_flat(result.settings),
     }
-    rows = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in known.items())
-    return f'<h2>Settings</h2><div class="card scroll"><table>{rows}</table></div>'
+    every = _flat(result.settings)
+    more = f"<details><summary>all {len(every)} settings of the run</summary>{_table(every)}</details>" if every else ""
+    return f'<h2>Settings</h2><div class="card scroll">{_table(known)}{more}</div>'
+
+
+def _table(entries: Mapping[str, Any]) -> str:
+    rows = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in entries.items())
+    return f"<table>{rows}</table>"
 
 
 def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
@@ -141,7 +146,7 @@ def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{above}{name}.")
         elif value not in (None, "", [], ()):
-            flat[f"{above}{name}"] = value
+            flat[f"{above}{name}"] = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
     return flat
 
 

@@ -28,9 +28,9 @@ from fitmesh.stages.fit import FitSettings, best_init
 from fitmesh.stages.keypoints import KeypointSettings
 from fitmesh.stages.progress import Reporter, Tick
 from fitmesh.stages.road import RunSettings, run_stages
-from fitmesh.stages.tracks import FILM_DETECTOR, TrackSettings
+from fitmesh.stages.tracks import TrackSettings
 from pose2d.clip import Span
-from pose2d.detector import DetectorOptions
+from pose2d.detector import Detector, DetectorOptions
 from pose2d.video import Video
 from pose2d.video_write import video_writer
 
@@ -68,7 +68,7 @@ class Watch(Reporter):
 
 def watch_networks(watch: Watch, pose_model: str) -> None:
     """Detector, keypoint network and calibration head are "the network"; cutting crops is not."""
-    tracks._DetectorOn._candidates = watch.timed(tracks._DetectorOn._candidates)  # type: ignore[method-assign]
+    Detector._candidates = watch.timed(Detector._candidates)  # type: ignore[method-assign]
     network = type(pose2d.load(pose_model))
     for name in ("features", "predict"):
         setattr(network, name, watch.timed(getattr(network, name)))
@@ -149,13 +149,13 @@ def main() -> None:
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--frames", type=int, nargs="+", default=[500, 10_000], help="of the films of --memory")
     parser.add_argument("--pose-model", help="movenet-thunder; for --memory movenet-lightning")
-    parser.add_argument("--detector-size", type=int, help=f"{FILM_DETECTOR.long_side}; for --memory 256")
+    parser.add_argument("--detector-size", type=int, help=f"{DetectorOptions().long_side}; for --memory 256")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     light = arguments.memory
     arguments.pose_model = arguments.pose_model or ("movenet-lightning" if light else "movenet-thunder")
-    arguments.detector_size = arguments.detector_size or (256 if light else FILM_DETECTOR.long_side)
+    arguments.detector_size = arguments.detector_size or (256 if light else DetectorOptions().long_side)
     torch.set_num_threads(arguments.threads)
     console = Console(width=140)
     if arguments.child:

@@ -100,8 +100,10 @@ def recipe(clip_digest: str, keypoints_recipe: Recipe, settings: FitSettings) ->
     inputs = {
         "keypoints": keypoints_recipe.digest,
         "body": content_digest([settings.body_file]),
-        "fitting": content_digest(sorted(OPEN_BODY.parent.glob("*.npz"))),  # prior and lifter
+        "prior": content_digest([OPEN_BODY.with_name("pose_prior.npz")]),
     }
+    if settings.init == "lifter":
+        inputs["init"] = content_digest([OPEN_BODY.with_name("lifter.npz")])
     if settings.init_checkpoint is not None:
         inputs |= {"clip": clip_digest, "init": content_digest([settings.init_checkpoint])}
     return Recipe(

@@ -7,16 +7,14 @@ P_m = L_m L_m^T the precision. Each solver step takes the component that is near
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fitting import unpickle
+from fitting.mixture_file import EMBEDDED, read_mixture
 from fitting.unknowns import BODY_JOINTS, LEAF_JOINTS
-from pose2d.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -119,35 +117,7 @@ def from_mixture(
 @lru_cache(maxsize=4)
 def load_prior(path: str | Path | None = None) -> PosePrior:
     """The embedded prior, learned by `tools/fit_pose_prior.py`, or SMPLify's mixture (gmm_08.pkl)."""
-    with np.load(str(files("fitting") / "data" / "pose_prior.npz")) as file:
-        ours = {name: file[name] for name in file.files}
-    smoothness = ours["acceleration_sigma"], ours["angular_sigma"]
-    if path is None:
-        return from_mixture(ours["weights"], ours["means"], _unpacked(ours["covariances"]), *smoothness)
-    content = unpickle.load(path)
-    try:
-        weights, means, covariances = (np.asarray(content[name]) for name in ("weights", "means", "covars"))
-        sizes = weights.shape, means.shape, covariances.shape
-        count = len(weights)
-        if sizes != ((count,), (count, 69), (count, 69, 69)):
-            raise ValueError(sizes)
-        return from_mixture(weights, means, covariances, *smoothness)
-    except (KeyError, TypeError, ValueError, IndexError, np.linalg.LinAlgError) as error:
-        raise UserError(
-            f"{path} is not a pose prior: expected SMPLify's mixture, `means` [M, 69], `covars` [M, 69, 69] and "
-            "`weights` [M]."
-        ) from error
-
-
-def packed(covariances: np.ndarray) -> np.ndarray:
-    """Symmetric [M, n, n] -> lower triangles [M, n (n + 1) / 2] float32."""
-    rows, columns = np.tril_indices(covariances.shape[-1])
-    return covariances[:, rows, columns].astype(np.float32)
-
-
-def _unpacked(triangles: np.ndarray) -> np.ndarray:
-    size = round((math.sqrt(8 * triangles.shape[1] + 1) - 1) / 2)
-    rows, columns = np.tril_indices(size)
-    full = np.zeros((len(triangles), size, size))
-    full[:, rows, columns] = full[:, columns, rows] = triangles
-    return full
+    mixture = read_mixture(path)
+    with np.load(str(EMBEDDED)) as file:  # how people move is known from here alone
+        smoothness = file["acceleration_sigma"], file["angular_sigma"]
+    return from_mixture(mixture.weights, mixture.means, mixture.covariances, *smoothness)

@@ -75,15 +75,14 @@ def smplify(
     "smplx" does so by the very package that the original calls; "bones" places the keypoints alone. The result is
     the same.
     """
-    known = through_lens(body_keypoints(keypoints), [camera])
-    frames = len(known.xy_px)
-    confidence = known.confidence * known.presence
-    side = square_around(known.xy_px, confidence)[1] if box_side_px is None else box_side_px.to(confidence)
+    xy_px, confidence, _, around = _seen(keypoints, camera)
+    frames = len(xy_px)
+    side = around if box_side_px is None else box_side_px.to(confidence)
     if tuple(side.shape) != (frames,) or not bool((side > 0).all()):
         raise UserError(
             f"box_side_px must be {frames} positive numbers of pixels, one per frame, got {list(side.shape)}."
         )
-    sight = _sight(known.xy_px, confidence, camera, CROP_PX / side)
+    sight = _sight(xy_px, confidence, camera, CROP_PX / side)
     body = body.to(dtype=torch.float32)
     return fit_points(sight, body, coco17(body), start, prior or load_max_mixture(), settings, through)
 
@@ -102,12 +101,10 @@ def smplify_crop(
 
     `start` and the answer are in the full frame; they go into the crop and back by `fitting.crop_camera`.
     """
-    known = through_lens(body_keypoints(keypoints), [camera])
-    confidence = known.confidence * known.presence
-    center, side = square_around(known.xy_px, confidence)
+    xy_px, confidence, center, side = _seen(keypoints, camera)
     middle = torch.full_like(center, CROP_PX / 2)
     whole = torch.full_like(side, float(CROP_PX))
-    in_crop = (known.xy_px - center[:, None]) * (CROP_PX / side)[:, None, None] + CROP_PX / 2
+    in_crop = (xy_px - center[:, None]) * (CROP_PX / side)[:, None, None] + CROP_PX / 2
     sight = _sight(in_crop, confidence, SPIN_CROP, torch.ones_like(side))
     _check_start(start, len(side))
     near = crop_to_full(
@@ -194,6 +191,13 @@ def square_around(xy_px: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
     usable = used.sum((1, 2)) >= 2
     center = torch.where(usable[:, None], (low + high) / 2, torch.zeros_like(low))
     return center, torch.where(usable, side.clamp(min=1), torch.full_like(side, float(CROP_PX)))
+
+
+def _seen(keypoints: Keypoints, camera: Camera) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Pixels of a perfect lens [T, 17, 2], how far to trust them [T, 17], and the square around: centre and side."""
+    known = through_lens(body_keypoints(keypoints), [camera])
+    confidence = known.confidence * known.presence
+    return known.xy_px, confidence, *square_around(known.xy_px, confidence)
 
 
 def _two_stages(

@@ -3,15 +3,13 @@
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fitting import prior as pose_prior
-from fitting import unpickle
+from fitting.mixture_file import read_mixture
 from fitting.residuals import geman_mcclure
 from pose2d.errors import UserError
 
@@ -107,18 +105,5 @@ def max_mixture(weights: np.ndarray, means: np.ndarray, covariances: np.ndarray)
 @lru_cache(maxsize=4)
 def load_max_mixture(path: str | Path | None = None) -> MaxMixture:
     """SMPLify's own mixture (gmm_08.pkl), or the embedded one in the same form."""
-    if path is None:
-        with np.load(str(files("fitting") / "data" / "pose_prior.npz")) as file:
-            return max_mixture(file["weights"], file["means"], pose_prior._unpacked(file["covariances"]))
-    content = unpickle.load(path)
-    try:
-        weights, means, covariances = (np.asarray(content[name], np.float64) for name in ("weights", "means", "covars"))
-        count = len(weights)
-        if (weights.shape, means.shape, covariances.shape) != ((count,), (count, 69), (count, 69, 69)):
-            raise ValueError
-        return max_mixture(weights, means, covariances)
-    except (KeyError, TypeError, ValueError, IndexError, np.linalg.LinAlgError) as error:
-        raise UserError(
-            f"{path} is not a pose prior: expected SMPLify's mixture, `means` [M, 69], `covars` [M, 69, 69] and "
-            "`weights` [M]."
-        ) from error
+    mixture = read_mixture(path)
+    return max_mixture(mixture.weights, mixture.means, mixture.covariances)

@@ -20,6 +20,7 @@ Weighting = Literal["ones", "confidence", "squared", "precision", "gate"]
 WEIGHTINGS: tuple[str, ...] = get_args(Weighting)
 
 REFERENCE_SIGMA = 0.04  # of sqrt(area): the error taken for a good keypoint where no pixel variance is stated
+PRESENT = 0.05  # presence below this: the keypoint is not in the picture, and its position means nothing
 GATE = 0.5  # `gate`: s v below this is not used
 CONFIDENCE_RANGE = (1e-3, 0.999)  # `precision`: nobody knows better than 3 % of l, nor worse than 30 l
 AREA_OF_BOX = 0.53  # of the tight box around the keypoints, where no area is given
@@ -48,7 +49,8 @@ def keypoint_weights(keypoints: Keypoints, weighting: Weighting, gate: float = G
     """Weights of finite keypoints; a keypoint whose position is not finite must have presence 0."""
     if weighting not in WEIGHTINGS:
         raise UserError(f"unknown weighting {weighting!r}: choose {', '.join(WEIGHTINGS)}.")
-    s, v = keypoints.confidence, keypoints.presence
+    s = keypoints.confidence
+    v = keypoints.presence * (keypoints.presence >= PRESENT)
     trust = s * v
     area = keypoint_area(keypoints, trust > 0)[:, None]
     if weighting == "precision":

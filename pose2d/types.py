@@ -17,7 +17,9 @@ class Prediction:
 
     xy_px: Tensor  # [N, K, 2] crop pixels, x right, y down
     score: Tensor  # [N, K] the network's own (raw) confidence
-    sigma_px: Tensor | None = None  # [N, K, 2] standard deviation per axis, crop pixels, if the network states one
+    # [N, K, 2] crop pixels per axis, if the network states one: the scale of the error's density. Of a heatmap it is a
+    # standard deviation; RLE and Poseur learn the scale of a density that is not normal (docs/models.md).
+    sigma_px: Tensor | None = None
     maps: Tensor | None = None  # [N, K, h, w] heatmaps, if the network makes them
 
 

@@ -17,7 +17,8 @@ from torch import Tensor
 import fitting
 from fitting.cmu import Motion, load_motion
 from fitting.kinematics import JOINT_NAMES
-from fitting.prior import from_mixture, packed
+from fitting.mixture_file import packed
+from fitting.prior import from_mixture
 from fitting.unknowns import BODY_JOINTS
 from pose2d.files import whole_file
 

@@ -37,6 +37,16 @@ def test_presence_scales_precision_and_absence_ends_it() -> None:
     assert not none.any()
 
 
+@pytest.mark.parametrize("name", ["ones", "confidence", "squared", "precision", "gate"])
+def test_a_keypoint_outside_the_picture_does_not_pull(name) -> None:
+    s = torch.full((2, 17), 0.8)
+    presence = torch.ones_like(s)
+    presence[:, 13:] = 0.01
+    weight = keypoint_weights(keypoints(s, presence), name).weight
+    assert (weight[:, :13] > 0).all()
+    assert not weight[:, 13:].any()
+
+
 @pytest.mark.parametrize(("name", "power"), [("ones", 0), ("confidence", 1), ("squared", 2)])
 def test_powers_of_confidence_share_one_reference_variance(name, power) -> None:
     s = torch.rand(2, 17, generator=torch.Generator().manual_seed(2)) * 0.9 + 0.05

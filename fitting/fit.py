@@ -16,7 +16,7 @@ from fitting.limits import ranges
 from fitting.observed import body_keypoints, enough, through_lens
 from fitting.prior import PosePrior, load_prior
 from fitting.problem import Problem, anchor_at
-from fitting.residuals import NEAR_M, Ground, project, robust_scale
+from fitting.residuals import NEAR_M, ROBUST_SCALE, Ground, project, robust_scale
 from fitting.solver import Solution, solve_frames, solve_track
 from fitting.start import torso_starts
 from fitting.track_gaps import filled
@@ -60,26 +60,28 @@ def fit(
     keypoints: Keypoints,
     camera: Camera,
     body: Body | None = None,
-    init: str | BodyParams | Guess = "none",
+    init: str | BodyParams | Guess = "lifter",
     weighting: Weighting = "precision",
     *,
     fps: float = 30.0,
     gate: float = GATE,
     prior: PosePrior | None = None,
     lean_rad: float | None = LEAN_RAD,
+    robust_sigmas: float = ROBUST_SCALE,
     ground: Ground | None = None,
 ) -> Fit:
     """One person's track of T frames: a pose and a place per frame, one shape, smooth over time.
 
-    init: "none" (a start from the torso), the name of an initialiser, or parameters to start from and stay close to.
+    init: "lifter" (a guess from the keypoints), "none" (a start from the torso), or a guess to stay close to.
     weighting: how confidence becomes weight, see `fitting.weights`; gate is the threshold of `gate`.
     fps: frames per second of the track. ground: a floor, if one is known.
     lean_rad: how far people usually lean towards or away from the camera; None for a camera that looks steeply down.
+    robust_sigmas: so many sigmas away a keypoint counts half of its square; large is least squares.
     """
     if not 0 < fps < float("inf"):
         raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
     body = body or load_body()
-    problem, seen = frames_problem(keypoints, [camera], body, weighting, gate, prior, lean_rad)
+    problem, seen = frames_problem(keypoints, [camera], body, weighting, gate, prior, lean_rad, robust_sigmas)
     guess = _guess(init, keypoints, [camera], body, len(problem), fps)
     if guess is None:
         nearby = (seen.cumsum(0) - 1).clamp(min=0)  # frames that are not seen borrow until they are filled
@@ -113,12 +115,13 @@ def fit_frames(
     keypoints: Keypoints,
     camera: Camera | Sequence[Camera],
     body: Body | None = None,
-    init: str | BodyParams | Guess = "none",
+    init: str | BodyParams | Guess = "lifter",
     weighting: Weighting = "precision",
     *,
     gate: float = GATE,
     prior: PosePrior | None = None,
     lean_rad: float | None = LEAN_RAD,
+    robust_sigmas: float = ROBUST_SCALE,
 ) -> Fit:
     """T frames that have nothing to do with each other, solved together: each has a shape of its own, [T, S].
 
@@ -126,7 +129,7 @@ def fit_frames(
     """
     body = body or load_body()
     cameras = [camera] if isinstance(camera, Camera) else list(camera)
-    problem, seen = frames_problem(keypoints, cameras, body, weighting, gate, prior, lean_rad)
+    problem, seen = frames_problem(keypoints, cameras, body, weighting, gate, prior, lean_rad, robust_sigmas)
     guess = _guess(init, keypoints, cameras, body, len(problem), None)
     if guess is None:
         start = torso_starts(problem)[0].frames(slice(0, len(problem)))
@@ -175,6 +178,7 @@ def frames_problem(
     gate: float = GATE,
     prior: PosePrior | None = None,
     lean_rad: float | None = LEAN_RAD,
+    robust_sigmas: float = ROBUST_SCALE,
 ) -> tuple[Problem, Tensor]:
     """The problem of frames by themselves, and which of them are seen [T]; for optimisers of any kind."""
     known = body_keypoints(keypoints)
@@ -199,7 +203,7 @@ def frames_problem(
         center_px=per_frame([camera.center_px for camera in cameras]),
         xy_px=known.xy_px,
         weight=weight,
-        robust=robust_scale(weight, weights.sigma_px),
+        robust=robust_scale(weight, weights.sigma_px, robust_sigmas),
         lean_rad=lean_rad,
     )
     return problem, seen

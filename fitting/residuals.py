@@ -52,9 +52,9 @@ def geman_mcclure(squared: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     return squared * share, share.square()
 
 
-def robust_scale(weight: Tensor, sigma_px: Tensor) -> Tensor:
-    """c^2 of each keypoint [T, K]: ROBUST_SCALE of its own sigmas, in the units of its whitened residual."""
-    return (ROBUST_SCALE**2 * weight * sigma_px.square()).clamp(min=1e-12)
+def robust_scale(weight: Tensor, sigma_px: Tensor, sigmas: float = ROBUST_SCALE) -> Tensor:
+    """c^2 of each keypoint [T, K]: so many of its own sigmas, in the units of its whitened residual."""
+    return (sigmas**2 * weight * sigma_px.square()).clamp(min=1e-12)
 
 
 def lean(root: Tensor, sigma_rad: float) -> Tensor:

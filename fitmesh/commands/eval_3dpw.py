@@ -60,7 +60,7 @@ def eval_3dpw(
         typer.Option(
             help="Where fits start: none, lifter, spin, cliff (cliff-res50, cliff-hr48).", rich_help_panel=FITTING
         ),
-    ] = "none",
+    ] = "lifter",
     checkpoint: Annotated[
         Path | None, typer.Option(help="Weights of the network that --init names.", rich_help_panel=FITTING)
     ] = None,

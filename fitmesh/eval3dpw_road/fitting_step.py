@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,15 +54,12 @@ def fit_track(
     keypoints = _finite(read, row.source)
     assert keypoints.area_px2 is not None
     keypoints = replace(keypoints, area_px2=keypoints.area_px2 * row.sigma_scale**2)  # sigmas go with sqrt(area)
+    how: dict[str, Any] = {"weighting": row.weighting, "gate": row.gate, "robust_sigmas": row.robust_sigmas}
     if single_frames:
-        return fitting.fit_frames(
-            keypoints, camera, body, "none" if start is None else start, row.weighting, gate=row.gate
-        ).params  # fmt: skip
+        return fitting.fit_frames(keypoints, camera, body, "none" if start is None else start, **how).params
     places = grid(read.frame, every, FPS / every)
     init = "none" if start is None else places.spread(start)
-    found = fitting.fit(
-        places.keypoints(keypoints), camera, body, init, row.weighting, fps=FPS / every, gate=row.gate
-    )  # fmt: skip
+    found = fitting.fit(places.keypoints(keypoints), camera, body, init, fps=FPS / every, **how)
     return places.take_params(found.params)
 
 

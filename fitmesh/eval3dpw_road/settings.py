@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from fitting.residuals import ROBUST_SCALE
 from fitting.weights import GATE, WEIGHTINGS, Weighting
 from pose2d.errors import UserError
 from pose2d.types import ConfidenceSource
@@ -20,6 +21,7 @@ class Row:
     source: ConfidenceSource
     weighting: Weighting
     gate: float = GATE
+    robust_sigmas: float = ROBUST_SCALE  # so many sigmas away a keypoint counts half of its square
     sigma_scale: float = 1.0  # on the pixel error that a weight stands for: how hard the data pull beside the priors
 
     @property
@@ -27,7 +29,8 @@ class Row:
         """A name for files and tables."""
         threshold = f" {self.gate:g}" if self.weighting == "gate" else ""
         scale = f" x{self.sigma_scale:g}" if self.sigma_scale != 1 else ""
-        return f"{self.source} {self.weighting}{threshold}{scale}"
+        robust = f" c{self.robust_sigmas:g}" if self.robust_sigmas != ROBUST_SCALE else ""
+        return f"{self.source} {self.weighting}{threshold}{scale}{robust}"
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class EvalSettings:
     split: str = "test"
     sequences: tuple[str, ...] = ()  # empty: all
     every: int = 1  # use every n-th frame
-    init: str = "none"
+    init: str = "lifter"
     checkpoint: Path | None = None  # of the network that `init` names
     pose_model: str = "movenet-thunder"
     pose_checkpoint: Path | None = None

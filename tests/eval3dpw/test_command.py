@@ -28,12 +28,13 @@ QUIET = Reporter(quiet=True)
 
 def stored(data: Path, **others) -> EvalSettings:
     """Exact keypoints from the data: fast, and the truth can be found."""
-    return EvalSettings(data, pose_model="poses2d", confidence=("raw",), **others)
+    return EvalSettings(data, pose_model="poses2d", confidence=("raw",), **{"init": "none", **others})
 
 
 def test_exact_keypoints_give_the_table_with_counts(tmp_path: Path) -> None:
     data, out = tiny_3dpw.write(tmp_path / "data"), tmp_path / "out"
     arguments = ["--data", data, "--pose-model", "poses2d", "--confidence", "raw", "--out", out, "--quiet"]
+    arguments += ["--init", "none"]
     result = CliRunner().invoke(app, ["eval-3dpw", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0
     assert "18 person-frames in 2 sequences" in " ".join(result.output.split())
@@ -53,7 +54,7 @@ def test_the_network_and_ccnet_read_the_pictures(tmp_path: Path) -> None:
     settings = EvalSettings(data, pose_model="movenet-lightning")
     outcome = road.run(settings, out, QUIET)
     assert list(outcome.scores.rows) == [
-        "+ movenet-lightning raw, confidence", "+ CCNet, confidence", "+ CCNet, precision",
+        "start (lifter)", "+ movenet-lightning raw, confidence", "+ CCNet, confidence", "+ CCNet, precision",
     ]  # fmt: skip
     assert len(outcome.scores) == tiny_3dpw.FRAMES
     assert all(score["pa_mpjpe_mm"].mean() < 100 for score in outcome.scores.rows.values())
@@ -117,7 +118,7 @@ def test_missing_and_broken_pictures_are_counted(tmp_path: Path) -> None:
     data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
     picture_path(data, "one_00", 1).unlink()
     picture_path(data, "one_00", 4).write_bytes(b"no picture")
-    settings = EvalSettings(data, pose_model="movenet-lightning", confidence=("raw",), weighting=("ones",))
+    settings = EvalSettings(data, pose_model="movenet-lightning", confidence=("raw",), weighting=("ones",), init="none")
     outcome = road.run(settings, tmp_path / "out", QUIET)
     assert next(iter(outcome.scores.rows.values()))["frame"].tolist() == [0, 2, 3, 5]
     assert {(one.why, one.frames) for one in outcome.skipped} == {("picture missing", 1), ("picture unreadable", 1)}

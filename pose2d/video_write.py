@@ -14,7 +14,8 @@ from pose2d.sound import Sound
 
 # Constant quality: 20 is hard to tell from the source. "veryfast" takes less than half the time of the default preset
 # for about the same bytes.
-QUALITY = {"crf": "20", "preset": "veryfast"}
+# A whole picture every 30 frames: a player that is dragged to a moment decodes at most that many.
+QUALITY = {"crf": "20", "preset": "veryfast", "g": "30"}
 # With B-frames, frames are stored out of order, and an mp4 of uneven frames then states too short a duration.
 IN_ORDER = {"bf": "0"}
 BT709 = 1  # the value all three colour fields of H.264 use for it

@@ -30,6 +30,7 @@ from fitting.solver import factorised
 from fitting.unknowns import State
 
 MOTION_SHARE = 0.003  # of what acceleration counts in the search: bridges frames that show nothing
+GUESS_DOUBT = 1.5  # on the spreads of an initial guess: it may have been made from the very keypoints counted beside it
 MIRRORED = 1.2  # widens depth relative to the pelvis in a track, where a limb once mirrored in depth stays so
 
 
@@ -43,7 +44,12 @@ class JointSpread:
 
 def joint_spread(problem: Problem, state: State) -> JointSpread:
     """At an optimum. Float64 where float32 cannot factorise."""
-    problem = replace(problem, prior=problem.prior.as_one(), motion_share=MOTION_SHARE * problem.motion_share)
+    problem = replace(
+        problem,
+        prior=problem.prior.as_one(),
+        motion_share=MOTION_SHARE * problem.motion_share,
+        anchor=problem.anchor and problem.anchor.widened(GUESS_DOUBT),
+    )
     system = normal_equations(problem, state)
     try:
         own, answer, shape_covariance = _covariances(system, problem.shape_share)

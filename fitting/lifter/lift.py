@@ -27,7 +27,6 @@ RATE = 10.0  # frames a second that the network likes best
 HOP = WINDOW // 2
 EXACT: tuple[ConfidenceSource, ...] = ("oracle",)  # keypoints that are the body's own, and not a network's reading
 BATCH = 256  # windows at a time
-CAUTION = 1.5  # on the spreads when a fit stays close: the guess has seen the very keypoints that the fit weighs again
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def lift_frames(keypoints: Keypoints, cameras: Sequence[Camera], body: Body, net
 def guess_from_keypoints(keypoints: Keypoints, cameras: Sequence[Camera], body: Body, fps: float | None) -> Guess:
     """The initialiser of that name: a track at a frame rate, or (None) frames by themselves."""
     found = lift_frames(keypoints, cameras, body) if fps is None else lift(keypoints, cameras[0], body, fps=fps)
-    return Guess(found.params, CAUTION * found.turn_rad, CAUTION * found.distance, CAUTION)
+    return Guess(found.params, found.turn_rad, found.distance)
 
 
 def _seen(keypoints: Keypoints, cameras: Sequence[Camera]) -> Seen:

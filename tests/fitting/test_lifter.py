@@ -199,5 +199,32 @@ def test_unknown_frames_lie_between_known_ones():
     assert (between(values, torch.zeros_like(known)) == 0).all()
 
 
-def test_the_order_of_keypoints_is_the_skeletons():
-    assert COCO17.size == 17  # inputs are flattened keypoint by keypoint; weights know their order
+def test_a_fit_starts_from_the_lifter_by_name(body, camera):
+    truth, keypoints = walking(body, camera, 12)
+    found = fitting.fit(keypoints, camera, body, init="lifter", fps=30.0)
+    assert found.converged.all()
+    assert (
+        found.reprojection_px.nanmean()
+        < pixels(body, camera, lift(keypoints, camera, body, fps=30.0).params, keypoints).mean()
+    )
+    assert away_mm(body, found.params, truth).mean() < 60
+    alone = fitting.fit_frames(keypoints, camera, body, init="lifter")
+    assert away_mm(body, alone.params, truth).mean() < 90
+
+
+@pytest.mark.parametrize("name", ["spin", "cliff", "cliff-hr48"])
+def test_a_guess_that_needs_pictures_says_how_to_get_it(body, camera, name):
+    _, keypoints = walking(body, camera, 2)
+    with pytest.raises(UserError, match=r"reads pictures.*regressors\.load\('(spin|cliff-hr48)'.*initialise_track"):
+        fitting.fit(keypoints, camera, body, init=name)
+
+
+def test_a_mirrored_walk_is_lifted_to_a_mirrored_body(body, camera):
+    """Nothing builds the symmetry in; training with mirror images must have taught it."""
+    _, keypoints = walking(body, camera, 9)
+    flipped = keypoints.xy_px[:, COCO17.flip_order].clone()
+    flipped[..., 0] = 2 * camera.center_px[0] - flipped[..., 0]
+    here = body.at(lift(keypoints, camera, body, fps=10.0).params).keypoints
+    there = body.at(lift(replace(keypoints, xy_px=flipped), camera, body, fps=10.0).params).keypoints
+    mirrored = there[:, COCO17.flip_order] * torch.tensor([-1.0, 1.0, 1.0])
+    assert 1000 * (here - here.mean(1, True) - mirrored + mirrored.mean(1, True)).norm(dim=-1).mean() < 40

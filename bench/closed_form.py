@@ -1,4 +1,4 @@
-"""Claim: the closed form gains when it knows how large the person is; a trained head gains more.
+"""Claim: a heatmap's width says more of its error than its height; a trained head says more than either.
 
 One run of the network, one set of keypoints, and the expected OKS l^2 / (sigma^2 + l^2) with sigma from each heatmap's
 fitted Gaussian or from its peak, and l from the mean, the predicted or the true area. Predicted areas come from one

@@ -19,7 +19,7 @@ def train_ccnet(
     choose: Annotated[str | None, typer.Option(help="Split to compare settings on.")] = None,
     test: Annotated[str | None, typer.Option(help="Split to report on, once.", show_default="val2017 if there")] = None,
     head: Annotated[
-        str | None, typer.Option(help="peaks, conv, gap-fc, fc or query.", show_default="what fits the model")
+        str | None, typer.Option(help="movenet, peaks, conv, gap-fc, fc or query.", show_default="what fits the model")
     ] = None,
     loss: Annotated[str, typer.Option(help="mse, cross-entropy, aleatoric, ensemble or soap.")] = "mse",
     epochs: Annotated[int, typer.Option(min=1)] = 8,

@@ -10,14 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
 from eval3dpw.synth.motion import RADIANS_PER_STEP
 from fitting import load_body
 from fitting.cmu import load_motion
 from pose2d.files import whole_file
 
+ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "eval3dpw" / "synth" / "data" / "held_out_motion.npz"
 
 

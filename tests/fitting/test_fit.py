@@ -81,6 +81,20 @@ def test_a_good_guess_is_made_better_and_kept_close_to(body) -> None:
     torch.testing.assert_close(found.params.pose[:, 22:], guess.pose[:, 22:], atol=1e-4, rtol=0)  # hands: as guessed
 
 
+def test_an_error_that_lasts_does_not_bend_the_shape(body) -> None:
+    """Hips marked too low in every frame: a hundred frames that say the same are not a hundred witnesses."""
+    truth = walk(24)
+    keypoints = seen(body, truth)
+    keypoints.xy_px[:, 11:13, 1] += 5 * SIGMA_PX
+    few = replace(
+        keypoints,
+        **{n: getattr(keypoints, n)[:3] for n in ("xy_px", "confidence", "presence", "area_px2")},
+    )
+    sizes = [float((fitting.fit(k, CAMERA, body).params.shape - truth.shape).norm()) for k in (few, keypoints)]
+    assert sizes[1] < 1.5 * sizes[0]
+    assert sizes[1] < 3
+
+
 def test_one_frame_is_a_track_too(body) -> None:
     found = fitting.fit(seen(body, walk(1)), CAMERA, body)
     assert found.params.pose.shape == (1, 24, 3)

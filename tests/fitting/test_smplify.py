@@ -61,7 +61,7 @@ def start(spin):
     return BodyParams(spin["pose0"].unflatten(1, (24, 3)), spin["betas0"], spin["cam0"])
 
 
-@pytest.mark.parametrize("through", ["mesh", "bones"])
+@pytest.mark.parametrize("through", ["mesh", "bones", "smplx"])
 def test_the_49_points_are_spins(spin, toy, points, through):
     placed = placer(toy, points, through)(spin["pose0"], spin["betas0"])
     torch.testing.assert_close(placed, spin["joints49_0"], atol=1e-6, rtol=0)
@@ -84,7 +84,7 @@ def test_the_losses_are_spins(spin, sight, points, prior):
     torch.testing.assert_close(bend(body_pose), spin["angle0"], rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize(("iterations", "through"), [(1, "mesh"), (10, "mesh"), (100, "mesh"), (10, "bones")])
+@pytest.mark.parametrize(("iterations", "through"), [(1, "mesh"), (10, "mesh"), (100, "mesh"), (10, "bones"), (10, "smplx")])
 def test_the_fits_are_spins(spin, sight, toy, points, prior, start, iterations, through):
     fit = fit_points(sight, toy, points, start, prior, SmplifySettings(iterations=iterations), through)
     expected = {key: spin[f"{key}_it{iterations}"] for key in ("joints", "pose", "betas", "cam", "reproj")}

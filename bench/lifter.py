@@ -5,7 +5,7 @@ Rows: how good the keypoints are (range of the confidence, an expected OKS), and
 whole track. Everyone gets the same keypoints. Then the legs are put out of the picture: the error of knees and ankles,
 and how likely the pose prior finds what was made of them, beside the truth.
 
-    python bench/lifter.py --clips clips_30fps.npz [--frames 480 --threads 1]
+    python bench/lifter.py --clips clips_30fps.npz [--frames 240 --threads 1]
 """
 
 import argparse
@@ -31,7 +31,7 @@ from fitting.unknowns import BODY_JOINTS
 
 LEGS = (13, 14, 15, 16)  # keypoints: knees and ankles
 LEG_JOINTS = (4, 5, 7, 8)
-TRACK_FRAMES = 40
+TRACK_FRAMES = 20
 
 Contender = Callable[[Scene, fitting.Body], BodyParams]
 
@@ -54,19 +54,19 @@ CONDITIONS = (
 CONTENDERS: dict[str, Contender] = {
     "lifter, 1 frame": lambda s, body: lift_frames(s.keypoints, [s.camera], body).params,
     "lifter": lambda s, body: lift(s.keypoints, s.camera, body, fps=s.fps).params,
-    "fit_frames none": lambda s, body: fitting.fit_frames(s.keypoints, s.camera, body, init="none").params,
-    "fit_frames lifter": lambda s, body: fitting.fit_frames(s.keypoints, s.camera, body, init="lifter").params,
     "fit none": lambda s, body: fitting.fit(s.keypoints, s.camera, body, init="none", fps=s.fps).params,
     "fit lifter": lambda s, body: fitting.fit(s.keypoints, s.camera, body, init="lifter", fps=s.fps).params,
 }
 
 
 def scenes(clips: Path, frames: int, condition: Condition) -> list[Scene]:
-    """The same people and cameras for every condition; only the keypoints differ."""
+    """The same people and cameras for every condition, spread over all held-out clips; only the keypoints differ."""
     body = fitting.load_body()
     motion = load_motion(clips, body, 30.0)
     found: list[Scene] = []
-    for number, clip in enumerate(np.flatnonzero(motion.held_out)[:: max(1, 36 * TRACK_FRAMES // frames)]):
+    clips_held_out = np.flatnonzero(motion.held_out)
+    every = max(1, len(clips_held_out) * TRACK_FRAMES // frames)
+    for number, clip in enumerate(clips_held_out[::every]):
         generator = torch.Generator().manual_seed(100 + number)
         noise = Noise(confidence=condition.confidence, outliers=0.02, missing=0.0)
         one = scene(motion, int(clip), body, generator, noise, TRACK_FRAMES)
@@ -116,7 +116,7 @@ def legs_out_of_view(clips: Path, frames: int, body: fitting.Body, console: Cons
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clips", type=Path, required=True)
-    parser.add_argument("--frames", type=int, default=480)
+    parser.add_argument("--frames", type=int, default=240)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

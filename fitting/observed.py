@@ -12,7 +12,7 @@ from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
 
 LEAST_KEYPOINTS = 4  # a frame with fewer trusted keypoints is not fitted by itself
-TRUSTED = 0.05  # confidence times presence at which a keypoint counts as one of them
+TRUSTED = 0.2  # confidence times presence at which a keypoint counts as one of them
 
 
 def body_keypoints(keypoints: Keypoints) -> Keypoints:

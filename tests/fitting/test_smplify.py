@@ -84,7 +84,9 @@ def test_the_losses_are_spins(spin, sight, points, prior):
     torch.testing.assert_close(bend(body_pose), spin["angle0"], rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize(("iterations", "through"), [(1, "mesh"), (10, "mesh"), (100, "mesh"), (10, "bones"), (10, "smplx")])
+@pytest.mark.parametrize(
+    ("iterations", "through"), [(1, "mesh"), (10, "mesh"), (100, "mesh"), (10, "bones"), (10, "smplx")]
+)
 def test_the_fits_are_spins(spin, sight, toy, points, prior, start, iterations, through):
     fit = fit_points(sight, toy, points, start, prior, SmplifySettings(iterations=iterations), through)
     expected = {key: spin[f"{key}_it{iterations}"] for key in ("joints", "pose", "betas", "cam", "reproj")}

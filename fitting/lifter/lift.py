@@ -14,7 +14,7 @@ from torch import Tensor
 from fitting.body import Body, BodyParams
 from fitting.camera import Camera
 from fitting.guess import Guess
-from fitting.lifter.examples import WINDOW
+from fitting.lifter.examples import SLOW_STEP_S, WINDOW
 from fitting.lifter.inputs import Box, Inputs, Seen, inputs
 from fitting.lifter.network import LOG_RANGE, SHAPE, Answer, Lifter
 from fitting.lifter.weights import load_lifter
@@ -24,6 +24,7 @@ from pose2d.errors import UserError
 from pose2d.types import ConfidenceSource, Keypoints
 
 RATE = 10.0  # frames a second that the network likes best
+SLOWEST = 1 / SLOW_STEP_S  # at fewer frames a second neighbours were never heard in training, and say little
 HOP = WINDOW // 2
 EXACT: tuple[ConfidenceSource, ...] = ("oracle",)  # keypoints that are the body's own, and not a network's reading
 BATCH = 256  # windows at a time
@@ -43,6 +44,8 @@ def lift(keypoints: Keypoints, camera: Camera, body: Body, *, fps: float, networ
     """One person's track at a frame rate; frames without keypoints take what their neighbours suggest."""
     if not 0 < fps < float("inf"):
         raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
+    if fps < SLOWEST:
+        return lift_frames(keypoints, [camera], body, network)
     given = inputs(_seen(keypoints, [camera]))
     index, middle = _windows(len(given.features), max(1, round(fps / RATE)))
     return _lifted(given, index, middle, 1 / fps, body, network)

@@ -19,7 +19,7 @@ def seen(frames: int) -> Keypoints:
 
 def test_pieces_fit_as_well_as_the_whole_and_meet_without_a_seam() -> None:
     known, camera, body = seen(100), fitting.Camera.default(SIZE), fitting.load_body()
-    whole = fitting.fit(known, camera, body, fps=25)
+    whole = fitting.fit(known, camera, body, "none", fps=25)
     pieces = fit_track(known, camera, body, "none", "precision", 25, piece=40, overlap=8)
     assert pieces.params.shape.shape == whole.params.shape.shape == (10,)
     assert pieces.params.pose.shape == (100, 24, 3)
@@ -37,7 +37,7 @@ def test_pieces_fit_as_well_as_the_whole_and_meet_without_a_seam() -> None:
 
 def test_a_short_track_is_solved_as_ever() -> None:
     known, camera, body = seen(5), fitting.Camera.default(SIZE), fitting.load_body()
-    whole = fitting.fit(known, camera, body, fps=25)
+    whole = fitting.fit(known, camera, body, "none", fps=25)
     same = fit_track(known, camera, body, "none", "precision", 25)
     torch.testing.assert_close(same.params.pose, whole.params.pose, rtol=0, atol=0)
 

@@ -158,6 +158,20 @@ def test_any_frame_rate_will_do(body, camera, fps):
     assert away_mm(body, found.params, truth).mean() < 90
 
 
+def test_frames_far_apart_in_time_are_frames_by_themselves(body, camera):
+    _, keypoints = walking(body, camera, 4, 1.0)
+    track, alone = lift(keypoints, camera, body, fps=1.0), lift_frames(keypoints, [camera], body)
+    torch.testing.assert_close(track.params.pose, alone.params.pose)
+
+
+def test_a_body_whose_shape_is_settled_is_lifted_too(body, camera):
+    truth, keypoints = walking(body, camera, 3)
+    rigid = replace(body, shapedirs=body.shapedirs[..., :0])
+    found = lift(keypoints, camera, rigid, fps=30.0)
+    assert found.params.shape.shape == (3, 0)
+    assert (found.params.translation[:, 2] - truth.translation[:, 2]).abs().max() < 0.6
+
+
 def test_every_frame_is_answered_for_once():
     for frames in (1, 2, 3, 7, 8, 9, 50):
         for stride in (1, 2, 3, 12):

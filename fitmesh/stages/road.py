@@ -58,12 +58,12 @@ def run_stages(clip: Clip, out: Path, settings: RunSettings, reporter: Reporter)
     _check(clip, out, settings)
     _clear_away(out)
     about = About(out, clip, settings)
-    about.write()
     stages, exported = _stages(clip, out, settings, reporter)
     made = []
     for stage in stages:
         if not settings.overwrite and stage.matches():
             reporter.skipped(stage.name)
+            about.write()
             continue
         start = time.monotonic()
         stage.make()

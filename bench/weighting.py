@@ -238,11 +238,8 @@ def plot(
                          color=colors[mode], label=mode)  # fmt: skip
     axes[0].set_yticks(range(len(labels)), labels)
     axes[0].invert_yaxis()
-    start = [label for label in labels if label.startswith("start")]
-    spread = [
-        getattr(line.difference["pa_mpjpe_mm"], end)
-        for found in tables.values() for line in found if line.label not in start and line.label != "ones" for end in ("low", "high")
-    ]  # fmt: skip
+    near = [line for found in tables.values() for line in found if not line.label.startswith(("start", "ones"))]
+    spread = [getattr(line.difference["pa_mpjpe_mm"], end) for line in near for end in ("low", "high")]
     margin = 0.08 * (max(spread) - min(spread))
     axes[0].set_xlim(min(spread) - margin, max(spread) + margin)
     axes[0].set_xlabel("PA-MPJPE minus that of raw confidence, mm (left is better)")

@@ -203,7 +203,8 @@ def frames_problem(
         center_px=per_frame([camera.center_px for camera in cameras]),
         xy_px=known.xy_px,
         weight=weight,
-        robust=robust_scale(weight, weights.sigma_px, robust_sigmas),
+        # A keypoint that may not be there at all is doubted sooner, as in a mixture of it and of anything else.
+        robust=robust_scale(weight, weights.sigma_px, robust_sigmas) * known.presence.clamp(min=1e-3),
         lean_rad=lean_rad,
     )
     return problem, seen

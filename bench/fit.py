@@ -6,7 +6,8 @@ of threads, and runs in a process of its own. The gradient methods start from th
 chose, and the time to find it is not counted for them; the solver's own time includes it. SMPLify has its own losses
 and weights (SPIN's) and two stages of 100 steps. It skins all vertices at every step, by the smplx package as published
 code does, or by the faster skinning here; being slow, those two rows fit --mesh-frames frames only, and the third, the
-same losses through the bones, shows the accuracy on all. A second table shows how the time of a track grows.
+same losses through the bones, shows the accuracy on all. The rows called lifter start from the embedded network
+instead, as `fitting.fit` does unless told otherwise. A second table shows how the time of a track grows.
 
     python bench/fit.py --clips clips_30fps.npz [--frames 300 --mesh-frames 32 --threads 2]
 """
@@ -129,13 +130,29 @@ def smplify_bones(scenes: list[Scene], body: fitting.Body, start: State) -> Body
     return _smplify(scenes, body, start, "bones")
 
 
-def single_frames(scenes: list[Scene], body: fitting.Body, start: State) -> BodyParams:
+def _single_frames(scenes: list[Scene], body: fitting.Body, init: str) -> BodyParams:
     keypoints, cameras, _ = concatenated(scenes)
-    return fitting.fit_frames(keypoints, cameras, body).params
+    return fitting.fit_frames(keypoints, cameras, body, init=init).params
+
+
+def _over_time(scenes: list[Scene], body: fitting.Body, init: str) -> BodyParams:
+    return joined([fitting.fit(one.keypoints, one.camera, body, init, fps=one.fps).params for one in scenes])
+
+
+def single_from_torso(scenes: list[Scene], body: fitting.Body, start: State) -> BodyParams:
+    return _single_frames(scenes, body, "none")
+
+
+def single_from_lifter(scenes: list[Scene], body: fitting.Body, start: State) -> BodyParams:
+    return _single_frames(scenes, body, "lifter")
+
+
+def over_time_from_torso(scenes: list[Scene], body: fitting.Body, start: State) -> BodyParams:
+    return _over_time(scenes, body, "none")
 
 
 def over_time(scenes: list[Scene], body: fitting.Body, start: State) -> BodyParams:
-    return joined([fitting.fit(one.keypoints, one.camera, body, fps=one.fps).params for one in scenes])
+    return _over_time(scenes, body, "lifter")
 
 
 def joined(parts: list[BodyParams]) -> BodyParams:
@@ -154,8 +171,10 @@ CONTENDERS: dict[str, Contender] = {
     "SMPLify, keypoints only": smplify_bones,
     "Adam on our cost, 200 steps": adam,
     "L-BFGS on our cost, 200 steps": lbfgs,
-    "fitmesh, single frames": single_frames,
-    "fitmesh, with time": over_time,
+    "fitmesh, single frames": single_from_torso,
+    "fitmesh, single frames, lifter": single_from_lifter,
+    "fitmesh, with time": over_time_from_torso,
+    "fitmesh, with time, lifter": over_time,
 }
 
 

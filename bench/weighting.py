@@ -1,9 +1,10 @@
 """Claim: calibrated confidence makes better bodies than a network's own.
 
-MoveNet reads the pictures once; then the same keypoints, the same start and the same solver fit everyone again and
-again, and nothing differs but how hard each keypoint pulls. Every weighting gets the one number it is free to choose,
-the pixel error that a weight of one stands for, from a development set (--tune), so that none wins by pulling harder
-beside the priors. Differences are paired, intervals are over sequences.
+MoveNet reads the pictures once; then the same keypoints and the same solver fit everyone again and again, and nothing
+differs but how hard each keypoint pulls. In three of five ways to fit, all rows share the lifter's guess that CCNet's
+confidence gave; in the last two, the lifter too is fed with each row's own confidence. Every weighting gets the one number
+it is free to choose, the pixel error that a weight of one stands for, from a development set (--tune), so that none
+wins by pulling harder beside the priors. Differences are paired, intervals are over sequences.
 
     python bench/weighting.py --tune synth_dev            # choose each weighting's scale: bench/weighting_scales.json
     python bench/weighting.py --data synth_test           # the table, docs/img/weighting.png, bench/README.md
@@ -67,15 +68,26 @@ class Mode:
     single_frames: bool
     robust_sigmas: float = ROBUST_SCALE
     rows: tuple[str, ...] = tuple(ROWS)
+    own_start: bool = False  # the lifter is fed with the row's own confidence, not with CCNet's for all
+
+    def row(self, name: str, sigma_scale: float) -> Row:
+        row = replace(ROWS[name], robust_sigmas=self.robust_sigmas, sigma_scale=sigma_scale)
+        return replace(row, start_source=row.source) if self.own_start else row
 
 
-SINGLE, TIME, HARDLY_ROBUST = "single frames", "with time", "single frames, hardly robust"
+SINGLE, TIME = "single frames", "with time"
+HARDLY_ROBUST = "single frames, hardly robust"
+OWN_SINGLE, OWN_TIME = "single frames, each from its own start", "with time, each from its own start"
+_OWN_ROWS = ("ones", RAW, "raw squared", CCNET, "CCNet squared", CCNET_PRECISION)
 MODES = {
     SINGLE: Mode(single_frames=True),
     TIME: Mode(single_frames=False),
     # SMPLify and SPIN halve a keypoint at 100 pixels of a 224-pixel crop, about 30 of the reference sigmas.
     HARDLY_ROBUST: Mode(True, 30.0, (RAW, "raw squared", CCNET, "CCNet squared", CCNET_PRECISION, "oracle precision")),
+    OWN_SINGLE: Mode(single_frames=True, rows=_OWN_ROWS, own_start=True),
+    OWN_TIME: Mode(single_frames=False, rows=_OWN_ROWS, own_start=True),
 }
+SCALES_OF = {OWN_SINGLE: SINGLE, OWN_TIME: TIME}  # whose scales a mode uses, if not its own
 # hidden keypoints (behind something else, or outside) of a person in a picture
 OCCLUSION = {"none hidden": (0, 0), "1 to 4 hidden": (1, 4), "5 or more hidden": (5, 17)}
 METRICS = ("pa_mpjpe_mm", "mpjpe_mm", "mve_mm", "acceleration_mm")
@@ -112,13 +124,12 @@ class Study:
 def tune(study: Study, console: Console, picked: Sequence[str], modes: Mapping[str, Mode]) -> None:
     """The scale with the least PA-MPJPE, for each weighting and mode; kept in a file that the final run reads."""
     known = json.loads(SCALES.read_text()) if SCALES.is_file() else {}
-    for name_of_mode, mode in modes.items():
+    for name_of_mode, mode in ((name, mode) for name, mode in modes.items() if name not in SCALES_OF):
         table = Table(title=f"{study.data.name}, {name_of_mode}: PA-MPJPE by scale of the stated pixel error, mm")
         for column in ("", *(f"x{scale:g}" for scale in GRID), "chosen"):
             table.add_column(column, justify="right" if column else "left")
         for name in (name for name in picked if name in mode.rows):
-            row = replace(ROWS[name], robust_sigmas=mode.robust_sigmas)
-            scaled = {f"{name} x{scale:g}": replace(row, sigma_scale=scale) for scale in GRID}
+            scaled = {f"{name} x{scale:g}": mode.row(name, scale) for scale in GRID}
             scores = study.fit(scaled, mode.single_frames)
             error = [float(scores.rows[label]["pa_mpjpe_mm"].mean()) for label in scaled]
             best = GRID[int(np.argmin(error))]
@@ -131,13 +142,8 @@ def tune(study: Study, console: Console, picked: Sequence[str], modes: Mapping[s
 
 def chosen(mode: str, picked: Sequence[str]) -> dict[str, Row]:
     """Rows with the scales that were chosen on the development set; 1 where none was."""
-    known = json.loads(SCALES.read_text()).get(mode, {}) if SCALES.is_file() else {}
-    robust = MODES[mode].robust_sigmas
-    return {
-        name: replace(ROWS[name], sigma_scale=float(known.get(name, 1.0)), robust_sigmas=robust)
-        for name in picked
-        if name in MODES[mode].rows
-    }
+    known = json.loads(SCALES.read_text()).get(SCALES_OF.get(mode, mode), {}) if SCALES.is_file() else {}
+    return {name: MODES[mode].row(name, float(known.get(name, 1.0))) for name in picked if name in MODES[mode].rows}
 
 
 def hidden(study: Study, scores: Scores) -> np.ndarray:
@@ -194,13 +200,21 @@ def _ece(confidence: np.ndarray, oks: np.ndarray, bins: int = 10) -> float:
 def differences(found: Sequence[Line], scores: Scores) -> list[str]:
     """The claims, each with its paired interval over sequences."""
     counts = draws(len(scores.names))
-    by_label = {line.label: means(scores.rows[line.label]["pa_mpjpe_mm"], scores.sequence, counts) for line in found}
-    claims = ((CCNET, RAW), (CCNET_PRECISION, RAW), (CCNET_PRECISION, CCNET), (CCNET_PRECISION, "oracle precision"))
+    samples = {
+        line.label: {m: means(scores.rows[line.label][m], scores.sequence, counts) for m in METRICS} for line in found
+    }
+    claims = (
+        ("start (lifter, ccnet)", "start (lifter, raw)"), (CCNET, RAW), (CCNET_PRECISION, RAW), (CCNET_PRECISION, CCNET),
+        (CCNET_PRECISION, "raw squared"), (CCNET_PRECISION, "oracle precision"),
+    )  # fmt: skip
     texts = []
     for better, worse in claims:
-        if better in by_label and worse in by_label:
-            d = interval(by_label[better] - by_label[worse])
-            texts.append(f"{better} - {worse}: {d.value:+.2f} mm PA-MPJPE [{d.low:+.2f}, {d.high:+.2f}]")
+        if better in samples and worse in samples:
+            text = []
+            for metric in ("pa_mpjpe_mm", "mpjpe_mm", "mve_mm"):
+                d = interval(samples[better][metric] - samples[worse][metric])
+                text.append(f"{NAMES[metric]} {d.value:+.2f} [{d.low:+.2f}, {d.high:+.2f}]")
+            texts.append(f"{better} - {worse}: {', '.join(text)}")
     return texts
 
 
@@ -226,12 +240,12 @@ def plot(
 ) -> None:  # fmt: skip
     """How much better than raw each weighting is, overall and by occlusion."""
     figure, axes = plt.subplots(1, 2, figsize=(13, 5.2), gridspec_kw={"width_ratios": [1.25, 1]})
-    colors = {SINGLE: "#1f77b4", TIME: "#d9822b", HARDLY_ROBUST: "#2a9d58"}
+    colors = {SINGLE: "#1f77b4", TIME: "#d9822b", HARDLY_ROBUST: "#2a9d58", OWN_SINGLE: "#8e5bb5", OWN_TIME: "#c94f7c"}
     labels = [line.label for line in next(iter(tables.values())) if line.label != RAW]
     for number, (mode, found) in enumerate(tables.items()):
         shown = {line.label: line.difference["pa_mpjpe_mm"] for line in found}
         here = [label for label in labels if label in shown]
-        height = np.array([labels.index(label) for label in here]) + 0.24 * (number - 1)
+        height = np.array([labels.index(label) for label in here]) + 0.2 * (number - (len(tables) - 1) / 2)
         value = np.array([shown[label].value for label in here])
         low, high = (np.array([getattr(shown[label], end) for label in here]) for end in ("low", "high"))
         axes[0].errorbar(value, height, xerr=[value - low, high - value], fmt="o", ms=5, capsize=3, lw=1.5,

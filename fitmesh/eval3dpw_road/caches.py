@@ -13,7 +13,7 @@ import eval3dpw
 import fitting
 from eval3dpw.bodies import BodySet
 from fitmesh.eval3dpw_road.reading import BATCH, Read
-from fitmesh.eval3dpw_road.settings import STORED, EvalSettings, Row
+from fitmesh.eval3dpw_road.settings import STORED, EvalSettings
 from fitmesh.eval3dpw_road.source import Work
 from fitmesh.stages import trust
 from fitmesh.stages.recipe import Recipe, content_digest, read_npz, write_npz
@@ -39,14 +39,14 @@ def keypoints_recipe(work: Work, settings: EvalSettings, bodies: BodySet) -> Rec
     )  # fmt: skip
 
 
-def fit_recipe(keypoints: Recipe, settings: EvalSettings, row: Row | None) -> Recipe:
-    """Of one row's fits; None is the start."""
+def fit_recipe(keypoints: Recipe, settings: EvalSettings, row: str) -> Recipe:
+    """Of one row's fits, or of a start."""
     inputs = {"keypoints": keypoints.digest, "fitting": code_digest(fitting)}
     if settings.checkpoint is not None:
         inputs["checkpoint"] = content_digest([settings.checkpoint])
     return Recipe(
         "eval-3dpw fit",
-        {"row": row.key if row else "start", "init": settings.init, "single_frames": settings.single_frames},
+        {"row": row, "init": settings.init, "single_frames": settings.single_frames},
         inputs,
     )
 

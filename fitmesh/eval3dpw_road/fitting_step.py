@@ -22,23 +22,22 @@ from pose2d.errors import UserError
 from pose2d.pictures import read_picture
 from pose2d.types import ConfidenceSource, Keypoints
 
-# (the sequence, keypoints of one of its tracks, the body) -> where every row starts
-Starter = Callable[[Work, Read, Body], Guess]
+# (the sequence, keypoints of one of its tracks, the body, whose confidence) -> where fits start
+Starter = Callable[[Work, Read, Body, ConfidenceSource | None], Guess]
 
 
 def starter(settings: EvalSettings) -> Starter:
-    """What gives the first guess. All rows share it, so that they differ by their weights alone."""
+    """What gives the first guess. Without a source it is made from the best calibrated keypoints at hand."""
     if settings.init.startswith(("spin", "cliff")):
         network = _network(settings.init, settings.checkpoint)
-        return lambda work, read, body: plain_guess(_from_pixels(network, work, read))
+        return lambda work, read, body, source: plain_guess(_from_pixels(network, work, read))
     if settings.init not in INITIALISERS:
         raise UserError(f"unknown initialiser {settings.init!r}: choose {', '.join(['none', *INITIALISERS])}.")
-    return lambda work, read, body: _lifted(settings, read, work.camera, body)
+    best: ConfidenceSource = "ccnet" if "ccnet" in settings.confidence else settings.confidence[0]
+    return lambda work, read, body, source: _lifted(settings, read, work.camera, body, source or best)
 
 
-def _lifted(settings: EvalSettings, read: Read, camera: Camera, body: Body) -> Guess:
-    """From the best calibrated keypoints at hand."""
-    source: ConfidenceSource = "ccnet" if "ccnet" in settings.confidence else settings.confidence[0]
+def _lifted(settings: EvalSettings, read: Read, camera: Camera, body: Body, source: ConfidenceSource) -> Guess:
     keypoints, lift = _finite(read, source), INITIALISERS[settings.init]
     if settings.single_frames:
         return lift(keypoints, [camera], body, None)

@@ -25,6 +25,7 @@ from fitmesh.stages.recipe import Recipe, npz_matches, write_npz
 from fitting.body import BodyParams
 from fitting.guess import Guess
 from pose2d.errors import UserError
+from pose2d.types import ConfidenceSource
 
 T = TypeVar("T")
 
@@ -87,14 +88,18 @@ class Road:
             if ignored:
                 skipped.append(Skipped(work.name, self.protocol.left_out, ignored))
         fits: dict[str, tuple[Recipe, dict[int, BodyParams]]] = {}
-        starts: dict[int, Guess] | None = None
-        if self.settings.init != "none":
-            made_from = caches.fit_recipe(recipe, self.settings, None)
-            starts = self._starts(work, reads, made_from)
-            fits[self.settings.start_label] = made_from, {person: guess.params for person, guess in starts.items()}
-        for label, row in self.settings.rows().items():
-            made_from = caches.fit_recipe(recipe, self.settings, row)
-            fits[label] = made_from, self._fits(work, reads, starts, row, made_from)
+        starts: dict[ConfidenceSource | None, dict[int, Guess]] = {}
+        rows = self.settings.rows()
+        for source in dict.fromkeys(row.start_source for row in rows.values()):
+            if self.settings.init != "none":
+                name = f"start {source}" if source else "start"
+                made_from = caches.fit_recipe(recipe, self.settings, name)
+                starts[source] = self._starts(work, reads, source, name, made_from)
+                found = {person: guess.params for person, guess in starts[source].items()}
+                fits[self.settings.start_label(source)] = made_from, found
+        for label, row in rows.items():
+            made_from = caches.fit_recipe(recipe, self.settings, row.key)
+            fits[label] = made_from, self._fits(work, reads, starts.get(row.start_source), row, made_from)
         return self._scores(work, reads, fits, skipped)
 
     def reads(self, work: Work, recipe: Recipe) -> list[Read]:
@@ -110,13 +115,15 @@ class Road:
             caches.write_reads(path, recipe, work, reads)
         return caches.read_reads(path, work)
 
-    def _starts(self, work: Work, reads: list[Read], made_from: Recipe) -> dict[int, Guess]:
-        path = self._path("fits", "start", work)
+    def _starts(
+        self, work: Work, reads: list[Read], source: ConfidenceSource | None, name: str, made_from: Recipe
+    ) -> dict[int, Guess]:
+        path = self._path("fits", name, work)
         if npz_matches(path, made_from):
             return caches.read_starts(path)
         self._starter = self._starter or starter(self.settings)
         start, body = self._starter, self.bodies.load("neutral")
-        found = self._each(work, "start", lambda n: start(work, reads[n], body))
+        found = self._each(work, "start", lambda n: start(work, reads[n], body, source))
         if len(found) == len(work.tracks):
             caches.write_starts(path, made_from, found)
         return found

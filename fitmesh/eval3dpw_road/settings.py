@@ -21,6 +21,7 @@ class Row:
     source: ConfidenceSource
     weighting: Weighting
     gate: float = GATE
+    start_source: ConfidenceSource | None = None  # whose confidence feeds the lifter; None: one start for all rows
     robust_sigmas: float = ROBUST_SCALE  # so many sigmas away a keypoint counts half of its square
     sigma_scale: float = 1.0  # on the pixel error that a weight stands for: how hard the data pull beside the priors
 
@@ -30,7 +31,8 @@ class Row:
         threshold = f" {self.gate:g}" if self.weighting == "gate" else ""
         scale = f" x{self.sigma_scale:g}" if self.sigma_scale != 1 else ""
         robust = f" c{self.robust_sigmas:g}" if self.robust_sigmas != ROBUST_SCALE else ""
-        return f"{self.source} {self.weighting}{threshold}{scale}{robust}"
+        start = f" from {self.start_source}" if self.start_source else ""
+        return f"{self.source} {self.weighting}{threshold}{scale}{robust}{start}"
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,8 @@ class EvalSettings:
                 rows[f"+ {network}, {weighting}"] = Row(source, weighting)
         return rows
 
-    @property
-    def start_label(self) -> str:
-        return f"start ({self.init})"
+    def start_label(self, source: ConfidenceSource | None) -> str:
+        return f"start ({self.init}, {source})" if source else f"start ({self.init})"
 
     @property
     def needs_pictures(self) -> bool:

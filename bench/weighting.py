@@ -2,9 +2,9 @@
 
 MoveNet reads the pictures once; then the same keypoints and the same solver fit everyone again and again, and nothing
 differs but how hard each keypoint pulls. In three of five ways to fit, all rows share the lifter's guess that CCNet's
-confidence gave; in the last two, the lifter too is fed with each row's own confidence. Every weighting gets the one number
-it is free to choose, the pixel error that a weight of one stands for, from a development set (--tune), so that none
-wins by pulling harder beside the priors. Differences are paired, intervals are over sequences.
+confidence gave; in the last two, the lifter too is fed with each row's own confidence. Every weighting gets the one
+number it is free to choose, the pixel error that a weight of one stands for, from a development set (--tune), so that
+none wins by pulling harder beside the priors. Differences are paired, intervals are over sequences.
 
     python bench/weighting.py --tune synth_dev            # choose each weighting's scale: bench/weighting_scales.json
     python bench/weighting.py --data synth_test           # the table, docs/img/weighting.png, bench/README.md
@@ -157,37 +157,52 @@ def hidden(study: Study, scores: Scores) -> np.ndarray:
     return np.array([counts[scores.names[s]][person, frame] for s, person, frame in whose])
 
 
+VISIBILITY = {"all": (1, 2, 3), "seen": (3,), "behind oneself": (2,), "behind something else": (1,)}
+
+
 @dataclass(frozen=True)
-class Calibration:
-    """How well a confidence says what a keypoint's OKS will be, over keypoints inside the picture."""
+class Judged:
+    """Keypoints inside the picture, and what each source says of them."""
 
-    pearson: float
-    ece: float
-    mean: float  # of the confidence
-    oks: float  # mean true OKS
-    keypoints: int
+    says: Mapping[str, np.ndarray]  # [M] by source
+    oks: np.ndarray  # [M] what is true
+    visibility: np.ndarray  # [M] as in the sidecar
+
+    def lines(self) -> list[list[str]]:
+        """How well each source says what the OKS will be, over all keypoints and by what hides them."""
+        rows = []
+        for group, values in VISIBILITY.items():
+            here = np.isin(self.visibility, values)
+            oks = self.oks[here]
+            cells = [f"{group} ({here.sum():,})", f"{oks.mean():.2f}"]
+            for source in CALIBRATED:
+                s = self.says[source][here]
+                cells.append(f"{s.mean():.2f}, {np.corrcoef(s, oks)[0, 1]:.2f}, {_ece(s, oks):.3f}")
+            rows.append(cells)
+        return rows
 
 
-def calibration(study: Study) -> dict[str, Calibration]:
-    """Of every source, on the keypoints of the study."""
+CALIBRATED = ("raw", "closed-form", "ccnet")
+CALIBRATION_HEAD = ("keypoints", "true OKS", *(f"{source}: mean, Pearson, ECE" for source in CALIBRATED))
+
+
+def judged(study: Study) -> Judged:
+    """Every keypoint of the study."""
     settings = study.settings({}, single_frames=True)
     bodies = body_set(None, None)
     road = Road(settings, study.folder, bodies, Reporter(quiet=True))
-    says: dict[str, list[np.ndarray]] = {}
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in (*CALIBRATED, "oracle", "visibility")}
     for work in works(settings, []):
-        for read in road.reads(work, caches.keypoints_recipe(work, settings, bodies)):
+        reads = road.reads(work, caches.keypoints_recipe(work, settings, bodies))
+        with np.load(study.data / "synthFiles" / f"{work.name}.npz") as file:
+            visibility = file["visibility"]
+        for track, read in zip(work.tracks, reads, strict=True):
             inside = (read.presence["oracle"] > 0) & np.isfinite(read.xy_px).all(-1)
-            for source in settings.confidence:
-                says.setdefault(source, []).append(read.confidence[source][inside])
-    flat = {source: np.concatenate(parts) for source, parts in says.items()}
-    oks = flat["oracle"]
-    return {
-        source: Calibration(
-            float(np.corrcoef(s, oks)[0, 1]), _ece(s, oks), float(s.mean()), float(oks.mean()), len(oks)
-        )
-        for source, s in flat.items()
-        if source in ("raw", "closed-form", "ccnet")
-    }  # fmt: skip
+            for source in (*CALIBRATED, "oracle"):
+                parts[source].append(read.confidence[source][inside])
+            parts["visibility"].append(visibility[track.person, read.frame][inside])
+    flat = {name: np.concatenate(values) for name, values in parts.items()}
+    return Judged({source: flat[source] for source in CALIBRATED}, flat["oracle"], flat["visibility"])
 
 
 def _ece(confidence: np.ndarray, oks: np.ndarray, bins: int = 10) -> float:
@@ -204,8 +219,8 @@ def differences(found: Sequence[Line], scores: Scores) -> list[str]:
         line.label: {m: means(scores.rows[line.label][m], scores.sequence, counts) for m in METRICS} for line in found
     }
     claims = (
-        ("start (lifter, ccnet)", "start (lifter, raw)"), (CCNET, RAW), (CCNET_PRECISION, RAW), (CCNET_PRECISION, CCNET),
-        (CCNET_PRECISION, "raw squared"), (CCNET_PRECISION, "oracle precision"),
+        ("start (lifter, ccnet)", "start (lifter, raw)"), (CCNET, RAW), (CCNET_PRECISION, RAW),
+        (CCNET_PRECISION, CCNET), (CCNET_PRECISION, "raw squared"), (CCNET_PRECISION, "oracle precision"),
     )  # fmt: skip
     texts = []
     for better, worse in claims:
@@ -351,19 +366,19 @@ def main() -> None:
                 f"{line.label} {cell(line, 'pa_mpjpe_mm', RAW)}" for line in found
             ), highlight=False)  # fmt: skip
         notes += [f"{mode}: {text}" for text in differences(tables[mode], scores)]
-    trust = calibration(study)
+    trust = judged(study)
     for text in notes:
         console.print(text, highlight=False)
-    calibrated = [
-        f"{source}: Pearson {c.pearson:.3f}, ECE {c.ece:.3f}, mean {c.mean:.3f} (true OKS {c.oks:.3f})"
-        for source, c in trust.items()
-    ]
-    console.print(*calibrated, sep="\n", highlight=False)
+    shown = Table(title="the confidences themselves, over keypoints inside the picture")
+    for head in CALIBRATION_HEAD:
+        shown.add_column(head)
+    for row in trust.lines():
+        shown.add_row(*row)
+    console.print(shown)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     console.print(f"{time.monotonic() - began:.0f} s (what was kept from earlier runs not counted), peak {peak:.0f} MB")
     if arguments.no_write:
         return
-    frames = next(iter(trust.values())).keypoints
     title = f"{len(scores):,} rendered person-frames in {len(scores.names)} sequences, movenet-thunder"
     title += f", start: {arguments.init}"
     plot(tables, by_level, title)
@@ -373,8 +388,8 @@ def main() -> None:
         "over sequences. Every weighting's one scale was chosen on another set (`bench/weighting_scales.json`).\n\n"
         f"![differences to raw](../docs/img/weighting.png)\n{markdown(tables, by_level)}\n\n"
         + "\n".join(f"- {text}" for text in notes)
-        + f"\n\nThe confidences themselves, over {frames:,} keypoints inside the picture:\n\n"
-        + "\n".join(f"- {text}" for text in calibrated)
+        + "\n\nThe confidences themselves, over keypoints inside the picture:\n\n"
+        + "\n".join(_table(CALIBRATION_HEAD, trust.lines()))
     )
 
 

@@ -120,6 +120,7 @@ def eval_3dpw(
         "predictions": predictions and str(predictions), "base": outcome.base,
     }  # fmt: skip
     title = f"{data}, {split}: protocol {protocol}, {len(scores):,} person-frames in {len(scores.names)} sequences"
+    title += "" if predictions else f", keypoints by {pose_model}"
     table.show(console, title, lines, outcome.base, table.metrics_of(scores))
     table.show_sequences(console, lines, scores)
     table.show_skipped(console, outcome.skipped)

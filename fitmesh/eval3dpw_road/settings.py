@@ -64,9 +64,9 @@ class EvalSettings:
         rows: dict[str, Row] = {}
         for source in self.confidence:
             meant = [w for w in self.weighting if w != "precision" or source in CALIBRATED]
-            network = "CCNet" if source == "ccnet" else f"{self.pose_model} {source}"
+            name = "CCNet" if source == "ccnet" else source
             for weighting in meant or ["confidence"]:
-                rows[f"+ {network}, {weighting}"] = Row(source, weighting)
+                rows[f"+ {name} {weighting}"] = Row(source, weighting)
         return rows
 
     def start_label(self, source: ConfidenceSource | None) -> str:

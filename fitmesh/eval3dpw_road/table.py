@@ -103,7 +103,7 @@ def cell(line: Line, metric: str, base: str) -> str:
 
 def show_sequences(console: Console, found: Sequence[Line], scores: Scores) -> None:
     shown = RichTable(title="PA-MPJPE by sequence, mm", header_style="bold")
-    shown.add_column("sequence")
+    shown.add_column("sequence", overflow="fold", min_width=24)
     shown.add_column("frames", justify="right")
     for line in found:
         shown.add_column(line.label, justify="right")

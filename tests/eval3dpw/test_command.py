@@ -40,7 +40,7 @@ def test_exact_keypoints_give_the_table_with_counts(tmp_path: Path) -> None:
     assert "18 person-frames in 2 sequences" in " ".join(result.output.split())
     found = json.loads((out / "eval-3dpw.json").read_text())
     assert (found["person_frames"], found["sequences"], found["left_out"]) == (18, 2, [])
-    row = found["rows"]["+ poses2d raw, confidence"]
+    row = found["rows"]["+ raw confidence"]
     assert row["mean"]["pa_mpjpe_mm"]["value"] < 80
     with (out / "eval-3dpw.csv").open() as file:
         lines = list(csv.DictReader(file))
@@ -54,7 +54,7 @@ def test_the_network_and_ccnet_read_the_pictures(tmp_path: Path) -> None:
     settings = EvalSettings(data, pose_model="movenet-lightning")
     outcome = road.run(settings, out, QUIET)
     assert list(outcome.scores.rows) == [
-        "start (lifter)", "+ movenet-lightning raw, confidence", "+ CCNet, confidence", "+ CCNet, precision",
+        "start (lifter)", "+ raw confidence", "+ CCNet confidence", "+ CCNet precision",
     ]  # fmt: skip
     assert len(outcome.scores) == tiny_3dpw.FRAMES
     assert all(score["pa_mpjpe_mm"].mean() < 100 for score in outcome.scores.rows.values())
@@ -150,7 +150,7 @@ def test_a_second_run_makes_nothing_anew_and_a_changed_one_only_what_changed(tmp
     monkeypatch.setattr(reading, "stored", _must_not_run)
     monkeypatch.setattr(road, "fit_track", _must_not_run)
     second = road.run(stored(data), out, QUIET)
-    label = "+ poses2d raw, confidence"
+    label = "+ raw confidence"
     np.testing.assert_array_equal(first.scores.rows[label]["mpjpe_mm"], second.scores.rows[label]["mpjpe_mm"])
     other = road.run(stored(data, protocol="challenge"), out, QUIET)  # another score of the same fits
     assert not np.array_equal(first.scores.rows[label]["mpjpe_mm"], other.scores.rows[label]["mpjpe_mm"])

@@ -96,4 +96,4 @@ def test_spins_file_is_enough_to_fit_and_measure(tmp_path: Path, smpl: Path) -> 
     )  # fmt: skip
     outcome = road.run(settings, tmp_path / "out", QUIET)
     assert (outcome.scores.names, len(outcome.scores)) == (("one_00",), count)
-    assert outcome.scores.rows["+ CCNet, precision"]["pa_mpjpe_mm"].mean() < 150
+    assert outcome.scores.rows["+ CCNet precision"]["pa_mpjpe_mm"].mean() < 150

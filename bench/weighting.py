@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -24,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eval3dpw.bodies import body_set
-from eval3dpw.bootstrap import draws, interval, means
+from eval3dpw.bootstrap import Interval, draws, interval, means
 from fitmesh.eval3dpw_road import caches
 from fitmesh.eval3dpw_road.road import Road, run
 from fitmesh.eval3dpw_road.settings import EvalSettings, Row
@@ -238,7 +239,7 @@ def markdown(tables: Mapping[str, Sequence[Line]], by_level: Mapping[str, Mappin
     for mode, found in tables.items():
         rows = [[line.label, *(cell(line, m, RAW) for m in METRICS)] for line in found]
         parts += [f"\n**{mode.capitalize()}**\n", *_table(["", *(NAMES[m] for m in METRICS)], rows)]
-    for mode, levels in by_level.items():
+    for mode, levels in ((mode, by_level[mode]) for mode in (SINGLE, TIME, OWN_SINGLE) if mode in by_level):
         across = zip(*levels.values(), strict=True)
         rows = [[row[0].label, *(cell(line, "pa_mpjpe_mm", RAW) for line in row)] for row in across]
         parts += [f"\n**PA-MPJPE by occlusion, {mode}**\n", *_table(["", *levels], rows)]
@@ -254,48 +255,52 @@ def plot(
     tables: Mapping[str, Sequence[Line]], by_level: Mapping[str, Mapping[str, Sequence[Line]]], title: str
 ) -> None:  # fmt: skip
     """How much better than raw each weighting is, overall and by occlusion."""
-    figure, axes = plt.subplots(1, 2, figsize=(13, 5.2), gridspec_kw={"width_ratios": [1.25, 1]})
+    figure, axes = plt.subplots(1, 2, figsize=(13, 7.5), gridspec_kw={"width_ratios": [1.5, 1]})
     colors = {SINGLE: "#1f77b4", TIME: "#d9822b", HARDLY_ROBUST: "#2a9d58", OWN_SINGLE: "#8e5bb5", OWN_TIME: "#c94f7c"}
     labels = [line.label for line in next(iter(tables.values())) if line.label != RAW]
     for number, (mode, found) in enumerate(tables.items()):
         shown = {line.label: line.difference["pa_mpjpe_mm"] for line in found}
         here = [label for label in labels if label in shown]
-        height = np.array([labels.index(label) for label in here]) + 0.2 * (number - (len(tables) - 1) / 2)
-        value = np.array([shown[label].value for label in here])
-        low, high = (np.array([getattr(shown[label], end) for label in here]) for end in ("low", "high"))
-        axes[0].errorbar(value, height, xerr=[value - low, high - value], fmt="o", ms=5, capsize=3, lw=1.5,
-                         color=colors[mode], label=mode)  # fmt: skip
+        height = np.array([labels.index(label) for label in here]) + 0.15 * (number - (len(tables) - 1) / 2)
+        _bars(axes[0], height, [shown[label] for label in here], colors[mode], mode, across=True)
+    for number in range(0, len(labels), 2):
+        axes[0].axhspan(number - 0.5, number + 0.5, color="#f3f3f3", zorder=0)
     axes[0].set_yticks(range(len(labels)), labels)
-    axes[0].invert_yaxis()
-    near = [line for found in tables.values() for line in found if not line.label.startswith(("start", "ones"))]
-    spread = [getattr(line.difference["pa_mpjpe_mm"], end) for line in near for end in ("low", "high")]
-    margin = 0.08 * (max(spread) - min(spread))
-    axes[0].set_xlim(min(spread) - margin, max(spread) + margin)
+    axes[0].set_ylim(len(labels) - 0.5, -0.5)
+    axes[0].set_xlim(-10, 10)
     axes[0].set_xlabel("PA-MPJPE minus that of raw confidence, mm (left is better)")
+    axes[0].axvline(0, color="#888", lw=1)
+    axes[0].legend(loc="lower left", fontsize=8)
+    picks = ((SINGLE, CCNET_PRECISION), (OWN_SINGLE, CCNET_PRECISION), (SINGLE, "oracle precision"))
+    for number, (mode, label) in enumerate(pick for pick in picks if pick[0] in by_level):
+        found_here = [next((line for line in found if line.label == label), None) for found in by_level[mode].values()]
+        differences = [line.difference["pa_mpjpe_mm"] for line in found_here if line]
+        place, color = np.arange(len(differences)) + 0.12 * (number - 1), ("#1f77b4", "#8e5bb5", "#555555")[number]
+        _bars(axes[1], place, differences, color, f"{label}, {mode}", across=False)
+    levels = list(next(iter(by_level.values())))
+    axes[1].set_xticks(range(len(levels)), [level.replace(" (", "\n(") for level in levels])
+    axes[1].set_title("by occlusion (person-frames)", fontsize=10)
+    axes[1].set_ylabel("PA-MPJPE minus that of raw, mm (lower is better)")
+    axes[1].axhline(0, color="#888", lw=1)
+    axes[1].legend(fontsize=8)
     for axis in axes:
-        axis.axvline(0, color="#888", lw=1) if axis is axes[0] else axis.axhline(0, color="#888", lw=1)
         axis.grid(alpha=0.25)
-    axes[0].legend(loc="lower right")
-    levels = by_level[next(iter(by_level))]
-    compared = [CCNET, CCNET_PRECISION, "oracle precision"]
-    for number, label in enumerate(label for label in compared if label in labels):
-        found_here = [next(line for line in found if line.label == label) for found in levels.values()]
-        shown_here = [line.difference["pa_mpjpe_mm"] for line in found_here]
-        value = np.array([d.value for d in shown_here])
-        axes[1].errorbar(
-            np.arange(len(levels)) + 0.1 * (number - 1), value,
-            yerr=[value - [d.low for d in shown_here], [d.high for d in shown_here] - value],
-            fmt="o", ms=6, capsize=3, lw=1.5, label=label,
-        )  # fmt: skip
-    axes[1].set_xticks(range(len(levels)), list(levels))
-    axes[1].set_title("single frames, by occlusion", fontsize=10)
-    axes[1].set_ylabel("PA-MPJPE minus that of raw, mm")
-    axes[1].legend()
     figure.suptitle(title, fontsize=11)
     figure.tight_layout()
     with whole_file(PLOT) as temporary:
         figure.savefig(temporary, dpi=110)
     plt.close(figure)
+
+
+def _bars(axis: Any, place: np.ndarray, differences: Sequence[Interval], color: str, label: str, across: bool) -> None:
+    """Values with their intervals along x (across) or y."""
+    value, low, high = (np.array([getattr(d, end) for d in differences]) for end in ("value", "low", "high"))
+    reach = [value - low, high - value]
+    style = {"fmt": "o", "ms": 4.5, "capsize": 2.5, "lw": 1.4, "color": color, "label": label}
+    if across:
+        axis.errorbar(value, place, xerr=reach, **style)
+    else:
+        axis.errorbar(place, value, yerr=reach, **style)
 
 
 def into_page(text: str) -> None:

@@ -270,7 +270,7 @@ def plot(
     axes[0].set_xlim(-10, 10)
     axes[0].set_xlabel("PA-MPJPE minus that of raw confidence, mm (left is better)")
     axes[0].axvline(0, color="#888", lw=1)
-    axes[0].legend(loc="lower left", fontsize=8)
+    axes[0].legend(loc="lower right", fontsize=8)
     picks = ((SINGLE, CCNET_PRECISION), (OWN_SINGLE, CCNET_PRECISION), (SINGLE, "oracle precision"))
     for number, (mode, label) in enumerate(pick for pick in picks if pick[0] in by_level):
         found_here = [next((line for line in found if line.label == label), None) for found in by_level[mode].values()]
@@ -282,7 +282,8 @@ def plot(
     axes[1].set_title("by occlusion (person-frames)", fontsize=10)
     axes[1].set_ylabel("PA-MPJPE minus that of raw, mm (lower is better)")
     axes[1].axhline(0, color="#888", lw=1)
-    axes[1].legend(fontsize=8)
+    axes[1].margins(y=0.18)
+    axes[1].legend(loc="lower left", fontsize=8)
     for axis in axes:
         axis.grid(alpha=0.25)
     figure.suptitle(title, fontsize=11)

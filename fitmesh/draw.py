@@ -26,6 +26,7 @@ FAINTEST = 0.08  # opacity at no trust: still there for who looks for it
 SUBPIXEL = 4  # cv2 draws at fractions of 1 / 2^SUBPIXEL pixels
 FONT = cv2.FONT_HERSHEY_DUPLEX
 MESH_OPACITY = 0.7
+MESH_SOFTNESS = 16  # rounds: an overlay shows how people stand, not the anatomy of the body model
 PALE = 0.82  # grey of a surface of which nothing was observed
 
 
@@ -56,7 +57,7 @@ def trust_colour(trust: float) -> RGB:
 def draw_meshes(rgb: np.ndarray, figures: Sequence[Figure], camera: Camera, faces: Tensor | np.ndarray) -> np.ndarray:
     """A new picture [H, W, 3] with everyone's surface, keypoints and number; who is nearer hides who is farther."""
     painted = render(
-        [Mesh(figure.vertices_m, faces, _surface_colour(figure)) for figure in figures],
+        [Mesh(figure.vertices_m, faces, _surface_colour(figure), MESH_SOFTNESS) for figure in figures],
         camera,
         rgb,
         alpha=MESH_OPACITY,

@@ -10,7 +10,7 @@ from torch import Tensor
 from fitting.camera import Camera
 from fitting.paint import paint
 from fitting.screen import project_triangles
-from fitting.shading import PALETTE, shade, vertex_normals
+from fitting.shading import PALETTE, shade, softened, vertex_normals
 from pose2d.errors import UserError
 
 Color = tuple[float, float, float]
@@ -25,6 +25,7 @@ class Mesh:
     vertices_cam: Tensor | np.ndarray  # [V, 3] metres in the camera frame: x right, y down, z forward
     faces: Tensor | np.ndarray  # [F, 3] vertex numbers, counter-clockwise from outside
     color: Color | Tensor | np.ndarray | None = None  # red, green, blue 0..1 of all [3] or each [V, 3]; None: by turn
+    softness: int = 0  # rounds in which light is shared with neighbouring vertices; hides small detail of the skin
 
 
 def render(
@@ -46,8 +47,10 @@ def render(
         raise UserError(f"alpha must lie between 0 and 1, got {alpha}.")
     if not meshes:
         return picture
-    vertices, faces, colors = _one_mesh([_checked(mesh, i) for i, mesh in enumerate(meshes)])
-    lit = shade(vertex_normals(vertices, faces), colors)
+    checked = [_checked(mesh, i) for i, mesh in enumerate(meshes)]
+    normals = [softened(vertex_normals(v, f), f, m.softness) for m, (v, f, _) in zip(meshes, checked, strict=True)]
+    vertices, faces, colors = _one_mesh(checked)
+    lit = shade(np.concatenate(normals), colors)
     screen = project_triangles(vertices, faces, camera)
     lit = screen.interpolate(lit, faces)
     if backend == "numba":

@@ -67,3 +67,23 @@ def vertex_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
         if length > 0:
             normals[i] /= length
     return normals.astype(np.float32)
+
+
+@numba.njit(cache=True, nogil=True)
+def softened(normals: np.ndarray, faces: np.ndarray, rounds: int) -> np.ndarray:
+    """Unit normals [V, 3] averaged with their neighbours' so many times: light that runs over small detail."""
+    for _ in range(rounds):
+        spread = normals.copy()
+        for f in range(faces.shape[0]):
+            a, b, c = faces[f, 0], faces[f, 1], faces[f, 2]
+            for k in range(3):
+                total = normals[a, k] + normals[b, k] + normals[c, k]
+                spread[a, k] += total
+                spread[b, k] += total
+                spread[c, k] += total
+        for i in range(spread.shape[0]):
+            length = np.sqrt(spread[i, 0] ** 2 + spread[i, 1] ** 2 + spread[i, 2] ** 2)
+            if length > 0:
+                spread[i] /= length
+        normals = spread
+    return normals

@@ -12,7 +12,7 @@ from fitting.camera import Camera
 from fitting.pytorch3d_paint import problem
 from fitting.rasterize import Raster, rasterize
 from fitting.screen import NEAR_M
-from fitting.shading import vertex_normals
+from fitting.shading import softened, vertex_normals
 from pose2d.errors import UserError
 
 SMALL = Camera.from_focal(10.0, (8, 6), (0.0, 0.0))  # a point (x, y, 1) lands on pixel (10 x, 10 y)
@@ -331,3 +331,19 @@ def test_pytorch3d_draws_the_same_picture() -> None:
     ours = render(meshes, TOY, photo, antialias=False).astype(int)
     theirs = render(meshes, TOY, photo, antialias=False, backend="pytorch3d").astype(int)
     assert (np.abs(ours - theirs).max(axis=-1) > 2).mean() < 0.005  # outline pixels may fall either way
+
+
+def test_softened_light_hides_a_bump_and_leaves_a_plane_as_it_is():
+    x, y = np.meshgrid(np.arange(9.0), np.arange(9.0))
+    corner = np.arange(81).reshape(9, 9)
+    a, b, c, d = corner[:-1, :-1].ravel(), corner[:-1, 1:].ravel(), corner[1:, :-1].ravel(), corner[1:, 1:].ravel()
+    faces = np.concatenate([np.stack([a, c, b], 1), np.stack([b, c, d], 1)]).astype(np.int32)
+    plane = np.stack([x.ravel(), y.ravel(), np.full(81, 5.0)], 1)
+    bump = plane.copy()
+    bump[40, 2] -= 1.0
+    flat, rough = vertex_normals(plane, faces), vertex_normals(bump, faces)
+    np.testing.assert_allclose(softened(flat, faces, 5), flat, atol=1e-6)
+    np.testing.assert_array_equal(softened(rough, faces, 0), rough)
+    soft = softened(rough, faces, 5)
+    np.testing.assert_allclose(np.linalg.norm(soft, axis=1), 1, atol=1e-5)
+    assert np.abs(soft - flat).max() < 0.3 * np.abs(rough - flat).max()

@@ -1,6 +1,7 @@
 """Stage 3: keypoints and trust -> a body per person and frame, in `fit.npz`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -145,7 +146,7 @@ def make(
         boxes = {person.identity: (person.frames, person.boxes_px) for person in everyone}
         starts = regress.guesses(network, clip, span, camera, boxes, reporter)
     rows: list[Mapping[str, Any]] = []
-    with reporter.stage("fit", sum(len(person.frames) for person in everyone)) as tick:
+    with reporter.stage("fit", sum(len(person.frames) for person in everyone)) as tick, _one_thread():
         for person in everyone:
             found = fit_track(person.known, camera, body, starts[person.identity], settings.weighting, fps)
             rows.append(_rows(person, found, camera, body))
@@ -176,6 +177,17 @@ def make(
 
 
 matches = npz_matches
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Faster for matrices this small, and the same bits whatever machine or process goes on with a run."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _frames_per_second(known: tracks.TracksFile) -> float:

@@ -12,12 +12,14 @@ from fitting.body import Body
 from fitting.body_arrays import checked, read_arrays
 from fitting.body_folder import find_body_file
 from fitting.kinematics import JOINT_COUNT
+from fitting.one_thread import one_thread
 from fitting.smpl_files import smpl_body
 from pose2d.errors import UserError
 
 OPEN_BODY = Path(str(files("fitting") / "data" / "open_body.npz"))
 
 
+@one_thread()
 def load_body(path: str | Path | None = None, gender: str = "neutral") -> Body:
     """The embedded open body, or the body in an SMPL / SMPL-H / SMPL-X file.
 

@@ -1,7 +1,6 @@
 """Stage 3: keypoints and trust -> a body per person and frame, in `fit.npz`."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -22,6 +21,7 @@ from fitting.body_files import OPEN_BODY
 from fitting.body_folder import find_body_file
 from fitting.fit import INITIALISERS
 from fitting.observed import body_keypoints
+from fitting.one_thread import one_thread
 from fitting.weights import WEIGHTINGS, Weighting
 from pose2d.clip import Clip, Span
 from pose2d.errors import UserError
@@ -146,7 +146,7 @@ def make(
         boxes = {person.identity: (person.frames, person.boxes_px) for person in everyone}
         starts = regress.guesses(network, clip, span, camera, boxes, reporter)
     rows: list[Mapping[str, Any]] = []
-    with reporter.stage("fit", sum(len(person.frames) for person in everyone)) as tick, _one_thread():
+    with reporter.stage("fit", sum(len(person.frames) for person in everyone)) as tick, one_thread():
         for person in everyone:
             found = fit_track(person.known, camera, body, starts[person.identity], settings.weighting, fps)
             rows.append(_rows(person, found, camera, body))
@@ -177,17 +177,6 @@ def make(
 
 
 matches = npz_matches
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Faster for matrices this small, and the same bits whatever machine or process goes on with a run."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _frames_per_second(known: tracks.TracksFile) -> float:

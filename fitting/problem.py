@@ -50,10 +50,11 @@ class Anchor:
         spreads = (self.root_rad[index], self.pose_rad[index], self.translation_m[index])
         return Anchor(self.state.frames(index), *spreads, self.shape)
 
-    def widened(self, factor: float) -> "Anchor":
-        """The same guess, less sure of itself."""
-        root, pose, translation = (factor * value for value in (self.root_rad, self.pose_rad, self.translation_m))
-        return Anchor(self.state, root, pose, translation, factor * self.shape)
+    def widened(self, pose: float, place: float) -> "Anchor":
+        """The same guess, less sure of the pose by one factor, and of size and distance by another."""
+        return Anchor(
+            self.state, pose * self.root_rad, pose * self.pose_rad, place * self.translation_m, place * self.shape
+        )
 
     def to(self, dtype: torch.dtype) -> "Anchor":
         root, pose, translation = (value.to(dtype) for value in (self.root_rad, self.pose_rad, self.translation_m))

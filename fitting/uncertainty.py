@@ -14,7 +14,7 @@ pose prior only; it sees one optimum, where a limb mirrored in depth would be an
 neighbouring frames for independent, so that a hundred frames seem to know ten times more than one. So the covariance
 is taken with the whole mixture's width; smoothness, which lets frames speak for each other, counts less
 (MOTION_SHARE); of what frames say of the shape only that part counts which is new (`Problem.shape_share`); and depth is
-widened for the other optimum (MIRRORED). The two constants were chosen on training subjects
+widened for the other optimum (MIRRORED). The constants were chosen on training subjects
 (`bench/uncertainty.py --subjects training`); the same script checks the result on subjects nothing was learned from.
 """
 
@@ -31,6 +31,7 @@ from fitting.unknowns import State
 
 MOTION_SHARE = 0.003  # of what acceleration counts in the search: bridges frames that show nothing
 GUESS_DOUBT = 1.5  # on the spreads of an initial guess: it may have been made from the very keypoints counted beside it
+PLACE_DOUBT = 5.0  # the same for size and distance, which keypoints alone hardly tell apart
 MIRRORED = 1.2  # widens depth relative to the pelvis in a track, where a limb once mirrored in depth stays so
 
 
@@ -48,7 +49,7 @@ def joint_spread(problem: Problem, state: State) -> JointSpread:
         problem,
         prior=problem.prior.as_one(),
         motion_share=MOTION_SHARE * problem.motion_share,
-        anchor=problem.anchor and problem.anchor.widened(GUESS_DOUBT),
+        anchor=problem.anchor and problem.anchor.widened(GUESS_DOUBT, PLACE_DOUBT),
     )
     system = normal_equations(problem, state)
     try:

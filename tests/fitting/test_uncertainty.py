@@ -8,7 +8,7 @@ import torch
 import fitting
 from fitting.cmu import load_motion
 from fitting.synthetic import Noise, scene
-from fitting.uncertainty import GUESS_DOUBT, joint_spread
+from fitting.uncertainty import GUESS_DOUBT, PLACE_DOUBT, joint_spread
 from tests.fitting.solver_problems import some_problem
 
 
@@ -26,7 +26,7 @@ def test_the_deviation_is_that_of_the_dense_posterior() -> None:
     from fitting.normal_equations import normal_equations
 
     assert problem.anchor is not None
-    doubted = replace(problem, prior=problem.prior.as_one(), anchor=problem.anchor.widened(GUESS_DOUBT))
+    doubted = replace(problem, prior=problem.prior.as_one(), anchor=problem.anchor.widened(GUESS_DOUBT, PLACE_DOUBT))
     system = normal_equations(doubted, state)
     geometry = problem.mechanism.place(state)
     by_step, by_shape = problem.mechanism.joints_by_step(geometry), problem.mechanism.joints_by_shape(geometry)

@@ -24,13 +24,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from ccnet.metrics import expected_calibration_error
 from eval3dpw.bodies import body_set
 from eval3dpw.bootstrap import Interval, draws, interval, means
 from fitmesh.eval3dpw_road import caches
 from fitmesh.eval3dpw_road.road import Road, run
 from fitmesh.eval3dpw_road.settings import EvalSettings, Row
 from fitmesh.eval3dpw_road.source import works
-from fitmesh.eval3dpw_road.table import NAMES, Line, Scores, cell, lines
+from fitmesh.eval3dpw_road.table import NAMES, Line, Scores, cell, lines, show
 from fitmesh.stages.progress import Reporter
 from fitting.residuals import ROBUST_SCALE
 from pose2d.files import whole_file
@@ -178,7 +179,8 @@ class Judged:
             cells = [f"{group} ({here.sum():,})", f"{oks.mean():.2f}"]
             for source in CALIBRATED:
                 s = self.says[source][here]
-                cells.append(f"{s.mean():.2f}, {np.corrcoef(s, oks)[0, 1]:.2f}, {_ece(s, oks):.3f}")
+                ece = expected_calibration_error(s, oks, bins=10)
+                cells.append(f"{s.mean():.2f}, {np.corrcoef(s, oks)[0, 1]:.2f}, {ece:.3f}")
             rows.append(cells)
         return rows
 
@@ -204,13 +206,6 @@ def judged(study: Study) -> Judged:
             parts["visibility"].append(visibility[track.person, read.frame][inside])
     flat = {name: np.concatenate(values) for name, values in parts.items()}
     return Judged({source: flat[source] for source in CALIBRATED}, flat["oracle"], flat["visibility"])
-
-
-def _ece(confidence: np.ndarray, oks: np.ndarray, bins: int = 10) -> float:
-    """Mean distance of confidence and OKS over bins of equal width, weighted by how many fall into each."""
-    place = np.minimum((confidence * bins).astype(int), bins - 1)
-    gaps = [abs((confidence - oks)[place == b].mean()) * (place == b).mean() for b in range(bins) if (place == b).any()]
-    return float(np.sum(gaps))
 
 
 def differences(found: Sequence[Line], scores: Scores) -> list[str]:
@@ -316,16 +311,6 @@ def into_page(text: str) -> None:
         temporary.write_text(page)
 
 
-def show(console: Console, title: str, found: Sequence[Line]) -> None:
-    table = Table(title=title, caption="mm; [] is the 95 % interval of the difference to raw, paired, over sequences")
-    table.add_column("")
-    for metric in METRICS:
-        table.add_column(NAMES[metric], justify="right")
-    for line in found:
-        table.add_row(line.label, *(cell(line, metric, RAW) for metric in METRICS))
-    console.print(table)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="a set made by `fitmesh synth`")
@@ -366,7 +351,8 @@ def main() -> None:
             for level, mask in masks.items()
             if mask.any()
         }
-        show(console, f"{mode}: {len(scores):,} person-frames in {len(scores.names)} sequences", tables[mode])
+        title = f"{mode}: {len(scores):,} person-frames in {len(scores.names)} sequences"
+        show(console, title, tables[mode], RAW, METRICS)
         for level, found in by_level[mode].items():
             console.print(f"[bold]{mode}, {level}[/bold]: " + "; ".join(
                 f"{line.label} {cell(line, 'pa_mpjpe_mm', RAW)}" for line in found

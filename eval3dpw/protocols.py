@@ -41,49 +41,38 @@ def wham(predicted: Bodies, truth: Bodies) -> Errors:
 
 def vibe(predicted: Bodies, truth: Bodies) -> Errors:
     """VIBE: joints relative to the middle of the hips; meshes as the body model leaves them, without translation."""
-    root, true_root = _mid_hips(predicted), _mid_hips(truth)
     mve = None
     if predicted.vertices is not None and truth.vertices is not None:
         origin, true_origin = _given(predicted.translation, truth.translation, "translation", "vibe")
         mve = mve_mm(predicted.vertices, truth.vertices, origin, true_origin)
-    return Errors(
-        mpjpe_mm(predicted.joints, truth.joints, root, true_root),
-        pa_mpjpe_mm(predicted.joints, truth.joints),
-        mve,
-        _away(predicted.joints, truth.joints, root, true_root),
-    )
+    return _of_joints(predicted.joints, truth.joints, _mid_hips(predicted), _mid_hips(truth), mve)
 
 
 def challenge(predicted: Bodies, truth: Bodies) -> Errors:
     """The 3DPW challenge: SMPL's own 24 joints relative to the first of them; no mesh."""
     joints, true_joints = _given(predicted.kinematic, truth.kinematic, "kinematic", "challenge")
-    root, true_root = joints[:, 0], true_joints[:, 0]
-    return Errors(
-        mpjpe_mm(joints, true_joints, root, true_root),
-        pa_mpjpe_mm(joints, true_joints),
-        None,
-        _away(joints, true_joints, root, true_root),
-    )
+    return _of_joints(joints, true_joints, joints[:, 0], true_joints[:, 0], None)
 
 
 def _joints_and_mesh(predicted: Bodies, truth: Bodies, root: Tensor, true_root: Tensor) -> Errors:
     mve = None
     if predicted.vertices is not None and truth.vertices is not None:
         mve = mve_mm(predicted.vertices, truth.vertices, root, true_root)
+    return _of_joints(predicted.joints, truth.joints, root, true_root, mve)
+
+
+def _of_joints(joints: Tensor, true_joints: Tensor, root: Tensor, true_root: Tensor, mve: Tensor | None) -> Errors:
+    """What all protocols measure alike, once the joints and where they hang are chosen."""
     return Errors(
-        mpjpe_mm(predicted.joints, truth.joints, root, true_root),
-        pa_mpjpe_mm(predicted.joints, truth.joints),
+        mpjpe_mm(joints, true_joints, root, true_root),
+        pa_mpjpe_mm(joints, true_joints),
         mve,
-        _away(predicted.joints, truth.joints, root, true_root),
+        (joints - root[:, None]) - (true_joints - true_root[:, None]),
     )
 
 
 def _mid_hips(bodies: Bodies) -> Tensor:
     return bodies.joints[:, HIPS, :].mean(1)
-
-
-def _away(joints: Tensor, true_joints: Tensor, root: Tensor, true_root: Tensor) -> Tensor:
-    return (joints - root[:, None]) - (true_joints - true_root[:, None])
 
 
 def _given(predicted: Tensor | None, truth: Tensor | None, field: str, protocol: str) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,10 @@
 """`fitmesh` in this process, and a small film of people whose bodies are known."""
 
+import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,10 @@ from tests.films import write_film
 from tests.walkers import coco_results, walker, write_json
 
 FRAMES, SIZE = 12, (160, 120)
+BROWSER_FLAGS = (
+    "--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
 
 
 class Fitmesh:
@@ -54,3 +61,18 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> tuple[str | Path, ...]:
     film = write_film(folder / "walk.mp4", [40 * i for i in range(FRAMES)], SIZE, sound="aac")
     people = [walker(FRAMES, SIZE), walker(FRAMES, SIZE, start_x_m=-0.9)]
     return "--video", film, "--keypoints", write_json(folder / "walk.json", coco_results(people)), "--init", "none"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("needs chromium or chrome on the PATH")
+    with playwright.sync_playwright() as running:
+        try:
+            opened = running.chromium.launch(executable_path=found, args=list(BROWSER_FLAGS))
+        except playwright.Error as error:
+            pytest.skip(f"{found} does not start: {str(error).splitlines()[0]}")
+        yield opened
+        opened.close()

@@ -1,8 +1,6 @@
 """The film that a run leaves plays in a real browser."""
 
 import json
-import shutil
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -34,22 +32,6 @@ WATCH = """async () => {
         corner: Array.from(context.getImageData(8, 8, 1, 1).data),
     };
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        pytest.skip("needs chromium or chrome on the PATH")
-    with playwright.sync_playwright() as running:
-        quiet = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
-        try:
-            opened = running.chromium.launch(executable_path=found, args=quiet)
-        except playwright.Error as error:
-            pytest.skip(f"{found} does not start: {str(error).splitlines()[0]}")
-        yield opened
-        opened.close()
 
 
 def watched(browser: Any, film: Path) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The viewer in a real browser: film and scene keep time, clicks give values, and the 3D is where the picture is."""
 
 import base64
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -21,10 +20,6 @@ from tests.films import write_film
 from tests.fitmesh.walkers import SIZE, walkers
 
 QUIET = Reporter(quiet=True)
-FLAGS = (
-    "--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
 PATIENCE_MS = 60_000  # graphics without a graphics card, on a busy machine
 FRAMES = 24
 # The picture on the canvas with nothing but meshes in it; drawn and read in one go, since a canvas forgets.
@@ -44,21 +39,6 @@ FILM_NUMBER = """() => {
     context.drawImage(film, 0, 0);
     return Math.round(context.getImageData(film.videoWidth - 8, 40, 1, 1).data[0] / 8);
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        pytest.skip("needs chromium or chrome on the PATH")
-    with playwright.sync_playwright() as running:
-        try:
-            opened = running.chromium.launch(executable_path=found, args=list(FLAGS))
-        except playwright.Error as error:
-            pytest.skip(f"{found} does not start: {str(error).splitlines()[0]}")
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

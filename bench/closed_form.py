@@ -23,7 +23,7 @@ import pose2d
 from ccnet import files
 from ccnet.area import fit_area_head, pooled
 from ccnet.closed_form import SMALLEST_PEAK, best_width
-from ccnet.closed_form_fit import frame_px_per_cell
+from ccnet.closed_form_source import frame_px_per_cell
 from ccnet.data import read_split
 from ccnet.evaluator import summarize
 from ccnet.head import Head
@@ -55,7 +55,7 @@ def confidence(
     spread: str, observed: Observed, area_px2: np.ndarray, model: PoseModel
 ) -> Callable[[float], np.ndarray]:
     """Target width in cells -> expected OKS [N, K]."""
-    px_per_cell = frame_px_per_cell(observed, model)[:, None]
+    px_per_cell = frame_px_per_cell(observed.crop_area_px2, model).double().numpy()[:, None]
     l2 = area_px2[:, None] * model.skeleton.oks_variance
     if spread == "peak":
         odds = 1 / observed.score.double().numpy().clip(SMALLEST_PEAK, 1) - 1

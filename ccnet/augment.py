@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
+from ccnet.occluders import hide
+
 
 @dataclass(frozen=True)
 class Augment:
@@ -20,8 +22,7 @@ class Augment:
     grey: float = 0.3  # probability of a picture without colour
     coarse: float = 0.4  # probability of a loss of resolution
     coarse_factor: tuple[float, float] = (1.2, 4.0)  # by this much
-    patch: float = 0.25  # probability of one or two patches that hide something
-    patch_side: tuple[float, float] = (0.1, 0.4)  # in crop sides
+    hidden: float = 0.4  # probability of one or two things in the way (ccnet/occluders.py)
     light: float = 0.3  # probability of another brightness and contrast
 
 
@@ -33,8 +34,14 @@ def jitter_box(box_px: np.ndarray, how: Augment, random: np.random.Generator) ->
     return np.concatenate([centre - size / 2, centre + size / 2])
 
 
-def spoil(crop: np.ndarray, how: Augment, random: np.random.Generator) -> np.ndarray:
-    """An RGB crop [H, W, 3] uint8 with less colour, detail or content."""
+def spoil(
+    crop: np.ndarray,  # [H, W, 3] uint8, RGB
+    box_px: np.ndarray,  # x1, y1, x2, y2 of what the crop shows; the rest is grey and stays so
+    person_px: np.ndarray,  # [M, 2] points of the person
+    how: Augment,
+    random: np.random.Generator,
+) -> np.ndarray:
+    """The crop with less colour, detail or content."""
     height, width = crop.shape[:2]
     if random.random() < how.grey:
         crop = np.repeat(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[:, :, None], 3, 2)
@@ -42,23 +49,11 @@ def spoil(crop: np.ndarray, how: Augment, random: np.random.Generator) -> np.nda
         factor = random.uniform(*how.coarse_factor)
         small = cv2.resize(crop, (int(width / factor), int(height / factor)), interpolation=cv2.INTER_AREA)
         crop = cv2.resize(small, (width, height), interpolation=cv2.INTER_LINEAR)
-    if random.random() < how.patch:
-        crop = _hide(crop, how, random)
+    if random.random() < how.hidden:
+        left, top, right, bottom = np.clip(np.round(box_px), 0, [width, height, width, height]).astype(int)
+        crop, shown = crop.copy(), (slice(top, bottom), slice(left, right))
+        for _ in range(random.integers(1, 3) if right > left and bottom > top else 0):
+            crop[shown] = hide(crop[shown], person_px - (left, top), random)
     if random.random() < how.light:
         crop = np.clip(crop * random.uniform(0.6, 1.4) + random.uniform(-25, 25), 0, 255).astype(np.uint8)
-    return crop
-
-
-def _hide(crop: np.ndarray, how: Augment, random: np.random.Generator) -> np.ndarray:
-    """One or two rectangles painted over, with one colour or with another part of the crop."""
-    crop = crop.copy()
-    height, width = crop.shape[:2]
-    for _ in range(random.integers(1, 3)):
-        w, h = (random.uniform(*how.patch_side, 2) * (width, height)).astype(int)
-        x, y = random.integers(0, width - w), random.integers(0, height - h)
-        if random.random() < 0.5:
-            crop[y : y + h, x : x + w] = random.integers(0, 256, 3)
-        else:
-            other_x, other_y = random.integers(0, width - w), random.integers(0, height - h)
-            crop[y : y + h, x : x + w] = crop[other_y : other_y + h, other_x : other_x + w].copy()
     return crop

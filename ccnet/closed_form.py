@@ -60,6 +60,16 @@ def confidence_from_peak(
     return expected_oks(variance_from_peak(peak, target_sigma_cells) * frame_px_per_cell[:, None] ** 2, l2_px2)
 
 
+def confidence_from_spread(
+    sigma_px: Tensor,  # [N, K, 2] of the Gaussian fitted to each heatmap, frame pixels
+    target_sigma_px: Tensor,  # [N]
+    l2_px2: Tensor,  # [N, K]
+) -> Tensor:
+    """Expected OKS [N, K] from how wide each heatmap's hill was found to be."""
+    seen = sigma_px.square().mean(-1)
+    return expected_oks((seen - target_sigma_px[:, None] ** 2).clamp_min(0), l2_px2)
+
+
 def confidence_from_sigma(
     sigma_crop_px: Tensor,  # [N, K, 2] the network's own standard deviations
     frame_px_per_crop_px: Tensor,  # [N]
@@ -69,32 +79,11 @@ def confidence_from_sigma(
     return expected_oks_per_axis(sigma_crop_px * frame_px_per_crop_px[:, None, None], l2_px2)
 
 
-def fit_target_width(
-    peak: np.ndarray,  # [N, K]
-    oks: np.ndarray,  # [N, K] true OKS; NaN where not labelled
-    frame_px_per_cell: np.ndarray,  # [N]
-    l2_px2: np.ndarray,  # [N, K]
-    per_keypoint: bool = False,
-) -> np.ndarray:
-    """The width w, in map cells, with which the peak's formula misses the true OKS least (squared error), [K].
-
-    For networks whose training target was never published. One width for all keypoints unless `per_keypoint`.
-    """
-    ratio = l2_px2 / frame_px_per_cell[:, None] ** 2  # l^2 in cells^2
-    odds = 1 / np.clip(peak, SMALLEST_PEAK, 1) - 1
-
-    def best(columns: slice) -> float:
-        l2, o = ratio[:, columns], odds[:, columns]
-        return best_width(lambda width: l2 / (l2 + width**2 * o), oks[:, columns])
-
-    keypoints = peak.shape[1]
-    if per_keypoint:
-        return np.array([best(slice(k, k + 1)) for k in range(keypoints)])
-    return np.full(keypoints, best(slice(0, keypoints)))
-
-
 def best_width(confidence_at: Callable[[float], np.ndarray], oks: np.ndarray) -> float:
-    """The width between 0.01 and 100 cells whose confidence is closest to the true OKS [N, K], NaN if not labelled."""
+    """The width between 0.01 and 100 cells whose confidence is closest to the true OKS [N, K], NaN if not labelled.
+
+    For networks whose training target was never published.
+    """
     known = ~np.isnan(oks)
 
     def loss(log_width: float) -> float:

@@ -9,13 +9,14 @@ from typing import Literal
 import numpy as np
 import torch
 
+from ccnet.closed_form_source import closed_form
 from ccnet.data import Person, Split, by_picture, load_picture
 from ccnet.files import About, about_of
 from ccnet.head import Head, flip_average
 from ccnet.matched_oks import matched_oks
 from ccnet.pair_oks import pair_oks
 from ccnet.people import ground_truth_from_coco
-from ccnet.sources import Answers, closed_form, trust_of
+from ccnet.sources import Answers, trust_of
 from pose2d.crops import regions
 from pose2d.detector import Detector
 from pose2d.errors import UserError

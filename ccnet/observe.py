@@ -103,16 +103,27 @@ def cut(
         if augment is not None:
             box = jitter_box(box, augment, random)
         several, affine = crop_people(model, last.of(person), box[None])
+        grey_around = model.crop == "square"
         if augment is not None and random.random() < augment.surroundings:
-            several = crops.cut(last.of(person), affine, model.input_wh)
+            several, grey_around = crops.cut(last.of(person), affine, model.input_wh), False
         crop = several[0]
         mirror = augment is not None and random.random() < augment.flip
         if augment is not None:
-            crop = torch.from_numpy(spoil(crop.permute(1, 2, 0).numpy(), augment, random)).permute(2, 0, 1)
+            labelled = person.keypoints[person.keypoints[:, 2] > 0, :2]
+            person_px = crops.move(affine, torch.from_numpy(labelled)[None])[0].numpy()
+            shown_px = _grown(box, model.box_scale, affine) if grey_around else np.array([0, 0, *model.input_wh])
+            spoilt = spoil(crop.permute(1, 2, 0).numpy(), shown_px, person_px, augment, random)
+            crop = torch.from_numpy(spoilt).permute(2, 0, 1)
         pixels.append(crop.flip(-1) if mirror else crop)
         affines.append(affine[0])
         mirrored.append(mirror)
     return _Crops(torch.stack(pixels), np.stack(affines), np.array(mirrored))
+
+
+def _grown(box_px: np.ndarray, scale: float, affine: np.ndarray) -> np.ndarray:
+    """x1, y1, x2, y2 of the grown box in crop pixels."""
+    centre, half = (box_px[:2] + box_px[2:]) / 2, (box_px[2:] - box_px[:2]) / 2 * scale
+    return crops.move(affine, torch.from_numpy(np.stack([centre - half, centre + half])[None])).numpy().ravel()
 
 
 @torch.inference_mode()

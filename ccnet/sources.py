@@ -12,11 +12,10 @@ from torch import Tensor
 
 from ccnet import plots
 from ccnet.bootstrap import Interval, bootstrap_ap, interval
-from ccnet.closed_form import confidence_from_peak, confidence_from_sigma
-from ccnet.closed_form_fit import cells_across
+from ccnet.closed_form_source import closed_form
 from ccnet.data import Split
 from ccnet.evaluator import KeypointAP, summarize
-from ccnet.files import About, about_of
+from ccnet.files import about_of
 from ccnet.head import Head
 from ccnet.matched_oks import matched_oks
 from ccnet.matching import match
@@ -25,7 +24,6 @@ from ccnet.observe import Observed
 from ccnet.people import GroundTruth, detections, ground_truth_from_coco
 from ccnet.wholebody import evaluate_wholebody
 from pose2d.models.base import PoseModel
-from pose2d.oks import l_squared
 from pose2d.skeletons import WHOLEBODY133, Skeleton
 from pose2d.types import ConfidenceSource
 
@@ -56,26 +54,6 @@ class Answers:
     trust: Mapping[ConfidenceSource, Trust]
     oks: np.ndarray  # [N] of the person the box belongs to, or of the most similar one in the picture
     keypoint_oks: np.ndarray  # [N, K] NaN where not labelled, or where nobody knows whose the box is
-
-
-def closed_form(
-    score: Tensor,  # [N, K]
-    sigma_px: Tensor,  # [N, K, 2] picture pixels, NaN if the network states none
-    crop_area_px2: Tensor,  # [N]
-    model: PoseModel,
-    about: About | None,
-) -> Tensor:
-    """Expected OKS [N, K] without a head, a person being assumed to fill the usual share of its crop.
-
-    From the heatmap's peak, for a network that makes heatmaps; from its own sigma for one that regresses.
-    """
-    share, cells = (about.area_share, about.target_cells) if about else (0.25, 2.0)
-    l2 = l_squared(crop_area_px2 * share, model.skeleton)
-    if len(model.feature_shape) != 3 and not bool(torch.isnan(sigma_px).all()):
-        return confidence_from_sigma(sigma_px, torch.ones(len(score)), l2)
-    width, height = model.input_wh
-    px_per_cell = (crop_area_px2 * width / height).sqrt() / cells_across(model)
-    return confidence_from_peak(score.clamp(0, 1), cells, px_per_cell, l2)
 
 
 def trust_of(

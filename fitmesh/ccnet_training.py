@@ -9,7 +9,7 @@ from rich.console import Console
 import ccnet
 import pose2d
 from ccnet import files, losses
-from ccnet.closed_form_fit import fit_closed_form
+from ccnet.closed_form_source import fit_closed_form
 from ccnet.data import Split, read_split, split_names
 from ccnet.examples import Examples, Kept, Streamed
 from ccnet.gather import bytes_per_person, gather, observe_once, passes

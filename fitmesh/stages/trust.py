@@ -8,6 +8,7 @@ from torch import Tensor
 
 import ccnet
 from ccnet.cache import fingerprint
+from ccnet.closed_form_source import closed_form
 from ccnet.files import about_of, embedded
 from pose2d.errors import UserError
 from pose2d.models.base import PoseModel
@@ -29,8 +30,6 @@ def judge(
         head.to(device)
         return lambda features, score, sigma_px, crop_area_px2: head(features)
     if source == "closed-form":
-        from ccnet.sources import closed_form  # late: it brings the plotting library
-
         about = about_of(ccnet.load(pose_model)) if pose_model in embedded() else None
         return lambda features, score, sigma_px, crop_area_px2: _present(
             closed_form(score, sigma_px, crop_area_px2, model, about)

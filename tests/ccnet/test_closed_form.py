@@ -6,10 +6,11 @@ import torch
 
 from ccnet.area import AreaHead, fit_area_head, mean_share, pooled
 from ccnet.closed_form import (
+    best_width,
     confidence_from_peak,
     confidence_from_sigma,
+    confidence_from_spread,
     confidence_from_width,
-    fit_target_width,
     variance_from_peak,
     variance_from_width,
 )
@@ -103,25 +104,28 @@ def test_width_peak_and_sigma_say_the_same_confidence_in_any_crop_scale() -> Non
         by_peak = confidence_from_peak(peak, 2.0, frame_px_per_cell, l2_px2)
         # 4 crop pixels to a cell
         sigma_crop_px = torch.full((1, 1, 2), sigma_cells * 4, dtype=torch.double)
+        hill_px = (sigma_cells**2 + 2.0**2) ** 0.5 * frame_px_per_cell[:, None, None].expand(-1, 1, 2)
+        by_spread = confidence_from_spread(hill_px, 2.0 * frame_px_per_cell, l2_px2)
         by_sigma = confidence_from_sigma(sigma_crop_px, frame_px_per_cell / 4, l2_px2)
         assert by_width.item() == pytest.approx(expected, rel=1e-3)
         assert by_peak.item() == pytest.approx(expected, rel=1e-9)
+        assert by_spread.item() == pytest.approx(expected, rel=1e-6)
         assert by_sigma.item() == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("per_keypoint", [False, True])
-def test_an_unknown_target_width_is_found_from_true_oks(per_keypoint: bool) -> None:
+def test_an_unknown_target_width_is_found_from_true_oks() -> None:
     rng = np.random.default_rng(0)
-    people, keypoints = 4000, 4
-    width = np.array([0.7, 1.5, 3.0, 8.0]) if per_keypoint else np.full(keypoints, 2.5)
-    scale = rng.uniform(0.5, 6, people)
-    l2 = rng.uniform(2, 80, (people, keypoints)) * scale[:, None] ** 2
+    people, keypoints, width = 4000, 4, 2.5
+    scale = rng.uniform(0.5, 6, (people, 1))
+    l2 = rng.uniform(2, 80, (people, keypoints)) * scale**2
     peak = rng.uniform(0.1, 0.95, (people, keypoints))
-    truth = l2 / (l2 + width**2 * (1 / peak - 1) * scale[:, None] ** 2)
-    noisy = np.clip(truth + rng.normal(0, 0.05, truth.shape), 0, 1)
-    noisy[rng.random(truth.shape) < 0.3] = np.nan
-    found = fit_target_width(peak, noisy, scale, l2, per_keypoint)
-    np.testing.assert_allclose(found, width, rtol=0.05)
+
+    def confidence_at(cells: float) -> np.ndarray:
+        return l2 / (l2 + cells**2 * (1 / peak - 1) * scale**2)
+
+    noisy = np.clip(confidence_at(width) + rng.normal(0, 0.05, peak.shape), 0, 1)
+    noisy[rng.random(peak.shape) < 0.3] = np.nan
+    assert best_width(confidence_at, noisy) == pytest.approx(width, rel=0.05)
 
 
 def test_the_area_head_learns_how_much_of_its_crop_a_person_fills() -> None:

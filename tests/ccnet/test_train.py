@@ -47,7 +47,7 @@ def trained(people, settings, folder, name="training.safetensors"):
 def test_the_mirrored_crop_is_told_in_the_pictures_own_left_and_right(people):
     """A network that finds a dot must find it in the mirror image too, under the other name."""
     model, head = toy_model(), new_head(toy_model(), SETTINGS)
-    never = Augment(scale_log=0, shift=0, grey=0, coarse=0, patch=0, light=0, flip=0, surroundings=0)
+    never = Augment(scale_log=0, shift=0, grey=0, coarse=0, hidden=0, light=0, flip=0, surroundings=0)
     plain = join(list(observe(model, head, people, None)))
     still = join(list(observe(model, head, people, never)))
     torch.testing.assert_close(plain.xy_px, still.xy_px)
@@ -78,9 +78,9 @@ def test_one_persons_crop_does_not_hang_on_its_neighbours(people):
 
 def test_augmentation_keeps_shape_and_type():
     random = np.random.default_rng(0)
-    always = Augment(grey=1, coarse=1, patch=1, light=1)
+    always = Augment(grey=1, coarse=1, hidden=1, light=1)
     crop = random.integers(0, 255, (32, 24, 3), np.uint8)
-    worse = spoil(crop, always, random)
+    worse = spoil(crop, np.array([0, 0, 24, 32]), np.array([[12.0, 16.0]]), always, random)
     assert worse.shape == crop.shape
     assert worse.dtype == np.uint8
     assert (worse != crop).any()

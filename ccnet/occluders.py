@@ -1,0 +1,100 @@
+"""Things that stand in the way: what hides a part of a person in training crops, so that a head learns to doubt it.
+
+Shapes are those of ordinary life: a box or a round thing before a limb, a desk that hides everything below its edge, a
+post across the picture, a smear. What they are made of is a shaded colour, another part of the crop, or the crop itself
+blurred beyond recognition.
+"""
+
+from collections.abc import Callable
+
+import cv2
+import numpy as np
+
+Shape = Callable[[tuple[int, int], np.ndarray, np.random.Generator], np.ndarray]
+Stuff = Callable[[np.ndarray, float, np.random.Generator], np.ndarray]
+
+SMALL = (0.06, 0.4)  # side of a thing before a limb, in crop sides
+DESK_DEPTH = (0.0, 0.3)  # how far a desk's edge lies from the crop's middle, in crop sides
+POST_WIDTH = (0.04, 0.2)  # in crop sides
+BLUR = (0.25, 0.6)  # sigma over the side of what is blurred
+GRAIN = 12.0  # largest standard deviation of a surface's noise, of 255
+
+
+def hide(crop: np.ndarray, near_px: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """A crop [H, W, 3] uint8 with one thing in the way, at one of the points `near_px` [M, 2] or anywhere."""
+    height, width = crop.shape[:2]
+    centre = random.uniform((0, 0), (width, height))
+    if len(near_px) and random.random() < 0.7:
+        centre = near_px[random.integers(len(near_px))] + random.normal(0, 0.03, 2) * (width, height)
+    shape = SHAPES[random.choice(len(SHAPES), p=SHAPE_ODDS)]
+    mask = shape((height, width), centre, random)
+    if not mask.any():
+        return crop
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    size_px = float(np.sqrt((rows[-1] - rows[0] + 1) * (columns[-1] - columns[0] + 1)))
+    stuff = STUFFS[random.choice(len(STUFFS), p=STUFF_ODDS)](crop, size_px, random)
+    return np.where(mask[..., None], stuff, crop)
+
+
+def _box(size: tuple[int, int], centre: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    sides = random.uniform(*SMALL, 2) * max(size)
+    turn = 0.0 if random.random() < 0.5 else random.uniform(0, 90)
+    corners = cv2.boxPoints((centre.tolist(), sides.tolist(), turn))
+    return cv2.fillConvexPoly(np.zeros(size, np.uint8), corners.round().astype(np.int32), 1) > 0
+
+
+def _round(size: tuple[int, int], centre: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    axes = random.uniform(*SMALL, 2) * max(size)
+    blob = (centre.tolist(), axes.tolist(), random.uniform(0, 180))
+    return cv2.ellipse(np.zeros(size, np.uint8), blob, 1, -1) > 0
+
+
+def _desk(size: tuple[int, int], centre: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Everything beyond a line: mostly below it, sometimes beside it."""
+    turn = random.choice([0.0, np.pi / 2, -np.pi / 2], p=[0.7, 0.15, 0.15]) + random.normal(0, 0.1)
+    away = _along(size, turn, np.array(size)[::-1] / 2)
+    return away > random.uniform(*DESK_DEPTH) * max(size)
+
+
+def _post(size: tuple[int, int], centre: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    turn = random.choice([0.0, np.pi / 2]) + random.normal(0, 0.15)
+    return np.abs(_along(size, turn, centre)) < random.uniform(*POST_WIDTH) * max(size) / 2
+
+
+def _along(size: tuple[int, int], turn: float, origin: np.ndarray) -> np.ndarray:
+    """[H, W] pixels from `origin`, downwards for turn 0."""
+    rows, columns = np.ogrid[: size[0], : size[1]]
+    return (rows - origin[1]) * np.cos(turn) + (columns - origin[0]) * np.sin(turn)
+
+
+def _surface(crop: np.ndarray, size_px: float, random: np.random.Generator) -> np.ndarray:
+    """One colour, lighter on one side than on the other, with some grain."""
+    height, width = crop.shape[:2]
+    colour = random.uniform(0, 255, 3)
+    if random.random() < 0.5:  # things in one picture often share colours
+        colour = crop[random.integers(height), random.integers(width)].astype(float)
+    light = _along((height, width), random.uniform(0, 2 * np.pi), np.array([width, height]) / 2) / max(height, width)
+    grain = random.normal(0, random.uniform(0, GRAIN), (height, width))
+    shade = 1 + random.uniform(0, 0.6) * light
+    return np.clip(colour * shade[..., None] + grain[..., None], 0, 255).astype(np.uint8)
+
+
+def _other_part(crop: np.ndarray, size_px: float, random: np.random.Generator) -> np.ndarray:
+    """The crop moved, turned upside down or mirrored, so that what shows in a hole is something else."""
+    height, width = crop.shape[:2]
+    moved = np.roll(crop, (random.integers(height), random.integers(width)), (0, 1))
+    return moved[:: random.choice([-1, 1]), :: random.choice([-1, 1])]
+
+
+def _blur(crop: np.ndarray, size_px: float, random: np.random.Generator) -> np.ndarray:
+    sigma = random.uniform(*BLUR) * size_px
+    small = max(1, int(sigma / 4))  # a wide blur needs no fine picture
+    little = cv2.resize(crop, None, fx=1 / small, fy=1 / small, interpolation=cv2.INTER_AREA)
+    little = cv2.GaussianBlur(little, (0, 0), sigma / small, borderType=cv2.BORDER_REPLICATE)
+    return cv2.resize(little, crop.shape[1::-1], interpolation=cv2.INTER_LINEAR)
+
+
+SHAPES: tuple[Shape, ...] = (_box, _round, _desk, _post)
+SHAPE_ODDS = (0.4, 0.25, 0.2, 0.15)
+STUFFS: tuple[Stuff, ...] = (_surface, _other_part, _blur)
+STUFF_ODDS = (0.4, 0.3, 0.3)

@@ -40,7 +40,8 @@ def fit_closed_form(observed: Observed, model: PoseModel) -> tuple[float, float]
     """Width of the heatmaps' target in cells, and the mean share of its crop a person fills."""
     share = float(observed.area_share.mean())
     truth = np.where(observed.labelled.numpy() > 0, observed.oks.numpy(), np.nan)
-    score, sigma_px, area_px2 = (value.double() for value in (observed.score, observed.sigma_px, observed.crop_area_px2))
+    score, sigma_px = observed.score.double(), observed.sigma_px.double()
+    area_px2 = observed.crop_area_px2.double()
     width = best_width(lambda width: _at_width(score, sigma_px, area_px2, model, share, width).numpy(), truth)
     return width, share
 

@@ -14,6 +14,7 @@ from fitting.jacobian import Mechanism
 from fitting.lifter.lift import guess_from_keypoints
 from fitting.limits import ranges
 from fitting.observed import body_keypoints, enough, through_lens
+from fitting.one_thread import one_thread
 from fitting.prior import PosePrior, load_prior
 from fitting.problem import Problem, anchor_at
 from fitting.residuals import NEAR_M, ROBUST_SCALE, Ground, project, robust_scale
@@ -56,6 +57,7 @@ class Fit:
     source: ConfidenceSource  # where the confidence came from
 
 
+@one_thread()
 def fit(
     keypoints: Keypoints,
     camera: Camera,

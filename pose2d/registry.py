@@ -44,6 +44,7 @@ def load(name: str, checkpoint: str | Path | None = None) -> PoseModel:
     embedded = Path(str(files("pose2d") / "weights" / str(known.embedded)))
     with torch.device("meta"):  # the file fills every tensor, so no time is spent on random numbers
         model = known.build()
-    model.to_empty(device="cpu")
+    # As `to_empty`, whose `empty_like` of a meta tensor imports a computer algebra system, for half a second.
+    model._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))
     fill(model, embedded if checkpoint is None else checkpoint, name)
     return model.eval().requires_grad_(False)

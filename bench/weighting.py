@@ -26,7 +26,7 @@ from rich.table import Table
 
 from ccnet.metrics import expected_calibration_error
 from eval3dpw.bodies import body_set
-from eval3dpw.bootstrap import Interval, draws, interval, means
+from eval3dpw.bootstrap import RESAMPLES, means
 from fitmesh.eval3dpw_road import caches
 from fitmesh.eval3dpw_road.road import Road, run
 from fitmesh.eval3dpw_road.settings import EvalSettings, Row
@@ -35,6 +35,7 @@ from fitmesh.eval3dpw_road.table import NAMES, Line, Scores, cell, lines, show
 from fitmesh.stages.progress import Reporter
 from fitting.residuals import ROBUST_SCALE
 from pose2d.files import whole_file
+from pose2d.resampling import Interval, draws, interval
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -210,7 +211,7 @@ def judged(study: Study) -> Judged:
 
 def differences(found: Sequence[Line], scores: Scores) -> list[str]:
     """The claims, each with its paired interval over sequences."""
-    counts = draws(len(scores.names))
+    counts = draws(len(scores.names), RESAMPLES)
     samples = {
         line.label: {m: means(scores.rows[line.label][m], scores.sequence, counts) for m in METRICS} for line in found
     }

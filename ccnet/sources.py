@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 from torch import Tensor
 
 from ccnet import plots
-from ccnet.bootstrap import Interval, bootstrap_ap, interval
+from ccnet.bootstrap import bootstrap_ap
 from ccnet.closed_form_source import closed_form
 from ccnet.data import Split
 from ccnet.evaluator import KeypointAP, summarize
@@ -24,6 +24,7 @@ from ccnet.observe import Observed
 from ccnet.people import GroundTruth, detections, ground_truth_from_coco
 from ccnet.wholebody import evaluate_wholebody
 from pose2d.models.base import PoseModel
+from pose2d.resampling import Interval, interval
 from pose2d.skeletons import WHOLEBODY133, Skeleton
 from pose2d.types import ConfidenceSource
 

@@ -11,10 +11,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from eval3dpw.bootstrap import Interval, draws, interval, means
+from eval3dpw.bootstrap import RESAMPLES, means
 from fitmesh.eval3dpw_road.scoring import METRICS, Score
 from fitmesh.eval3dpw_road.skipped import Skipped, summary
 from pose2d.files import whole_file
+from pose2d.resampling import Interval, draws, interval
 
 NAMES = {"pa_mpjpe_mm": "PA-MPJPE", "mpjpe_mm": "MPJPE", "mve_mm": "MVE", "acceleration_mm": "accel"}
 
@@ -61,7 +62,7 @@ class Line:
 
 def lines(scores: Scores, base: str) -> list[Line]:
     """Figures of every row with 95 % intervals over sequences, and paired differences to the row `base`."""
-    counts = draws(len(scores.names))
+    counts = draws(len(scores.names), RESAMPLES)
     found = []
     samples = {
         label: {m: means(score[m], scores.sequence, counts) for m in METRICS} for label, score in scores.rows.items()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ccnet.bootstrap import bootstrap_ap, interval, paired_difference
+from ccnet.bootstrap import bootstrap_ap, paired_difference
 from ccnet.evaluator import evaluate
 from ccnet.matching import match
 from ccnet.metrics import (
@@ -17,6 +17,7 @@ from ccnet.metrics import (
     sparsification,
 )
 from ccnet.people import detections, detections_from_coco, ground_truth, ground_truth_from_coco
+from pose2d.resampling import interval
 from pose2d.skeletons import COCO17
 from tests.ccnet.coco_cases import random_case
 

@@ -8,10 +8,11 @@ import torch
 
 import eval3dpw
 from eval3dpw.bodies import Bodies, body_set
-from eval3dpw.bootstrap import draws, interval, means, paired
+from eval3dpw.bootstrap import means, paired
 from eval3dpw.protocols import PROTOCOLS
 from eval3dpw.tracks import TruthTrack
 from pose2d.errors import UserError
+from pose2d.resampling import draws, interval
 
 
 @pytest.fixture
@@ -148,6 +149,6 @@ def test_resampling_draws_sequences_alike_for_every_row() -> None:
     assert found["better"].value == pytest.approx(-2)
     assert (found["better"].low, found["better"].high) == (pytest.approx(-2), pytest.approx(-2))
     assert found["better"].excludes_zero
-    alone = interval(means(raw, sequence, draws(3)))
+    alone = interval(means(raw, sequence, draws(3, 2000)))
     assert alone.value == pytest.approx(raw.mean())
     assert alone.low < raw.mean() < alone.high

@@ -1,0 +1,36 @@
+"""How sure is a figure? What it was measured on is drawn again and again, with replacement.
+
+The same draws serve everything that is compared, so that a difference of two figures is paired.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure and where it lies in 95 % of the draws."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def excludes_zero(self) -> bool:
+        return self.low > 0 or self.high < 0
+
+
+def draws(count: int, resamples: int, seed: int = 0) -> np.ndarray:
+    """How often each of `count` things counts: as they are, then in each draw, [1 + resamples, count]."""
+    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), resamples)
+    return np.concatenate([np.ones((1, count), np.int64), drawn])
+
+
+def interval(samples: np.ndarray) -> Interval:
+    """Of an array whose first entry is the figure itself; draws in which it is not defined do not count."""
+    rest = samples[1:][np.isfinite(samples[1:])]
+    if not len(rest):
+        return Interval(float(samples[0]), float("nan"), float("nan"))
+    low, high = np.quantile(rest, [0.025, 0.975])
+    return Interval(float(samples[0]), float(low), float(high))

@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from fitting.camera import Camera
-from fitting.render import Mesh, render
+from fitting.render import Mesh, render_onto
 from pose2d.skeletons import Skeleton
 
 RGB = tuple[int, int, int]
@@ -54,22 +54,17 @@ def trust_colour(trust: float) -> RGB:
     return round(255 * min(1.0, 2 - 2 * trust)), round(220 * min(1.0, 2 * trust)), 40
 
 
-def draw_meshes(rgb: np.ndarray, figures: Sequence[Figure], camera: Camera, faces: Tensor | np.ndarray) -> np.ndarray:
-    """A new picture [H, W, 3] with everyone's surface, keypoints and number; who is nearer hides who is farther."""
-    painted = render(
-        [Mesh(figure.vertices_m, faces, _surface_colour(figure), MESH_SOFTNESS) for figure in figures],
-        camera,
-        rgb,
-        alpha=MESH_OPACITY,
-    )
+def draw_meshes(rgb: np.ndarray, figures: Sequence[Figure], camera: Camera, faces: Tensor | np.ndarray) -> None:
+    """Everyone's surface, keypoints and number, into `rgb` [H, W, 3] itself; who is nearer hides who is farther."""
+    meshes = [Mesh(figure.vertices_m, faces, _surface_colour(figure), MESH_SOFTNESS) for figure in figures]
+    render_onto(rgb, meshes, camera, alpha=MESH_OPACITY)
     for figure in figures:
-        _draw_keypoints(painted, figure.keypoints_px, figure.trust)
+        _draw_keypoints(rgb, figure.keypoints_px, figure.trust)
     taken: list[tuple[int, int, int]] = []
     for figure in figures:
         corner = _upper_left(figure.vertices_m, camera)
         if corner is not None:
-            taken.append(_tag(painted, figure.identity, *corner, taken))
-    return painted
+            taken.append(_tag(rgb, figure.identity, *corner, taken))
 
 
 def draw_boxes(rgb: np.ndarray, boxes_px: dict[int, np.ndarray]) -> None:
@@ -105,8 +100,8 @@ def draw_legend(rgb: np.ndarray, source: str) -> None:
     x, y, gap, ramp = height, rgb.shape[0] - height, height // 2, 6 * height
     pale = round(255 * PALE)
     entries = (
-        ("not observed", [(pale, pale, pale)] * height),
-        (f"{source} confidence 0 to 1", [trust_colour(i / (ramp - 1)) for i in range(ramp)]),
+        ("not observed", ((pale, pale, pale),) * height),
+        (f"{source} confidence 0 to 1", _trust_ramp(ramp)),
     )
     for text, colours in entries:
         (width, _), _ = cv2.getTextSize(text, FONT, size, 1)
@@ -116,6 +111,11 @@ def draw_legend(rgb: np.ndarray, source: str) -> None:
         x += len(colours) + gap
         _text(rgb, text, (x, y), size)
         x += width + 2 * gap
+
+
+@cache
+def _trust_ramp(steps: int) -> tuple[RGB, ...]:
+    return tuple(trust_colour(i / (steps - 1)) for i in range(steps))
 
 
 def _surface_colour(figure: Figure) -> np.ndarray:
@@ -133,12 +133,13 @@ def _draw_keypoints(rgb: np.ndarray, xy_px: np.ndarray, trust: np.ndarray) -> No
 
 def _upper_left(vertices_m: np.ndarray, camera: Camera) -> tuple[int, int] | None:
     """Of the picture of a surface, pixels; None when all of it is behind the camera."""
-    shown = vertices_m[vertices_m[:, 2] > 0.05]
-    if not len(shown):
+    x, y, z = vertices_m.T
+    in_front = z > 0.05
+    if not in_front.any():
         return None
-    xy_px = shown[:, :2] / shown[:, 2:] * camera.focal_px + camera.center_px
-    x, y = np.clip(xy_px.min(0), -1e6, 1e6)
-    return round(float(x)), round(float(y))
+    (fx, fy), (cx, cy) = camera.focal_px, camera.center_px
+    left, top = (np.min(side / z, where=in_front, initial=np.inf) for side in (x, y))
+    return round(min(max(float(left) * fx + cx, -1e6), 1e6)), round(min(max(float(top) * fy + cy, -1e6), 1e6))
 
 
 def _tag(rgb: np.ndarray, identity: int, x: int, y: int, taken: list[tuple[int, int, int]]) -> tuple[int, int, int]:
@@ -164,11 +165,11 @@ def _text(rgb: np.ndarray, text: str, at: tuple[int, int], size: float) -> None:
 
 
 def _bone(rgb: np.ndarray, a: np.ndarray, b: np.ndarray, colour: RGB, opacity: float, width: int) -> None:
-    part, origin = _window(rgb, np.stack([a, b]), width + 3)
+    part, origin = _window(rgb, (a, b), width + 3)
     if part.size == 0:
         return
     painted = part.copy()
-    start, end = _fixed(a - origin), _fixed(b - origin)
+    start, end = _fixed(a, origin), _fixed(b, origin)
     cv2.line(painted, start, end, HALO, width + 2, cv2.LINE_AA, SUBPIXEL)
     cv2.line(painted, start, end, colour, width, cv2.LINE_AA, SUBPIXEL)
     cv2.addWeighted(painted, opacity, part, 1 - opacity, 0, dst=part)
@@ -176,27 +177,31 @@ def _bone(rgb: np.ndarray, a: np.ndarray, b: np.ndarray, colour: RGB, opacity: f
 
 def _joint(rgb: np.ndarray, point: np.ndarray, colour: RGB, opacity: float, width: float) -> None:
     radius = width * 0.9 + 0.6
-    part, origin = _window(rgb, point[None], int(radius) + 3)
+    part, origin = _window(rgb, (point,), int(radius) + 3)
     if part.size == 0:
         return
     painted = part.copy()
-    centre = _fixed(point - origin)
+    centre = _fixed(point, origin)
     cv2.circle(painted, centre, round((radius + 1) * 2**SUBPIXEL), HALO, cv2.FILLED, cv2.LINE_AA, SUBPIXEL)
     cv2.circle(painted, centre, round(radius * 2**SUBPIXEL), colour, cv2.FILLED, cv2.LINE_AA, SUBPIXEL)
     cv2.addWeighted(painted, opacity, part, 1 - opacity, 0, dst=part)
 
 
-def _window(rgb: np.ndarray, points: np.ndarray, margin: int) -> tuple[np.ndarray, np.ndarray]:
+def _window(rgb: np.ndarray, points: Sequence[np.ndarray], margin: int) -> tuple[np.ndarray, tuple[int, int]]:
     """The part of `rgb` (a view) that something at `points` may touch, and its origin x, y. Empty when out of sight."""
-    limit = np.array([rgb.shape[1], rgb.shape[0]])
-    first = np.clip(np.floor(points.min(0)) - margin, 0, limit).astype(int)
-    end = np.clip(np.ceil(points.max(0)) + margin + 1, 0, limit).astype(int)
-    return rgb[first[1] : end[1], first[0] : end[0]], first
+    xs, ys = zip(*(point.tolist() for point in points), strict=True)
+    height, width = rgb.shape[:2]
+    left, top = max(0.0, min(xs) - margin), max(0.0, min(ys) - margin)
+    right, bottom = min(float(width), max(xs) + margin + 2), min(float(height), max(ys) + margin + 2)
+    if right <= left or bottom <= top:
+        return rgb[:0, :0], (0, 0)
+    return rgb[int(top) : int(bottom), int(left) : int(right)], (int(left), int(top))
 
 
-def _fixed(point: np.ndarray) -> tuple[int, int]:
-    x, y = np.clip(point, -1e4, 1e4) * 2**SUBPIXEL
-    return round(float(x)), round(float(y))
+def _fixed(point: np.ndarray, origin: tuple[int, int]) -> tuple[int, int]:
+    """From the origin, in cv2's fractions of a pixel."""
+    x, y = (min(max(a - b, -1e4), 1e4) * 2**SUBPIXEL for a, b in zip(point.tolist(), origin, strict=True))
+    return round(x), round(y)
 
 
 def _opacity(trust: float) -> float:

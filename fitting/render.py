@@ -9,11 +9,12 @@ from torch import Tensor
 
 from fitting.camera import Camera
 from fitting.paint import paint
-from fitting.screen import project_triangles
+from fitting.screen import Screen, joined, project_triangles
 from fitting.shading import PALETTE, shade, softened, vertex_normals
 from pose2d.errors import UserError
 
 Color = tuple[float, float, float]
+Window = tuple[int, int, int, int]  # left, top, right, bottom; the last two exclusive
 ALPHA = 0.9  # a person over a photograph: the picture shines through a little
 PAPER = 245  # grey of the background when there is no photograph
 
@@ -43,25 +44,60 @@ def render(
     behind. What comes closer to the camera than 5 cm is cut away. Returns [H, W, 3] uint8 RGB.
     """
     picture = _canvas(camera, background)
+    render_onto(picture, meshes, camera, alpha=alpha, antialias=antialias, backend=backend)
+    return picture
+
+
+def render_onto(
+    picture: np.ndarray,
+    meshes: Sequence[Mesh],
+    camera: Camera,
+    *,
+    alpha: float = ALPHA,
+    antialias: bool = True,
+    backend: Literal["numba", "pytorch3d"] = "numba",
+) -> None:
+    """The same into a picture [H, W, 3] uint8 RGB of the camera's size itself."""
     if not 0 <= alpha <= 1:
         raise UserError(f"alpha must lie between 0 and 1, got {alpha}.")
-    if not meshes:
-        return picture
-    checked = [_checked(mesh, i) for i, mesh in enumerate(meshes)]
-    normals = [softened(vertex_normals(v, f), f, m.softness) for m, (v, f, _) in zip(meshes, checked, strict=True)]
-    vertices, faces, colors = _one_mesh(checked)
-    lit = shade(np.concatenate(normals), colors)
-    screen = project_triangles(vertices, faces, camera)
-    lit = screen.interpolate(lit, faces)
-    if backend == "numba":
-        paint(picture, screen, lit, alpha=alpha, antialias=antialias)
-    elif backend == "pytorch3d":
-        from fitting.pytorch3d_paint import paint as paint_with_pytorch3d
-
-        paint_with_pytorch3d(picture, screen, lit, alpha=alpha, antialias=antialias)
-    else:
+    if backend not in ("numba", "pytorch3d"):
         raise UserError(f"unknown renderer {backend!r}: choose numba or pytorch3d.")
-    return picture
+    shown = [_shown(mesh, number, camera) for number, mesh in enumerate(meshes)]
+    for together in _groups([screen.window(*camera.size) for screen, _ in shown]):
+        screen = joined([shown[number][0] for number in together])
+        colors = np.concatenate([shown[number][1] for number in together])
+        if backend == "numba":
+            paint(picture, screen, colors, alpha=alpha, antialias=antialias)
+        else:
+            from fitting.pytorch3d_paint import paint as paint_with_pytorch3d
+
+            paint_with_pytorch3d(picture, screen, colors, alpha=alpha, antialias=antialias)
+
+
+def _shown(mesh: Mesh, number: int, camera: Camera) -> tuple[Screen, np.ndarray]:
+    """A mesh in the picture, and the lit colours of its vertices there [V', 3] 0..255."""
+    vertices, faces, color = _checked(mesh, number)
+    normals = softened(vertex_normals(vertices, faces), faces, mesh.softness)
+    screen = project_triangles(vertices, faces, camera)
+    return screen, screen.interpolate(shade(normals, color), faces)
+
+
+def _groups(windows: Sequence[Window]) -> list[list[int]]:
+    """People who may touch each other in the picture, by their windows: each group is painted by itself."""
+    groups: list[tuple[list[int], Window]] = []
+    for number, window in enumerate(windows):
+        members = [number]
+        while touching := [group for group in groups if _overlap(group[1], window)]:  # a grown window may touch more
+            groups = [group for group in groups if group not in touching]
+            members += [member for others, _ in touching for member in others]
+            left, top, right, bottom = zip(window, *(other for _, other in touching), strict=True)
+            window = min(left), min(top), max(right), max(bottom)
+        groups.append((sorted(members), window))
+    return [members for members, _ in groups]
+
+
+def _overlap(a: Window, b: Window) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def _canvas(camera: Camera, background: np.ndarray | None) -> np.ndarray:
@@ -95,14 +131,3 @@ def _checked(mesh: Mesh, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 def _array(values: Tensor | np.ndarray | Color) -> np.ndarray:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-
-
-def _one_mesh(
-    meshes: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    first = np.cumsum([0, *(len(vertices) for vertices, _, _ in meshes)])
-    return (
-        np.concatenate([vertices for vertices, _, _ in meshes]),
-        np.concatenate([faces + np.int32(start) for (_, faces, _), start in zip(meshes, first, strict=False)]),
-        np.concatenate([color for _, _, color in meshes]).astype(np.float32),
-    )

@@ -1,7 +1,10 @@
 """Triangles on their way from the camera frame to the picture: cut at the near plane, then projected."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 import torch
 
@@ -34,13 +37,12 @@ class Screen:
 
         Right and bottom are exclusive, as in slices; all are 0 when nothing is in sight.
         """
-        used = self.xy_px[np.isfinite(self.xy_px).all(axis=1)]
-        if not len(used):
+        left, top, right, bottom = _bounds(self.xy_px)
+        if not right >= left:
             return 0, 0, 0, 0
-        first, last = np.floor(used.min(axis=0)) - 1, np.ceil(used.max(axis=0)) + 2
-        left, top = np.clip(first, 0, (width, height))
-        right, bottom = np.clip(last, 0, (width, height))
-        return int(left), int(top), int(right), int(bottom)
+        left, top = min(max(left - 1, 0), width), min(max(top - 1, 0), height)
+        right, bottom = min(max(right + 2, 0), width), min(max(bottom + 2, 0), height)
+        return math.floor(left), math.floor(top), math.ceil(right), math.ceil(bottom)
 
     def in_given_faces(self, triangle: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Triangles of this screen [...] (-1: none) and places in them [..., 3] -> the same in the given faces."""
@@ -51,6 +53,17 @@ class Screen:
         weights = weights.copy()
         weights[cut] = np.einsum("ni,nij->nj", weights[cut], self.part[triangle[cut] - first_cut])
         return np.where(triangle >= 0, self.parent[triangle], -1).astype(np.int32), weights
+
+
+@numba.njit(cache=True, nogil=True)
+def _bounds(xy_px: np.ndarray) -> tuple[float, float, float, float]:
+    """Left, top, right, bottom of the points [V, 2] that are not NaN; right < left when there are none."""
+    left, top, right, bottom = np.inf, np.inf, -np.inf, -np.inf
+    for i in range(xy_px.shape[0]):
+        x, y = xy_px[i, 0], xy_px[i, 1]
+        if x == x and y == y:
+            left, top, right, bottom = min(left, x), min(top, y), max(right, x), max(bottom, y)
+    return left, top, right, bottom
 
 
 def project_triangles(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camera) -> Screen:
@@ -66,6 +79,19 @@ def project_triangles(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camer
         folded = np.hypot(vertices[:, 0], vertices[:, 1]) > valid_radius(camera.distortion) * z
         xy_px[folded] = np.nan
     return Screen(xy_px, 1 / z, faces, parent, part)
+
+
+def joined(screens: Sequence[Screen]) -> Screen:
+    """All triangles on one screen, for painting: which of them were cut is forgotten."""
+    first = np.cumsum([0, *(len(screen.xy_px) for screen in screens[:-1])], dtype=np.int32)
+    faces = np.concatenate([screen.faces + start for screen, start in zip(screens, first, strict=True)])
+    return Screen(
+        np.concatenate([screen.xy_px for screen in screens]),
+        np.concatenate([screen.inverse_depth for screen in screens]),
+        faces,
+        np.arange(len(faces), dtype=np.int32),
+        np.zeros((0, 3, 3)),
+    )
 
 
 def _cut_at_near_plane(

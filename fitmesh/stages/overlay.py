@@ -1,6 +1,6 @@
 """Stage 4 (export): the film with everyone's mesh drawn over them, `overlay.mp4`."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -31,13 +31,13 @@ class _Painter:
     flat: keypoints.KeypointsFile
     flat_row_of: dict[int, dict[int, int]]  # the same for people that could not be fitted
 
-    def paint(self, rgb: np.ndarray, frame: int) -> np.ndarray:
-        """A new picture [H, W, 3]."""
+    def paint(self, rgb: np.ndarray, frame: int) -> None:
+        """Into the picture [H, W, 3] itself."""
         result = self.result
         here = [
             (person, row) for person in result.people if (row := self.row_of[person.identity].get(frame)) is not None
         ]
-        rgb = draw_meshes(rgb, [self._figure(person, row) for person, row in here], result.camera, result.body.faces)
+        draw_meshes(rgb, [self._figure(person, row) for person, row in here], result.camera, result.body.faces)
         flat = {identity: row for identity, rows in self.flat_row_of.items() if (row := rows.get(frame)) is not None}
         draw_boxes(rgb, {identity: self.flat.boxes_px[identity][row] for identity, row in flat.items()})
         for identity, row in flat.items():
@@ -45,7 +45,6 @@ class _Painter:
             trust = (person.confidence[row] * person.presence[row]).numpy()
             draw_skeleton(rgb, person.xy_px[row].numpy(), trust, person.skeleton, identity, bottom - top)
         draw_legend(rgb, result.source)
-        return rgb
 
     def _figure(self, person: Person, row: int) -> Figure:
         mesh = self.meshes[person.identity]
@@ -81,7 +80,8 @@ def make(clip: Clip, span: Span, out: Path, path: Path, made_from: Recipe, repor
         write_behind(partial(_write, film)) as write,
     ):
         for frame in read_ahead(clip.frames(span)):
-            write(replace(frame, rgb=painter.paint(frame.rgb, frame.index)))
+            painter.paint(frame.rgb, frame.index)
+            write(frame)
             tick(1)
 
 

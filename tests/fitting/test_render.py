@@ -231,6 +231,21 @@ def test_who_is_nearer_hides_who_is_farther() -> None:
     assert one[25, 40].argmax() == 0
 
 
+def test_people_apart_are_drawn_as_if_alone_and_a_chain_of_neighbours_together() -> None:
+    """1 and 3 stand apart until 2, in between and behind both, joins them; 4 is alone."""
+    balls = [_sphere((x, y, z), 0.3) for x, y, z in ((-0.9, 0, 2), (0.5, 0, 2), (-0.2, 0, 2.4), (0.9, -0.85, 3))]
+    meshes = [Mesh(*ball, color) for ball, color in zip(balls, np.eye(4)[:, :3], strict=True)]
+    photo = np.random.default_rng(0).integers(0, 256, (48, 64, 3)).astype(np.uint8)
+    together = render(meshes, TOY, photo)
+    alone = render(meshes[3:], TOY, render(meshes[:3], TOY, photo))
+    np.testing.assert_array_equal(together, alone)
+    everyone = np.concatenate([ball[0] for ball in balls])
+    start = np.cumsum([0, *(len(ball[0]) for ball in balls)])
+    faces = np.concatenate([ball[1] + first for ball, first in zip(balls, start, strict=False)])
+    colors = np.repeat(np.eye(4)[:, :3], [len(ball[0]) for ball in balls], axis=0)
+    np.testing.assert_array_equal(together, render([Mesh(everyone, faces, colors)], TOY, photo))
+
+
 def test_alpha_mixes_the_person_with_the_photograph() -> None:
     photo = np.random.default_rng(0).integers(0, 256, (48, 64, 3)).astype(np.uint8)
     kept = photo.copy()

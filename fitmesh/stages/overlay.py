@@ -15,6 +15,7 @@ from fitmesh.stages import keypoints
 from fitmesh.stages.ahead import read_ahead, write_behind
 from fitmesh.stages.progress import Reporter
 from fitmesh.stages.recipe import Recipe
+from fitting.one_thread import one_thread
 from pose2d.clip import Clip, Frame, Span
 from pose2d.video_write import VideoWriter, video_writer
 
@@ -76,6 +77,7 @@ def make(clip: Clip, span: Span, out: Path, path: Path, made_from: Recipe, repor
     rate = clip.info.rate / span.every
     with (
         reporter.stage("overlay", span.expected_frames(clip.info)) as tick,
+        one_thread(),  # skinning; decoding and encoding have threads of their own
         video_writer(path, rate, clip.info.tick_s, sound, {"comment": _tag(made_from)}) as film,
         write_behind(partial(_write, film)) as write,
     ):

@@ -15,14 +15,14 @@ import json
 import resource
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import matplotlib
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from weighting_page import METRICS, into_page, markdown, markdown_table, plot
+from weighting_rows import CCNET, CCNET_PRECISION, MODES, RAW, ROWS, SCALES_OF, Mode
 
 from ccnet.metrics import expected_calibration_error
 from eval3dpw.bodies import body_set
@@ -33,67 +33,13 @@ from fitmesh.eval3dpw_road.settings import EvalSettings, Row
 from fitmesh.eval3dpw_road.source import works
 from fitmesh.eval3dpw_road.table import NAMES, Line, Scores, cell, lines, show
 from fitmesh.stages.progress import Reporter
-from fitting.residuals import ROBUST_SCALE
 from pose2d.files import whole_file
-from pose2d.resampling import Interval, draws, interval
+from pose2d.resampling import draws, interval
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
-HERE = Path(__file__).parent
-SCALES = HERE / "weighting_scales.json"
-PLOT = HERE.parent / "docs" / "img" / "weighting.png"
-PAGE = HERE / "README.md"
-BEGIN, END = "<!-- weighting: written by bench/weighting.py -->", "<!-- end of weighting -->"
-RAW, CCNET, CCNET_PRECISION = "raw", "CCNet", "CCNet precision"
-ROWS = {
-    "ones": Row("ones", "ones"),
-    RAW: Row("raw", "confidence"),
-    "raw squared": Row("raw", "squared"),
-    "raw, gate 0.3": Row("raw", "gate", 0.3),
-    "raw, gate 0.5": Row("raw", "gate", 0.5),
-    "raw, gate 0.7": Row("raw", "gate", 0.7),
-    "closed form": Row("closed-form", "confidence"),
-    "closed form precision": Row("closed-form", "precision"),
-    CCNET: Row("ccnet", "confidence"),
-    "CCNet squared": Row("ccnet", "squared"),
-    CCNET_PRECISION: Row("ccnet", "precision"),
-    "oracle": Row("oracle", "confidence"),
-    "oracle precision": Row("oracle", "precision"),
-}
+SCALES = Path(__file__).parent / "weighting_scales.json"
 GRID = (0.5, 0.7, 1.0, 1.4, 2.0)
-
-
-@dataclass(frozen=True)
-class Mode:
-    """A way to fit."""
-
-    single_frames: bool
-    robust_sigmas: float = ROBUST_SCALE
-    rows: tuple[str, ...] = tuple(ROWS)
-    own_start: bool = False  # the lifter is fed with the row's own confidence, not with CCNet's for all
-
-    def row(self, name: str, sigma_scale: float) -> Row:
-        row = replace(ROWS[name], robust_sigmas=self.robust_sigmas, sigma_scale=sigma_scale)
-        return replace(row, start_source=row.source) if self.own_start else row
-
-
-SINGLE, TIME = "single frames", "with time"
-HARDLY_ROBUST = "single frames, hardly robust"
-OWN_SINGLE, OWN_TIME = "single frames, each from its own start", "with time, each from its own start"
-_OWN_ROWS = ("ones", RAW, "raw squared", CCNET, "CCNet squared", CCNET_PRECISION)
-MODES = {
-    SINGLE: Mode(single_frames=True),
-    TIME: Mode(single_frames=False),
-    # SMPLify and SPIN halve a keypoint at 100 pixels of a 224-pixel crop, about 30 of the reference sigmas.
-    HARDLY_ROBUST: Mode(True, 30.0, (RAW, "raw squared", CCNET, "CCNet squared", CCNET_PRECISION, "oracle precision")),
-    OWN_SINGLE: Mode(single_frames=True, rows=_OWN_ROWS, own_start=True),
-    OWN_TIME: Mode(single_frames=False, rows=_OWN_ROWS, own_start=True),
-}
-SCALES_OF = {OWN_SINGLE: SINGLE, OWN_TIME: TIME}  # whose scales a mode uses, if not its own
 # hidden keypoints (behind something else, or outside) of a person in a picture
 OCCLUSION = {"none hidden": (0, 0), "1 to 4 hidden": (1, 4), "5 or more hidden": (5, 17)}
-METRICS = ("pa_mpjpe_mm", "mpjpe_mm", "mve_mm", "acceleration_mm")
 _BEHIND_SELF = 2  # the sidecar's visibility from which a keypoint is not hidden by something else
 
 
@@ -230,88 +176,6 @@ def differences(found: Sequence[Line], scores: Scores) -> list[str]:
     return texts
 
 
-def markdown(tables: Mapping[str, Sequence[Line]], by_level: Mapping[str, Mapping[str, Sequence[Line]]]) -> str:
-    parts = []
-    for mode, found in tables.items():
-        rows = [[line.label, *(cell(line, m, RAW) for m in METRICS)] for line in found]
-        parts += [f"\n**{mode.capitalize()}**\n", *_table(["", *(NAMES[m] for m in METRICS)], rows)]
-    for mode, levels in ((mode, by_level[mode]) for mode in (SINGLE, TIME, OWN_SINGLE) if mode in by_level):
-        across = zip(*levels.values(), strict=True)
-        rows = [[row[0].label, *(cell(line, "pa_mpjpe_mm", RAW) for line in row)] for row in across]
-        parts += [f"\n**PA-MPJPE by occlusion, {mode}**\n", *_table(["", *levels], rows)]
-    return "\n".join(parts)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    rule = ["---", *("---:" for _ in head[1:])]
-    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
-
-
-def plot(
-    tables: Mapping[str, Sequence[Line]], by_level: Mapping[str, Mapping[str, Sequence[Line]]], title: str
-) -> None:  # fmt: skip
-    """How much better than raw each weighting is, overall and by occlusion."""
-    figure, axes = plt.subplots(1, 2, figsize=(13, 7.5), gridspec_kw={"width_ratios": [1.5, 1]})
-    colors = {SINGLE: "#1f77b4", TIME: "#d9822b", HARDLY_ROBUST: "#2a9d58", OWN_SINGLE: "#8e5bb5", OWN_TIME: "#c94f7c"}
-    labels = [line.label for line in next(iter(tables.values())) if line.label != RAW]
-    for number, (mode, found) in enumerate(tables.items()):
-        shown = {line.label: line.difference["pa_mpjpe_mm"] for line in found}
-        here = [label for label in labels if label in shown]
-        height = np.array([labels.index(label) for label in here]) + 0.15 * (number - (len(tables) - 1) / 2)
-        _bars(axes[0], height, [shown[label] for label in here], colors[mode], mode, across=True)
-    for number in range(0, len(labels), 2):
-        axes[0].axhspan(number - 0.5, number + 0.5, color="#f3f3f3", zorder=0)
-    axes[0].set_yticks(range(len(labels)), labels)
-    axes[0].set_ylim(len(labels) - 0.5, -0.5)
-    axes[0].set_xlim(-10, 10)
-    axes[0].set_xlabel("PA-MPJPE minus that of raw confidence, mm (left is better)")
-    axes[0].axvline(0, color="#888", lw=1)
-    axes[0].legend(loc="lower right", fontsize=8)
-    picks = ((SINGLE, CCNET_PRECISION), (OWN_SINGLE, CCNET_PRECISION), (SINGLE, "oracle precision"))
-    for number, (mode, label) in enumerate(pick for pick in picks if pick[0] in by_level):
-        found_here = [next((line for line in found if line.label == label), None) for found in by_level[mode].values()]
-        differences = [line.difference["pa_mpjpe_mm"] for line in found_here if line]
-        place, color = np.arange(len(differences)) + 0.12 * (number - 1), ("#1f77b4", "#8e5bb5", "#555555")[number]
-        _bars(axes[1], place, differences, color, f"{label}, {mode}", across=False)
-    levels = list(next(iter(by_level.values())))
-    axes[1].set_xticks(range(len(levels)), [level.replace(" (", "\n(") for level in levels])
-    axes[1].set_title("by occlusion (person-frames)", fontsize=10)
-    axes[1].set_ylabel("PA-MPJPE minus that of raw, mm (lower is better)")
-    axes[1].axhline(0, color="#888", lw=1)
-    axes[1].margins(y=0.18)
-    axes[1].legend(loc="lower left", fontsize=8)
-    for axis in axes:
-        axis.grid(alpha=0.25)
-    figure.suptitle(title, fontsize=11)
-    figure.tight_layout()
-    with whole_file(PLOT) as temporary:
-        figure.savefig(temporary, dpi=110)
-    plt.close(figure)
-
-
-def _bars(axis: Any, place: np.ndarray, differences: Sequence[Interval], color: str, label: str, across: bool) -> None:
-    """Values with their intervals along x (across) or y."""
-    value, low, high = (np.array([getattr(d, end) for d in differences]) for end in ("value", "low", "high"))
-    reach = [value - low, high - value]
-    style = {"fmt": "o", "ms": 4.5, "capsize": 2.5, "lw": 1.4, "color": color, "label": label}
-    if across:
-        axis.errorbar(value, place, xerr=reach, **style)
-    else:
-        axis.errorbar(place, value, yerr=reach, **style)
-
-
-def into_page(text: str) -> None:
-    """Put the section between its marks in bench/README.md, or at the end."""
-    page = PAGE.read_text()
-    section = f"{BEGIN}\n{text}\n{END}"
-    if BEGIN in page:
-        page = page[: page.index(BEGIN)] + section + page[page.index(END) + len(END) :]
-    else:
-        page = f"{page.rstrip()}\n\n{section}\n"
-    with whole_file(PAGE) as temporary:
-        temporary.write_text(page)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="a set made by `fitmesh synth`")
@@ -382,7 +246,7 @@ def main() -> None:
         f"![differences to raw](../docs/img/weighting.png)\n{markdown(tables, by_level)}\n\n"
         + "\n".join(f"- {text}" for text in notes)
         + "\n\nThe confidences themselves, over keypoints inside the picture:\n\n"
-        + "\n".join(_table(CALIBRATION_HEAD, trust.lines()))
+        + "\n".join(markdown_table(CALIBRATION_HEAD, trust.lines()))
     )
 
 

@@ -13,7 +13,7 @@ from pose2d.errors import UserError
 
 @dataclass(frozen=True)
 class Frame:
-    """One picture, upright, with square pixels."""
+    """One picture, upright, with square pixels unless another size was asked for."""
 
     index: int  # number in the source, from 0; frames left out by a Span keep their number
     time_s: Fraction  # when it is shown, on the source's own clock; strictly increasing
@@ -77,8 +77,8 @@ class Clip(ABC):
     warnings: list[str]  # what was wrong but survivable in the reading done last
 
     @abstractmethod
-    def frames(self, span: Span = WHOLE) -> Iterator[Frame]:
-        """Frames in order of time, one in memory at a time."""
+    def frames(self, span: Span = WHOLE, size: tuple[int, int] | None = None) -> Iterator[Frame]:
+        """Frames in order of time, one in memory at a time; resized to `size` (width, height), if given."""
 
     @abstractmethod
     def files(self) -> list[Path]:

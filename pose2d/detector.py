@@ -1,6 +1,7 @@
 """Where people are: MultiPose MoveNet at any size and for any number of people, or boxes that were given."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -28,6 +29,15 @@ class Detections:
 
     def __len__(self) -> int:
         return len(self.scores)
+
+
+@dataclass(frozen=True)
+class Look:
+    """A picture at one size, ready for the network."""
+
+    pixels: Tensor  # [1, 3, h, w] float32, normalised
+    scale: float  # its pixels per pixel of the picture
+    picture_wh: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -63,17 +73,10 @@ class Detector(nn.Module):
 
     def detect(self, picture: np.ndarray) -> Detections:
         """People in an RGB uint8 picture [H, W, 3]."""
-        looks = [self._look(picture, long_side) for long_side in self.options.long_sides]
-        boxes = np.concatenate([boxes for boxes, _ in looks])
-        scores = np.concatenate([scores for _, scores in looks])
-        found = (scores >= self.options.score_threshold) & (boxes[:, 2:] > boxes[:, :2]).all(1)
-        boxes, scores = boxes[found], scores[found]
-        keep = non_maximum_suppression(boxes, scores, self.options.nms_iou)
-        return Detections(boxes[keep], scores[keep])
+        return self.find([self.look(picture, long_side) for long_side in self.options.long_sides])
 
-    @torch.inference_mode()
-    def _look(self, picture: np.ndarray, long_side: int) -> tuple[np.ndarray, np.ndarray]:
-        """Candidate boxes [M, 4] in the picture and their scores [M], at one size."""
+    def look(self, picture: np.ndarray, long_side: int) -> Look:
+        """The picture as the network sees it at one size. No network yet: this may be done ahead, in another thread."""
         crops.check_picture(picture)
         height, width = picture.shape[:2]
         scale = long_side / max(height, width)
@@ -81,9 +84,24 @@ class Detector(nn.Module):
         shift = (scale - 1) / 2
         affine = np.array([[[scale, 0, shift], [0, scale, shift]]])
         input_w, input_h = (int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height))
-        pixels = crops.cut(picture, affine, (input_w, input_h)).to(self.net.stem.weight.device)
-        boxes, scores = self._candidates(movenet.normalize(pixels))
-        return (boxes.cpu().double().numpy() / scale).clip(0, [width, height, width, height]), scores.cpu().numpy()
+        return Look(movenet.normalize(crops.cut(picture, affine, (input_w, input_h))), scale, (width, height))
+
+    @torch.inference_mode()
+    def find(self, looks: Sequence[Look]) -> Detections:
+        """People in one picture, looked at in one or more sizes."""
+        candidates = [self._seen(look) for look in looks]
+        boxes = np.concatenate([boxes for boxes, _ in candidates])
+        scores = np.concatenate([scores for _, scores in candidates])
+        found = (scores >= self.options.score_threshold) & (boxes[:, 2:] > boxes[:, :2]).all(1)
+        boxes, scores = boxes[found], scores[found]
+        keep = non_maximum_suppression(boxes, scores, self.options.nms_iou)
+        return Detections(boxes[keep], scores[keep])
+
+    def _seen(self, look: Look) -> tuple[np.ndarray, np.ndarray]:
+        """Candidate boxes [M, 4] in the picture and their scores [M]."""
+        boxes, scores = self._candidates(look.pixels.to(self.net.stem.weight.device))
+        width, height = look.picture_wh
+        return (boxes.cpu().double().numpy() / look.scale).clip(0, [width, height, width, height]), scores.cpu().numpy()
 
     def _candidates(self, picture: Tensor) -> tuple[Tensor, Tensor]:
         """Boxes [M, 4] in input pixels and scores [M] of the centre map's peaks."""

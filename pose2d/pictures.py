@@ -63,7 +63,7 @@ class Pictures(Clip):
     def files(self) -> list[Path]:
         return self._files
 
-    def frames(self, span: Span = WHOLE) -> Iterator[Frame]:
+    def frames(self, span: Span = WHOLE, size: tuple[int, int] | None = None) -> Iterator[Frame]:
         times = [index / self.info.rate for index in range(len(self._files))]
         wanted = [i for i, t in enumerate(times) if not span.too_early(t) and not span.too_late(t)]
         if not wanted:
@@ -76,6 +76,8 @@ class Pictures(Clip):
                     f"{self.info.width_px}x{self.info.height_px}: the frames of one film must be of one size. "
                     "For unrelated photos run --image once for each."
                 )
+            if size is not None:
+                rgb = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
             yield Frame(index, times[index], rgb)
 
 

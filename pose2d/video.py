@@ -13,7 +13,7 @@ from typing import Any
 import av
 import numpy as np
 from av.stream import Disposition
-from av.video.reformatter import VideoReformatter
+from av.video.reformatter import Interpolation, VideoReformatter
 
 from pose2d.clip import WHOLE, Clip, ClipInfo, Frame, Span
 from pose2d.errors import UserError
@@ -21,6 +21,8 @@ from pose2d.errors import UserError
 KINDS = "mp4, mov, mkv, webm or gif"
 # FFmpeg takes these for films: still pictures, a text file "played" on a terminal, play lists that name other files.
 _NOT_FILMS = ("_pipe", "image2", "tty", "hls", "concat", "dash")
+# Each pixel of a smaller picture is the mean of those it covers, its colour too (FFmpeg would halve that once more).
+_AVERAGE = Interpolation.AREA | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
 
 
 class Video(Clip):
@@ -53,9 +55,11 @@ class Video(Clip):
     def files(self) -> list[Path]:
         return [self.path]
 
-    def frames(self, span: Span = WHOLE) -> Iterator[Frame]:
+    def frames(self, span: Span = WHOLE, size: tuple[int, int] | None = None) -> Iterator[Frame]:
         self.warnings = []
         first_wanted = last_time = None
+        width, height = self._stored_wh if size is None else size[:: -1 if self._turn.sideways else 1]
+        smoothly = Interpolation.BILINEAR if size is None else _AVERAGE
         with _open(self.path) as container:
             stream = _picture_stream(container, self.path)
             colours = VideoReformatter()  # kept: building its tables anew for every frame costs more than using them
@@ -68,8 +72,7 @@ class Video(Clip):
                     continue
                 first_wanted = index if first_wanted is None else first_wanted
                 if (index - first_wanted) % span.every == 0:
-                    width, height = self._stored_wh
-                    rgb = colours.reformat(frame, width, height, "rgb24").to_ndarray()
+                    rgb = colours.reformat(frame, width, height, "rgb24", interpolation=smoothly).to_ndarray()
                     yield Frame(index, time_s, self._turn.upright(rgb))
         if last_time is None or first_wanted is None:
             seconds = float(last_time or 0)

@@ -1,8 +1,9 @@
 """Stage 1: frames -> boxes with identities, in `tracks.npz`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ import torch
 from fitmesh.stages.ahead import read_ahead
 from fitmesh.stages.progress import Reporter
 from fitmesh.stages.recipe import Recipe, content_digest, npz_matches, read_npz, write_npz
-from pose2d.clip import Clip, Span
-from pose2d.detector import Detections, Detector, DetectorOptions, read_detections, whole_picture
+from pose2d.clip import Clip, Frame, Span
+from pose2d.detector import Detections, Detector, DetectorOptions, Look, read_detections, whole_picture
 from pose2d.errors import UserError
 from pose2d.tracker import Tracker, TrackerOptions
 from pose2d.types import Track
@@ -71,13 +72,12 @@ def recipe(clip: Clip, clip_digest: str, settings: TrackSettings) -> Recipe:
 
 def make(clip: Clip, path: Path, made_from: Recipe, settings: TrackSettings, reporter: Reporter) -> None:
     """Look at every frame of the span and write who is where."""
-    find = _finder(settings)
     tracker = Tracker((clip.info.width_px, clip.info.height_px), settings.tracker)
     frames: list[int] = []
     times: list[float] = []
     with reporter.stage("tracks", settings.span.expected_frames(clip.info)) as tick, torch.inference_mode():
-        for frame in read_ahead(clip.frames(settings.span)):
-            tracker.see(frame.index, float(frame.time_s), find(frame.index, frame.rgb))
+        for frame, look in read_ahead(_sights(clip, settings)):
+            tracker.see(frame.index, float(frame.time_s), look())
             frames.append(frame.index)
             times.append(float(frame.time_s))
             tick(1)
@@ -129,18 +129,37 @@ def read(path: Path) -> TracksFile:
 matches = npz_matches
 
 
-def _finder(settings: TrackSettings) -> Callable[[int, np.ndarray], Detections]:
-    """The function (frame number, picture) -> Detections that the settings ask for."""
-    nobody = Detections(np.zeros((0, 4)), np.zeros(0))
+def _sights(clip: Clip, settings: TrackSettings) -> Iterator[tuple[Frame, Callable[[], Detections]]]:
+    """Every frame, and who is there: all that is left to call is the network."""
     if settings.detections == WHOLE_PICTURE:
-        return lambda index, rgb: whole_picture(rgb)
-    if settings.detections is not None:
+        yield from ((frame, partial(whole_picture, frame.rgb)) for frame in clip.frames(settings.span))
+    elif settings.detections is not None:
         given = read_detections(settings.detections)
-        return lambda index, rgb: given.get(index, nobody)
+        yield from ((frame, partial(_given_in, frame.index, given)) for frame in clip.frames(settings.span))
+    else:
+        yield from _detector_sights(clip, settings)
+
+
+def _given_in(frame: int, given: Mapping[int, Detections]) -> Detections:
+    return given.get(frame, Detections(np.zeros((0, 4)), np.zeros(0)))
+
+
+def _detector_sights(clip: Clip, settings: TrackSettings) -> Iterator[tuple[Frame, Callable[[], Detections]]]:
     # The tracker has a use for boxes too doubtful to start a person.
     threshold = min(settings.detector.score_threshold, settings.tracker.doubtful_score)
     detector = Detector(replace(settings.detector, score_threshold=threshold)).to(settings.device)
-    return lambda index, rgb: detector.detect(rgb)
+    # FFmpeg makes a frame small while it turns it to RGB, for a tenth of what it would cost to do so afterwards.
+    whole = np.array((clip.info.width_px, clip.info.height_px))
+    zoom = min(1.0, max(settings.detector.long_sides) / whole.max())
+    width, height = np.maximum(np.round(whole * zoom), 1).astype(int).tolist()
+    grow = np.tile(whole / (width, height), 2)
+
+    def find(looks: list[Look]) -> Detections:
+        found = detector.find(looks)
+        return Detections(found.boxes_px * grow, found.scores)
+
+    for frame in clip.frames(settings.span, (width, height)):
+        yield frame, partial(find, [detector.look(frame.rgb, side) for side in settings.detector.long_sides])
 
 
 def most_seen(tracks: list[Track], limit: int | None) -> list[Track]:

@@ -1,6 +1,7 @@
 """From files to bodies: the embedded one, or SMPL, SMPL-H and SMPL-X."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from pose2d.errors import UserError
 OPEN_BODY = Path(str(files("fitting") / "data" / "open_body.npz"))
 
 
-@one_thread()
 def load_body(path: str | Path | None = None, gender: str = "neutral") -> Body:
     """The embedded open body, or the body in an SMPL / SMPL-H / SMPL-X file.
 
@@ -29,6 +29,13 @@ def load_body(path: str | Path | None = None, gender: str = "neutral") -> Body:
     if gender not in ("neutral", "male", "female"):
         raise UserError(f"unknown gender {gender!r}: choose neutral, male or female.")
     path = find_body_file(OPEN_BODY if path is None else Path(path), gender)
+    about = path.stat()
+    return _read_body(path, about.st_mtime_ns, about.st_size)
+
+
+@lru_cache(maxsize=1)  # a run asks for its body at every step; nobody changes one
+@one_thread()
+def _read_body(path: Path, mtime_ns: int, size: int) -> Body:
     arrays = read_arrays(path)
     return _open_body(arrays, path) if "J_regressor_coco17" in arrays else smpl_body(arrays, path)
 

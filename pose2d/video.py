@@ -22,7 +22,7 @@ KINDS = "mp4, mov, mkv, webm or gif"
 # FFmpeg takes these for films: still pictures, a text file "played" on a terminal, play lists that name other files.
 _NOT_FILMS = ("_pipe", "image2", "tty", "hls", "concat", "dash")
 # Each pixel of a smaller picture is the mean of those it covers, its colour too (FFmpeg would halve that once more).
-_AVERAGE = Interpolation.AREA | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
+AVERAGE = Interpolation.AREA | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
 
 
 class Video(Clip):
@@ -59,7 +59,7 @@ class Video(Clip):
         self.warnings = []
         first_wanted = last_time = None
         width, height = self._stored_wh if size is None else size[:: -1 if self._turn.sideways else 1]
-        smoothly = Interpolation.BILINEAR if size is None else _AVERAGE
+        smoothly = Interpolation.BILINEAR if size is None else AVERAGE
         with _open(self.path) as container:
             stream = _picture_stream(container, self.path)
             colours = VideoReformatter()  # kept: building its tables anew for every frame costs more than using them

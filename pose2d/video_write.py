@@ -42,11 +42,11 @@ class VideoWriter:
 
     def write(self, rgb: np.ndarray, time_s: Fraction) -> None:
         """Add one frame, [H, W, 3] uint8, shown from `time_s` (the source's clock) on."""
-        rgb = _even(rgb)
+        rgb = np.ascontiguousarray(_even(rgb))
         if self._stream is None:
             self._stream = self._open_stream(*rgb.shape[1::-1])
             self._start_s = time_s
-        frame = av.VideoFrame.from_ndarray(rgb, format="rgb24")
+        frame = av.VideoFrame.from_numpy_buffer(rgb, format="rgb24")  # no copy
         frame = self._colours.reformat(frame, format="yuv420p", dst_colorspace=Colorspace.ITU709)
         frame.time_base = self._tick_s
         frame.pts = round((time_s - self._start_s) / self._tick_s)

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from queue import Empty, Full, Queue
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 DEPTH = 3  # items in waiting: frames are large, and more would only fill memory
@@ -58,6 +58,36 @@ def read_ahead(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
     finally:
         stopped.set()
         thread.join()
+
+
+class Soon(Generic[T]):
+    """Something that takes a moment to make and will be needed: `start` it while something else is being done."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._made: list[T] = []
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work)
+            self._thread.start()
+
+    def get(self) -> T:
+        """Waits until it is made. An error in making it is raised here."""
+        self.start()
+        assert self._thread is not None
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._made[0]
+
+    def _work(self) -> None:
+        try:
+            self._made.append(self._make())
+        except BaseException as error:
+            self._error = error
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import pose2d
 from fitmesh.stages import tracks, trust
-from fitmesh.stages.ahead import read_ahead
+from fitmesh.stages.ahead import Soon, read_ahead
 from fitmesh.stages.progress import Reporter
 from fitmesh.stages.recipe import Recipe, content_digest, npz_matches, read_npz, write_npz
 from pose2d import crops
@@ -71,6 +71,13 @@ def recipe(clip_digest: str, tracks_recipe: Recipe, settings: KeypointSettings) 
     )
 
 
+def load_networks(settings: KeypointSettings) -> tuple[PoseModel, trust.Judge]:
+    """The one that reads keypoints and the one that says how far to trust them."""
+    model = pose2d.load(settings.pose_model, settings.checkpoint)
+    judge = trust.judge(settings.confidence, settings.pose_model, model, settings.ccnet, settings.device)
+    return model.to(settings.device), judge
+
+
 def make(
     clip: Clip,
     span: Span,
@@ -78,6 +85,7 @@ def make(
     path: Path,
     made_from: Recipe,
     settings: KeypointSettings,
+    networks: Soon[tuple[PoseModel, trust.Judge]],
     reporter: Reporter,
 ) -> None:
     """Read the keypoints of everyone in `tracks_file`, batches of crops at a time, and write them."""
@@ -85,9 +93,7 @@ def make(
     frame = np.concatenate([np.zeros(0, np.int64), *(track.frames for track in known.tracks)])
     boxes_px = np.concatenate([np.zeros((0, 4)), *(track.boxes_px for track in known.tracks)])
     area_px2 = AREA_OF_BOX * (boxes_px[:, 2:] - boxes_px[:, :2]).prod(1)
-    model = pose2d.load(settings.pose_model, settings.checkpoint)
-    judge = trust.judge(settings.confidence, settings.pose_model, model, settings.ccnet, settings.device)
-    model.to(settings.device)
+    model, judge = networks.get()
     count, size = len(frame), model.skeleton.size
     xy_px, sigma_px = (np.full((count, size, 2), np.nan, np.float32) for _ in range(2))
     raw, confidence, presence = (np.zeros((count, size), np.float32) for _ in range(3))

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ import fitmesh.result
 import pose2d
 from fitmesh.stages import export, fit, given, keypoints, overlay, tracks, trust
 from fitmesh.stages.about import About
+from fitmesh.stages.ahead import Soon
 from fitmesh.stages.fit import FitSettings
 from fitmesh.stages.keypoints import KeypointSettings
 from fitmesh.stages.progress import Reporter
@@ -89,8 +91,11 @@ def _stages(clip: Clip, out: Path, settings: RunSettings, reporter: Reporter) ->
     fit_recipe = fit.recipe(clip_digest, keypoints_recipe, settings.fit)
     overlay_recipe = overlay.recipe(clip_digest, fit_recipe)
 
+    networks = Soon(partial(keypoints.load_networks, settings.keypoints))
+
     def make_tracks() -> None:
         if file is None:
+            networks.start()
             tracks.make(clip, paths[tracks], tracks_recipe, settings.tracks, reporter)
         else:
             given.make_tracks(clip, file, paths[tracks], tracks_recipe, settings.tracks, reporter)
@@ -98,7 +103,7 @@ def _stages(clip: Clip, out: Path, settings: RunSettings, reporter: Reporter) ->
     def make_keypoints() -> None:
         to = paths[keypoints]
         if file is None:
-            keypoints.make(clip, span, paths[tracks], to, keypoints_recipe, settings.keypoints, reporter)
+            keypoints.make(clip, span, paths[tracks], to, keypoints_recipe, settings.keypoints, networks, reporter)
         else:
             given.make_keypoints(file, paths[tracks], to, keypoints_recipe, reporter)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fitmesh.stages.ahead import read_ahead, write_behind
+from fitmesh.stages.ahead import Soon, read_ahead, write_behind
 
 
 def test_everything_comes_in_order() -> None:
@@ -84,3 +84,22 @@ def test_leaving_early_ends_the_thread_and_closes_the_source() -> None:
     with pytest.raises(KeyboardInterrupt):
         write_and_stop()
     assert threading.active_count() == before
+
+
+def test_what_is_needed_soon_is_made_once_meanwhile_and_its_error_arrives_where_it_is_needed() -> None:
+    threads: list[int] = []
+
+    def make() -> str:
+        threads.append(threading.get_ident())
+        return "made"
+
+    soon = Soon(make)
+    soon.start()
+    soon.start()
+    assert (soon.get(), soon.get(), len(threads)) == ("made", "made", 1)
+    assert threads[0] != threading.get_ident()
+    broken = Soon(lambda: 1 // 0)
+    broken.start()
+    with pytest.raises(ZeroDivisionError):
+        broken.get()
+    assert Soon(make).get() == "made"  # also when nobody started it

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 
 from fitmesh.result import Person, Result
+from pose2d.video import AVERAGE
 
 EVENLY = 6  # frames spread over the time that people are in view
 LONG_SIDE_PX, QUALITY = 720, 82
@@ -82,6 +83,7 @@ def _pictures(path: Path, times_s: list[float]) -> list[str]:
     found: list[str] = []
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
+        stream.thread_type = "AUTO"
         assert stream.time_base is not None
         half_s = 0.5 / float(stream.average_rate or 30)
         frames, now_s = container.decode(stream), 0.0
@@ -92,13 +94,14 @@ def _pictures(path: Path, times_s: list[float]) -> list[str]:
             for frame in frames:
                 now_s = frame.time or 0.0
                 if now_s >= time_s - half_s:
-                    found.append(_jpg(frame.to_ndarray(format="rgb24")))
+                    found.append(_jpg(frame))
                     break
     return found
 
 
-def _jpg(rgb: np.ndarray) -> str:
-    zoom = min(1.0, LONG_SIDE_PX / max(rgb.shape[:2]))
-    small = cv2.resize(rgb, None, fx=zoom, fy=zoom, interpolation=cv2.INTER_AREA) if zoom < 1 else rgb
-    _, data = cv2.imencode(".jpg", small[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+def _jpg(frame: av.VideoFrame) -> str:
+    zoom = min(1.0, LONG_SIDE_PX / max(frame.width, frame.height))
+    width, height = max(1, round(frame.width * zoom)), max(1, round(frame.height * zoom))
+    bgr = frame.to_ndarray(width=width, height=height, format="bgr24", interpolation=AVERAGE)
+    _, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
     return "data:image/jpeg;base64," + base64.b64encode(data.tobytes()).decode()

@@ -2,6 +2,10 @@
 
 python bench/run.py                 the example clip: seconds per stage, and how much of it is the 2D network
 python bench/run.py --memory        peak memory for a short film and for the same film looped to 10,000 frames
+
+"2D network" is the time on the clock in which detector, keypoint network or calibration head are at work; all other
+time is "everything else". What another thread does beside a network (decoding the next frames, loading the next
+network) slows it down and is paid for there.
 """
 
 import argparse

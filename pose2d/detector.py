@@ -60,6 +60,22 @@ class DetectorOptions:
         return (self.long_side,) if self.second_long_side is None else (self.long_side, self.second_long_side)
 
 
+def looks(picture: np.ndarray, options: DetectorOptions) -> list[Look]:
+    """An RGB uint8 picture [H, W, 3] as the network sees it, at each size. May be done ahead, in another thread."""
+    crops.check_picture(picture)
+    height, width = picture.shape[:2]
+    found = []
+    for long_side in options.long_sides:
+        scale = long_side / max(height, width)
+        # The picture goes to the top left corner, pixel edges onto pixel edges; the sides become multiples of 32.
+        shift = (scale - 1) / 2
+        affine = np.array([[[scale, 0, shift], [0, scale, shift]]])
+        input_w, input_h = (int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height))
+        pixels = crops.cut(picture, affine, (input_w, input_h))
+        found.append(Look(movenet.normalize(pixels), scale, (width, height)))
+    return found
+
+
 class Detector(nn.Module):
     """MultiPose MoveNet as a person detector."""
 
@@ -73,23 +89,12 @@ class Detector(nn.Module):
 
     def detect(self, picture: np.ndarray) -> Detections:
         """People in an RGB uint8 picture [H, W, 3]."""
-        return self.find([self.look(picture, long_side) for long_side in self.options.long_sides])
-
-    def look(self, picture: np.ndarray, long_side: int) -> Look:
-        """The picture as the network sees it at one size. No network yet: this may be done ahead, in another thread."""
-        crops.check_picture(picture)
-        height, width = picture.shape[:2]
-        scale = long_side / max(height, width)
-        # The picture goes to the top left corner, pixel edges onto pixel edges; the sides become multiples of 32.
-        shift = (scale - 1) / 2
-        affine = np.array([[[scale, 0, shift], [0, scale, shift]]])
-        input_w, input_h = (int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height))
-        return Look(movenet.normalize(crops.cut(picture, affine, (input_w, input_h))), scale, (width, height))
+        return self.find(looks(picture, self.options))
 
     @torch.inference_mode()
-    def find(self, looks: Sequence[Look]) -> Detections:
-        """People in one picture, looked at in one or more sizes."""
-        candidates = [self._seen(look) for look in looks]
+    def find(self, looked: Sequence[Look]) -> Detections:
+        """People in one picture, in the sizes it is looked at."""
+        candidates = [self._seen(look) for look in looked]
         boxes = np.concatenate([boxes for boxes, _ in candidates])
         scores = np.concatenate([scores for _, scores in candidates])
         found = (scores >= self.options.score_threshold) & (boxes[:, 2:] > boxes[:, :2]).all(1)

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fitmesh.stages.ahead import read_ahead
+from fitmesh.stages.ahead import Soon, read_ahead
 from fitmesh.stages.progress import Reporter
 from fitmesh.stages.recipe import Recipe, content_digest, npz_matches, read_npz, write_npz
 from pose2d.clip import Clip, Frame, Span
-from pose2d.detector import Detections, Detector, DetectorOptions, Look, read_detections, whole_picture
+from pose2d.detector import Detections, Detector, DetectorOptions, Look, looks, read_detections, whole_picture
 from pose2d.errors import UserError
 from pose2d.tracker import Tracker, TrackerOptions
 from pose2d.types import Track
@@ -147,19 +147,21 @@ def _given_in(frame: int, given: Mapping[int, Detections]) -> Detections:
 def _detector_sights(clip: Clip, settings: TrackSettings) -> Iterator[tuple[Frame, Callable[[], Detections]]]:
     # The tracker has a use for boxes too doubtful to start a person.
     threshold = min(settings.detector.score_threshold, settings.tracker.doubtful_score)
-    detector = Detector(replace(settings.detector, score_threshold=threshold)).to(settings.device)
+    options = replace(settings.detector, score_threshold=threshold)
+    detector = Soon(lambda: Detector(options).to(settings.device))
+    detector.start()  # while the first frames are decoded
     # FFmpeg makes a frame small while it turns it to RGB, for a tenth of what it would cost to do so afterwards.
     whole = np.array((clip.info.width_px, clip.info.height_px))
-    zoom = min(1.0, max(settings.detector.long_sides) / whole.max())
+    zoom = min(1.0, max(options.long_sides) / whole.max())
     width, height = np.maximum(np.round(whole * zoom), 1).astype(int).tolist()
     grow = np.tile(whole / (width, height), 2)
 
-    def find(looks: list[Look]) -> Detections:
-        found = detector.find(looks)
+    def find(looked: list[Look]) -> Detections:
+        found = detector.get().find(looked)
         return Detections(found.boxes_px * grow, found.scores)
 
     for frame in clip.frames(settings.span, (width, height)):
-        yield frame, partial(find, [detector.look(frame.rgb, side) for side in settings.detector.long_sides])
+        yield frame, partial(find, looks(frame.rgb, options))
 
 
 def most_seen(tracks: list[Track], limit: int | None) -> list[Track]:

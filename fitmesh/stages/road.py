@@ -91,11 +91,13 @@ def _stages(clip: Clip, out: Path, settings: RunSettings, reporter: Reporter) ->
     fit_recipe = fit.recipe(clip_digest, keypoints_recipe, settings.fit)
     overlay_recipe = overlay.recipe(clip_digest, fit_recipe)
 
-    networks = Soon(partial(keypoints.load_networks, settings.keypoints))
+    load_networks = partial(keypoints.load_networks, settings.keypoints)
+    loading: list[Soon] = []  # emptied by who needs them, so that they do not stay in memory
 
     def make_tracks() -> None:
         if file is None:
-            networks.start()
+            loading.append(Soon(load_networks))
+            loading[0].start()
             tracks.make(clip, paths[tracks], tracks_recipe, settings.tracks, reporter)
         else:
             given.make_tracks(clip, file, paths[tracks], tracks_recipe, settings.tracks, reporter)
@@ -103,6 +105,7 @@ def _stages(clip: Clip, out: Path, settings: RunSettings, reporter: Reporter) ->
     def make_keypoints() -> None:
         to = paths[keypoints]
         if file is None:
+            networks = loading.pop() if loading else Soon(load_networks)
             keypoints.make(clip, span, paths[tracks], to, keypoints_recipe, settings.keypoints, networks, reporter)
         else:
             given.make_keypoints(file, paths[tracks], to, keypoints_recipe, reporter)

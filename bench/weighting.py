@@ -37,7 +37,7 @@ from pose2d.files import whole_file
 from pose2d.resampling import draws, interval
 
 SCALES = Path(__file__).parent / "weighting_scales.json"
-GRID = (0.5, 0.7, 1.0, 1.4, 2.0)
+GRID = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
 # hidden keypoints (behind something else, or outside) of a person in a picture
 OCCLUSION = {"none hidden": (0, 0), "1 to 4 hidden": (1, 4), "5 or more hidden": (5, 17)}
 _BEHIND_SELF = 2  # the sidecar's visibility from which a keypoint is not hidden by something else

@@ -101,11 +101,11 @@ def crop_boxes(
     boxes = check_boxes(boxes_px)
     centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2 * box_scale
     corners = torch.from_numpy(np.stack([centre - half, centre + half], 1))
-    first, last = move(affine, corners).unbind(1)  # [N, 2] in crop pixels
-    column, row = (torch.arange(side) for side in input_wh)
-    inside_x = (column >= first[:, :1]) & (column <= last[:, :1])
-    inside_y = (row >= first[:, 1:]) & (row <= last[:, 1:])
-    return pixels.where((inside_y[:, :, None] & inside_x[:, None, :])[:, None], GREY), affine
+    shown = move(affine, corners).numpy()  # [N, 2, 2] first and last in crop pixels
+    first, end = np.ceil(shown[:, 0]).astype(int).clip(0), (np.floor(shown[:, 1]).astype(int) + 1).clip(0)
+    for crop, (left, top), (right, bottom) in zip(pixels.numpy(), first, end, strict=True):
+        crop[:, :top], crop[:, bottom:], crop[:, :, :left], crop[:, :, right:] = GREY, GREY, GREY, GREY
+    return pixels, affine
 
 
 def cut(

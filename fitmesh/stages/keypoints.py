@@ -178,14 +178,14 @@ def _batches(model: PoseModel, clip: Clip, span: Span, frame: np.ndarray, boxes_
     last = max(rows_of)
     waiting = _Batch(
         np.zeros(0, np.int64), torch.zeros(0, 3, *model.input_wh[::-1], dtype=torch.uint8), np.zeros((0, 2, 3))
-    )
+    )  # joined by NumPy: arithmetic of torch in a second thread takes the cores from the network
     for picture in clip.frames(span):
         rows = np.array(rows_of.get(picture.index, []), np.int64)
         if len(rows):
             pixels, affine = crop_people(model, picture.rgb, boxes_px[rows])
             waiting = _Batch(
                 np.concatenate([waiting.rows, rows]),
-                torch.cat([waiting.pixels, pixels]),
+                torch.from_numpy(np.concatenate([waiting.pixels.numpy(), pixels.numpy()])),
                 np.concatenate([waiting.affine, affine]),
             )
         while len(waiting.rows) >= BATCH:

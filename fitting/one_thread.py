@@ -12,8 +12,8 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 def one_thread() -> Iterator[None]:
     """For matrices as small as a body's one thread is faster too: several wait for each other. Also a decorator.
 
-    torch counts threads for each thread of Python; the BLAS of NumPy and SciPy counts them for the process, so it is
-    whoever entered first that gives them back.
+    torch and the BLAS of NumPy and SciPy count threads for the whole process: for the main thread only, while no other
+    thread calculates.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

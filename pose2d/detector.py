@@ -35,7 +35,7 @@ class Detections:
 class Look:
     """A picture at one size, ready for the network."""
 
-    pixels: Tensor  # [1, 3, h, w] uint8, RGB
+    pixels: Tensor  # [1, 3, h, w] float32, normalised
     scale: float  # its pixels per pixel of the picture
     picture_wh: tuple[int, int]
 
@@ -61,11 +61,7 @@ class DetectorOptions:
 
 
 def looks(picture: np.ndarray, options: DetectorOptions) -> list[Look]:
-    """An RGB uint8 picture [H, W, 3] as the network sees it, at each size. May be done ahead, in another thread.
-
-    No arithmetic of torch in here: in a second thread it would have workers of its own, which wait by spinning and take
-    the cores from the network.
-    """
+    """An RGB uint8 picture [H, W, 3] as the network sees it, at each size. May be done ahead, in another thread."""
     crops.check_picture(picture)
     height, width = picture.shape[:2]
     found = []
@@ -75,8 +71,8 @@ def looks(picture: np.ndarray, options: DetectorOptions) -> list[Look]:
         shift = (scale - 1) / 2
         affine = np.array([[[scale, 0, shift], [0, scale, shift]]])
         input_w, input_h = (int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height))
-        pixels = crops.cut(picture, affine, (input_w, input_h))
-        found.append(Look(pixels, scale, (width, height)))
+        pixels = movenet.normalized(crops.cut(picture, affine, (input_w, input_h)).numpy())
+        found.append(Look(torch.from_numpy(pixels), scale, (width, height)))
     return found
 
 
@@ -108,7 +104,7 @@ class Detector(nn.Module):
 
     def _seen(self, look: Look) -> tuple[np.ndarray, np.ndarray]:
         """Candidate boxes [M, 4] in the picture and their scores [M]."""
-        boxes, scores = self._candidates(movenet.normalize(look.pixels.to(self.net.stem.weight.device)))
+        boxes, scores = self._candidates(look.pixels.to(self.net.stem.weight.device))
         width, height = look.picture_wh
         return (boxes.cpu().double().numpy() / look.scale).clip(0, [width, height, width, height]), scores.cpu().numpy()
 

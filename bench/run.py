@@ -3,9 +3,9 @@
 python bench/run.py                 the example clip: seconds per stage, and how much of it is the 2D network
 python bench/run.py --memory        peak memory for a short film and for the same film looped to 10,000 frames
 
-"2D network" is the time on the clock in which detector, keypoint network or calibration head are at work; all other
-time is "everything else". What another thread does beside a network (decoding the next frames, loading the next
-network) slows it down and is paid for there.
+"2D network" is the time on the clock in which detector, keypoint network or calibration head are at work, scaling their
+input from 0..255 included, or are waited for until they are loaded; all other time is "everything else". What another
+thread does beside a network (decoding the next frames, loading the next network) slows it down and is paid for there.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from rich.table import Table
 
 import pose2d
 from fitmesh.stages import keypoints, tracks, trust
+from fitmesh.stages.ahead import Soon
 from fitmesh.stages.fit import FitSettings, best_init
 from fitmesh.stages.keypoints import KeypointSettings
 from fitmesh.stages.progress import Reporter, Tick
@@ -74,8 +75,9 @@ def watch_networks(watch: Watch, pose_model: str) -> None:
     """Detector, keypoint network and calibration head are "the network"; cutting crops is not."""
     Detector._candidates = watch.timed(Detector._candidates)  # type: ignore[method-assign]
     network = type(pose2d.load(pose_model))
-    for name in ("features", "predict"):
+    for name in ("normalize", "features", "predict"):
         setattr(network, name, watch.timed(getattr(network, name)))
+    Soon.get = watch.timed(Soon.get)  # type: ignore[method-assign]
     judge = trust.judge
     trust.judge = lambda *given: watch.timed(judge(*given))  # type: ignore[assignment]
 

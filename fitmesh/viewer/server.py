@@ -65,8 +65,9 @@ class ViewerServer(ThreadingHTTPServer):
         return f"http://{LOOPBACK}:{self.server_port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Browsers hang up in the middle of films all the time; that is no error of anybody's."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
+        """Browsers hang up in the middle of films all the time, and so do we on Ctrl-C: no error of anybody's."""
+        closed_here = request.fileno() == -1
+        if not closed_here and not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
 

@@ -199,6 +199,21 @@ def test_a_folder_without_a_scene_is_said_in_words(tmp_path: Path) -> None:
         serve(walkers(tmp_path, frames=1))
 
 
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_connection_that_stopping_closes_is_no_error(
+    result: Result, stopped: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs, ours, serve(result) as server:
+        if stopped:
+            ours.close()
+        try:
+            raise ValueError("read of a closed file")
+        except ValueError:
+            server.handle_error(ours, ("127.0.0.1", 1))
+    assert ("read of a closed file" in capsys.readouterr().err) is not stopped
+
+
 def test_the_command_says_where_and_stops_on_ctrl_c(result: Result, tmp_path: Path) -> None:
     """The command itself, as a process: `fit.npz` stands in for a run's."""
     script = (

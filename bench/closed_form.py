@@ -22,7 +22,7 @@ import ccnet
 import pose2d
 from ccnet import files
 from ccnet.area import fit_area_head, pooled
-from ccnet.closed_form import SMALLEST_PEAK, best_width
+from ccnet.closed_form import best_width, confidence_from_peak, confidence_from_spread
 from ccnet.closed_form_source import frame_px_per_cell
 from ccnet.data import read_split
 from ccnet.evaluator import summarize
@@ -55,13 +55,11 @@ def confidence(
     spread: str, observed: Observed, area_px2: np.ndarray, model: PoseModel
 ) -> Callable[[float], np.ndarray]:
     """Target width in cells -> expected OKS [N, K]."""
-    px_per_cell = frame_px_per_cell(observed.crop_area_px2, model).double().numpy()[:, None]
-    l2 = area_px2[:, None] * model.skeleton.oks_variance
+    px_per_cell = frame_px_per_cell(observed.crop_area_px2, model).double()
+    l2 = torch.from_numpy(area_px2[:, None] * model.skeleton.oks_variance)
     if spread == "peak":
-        odds = 1 / observed.score.double().numpy().clip(SMALLEST_PEAK, 1) - 1
-        return lambda width: l2 / (l2 + odds * (width * px_per_cell) ** 2)
-    seen = observed.sigma_px.double().square().mean(-1).numpy()
-    return lambda width: l2 / (l2 + np.maximum(seen - (width * px_per_cell) ** 2, 0))
+        return lambda width: confidence_from_peak(observed.score.double(), width, px_per_cell, l2).numpy()
+    return lambda width: confidence_from_spread(observed.sigma_px.double(), width * px_per_cell, l2).numpy()
 
 
 def areas(observed: Observed, channels: int, mean: float, head: torch.nn.Module) -> dict[str, np.ndarray]:

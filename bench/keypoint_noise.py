@@ -1,10 +1,9 @@
 """Claim: a 2D network's errors last. What one frame gets wrong, the next gets wrong too, so frames are not independent.
 
-MoveNet reads rendered people, whose keypoints are known, in sequences that run on without gaps. Errors of keypoints in
-view are put in units of their OKS tolerance, and each keypoint's error over time is taken apart: the part
-that is the same throughout, and the rest, which a first-order process forgets with some time constant.
-`fitting.synthetic.Noise` draws its errors so (lasting, memory_s), and
-`fitting.fit` counts frames so (LASTING).
+MoveNet reads rendered people, whose keypoints are known. Errors of keypoints in view are put in units of their OKS
+tolerance, and each keypoint's error over time is taken apart: the part that is the same throughout, and the rest, which
+a first-order process forgets with some time constant. `fitting.synthetic.Noise` draws its errors so (lasting,
+memory_s), and `fitting.fit` counts frames so (LASTING).
 
     python bench/keypoint_noise.py --data synth_dev [--split validation]
 """
@@ -21,16 +20,14 @@ from rich.table import Table
 
 from eval3dpw.bodies import body_set
 from eval3dpw.synth.layout import truth_path
-from eval3dpw.tracks import camera_params
-from fitmesh.eval3dpw_road.reading import Reader
-from fitmesh.eval3dpw_road.settings import EvalSettings
+from eval3dpw.synth.truth import SEEN
+from fitmesh.eval3dpw_road.reading import Reader, true_keypoints_px
+from fitmesh.eval3dpw_road.settings import FPS, EvalSettings
 from fitmesh.eval3dpw_road.source import works
 from fitting.synthetic import Noise
 from pose2d.oks import l_squared
 from pose2d.skeletons import COCO17
 
-FPS = 30.0
-IN_VIEW = 3  # the sidecar's mark of a keypoint that nothing hides
 LARGEST = (1.0, 2.0, 3.0)  # in tolerances; beyond it an error is a confusion, which `Noise.outliers` stands for
 LAGS = 30  # frames
 SHOWN = (1, 3, 8, 18, 29)
@@ -42,13 +39,11 @@ def errors(settings: EvalSettings) -> Iterator[np.ndarray]:
     reader = Reader(settings)
     for work in works(settings, []):
         for track, read in zip(work.tracks, reader.read(work, bodies, lambda frames: None), strict=True):
-            body = bodies.load(track.gender)
-            exact = work.camera.project(body.at(camera_params(track, body)).keypoints).double().numpy()
             scale = np.sqrt(l_squared(read.area_px2, COCO17))
             with np.errstate(divide="ignore", invalid="ignore"):
-                error = (read.xy_px - exact) / scale[..., None]  # [T, K, 2]
+                error = (read.xy_px - true_keypoints_px(track, work.camera, bodies)) / scale[..., None]  # [T, K, 2]
             with np.load(truth_path(settings.data, work.name)) as file:
-                seen = file["visibility"][track.person, track.frame] >= IN_VIEW
+                seen = file["visibility"][track.person, track.frame] == SEEN
             whole = np.full((track.frame[-1] + 1, COCO17.size, 2), np.nan)
             whole[track.frame] = np.where(seen[..., None], error, np.nan)
             yield whole

@@ -27,6 +27,8 @@ from weighting_rows import CCNET, CCNET_PRECISION, MODES, RAW, ROWS, SCALES_OF, 
 from ccnet.metrics import expected_calibration_error
 from eval3dpw.bodies import body_set
 from eval3dpw.bootstrap import RESAMPLES, means
+from eval3dpw.synth.layout import truth_path
+from eval3dpw.synth.truth import BEHIND_SELF, HIDDEN, SEEN
 from fitmesh.eval3dpw_road import caches
 from fitmesh.eval3dpw_road.road import Road, run
 from fitmesh.eval3dpw_road.settings import EvalSettings, Row
@@ -40,7 +42,6 @@ SCALES = Path(__file__).parent / "weighting_scales.json"
 GRID = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
 # hidden keypoints (behind something else, or outside) of a person in a picture
 OCCLUSION = {"none hidden": (0, 0), "1 to 4 hidden": (1, 4), "5 or more hidden": (5, 17)}
-_BEHIND_SELF = 2  # the sidecar's visibility from which a keypoint is not hidden by something else
 
 
 @dataclass(frozen=True)
@@ -99,14 +100,19 @@ def hidden(study: Study, scores: Scores) -> np.ndarray:
     """How many keypoints of each person-frame [N] are hidden, by the files that `fitmesh synth` leaves."""
     counts = {}
     for name in scores.names:
-        with np.load(study.data / "synthFiles" / f"{name}.npz") as file:
-            counts[name] = (file["visibility"] < _BEHIND_SELF).sum(-1)  # [P, T]
+        with np.load(truth_path(study.data, name)) as file:
+            counts[name] = (file["visibility"] < BEHIND_SELF).sum(-1)  # [P, T]
     score = next(iter(scores.rows.values()))
     whose = zip(scores.sequence, score["person"], score["frame"], strict=True)
     return np.array([counts[scores.names[s]][person, frame] for s, person, frame in whose])
 
 
-VISIBILITY = {"all": (1, 2, 3), "seen": (3,), "behind oneself": (2,), "behind something else": (1,)}
+VISIBILITY = {
+    "all": (HIDDEN, BEHIND_SELF, SEEN),
+    "seen": (SEEN,),
+    "behind oneself": (BEHIND_SELF,),
+    "behind something else": (HIDDEN,),
+}
 
 
 @dataclass(frozen=True)
@@ -144,7 +150,7 @@ def judged(study: Study) -> Judged:
     parts: dict[str, list[np.ndarray]] = {name: [] for name in (*CALIBRATED, "oracle", "visibility")}
     for work in works(settings, []):
         reads = road.reads(work, caches.keypoints_recipe(work, settings, bodies))
-        with np.load(study.data / "synthFiles" / f"{work.name}.npz") as file:
+        with np.load(truth_path(study.data, work.name)) as file:
             visibility = file["visibility"]
         for track, read in zip(work.tracks, reads, strict=True):
             inside = (read.presence["oracle"] > 0) & np.isfinite(read.xy_px).all(-1)

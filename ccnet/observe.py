@@ -111,19 +111,15 @@ def cut(
         if augment is not None:
             labelled = person.keypoints[person.keypoints[:, 2] > 0, :2]
             person_px = crops.move(affine, torch.from_numpy(labelled)[None])[0].numpy()
-            shown_px = _grown(box, model.box_scale, affine) if grey_around else np.array([0, 0, *model.input_wh])
+            shown_px = np.array([0, 0, *model.input_wh])
+            if grey_around:
+                (shown_px,) = crops.grown_boxes(box[None], model.box_scale, affine)
             spoilt = spoil(crop.permute(1, 2, 0).numpy(), shown_px, person_px, augment, random)
             crop = torch.from_numpy(spoilt).permute(2, 0, 1)
         pixels.append(crop.flip(-1) if mirror else crop)
         affines.append(affine[0])
         mirrored.append(mirror)
     return _Crops(torch.stack(pixels), np.stack(affines), np.array(mirrored))
-
-
-def _grown(box_px: np.ndarray, scale: float, affine: np.ndarray) -> np.ndarray:
-    """x1, y1, x2, y2 of the grown box in crop pixels."""
-    centre, half = (box_px[:2] + box_px[2:]) / 2, (box_px[2:] - box_px[:2]) / 2 * scale
-    return crops.move(affine, torch.from_numpy(np.stack([centre - half, centre + half])[None])).numpy().ravel()
 
 
 @torch.inference_mode()

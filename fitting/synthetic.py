@@ -15,11 +15,9 @@ from fitting.body import Body, BodyParams
 from fitting.camera import Camera
 from fitting.cmu import Motion
 from fitting.kinematics import rotation_matrices
-from pose2d.oks import l_squared, sigma_px
+from pose2d.oks import AREA_OF_BOX, l_squared, sigma_px
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
-
-AREA_OF_BOX = 0.53  # COCO people fill about this much of their box
 
 
 @dataclass(frozen=True)

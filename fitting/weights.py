@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pose2d.errors import UserError
-from pose2d.oks import l_squared, variance_from_expected_oks
+from pose2d.oks import AREA_OF_BOX, l_squared, variance_from_expected_oks
 from pose2d.types import Keypoints
 
 Weighting = Literal["ones", "confidence", "squared", "precision", "gate"]
@@ -23,7 +23,6 @@ REFERENCE_SIGMA = 0.04  # of sqrt(area): the error taken for a good keypoint whe
 PRESENT = 0.05  # presence below this: the keypoint is not in the picture, and its position means nothing
 GATE = 0.5  # `gate`: s v below this is not used
 CONFIDENCE_RANGE = (1e-3, 0.999)  # `precision`: nobody knows better than 3 % of l, nor worse than 30 l
-AREA_OF_BOX = 0.53  # of the tight box around the keypoints, where no area is given
 
 
 @dataclass(frozen=True)

@@ -98,14 +98,19 @@ def crop_boxes(
     if convention != "square":
         return cut(picture, affine, input_wh, antialias), affine
     pixels = cut(picture, affine, input_wh, antialias, fill=GREY)
-    boxes = check_boxes(boxes_px)
-    centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2 * box_scale
-    corners = torch.from_numpy(np.stack([centre - half, centre + half], 1))
-    shown = move(affine, corners).numpy()  # [N, 2, 2] first and last in crop pixels
-    first, end = np.ceil(shown[:, 0]).astype(int).clip(0), (np.floor(shown[:, 1]).astype(int) + 1).clip(0)
+    shown = grown_boxes(boxes_px, box_scale, affine)
+    first, end = np.ceil(shown[:, :2]).astype(int).clip(0), (np.floor(shown[:, 2:]).astype(int) + 1).clip(0)
     for crop, (left, top), (right, bottom) in zip(pixels.numpy(), first, end, strict=True):
         crop[:, :top], crop[:, bottom:], crop[:, :, :left], crop[:, :, right:] = GREY, GREY, GREY, GREY
     return pixels, affine
+
+
+def grown_boxes(boxes_px: np.ndarray, box_scale: float, affine: np.ndarray) -> np.ndarray:
+    """What a "square" crop shows: the grown boxes [N, 4], x1, y1, x2, y2 in crop pixels."""
+    boxes = check_boxes(boxes_px)
+    centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2 * box_scale
+    corners = torch.from_numpy(np.stack([centre - half, centre + half], 1))
+    return move(affine, corners).flatten(1).numpy()
 
 
 def cut(

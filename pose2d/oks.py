@@ -14,6 +14,7 @@ from torch import Tensor
 from pose2d.skeletons import Skeleton
 
 Array = TypeVar("Array", np.ndarray, Tensor)
+AREA_OF_BOX = 0.53  # how much of a person's box COCO's segments cover, on average: an area where none is given
 
 
 def l_squared(area_px2: Array, skeleton: Skeleton) -> Array:

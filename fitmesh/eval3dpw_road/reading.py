@@ -17,13 +17,12 @@ from fitting.camera import Camera
 from pose2d import crops
 from pose2d.errors import UserError
 from pose2d.estimate import crop_people
-from pose2d.oks import keypoint_oks, l_squared
+from pose2d.oks import AREA_OF_BOX, keypoint_oks, l_squared
 from pose2d.pictures import read_picture
 from pose2d.skeletons import COCO17, Skeleton
 from pose2d.types import ConfidenceSource, Keypoints
 
 BATCH = 16
-AREA_OF_BOX = 0.53  # how much of a person's box COCO's segments cover, on average
 LEAST_BOX_PX = 8  # a person of whom less is inside the picture is not read
 # OpenPose's 18 (nose, neck, right arm, left arm, right leg, left leg, eyes, ears) in COCO's order
 OPENPOSE18_TO_COCO17 = (0, 15, 14, 17, 16, 5, 2, 6, 3, 7, 4, 11, 8, 12, 9, 13, 10)
@@ -78,10 +77,15 @@ def true_boxes(track: TruthTrack, bodies: BodySet, size: tuple[int, int], camera
     return np.where(inside[:, None], boxes, np.nan)
 
 
+def true_keypoints_px(track: TruthTrack, camera: Camera, bodies: BodySet) -> np.ndarray:
+    """[T, 17, 2]; NaN behind the camera."""
+    body = bodies.load(track.gender)
+    return camera.project(body.at(camera_params(track, body)).keypoints).double().numpy()
+
+
 def true_oks(track: TruthTrack, read: Read, camera: Camera, bodies: BodySet) -> tuple[np.ndarray, np.ndarray]:
     """What each keypoint's OKS really is, and whether it is inside the picture, both [T, 17]."""
-    body = bodies.load(track.gender)
-    exact = camera.project(body.at(camera_params(track, body)).keypoints).double().numpy()
+    exact = true_keypoints_px(track, camera, bodies)
     inside = ((exact >= 0) & (exact <= np.array(camera.size) - 1)).all(-1)  # NaN, behind the camera, is not
     l2 = l_squared(read.area_px2, COCO17)
     with np.errstate(divide="ignore", invalid="ignore"):

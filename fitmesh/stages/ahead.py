@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from queue import Empty, Full, Queue
 from typing import Generic, TypeVar
@@ -65,29 +66,18 @@ class Soon(Generic[T]):
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        self._made: list[T] = []
-        self._error: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        self._made: Future[T] | None = None
 
-    def start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work)
-            self._thread.start()
+    def start(self) -> "Future[T]":
+        if self._made is None:
+            worker = ThreadPoolExecutor(1)
+            self._made = worker.submit(self._make)
+            worker.shutdown(wait=False)  # no more work will come
+        return self._made
 
     def get(self) -> T:
         """Waits until it is made. An error in making it is raised here."""
-        self.start()
-        assert self._thread is not None
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._made[0]
-
-    def _work(self) -> None:
-        try:
-            self._made.append(self._make())
-        except BaseException as error:
-            self._error = error
+        return self.start().result()
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import numpy as np
 
 from fitmesh.stages.recipe import content_digest, read_npz
 from pose2d.errors import UserError
+from pose2d.oks import AREA_OF_BOX
 from pose2d.skeletons import BY_NAME, COCO17
 from pose2d.types import ConfidenceSource
 
@@ -22,7 +23,6 @@ OPENPOSE = {
 }
 SEEN = 0.05  # confidence from which a keypoint helps to say where the person is
 MARGIN = 0.1  # a person reaches so far beyond the keypoints, as a share of their extent
-AREA_OF_BOX = 0.53  # how much of a person's box COCO's segments cover, on average
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from pose2d import crops
 from pose2d.clip import Clip, Span
 from pose2d.estimate import crop_people
 from pose2d.models.base import PoseModel
+from pose2d.oks import AREA_OF_BOX
 from pose2d.skeletons import BY_NAME
 from pose2d.types import ConfidenceSource, Keypoints, Track
 
 FILE = "keypoints.npz"
 BATCH = 16  # crops through the network at once
-AREA_OF_BOX = 0.53  # how much of a person's box COCO's segments cover, on average
 
 
 @dataclass(frozen=True)

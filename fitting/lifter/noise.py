@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from fitting.lifter.inputs import Seen
-from pose2d.oks import l_squared, sigma_px
+from pose2d.oks import AREA_OF_BOX, l_squared, sigma_px
 from pose2d.skeletons import COCO17
 
-AREA_OF_BOX = 0.53  # COCO people fill about this much of their box
 LIMBS = ((7, 9), (8, 10), (13, 15), (14, 16), (5, 7, 9), (6, 8, 10), (0, 1, 2, 3, 4), (13, 14, 15, 16))
 SWAPS = (tuple(range(17)), (5, 6, 7, 8, 9, 10), (11, 12, 13, 14, 15, 16), (13, 14, 15, 16), (15, 16), (9, 10))
 LEAST_INSIDE = 4  # keypoints in the picture; nobody is found in it who shows fewer

@@ -5,6 +5,7 @@ import json
 import cv2
 import numpy as np
 import pytest
+import torch
 
 from pose2d import UserError
 from pose2d.detector import (
@@ -16,6 +17,7 @@ from pose2d.detector import (
     read_detections,
     whole_picture,
 )
+from pose2d.models.movenet_network import normalize, normalized
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +150,8 @@ def test_a_second_look_finds_what_the_first_found_and_more(shared):
     assert iou(once.boxes_px, twice.boxes_px).max(1).min() > 0.5
     assert len(twice) >= len(once)
     assert twice.scores.sum() > once.scores.sum()
+
+
+def test_pictures_made_ready_without_torch_have_the_networks_own_bits() -> None:
+    pictures = np.arange(256, dtype=np.uint8).reshape(1, 1, 16, 16)
+    np.testing.assert_array_equal(normalized(pictures), normalize(torch.from_numpy(pictures)).numpy())

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from fitmesh.result import Person, Result
-from fitmesh.stages.keypoints import AREA_OF_BOX
 from fitting.weights import Weighting, keypoint_weights
+from pose2d.oks import AREA_OF_BOX
 from pose2d.types import ConfidenceSource, Keypoints
 
 LOW_PRESENCE = 0.5  # a keypoint is called out of the picture below this probability

@@ -6,7 +6,7 @@ confidence gave; in the last two, the lifter too is fed with each row's own conf
 number it is free to choose, the pixel error that a weight of one stands for, from a development set (--tune), so that
 none wins by pulling harder beside the priors. Differences are paired, intervals are over sequences.
 
-    python bench/weighting.py --tune synth_dev            # choose each weighting's scale: bench/weighting_scales.json
+    python bench/weighting.py --tune synth_dev --every 3  # choose each weighting's scale: bench/weighting_scales.json
     python bench/weighting.py --data synth_test           # the table, docs/img/weighting.png, bench/README.md
 """
 
@@ -246,7 +246,7 @@ def main() -> None:
     title += f", start: {arguments.init}"
     plot(tables, by_level, title)
     into_page(
-        f"## Weightings\n\n`python bench/weighting.py --tune synth_dev && python bench/weighting.py --data "
+        f"## Weightings\n\n`python bench/weighting.py --tune synth_dev --every 3 && python bench/weighting.py --data "
         f"{arguments.data.name}`: {title}. Millimetres; in brackets the 95 % interval of the paired difference to raw, "
         "over sequences. Every weighting's one scale was chosen on another set (`bench/weighting_scales.json`).\n\n"
         f"![differences to raw](../docs/img/weighting.png)\n{markdown(tables, by_level)}\n\n"

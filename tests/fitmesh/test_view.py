@@ -217,7 +217,8 @@ def test_a_connection_that_stopping_closes_is_no_error(
 def test_the_command_says_where_and_stops_on_ctrl_c(result: Result, tmp_path: Path) -> None:
     """The command itself, as a process: `fit.npz` stands in for a run's."""
     script = (
-        "import sys, fitmesh.result, pathlib\n"
+        "import signal, sys, fitmesh.result, pathlib\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # whoever starts the tests may ignore it
         "from tests.fitmesh.walkers import walkers\n"
         f"fitmesh.result.load = lambda out: walkers(pathlib.Path({str(result.folder)!r}), frames=8)\n"
         "from fitmesh.cli import main\n"

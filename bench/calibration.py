@@ -16,10 +16,10 @@ from rich.console import Console
 
 import ccnet
 import pose2d
-from ccnet import files
-from ccnet.data import read_split
+from ccnet.data.datasets import read_split
+from ccnet.data.observe import use_threads
 from ccnet.evaluate_people import evaluate_people
-from ccnet.observe import use_threads
+from ccnet.heads import files
 from ccnet.sources import draw, table
 
 

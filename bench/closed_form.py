@@ -20,17 +20,17 @@ from torch import Tensor
 
 import ccnet
 import pose2d
-from ccnet import files
-from ccnet.area import fit_area_head, pooled
 from ccnet.closed_form import best_width, confidence_from_peak, confidence_from_spread
 from ccnet.closed_form_source import frame_px_per_cell
-from ccnet.data import read_split
-from ccnet.evaluator import summarize
-from ccnet.head import Head
-from ccnet.matching import match
+from ccnet.coco_ap.evaluator import summarize
+from ccnet.coco_ap.matching import match
+from ccnet.data.datasets import read_split
+from ccnet.data.observe import Observed, join, observe, use_threads
+from ccnet.data.people import detections, ground_truth_from_coco
+from ccnet.heads import files
+from ccnet.heads.area import fit_area_head, pooled
+from ccnet.heads.head import Head
 from ccnet.metrics import calibration
-from ccnet.observe import Observed, join, observe, use_threads
-from ccnet.people import detections, ground_truth_from_coco
 from pose2d.models.base import PoseModel
 
 SPREADS = ("Gaussian fit", "peak")

@@ -23,7 +23,7 @@ from torch import Tensor
 
 import pose2d
 from pose2d import crops
-from pose2d.detector import Detections, Detector, DetectorOptions, iou
+from pose2d.detect.detector import Detections, Detector, DetectorOptions, iou
 from pose2d.gaussian_fit import fit_gaussian
 from pose2d.models.movenet import SinglePose
 from pose2d.models.movenet_decode import NEARNESS, View

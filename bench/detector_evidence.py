@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from pose2d.detector import Detector, DetectorOptions, iou
-from pose2d.pictures import read_picture
+from pose2d.detect.detector import Detector, DetectorOptions, iou
+from pose2d.io.images import read_picture
 
 
 class CentreDetector(Detector):

@@ -30,13 +30,13 @@ from torch import Tensor
 import fitting
 from eval3dpw.metrics import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm
 from fitting.body import BodyParams
-from fitting.cmu import load_motion
 from fitting.fit import frames_problem, from_torso
-from fitting.problem import costs
-from fitting.smplify import SmplifySettings, smplify
-from fitting.smplify_points import Through
+from fitting.lifter_training.cmu import load_motion
+from fitting.smplify.points import Through
+from fitting.smplify.smplify import SmplifySettings, smplify
+from fitting.solver.problem import costs
+from fitting.solver.unknowns import State, to_params
 from fitting.synthetic import Noise, Scene, scene
-from fitting.unknowns import State, to_params
 from pose2d.types import Keypoints
 
 

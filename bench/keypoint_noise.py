@@ -21,9 +21,9 @@ from rich.table import Table
 from eval3dpw.bodies import body_set
 from eval3dpw.synth.layout import truth_path
 from eval3dpw.synth.truth import SEEN
-from fitmesh.eval3dpw_road.reading import Reader, true_keypoints_px
-from fitmesh.eval3dpw_road.settings import FPS, EvalSettings
-from fitmesh.eval3dpw_road.source import works
+from fitmesh.eval_3dpw.keypoints import Reader, true_keypoints_px
+from fitmesh.eval_3dpw.sequences import works
+from fitmesh.eval_3dpw.settings import FPS, EvalSettings
 from fitting.synthetic import Noise
 from pose2d.oks import l_squared
 from pose2d.skeletons import COCO17

@@ -24,10 +24,10 @@ from rich.table import Table
 import fitting
 from eval3dpw.metrics import mpjpe_mm, pa_mpjpe_mm
 from fitting.body import BodyParams
-from fitting.cmu import load_motion
-from fitting.lifter import lift, lift_frames
+from fitting.init.lifter import lift, lift_frames
+from fitting.lifter_training.cmu import load_motion
+from fitting.solver.unknowns import BODY_JOINTS
 from fitting.synthetic import Noise, Scene, scene
-from fitting.unknowns import BODY_JOINTS
 
 LEGS = (13, 14, 15, 16)  # keypoints: knees and ankles
 LEG_JOINTS = (4, 5, 7, 8)

@@ -26,10 +26,11 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fitting import Camera, Mesh, load_body, render
-from fitting.pytorch3d_paint import problem
-from fitting.screen import project_triangles
-from fitting.shading import PALETTE, shade, vertex_normals
+from fitting import Camera, Mesh, load_body
+from fitting.render.pytorch3d_paint import problem
+from fitting.render.render import render
+from fitting.render.screen import project_triangles
+from fitting.render.shading import PALETTE, shade, vertex_normals
 
 SIZE = (1280, 720)
 TOO_SLOW_S = 20.0  # a renderer that takes longer for its first frame is measured by that frame alone

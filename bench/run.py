@@ -27,17 +27,18 @@ from rich.console import Console
 from rich.table import Table
 
 import pose2d
-from fitmesh.stages import keypoints, tracks, trust
-from fitmesh.stages.ahead import Soon
+from fitmesh import confidence as trust
+from fitmesh.progress import Reporter, Tick
+from fitmesh.stages import keypoints, tracks
 from fitmesh.stages.fit import FitSettings, best_init
 from fitmesh.stages.keypoints import KeypointSettings
-from fitmesh.stages.progress import Reporter, Tick
-from fitmesh.stages.road import RunSettings, run_stages
+from fitmesh.stages.pipeline import RunSettings, run_stages
 from fitmesh.stages.tracks import TrackSettings
-from pose2d.clip import Span
-from pose2d.detector import Detector, DetectorOptions
-from pose2d.video import Video
-from pose2d.video_write import video_writer
+from pose2d.base.prefetch import Soon
+from pose2d.detect.detector import Detector, DetectorOptions
+from pose2d.io.clip import Span
+from pose2d.io.video import Video
+from pose2d.io.video_writer import video_writer
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "park.mp4"
 SMALL = 320  # width of the looped film, pixels

@@ -19,9 +19,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pose2d.detector import Detections, Detector, DetectorOptions, iou
-from pose2d.tracker import Tracker, assign
-from pose2d.video import Video
+from pose2d.detect.detector import Detections, Detector, DetectorOptions, iou
+from pose2d.detect.tracker import Tracker, assign
+from pose2d.io.video import Video
 
 Boxes = list[tuple[int, float, Detections]]  # frame number, seconds, what the detector found
 Tracks = list[list[tuple[int, np.ndarray]]]  # for every identity: frame number, box

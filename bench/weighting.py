@@ -29,14 +29,14 @@ from eval3dpw.bodies import body_set
 from eval3dpw.bootstrap import RESAMPLES, means
 from eval3dpw.synth.layout import truth_path
 from eval3dpw.synth.truth import BEHIND_SELF, HIDDEN, SEEN
-from fitmesh.eval3dpw_road import caches
-from fitmesh.eval3dpw_road.road import Road, run
-from fitmesh.eval3dpw_road.settings import EvalSettings, Row
-from fitmesh.eval3dpw_road.source import works
-from fitmesh.eval3dpw_road.table import NAMES, Line, Scores, cell, lines, show
-from fitmesh.stages.progress import Reporter
-from pose2d.files import whole_file
-from pose2d.resampling import draws, interval
+from fitmesh.eval_3dpw import caches
+from fitmesh.eval_3dpw.pipeline import Road, run
+from fitmesh.eval_3dpw.sequences import works
+from fitmesh.eval_3dpw.settings import EvalSettings, Row
+from fitmesh.eval_3dpw.table import NAMES, Line, Scores, cell, lines, show
+from fitmesh.progress import Reporter
+from pose2d.base.files import whole_file
+from pose2d.base.resampling import draws, interval
 
 SCALES = Path(__file__).parent / "weighting_scales.json"
 GRID = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)

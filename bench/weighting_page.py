@@ -8,9 +8,9 @@ import matplotlib
 import numpy as np
 from weighting_rows import CCNET_PRECISION, HARDLY_ROBUST, OWN_SINGLE, OWN_TIME, RAW, SINGLE, TIME
 
-from fitmesh.eval3dpw_road.table import NAMES, Line, cell
-from pose2d.files import whole_file
-from pose2d.resampling import Interval
+from fitmesh.eval_3dpw.table import NAMES, Line, cell
+from pose2d.base.files import whole_file
+from pose2d.base.resampling import Interval
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from fitmesh.eval3dpw_road.settings import Row
-from fitting.residuals import ROBUST_SCALE
+from fitmesh.eval_3dpw.settings import Row
+from fitting.solver.residuals import ROBUST_SCALE
 
 RAW, CCNET, CCNET_PRECISION = "raw", "CCNet", "CCNet precision"
 ROWS = {

@@ -15,8 +15,8 @@ from ccnet.closed_form import (
     confidence_from_sigma,
     confidence_from_spread,
 )
-from ccnet.files import About
-from ccnet.observe import Observed
+from ccnet.data.observe import Observed
+from ccnet.heads.files import About
 from pose2d.models.base import PoseModel
 from pose2d.oks import l_squared
 

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 
 from ccnet.closed_form_source import closed_form
-from ccnet.data import Person, Split, by_picture, load_picture
-from ccnet.files import About, about_of
-from ccnet.head import Head, flip_average
-from ccnet.matched_oks import matched_oks
-from ccnet.pair_oks import pair_oks
-from ccnet.people import ground_truth_from_coco
+from ccnet.coco_ap.matched_oks import matched_oks
+from ccnet.coco_ap.pair_oks import pair_oks
+from ccnet.data.datasets import Person, Split, by_picture, load_picture
+from ccnet.data.people import ground_truth_from_coco
+from ccnet.heads.files import About, about_of
+from ccnet.heads.head import Head, flip_average
 from ccnet.sources import Answers, trust_of
+from pose2d.base.errors import UserError
 from pose2d.crops import regions
-from pose2d.detector import Detector
-from pose2d.errors import UserError
+from pose2d.detect.detector import Detector
 from pose2d.estimate import estimate
 from pose2d.models.base import PoseModel
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ccnet.data import Person, load_picture
-from ccnet.head import Head
+from ccnet.data.datasets import Person, load_picture
+from ccnet.heads.head import Head
 from ccnet.occlusion import OcclusionCurve, Predict, occlusion_curves
 from pose2d import crops
 from pose2d.estimate import crop_people

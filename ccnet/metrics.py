@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from ccnet.average_precision import Curves, curves
-from ccnet.matching import FALSE, OKS_THRESHOLDS, TRUE, Matches
+from ccnet.coco_ap.average_precision import Curves, curves
+from ccnet.coco_ap.matching import FALSE, OKS_THRESHOLDS, TRUE, Matches
 
 Binning = Literal["equal-width", "equal-mass"]
 BINS = 15

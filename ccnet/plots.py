@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 
-from ccnet.average_precision import RECALL_POINTS
-from ccnet.evaluator import KeypointAP
-from ccnet.matching import OKS_THRESHOLDS
+from ccnet.coco_ap.average_precision import RECALL_POINTS
+from ccnet.coco_ap.evaluator import KeypointAP
+from ccnet.coco_ap.matching import OKS_THRESHOLDS
 from ccnet.metrics import ReliabilityBins, Sparsification, labelled_samples, pearson
 from ccnet.occlusion import OcclusionCurve
-from pose2d.files import whole_file
+from pose2d.base.files import whole_file
 
 
 @dataclass(frozen=True)

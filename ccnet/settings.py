@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ccnet.augment import Augment
+from ccnet.data.augment import Augment
 
 
 @dataclass(frozen=True)

@@ -11,20 +11,20 @@ from rich.table import Table as RichTable
 from torch import Tensor
 
 from ccnet import plots
-from ccnet.bootstrap import bootstrap_ap
 from ccnet.closed_form_source import closed_form
-from ccnet.data import Split
-from ccnet.evaluator import KeypointAP, summarize
-from ccnet.files import about_of
-from ccnet.head import Head
-from ccnet.matched_oks import matched_oks
-from ccnet.matching import match
+from ccnet.coco_ap.bootstrap import bootstrap_ap
+from ccnet.coco_ap.evaluator import KeypointAP, summarize
+from ccnet.coco_ap.matched_oks import matched_oks
+from ccnet.coco_ap.matching import match
+from ccnet.data.datasets import Split
+from ccnet.data.observe import Observed
+from ccnet.data.people import GroundTruth, detections, ground_truth_from_coco
+from ccnet.data.wholebody import evaluate_wholebody
+from ccnet.heads.files import about_of
+from ccnet.heads.head import Head
 from ccnet.metrics import Calibration, calibration, labelled_samples, reliability, sparsification
-from ccnet.observe import Observed
-from ccnet.people import GroundTruth, detections, ground_truth_from_coco
-from ccnet.wholebody import evaluate_wholebody
+from pose2d.base.resampling import Interval, interval
 from pose2d.models.base import PoseModel
-from pose2d.resampling import Interval, interval
 from pose2d.skeletons import WHOLEBODY133, Skeleton
 from pose2d.types import ConfidenceSource
 

@@ -11,14 +11,15 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ccnet import files, losses
-from ccnet.examples import Examples
-from ccnet.head import Ensemble, Head
+from ccnet import losses
+from ccnet.data.examples import Examples
+from ccnet.data.processes import Crew
+from ccnet.heads import files
+from ccnet.heads.head import Ensemble, Head
 from ccnet.losses import Loss, SoapLoss, Truth
-from ccnet.processes import Crew
 from ccnet.settings import Settings
-from pose2d.errors import UserError
-from pose2d.files import whole_file
+from pose2d.base.errors import UserError
+from pose2d.base.files import whole_file
 from pose2d.models.base import PoseModel
 
 MEMBERS = 5  # of an ensemble

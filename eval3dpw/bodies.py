@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
-from fitting.body_files import load_body
-from pose2d.errors import UserError
+from fitting.body.load import load_body
+from pose2d.base.errors import UserError
 
 # 14 of Human3.6M's 17: ankles, knees, hips, wrists, elbows, shoulders, thorax, head; in the order of SPIN's list.
 H36M_14 = (6, 5, 4, 1, 2, 3, 16, 15, 14, 11, 12, 13, 8, 10)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pose2d.resampling import Interval, draws, interval
+from pose2d.base.resampling import Interval, draws, interval
 
 RESAMPLES = 2000
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from eval3dpw.bodies import Bodies
 from eval3dpw.protocols import Errors, protocol_named
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 
 
 @dataclass(frozen=True)

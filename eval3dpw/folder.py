@@ -3,7 +3,7 @@
 from collections.abc import Sequence as Ordered
 from pathlib import Path
 
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 
 HOW = (
     "Unpack sequenceFiles.zip and imageFiles.zip of virtualhumans.mpi-inf.mpg.de/3DPW into one folder and pass it, "

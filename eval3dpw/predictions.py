@@ -18,8 +18,8 @@ import torch
 from eval3dpw.bodies import Bodies, BodySet
 from eval3dpw.tracks import TruthTrack
 from fitting.body import BodyParams
-from pose2d.errors import UserError
-from pose2d.files import whole_file
+from pose2d.base.errors import UserError
+from pose2d.base.files import whole_file
 
 _WHOSE = ("sequence", "person", "frame")
 _POINTS = ("joints", "pelvis", "vertices", "kinematic", "translation")

@@ -12,7 +12,7 @@ from torch import Tensor
 from eval3dpw.bodies import HIPS, Bodies
 from eval3dpw.metrics import mpjpe_mm, mve_mm, pa_mpjpe_mm
 from eval3dpw.tracks import TruthTrack
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 
 SEEN = 0.3  # VIBE: OpenPose's confidence of a keypoint that counts ..
 LEAST_SEEN = 7  # .. and how many of them a frame needs

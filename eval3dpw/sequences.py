@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fitting import unpickle
-from pose2d.errors import UserError
+from pose2d.base import unpickle
+from pose2d.base.errors import UserError
 
 GENDERS = {"m": "male", "f": "female", "n": "neutral"}
 SHAPE_SIZE = 10  # some files carry 300 directions; the body files in use have these

@@ -9,7 +9,7 @@ import numpy as np
 
 from eval3dpw.sequences import GENDERS
 from eval3dpw.tracks import TruthTrack
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 
 _NEEDED = {"imgname": (), "center": (2,), "scale": (), "pose": (72,), "shape": (10,), "gender": ()}
 _NAME = re.compile(r"(?:.*/)?([^/]+)/image_(\d+)\.\w+$")

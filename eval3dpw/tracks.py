@@ -8,7 +8,7 @@ import torch
 
 from eval3dpw.sequences import Sequence
 from fitting.body import Body, BodyParams
-from fitting.kinematics import rotation_matrices
+from fitting.body.kinematics import rotation_matrices
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def main() -> None:
         app()
     except Exception as error:
         # Imported only now: it brings torch with it, and `fitmesh --help` should not wait for torch.
-        from pose2d.errors import UserError
+        from pose2d.base.errors import UserError
 
         if not isinstance(error, UserError):
             raise

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 
 if sys.version_info >= (3, 11):
     import tomllib

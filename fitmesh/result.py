@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import fitting
-from fitmesh.stages.recipe import content_digest, read_npz
-from pose2d.errors import UserError
+from fitmesh.caching import content_digest, read_npz
+from pose2d.base.errors import UserError
 
 SCHEMA_VERSION = 1
 TRUSTED = 0.25  # confidence times presence from which a keypoint counts as seen
@@ -25,7 +25,7 @@ class Person:
     """One identity over T frames: every frame looked at from the first to the last it was detected in.
 
     Camera frame: x right, y down, z forward. Pixels: x right, y down, (0, 0) is the centre of the top left pixel.
-    Keypoints in COCO's order, joints in SMPL's (`fitting.kinematics`).
+    Keypoints in COCO's order, joints in SMPL's (`fitting.body.kinematics`).
     """
 
     identity: int

@@ -1,12 +1,12 @@
 """Keypoints and trust -> body parameters: the body, the camera, the solver."""
 
 from fitting.body import Body, BodyOutput, BodyParams
-from fitting.body_files import load_body
+from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.fit import Fit, fit, fit_frames
-from fitting.prior import PosePrior, load_prior
-from fitting.render import Mesh, render
-from fitting.residuals import Ground
+from fitting.render.render import Mesh, render
+from fitting.solver.prior import PosePrior, load_prior
+from fitting.solver.residuals import Ground
 
 __all__ = [
     "Body",

@@ -7,24 +7,24 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
-from fitting.body_files import load_body
+from fitting.body.load import load_body
 from fitting.camera import Camera
-from fitting.guess import Guess, plain_guess
-from fitting.jacobian import Mechanism
-from fitting.lifter.lift import guess_from_keypoints
-from fitting.limits import ranges
-from fitting.observed import body_keypoints, enough, through_lens
-from fitting.one_thread import one_thread
-from fitting.prior import PosePrior, load_prior
-from fitting.problem import Problem, anchor_at
-from fitting.residuals import NEAR_M, ROBUST_SCALE, Ground, project, robust_scale
-from fitting.solver import Solution, solve_frames, solve_track
-from fitting.start import torso_starts
-from fitting.track_gaps import filled
-from fitting.uncertainty import joint_spread
-from fitting.unknowns import LEAF_JOINTS, SHAPE_SIZE, State, from_params, to_params
-from fitting.weights import GATE, Weighting, keypoint_weights
-from pose2d.errors import UserError
+from fitting.init.guess import Guess, plain_guess
+from fitting.init.lifter.lift import guess_from_keypoints
+from fitting.init.torso import torso_starts
+from fitting.keypoints.observed import body_keypoints, enough, through_lens
+from fitting.keypoints.weights import GATE, Weighting, keypoint_weights
+from fitting.solver.gaps import filled
+from fitting.solver.jacobian import Mechanism
+from fitting.solver.levenberg_marquardt import Solution, solve_frames, solve_track
+from fitting.solver.limits import ranges
+from fitting.solver.prior import PosePrior, load_prior
+from fitting.solver.problem import Problem, anchor_at
+from fitting.solver.residuals import NEAR_M, ROBUST_SCALE, Ground, project, robust_scale
+from fitting.solver.uncertainty import joint_spread
+from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, State, from_params, to_params
+from pose2d.base.errors import UserError
+from pose2d.base.threads import one_thread
 from pose2d.types import ConfidenceSource, Keypoints
 
 # Keypoints, one camera for all frames or one for each, body, frames per second (None: frames by themselves).
@@ -75,7 +75,7 @@ def fit(
     """One person's track of T frames: a pose and a place per frame, one shape, smooth over time.
 
     init: "lifter" (a guess from the keypoints), "none" (a start from the torso), or a guess to stay close to.
-    weighting: how confidence becomes weight, see `fitting.weights`; gate is the threshold of `gate`.
+    weighting: how confidence becomes weight, see `fitting.keypoints.weights`; gate is the threshold of `gate`.
     fps: frames per second of the track. ground: a floor, if one is known.
     lean_rad: how far people usually lean towards or away from the camera; None for a camera that looks steeply down.
     robust_sigmas: so many sigmas away a keypoint counts half of its square; large is least squares.
@@ -236,13 +236,13 @@ def _guess(
 
 
 def _not_by_name(init: str) -> str:
-    from fitting.regressors import names  # only for the words: it brings two large networks with it
+    from fitting.init.regressors import names  # only for the words: it brings two large networks with it
 
     if init == "cliff" or init in names():
         return (
             f"init={init!r} reads pictures, and a fit has keypoints only. Make the guess first and pass it as init: "
-            f"network = fitting.regressors.load({names()[-1] if init == 'cliff' else init!r}, checkpoint); "
-            "init = fitting.regressors.initialise_track(network, pictures, boxes_px, camera)."
+            f"network = fitting.init.regressors.load({names()[-1] if init == 'cliff' else init!r}, checkpoint); "
+            "init = fitting.init.regressors.initialise_track(network, pictures, boxes_px, camera)."
         )
     return f"unknown initialiser {init!r}: choose {', '.join(['none', *INITIALISERS])}."
 

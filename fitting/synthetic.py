@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
+from fitting.body.kinematics import rotation_matrices
 from fitting.camera import Camera
-from fitting.cmu import Motion
-from fitting.kinematics import rotation_matrices
+from fitting.lifter_training.cmu import Motion
 from pose2d.oks import AREA_OF_BOX, l_squared, sigma_px
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints

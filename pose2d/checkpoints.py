@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
+from pose2d.base.torch_checkpoint import read_torch
 from pose2d.models.base import PoseModel
-from pose2d.safe_pickle import read_torch
 
 CONTAINERS = ("state_dict", "model", "network")  # where trainers put the weights among their other things
 Shape = tuple[int, ...]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 from pose2d.models.base import CropConvention
 
 GREY = 127  # the middle of the colours: what a network that reads -1..1 takes for nothing

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 from pose2d.models.base import ModelCard, PoseModel
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from pose2d.clip import Span
-from pose2d.errors import UserError
-from pose2d.files import whole_file
-from pose2d.video import Video
+from pose2d.base.errors import UserError
+from pose2d.base.files import whole_file
+from pose2d.io.clip import Span
+from pose2d.io.video import Video
 
 
 def contact_sheet(film: Path, frames: int, columns: int, width: int, span: Span) -> np.ndarray:

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 import fitting
-from fitting.cmu import Motion, load_motion
-from fitting.kinematics import JOINT_NAMES
-from fitting.mixture_file import packed
-from fitting.prior import from_mixture
-from fitting.unknowns import BODY_JOINTS
-from pose2d.files import whole_file
+from fitting.body.kinematics import JOINT_NAMES
+from fitting.lifter_training.cmu import Motion, load_motion
+from fitting.solver.mixture_file import packed
+from fitting.solver.prior import from_mixture
+from fitting.solver.unknowns import BODY_JOINTS
+from pose2d.base.files import whole_file
 
 FLOOR_RAD = 0.03  # what capture and retargeting blur anyway
 SILENT_RAD = {"collar": 0.12, "wrist": 0.2, "hand": 0.1}  # joints the capture leaves still in whole or in part

@@ -12,8 +12,8 @@ import numpy as np
 
 from eval3dpw.synth.motion import RADIANS_PER_STEP
 from fitting import load_body
-from fitting.cmu import load_motion
-from pose2d.files import whole_file
+from fitting.lifter_training.cmu import load_motion
+from pose2d.base.files import whole_file
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "eval3dpw" / "synth" / "data" / "held_out_motion.npz"

@@ -18,10 +18,11 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fitting import Body, Camera, Mesh, load_body, render
-from fitting.rasterize import rasterize
-from pose2d.errors import UserError
-from pose2d.files import whole_file
+from fitting import Body, Camera, Mesh, load_body
+from fitting.render.rasterize import rasterize
+from fitting.render.render import render
+from pose2d.base.errors import UserError
+from pose2d.base.files import whole_file
 
 CELL = Camera.from_field_of_view(24, (400, 520), across="height")
 EYE_M, PITCH_DEG = (0.0, 1.6, 5.2), -7.9  # where the viewer stands (body at the origin, y up) and how he looks down

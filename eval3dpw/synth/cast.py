@@ -8,7 +8,7 @@ from torch import Tensor
 
 from eval3dpw.synth.motion import Clip, turned
 from fitting.body import Body
-from fitting.kinematics import Placement, rotation_matrices
+from fitting.body.kinematics import Placement, rotation_matrices
 
 BETAS = 10  # as many as 3DPW's files hold
 

@@ -15,9 +15,9 @@ import torch
 
 from eval3dpw.synth import layout, plan, sequence
 from eval3dpw.synth.motion import SPLITS, Split, load_clips
-from fitting.body_files import load_body
-from pose2d.errors import UserError
-from pose2d.files import whole_file
+from fitting.body.load import load_body
+from pose2d.base.errors import UserError
+from pose2d.base.files import whole_file
 
 _SETTINGS = "synth.json"
 _PICTURES = (".jpg", ".jpeg", ".png")

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.cmu import Motion, load_motion
-from pose2d.errors import UserError
+from fitting.lifter_training.cmu import Motion, load_motion
+from pose2d.base.errors import UserError
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")

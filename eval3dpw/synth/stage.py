@@ -10,7 +10,7 @@ from eval3dpw.synth.light import Shadows
 from eval3dpw.synth.pixels import Sight, Surfaces, look, shade
 from eval3dpw.synth.scene import Scene
 from fitting.camera import Camera
-from fitting.shading import vertex_normals
+from fitting.render.shading import vertex_normals
 
 _SHADOW_RADIUS_M = 4.5
 

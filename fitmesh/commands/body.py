@@ -44,9 +44,9 @@ def _draw(body: "Body", out: Path) -> None:
     import torch
 
     from fitting.camera import Camera
-    from fitting.render import Mesh, render
-    from pose2d.errors import UserError
-    from pose2d.files import whole_file
+    from fitting.render.render import Mesh, render
+    from pose2d.base.errors import UserError
+    from pose2d.base.files import whole_file
 
     if out.suffix.lower() != ".png":
         raise UserError(f"the picture {out} must end in .png.")

@@ -94,9 +94,10 @@ def eval_3dpw(
     """
     from rich.console import Console
 
-    from fitmesh.eval3dpw_road import road, table
-    from fitmesh.eval3dpw_road.settings import EvalSettings
-    from fitmesh.stages.progress import Reporter
+    from fitmesh.eval_3dpw import pipeline as road
+    from fitmesh.eval_3dpw import table
+    from fitmesh.eval_3dpw.settings import EvalSettings
+    from fitmesh.progress import Reporter
 
     settings = EvalSettings(
         data=data, body_model=body_model, regressor=regressor, split=split, sequences=_words(sequences or ""),

@@ -30,7 +30,7 @@ def eval_coco(
     threads: Threads = None,
 ) -> None:
     """Measure keypoints and every kind of confidence in them on COCO, MPII or COCO-WholeBody."""
-    from fitmesh.coco_evaluation import Request, run
+    from fitmesh.coco.eval_coco import Request, run
 
     run(
         Request(

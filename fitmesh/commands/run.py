@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fitmesh.stages.progress import Reporter
-    from fitmesh.stages.road import RunResult, RunSettings
-    from pose2d.clip import Clip
+    from fitmesh.progress import Reporter
+    from fitmesh.stages.pipeline import RunResult, RunSettings
+    from pose2d.io.clip import Clip
 
 INPUT, PEOPLE, KEYPOINTS, BODY, OUTPUT = "Input (one of the first three)", "People", "Keypoints", "Bodies", "Output"
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
@@ -161,17 +161,17 @@ def run(
     """
     from dataclasses import replace
 
+    from fitmesh.confidence import best_source
+    from fitmesh.json_progress import JsonReporter
+    from fitmesh.progress import Reporter
     from fitmesh.stages.fit import FitSettings, best_init
-    from fitmesh.stages.json_log import JsonReporter
     from fitmesh.stages.keypoints import KeypointSettings
-    from fitmesh.stages.progress import Reporter
-    from fitmesh.stages.road import RunSettings, run_stages
+    from fitmesh.stages.pipeline import RunSettings, run_stages
     from fitmesh.stages.tracks import TrackSettings
-    from fitmesh.stages.trust import best_source
-    from pose2d.clip import Span
-    from pose2d.detector import DetectorOptions
-    from pose2d.errors import UserError
-    from pose2d.tracker import TrackerOptions
+    from pose2d.base.errors import UserError
+    from pose2d.detect.detector import DetectorOptions
+    from pose2d.detect.tracker import TrackerOptions
+    from pose2d.io.clip import Span
 
     if quiet and json:
         raise UserError("--quiet and --json contradict each other: give one of them.")
@@ -204,7 +204,7 @@ def run(
 
 def _refuse_idle_options(settings: "RunSettings") -> None:
     """Options that would be ignored are a mistake somewhere."""
-    from pose2d.errors import UserError
+    from pose2d.base.errors import UserError
 
     if settings.given_keypoints is not None:
         idle = {
@@ -235,9 +235,9 @@ def _greeting(clip: "Clip", settings: "RunSettings", reporter: "Reporter") -> No
 
 
 def _clip(video: Path | None, images: Path | None, image: Path | None, fps: float | None) -> "Clip":
-    from pose2d.errors import UserError
-    from pose2d.pictures import DEFAULT_RATE, Pictures
-    from pose2d.video import Video
+    from pose2d.base.errors import UserError
+    from pose2d.io.images import DEFAULT_RATE, Pictures
+    from pose2d.io.video import Video
 
     given = [
         name for name, value in (("--video", video), ("--images", images), ("--image", image)) if value is not None

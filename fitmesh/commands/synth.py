@@ -59,7 +59,7 @@ def synth(
 
 
 def _size(text: str) -> tuple[int, int]:
-    from pose2d.errors import UserError
+    from pose2d.base.errors import UserError
 
     parts = text.lower().split("x")
     if len(parts) != 2 or not all(part.isdigit() for part in parts):

@@ -49,7 +49,7 @@ def train_ccnet(
     `torchrun --nproc-per-node N -m fitmesh train-ccnet ...` to use N processes or GPUs.
     """
     from ccnet.settings import Settings
-    from fitmesh.ccnet_training import Request, run
+    from fitmesh.coco.train_ccnet import Request, run
 
     settings = Settings(
         head=head or "",

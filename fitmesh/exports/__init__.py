@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fitmesh.exports import bvh, csv_table, json_text, obj, report, scene_glb
+from fitmesh.progress import Reporter
 from fitmesh.result import Result
-from fitmesh.stages.progress import Reporter
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ side to side, then bending or abduction, then twist about the segment's own leng
 import numpy as np
 
 from fitmesh.exports.rotations import matrices, world
-from fitting.kinematics import JOINT_NAMES
+from fitting.body.kinematics import JOINT_NAMES
 
 ANGLE_NAMES = (
     "left_hip_flexion", "left_hip_abduction", "left_hip_internal_rotation",

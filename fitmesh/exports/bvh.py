@@ -21,10 +21,10 @@ from fitmesh.exports.rotations import (
     slerp,
 )
 from fitmesh.exports.scene_frame import SceneFrame
+from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
-from fitmesh.stages.progress import Reporter
 from fitting import Body
-from fitting.kinematics import JOINT_COUNT, JOINT_NAMES, PARENTS
+from fitting.body.kinematics import JOINT_COUNT, JOINT_NAMES, PARENTS
 
 FOLDER = "bvh"
 _CHILDREN = [[child for child, parent in enumerate(PARENTS) if parent == joint] for joint in range(JOINT_COUNT)]

@@ -11,10 +11,10 @@ import numpy as np
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.motion import clip_time_s, pieces, scene_frame
 from fitmesh.exports.scene_frame import SceneFrame
+from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
-from fitmesh.stages.progress import Reporter
-from fitting.kinematics import JOINT_NAMES
-from pose2d.files import whole_file
+from fitting.body.kinematics import JOINT_NAMES
+from pose2d.base.files import whole_file
 from pose2d.skeletons import COCO17
 
 FILE = "motion.csv"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 
 
 @contextmanager

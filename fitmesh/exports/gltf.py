@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pose2d.files import whole_file
+from pose2d.base.files import whole_file
 
 _COMPONENT = {"<f4": 5126, "<u4": 5125, "<u2": 5123, "|u1": 5121}
 _TYPE: dict[tuple[int, ...], str] = {(): "SCALAR", (3,): "VEC3", (4,): "VEC4", (4, 4): "MAT4"}

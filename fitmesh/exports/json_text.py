@@ -16,10 +16,10 @@ from fitmesh.exports.angles import joint_angles_deg
 from fitmesh.exports.motion import clip_time_s, frame_rate, pieces, scene_frame
 from fitmesh.exports.rest_body import rest_body
 from fitmesh.exports.scene_frame import SceneFrame
+from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
-from fitmesh.stages.progress import Reporter
-from fitting.kinematics import JOINT_NAMES, PARENTS
-from pose2d.files import whole_file
+from fitting.body.kinematics import JOINT_NAMES, PARENTS
+from pose2d.base.files import whole_file
 from pose2d.skeletons import COCO17
 
 FILE = "motion.json"

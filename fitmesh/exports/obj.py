@@ -6,8 +6,8 @@ import numpy as np
 
 from fitmesh.exports.folders import whole_folder
 from fitmesh.exports.motion import scene_frame
+from fitmesh.progress import Reporter
 from fitmesh.result import Result
-from fitmesh.stages.progress import Reporter
 
 FOLDER = "obj"
 _AT_ONCE = 16  # frames skinned together

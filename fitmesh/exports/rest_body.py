@@ -8,7 +8,7 @@ import torch
 
 from fitmesh.result import Person, Result
 from fitting import Body
-from fitting.kinematics import PARENTS
+from fitting.body.kinematics import PARENTS
 
 INFLUENCES = 4  # joints a vertex may hang on; what game engines and most importers read
 _SAMPLES = 16  # frames of each person in which the reduced skin is compared with the exact one

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fitting.kinematics import PARENTS
+from fitting.body.kinematics import PARENTS
 
 HALF_TURN_X = np.array([1.0, 0.0, 0.0, 0.0])  # x, y, z, w: camera axes -> scene axes
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitting.kinematics import JOINT_NAMES
+from fitting.body.kinematics import JOINT_NAMES
 
 FLIP = np.diag([1.0, -1.0, -1.0])  # camera axes -> scene axes; a rotation, so left stays left
 _FEET = [JOINT_NAMES.index(name) for name in ("left_ankle", "right_ankle", "left_foot", "right_foot")]

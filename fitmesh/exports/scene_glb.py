@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 import fitmesh
-from fitmesh.draw import identity_colour
+from fitmesh.exports.draw import identity_colour
 from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Gltf
 from fitmesh.exports.motion import clip_time_s, scene_frame
 from fitmesh.exports.rest_body import RestBody, Skin, reduced_skin, rest_body, skin_error_mm
 from fitmesh.exports.rotations import HALF_TURN_X, one_hemisphere, product, quaternions
 from fitmesh.exports.scene_frame import SceneFrame
+from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
-from fitmesh.stages.progress import Reporter
-from fitting.kinematics import JOINT_NAMES, PARENTS
-from fitting.shading import vertex_normals
+from fitting.body.kinematics import JOINT_NAMES, PARENTS
+from fitting.render.shading import vertex_normals
 
 FILE = "scene.glb"
 NEAR_M, FAR_M = 0.05, 1000.0

@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from fitmesh.caching import Recipe, clear_partial
 from fitmesh.exports import EXPORTERS
+from fitmesh.progress import Reporter
 from fitmesh.result import Result
-from fitmesh.stages.progress import Reporter
-from fitmesh.stages.recipe import Recipe, clear_partial
-from pose2d.errors import UserError
-from pose2d.files import whole_file
+from pose2d.base.errors import UserError
+from pose2d.base.files import whole_file
 
 ALWAYS = ("glb", "report")
 FOLDER = ".recipes"  # these files have no room for a recipe of their own

@@ -10,21 +10,22 @@ import numpy as np
 import torch
 
 import fitting
+from fitmesh.caching import Recipe, content_digest, npz_matches, write_npz
+from fitmesh.progress import Reporter
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION
-from fitmesh.stages import keypoints, regress, tracks
-from fitmesh.stages.long_track import fit_track, seen_frames
-from fitmesh.stages.progress import Reporter
-from fitmesh.stages.recipe import Recipe, content_digest, npz_matches, write_npz
-from fitmesh.stages.supported import supported_joints
-from fitmesh.stages.untangle import untangled
-from fitting.body_files import OPEN_BODY
-from fitting.body_folder import find_body_file
+from fitmesh.stages import keypoints, tracks
+from fitmesh.stages import regressors as regress
+from fitting.body.folder import find_body_file
+from fitting.body.load import OPEN_BODY
 from fitting.fit import INITIALISERS
-from fitting.observed import body_keypoints
-from fitting.one_thread import one_thread
-from fitting.weights import WEIGHTINGS, Weighting
-from pose2d.clip import Clip, Span
-from pose2d.errors import UserError
+from fitting.keypoints.joint_observed import supported_joints
+from fitting.keypoints.observed import body_keypoints
+from fitting.keypoints.side_swap import untangled
+from fitting.keypoints.weights import WEIGHTINGS, Weighting
+from fitting.long_track import fit_track, seen_frames
+from pose2d.base.errors import UserError
+from pose2d.base.threads import one_thread
+from pose2d.io.clip import Clip, Span
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
 

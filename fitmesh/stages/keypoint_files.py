@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from fitmesh.stages.recipe import content_digest, read_npz
-from pose2d.errors import UserError
+from fitmesh.caching import content_digest, read_npz
+from pose2d.base.errors import UserError
 from pose2d.oks import AREA_OF_BOX
 from pose2d.skeletons import BY_NAME, COCO17
 from pose2d.types import ConfidenceSource

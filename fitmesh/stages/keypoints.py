@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 import pose2d
-from fitmesh.stages import tracks, trust
-from fitmesh.stages.ahead import Soon, read_ahead
-from fitmesh.stages.progress import Reporter
-from fitmesh.stages.recipe import Recipe, content_digest, npz_matches, read_npz, write_npz
+from fitmesh import confidence as trust
+from fitmesh.caching import Recipe, content_digest, npz_matches, read_npz, write_npz
+from fitmesh.progress import Reporter
+from fitmesh.stages import tracks
 from pose2d import crops
-from pose2d.clip import Clip, Span
+from pose2d.base.prefetch import Soon, read_ahead
 from pose2d.estimate import crop_people
+from pose2d.io.clip import Clip, Span
 from pose2d.models.base import PoseModel
 from pose2d.oks import AREA_OF_BOX
 from pose2d.skeletons import BY_NAME

@@ -8,16 +8,16 @@ import av
 import numpy as np
 
 import fitmesh.result
-from fitmesh.draw import Figure, draw_boxes, draw_legend, draw_meshes, draw_skeleton
-from fitmesh.moving_mesh import MovingMesh
+from fitmesh.caching import Recipe
+from fitmesh.exports.draw import Figure, draw_boxes, draw_legend, draw_meshes, draw_skeleton
+from fitmesh.exports.moving_mesh import MovingMesh
+from fitmesh.progress import Reporter
 from fitmesh.result import OVERLAY_FILE, Person, Result
 from fitmesh.stages import keypoints
-from fitmesh.stages.ahead import read_ahead, write_behind
-from fitmesh.stages.progress import Reporter
-from fitmesh.stages.recipe import Recipe
-from fitting.one_thread import one_thread
-from pose2d.clip import Clip, Frame, Span
-from pose2d.video_write import VideoWriter, video_writer
+from pose2d.base.prefetch import read_ahead, write_behind
+from pose2d.base.threads import one_thread
+from pose2d.io.clip import Clip, Frame, Span
+from pose2d.io.video_writer import VideoWriter, video_writer
 
 FILE = OVERLAY_FILE
 

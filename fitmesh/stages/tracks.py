@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fitmesh.stages.ahead import Soon, read_ahead
-from fitmesh.stages.progress import Reporter
-from fitmesh.stages.recipe import Recipe, content_digest, npz_matches, read_npz, write_npz
-from pose2d.clip import Clip, Frame, Span
-from pose2d.detector import Detections, Detector, DetectorOptions, Look, looks, read_detections, whole_picture
-from pose2d.errors import UserError
-from pose2d.tracker import Tracker, TrackerOptions
+from fitmesh.caching import Recipe, content_digest, npz_matches, read_npz, write_npz
+from fitmesh.progress import Reporter
+from pose2d.base.errors import UserError
+from pose2d.base.prefetch import Soon, read_ahead
+from pose2d.detect.detector import Detections, Detector, DetectorOptions, Look, looks, read_detections, whole_picture
+from pose2d.detect.tracker import Tracker, TrackerOptions
+from pose2d.io.clip import Clip, Frame, Span
 from pose2d.types import Track
 
 FILE = "tracks.npz"

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 import fitmesh
-from fitmesh.draw import identity_colour
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
+from fitmesh.exports.draw import identity_colour
 from fitmesh.exports.motion import scene_frame
 from fitmesh.exports.scene_frame import SceneFrame
 from fitmesh.result import Person, Result
-from fitmesh.stages.supported import JOINT_OF
-from fitting.kinematics import JOINT_NAMES
+from fitting.body.kinematics import JOINT_NAMES
+from fitting.keypoints.joint_observed import JOINT_OF
 from pose2d.skeletons import COCO17
 
 SCALE_PERCENTILE = 95  # of all uncertainties: the end of the colour scale, so that few outliers do not wash it out

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from fitmesh.result import Result
 from fitmesh.viewer.data import viewer_data
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 
 LOOPBACK = "127.0.0.1"
 PAGE = Path(__file__).parent / "page"

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 from pose2d.skeletons import Skeleton
 from pose2d.types import Prediction
 

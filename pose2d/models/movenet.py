@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 from pose2d.models.base import CropConvention, ModelCard, PoseModel
 from pose2d.models.movenet_decode import MirroredView, View, decode
 from pose2d.models.movenet_features import MoveNetFeatures, trunk_of

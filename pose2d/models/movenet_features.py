@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 
 # What may happen to a batch between `features` and `predict` without touching channels or space.
 _KEEP_TRUNK = {

@@ -10,7 +10,7 @@ from pose2d import flip
 from pose2d.backbones.hrnet import HRNet, widths
 from pose2d.backbones.resnet import CHANNELS as RESNET_CHANNELS
 from pose2d.backbones.resnet import ResNet
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 from pose2d.models.base import ModelCard, PoseModel
 from pose2d.models.flow import MASK, Flow
 from pose2d.models.movenet_features import MoveNetFeatures

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from ccnet.area import AreaHead, fit_area_head, mean_share, pooled
 from ccnet.closed_form import (
     best_width,
     confidence_from_peak,
@@ -14,6 +13,7 @@ from ccnet.closed_form import (
     variance_from_peak,
     variance_from_width,
 )
+from ccnet.heads.area import AreaHead, fit_area_head, mean_share, pooled
 from pose2d.oks import (
     expected_oks,
     expected_oks_per_axis,

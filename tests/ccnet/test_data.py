@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from ccnet.data import load_picture, read_split, split_names
-from pose2d.errors import UserError
+from ccnet.data.datasets import load_picture, read_split, split_names
+from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133
 from tests.ccnet.toy import write_coco
 

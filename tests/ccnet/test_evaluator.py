@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ccnet.average_precision import RECALL_POINTS
-from ccnet.evaluator import evaluate, evaluate_coco, pycocotools_ap, pycocotools_ap_of_coco, summarize
-from ccnet.matched_oks import matched_oks
-from ccnet.matching import DETECTIONS_PER_IMAGE, match
-from ccnet.people import (
+from ccnet.coco_ap.average_precision import RECALL_POINTS
+from ccnet.coco_ap.evaluator import evaluate, evaluate_coco, pycocotools_ap, pycocotools_ap_of_coco, summarize
+from ccnet.coco_ap.matched_oks import matched_oks
+from ccnet.coco_ap.matching import DETECTIONS_PER_IMAGE, match
+from ccnet.data.people import (
     detections,
     detections_from_coco,
     ground_truth,
@@ -18,7 +18,7 @@ from ccnet.people import (
     to_coco,
     to_coco_results,
 )
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133
 from tests.ccnet.coco_cases import random_case
 

@@ -5,11 +5,11 @@ import torch
 
 import ccnet
 import pose2d
-from ccnet import files, movenet_evidence, peaks
-from ccnet.head import ConvHead, Ensemble, FcHead, GapFcHead, QueryHead, flip_average
+from ccnet.heads import files, movenet_evidence, peaks
+from ccnet.heads.head import ConvHead, Ensemble, FcHead, GapFcHead, QueryHead, flip_average
+from ccnet.heads.peaks_head import PeaksHead
 from ccnet.losses import person_confidence
-from ccnet.peaks_head import PeaksHead
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 from pose2d.models.movenet_decode import Choice
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133
 from tests.ccnet.toy import toy_model

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from ccnet.bootstrap import bootstrap_ap, paired_difference
-from ccnet.evaluator import evaluate
-from ccnet.matching import match
+from ccnet.coco_ap.bootstrap import bootstrap_ap, paired_difference
+from ccnet.coco_ap.evaluator import evaluate
+from ccnet.coco_ap.matching import match
+from ccnet.data.people import detections, detections_from_coco, ground_truth, ground_truth_from_coco
 from ccnet.metrics import (
     calibration,
     expected_calibration_error,
@@ -16,8 +17,7 @@ from ccnet.metrics import (
     reliability,
     sparsification,
 )
-from ccnet.people import detections, detections_from_coco, ground_truth, ground_truth_from_coco
-from pose2d.resampling import interval
+from pose2d.base.resampling import interval
 from pose2d.skeletons import COCO17
 from tests.ccnet.coco_cases import random_case
 

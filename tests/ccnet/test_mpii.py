@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from ccnet.mpii import head_size_px, keypoint_box_area_px2, pckh, published_pckh, read_head_boxes
-from pose2d.errors import UserError
+from ccnet.data.mpii import head_size_px, keypoint_box_area_px2, pckh, published_pckh, read_head_boxes
+from pose2d.base.errors import UserError
 from pose2d.skeletons import MPII16
 
 

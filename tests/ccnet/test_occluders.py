@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ccnet.augment import Augment, spoil
-from ccnet.occluders import SHAPES, STUFFS, hide
+from ccnet.data.augment import Augment, spoil
+from ccnet.data.occluders import SHAPES, STUFFS, hide
 
 NOTHING_ELSE = Augment(grey=0, coarse=0, light=0, hidden=1)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from ccnet import plots
-from ccnet.evaluator import evaluate_coco
+from ccnet.coco_ap.evaluator import evaluate_coco
 from ccnet.metrics import reliability, sparsification
 from ccnet.occlusion import OcclusionCurve
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 from tests.ccnet.coco_cases import random_case
 
 

@@ -7,11 +7,11 @@ import torch
 
 import ccnet
 import pose2d
-from ccnet import files
-from ccnet.data import Split, read_split
+from ccnet.data.datasets import Split, read_split
 from ccnet.evaluate_people import detected_boxes, evaluate_people
+from ccnet.heads import files
 from ccnet.metrics import calibration
-from pose2d.detector import Detector
+from pose2d.detect.detector import Detector
 
 SHIPPED = ("movenet-lightning", "movenet-thunder")
 

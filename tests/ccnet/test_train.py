@@ -12,17 +12,17 @@ import pytest
 import torch
 
 import pose2d
-from ccnet import files
-from ccnet.augment import Augment, jitter_box, spoil
-from ccnet.cache import Pass
-from ccnet.data import read_split
-from ccnet.examples import Kept, Streamed
-from ccnet.gather import gather, passes, store
-from ccnet.observe import join, observe
-from ccnet.processes import Crew
+from ccnet.data.augment import Augment, jitter_box, spoil
+from ccnet.data.cache import Pass
+from ccnet.data.datasets import read_split
+from ccnet.data.examples import Kept, Streamed
+from ccnet.data.gather import gather, passes, store
+from ccnet.data.observe import join, observe
+from ccnet.data.processes import Crew
+from ccnet.heads import files
 from ccnet.settings import Settings
 from ccnet.train import new_head, train
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 from tests.ccnet.toy import toy_model, write_coco
 
 ALONE = Crew(0, 1, torch.device("cpu"))
@@ -147,10 +147,11 @@ SCRIPT = """
 import sys, time, torch
 from pathlib import Path
 torch.set_num_threads(1)
-from ccnet import files, train as training
-from ccnet.data import read_split
-from ccnet.gather import gather
-from ccnet.processes import crew
+from ccnet import train as training
+from ccnet.heads import files
+from ccnet.data.datasets import read_split
+from ccnet.data.gather import gather
+from ccnet.data.processes import crew
 from ccnet.settings import Settings
 from tests.ccnet.toy import toy_model
 training.SAVE_EVERY = 3

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccnet.evaluator import pycocotools_ap_of_coco
-from ccnet.people import detections_from_coco, ground_truth_from_coco
-from ccnet.wholebody import KEYPOINT_FIELDS, PARTS, SCORE_FIELDS, evaluate_wholebody, evaluate_wholebody_coco
-from pose2d.errors import UserError
+from ccnet.coco_ap.evaluator import pycocotools_ap_of_coco
+from ccnet.data.people import detections_from_coco, ground_truth_from_coco
+from ccnet.data.wholebody import KEYPOINT_FIELDS, PARTS, SCORE_FIELDS, evaluate_wholebody, evaluate_wholebody_coco
+from pose2d.base.errors import UserError
 from pose2d.skeletons import WHOLEBODY133
 
 FIELD_OF_PART = dict(zip(("body", "foot", "face", "lefthand", "righthand"), KEYPOINT_FIELDS, strict=True))

@@ -13,13 +13,14 @@ from eval3dpw.bodies import H36M_14, _read_regressor, body_set
 from eval3dpw.folder import picture_path
 from eval3dpw.tracks import camera_params
 from fitmesh.cli import app
-from fitmesh.eval3dpw_road import reading, road
-from fitmesh.eval3dpw_road.settings import EvalSettings, Row
-from fitmesh.eval3dpw_road.source import works
-from fitmesh.eval3dpw_road.tracks_in_time import grid
-from fitmesh.stages.progress import Reporter
-from fitting.body_files import load_body
-from pose2d.errors import UserError
+from fitmesh.eval_3dpw import keypoints as reading
+from fitmesh.eval_3dpw import pipeline as road
+from fitmesh.eval_3dpw.sequences import works
+from fitmesh.eval_3dpw.settings import EvalSettings, Row
+from fitmesh.eval_3dpw.time_grid import grid
+from fitmesh.progress import Reporter
+from fitting.body.load import load_body
+from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 from tests.eval3dpw import tiny_3dpw
 

@@ -9,11 +9,11 @@ from eval3dpw.bodies import body_set
 from eval3dpw.sequences import read_sequence
 from eval3dpw.spin_npz import read_spin_npz
 from eval3dpw.tracks import camera_params, tracks_of
-from fitmesh.eval3dpw_road import road
-from fitmesh.eval3dpw_road.settings import EvalSettings
-from fitmesh.stages.progress import Reporter
-from fitting.body_files import OPEN_BODY
-from pose2d.errors import UserError
+from fitmesh.eval_3dpw import pipeline as road
+from fitmesh.eval_3dpw.settings import EvalSettings
+from fitmesh.progress import Reporter
+from fitting.body.load import OPEN_BODY
+from pose2d.base.errors import UserError
 from tests.eval3dpw import tiny_3dpw
 
 VERTICES, EXTRA = 6890, 90

@@ -11,8 +11,8 @@ from eval3dpw.bodies import Bodies, body_set
 from eval3dpw.bootstrap import means, paired
 from eval3dpw.protocols import PROTOCOLS
 from eval3dpw.tracks import TruthTrack
-from pose2d.errors import UserError
-from pose2d.resampling import draws, interval
+from pose2d.base.errors import UserError
+from pose2d.base.resampling import draws, interval
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from eval3dpw.folder import picture_numbers, sequence_files
 from eval3dpw.sequences import read_sequence
 from eval3dpw.spin_npz import read_spin_npz
 from eval3dpw.tracks import camera_params, tracks_of
-from fitting.body_files import load_body
-from pose2d.errors import UserError
+from fitting.body.load import load_body
+from pose2d.base.errors import UserError
 from tests.eval3dpw import tiny_3dpw
 
 

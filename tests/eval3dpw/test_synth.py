@@ -13,8 +13,8 @@ from eval3dpw.synth.make import Settings, make, make_sequence
 from eval3dpw.synth.motion import SPLITS, VALIDATION_SUBJECTS, load_clips
 from eval3dpw.synth.truth import BEHIND_SELF, HIDDEN, OUTSIDE, SEEN
 from fitting import Camera, load_body
-from fitting.unpickle import load as load_pickle
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
+from pose2d.base.unpickle import load as load_pickle
 
 TINY = Settings(sequences=2, frames=3, size=(160, 90), seed=5)
 KEYS = {

@@ -10,9 +10,9 @@ import cv2
 import numpy as np
 import torch
 
-from fitting.body_files import load_body
+from fitting.body.load import load_body
 from fitting.camera import Camera
-from fitting.render import Mesh, render
+from fitting.render.render import Mesh, render
 
 FRAMES, SIZE, FOCAL_PX = 6, (160, 120), 150.0
 # COCO's 17 in the order of OpenPose's 18; the neck (number 1) is between the shoulders

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fitmesh.stages.ahead import Soon, read_ahead, write_behind
+from pose2d.base.prefetch import Soon, read_ahead, write_behind
 
 
 def test_everything_comes_in_order() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.motion import scene_frame
+from fitmesh.progress import Reporter
 from fitmesh.result import Result
-from fitmesh.stages.progress import Reporter
-from fitting.kinematics import JOINT_NAMES
+from fitting.body.kinematics import JOINT_NAMES
 from tests.fitmesh.walkers import walkers
 
 ROW = 7

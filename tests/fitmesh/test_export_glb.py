@@ -18,9 +18,9 @@ import fitting
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.motion import scene_frame
 from fitmesh.exports.rest_body import reduced_skin
+from fitmesh.progress import Reporter
 from fitmesh.result import Result
-from fitmesh.stages.progress import Reporter
-from fitting.kinematics import JOINT_NAMES
+from fitting.body.kinematics import JOINT_NAMES
 from tests.fitmesh.walkers import walkers
 
 QUIET = Reporter(quiet=True)

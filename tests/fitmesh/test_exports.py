@@ -14,10 +14,10 @@ from fitmesh.exports import EXPORTERS
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.folders import whole_folder
 from fitmesh.exports.motion import pieces, scene_frame
+from fitmesh.progress import Reporter
 from fitmesh.result import Result
-from fitmesh.stages.progress import Reporter
-from fitting.kinematics import JOINT_NAMES
-from pose2d.errors import UserError
+from fitting.body.kinematics import JOINT_NAMES
+from pose2d.base.errors import UserError
 from tests.fitmesh.walkers import NUMBER, walkers
 
 QUIET = Reporter(quiet=True)

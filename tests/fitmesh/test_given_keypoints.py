@@ -8,7 +8,7 @@ import pytest
 
 from fitmesh.stages import keypoints, tracks
 from fitmesh.stages.keypoint_files import read_given
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.walkers import coco_results, walker, write_json
 

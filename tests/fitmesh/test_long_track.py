@@ -3,7 +3,7 @@
 import torch
 
 import fitting
-from fitmesh.stages.long_track import _pieces, fit_track
+from fitting.long_track import _pieces, fit_track
 from pose2d.types import Keypoints
 from tests.walkers import walker
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pose2d.video_write import video_writer
+from pose2d.io.video_writer import video_writer
 from tests.films import picture, write_film
 
 FRAMES, RATE = 45, 30

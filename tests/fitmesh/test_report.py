@@ -11,8 +11,8 @@ import pytest
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.report.distrust import ABSENT, DOUBTFUL, OUTLIER, SWAPPED, TRUSTED, UNSEEN, reasons
 from fitmesh.exports.report.plots import Axis, Line, plot, runs, thinned
+from fitmesh.progress import Reporter
 from fitmesh.result import Result
-from fitmesh.stages.progress import Reporter
 from tests.films import write_film
 from tests.fitmesh.walkers import walkers
 

@@ -9,7 +9,7 @@ import torch
 
 import fitmesh
 from fitmesh.result import SCHEMA_VERSION
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 from tests.films import write_film
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.walkers import LEGS, coco_results, walker, write_json
@@ -117,7 +117,7 @@ def test_a_folder_without_results_is_refused_in_words(tmp_path: Path) -> None:
 
 
 def test_another_body_is_noticed(fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path) -> None:
-    from fitting.body_files import OPEN_BODY
+    from fitting.body.load import OPEN_BODY
 
     body = tmp_path / "mine.npz"
     body.write_bytes(OPEN_BODY.read_bytes())

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import fitmesh as package
-from fitmesh.stages import keypoints, road, tracks
-from pose2d.video import Video
+from fitmesh.stages import keypoints, tracks
+from fitmesh.stages import pipeline as road
+from pose2d.io.video import Video
 from tests.films import picture, write_film, write_sound
 from tests.fitmesh.conftest import Fitmesh
 
@@ -128,7 +129,7 @@ def test_batching_over_frames_changes_no_keypoint(fitmesh: Fitmesh, tmp_path: Pa
 def head_file(tmp_path: Path) -> Path:
     """A calibration head for the small network that has learnt nothing yet."""
     import pose2d
-    from ccnet.files import build, describe, save
+    from ccnet.heads.files import build, describe, save
 
     model = pose2d.load("movenet-lightning")
     head = build(model, "conv")

@@ -5,9 +5,9 @@ from typer.testing import CliRunner
 
 import ccnet
 import pose2d
-from ccnet.data import read_split
+from ccnet.data.datasets import read_split
 from fitmesh.cli import app
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 from tests.ccnet.toy import toy_model, write_coco
 
 PICTURES = ("reliability.png", "precision_recall.png", "confidence_vs_oks.png", "sparsification.png", "occlusion.png")

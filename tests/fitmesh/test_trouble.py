@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fitmesh as package
-from pose2d.video import Video
+from pose2d.io.video import Video
 from tests.films import write_film
 from tests.fitmesh.conftest import Fitmesh
 from tests.walkers import coco_results, walker, write_json

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fitmesh.stages.untangle import untangled
+from fitting.keypoints.side_swap import untangled
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
 

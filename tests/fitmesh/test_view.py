@@ -17,11 +17,11 @@ import pytest
 
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.motion import scene_frame
+from fitmesh.progress import Reporter
 from fitmesh.result import Result
-from fitmesh.stages.progress import Reporter
 from fitmesh.viewer.data import viewer_data
 from fitmesh.viewer.server import PAGE, ViewerServer, serve
-from pose2d.errors import UserError
+from pose2d.base.errors import UserError
 from tests.fitmesh.walkers import walkers
 
 FILM = bytes(range(256)) * 40

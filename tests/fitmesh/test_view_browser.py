@@ -13,8 +13,8 @@ import pytest
 
 import fitting
 from fitmesh.exports import EXPORTERS
+from fitmesh.progress import Reporter
 from fitmesh.result import Result
-from fitmesh.stages.progress import Reporter
 from fitmesh.viewer.server import serve
 from tests.films import write_film
 from tests.fitmesh.walkers import SIZE, walkers

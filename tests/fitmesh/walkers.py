@@ -7,7 +7,7 @@ import numpy as np
 
 import fitting
 from fitmesh.result import Person, Result
-from fitting.kinematics import JOINT_NAMES
+from fitting.body.kinematics import JOINT_NAMES
 
 NUMBER = {name: joint for joint, name in enumerate(JOINT_NAMES)}
 SIZE = (640, 360)

@@ -5,12 +5,12 @@ from dataclasses import replace
 import torch
 
 import fitting
-from fitting.jacobian import Mechanism
-from fitting.kinematics import rotation_matrices
-from fitting.limits import ranges
-from fitting.problem import Problem, anchor_at
-from fitting.residuals import Ground
-from fitting.unknowns import State
+from fitting.body.kinematics import rotation_matrices
+from fitting.solver.jacobian import Mechanism
+from fitting.solver.limits import ranges
+from fitting.solver.problem import Problem, anchor_at
+from fitting.solver.residuals import Ground
+from fitting.solver.unknowns import State
 
 DOUBLE = torch.float64
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fitting.arrow import BandFactor, FrameFactor, NotPositiveDefinite, solve_arrow
+from fitting.solver.arrow import BandFactor, FrameFactor, NotPositiveDefinite, solve_arrow
 
 DOUBLE = torch.float64
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from fitting.body.rotations import matrix_to_rot6d, rot6d_to_matrix, spin_axis_angle_to_matrix
 from fitting.camera import Camera
-from fitting.crop_camera import SPIN_CROP, cliff_box_info, crop_to_full, full_to_crop
-from fitting.rotations import matrix_to_rot6d, rot6d_to_matrix, spin_axis_angle_to_matrix
-from pose2d.errors import UserError
+from fitting.camera.crop_camera import SPIN_CROP, cliff_box_info, crop_to_full, full_to_crop
+from pose2d.base.errors import UserError
 
 LENSES = {
     "barrel": (-0.28, 0.07, 0.001, -0.0005),

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from fitting.regressors import BodyRegressor, load
-from fitting.regressors.load import CARDS
-from fitting.regressors.windows import CLIFF_CROPPING, cut, windows
+from fitting.init.regressors import BodyRegressor, load
+from fitting.init.regressors.load import CARDS
+from fitting.init.regressors.windows import CLIFF_CROPPING, cut, windows
+from pose2d.base.errors import UserError
 from pose2d.checkpoints import compare
-from pose2d.errors import UserError
 from tests.references import answers, hollow, relative_error, state_and_input
 
 

@@ -8,8 +8,8 @@ import torch
 
 import fitting
 from fitting.body import BodyParams
-from fitting.kinematics import rotation_matrices
-from pose2d.errors import UserError
+from fitting.body.kinematics import rotation_matrices
+from pose2d.base.errors import UserError
 from pose2d.oks import expected_oks, l_squared
 from pose2d.skeletons import COCO17, MPII16
 from pose2d.types import Keypoints

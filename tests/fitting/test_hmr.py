@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from fitting import Camera
-from fitting.crop_camera import crop_to_full
-from fitting.regressors import BodyRegressor, initialise, initialise_track, load
-from fitting.regressors.load import CARDS
-from fitting.regressors.windows import CLIFF_CROPPING, SPIN_CROPPING, cut, windows
-from pose2d.errors import UserError
+from fitting.camera.crop_camera import crop_to_full
+from fitting.init.regressors import BodyRegressor, initialise, initialise_track, load
+from fitting.init.regressors.load import CARDS
+from fitting.init.regressors.windows import CLIFF_CROPPING, SPIN_CROPPING, cut, windows
+from pose2d.base.errors import UserError
 from tests.references import hollow, relative_error, state_and_input
 
 CAMERA = Camera.from_focal(900.0, (160, 120))

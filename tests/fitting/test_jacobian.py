@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import fitting
-from fitting.jacobian import Mechanism, left_jacobian
-from fitting.kinematics import rotation_matrices
-from fitting.normal_equations import normal_equations
-from fitting.problem import CHUNK, costs
-from fitting.unknowns import BODY_JOINTS, POSE, STEP_SIZE, State
+from fitting.body.kinematics import rotation_matrices
+from fitting.solver.jacobian import Mechanism, left_jacobian
+from fitting.solver.normal_equations import normal_equations
+from fitting.solver.problem import CHUNK, costs
+from fitting.solver.unknowns import BODY_JOINTS, POSE, STEP_SIZE, State
 from tests.fitting.solver_problems import some_problem, some_state
 
 DOUBLE = torch.float64
@@ -110,7 +110,7 @@ def test_pieces_make_the_same_system_as_the_whole(monkeypatch) -> None:
     problem, state = some_problem(9, True)
     whole = normal_equations(problem, state)
     assert CHUNK > 9
-    monkeypatch.setattr("fitting.normal_equations.CHUNK", 4)
-    monkeypatch.setattr("fitting.problem.CHUNK", 4)
+    monkeypatch.setattr("fitting.solver.normal_equations.CHUNK", 4)
+    monkeypatch.setattr("fitting.solver.problem.CHUNK", 4)
     for name, value in vars(normal_equations(problem, state)).items():
         torch.testing.assert_close(value, getattr(whole, name))

@@ -9,10 +9,10 @@ import torch
 
 import fitting
 from fitting.camera import Camera
-from fitting.lifter import lift, lift_frames, load_lifter
-from fitting.lifter.inputs import Seen, between, inputs, turned_towards
-from fitting.lifter.lift import _windows
-from pose2d.errors import UserError
+from fitting.init.lifter import lift, lift_frames, load_lifter
+from fitting.init.lifter.inputs import Seen, between, inputs, turned_towards
+from fitting.init.lifter.lift import _windows
+from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
 

@@ -6,17 +6,17 @@ import pytest
 import torch
 
 import fitting
-from fitting.kinematics import rotation_matrices
-from fitting.lifter.cameras import DISTANCE_M, views
-from fitting.lifter.examples import examples, placed
-from fitting.lifter.inputs import FEATURES
-from fitting.lifter.losses import losses, total
-from fitting.lifter.motion_bank import MIRROR, Bank, Windows, matrices, varied, windows
-from fitting.lifter.network import Answer, Lifter
-from fitting.lifter.noise import read
-from fitting.lifter.train import Settings, Training, learning_rate, train
-from fitting.lifter.weights import load_lifter
-from pose2d.errors import UserError
+from fitting.body.kinematics import rotation_matrices
+from fitting.init.lifter.inputs import FEATURES
+from fitting.init.lifter.network import Answer, Lifter
+from fitting.init.lifter.weights import load_lifter
+from fitting.lifter_training.cameras import DISTANCE_M, views
+from fitting.lifter_training.examples import examples, placed
+from fitting.lifter_training.losses import losses, total
+from fitting.lifter_training.motion_bank import MIRROR, Bank, Windows, matrices, varied, windows
+from fitting.lifter_training.noise import read
+from fitting.lifter_training.train import Settings, Training, learning_rate, train
+from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 
 TINY = Settings(steps=6, batch=8, warmup=2)
@@ -160,7 +160,7 @@ def test_the_loss_falls(body, banks):
 
 
 def test_a_training_that_was_stopped_ends_like_one_that_was_not(body, banks, tmp_path, monkeypatch):
-    monkeypatch.setattr("fitting.lifter.train.KEEP_EVERY", 2)
+    monkeypatch.setattr("fitting.lifter_training.train.KEEP_EVERY", 2)
     straight = train(banks, banks, body, tmp_path / "a.npz", TINY, lambda _: None)
 
     class Stop(Exception):

@@ -3,10 +3,10 @@
 import torch
 
 import fitting
-from fitting.kinematics import JOINT_NAMES
-from fitting.limits import SIGMA_RAD, ranges
-from fitting.residuals import box_limits
-from fitting.unknowns import BODY_JOINTS
+from fitting.body.kinematics import JOINT_NAMES
+from fitting.solver.limits import SIGMA_RAD, ranges
+from fitting.solver.residuals import box_limits
+from fitting.solver.unknowns import BODY_JOINTS
 
 
 def cost(joint: str, axis: int, angle: float) -> float:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
-from fitting.one_thread import one_thread
+from pose2d.base.threads import one_thread
 
 
 def _threads() -> list[int]:

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from fitting import load_prior
-from fitting.body_files import load_body
-from fitting.cmu import load_motion
-from fitting.prior import from_mixture
-from fitting.unknowns import BODY_JOINTS, LEAF_JOINTS
-from pose2d.errors import UserError
+from fitting.body.load import load_body
+from fitting.lifter_training.cmu import load_motion
+from fitting.solver.prior import from_mixture
+from fitting.solver.unknowns import BODY_JOINTS, LEAF_JOINTS
+from pose2d.base.errors import UserError
 
 
 def made_up_mixture(count: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

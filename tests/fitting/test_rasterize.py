@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from fitting import Mesh, render
+from fitting import Mesh
 from fitting.camera import Camera
-from fitting.rasterize import Raster, rasterize
-from fitting.screen import NEAR_M
+from fitting.render.rasterize import Raster, rasterize
+from fitting.render.render import render
+from fitting.render.screen import NEAR_M
 from tests.fitting.shapes import SMALL, TOY, at, sphere
 
 

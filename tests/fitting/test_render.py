@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from fitting import Mesh, load_body, render
+from fitting import Mesh, load_body
 from fitting.camera import Camera
-from fitting.pytorch3d_paint import problem
-from fitting.rasterize import rasterize
-from fitting.shading import softened, vertex_normals
-from pose2d.errors import UserError
+from fitting.render.pytorch3d_paint import problem
+from fitting.render.rasterize import rasterize
+from fitting.render.render import render
+from fitting.render.shading import softened, vertex_normals
+from pose2d.base.errors import UserError
 from tests.fitting.shapes import SMALL, TOY, at, sphere
 
 

@@ -9,14 +9,14 @@ import torch
 
 import fitting
 from fitting import BodyParams, Camera
-from fitting.crop_camera import SPIN_CROP
-from fitting.openpose49 import COCO_SLOTS, NAMES, coco_in_slots, openpose49, read_extra_regressor
-from fitting.residuals import project
-from fitting.smplify import Sight, body_loss, camera_loss, fit_points, smplify, smplify_crop, square_around
-from fitting.smplify_losses import SmplifySettings, bend, load_max_mixture, max_mixture, torso_reprojection
-from fitting.smplify_points import coco17, placer
-from fitting.smplify_start import least_squares_translation
-from pose2d.errors import UserError
+from fitting.camera.crop_camera import SPIN_CROP
+from fitting.smplify.losses import SmplifySettings, bend, load_max_mixture, max_mixture, torso_reprojection
+from fitting.smplify.openpose49 import COCO_SLOTS, NAMES, coco_in_slots, openpose49, read_extra_regressor
+from fitting.smplify.points import coco17, placer
+from fitting.smplify.smplify import Sight, body_loss, camera_loss, fit_points, smplify, smplify_crop, square_around
+from fitting.smplify.start import least_squares_translation
+from fitting.solver.residuals import project
+from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
 from tests.references import answers, relative_error, rules

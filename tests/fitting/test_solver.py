@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-import fitting.solver as solver
-from fitting.normal_equations import NormalEquations, normal_equations
-from fitting.problem import costs
-from fitting.solver import CONVERGED, LIMIT, solve_frames, solve_track
-from fitting.unknowns import State
+import fitting.solver.levenberg_marquardt as solver
+from fitting.solver.levenberg_marquardt import CONVERGED, LIMIT, solve_frames, solve_track
+from fitting.solver.normal_equations import NormalEquations, normal_equations
+from fitting.solver.problem import costs
+from fitting.solver.unknowns import State
 from tests.fitting.solver_problems import some_problem
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 import fitting
-from fitting.cmu import load_motion
+from fitting.lifter_training.cmu import load_motion
+from fitting.solver.uncertainty import GUESS_DOUBT, PLACE_DOUBT, joint_spread
 from fitting.synthetic import Noise, scene
-from fitting.uncertainty import GUESS_DOUBT, PLACE_DOUBT, joint_spread
 from tests.fitting.solver_problems import some_problem
 
 
@@ -23,7 +23,7 @@ def test_the_deviation_is_that_of_the_dense_posterior() -> None:
     """Against an inverse of the whole matrix, for frames with shapes of their own."""
     problem, state = some_problem(3, False)
     problem = replace(problem, shape_share=1.0)  # as frames by themselves have it
-    from fitting.normal_equations import normal_equations
+    from fitting.solver.normal_equations import normal_equations
 
     assert problem.anchor is not None
     doubted = replace(problem, prior=problem.prior.as_one(), anchor=problem.anchor.widened(GUESS_DOUBT, PLACE_DOUBT))

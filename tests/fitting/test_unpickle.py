@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from fitting import unpickle
-from pose2d.errors import UserError
+from pose2d.base import unpickle
+from pose2d.base.errors import UserError
 
 
 def saved(path: Path, value: object, protocol: int = 2) -> Path:

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fitting.weights import REFERENCE_SIGMA, keypoint_weights
-from pose2d.errors import UserError
+from fitting.keypoints.weights import REFERENCE_SIGMA, keypoint_weights
+from pose2d.base.errors import UserError
 from pose2d.oks import expected_oks, l_squared
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pose2d import UserError
-from pose2d.detector import (
+from pose2d.detect.detector import (
     Detections,
     Detector,
     DetectorOptions,

@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from pose2d.clip import Span
-from pose2d.detector import Detections, Detector, DetectorOptions, iou
-from pose2d.video import Video
+from pose2d.detect.detector import Detections, Detector, DetectorOptions, iou
+from pose2d.io.clip import Span
+from pose2d.io.video import Video
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "park.mp4"
 

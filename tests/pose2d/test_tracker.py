@@ -4,11 +4,11 @@ from pathlib import Path as Film
 import numpy as np
 import pytest
 
-from pose2d.clip import Span
-from pose2d.detector import Detections, Detector, DetectorOptions
-from pose2d.tracker import Tracker, TrackerOptions, assign
+from pose2d.detect.detector import Detections, Detector, DetectorOptions
+from pose2d.detect.tracker import Tracker, TrackerOptions, assign
+from pose2d.io.clip import Span
+from pose2d.io.video import Video
 from pose2d.types import Track
-from pose2d.video import Video
 
 Path = Callable[[float], tuple[float, float] | None]  # centre at a time, or None when not in the picture
 WIDTH, HEIGHT = 60.0, 160.0

@@ -12,9 +12,9 @@ from fitmesh.exports.motion import frame_rate
 from fitmesh.exports.report.distrust import REASONS
 from fitmesh.exports.report.key_frames import key_frames
 from fitmesh.exports.report.person_section import person_section
+from fitmesh.progress import Reporter
 from fitmesh.result import Result
-from fitmesh.stages.progress import Reporter
-from pose2d.files import whole_file
+from pose2d.base.files import whole_file
 
 FILE = "report.html"
 _HERE = Path(__file__).parent

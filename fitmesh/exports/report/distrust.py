@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fitmesh.result import Person, Result
-from fitting.weights import Weighting, keypoint_weights
+from fitting.keypoints.weights import Weighting, keypoint_weights
 from pose2d.oks import AREA_OF_BOX
 from pose2d.types import ConfidenceSource, Keypoints
 

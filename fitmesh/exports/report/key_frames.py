@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from fitmesh.result import Person, Result
-from pose2d.video import AVERAGE
+from pose2d.io.video import AVERAGE
 
 EVENLY = 6  # frames spread over the time that people are in view
 LONG_SIDE_PX, QUALITY = 720, 82

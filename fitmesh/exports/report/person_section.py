@@ -6,13 +6,13 @@ from html import escape
 
 import numpy as np
 
-from fitmesh.draw import identity_colour
 from fitmesh.exports.angles import joint_angles_deg
+from fitmesh.exports.draw import identity_colour
 from fitmesh.exports.motion import clip_time_s
 from fitmesh.exports.report.distrust import REASONS, TRUSTED, reasons
 from fitmesh.exports.report.plots import MOST_POINTS, Axis, Line, plot, runs, time_marks
 from fitmesh.result import Person, Result
-from fitting.kinematics import JOINT_NAMES
+from fitting.body.kinematics import JOINT_NAMES
 from pose2d.skeletons import COCO17
 
 # Title, name of the angle, and the joint that must have been observed for the angle to be more than a guess.

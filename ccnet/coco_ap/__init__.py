@@ -1,0 +1,1 @@
+"""COCO keypoint AP and AR, vectorised over images."""

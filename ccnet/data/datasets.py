@@ -1,0 +1,210 @@
+"""Annotated people on disk: COCO, COCO-WholeBody and MPII in the layouts they are published in."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from pose2d.base.errors import UserError
+from pose2d.io.images import read_picture
+from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
+
+WHOLEBODY_FIELDS = ("keypoints", "foot_kpts", "face_kpts", "lefthand_kpts", "righthand_kpts")
+MPII_BOX_PX = 200.0  # MPII states a person's size in units of 200 pixels
+
+
+@dataclass(frozen=True)
+class Person:
+    """One annotated person with at least one labelled keypoint."""
+
+    id: int  # of the annotation
+    image_id: int
+    picture: Path
+    picture_wh: tuple[int, int] | None  # size the coordinates refer to, if not the file's own
+    box_px: tuple[float, float, float, float]  # x1, y1, x2, y2
+    area_px2: float  # sets the scale of OKS
+    keypoints: np.ndarray  # [K, 3] x, y in picture pixels; 0 not labelled, 1 hidden, 2 visible
+
+
+@dataclass(frozen=True)
+class Split:
+    """The people of one annotation file."""
+
+    name: str
+    skeleton: Skeleton
+    people: tuple[Person, ...]  # sorted by picture
+    dataset: Mapping[str, Any]  # all images and annotations in COCO's form, keypoints in `skeleton`'s order
+    source: Path  # the annotation file
+
+
+def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Split:
+    """One split of the data set in `root`, for example "val2017"; the skeleton says which kind of data set it is."""
+    root = Path(root)
+    if not root.is_dir():
+        raise UserError(f"no data folder at {root}. Pass the folder that holds annotations/ and the pictures.")
+    if skeleton == MPII16:
+        source = root / "annot" / f"{name}.json"
+        dataset = _mpii_as_coco(_read_json(source))
+        pictures = root / "images"
+    elif skeleton == WHOLEBODY133:
+        source = root / "annotations" / f"coco_wholebody_{name.removesuffix('2017')}_v1.0.json"
+        dataset = _wholebody_as_one(_read_json(source))
+        pictures = _picture_folder(root, name)
+    elif skeleton == COCO17:
+        source = root / "annotations" / f"person_keypoints_{name}.json"
+        dataset = _read_json(source)
+        pictures = _picture_folder(root, name)
+    else:
+        raise UserError(f"no data set with the keypoints of {skeleton.name!r} can be read; known: coco17, mpii16, "
+                        "wholebody133.")  # fmt: skip
+    people = tuple(_people(dataset, pictures, skeleton, source))
+    if not people:
+        raise UserError(f"{source} has no person with a labelled keypoint: nothing to train on or to evaluate.")
+    _check_pictures(people, pictures)
+    return Split(name, skeleton, people, dataset, source)
+
+
+def split_names(root: str | Path, skeleton: Skeleton = COCO17) -> list[str]:
+    """The splits that `root` has annotations for."""
+    root = Path(root)
+    if skeleton == MPII16:
+        return sorted(path.stem for path in (root / "annot").glob("*.json"))
+    if skeleton == WHOLEBODY133:
+        files = (root / "annotations").glob("coco_wholebody_*_v1.0.json")
+        return sorted(path.name.removeprefix("coco_wholebody_").removesuffix("_v1.0.json") + "2017" for path in files)
+    files = (root / "annotations").glob("person_keypoints_*.json")
+    return sorted(path.stem.removeprefix("person_keypoints_") for path in files)
+
+
+def load_picture(person: Person) -> np.ndarray:
+    """The person's picture, RGB uint8, at the size its annotations were made for."""
+    picture = read_picture(person.picture)
+    if person.picture_wh is None or (picture.shape[1], picture.shape[0]) == person.picture_wh:
+        return picture
+    return cv2.resize(picture, person.picture_wh, interpolation=cv2.INTER_LINEAR)
+
+
+def by_picture(people: Sequence[Person]) -> Iterator[tuple[Path, list[Person]]]:
+    """People grouped by the picture they are in, each picture once; `people` sorted by picture."""
+    for picture, group in groupby(people, key=lambda person: person.picture):
+        yield picture, list(group)
+
+
+def _read_json(path: Path) -> Any:
+    if not path.is_file():
+        beside = sorted(p.name for p in path.parent.glob("*.json")) if path.parent.is_dir() else []
+        found = f" Found there: {', '.join(beside)}." if beside else ""
+        raise UserError(f"no annotations at {path}.{found}")
+    try:
+        return json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not JSON: {error}. It may be cut off; download it again.") from error
+
+
+def _picture_folder(root: Path, split: str) -> Path:
+    """`split`, or the part of its name before the last underscore (two annotation files may share pictures)."""
+    names = [split, *(split.rsplit("_", n)[0] for n in range(1, split.count("_") + 1))]
+    for name in names:
+        for folder in (root / name, root / "images" / name):
+            if folder.is_dir():
+                return folder
+    raise UserError(f"no pictures for {split!r}: expected a folder {root / split} or {root / 'images' / split}.")
+
+
+def _people(dataset: Mapping[str, Any], pictures: Path, skeleton: Skeleton, source: Path) -> Iterable[Person]:
+    try:
+        images = {image["id"]: image for image in dataset["images"]}
+        people = []
+        for annotation in dataset["annotations"]:
+            keypoints = np.asarray(annotation.get("keypoints", ()), np.float32).reshape(-1, 3)
+            box = _clean_box(annotation["bbox"], images[annotation["image_id"]])
+            if annotation.get("iscrowd", 0) or box is None or not (keypoints[:, 2:] > 0).any():
+                continue
+            if len(keypoints) != skeleton.size:
+                raise UserError(
+                    f"{source}: annotation {annotation['id']} has {len(keypoints)} keypoints, expected the "
+                    f"{skeleton.size} of {skeleton.name}. Choose a model that predicts the keypoints of this data set."
+                )
+            image = images[annotation["image_id"]]
+            people.append(
+                Person(
+                    id=int(annotation["id"]),
+                    image_id=int(annotation["image_id"]),
+                    picture=pictures / image["file_name"],
+                    picture_wh=(int(image["width"]), int(image["height"])) if "width" in image else None,
+                    box_px=box,
+                    area_px2=float(annotation["area"]),
+                    keypoints=keypoints,
+                )
+            )
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{source} is not a COCO keypoint file: {error} is missing.") from error
+    return sorted(people, key=lambda person: (str(person.picture), person.id))
+
+
+def _clean_box(box: Sequence[float], image: Mapping[str, Any]) -> tuple[float, float, float, float] | None:
+    """COCO's x, y, width, height cut to the picture as the top-down pipelines do; None when nothing is left."""
+    x, y, width, height = box
+    if "width" not in image:  # MPII does not state it, and its boxes may reach over the edge
+        return (x, y, x + width, y + height) if min(width, height) > 0 else None
+    x1, y1 = max(0.0, x), max(0.0, y)
+    x2 = min(image["width"] - 1.0, x1 + max(0.0, width - 1))
+    y2 = min(image["height"] - 1.0, y1 + max(0.0, height - 1))
+    return (x1, y1, x2, y2) if x2 > x1 and y2 > y1 else None
+
+
+def _check_pictures(people: Sequence[Person], folder: Path) -> None:
+    present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    missing = sorted({person.picture.name for person in people} - present)
+    if missing:
+        raise UserError(
+            f"{len(missing)} pictures are not in {folder}, the first is {missing[0]}. "
+            "Download the pictures that belong to the annotations."
+        )
+
+
+def _wholebody_as_one(dataset: Mapping[str, Any]) -> dict[str, Any]:
+    """The five keypoint lists of COCO-WholeBody joined into one of 133."""
+    annotations = []
+    for annotation in dataset.get("annotations", ()):
+        points = [value for field in WHOLEBODY_FIELDS for value in annotation.get(field, ())]
+        labelled = sum(value > 0 for value in points[2::3])
+        annotations.append({**annotation, "keypoints": points, "num_keypoints": labelled})
+    return {**dataset, "annotations": annotations}
+
+
+def _mpii_as_coco(people: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """MPII in the JSON form of HRNet's authors (`image`, `center`, `scale`, `joints`, `joints_vis`) as COCO's.
+
+    Coordinates count from 1. The centre is moved down by 15 pixels per unit of size, as the published results have
+    it; the area is that of the tight box around the labelled keypoints.
+    """
+    names = sorted({str(person["image"]) for person in people})
+    ids = {name: index for index, name in enumerate(names, 1)}
+    annotations = []
+    for number, person in enumerate(people, 1):
+        xy = np.asarray(person["joints"], float) - 1
+        visible = np.asarray(person["joints_vis"]) > 0
+        scale = float(person["scale"])
+        centre = np.asarray(person["center"], float) + np.array([0, 15 * scale]) - 1
+        side = MPII_BOX_PX * scale
+        extent = np.ptp(xy[visible], axis=0) if visible.any() else np.zeros(2)
+        annotations.append(
+            {
+                "id": number,
+                "image_id": ids[str(person["image"])],
+                "category_id": 1,
+                "iscrowd": 0,
+                "bbox": [*(centre - side / 2), side, side],
+                "area": float(max(extent.prod(), 1.0)),
+                "num_keypoints": int(visible.sum()),
+                "keypoints": np.column_stack([xy * visible[:, None], 2 * visible]).ravel().tolist(),
+            }
+        )
+    images = [{"id": ids[name], "file_name": name} for name in names]
+    return {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "person"}]}

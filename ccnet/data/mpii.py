@@ -1,0 +1,77 @@
+"""MPII: the share of keypoints within a part of the head's size (PCKh)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ccnet.data.people import extent_area
+from pose2d.base.errors import UserError
+from pose2d.skeletons import MPII16
+
+HEAD_BIAS = 0.6  # MPII's head size is this times the diagonal of the head box
+NOT_COUNTED = (MPII16.keypoints.index("pelvis"), MPII16.keypoints.index("thorax"))
+# "Mean@0.1" of SimpleBaseline and HRNet reads entry 11 of the thresholds 0, 0.01, ...: it is PCKh at 0.11.
+PUBLISHED_AT_01 = 0.11
+
+
+@dataclass(frozen=True)
+class PCKh:
+    """Percent of labelled keypoints that are right."""
+
+    threshold: float  # share of the head size
+    keypoint: np.ndarray  # [16] percent; NaN where none is labelled
+    mean: float  # over all labelled keypoints but pelvis and thorax
+
+
+def pckh(
+    xy_px: np.ndarray,  # [N, 16, 2]
+    truth_xy_px: np.ndarray,  # [N, 16, 2]
+    labelled: np.ndarray,  # [N, 16] bool
+    head_px: np.ndarray,  # [N] head sizes
+    threshold: float = 0.5,
+) -> PCKh:
+    """Right is what lies no further from the truth than `threshold` head sizes."""
+    labelled = np.asarray(labelled, bool)
+    distance = np.linalg.norm(np.asarray(xy_px, float) - truth_xy_px, axis=-1) / np.asarray(head_px, float)[:, None]
+    right = ((distance <= threshold) & labelled).sum(0)
+    count = labelled.sum(0)
+    with np.errstate(invalid="ignore"):
+        keypoint = 100 * right / count
+    counted = np.setdiff1d(np.arange(MPII16.size), NOT_COUNTED)
+    total = count[counted].sum()
+    return PCKh(threshold, keypoint, float(100 * right[counted].sum() / total) if total else float("nan"))
+
+
+def published_pckh(
+    xy_px: np.ndarray, truth_xy_px: np.ndarray, labelled: np.ndarray, head_px: np.ndarray
+) -> tuple[PCKh, PCKh]:
+    """PCKh@0.5 and what SimpleBaseline and HRNet print as Mean@0.1 (at 0.11)."""
+    people = (xy_px, truth_xy_px, labelled, head_px)
+    return pckh(*people, 0.5), pckh(*people, PUBLISHED_AT_01)
+
+
+def head_size_px(head_box_px: np.ndarray) -> np.ndarray:
+    """Head boxes [N, 4] (x1, y1, x2, y2) -> head sizes [N]."""
+    return HEAD_BIAS * np.linalg.norm(head_box_px[:, 2:] - head_box_px[:, :2], axis=1)
+
+
+def read_head_boxes(path: str | Path) -> np.ndarray:
+    """Head boxes [N, 4] (x1, y1, x2, y2) from `gt_valid.mat`, in the order of `valid.json`."""
+    from scipy.io import loadmat
+
+    try:
+        boxes = loadmat(str(path))["headboxes_src"]  # [2, 2, N]: corner, axis, person
+    except FileNotFoundError as error:
+        raise UserError(f"no head boxes at {path}. PCKh needs MPII's gt_valid.mat beside valid.json.") from error
+    except (KeyError, ValueError, NotImplementedError) as error:
+        raise UserError(f"{path} is not MPII's gt_valid.mat: {error}.") from error
+    return np.einsum("can->nca", np.asarray(boxes, float)).reshape(-1, 4)
+
+
+def keypoint_box_area_px2(xy_px: np.ndarray, labelled: np.ndarray) -> np.ndarray:
+    """Area of the tight box around labelled keypoints, [N]: MPII has no segments, so this sets the scale of OKS."""
+    inside = np.where(labelled[..., None], xy_px, np.nan)
+    inside[~labelled.any(1)] = 0
+    first = np.take_along_axis(inside, labelled.argmax(1)[:, None, None], 1)
+    return extent_area(np.where(np.isnan(inside), first, inside))

@@ -1,0 +1,1 @@
+"""Calibration heads: frozen features -> expected OKS and presence of every keypoint."""

@@ -1,0 +1,203 @@
+"""Calibration heads on disk: weights in a safetensors file that says which pose model they belong to."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ccnet.data.cache import fingerprint
+from ccnet.heads.head import ConvHead, Ensemble, FcHead, GapFcHead, Head, QueryHead
+from ccnet.heads.peaks_head import MoveNetHead, PeaksHead
+from pose2d.base.errors import UserError
+from pose2d.base.files import whole_file
+from pose2d.models.base import PoseModel
+from pose2d.models.movenet import SinglePose
+from pose2d.skeletons import BY_NAME as SKELETONS
+from pose2d.skeletons import Skeleton
+
+FORMAT = "fitmesh-ccnet-1"
+KINDS: dict[str, type[Head]] = {
+    kind.kind: kind for kind in (ConvHead, GapFcHead, FcHead, QueryHead, PeaksHead, MoveNetHead)
+}
+
+
+@dataclass(frozen=True)
+class About:
+    """Where a head comes from."""
+
+    model: str  # name in `pose2d.names()`
+    model_fingerprint: str  # of the pose model's weights
+    skeleton: str
+    kind: str
+    members: int = 1  # more than one: an ensemble
+    channels: int = 2
+    options: dict[str, Any] = field(default_factory=dict)  # of the head's own constructor
+    training: dict[str, Any] = field(default_factory=dict)  # settings it was trained with, for the record
+    area_share: float = 0.25  # mean share of the crop a person fills, for the closed form
+    target_cells: float = 2.0  # width of the heatmaps' target in cells that fits best, for the closed form
+
+
+def readout_of(model: PoseModel) -> Tensor | None:
+    """The 1x1 convolution from features to one map per keypoint, as [K, C + 1] with its bias; None without one."""
+    if len(model.feature_shape) != 3:
+        return None
+    found = [
+        layer
+        for layer in model.modules()
+        if isinstance(layer, torch.nn.Conv2d)
+        and layer.kernel_size == (1, 1)
+        and (layer.in_channels, layer.out_channels) == (model.feature_shape[0], model.skeleton.size)
+    ]
+    if len(found) != 1 or found[0].bias is None:
+        return None
+    return torch.cat([found[0].weight.flatten(1), found[0].bias[:, None]], 1).detach().float()
+
+
+def default_kind(model: PoseModel) -> str:
+    """The head that suits the network's features best."""
+    if len(model.feature_shape) == 1:
+        return "fc"
+    if len(model.feature_shape) == 2:
+        return "query"
+    if isinstance(model, SinglePose):
+        return "movenet"
+    return "conv" if readout_of(model) is None else "peaks"
+
+
+def build(model: PoseModel, kind: str, channels: int = 2, members: int = 1) -> Head:
+    """A fresh head for the network's features."""
+    if kind not in KINDS:
+        raise UserError(f"unknown head {kind!r}: choose one of {', '.join(KINDS)}.")
+    wanted = {"fc": 1, "query": 2}.get(kind, 3)
+    if len(model.feature_shape) != wanted:
+        raise UserError(
+            f"head {kind!r} does not fit {type(model).__name__}, whose features have shape "
+            f"{list(model.feature_shape)}: use {default_kind(model)!r}."
+        )
+    options: dict[str, Any] = {}
+    if kind == "peaks":
+        readout = readout_of(model)
+        if readout is None:
+            raise UserError(
+                f"head 'peaks' needs a network that ends in a 1x1 convolution; use {default_kind(model)!r}."
+            )
+        options = {"readout": readout, "log_odds": _makes_log_odds(model, readout)}
+    if kind == "movenet" and not isinstance(model, SinglePose):
+        raise UserError(f"head 'movenet' reads MoveNet's features; use {default_kind(model)!r}.")
+    heads = [KINDS[kind](model.feature_shape, model.skeleton.size, channels, **options) for _ in range(members)]
+    for head in heads:
+        if isinstance(head, MoveNetHead) and isinstance(model, SinglePose):
+            head.witnesses.hear(model)
+    return heads[0] if members == 1 else Ensemble(heads)
+
+
+@torch.inference_mode()
+def _makes_log_odds(model: PoseModel, readout: Tensor) -> bool:
+    """Whether the last layer's values are the heatmaps themselves, or become them by a sigmoid or softmax."""
+    width, height = model.input_wh
+    device = next(model.parameters()).device
+    features = model.features(model.normalize(torch.full((1, 3, height, width), 128.0, device=device)))
+    maps = model.predict(features).maps
+    raw = torch.einsum("nchw,kc->nkhw", features.as_subclass(Tensor).float(), readout[:, :-1].to(device))
+    raw = raw + readout[:, -1, None, None].to(device)
+    return maps is None or maps.shape != raw.shape or not torch.allclose(maps.float(), raw, rtol=1e-3, atol=1e-3)
+
+
+def describe(head: Head, model: PoseModel, name: str, **more: Any) -> About:
+    """The record that goes with a head."""
+    first = head.members[0] if isinstance(head, Ensemble) else head
+    assert isinstance(first, Head)
+    options = {"log_odds": first.log_odds} if isinstance(first, PeaksHead) else {}
+    return About(
+        model=name,
+        model_fingerprint=fingerprint(model.state_dict()),
+        skeleton=model.skeleton.name,
+        kind=first.kind,
+        members=len(head.members) if isinstance(head, Ensemble) else 1,
+        channels=head.channels,
+        options=options,
+        **more,
+    )
+
+
+def save(head: Head, path: str | Path, about: About) -> None:
+    """What was learnt in half precision; what was copied or measured in single, unless half loses nothing."""
+    learnt = {name for name, _ in head.named_parameters()}
+    tensors = {}
+    for name, tensor in head.state_dict().items():
+        half = tensor.detach().cpu().half()
+        lossless = torch.equal(half.float(), tensor.cpu().float())
+        tensors[name] = (half if name in learnt or lossless else tensor.detach().cpu().float()).contiguous()
+    record = {"format": FORMAT, **asdict(about), "feature_shape": list(head.feature_shape)}
+    with whole_file(path) as temporary:  # one metadata entry, since safetensors keeps several in random order
+        mode = temporary.stat().st_mode
+        save_file(tensors, temporary, {"about": json.dumps(record, sort_keys=True)})
+        temporary.chmod(mode)  # safetensors makes its files private
+
+
+def load(name_or_path: str | Path) -> Head:
+    """An embedded head by the name of its pose model, or one from a file, ready to use. `.about` says what it is."""
+    path = Path(str(files("ccnet") / "weights" / f"{name_or_path}.safetensors"))
+    if not path.is_file():
+        path = Path(name_or_path)
+    if path.is_dir():
+        path = path / "ccnet.safetensors"
+    if not path.is_file():
+        raise UserError(
+            f"no calibration head {str(name_or_path)!r}: neither embedded ({', '.join(embedded())}) nor a file. "
+            "Train one with `fitmesh train-ccnet`."
+        )
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise UserError(f"{path} is not a safetensors file: {error}.") from error
+    record = json.loads(metadata.get("about", "{}"))
+    if record.pop("format", None) != FORMAT:
+        raise UserError(f"{path} is not a calibration head made by `fitmesh train-ccnet`.")
+    shape = tuple(record.pop("feature_shape"))
+    about = About(**record)
+    keypoints = SKELETONS[about.skeleton].size
+    heads = [KINDS[about.kind](shape, keypoints, about.channels, **about.options) for _ in range(about.members)]
+    head = heads[0] if about.members == 1 else Ensemble(heads)
+    head.load_state_dict(tensors)
+    head.about = about
+    return head.eval().requires_grad_(False)
+
+
+def embedded() -> list[str]:
+    """The pose models whose heads ship with the package."""
+    return sorted(
+        Path(str(path)).stem for path in (files("ccnet") / "weights").iterdir() if str(path).endswith(".safetensors")
+    )
+
+
+def skeleton_of(head: Head) -> Skeleton:
+    return SKELETONS[about_of(head).skeleton]
+
+
+def about_of(head: Head) -> About:
+    """The record of a loaded head."""
+    about = getattr(head, "about", None)
+    if not isinstance(about, About):
+        raise UserError("this head was not loaded from a file, so nothing is known of its pose model.")
+    return about
+
+
+def check_fits(head: Head, model: PoseModel, name: str) -> None:
+    """Refuse a head that was trained on other features."""
+    about = about_of(head)
+    if about.model != name:
+        raise UserError(f"this calibration head was trained for {about.model}, not for {name}. Pass one for {name}.")
+    if about.model_fingerprint != fingerprint(model.state_dict()):
+        raise UserError(
+            f"this calibration head was trained for other weights of {name} than those loaded. "
+            "Pass the checkpoint it was trained with, or train a head for this one."
+        )

@@ -1,0 +1,1 @@
+"""`fitmesh train-ccnet` and `fitmesh eval-coco`."""

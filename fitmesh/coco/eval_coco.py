@@ -1,0 +1,90 @@
+"""The road of `fitmesh eval-coco`: pictures and boxes -> keypoints -> one table of all confidence sources."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+import ccnet
+import pose2d
+from ccnet.data.datasets import read_split
+from ccnet.data.observe import use_threads
+from ccnet.evaluate_people import Boxes, annotated_boxes, boxes_from_json, detected_boxes, evaluate_people
+from ccnet.heads import files
+from ccnet.heads.head import Head
+from ccnet.sources import SOURCES, draw, table
+from fitmesh.coco.occlusion import show_occlusion
+from fitmesh.progress_bar import bar
+from pose2d.base.errors import UserError
+from pose2d.base.files import whole_file
+from pose2d.detect.detector import Detector
+from pose2d.models.base import PoseModel
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to evaluate, and how."""
+
+    data: Path
+    model: str
+    checkpoint: Path | None = None
+    split: str | None = None
+    head: str | None = None
+    boxes: str = "gt"
+    confidence: tuple[str, ...] = ()
+    flip_test: bool = False
+    out: Path | None = None
+    threads: int | None = None
+
+
+def run(request: Request) -> None:
+    """Print the table; leave metrics.json and pictures if asked for."""
+    wanted = request.confidence or SOURCES
+    unknown = sorted(set(wanted) - set(SOURCES))
+    if unknown:
+        raise UserError(f"unknown confidence {unknown[0]!r}: choose among {', '.join(SOURCES)}.")
+    use_threads(request.threads)
+    model = pose2d.load(request.model, request.checkpoint)
+    head = _head(request, model)
+    if head is None and "ccnet" in request.confidence:
+        raise UserError(f"no calibration head for {request.model}: train one with `fitmesh train-ccnet`, pass --head.")
+    usual = "valid" if model.skeleton == pose2d.MPII16 else "val2017"
+    split = read_split(request.data, request.split or usual, model.skeleton)
+    console = Console(stderr=True)
+    with bar(console, split.name, len(split.people)) as step:
+        answers = evaluate_people(model, head, split, _boxes(request.boxes), request.flip_test, step)
+    kept = {name: trust for name, trust in answers.trust.items() if name in (*wanted, "raw", "oracle")}
+    found = table(split, replace(answers, trust=kept))
+    details = f"{len(split.people)} people, boxes: {request.boxes}" + (", flip test" if request.flip_test else "")
+    Console().print(found.as_rich(f"{request.model} on {split.name} ({details})"))
+    if request.out is not None:
+        draw(request.out, split, answers)
+        record = {"model": request.model, "split": split.name, "boxes": request.boxes, "flip_test": request.flip_test}
+        record |= {"occlusion": show_occlusion(model, head, split, request.out)}
+        with whole_file(request.out / "metrics.json") as path:
+            path.write_text(json.dumps({**record, **found.as_dict()}, indent=1) + "\n")
+
+
+def _head(request: Request, model: PoseModel) -> Head | None:
+    """The head asked for, or the embedded one if it was made for these very weights."""
+    if request.head is not None:
+        head = ccnet.load(request.head)
+        ccnet.check_fits(head, model, request.model)
+        return head
+    if request.model not in files.embedded():
+        return None
+    head = ccnet.load(request.model)
+    if request.checkpoint is not None:
+        ccnet.check_fits(head, model, request.model)
+    return head
+
+
+def _boxes(source: str) -> Boxes:
+    if source == "gt":
+        return annotated_boxes
+    if source == "detector":
+        return detected_boxes(Detector())
+    if source.endswith(".json"):
+        return boxes_from_json(source)
+    raise UserError(f"unknown boxes {source!r}: gt, detector, or the path of a COCO detection file (.json).")

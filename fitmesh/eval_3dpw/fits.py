@@ -1,0 +1,98 @@
+"""Keypoints of one person -> the start, and a fit for each row of the table."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import fitting
+from fitmesh.eval_3dpw.keypoints import Read
+from fitmesh.eval_3dpw.sequences import Work
+from fitmesh.eval_3dpw.settings import FPS, EvalSettings, Row
+from fitmesh.eval_3dpw.time_grid import grid
+from fitting.body import Body, BodyParams
+from fitting.camera import Camera
+from fitting.fit import INITIALISERS
+from fitting.init import regressors
+from fitting.init.guess import Guess, plain_guess
+from pose2d.base.errors import UserError
+from pose2d.io.images import read_picture
+from pose2d.types import ConfidenceSource, Keypoints
+
+# (the sequence, keypoints of one of its tracks, the body, whose confidence) -> where fits start
+Starter = Callable[[Work, Read, Body, ConfidenceSource | None], Guess]
+
+
+def starter(settings: EvalSettings) -> Starter:
+    """What gives the first guess. Without a source it is made from the best calibrated keypoints at hand."""
+    if settings.init.startswith(("spin", "cliff")):
+        network = _network(settings.init, settings.checkpoint)
+        return lambda work, read, body, source: plain_guess(_from_pixels(network, work, read))
+    if settings.init not in INITIALISERS:
+        raise UserError(f"unknown initialiser {settings.init!r}: choose {', '.join(['none', *INITIALISERS])}.")
+    best: ConfidenceSource = "ccnet" if "ccnet" in settings.confidence else settings.confidence[0]
+    return lambda work, read, body, source: _lifted(settings, read, work.camera, body, source or best)
+
+
+def _lifted(settings: EvalSettings, read: Read, camera: Camera, body: Body, source: ConfidenceSource) -> Guess:
+    keypoints, lift = _finite(read, source), INITIALISERS[settings.init]
+    if settings.single_frames:
+        return lift(keypoints, [camera], body, None)
+    fps = FPS / settings.every
+    places = grid(read.frame, settings.every, fps)
+    return places.take(lift(places.keypoints(keypoints), [camera], body, fps))
+
+
+def fit_track(
+    read: Read, camera: Camera, body: Body, start: Guess | None, row: Row, every: int, single_frames: bool
+) -> BodyParams:
+    """One row's fit, T frames. Raises UserError where there is nothing to fit."""
+    keypoints = _finite(read, row.source)
+    assert keypoints.area_px2 is not None
+    keypoints = replace(keypoints, area_px2=keypoints.area_px2 * row.sigma_scale**2)  # sigmas go with sqrt(area)
+    how: dict[str, Any] = {"weighting": row.weighting, "gate": row.gate, "robust_sigmas": row.robust_sigmas}
+    if single_frames:
+        return fitting.fit_frames(keypoints, camera, body, "none" if start is None else start, **how).params
+    places = grid(read.frame, every, FPS / every)
+    init = "none" if start is None else places.spread(start)
+    found = fitting.fit(places.keypoints(keypoints), camera, body, init, fps=FPS / every, **how)
+    return places.take_params(found.params)
+
+
+def _finite(read: Read, source: ConfidenceSource) -> Keypoints:
+    """Keypoints with 0 where nothing was read; presence is 0 there too."""
+    keypoints = read.keypoints(source)
+    known = torch.isfinite(keypoints.xy_px).all(-1)
+    return replace(
+        keypoints,
+        xy_px=torch.nan_to_num(keypoints.xy_px),
+        confidence=keypoints.confidence * known,
+        presence=keypoints.presence * known,
+    )
+
+
+def _network(init: str, checkpoint: Path | None) -> regressors.BodyRegressor:
+    if init != "cliff":
+        return regressors.load(init, checkpoint)
+    try:
+        return regressors.load("cliff-hr48", checkpoint)
+    except UserError:
+        return regressors.load("cliff-res50", checkpoint)
+
+
+def _from_pixels(network: regressors.BodyRegressor, work: Work, read: Read) -> BodyParams:
+    """SPIN's or CLIFF's answer; where the person is not inside the picture, that of the frame before (or after)."""
+    known = np.flatnonzero(read.readable & np.isfinite(read.boxes_px).all(1))
+    if not len(known):
+        raise UserError(f"{work.name}: no frame shows the person, so there is no first guess.")
+
+    def pictures() -> Iterator[np.ndarray]:
+        for row in known:
+            yield read_picture(work.picture(int(read.frame[row])))
+
+    found = regressors.initialise_track(network, pictures(), read.boxes_px[known], work.camera)
+    nearest = np.clip(np.searchsorted(known, np.arange(len(read.frame)), side="right") - 1, 0, None)
+    return BodyParams(found.pose[nearest], found.shape[nearest], found.translation[nearest])

@@ -1,0 +1,134 @@
+"""The data set, one sequence at a time; a sequence that cannot be used is told and passed over."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from eval3dpw.folder import picture_numbers, picture_path, sequence_files
+from eval3dpw.sequences import read_sequence
+from eval3dpw.spin_npz import read_spin_npz
+from eval3dpw.tracks import TruthTrack, tracks_of
+from fitmesh.caching import content_digest
+from fitmesh.eval_3dpw.settings import EvalSettings
+from fitmesh.eval_3dpw.skipped import NO_PICTURE, NOT_EVERY, Skipped
+from fitting.camera import Camera
+from pose2d.base.errors import UserError
+from pose2d.io.images import read_picture
+
+NO_CAMERA = "no valid camera"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A sequence with the person-frames that can be worked on: camera known, picture there, asked for."""
+
+    name: str
+    tracks: tuple[TruthTrack, ...]
+    pictures: Path  # the folder that holds imageFiles
+    camera: Camera
+    digest: str  # of the file that the truth comes from
+
+    def picture(self, frame: int) -> Path:
+        return picture_path(self.pictures, self.name, frame)
+
+
+def works(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[Work]:
+    """Every sequence that can be used, read when it is its turn; what cannot is added to `skipped`."""
+    if settings.data.suffix == ".npz":
+        yield from _from_npz(settings, skipped)
+        return
+    for path in sequence_files(settings.data, settings.split, settings.sequences):
+        try:
+            sequence = read_sequence(path)
+            tracks = tracks_of(sequence)
+            frames = sum(len(track) for track in tracks)
+            if not any(track.camera_valid.any() for track in tracks):
+                raise _Unusable("no frame has a valid camera", frames)
+            kept = [_usable(track, settings, settings.data, skipped) for track in tracks]
+            tracks = [track for track in kept if len(track)]
+            if tracks:
+                camera = _camera(settings.data, sequence.name, tracks, sequence.intrinsics, frames)
+                yield Work(sequence.name, tuple(tracks), settings.data, camera, content_digest([path]))
+        except _Unusable as reason:
+            skipped.append(Skipped(path.stem, str(reason), reason.frames, whole=True))
+        except UserError as error:
+            skipped.append(Skipped(path.stem, str(error), None, whole=True))
+
+
+def sequence_count(settings: EvalSettings) -> int:
+    if settings.data.suffix == ".npz":
+        return len({track.sequence for track in read_spin_npz(settings.data)})
+    return len(sequence_files(settings.data, settings.split, settings.sequences))
+
+
+class _Unusable(Exception):
+    def __init__(self, why: str, frames: int) -> None:
+        super().__init__(why)
+        self.frames = frames
+
+
+def _from_npz(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[Work]:
+    by_name: dict[str, list[TruthTrack]] = {}
+    for track in read_spin_npz(settings.data):
+        by_name.setdefault(track.sequence, []).append(track)
+    unknown = [name for name in settings.sequences if name not in by_name]
+    if unknown:
+        raise UserError(f"{settings.data} has no sequence {', '.join(unknown)}; it has {', '.join(by_name)}.")
+    root = _pictures_of(settings.data)
+    digest = content_digest([settings.data])
+    for name, everyone in by_name.items():
+        if settings.sequences and name not in settings.sequences:
+            continue
+        kept = [_usable(track, settings, root, skipped) for track in everyone]
+        tracks = [track for track in kept if len(track)]
+        if tracks:
+            try:
+                yield Work(name, tuple(tracks), root, _camera(root, name, tracks, None, 0), digest)
+            except _Unusable as reason:
+                skipped.append(Skipped(name, str(reason), sum(map(len, tracks)), whole=True))
+
+
+def _pictures_of(npz: Path) -> Path:
+    """The folder with imageFiles: beside the file or above it."""
+    for folder in npz.resolve().parents[:3]:
+        if (folder / "imageFiles").is_dir():
+            return folder
+    raise UserError(f"there is no folder imageFiles beside {npz}. Put the file into 3DPW's folder.")
+
+
+def _usable(track: TruthTrack, settings: EvalSettings, root: Path, skipped: list[Skipped]) -> TruthTrack:
+    def leave_out(keep: np.ndarray, why: str) -> None:
+        nonlocal track
+        if not keep.all():
+            skipped.append(Skipped(track.sequence, why, int((~keep).sum())))
+            track = track.rows(keep)
+
+    leave_out(track.camera_valid, NO_CAMERA)
+    leave_out(track.frame % settings.every == 0, NOT_EVERY)
+    if settings.needs_pictures:
+        there = picture_numbers(root, track.sequence)
+        leave_out(np.array([int(number) in there for number in track.frame], bool), NO_PICTURE)
+    return track
+
+
+def _camera(root: Path, name: str, tracks: list[TruthTrack], intrinsics: np.ndarray | None, frames: int) -> Camera:
+    """The sequence's camera; its size is that of a picture, or twice the principal point where there is none."""
+    size = None
+    for number in tracks[0].frame[:10]:
+        try:
+            height, width = read_picture(picture_path(root, name, int(number))).shape[:2]
+            size = (width, height)
+            break
+        except UserError:
+            continue
+    if intrinsics is None:
+        if size is None:
+            raise _Unusable("no picture could be read", frames)
+        return Camera.default(size)
+    try:
+        size = size or (max(1, round(2 * intrinsics[0, 2])), max(1, round(2 * intrinsics[1, 2])))
+        return Camera.from_intrinsics(intrinsics, size)
+    except (UserError, ValueError, OverflowError) as error:
+        raise _Unusable("no valid camera intrinsics", frames) from error

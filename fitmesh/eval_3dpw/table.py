@@ -1,0 +1,182 @@
+"""The table: rows of figures with intervals, sequence by sequence, and what was left out."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from eval3dpw.bootstrap import RESAMPLES, means
+from fitmesh.eval_3dpw.scoring import METRICS, Score
+from fitmesh.eval_3dpw.skipped import Skipped, summary
+from pose2d.base.files import whole_file
+from pose2d.base.resampling import Interval, draws, interval
+
+NAMES = {"pa_mpjpe_mm": "PA-MPJPE", "mpjpe_mm": "MPJPE", "mve_mm": "MVE", "acceleration_mm": "accel"}
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The same N person-frames under every row."""
+
+    rows: Mapping[str, Score]  # label -> errors
+    sequence: np.ndarray  # [N] number of the sequence
+    names: tuple[str, ...]  # of the sequences
+
+    @staticmethod
+    def gather(by_sequence: Mapping[str, Mapping[str, Score]]) -> "Scores":
+        """sequence -> label -> errors, the same person-frames under each label."""
+        names = tuple(name for name, rows in by_sequence.items() if len(next(iter(rows.values()))["frame"]))
+        labels = list(by_sequence[names[0]]) if names else []
+        keys = next(iter(by_sequence[names[0]].values())) if names else {}
+        rows = {
+            label: {key: np.concatenate([by_sequence[name][label][key] for name in names]) for key in keys}
+            for label in labels
+        }
+        counts = [len(next(iter(by_sequence[name].values()))["frame"]) for name in names]
+        return Scores(rows, np.repeat(np.arange(len(names)), counts), names)
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+    def where(self, keep: np.ndarray) -> "Scores":
+        """Some of the person-frames [N]."""
+        rows = {label: {key: value[keep] for key, value in score.items()} for label, score in self.rows.items()}
+        return Scores(rows, self.sequence[keep], self.names)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row's figures in millimetres."""
+
+    label: str
+    mean: Mapping[str, Interval]  # by metric
+    difference: Mapping[str, Interval]  # to the base row, paired
+    by_sequence: Mapping[str, Mapping[str, float]]
+
+
+def lines(scores: Scores, base: str) -> list[Line]:
+    """Figures of every row with 95 % intervals over sequences, and paired differences to the row `base`."""
+    counts = draws(len(scores.names), RESAMPLES)
+    found = []
+    samples = {
+        label: {m: means(score[m], scores.sequence, counts) for m in METRICS} for label, score in scores.rows.items()
+    }
+    for label, mine in samples.items():
+        by_sequence = {
+            name: {m: _mean(scores.rows[label][m][scores.sequence == number]) for m in METRICS}
+            for number, name in enumerate(scores.names)
+        }
+        found.append(
+            Line(
+                label,
+                {m: interval(mine[m]) for m in METRICS},
+                {m: interval(mine[m] - samples[base][m]) for m in METRICS},
+                by_sequence,
+            )
+        )
+    return found
+
+
+def show(console: Console, title: str, found: Sequence[Line], base: str, shown_metrics: Sequence[str]) -> None:
+    shown = RichTable(
+        title=title, header_style="bold", caption=f"mm; [] is the 95 % interval of the difference to {base!r}"
+    )
+    shown.add_column("")
+    for metric in shown_metrics:
+        shown.add_column(NAMES[metric], justify="right")
+    for line in found:
+        shown.add_row(line.label, *(cell(line, metric, base) for metric in shown_metrics))
+    console.print(shown)
+
+
+def cell(line: Line, metric: str, base: str) -> str:
+    value, difference = line.mean[metric], line.difference[metric]
+    if line.label == base:
+        return f"{value.value:.1f}"
+    return f"{value.value:.1f} [{difference.low:+.1f}, {difference.high:+.1f}]"
+
+
+def show_sequences(console: Console, found: Sequence[Line], scores: Scores) -> None:
+    shown = RichTable(title="PA-MPJPE by sequence, mm", header_style="bold")
+    shown.add_column("sequence", overflow="fold", min_width=24)
+    shown.add_column("frames", justify="right")
+    for line in found:
+        shown.add_column(line.label, justify="right")
+    for number, name in enumerate(scores.names):
+        values = (f"{line.by_sequence[name]['pa_mpjpe_mm']:.1f}" for line in found)
+        shown.add_row(name, str(int((scores.sequence == number).sum())), *values)
+    console.print(shown)
+
+
+def show_skipped(console: Console, skipped: Sequence[Skipped]) -> None:
+    rows = summary(skipped)
+    if not rows:
+        return
+    shown = RichTable(title="Left out", header_style="bold")
+    shown.add_column("why", overflow="fold")
+    shown.add_column("person-frames", justify="right")
+    shown.add_column("whole sequences", justify="right")
+    for why, frames, wholes in rows:
+        shown.add_row(why, str(frames) if frames else "?", str(wholes) if wholes else "")
+    console.print(shown)
+
+
+def metrics_of(scores: Scores) -> list[str]:
+    """Metrics that the protocol and the data have."""
+    return [m for m in METRICS if any(np.isfinite(score[m]).any() for score in scores.rows.values())]
+
+
+def write_json(
+    path: Path, about: Mapping[str, Any], found: Sequence[Line], scores: Scores, skipped: Sequence[Skipped]
+) -> None:
+    content = {
+        **about,
+        "person_frames": len(scores),
+        "sequences": len(scores.names),
+        "rows": {
+            line.label: {
+                "mean": {m: asdict(line.mean[m]) for m in metrics_of(scores)},
+                "difference": {m: asdict(line.difference[m]) for m in metrics_of(scores)},
+                "by_sequence": line.by_sequence,
+            }
+            for line in found
+        },
+        "left_out": [asdict(one) for one in skipped],
+    }
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(_plain(content), indent=1))
+
+
+def write_csv(path: Path, found: Sequence[Line], scores: Scores) -> None:
+    """A line per sequence and row, and one for all sequences."""
+    metrics = metrics_of(scores)
+    with whole_file(path) as temporary, temporary.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["sequence", "person_frames", "row", *metrics])
+        for line in found:
+            for number, name in enumerate(scores.names):
+                values = [f"{line.by_sequence[name][m]:.4f}" for m in metrics]
+                writer.writerow([name, int((scores.sequence == number).sum()), line.label, *values])
+            writer.writerow(["all", len(scores), line.label, *(f"{line.mean[m].value:.4f}" for m in metrics)])
+
+
+def _mean(values: np.ndarray) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def _plain(value: Any) -> Any:
+    """What json knows: NaN becomes null, paths text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(content) for key, content in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(content) for content in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value

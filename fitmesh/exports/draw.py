@@ -1,0 +1,232 @@
+"""People on a picture, as meshes or as 2D skeletons, drawn so that trust can be seen.
+
+A mesh wears the colour of the identity and turns pale where nothing was observed. A keypoint's colour runs from red
+(no trust) over yellow to green. In a skeleton, a bone is as opaque as its less trusted end is trusted; left limbs are
+orange and right limbs blue.
+"""
+
+import colorsys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import cv2
+import numpy as np
+from torch import Tensor
+
+from fitting.camera import Camera
+from fitting.render.render import Mesh, render_onto
+from pose2d.skeletons import Skeleton
+
+RGB = tuple[int, int, int]
+LEFT: RGB = (255, 140, 0)
+RIGHT: RGB = (30, 150, 255)
+HALO: RGB = (0, 0, 0)
+FAINTEST = 0.08  # opacity at no trust: still there for who looks for it
+SUBPIXEL = 4  # cv2 draws at fractions of 1 / 2^SUBPIXEL pixels
+FONT = cv2.FONT_HERSHEY_DUPLEX
+MESH_OPACITY = 0.7
+MESH_SOFTNESS = 16  # rounds: an overlay shows how people stand, not the anatomy of the body model
+PALE = 0.82  # grey of a surface of which nothing was observed
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A person in one frame."""
+
+    identity: int
+    vertices_m: np.ndarray  # [V, 3] camera frame
+    seen: np.ndarray  # [V] 1 where the surface rests on what was observed, 0 where it is guessed
+    keypoints_px: np.ndarray  # [K, 2], NaN where there is none
+    trust: np.ndarray  # [K] in 0..1
+
+
+def identity_colour(identity: int) -> RGB:
+    """A colour for a person; neighbours in number are far apart in hue (golden ratio), and no two are alike."""
+    hue = (0.92 + 0.618034 * (identity - 1)) % 1
+    red, green, blue = colorsys.hsv_to_rgb(hue, 0.65, 1.0)
+    return round(255 * red), round(255 * green), round(255 * blue)
+
+
+def trust_colour(trust: float) -> RGB:
+    """Red at 0, yellow at 1/2, green at 1."""
+    trust = min(max(trust, 0.0), 1.0)
+    return round(255 * min(1.0, 2 - 2 * trust)), round(220 * min(1.0, 2 * trust)), 40
+
+
+def draw_meshes(rgb: np.ndarray, figures: Sequence[Figure], camera: Camera, faces: Tensor | np.ndarray) -> None:
+    """Everyone's surface, keypoints and number, into `rgb` [H, W, 3] itself; who is nearer hides who is farther."""
+    meshes = [Mesh(figure.vertices_m, faces, _surface_colour(figure), MESH_SOFTNESS) for figure in figures]
+    render_onto(rgb, meshes, camera, alpha=MESH_OPACITY)
+    for figure in figures:
+        _draw_keypoints(rgb, figure.keypoints_px, figure.trust)
+    taken: list[tuple[int, int, int]] = []
+    for figure in figures:
+        corner = _upper_left(figure.vertices_m, camera)
+        if corner is not None:
+            taken.append(_tag(rgb, figure.identity, *corner, taken))
+
+
+def draw_boxes(rgb: np.ndarray, boxes_px: dict[int, np.ndarray]) -> None:
+    """A frame with a number around everyone (identity -> x1, y1, x2, y2), into `rgb` [H, W, 3] itself."""
+    width = max(1, _line_width(rgb) // 2)
+    for identity, box in boxes_px.items():
+        x1, y1, x2, y2 = (round(float(v)) for v in box)
+        cv2.rectangle(rgb, (x1, y1), (x2, y2), identity_colour(identity), width, cv2.LINE_AA)
+    taken: list[tuple[int, int, int]] = []  # left, right, top of the tags so far, which all have one height
+    for identity, box in boxes_px.items():
+        taken.append(_tag(rgb, identity, round(float(box[0])), round(float(box[1])), taken))
+
+
+def draw_skeleton(
+    rgb: np.ndarray, xy_px: np.ndarray, trust: np.ndarray, skeleton: Skeleton, identity: int, person_px: float
+) -> None:
+    """Keypoints [K, 2] with trust [K] in 0..1, into `rgb` itself; `person_px` is the person's height."""
+    width = max(1, min(2 * _line_width(rgb), round(person_px / 60)))
+    sides = _sides(skeleton)
+    for a, b in skeleton.edges:
+        if np.isfinite(xy_px[[a, b]]).all():
+            side = sides[a] if sides[a] == sides[b] else None
+            _bone(rgb, xy_px[a], xy_px[b], side or identity_colour(identity), _opacity(min(trust[a], trust[b])), width)
+    for point, value in zip(xy_px, trust, strict=True):
+        if np.isfinite(point).all():
+            _joint(rgb, point, trust_colour(float(value)), _opacity(value), width)
+
+
+def draw_legend(rgb: np.ndarray, source: str) -> None:
+    """What the colours mean and where the confidence comes from, at the lower left."""
+    size = _text_size(rgb) * 0.8
+    (_, height), _ = cv2.getTextSize("trust", FONT, size, 1)
+    x, y, gap, ramp = height, rgb.shape[0] - height, height // 2, 6 * height
+    pale = round(255 * PALE)
+    entries = (
+        ("not observed", ((pale, pale, pale),) * height),
+        (f"{source} confidence 0 to 1", _trust_ramp(ramp)),
+    )
+    for text, colours in entries:
+        (width, _), _ = cv2.getTextSize(text, FONT, size, 1)
+        if x + len(colours) + gap + width > rgb.shape[1]:
+            return
+        rgb[y - height : y, x : x + len(colours)] = colours
+        x += len(colours) + gap
+        _text(rgb, text, (x, y), size)
+        x += width + 2 * gap
+
+
+@cache
+def _trust_ramp(steps: int) -> tuple[RGB, ...]:
+    return tuple(trust_colour(i / (steps - 1)) for i in range(steps))
+
+
+def _surface_colour(figure: Figure) -> np.ndarray:
+    """[V, 3] in 0..1."""
+    own = np.array(identity_colour(figure.identity)) / 255
+    return PALE + figure.seen[:, None] * (own - PALE)
+
+
+def _draw_keypoints(rgb: np.ndarray, xy_px: np.ndarray, trust: np.ndarray) -> None:
+    """Small dots: the surface below is what counts."""
+    for point, value in zip(xy_px, trust, strict=True):
+        if np.isfinite(point).all():
+            _joint(rgb, point, trust_colour(float(value)), _opacity(value), _line_width(rgb) / 2)
+
+
+def _upper_left(vertices_m: np.ndarray, camera: Camera) -> tuple[int, int] | None:
+    """Of the picture of a surface, pixels; None when all of it is behind the camera."""
+    x, y, z = vertices_m.T
+    in_front = z > 0.05
+    if not in_front.any():
+        return None
+    (fx, fy), (cx, cy) = camera.focal_px, camera.center_px
+    left, top = (np.min(side / z, where=in_front, initial=np.inf) for side in (x, y))
+    return round(min(max(float(left) * fx + cx, -1e6), 1e6)), round(min(max(float(top) * fy + cy, -1e6), 1e6))
+
+
+def _tag(rgb: np.ndarray, identity: int, x: int, y: int, taken: list[tuple[int, int, int]]) -> tuple[int, int, int]:
+    """A person's number over the corner x, y of the box, or to the right of a tag that is there already."""
+    text, size = str(identity), _text_size(rgb)
+    (width, height), _ = cv2.getTextSize(text, FONT, size, 1)
+    pad = max(2, height // 3)
+    wide, high = width + 2 * pad, height + 2 * pad
+    top = min(max(0, y - high), rgb.shape[0] - high)  # above the box, or inside it at the picture's upper edge
+    left = min(max(0, x), rgb.shape[1] - wide)
+    for other_left, other_right, other_top in sorted(taken):
+        if abs(other_top - top) < high and other_left - wide < left < other_right:
+            left = other_right
+    cv2.rectangle(rgb, (left, top), (left + wide, top + high), identity_colour(identity), cv2.FILLED)
+    cv2.putText(rgb, text, (left + pad, top + pad + height), FONT, size, HALO, 1, cv2.LINE_AA)
+    return left, left + wide, top
+
+
+def _text(rgb: np.ndarray, text: str, at: tuple[int, int], size: float) -> None:
+    for dx, dy in ((-1, 0), (1, 0), (0, -1), (0, 1)):  # a halo; a thicker font would also be wider
+        cv2.putText(rgb, text, (at[0] + dx, at[1] + dy), FONT, size, HALO, 1, cv2.LINE_AA)
+    cv2.putText(rgb, text, at, FONT, size, (255, 255, 255), 1, cv2.LINE_AA)
+
+
+def _bone(rgb: np.ndarray, a: np.ndarray, b: np.ndarray, colour: RGB, opacity: float, width: int) -> None:
+    part, origin = _window(rgb, (a, b), width + 3)
+    if part.size == 0:
+        return
+    painted = part.copy()
+    start, end = _fixed(a, origin), _fixed(b, origin)
+    cv2.line(painted, start, end, HALO, width + 2, cv2.LINE_AA, SUBPIXEL)
+    cv2.line(painted, start, end, colour, width, cv2.LINE_AA, SUBPIXEL)
+    cv2.addWeighted(painted, opacity, part, 1 - opacity, 0, dst=part)
+
+
+def _joint(rgb: np.ndarray, point: np.ndarray, colour: RGB, opacity: float, width: float) -> None:
+    radius = width * 0.9 + 0.6
+    part, origin = _window(rgb, (point,), int(radius) + 3)
+    if part.size == 0:
+        return
+    painted = part.copy()
+    centre = _fixed(point, origin)
+    cv2.circle(painted, centre, round((radius + 1) * 2**SUBPIXEL), HALO, cv2.FILLED, cv2.LINE_AA, SUBPIXEL)
+    cv2.circle(painted, centre, round(radius * 2**SUBPIXEL), colour, cv2.FILLED, cv2.LINE_AA, SUBPIXEL)
+    cv2.addWeighted(painted, opacity, part, 1 - opacity, 0, dst=part)
+
+
+def _window(rgb: np.ndarray, points: Sequence[np.ndarray], margin: int) -> tuple[np.ndarray, tuple[int, int]]:
+    """The part of `rgb` (a view) that something at `points` may touch, and its origin x, y. Empty when out of sight."""
+    xs, ys = zip(*(point.tolist() for point in points), strict=True)
+    height, width = rgb.shape[:2]
+    left, top = max(0.0, min(xs) - margin), max(0.0, min(ys) - margin)
+    right, bottom = min(float(width), max(xs) + margin + 2), min(float(height), max(ys) + margin + 2)
+    if right <= left or bottom <= top:
+        return rgb[:0, :0], (0, 0)
+    return rgb[int(top) : int(bottom), int(left) : int(right)], (int(left), int(top))
+
+
+def _fixed(point: np.ndarray, origin: tuple[int, int]) -> tuple[int, int]:
+    """From the origin, in cv2's fractions of a pixel."""
+    x, y = (min(max(a - b, -1e4), 1e4) * 2**SUBPIXEL for a, b in zip(point.tolist(), origin, strict=True))
+    return round(x), round(y)
+
+
+def _opacity(trust: float) -> float:
+    return FAINTEST + (1 - FAINTEST) * min(max(float(trust), 0.0), 1.0)
+
+
+def _line_width(rgb: np.ndarray) -> int:
+    return max(1, round(max(rgb.shape[:2]) / 400))
+
+
+def _text_size(rgb: np.ndarray) -> float:
+    return min(max(max(rgb.shape[:2]) / 1800, 0.35), 2.0)
+
+
+@cache
+def _sides(skeleton: Skeleton) -> tuple[RGB | None, ...]:
+    """The colour of limbs at each keypoint. Head and trunk have no side here: shoulders and hips belong to both."""
+    trunk = ("nose", "eye", "ear", "face", "neck", "head", "pelvis", "thorax")
+    return tuple(
+        None
+        if any(word in name for word in trunk)
+        else LEFT
+        if name.startswith("left")
+        else RIGHT
+        if name.startswith("right")
+        else None
+        for name in skeleton.keypoints
+    )

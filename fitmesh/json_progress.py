@@ -1,0 +1,53 @@
+"""The same news for programs: one JSON object a line on stdout."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fitmesh.progress import Reporter, Tick
+
+EVERY_S = 1.0  # at most one line of progress in this time
+
+
+class JsonReporter(Reporter):
+    """Every line has an "event": info, clip, stage, person, warning, result or error."""
+
+    def say(self, text: str, event: str = "info", **facts: Any) -> None:
+        self._line(event, **(facts or {"text": text}))
+
+    def warn(self, text: str) -> None:
+        self._line("warning", text=text)
+
+    def failed(self, text: str) -> None:
+        self._line("error", text=text)
+
+    def skipped(self, stage: str) -> None:
+        self._line("stage", stage=stage, state="kept")
+
+    @contextmanager
+    def stage(self, name: str, total: int | None, unit: str = "frames") -> Iterator[Tick]:
+        start = last = time.monotonic()
+        done = 0
+        self._line("stage", stage=name, state="started", total=total, unit=unit)
+
+        def tick(steps: int) -> None:
+            nonlocal done, last
+            done += steps
+            now = time.monotonic()
+            if now - last >= EVERY_S:
+                last = now
+                rate = round(done / (now - start), 2)
+                self._line("stage", stage=name, state="running", done=done, total=total, unit=unit, per_second=rate)
+
+        yield tick
+        seconds = round(time.monotonic() - start, 3)
+        self._line("stage", stage=name, state="done", done=done, unit=unit, seconds=seconds)
+
+    def _line(self, event: str, **facts: Any) -> None:
+        try:
+            print(json.dumps({"event": event, **facts}), flush=True)
+        except BrokenPipeError:  # nobody reads any more; the work goes on
+            sys.stdout = None

@@ -1,0 +1,176 @@
+"""The body: pose, shape and translation -> joints, keypoints and, when asked for, the mesh.
+
+Every body has the 24 joints of `fitting.body.kinematics`, whichever file it came from, and the 17 COCO keypoints.
+"""
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fitting.body import checks
+from fitting.body.kinematics import Placement, forward_kinematics
+from fitting.body.skinning import skin
+from fitting.body.surface_points import RiddenPoints, ride
+
+ArrayLike = Tensor | np.ndarray
+
+
+@dataclass(frozen=True)
+class BodyParams:
+    """What a fit finds: one person over T frames."""
+
+    pose: Tensor  # [T, 24, 3] axis-angle in radians, each joint relative to its parent; joint 0 turns it all
+    shape: Tensor  # [S] one body for all frames, or [T, S]; in standard deviations
+    translation: Tensor  # [T, 3] metres, added to every point
+
+
+@dataclass(frozen=True)
+class BodyOutput:
+    """Where the body is in T frames, in the frame that the translation is given in."""
+
+    joints: Tensor  # [T, 24, 3] metres, posed joints by forward kinematics
+    keypoints: Tensor  # [T, 17, 3] metres, COCO-17
+    vertices: Tensor | None  # [T, V, 3] metres, or None when not asked for
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Body:
+    """A body as plain tensors. Call it: `body(pose, shape, translation, vertices=True)`."""
+
+    name: str  # "open", "SMPL", "SMPL-H" or "SMPL-X"
+    v_template: Tensor  # [V, 3] metres, T-pose: x to the body's left, y up, z to the front
+    shapedirs: Tensor  # [V, 3, S] metres per standard deviation
+    posedirs: Tensor | None  # [V, 3, P] metres per unit of (R - I) of joints 1, 2, ..; None when all are zero
+    J_regressor: Tensor  # [24, V] rest-pose joints from rest-pose vertices; wrong on posed ones
+    weights: Tensor  # [V, 24] skinning weights
+    faces: Tensor  # [F, 3] vertex numbers, counter-clockwise seen from outside
+    keypoint_joints: Tensor  # [17, 24] share of the posed joints in each COCO keypoint
+    keypoint_vertices: Tensor  # [17, V] share of the posed vertices
+    h36m_regressor: Tensor | None = None  # [17, V] Human3.6M joints from posed vertices
+    vertex_picks: dict[str, int] = field(default_factory=dict)  # vertices by name: "nose", "LHeel", ..
+
+    rest_joints: Tensor = field(init=False)  # [24, 3] metres at zero shape
+    rest_joints_by_shape: Tensor = field(init=False)  # [24, 3, S]
+    keypoint_terms: RiddenPoints = field(init=False)  # the COCO keypoints as terms on bones
+    _template_rows: Tensor = field(init=False)  # [3 V] v_template, all x, then all y, then all z
+    _shape_rows: Tensor = field(init=False)  # [S, 3 V]
+    _pose_rows: Tensor | None = field(init=False)  # [P, 3 V]
+    _weight_rows: Tensor = field(init=False)  # [24, V]
+
+    def __post_init__(self) -> None:
+        def derive(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        derive("rest_joints", self.J_regressor @ self.v_template)
+        derive("rest_joints_by_shape", torch.einsum("jv,vcs->jcs", self.J_regressor, self.shapedirs))
+        derive("keypoint_terms", self.points(self.keypoint_joints, self.keypoint_vertices))
+        derive("_template_rows", self.v_template.T.flatten())
+        derive("_shape_rows", torch.einsum("vcs->scv", self.shapedirs).flatten(1))
+        derive(
+            "_pose_rows",
+            None if self.posedirs is None else torch.einsum("vcp->pcv", self.posedirs).flatten(1),
+        )
+        derive("_weight_rows", self.weights.T.contiguous())
+
+    def __call__(
+        self,
+        pose: ArrayLike,
+        shape: ArrayLike | None = None,
+        translation: ArrayLike | None = None,
+        vertices: bool = False,
+    ) -> BodyOutput:
+        """Place the body in T frames.
+
+        pose: axis-angle [T, 24, 3] or [T, 72] in radians, or matrices [T, 24, 3, 3].
+        shape: [S] for all frames or [T, S]; a shorter one gives the leading directions; None is the mean body.
+        translation: [T, 3] metres; None is none.
+        """
+        rotation = checks.rotations(self._tensor(pose, "pose"))
+        frames = len(rotation)
+        shape = self._mean_shape() if shape is None else self._tensor(shape, "shape")
+        shape = checks.shape(shape, frames, self.shape_size)
+        placement = self.placement(rotation, shape)
+        feature = self.pose_feature(rotation)
+        joints = placement.joints
+        keypoints = self.keypoint_terms.place(placement, self.keypoint_terms.moments(shape, feature))
+        mesh = self.mesh(placement, shape, feature) if vertices else None
+        if translation is not None:
+            shift = checks.translation(self._tensor(translation, "translation"), frames).unsqueeze(1)
+            joints, keypoints = joints + shift, keypoints + shift
+            mesh = None if mesh is None else mesh.add_(shift)
+        return BodyOutput(joints, keypoints, mesh)
+
+    def at(self, params: BodyParams, vertices: bool = False) -> BodyOutput:
+        """The same for parameters that travel together."""
+        return self(params.pose, params.shape, params.translation, vertices)
+
+    # The steps, for code that takes them apart. They check nothing.
+
+    def placement(self, rotation: Tensor, shape: Tensor) -> Placement:
+        """Where the bones are for local rotations [T, 24, 3, 3] and a shape [S] or [T, S]."""
+        rest = self.rest_joints + torch.einsum("jcs,...s->...jc", self.rest_joints_by_shape, shape)
+        return forward_kinematics(rotation, rest)
+
+    def pose_feature(self, rotation: Tensor) -> Tensor | None:
+        """R - I of the joints that the pose correctives know, [T, P]; None for a body without correctives."""
+        if self.posedirs is None:
+            return None
+        last = self.posedirs.shape[-1] // 9
+        return (rotation[:, 1 : last + 1] - torch.eye(3, dtype=self.dtype, device=self.device)).flatten(1)
+
+    def mesh(self, placement: Placement, shape: Tensor, pose_feature: Tensor | None) -> Tensor:
+        """All vertices, [T, V, 3] metres; a few frames at a time, so that what lies between stays small."""
+        parts = []
+        for first in range(0, max(len(placement.rotation), 1), _FRAMES_AT_A_TIME):
+            frames = slice(first, first + _FRAMES_AT_A_TIME)
+            of_frames = Placement(*(p[frames] if p.ndim > 2 else p for p in placement))
+            rest = self._template_rows + (shape if shape.ndim == 1 else shape[frames]) @ self._shape_rows
+            if self._pose_rows is not None and pose_feature is not None:
+                rest = rest + pose_feature[frames] @ self._pose_rows
+            posed = skin(rest.unflatten(-1, (3, -1)), self._weight_rows, of_frames)
+            parts.append(posed.transpose(1, 2))
+        return torch.cat(parts)
+
+    def points(self, joint_part: Tensor, vertex_part: Tensor) -> RiddenPoints:
+        """Any points that are weighted sums of posed joints [K, 24] and vertices [K, V], tied to the bones."""
+        return ride(
+            joint_part, vertex_part, self.v_template, self.shapedirs, self.posedirs, self.weights,
+            self.rest_joints, self.rest_joints_by_shape,
+        )  # fmt: skip
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Body":
+        """The same body in another precision or on another device; what is derived is derived anew."""
+        given: dict[str, Any] = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.init}
+        for name, value in given.items():
+            if isinstance(value, Tensor):
+                given[name] = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+        return Body(**given)
+
+    def __repr__(self) -> str:
+        size = f"{len(self.v_template)} vertices, {self.shape_size} shape directions"
+        return f"Body({self.name!r}, {size}, {self.dtype}, {self.device})"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.v_template.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.v_template.device
+
+    @property
+    def shape_size(self) -> int:
+        """S, the number of shape directions."""
+        return self.shapedirs.shape[-1]
+
+    def _mean_shape(self) -> Tensor:
+        return torch.zeros(self.shape_size, dtype=self.dtype, device=self.device)
+
+    def _tensor(self, value: ArrayLike, what: str) -> Tensor:
+        return checks.finite(torch.as_tensor(value, dtype=self.dtype, device=self.device), what)
+
+
+_FRAMES_AT_A_TIME = 16  # 16 frames of 6,800 vertices blend 5 MB of transforms

@@ -1,0 +1,21 @@
+"""Linear blend skinning of the whole mesh."""
+
+import torch
+from torch import Tensor
+
+from fitting.body.kinematics import Placement, turn
+
+
+def skin(rest_vertices: Tensor, weights_by_bone: Tensor, placement: Placement) -> Tensor:
+    """Posed vertices [T, 3, V] of rest vertices [3, V] or [T, 3, V], with weights [24, V].
+
+    v = sum_j w_j (G_j x + P_j - G_j J_j). Vertices run along the last axis, so that the blend of transforms is
+    one plain matrix product and its use runs along long rows.
+    """
+    rotation, joints, rest_joints = placement
+    shift = joints - turn(rotation, rest_joints)
+    transform = torch.cat((rotation, shift.unsqueeze(-1)), -1)  # [T, 24, 3, 4]
+    blend = torch.einsum("tjac->tacj", transform).flatten(0, 2) @ weights_by_bone
+    by_x, by_y, by_z, constant = blend.unflatten(0, (len(rotation), 3, 4)).unbind(2)  # each [T, 3, V]
+    x, y, z = rest_vertices.unsqueeze(-3).unbind(-2)  # each [1, V] or [T, 1, V]
+    return torch.addcmul(torch.addcmul(torch.addcmul(constant, by_x, x), by_y, y), by_z, z)

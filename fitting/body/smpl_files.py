@@ -1,0 +1,140 @@
+"""SMPL, SMPL-H and SMPL-X through the `smplx` package, which is for non-commercial use.
+
+smplx is given arrays that were read safely (`fitting.body.arrays`), never a path: with a path it would unpickle
+the file itself.
+
+SMPL-H and SMPL-X have hands and faces that 17 keypoints say nothing about: fingers, jaw and eyes stay at rest. A
+bone at rest moves exactly as its parent does, so their skinning weights are added to wrist and head, and what
+remains has the 22 body joints plus `left_hand` and `right_hand`, taken at the root of the middle finger. Rotations
+given for those last two move nothing.
+"""
+
+import contextlib
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from fitting.body.body import Body
+from fitting.body.kinematics import JOINT_COUNT, JOINT_NAMES, PARENTS
+from pose2d.base.errors import UserError
+from pose2d.skeletons import COCO17
+
+_SHAPES = 10  # directions that fits, 3DPW and the published networks use
+_HAND_ORDER = (
+    "index",
+    "middle",
+    "pinky",
+    "ring",
+    "thumb",
+)  # three joints each, in SMPL-H's and SMPL-X's files
+
+
+@dataclass(frozen=True)
+class _Family:
+    name: str
+    vertices: int
+    joints: int
+    left_hand: int  # the number of the first left finger joint; the right hand follows after 15
+    vertex_names: str  # smplx's table of named vertices
+
+
+_FAMILIES = (
+    _Family("SMPL", 6890, 24, 24, "smplh"),
+    _Family("SMPL-H", 6890, 52, 22, "smplh"),
+    _Family("SMPL-X", 10475, 55, 25, "smplx"),
+)
+_FACE_VERTICES = {
+    "nose": "nose",
+    "left_eye": "leye",
+    "right_eye": "reye",
+    "left_ear": "lear",
+    "right_ear": "rear",
+}
+
+
+def smpl_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
+    """The body of a file in SMPL's layout."""
+    vertices, joints = len(arrays["v_template"]), len(arrays["J_regressor"])
+    family = next((known for known in _FAMILIES if (known.vertices, known.joints) == (vertices, joints)), None)
+    if family is None:
+        known = "; ".join(f"{f.name} {f.vertices} and {f.joints}" for f in _FAMILIES)
+        raise UserError(f"{path} has {vertices} vertices and {joints} joints, which is no known body ({known}).")
+    model, picks = _through_smplx(arrays, family)
+
+    carrier = _carriers(model.parents.tolist(), family, path)
+    kept = [*range(22), 22, 23] if joints == JOINT_COUNT else [*range(22), *_middle_fingers(family)]
+    weights = torch.zeros(vertices, JOINT_COUNT).index_add_(1, torch.tensor(carrier), model.lbs_weights)
+    moved = 9 * (JOINT_COUNT - 1 if joints == JOINT_COUNT else 21)  # correctives of resting joints are zero
+    posedirs = model.posedirs[:moved].T.unflatten(0, (vertices, 3))
+    keypoint_joints, keypoint_vertices = _coco17(picks, vertices)
+    return Body(
+        name=family.name,
+        v_template=model.v_template,
+        shapedirs=model.shapedirs,
+        posedirs=posedirs if posedirs.any() else None,
+        J_regressor=model.J_regressor[kept],
+        weights=weights,
+        faces=model.faces_tensor,
+        keypoint_joints=keypoint_joints,
+        keypoint_vertices=keypoint_vertices,
+        vertex_picks=picks,
+    )
+
+
+def _through_smplx(arrays: Mapping[str, np.ndarray], family: _Family) -> tuple[Any, dict[str, int]]:
+    try:
+        import smplx
+        from smplx.vertex_ids import vertex_ids
+    except ImportError as error:
+        raise UserError(
+            "SMPL files need the `smplx` package: pip install smplx (for non-commercial use). "
+            "The embedded open body works without it."
+        ) from error
+    picks = dict(vertex_ids[family.vertex_names])
+    flat_hands: dict[str, np.ndarray] = {}  # SMPLH asks for them; hands stay at rest here
+    for side in "lr":
+        flat_hands |= {f"hands_components{side}": np.zeros((45, 45)), f"hands_mean{side}": np.zeros(45)}
+    data = SimpleNamespace(**flat_hands, **arrays)
+    # smplx.SMPLX reads a path and nothing else; SMPLH, its parent, sets up the same tensors from arrays.
+    build = smplx.SMPL if family.name == "SMPL" else smplx.SMPLH
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints a warning about ten shape directions
+        model = build(
+            "", data_struct=data, vertex_ids=picks, num_betas=_SHAPES, create_betas=False, create_transl=False,
+            create_global_orient=False, create_body_pose=False,
+        )  # fmt: skip
+    return model.requires_grad_(False), picks
+
+
+def _middle_fingers(family: _Family) -> list[int]:
+    first = family.left_hand + 3 * _HAND_ORDER.index("middle")
+    return [first, first + 15]
+
+
+def _carriers(parents: list[int], family: _Family, path: Path) -> list[int]:
+    """For every joint of the file, which of the 24 moves what hangs on it."""
+    body = JOINT_COUNT if family.joints == JOINT_COUNT else 22
+    if tuple(parents[1:body]) != PARENTS[1:body]:
+        raise UserError(f"{path}: kintree_table is not the joint tree of {family.name}; the file is damaged.")
+    carriers = list(range(body))
+    for joint in range(body, family.joints):
+        if not 0 <= parents[joint] < joint:
+            raise UserError(f"{path}: kintree_table puts joint {joint} before its parent; the file is damaged.")
+        carriers.append(carriers[parents[joint]])
+    return carriers
+
+
+def _coco17(picks: Mapping[str, int], vertices: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The customary COCO points of SMPL bodies: limbs are the joints themselves, the face five vertices."""
+    joint_part, vertex_part = torch.zeros(17, JOINT_COUNT), torch.zeros(17, vertices)
+    for number, keypoint in enumerate(COCO17.keypoints):
+        if keypoint in _FACE_VERTICES:
+            vertex_part[number, picks[_FACE_VERTICES[keypoint]]] = 1
+        else:
+            joint_part[number, JOINT_NAMES.index(keypoint)] = 1
+    return joint_part, vertex_part

@@ -1,0 +1,134 @@
+"""Where a fit begins when nobody offers a guess: the torso says where the body is and how it is turned.
+
+Seen from afar a bone's picture is as long as the bone, times pixels per metre, times the cosine of its tilt out of
+the picture. The least shortened bones give the scale, hence the distance; the torso's direction gives the roll; how
+much shoulders and hips are shortened gives the turn about the spine, and how much the torso is, the lean - both up to
+a sign, which a single picture does not show. Each combination of signs is a start of its own.
+"""
+
+import itertools
+
+import torch
+from torch import Tensor
+
+from fitting.body.kinematics import rotation_matrices
+from fitting.solver.problem import Problem
+from fitting.solver.unknowns import BODY_JOINTS, LEAF_JOINTS, State, join
+
+_ACROSS = ((5, 6), (11, 12))
+_ALONG = ((5, 11), (6, 12))
+_LIMBS = ((5, 7), (7, 9), (6, 8), (8, 10), (11, 13), (13, 15), (12, 14), (14, 16))
+_SEGMENTS = (*_ACROSS, *_ALONG, *_LIMBS)
+_LEAST_SHORTENED = 3  # how many of the least shortened bones speak for the scale
+AMBIGUOUS_RAD = 0.15  # a torso turned or leaning by less has no mirror image worth a start
+SIGNS = tuple(itertools.product((1, -1), repeat=2))  # turn, lean
+
+
+def torso_starts(problem: Problem) -> tuple[State, Tensor]:
+    """Starts with a shape per frame (zero), and which frame [n] each is for; the first T are for frames 0 .. T - 1.
+
+    A frame whose torso is not shortened has no second answer and gets no second start.
+    """
+    xy = (problem.xy_px - problem.center_px[:, None]) / problem.focal_px[:, None]
+    trusted = problem.weight > 0
+    pose = problem.prior.average()
+    template = problem.mechanism.place(_upright(problem, pose), derivatives=False)
+    points = template.keypoints
+    size = _sizes(points)  # [n] metres
+    scale = _scale(xy, trusted, size)  # [T] picture units at z = 1 per metre: one over the distance
+    roll = _roll(xy, trusted)
+    turn = _shortened(xy, trusted, _ACROSS, size[: len(_ACROSS)], scale, roll, axis=0, otherwise=1.0).acos()
+    lean = _shortened(xy, trusted, _ALONG, size[2:4], scale, roll, axis=1, otherwise=1.0).acos()
+    starts, whose = [], []
+    for turn_sign, lean_sign in SIGNS:
+        differs = ((turn > AMBIGUOUS_RAD) | (turn_sign > 0)) & ((lean > AMBIGUOUS_RAD) | (lean_sign > 0))
+        root = (
+            _about(2, roll)
+            @ _about(0, torch.full_like(roll, torch.pi) + lean_sign * lean)
+            @ _about(1, turn_sign * turn)
+        )
+        state = _upright(problem, pose)
+        state = State(root, state.theta, state.translation, state.shape)
+        starts.append(_placed(problem, state, xy, 1 / scale).frames(differs))
+        whose.append(differs.nonzero().squeeze(1))
+    return join(starts), torch.cat(whose)
+
+
+def _upright(problem: Problem, pose: Tensor) -> State:
+    frames, kind = len(problem), problem.xy_px.dtype
+    theta = torch.zeros(frames, 24, 3, dtype=kind)
+    theta[:, BODY_JOINTS] = pose.unflatten(0, (-1, 3))
+    theta[:, LEAF_JOINTS] = problem.prior.leaves(pose[None])
+    root = torch.eye(3, dtype=kind).expand(frames, 3, 3)
+    return State(
+        root, theta, torch.zeros(frames, 3, dtype=kind), torch.zeros(frames, problem.mechanism.shape_size, dtype=kind)
+    )
+
+
+def _sizes(points: Tensor) -> Tensor:
+    """How long the segments are on the body, [n] metres."""
+    a, b = torch.tensor(_SEGMENTS).T
+    return (points[0, a] - points[0, b]).norm(dim=-1)
+
+
+def _scale(xy: Tensor, trusted: Tensor, size: Tensor) -> Tensor:
+    a, b = torch.tensor(_SEGMENTS).T
+    both = trusted[:, a] & trusted[:, b]
+    ratio = torch.where(both, (xy[:, a] - xy[:, b]).norm(dim=-1) / size, 0)
+    top = ratio.topk(_LEAST_SHORTENED, dim=1).values
+    mean = top.sum(1) / (top > 0).sum(1).clamp(min=1)
+    # Without a single whole bone: the spread of what there is, taken for half a body.
+    away = (xy - _mean(xy, trusted)[:, None]).norm(dim=-1)
+    spread = (away * trusted).sum(1) / trusted.sum(1).clamp(min=1)
+    return torch.where(mean > 0, mean, spread / 0.5).clamp(min=1e-3)
+
+
+def _mean(values: Tensor, trusted: Tensor) -> Tensor:
+    return (values * trusted[..., None]).sum(1) / trusted.sum(1).clamp(min=1)[:, None]
+
+
+def _roll(xy: Tensor, trusted: Tensor) -> Tensor:
+    """By how much the torso leans in the picture; 0 is upright, or not known. Radians, clockwise."""
+
+    def middle(points: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        return _mean(xy[:, points], trusted[:, points]), trusted[:, points].any(1)
+
+    shoulders, upper = middle((5, 6))
+    hips, lower = middle((11, 12))
+    head, seen_head = middle((0, 1, 2, 3, 4))
+    top = torch.where(upper[:, None], shoulders, head)
+    known = (upper | seen_head) & lower
+    up = torch.where(known[:, None], top - hips, xy.new_tensor([0.0, -1.0]))
+    return torch.atan2(up[:, 0], -up[:, 1])
+
+
+def _shortened(
+    xy: Tensor, trusted: Tensor, segments: tuple[tuple[int, int], ...], size: Tensor, scale: Tensor, roll: Tensor,
+    axis: int, otherwise: float,
+) -> Tensor:  # fmt: skip
+    """Mean signed length of segments along the torso's own axis in the picture, over their unshortened length."""
+    a, b = torch.tensor(segments).T
+    both = trusted[:, a] & trusted[:, b]
+    way = xy[:, a] - xy[:, b]
+    cosine, sine = roll.cos()[:, None], roll.sin()[:, None]
+    along = cosine * way[..., 0] + sine * way[..., 1] if axis == 0 else sine * way[..., 0] - cosine * way[..., 1]
+    ratio = (along / (size * scale[:, None]) * both).sum(1) / both.sum(1).clamp(min=1)
+    return torch.where(both.any(1), ratio, otherwise).clamp(-1, 1)
+
+
+def _about(axis: int, angle: Tensor) -> Tensor:
+    vector = angle.new_zeros(len(angle), 3)
+    vector[:, axis] = angle
+    return rotation_matrices(vector)
+
+
+def _placed(problem: Problem, state: State, xy: Tensor, distance: Tensor) -> State:
+    """Put the body at a distance so that trusted keypoints lie, on average, where they are seen."""
+    trusted = problem.weight > 0
+    points = problem.mechanism.place(state, derivatives=False).keypoints
+    middle = _mean(points, trusted)
+    # The whole body must be in front of the camera.
+    nearest = (points[..., 2] - middle[:, None, 2]).amin(1)
+    distance = torch.maximum(distance, 0.3 - nearest)
+    shift = torch.cat((_mean(xy, trusted) * distance[:, None], distance[:, None]), -1) - middle
+    return State(state.root, state.theta, shift, state.shape)

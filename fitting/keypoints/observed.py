@@ -1,0 +1,83 @@
+"""What of the keypoints can be used: checks before a fit."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fitting.camera import Camera
+from pose2d.base.errors import UserError
+from pose2d.skeletons import COCO17
+from pose2d.types import Keypoints
+
+LEAST_KEYPOINTS = 4  # a frame with fewer trusted keypoints is not fitted by itself
+TRUSTED = 0.2  # confidence times presence at which a keypoint counts as one of them
+
+
+def body_keypoints(keypoints: Keypoints) -> Keypoints:
+    """The 17 COCO keypoints, checked and on the CPU in float32; what is not finite gets presence 0."""
+    k = keypoints
+    if k.skeleton.keypoints[:17] != COCO17.keypoints:
+        raise UserError(
+            f"keypoints of {k.skeleton.name} cannot be fitted: expected COCO's 17 (or a set that begins with them)."
+        )
+    size = tuple(k.xy_px.shape)
+    frames, count = size[0] if size else 0, k.skeleton.size
+    if size != (frames, count, 2) or k.confidence.shape != size[:2] or k.presence.shape != size[:2]:
+        raise UserError(
+            f"keypoints have sizes xy {list(size)}, confidence {list(k.confidence.shape)}, presence "
+            f"{list(k.presence.shape)}; expected [T, {count}, 2], [T, {count}] and [T, {count}]."
+        )
+    if frames == 0:
+        raise UserError("there are no frames to fit: the track is empty.")
+    if k.area_px2 is not None and tuple(k.area_px2.shape) != (frames,):
+        raise UserError(f"area_px2 has size {list(k.area_px2.shape)}; expected [{frames}], one area per frame.")
+    xy, confidence, presence = (value.detach().cpu().float()[:, :17] for value in (k.xy_px, k.confidence, k.presence))
+    area = None if k.area_px2 is None else k.area_px2.detach().cpu().float()
+    finite = torch.isfinite(xy).all(-1) & torch.isfinite(confidence) & torch.isfinite(presence)
+    if area is not None:
+        finite &= (torch.isfinite(area) & (area > 0))[:, None]
+        area = torch.where(finite.any(1), area, torch.ones_like(area))
+    for name, value in (("confidence", confidence), ("presence", presence)):
+        known = value[finite]
+        if ((known < 0) | (known > 1)).any():
+            raise UserError(
+                f"{name} must lie between 0 and 1; got {float(known.min()):.3g} .. {float(known.max()):.3g}."
+            )
+    zero = torch.zeros(())
+    return replace(
+        k,
+        xy_px=torch.where(finite[..., None], xy, zero),
+        confidence=torch.where(finite, confidence, zero),
+        presence=torch.where(finite, presence, zero),
+        area_px2=area,
+        skeleton=COCO17,
+    )
+
+
+def through_lens(keypoints: Keypoints, cameras: Sequence[Camera]) -> Keypoints:
+    """Pixels as a perfect lens would show them; presence 0 where the lens sees nothing."""
+    if not any(camera.distortion for camera in cameras):
+        return keypoints
+    if len(cameras) == 1:
+        xy = cameras[0].undistort(keypoints.xy_px)
+    else:
+        xy = torch.stack([camera.undistort(points) for camera, points in zip(cameras, keypoints.xy_px, strict=True)])
+    finite = torch.isfinite(xy).all(-1)
+    return replace(
+        keypoints, xy_px=torch.where(finite[..., None], xy, torch.zeros(())), presence=keypoints.presence * finite
+    )
+
+
+def enough(keypoints: Keypoints, weight: Tensor) -> Tensor:
+    """Frames [T] that show enough to be fitted; at least one must."""
+    trusted = (keypoints.confidence * keypoints.presence >= TRUSTED) & (weight > 0)
+    seen = trusted.sum(1) >= LEAST_KEYPOINTS
+    if not bool(seen.any()):
+        most = int(trusted.sum(1).max())
+        raise UserError(
+            f"no frame has {LEAST_KEYPOINTS} trusted keypoints (the best has {most}): a body cannot be fitted. "
+            "Check the detection, or choose a weighting without a gate."
+        )
+    return seen

@@ -1,0 +1,66 @@
+"""How hard each keypoint pulls: from confidence to a weight on its squared pixel error.
+
+A calibrated confidence s is an expected OKS, so it states a pixel variance, sigma^2 = l^2 (1 - s) / s with
+l^2 = (2 sigma_k)^2 area (`pose2d.oks`), and `precision`, v / sigma^2, is maximum likelihood. The other weightings know
+no pixels: they divide by one variance for all keypoints of a person, (REFERENCE_SIGMA sqrt(area))^2, so that priors
+mean the same beside any of them.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from pose2d.base.errors import UserError
+from pose2d.oks import AREA_OF_BOX, l_squared, variance_from_expected_oks
+from pose2d.types import Keypoints
+
+Weighting = Literal["ones", "confidence", "squared", "precision", "gate"]
+WEIGHTINGS: tuple[str, ...] = get_args(Weighting)
+
+REFERENCE_SIGMA = 0.04  # of sqrt(area): the error taken for a good keypoint where no pixel variance is stated
+PRESENT = 0.05  # presence below this: the keypoint is not in the picture, and its position means nothing
+GATE = 0.5  # `gate`: s v below this is not used
+CONFIDENCE_RANGE = (1e-3, 0.999)  # `precision`: nobody knows better than 3 % of l, nor worse than 30 l
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Trust as the solver uses it."""
+
+    weight: Tensor  # [T, K] on the squared pixel error, 1 / px^2; 0 is not used
+    sigma_px: Tensor  # [T, K] the pixel error at which a keypoint is "one sigma" off, the unit of the robust scale
+
+
+def keypoint_area(keypoints: Keypoints, used: Tensor) -> Tensor:
+    """The person's area [T] in px^2: as given, or from the extent of the keypoints that are used [T, K]."""
+    if keypoints.area_px2 is not None:
+        return keypoints.area_px2
+    low = torch.where(used[..., None], keypoints.xy_px, torch.inf).amin(1)
+    high = torch.where(used[..., None], keypoints.xy_px, -torch.inf).amax(1)
+    sides = (high - low).clamp(min=1)
+    area = AREA_OF_BOX * sides.amax(-1) * torch.maximum(sides.amin(-1), sides.amax(-1) / 3)
+    return torch.where(used.any(1), area, torch.ones_like(area))
+
+
+def keypoint_weights(keypoints: Keypoints, weighting: Weighting, gate: float = GATE) -> Weights:
+    """Weights of finite keypoints; a keypoint whose position is not finite must have presence 0."""
+    if weighting not in WEIGHTINGS:
+        raise UserError(f"unknown weighting {weighting!r}: choose {', '.join(WEIGHTINGS)}.")
+    s = keypoints.confidence
+    v = keypoints.presence * (keypoints.presence >= PRESENT)
+    trust = s * v
+    area = keypoint_area(keypoints, trust > 0)[:, None]
+    if weighting == "precision":
+        l2 = l_squared(area.squeeze(1), keypoints.skeleton)
+        variance = variance_from_expected_oks(s.clamp(*CONFIDENCE_RANGE), l2)
+        return Weights(torch.where(s > 0, v, torch.zeros_like(v)) / variance, variance.sqrt())
+    reference = (REFERENCE_SIGMA**2 * area).expand_as(s)
+    factor = {
+        "ones": (v > 0).to(s.dtype),
+        "confidence": trust,
+        "squared": trust.square(),
+        "gate": (trust >= gate).to(s.dtype),
+    }[weighting]
+    return Weights(factor / reference, reference.sqrt())

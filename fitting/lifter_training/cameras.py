@@ -1,0 +1,59 @@
+"""Cameras that might have filmed a person: any height, pitch, distance and focal length, people off the centre."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fitting.body.kinematics import rotation_matrices
+
+STANDING_M, PELVIS_M = 1.75, 0.95  # how tall, and how high above the floor, people roughly are
+FOCAL = (0.6, 2.5)  # of the picture's diagonal, as far as FILL allows
+FILL = (0.15, 1.2)  # of the picture's height
+DISTANCE_M = (1.4, 12.0)
+ASPECTS = (16 / 9, 16 / 9, 4 / 3, 1.0, 3 / 4, 9 / 16)
+
+
+class Views(NamedTuple):
+    """One camera for each of B windows."""
+
+    turn: Tensor  # [B, 3, 3] from the world, y up, to the camera
+    target_m: Tensor  # [B, 3] where the person's pelvis is on average, in the camera frame
+    half: Tensor  # [B, 2] half width and height of the picture on the plane z = 1
+
+
+def views(count: int, generator: torch.Generator) -> Views:
+    def even(low: float, high: float) -> Tensor:
+        return low + (high - low) * torch.rand(count, generator=generator)
+
+    def scale(low: float, high: float) -> Tensor:
+        return even(math.log(low), math.log(high)).exp()
+
+    def chance(share: float) -> Tensor:
+        return torch.rand(count, generator=generator) < share
+
+    aspect = torch.tensor(ASPECTS)[torch.randint(len(ASPECTS), (count,), generator=generator)]
+    picture = torch.stack((aspect, torch.ones(count)), -1) / (1 + aspect.square()).sqrt()[:, None]  # of its diagonal
+    distance = scale(*DISTANCE_M)
+    whole = picture[:, 1] * distance / STANDING_M  # the focal length at which a person fills the picture's height
+    focal = torch.minimum(torch.maximum(scale(*FOCAL), FILL[0] * whole), FILL[1] * whole)
+    half = picture / (2 * focal)[:, None]
+    free = half - torch.stack((0.2 / distance, 0.45 * STANDING_M / distance), -1)
+    place = torch.stack((even(-1, 1), even(-1, 1)), -1) * torch.maximum(free, 0.1 * half)
+
+    # Either the camera's height says how far it looks down at a person there, or the pitch is anything.
+    height = torch.where(chance(0.15), even(2.5, 5.0), even(0.3, 2.5))
+    elevation = torch.atan2(PELVIS_M - height, distance)
+    down = torch.where(chance(0.6), -(elevation + place[:, 1].atan()), even(-0.25, 0.55)).clamp(-0.7, 1.1)
+    roll = torch.where(chance(0.1), even(-0.35, 0.35), 0.04 * torch.randn(count, generator=generator))
+    flip = torch.diag(torch.tensor([1.0, -1.0, -1.0]))  # y up, z to us -> y down, z away
+    turn = _about(2, roll) @ _about(0, down) @ flip @ _about(1, even(-math.pi, math.pi))
+    target = torch.cat((place, torch.ones(count, 1)), -1) * distance[:, None]
+    return Views(turn, target, half)
+
+
+def _about(axis: int, angle: Tensor) -> Tensor:
+    vector = torch.zeros(len(angle), 3)
+    vector[:, axis] = angle
+    return rotation_matrices(vector)

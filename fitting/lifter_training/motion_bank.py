@@ -1,0 +1,153 @@
+"""Captured motion, ready to be cut into windows of any frame rate.
+
+Rotations are kept as quaternions that do not jump, so that a frame between two others is their weighted mean. Poses at
+5 frames a second become motion by a curve through them (Catmull-Rom), and get a place in the world by letting the lower
+foot stand still.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import roma
+import torch
+from torch import Tensor
+
+from fitting.body import Body
+from fitting.body.kinematics import JOINT_NAMES
+from fitting.lifter_training.cmu import Motion
+
+LEGS = (0, 1, 2, 4, 5, 7, 8, 10, 11)  # pelvis and below: what another clip's upper body can be set upon
+MIRROR = tuple(
+    JOINT_NAMES.index(name.replace("left", "?").replace("right", "left").replace("?", "right")) for name in JOINT_NAMES
+)
+FEET = (7, 8, 10, 11)
+MIXED = 0.2  # share of windows with an upper body from elsewhere
+OFF_RAD = 0.06  # spread of a constant turn added to every joint, in half of the windows
+BETWEEN = 3  # frames made of each one at 5 frames a second
+
+
+@dataclass(frozen=True)
+class Bank:
+    """Clips one after the other."""
+
+    turn: Tensor  # [N, 24, 4] unit quaternions (x, y, z, w), without jumps of sign within a clip
+    root_m: Tensor  # [N, 3] pelvis, y up
+    clip_start: Tensor  # [C + 1]
+    fps: float
+
+
+@dataclass(frozen=True)
+class Windows:
+    """B windows of T frames, y up."""
+
+    turn: Tensor  # [B, T, 24, 4]
+    root_m: Tensor  # [B, T, 3]
+    inside: Tensor  # [B, T] false beyond the end of the clip, where the last frame stands still
+
+
+def bank(motion: Motion, body: Body, held_out: bool) -> Bank:
+    """The clips that may be learned from, or those that are kept for measuring."""
+    kept = np.flatnonzero(motion.held_out == held_out)
+    spans = [motion.clip(int(clip)) for clip in kept]
+    frames = torch.from_numpy(np.concatenate([np.arange(span.start, span.stop) for span in spans]))
+    start = torch.from_numpy(np.cumsum([0, *(span.stop - span.start for span in spans)]))
+    turn = _continuous(roma.rotvec_to_unitquat(motion.pose[frames]), start)
+    if motion.root_m is not None:
+        return Bank(turn, motion.root_m[frames], start, motion.fps)
+    turn, start = _filled_in(turn, start)
+    return Bank(turn, _standing(turn, start, body), start, motion.fps * BETWEEN)
+
+
+def _continuous(quaternion: Tensor, start: Tensor) -> Tensor:
+    """q and -q are the same turn; take the one nearer to the frame before."""
+    against = (quaternion[1:] * quaternion[:-1]).sum(-1) < 0
+    sign = torch.cat((torch.ones(1, 24), 1 - 2 * against.float()))
+    return quaternion * sign.cumprod(0)[..., None]
+
+
+def _filled_in(turn: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    clips = []
+    share = torch.arange(BETWEEN) / BETWEEN
+    for first, end in zip(start[:-1].tolist(), start[1:].tolist(), strict=True):
+        points = turn[first:end]
+        a, b, c, d = (
+            points[(torch.arange(len(points) - 1) + shift).clamp(0, len(points) - 1)][:, None]
+            for shift in (-1, 0, 1, 2)
+        )
+        s = share[None, :, None, None]
+        curve = b + s / 2 * ((c - a) + s * ((2 * a - 5 * b + 4 * c - d) + s * (3 * (b - c) + d - a)))
+        clips.append(torch.cat((curve.flatten(0, 1), points[-1:])))
+    ends = np.cumsum([0, *map(len, clips)])
+    return torch.nn.functional.normalize(torch.cat(clips), dim=-1), torch.from_numpy(ends)
+
+
+def _standing(turn: Tensor, start: Tensor, body: Body) -> Tensor:
+    """Pelvis [N, 3]: the lower foot neither slides nor sinks."""
+    feet = torch.cat([_joints(part, body)[:, FEET] for part in turn.split(8192)])  # relative to the pelvis
+    low = feet[..., 1].argmin(1)
+    step = torch.zeros(len(turn), 3)
+    frame = torch.arange(len(turn) - 1)
+    step[1:] = feet[frame, low[:-1]] - feet[frame + 1, low[:-1]]
+    step[start[:-1]] = 0
+    place = step.cumsum(0)
+    place[:, 1] = -feet[..., 1].amin(1)
+    return place
+
+
+def _joints(turn: Tensor, body: Body) -> Tensor:
+    placed = body.placement(roma.unitquat_to_rotmat(turn), torch.zeros(body.shape_size)).joints
+    return placed - placed[:, :1]
+
+
+def windows(banks: list[Bank], shares: list[float], time_s: Tensor, generator: torch.Generator) -> Windows:
+    """One window per row of times [B, T] in seconds from its begin; clips are drawn by their length."""
+    which = torch.multinomial(torch.tensor(shares), len(time_s), replacement=True, generator=generator)
+    parts = [_of_bank(one, time_s[which == number], generator) for number, one in enumerate(banks)]
+    order = torch.argsort(which, stable=True).argsort()
+    return Windows(*(torch.cat([getattr(p, name) for p in parts])[order] for name in ("turn", "root_m", "inside")))
+
+
+def _of_bank(one: Bank, time_s: Tensor, generator: torch.Generator) -> Windows:
+    count = len(time_s)
+    anywhere = (torch.rand(count, generator=generator) * float(one.clip_start[-1])).long()
+    clip = torch.searchsorted(one.clip_start, anywhere, right=True) - 1
+    first, last = one.clip_start[clip][:, None], one.clip_start[clip + 1][:, None] - 1
+    length = time_s[:, -1] * one.fps
+    room = ((last - first).squeeze(1) - length).clamp(min=0)
+    begin = first.squeeze(1) + torch.rand(count, generator=generator) * room
+    at = begin[:, None] + time_s * one.fps
+    inside = at <= last
+    low = at.floor().long().clamp(max=last).clamp(min=first)
+    high = (low + 1).clamp(max=last)
+    share = (at - low).clamp(0, 1).float()
+    turn = torch.lerp(one.turn[low], one.turn[high], share[..., None, None])
+    root = torch.lerp(one.root_m[low], one.root_m[high], share[..., None])
+    return Windows(torch.nn.functional.normalize(turn, dim=-1), root, inside)
+
+
+def varied(given: Windows, generator: torch.Generator) -> Windows:
+    """More motion than was captured: mirror images, upper bodies of other windows, and joints a little off."""
+    count = len(given.turn)
+    chance = torch.rand(3, count, generator=generator)
+    turn, root = given.turn, given.root_m
+
+    other = torch.randperm(count, generator=generator)
+    legs = torch.zeros(24, dtype=torch.bool)
+    legs[list(LEGS)] = True
+    keeps = (chance[0] > MIXED)[:, None, None, None] | legs[None, None, :, None]
+    turn = torch.where(keeps, turn, turn[other])
+
+    spread = OFF_RAD * torch.randn(count, 1, 24, 3, generator=generator) * (chance[1] < 0.5)[:, None, None, None]
+    spread[:, :, 0] = 0
+    turn = roma.quat_product(turn, roma.rotvec_to_unitquat(spread).expand_as(turn))
+
+    mirrored = turn[:, :, MIRROR] * turn.new_tensor([1.0, -1.0, -1.0, 1.0])
+    flip = (chance[2] < 0.5)[:, None, None]
+    turn = torch.where(flip[..., None], mirrored, turn)
+    root = torch.where(flip, root * root.new_tensor([-1.0, 1.0, 1.0]), root)
+    return Windows(turn, root, given.inside)
+
+
+def matrices(turn: Tensor) -> Tensor:
+    """Quaternions [..., 4] -> [..., 3, 3]."""
+    return roma.unitquat_to_rotmat(turn)

@@ -1,0 +1,1 @@
+"""Meshes -> images: z-buffer, shading."""

@@ -1,0 +1,72 @@
+"""The same picture through PyTorch3D, for those who have a build whose compiled part loads; worth it on a GPU.
+
+`pip install` of a PyTorch3D wheel built for another torch or for CUDA gives its Python part only: transforms and
+meshes import, the rasteriser does not. `problem` says which of these is the case.
+"""
+
+import numpy as np
+import torch
+
+from fitting.render.screen import Screen
+from pose2d.base.errors import UserError
+
+_GRID = 2  # samples along each side of a pixel, everywhere
+
+
+def problem() -> str | None:
+    """Why PyTorch3D cannot draw here, in words; None when it can."""
+    try:
+        import pytorch3d  # noqa: F401
+    except ImportError:
+        return "PyTorch3D is not installed (pip install 'fitmesh[pytorch3d]')"
+    try:
+        from pytorch3d import _C  # noqa: F401
+    except ImportError as error:
+        return (
+            f"PyTorch3D is installed, but its compiled part does not load with torch {torch.__version__} ({error}); "
+            "install a build made for this torch"
+        )
+    return None
+
+
+def paint(
+    picture: np.ndarray, screen: Screen, colors: np.ndarray, *, alpha: float = 1.0, antialias: bool = True
+) -> None:
+    """Blend triangles with vertex colours [V', 3] float32 0..255 into `picture` [H, W, 3] uint8, in place."""
+    if why := problem():
+        raise UserError(f"{why}. The renderer `numba` needs nothing of the kind.")
+    from pytorch3d.renderer.mesh.rasterize_meshes import rasterize_meshes
+    from pytorch3d.structures import Meshes
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    height, width = picture.shape[:2]
+    grid = _GRID if antialias else 1
+    usable = np.isfinite(screen.xy_px[screen.faces]).all(axis=(1, 2))
+    faces = torch.from_numpy(screen.faces[usable]).long().to(device)
+    vertices = torch.from_numpy(_normalised(screen, width, height)).float().to(device)
+    triangle, _, weights, _ = rasterize_meshes(
+        Meshes([vertices], [faces]),
+        image_size=(height * grid, width * grid),
+        faces_per_pixel=1,
+        perspective_correct=True,
+        cull_backfaces=True,
+    )
+    triangle, weights = triangle[0, ..., 0], weights[0, ..., 0, :]  # [H g, W g], [H g, W g, 3]
+    corner_colors = torch.from_numpy(colors).to(device)[faces[triangle.clamp(min=0)]]  # [H g, W g, 3, 3]
+    color = torch.einsum("hwi,hwic->hwc", weights, corner_colors)
+    covered = (triangle >= 0).float()
+    over = _pooled(torch.cat((color * covered[..., None], covered[..., None]), dim=-1), grid)
+    through = torch.from_numpy(picture).to(device) * (1 - alpha * over[..., 3:])
+    picture[:] = (through + alpha * over[..., :3] + 0.5).clamp(0, 255).byte().cpu().numpy()
+
+
+def _normalised(screen: Screen, width: int, height: int) -> np.ndarray:
+    """Vertices [V', 3] as PyTorch3D wants them: x left, y up, -1..1 along the shorter side, z in metres."""
+    # It puts pixel centres at half numbers, this project at whole ones.
+    xy = (np.array((width, height)) - 2 * (screen.xy_px + 0.5)) / min(width, height)
+    return np.nan_to_num(np.concatenate((xy, 1 / screen.inverse_depth[:, None]), axis=1))
+
+
+def _pooled(samples: torch.Tensor, grid: int) -> torch.Tensor:
+    """Mean over grid x grid samples, [H g, W g, C] -> [H, W, C]."""
+    return samples.unflatten(1, (-1, grid)).unflatten(0, (-1, grid)).mean(dim=(1, 3))

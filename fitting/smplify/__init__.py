@@ -1,0 +1,1 @@
+"""SMPLify with SPIN's losses, the baseline."""

@@ -1,0 +1,1 @@
+"""Levenberg-Marquardt over a track: unknowns, residuals, normal equations, uncertainty."""

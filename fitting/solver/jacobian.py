@@ -1,0 +1,160 @@
+"""Where keypoints and joints are, and how they move with every unknown, in closed form.
+
+Joint i turned by a small world-frame rotation w carries every term below it about P_i (`body.surface_points`). The
+unknowns are axis-angle vectors: theta -> theta + d turns the joint by w = G_parent J_l(theta) d, with J_l the left
+Jacobian of the rotation group; the root is turned by w itself. With M_i = G_parent J_l,
+
+    dq_k / d_i = -[arm_ki]_x M_i,    arm_ki = sum_{e of k, at or below i} (c_e P_j + G_j m_e - c_e P_i).
+
+Pose correctives take part in q but not in its derivative.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fitting.body import Body
+from fitting.body.kinematics import JOINT_COUNT, PARENTS, Placement
+from fitting.solver.unknowns import MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION, State
+
+
+def left_jacobian(theta: Tensor) -> Tensor:
+    """J_l of axis-angle vectors [..., 3] -> [..., 3, 3]: exp(theta + d) = exp(J_l d) exp(theta) to first order.
+
+    J_l = I + (1 - cos t)/t^2 K + (t - sin t)/t^3 K^2, with a series where t is small.
+    """
+    squared = theta.square().sum(-1)
+    small = squared < 1e-2
+    safe = torch.where(small, torch.ones_like(squared), squared)
+    angle = safe.sqrt()
+    first = torch.where(small, 0.5 - squared / 24 + squared**2 / 720, (1 - angle.cos()) / safe)
+    second = torch.where(small, 1 / 6 - squared / 120 + squared**2 / 5040, (angle - angle.sin()) / (safe * angle))
+    outer = theta.unsqueeze(-1) * theta.unsqueeze(-2)
+    scale = 1 - second * squared
+    eye = torch.eye(3, dtype=theta.dtype, device=theta.device)
+    return scale[..., None, None] * eye + second[..., None, None] * outer + first[..., None, None] * cross_matrix(theta)
+
+
+def cross_matrix(v: Tensor) -> Tensor:
+    """[v]_x, [..., 3] -> [..., 3, 3]: [v]_x u = v x u."""
+    x, y, z = v.unbind(-1)
+    zero = torch.zeros_like(x)
+    return torch.stack((zero, -z, y, z, zero, -x, -y, x, zero), -1).unflatten(-1, (3, 3))
+
+
+def _above() -> Tensor:
+    """[24, 24] true where the second joint lies strictly above the first."""
+    above = torch.zeros(JOINT_COUNT, JOINT_COUNT, dtype=torch.bool)
+    for joint in range(1, JOINT_COUNT):
+        above[joint] = above[PARENTS[joint]]
+        above[joint, PARENTS[joint]] = True
+    return above
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The posed body and what its derivatives are made of."""
+
+    keypoints: Tensor  # [B, 17, 3] metres in the camera frame
+    joints: Tensor  # [B, 24, 3] metres in the camera frame
+    placement: Placement  # of the body before the translation
+    terms: Tensor  # [B, E, 3] c_e P_j + G_j m_e
+    turn: Tensor  # [B, 20, 3, 3] M_i of MOVED_JOINTS
+
+
+class Mechanism:
+    """A body, prepared for derivatives with respect to the unknowns of `fitting.solver.unknowns`."""
+
+    def __init__(self, body: Body, shape_size: int) -> None:
+        self.body = body
+        points = body.keypoint_terms
+        above = _above()
+        carries = above | torch.eye(JOINT_COUNT, dtype=torch.bool)
+        moved = torch.tensor(MOVED_JOINTS)
+        terms = points.gather.bool()[:, None] & carries[points.bone][:, moved].T  # [17, 20, E]
+        self.pair_point, self.pair_moved = terms.any(-1).nonzero(as_tuple=True)  # [N] who moves whom
+        self.pair_joint = moved[self.pair_moved]
+        self.pair_terms = terms[self.pair_point, self.pair_moved].to(body.dtype)  # [N, E]
+        self.pair_share = self.pair_terms @ points.coefficient  # [N]
+        self.joint_child, self.joint_moved = above[:, moved].nonzero(as_tuple=True)  # joints moved by joints
+        self.joint_parent = moved[self.joint_moved]
+        self.moments = points.offset_by_shape[..., :shape_size]
+        self.rest_by_shape = body.rest_joints_by_shape[..., :shape_size]
+        self.shape_size = shape_size
+        # How the body's size goes with its shape: the mean length of the bones, relative to that at zero shape.
+        bone = body.rest_joints[1:] - body.rest_joints[list(PARENTS[1:])]
+        bone_by_shape = self.rest_by_shape[1:] - self.rest_by_shape[list(PARENTS[1:])]
+        length = bone.norm(dim=-1)
+        self.size_by_shape = torch.einsum("jc,jcs->s", bone / length[:, None], bone_by_shape) / length.sum()  # [S]
+
+    def size(self, shape: Tensor) -> Tensor:
+        """The body's size relative to that of the mean body, for a shape [S], kept away from zero."""
+        return (1 + self.size_by_shape @ shape).clamp(min=0.3)
+
+    @cached_property
+    def _parent_of_moved(self) -> Tensor:
+        return torch.tensor([PARENTS[joint] for joint in MOVED_JOINTS[1:]])
+
+    def place(self, state: State, derivatives: bool = True) -> Geometry:
+        """Forward kinematics; without derivatives `turn` is empty."""
+        body, points = self.body, self.body.keypoint_terms
+        rotation = state.rotation
+        shape = torch.nn.functional.pad(state.shape, (0, body.shape_size - self.shape_size))
+        placement = body.placement(rotation, shape)
+        moments = points.moments(shape, body.pose_feature(rotation))
+        turned = (placement.rotation[:, points.bone] @ moments.unsqueeze(-1)).squeeze(-1)
+        terms = torch.addcmul(turned, points.coefficient.unsqueeze(-1), placement.joints[:, points.bone])
+        shift = state.translation.unsqueeze(1)
+        turn = terms.new_empty(0)
+        if derivatives:
+            local = placement.rotation[:, self._parent_of_moved] @ left_jacobian(state.theta[:, MOVED_JOINTS[1:]])
+            eye = torch.eye(3, dtype=terms.dtype).expand(len(state), 1, 3, 3)
+            turn = torch.cat((eye, local), 1)
+        return Geometry(points.gather @ terms + shift, placement.joints + shift, placement, terms, turn)
+
+    def keypoints_by_step(self, geometry: Geometry, rows: Tensor) -> Tensor:
+        """Rows [B, 17, R, 3] times dq/dstep [B, 17, 3, 63] -> [B, 17, R, 63], without the large middle.
+
+        u^T (-[a]_x) M = (a x u)^T M for every row u.
+        """
+        joints = geometry.placement.joints[:, self.pair_joint]
+        arm = self.pair_terms @ geometry.terms - self.pair_share[:, None] * joints  # [B, N, 3]
+        row = rows[:, self.pair_point]  # [B, N, R, 3]
+        moment = torch.linalg.cross(arm.unsqueeze(2).expand_as(row), row)
+        value = moment @ geometry.turn[:, self.pair_moved]  # [B, N, R, 3]
+        out = rows.new_zeros(*rows.shape[:3], STEP_SIZE)
+        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, 17, 20, R, 3] view
+        by_joint[:, self.pair_point, self.pair_moved] = value
+        out[..., TRANSLATION] = rows
+        return out
+
+    def joints_by_step(self, geometry: Geometry) -> Tensor:
+        """dP/dstep, [B, 24, 3, 63]."""
+        joints = geometry.placement.joints
+        arm = joints[:, self.joint_child] - joints[:, self.joint_parent]  # [B, N, 3]
+        value = cross_matrix(-arm) @ geometry.turn[:, self.joint_moved]
+        out = joints.new_zeros(len(joints), JOINT_COUNT, 3, STEP_SIZE)
+        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, 24, 20, 3, 3] view
+        by_joint[:, self.joint_child, self.joint_moved] = value
+        out[..., TRANSLATION] = torch.eye(3, dtype=joints.dtype)
+        return out
+
+    def joints_by_shape(self, geometry: Geometry) -> Tensor:
+        """dP/dshape, [B, 24, 3, S]: offsets of the rest pose, turned and added up along the tree."""
+        rotation = geometry.placement.rotation
+        rest = self.rest_by_shape
+        offset = rest[1:] - rest[list(PARENTS[1:])]
+        turned = rotation[:, list(PARENTS[1:])] @ offset  # [B, 23, 3, S]
+        moved = [rest[0].expand(len(rotation), -1, -1)]
+        for joint in range(1, JOINT_COUNT):
+            moved.append(moved[PARENTS[joint]] + turned[:, joint - 1])
+        return torch.stack(moved, 1)
+
+    def keypoints_by_shape(self, geometry: Geometry, joints_by_shape: Tensor) -> Tensor:
+        """dq/dshape, [B, 17, 3, S]."""
+        points = self.body.keypoint_terms
+        on_bone = geometry.placement.rotation[:, points.bone] @ self.moments
+        on_bone = on_bone + points.coefficient[:, None, None] * joints_by_shape[:, points.bone]
+        return torch.einsum("ke,becs->bkcs", points.gather, on_bone)

@@ -1,0 +1,149 @@
+"""Levenberg-Marquardt over a track, or over many independent frames at once.
+
+No accepted step raises the cost, so a fit is never worse than its start. Work is in float32; a factorisation that
+fails there is repeated in float64.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fitting.solver.arrow import BandFactor, Factor, FrameFactor, NotPositiveDefinite, solve_arrow
+from fitting.solver.normal_equations import NormalEquations, normal_equations
+from fitting.solver.problem import Problem, costs
+from fitting.solver.unknowns import State, join, orthonormal
+
+CONVERGED, STUCK, LIMIT = "converged", "no downhill step left", "iteration limit"
+TOLERANCE = 0.02  # a step that gains less than this log-likelihood per frame ends the search
+FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e-6, 1e6
+EASE, TIGHTEN = 0.2, 6.0
+BATCH = 1024  # independent frames solved side by side: bounds memory
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Where the search ended."""
+
+    state: State
+    cost: Tensor  # [T] each frame's own cost, its share of -log posterior without the motion's
+    total: float  # of everything
+    stopped: tuple[str, ...]  # why: one word for a track, one per frame for independent frames
+    iterations: int
+
+
+def factorised(system: NormalEquations) -> Factor:
+    if system.next_one is None or system.next_two is None:
+        return FrameFactor(system.matrix)
+    return BandFactor(system.matrix, system.next_one, system.next_two)
+
+
+def newton_step(system: NormalEquations) -> tuple[Tensor, Tensor]:
+    """The step [T, 63] and change of shape that minimise the quadratic model."""
+    return solve_arrow(factorised(system), system.arrow, system.corner, -system.gradient, -system.shape_gradient)
+
+
+def _careful_step(system: NormalEquations, damping: Tensor) -> tuple[Tensor, Tensor]:
+    """A damped step, in float64 if float32 fails."""
+    try:
+        return newton_step(system.damped(damping))
+    except NotPositiveDefinite:
+        step, shape_step = newton_step(system.double().damped(damping.double()))
+        return step.to(damping.dtype), shape_step.to(damping.dtype)
+
+
+def solve_track(problem: Problem, state: State, iterations: int = 40) -> Solution:
+    """All frames together: one shape, and acceleration if the problem has a frame rate."""
+    damping = torch.tensor(FIRST_DAMPING, dtype=state.root.dtype)
+    each, total = costs(problem, state)
+    stopped, done = LIMIT, 0
+    system: NormalEquations | None = None
+    while done < iterations:
+        done += 1
+        system = system or normal_equations(problem, state)
+        try:
+            step, shape_step = _careful_step(system, damping)
+            moved = state.moved(step, shape_step)
+            new_each, new_total = costs(problem, moved)
+        except NotPositiveDefinite:
+            new_total = torch.tensor(torch.inf)
+        if new_total < total:
+            gained = float(total - new_total)
+            state, each, total, system = moved, new_each, new_total, None
+            damping = (damping * EASE).clamp(min=LEAST_DAMPING)
+            if gained < TOLERANCE * len(state):
+                stopped = CONVERGED
+                break
+        else:
+            damping = damping * TIGHTEN
+            if damping > MOST_DAMPING:
+                stopped = STUCK
+                break
+    return Solution(orthonormal(state), each, float(total), (stopped,), done)
+
+
+def solve_frames(problem: Problem, state: State, iterations: int = 40) -> Solution:
+    """Every frame for itself, with a shape and a damping of its own; a bounded number of frames at a time."""
+    parts = [
+        _solve_batch(problem.frames(rows), state.frames(rows), iterations)
+        for rows in (slice(first, first + BATCH) for first in range(0, len(state), BATCH))
+    ]
+    cost = torch.cat([part.cost for part in parts])
+    return Solution(
+        join([part.state for part in parts]),
+        cost,
+        float(cost.double().sum()),
+        tuple(reason for part in parts for reason in part.stopped),
+        max(part.iterations for part in parts),
+    )
+
+
+def _solve_batch(problem: Problem, state: State, iterations: int) -> Solution:
+    """Frames side by side; those that are done leave the batch."""
+    count = len(state)
+    damping = torch.full((count,), FIRST_DAMPING, dtype=state.root.dtype)
+    cost, _ = costs(problem, state)
+    reason = [LIMIT] * count
+    best, best_cost = state, cost.clone()
+    index = torch.arange(count)
+    part, done = problem, 0
+    for done in range(1, iterations + 1):
+        system = normal_equations(part, state)
+        try:
+            step, shape_step = _careful_step(system, damping)
+        except NotPositiveDefinite:
+            damping = damping * TIGHTEN
+            continue
+        moved = state.moved(step, shape_step)
+        new_cost, _ = costs(part, moved)
+        better = new_cost < cost
+        gained = cost - new_cost
+        state = moved.where(better, state)
+        cost = torch.where(better, new_cost, cost)
+        damping = torch.where(better, (damping * EASE).clamp(min=LEAST_DAMPING), damping * TIGHTEN)
+        converged = better & (gained < TOLERANCE)
+        stuck = ~better & (damping > MOST_DAMPING)
+        leaves = converged | stuck
+        if done == iterations:
+            leaves = torch.ones_like(leaves)
+        if leaves.any():
+            best, best_cost = _put_back(best, best_cost, index[leaves], state.frames(leaves), cost[leaves])
+            for number, ok, bad in zip(index[leaves].tolist(), converged[leaves], stuck[leaves], strict=True):
+                reason[number] = CONVERGED if ok else STUCK if bad else LIMIT
+            stay = ~leaves
+            index, state, cost, damping = index[stay], state.frames(stay), cost[stay], damping[stay]
+            if not len(index):
+                break
+            part = part.frames(stay)
+    return Solution(orthonormal(best), best_cost, float(best_cost.double().sum()), tuple(reason), done)
+
+
+def _put_back(state: State, cost: Tensor, index: Tensor, part: State, part_cost: Tensor) -> tuple[State, Tensor]:
+    def put(whole: Tensor, values: Tensor) -> Tensor:
+        return whole.index_copy(0, index, values)
+
+    state = State(
+        put(state.root, part.root), put(state.theta, part.theta), put(state.translation, part.translation),
+        put(state.shape, part.shape),
+    )  # fmt: skip
+    return state, put(cost, part_cost)

@@ -1,0 +1,123 @@
+"""What poses are likely: a mixture of Gaussians over axis-angle, in least-squares form.
+
+Of the mixture only the nearest component counts, as in SMPLify: -log p = min_m (|L_m^T (x - mu_m)|^2 / 2 + c_m), with
+P_m = L_m L_m^T the precision. Each solver step takes the component that is nearest now, and is an ordinary quadratic.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fitting.solver.mixture_file import EMBEDDED, read_mixture
+from fitting.solver.unknowns import BODY_JOINTS, LEAF_JOINTS
+
+
+@dataclass(frozen=True)
+class PosePrior:
+    """M Gaussians over the 57 numbers of BODY_JOINTS."""
+
+    mean: Tensor  # [M, 57] radians
+    factor: Tensor  # [M, 57, 57] L^T, upper triangular: residual = L^T (x - mean)
+    precision: Tensor  # [M, 57, 57]
+    constant: Tensor  # [M] c, -log of the weighted density at the mean
+    leaf_mean: Tensor  # [M, 12] the LEAF_JOINTS' mean
+    leaf_gain: Tensor  # [M, 12, 57] how they go with the rest: leaf = leaf_mean + gain (x - mean)
+    acceleration_sigma: Tensor  # [24] m/s^2, spread of each joint's acceleration along one axis, at 30 frames/s
+    angular_sigma: Tensor  # [57] rad/s^2, the same of the axis-angle numbers
+
+    def energies(self, pose: Tensor) -> Tensor:
+        """-log(weight_m density_m) of poses [T, 57] -> [T, M]."""
+        away = torch.einsum("mij,tj->tmi", self.factor, pose)
+        away = away - torch.einsum("mij,mj->mi", self.factor, self.mean)
+        return away.square().sum(-1) / 2 + self.constant
+
+    def energy(self, pose: Tensor) -> tuple[Tensor, Tensor]:
+        """-log p by the nearest component [T], and which one it is [T]."""
+        return self.energies(pose).min(1)
+
+    def log_likelihood(self, pose: Tensor) -> Tensor:
+        """log p of the whole mixture, [T]."""
+        return torch.logsumexp(-self.energies(pose), 1)
+
+    def residual(self, pose: Tensor, component: Tensor) -> Tensor:
+        """L^T (x - mean) of given components, [T, 57]."""
+        return torch.einsum("tij,tj->ti", self.factor[component], pose - self.mean[component])
+
+    def leaves(self, pose: Tensor) -> Tensor:
+        """Toes and hands that go best with poses [T, 57], [T, 4, 3]."""
+        _, nearest = self.energy(pose)
+        away = pose - self.mean[nearest]
+        return (self.leaf_mean[nearest] + torch.einsum("tij,tj->ti", self.leaf_gain[nearest], away)).unflatten(
+            1, (4, 3)
+        )
+
+    def shares(self) -> Tensor:
+        """The mixture's weights, [M]."""
+        return (-self.constant - self.precision.logdet() / 2).softmax(0)
+
+    def average(self) -> Tensor:
+        """The mixture's mean, [57]."""
+        return self.shares() @ self.mean
+
+    def as_one(self) -> "PosePrior":
+        """One Gaussian with the whole mixture's mean and covariance: what is known before a component is chosen."""
+        share, mean = self.shares().double(), self.average().double()
+        away = self.mean.double() - mean
+        covariance = torch.einsum("m,mij->ij", share, torch.linalg.inv(self.precision.double()))
+        covariance += torch.einsum("m,mi,mj->ij", share, away, away)
+        precision = torch.linalg.inv(covariance)
+        lower = torch.linalg.cholesky(precision)
+        constant = len(mean) / 2 * math.log(2 * math.pi) - lower.diagonal().log().sum()
+        leaf_mean = self.shares() @ self.leaf_mean
+        return replace(
+            self,
+            mean=mean[None].to(self.mean),
+            factor=lower.T[None].to(self.mean),
+            precision=precision[None].to(self.mean),
+            constant=constant[None].to(self.mean),
+            leaf_mean=leaf_mean[None],
+            leaf_gain=torch.zeros_like(self.leaf_gain[:1]),
+        )
+
+    def to(self, dtype: torch.dtype) -> "PosePrior":
+        return PosePrior(**{name: value.to(dtype) for name, value in vars(self).items()})
+
+
+def from_mixture(
+    weights: np.ndarray,  # [M]
+    means: np.ndarray,  # [M, 69] axis-angle of joints 1..23
+    covariances: np.ndarray,  # [M, 69, 69]
+    acceleration_sigma: np.ndarray,  # [24]
+    angular_sigma: np.ndarray,  # [57]
+) -> PosePrior:
+    """Split off the joints nothing measures: marginal over the rest, and regression onto them."""
+    body = [3 * (joint - 1) + axis for joint in BODY_JOINTS for axis in range(3)]
+    leaf = [3 * (joint - 1) + axis for joint in LEAF_JOINTS for axis in range(3)]
+    covariance = covariances[:, body][:, :, body].astype(np.float64)
+    precision = np.linalg.inv(covariance)
+    lower = np.linalg.cholesky(precision)
+    half_log_det = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(1)
+    constant = -np.log(weights) - half_log_det + len(body) / 2 * math.log(2 * math.pi)
+    gain = covariances[:, leaf][:, :, body] @ precision
+
+    def real(array: np.ndarray) -> Tensor:
+        return torch.tensor(array, dtype=torch.float32)
+
+    return PosePrior(
+        real(means[:, body]), real(np.swapaxes(lower, 1, 2)), real(precision), real(constant),
+        real(means[:, leaf]), real(gain), real(acceleration_sigma), real(angular_sigma),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4)
+def load_prior(path: str | Path | None = None) -> PosePrior:
+    """The embedded prior, learned by `tools/fit_pose_prior.py`, or SMPLify's mixture (gmm_08.pkl)."""
+    mixture = read_mixture(path)
+    with np.load(str(EMBEDDED)) as file:  # how people move is known from here alone
+        smoothness = file["acceleration_sigma"], file["angular_sigma"]
+    return from_mixture(mixture.weights, mixture.means, mixture.covariances, *smoothness)

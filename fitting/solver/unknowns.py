@@ -1,0 +1,117 @@
+"""What the solver moves: rotations, translation and shape, and how a step changes them.
+
+Toes and hands (joints 10, 11, 22, 23) carry no other joint and no COCO keypoint, so nothing measured speaks of them:
+given the rest, the pose prior alone places them, in closed form. A step therefore has 63 numbers per frame,
+
+    [0:3]   root: R_0 <- exp(w) R_0, radians in the camera frame,
+    [3:60]  the 19 joints of BODY_JOINTS: added to their axis-angle vectors,
+    [60:63] translation: added, metres,
+
+and one number per direction of shape.
+"""
+
+from dataclasses import dataclass, replace
+
+import roma
+import torch
+from torch import Tensor
+
+from fitting.body import BodyParams
+from fitting.body.kinematics import JOINT_COUNT, rotation_matrices
+
+BODY_JOINTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21)
+LEAF_JOINTS = (10, 11, 22, 23)
+MOVED_JOINTS = (0, *BODY_JOINTS)  # a step turns these
+POSE = slice(3, 3 + 3 * len(BODY_JOINTS))
+TRANSLATION = slice(POSE.stop, POSE.stop + 3)
+STEP_SIZE = TRANSLATION.stop
+SHAPE_SIZE = 10  # leading directions that are fitted; the finer ones move keypoints by a few millimetres only
+
+
+@dataclass(frozen=True)
+class State:
+    """Where the solver stands, for B frames."""
+
+    root: Tensor  # [B, 3, 3] turns the body into the camera frame
+    theta: Tensor  # [B, 24, 3] axis-angle in radians; row 0 is not used
+    translation: Tensor  # [B, 3] metres in the camera frame
+    shape: Tensor  # [S] shared by all frames, or [B, S]
+
+    def __len__(self) -> int:
+        return len(self.root)
+
+    @property
+    def shared_shape(self) -> bool:
+        return self.shape.ndim == 1
+
+    @property
+    def rotation(self) -> Tensor:
+        """Local rotations, [B, 24, 3, 3]."""
+        return torch.cat((self.root.unsqueeze(1), rotation_matrices(self.theta[:, 1:])), 1)
+
+    @property
+    def body_pose(self) -> Tensor:
+        """Axis-angle of BODY_JOINTS, [B, 57]: what the pose prior speaks of."""
+        return self.theta[:, BODY_JOINTS].flatten(1)
+
+    def moved(self, step: Tensor, shape_step: Tensor) -> "State":
+        """After a step [B, 63] and a change of shape as large as `shape`."""
+        theta = self.theta.clone()
+        theta[:, BODY_JOINTS] += step[:, POSE].unflatten(1, (-1, 3))
+        return State(
+            rotation_matrices(step[:, :3]) @ self.root,
+            theta,
+            self.translation + step[:, TRANSLATION],
+            self.shape + shape_step,
+        )
+
+    def to(self, dtype: torch.dtype) -> "State":
+        return State(*(value.to(dtype) for value in (self.root, self.theta, self.translation, self.shape)))
+
+    def frames(self, index: Tensor | slice) -> "State":
+        """Some of the frames."""
+        shape = self.shape if self.shared_shape else self.shape[index]
+        return State(self.root[index], self.theta[index], self.translation[index], shape)
+
+    def where(self, choice: Tensor, other: "State") -> "State":
+        """This state in the frames where `choice` [B] is true, the other one elsewhere; a shape per frame."""
+        c = choice
+        return State(
+            torch.where(c[:, None, None], self.root, other.root),
+            torch.where(c[:, None, None], self.theta, other.theta),
+            torch.where(c[:, None], self.translation, other.translation),
+            torch.where(c[:, None], self.shape, other.shape),
+        )
+
+
+def join(states: list[State]) -> State:
+    """Frames of several states one after the other; a shared shape is the first one's."""
+    first = states[0]
+    shape = first.shape if first.shared_shape else torch.cat([state.shape for state in states])
+    return State(
+        torch.cat([state.root for state in states]),
+        torch.cat([state.theta for state in states]),
+        torch.cat([state.translation for state in states]),
+        shape,
+    )
+
+
+def from_params(params: BodyParams, shape_size: int = SHAPE_SIZE, dtype: torch.dtype = torch.float32) -> State:
+    """The state that stands for given parameters; a long way round (more than half a turn) becomes the short one."""
+    pose = params.pose.detach().to(dtype).reshape(-1, JOINT_COUNT, 3)
+    theta = roma.rotmat_to_rotvec(rotation_matrices(pose))
+    shape = params.shape.detach().to(dtype)[..., :shape_size]
+    shape = torch.nn.functional.pad(shape, (0, shape_size - shape.shape[-1]))
+    return State(rotation_matrices(pose[:, 0]), theta, params.translation.detach().to(dtype), shape)
+
+
+def to_params(state: State) -> BodyParams:
+    """The parameters that a state stands for."""
+    pose = state.theta.clone()
+    pose[:, 0] = roma.rotmat_to_rotvec(roma.special_procrustes(state.root))
+    return BodyParams(pose, state.shape, state.translation)
+
+
+def orthonormal(state: State) -> State:
+    """Wash the rounding of many multiplications out of the root's matrix."""
+    return replace(state, root=roma.special_procrustes(state.root))

@@ -1,0 +1,1 @@
+"""What every package stands on: errors a user can mend, atomic files, safe unpickling, threads."""

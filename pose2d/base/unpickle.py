@@ -1,0 +1,279 @@
+"""Read pickles of arrays without running anything they ask for.
+
+SMPL bodies and 3DPW sequences are distributed as Python 2 pickles. A pickle is a program: it names functions
+and the reader calls them. Here every name that such a file may use is answered by a stand-in that only
+remembers what it was given, and every other name is refused before anything is called. Arrays are made from
+the remembered parts once the file has been read, so no constructor of numpy, scipy or chumpy ever sees the
+file's own arguments.
+"""
+
+import math
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import scipy.sparse
+
+from pose2d.base.errors import UserError
+
+_TYPE = re.compile(r"([<>|=]?)([biufcSUO])(\d*)")  # truth, whole, unsigned, real, complex, bytes, text, object
+_MOST_ENTRIES = 2**32  # no body or sequence comes near it
+
+
+class Refused(pickle.UnpicklingError):
+    """The pickle asks for something that data has no need of."""
+
+
+def load(path: str | Path, encoding: str = "latin1") -> Any:
+    """The content of a pickle: plain Python values, numpy arrays (also for chumpy's) and scipy sparse matrices.
+
+    `encoding` is how Python 2 strings are read; "latin1" keeps their bytes.
+    """
+    path = Path(path)
+    try:
+        with open(path, "rb") as stream:
+            return load_stream(stream, encoding)
+    except Refused as refusal:
+        raise UserError(f"{path} was refused: {refusal}. Get the file again from its official site.") from refusal
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}.") from error
+    except Exception as error:  # what damaged bytes raise is as varied as the bytes
+        raise UserError(
+            f"{path} is not a readable pickle: damaged, cut short, or another kind of file. Get it again."
+        ) from error
+
+
+def load_stream(stream: BinaryIO, encoding: str = "latin1") -> Any:
+    """The same from an open file. Raises Refused, or whatever damaged bytes cause."""
+    return _Finisher().finish(_Reader(stream, encoding=encoding).load())
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module.split(".")[0] == "chumpy" and name.isidentifier():
+            return type(name, (_Chumpy,), {})
+        if (module, name) not in _STAND_INS:
+            raise Refused(f"it asks for {module}.{name}, which is code and not data; nothing was run")
+        return _STAND_INS[module, name]
+
+
+class _Held:
+    """Remembers the state that the pickle gives to an object."""
+
+    state: Any = None
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def value(self, finish: Callable[[Any], Any]) -> Any:
+        """What it stands for; `finish` turns what it refers to into values."""
+        raise Refused(f"{type(self).__name__} is not data")
+
+
+class _Object(_Held):
+    """Stands for Python's `object`, the base that old pickles name."""
+
+
+class _Type(_Held):
+    """Stands for numpy.dtype; only the letter, the size and the byte order are taken from the file."""
+
+    def __init__(self, spec: Any = "", *_: object) -> None:
+        self.match = _TYPE.fullmatch(spec) if isinstance(spec, str) else None
+
+    @property
+    def dtype(self) -> np.dtype:
+        match = getattr(self, "match", None)
+        if match is None:
+            raise Refused("an array has a type that is neither number, text nor object")
+        order, letter, size = match.groups()
+        if letter == "O":
+            return np.dtype(object)
+        if isinstance(self.state, tuple) and len(self.state) > 1 and self.state[1] in ("<", ">"):
+            order = self.state[1]
+        return np.dtype(order + letter + size)
+
+
+class _Array(_Held):
+    """Stands for numpy.ndarray; its state is (version, shape, type, is column-major, data)."""
+
+    def value(self, finish: Callable[[Any], Any]) -> np.ndarray:
+        _, shape, kind, column_major, data = self.state
+        if isinstance(data, list):
+            return _object_array([finish(item) for item in data], shape)
+        return _number_array(data, kind, shape, "F" if column_major else "C")
+
+
+class _Sparse(_Held):
+    """Stands for the sparse matrices of scipy; its state is their attributes."""
+
+    def value(self, finish: Callable[[Any], Any]) -> Any:
+        part = {name: finish(content) for name, content in self.state.items()}
+        shape = tuple(int(side) for side in part["_shape" if "_shape" in part else "shape"])
+        if type(self) is _Coo:
+            row, column = part["coords"] if "coords" in part else (part["row"], part["col"])
+            return scipy.sparse.coo_matrix((part["data"], (row, column)), shape=shape)
+        make = scipy.sparse.csc_matrix if type(self) is _Csc else scipy.sparse.csr_matrix
+        matrix = make((part["data"], part["indices"], part["indptr"]), shape=shape)
+        matrix.check_format(full_check=True)  # a wrong index would read outside the arrays
+        return matrix
+
+
+class _Csc(_Sparse):
+    pass
+
+
+class _Csr(_Sparse):
+    pass
+
+
+class _Coo(_Sparse):
+    pass
+
+
+class _Chumpy(_Held):
+    """Stands for chumpy's arrays: a plain one keeps its numbers in `x`, a selection of another one in `a[idxs]`."""
+
+    def value(self, finish: Callable[[Any], Any]) -> np.ndarray:
+        if "x" in self.state:
+            return np.asarray(finish(self.state["x"]))
+        if "a" in self.state and "idxs" in self.state:
+            source, picked = np.asarray(finish(self.state["a"])), np.asarray(finish(self.state["idxs"]))
+            shape = finish(self.state.get("preferred_shape", picked.shape))
+            return source.ravel()[picked.ravel()].reshape(shape)
+        raise Refused(f"chumpy's {type(self).__name__} is a formula and not an array")
+
+
+class _Call:
+    """A function that a pickle may call and cannot alter."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._function(*arguments)
+
+    def __setstate__(self, _: object) -> None:
+        raise Refused("it tries to change a function")
+
+
+class _Finisher:
+    """Turns what was remembered into values, each once, wherever it is referred to."""
+
+    def __init__(self) -> None:
+        self._done: dict[int, Any] = {}
+        self._open: set[int] = set()
+
+    def finish(self, item: Any) -> Any:
+        if not isinstance(item, _Held | dict | list | tuple | set):
+            return item
+        if id(item) in self._done:
+            return self._done[id(item)]
+        if id(item) in self._open:
+            raise Refused("it holds something that contains itself")
+        self._open.add(id(item))
+        self._done[id(item)] = result = self._finished(item)
+        self._open.discard(id(item))
+        return result
+
+    def _finished(self, item: Any) -> Any:
+        if isinstance(item, _Held):
+            return item.value(self.finish)
+        if isinstance(item, dict):
+            return {self.finish(key): self.finish(content) for key, content in item.items()}
+        return type(item)(self.finish(content) for content in item)
+
+
+def _entries(shape: Any) -> tuple[tuple[int, ...], int]:
+    sides = tuple(int(side) for side in shape)
+    count = math.prod(sides)
+    if min(sides, default=0) < 0 or count > _MOST_ENTRIES:
+        raise Refused(f"it has an array of impossible size {sides}")
+    return sides, count
+
+
+def _number_array(data: Any, kind: Any, shape: Any, order: Any) -> np.ndarray:
+    sides, count = _entries(shape)
+    content = data.encode("latin1") if isinstance(data, str) else bytes(data)
+    dtype = kind.dtype
+    if dtype.hasobject or len(content) != count * dtype.itemsize:
+        raise Refused("an array's content does not have the size that its shape and type need")
+    if not content:
+        return np.zeros(sides, dtype)
+    return np.frombuffer(content, dtype).reshape(sides, order="F" if order == "F" else "C").copy()
+
+
+def _object_array(items: list[Any], shape: Any) -> np.ndarray:
+    sides, count = _entries(shape)
+    if count != len(items):
+        raise Refused("an array's content does not have the size that its shape needs")
+    flat = np.empty(count, object)
+    for index, item in enumerate(items):
+        flat[index] = item
+    return flat.reshape(sides)
+
+
+def _empty_array(kind: Any, *_: object) -> _Array:
+    if kind is not _Array:
+        raise Refused("it makes an array of a class of its own")
+    return _Array()
+
+
+def _scalar(kind: Any, data: Any) -> Any:
+    return _number_array(data, kind, (1,), "C")[0]
+
+
+def _buffer_array(data: Any, kind: Any, shape: Any, order: Any, *_: object) -> np.ndarray:
+    return _number_array(data, kind, shape, order)
+
+
+def _instance(kind: Any, base: Any = _Object, state: Any = None) -> _Held:
+    if not (isinstance(kind, type) and issubclass(kind, _Held)) or base is not _Object or state is not None:
+        raise Refused("it rebuilds an object of a class of its own")
+    return kind()
+
+
+def _bytes(text: Any, encoding: Any = "latin1") -> bytes:
+    if not isinstance(text, str) or encoding != "latin1":
+        raise Refused("it encodes something other than text")
+    return text.encode("latin1")
+
+
+def _no_bytes() -> bytes:
+    """How Python 3 writes empty bytes for Python 2."""
+    return b""
+
+
+def _stand_ins() -> dict[tuple[str, str], Any]:
+    table: dict[tuple[str, str], Any] = {
+        ("numpy", "ndarray"): _Array,
+        ("numpy", "dtype"): _Type,
+        ("_codecs", "encode"): _Call(_bytes),
+    }
+    for core in ("numpy.core", "numpy._core"):
+        table[f"{core}.multiarray", "_reconstruct"] = _Call(_empty_array)
+        table[f"{core}.multiarray", "scalar"] = _Call(_scalar)
+        table[f"{core}.numeric", "_frombuffer"] = _Call(_buffer_array)
+    for python2, python3 in (("copy_reg", "copyreg"), ("__builtin__", "builtins")):
+        for module in (python2, python3):
+            if python3 == "copyreg":
+                table[module, "_reconstructor"] = _Call(_instance)
+            else:
+                table[module, "object"] = _Object
+                table[module, "set"] = _Call(set)
+                table[module, "bytes"] = _Call(_no_bytes)
+    for short, kind in (("csc", _Csc), ("csr", _Csr), ("coo", _Coo)):
+        for module in ("scipy.sparse", f"scipy.sparse.{short}", f"scipy.sparse._{short}"):
+            for suffix in ("matrix", "array"):
+                table[module, f"{short}_{suffix}"] = kind
+    return table
+
+
+_STAND_INS = _stand_ins()

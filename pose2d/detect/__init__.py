@@ -1,0 +1,1 @@
+"""Images -> person boxes -> tracks."""

@@ -1,0 +1,1 @@
+"""Video and images in and out."""

@@ -1,0 +1,93 @@
+"""Pictures in: one photo, or a folder of frames that belong together."""
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from pose2d.base.errors import UserError
+from pose2d.io.clip import WHOLE, Clip, ClipInfo, Frame, Span
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".jp2", ".avif", ".ppm", ".pgm")
+DEFAULT_RATE = Fraction(30)
+
+
+def read_picture(path: str | Path) -> np.ndarray:
+    """RGB [H, W, 3] uint8, turned upright as its EXIF data says; grey, 16-bit and transparent files too."""
+    path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, not a picture. For a folder of pictures use --images.")
+    if not path.is_file():
+        raise UserError(f"no picture at {path}. Check the path.")
+    try:
+        data = np.fromfile(path, np.uint8)  # not imread: it cannot say why a file would not open
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    bgr = None
+    if data.size:
+        try:
+            bgr = cv2.imdecode(data, cv2.IMREAD_COLOR)
+        except cv2.error:  # a header that claims more pixels than OpenCV will allocate
+            bgr = None
+    if bgr is None:
+        raise UserError(
+            f"{path} is not a picture that can be read: expected jpg, png, webp, tiff or bmp. "
+            "It may be damaged or empty; for a film use --video."
+        )
+    return cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB)
+
+
+class Pictures(Clip):
+    """Picture files shown one after another, all of one size."""
+
+    def __init__(self, path: str | Path, rate: Fraction = DEFAULT_RATE) -> None:
+        self.path = Path(path)
+        self.warnings = []
+        if rate <= 0:
+            raise UserError(f"--fps must be above 0, got {float(rate):g}.")
+        self._files = [self.path] if not self.path.is_dir() else _listed(self.path)
+        height, width = read_picture(self._files[0]).shape[:2]
+        self.info = ClipInfo(
+            width_px=width,
+            height_px=height,
+            rate=rate,
+            tick_s=1 / rate,
+            frames=len(self._files),
+            duration_s=float(len(self._files) / rate),
+            has_audio=False,
+        )
+
+    def files(self) -> list[Path]:
+        return self._files
+
+    def frames(self, span: Span = WHOLE, size: tuple[int, int] | None = None) -> Iterator[Frame]:
+        times = [index / self.info.rate for index in range(len(self._files))]
+        wanted = [i for i, t in enumerate(times) if not span.too_early(t) and not span.too_late(t)]
+        if not wanted:
+            raise UserError(f"{self.path} ends at {float(times[-1]):.2f} s, before --start {span.start_s:g} s.")
+        for index in wanted[:: span.every]:
+            rgb = read_picture(self._files[index])
+            if rgb.shape[:2] != (self.info.height_px, self.info.width_px):
+                raise UserError(
+                    f"{self._files[index]} is {rgb.shape[1]}x{rgb.shape[0]} pixels, but {self._files[0].name} is "
+                    f"{self.info.width_px}x{self.info.height_px}: the frames of one film must be of one size. "
+                    "For unrelated photos run --image once for each."
+                )
+            if size is not None:
+                rgb = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
+            yield Frame(index, times[index], rgb)
+
+
+def _listed(folder: Path) -> list[Path]:
+    pictures = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")]
+    if not pictures:
+        raise UserError(f"no pictures in {folder}: expected files ending in {', '.join(SUFFIXES)}.")
+    return sorted(pictures, key=_in_counting_order)
+
+
+def _in_counting_order(path: Path) -> list[tuple[bool, int, str]]:
+    """frame_9 comes before frame_10."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", path.name)]

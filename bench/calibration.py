@@ -1,7 +1,7 @@
 """Claim: CCNet's confidence ranks people better, and means more, than the network's own score.
 
 One run, one set of predictions per model, four opinions on how far to trust them: raw score, closed form, CCNet, and
-the oracle that knows the true OKS; with paired bootstrap intervals over pictures.
+the oracle that knows the true OKS; with paired bootstrap intervals over images.
 
     python bench/calibration.py --data COCO [--split val2017] [--model movenet-thunder ...] [--flip-test] [--out DIR]
 """
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--model", action="append", help="default: every model with an embedded head")
     parser.add_argument("--head", help="head file instead of the embedded one (with one --model)")
     parser.add_argument("--flip-test", action="store_true")
-    parser.add_argument("--out", type=Path, help="folder for metrics and pictures")
+    parser.add_argument("--out", type=Path, help="folder for metrics and images")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--markdown", action="store_true", help="the table once more, for a document")
     chosen = parser.parse_args()

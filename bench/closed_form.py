@@ -63,7 +63,7 @@ def confidence(
 
 
 def areas(observed: Observed, channels: int, mean: float, head: torch.nn.Module) -> dict[str, np.ndarray]:
-    """[N] each, in picture pixels^2."""
+    """[N] each, in image pixels^2."""
     crop = observed.crop_area_px2.double().numpy()
     with torch.inference_mode():
         predicted = head(observed.read[:, :channels]).double().numpy()

@@ -1,8 +1,8 @@
-"""What moves the accuracy of the embedded 2D models on real COCO pictures: crop, flip test, decoding, boxes.
+"""What moves the accuracy of the embedded 2D models on real COCO images: crop, flip test, decoding, boxes.
 
     python bench/coco_accuracy.py --data ../shared/data/coco
 
-Every row is COCO's keypoint AP (pycocotools) over all pictures of a set. The score of a person is the mean of the
+Every row is COCO's keypoint AP (pycocotools) over all images of a set. The score of a person is the mean of the
 network's own confidence over its keypoints, times the box's score where the boxes are detected. `oracle` is the AP
 if that score were the true OKS: what calibration could win; `OKS` is the mean over people.
 The holdout decides the defaults; val2017 is only reported.
@@ -92,9 +92,9 @@ class Bench:
         """A row for boxes that the detector finds."""
         detector, how = Detector(options), Cropping(self.model.box_scale)
         begin = time.process_time()
-        found = {image: detector.detect(picture) for image, picture in self.truth.pictures.items()}
+        found = {image_id: detector.detect(image) for image_id, image in self.truth.images.items()}
         seconds = (time.process_time() - begin) / len(found)
-        boxes = [(image, box) for image, people in found.items() for box in people.boxes_px]
+        boxes = [(image_id, box) for image_id, people in found.items() for box in people.boxes_px]
         box_score = np.concatenate([people.scores for people in found.values()])
         xy, confidence = self._placed(how, boxes, [self._decoded(t, "ours") for t in self._trunks(how, boxes)])
         stats = average_precision(self.truth, boxes, xy, box_score * confidence.mean(1)) * 100
@@ -108,7 +108,7 @@ class Bench:
         return [features.trunk for features in self._looks(how, boxes, mirror)]  # type: ignore[attr-defined]
 
     def _looks(self, how: Cropping, boxes: list[Box], mirror: bool) -> Iterator[Tensor]:
-        pixels, _ = cut_all(self.truth.pictures, boxes, how, self.model.input_wh[0])
+        pixels, _ = cut_all(self.truth.images, boxes, how, self.model.input_wh[0])
         for part in pixels.split(BATCH):
             yield self.model.features(self.model.normalize(part.flip(-1) if mirror else part))
 
@@ -121,7 +121,7 @@ class Bench:
         return OTHER_DECODING[decoding](View(self.model.net, self._features(trunk), trunk))
 
     def _placed(self, how: Cropping, boxes: list[Box], found: list[Prediction]) -> tuple[np.ndarray, np.ndarray]:
-        """Keypoints [N, 17, 2] in the picture, confidence [N, 17]."""
+        """Keypoints [N, 17, 2] in the image, confidence [N, 17]."""
         affine = crops.affines(np.array([box for _, box in boxes]), self.model.input_wh, how.scale, "square")
         xy = crops.move(crops.invert(affine), torch.cat([f.xy_px for f in found]).double())
         return xy.numpy(), torch.cat([f.score for f in found]).numpy()
@@ -144,7 +144,10 @@ def _add(table: Table, *cells: str) -> None:
 def recalls(truth: PeopleSet, found: dict[int, Detections]) -> tuple[float, float, float]:
     """The share of annotated people with a box at IoU 0.5: all, those under 96 px tall, the others."""
     hit = np.array(
-        [len(found[image]) > 0 and iou(found[image].boxes_px, box[None]).max() >= 0.5 for image, box in truth.boxes]
+        [
+            len(found[image_id]) > 0 and iou(found[image_id].boxes_px, box[None]).max() >= 0.5
+            for image_id, box in truth.boxes
+        ]
     )
     small = np.array([box[3] - box[1] < 96 for _, box in truth.boxes])
     return hit.mean(), hit[small].mean(), hit[~small].mean()

@@ -1,4 +1,4 @@
-"""Annotated people in real COCO pictures, their crops, and COCO's figures for what was said of them."""
+"""Annotated people in real COCO images, their crops, and COCO's figures for what was said of them."""
 
 import contextlib
 import io
@@ -24,11 +24,11 @@ Box = tuple[int, np.ndarray]  # image id; x1, y1, x2, y2
 
 @dataclass(frozen=True)
 class PeopleSet:
-    """Pictures with annotated people, decoded once."""
+    """Images with annotated people, decoded once."""
 
     name: str
     coco: COCO
-    pictures: dict[int, np.ndarray]  # RGB by image id
+    images: dict[int, np.ndarray]  # RGB by image id
     people: list[dict]  # annotations with at least one keypoint
     boxes: list[Box]  # of `people`
 
@@ -41,16 +41,16 @@ def read_set(data: Path, name: str) -> PeopleSet:
     annotations, folder = SETS[name]
     with quiet():
         coco = COCO(str(data / "annotations" / annotations))
-    pictures = {}
-    for image in coco.imgs.values():
-        picture = cv2.imread(str(data / "images" / folder / image["file_name"]), cv2.IMREAD_COLOR)[:, :, ::-1]
-        size = (image["width"], image["height"])
-        if picture.shape[1::-1] != size:  # stored squashed
-            picture = cv2.resize(np.ascontiguousarray(picture), size, interpolation=cv2.INTER_LINEAR)
-        pictures[image["id"]] = np.ascontiguousarray(picture)
+    images = {}
+    for entry in coco.imgs.values():
+        image = cv2.imread(str(data / "images" / folder / entry["file_name"]), cv2.IMREAD_COLOR)[:, :, ::-1]
+        size = (entry["width"], entry["height"])
+        if image.shape[1::-1] != size:  # stored squashed
+            image = cv2.resize(np.ascontiguousarray(image), size, interpolation=cv2.INTER_LINEAR)
+        images[entry["id"]] = np.ascontiguousarray(image)
     people = [a for a in coco.anns.values() if a["num_keypoints"] > 0 and not a["iscrowd"]]
     people.sort(key=lambda person: person["image_id"])
-    return PeopleSet(name, coco, pictures, people, [(p["image_id"], corners(p["bbox"])) for p in people])
+    return PeopleSet(name, coco, images, people, [(p["image_id"], corners(p["bbox"])) for p in people])
 
 
 def corners(xywh: list[float]) -> np.ndarray:
@@ -66,20 +66,20 @@ class Cropping:
     shown: str = "box on grey"  # or "box on black", "whole square"
     antialias: bool = True
 
-    def cut(self, picture: np.ndarray, boxes: np.ndarray, side: int) -> tuple[Tensor, np.ndarray]:
+    def cut(self, image: np.ndarray, boxes: np.ndarray, side: int) -> tuple[Tensor, np.ndarray]:
         if self.shown == "whole square":  # what the published demo feeds
             affine = crops.affines(boxes, (side, side), self.scale, "sbl")
-            return crops.cut(picture, affine, (side, side), self.antialias), affine
-        pixels, affine = crops.crop_boxes(picture, boxes, (side, side), self.scale, "square", self.antialias)
+            return crops.cut(image, affine, (side, side), self.antialias), affine
+        pixels, affine = crops.crop_boxes(image, boxes, (side, side), self.scale, "square", self.antialias)
         if self.shown == "box on black":
             grey = (pixels == crops.GREY).all(1, keepdim=True)
             pixels = pixels.masked_fill(grey, 0)
         return pixels, affine
 
 
-def cut_all(pictures: dict[int, np.ndarray], boxes: list[Box], how: Cropping, side: int) -> tuple[Tensor, np.ndarray]:
+def cut_all(images: dict[int, np.ndarray], boxes: list[Box], how: Cropping, side: int) -> tuple[Tensor, np.ndarray]:
     """Crops uint8 [N, 3, side, side] and the affine maps [N, 2, 3] that made them."""
-    parts = [how.cut(pictures[image], box[None], side) for image, box in boxes]
+    parts = [how.cut(images[image_id], box[None], side) for image_id, box in boxes]
     return torch.cat([pixels for pixels, _ in parts]), np.concatenate([affine for _, affine in parts])
 
 
@@ -87,8 +87,8 @@ def average_precision(truth: PeopleSet, boxes: list[Box], xy: np.ndarray, score:
     """COCO's ten keypoint figures, by pycocotools: AP, AP50, AP75, APm, APl, AR, ..."""
     ones = np.ones((xy.shape[1], 1))
     results = [
-        {"image_id": image, "category_id": 1, "keypoints": np.hstack([k, ones]).ravel().tolist(), "score": float(s)}
-        for (image, _), k, s in zip(boxes, xy, score, strict=True)
+        {"image_id": image_id, "category_id": 1, "keypoints": np.hstack([k, ones]).ravel().tolist(), "score": float(s)}
+        for (image_id, _), k, s in zip(boxes, xy, score, strict=True)
     ]
     with quiet():
         evaluation = COCOeval(truth.coco, truth.coco.loadRes(results), "keypoints")

@@ -3,7 +3,7 @@
 python bench/detector_evidence.py --coco DIR      (annotations/person_keypoints_val2017.json and images/val2017 in it)
 
 Boxes count as found at IoU 0.5 with an annotated person; boxes on crowds count neither way. Only some of the people in
-COCO's pictures are annotated with keypoints, so figures are for comparing, not for quoting.
+COCO's images are annotated with keypoints, so figures are for comparing, not for quoting.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from rich.table import Table
 from torch import Tensor
 
 from pose2d.detect.detector import Detector, DetectorOptions, iou
-from pose2d.io.images import read_picture
+from pose2d.io.images import read_image
 
 
 class CentreDetector(Detector):
@@ -29,7 +29,7 @@ class CentreDetector(Detector):
 
 
 def people(coco: Path) -> dict[Path, tuple[np.ndarray, np.ndarray]]:
-    """Boxes x1, y1, x2, y2 of people and of crowds, by picture."""
+    """Boxes x1, y1, x2, y2 of people and of crowds, by image."""
     data = json.loads((coco / "annotations" / "person_keypoints_val2017.json").read_text())
     found: dict[int, tuple[list[list[float]], list[list[float]]]] = {}
     for a in data["annotations"]:
@@ -44,13 +44,13 @@ def people(coco: Path) -> dict[Path, tuple[np.ndarray, np.ndarray]]:
 
 
 def measure(detector: Detector, truth: dict[Path, tuple[np.ndarray, np.ndarray]]) -> tuple[float, list[float], float]:
-    """AP at IoU 0.5, recall at a precision of 0.9, 0.8 and 0.7, milliseconds a picture."""
+    """AP at IoU 0.5, recall at a precision of 0.9, 0.8 and 0.7, milliseconds an image."""
     rows: list[tuple[float, bool]] = []
     seconds = 0.0
     for path, (persons, crowds) in truth.items():
-        picture = read_picture(path)
+        image = read_image(path)
         start = time.perf_counter()
-        found = detector.detect(picture)
+        found = detector.detect(image)
         seconds += time.perf_counter() - start
         overlap, on_crowd = iou(found.boxes_px, persons), iou(found.boxes_px, crowds)
         free = np.ones(len(persons), bool)
@@ -76,14 +76,14 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[384, 512])
     arguments = parser.parse_args()
     truth = people(arguments.coco)
-    table = Table("size", "score", "AP50", "recall at P 0.9", "0.8", "0.7", "ms/picture", "time ratio")
+    table = Table("size", "score", "AP50", "recall at P 0.9", "0.8", "0.7", "ms/image", "time ratio")
     for size in arguments.sizes:
         base = 0.0
         for name, kind in (("centre", CentreDetector), ("centre and keypoints", Detector)):
             average, at, ms = measure(kind(DetectorOptions(long_side=size, score_threshold=0.02)), truth)
             base = base or ms
             table.add_row(str(size), name, f"{average:.3f}", *(f"{r:.3f}" for r in at), f"{ms:.0f}", f"{ms / base:.2f}")
-    Console().print(f"{len(truth)} pictures, {sum(len(p) for p, _ in truth.values())} people")
+    Console().print(f"{len(truth)} images, {sum(len(p) for p, _ in truth.values())} people")
     Console(width=110).print(table)
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 

@@ -2,7 +2,7 @@
 
 Held-out CMU motion on the open body, random cameras, keypoint errors drawn from the stated sigmas and 2 % of outliers.
 Rows: how good the keypoints are (range of the confidence, an expected OKS), and how many of the 17 are missing for the
-whole track. Everyone gets the same keypoints. Then the legs are put out of the picture: the error of knees and ankles,
+whole track. Everyone gets the same keypoints. Then the legs are put out of the image: the error of knees and ankles,
 and how likely the pose prior finds what was made of them, beside the truth.
 
     python bench/lifter.py --clips clips_30fps.npz [--frames 240 --threads 1]
@@ -94,7 +94,7 @@ def errors(params: list[BodyParams], truth: list[Scene], body: fitting.Body) -> 
 def legs_out_of_view(clips: Path, frames: int, body: fitting.Body, console: Console) -> None:
     given = [without(one, list(LEGS)) for one in scenes(clips, frames, CONDITIONS[2])]
     prior = fitting.load_prior()
-    table = Table(title="legs out of the picture")
+    table = Table(title="legs out of the image")
     for column in ("method", "knees and ankles, mm", "-log p of the pose"):
         table.add_column(column, justify="left" if column == "method" else "right")
 

@@ -118,7 +118,7 @@ def _quantized(path: Path, model: movenet.SinglePose, data: Path) -> Path:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     truth = read_set(data, "holdout")
-    pixels, _ = cut_all(truth.pictures, truth.boxes[::8][:128], Cropping(model.box_scale), model.input_wh[0])
+    pixels, _ = cut_all(truth.images, truth.boxes[::8][:128], Cropping(model.box_scale), model.input_wh[0])
 
     class Reader(quantization.CalibrationDataReader):
         def __init__(self) -> None:
@@ -139,7 +139,7 @@ def _quantized(path: Path, model: movenet.SinglePose, data: Path) -> Path:
 
 def accuracy(truth: PeopleSet, model: movenet.SinglePose, features: Features) -> float:
     how, side = Cropping(model.box_scale), model.input_wh[0]
-    pixels, affine = cut_all(truth.pictures, truth.boxes, how, side)
+    pixels, affine = cut_all(truth.images, truth.boxes, how, side)
     found = [model.predict(features(model.normalize(part))) for part in pixels.split(8)]
     xy = crops.move(crops.invert(affine), torch.cat([f.xy_px for f in found]).double()).numpy()
     score = torch.cat([f.score for f in found]).mean(1).numpy()

@@ -107,9 +107,9 @@ def numpy_z_buffer() -> Draw:
         winner[pixel[order]] = order
         best = winner[winner >= 0]
         weight = weight[best] / weight[best].sum(axis=1, keepdims=True)
-        picture = PHOTO.copy()
-        picture.reshape(-1, 3)[pixel[best]] = np.einsum("pi,pic->pc", weight, colors[FACES[owner[best]]]) + 0.5
-        return picture
+        image = PHOTO.copy()
+        image.reshape(-1, 3)[pixel[best]] = np.einsum("pi,pic->pc", weight, colors[FACES[owner[best]]]) + 0.5
+        return image
 
     return draw
 
@@ -221,26 +221,26 @@ def main() -> None:
 
     frames = [vertices_of_frame(i) for i in range(arguments.frames)]
     draws: dict[str, Draw] = {}
-    pictures: dict[str, np.ndarray] = {}
+    images: dict[str, np.ndarray] = {}
     missing: dict[str, str] = {}
     wall: dict[str, list[float]] = {}
     cpu: dict[str, list[float]] = {}
     for name, build in RENDERERS.items():
         try:
             draws[name] = build()
-            pictures[name], *first = timed(draws[name], frames[0])  # compiles, fills caches
+            images[name], *first = timed(draws[name], frames[0])  # compiles, fills caches
         except Exception as error:
             missing[name] = str(error).splitlines()[0]
             continue
         wall[name], cpu[name] = ([first[0]], [first[1]]) if first[0] > TOO_SLOW_S else ([], [])
     for vertices in frames:
-        for name in pictures:
+        for name in images:
             if max(wall[name], default=0) < TOO_SLOW_S:
                 _, seconds, spent = timed(draws[name], vertices)
                 wall[name].append(seconds)
                 cpu[name].append(spent)
 
-    plain = pictures["numba"].astype(int)
+    plain = images["numba"].astype(int)
     covered = (plain != PHOTO).any(axis=-1).sum()
     table = Table(title=f"{SIZE[0]}x{SIZE[1]}, {len(FACES)} faces, {covered} pixels covered, {len(frames)} frames")
     for column in ("renderer", "ms wall (median)", "(least)", "ms CPU", "ratio", "memory MB", "other pixels"):
@@ -250,7 +250,7 @@ def main() -> None:
         if name in missing:
             table.add_row(name, "-")
             continue
-        other = (np.abs(pictures[name].astype(int) - plain).max(axis=-1) > 8).mean()
+        other = (np.abs(images[name].astype(int) - plain).max(axis=-1) > 8).mean()
         table.add_row(
             name,
             f"{1e3 * np.median(wall[name]):.1f}",
@@ -275,10 +275,10 @@ def main() -> None:
 
 
 def timed(draw: Draw, vertices: np.ndarray) -> tuple[np.ndarray, float, float]:
-    """The picture, seconds on the wall, seconds of CPU."""
+    """The image, seconds on the wall, seconds of CPU."""
     start, spent = time.perf_counter(), time.process_time()
-    picture = draw(vertices)
-    return picture, time.perf_counter() - start, time.process_time() - spent
+    image = draw(vertices)
+    return image, time.perf_counter() - start, time.process_time() - spent
 
 
 def peak_mb(reset: bool = False) -> float:

@@ -1,7 +1,7 @@
 """Where the time and the memory of `fitmesh run` go.
 
 python bench/run.py                 the example clip: seconds per stage, and how much of it is the 2D network
-python bench/run.py --memory        peak memory for a short film and for the same film looped to 10,000 frames
+python bench/run.py --memory        peak memory for a short video and for the same video looped to 10,000 frames
 
 "2D network" is the time on the clock in which detector, keypoint network or calibration head are at work, scaling their
 input from 0..255 included, or are waited for until they are loaded; all other time is "everything else". What another
@@ -34,14 +34,14 @@ from fitmesh.stages.fit import FitSettings, best_init
 from fitmesh.stages.keypoints import KeypointSettings
 from fitmesh.stages.pipeline import RunSettings, run_stages
 from fitmesh.stages.tracks import TrackSettings
-from pose2d.base.prefetch import Soon
+from pose2d.base.prefetch import Background
 from pose2d.detect.detector import Detector, DetectorOptions
 from pose2d.io.clip import Span
 from pose2d.io.video import Video
 from pose2d.io.video_writer import video_writer
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "park.mp4"
-SMALL = 320  # width of the looped film, pixels
+SMALL = 320  # width of the looped video, pixels
 
 
 class Watch(Reporter):
@@ -78,12 +78,12 @@ def watch_networks(watch: Watch, pose_model: str) -> None:
     network = type(pose2d.load(pose_model))
     for name in ("normalize", "features", "predict"):
         setattr(network, name, watch.timed(getattr(network, name)))
-    Soon.get = watch.timed(Soon.get)  # type: ignore[method-assign]
+    Background.get = watch.timed(Background.get)  # type: ignore[method-assign]
     judge = trust.judge
     trust.judge = lambda *given: watch.timed(judge(*given))  # type: ignore[assignment]
 
 
-def one_run(film: Path, pose_model: str, detector_size: int) -> dict[str, Any]:
+def one_run(video: Path, pose_model: str, detector_size: int) -> dict[str, Any]:
     watch = Watch()
     watch_networks(watch, pose_model)
     settings = RunSettings(
@@ -93,7 +93,7 @@ def one_run(film: Path, pose_model: str, detector_size: int) -> dict[str, Any]:
     )
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        run_stages(Video(film), Path(folder), settings, watch)
+        run_stages(Video(video), Path(folder), settings, watch)
         seconds = time.perf_counter() - start
         frames = len(tracks.read(Path(folder) / tracks.FILE).frames)
         people = len(keypoints.read(Path(folder) / keypoints.FILE).people)
@@ -101,9 +101,9 @@ def one_run(film: Path, pose_model: str, detector_size: int) -> dict[str, Any]:
     return {"seconds": seconds, "frames": frames, "people": people, "peak_mb": peak_mb, "stages": watch.stages}
 
 
-def in_a_process_of_its_own(film: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+def in_a_process_of_its_own(video: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Peak memory is a process's; two measurements need two."""
-    command = [sys.executable, __file__, "--child", str(film), "--pose-model", arguments.pose_model]
+    command = [sys.executable, __file__, "--child", str(video), "--pose-model", arguments.pose_model]
     command += ["--detector-size", str(arguments.detector_size), "--threads", str(arguments.threads)]
     ended = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(ended.stdout.splitlines()[-1])
@@ -111,14 +111,14 @@ def in_a_process_of_its_own(film: Path, arguments: argparse.Namespace) -> dict[s
 
 def looped(source: Path, target: Path, frames: int) -> Path:
     """The clip forth and back and forth again, small, at `frames` frames: motion without a jump."""
-    pictures = []
+    images = []
     for frame in Video(source).frames(Span()):
         height = round(SMALL * frame.rgb.shape[0] / frame.rgb.shape[1] / 2) * 2
-        pictures.append(cv2.resize(frame.rgb, (SMALL, height), interpolation=cv2.INTER_AREA))
-    there_and_back = pictures + pictures[-2:0:-1]
-    with video_writer(target, Fraction(30), Fraction(1, 30)) as film:
+        images.append(cv2.resize(frame.rgb, (SMALL, height), interpolation=cv2.INTER_AREA))
+    there_and_back = images + images[-2:0:-1]
+    with video_writer(target, Fraction(30), Fraction(1, 30)) as video:
         for number in range(frames):
-            film.write(there_and_back[number % len(there_and_back)], Fraction(number, 30))
+            video.write(there_and_back[number % len(there_and_back)], Fraction(number, 30))
     return target
 
 
@@ -154,7 +154,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--video", type=Path, default=EXAMPLE)
     parser.add_argument("--memory", action="store_true")
-    parser.add_argument("--frames", type=int, nargs="+", default=[500, 10_000], help="of the films of --memory")
+    parser.add_argument("--frames", type=int, nargs="+", default=[500, 10_000], help="of the videos of --memory")
     parser.add_argument("--pose-model", help="movenet-thunder; for --memory movenet-lightning")
     parser.add_argument("--detector-size", type=int, help=f"{DetectorOptions().long_side}; for --memory 256")
     parser.add_argument("--threads", type=int, default=2)
@@ -169,8 +169,8 @@ def main() -> None:
         print(json.dumps(one_run(arguments.child, arguments.pose_model, arguments.detector_size)))
     elif arguments.memory:
         with tempfile.TemporaryDirectory() as folder:
-            films = [looped(arguments.video, Path(folder) / f"{count}.mp4", count) for count in arguments.frames]
-            show_memory([in_a_process_of_its_own(film, arguments) for film in films], console)
+            videos = [looped(arguments.video, Path(folder) / f"{count}.mp4", count) for count in arguments.frames]
+            show_memory([in_a_process_of_its_own(video, arguments) for video in videos], console)
     else:
         show_split(one_run(arguments.video, arguments.pose_model, arguments.detector_size), console)
 

@@ -1,9 +1,9 @@
-"""How good fits of real films are, as far as that can be told without truth: from the folders of `fitmesh run`.
+"""How good fits of real videos are, as far as that can be told without truth: from the folders of `fitmesh run`.
 
 python bench/run_quality.py out/park out/sign
 
 off     mean distance of the body's keypoints to the trusted 2D keypoints, pixels and share of the person's height
-jitter  mean size of the second difference of joints from frame to frame: in the picture (pixels), and relative to the
+jitter  mean size of the second difference of joints from frame to frame: in the image (pixels), and relative to the
         pelvis in space (mm). "2D" is the same of the trusted keypoints themselves: what the fit had to smooth.
 still   the jitter in space where the 2D keypoints move least (the calmest quarter of the frames)
 turns   frames after which the pelvis has turned by more than 60 degrees (flips; people do not turn that fast)
@@ -45,7 +45,7 @@ def measured(result: Result, person: Person) -> dict[str, str]:
     off_px = mean(person.reprojection_px[trusted])
     joints_px = result.camera.project(torch.from_numpy(person.joints_m)).numpy()
     seen = person.joint_observed
-    in_picture = second_difference(joints_px, seen)
+    in_image = second_difference(joints_px, seen)
     in_2d = second_difference(person.keypoints_px, trusted)
     relative_mm = 1000 * (person.joints_m - person.joints_m[:, :1])
     in_space = second_difference(relative_mm, np.broadcast_to(person.observed[:, None], seen.shape))
@@ -59,7 +59,7 @@ def measured(result: Result, person: Person) -> dict[str, str]:
         "observed": f"{person.observed.mean():.0%}",
         "off px": f"{off_px:.1f}",
         "of height": f"{off_px / height_px:.1%}",
-        "jitter px": f"{mean(in_picture):.2f}",
+        "jitter px": f"{mean(in_image):.2f}",
         "2D": f"{mean(in_2d):.2f}",
         "jitter mm": f"{mean(in_space):.1f}",
         "still mm": f"{mean(in_space[calm]):.1f}",

@@ -5,7 +5,7 @@ footage, and the generator makes at least 5 frames a second at 640x360 on two co
     python bench/synth.py --speed [--frames 40]    # make a little one, timed
 
 Boxes come from the truth, as COCO's do in the usual protocol. A keypoint counts as visible unless another thing or
-person hides it or it lies outside the picture; the person behind counts for nothing.
+person hides it or it lies outside the image; the person behind counts for nothing.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from eval3dpw.synth.truth import BEHIND_SELF, HIDDEN, SEEN
 from pose2d.estimate import estimate
 from pose2d.oks import keypoint_oks, l_squared
 
-SMALLEST_PX2 = 100  # people with less in the picture are left out
+SMALLEST_PX2 = 100  # people with less in the image are left out
 
 
 def judge(root: Path, every: int, console: Console) -> None:
@@ -45,8 +45,8 @@ def judge(root: Path, every: int, console: Console) -> None:
             people = np.flatnonzero(truth["area_px2"][:, frame] >= SMALLEST_PX2)
             if not len(people):
                 continue
-            picture = cv2.imread(str(layout.picture_path(root, path.stem, frame)))[..., ::-1]
-            found = estimate(model, np.ascontiguousarray(picture), truth["boxes_px"][people, frame])
+            image = cv2.imread(str(layout.image_path(root, path.stem, frame)))[..., ::-1]
+            found = estimate(model, np.ascontiguousarray(image), truth["boxes_px"][people, frame])
             off = ((found.xy_px.numpy() - truth["keypoints_px"][people, frame]) ** 2).sum(-1)
             falloff = l_squared(truth["area_px2"][people, frame], pose2d.COCO17)
             oks.append(keypoint_oks(off, falloff))
@@ -80,10 +80,10 @@ def _table(
             continue
         o, s, v = oks[rows], score[rows], visibility[rows]
         visible, hidden = v >= BEHIND_SELF, v == HIDDEN
-        in_picture = v >= HIDDEN
+        in_image = v >= HIDDEN
         table.add_row(
             name, str(rows.sum()), f"{o[visible].mean():.3f}", f"{o[v == SEEN].mean():.3f}", _mean(o[hidden]),
-            f"{s[visible].mean():.3f}", _mean(s[hidden]), f"{np.corrcoef(s[in_picture], o[in_picture])[0, 1]:.2f}",
+            f"{s[visible].mean():.3f}", _mean(s[hidden]), f"{np.corrcoef(s[in_image], o[in_image])[0, 1]:.2f}",
             f"{hidden.mean():.1%}", f"{hidden_share[rows].mean():.1%}", f"{np.median(height[rows]):.0f}",
         )  # fmt: skip
     console.print(table)

@@ -32,13 +32,13 @@ class Scene:
     """Detections, and who each box belongs to."""
 
     boxes: Boxes
-    picture_wh: tuple[int, int]
+    image_wh: tuple[int, int]
     people: int
     who: Callable[[int, np.ndarray], int | None]  # frame number and box -> person, None for nobody
 
 
 def ours(scene: Scene) -> Tracks:
-    tracker = Tracker(scene.picture_wh)
+    tracker = Tracker(scene.image_wh)
     for frame, seconds, found in scene.boxes:
         tracker.see(frame, seconds, found)
     return [list(zip(t.frames.tolist(), t.boxes_px, strict=True)) for t in tracker.tracks()]
@@ -141,7 +141,7 @@ def crossing(seed: int) -> Scene:
     return Scene(boxes, (1000, 600), 4, lambda frame, box: truth.get((frame, tuple(np.round(box, 3)))))
 
 
-# Where the centres of the two people in the park are, read off the film: frame -> x, y in pixels.
+# Where the centres of the two people in the park are, read off the video: frame -> x, y in pixels.
 PARK = (
     {0: (652, 270), 40: (653, 272), 80: (634, 280), 100: (646, 269), 116: (697, 279), 126: (749, 273), 138: (799, 273),
      150: (805, 256), 156: (816, 290), 164: (870, 337), 168: (890, 300), 176: (934, 258), 184: (1045, 439),
@@ -149,7 +149,7 @@ PARK = (
     {36: (1570, 750), 44: (1528, 754), 60: (1389, 741), 80: (1223, 731), 100: (1030, 727), 120: (832, 723),
      140: (621, 718), 160: (434, 730), 180: (205, 731), 196: (77, 727), 212: (23, 700)},
 )  # fmt: skip
-# When each of the six people is in the picture who come one by one: first and last frame.
+# When each of the six people is in the image who come one by one: first and last frame.
 ONE_BY_ONE = ((55, 215), (222, 460), (500, 712), (740, 890), (920, 1215), (1222, 1375))
 
 
@@ -170,9 +170,9 @@ def one_by_one(frame: int, box: np.ndarray) -> int | None:
     )
 
 
-def detected(film: Path, size: int) -> Boxes:
+def detected(video: Path, size: int) -> Boxes:
     detector = Detector(DetectorOptions(long_side=size, score_threshold=0.1))
-    return [(f.index, float(f.time_s), detector.detect(f.rgb)) for f in Video(film).frames()]
+    return [(f.index, float(f.time_s), detector.detect(f.rgb)) for f in Video(video).frames()]
 
 
 def real_scenes(videos: Path, size: int, cache: Path | None) -> dict[str, Scene]:

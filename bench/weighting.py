@@ -1,6 +1,6 @@
 """Claim: calibrated confidence makes better bodies than a network's own.
 
-MoveNet reads the pictures once; then the same keypoints and the same solver fit everyone again and again, and nothing
+MoveNet reads the images once; then the same keypoints and the same solver fit everyone again and again, and nothing
 differs but how hard each keypoint pulls. In three of five ways to fit, all rows share the lifter's guess that CCNet's
 confidence gave; in the last two, the lifter too is fed with each row's own confidence. Every weighting gets the one
 number it is free to choose, the pixel error that a weight of one stands for, from a development set (--tune), so that
@@ -35,12 +35,12 @@ from fitmesh.eval_3dpw.sequences import works
 from fitmesh.eval_3dpw.settings import EvalSettings, Row
 from fitmesh.eval_3dpw.table import NAMES, Line, Scores, cell, lines, show
 from fitmesh.progress import Reporter
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 from pose2d.base.resampling import draws, interval
 
 SCALES = Path(__file__).parent / "weighting_scales.json"
 GRID = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
-# hidden keypoints (behind something else, or outside) of a person in a picture
+# hidden keypoints (behind something else, or outside) of a person in an image
 OCCLUSION = {"none hidden": (0, 0), "1 to 4 hidden": (1, 4), "5 or more hidden": (5, 17)}
 
 
@@ -85,7 +85,7 @@ def tune(study: Study, console: Console, picked: Sequence[str], modes: Mapping[s
             best = GRID[int(np.argmin(error))]
             known.setdefault(name_of_mode, {})[name] = best
             table.add_row(name, *(f"{value:.2f}" for value in error), f"x{best:g}")
-            with whole_file(SCALES) as temporary:
+            with atomic_file(SCALES) as temporary:
                 temporary.write_text(json.dumps(known, indent=1) + "\n")
         console.print(table)
 
@@ -117,7 +117,7 @@ VISIBILITY = {
 
 @dataclass(frozen=True)
 class Judged:
-    """Keypoints inside the picture, and what each source says of them."""
+    """Keypoints inside the image, and what each source says of them."""
 
     says: Mapping[str, np.ndarray]  # [M] by source
     oks: np.ndarray  # [M] what is true
@@ -232,7 +232,7 @@ def main() -> None:
     trust = judged(study)
     for text in notes:
         console.print(text, highlight=False)
-    shown = Table(title="the confidences themselves, over keypoints inside the picture")
+    shown = Table(title="the confidences themselves, over keypoints inside the image")
     for head in CALIBRATION_HEAD:
         shown.add_column(head)
     for row in trust.lines():
@@ -251,7 +251,7 @@ def main() -> None:
         "over sequences. Every weighting's one scale was chosen on another set (`bench/weighting_scales.json`).\n\n"
         f"![differences to raw](../docs/img/weighting.png)\n{markdown(tables, by_level)}\n\n"
         + "\n".join(f"- {text}" for text in notes)
-        + "\n\nThe confidences themselves, over keypoints inside the picture:\n\n"
+        + "\n\nThe confidences themselves, over keypoints inside the image:\n\n"
         + "\n".join(markdown_table(CALIBRATION_HEAD, trust.lines()))
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from weighting_rows import CCNET_PRECISION, HARDLY_ROBUST, OWN_SINGLE, OWN_TIME, RAW, SINGLE, TIME
 
 from fitmesh.eval_3dpw.table import NAMES, Line, cell
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 from pose2d.base.resampling import Interval
 
 matplotlib.use("Agg")
@@ -76,7 +76,7 @@ def plot(
         axis.grid(alpha=0.25)
     figure.suptitle(title, fontsize=11)
     figure.tight_layout()
-    with whole_file(PLOT) as temporary:
+    with atomic_file(PLOT) as temporary:
         figure.savefig(temporary, dpi=110)
     plt.close(figure)
 
@@ -100,5 +100,5 @@ def into_page(text: str) -> None:
         page = page[: page.index(BEGIN)] + section + page[page.index(END) + len(END) :]
     else:
         page = f"{page.rstrip()}\n\n{section}\n"
-    with whole_file(PAGE) as temporary:
+    with atomic_file(PAGE) as temporary:
         temporary.write_text(page)

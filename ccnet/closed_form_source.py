@@ -25,7 +25,7 @@ USUAL_SHARE = 0.25  # of its crop that a person fills
 
 def closed_form(
     score: Tensor,  # [N, K]
-    sigma_px: Tensor,  # [N, K, 2] picture pixels, NaN if the network states none
+    sigma_px: Tensor,  # [N, K, 2] image pixels, NaN if the network states none
     crop_area_px2: Tensor,  # [N]
     model: PoseModel,
     about: About | None,

@@ -1,4 +1,4 @@
-"""Run a pose model on a split's pictures, in annotated boxes or in those of a detector."""
+"""Run a pose model on a split's images, in annotated boxes or in those of a detector."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ import torch
 from ccnet.closed_form_source import closed_form
 from ccnet.coco_ap.matched_oks import matched_oks
 from ccnet.coco_ap.pair_oks import pair_oks
-from ccnet.data.datasets import Person, Split, by_picture, load_picture
+from ccnet.data.datasets import Person, Split, by_image, load_image
 from ccnet.data.people import ground_truth_from_coco
 from ccnet.heads.files import About, about_of
 from ccnet.heads.head import Head, flip_average
@@ -29,9 +29,9 @@ Boxes = Callable[[Sequence[Person], np.ndarray], tuple[np.ndarray, np.ndarray]] 
 
 @dataclass(frozen=True)
 class _Seen:
-    """What the model says of one picture."""
+    """What the model says of one image."""
 
-    image: int
+    image_id: int
     xy_px: torch.Tensor  # [N, K, 2]
     score: torch.Tensor  # [N, K]
     sigma_px: torch.Tensor  # [N, K, 2]
@@ -40,15 +40,15 @@ class _Seen:
     box_score: np.ndarray  # [N]
 
 
-def annotated_boxes(people: Sequence[Person], picture: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def annotated_boxes(people: Sequence[Person], image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.array([person.box_px for person in people]), np.ones(len(people))
 
 
 def detected_boxes(detector: Detector) -> Boxes:
     """The embedded detector's boxes."""
 
-    def find(people: Sequence[Person], picture: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = detector.detect(picture)
+    def find(people: Sequence[Person], image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        found = detector.detect(image)
         return found.boxes_px, found.scores
 
     return find
@@ -69,7 +69,7 @@ def boxes_from_json(path: str | Path) -> Boxes:
     except (json.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path} is not a COCO detection file, a list of image_id, bbox and score: {error}.") from error
 
-    def find(people: Sequence[Person], picture: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def find(people: Sequence[Person], image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         several = np.array(found.get(people[0].image_id, []), float).reshape(-1, 5)
         return several[:, :4], several[:, 4]
 
@@ -84,16 +84,16 @@ def evaluate_people(
     flip_test: bool = False,
     progress: Callable[[int], None] = lambda people: None,
 ) -> Answers:
-    """Keypoints and every source's trust in them. Only pictures with labelled people are looked at."""
+    """Keypoints and every source's trust in them. Only images with labelled people are looked at."""
     seen = []
-    for _, people in by_picture(split.people):
-        picture = load_picture(people[0])
-        found, scores = boxes(people, picture)
+    for _, people in by_image(split.people):
+        image = load_image(people[0])
+        found, scores = boxes(people, image)
         if len(found):
-            seen.append(_see(model, head, people[0].image_id, picture, found, scores, flip_test))
+            seen.append(_see(model, head, people[0].image_id, image, found, scores, flip_test))
         progress(len(people))
     if not seen:
-        raise UserError(f"no boxes in the pictures of {split.name}: nothing to evaluate.")
+        raise UserError(f"no boxes in the images of {split.name}: nothing to evaluate.")
     about = about_of(head) if head is not None else None
     return _answers(split, model, about, seen, whose_is_known=boxes is annotated_boxes)
 
@@ -102,20 +102,20 @@ def evaluate_people(
 def _see(
     model: PoseModel,
     head: Head | None,
-    image: int,
-    picture: np.ndarray,
+    image_id: int,
+    image: np.ndarray,
     boxes: np.ndarray,
     scores: np.ndarray,
     flip_test: bool,
 ) -> _Seen:
-    people = estimate(model, picture, boxes, flip_test)
+    people = estimate(model, image, boxes, flip_test)
     calibrated = head(people.features) if head is not None else None
     if head is not None and calibrated is not None and people.mirrored is not None:
         calibrated = flip_average(calibrated, head(people.mirrored), model.skeleton)
     _, size = regions(boxes, model.input_wh, model.box_scale)
     sigma = people.sigma_px if people.sigma_px is not None else torch.full_like(people.xy_px, torch.nan)
     area = torch.from_numpy(size.prod(1)).float()
-    return _Seen(image, people.xy_px.float(), people.score.float(), sigma, calibrated, area, scores)
+    return _Seen(image_id, people.xy_px.float(), people.score.float(), sigma, calibrated, area, scores)
 
 
 def _answers(
@@ -123,7 +123,7 @@ def _answers(
 ) -> Answers:
     xy_px = torch.cat([s.xy_px for s in seen])
     score = torch.cat([s.score for s in seen])
-    image = np.concatenate([np.full(len(s.box_score), s.image) for s in seen])
+    image_id = np.concatenate([np.full(len(s.box_score), s.image_id) for s in seen])
     known = [s.calibrated for s in seen if s.calibrated is not None]
     calibrated = (torch.cat([c for c, _ in known]), torch.cat([p for _, p in known])) if known else None
     sigma, area = torch.cat([s.sigma_px for s in seen]), torch.cat([s.crop_area_px2 for s in seen])
@@ -134,10 +134,10 @@ def _answers(
         areas = np.array([person.area_px2 for person in split.people])
         oks, each = matched_oks(found, keypoints[..., :2], keypoints[..., 2] > 0, areas, model.skeleton.oks_sigma)
     else:
-        oks, each = best_oks(split, model, image, found), np.full(score.shape, np.nan)
+        oks, each = best_oks(split, model, image_id, found), np.full(score.shape, np.nan)
     return Answers(
         skeleton=model.skeleton,
-        image=image,
+        image=image_id,
         xy_px=found,
         box_score=np.concatenate([s.box_score for s in seen]),
         trust=trust_of(score, closed, calibrated, each, oks),
@@ -146,14 +146,14 @@ def _answers(
     )
 
 
-def best_oks(split: Split, model: PoseModel, image: np.ndarray, xy_px: np.ndarray) -> np.ndarray:
-    """OKS of each found person with the most similar one of its picture, [N]; 0 where nobody is labelled."""
+def best_oks(split: Split, model: PoseModel, image_id: np.ndarray, xy_px: np.ndarray) -> np.ndarray:
+    """OKS of each found person with the most similar one of its image, [N]; 0 where nobody is labelled."""
     truth = ground_truth_from_coco(split.dataset, model.skeleton.size)
     people: Mapping[int, np.ndarray] = {
-        i: np.flatnonzero((truth.image == i) & ~truth.ignore) for i in np.unique(image).tolist()
+        i: np.flatnonzero((truth.image == i) & ~truth.ignore) for i in np.unique(image_id).tolist()
     }
-    pairs = [(d, g) for d, i in enumerate(image.tolist()) for g in people[i]]
-    best = np.zeros(len(image))
+    pairs = [(d, g) for d, i in enumerate(image_id.tolist()) for g in people[i]]
+    best = np.zeros(len(image_id))
     if pairs:
         found, person = np.array(pairs).T
         sigmas = np.asarray(model.skeleton.oks_sigma)

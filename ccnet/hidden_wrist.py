@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ccnet.data.datasets import Person, load_picture
+from ccnet.data.datasets import Person, load_image
 from ccnet.heads.head import Head
 from ccnet.occlusion import OcclusionCurve, Predict, occlusion_curves
 from pose2d import crops
@@ -27,10 +27,10 @@ def hide_wrists(model: PoseModel, head: Head | None, people: Sequence[Person]) -
     wrist = model.skeleton.keypoints.index(KEYPOINT)
     seen = [person for person in people if person.keypoints[wrist, 2] == VISIBLE]
     chosen = [seen[i] for i in np.unique(np.linspace(0, len(seen) - 1, MOST_PEOPLE).astype(int))] if seen else []
-    pictures, wrists_px, scales = [], [], []
+    images, wrists_px, scales = [], [], []
     for person in chosen:
-        pixels, affine = crop_people(model, load_picture(person), np.asarray(person.box_px)[None])
-        pictures.append(pixels[0].permute(1, 2, 0).numpy())
+        pixels, affine = crop_people(model, load_image(person), np.asarray(person.box_px)[None])
+        images.append(pixels[0].permute(1, 2, 0).numpy())
         wrists_px.append(crops.move(affine, torch.from_numpy(person.keypoints[None, wrist : wrist + 1, :2]))[0, 0])
         scales.append(float(np.sqrt(abs(np.linalg.det(affine[0, :, :2])))))
     if not chosen:
@@ -38,7 +38,7 @@ def hide_wrists(model: PoseModel, head: Head | None, people: Sequence[Person]) -
     size_px = np.sqrt([person.area_px2 for person in chosen]) * np.array(scales)
     l2_px2 = l_squared(torch.from_numpy(size_px**2), model.skeleton)[:, wrist].numpy()
     return occlusion_curves(
-        pictures, torch.stack(wrists_px).double().numpy(), l2_px2, size_px, wrist, _predictor(model, head)
+        images, torch.stack(wrists_px).double().numpy(), l2_px2, size_px, wrist, _predictor(model, head)
     )
 
 
@@ -46,10 +46,10 @@ def _predictor(model: PoseModel, head: Head | None) -> Predict:
     device = next(model.parameters()).device
 
     @torch.inference_mode()
-    def predict(pictures: np.ndarray) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+    def predict(images: np.ndarray) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
         places: list[torch.Tensor] = []
         trust: dict[str, list[torch.Tensor]] = {}
-        for part in torch.from_numpy(pictures).permute(0, 3, 1, 2).split(BATCH):
+        for part in torch.from_numpy(images).permute(0, 3, 1, 2).split(BATCH):
             features = model.features(model.normalize(part.to(device)))
             found = model.predict(features)
             places.append(found.xy_px.cpu())

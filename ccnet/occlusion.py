@@ -23,9 +23,9 @@ class OcclusionCurve:
 def blur_patch(
     image: np.ndarray, centre_px: Sequence[float] | np.ndarray, side_px: float, softness: float = 0.5
 ) -> np.ndarray:
-    """The picture [H, W, 3] uint8 with a square patch around `centre_px` (x, y) blurred beyond recognition.
+    """The image [H, W, 3] uint8 with a square patch around `centre_px` (x, y) blurred beyond recognition.
 
-    The blur's sigma is `softness` times the side, so a larger patch also shows less; picture outside is untouched.
+    The blur's sigma is `softness` times the side, so a larger patch also shows less; image outside is untouched.
     """
     height, width = image.shape[:2]
     x, y = centre_px

@@ -1,4 +1,4 @@
-"""Pictures of calibration. Each function writes one file, SVG or PNG by its suffix, whole or not at all."""
+"""Plots of calibration. Each function writes one file, SVG or PNG by its suffix, whole or not at all."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,12 +17,12 @@ from ccnet.coco_ap.evaluator import KeypointAP
 from ccnet.coco_ap.matching import OKS_THRESHOLDS
 from ccnet.metrics import ReliabilityBins, Sparsification, labelled_samples, pearson
 from ccnet.occlusion import OcclusionCurve
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 
 
 @dataclass(frozen=True)
 class _Style:
-    """One confidence source looks the same in every picture; marker and dashes tell it apart without colour."""
+    """One confidence source looks the same in every image; marker and dashes tell it apart without colour."""
 
     label: str
     colour: str  # from Okabe and Ito's set, which colour-blind people can tell apart
@@ -53,7 +53,7 @@ _SETTINGS: dict[Any, Any] = {
     "legend.fontsize": 8.5,
     "legend.framealpha": 0.85,
     "legend.edgecolor": "none",
-    "svg.hashsalt": "fitmesh",  # the same picture gives the same file
+    "svg.hashsalt": "fitmesh",  # the same image gives the same file
     "svg.fonttype": "none",
 }
 
@@ -182,13 +182,13 @@ def _figure(path: str | Path, width_in: float, height_in: float) -> Iterator[Fig
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(width_in, height_in), dpi=150, layout="constrained")
         yield figure
-        with whole_file(path) as temporary:
+        with atomic_file(path) as temporary:
             undated = {"Date": None} if temporary.suffix == ".svg" else None
             figure.savefig(temporary, facecolor="white", metadata=undated)
 
 
 def _style(name: str, among: Mapping[str, object]) -> _Style:
-    """The source's own look; names not known here get one of their own within the picture."""
+    """The source's own look; names not known here get one of their own within the image."""
     if name in _STYLES:
         return _STYLES[name]
     others = [other for other in among if other not in _STYLES]

@@ -49,11 +49,11 @@ class Answers:
     """Predicted people, and what each source says of them."""
 
     skeleton: Skeleton
-    image: np.ndarray  # [N] id of the picture
-    xy_px: np.ndarray  # [N, K, 2] picture pixels
+    image: np.ndarray  # [N] id of the image
+    xy_px: np.ndarray  # [N, K, 2] image pixels
     box_score: np.ndarray  # [N] 1 for annotated boxes
     trust: Mapping[ConfidenceSource, Trust]
-    oks: np.ndarray  # [N] of the person the box belongs to, or of the most similar one in the picture
+    oks: np.ndarray  # [N] of the person the box belongs to, or of the most similar one in the image
     keypoint_oks: np.ndarray  # [N, K] NaN where not labelled, or where nobody knows whose the box is
 
 
@@ -162,7 +162,7 @@ class Table:
 
 
 def table(split: Split, answers: Answers, resamples: int = 1000) -> Table:
-    """Figures of every source, with paired bootstrap intervals over pictures."""
+    """Figures of every source, with paired bootstrap intervals over images."""
     truth = ground_truth_from_coco(split.dataset, answers.skeleton.size)
     matches = {name: match(truth, _ranked(answers, name), answers.skeleton.oks_sigma) for name in answers.trust}
     rows = {}
@@ -200,7 +200,7 @@ def _parts(truth: GroundTruth, answers: Answers, name: ConfidenceSource) -> dict
 
 
 def draw(folder: Path, split: Split, answers: Answers) -> None:
-    """Reliability, precision-recall, confidence against OKS, sparsification: one picture each."""
+    """Reliability, precision-recall, confidence against OKS, sparsification: one image each."""
     truth = ground_truth_from_coco(split.dataset, answers.skeleton.size)
     compared: tuple[ConfidenceSource, ...] = ("raw", "closed-form", "ccnet")
     drawn = [name for name in compared if name in answers.trust]

@@ -19,7 +19,7 @@ from ccnet.heads.head import Ensemble, Head
 from ccnet.losses import Loss, SoapLoss, Truth
 from ccnet.settings import Settings
 from pose2d.base.errors import UserError
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 from pose2d.models.base import PoseModel
 
 MEMBERS = 5  # of an ensemble
@@ -107,7 +107,7 @@ def _save(
     path: Path, run: Mapping[str, Any], head: Head, optimizer: torch.optim.Optimizer, loss: Loss, step: int
 ) -> None:
     tensors = {name: value.detach().cpu().contiguous() for name, value in _state(head, optimizer, loss).items()}
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         save_file(tensors, temporary, {"run": json.dumps(run, sort_keys=True), "step": str(step)})
 
 

@@ -30,12 +30,12 @@ def sequence_files(data: Path, split: str, names: Ordered[str] = ()) -> list[Pat
     return [path for name, path in found.items() if not names or name in names]
 
 
-def picture_path(data: Path, sequence: str, frame: int) -> Path:
+def image_path(data: Path, sequence: str, frame: int) -> Path:
     return data / "imageFiles" / sequence / f"image_{frame:05d}.jpg"
 
 
-def picture_numbers(data: Path, sequence: str) -> set[int]:
-    """Frames that have a picture."""
+def image_numbers(data: Path, sequence: str) -> set[int]:
+    """Frames that have an image."""
     folder = data / "imageFiles" / sequence
     numbers = (path.stem.removeprefix("image_") for path in folder.glob("image_*.jpg"))
     return {int(number) for number in numbers if number.isdecimal()}

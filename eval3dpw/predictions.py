@@ -19,7 +19,7 @@ from eval3dpw.bodies import Bodies, BodySet
 from eval3dpw.tracks import TruthTrack
 from fitting.body import BodyParams
 from pose2d.base.errors import UserError
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 
 _WHOSE = ("sequence", "person", "frame")
 _POINTS = ("joints", "pelvis", "vertices", "kinematic", "translation")
@@ -87,5 +87,5 @@ def write_predictions(path: Path, found: Iterable[tuple[TruthTrack, BodyParams]]
         "shape": np.concatenate([p.shape.expand(len(p.pose), -1).numpy() for _, p in parts]),
         "translation": np.concatenate([p.translation.numpy() for _, p in parts]),
     }
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         np.savez_compressed(temporary, **arrays)

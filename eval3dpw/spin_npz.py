@@ -1,4 +1,4 @@
-"""SPIN's `3dpw_test.npz`: a row per person and picture, the root already turned into the camera, no place in space."""
+"""SPIN's `3dpw_test.npz`: a row per person and image, the root already turned into the camera, no place in space."""
 
 import re
 import zipfile
@@ -17,9 +17,9 @@ BOX_SCALE = 1.2  # SPIN's scale is 1.2 times the longer side of the keypoints' b
 
 
 def read_spin_npz(path: Path) -> list[TruthTrack]:
-    """Everyone, as tracks: rows of one sequence in which the picture's number keeps rising are one person."""
+    """Everyone, as tracks: rows of one sequence in which the image's number keeps rising are one person."""
     rows = _rows(path)
-    names, frames = _pictures(rows["imgname"], path)
+    names, frames = _images(rows["imgname"], path)
     new = np.concatenate([[True], (names[1:] != names[:-1]) | (frames[1:] <= frames[:-1])])
     first = np.append(np.flatnonzero(new), len(new))
     tracks: list[TruthTrack] = []
@@ -76,7 +76,7 @@ def _rows(path: Path) -> dict[str, np.ndarray]:
     return rows
 
 
-def _pictures(imgname: np.ndarray, path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _images(imgname: np.ndarray, path: Path) -> tuple[np.ndarray, np.ndarray]:
     parts = [_NAME.match(str(name)) for name in imgname]
     wrong = [str(name) for name, part in zip(imgname, parts, strict=True) if part is None]
     if wrong:

@@ -18,7 +18,7 @@ class TruthTrack:
     sequence: str
     person: int
     gender: str  # "male", "female" or "neutral"
-    frame: np.ndarray  # [T] picture numbers, strictly increasing
+    frame: np.ndarray  # [T] image numbers, strictly increasing
     shape: np.ndarray  # [S]
     pose: np.ndarray  # [T, 24, 3] axis-angle; joint 0 turns the body into the world
     translation: np.ndarray  # [T, 3] metres, world

@@ -12,7 +12,7 @@ import numpy as np
 
 import fitmesh
 from pose2d.base.errors import UserError
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def content_digest(paths: Iterable[Path]) -> str:
 
 
 def write_npz(path: Path, recipe: Recipe, arrays: Mapping[str, Any]) -> None:
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         np.savez_compressed(temporary, **{**arrays, "recipe": recipe.text})
 
 
@@ -70,7 +70,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         raise UserError(f"{path} is damaged ({error}). Run again with --overwrite to make it anew.") from error
 
 
-def npz_matches(path: Path, recipe: Recipe) -> bool:
+def npz_is_current(path: Path, recipe: Recipe) -> bool:
     try:
         with np.load(path, allow_pickle=False) as file:
             return str(file["recipe"]) == recipe.text
@@ -79,6 +79,6 @@ def npz_matches(path: Path, recipe: Recipe) -> bool:
 
 
 def clear_partial(path: Path) -> None:
-    """Remove what a killed run had written of `path` so far (the names of pose2d.base.files.whole_file)."""
+    """Remove what a killed run had written of `path` so far (the names of pose2d.base.files.atomic_file)."""
     for left in path.parent.glob(f".{path.stem}.????????{path.suffix}"):
         left.unlink(missing_ok=True)

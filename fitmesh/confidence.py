@@ -23,7 +23,7 @@ Judge = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 def judge(
     source: ConfidenceSource, pose_model: str, model: PoseModel, head_path: Path | None, device: str = "cpu"
 ) -> Judge:
-    """The judge of that name. Only CCNet knows whether a keypoint is in the picture at all; others say 1."""
+    """The judge of that name. Only CCNet knows whether a keypoint is in the image at all; others say 1."""
     if source == "ccnet":
         head = ccnet.load(head_path or pose_model)
         ccnet.check_fits(head, model, pose_model)

@@ -42,7 +42,7 @@ class Person:
     keypoints_px: np.ndarray  # [T, 17, 2] as the 2D network saw them, NaN in frames without a detection
     swapped: np.ndarray  # [T, 17] bool; the network had called it by the name of the other side
     confidence: np.ndarray  # [T, 17] in 0..1, from `Result.source`
-    presence: np.ndarray  # [T, 17] probability that the keypoint is in the picture
+    presence: np.ndarray  # [T, 17] probability that the keypoint is in the image
     raw: np.ndarray  # [T, 17] the 2D network's own confidence
     used: np.ndarray  # [T, 17] bool, keypoints that pulled on the body
     reprojection_px: np.ndarray  # [T, 17] distance of the body's keypoint to the seen one, NaN where it did not pull
@@ -65,7 +65,7 @@ class Result:
 
     folder: Path  # where it was read from
     people: list[Person]  # by rising identity
-    camera: fitting.Camera  # of the whole picture
+    camera: fitting.Camera  # of the whole image
     frames: np.ndarray  # [F] numbers of the frames looked at
     time_s: np.ndarray  # [F] when each is shown
     rate: Fraction  # frames per second of the clip
@@ -77,13 +77,13 @@ class Result:
     source: str  # where confidence comes from: ccnet, closed-form, raw or ones
     pose_model: str  # the 2D network
     recipe: Mapping[str, Any]  # what fit.npz was made from
-    clip_path: Path | None  # the film, picture or folder of pictures, if the folder knows it
+    clip_path: Path | None  # the video, image or folder of images, if the folder knows it
     settings: Mapping[str, Any]  # the run's options by name
     timings_s: Mapping[str, float]  # seconds per stage, of the run that made it
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width, height of the pictures in pixels."""
+        """Width, height of the images in pixels."""
         return self.camera.size
 
     @property

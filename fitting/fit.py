@@ -24,7 +24,7 @@ from fitting.solver.residuals import NEAR_M, ROBUST_SCALE, Ground, project, robu
 from fitting.solver.uncertainty import joint_spread
 from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, State, from_params, to_params
 from pose2d.base.errors import UserError
-from pose2d.base.threads import one_thread
+from pose2d.base.threads import single_thread
 from pose2d.types import ConfidenceSource, Keypoints
 
 # Keypoints, one camera for all frames or one for each, body, frames per second (None: frames by themselves).
@@ -35,7 +35,7 @@ CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
 READINGS_PER_SECOND = 3.0  # a network's errors last: so many frames of a second tell something new
 LASTING = 0.45  # share of a keypoint's squared error that stays the same over a track
 MOTION_SHARE = 0.01  # joints accelerate together: of the 129 terms between two readings one or two are independent
-LEAN_RAD = 0.25  # spread of the lean out of the picture: pelvises tilt by 0.2, cameras are pitched as much
+LEAN_RAD = 0.25  # spread of the lean out of the image: pelvises tilt by 0.2, cameras are pitched as much
 SCREENING, SINGLE, TRACK = 3, 40, 40  # most iterations: of each start, of a frame, of a track
 
 
@@ -57,7 +57,7 @@ class Fit:
     source: ConfidenceSource  # where the confidence came from
 
 
-@one_thread()
+@single_thread()
 def fit(
     keypoints: Keypoints,
     camera: Camera,
@@ -240,9 +240,9 @@ def _not_by_name(init: str) -> str:
 
     if init == "cliff" or init in names():
         return (
-            f"init={init!r} reads pictures, and a fit has keypoints only. Make the guess first and pass it as init: "
+            f"init={init!r} reads images, and a fit has keypoints only. Make the guess first and pass it as init: "
             f"network = fitting.init.regressors.load({names()[-1] if init == 'cliff' else init!r}, checkpoint); "
-            "init = fitting.init.regressors.initialise_track(network, pictures, boxes_px, camera)."
+            "init = fitting.init.regressors.initialise_track(network, images, boxes_px, camera)."
         )
     return f"unknown initialiser {init!r}: choose {', '.join(['none', *INITIALISERS])}."
 

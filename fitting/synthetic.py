@@ -83,7 +83,7 @@ def _in_camera(pose: Tensor, root_m: Tensor, body: Body, generator: torch.Genera
 def _framed(
     params: BodyParams, body: Body, size: tuple[int, int], generator: torch.Generator
 ) -> tuple[Camera, BodyParams]:
-    """A focal length and a distance at which the person stays in the picture."""
+    """A focal length and a distance at which the person stays in the image."""
     focal = float(_uniform(generator, 0.7, 1.6)) * max(size)
     joints = body.at(params).joints
     extent = (joints.amax((0, 1)) - joints.amin((0, 1))) / 2

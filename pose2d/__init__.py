@@ -1,4 +1,4 @@
-"""A picture goes in; people come out: boxes, tracks, keypoints, raw confidence, features."""
+"""An image goes in; people come out: boxes, tracks, keypoints, raw confidence, features."""
 
 from pose2d.base.errors import UserError
 from pose2d.registry import card, cards, load, names

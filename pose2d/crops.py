@@ -1,4 +1,4 @@
-"""A box in a picture becomes a network's input, and the network's coordinates go back into the picture.
+"""A box in an image becomes a network's input, and the network's coordinates go back into the image.
 
 Coordinates count pixels from the centre of the top left one, as OpenCV and COCO's keypoints do.
 """
@@ -14,11 +14,11 @@ from pose2d.models.base import CropConvention
 GREY = 127  # the middle of the colours: what a network that reads -1..1 takes for nothing
 
 
-def check_picture(picture: np.ndarray) -> None:
-    """Refuse what is not an RGB picture, in words."""
-    if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8 or 0 in picture.shape:
+def check_image(image: np.ndarray) -> None:
+    """Refuse what is not an RGB image, in words."""
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or 0 in image.shape:
         raise UserError(
-            f"a picture must be RGB uint8 of shape [height, width, 3], got {picture.dtype} {list(picture.shape)}."
+            f"an image must be RGB uint8 of shape [height, width, 3], got {image.dtype} {list(image.shape)}."
         )
 
 
@@ -52,7 +52,7 @@ def affines(
     convention: CropConvention,
     rotation_deg: float = 0.0,
 ) -> np.ndarray:
-    """Picture pixels -> crop pixels for each box, [N, 2, 3].
+    """Image pixels -> crop pixels for each box, [N, 2, 3].
 
     With (cx, cy), (w, h) the region and (W, H) the input:
     "sbl"     scale W/w on both axes, the region's centre lands on (W/2, H/2)
@@ -82,22 +82,22 @@ def move(affine: np.ndarray, xy: Tensor) -> Tensor:
 
 
 def crop_boxes(
-    picture: np.ndarray,
+    image: np.ndarray,
     boxes_px: np.ndarray,
     input_wh: tuple[int, int],
     box_scale: float,
     convention: CropConvention,
     antialias: bool = True,
 ) -> tuple[Tensor, np.ndarray]:
-    """Crops uint8 [N, 3, H, W] of an RGB picture and the affine maps [N, 2, 3] that made them.
+    """Crops uint8 [N, 3, H, W] of an RGB image and the affine maps [N, 2, 3] that made them.
 
-    "sbl" and "udp" fill the input's whole frame from the picture, black beyond its edges. "square" shows the grown
+    "sbl" and "udp" fill the input's whole frame from the image, black beyond its edges. "square" shows the grown
     box only and leaves the rest of the square grey, so that a narrow box does not show its neighbours.
     """
     affine = affines(boxes_px, input_wh, box_scale, convention)
     if convention != "square":
-        return cut(picture, affine, input_wh, antialias), affine
-    pixels = cut(picture, affine, input_wh, antialias, fill=GREY)
+        return cut(image, affine, input_wh, antialias), affine
+    pixels = cut(image, affine, input_wh, antialias, fill=GREY)
     shown = grown_boxes(boxes_px, box_scale, affine)
     first, end = np.ceil(shown[:, :2]).astype(int).clip(0), (np.floor(shown[:, 2:]).astype(int) + 1).clip(0)
     for crop, (left, top), (right, bottom) in zip(pixels.numpy(), first, end, strict=True):
@@ -114,40 +114,40 @@ def grown_boxes(boxes_px: np.ndarray, box_scale: float, affine: np.ndarray) -> n
 
 
 def cut(
-    picture: np.ndarray,
+    image: np.ndarray,
     affine: np.ndarray,
     input_wh: tuple[int, int],
     antialias: bool = True,
     fill: int = 0,
 ) -> Tensor:
-    """One crop per affine map [N, 2, 3] of an RGB picture: uint8 [N, 3, H, W], `fill` outside the picture."""
-    check_picture(picture)
+    """One crop per affine map [N, 2, 3] of an RGB image: uint8 [N, 3, H, W], `fill` outside the image."""
+    check_image(image)
     width, height = input_wh
     crops = np.full((len(affine), height, width, 3), fill, np.uint8)
     for crop, forward, back in zip(crops, affine, invert(affine), strict=True):
-        _cut_one(picture, forward, back, crop, antialias, fill)
+        _cut_one(image, forward, back, crop, antialias, fill)
     return torch.from_numpy(crops).permute(0, 3, 1, 2)
 
 
 def _cut_one(
-    picture: np.ndarray, forward: np.ndarray, back: np.ndarray, crop: np.ndarray, antialias: bool, fill: int
+    image: np.ndarray, forward: np.ndarray, back: np.ndarray, crop: np.ndarray, antialias: bool, fill: int
 ) -> None:
     height, width = crop.shape[:2]
     corners = np.array([[-1, -1, 1], [width, -1, 1], [-1, height, 1], [width, height, 1]]) @ back.T
-    picture_wh = np.array([picture.shape[1], picture.shape[0]])
-    shrink = np.sqrt(abs(np.linalg.det(back[:, :2])))  # picture pixels per crop pixel
+    image_wh = np.array([image.shape[1], image.shape[0]])
+    shrink = np.sqrt(abs(np.linalg.det(back[:, :2])))  # image pixels per crop pixel
     margin = 1 + int(np.ceil(shrink))
-    first = np.clip(np.floor(corners.min(0)) - margin, 0, picture_wh).astype(int)
-    end = np.clip(np.ceil(corners.max(0)) + margin, 0, picture_wh).astype(int)
+    first = np.clip(np.floor(corners.min(0)) - margin, 0, image_wh).astype(int)
+    end = np.clip(np.ceil(corners.max(0)) + margin, 0, image_wh).astype(int)
     if (end <= first).any():
-        return  # the box lies outside the picture
-    part = picture[first[1] : end[1], first[0] : end[0]]
+        return  # the box lies outside the image
+    part = image[first[1] : end[1], first[0] : end[0]]
     factor = np.ones(2)
     if antialias and shrink > 1:  # average over as many pixels as fall into one, then sample
         small = np.maximum(np.round((end - first) / shrink), 1).astype(int)
         factor = (end - first) / small
         part = cv2.resize(part, small.tolist(), interpolation=cv2.INTER_AREA)
-    # Pixel centres of `part` in the picture: first + factor * (p + 1/2) - 1/2.
+    # Pixel centres of `part` in the image: first + factor * (p + 1/2) - 1/2.
     matrix = np.empty((2, 3))
     matrix[:, :2] = forward[:, :2] * factor
     matrix[:, 2] = forward[:, 2] + forward[:, :2] @ (first + factor / 2 - 0.5)

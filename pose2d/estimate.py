@@ -1,4 +1,4 @@
-"""A picture and boxes -> keypoints in the picture, with the network's own confidence and its features."""
+"""An image and boxes -> keypoints in the image, with the network's own confidence and its features."""
 
 from dataclasses import dataclass
 
@@ -12,26 +12,26 @@ from pose2d.models.base import PoseModel
 
 @dataclass(frozen=True)
 class People:
-    """What a network says of the people in one picture."""
+    """What a network says of the people in one image."""
 
-    xy_px: Tensor  # [N, K, 2] picture pixels
+    xy_px: Tensor  # [N, K, 2] image pixels
     score: Tensor  # [N, K] the network's own (raw) confidence
-    sigma_px: Tensor | None  # [N, K, 2] standard deviation per axis, picture pixels, if the network states one
+    sigma_px: Tensor | None  # [N, K, 2] standard deviation per axis, image pixels, if the network states one
     features: Tensor  # [N, *feature_shape] what CCNet reads
     mirrored: Tensor | None  # [N, *feature_shape] of the mirrored crops, with the flip test
     boxes_px: np.ndarray  # [N, 4] the boxes as given
 
 
-def crop_people(model: PoseModel, picture: np.ndarray, boxes_px: np.ndarray) -> tuple[Tensor, np.ndarray]:
-    """The network's crops uint8 [N, 3, H, W] of an RGB picture, and the affine maps [N, 2, 3] that made them."""
-    return crops.crop_boxes(picture, boxes_px, model.input_wh, model.box_scale, model.crop)
+def crop_people(model: PoseModel, image: np.ndarray, boxes_px: np.ndarray) -> tuple[Tensor, np.ndarray]:
+    """The network's crops uint8 [N, 3, H, W] of an RGB image, and the affine maps [N, 2, 3] that made them."""
+    return crops.crop_boxes(image, boxes_px, model.input_wh, model.box_scale, model.crop)
 
 
 def estimate(
-    model: PoseModel, picture: np.ndarray, boxes_px: np.ndarray, flip_test: bool = False, batch: int = 32
+    model: PoseModel, image: np.ndarray, boxes_px: np.ndarray, flip_test: bool = False, batch: int = 32
 ) -> People:
-    """Keypoints of the people in boxes [N, 4] (x1, y1, x2, y2) of an RGB uint8 picture."""
-    pixels, affine = crop_people(model, picture, boxes_px)
+    """Keypoints of the people in boxes [N, 4] (x1, y1, x2, y2) of an RGB uint8 image."""
+    pixels, affine = crop_people(model, image, boxes_px)
     features, mirrored, predictions = [], [], []
     with torch.inference_mode():
         for part in pixels.split(batch) if len(pixels) else [pixels]:

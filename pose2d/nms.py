@@ -22,7 +22,7 @@ def oks_nms(
     """The poses to keep, best first: indices into xy_px [M, K, 2].
 
     Greedy by score; a pose goes when its OKS with a kept one is above the threshold. Simple Baselines, HRNet, ViTPose
-    and mmpose run it per picture with the area of the crop (the box grown by 1.25) as `areas_px2` [M].
+    and mmpose run it per image with the area of the crop (the box grown by 1.25) as `areas_px2` [M].
     """
     order = np.argsort(scores)[::-1]
     kept = []

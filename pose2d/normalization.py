@@ -26,7 +26,7 @@ class Normalization:
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGENET_RGB = Normalization(_MEAN, _STD)
-# The official Simple Baselines read pictures with OpenCV and never turned them round: blue gets red's mean.
+# The official Simple Baselines read images with OpenCV and never turned them round: blue gets red's mean.
 IMAGENET_BGR = Normalization(_MEAN, _STD, bgr=True)
 # Official RLE: a mean of its own, and nothing scaled.
 RLE_RGB = Normalization((0.406, 0.457, 0.480), (1.0, 1.0, 1.0))

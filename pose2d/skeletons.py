@@ -27,7 +27,7 @@ class Skeleton:
 
     @property
     def flip_order(self) -> list[int]:
-        """Where each keypoint of a mirrored picture comes from, [K]."""
+        """Where each keypoint of a mirrored image comes from, [K]."""
         order = list(range(self.size))
         for a, b in self.flip_pairs:
             order[a], order[b] = b, a

@@ -29,7 +29,7 @@ class Keypoints:
 
     xy_px: Tensor  # [T, K, 2] full-frame pixels
     confidence: Tensor  # [T, K] expected OKS in [0, 1] (for source "raw": the network's own score)
-    presence: Tensor  # [T, K] probability that the keypoint is in the picture
+    presence: Tensor  # [T, K] probability that the keypoint is in the image
     source: ConfidenceSource  # where `confidence` comes from
     area_px2: Tensor | None = None  # [T] the person's area in the frame, which sets the scale of OKS
     skeleton: Skeleton = COCO17

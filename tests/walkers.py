@@ -15,7 +15,7 @@ LEGS = (13, 14, 15, 16)  # knees and ankles among COCO's keypoints
 
 @dataclass(frozen=True)
 class Walker:
-    """One person walking across the picture, facing the camera."""
+    """One person walking across the image, facing the camera."""
 
     params: fitting.BodyParams
     keypoints_px: np.ndarray  # [T, 17, 2]

@@ -1,4 +1,4 @@
-"""A film at a glance: frames spread evenly over it, in a grid, each with its number.
+"""A video at a glance: frames spread evenly over it, in a grid, each with its number.
 
 python tools/contact_sheet.py out/park/overlay.mp4 sheet.jpg --frames 24 --columns 4 --width 440
 """
@@ -10,14 +10,14 @@ import cv2
 import numpy as np
 
 from pose2d.base.errors import UserError
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 from pose2d.io.clip import Span
 from pose2d.io.video import Video
 
 
-def contact_sheet(film: Path, frames: int, columns: int, width: int, span: Span) -> np.ndarray:
+def contact_sheet(video: Path, frames: int, columns: int, width: int, span: Span) -> np.ndarray:
     """RGB [H, W, 3]: about `frames` frames of the span, `columns` beside each other, each `width` pixels wide."""
-    clip = Video(film)
+    clip = Video(video)
     height = round(width * clip.info.height_px / clip.info.width_px)
     total = span.expected_frames(clip.info) or frames
     span = Span(span.start_s, span.end_s, max(1, -(-total // frames)))
@@ -35,7 +35,7 @@ def contact_sheet(film: Path, frames: int, columns: int, width: int, span: Span)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("film", type=Path)
+    parser.add_argument("video", type=Path)
     parser.add_argument("sheet", type=Path, help="a .jpg or .png")
     parser.add_argument("--frames", type=int, default=24)
     parser.add_argument("--columns", type=int, default=4)
@@ -45,11 +45,11 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         span = Span(arguments.start, arguments.end)
-        rgb = contact_sheet(arguments.film, arguments.frames, arguments.columns, arguments.width, span)
+        rgb = contact_sheet(arguments.video, arguments.frames, arguments.columns, arguments.width, span)
         quality = [cv2.IMWRITE_JPEG_QUALITY, 85] if arguments.sheet.suffix.lower() in (".jpg", ".jpeg") else []
         encoded, data = cv2.imencode(arguments.sheet.suffix, cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), quality)
         assert encoded
-        with whole_file(arguments.sheet) as temporary:
+        with atomic_file(arguments.sheet) as temporary:
             temporary.write_bytes(data.tobytes())
     except UserError as error:
         parser.error(str(error))

@@ -20,7 +20,7 @@ from fitting.lifter_training.cmu import Motion, load_motion
 from fitting.solver.mixture_file import packed
 from fitting.solver.prior import from_mixture
 from fitting.solver.unknowns import BODY_JOINTS
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 
 FLOOR_RAD = 0.03  # what capture and retargeting blur anyway
 SILENT_RAD = {"collar": 0.12, "wrist": 0.2, "hand": 0.1}  # joints the capture leaves still in whole or in part
@@ -136,7 +136,7 @@ def main() -> None:
             f"{components:3d} Gaussians: held-out log-likelihood {likely:.2f} per pose (nearest one {nearest:.2f})",
             flush=True,
         )
-    with whole_file(arguments.out) as path:
+    with atomic_file(arguments.out) as path:
         np.savez_compressed(
             path, weights=weights.astype(np.float32), means=means.astype(np.float32), covariances=packed(covariances),
             acceleration_sigma=linear.astype(np.float32), angular_sigma=angular.astype(np.float32),

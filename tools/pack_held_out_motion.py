@@ -13,7 +13,7 @@ import numpy as np
 from eval3dpw.synth.motion import RADIANS_PER_STEP
 from fitting import load_body
 from fitting.lifter_training.cmu import load_motion
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "eval3dpw" / "synth" / "data" / "held_out_motion.npz"
@@ -25,7 +25,7 @@ def main() -> None:
     kept, frames = motion.held_out, motion.held_out_frames
     steps = np.round(motion.pose.numpy()[frames] / RADIANS_PER_STEP)
     assert np.abs(steps).max() < 2**15
-    with whole_file(OUT) as temporary:
+    with atomic_file(OUT) as temporary:
         np.savez_compressed(
             temporary,
             pose_steps=steps.astype(np.int16),

@@ -1,4 +1,4 @@
-"""What training shows a network besides the crops as they are: other boxes, worse pictures, hidden parts.
+"""What training shows a network besides the crops as they are: other boxes, worse images, hidden parts.
 
 A calibration head must know the mistakes the network makes, and on clean crops it makes too few of them.
 """
@@ -19,7 +19,7 @@ class Augment:
     shift: float = 0.04  # standard deviation of the box's centre, in box sides
     surroundings: float = 0.15  # probability of seeing what the network's crops usually leave grey around the box
     flip: float = 0.5  # probability of a mirror image
-    grey: float = 0.3  # probability of a picture without colour
+    grey: float = 0.3  # probability of an image without colour
     coarse: float = 0.4  # probability of a loss of resolution
     coarse_factor: tuple[float, float] = (1.2, 4.0)  # by this much
     hidden: float = 0.4  # probability of one or two things in the way (ccnet/occluders.py)

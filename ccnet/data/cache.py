@@ -15,7 +15,7 @@ from ccnet.data.augment import Augment
 from ccnet.data.datasets import Person
 from ccnet.data.observe import Observed, join, observe
 from ccnet.heads.head import Head
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 from pose2d.models.base import PoseModel
 
 SHARD = 512  # people per file: what a kill can cost
@@ -82,14 +82,14 @@ class Store:
                 progress(len(part))
             self._write(first, join(parts))
         if rank == 0:
-            with whole_file(self.folder / "what.json") as path:
+            with atomic_file(self.folder / "what.json") as path:
                 path.write_text(json.dumps(self.what, indent=1, default=str))
 
     def _write(self, first: int, observed: Observed) -> None:
         names = [f.name for f in fields(Observed) if f.name != "read"]
-        with whole_file(self._rest_file(first)) as path:
+        with atomic_file(self._rest_file(first)) as path:
             np.savez(path, **{name: getattr(observed, name).numpy() for name in names})
-        with whole_file(self._read_file(first)) as path:  # last: its presence says that the shard is whole
+        with atomic_file(self._read_file(first)) as path:  # last: its presence says that the shard is whole
             np.save(path, observed.read.clamp(-HALF_MAX, HALF_MAX).half().numpy())
 
     def load(self) -> tuple[Observed, "Rows"]:

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from pose2d.base.errors import UserError
-from pose2d.io.images import read_picture
+from pose2d.io.images import read_image
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
 
 WHOLEBODY_FIELDS = ("keypoints", "foot_kpts", "face_kpts", "lefthand_kpts", "righthand_kpts")
@@ -24,11 +24,11 @@ class Person:
 
     id: int  # of the annotation
     image_id: int
-    picture: Path
-    picture_wh: tuple[int, int] | None  # size the coordinates refer to, if not the file's own
+    image: Path
+    image_wh: tuple[int, int] | None  # size the coordinates refer to, if not the file's own
     box_px: tuple[float, float, float, float]  # x1, y1, x2, y2
     area_px2: float  # sets the scale of OKS
-    keypoints: np.ndarray  # [K, 3] x, y in picture pixels; 0 not labelled, 1 hidden, 2 visible
+    keypoints: np.ndarray  # [K, 3] x, y in image pixels; 0 not labelled, 1 hidden, 2 visible
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Split:
 
     name: str
     skeleton: Skeleton
-    people: tuple[Person, ...]  # sorted by picture
+    people: tuple[Person, ...]  # sorted by image
     dataset: Mapping[str, Any]  # all images and annotations in COCO's form, keypoints in `skeleton`'s order
     source: Path  # the annotation file
 
@@ -46,26 +46,26 @@ def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Spli
     """One split of the data set in `root`, for example "val2017"; the skeleton says which kind of data set it is."""
     root = Path(root)
     if not root.is_dir():
-        raise UserError(f"no data folder at {root}. Pass the folder that holds annotations/ and the pictures.")
+        raise UserError(f"no data folder at {root}. Pass the folder that holds annotations/ and the images.")
     if skeleton == MPII16:
         source = root / "annot" / f"{name}.json"
         dataset = _mpii_as_coco(_read_json(source))
-        pictures = root / "images"
+        images = root / "images"
     elif skeleton == WHOLEBODY133:
         source = root / "annotations" / f"coco_wholebody_{name.removesuffix('2017')}_v1.0.json"
         dataset = _wholebody_as_one(_read_json(source))
-        pictures = _picture_folder(root, name)
+        images = _image_folder(root, name)
     elif skeleton == COCO17:
         source = root / "annotations" / f"person_keypoints_{name}.json"
         dataset = _read_json(source)
-        pictures = _picture_folder(root, name)
+        images = _image_folder(root, name)
     else:
         raise UserError(f"no data set with the keypoints of {skeleton.name!r} can be read; known: coco17, mpii16, "
                         "wholebody133.")  # fmt: skip
-    people = tuple(_people(dataset, pictures, skeleton, source))
+    people = tuple(_people(dataset, images, skeleton, source))
     if not people:
         raise UserError(f"{source} has no person with a labelled keypoint: nothing to train on or to evaluate.")
-    _check_pictures(people, pictures)
+    _check_images(people, images)
     return Split(name, skeleton, people, dataset, source)
 
 
@@ -81,18 +81,18 @@ def split_names(root: str | Path, skeleton: Skeleton = COCO17) -> list[str]:
     return sorted(path.stem.removeprefix("person_keypoints_") for path in files)
 
 
-def load_picture(person: Person) -> np.ndarray:
-    """The person's picture, RGB uint8, at the size its annotations were made for."""
-    picture = read_picture(person.picture)
-    if person.picture_wh is None or (picture.shape[1], picture.shape[0]) == person.picture_wh:
-        return picture
-    return cv2.resize(picture, person.picture_wh, interpolation=cv2.INTER_LINEAR)
+def load_image(person: Person) -> np.ndarray:
+    """The person's image, RGB uint8, at the size its annotations were made for."""
+    image = read_image(person.image)
+    if person.image_wh is None or (image.shape[1], image.shape[0]) == person.image_wh:
+        return image
+    return cv2.resize(image, person.image_wh, interpolation=cv2.INTER_LINEAR)
 
 
-def by_picture(people: Sequence[Person]) -> Iterator[tuple[Path, list[Person]]]:
-    """People grouped by the picture they are in, each picture once; `people` sorted by picture."""
-    for picture, group in groupby(people, key=lambda person: person.picture):
-        yield picture, list(group)
+def by_image(people: Sequence[Person]) -> Iterator[tuple[Path, list[Person]]]:
+    """People grouped by the image they are in, each image once; `people` sorted by image."""
+    for image, group in groupby(people, key=lambda person: person.image):
+        yield image, list(group)
 
 
 def _read_json(path: Path) -> Any:
@@ -106,23 +106,23 @@ def _read_json(path: Path) -> Any:
         raise UserError(f"{path} is not JSON: {error}. It may be cut off; download it again.") from error
 
 
-def _picture_folder(root: Path, split: str) -> Path:
-    """`split`, or the part of its name before the last underscore (two annotation files may share pictures)."""
+def _image_folder(root: Path, split: str) -> Path:
+    """`split`, or the part of its name before the last underscore (two annotation files may share images)."""
     names = [split, *(split.rsplit("_", n)[0] for n in range(1, split.count("_") + 1))]
     for name in names:
         for folder in (root / name, root / "images" / name):
             if folder.is_dir():
                 return folder
-    raise UserError(f"no pictures for {split!r}: expected a folder {root / split} or {root / 'images' / split}.")
+    raise UserError(f"no images for {split!r}: expected a folder {root / split} or {root / 'images' / split}.")
 
 
-def _people(dataset: Mapping[str, Any], pictures: Path, skeleton: Skeleton, source: Path) -> Iterable[Person]:
+def _people(dataset: Mapping[str, Any], image_folder: Path, skeleton: Skeleton, source: Path) -> Iterable[Person]:
     try:
-        images = {image["id"]: image for image in dataset["images"]}
+        image_of = {image["id"]: image for image in dataset["images"]}
         people = []
         for annotation in dataset["annotations"]:
             keypoints = np.asarray(annotation.get("keypoints", ()), np.float32).reshape(-1, 3)
-            box = _clean_box(annotation["bbox"], images[annotation["image_id"]])
+            box = _clean_box(annotation["bbox"], image_of[annotation["image_id"]])
             if annotation.get("iscrowd", 0) or box is None or not (keypoints[:, 2:] > 0).any():
                 continue
             if len(keypoints) != skeleton.size:
@@ -130,13 +130,13 @@ def _people(dataset: Mapping[str, Any], pictures: Path, skeleton: Skeleton, sour
                     f"{source}: annotation {annotation['id']} has {len(keypoints)} keypoints, expected the "
                     f"{skeleton.size} of {skeleton.name}. Choose a model that predicts the keypoints of this data set."
                 )
-            image = images[annotation["image_id"]]
+            image = image_of[annotation["image_id"]]
             people.append(
                 Person(
                     id=int(annotation["id"]),
                     image_id=int(annotation["image_id"]),
-                    picture=pictures / image["file_name"],
-                    picture_wh=(int(image["width"]), int(image["height"])) if "width" in image else None,
+                    image=image_folder / image["file_name"],
+                    image_wh=(int(image["width"]), int(image["height"])) if "width" in image else None,
                     box_px=box,
                     area_px2=float(annotation["area"]),
                     keypoints=keypoints,
@@ -144,11 +144,11 @@ def _people(dataset: Mapping[str, Any], pictures: Path, skeleton: Skeleton, sour
             )
     except (KeyError, TypeError) as error:
         raise UserError(f"{source} is not a COCO keypoint file: {error} is missing.") from error
-    return sorted(people, key=lambda person: (str(person.picture), person.id))
+    return sorted(people, key=lambda person: (str(person.image), person.id))
 
 
 def _clean_box(box: Sequence[float], image: Mapping[str, Any]) -> tuple[float, float, float, float] | None:
-    """COCO's x, y, width, height cut to the picture as the top-down pipelines do; None when nothing is left."""
+    """COCO's x, y, width, height cut to the image as the top-down pipelines do; None when nothing is left."""
     x, y, width, height = box
     if "width" not in image:  # MPII does not state it, and its boxes may reach over the edge
         return (x, y, x + width, y + height) if min(width, height) > 0 else None
@@ -158,13 +158,13 @@ def _clean_box(box: Sequence[float], image: Mapping[str, Any]) -> tuple[float, f
     return (x1, y1, x2, y2) if x2 > x1 and y2 > y1 else None
 
 
-def _check_pictures(people: Sequence[Person], folder: Path) -> None:
+def _check_images(people: Sequence[Person], folder: Path) -> None:
     present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    missing = sorted({person.picture.name for person in people} - present)
+    missing = sorted({person.image.name for person in people} - present)
     if missing:
         raise UserError(
-            f"{len(missing)} pictures are not in {folder}, the first is {missing[0]}. "
-            "Download the pictures that belong to the annotations."
+            f"{len(missing)} images are not in {folder}, the first is {missing[0]}. "
+            "Download the images that belong to the annotations."
         )
 
 

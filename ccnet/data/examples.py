@@ -92,9 +92,9 @@ class Streamed(Examples):
         return join(list(observe(self.model, self.head, people, self.augment, (self.seed, epoch), self.device)))
 
     def _shuffled(self, epoch: int) -> list[int]:
-        """Pictures in random order, the people of one picture together: each file is opened once."""
+        """Images in random order, the people of one image together: each file is opened once."""
         if self._order[0] != epoch:
-            groups = [list(g) for _, g in groupby(range(self.count), key=lambda i: self.crowd[i].picture)]
+            groups = [list(g) for _, g in groupby(range(self.count), key=lambda i: self.crowd[i].image)]
             random = np.random.default_rng([self.seed, epoch])
             self._order = (epoch, [i for g in random.permutation(len(groups)) for i in groups[g]])
         return self._order[1]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ccnet.data.augment import Augment, jitter_box, spoil
-from ccnet.data.datasets import Person, load_picture
+from ccnet.data.datasets import Person, load_image
 from ccnet.heads.head import Head
 from ccnet.losses import Truth
 from pose2d import crops
@@ -26,13 +26,13 @@ class Observed:
     """What the network said of N people, what the head will read of it, and how right it was."""
 
     read: Tensor  # [N, *read_shape]
-    xy_px: Tensor  # [N, K, 2] picture pixels; in a mirrored crop too, keypoints under their true names
+    xy_px: Tensor  # [N, K, 2] image pixels; in a mirrored crop too, keypoints under their true names
     score: Tensor  # [N, K] the network's own confidence, in the crop's order of keypoints (as all below)
-    sigma_px: Tensor  # [N, K, 2] the network's own standard deviation in picture pixels; NaN if it states none
+    sigma_px: Tensor  # [N, K, 2] the network's own standard deviation in image pixels; NaN if it states none
     oks: Tensor  # [N, K] 0 where not labelled
     present: Tensor  # [N, K] 1 if labelled and inside the crop
     labelled: Tensor  # [N, K] 1 if labelled
-    crop_area_px2: Tensor  # [N] of the crop, in picture pixels
+    crop_area_px2: Tensor  # [N] of the crop, in image pixels
     area_share: Tensor  # [N] the person's area over the crop's
 
     def __len__(self) -> int:
@@ -50,20 +50,20 @@ def join(parts: Sequence[Observed]) -> Observed:
 @dataclass(frozen=True)
 class _Crops:
     pixels: Tensor  # [N, 3, H, W] uint8
-    affine: np.ndarray  # [N, 2, 3] picture -> crop, before mirroring
+    affine: np.ndarray  # [N, 2, 3] image -> crop, before mirroring
     mirrored: np.ndarray  # [N] bool
 
 
-class Picture:
-    """The last picture read: people come sorted by picture."""
+class Image:
+    """The last image read: people come sorted by image."""
 
     def __init__(self) -> None:
         self.person: Person | None = None
         self.pixels = np.zeros((0, 0, 3), np.uint8)
 
     def of(self, person: Person) -> np.ndarray:
-        if self.person is None or self.person.picture != person.picture:
-            self.person, self.pixels = person, load_picture(person)
+        if self.person is None or self.person.image != person.image:
+            self.person, self.pixels = person, load_image(person)
         return self.pixels
 
 
@@ -81,7 +81,7 @@ def observe(
     """
     device = device or torch.device("cpu")
     parts = [people[i : i + NETWORK_BATCH] for i in range(0, len(people), NETWORK_BATCH)]
-    last = Picture()
+    last = Image()
     with ThreadPoolExecutor(1) as ahead:  # the next crops are cut while the network runs
         coming = ahead.submit(cut, model, parts[0], last, augment, seed) if parts else None
         for number, part in enumerate(parts):
@@ -93,7 +93,7 @@ def observe(
 
 
 def cut(
-    model: PoseModel, people: Sequence[Person], last: Picture, augment: Augment | None, seed: Sequence[int]
+    model: PoseModel, people: Sequence[Person], last: Image, augment: Augment | None, seed: Sequence[int]
 ) -> _Crops:
     """The network's crops of these people, spoilt if asked for."""
     pixels, affines, mirrored = [], [], []

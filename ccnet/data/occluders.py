@@ -1,7 +1,7 @@
 """Things that stand in the way: what hides a part of a person in training crops, so that a head learns to doubt it.
 
 Shapes are those of ordinary life: a box or a round thing before a limb, a desk that hides everything below its edge, a
-post across the picture, a smear. What they are made of is a shaded colour, another part of the crop, or the crop itself
+post across the image, a smear. What they are made of is a shaded colour, another part of the crop, or the crop itself
 blurred beyond recognition.
 """
 
@@ -71,7 +71,7 @@ def _surface(crop: np.ndarray, size_px: float, random: np.random.Generator) -> n
     """One colour, lighter on one side than on the other, with some grain."""
     height, width = crop.shape[:2]
     colour = random.uniform(0, 255, 3)
-    if random.random() < 0.5:  # things in one picture often share colours
+    if random.random() < 0.5:  # things in one image often share colours
         colour = crop[random.integers(height), random.integers(width)].astype(float)
     light = _along((height, width), random.uniform(0, 2 * np.pi), np.array([width, height]) / 2) / max(height, width)
     grain = random.normal(0, random.uniform(0, GRAIN), (height, width))
@@ -88,7 +88,7 @@ def _other_part(crop: np.ndarray, size_px: float, random: np.random.Generator) -
 
 def _blur(crop: np.ndarray, size_px: float, random: np.random.Generator) -> np.ndarray:
     sigma = random.uniform(*BLUR) * size_px
-    small = max(1, int(sigma / 4))  # a wide blur needs no fine picture
+    small = max(1, int(sigma / 4))  # a wide blur needs no fine image
     little = cv2.resize(crop, None, fx=1 / small, fy=1 / small, interpolation=cv2.INTER_AREA)
     little = cv2.GaussianBlur(little, (0, 0), sigma / small, borderType=cv2.BORDER_REPLICATE)
     return cv2.resize(little, crop.shape[1::-1], interpolation=cv2.INTER_LINEAR)

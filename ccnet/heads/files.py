@@ -15,7 +15,7 @@ from ccnet.data.cache import fingerprint
 from ccnet.heads.head import ConvHead, Ensemble, FcHead, GapFcHead, Head, QueryHead
 from ccnet.heads.peaks_head import MoveNetHead, PeaksHead
 from pose2d.base.errors import UserError
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 from pose2d.models.base import PoseModel
 from pose2d.models.movenet import SinglePose
 from pose2d.skeletons import BY_NAME as SKELETONS
@@ -135,7 +135,7 @@ def save(head: Head, path: str | Path, about: About) -> None:
         lossless = torch.equal(half.float(), tensor.cpu().float())
         tensors[name] = (half if name in learnt or lossless else tensor.detach().cpu().float()).contiguous()
     record = {"format": FORMAT, **asdict(about), "feature_shape": list(head.feature_shape)}
-    with whole_file(path) as temporary:  # one metadata entry, since safetensors keeps several in random order
+    with atomic_file(path) as temporary:  # one metadata entry, since safetensors keeps several in random order
         mode = temporary.stat().st_mode
         save_file(tensors, temporary, {"about": json.dumps(record, sort_keys=True)})
         temporary.chmod(mode)  # safetensors makes its files private

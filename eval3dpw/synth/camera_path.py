@@ -23,7 +23,7 @@ class View:
     kind: Kind
     azimuth: float  # radians; the camera stands in the direction (sin, cos) of x, z from the people
     height_m: float
-    person_share: float  # height of a person as a share of the picture's
+    person_share: float  # height of a person as a share of the image's
     aim_y_m: float  # height that the camera looks at
     sway_m: float  # of a hand
     turn: float  # radians that an orbit takes
@@ -87,7 +87,7 @@ class CameraPath:
         return position, aim
 
     def _holds(self, centers_m: np.ndarray) -> bool:
-        """Whether nearly all people are in the picture nearly all of the time, and nobody at the lens."""
+        """Whether nearly all people are in the image nearly all of the time, and nobody at the lens."""
         fx, _ = self.camera.focal_px
         inside, near = 0, np.inf
         times = range(0, len(centers_m), 5)

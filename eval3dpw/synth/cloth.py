@@ -122,7 +122,7 @@ def _bars(along: np.ndarray, period_m: float) -> np.ndarray:
 
 
 def _print(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A picture on the chest: a few shapes in a square."""
+    """An image on the chest: a few shapes in a square."""
     x, y, z = points.T
     inside = (np.abs(x) < 0.10) & (np.abs(y - 0.24) < 0.10) & (z > 0)
     return inside * step(noise.in_space(points, 0.05, rng), 0, 0.1)

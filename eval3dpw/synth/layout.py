@@ -1,4 +1,4 @@
-"""3DPW's files: one pickle a sequence, and a folder of numbered pictures."""
+"""3DPW's files: one pickle a sequence, and a folder of numbered images."""
 
 import pickle
 from pathlib import Path
@@ -17,7 +17,7 @@ _TRUST = {HIDDEN: 0.2, BEHIND_SELF: 0.6, SEEN: 0.9}
 _FEWEST_SEEN = 4  # with fewer points in sight a 2D network would find nobody
 
 
-def picture_path(root: Path, sequence: str, frame: int) -> Path:
+def image_path(root: Path, sequence: str, frame: int) -> Path:
     return root / "imageFiles" / sequence / f"image_{frame:05d}.jpg"
 
 

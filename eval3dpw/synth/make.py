@@ -17,10 +17,10 @@ from eval3dpw.synth import layout, plan, sequence
 from eval3dpw.synth.motion import SPLITS, Split, load_clips
 from fitting.body.load import load_body
 from pose2d.base.errors import UserError
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 
 _SETTINGS = "synth.json"
-_PICTURES = (".jpg", ".jpeg", ".png")
+_IMAGES = (".jpg", ".jpeg", ".png")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Settings:
     split: Split = "test"
     sequences: int = 26
     frames: int = 100  # at most, of each sequence; a clip may be shorter
-    size: tuple[int, int] = (640, 360)  # width, height of the pictures
+    size: tuple[int, int] = (640, 360)  # width, height of the images
     seed: int = 0
     motion: Path | None = None  # a file of CMU clips; None: the embedded ones
     backgrounds: Path | None = None  # a folder of photographs; None: built scenes
@@ -70,18 +70,18 @@ def make_sequence(out: Path, settings: Settings, number: int) -> Made:
     drawn = plan.draw(settings.seed, number, len(clips), settings.size[0], settings.backgrounds is not None)
     pickle_path = layout.sequence_path(out, settings.split, drawn.name)
     if pickle_path.is_file():
-        frames = len(list(layout.picture_path(out, drawn.name, 0).parent.iterdir()))
+        frames = len(list(layout.image_path(out, drawn.name, 0).parent.iterdir()))
         return Made(drawn.name, frames, len(drawn.roles), skipped=True)
     photo = None if settings.backgrounds is None else _photograph(settings.backgrounds, drawn)
     made = sequence.prepare(drawn, body, clips, settings.size, settings.frames, photo)
-    folder = layout.picture_path(out, drawn.name, 0).parent
+    folder = layout.image_path(out, drawn.name, 0).parent
     unfinished = folder.with_name(f".{folder.name}")
     shutil.rmtree(unfinished, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
     unfinished.mkdir(parents=True)
     truths = []
     for frame, (jpeg, truth) in enumerate(sequence.shoot(made)):
-        (unfinished / layout.picture_path(out, drawn.name, frame).name).write_bytes(jpeg)
+        (unfinished / layout.image_path(out, drawn.name, frame).name).write_bytes(jpeg)
         truths.append(truth)
     os.replace(unfinished, folder)
     keypoints = np.stack([t.keypoints_px for t in truths], 1)
@@ -91,7 +91,7 @@ def make_sequence(out: Path, settings: Settings, number: int) -> Made:
     content = layout.content(
         drawn.name, made.people, templates, made.cam_poses(), made.camera.intrinsics, keypoints, visibility
     )
-    with whole_file(pickle_path) as temporary:
+    with atomic_file(pickle_path) as temporary:
         temporary.write_bytes(layout.dumps(content))
     return Made(drawn.name, len(truths), len(made.people), skipped=False)
 
@@ -113,27 +113,27 @@ def _truth_arrays(made: sequence.Sequence, truths: list[sequence.FrameTruth]) ->
 
 
 def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
 
 
 def _photograph(folder: Path, drawn: plan.Plan) -> np.ndarray:
-    """One of the folder's pictures, the same for the same seed and folder."""
-    pictures = photographs(folder)
-    path = pictures[int(drawn.rng("photograph").integers(len(pictures)))]
-    picture = cv2.imread(str(path), cv2.IMREAD_COLOR)
-    if picture is None:
-        raise UserError(f"{path} is not a readable picture; take it out of the folder of backgrounds.")
-    return cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)
+    """One of the folder's images, the same for the same seed and folder."""
+    images = photographs(folder)
+    path = images[int(drawn.rng("photograph").integers(len(images)))]
+    image = cv2.imread(str(path), cv2.IMREAD_COLOR)
+    if image is None:
+        raise UserError(f"{path} is not a readable image; take it out of the folder of backgrounds.")
+    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
 
 
 def photographs(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder; expected one with photographs for backgrounds.")
-    pictures = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _PICTURES)
-    if not pictures:
-        raise UserError(f"{folder} holds no photograph ({', '.join(_PICTURES)}).")
-    return pictures
+    images = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _IMAGES)
+    if not images:
+        raise UserError(f"{folder} holds no photograph ({', '.join(_IMAGES)}).")
+    return images
 
 
 def _check(settings: Settings) -> None:
@@ -143,7 +143,7 @@ def _check(settings: Settings) -> None:
     if settings.sequences < 1 or settings.frames < 2:
         raise UserError(f"nothing to make: {settings.sequences} sequences of at most {settings.frames} frames.")
     if min(settings.size) < 64:
-        raise UserError(f"pictures of {settings.size[0]}x{settings.size[1]} are too small: at least 64 pixels a side.")
+        raise UserError(f"images of {settings.size[0]}x{settings.size[1]} are too small: at least 64 pixels a side.")
     load_clips(load_body(), settings.split, settings.motion)
     if settings.backgrounds is not None:
         photographs(settings.backgrounds)
@@ -163,7 +163,7 @@ def _claim(out: Path, settings: Settings) -> None:
         return
     if (out / "sequenceFiles").exists():
         raise UserError(f"{out} holds a data set that was not made here; choose another folder.")
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_text(text)
 
 

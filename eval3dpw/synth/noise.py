@@ -20,7 +20,7 @@ def octaves(points: np.ndarray, cell_m: float, rng: np.random.Generator, count: 
 def tile(
     size: int, cells: int, rng: np.random.Generator, count: int = 5, stretch: tuple[int, int] = (1, 1)
 ) -> np.ndarray:
-    """A picture [size, size] of noise about -1..1 that repeats without a seam; `stretch` the coarsest cells (y, x)."""
+    """An image [size, size] of noise about -1..1 that repeats without a seam; `stretch` the coarsest cells (y, x)."""
     y, x = np.mgrid[:size, :size].astype(np.float32) / size
     total = np.zeros((size, size), np.float32)
     for k in range(count):

@@ -24,7 +24,7 @@ class Watched:
     camera: Camera
 
     def behind(self, things: list[Solid]) -> np.ndarray:
-        """[T, P, 17] whether the outline of these things, a rectangle in the picture, covers a keypoint."""
+        """[T, P, 17] whether the outline of these things, a rectangle in the image, covers a keypoint."""
         corners = self._seen(np.concatenate([thing.vertices_m for thing in things])[None])  # [T, n, 2]
         points = self._seen(self.keypoints_m.reshape(len(self.keypoints_m), -1, 3))
         low, high = corners.min(1)[:, None], corners.max(1)[:, None]

@@ -25,7 +25,7 @@ class Surfaces:
     tile: np.ndarray  # [F] int32 tile of the atlas; of people's faces unused
     uv_m: np.ndarray  # [V, 2] float64 metres on the texture; of people's vertices unused
     ground: np.ndarray  # [F] bool
-    see_through: np.ndarray  # [F] bool: shows the far picture, but catches shadows
+    see_through: np.ndarray  # [F] bool: shows the far image, but catches shadows
     atlas: Atlas
 
 
@@ -33,8 +33,8 @@ class Surfaces:
 class Far:
     """What is seen where nothing stands: a sky or a photograph."""
 
-    picture: np.ndarray  # [h, w, 3] float32 linear
-    frame: np.ndarray  # [3, 3] world direction -> the picture's own right, down, forward
+    image: np.ndarray  # [h, w, 3] float32 linear
+    frame: np.ndarray  # [3, 3] world direction -> the image's own right, down, forward
     focal_px: float  # of a photograph; 0 for a sky, which wraps around: x is azimuth, y is elevation
 
 
@@ -42,7 +42,7 @@ class Far:
 class Sight:
     """Which surface every pixel sees."""
 
-    screen: Screen  # the triangles in the picture
+    screen: Screen  # the triangles in the image
     triangle: np.ndarray  # [H, W] int32 of the screen's triangles, -1: none
     inverse_depth: np.ndarray  # [H, W] float32 1 / metres, 0 where there is none
 
@@ -83,14 +83,14 @@ def shade(
         sight.triangle, sight.inverse_depth, screen.xy_px, screen.inverse_depth, screen.faces, screen.parent,
         on_vertices, surfaces.paint, surfaces.tile, surfaces.ground, surfaces.see_through, atlas.texels, atlas.start,
         atlas.meters, lens, world_to_cam, lamp, shadows.to_map, shadows.nearness, shadows.roof, roof, shadow_shift_px,
-        far.picture, far.frame, far.focal_px,
+        far.image, far.frame, far.focal_px,
     )  # fmt: skip
 
 
 @numba.njit(cache=True, nogil=True)
 def _shade(
     triangle, inverse_depth, xy_px, inverse_depths, faces, parent, on_vertices, paint, tile, ground, see_through,
-    texels, start, meters, lens, world_to_cam, lamp, to_map, nearness, roof_map, roof, shift, far_picture, far_frame,
+    texels, start, meters, lens, world_to_cam, lamp, to_map, nearness, roof_map, roof, shift, far_image, far_frame,
     far_focal,
 ):  # fmt: skip
     height, width = triangle.shape
@@ -107,7 +107,7 @@ def _shade(
             ry = world_to_cam[0, 1] * cx + world_to_cam[1, 1] * cy + world_to_cam[2, 1]
             rz = world_to_cam[0, 2] * cx + world_to_cam[1, 2] * cy + world_to_cam[2, 2]
             if f < 0 or see_through[f]:
-                _look_far(far_picture, far_frame, far_focal, rx, ry, rz, color)
+                _look_far(far_image, far_frame, far_focal, rx, ry, rz, color)
                 if f < 0:
                     out[y, x, 0], out[y, x, 1], out[y, x, 2] = color[0], color[1], color[2]
                     continue
@@ -197,16 +197,16 @@ def _lit(to_map, nearness, px, py, pz, shift):
 
 
 @numba.njit(cache=True)
-def _at(picture, x, y):
+def _at(image, x, y):
     if x < 0 or y < 0 or x >= SKY_MAP_SIZE or y >= SKY_MAP_SIZE:
         return 0.0
-    return picture[int(y), int(x)]
+    return image[int(y), int(x)]
 
 
 @numba.njit(cache=True)
-def _look_far(picture, frame, focal, rx, ry, rz, color):
+def _look_far(image, frame, focal, rx, ry, rz, color):
     """A photograph hangs far away in front and is mirrored at its edges; a sky surrounds the world."""
-    height, width = picture.shape[0], picture.shape[1]
+    height, width = image.shape[0], image.shape[1]
     dx = frame[0, 0] * rx + frame[0, 1] * ry + frame[0, 2] * rz
     dy = frame[1, 0] * rx + frame[1, 1] * ry + frame[1, 2] * rz
     dz = frame[2, 0] * rx + frame[2, 1] * ry + frame[2, 2] * rz
@@ -222,6 +222,6 @@ def _look_far(picture, frame, focal, rx, ry, rz, color):
     iu, iv = int(u), int(v)
     su, sv = u - iu, v - iv
     for k in range(3):
-        above = picture[iv, iu, k] * (1 - su) + picture[iv, iu + 1, k] * su
-        below = picture[iv + 1, iu, k] * (1 - su) + picture[iv + 1, iu + 1, k] * su
+        above = image[iv, iu, k] * (1 - su) + image[iv, iu + 1, k] * su
+        below = image[iv + 1, iu, k] * (1 - su) + image[iv + 1, iu + 1, k] * su
         color[k] = above * (1 - sv) + below * sv

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eval3dpw.synth import camera_path, film, scene
+from eval3dpw.synth import camera_path, scene, sensor
 from eval3dpw.synth.camera_path import View
-from eval3dpw.synth.film import Film
 from eval3dpw.synth.scene import Kind, Level
+from eval3dpw.synth.sensor import Sensor
 
-FOCAL_OF_WIDTH = (0.75, 1.35)  # focal length as a share of the picture's width: 67 to 41 degrees
+FOCAL_OF_WIDTH = (0.75, 1.35)  # focal length as a share of the image's width: 67 to 41 degrees
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Plan:
     occlusion: Level
     view: View
     focal_px: float
-    film: Film
+    sensor: Sensor
     crossing: bool  # two people walk past each other
     seed: tuple[int, int]  # of everything that is drawn later
 
@@ -57,7 +57,7 @@ def draw(seed: int, number: int, clip_count: int, width: int, before_photo: bool
         occlusion=level,
         view=camera_path.draw_view(rng, moves),
         focal_px=rng.uniform(*FOCAL_OF_WIDTH) * width,
-        film=film.draw(rng, width),
+        sensor=sensor.draw(rng, width),
         crossing=bool(rng.random() < 0.6),
         seed=(seed, number),
     )
@@ -70,5 +70,5 @@ def _role(seed: int, turn: int, clip_count: int) -> Role:
 
 
 def _bystanders(level: Level, rng: np.random.Generator) -> int:
-    """Strangers in the picture, more often where it is crowded anyway."""
+    """Strangers in the image, more often where it is crowded anyway."""
     return int(rng.random() < {"none": 0.25, "some": 0.4, "heavy": 0.5}[level])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from eval3dpw.synth import cast, figure, film, obstacles, outfit, scene, stage
+from eval3dpw.synth import cast, figure, obstacles, outfit, scene, sensor, stage
 from eval3dpw.synth.camera_path import CameraPath
 from eval3dpw.synth.cast import Person
 from eval3dpw.synth.figure import Figure
@@ -22,7 +22,7 @@ _APART_M = 0.6  # pelvis to pelvis
 
 @dataclass(frozen=True)
 class Sequence:
-    """Everything that a sequence's pictures are made from."""
+    """Everything that a sequence's images are made from."""
 
     plan: Plan
     people: list[Person]
@@ -92,14 +92,14 @@ def shoot(sequence: Sequence) -> Iterator[tuple[bytes, FrameTruth]]:
     gain = None
     for frame in range(sequence.frames):
         light = _exposed(sequence, posed, frame)
-        gain = film.exposure(plan.film, light) if gain is None else gain
-        picture = film.develop(plan.film, light, gain, rng)
+        gain = sensor.exposure(plan.sensor, light) if gain is None else gain
+        image = sensor.develop(plan.sensor, light, gain, rng)
         bodies = [vertices[frame] for vertices in posed]
         truth = observe(
             sequence.stage, sequence.stage.vertices_m(bodies), bodies, keypoints[frame], sequence.camera,
             sequence.path.world_to_cam(frame),
         )  # fmt: skip
-        yield film.encode(plan.film, picture), truth
+        yield sensor.encode(plan.sensor, image), truth
 
 
 def _exposed(sequence: Sequence, posed: list[np.ndarray], frame: int) -> np.ndarray:
@@ -108,13 +108,13 @@ def _exposed(sequence: Sequence, posed: list[np.ndarray], frame: int) -> np.ndar
     center = np.mean([vertices.mean(0) for vertices in at_once], 0)
     shadows = sequence.stage.shadows(sequence.stage.vertices_m(at_once), center)
     total = np.zeros((sequence.camera.size[1], sequence.camera.size[0], 3), np.float32)
-    for shift, moment in zip(film.SHIFTS_PX, film.moments(sequence.plan.film), strict=True):
+    for shift, moment in zip(sensor.SHIFTS_PX, sensor.moments(sequence.plan.sensor), strict=True):
         x, y = sequence.camera.center_px
         aside = Camera.from_focal(sequence.camera.focal_px, sequence.camera.size, (x + shift[0], y + shift[1]))
         vertices = sequence.stage.vertices_m([_between(v, frame, moment) for v in posed])
         transform = sequence.path.world_to_cam(frame + moment)
         total += sequence.stage.light(vertices, aside, transform, shadows, 4 * shift)
-    return total / film.MOMENTS
+    return total / sensor.MOMENTS
 
 
 def _between(vertices: np.ndarray, frame: int, moment: float) -> np.ndarray:

@@ -26,8 +26,8 @@ class Atlas:
 def atlas(tiles: list[tuple[np.ndarray, float]]) -> Atlas:
     """Tiles [SIZE, SIZE, 3] and the metres they cover."""
     texels, start, count = [], np.zeros((len(tiles), LEVELS), np.int64), 0
-    for k, (picture, _) in enumerate(tiles):
-        level: np.ndarray = picture.astype(np.float32)
+    for k, (image, _) in enumerate(tiles):
+        level: np.ndarray = image.astype(np.float32)
         for shrunk in range(LEVELS):
             start[k, shrunk] = count
             texels.append(level.reshape(-1, 3))
@@ -38,8 +38,8 @@ def atlas(tiles: list[tuple[np.ndarray, float]]) -> Atlas:
 
 def draw(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, float]:
     """A tile of this kind, different every time, and the metres it covers."""
-    picture, meters = KINDS[kind](rng)
-    return np.clip(picture, 0.003, 0.95).astype(np.float32), meters
+    image, meters = KINDS[kind](rng)
+    return np.clip(image, 0.003, 0.95).astype(np.float32), meters
 
 
 def _mix(low: np.ndarray, high: np.ndarray, share: np.ndarray) -> np.ndarray:
@@ -147,8 +147,8 @@ def _facade(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     glass = (np.abs(u - 0.5) < wide - 0.03) & (np.abs(v - 0.5) < high - 0.03) & (np.abs(u - 0.5) > 0.015)
     panes = rng.uniform(0.3, 1.4, (2, across))[np.floor(y * 2).astype(int), np.floor(x * across).astype(int)]
     shine = _mix(linear((40, 50, 60)), linear((150, 170, 190)), 0.35 + 0.5 * tile(SIZE, 3, rng)) * panes[..., None]
-    picture = np.where(frame[..., None], linear((220, 218, 212)) * rng.uniform(0.2, 1), wall)
-    return np.where(glass[..., None], shine, picture), 6.0
+    image = np.where(frame[..., None], linear((220, 218, 212)) * rng.uniform(0.2, 1), wall)
+    return np.where(glass[..., None], shine, image), 6.0
 
 
 def _foliage(rng: np.random.Generator) -> tuple[np.ndarray, float]:
@@ -170,8 +170,8 @@ def _painted(rng: np.random.Generator) -> tuple[np.ndarray, float]:
 
 
 def _posters(rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    """Rectangles of many colours: shelves of books, shop fronts, pictures on a wall."""
-    picture = np.ones((SIZE, SIZE, 3)) * _color(rng, (70, 60, 52), (200, 196, 190))
+    """Rectangles of many colours: shelves of books, shop fronts, images on a wall."""
+    image = np.ones((SIZE, SIZE, 3)) * _color(rng, (70, 60, 52), (200, 196, 190))
     row = 0
     while row < SIZE - 20:
         high, column = int(rng.integers(24, 64)), 0
@@ -179,10 +179,10 @@ def _posters(rng: np.random.Generator) -> tuple[np.ndarray, float]:
             wide = int(rng.integers(6, 40))
             top = row + int(rng.integers(0, high // 3))
             color = rng.uniform(0.02, 0.5) * np.exp(rng.normal(0, 0.3, 3))
-            picture[top : row + high - 3, column : column + wide - 1] = color
+            image[top : row + high - 3, column : column + wide - 1] = color
             column += wide
         row += high
-    return picture, 2.2
+    return image, 2.2
 
 
 KINDS: dict[str, Callable[[np.random.Generator], tuple[np.ndarray, float]]] = {

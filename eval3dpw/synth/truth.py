@@ -1,4 +1,4 @@
-"""What each picture shows of each keypoint: seen, behind oneself, behind something else, or outside."""
+"""What each image shows of each keypoint: seen, behind oneself, behind something else, or outside."""
 
 from dataclasses import dataclass
 
@@ -17,12 +17,12 @@ _DEPTH_M = np.array(
 
 @dataclass(frozen=True)
 class FrameTruth:
-    """One picture's truth in pixels."""
+    """One image's truth in pixels."""
 
     keypoints_px: np.ndarray  # [P, 17, 2]
     visibility: np.ndarray  # [P, 17] uint8: OUTSIDE, HIDDEN, BEHIND_SELF or SEEN
-    boxes_px: np.ndarray  # [P, 4] x1, y1, x2, y2 of the whole person, cut at the picture's edge
-    area_px2: np.ndarray  # [P] of the person in the picture, were nothing in the way
+    boxes_px: np.ndarray  # [P, 4] x1, y1, x2, y2 of the whole person, cut at the image's edge
+    area_px2: np.ndarray  # [P] of the person in the image, were nothing in the way
     seen_px2: np.ndarray  # [P] of what is seen
 
 

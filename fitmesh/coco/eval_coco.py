@@ -1,4 +1,4 @@
-"""The road of `fitmesh eval-coco`: pictures and boxes -> keypoints -> one table of all confidence sources."""
+"""The road of `fitmesh eval-coco`: images and boxes -> keypoints -> one table of all confidence sources."""
 
 import json
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from ccnet.sources import SOURCES, draw, table
 from fitmesh.coco.occlusion import show_occlusion
 from fitmesh.progress_bar import bar
 from pose2d.base.errors import UserError
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 from pose2d.detect.detector import Detector
 from pose2d.models.base import PoseModel
 
@@ -39,7 +39,7 @@ class Request:
 
 
 def run(request: Request) -> None:
-    """Print the table; leave metrics.json and pictures if asked for."""
+    """Print the table; leave metrics.json and images if asked for."""
     wanted = request.confidence or SOURCES
     unknown = sorted(set(wanted) - set(SOURCES))
     if unknown:
@@ -62,7 +62,7 @@ def run(request: Request) -> None:
         draw(request.out, split, answers)
         record = {"model": request.model, "split": split.name, "boxes": request.boxes, "flip_test": request.flip_test}
         record |= {"occlusion": show_occlusion(model, head, split, request.out)}
-        with whole_file(request.out / "metrics.json") as path:
+        with atomic_file(request.out / "metrics.json") as path:
             path.write_text(json.dumps({**record, **found.as_dict()}, indent=1) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""The occlusion test as the commands show it: a picture, and its figures."""
+"""The occlusion test as the commands show it: an image, and its figures."""
 
 from pathlib import Path
 from typing import Any

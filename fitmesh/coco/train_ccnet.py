@@ -23,7 +23,7 @@ from ccnet.train import new_head, train
 from fitmesh.coco.occlusion import show_occlusion
 from fitmesh.progress_bar import bar
 from pose2d.base.errors import UserError
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 from pose2d.models.base import PoseModel
 
 
@@ -123,5 +123,5 @@ def _measure(console: Console, model: PoseModel, judges: dict[str, Split], reque
         console.print(found.as_rich(f"{request.model} on {split.name}"))
         draw(request.out / role, split, answers)
         metrics[role]["occlusion"] = show_occlusion(model, head, split, request.out / role)
-    with whole_file(request.out / "metrics.json") as path:
+    with atomic_file(request.out / "metrics.json") as path:
         path.write_text(json.dumps(metrics, indent=1) + "\n")

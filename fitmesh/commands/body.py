@@ -15,7 +15,7 @@ def body(
         typer.Option(help="SMPL, SMPL-H or SMPL-X file, or a folder of them; without it the embedded open body."),
     ] = None,
     gender: Annotated[str, typer.Option(help="Which file of a folder: neutral, male or female.")] = "neutral",
-    out: Annotated[Path | None, typer.Option(help="Write a picture of the body, front and back, to this PNG.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write an image of the body, front and back, to this PNG.")] = None,
 ) -> None:
     """Check a body file: load it, say what it holds, and draw it when asked to."""
     from rich.console import Console
@@ -46,10 +46,10 @@ def _draw(body: "Body", out: Path) -> None:
     from fitting.camera import Camera
     from fitting.render.render import Mesh, render
     from pose2d.base.errors import UserError
-    from pose2d.base.files import whole_file
+    from pose2d.base.files import atomic_file
 
     if out.suffix.lower() != ".png":
-        raise UserError(f"the picture {out} must end in .png.")
+        raise UserError(f"the image {out} must end in .png.")
     pose = body.v_template.new_zeros(2, 24, 3)
     pose[0, 0, 0] = torch.pi  # the body's y points up and z to its front; the camera's down and away
     pose[1, 0, 2] = torch.pi  # the same, turned by half a circle about the body's upright axis
@@ -57,8 +57,8 @@ def _draw(body: "Body", out: Path) -> None:
     vertices = body(pose, translation=place, vertices=True).vertices
     assert vertices is not None
     vertices[..., 1] -= (vertices[..., 1].amin(1) + vertices[..., 1].amax(1))[:, None] / 2  # centre it upright
-    picture = render([Mesh(v, body.faces) for v in vertices], Camera.from_focal(1100, (1000, 620)))
-    encoded, png = cv2.imencode(".png", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
+    image = render([Mesh(v, body.faces) for v in vertices], Camera.from_focal(1100, (1000, 620)))
+    encoded, png = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
     assert encoded
-    with whole_file(out) as temporary:
+    with atomic_file(out) as temporary:
         temporary.write_bytes(png.tobytes())

@@ -26,7 +26,7 @@ def eval_coco(
         typer.Option(help="ones, raw, closed-form, ccnet or oracle; repeat for more.", show_default="all"),
     ] = None,
     flip_test: Annotated[bool, typer.Option(help="Average over each crop and its mirror image.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for metrics.json and the pictures.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for metrics.json and the images.")] = None,
     threads: Threads = None,
 ) -> None:
     """Measure keypoints and every kind of confidence in them on COCO, MPII or COCO-WholeBody."""

@@ -1,4 +1,4 @@
-"""`fitmesh run`: from a film, a folder of pictures or one picture to files that say who is where and how they stand."""
+"""`fitmesh run`: from a video, a folder of images or one image to files that say who is where and how they stand."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -28,30 +28,30 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
 def run(
     *,
     video: Annotated[
-        Path | None, typer.Option(help="A film: mp4, mov, mkv, webm or gif.", rich_help_panel=INPUT)
+        Path | None, typer.Option(help="A video: mp4, mov, mkv, webm or gif.", rich_help_panel=INPUT)
     ] = None,
     images: Annotated[
-        Path | None, typer.Option(help="A folder of pictures that follow each other.", rich_help_panel=INPUT)
+        Path | None, typer.Option(help="A folder of images that follow each other.", rich_help_panel=INPUT)
     ] = None,
-    image: Annotated[Path | None, typer.Option(help="One picture.", rich_help_panel=INPUT)] = None,
-    start: Annotated[float, typer.Option(help="Seconds into the film to start at.", rich_help_panel=INPUT)] = 0.0,
-    end: Annotated[float | None, typer.Option(help="Seconds into the film to stop at.", rich_help_panel=INPUT)] = None,
+    image: Annotated[Path | None, typer.Option(help="One image.", rich_help_panel=INPUT)] = None,
+    start: Annotated[float, typer.Option(help="Seconds into the video to start at.", rich_help_panel=INPUT)] = 0.0,
+    end: Annotated[float | None, typer.Option(help="Seconds into the video to stop at.", rich_help_panel=INPUT)] = None,
     every: Annotated[int, typer.Option(help="Use every n-th frame only.", rich_help_panel=INPUT)] = 1,
     fps: Annotated[
-        float | None, typer.Option(help="Pictures per second of --images.", rich_help_panel=INPUT, show_default="30")
+        float | None, typer.Option(help="Images per second of --images.", rich_help_panel=INPUT, show_default="30")
     ] = None,
     detections: Annotated[
         Path | None,
         typer.Option(
             help="Boxes to use instead of the built-in detector: a COCO-detections json whose image_id is the frame "
-            "number from 0, or the word [bold]whole[/bold] for one box around the whole picture.",
+            "number from 0, or the word [bold]whole[/bold] for one box around the whole image.",
             rich_help_panel=PEOPLE,
         ),
     ] = None,
     detector_size: Annotated[
         int,
         typer.Option(
-            help="Longer side of the picture the detector sees, a multiple of 32. Larger finds smaller people, slower.",
+            help="Longer side of the image the detector sees, a multiple of 32. Larger finds smaller people, slower.",
             rich_help_panel=PEOPLE,
         ),
     ] = 512,
@@ -119,12 +119,12 @@ def run(
     focal: Annotated[
         float | None,
         typer.Option(
-            help="Focal length in pixels, if known.", rich_help_panel=BODY, show_default="the picture's diagonal"
+            help="Focal length in pixels, if known.", rich_help_panel=BODY, show_default="the image's diagonal"
         ),
     ] = None,
     fov: Annotated[
         float | None,
-        typer.Option(help="Or the angle of view across the picture's width, in degrees.", rich_help_panel=BODY),
+        typer.Option(help="Or the angle of view across the image's width, in degrees.", rich_help_panel=BODY),
     ] = None,
     export: Annotated[
         str,
@@ -153,7 +153,7 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Fit a body to everyone in a film, every 2D keypoint pulling as hard as it can be trusted.
+    """Fit a body to everyone in a video, every 2D keypoint pulling as hard as it can be trusted.
 
     Leaves fit.npz, overlay.mp4, scene.glb and report.html, and on the way tracks.npz and keypoints.npz. A stage whose
     file is already there and was made from the same input with the same settings is skipped, so an interrupted run
@@ -236,7 +236,7 @@ def _greeting(clip: "Clip", settings: "RunSettings", reporter: "Reporter") -> No
 
 def _clip(video: Path | None, images: Path | None, image: Path | None, fps: float | None) -> "Clip":
     from pose2d.base.errors import UserError
-    from pose2d.io.images import DEFAULT_RATE, Pictures
+    from pose2d.io.images import DEFAULT_RATE, ImageFolder
     from pose2d.io.video import Video
 
     given = [
@@ -245,17 +245,15 @@ def _clip(video: Path | None, images: Path | None, image: Path | None, fps: floa
     if len(given) != 1:
         raise UserError(f"give one of --video, --images and --image; got {' and '.join(given) or 'none'}.")
     if fps is not None and images is None:
-        raise UserError("--fps is for --images: a film knows its own rate.")
+        raise UserError("--fps is for --images: a video knows its own rate.")
     if images is not None:
         if not images.is_dir():
-            raise UserError(
-                f"{images} is not a folder. --images takes a folder of pictures; for one picture use --image."
-            )
-        return Pictures(images, DEFAULT_RATE if fps is None else Fraction(fps).limit_denominator(100_000))
+            raise UserError(f"{images} is not a folder. --images takes a folder of images; for one image use --image.")
+        return ImageFolder(images, DEFAULT_RATE if fps is None else Fraction(fps).limit_denominator(100_000))
     if image is not None:
         if image.is_dir():
-            raise UserError(f"{image} is a folder. --image takes one picture; for a folder use --images.")
-        return Pictures(image)
+            raise UserError(f"{image} is a folder. --image takes one image; for a folder use --images.")
+        return ImageFolder(image)
     assert video is not None
     return Video(video)
 

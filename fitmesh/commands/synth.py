@@ -10,7 +10,7 @@ def synth(
     out: Annotated[Path, typer.Option(help="Folder for the data set; made if absent.")],
     sequences: Annotated[int, typer.Option(help="How many sequences.")] = 26,
     frames: Annotated[int, typer.Option(help="Frames of a sequence at most; motion may end sooner.")] = 100,
-    size: Annotated[str, typer.Option(help="Width and height of the pictures in pixels.")] = "640x360",
+    size: Annotated[str, typer.Option(help="Width and height of the images in pixels.")] = "640x360",
     seed: Annotated[int, typer.Option(help="The same seed makes the same files, byte by byte.")] = 0,
     split: Annotated[
         str, typer.Option(help="train, validation or test; no two share a captured person. train needs --motion.")

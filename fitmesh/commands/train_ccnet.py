@@ -11,7 +11,7 @@ from fitmesh.commands.coco_options import Checkpoint, Data, Model, Threads
 def train_ccnet(
     data: Data,
     model: Model,
-    out: Annotated[Path, typer.Option(help="Folder for ccnet.safetensors, metrics.json and the pictures.")],
+    out: Annotated[Path, typer.Option(help="Folder for ccnet.safetensors, metrics.json and the images.")],
     checkpoint: Checkpoint = None,
     train: Annotated[
         list[str] | None, typer.Option(help="Split to train on; repeat for more.", show_default="train2017")

@@ -23,7 +23,7 @@ from pose2d.skeletons import BY_NAME
 
 
 def keypoints_recipe(work: Work, settings: EvalSettings, bodies: BodySet) -> Recipe:
-    inputs = {"truth": work.digest, "pictures": _pictures_digest(work), "bodies": _bodies_digest(work, bodies)}
+    inputs = {"truth": work.digest, "images": _images_digest(work), "bodies": _bodies_digest(work, bodies)}
     if settings.pose_checkpoint is not None:
         inputs["pose_checkpoint"] = content_digest([settings.pose_checkpoint])
     if settings.pose_model != STORED:
@@ -145,12 +145,12 @@ def code_digest(package: ModuleType) -> str:
     return content_digest(path for path in files if "synth" not in path.parts)
 
 
-def _pictures_digest(work: Work) -> str:
-    """Of the names and sizes of the pictures in use; reading them all would take as long as the keypoints."""
+def _images_digest(work: Work) -> str:
+    """Of the names and sizes of the images in use; reading them all would take as long as the keypoints."""
     digest = hashlib.sha256()
     for track in work.tracks:
         for number in track.frame.tolist():
-            path = work.picture(number)
+            path = work.image(number)
             digest.update(f"{path.name} {path.stat().st_size if path.is_file() else -1};".encode())
     return digest.hexdigest()
 

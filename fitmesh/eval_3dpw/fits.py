@@ -19,7 +19,7 @@ from fitting.fit import INITIALISERS
 from fitting.init import regressors
 from fitting.init.guess import Guess, plain_guess
 from pose2d.base.errors import UserError
-from pose2d.io.images import read_picture
+from pose2d.io.images import read_image
 from pose2d.types import ConfidenceSource, Keypoints
 
 # (the sequence, keypoints of one of its tracks, the body, whose confidence) -> where fits start
@@ -84,15 +84,15 @@ def _network(init: str, checkpoint: Path | None) -> regressors.BodyRegressor:
 
 
 def _from_pixels(network: regressors.BodyRegressor, work: Work, read: Read) -> BodyParams:
-    """SPIN's or CLIFF's answer; where the person is not inside the picture, that of the frame before (or after)."""
+    """SPIN's or CLIFF's answer; where the person is not inside the image, that of the frame before (or after)."""
     known = np.flatnonzero(read.readable & np.isfinite(read.boxes_px).all(1))
     if not len(known):
         raise UserError(f"{work.name}: no frame shows the person, so there is no first guess.")
 
-    def pictures() -> Iterator[np.ndarray]:
+    def images() -> Iterator[np.ndarray]:
         for row in known:
-            yield read_picture(work.picture(int(read.frame[row])))
+            yield read_image(work.image(int(read.frame[row])))
 
-    found = regressors.initialise_track(network, pictures(), read.boxes_px[known], work.camera)
+    found = regressors.initialise_track(network, images(), read.boxes_px[known], work.camera)
     nearest = np.clip(np.searchsorted(known, np.arange(len(read.frame)), side="right") - 1, 0, None)
     return BodyParams(found.pose[nearest], found.shape[nearest], found.translation[nearest])

@@ -1,4 +1,4 @@
-"""Pictures -> keypoints, and what every asked source says of them. Stored keypoints are read the same way."""
+"""Images -> keypoints, and what every asked source says of them. Stored keypoints are read the same way."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from fitting.camera import Camera
 from pose2d import crops
 from pose2d.base.errors import UserError
 from pose2d.estimate import crop_people
-from pose2d.io.images import read_picture
+from pose2d.io.images import read_image
 from pose2d.oks import AREA_OF_BOX, keypoint_oks, l_squared
 from pose2d.skeletons import COCO17, Skeleton
 from pose2d.types import ConfidenceSource, Keypoints
 
 BATCH = 16
-LEAST_BOX_PX = 8  # a person of whom less is inside the picture is not read
+LEAST_BOX_PX = 8  # a person of whom less is inside the image is not read
 # OpenPose's 18 (nose, neck, right arm, left arm, right leg, left leg, eyes, ears) in COCO's order
 OPENPOSE18_TO_COCO17 = (0, 15, 14, 17, 16, 5, 2, 6, 3, 7, 4, 11, 8, 12, 9, 13, 10)
 
@@ -33,8 +33,8 @@ class Read:
     """One person's keypoints over T frames, and how far each source trusts them."""
 
     frame: np.ndarray  # [T]
-    boxes_px: np.ndarray  # [T, 4]; NaN: not inside the picture
-    readable: np.ndarray  # [T] false: the picture could not be read
+    boxes_px: np.ndarray  # [T, 4]; NaN: not inside the image
+    readable: np.ndarray  # [T] false: the image could not be read
     xy_px: np.ndarray  # [T, K, 2]; NaN: not read
     confidence: Mapping[str, np.ndarray]  # [T, K] by source
     presence: Mapping[str, np.ndarray]  # [T, K] by source
@@ -57,7 +57,7 @@ class Read:
 
 
 def true_boxes(track: TruthTrack, bodies: BodySet, size: tuple[int, int], camera_matrix: np.ndarray) -> np.ndarray:
-    """Boxes [T, 4] around the true mesh inside the picture, as COCO's people have them; NaN where it is not there."""
+    """Boxes [T, 4] around the true mesh inside the image, as COCO's people have them; NaN where it is not there."""
     if track.boxes_px is not None:
         corners = track.boxes_px
     else:
@@ -84,7 +84,7 @@ def true_keypoints_px(track: TruthTrack, camera: Camera, bodies: BodySet) -> np.
 
 
 def true_oks(track: TruthTrack, read: Read, camera: Camera, bodies: BodySet) -> tuple[np.ndarray, np.ndarray]:
-    """What each keypoint's OKS really is, and whether it is inside the picture, both [T, 17]."""
+    """What each keypoint's OKS really is, and whether it is inside the image, both [T, 17]."""
     exact = true_keypoints_px(track, camera, bodies)
     inside = ((exact >= 0) & (exact <= np.array(camera.size) - 1)).all(-1)  # NaN, behind the camera, is not
     l2 = l_squared(read.area_px2, COCO17)
@@ -107,7 +107,7 @@ class Reader:
         }
 
     def read(self, work: Work, bodies: BodySet, tick: Callable[[int], None]) -> list[Read]:
-        """Everyone in a sequence; each picture is opened once."""
+        """Everyone in a sequence; each image is opened once."""
         boxes = [true_boxes(track, bodies, work.camera.size, work.camera.intrinsics) for track in work.tracks]
         count = self.model.skeleton.size
         found = [
@@ -129,7 +129,7 @@ class Reader:
         waiting: list[tuple[int, int, Tensor, np.ndarray]] = []
         for number in sorted(wanted):
             try:
-                picture = read_picture(work.picture(number))
+                image = read_image(work.image(number))
             except UserError:
                 for person, row in wanted[number]:
                     found[person].readable[row] = False
@@ -137,7 +137,7 @@ class Reader:
             for person, row in wanted[number]:
                 box = found[person].boxes_px[row : row + 1]
                 if np.isfinite(box).all():
-                    pixels, affine = crop_people(self.model, picture, box)
+                    pixels, affine = crop_people(self.model, image, box)
                     waiting.append((person, row, pixels, affine))
             if len(waiting) >= BATCH:
                 self._judge(waiting, found)
@@ -156,7 +156,7 @@ class Reader:
         features = self.model.features(self.model.normalize(pixels))
         prediction = self.model.predict(features)
         back = crops.invert(affine)
-        zoom = torch.from_numpy(np.abs(np.linalg.det(back[:, :, :2]))).float()  # picture pixels^2 per crop pixel^2
+        zoom = torch.from_numpy(np.abs(np.linalg.det(back[:, :, :2]))).float()  # image pixels^2 per crop pixel^2
         stated = prediction.sigma_px
         sigma = torch.full_like(prediction.xy_px, torch.nan) if stated is None else stated * zoom.sqrt()[:, None, None]
         crop_area_px2 = zoom * self.model.input_wh[0] * self.model.input_wh[1]

@@ -12,7 +12,7 @@ from eval3dpw.bodies import BodySet, body_set
 from eval3dpw.predictions import read_predictions, write_predictions
 from eval3dpw.protocols import protocol_named
 from fitmesh import confidence as trust
-from fitmesh.caching import Recipe, npz_matches, write_npz
+from fitmesh.caching import Recipe, npz_is_current, write_npz
 from fitmesh.eval_3dpw import caches, scoring
 from fitmesh.eval_3dpw import keypoints as reading
 from fitmesh.eval_3dpw.fits import Starter, fit_track, starter
@@ -20,7 +20,7 @@ from fitmesh.eval_3dpw.keypoints import Read
 from fitmesh.eval_3dpw.scoring import Score
 from fitmesh.eval_3dpw.sequences import NO_CAMERA, Work, sequence_count, works
 from fitmesh.eval_3dpw.settings import STORED, EvalSettings, Row
-from fitmesh.eval_3dpw.skipped import BROKEN_PICTURE, NO_PREDICTION, Skipped
+from fitmesh.eval_3dpw.skipped import BROKEN_IMAGE, NO_PREDICTION, Skipped
 from fitmesh.eval_3dpw.table import Scores
 from fitmesh.progress import Reporter
 from fitting.body import BodyParams
@@ -84,7 +84,7 @@ class Road:
         reads = self.reads(work, recipe)
         for track, read in zip(work.tracks, reads, strict=True):
             if not read.readable.all():
-                skipped.append(Skipped(work.name, BROKEN_PICTURE, int((~read.readable).sum())))
+                skipped.append(Skipped(work.name, BROKEN_IMAGE, int((~read.readable).sum())))
             ignored = int((~self.protocol.counts(track) & read.readable).sum())
             if ignored:
                 skipped.append(Skipped(work.name, self.protocol.left_out, ignored))
@@ -106,7 +106,7 @@ class Road:
     def reads(self, work: Work, recipe: Recipe) -> list[Read]:
         """Keypoints of everyone."""
         path = self.out / "keypoints" / f"{work.name}.npz"
-        if not npz_matches(path, recipe):
+        if not npz_is_current(path, recipe):
             with self.reporter.stage("keypoints", sum(map(len, work.tracks)), "people") as tick:
                 if self.settings.pose_model == STORED:
                     reads = reading.stored(work, self.bodies, self.settings)
@@ -120,7 +120,7 @@ class Road:
         self, work: Work, reads: list[Read], source: ConfidenceSource | None, name: str, made_from: Recipe
     ) -> dict[int, Guess]:
         path = self._path("fits", name, work)
-        if npz_matches(path, made_from):
+        if npz_is_current(path, made_from):
             return caches.read_starts(path)
         self._starter = self._starter or starter(self.settings)
         start, body = self._starter, self.bodies.load("neutral")
@@ -133,7 +133,7 @@ class Road:
         self, work: Work, reads: list[Read], starts: dict[int, Guess] | None, row: Row, made_from: Recipe
     ) -> dict[int, BodyParams]:
         path = self._path("fits", row.key, work)
-        if npz_matches(path, made_from):
+        if npz_is_current(path, made_from):
             return caches.read_fits(path)
         found = self._each(work, row.key, partial(self._fit, work, reads, starts, row))
         if len(found) == len(work.tracks):
@@ -187,7 +187,7 @@ class Road:
             kept = {person: params for person, params in found.items() if person in everywhere}
             recipe = caches.score_recipe(made_from, self.settings, self.bodies)
             path = self._path("scores", name, work)
-            if not npz_matches(path, recipe):
+            if not npz_is_current(path, recipe):
                 write_npz(path, recipe, judge.score(found))
             score = caches.read_score(path)
             keep = np.isin(score["person"], list(kept))
@@ -205,7 +205,7 @@ class Road:
 
 
 def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
-    """`--predictions`: no pictures, no keypoints, no fits."""
+    """`--predictions`: no images, no keypoints, no fits."""
     assert settings.predictions is not None
     predictions, protocol = read_predictions(settings.predictions), protocol_named(settings.protocol)
     name = settings.predictions.stem

@@ -39,7 +39,7 @@ class Judge:
     def __init__(
         self, tracks: Sequence[TruthTrack], readable: Sequence[np.ndarray], protocol: Protocol, bodies: BodySet
     ) -> None:
-        """readable [T] of each track: frames whose picture could be read."""
+        """readable [T] of each track: frames whose image could be read."""
         self.rows: dict[int, Tensor] = {}  # frames [T] that count, by person
         self.tracks: dict[int, TruthTrack] = {}  # those frames
         for track, could_read in zip(tracks, readable, strict=True):

@@ -6,32 +6,32 @@ from pathlib import Path
 
 import numpy as np
 
-from eval3dpw.folder import picture_numbers, picture_path, sequence_files
+from eval3dpw.folder import image_numbers, image_path, sequence_files
 from eval3dpw.sequences import read_sequence
 from eval3dpw.spin_npz import read_spin_npz
 from eval3dpw.tracks import TruthTrack, tracks_of
 from fitmesh.caching import content_digest
 from fitmesh.eval_3dpw.settings import EvalSettings
-from fitmesh.eval_3dpw.skipped import NO_PICTURE, NOT_EVERY, Skipped
+from fitmesh.eval_3dpw.skipped import NO_IMAGE, NOT_EVERY, Skipped
 from fitting.camera import Camera
 from pose2d.base.errors import UserError
-from pose2d.io.images import read_picture
+from pose2d.io.images import read_image
 
 NO_CAMERA = "no valid camera"
 
 
 @dataclass(frozen=True)
 class Work:
-    """A sequence with the person-frames that can be worked on: camera known, picture there, asked for."""
+    """A sequence with the person-frames that can be worked on: camera known, image there, asked for."""
 
     name: str
     tracks: tuple[TruthTrack, ...]
-    pictures: Path  # the folder that holds imageFiles
+    images: Path  # the folder that holds imageFiles
     camera: Camera
     digest: str  # of the file that the truth comes from
 
-    def picture(self, frame: int) -> Path:
-        return picture_path(self.pictures, self.name, frame)
+    def image(self, frame: int) -> Path:
+        return image_path(self.images, self.name, frame)
 
 
 def works(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[Work]:
@@ -76,7 +76,7 @@ def _from_npz(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[Work]:
     unknown = [name for name in settings.sequences if name not in by_name]
     if unknown:
         raise UserError(f"{settings.data} has no sequence {', '.join(unknown)}; it has {', '.join(by_name)}.")
-    root = _pictures_of(settings.data)
+    root = _images_of(settings.data)
     digest = content_digest([settings.data])
     for name, everyone in by_name.items():
         if settings.sequences and name not in settings.sequences:
@@ -90,7 +90,7 @@ def _from_npz(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[Work]:
                 skipped.append(Skipped(name, str(reason), sum(map(len, tracks)), whole=True))
 
 
-def _pictures_of(npz: Path) -> Path:
+def _images_of(npz: Path) -> Path:
     """The folder with imageFiles: beside the file or above it."""
     for folder in npz.resolve().parents[:3]:
         if (folder / "imageFiles").is_dir():
@@ -107,25 +107,25 @@ def _usable(track: TruthTrack, settings: EvalSettings, root: Path, skipped: list
 
     leave_out(track.camera_valid, NO_CAMERA)
     leave_out(track.frame % settings.every == 0, NOT_EVERY)
-    if settings.needs_pictures:
-        there = picture_numbers(root, track.sequence)
-        leave_out(np.array([int(number) in there for number in track.frame], bool), NO_PICTURE)
+    if settings.needs_images:
+        there = image_numbers(root, track.sequence)
+        leave_out(np.array([int(number) in there for number in track.frame], bool), NO_IMAGE)
     return track
 
 
 def _camera(root: Path, name: str, tracks: list[TruthTrack], intrinsics: np.ndarray | None, frames: int) -> Camera:
-    """The sequence's camera; its size is that of a picture, or twice the principal point where there is none."""
+    """The sequence's camera; its size is that of an image, or twice the principal point where there is none."""
     size = None
     for number in tracks[0].frame[:10]:
         try:
-            height, width = read_picture(picture_path(root, name, int(number))).shape[:2]
+            height, width = read_image(image_path(root, name, int(number))).shape[:2]
             size = (width, height)
             break
         except UserError:
             continue
     if intrinsics is None:
         if size is None:
-            raise _Unusable("no picture could be read", frames)
+            raise _Unusable("no image could be read", frames)
         return Camera.default(size)
     try:
         size = size or (max(1, round(2 * intrinsics[0, 2])), max(1, round(2 * intrinsics[1, 2])))

@@ -10,7 +10,7 @@ from pose2d.types import ConfidenceSource
 
 STORED = "poses2d"  # in the place of a pose model: the keypoints that 3DPW's own files hold
 INITS = ("none", "lifter", "spin", "cliff", "cliff-res50", "cliff-hr48")
-FPS = 30.0  # of 3DPW's films
+FPS = 30.0  # of 3DPW's videos
 CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
 
 
@@ -73,7 +73,7 @@ class EvalSettings:
         return f"start ({self.init}, {source})" if source else f"start ({self.init})"
 
     @property
-    def needs_pictures(self) -> bool:
+    def needs_images(self) -> bool:
         return self.predictions is None and (self.pose_model != STORED or self.init.startswith(("spin", "cliff")))
 
     def check(self) -> None:

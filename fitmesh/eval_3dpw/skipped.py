@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-NO_PICTURE = "picture missing"
-BROKEN_PICTURE = "picture unreadable"
+NO_IMAGE = "image missing"
+BROKEN_IMAGE = "image unreadable"
 NOT_EVERY = "not asked for (--every)"
 NO_PREDICTION = "no prediction"
 

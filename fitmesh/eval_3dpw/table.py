@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 from eval3dpw.bootstrap import RESAMPLES, means
 from fitmesh.eval_3dpw.scoring import METRICS, Score
 from fitmesh.eval_3dpw.skipped import Skipped, summary
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 from pose2d.base.resampling import Interval, draws, interval
 
 NAMES = {"pa_mpjpe_mm": "PA-MPJPE", "mpjpe_mm": "MPJPE", "mve_mm": "MVE", "acceleration_mm": "accel"}
@@ -149,14 +149,14 @@ def write_json(
         },
         "left_out": [asdict(one) for one in skipped],
     }
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_text(json.dumps(_plain(content), indent=1))
 
 
 def write_csv(path: Path, found: Sequence[Line], scores: Scores) -> None:
     """A line per sequence and row, and one for all sequences."""
     metrics = metrics_of(scores)
-    with whole_file(path) as temporary, temporary.open("w", newline="") as file:
+    with atomic_file(path) as temporary, temporary.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["sequence", "person_frames", "row", *metrics])
         for line in found:

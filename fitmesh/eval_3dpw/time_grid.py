@@ -59,7 +59,7 @@ def guess_rows(guess: Guess, rows: Tensor) -> Guess:
 
 
 def grid(frame: np.ndarray, every: int, fps: float) -> Grid:
-    """frame [T] increasing picture numbers, fps of the grid."""
+    """frame [T] increasing image numbers, fps of the grid."""
     longest = max(1, round(LONGEST_GAP_S * fps))
     steps = np.minimum(np.maximum(np.diff(frame) // every, 1), longest)
     place = np.concatenate([[0], np.cumsum(steps)])

@@ -1,14 +1,14 @@
 """`bvh/person_N.bvh`: a skeleton and its motion, for animation tools.
 
 Scene frame (metres, y up), Euler angles in degrees in the order z, x, y: R = Rz Rx Ry. BVH knows one frame time, so
-frames that come unevenly are resampled at the film's rate; a film with even frames keeps them as they are.
+frames that come unevenly are resampled at the video's rate; a video with even frames keeps them as they are.
 """
 
 from pathlib import Path
 
 import numpy as np
 
-from fitmesh.exports.folders import whole_folder
+from fitmesh.exports.folders import atomic_folder
 from fitmesh.exports.motion import clip_time_s, frame_rate, scene_frame
 from fitmesh.exports.rest_body import RestBody, rest_body
 from fitmesh.exports.rotations import (
@@ -38,7 +38,7 @@ def files(result: Result) -> list[str]:
 def write(result: Result, out: Path, progress: Reporter) -> None:
     """One file per person."""
     scene = scene_frame(result)
-    with progress.stage("bvh", len(result.people), "people") as tick, whole_folder(out / FOLDER) as folder:
+    with progress.stage("bvh", len(result.people), "people") as tick, atomic_folder(out / FOLDER) as folder:
         for person in result.people:
             rest = rest_body(result.body, person.shape)
             names, lines = _hierarchy(rest, _tips(result.body, rest))

@@ -14,7 +14,7 @@ from fitmesh.exports.scene_frame import SceneFrame
 from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import JOINT_NAMES
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 from pose2d.skeletons import COCO17
 
 FILE = "motion.csv"
@@ -42,7 +42,7 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
     total = sum(len(person) for person in result.people)
     with (
         progress.stage("csv", total, "rows") as tick,
-        whole_file(out / FILE) as temporary,
+        atomic_file(out / FILE) as temporary,
         temporary.open("w", newline="") as file,
     ):
         file.write(",".join(columns()) + "\n")

@@ -1,4 +1,4 @@
-"""People on a picture, as meshes or as 2D skeletons, drawn so that trust can be seen.
+"""People on an image, as meshes or as 2D skeletons, drawn so that trust can be seen.
 
 A mesh wears the colour of the identity and turns pale where nothing was observed. A keypoint's colour runs from red
 (no trust) over yellow to green. In a skeleton, a bone is as opaque as its less trusted end is trusted; left limbs are
@@ -132,7 +132,7 @@ def _draw_keypoints(rgb: np.ndarray, xy_px: np.ndarray, trust: np.ndarray) -> No
 
 
 def _upper_left(vertices_m: np.ndarray, camera: Camera) -> tuple[int, int] | None:
-    """Of the picture of a surface, pixels; None when all of it is behind the camera."""
+    """Of the image of a surface, pixels; None when all of it is behind the camera."""
     x, y, z = vertices_m.T
     in_front = z > 0.05
     if not in_front.any():
@@ -148,7 +148,7 @@ def _tag(rgb: np.ndarray, identity: int, x: int, y: int, taken: list[tuple[int, 
     (width, height), _ = cv2.getTextSize(text, FONT, size, 1)
     pad = max(2, height // 3)
     wide, high = width + 2 * pad, height + 2 * pad
-    top = min(max(0, y - high), rgb.shape[0] - high)  # above the box, or inside it at the picture's upper edge
+    top = min(max(0, y - high), rgb.shape[0] - high)  # above the box, or inside it at the image's upper edge
     left = min(max(0, x), rgb.shape[1] - wide)
     for other_left, other_right, other_top in sorted(taken):
         if abs(other_top - top) < high and other_left - wide < left < other_right:

@@ -10,7 +10,7 @@ from pose2d.base.errors import UserError
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder beside `path`; it takes the place of `path` only if the block succeeds.
 
     What a killed run left behind under the temporary names is cleared away by the next one.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 
 _COMPONENT = {"<f4": 5126, "<u4": 5125, "<u2": 5123, "|u1": 5121}
 _TYPE: dict[tuple[int, ...], str] = {(): "SCALAR", (3,): "VEC3", (4,): "VEC4", (4, 4): "MAT4"}
@@ -65,7 +65,7 @@ class Gltf:
         chunks = struct.pack("<I4s", len(text), _JSON), text
         binary = (struct.pack("<I4s", self._size, _BINARY), *self._chunks) if self._size else ()
         total = 12 + sum(map(len, (*chunks, *binary)))
-        with whole_file(path) as temporary, temporary.open("wb") as file:
+        with atomic_file(path) as temporary, temporary.open("wb") as file:
             file.write(struct.pack("<4sII", _MAGIC, _VERSION, total))
             file.writelines((*chunks, *binary))
 

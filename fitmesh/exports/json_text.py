@@ -19,7 +19,7 @@ from fitmesh.exports.scene_frame import SceneFrame
 from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 from pose2d.skeletons import COCO17
 
 FILE = "motion.json"
@@ -31,12 +31,12 @@ def files(result: Result) -> list[str]:
 
 
 def write(result: Result, out: Path, progress: Reporter) -> None:
-    """Written as it is made: memory does not grow with the film."""
+    """Written as it is made: memory does not grow with the video."""
     scene = scene_frame(result)
     total = sum(len(person) for person in result.people)
     with (
         progress.stage("json", total, "rows") as tick,
-        whole_file(out / FILE) as temporary,
+        atomic_file(out / FILE) as temporary,
         temporary.open("w") as file,
     ):
         file.write(_text(_head(result, scene))[:-1] + ',\n"people": [')

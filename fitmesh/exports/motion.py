@@ -26,7 +26,7 @@ def clip_time_s(result: Result, person: Person) -> np.ndarray:
 
 
 def frame_rate(result: Result) -> Fraction:
-    """Frames looked at per second: the film's rate, or a part of it where only every n-th frame was used."""
+    """Frames looked at per second: the video's rate, or a part of it where only every n-th frame was used."""
     every = int(np.diff(result.frames).min()) if len(result.frames) > 1 else 1
     return result.rate / every
 

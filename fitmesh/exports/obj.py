@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fitmesh.exports.folders import whole_folder
+from fitmesh.exports.folders import atomic_folder
 from fitmesh.exports.motion import scene_frame
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
@@ -22,13 +22,13 @@ def files(result: Result) -> list[str]:
 
 
 def write(result: Result, out: Path, progress: Reporter) -> None:
-    """One file per person and frame; frames keep the numbers they have in the film."""
+    """One file per person and frame; frames keep the numbers they have in the video."""
     scene = scene_frame(result)
     faces = (result.body.faces.numpy() + 1).astype(int)  # OBJ counts from 1
     tail = ("f %d %d %d\n" * len(faces)) % tuple(faces.ravel().tolist())
     form = "v %.4f %.4f %.4f\n" * len(result.body.v_template)
     total = sum(len(person) for person in result.people)
-    with progress.stage("obj", total, "meshes") as tick, whole_folder(out / FOLDER) as folder:
+    with progress.stage("obj", total, "meshes") as tick, atomic_folder(out / FOLDER) as folder:
         for person in result.people:
             place = folder / f"person_{person.identity}"
             place.mkdir()

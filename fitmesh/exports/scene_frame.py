@@ -3,7 +3,7 @@
 Scene frame: metres, x to the right as the camera sees it, y up, z from the people towards the camera; the camera looks
 along -z. It is the camera frame (x right, y down, z forward) turned by half a turn about x and lifted until the
 lowest feet stand on y = 0, so the camera hangs at (0, camera_height_m, 0). A camera that looks up or down is not
-levelled: nothing in one film says how far it is tilted.
+levelled: nothing in one video says how far it is tilted.
 """
 
 from dataclasses import dataclass

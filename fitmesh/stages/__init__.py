@@ -1,1 +1,1 @@
-"""The road from a film to its files. Each stage is a plain function of the files before it."""
+"""The road from a video to its files. Each stage is a plain function of the files before it."""

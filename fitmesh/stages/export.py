@@ -9,7 +9,7 @@ from fitmesh.exports import EXPORTERS
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 from pose2d.base.errors import UserError
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 
 ALWAYS = ("glb", "report")
 FOLDER = ".recipes"  # these files have no room for a recipe of their own
@@ -47,7 +47,7 @@ def make(result: Result, out: Path, made_from: Recipe, reporter: Reporter) -> No
         clear_partial(out / name)
     exporter.write(result, out, reporter)
     sizes = {name: (out / name).stat().st_size for name in names}
-    with whole_file(_note(out, made_from.stage)) as temporary:
+    with atomic_file(_note(out, made_from.stage)) as temporary:
         temporary.write_text(json.dumps({"recipe": made_from.text, "bytes": sizes}, indent=1) + "\n")
 
 

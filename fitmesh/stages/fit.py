@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import fitting
-from fitmesh.caching import Recipe, content_digest, npz_matches, write_npz
+from fitmesh.caching import Recipe, content_digest, npz_is_current, write_npz
 from fitmesh.progress import Reporter
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION
 from fitmesh.stages import keypoints, tracks
@@ -24,7 +24,7 @@ from fitting.keypoints.side_swap import untangled
 from fitting.keypoints.weights import WEIGHTINGS, Weighting
 from fitting.long_track import fit_track, seen_frames
 from pose2d.base.errors import UserError
-from pose2d.base.threads import one_thread
+from pose2d.base.threads import single_thread
 from pose2d.io.clip import Clip, Span
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
@@ -42,7 +42,7 @@ class FitSettings:
     init: str = "none"  # what the search starts from
     init_checkpoint: Path | None = None  # weights of an initialiser that ships none
     focal_px: float | None = None
-    fov_deg: float | None = None  # across the picture's width
+    fov_deg: float | None = None  # across the image's width
 
     def __post_init__(self) -> None:
         if self.focal_px is not None and self.fov_deg is not None:
@@ -73,7 +73,7 @@ class FitSettings:
         return OPEN_BODY if self.body_model is None else find_body_file(self.body_model, "neutral")
 
     def camera(self, size: tuple[int, int]) -> fitting.Camera:
-        """For pictures of (width, height) pixels; CLIFF's focal length, the diagonal, when none is known."""
+        """For images of (width, height) pixels; CLIFF's focal length, the diagonal, when none is known."""
         if self.focal_px is not None:
             return fitting.Camera.from_focal(self.focal_px, size)
         if self.fov_deg is not None:
@@ -147,7 +147,7 @@ def make(
         boxes = {person.identity: (person.frames, person.boxes_px) for person in everyone}
         starts = regress.guesses(network, clip, span, camera, boxes, reporter)
     rows: list[Mapping[str, Any]] = []
-    with reporter.stage("fit", sum(len(person.frames) for person in everyone)) as tick, one_thread():
+    with reporter.stage("fit", sum(len(person.frames) for person in everyone)) as tick, single_thread():
         for person in everyone:
             found = fit_track(person.known, camera, body, starts[person.identity], settings.weighting, fps)
             rows.append(_rows(person, found, camera, body))
@@ -177,7 +177,7 @@ def make(
     )
 
 
-matches = npz_matches
+matches = npz_is_current
 
 
 def _frames_per_second(known: tracks.TracksFile) -> float:

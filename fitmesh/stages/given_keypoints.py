@@ -12,7 +12,7 @@ from fitmesh.stages.keypoint_files import GivenKeypoints, read_given
 from fitmesh.stages.keypoints import by_person
 from fitmesh.stages.tracks import TrackSettings
 from pose2d.base.errors import UserError
-from pose2d.base.prefetch import read_ahead
+from pose2d.base.prefetch import prefetch
 from pose2d.detect.detector import Detections
 from pose2d.detect.tracker import Tracker
 from pose2d.io.clip import Clip
@@ -52,7 +52,7 @@ def make_tracks(
     frames: list[int] = []
     times: list[float] = []
     with reporter.stage("tracks", settings.span.expected_frames(clip.info)) as tick:
-        for frame in read_ahead(clip.frames(settings.span)):
+        for frame in prefetch(clip.frames(settings.span)):
             boxes = given.box_px[rows_of.get(frame.index, [])]
             tracker.see(frame.index, float(frame.time_s), Detections(boxes, np.ones(len(boxes))))
             frames.append(frame.index)

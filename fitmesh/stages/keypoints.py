@@ -11,11 +11,11 @@ from torch import Tensor
 
 import pose2d
 from fitmesh import confidence as trust
-from fitmesh.caching import Recipe, content_digest, npz_matches, read_npz, write_npz
+from fitmesh.caching import Recipe, content_digest, npz_is_current, read_npz, write_npz
 from fitmesh.progress import Reporter
 from fitmesh.stages import tracks
 from pose2d import crops
-from pose2d.base.prefetch import Soon, read_ahead
+from pose2d.base.prefetch import Background, prefetch
 from pose2d.estimate import crop_people
 from pose2d.io.clip import Clip, Span
 from pose2d.models.base import PoseModel
@@ -86,7 +86,7 @@ def make(
     path: Path,
     made_from: Recipe,
     settings: KeypointSettings,
-    networks: Soon[tuple[PoseModel, trust.Judge]],
+    networks: Background[tuple[PoseModel, trust.Judge]],
     reporter: Reporter,
 ) -> None:
     """Read the keypoints of everyone in `tracks_file`, batches of crops at a time, and write them."""
@@ -99,7 +99,7 @@ def make(
     xy_px, sigma_px = (np.full((count, size, 2), np.nan, np.float32) for _ in range(2))
     raw, confidence, presence = (np.zeros((count, size), np.float32) for _ in range(3))
     with reporter.stage("keypoints", count, "people") as tick, torch.inference_mode():
-        for batch in read_ahead(_batches(model, clip, span, frame, boxes_px), depth=1) if count else ():
+        for batch in prefetch(_batches(model, clip, span, frame, boxes_px), depth=1) if count else ():
             features = model.features(model.normalize(batch.pixels.to(settings.device)))
             prediction = model.predict(features)
             back = crops.invert(batch.affine)
@@ -172,7 +172,7 @@ def read(path: Path) -> KeypointsFile:
 
 
 def _batches(model: PoseModel, clip: Clip, span: Span, frame: np.ndarray, boxes_px: np.ndarray) -> Iterator[_Batch]:
-    """Crops of all rows in the order of the film, BATCH at a time whichever frames they come from."""
+    """Crops of all rows in the order of the video, BATCH at a time whichever frames they come from."""
     rows_of: dict[int, list[int]] = {}
     for row, number in enumerate(frame.tolist()):
         rows_of.setdefault(number, []).append(row)
@@ -180,10 +180,10 @@ def _batches(model: PoseModel, clip: Clip, span: Span, frame: np.ndarray, boxes_
     waiting = _Batch(
         np.zeros(0, np.int64), torch.zeros(0, 3, *model.input_wh[::-1], dtype=torch.uint8), np.zeros((0, 2, 3))
     )  # joined by NumPy: arithmetic of torch in a second thread takes the cores from the network
-    for picture in clip.frames(span):
-        rows = np.array(rows_of.get(picture.index, []), np.int64)
+    for image in clip.frames(span):
+        rows = np.array(rows_of.get(image.index, []), np.int64)
         if len(rows):
-            pixels, affine = crop_people(model, picture.rgb, boxes_px[rows])
+            pixels, affine = crop_people(model, image.rgb, boxes_px[rows])
             waiting = _Batch(
                 np.concatenate([waiting.rows, rows]),
                 torch.from_numpy(np.concatenate([waiting.pixels.numpy(), pixels.numpy()])),
@@ -192,7 +192,7 @@ def _batches(model: PoseModel, clip: Clip, span: Span, frame: np.ndarray, boxes_
         while len(waiting.rows) >= BATCH:
             yield _part(waiting, slice(None, BATCH))
             waiting = _part(waiting, slice(BATCH, None))
-        if picture.index >= last:
+        if image.index >= last:
             break
     if len(waiting.rows):
         yield waiting
@@ -202,4 +202,4 @@ def _part(batch: _Batch, part: slice) -> _Batch:
     return _Batch(batch.rows[part], batch.pixels[part], batch.affine[part])
 
 
-matches = npz_matches
+matches = npz_is_current

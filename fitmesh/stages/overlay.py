@@ -1,4 +1,4 @@
-"""Stage 4 (export): the film with everyone's mesh drawn over them, `overlay.mp4`."""
+"""Stage 4 (export): the video with everyone's mesh drawn over them, `overlay.mp4`."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -14,8 +14,8 @@ from fitmesh.exports.moving_mesh import MovingMesh
 from fitmesh.progress import Reporter
 from fitmesh.result import OVERLAY_FILE, Person, Result
 from fitmesh.stages import keypoints
-from pose2d.base.prefetch import read_ahead, write_behind
-from pose2d.base.threads import one_thread
+from pose2d.base.prefetch import background_writer, prefetch
+from pose2d.base.threads import single_thread
 from pose2d.io.clip import Clip, Frame, Span
 from pose2d.io.video_writer import VideoWriter, video_writer
 
@@ -33,7 +33,7 @@ class _Painter:
     flat_row_of: dict[int, dict[int, int]]  # the same for people that could not be fitted
 
     def paint(self, rgb: np.ndarray, frame: int) -> None:
-        """Into the picture [H, W, 3] itself."""
+        """Into the image [H, W, 3] itself."""
         result = self.result
         here = [
             (person, row) for person in result.people if (row := self.row_of[person.identity].get(frame)) is not None
@@ -77,18 +77,18 @@ def make(clip: Clip, span: Span, out: Path, path: Path, made_from: Recipe, repor
     rate = clip.info.rate / span.every
     with (
         reporter.stage("overlay", span.expected_frames(clip.info)) as tick,
-        one_thread(),  # skinning; decoding and encoding have threads of their own
-        video_writer(path, rate, clip.info.tick_s, sound, {"comment": _tag(made_from)}) as film,
-        write_behind(partial(_write, film)) as write,
+        single_thread(),  # skinning; decoding and encoding have threads of their own
+        video_writer(path, rate, clip.info.tick_s, sound, {"comment": _tag(made_from)}) as video,
+        background_writer(partial(_write, video)) as write,
     ):
-        for frame in read_ahead(clip.frames(span)):
+        for frame in prefetch(clip.frames(span)):
             painter.paint(frame.rgb, frame.index)
             write(frame)
             tick(1)
 
 
-def _write(film: VideoWriter, painted: Frame) -> None:
-    film.write(painted.rgb, painted.time_s)
+def _write(video: VideoWriter, painted: Frame) -> None:
+    video.write(painted.rgb, painted.time_s)
 
 
 def _painter(out: Path) -> _Painter:

@@ -20,8 +20,8 @@ from fitmesh.stages.keypoints import KeypointSettings
 from fitmesh.stages.run_json import About
 from fitmesh.stages.tracks import TrackSettings
 from pose2d.base.errors import UserError
-from pose2d.base.files import whole_file
-from pose2d.base.prefetch import Soon
+from pose2d.base.files import atomic_file
+from pose2d.base.prefetch import Background
 from pose2d.io.clip import Clip
 from pose2d.skeletons import COCO17
 
@@ -58,7 +58,7 @@ class _Stage:
 
 
 def run_stages(clip: Clip, out: Path, settings: RunSettings, reporter: Reporter) -> RunResult:
-    """From a film to its files in `out`."""
+    """From a video to its files in `out`."""
     _check(clip, out, settings)
     _clear_away(out)
     about = About(out, clip, settings)
@@ -94,11 +94,11 @@ def _stages(clip: Clip, out: Path, settings: RunSettings, reporter: Reporter) ->
     overlay_recipe = overlay.recipe(clip_digest, fit_recipe)
 
     load_networks = partial(keypoints.load_networks, settings.keypoints)
-    loading: list[Soon] = []  # emptied by who needs them, so that they do not stay in memory
+    loading: list[Background] = []  # emptied by who needs them, so that they do not stay in memory
 
     def make_tracks() -> None:
         if file is None:
-            loading.append(Soon(load_networks))
+            loading.append(Background(load_networks))
             loading[0].start()
             tracks.make(clip, paths[tracks], tracks_recipe, settings.tracks, reporter)
         else:
@@ -107,7 +107,7 @@ def _stages(clip: Clip, out: Path, settings: RunSettings, reporter: Reporter) ->
     def make_keypoints() -> None:
         to = paths[keypoints]
         if file is None:
-            networks = loading.pop() if loading else Soon(load_networks)
+            networks = loading.pop() if loading else Background(load_networks)
             keypoints.make(clip, span, paths[tracks], to, keypoints_recipe, settings.keypoints, networks, reporter)
         else:
             given.make_keypoints(file, paths[tracks], to, keypoints_recipe, reporter)
@@ -148,7 +148,7 @@ def _check(clip: Clip, out: Path, settings: RunSettings) -> None:
         given.read_given(settings.given_keypoints)
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file. --out takes a folder for the results.")
-    with whole_file(out / ".probe") as probe:  # says in words why a folder cannot be written to
+    with atomic_file(out / ".probe") as probe:  # says in words why a folder cannot be written to
         probe.touch()
     (out / ".probe").unlink()
 

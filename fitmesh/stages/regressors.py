@@ -1,4 +1,4 @@
-"""First guesses of everyone's body by networks that read pixels (SPIN, CLIFF), in one pass over the film."""
+"""First guesses of everyone's body by networks that read pixels (SPIN, CLIFF), in one pass over the video."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from fitting.body import BodyParams
 from fitting.init import regressors
 from fitting.init.regressors import BodyRegressor
 from pose2d.base.errors import UserError
-from pose2d.base.prefetch import read_ahead
+from pose2d.base.prefetch import prefetch
 from pose2d.io.clip import Clip, Span
 
 FAMILIES = {"spin": ("spin",), "cliff": ("cliff-res50", "cliff-hr48")}  # a name on the command line -> networks
@@ -46,7 +46,7 @@ def guesses(
             wanted.setdefault(int(frames[row]), []).append((identity, row))
     found: dict[int, dict[int, BodyParams]] = {identity: {} for identity in people}
     with reporter.stage("first guess", span.expected_frames(clip.info)) as tick:
-        for frame in read_ahead(clip.frames(span)):
+        for frame in prefetch(clip.frames(span)):
             here = wanted.get(frame.index, [])
             if here:
                 boxes = np.stack([people[identity][1][row] for identity, row in here]).astype(np.float64)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import fitmesh
 from fitmesh.result import RUN_FILE
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 from pose2d.io.clip import Clip
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class About:
         self.write()
 
     def write(self) -> None:
-        with whole_file(self._path) as temporary:
+        with atomic_file(self._path) as temporary:
             temporary.write_text(json.dumps(self._facts, indent=1, default=str) + "\n")
 
     def _earlier(self) -> Mapping[str, Any]:

@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fitmesh.caching import Recipe, content_digest, npz_matches, read_npz, write_npz
+from fitmesh.caching import Recipe, content_digest, npz_is_current, read_npz, write_npz
 from fitmesh.progress import Reporter
 from pose2d.base.errors import UserError
-from pose2d.base.prefetch import Soon, read_ahead
-from pose2d.detect.detector import Detections, Detector, DetectorOptions, Look, looks, read_detections, whole_picture
+from pose2d.base.prefetch import Background, prefetch
+from pose2d.detect.detector import Detections, Detector, DetectorOptions, Look, looks, read_detections, whole_image
 from pose2d.detect.tracker import Tracker, TrackerOptions
 from pose2d.io.clip import Clip, Frame, Span
 from pose2d.types import Track
 
 FILE = "tracks.npz"
-WHOLE_PICTURE = Path("whole")  # instead of a file of detections: one box around everything
+WHOLE_IMAGE = Path("whole")  # instead of a file of detections: one box around everything
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TrackSettings:
     """Who to look for, and where."""
 
     span: Span = field(default_factory=Span)
-    detections: Path | None = None  # COCO-detections json, or WHOLE_PICTURE; None: the embedded detector
+    detections: Path | None = None  # COCO-detections json, or WHOLE_IMAGE; None: the embedded detector
     detector: DetectorOptions = field(default_factory=DetectorOptions)
     tracker: TrackerOptions = field(default_factory=TrackerOptions)
     max_people: int | None = None  # only those seen in the most frames
@@ -54,14 +54,14 @@ class TracksFile:
 def recipe(clip: Clip, clip_digest: str, settings: TrackSettings) -> Recipe:
     detections = settings.detections
     inputs = {"clip": clip_digest}
-    if detections is not None and detections != WHOLE_PICTURE:
+    if detections is not None and detections != WHOLE_IMAGE:
         inputs["detections"] = content_digest([detections])
     return Recipe(
         stage="tracks",
         settings={
             "span": asdict(settings.span),
             "rate": str(clip.info.rate),
-            "boxes": "detector" if detections is None else "whole" if detections == WHOLE_PICTURE else "given",
+            "boxes": "detector" if detections is None else "whole" if detections == WHOLE_IMAGE else "given",
             "detector": asdict(settings.detector) if detections is None else None,
             "tracker": asdict(settings.tracker),
             "max_people": settings.max_people,
@@ -76,7 +76,7 @@ def make(clip: Clip, path: Path, made_from: Recipe, settings: TrackSettings, rep
     frames: list[int] = []
     times: list[float] = []
     with reporter.stage("tracks", settings.span.expected_frames(clip.info)) as tick, torch.inference_mode():
-        for frame, look in read_ahead(_sights(clip, settings)):
+        for frame, look in prefetch(_sights(clip, settings)):
             tracker.see(frame.index, float(frame.time_s), look())
             frames.append(frame.index)
             times.append(float(frame.time_s))
@@ -126,13 +126,13 @@ def read(path: Path) -> TracksFile:
     )
 
 
-matches = npz_matches
+matches = npz_is_current
 
 
 def _sights(clip: Clip, settings: TrackSettings) -> Iterator[tuple[Frame, Callable[[], Detections]]]:
     """Every frame, and who is there: all that is left to call is the network."""
-    if settings.detections == WHOLE_PICTURE:
-        yield from ((frame, partial(whole_picture, frame.rgb)) for frame in clip.frames(settings.span))
+    if settings.detections == WHOLE_IMAGE:
+        yield from ((frame, partial(whole_image, frame.rgb)) for frame in clip.frames(settings.span))
     elif settings.detections is not None:
         given = read_detections(settings.detections)
         yield from ((frame, partial(_given_in, frame.index, given)) for frame in clip.frames(settings.span))
@@ -148,7 +148,7 @@ def _detector_sights(clip: Clip, settings: TrackSettings) -> Iterator[tuple[Fram
     # The tracker has a use for boxes too doubtful to start a person.
     threshold = min(settings.detector.score_threshold, settings.tracker.doubtful_score)
     options = replace(settings.detector, score_threshold=threshold)
-    detector = Soon(lambda: Detector(options).to(settings.device))
+    detector = Background(lambda: Detector(options).to(settings.device))
     detector.start()  # while the first frames are decoded
     # FFmpeg makes a frame small while it turns it to RGB, for a tenth of what it would cost to do so afterwards.
     whole = np.array((clip.info.width_px, clip.info.height_px))

@@ -1,4 +1,4 @@
-"""What the page needs to know besides the scene and the film: words as JSON, numbers as one block of float32.
+"""What the page needs to know besides the scene and the video: words as JSON, numbers as one block of float32.
 
 The block holds, for each person, the arrays named in `people[i].arrays` one after the other; each entry gives the first
 number and the shape.
@@ -59,7 +59,7 @@ def viewer_data(result: Result) -> ViewerData:
         "time_s": (result.time_s - result.time_s[:1]).tolist(),
         "width_px": result.camera.size[0],
         "height_px": result.camera.size[1],
-        "has_film": result.overlay_path.is_file(),
+        "has_video": result.overlay_path.is_file(),
         "has_report": (result.folder / "report.html").is_file(),
         "confidence": result.source,
         "joints": list(JOINT_NAMES),

@@ -50,7 +50,7 @@ class Content:
 class ViewerServer(ThreadingHTTPServer):
     """Serves one result. Its address is `url`."""
 
-    daemon_threads = True  # a film that is still being sent does not keep us from stopping
+    daemon_threads = True  # a video that is still being sent does not keep us from stopping
 
     def __init__(self, contents: Mapping[str, Content], port: int) -> None:
         self.contents = contents
@@ -65,7 +65,7 @@ class ViewerServer(ThreadingHTTPServer):
         return f"http://{LOOPBACK}:{self.server_port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Browsers hang up in the middle of films all the time, and so do we on Ctrl-C: no error of anybody's."""
+        """Browsers hang up in the middle of videos all the time, and so do we on Ctrl-C: no error of anybody's."""
         closed_here = request.fileno() == -1
         if not closed_here and not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
@@ -126,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def _send_file(self, content: Content, file: BinaryIO, size: int, with_body: bool) -> None:
-        """The part that was asked for: browsers seek in films by asking for ranges of bytes."""
+        """The part that was asked for: browsers seek in videos by asking for ranges of bytes."""
         part = _part(self.headers.get("Range"), size)
         if part is None:
             return self._refuse(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, {"Content-Range": f"bytes */{size}"})

@@ -15,7 +15,7 @@ from fitting.body.folder import find_body_file
 from fitting.body.kinematics import JOINT_COUNT
 from fitting.body.smpl_files import smpl_body
 from pose2d.base.errors import UserError
-from pose2d.base.threads import one_thread
+from pose2d.base.threads import single_thread
 
 OPEN_BODY = Path(str(files("fitting") / "data" / "open_body.npz"))
 
@@ -34,7 +34,7 @@ def load_body(path: str | Path | None = None, gender: str = "neutral") -> Body:
 
 
 @lru_cache(maxsize=1)  # a run asks for its body at every step; nobody changes one
-@one_thread()
+@single_thread()
 def _read_body(path: Path, mtime_ns: int, size: int) -> Body:
     arrays = read_arrays(path)
     return _open_body(arrays, path) if "J_regressor_coco17" in arrays else smpl_body(arrays, path)

@@ -22,8 +22,8 @@ class Camera:
     """A pinhole that sees the full frame, with lens distortion if it has any."""
 
     focal_px: tuple[float, float]  # along x, along y
-    center_px: tuple[float, float]  # the principal point: where the optical axis meets the picture
-    size: tuple[int, int]  # width, height of the picture in pixels
+    center_px: tuple[float, float]  # the principal point: where the optical axis meets the image
+    size: tuple[int, int]  # width, height of the image in pixels
     distortion: tuple[float, ...] = ()  # k1 k2 p1 p2 [k3 [k4 k5 k6 [s1 s2 s3 s4]]], as OpenCV orders them
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class Camera:
     def from_field_of_view(
         degrees: float, size: tuple[int, int], *, across: Literal["width", "height", "diagonal"]
     ) -> "Camera":
-        """A known angle of view, measured across the picture's width, height or diagonal."""
+        """A known angle of view, measured across the image's width, height or diagonal."""
         _check_size(size)
         extents = {"width": size[0], "height": size[1], "diagonal": math.hypot(*size)}
         if across not in extents:
@@ -107,7 +107,7 @@ class Camera:
     def project(self, points_cam: Tensor) -> Tensor:
         """Points in the camera frame [..., 3] metres -> pixels [..., 2]. Differentiable.
 
-        A point with z <= 0 has no picture: its pixel is NaN and its gradient zero.
+        A point with z <= 0 has no image: its pixel is NaN and its gradient zero.
         """
         if points_cam.shape[-1:] != (3,):
             raise UserError(f"points must have shape [..., 3], got {list(points_cam.shape)}.")
@@ -138,4 +138,4 @@ class Camera:
 
 def _check_size(size: tuple[int, int]) -> None:
     if len(size) != 2 or not all(math.isfinite(s) and s == int(s) and s > 0 for s in size):
-        raise UserError(f"the picture's size must be (width, height) in whole pixels, got {size}.")
+        raise UserError(f"the image's size must be (width, height) in whole pixels, got {size}.")

@@ -54,7 +54,7 @@ def undistort(xy_seen: Tensor, coefficients: tuple[float, ...]) -> Tensor:
 
 
 def valid_radius(coefficients: tuple[float, ...]) -> float:
-    """The largest |(x, y)| up to which the radial part grows; beyond it the picture folds back on itself."""
+    """The largest |(x, y)| up to which the radial part grows; beyond it the image folds back on itself."""
     k1, k2, _, _, k3, k4, k5, k6, *_ = _padded(coefficients)
     r = np.linspace(0, _WIDEST, 20_001)
     with np.errstate(divide="ignore", invalid="ignore"):

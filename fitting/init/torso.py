@@ -1,9 +1,9 @@
 """Where a fit begins when nobody offers a guess: the torso says where the body is and how it is turned.
 
-Seen from afar a bone's picture is as long as the bone, times pixels per metre, times the cosine of its tilt out of
-the picture. The least shortened bones give the scale, hence the distance; the torso's direction gives the roll; how
+Seen from afar a bone's image is as long as the bone, times pixels per metre, times the cosine of its tilt out of
+the image. The least shortened bones give the scale, hence the distance; the torso's direction gives the roll; how
 much shoulders and hips are shortened gives the turn about the spine, and how much the torso is, the lean - both up to
-a sign, which a single picture does not show. Each combination of signs is a start of its own.
+a sign, which a single image does not show. Each combination of signs is a start of its own.
 """
 
 import itertools
@@ -35,7 +35,7 @@ def torso_starts(problem: Problem) -> tuple[State, Tensor]:
     template = problem.mechanism.place(_upright(problem, pose), derivatives=False)
     points = template.keypoints
     size = _sizes(points)  # [n] metres
-    scale = _scale(xy, trusted, size)  # [T] picture units at z = 1 per metre: one over the distance
+    scale = _scale(xy, trusted, size)  # [T] image units at z = 1 per metre: one over the distance
     roll = _roll(xy, trusted)
     turn = _shortened(xy, trusted, _ACROSS, size[: len(_ACROSS)], scale, roll, axis=0, otherwise=1.0).acos()
     lean = _shortened(xy, trusted, _ALONG, size[2:4], scale, roll, axis=1, otherwise=1.0).acos()
@@ -88,7 +88,7 @@ def _mean(values: Tensor, trusted: Tensor) -> Tensor:
 
 
 def _roll(xy: Tensor, trusted: Tensor) -> Tensor:
-    """By how much the torso leans in the picture; 0 is upright, or not known. Radians, clockwise."""
+    """By how much the torso leans in the image; 0 is upright, or not known. Radians, clockwise."""
 
     def middle(points: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         return _mean(xy[:, points], trusted[:, points]), trusted[:, points].any(1)
@@ -106,7 +106,7 @@ def _shortened(
     xy: Tensor, trusted: Tensor, segments: tuple[tuple[int, int], ...], size: Tensor, scale: Tensor, roll: Tensor,
     axis: int, otherwise: float,
 ) -> Tensor:  # fmt: skip
-    """Mean signed length of segments along the torso's own axis in the picture, over their unshortened length."""
+    """Mean signed length of segments along the torso's own axis in the image, over their unshortened length."""
     a, b = torch.tensor(segments).T
     both = trusted[:, a] & trusted[:, b]
     way = xy[:, a] - xy[:, b]

@@ -18,7 +18,7 @@ CARRIERS = {10: 7, 11: 8, 22: 20, 23: 21}  # toes and hands have no keypoint: th
 
 
 def supported_joints(known: Keypoints, size: tuple[int, int], trusted: float = TRUSTED) -> np.ndarray:
-    """[T, 24]: a trusted keypoint inside the picture of (width, height) lies at the joint or farther out on its limb.
+    """[T, 24]: a trusted keypoint inside the image of (width, height) lies at the joint or farther out on its limb.
 
     Everything hangs on the pelvis, so for the pelvis only the legs count; toes and hands follow ankle and wrist.
     """

@@ -20,7 +20,7 @@ Weighting = Literal["ones", "confidence", "squared", "precision", "gate"]
 WEIGHTINGS: tuple[str, ...] = get_args(Weighting)
 
 REFERENCE_SIGMA = 0.04  # of sqrt(area): the error taken for a good keypoint where no pixel variance is stated
-PRESENT = 0.05  # presence below this: the keypoint is not in the picture, and its position means nothing
+PRESENT = 0.05  # presence below this: the keypoint is not in the image, and its position means nothing
 GATE = 0.5  # `gate`: s v below this is not used
 CONFIDENCE_RANGE = (1e-3, 0.999)  # `precision`: nobody knows better than 3 % of l, nor worse than 30 l
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from fitting.body.kinematics import rotation_matrices
 
 STANDING_M, PELVIS_M = 1.75, 0.95  # how tall, and how high above the floor, people roughly are
-FOCAL = (0.6, 2.5)  # of the picture's diagonal, as far as FILL allows
-FILL = (0.15, 1.2)  # of the picture's height
+FOCAL = (0.6, 2.5)  # of the image's diagonal, as far as FILL allows
+FILL = (0.15, 1.2)  # of the image's height
 DISTANCE_M = (1.4, 12.0)
 ASPECTS = (16 / 9, 16 / 9, 4 / 3, 1.0, 3 / 4, 9 / 16)
 
@@ -20,7 +20,7 @@ class Views(NamedTuple):
 
     turn: Tensor  # [B, 3, 3] from the world, y up, to the camera
     target_m: Tensor  # [B, 3] where the person's pelvis is on average, in the camera frame
-    half: Tensor  # [B, 2] half width and height of the picture on the plane z = 1
+    half: Tensor  # [B, 2] half width and height of the image on the plane z = 1
 
 
 def views(count: int, generator: torch.Generator) -> Views:
@@ -34,11 +34,11 @@ def views(count: int, generator: torch.Generator) -> Views:
         return torch.rand(count, generator=generator) < share
 
     aspect = torch.tensor(ASPECTS)[torch.randint(len(ASPECTS), (count,), generator=generator)]
-    picture = torch.stack((aspect, torch.ones(count)), -1) / (1 + aspect.square()).sqrt()[:, None]  # of its diagonal
+    image = torch.stack((aspect, torch.ones(count)), -1) / (1 + aspect.square()).sqrt()[:, None]  # of its diagonal
     distance = scale(*DISTANCE_M)
-    whole = picture[:, 1] * distance / STANDING_M  # the focal length at which a person fills the picture's height
+    whole = image[:, 1] * distance / STANDING_M  # the focal length at which a person fills the image's height
     focal = torch.minimum(torch.maximum(scale(*FOCAL), FILL[0] * whole), FILL[1] * whole)
-    half = picture / (2 * focal)[:, None]
+    half = image / (2 * focal)[:, None]
     free = half - torch.stack((0.2 / distance, 0.45 * STANDING_M / distance), -1)
     place = torch.stack((even(-1, 1), even(-1, 1)), -1) * torch.maximum(free, 0.1 * half)
 

@@ -66,7 +66,7 @@ def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generat
     to_turned = given.box.to_camera.mT
     rotation[:, :, 0] = to_turned @ rotation[:, :, 0]
     pelvis = torch.einsum("btij,btj->bti", to_turned, pelvis)
-    ahead = pelvis[..., 2] > NEAREST_M / 2  # who has left the picture may be anywhere: nothing to learn there
+    ahead = pelvis[..., 2] > NEAREST_M / 2  # who has left the image may be anywhere: nothing to learn there
     pelvis[..., 2] = pelvis[..., 2].clamp(min=NEAREST_M / 2)
     group = torch.tensor(GROUPS)[
         torch.multinomial(torch.tensor(GROUP_SHARES), count, replacement=True, generator=generator)

@@ -17,8 +17,8 @@ LEAF_WEIGHT = 0.1
 class Losses:
     joints: Tensor  # metres, mean distance from the pelvis
     rotation: Tensor  # squared Frobenius distance, mean over joints
-    picture: Tensor  # boxes, mean distance of the keypoints' pictures
-    place: Tensor  # |log depth| and, in boxes, the pelvis's distance in the picture
+    image: Tensor  # boxes, mean distance of the keypoints' images
+    place: Tensor  # |log depth| and, in boxes, the pelvis's distance in the image
     shape: Tensor  # squared
     velocity: Tensor  # metres a second
     doubt: Tensor  # -log likelihood of the errors under the stated spreads, a joint
@@ -39,10 +39,8 @@ def losses(answer: Answer, truth: Examples, body: Body) -> Losses:
     squared = (answer.rotation - truth.rotation).square().sum((-1, -2))  # 8 sin^2(angle / 2)
     size = truth.inputs.box.size
     pelvis = answer.pelvis(truth.inputs.box)
-    seen = _picture(keypoints + pelvis[:, :, None], size) - _picture(
-        truth.keypoints_m + truth.pelvis_m[:, :, None], size
-    )
-    offset = answer.offset - _picture(truth.pelvis_m, size[..., None]).squeeze(2)
+    seen = _image(keypoints + pelvis[:, :, None], size) - _image(truth.keypoints_m + truth.pelvis_m[:, :, None], size)
+    offset = answer.offset - _image(truth.pelvis_m, size[..., None]).squeeze(2)
     depth = (pelvis[..., 2].log() - truth.pelvis_m[..., 2].log()).abs()
     step_s = (truth.time_s[:, 1:] - truth.time_s[:, :-1])[..., None, None]
     away = joints - truth.joints_m
@@ -54,7 +52,7 @@ def losses(answer: Answer, truth: Examples, body: Body) -> Losses:
     return Losses(
         joints=mean(_length(away)),
         rotation=mean(squared * weight),
-        picture=mean(_length(seen).clamp(max=2.0)),
+        image=mean(_length(seen).clamp(max=2.0)),
         place=mean(depth) + mean(_length(offset)),
         shape=mean((answer.shape - truth.shape[:, None]).square()),
         velocity=(both * velocity).sum(),
@@ -66,8 +64,8 @@ def total(parts: Losses) -> Tensor:
     return torch.stack([getattr(WEIGHTS, entry.name) * getattr(parts, entry.name) for entry in fields(Losses)]).sum()
 
 
-def _picture(points: Tensor, size: Tensor) -> Tensor:
-    """Points [B, T, K, 3] (or [B, T, 3]) -> boxes [B, T, K, 2] from the middle of the turned camera's picture."""
+def _image(points: Tensor, size: Tensor) -> Tensor:
+    """Points [B, T, K, 3] (or [B, T, 3]) -> boxes [B, T, K, 2] from the middle of the turned camera's image."""
     points = points if points.ndim == 4 else points[:, :, None]
     return points[..., :2] / points[..., 2:].clamp(min=0.1) / size.reshape(*points.shape[:2], 1, 1)
 

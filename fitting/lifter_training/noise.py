@@ -14,12 +14,12 @@ from pose2d.skeletons import COCO17
 
 LIMBS = ((7, 9), (8, 10), (13, 15), (14, 16), (5, 7, 9), (6, 8, 10), (0, 1, 2, 3, 4), (13, 14, 15, 16))
 SWAPS = (tuple(range(17)), (5, 6, 7, 8, 9, 10), (11, 12, 13, 14, 15, 16), (13, 14, 15, 16), (15, 16), (9, 10))
-LEAST_INSIDE = 4  # keypoints in the picture; nobody is found in it who shows fewer
+LEAST_INSIDE = 4  # keypoints in the image; nobody is found in it who shows fewer
 HARD_TO_PLACE = (0, 1, 2, 3, 4)  # OKS asks for much more exactness of a face
 
 
 def read(rays: Tensor, marked: Tensor, half: Tensor, generator: torch.Generator) -> Seen:
-    """Exact directions [B, T, 17, 2] in pictures of half size [B, 2] -> what a 2D network might say of them.
+    """Exact directions [B, T, 17, 2] in images of half size [B, 2] -> what a 2D network might say of them.
 
     marked: [B, T], passed on.
     """
@@ -42,7 +42,7 @@ def read(rays: Tensor, marked: Tensor, half: Tensor, generator: torch.Generator)
     area = torch.maximum(AREA_OF_BOX * sides.prod(-1), AREA_OF_BOX * sides.amax(-1) ** 2 / 4)
     l2 = l_squared(area, COCO17)
 
-    # Confidence: a clear or a hard picture, good and bad keypoints, and a little of each frame.
+    # Confidence: a clear or a hard image, good and bad keypoints, and a little of each frame.
     logit = even(0.3, 3.8, (count, 1, 1)) + 0.6 * normal((count, 1, 17)) + 0.5 * normal(size)
     logit = logit + 3 * chance(0.1, (count, 1, 1))
     logit[..., HARD_TO_PLACE] -= even(0.0, 1.0, (count, 1, 1))
@@ -59,7 +59,7 @@ def read(rays: Tensor, marked: Tensor, half: Tensor, generator: torch.Generator)
     doubt = swapped & chance(0.6, (count, 1, 1))
     confidence = torch.where(doubt, confidence * even(0.2, 0.8, size), confidence)
 
-    # Missing: one by one, limb by limb, beyond the picture or a line across the body.
+    # Missing: one by one, limb by limb, beyond the image or a line across the body.
     rate = torch.where(chance(0.45, (count, 1, 1)), torch.zeros(()), even(0.0, 0.5, (count, 1, 1)))
     gone = chance(0.6 * rate, (count, 1, 17)) | chance(0.4 * rate, size)
     limb = torch.zeros(len(LIMBS), 17, dtype=torch.bool)
@@ -94,7 +94,7 @@ def _a_while(count: int, frames: int, share: float, generator: torch.Generator, 
 
 
 def _beyond_line(rays: Tensor, low: Tensor, high: Tensor, generator: torch.Generator) -> Tensor:
-    """In some windows nothing below (seldom: beside) a line across the body is in the picture: [B, T, 17]."""
+    """In some windows nothing below (seldom: beside) a line across the body is in the image: [B, T, 17]."""
     count = len(rays)
     at = low + (0.2 + 0.7 * torch.rand(count, 1, 2, generator=generator)) * (high - low)
     cut = torch.rand(count, 1, 2, generator=generator) < torch.tensor([0.03, 0.15])

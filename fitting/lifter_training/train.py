@@ -25,7 +25,7 @@ from fitting.lifter_training.examples import Examples, examples
 from fitting.lifter_training.losses import Losses, losses, total
 from fitting.lifter_training.motion_bank import Bank, bank
 from pose2d.base.errors import UserError
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 
 HELD_OUT_SEED = 77
 KEEP_EVERY = 500  # steps between checkpoints
@@ -74,7 +74,7 @@ class Training:
             "step": self.step,
             "settings": asdict(settings),
         }
-        with whole_file(path) as temporary:
+        with atomic_file(path) as temporary:
             torch.save(content, temporary)
 
     @staticmethod

@@ -16,14 +16,12 @@ _GRID = 4  # samples along each side of an outline pixel
 _DEPTH_STEP = 0.005  # neighbours whose depths differ by more than this share are an outline
 
 
-def paint(
-    picture: np.ndarray, screen: Screen, colors: np.ndarray, *, alpha: float = 1.0, antialias: bool = True
-) -> None:
-    """Blend triangles with vertex colours [V', 3] float32 0..255 into `picture` [H, W, 3] uint8, in place.
+def paint(image: np.ndarray, screen: Screen, colors: np.ndarray, *, alpha: float = 1.0, antialias: bool = True) -> None:
+    """Blend triangles with vertex colours [V', 3] float32 0..255 into `image` [H, W, 3] uint8, in place.
 
     Faces seen from behind are left out: a body is closed, so they are hidden anyway.
     """
-    left, top, right, bottom = screen.window(picture.shape[1], picture.shape[0])
+    left, top, right, bottom = screen.window(image.shape[1], image.shape[0])
     xy = screen.xy_px - (left, top)
     mesh = (xy, screen.inverse_depth, screen.faces)
     triangle, nearest = visibility(*mesh, right - left, bottom - top, True)
@@ -32,7 +30,7 @@ def paint(
         samples = _outline_visibility(*mesh, slot, count)
     else:
         slot, samples = np.full((1, 1), -1, np.int32), np.zeros((0, _GRID * _GRID), np.int32)
-    _blend(picture[top:bottom, left:right], *mesh, colors, alpha, triangle, slot, samples)
+    _blend(image[top:bottom, left:right], *mesh, colors, alpha, triangle, slot, samples)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -97,7 +95,7 @@ def _sample(x: int, y: int, k: int) -> tuple[float, float]:
 
 @numba.njit(cache=True, nogil=True)
 def _blend(
-    picture: np.ndarray,
+    image: np.ndarray,
     xy_px: np.ndarray,
     inverse_depth: np.ndarray,
     faces: np.ndarray,
@@ -131,6 +129,6 @@ def _blend(
                     last = f
                 red, green, blue, covered = red + r, green + g, blue + b, covered + 1
             over, through = alpha / count, 1 - alpha * covered / count
-            picture[y, x, 0] = np.uint8(picture[y, x, 0] * through + red * over + 0.5)
-            picture[y, x, 1] = np.uint8(picture[y, x, 1] * through + green * over + 0.5)
-            picture[y, x, 2] = np.uint8(picture[y, x, 2] * through + blue * over + 0.5)
+            image[y, x, 0] = np.uint8(image[y, x, 0] * through + red * over + 0.5)
+            image[y, x, 1] = np.uint8(image[y, x, 1] * through + green * over + 0.5)
+            image[y, x, 2] = np.uint8(image[y, x, 2] * through + blue * over + 0.5)

@@ -1,4 +1,4 @@
-"""The same picture through PyTorch3D, for those who have a build whose compiled part loads; worth it on a GPU.
+"""The same image through PyTorch3D, for those who have a build whose compiled part loads; worth it on a GPU.
 
 `pip install` of a PyTorch3D wheel built for another torch or for CUDA gives its Python part only: transforms and
 meshes import, the rasteriser does not. `problem` says which of these is the case.
@@ -29,17 +29,15 @@ def problem() -> str | None:
     return None
 
 
-def paint(
-    picture: np.ndarray, screen: Screen, colors: np.ndarray, *, alpha: float = 1.0, antialias: bool = True
-) -> None:
-    """Blend triangles with vertex colours [V', 3] float32 0..255 into `picture` [H, W, 3] uint8, in place."""
+def paint(image: np.ndarray, screen: Screen, colors: np.ndarray, *, alpha: float = 1.0, antialias: bool = True) -> None:
+    """Blend triangles with vertex colours [V', 3] float32 0..255 into `image` [H, W, 3] uint8, in place."""
     if why := problem():
         raise UserError(f"{why}. The renderer `numba` needs nothing of the kind.")
     from pytorch3d.renderer.mesh.rasterize_meshes import rasterize_meshes
     from pytorch3d.structures import Meshes
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     grid = _GRID if antialias else 1
     usable = np.isfinite(screen.xy_px[screen.faces]).all(axis=(1, 2))
     faces = torch.from_numpy(screen.faces[usable]).long().to(device)
@@ -56,8 +54,8 @@ def paint(
     color = torch.einsum("hwi,hwic->hwc", weights, corner_colors)
     covered = (triangle >= 0).float()
     over = _pooled(torch.cat((color * covered[..., None], covered[..., None]), dim=-1), grid)
-    through = torch.from_numpy(picture).to(device) * (1 - alpha * over[..., 3:])
-    picture[:] = (through + alpha * over[..., :3] + 0.5).clamp(0, 255).byte().cpu().numpy()
+    through = torch.from_numpy(image).to(device) * (1 - alpha * over[..., 3:])
+    image[:] = (through + alpha * over[..., :3] + 0.5).clamp(0, 255).byte().cpu().numpy()
 
 
 def _normalised(screen: Screen, width: int, height: int) -> np.ndarray:

@@ -15,7 +15,7 @@ from fitting.render.screen import project_triangles
 
 @dataclass(frozen=True)
 class Raster:
-    """What every pixel of the picture sees."""
+    """What every pixel of the image sees."""
 
     face: np.ndarray  # [H, W] int32 index of the nearest face, -1 where there is none
     depth_m: np.ndarray  # [H, W] float32 z in the camera frame, infinite where there is no face

@@ -15,7 +15,7 @@ from pose2d.base.errors import UserError
 
 Color = tuple[float, float, float]
 Window = tuple[int, int, int, int]  # left, top, right, bottom; the last two exclusive
-ALPHA = 0.9  # a person over a photograph: the picture shines through a little
+ALPHA = 0.9  # a person over a photograph: the image shines through a little
 PAPER = 245  # grey of the background when there is no photograph
 
 
@@ -43,13 +43,13 @@ def render(
     Who is nearer hides who is farther; `alpha` mixes the person seen with the photograph, not with whoever stands
     behind. What comes closer to the camera than 5 cm is cut away. Returns [H, W, 3] uint8 RGB.
     """
-    picture = _canvas(camera, background)
-    render_onto(picture, meshes, camera, alpha=alpha, antialias=antialias, backend=backend)
-    return picture
+    image = _canvas(camera, background)
+    render_onto(image, meshes, camera, alpha=alpha, antialias=antialias, backend=backend)
+    return image
 
 
 def render_onto(
-    picture: np.ndarray,
+    image: np.ndarray,
     meshes: Sequence[Mesh],
     camera: Camera,
     *,
@@ -57,7 +57,7 @@ def render_onto(
     antialias: bool = True,
     backend: Literal["numba", "pytorch3d"] = "numba",
 ) -> None:
-    """The same into a picture [H, W, 3] uint8 RGB of the camera's size itself."""
+    """The same into an image [H, W, 3] uint8 RGB of the camera's size itself."""
     if not 0 <= alpha <= 1:
         raise UserError(f"alpha must lie between 0 and 1, got {alpha}.")
     if backend not in ("numba", "pytorch3d"):
@@ -67,15 +67,15 @@ def render_onto(
         screen = joined([shown[number][0] for number in together])
         colors = np.concatenate([shown[number][1] for number in together])
         if backend == "numba":
-            paint(picture, screen, colors, alpha=alpha, antialias=antialias)
+            paint(image, screen, colors, alpha=alpha, antialias=antialias)
         else:
             from fitting.render.pytorch3d_paint import paint as paint_with_pytorch3d
 
-            paint_with_pytorch3d(picture, screen, colors, alpha=alpha, antialias=antialias)
+            paint_with_pytorch3d(image, screen, colors, alpha=alpha, antialias=antialias)
 
 
 def _shown(mesh: Mesh, number: int, camera: Camera) -> tuple[Screen, np.ndarray]:
-    """A mesh in the picture, and the lit colours of its vertices there [V', 3] 0..255."""
+    """A mesh in the image, and the lit colours of its vertices there [V', 3] 0..255."""
     vertices, faces, color = _checked(mesh, number)
     normals = softened(vertex_normals(vertices, faces), faces, mesh.softness)
     screen = project_triangles(vertices, faces, camera)
@@ -83,7 +83,7 @@ def _shown(mesh: Mesh, number: int, camera: Camera) -> tuple[Screen, np.ndarray]
 
 
 def _groups(windows: Sequence[Window]) -> list[list[int]]:
-    """People who may touch each other in the picture, by their windows: each group is painted by itself."""
+    """People who may touch each other in the image, by their windows: each group is painted by itself."""
     groups: list[tuple[list[int], Window]] = []
     for number, window in enumerate(windows):
         members = [number]

@@ -1,4 +1,4 @@
-"""Triangles on their way from the camera frame to the picture: cut at the near plane, then projected."""
+"""Triangles on their way from the camera frame to the image: cut at the near plane, then projected."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class Screen:
     """Projected triangles. Those cut at the near plane come last, each with three vertices of its own."""
 
     xy_px: np.ndarray  # [V', 2] float64; NaN for a vertex that no triangle uses
-    inverse_depth: np.ndarray  # [V'] float64, 1 / metres: affine across a triangle in the picture, as depth is not
+    inverse_depth: np.ndarray  # [V'] float64, 1 / metres: affine across a triangle in the image, as depth is not
     faces: np.ndarray  # [F', 3] int32
     parent: np.ndarray  # [F'] int32 the given face that each triangle is (a part of)
     part: np.ndarray  # [P, 3, 3] corners of the last P triangles in barycentric coordinates of their parent
@@ -33,7 +33,7 @@ class Screen:
         return np.concatenate((values, cut.astype(values.dtype)))
 
     def window(self, width: int, height: int) -> tuple[int, int, int, int]:
-        """The part of a picture the triangles can touch, a pixel's margin included: left, top, right, bottom.
+        """The part of an image the triangles can touch, a pixel's margin included: left, top, right, bottom.
 
         Right and bottom are exclusive, as in slices; all are 0 when nothing is in sight.
         """
@@ -67,7 +67,7 @@ def _bounds(xy_px: np.ndarray) -> tuple[float, float, float, float]:
 
 
 def project_triangles(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camera) -> Screen:
-    """Vertices [V, 3] metres in the camera frame, faces [F, 3] -> the triangles in the picture."""
+    """Vertices [V, 3] metres in the camera frame, faces [F, 3] -> the triangles in the image."""
     vertices = vertices_cam.astype(np.float64)
     parent, part = np.arange(len(faces), dtype=np.int32), np.zeros((0, 3, 3))
     front = vertices[:, 2] > NEAR_M
@@ -75,7 +75,7 @@ def project_triangles(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camer
         vertices, faces, parent, part = _cut_at_near_plane(vertices, faces, front)
     z = np.where(vertices[:, 2] > NEAR_M / 2, vertices[:, 2], np.nan)  # cut vertices lie at NEAR_M, give or take
     xy_px = camera.project(torch.from_numpy(vertices)).numpy()
-    if camera.distortion:  # beyond this the lens formula would fold the scene back into the picture
+    if camera.distortion:  # beyond this the lens formula would fold the scene back into the image
         folded = np.hypot(vertices[:, 0], vertices[:, 1]) > valid_radius(camera.distortion) * z
         xy_px[folded] = np.nan
     return Screen(xy_px, 1 / z, faces, parent, part)

@@ -43,7 +43,7 @@ def reprojection(
     projected_px: Tensor,  # [N, K, 2]
     xy_px: Tensor,  # [N, K, 2]
     weight: Tensor,  # [N, K] confidence ** conf_power
-    pixel_scale: Tensor,  # [N] crop pixels per picture pixel
+    pixel_scale: Tensor,  # [N] crop pixels per image pixel
     robust_px: float,
 ) -> Tensor:
     """weight * sum over x and y of rho(d), [N, K], with rho the Geman-McClure function of crop pixels."""

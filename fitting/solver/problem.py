@@ -84,7 +84,7 @@ class Problem:
     anchor: Anchor | None = None
     fps: float | None = None  # frames a second of a track; None: frames have nothing to do with each other
     ground: Ground | None = None
-    lean_rad: float | None = None  # spread of the lean out of the picture; None: any lean is as likely
+    lean_rad: float | None = None  # spread of the lean out of the image; None: any lean is as likely
     motion_share: float = 1.0  # how much acceleration counts
     shape_share: float = 1.0  # how much what is known of the shape beforehand counts
 
@@ -140,7 +140,7 @@ def acceleration_sigma(problem: Problem, state: State) -> Tensor:
     """Spread of the joints' acceleration, [24, 1] m/s^2, for a body of this size.
 
     Large bodies move in large arcs. Without this, a track would be smoother the smaller and closer the body is,
-    and the picture does not tell a small and close one from a large and far one.
+    and the image does not tell a small and close one from a large and far one.
     """
     return (problem.prior.acceleration_sigma * problem.mechanism.size(state.shape))[:, None]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-NEAR_M = 0.1  # nothing closer to the camera than this has a picture
+NEAR_M = 0.1  # nothing closer to the camera than this has an image
 LEAN_SCALE = 3.0  # sigmas at which a lean counts half of its square: people do lie down
 ROBUST_SCALE = 5.0  # sigmas at which a keypoint counts half of its square
 MOTION_SCALE = 2.0  # sigmas beyond which an acceleration counts by its size and no longer by its square
@@ -58,7 +58,7 @@ def robust_scale(weight: Tensor, sigma_px: Tensor, sigmas: float = ROBUST_SCALE)
 
 
 def lean(root: Tensor, sigma_rad: float) -> Tensor:
-    """How far bodies turned by root [T, 3, 3] lean out of the picture's plane, in sigmas [T].
+    """How far bodies turned by root [T, 3, 3] lean out of the image's plane, in sigmas [T].
 
     Seen from the front, a body that leans towards or away from the camera looks like a slightly shorter one that
     does not, so noise alone would make everybody lean. The sine of the lean is the depth of the body's up axis.
@@ -79,7 +79,7 @@ def box_limits(theta: Tensor, low: Tensor, high: Tensor, sigma: float) -> Tensor
 def acceleration(values: Tensor, fps: float, sigma: Tensor) -> Tensor:
     """Second difference over time of values [T, ...] -> [T - 2, ...], in sigmas per second^2.
 
-    Summed over frames it stands for an integral over time, so the rate cancels: a film of twice the rate has twice
+    Summed over frames it stands for an integral over time, so the rate cancels: a video of twice the rate has twice
     as many terms, each counting half.
     """
     second = values[2:] - 2 * values[1:-1] + values[:-2]

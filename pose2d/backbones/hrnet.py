@@ -79,7 +79,7 @@ class HRNet(nn.Module):
         return nn.Sequential(*modules, Exchange(width, branches, outputs))
 
     def stages(self, x: Tensor) -> list[Tensor]:
-        """Pictures [N, 3, H, W] -> the finest `outputs` maps of C, 2C, 4C, 8C channels at strides 4, 8, 16, 32."""
+        """Images [N, 3, H, W] -> the finest `outputs` maps of C, 2C, 4C, 8C channels at strides 4, 8, 16, 32."""
         x = F.relu(self.bn1(self.conv1(x)), inplace=True)
         x = F.relu(self.bn2(self.conv2(x)), inplace=True)
         x = self.layer1(x)

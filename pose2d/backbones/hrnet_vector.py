@@ -25,7 +25,7 @@ class HRNetVector(HRNet):
         self.final_layer = _conv_bn_relu(4 * NARROW[-1], 2048, 1, 1)
 
     def stages(self, x: Tensor) -> list[Tensor]:
-        """Pictures [N, 3, H, W] -> the maps at strides 4, 8, 16 and 32; the last has 2048 channels."""
+        """Images [N, 3, H, W] -> the maps at strides 4, 8, 16 and 32; the last has 2048 channels."""
         wide = [widen(x) for widen, x in zip(self.incre_modules, super().stages(x), strict=True)]
         maps = wide[:1]
         for shrink, finer in zip(self.downsamp_modules, wide[1:], strict=True):

@@ -70,7 +70,7 @@ class ResNet(nn.Module):
             inputs = channels
 
     def stages(self, x: Tensor) -> list[Tensor]:
-        """Pictures [N, 3, H, W] -> four maps with 256, 512, 1024, 2048 channels at strides 4, 8, 16, 32."""
+        """Images [N, 3, H, W] -> four maps with 256, 512, 1024, 2048 channels at strides 4, 8, 16, 32."""
         x = F.relu(self.bn1(self.conv1(x)), inplace=True)
         x = F.max_pool2d(x, 3, 2, 1)
         maps = []

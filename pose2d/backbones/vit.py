@@ -49,7 +49,7 @@ class Block(nn.Module):
 
 
 class PatchEmbed(nn.Module):
-    """Pictures -> one vector per patch. The two pixels of padding come from masked pre-training."""
+    """Images -> one vector per patch. The two pixels of padding come from masked pre-training."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class ViT(nn.Module):
         self.last_norm = nn.LayerNorm(channels, EPS)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pictures [N, 3, H, W] -> one map [N, channels, H / 16, W / 16]."""
+        """Images [N, 3, H, W] -> one map [N, channels, H / 16, W / 16]."""
         maps = self.patch_embed(x)
         x = maps.flatten(2).transpose(1, 2) + self.pos_embed[:, 1:] + self.pos_embed[:, :1]
         for block in self.blocks:

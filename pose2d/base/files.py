@@ -10,7 +10,7 @@ from pose2d.base.errors import UserError
 
 
 @contextmanager
-def whole_file(path: str | Path) -> Iterator[Path]:
+def atomic_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it into place only if the block succeeds.
 
     The temporary name keeps the suffix, since writers (video, npz) choose their format by it.

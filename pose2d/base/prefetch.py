@@ -19,7 +19,7 @@ class _End:
         self.error = error
 
 
-def read_ahead(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
+def prefetch(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
     """The same items in the same order, made by another thread while the last one is being used.
 
     An error in making them is raised here, where they are used. Leaving early stops the thread.
@@ -61,7 +61,7 @@ def read_ahead(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
         thread.join()
 
 
-class Soon(Generic[T]):
+class Background(Generic[T]):
     """Something that takes a moment to make and will be needed: `start` it while something else is being done."""
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -81,7 +81,7 @@ class Soon(Generic[T]):
 
 
 @contextmanager
-def write_behind(write: Callable[[T], None], depth: int = DEPTH) -> Iterator[Callable[[T], None]]:
+def background_writer(write: Callable[[T], None], depth: int = DEPTH) -> Iterator[Callable[[T], None]]:
     """A `write` that returns at once and does its work in another thread, in order; on leaving, all of it is done.
 
     An error in writing is raised by the next call, or on leaving.

@@ -9,7 +9,7 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def single_thread() -> Iterator[None]:
     """For matrices as small as a body's one thread is faster too: several wait for each other. Also a decorator.
 
     torch and the BLAS of NumPy and SciPy count threads for the whole process: for the main thread only, while no other

@@ -22,9 +22,9 @@ COCO_PERSON = 1  # category of a person in COCO's files
 
 @dataclass(frozen=True)
 class Detections:
-    """People found in one picture, the surest first."""
+    """People found in one image, the surest first."""
 
-    boxes_px: np.ndarray  # [N, 4] x1, y1, x2, y2 in the picture
+    boxes_px: np.ndarray  # [N, 4] x1, y1, x2, y2 in the image
     scores: np.ndarray  # [N] in [0, 1]
 
     def __len__(self) -> int:
@@ -33,18 +33,18 @@ class Detections:
 
 @dataclass(frozen=True)
 class Look:
-    """A picture at one size, ready for the network."""
+    """An image at one size, ready for the network."""
 
     pixels: Tensor  # [1, 3, h, w] float32, normalised
-    scale: float  # its pixels per pixel of the picture
-    picture_wh: tuple[int, int]
+    scale: float  # its pixels per pixel of the image
+    image_wh: tuple[int, int]
 
 
 @dataclass(frozen=True)
 class DetectorOptions:
     """Every choice the detector leaves open. bench/coco_accuracy.py shows what they cost and give."""
 
-    long_side: int = 512  # pixels the picture's longer side is resized to, a multiple of 32
+    long_side: int = 512  # pixels the image's longer side is resized to, a multiple of 32
     second_long_side: int | None = None  # look again at another size; 256 and 512 together find most
     score_threshold: float = 0.2  # fewer, surer boxes above; more, doubtful ones below
     nms_iou: float = 0.6  # of two boxes that overlap more than this, the surer stays
@@ -60,18 +60,18 @@ class DetectorOptions:
         return (self.long_side,) if self.second_long_side is None else (self.long_side, self.second_long_side)
 
 
-def looks(picture: np.ndarray, options: DetectorOptions) -> list[Look]:
-    """An RGB uint8 picture [H, W, 3] as the network sees it, at each size. May be done ahead, in another thread."""
-    crops.check_picture(picture)
-    height, width = picture.shape[:2]
+def looks(image: np.ndarray, options: DetectorOptions) -> list[Look]:
+    """An RGB uint8 image [H, W, 3] as the network sees it, at each size. May be done ahead, in another thread."""
+    crops.check_image(image)
+    height, width = image.shape[:2]
     found = []
     for long_side in options.long_sides:
         scale = long_side / max(height, width)
-        # The picture goes to the top left corner, pixel edges onto pixel edges; the sides become multiples of 32.
+        # The image goes to the top left corner, pixel edges onto pixel edges; the sides become multiples of 32.
         shift = (scale - 1) / 2
         affine = np.array([[[scale, 0, shift], [0, scale, shift]]])
         input_w, input_h = (int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height))
-        pixels = movenet.normalized(crops.cut(picture, affine, (input_w, input_h)).numpy())
+        pixels = movenet.normalized(crops.cut(image, affine, (input_w, input_h)).numpy())
         found.append(Look(torch.from_numpy(pixels), scale, (width, height)))
     return found
 
@@ -87,13 +87,13 @@ class Detector(nn.Module):
         self.net.load_state_dict(movenet.adopt(read_state(Path(str(weights)))))
         self.eval().requires_grad_(False)
 
-    def detect(self, picture: np.ndarray) -> Detections:
-        """People in an RGB uint8 picture [H, W, 3]."""
-        return self.find(looks(picture, self.options))
+    def detect(self, image: np.ndarray) -> Detections:
+        """People in an RGB uint8 image [H, W, 3]."""
+        return self.find(looks(image, self.options))
 
     @torch.inference_mode()
     def find(self, looked: Sequence[Look]) -> Detections:
-        """People in one picture, in the sizes it is looked at."""
+        """People in one image, in the sizes it is looked at."""
         candidates = [self._seen(look) for look in looked]
         boxes = np.concatenate([boxes for boxes, _ in candidates])
         scores = np.concatenate([scores for _, scores in candidates])
@@ -103,14 +103,14 @@ class Detector(nn.Module):
         return Detections(boxes[keep], scores[keep])
 
     def _seen(self, look: Look) -> tuple[np.ndarray, np.ndarray]:
-        """Candidate boxes [M, 4] in the picture and their scores [M]."""
+        """Candidate boxes [M, 4] in the image and their scores [M]."""
         boxes, scores = self._candidates(look.pixels.to(self.net.stem.weight.device))
-        width, height = look.picture_wh
+        width, height = look.image_wh
         return (boxes.cpu().double().numpy() / look.scale).clip(0, [width, height, width, height]), scores.cpu().numpy()
 
-    def _candidates(self, picture: Tensor) -> tuple[Tensor, Tensor]:
+    def _candidates(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """Boxes [M, 4] in input pixels and scores [M] of the centre map's peaks."""
-        trunk = self.net.trunk(picture)
+        trunk = self.net.trunk(image)
         centre = self.net.head("center")(trunk).sigmoid()
         peak = centre * (F.max_pool2d(centre, 5, 1, 2) == centre)
         certainty, index = peak.flatten(1).topk(min(self.options.most_people, peak[0].numel()))
@@ -144,9 +144,9 @@ def non_maximum_suppression(boxes: np.ndarray, scores: np.ndarray, limit: float)
     return np.array(keep, int)
 
 
-def whole_picture(picture: np.ndarray) -> Detections:
-    """One box around everything, for a picture that is already a crop of one person."""
-    height, width = picture.shape[:2]
+def whole_image(image: np.ndarray) -> Detections:
+    """One box around everything, for an image that is already a crop of one person."""
+    height, width = image.shape[:2]
     return Detections(np.array([[0.0, 0.0, width, height]]), np.ones(1))
 
 

@@ -1,7 +1,7 @@
 """Where a person will be next, and how surely: a Kalman filter on the box, in units of the person's own size.
 
 Position moves with a velocity that changes by random accelerations and dies down (nobody keeps going for ever); the
-logarithm of width and height drifts, and fast where the picture's edge cuts the person off. Both axes are alike and
+logarithm of width and height drifts, and fast where the image's edge cuts the person off. Both axes are alike and
 independent, so each is a 2x2 filter (position, velocity) and a scalar one (size), in closed form.
 """
 
@@ -20,7 +20,7 @@ class Belief:
     motion_cov: np.ndarray  # [2, 2, 2] for each axis that of (position, velocity), in body sizes and seconds
     size_var: np.ndarray  # [2]
     body_px: float  # the body's size: the largest diagonal of the box lately, which half a person does not shrink
-    cut: np.ndarray  # [2] bool: the box last seen ended at the picture's edge
+    cut: np.ndarray  # [2] bool: the box last seen ended at the image's edge
 
     @property
     def box_px(self) -> np.ndarray:
@@ -39,12 +39,12 @@ class MotionOptions:
     size_noise: float = 0.1  # of a detected box's log width and height
     size_doubt: float = 0.3  # share of a sudden change of log size that is taken for noise
     size_drift: float = 0.4  # of the log size over one second: people crouch and stretch
-    cut_drift: float = 2.0  # the same across an edge of the picture: people come in and go out
-    edge: float = 0.03  # a box ending this near an edge, in picture sides, is cut by it
+    cut_drift: float = 2.0  # the same across an edge of the image: people come in and go out
+    edge: float = 0.03  # a box ending this near an edge, in image sides, is cut by it
     body_memory_s: float = 5.0  # the largest size lately falls by 1/e in this time
 
 
-def first_belief(box_px: np.ndarray, picture_wh: np.ndarray, options: MotionOptions) -> Belief:
+def first_belief(box_px: np.ndarray, image_wh: np.ndarray, options: MotionOptions) -> Belief:
     """What one detection tells."""
     centre, log_size = _measured(box_px)
     cov = np.diag([options.position_noise**2, options.first_speed**2])
@@ -55,7 +55,7 @@ def first_belief(box_px: np.ndarray, picture_wh: np.ndarray, options: MotionOpti
         np.stack([cov, cov]),
         np.full(2, options.size_noise**2),
         float(np.hypot(*np.exp(log_size))),
-        _cut(box_px, picture_wh, options),
+        _cut(box_px, image_wh, options),
     )
 
 
@@ -78,7 +78,7 @@ def predict(belief: Belief, dt_s: float, options: MotionOptions) -> Belief:
     )
 
 
-def update(belief: Belief, box_px: np.ndarray, picture_wh: np.ndarray, options: MotionOptions) -> Belief:
+def update(belief: Belief, box_px: np.ndarray, image_wh: np.ndarray, options: MotionOptions) -> Belief:
     """The belief after seeing a box."""
     centre, log_size = _measured(box_px)
     position_noise2, size_noise2 = _noise2(belief, log_size, options)
@@ -94,7 +94,7 @@ def update(belief: Belief, box_px: np.ndarray, picture_wh: np.ndarray, options: 
         cov - np.einsum("ai,aj->aij", gain, cov[:, 0]),
         (1 - size_gain) * belief.size_var,
         max(belief.body_px, float(np.hypot(*np.exp(log_size)))),
-        _cut(box_px, picture_wh, options),
+        _cut(box_px, image_wh, options),
     )
 
 
@@ -133,9 +133,9 @@ def _noise2(belief: Belief, log_size: np.ndarray, options: MotionOptions) -> tup
     )
 
 
-def _cut(box_px: np.ndarray, picture_wh: np.ndarray, options: MotionOptions) -> np.ndarray:
-    margin = options.edge * picture_wh
-    return (box_px[:2] < margin) | (box_px[2:] > picture_wh - margin)
+def _cut(box_px: np.ndarray, image_wh: np.ndarray, options: MotionOptions) -> np.ndarray:
+    margin = options.edge * image_wh
+    return (box_px[:2] < margin) | (box_px[2:] > image_wh - margin)
 
 
 def _measured(boxes_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

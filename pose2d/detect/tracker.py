@@ -28,7 +28,7 @@ class TrackerOptions:
     farthest: float = 13.3  # a box at this squared distance from what was expected (99 %) or more is somebody else
     newcomer: float = 9.0  # a sure box more surprising than this (see motion.surprise) is somebody else
     doubtful_newcomer: float = 0.0  # the same for a box that is not sure, or for somebody not yet surely seen
-    least_frames: int = 3  # a film of fewer frames asks for as many as it has
+    least_frames: int = 3  # a video of fewer frames asks for as many as it has
     same_person_iou: float = 0.6  # a box overlapping a known person's more than this starts nobody new
     motion: MotionOptions = field(default_factory=MotionOptions)
 
@@ -48,9 +48,9 @@ class _Person:
 class Tracker:
     """Feed it frames in order with `see`; `tracks` says who was seen so far."""
 
-    def __init__(self, picture_wh: tuple[int, int], options: TrackerOptions | None = None) -> None:
+    def __init__(self, image_wh: tuple[int, int], options: TrackerOptions | None = None) -> None:
         self.options = options or TrackerOptions()
-        self._picture_wh = np.array(picture_wh)
+        self._image_wh = np.array(image_wh)
         self._present: list[_Person] = []
         self._gone: list[_Person] = []
         self._frames_seen = 0
@@ -86,11 +86,11 @@ class Tracker:
         ]
 
     def _forget(self, time_s: float) -> None:
-        """Let go of those unseen for long, and of those who walked out of the picture."""
+        """Let go of those unseen for long, and of those who walked out of the image."""
 
         def gone(person: _Person) -> bool:
             box = person.belief.box_px
-            outside = (box[2:] < 0).any() or (box[:2] > self._picture_wh).any()
+            outside = (box[2:] < 0).any() or (box[:2] > self._image_wh).any()
             return time_s - person.seen_s > self.options.gap_s or bool(outside)
 
         self._gone += [person for person in self._present if gone(person)]
@@ -116,13 +116,13 @@ class Tracker:
             overlap = iou(detections.boxes_px[box][None], np.reshape(here, (-1, 4)))
             if (overlap > self.options.same_person_iou).any():
                 continue
-            belief = first_belief(detections.boxes_px[box], self._picture_wh, self.options.motion)
+            belief = first_belief(detections.boxes_px[box], self._image_wh, self.options.motion)
             person = _Person(len(self._gone) + len(self._present), belief, time_s, time_s)
             self._note(person, box, detections, frame)
             self._present.append(person)
 
     def _take(self, person: _Person, box: int, detections: Detections, frame: int, time_s: float) -> None:
-        person.belief = update(person.belief, detections.boxes_px[box], self._picture_wh, self.options.motion)
+        person.belief = update(person.belief, detections.boxes_px[box], self._image_wh, self.options.motion)
         person.seen_s = time_s
         self._note(person, box, detections, frame)
 

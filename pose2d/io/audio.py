@@ -1,4 +1,4 @@
-"""The sound of one film, carried into another."""
+"""The sound of one video, carried into another."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -12,7 +12,7 @@ _RATE_HZ = 48000
 
 
 class Sound:
-    """The first sound track of a file, fed into an open container a little at a time, to stay beside the pictures."""
+    """The first sound track of a file, fed into an open container a little at a time, to stay beside the images."""
 
     def __init__(self, source: av.container.InputContainer, target: av.container.OutputContainer) -> None:
         self._source, self._target = source, target

@@ -1,4 +1,4 @@
-"""What every source of pictures offers, be it a film, a folder or one photo: facts first, then frames one by one."""
+"""What every source of images offers, be it a video, a folder or one photo: facts first, then frames one by one."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from pose2d.base.errors import UserError
 
 @dataclass(frozen=True)
 class Frame:
-    """One picture, upright, with square pixels unless another size was asked for."""
+    """One image, upright, with square pixels unless another size was asked for."""
 
     index: int  # number in the source, from 0; frames left out by a Span keep their number
     time_s: Fraction  # when it is shown, on the source's own clock; strictly increasing

@@ -1,4 +1,4 @@
-"""Pictures in: one photo, or a folder of frames that belong together."""
+"""Images in: one photo, or a folder of frames that belong together."""
 
 import re
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".jp2", "
 DEFAULT_RATE = Fraction(30)
 
 
-def read_picture(path: str | Path) -> np.ndarray:
+def read_image(path: str | Path) -> np.ndarray:
     """RGB [H, W, 3] uint8, turned upright as its EXIF data says; grey, 16-bit and transparent files too."""
     path = Path(path)
     if path.is_dir():
-        raise UserError(f"{path} is a folder, not a picture. For a folder of pictures use --images.")
+        raise UserError(f"{path} is a folder, not an image. For a folder of images use --images.")
     if not path.is_file():
-        raise UserError(f"no picture at {path}. Check the path.")
+        raise UserError(f"no image at {path}. Check the path.")
     try:
         data = np.fromfile(path, np.uint8)  # not imread: it cannot say why a file would not open
     except OSError as error:
@@ -34,14 +34,14 @@ def read_picture(path: str | Path) -> np.ndarray:
             bgr = None
     if bgr is None:
         raise UserError(
-            f"{path} is not a picture that can be read: expected jpg, png, webp, tiff or bmp. "
-            "It may be damaged or empty; for a film use --video."
+            f"{path} is not an image that can be read: expected jpg, png, webp, tiff or bmp. "
+            "It may be damaged or empty; for a video use --video."
         )
     return cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB)
 
 
-class Pictures(Clip):
-    """Picture files shown one after another, all of one size."""
+class ImageFolder(Clip):
+    """Image files shown one after another, all of one size."""
 
     def __init__(self, path: str | Path, rate: Fraction = DEFAULT_RATE) -> None:
         self.path = Path(path)
@@ -49,7 +49,7 @@ class Pictures(Clip):
         if rate <= 0:
             raise UserError(f"--fps must be above 0, got {float(rate):g}.")
         self._files = [self.path] if not self.path.is_dir() else _listed(self.path)
-        height, width = read_picture(self._files[0]).shape[:2]
+        height, width = read_image(self._files[0]).shape[:2]
         self.info = ClipInfo(
             width_px=width,
             height_px=height,
@@ -69,11 +69,11 @@ class Pictures(Clip):
         if not wanted:
             raise UserError(f"{self.path} ends at {float(times[-1]):.2f} s, before --start {span.start_s:g} s.")
         for index in wanted[:: span.every]:
-            rgb = read_picture(self._files[index])
+            rgb = read_image(self._files[index])
             if rgb.shape[:2] != (self.info.height_px, self.info.width_px):
                 raise UserError(
                     f"{self._files[index]} is {rgb.shape[1]}x{rgb.shape[0]} pixels, but {self._files[0].name} is "
-                    f"{self.info.width_px}x{self.info.height_px}: the frames of one film must be of one size. "
+                    f"{self.info.width_px}x{self.info.height_px}: the frames of one video must be of one size. "
                     "For unrelated photos run --image once for each."
                 )
             if size is not None:
@@ -82,10 +82,10 @@ class Pictures(Clip):
 
 
 def _listed(folder: Path) -> list[Path]:
-    pictures = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")]
-    if not pictures:
-        raise UserError(f"no pictures in {folder}: expected files ending in {', '.join(SUFFIXES)}.")
-    return sorted(pictures, key=_in_counting_order)
+    images = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")]
+    if not images:
+        raise UserError(f"no images in {folder}: expected files ending in {', '.join(SUFFIXES)}.")
+    return sorted(images, key=_in_counting_order)
 
 
 def _in_counting_order(path: Path) -> list[tuple[bool, int, str]]:

@@ -1,4 +1,4 @@
-"""Films in: mp4, mov, mkv, webm, gif and whatever else FFmpeg reads, frame by frame.
+"""Videos in: mp4, mov, mkv, webm, gif and whatever else FFmpeg reads, frame by frame.
 
 PyAV reads, not OpenCV. Both turn frames upright, convert colours alike and decode at the same speed, but only
 PyAV gives the exact rate as a fraction and timestamps on the clock that the sound runs on (OpenCV shifts the first
@@ -19,20 +19,20 @@ from pose2d.base.errors import UserError
 from pose2d.io.clip import WHOLE, Clip, ClipInfo, Frame, Span
 
 KINDS = "mp4, mov, mkv, webm or gif"
-# FFmpeg takes these for films: still pictures, a text file "played" on a terminal, play lists that name other files.
-_NOT_FILMS = ("_pipe", "image2", "tty", "hls", "concat", "dash")
-# Each pixel of a smaller picture is the mean of those it covers, its colour too (FFmpeg would halve that once more).
+# FFmpeg takes these for videos: still images, a text file "played" on a terminal, play lists that name other files.
+_NOT_VIDEOS = ("_pipe", "image2", "tty", "hls", "concat", "dash")
+# Each pixel of a smaller image is the mean of those it covers, its colour too (FFmpeg would halve that once more).
 AVERAGE = Interpolation.AREA | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
 
 
 class Video(Clip):
-    """A film file. A damaged one is read as far as it goes, and `warnings` says how far that was."""
+    """A video file. A damaged one is read as far as it goes, and `warnings` says how far that was."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.warnings = []
         with _open(self.path) as container:
-            stream = _picture_stream(container, self.path)
+            stream = _image_stream(container, self.path)
             first = next(_decoded(container, stream, self.warnings), None)
             if first is None:
                 raise UserError(
@@ -61,7 +61,7 @@ class Video(Clip):
         width, height = self._stored_wh if size is None else size[:: -1 if self._turn.sideways else 1]
         smoothly = Interpolation.BILINEAR if size is None else AVERAGE
         with _open(self.path) as container:
-            stream = _picture_stream(container, self.path)
+            stream = _image_stream(container, self.path)
             colours = VideoReformatter()  # kept: building its tables anew for every frame costs more than using them
             for index, frame in enumerate(_decoded(container, stream, self.warnings)):
                 time_s = self._time_s(frame, index, last_time)
@@ -95,7 +95,7 @@ class Video(Clip):
         end_s = float(last_time_s + 1 / self.info.rate)
         if stated_s is not None and end_s < stated_s - 0.25 - 2 / self.info.rate:  # players differ by a frame or two
             self.warnings.append(
-                f"{self.path} says it lasts {stated_s:.2f} s but its pictures end at {end_s:.2f} s: "
+                f"{self.path} says it lasts {stated_s:.2f} s but its images end at {end_s:.2f} s: "
                 "it was cut off or is damaged. What could be read was used."
             )
 
@@ -129,7 +129,7 @@ def _turn(frame: av.VideoFrame) -> _Turn:
 
 def _open(path: Path) -> av.container.InputContainer:
     if path.is_dir():
-        raise UserError(f"{path} is a folder, not a video file. For a folder of pictures use --images.")
+        raise UserError(f"{path} is a folder, not a video file. For a folder of images use --images.")
     if not path.is_file():
         raise UserError(f"no video at {path}. Check the path; {KINDS} can be read.")
     if path.stat().st_size == 0:
@@ -144,22 +144,22 @@ def _open(path: Path) -> av.container.InputContainer:
             f"{path} is not a video that can be read ({_reason(error)}). Expected {KINDS}; an mp4 that was cut off "
             "while recording or copying lacks its index and cannot be opened: copy it again or convert it."
         ) from error
-    if any(name in container.format.name for name in _NOT_FILMS):
+    if any(name in container.format.name for name in _NOT_VIDEOS):
         name = container.format.name
         container.close()
-        raise UserError(f"{path} is not a video ({name}). Expected {KINDS}; for one picture use --image.")
+        raise UserError(f"{path} is not a video ({name}). Expected {KINDS}; for one image use --image.")
     return container
 
 
-def _picture_stream(container: av.container.InputContainer, path: Path) -> av.VideoStream:
+def _image_stream(container: av.container.InputContainer, path: Path) -> av.VideoStream:
     # The cover of a music file is a video stream too, by name.
-    films = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
-    if not films:
-        sound = "only sound" if container.streams.audio else "no pictures"
+    videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+    if not videos:
+        sound = "only sound" if container.streams.audio else "no images"
         container.close()
         raise UserError(f"{path} holds {sound}, no video. Expected {KINDS} with a video track.")
-    films[0].thread_type = "AUTO"
-    return films[0]
+    videos[0].thread_type = "AUTO"
+    return videos[0]
 
 
 def _decoded(
@@ -195,7 +195,7 @@ def _rate(stream: av.VideoStream) -> Fraction:
 
 
 def _duration_s(container: av.container.InputContainer, stream: av.VideoStream) -> float | None:
-    """Of the pictures: the container's own figure would count sound that outlasts them."""
+    """Of the images: the container's own figure would count sound that outlasts them."""
     if stream.duration and stream.time_base:
         return float(stream.duration * stream.time_base)
     tag = stream.metadata.get("DURATION")  # Matroska: "00:00:02.966000000"

@@ -1,4 +1,4 @@
-"""Films out: H.264 in an mp4 that a browser plays, at the times its frames had, with the sound they had."""
+"""Videos out: H.264 in an mp4 that a browser plays, at the times its frames had, with the sound they had."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,14 +9,14 @@ import av
 import numpy as np
 from av.video.reformatter import Colorspace, VideoReformatter
 
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 from pose2d.io.audio import Sound
 
-# Constant quality, hard to tell from the source. Measured on overlays of the example clip, 1768x994, one film per line:
+# Constant quality, hard to tell from the source. Measured on overlays of the example clip, 1768x994, one per line:
 #   veryfast  crf 20   24 ms a frame   24 kB   PSNR 43.0 dB   SSIM 0.986
 #   superfast crf 22   14 ms           30 kB        43.5 dB        0.987    chosen
 #   ultrafast crf 22   10 ms           45 kB        43.5 dB        0.985
-# A whole picture every 30 frames: a player that is dragged to a moment decodes at most that many.
+# A whole image every 30 frames: a player that is dragged to a moment decodes at most that many.
 QUALITY = {"crf": "22", "preset": "superfast", "g": "30"}
 # With B-frames, frames are stored out of order, and an mp4 of uneven frames then states too short a duration.
 IN_ORDER = {"bf": "0"}
@@ -25,7 +25,7 @@ LIMITED_RANGE = 1
 
 
 class VideoWriter:
-    """An open film. Frames must come in order of time; the first one is shown at zero."""
+    """An open video. Frames must come in order of time; the first one is shown at zero."""
 
     def __init__(self, container: av.container.OutputContainer, rate: Fraction, tick_s: Fraction) -> None:
         self._container = container
@@ -57,7 +57,7 @@ class VideoWriter:
 
     def finish(self) -> None:
         if self._stream is None:
-            raise ValueError("a film needs at least one frame")
+            raise ValueError("a video needs at least one frame")
         self._mux(None)
         if self._sound:
             self._sound.copy_until(self._end_s, self._start_s)
@@ -87,14 +87,14 @@ def video_writer(
     sound_from: Path | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> Iterator[VideoWriter]:
-    """Write a film that appears at `path` whole, or not at all.
+    """Write a video that appears at `path` whole, or not at all.
 
     `rate` is the mean frames per second; `tick_s` divides every frame's time. Odd sizes grow by one pixel, since
     4:2:0 colour halves both sides. `tags` are kept in the file (mp4 knows "title", "comment" and the like).
     """
     faststart = {"movflags": "+faststart"}  # the index comes first: a browser can play before it has everything
     with (
-        whole_file(path) as temporary,
+        atomic_file(path) as temporary,
         av.open(str(temporary), "w", format="mp4", options=faststart) as container,
     ):
         container.metadata.update(tags or {})

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-# What mmpose keeps beside the weights: its picture normalisation, the grid of its soft-argmax.
+# What mmpose keeps beside the weights: its image normalisation, the grid of its soft-argmax.
 _BYSTANDERS = re.compile(r"^data_preprocessor\.|\.linspace_[xy]$")
 
 

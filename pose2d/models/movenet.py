@@ -1,6 +1,6 @@
 """MoveNet Lightning and Thunder: one person's keypoints in a square crop.
 
-MultiPose, which finds all people in a picture, is in pose2d/detector.py.
+MultiPose, which finds all people in an image, is in pose2d/detector.py.
 """
 
 from collections.abc import Mapping

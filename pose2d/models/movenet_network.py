@@ -130,7 +130,7 @@ def patches_3x3(maps: Tensor, cells: Tensor) -> Tensor:
 
 
 class MoveNet(nn.Module):
-    """Picture -> stride-4 trunk [N, 24, H/4, W/4] -> heads. Both sides of the picture are multiples of 32."""
+    """Image -> stride-4 trunk [N, 24, H/4, W/4] -> heads. Both sides of the image are multiples of 32."""
 
     def __init__(self, width: float, heads: Mapping[str, int]) -> None:
         super().__init__()
@@ -158,9 +158,9 @@ class MoveNet(nn.Module):
     def head(self, name: str) -> Head:
         return cast(Head, self.heads[name])
 
-    def trunk(self, pictures: Tensor) -> Tensor:
-        """Normalised pictures [N, 3, H, W] -> the pyramid's finest level [N, 24, H/4, W/4]."""
-        x = self.stem(pictures.contiguous(memory_format=self.layout))
+    def trunk(self, images: Tensor) -> Tensor:
+        """Normalised images [N, 3, H, W] -> the pyramid's finest level [N, 24, H/4, W/4]."""
+        x = self.stem(images.contiguous(memory_format=self.layout))
         taps = []
         for index, block in enumerate(self.blocks):
             x = block(x)
@@ -172,14 +172,14 @@ class MoveNet(nn.Module):
         return x
 
 
-def normalize(pictures: Tensor) -> Tensor:
+def normalize(images: Tensor) -> Tensor:
     """RGB 0..255 -> -1..1."""
-    return pictures.float() / HALF_RANGE - 1
+    return images.float() / HALF_RANGE - 1
 
 
-def normalized(pictures: np.ndarray) -> np.ndarray:
+def normalized(images: np.ndarray) -> np.ndarray:
     """The same, to the bit, without torch: its arithmetic in a second thread slows the network in the first."""
-    return np.divide(pictures, np.float32(HALF_RANGE), dtype=np.float32) - np.float32(1)
+    return np.divide(images, np.float32(HALF_RANGE), dtype=np.float32) - np.float32(1)
 
 
 def adopt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

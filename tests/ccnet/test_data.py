@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from ccnet.data.datasets import load_picture, read_split, split_names
+from ccnet.data.datasets import load_image, read_split, split_names
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133
 from tests.ccnet.toy import write_coco
@@ -17,19 +17,19 @@ def change(root, split, edit):
     path.write_text(json.dumps(dataset))
 
 
-def test_people_come_with_their_pictures_and_boxes(tmp_path):
-    write_coco(tmp_path, "train2017", pictures=3, people=2)
+def test_people_come_with_their_images_and_boxes(tmp_path):
+    write_coco(tmp_path, "train2017", count=3, people=2)
     split = read_split(tmp_path, "train2017")
     assert len(split.people) == 6
     person = split.people[0]
     assert person.box_px == (10, 5, 59, 54)  # COCO's width counts pixels
     assert person.keypoints.shape == (17, 3)
-    assert load_picture(person).shape == (60, 80, 3)
+    assert load_image(person).shape == (60, 80, 3)
     assert split_names(tmp_path) == ["train2017"]
 
 
 def test_crowds_and_people_without_keypoints_are_left_out(tmp_path):
-    write_coco(tmp_path, "train2017", pictures=2, people=2)
+    write_coco(tmp_path, "train2017", count=2, people=2)
 
     def edit(dataset):
         dataset["annotations"][0]["iscrowd"] = 1
@@ -39,21 +39,21 @@ def test_crowds_and_people_without_keypoints_are_left_out(tmp_path):
     assert len(read_split(tmp_path, "train2017").people) == 2
 
 
-def test_a_picture_stored_smaller_is_brought_to_the_size_of_its_annotations(tmp_path):
-    write_coco(tmp_path, "train2017", pictures=1)
+def test_a_image_stored_smaller_is_brought_to_the_size_of_its_annotations(tmp_path):
+    write_coco(tmp_path, "train2017", count=1)
     path = tmp_path / "train2017" / "000000000001.png"
     full = cv2.imread(str(path))
     cv2.imwrite(str(path), cv2.resize(full, (32, 32)))
-    assert load_picture(read_split(tmp_path, "train2017").people[0]).shape == (60, 80, 3)
+    assert load_image(read_split(tmp_path, "train2017").people[0]).shape == (60, 80, 3)
 
 
-def test_two_annotation_files_may_share_a_folder_of_pictures(tmp_path):
+def test_two_annotation_files_may_share_a_folder_of_images(tmp_path):
     write_coco(tmp_path, "train2017_256")
     annotations = tmp_path / "annotations" / "person_keypoints_train2017_256.json"
     annotations.rename(annotations.with_name("person_keypoints_train2017_256_holdout.json"))
     (tmp_path / "images").mkdir()
     (tmp_path / "train2017_256").rename(tmp_path / "images" / "train2017_256")
-    assert read_split(tmp_path, "train2017_256_holdout").people[0].picture.is_file()
+    assert read_split(tmp_path, "train2017_256_holdout").people[0].image.is_file()
 
 
 def test_mistakes_are_told_in_words(tmp_path):
@@ -63,7 +63,7 @@ def test_mistakes_are_told_in_words(tmp_path):
     with pytest.raises(UserError, match=r"no annotations at .*val2017.*Found there: person_keypoints_train2017.json"):
         read_split(tmp_path, "val2017")
     (tmp_path / "train2017" / "000000000002.png").unlink()
-    with pytest.raises(UserError, match=r"1 pictures are not in .*train2017, the first is 000000000002.png"):
+    with pytest.raises(UserError, match=r"1 images are not in .*train2017, the first is 000000000002.png"):
         read_split(tmp_path, "train2017")
     (tmp_path / "annotations" / "person_keypoints_train2017.json").write_text('{"images": [')
     with pytest.raises(UserError, match="not JSON"):
@@ -78,7 +78,7 @@ def test_a_data_set_without_people_is_refused(tmp_path):
 
 
 def test_wholebody_joins_its_five_lists(tmp_path):
-    write_coco(tmp_path, "train2017", pictures=1, people=1)
+    write_coco(tmp_path, "train2017", count=1, people=1)
     old = tmp_path / "annotations" / "person_keypoints_train2017.json"
     dataset = json.loads(old.read_text())
     for person in dataset["annotations"]:
@@ -104,11 +104,11 @@ def test_mpii_is_read_from_its_own_layout(tmp_path):
     np.testing.assert_allclose(found.keypoints[15], [0, 0, 0])
     np.testing.assert_allclose(found.box_px, [20, 11.5, 40, 31.5])  # centre 30, 20 + 15 * 0.1; side 200 * 0.1
     assert found.area_px2 == 14 * 10
-    assert load_picture(found).shape == (50, 60, 3)
+    assert load_image(found).shape == (50, 60, 3)
 
 
 def test_the_shared_sets_hold_as_many_people_as_they_say(shared):
     counts = {name: len(read_split(shared / "data" / "coco", name).people) for name in ("train2017", "val2017")}
     assert counts == {"train2017": 225, "val2017": 406}
     squashed = read_split(shared / "data" / "coco", "train2017_256_holdout", COCO17).people[0]
-    assert load_picture(squashed).shape[1::-1] == squashed.picture_wh
+    assert load_image(squashed).shape[1::-1] == squashed.image_wh

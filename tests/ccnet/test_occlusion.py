@@ -16,7 +16,7 @@ def test_only_the_patch_is_blurred() -> None:
     assert hidden[20:40, 50:70].std() < 0.15 * image[20:40, 50:70].std()
 
 
-def test_a_patch_may_hang_over_the_edge_or_miss_the_picture() -> None:
+def test_a_patch_may_hang_over_the_edge_or_miss_the_image() -> None:
     image = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
     corner = blur_patch(image, (0, 0), 20)
     assert (corner != image).any(-1)[:10, :10].mean() > 0.9

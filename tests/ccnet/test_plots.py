@@ -1,4 +1,4 @@
-"""Pictures are written whole, in both formats, and hold the lines they should."""
+"""Images are written whole, in both formats, and hold the lines they should."""
 
 from pathlib import Path
 
@@ -34,9 +34,9 @@ def _draw(folder: Path, suffix: str) -> dict[str, Path]:
     return paths
 
 
-def test_svg_pictures_name_every_source_and_number(tmp_path: Path) -> None:
+def test_svg_images_name_every_source_and_number(tmp_path: Path) -> None:
     text = {name: path.read_text() for name, path in _draw(tmp_path, ".svg").items()}
-    assert all("raw score" in picture and "CCNet" in picture for picture in text.values())
+    assert all("raw score" in image and "CCNet" in image for image in text.values())
     assert "ECE 0." in text["reliability"]
     assert "Keypoint level" in text["reliability"]
     assert "Person level" in text["reliability"]
@@ -54,7 +54,7 @@ def test_the_same_figures_give_the_same_svg(tmp_path: Path) -> None:
     assert all(first[name].read_bytes() == second[name].read_bytes() for name in first)
 
 
-def test_png_pictures_are_pngs_and_nothing_else_is_left_behind(tmp_path: Path) -> None:
+def test_png_images_are_pngs_and_nothing_else_is_left_behind(tmp_path: Path) -> None:
     paths = _draw(tmp_path, ".png")
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths.values())
     assert sorted(tmp_path.iterdir()) == sorted(paths.values())

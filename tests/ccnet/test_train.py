@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def people(tmp_path):
-    write_coco(tmp_path / "data", "train2017", pictures=6, people=2)
+    write_coco(tmp_path / "data", "train2017", count=6, people=2)
     return read_split(tmp_path / "data", "train2017").people
 
 
@@ -44,7 +44,7 @@ def trained(people, settings, folder, name="training.safetensors"):
     return head
 
 
-def test_the_mirrored_crop_is_told_in_the_pictures_own_left_and_right(people):
+def test_the_mirrored_crop_is_told_in_the_images_own_left_and_right(people):
     """A network that finds a dot must find it in the mirror image too, under the other name."""
     model, head = toy_model(), new_head(toy_model(), SETTINGS)
     never = Augment(scale_log=0, shift=0, grey=0, coarse=0, hidden=0, light=0, flip=0, surroundings=0)
@@ -59,7 +59,7 @@ def test_the_mirrored_crop_is_told_in_the_pictures_own_left_and_right(people):
     assert pixels.shape == (1, 3, 32, 24)
 
 
-def test_oks_is_that_of_the_decoded_keypoint_in_picture_pixels(people):
+def test_oks_is_that_of_the_decoded_keypoint_in_image_pixels(people):
     model, head = toy_model(), new_head(toy_model(), SETTINGS)
     seen = join(list(observe(model, head, people)))
     for row, person in enumerate(people[:3]):

@@ -47,14 +47,14 @@ def toy_model(seed: int = 0) -> ToyModel:
     return ToyModel(seed).eval().requires_grad_(False)
 
 
-def write_coco(root: Path, split: str, pictures: int = 6, people: int = 2, seed: int = 0) -> None:
-    """A COCO folder of noisy pictures with random people in them."""
+def write_coco(root: Path, split: str, count: int = 6, people: int = 2, seed: int = 0) -> None:
+    """A COCO folder of noisy images with random people in them."""
     random = np.random.default_rng(seed)
     folder = root / split
     folder.mkdir(parents=True)
     (root / "annotations").mkdir(exist_ok=True)
     images, annotations = [], []
-    for number in range(1, pictures + 1):
+    for number in range(1, count + 1):
         name = f"{number:012d}.png"
         cv2.imwrite(str(folder / name), random.integers(0, 255, (60, 80, 3), np.uint8))
         images.append({"id": number, "file_name": name, "width": 80, "height": 60})

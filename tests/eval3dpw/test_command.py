@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eval3dpw.bodies import H36M_14, _read_regressor, body_set
-from eval3dpw.folder import picture_path
+from eval3dpw.folder import image_path
 from eval3dpw.tracks import camera_params
 from fitmesh.cli import app
 from fitmesh.eval_3dpw import keypoints as reading
@@ -50,7 +50,7 @@ def test_exact_keypoints_give_the_table_with_counts(tmp_path: Path) -> None:
     assert float(lines[2]["mpjpe_mm"]) == pytest.approx(mean, abs=1e-3)
 
 
-def test_the_network_and_ccnet_read_the_pictures(tmp_path: Path) -> None:
+def test_the_network_and_ccnet_read_the_images(tmp_path: Path) -> None:
     data, out = tiny_3dpw.write(tmp_path / "data", {"one_00": 1}), tmp_path / "out"
     settings = EvalSettings(data, pose_model="movenet-lightning")
     outcome = road.run(settings, out, QUIET)
@@ -115,14 +115,14 @@ class _Runs:
         return (print, ("code ran",))
 
 
-def test_missing_and_broken_pictures_are_counted(tmp_path: Path) -> None:
+def test_missing_and_broken_images_are_counted(tmp_path: Path) -> None:
     data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
-    picture_path(data, "one_00", 1).unlink()
-    picture_path(data, "one_00", 4).write_bytes(b"no picture")
+    image_path(data, "one_00", 1).unlink()
+    image_path(data, "one_00", 4).write_bytes(b"no image")
     settings = EvalSettings(data, pose_model="movenet-lightning", confidence=("raw",), weighting=("ones",), init="none")
     outcome = road.run(settings, tmp_path / "out", QUIET)
     assert next(iter(outcome.scores.rows.values()))["frame"].tolist() == [0, 2, 3, 5]
-    assert {(one.why, one.frames) for one in outcome.skipped} == {("picture missing", 1), ("picture unreadable", 1)}
+    assert {(one.why, one.frames) for one in outcome.skipped} == {("image missing", 1), ("image unreadable", 1)}
 
 
 def test_a_person_of_whom_nothing_was_seen_is_left_out_and_counted(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from eval3dpw.folder import picture_numbers, sequence_files
+from eval3dpw.folder import image_numbers, sequence_files
 from eval3dpw.sequences import read_sequence
 from eval3dpw.spin_npz import read_spin_npz
 from eval3dpw.tracks import camera_params, tracks_of
@@ -29,7 +29,7 @@ def test_sequences_are_found_in_order_and_by_name(tmp_path: Path) -> None:
     data = tiny_3dpw.write(tmp_path)
     assert [path.stem for path in sequence_files(data, "test")] == ["one_00", "two_00"]
     assert [path.stem for path in sequence_files(data, "test", ["two_00"])] == ["two_00"]
-    assert picture_numbers(data, "one_00") == set(range(tiny_3dpw.FRAMES))
+    assert image_numbers(data, "one_00") == set(range(tiny_3dpw.FRAMES))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def spin_rows(count: int = 4) -> dict[str, np.ndarray]:
     }
 
 
-def test_spins_file_becomes_tracks_where_picture_numbers_rise(tmp_path: Path) -> None:
+def test_spins_file_becomes_tracks_where_image_numbers_rise(tmp_path: Path) -> None:
     np.savez(tmp_path / "3dpw_test.npz", **spin_rows())
     first, second = read_spin_npz(tmp_path / "3dpw_test.npz")
     assert (first.name, second.name) == ("walk_00/0", "walk_00/1")

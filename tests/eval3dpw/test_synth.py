@@ -1,4 +1,4 @@
-"""Rendered data sets: 3DPW's layout to the letter, and truth that fits the pictures."""
+"""Rendered data sets: 3DPW's layout to the letter, and truth that fits the images."""
 
 import os
 from pathlib import Path
@@ -58,8 +58,8 @@ def test_the_safe_reader_finds_3dpw_keys_and_shapes(made: Path) -> None:
         assert set(content["genders"]) <= {"m", "f"}
         folder = made / "imageFiles" / content["sequence"]
         assert sorted(os.listdir(folder)) == [f"image_{n:05d}.jpg" for n in range(frames)]
-        picture = cv2.imread(str(folder / "image_00000.jpg"))
-        assert picture.shape == (90, 160, 3)
+        image = cv2.imread(str(folder / "image_00000.jpg"))
+        assert image.shape == (90, 160, 3)
 
 
 def test_the_body_stands_where_the_joints_say(made: Path) -> None:
@@ -84,14 +84,14 @@ def test_the_cameras_are_rigid_and_look_at_people(made: Path) -> None:
 
 
 def test_projected_joints_land_on_the_drawn_person() -> None:
-    """Everything but the person is made black, so the silhouette can be read off the picture itself."""
+    """Everything but the person is made black, so the silhouette can be read off the image itself."""
     body = load_body()
     clips = load_clips(body, "test")
     drawn = plan.draw(5, 0, len(clips), 320)  # number 0: one person, nothing in the way
     scene = sequence.prepare(drawn, body, clips, (320, 180), 2)
     black, paint = scene.stage.surfaces.atlas.texels, scene.stage.surfaces.paint
     black[:] = 0
-    scene.stage.scene.far.picture[:] = 0
+    scene.stage.scene.far.image[:] = 0
     person_faces = scene.stage.person_faces
     paint[: person_faces[1], :, :3], paint[person_faces[1] :] = 0.5, 0
     light = sequence._exposed(scene, scene.posed(), 0).sum(2)
@@ -147,8 +147,8 @@ def test_the_same_seed_makes_the_same_bytes_and_another_does_not(made: Path, tmp
     assert again == whole
     other = Settings(**{**TINY.__dict__, "seed": 6, "sequences": 1})
     list(make(tmp_path / "other", other))
-    pictures = {content for name, content in files(tmp_path / "other").items() if name.endswith(".jpg")}
-    assert pictures.isdisjoint(whole.values())
+    images = {content for name, content in files(tmp_path / "other").items() if name.endswith(".jpg")}
+    assert images.isdisjoint(whole.values())
 
 
 def test_a_killed_run_goes_on_where_it_stopped(made: Path, tmp_path: Path) -> None:

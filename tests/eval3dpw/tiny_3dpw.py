@@ -90,14 +90,14 @@ def write(
         path = root / "sequenceFiles" / "test" / f"{name}.pkl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(pickle.dumps(spoiled, protocol=2))
-        pictures = root / "imageFiles" / name
-        pictures.mkdir(parents=True)
+        images = root / "imageFiles" / name
+        images.mkdir(parents=True)
         meshes = [true_mesh(one) for one in actors]
         for frame in range(FRAMES):
             room = rng.integers(100, 150, (SIZE[1], SIZE[0], 3), dtype=np.uint8)
             people_there = [Mesh(mesh[frame], faces, (0.8, 0.6, 0.5)) for mesh in meshes]
             rgb = render(people_there, camera, room, alpha=1.0, antialias=False)
-            cv2.imwrite(str(pictures / f"image_{frame:05d}.jpg"), rgb[..., ::-1])
+            cv2.imwrite(str(images / f"image_{frame:05d}.jpg"), rgb[..., ::-1])
     return root
 
 

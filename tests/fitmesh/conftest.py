@@ -1,4 +1,4 @@
-"""`fitmesh` in this process, and a small film of people whose bodies are known."""
+"""`fitmesh` in this process, and a small video of people whose bodies are known."""
 
 import shutil
 import sys
@@ -10,7 +10,7 @@ import pytest
 
 from fitmesh import cli
 from fitmesh.stages import export
-from tests.films import write_film
+from tests.videos import write_video
 from tests.walkers import coco_results, walker, write_json
 
 FRAMES, SIZE = 12, (160, 120)
@@ -58,9 +58,9 @@ def no_exports(monkeypatch: pytest.MonkeyPatch) -> None:
 def walk(tmp_path_factory: pytest.TempPathFactory) -> tuple[str | Path, ...]:
     """Arguments of a run over two people walking, whose keypoints are given: no network has to look."""
     folder = tmp_path_factory.mktemp("walk")
-    film = write_film(folder / "walk.mp4", [40 * i for i in range(FRAMES)], SIZE, sound="aac")
+    video = write_video(folder / "walk.mp4", [40 * i for i in range(FRAMES)], SIZE, sound="aac")
     people = [walker(FRAMES, SIZE), walker(FRAMES, SIZE, start_x_m=-0.9)]
-    return "--video", film, "--keypoints", write_json(folder / "walk.json", coco_results(people)), "--init", "none"
+    return "--video", video, "--keypoints", write_json(folder / "walk.json", coco_results(people)), "--init", "none"
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from pose2d.base.prefetch import Soon, read_ahead, write_behind
+from pose2d.base.prefetch import Background, background_writer, prefetch
 
 
 def test_everything_comes_in_order() -> None:
-    assert list(read_ahead(range(100))) == list(range(100))
+    assert list(prefetch(range(100))) == list(range(100))
     written: list[int] = []
-    with write_behind(written.append) as write:
+    with background_writer(written.append) as write:
         for number in range(100):
             write(number)
     assert written == list(range(100))
@@ -26,7 +26,7 @@ def test_work_goes_on_while_the_last_item_is_used() -> None:
             made.append(number)
             yield number
 
-    for number in read_ahead(items(), depth=3):
+    for number in prefetch(items(), depth=3):
         deadline = time.monotonic() + 5
         while len(made) < min(50, number + 2) and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -37,18 +37,18 @@ def test_work_goes_on_while_the_last_item_is_used() -> None:
 def test_an_error_arrives_where_it_can_be_handled() -> None:
     def items() -> Iterator[int]:
         yield 1
-        raise ValueError("broken film")
+        raise ValueError("broken video")
 
-    reader = read_ahead(items())
+    reader = prefetch(items())
     assert next(reader) == 1
-    with pytest.raises(ValueError, match="broken film"):
+    with pytest.raises(ValueError, match="broken video"):
         next(reader)
 
     def fail(number: int) -> None:
         raise OSError("disk full")
 
     def write_much() -> None:
-        with write_behind(fail) as write:
+        with background_writer(fail) as write:
             for number in range(1000):
                 write(number)
 
@@ -66,7 +66,7 @@ def test_leaving_early_ends_the_thread_and_closes_the_source() -> None:
             closed.set()
 
     before = threading.active_count()
-    for number in read_ahead(items()):
+    for number in prefetch(items()):
         if number == 3:
             break
     del number
@@ -77,7 +77,7 @@ def test_leaving_early_ends_the_thread_and_closes_the_source() -> None:
     assert threading.active_count() == before
 
     def write_and_stop() -> None:
-        with write_behind(lambda item: None) as write:
+        with background_writer(lambda item: None) as write:
             write(1)
             raise KeyboardInterrupt
 
@@ -93,13 +93,13 @@ def test_what_is_needed_soon_is_made_once_meanwhile_and_its_error_arrives_where_
         threads.append(threading.get_ident())
         return "made"
 
-    soon = Soon(make)
+    soon = Background(make)
     soon.start()
     soon.start()
     assert (soon.get(), soon.get(), len(threads)) == ("made", "made", 1)
     assert threads[0] != threading.get_ident()
-    broken = Soon(lambda: 1 // 0)
+    broken = Background(lambda: 1 // 0)
     broken.start()
     with pytest.raises(ZeroDivisionError):
         broken.get()
-    assert Soon(make).get() == "made"  # also when nobody started it
+    assert Background(make).get() == "made"  # also when nobody started it

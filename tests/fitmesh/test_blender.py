@@ -53,7 +53,7 @@ def test_blender_moves_the_bvh_skeleton_as_the_fit_does(result: Result, imported
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_blenders_camera_is_the_films(result: Result, imported: dict[str, Any]) -> None:
+def test_blenders_camera_is_the_videos(result: Result, imported: dict[str, Any]) -> None:
     expected = 2 * np.arctan(result.camera.size[1] / 2 / result.camera.focal_px[1])
     assert imported["fov_y"] == pytest.approx(expected, rel=1e-4)
     np.testing.assert_allclose(imported["camera"], scene_frame(result).points(np.zeros((1, 3)))[0] @ Z_UP.T, atol=1e-6)

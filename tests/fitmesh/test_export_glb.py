@@ -159,7 +159,7 @@ def test_people_stand_upright_and_the_lowest_feet_on_the_floor(result: Result, g
     assert abs(min(lowest)) < 0.05
 
 
-def test_times_start_at_zero_and_follow_the_film(result: Result, glb: Glb) -> None:
+def test_times_start_at_zero_and_follow_the_video(result: Result, glb: Glb) -> None:
     times = glb.channels()[glb.node("pelvis"), "translation"][0]
     np.testing.assert_allclose(times, np.arange(24) * 1001 / 30000, atol=1e-6)
 
@@ -197,7 +197,7 @@ def test_nobody_leaves_a_scene_with_the_camera_alone(tmp_path: Path) -> None:
     assert "meshes" not in scene
 
 
-def test_one_picture_becomes_a_scene_with_one_key(tmp_path: Path) -> None:
+def test_one_image_becomes_a_scene_with_one_key(tmp_path: Path) -> None:
     result = walkers(tmp_path, frames=1)
     EXPORTERS["glb"].write(result, tmp_path, QUIET)
     glb = Glb(tmp_path / "scene.glb")

@@ -12,7 +12,7 @@ from scipy.spatial.transform import Rotation
 
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
-from fitmesh.exports.folders import whole_folder
+from fitmesh.exports.folders import atomic_folder
 from fitmesh.exports.motion import pieces, scene_frame
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
@@ -111,7 +111,7 @@ def test_bvh_angles_do_not_jump(tmp_path: Path) -> None:
 def test_bvh_of_uneven_frames_keeps_the_speed_of_the_motion(tmp_path: Path) -> None:
     result = walkers(tmp_path, frames=30, rate=Fraction(30))
     person = result.people[0]
-    keep = np.delete(np.arange(30), [5, 6, 7, 19])  # the film lost frames; 3.8 s to 4.8 s stays 1 s long
+    keep = np.delete(np.arange(30), [5, 6, 7, 19])  # the video lost frames; 3.8 s to 4.8 s stays 1 s long
     fields = ("frame", "time_s", "pose_rad", "translation_m")
     thinned = replace(person, **{name: getattr(person, name)[keep] for name in fields})
     uneven = replace(result, people=[thinned], frames=np.arange(100, 126), time_s=result.time_s[keep])
@@ -153,14 +153,14 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / ".obj.partial" / "left by a killed run").touch()
 
     def fill_the_disk() -> None:
-        with whole_folder(tmp_path / "obj") as folder:
+        with atomic_folder(tmp_path / "obj") as folder:
             (folder / "half").touch()
             raise OSError(28, "No space left on device")
 
     with pytest.raises(UserError, match="No space left"):
         fill_the_disk()
     assert [path.name for path in tmp_path.rglob("*")] == ["obj", "old"]
-    with whole_folder(tmp_path / "obj") as folder:
+    with atomic_folder(tmp_path / "obj") as folder:
         (folder / "new").touch()
     assert [path.name for path in tmp_path.rglob("*")] == ["obj", "new"]
 

@@ -108,7 +108,7 @@ def test_contradictions_are_refused(tmp_path: Path, people: list) -> None:
         read_given(tmp_path / "empty")
 
 
-def test_frames_beyond_the_film_are_noticed(
+def test_frames_beyond_the_video_are_noticed(
     fitmesh: Fitmesh, walk: tuple[str | Path, ...], people: list, tmp_path: Path
 ) -> None:
     entries = [{**entry, "image_id": entry["image_id"] + 1000} for entry in coco_results(people)]
@@ -117,7 +117,7 @@ def test_frames_beyond_the_film_are_noticed(
     assert "frames 1000 to 1011, none of which is looked at" in fitmesh.said
 
 
-def test_nobody_in_the_file_is_nobody_in_the_film(
+def test_nobody_in_the_file_is_nobody_in_the_video(
     fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path, no_exports: None
 ) -> None:
     given = write_json(tmp_path / "k.json", [])

@@ -13,8 +13,8 @@ from fitmesh.exports.report.distrust import ABSENT, DOUBTFUL, OUTLIER, SWAPPED, 
 from fitmesh.exports.report.plots import Axis, Line, plot, runs, thinned
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
-from tests.films import write_film
 from tests.fitmesh.walkers import walkers
+from tests.videos import write_video
 
 QUIET = Reporter(quiet=True)
 EMPTY_TAGS = {"meta", "img", "br", "link", "rect", "line", "path", "polyline", "polygon"}
@@ -49,7 +49,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     folder = tmp_path_factory.mktemp("report")
-    write_film(folder / "overlay.mp4", [round(1000 * i * 1001 / 30000) for i in range(24)], size=(640, 360))
+    write_video(folder / "overlay.mp4", [round(1000 * i * 1001 / 30000) for i in range(24)], size=(640, 360))
     result = walkers(folder)
     EXPORTERS["report"].write(result, folder, QUIET)
     return result
@@ -108,7 +108,7 @@ def test_key_frames_are_those_of_the_overlay(result: Result, text: str) -> None:
 
     import cv2
 
-    from tests.films import number_of
+    from tests.videos import number_of
 
     shown = re.findall(r'src="data:image/jpeg;base64,([^"]+)" alt="frame (\d+)"', text)
     assert 5 <= len(shown) <= 8

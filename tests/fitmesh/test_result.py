@@ -10,8 +10,8 @@ import torch
 import fitmesh
 from fitmesh.result import SCHEMA_VERSION
 from pose2d.base.errors import UserError
-from tests.films import write_film
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
+from tests.videos import write_video
 from tests.walkers import LEGS, coco_results, walker, write_json
 
 ROWS = {
@@ -72,9 +72,9 @@ def test_what_was_fitted_is_read_back_whole(fitmesh: Fitmesh, walk: tuple[str | 
 
 def test_frames_without_a_detection_are_filled_and_marked(fitmesh: Fitmesh, tmp_path: Path) -> None:
     entries = [entry for entry in coco_results([walker(FRAMES, SIZE)]) if entry["image_id"] not in (4, 5)]
-    film = write_film(tmp_path / "film.mp4", [40 * i for i in range(FRAMES)], SIZE)
+    video = write_video(tmp_path / "video.mp4", [40 * i for i in range(FRAMES)], SIZE)
     keypoints = write_json(tmp_path / "k.json", entries)
-    assert fitmesh("run", "--video", film, "--keypoints", keypoints, "--out", tmp_path, "--init", "none") == 0
+    assert fitmesh("run", "--video", video, "--keypoints", keypoints, "--out", tmp_path, "--init", "none") == 0
     (person,) = fitmesh_load(tmp_path).people
     assert person.frame.tolist() == list(range(FRAMES))
     missing = np.isin(person.frame, (4, 5))
@@ -89,9 +89,9 @@ def test_frames_without_a_detection_are_filled_and_marked(fitmesh: Fitmesh, tmp_
 
 
 def test_legs_that_nobody_saw_are_marked_and_rest(fitmesh: Fitmesh, tmp_path: Path) -> None:
-    film = write_film(tmp_path / "film.mp4", [40 * i for i in range(FRAMES)], SIZE)
+    video = write_video(tmp_path / "video.mp4", [40 * i for i in range(FRAMES)], SIZE)
     keypoints = write_json(tmp_path / "k.json", coco_results([walker(FRAMES, SIZE)], hidden=LEGS))
-    assert fitmesh("run", "--video", film, "--keypoints", keypoints, "--out", tmp_path, "--init", "none") == 0
+    assert fitmesh("run", "--video", video, "--keypoints", keypoints, "--out", tmp_path, "--init", "none") == 0
     (person,) = fitmesh_load(tmp_path).people
     assert not person.joint_observed[:, LEGS_FROM_KNEES].any()
     assert person.joint_observed[:, [0, *HIPS, LEFT_WRIST]].all()

@@ -13,8 +13,8 @@ import fitmesh as package
 from fitmesh.stages import keypoints, tracks
 from fitmesh.stages import pipeline as road
 from pose2d.io.video import Video
-from tests.films import picture, write_film, write_sound
 from tests.fitmesh.conftest import Fitmesh
+from tests.videos import image, write_sound, write_video
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "park.mp4"
 TIMES_MS = [0, 40, 80, 120, 160, 200]
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.usefixtures("no_exports")
 
 
 @pytest.fixture(scope="module")
-def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_film(tmp_path_factory.mktemp("film") / "film.mp4", TIMES_MS, sound="aac")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_video(tmp_path_factory.mktemp("video") / "video.mp4", TIMES_MS, sound="aac")
 
 
 def contents(path: Path) -> dict[str, np.ndarray]:
@@ -61,17 +61,17 @@ def test_the_example_clip_has_two_people_with_skeletons(fitmesh: Fitmesh, tmp_pa
     assert "\x1b" not in fitmesh.said
 
 
-def test_the_overlay_keeps_times_size_and_sound(fitmesh: Fitmesh, film: Path, tmp_path: Path) -> None:
-    assert fitmesh("run", "--video", film, "--out", tmp_path, *LIGHT) == 0
-    source, result = Video(film), Video(tmp_path / "overlay.mp4")
+def test_the_overlay_keeps_times_size_and_sound(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
+    assert fitmesh("run", "--video", video, "--out", tmp_path, *LIGHT) == 0
+    source, result = Video(video), Video(tmp_path / "overlay.mp4")
     assert [f.time_s for f in result.frames()] == [f.time_s for f in source.frames()]
     assert (result.info.width_px, result.info.height_px, result.info.has_audio) == (64, 48, True)
 
 
 def test_what_is_there_and_matches_is_kept_and_a_changed_setting_redoes_what_it_touches(
-    fitmesh: Fitmesh, film: Path, tmp_path: Path
+    fitmesh: Fitmesh, video: Path, tmp_path: Path
 ) -> None:
-    command = ("run", "--video", film, "--out", tmp_path, *LIGHT)
+    command = ("run", "--video", video, "--out", tmp_path, *LIGHT)
     assert fitmesh(*command, "--confidence", "raw") == 0
     assert fitmesh.stages_made() == ["tracks", "keypoints", "fit", "overlay"]
     fitmesh(*command, "--confidence", "raw")
@@ -92,14 +92,14 @@ def test_what_is_there_and_matches_is_kept_and_a_changed_setting_redoes_what_it_
     assert fitmesh.stages_made() == ["tracks", "keypoints", "fit", "overlay"]
 
 
-def test_another_film_under_the_same_name_is_noticed(fitmesh: Fitmesh, film: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "film.mp4"
-    shutil.copy(film, copy)
+def test_another_video_under_the_same_name_is_noticed(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "video.mp4"
+    shutil.copy(video, copy)
     fitmesh("run", "--video", copy, "--out", tmp_path / "out", *LIGHT)
-    shutil.copy(film, copy)  # a newer date, the same content
+    shutil.copy(video, copy)  # a newer date, the same content
     fitmesh("run", "--video", copy, "--out", tmp_path / "out", *LIGHT)
     assert fitmesh.stages_made() == []
-    write_film(copy, TIMES_MS[:-1])
+    write_video(copy, TIMES_MS[:-1])
     fitmesh("run", "--video", copy, "--out", tmp_path / "out", *LIGHT)
     assert fitmesh.stages_made() == ["tracks", "keypoints", "fit", "overlay"]
 
@@ -138,9 +138,9 @@ def head_file(tmp_path: Path) -> Path:
 
 
 def test_a_calibration_head_judges_the_same_keypoints(
-    fitmesh: Fitmesh, film: Path, tmp_path: Path, head_file: Path
+    fitmesh: Fitmesh, video: Path, tmp_path: Path, head_file: Path
 ) -> None:
-    command = ("run", "--video", film, "--out", tmp_path / "out", *LIGHT)
+    command = ("run", "--video", video, "--out", tmp_path / "out", *LIGHT)
     assert fitmesh(*command, "--ccnet", head_file) == 0, fitmesh.said
     assert "movenet-lightning with ccnet confidence" in fitmesh.said
     calibrated = contents(tmp_path / "out" / "keypoints.npz")
@@ -155,49 +155,49 @@ def test_a_calibration_head_judges_the_same_keypoints(
 
 
 def test_a_head_for_another_network_is_refused_before_the_work_begins(
-    fitmesh: Fitmesh, film: Path, tmp_path: Path, head_file: Path
+    fitmesh: Fitmesh, video: Path, tmp_path: Path, head_file: Path
 ) -> None:
-    assert fitmesh("run", "--video", film, "--out", tmp_path / "out", "--ccnet", head_file) == 2
+    assert fitmesh("run", "--video", video, "--out", tmp_path / "out", "--ccnet", head_file) == 2
     assert "trained for movenet-lightning, not for movenet-thunder" in fitmesh.said
     assert not (tmp_path / "out").exists()
 
 
-def test_the_closed_form_is_a_confidence_of_its_own(fitmesh: Fitmesh, film: Path, tmp_path: Path) -> None:
-    assert fitmesh("run", "--video", film, "--out", tmp_path, *LIGHT, "--confidence", "closed-form") == 0, fitmesh.said
+def test_the_closed_form_is_a_confidence_of_its_own(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
+    assert fitmesh("run", "--video", video, "--out", tmp_path, *LIGHT, "--confidence", "closed-form") == 0, fitmesh.said
     found = contents(tmp_path / "keypoints.npz")
     assert str(found["source"]) == "closed-form"
     assert ((found["row_confidence"] > 0) & (found["row_confidence"] <= 1)).all()
     assert np.abs(found["row_confidence"] - found["row_raw"]).max() > 0.01
 
 
-def test_nobody_in_the_film_is_said_and_leaves_whole_files(fitmesh: Fitmesh, film: Path, tmp_path: Path) -> None:
-    assert fitmesh("run", "--video", film, "--out", tmp_path, "--quiet") == 0
+def test_nobody_in_the_video_is_said_and_leaves_whole_files(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
+    assert fitmesh("run", "--video", video, "--out", tmp_path, "--quiet") == 0
     assert "nobody was found in 6 frames" in fitmesh.said
     assert tracks.read(tmp_path / "tracks.npz").tracks == []
     assert keypoints.read(tmp_path / "keypoints.npz").people == {}
     assert Video(tmp_path / "overlay.mp4").info.frames == 6
 
 
-def test_one_frame_and_one_picture_are_enough(fitmesh: Fitmesh, tmp_path: Path) -> None:
-    one = write_film(tmp_path / "one.mp4", [0])
-    cv2.imwrite(str(tmp_path / "one.png"), picture(0, 63, 47))
+def test_one_frame_and_one_image_are_enough(fitmesh: Fitmesh, tmp_path: Path) -> None:
+    one = write_video(tmp_path / "one.mp4", [0])
+    cv2.imwrite(str(tmp_path / "one.png"), image(0, 63, 47))
     for option, path in (("--video", one), ("--image", tmp_path / "one.png")):
         assert fitmesh("run", option, path, "--out", tmp_path / path.suffix[1:], *LIGHT) == 0, fitmesh.said
         assert Video(tmp_path / path.suffix[1:] / "overlay.mp4").info.frames == 1
         assert len(keypoints.read(tmp_path / path.suffix[1:] / "keypoints.npz").people) == 1
 
 
-def test_a_folder_of_pictures_takes_a_rate(fitmesh: Fitmesh, tmp_path: Path) -> None:
-    folder = tmp_path / "pictures"
+def test_a_folder_of_images_takes_a_rate(fitmesh: Fitmesh, tmp_path: Path) -> None:
+    folder = tmp_path / "images"
     folder.mkdir()
     for number in range(4):
-        cv2.imwrite(str(folder / f"{number}.png"), picture(number))
+        cv2.imwrite(str(folder / f"{number}.png"), image(number))
     assert fitmesh("run", "--images", folder, "--fps", "12.5", "--out", tmp_path / "out", *LIGHT) == 0
     assert float(Video(tmp_path / "out" / "overlay.mp4").info.rate) == 12.5
 
 
-def test_a_cut_film_is_used_as_far_as_it_goes_and_said(fitmesh: Fitmesh, tmp_path: Path) -> None:
-    whole = write_film(tmp_path / "a.mp4", list(range(0, 3200, 40)), options={"movflags": "+faststart"}).read_bytes()
+def test_a_cut_video_is_used_as_far_as_it_goes_and_said(fitmesh: Fitmesh, tmp_path: Path) -> None:
+    whole = write_video(tmp_path / "a.mp4", list(range(0, 3200, 40)), options={"movflags": "+faststart"}).read_bytes()
     (tmp_path / "b.mp4").write_bytes(whole[: len(whole) * 6 // 10])
     assert fitmesh("run", "--video", tmp_path / "b.mp4", "--out", tmp_path / "out", "--quiet", *LIGHT) == 0
     assert "Warning" in fitmesh.said
@@ -206,14 +206,14 @@ def test_a_cut_film_is_used_as_far_as_it_goes_and_said(fitmesh: Fitmesh, tmp_pat
     assert "Warning" in fitmesh.said  # also when every stage was kept
 
 
-def test_only_the_people_seen_longest_are_kept(fitmesh: Fitmesh, film: Path, tmp_path: Path) -> None:
+def test_only_the_people_seen_longest_are_kept(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
     entries = [
         {"image_id": i, "category_id": 1, "bbox": [x, 5, 8, 30], "score": 0.9}
         for i in range(6)
         for x in ((5, 40) if i < 4 else (40,))
     ]
     (tmp_path / "boxes.json").write_text(json.dumps(entries))
-    given = ("--video", film, "--detections", tmp_path / "boxes.json", "--pose-model", "movenet-lightning")
+    given = ("--video", video, "--detections", tmp_path / "boxes.json", "--pose-model", "movenet-lightning")
     fitmesh("run", *given, "--out", tmp_path, "--max-people", "1")
     (track,) = tracks.read(tmp_path / "tracks.npz").tracks
     assert len(track.frames) == 6
@@ -223,33 +223,33 @@ def test_only_the_people_seen_longest_are_kept(fitmesh: Fitmesh, film: Path, tmp
     ("arguments", "words"),
     [
         ((), "give one of --video, --images and --image; got none"),
-        (("--video", "FILM", "--image", "FILM"), "got --video and --image"),
+        (("--video", "VIDEO", "--image", "VIDEO"), "got --video and --image"),
         (("--video", "missing.mp4"), "no video at missing.mp4"),
         (("--video", "WORDS"), "is not a video"),
         (("--video", "SOUND"), "holds only sound"),
-        (("--images", "FILM"), "is not a folder"),
-        (("--image", "WORDS"), "is not a picture"),
-        (("--video", "FILM", "--start", "50"), "before --start 50 s"),
-        (("--video", "FILM", "--start", "2", "--end", "1"), "must come after --start"),
-        (("--video", "FILM", "--every", "0"), "--every must be 1 or more"),
-        (("--video", "FILM", "--max-people", "0"), "--max-people must be 1 or more"),
-        (("--video", "FILM", "--fps", "10"), "--fps is for --images"),
-        (("--video", "FILM", "--pose-model", "movenet-thonder"), "movenet-thunder"),
-        (("--video", "FILM", "--checkpoint", "nowhere.pth"), "no checkpoint at nowhere.pth"),
-        (("--video", "FILM", "--confidence", "blind"), "unknown source of confidence 'blind'"),
-        (("--video", "FILM", "--ccnet", "nowhere.safetensors"), "nowhere.safetensors"),
-        (("--video", "FILM", "--ccnet", "WORDS"), "is not a safetensors file"),
-        (("--video", "FILM", "--detections", "nowhere.json"), "nowhere.json"),
-        (("--video", "FILM", "--detections", "WORDS"), "is not json"),
-        (("--video", "FILM", "--detector-size", "100"), "multiple of 32"),
+        (("--images", "VIDEO"), "is not a folder"),
+        (("--image", "WORDS"), "is not an image"),
+        (("--video", "VIDEO", "--start", "50"), "before --start 50 s"),
+        (("--video", "VIDEO", "--start", "2", "--end", "1"), "must come after --start"),
+        (("--video", "VIDEO", "--every", "0"), "--every must be 1 or more"),
+        (("--video", "VIDEO", "--max-people", "0"), "--max-people must be 1 or more"),
+        (("--video", "VIDEO", "--fps", "10"), "--fps is for --images"),
+        (("--video", "VIDEO", "--pose-model", "movenet-thonder"), "movenet-thunder"),
+        (("--video", "VIDEO", "--checkpoint", "nowhere.pth"), "no checkpoint at nowhere.pth"),
+        (("--video", "VIDEO", "--confidence", "blind"), "unknown source of confidence 'blind'"),
+        (("--video", "VIDEO", "--ccnet", "nowhere.safetensors"), "nowhere.safetensors"),
+        (("--video", "VIDEO", "--ccnet", "WORDS"), "is not a safetensors file"),
+        (("--video", "VIDEO", "--detections", "nowhere.json"), "nowhere.json"),
+        (("--video", "VIDEO", "--detections", "WORDS"), "is not json"),
+        (("--video", "VIDEO", "--detector-size", "100"), "multiple of 32"),
     ],
 )
 def test_a_mistake_is_one_sentence_exit_code_2_and_no_file(
-    fitmesh: Fitmesh, film: Path, tmp_path: Path, arguments: tuple[str, ...], words: str
+    fitmesh: Fitmesh, video: Path, tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     (tmp_path / "words.txt").write_text("only words " * 100)
     write_sound(tmp_path / "sound.m4a")
-    stand_ins = {"FILM": film, "WORDS": tmp_path / "words.txt", "SOUND": tmp_path / "sound.m4a"}
+    stand_ins = {"VIDEO": video, "WORDS": tmp_path / "words.txt", "SOUND": tmp_path / "sound.m4a"}
     out = tmp_path / "out"
     assert fitmesh("run", "--out", out, *(stand_ins.get(a, a) for a in arguments)) == 2
     assert words in fitmesh.said
@@ -258,28 +258,28 @@ def test_a_mistake_is_one_sentence_exit_code_2_and_no_file(
 
 
 def test_an_output_that_cannot_be_written_is_found_before_the_work_begins(
-    fitmesh: Fitmesh, film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fitmesh: Fitmesh, video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setattr(tracks, "make", None)
-    assert fitmesh("run", "--video", film, "--out", tmp_path / "file") == 2
+    assert fitmesh("run", "--video", video, "--out", tmp_path / "file") == 2
     assert "is a file" in fitmesh.said
-    assert fitmesh("run", "--video", film, "--out", tmp_path / "file" / "below") == 2
+    assert fitmesh("run", "--video", video, "--out", tmp_path / "file" / "below") == 2
     assert "cannot write" in fitmesh.said
 
 
 def test_a_stage_that_fails_halfway_leaves_no_file(fitmesh: Fitmesh, tmp_path: Path) -> None:
-    folder = tmp_path / "pictures"
+    folder = tmp_path / "images"
     folder.mkdir()
     for number in range(3):
-        cv2.imwrite(str(folder / f"{number}.png"), picture(number, 64 if number < 2 else 32))
+        cv2.imwrite(str(folder / f"{number}.png"), image(number, 64 if number < 2 else 32))
     assert fitmesh("run", "--images", folder, "--out", tmp_path / "out", *LIGHT) == 2
     assert "2.png is 32x48 pixels" in fitmesh.said
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_the_overlay_remembers_its_recipe(fitmesh: Fitmesh, film: Path, tmp_path: Path) -> None:
-    fitmesh("run", "--video", film, "--out", tmp_path, *LIGHT)
+def test_the_overlay_remembers_its_recipe(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
+    fitmesh("run", "--video", video, "--out", tmp_path, *LIGHT)
     with av.open(str(tmp_path / "overlay.mp4")) as container:
         assert container.metadata["comment"].startswith("fitmesh recipe ")
     assert json.loads(str(contents(tmp_path / "tracks.npz")["recipe"]))["stage"] == "tracks"

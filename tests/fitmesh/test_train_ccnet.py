@@ -10,7 +10,7 @@ from fitmesh.cli import app
 from pose2d.base.errors import UserError
 from tests.ccnet.toy import toy_model, write_coco
 
-PICTURES = ("reliability.png", "precision_recall.png", "confidence_vs_oks.png", "sparsification.png", "occlusion.png")
+IMAGES = ("reliability.png", "precision_recall.png", "confidence_vs_oks.png", "sparsification.png", "occlusion.png")
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def toy(monkeypatch):
 
 @pytest.fixture
 def data(tmp_path):
-    write_coco(tmp_path / "data", "train2017", pictures=8)
-    write_coco(tmp_path / "data", "val2017", pictures=5, seed=1)
+    write_coco(tmp_path / "data", "train2017", count=8)
+    write_coco(tmp_path / "data", "val2017", count=5, seed=1)
     return tmp_path / "data"
 
 
@@ -34,7 +34,7 @@ def call(*arguments: object) -> str:
     return result.output
 
 
-def test_training_leaves_a_head_its_figures_and_pictures(toy, data, tmp_path):
+def test_training_leaves_a_head_its_figures_and_images(toy, data, tmp_path):
     out = tmp_path / "out"
     options = ("--model", "toy", "--data", data, "--out", out, "--epochs", 2, "--batch", 4)
     call("train-ccnet", *options)
@@ -44,7 +44,7 @@ def test_training_leaves_a_head_its_figures_and_pictures(toy, data, tmp_path):
     assert metrics["split"] == "val2017"
     assert set(metrics["sources"]) == {"ones", "raw", "closed-form", "ccnet", "oracle"}
     assert metrics["sources"]["oracle"]["exact_ap"] == pytest.approx(metrics["sources"]["oracle"]["ar"])
-    assert all((out / "test" / name).stat().st_size > 5000 for name in PICTURES)
+    assert all((out / "test" / name).stat().st_size > 5000 for name in IMAGES)
     hidden = metrics["occlusion"]
     assert set(hidden["confidence"]) == {"raw", "ccnet"}
     assert len(hidden["oks"]) == len(hidden["patch_side_per_person_size"]) == len(hidden["confidence"]["ccnet"])

@@ -1,4 +1,4 @@
-"""When the world does not play along: disks that are full, odd films."""
+"""When the world does not play along: disks that are full, odd videos."""
 
 import resource
 import subprocess
@@ -10,8 +10,8 @@ import pytest
 
 import fitmesh as package
 from pose2d.io.video import Video
-from tests.films import write_film
 from tests.fitmesh.conftest import Fitmesh
+from tests.videos import write_video
 from tests.walkers import coco_results, walker, write_json
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def test_a_full_disk_is_said_and_leaves_no_half_written_file(
     assert sorted(p.name for p in (tmp_path / "out").iterdir() if p.name != "run.json") == survivors
 
 
-def test_a_film_that_cannot_be_written_is_said(
+def test_a_video_that_cannot_be_written_is_said(
     fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path, no_exports: None
 ) -> None:
     """The encoder works in a thread of its own, and its troubles must come out all the same."""
@@ -53,11 +53,13 @@ def test_a_film_that_cannot_be_written_is_said(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["fit.npz", "keypoints.npz", "run.json", "tracks.npz"]
 
 
-def test_a_tall_film_in_four_thousand_lines(fitmesh: Fitmesh, tmp_path: Path, no_exports: None) -> None:
+def test_a_tall_video_in_four_thousand_lines(fitmesh: Fitmesh, tmp_path: Path, no_exports: None) -> None:
     size = (2160, 3840)
-    film = write_film(tmp_path / "tall.mp4", [0, 40], size)
+    video = write_video(tmp_path / "tall.mp4", [0, 40], size)
     given = write_json(tmp_path / "k.json", coco_results([walker(2, size)]))
-    assert fitmesh("run", "--video", film, "--keypoints", given, "--out", tmp_path, "--init", "none") == 0, fitmesh.said
+    assert fitmesh("run", "--video", video, "--keypoints", given, "--out", tmp_path, "--init", "none") == 0, (
+        fitmesh.said
+    )
     result = package.load(tmp_path)
     assert result.camera.focal_px[0] == pytest.approx(np.hypot(*size))
     shown = Video(tmp_path / "overlay.mp4").info
@@ -65,9 +67,11 @@ def test_a_tall_film_in_four_thousand_lines(fitmesh: Fitmesh, tmp_path: Path, no
 
 
 def test_one_frame_has_a_body(fitmesh: Fitmesh, tmp_path: Path) -> None:
-    film = write_film(tmp_path / "one.mp4", [0], (160, 120))
+    video = write_video(tmp_path / "one.mp4", [0], (160, 120))
     given = write_json(tmp_path / "k.json", coco_results([walker(1)]))
-    assert fitmesh("run", "--video", film, "--keypoints", given, "--out", tmp_path, "--init", "none") == 0, fitmesh.said
+    assert fitmesh("run", "--video", video, "--keypoints", given, "--out", tmp_path, "--init", "none") == 0, (
+        fitmesh.said
+    )
     (person,) = package.load(tmp_path).people
     assert len(person) == 1
     assert np.nanmean(person.reprojection_px) < 1
@@ -77,11 +81,13 @@ def test_one_frame_has_a_body(fitmesh: Fitmesh, tmp_path: Path) -> None:
 def test_a_person_that_is_hardly_seen_is_said_and_drawn_flat(
     fitmesh: Fitmesh, tmp_path: Path, no_exports: None
 ) -> None:
-    film = write_film(tmp_path / "film.mp4", [0, 40, 80], (160, 120))
+    video = write_video(tmp_path / "video.mp4", [0, 40, 80], (160, 120))
     given = write_json(tmp_path / "k.json", coco_results([walker(3)], hidden=range(3, 17)))
-    assert fitmesh("run", "--video", film, "--keypoints", given, "--out", tmp_path, "--init", "none") == 0, fitmesh.said
+    assert fitmesh("run", "--video", video, "--keypoints", given, "--out", tmp_path, "--init", "none") == 0, (
+        fitmesh.said
+    )
     assert "person 1 never shows enough trusted keypoints" in fitmesh.said
     assert package.load(tmp_path).people == []
     drawn = next(iter(Video(tmp_path / "overlay.mp4").frames())).rgb
-    plain = next(iter(Video(film).frames())).rgb
+    plain = next(iter(Video(video).frames())).rgb
     assert (np.abs(drawn.astype(int) - plain).max(-1) > 60).sum() > 50

@@ -24,7 +24,7 @@ from fitmesh.viewer.server import PAGE, ViewerServer, serve
 from pose2d.base.errors import UserError
 from tests.fitmesh.walkers import walkers
 
-FILM = bytes(range(256)) * 40
+VIDEO = bytes(range(256)) * 40
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     folder.mkdir()
     result = walkers(folder, frames=8)
     EXPORTERS["glb"].write(result, folder, Reporter(quiet=True))
-    (folder / "overlay.mp4").write_bytes(FILM)
+    (folder / "overlay.mp4").write_bytes(VIDEO)
     (folder / "secret.txt").write_text("secret")
     (folder.parent / "outside.txt").write_text("secret")
     return result
@@ -129,11 +129,11 @@ def test_only_reading_is_possible(server: ViewerServer) -> None:
         ("bytes=-40", 10200, 10240),
     ],
 )
-def test_parts_of_a_film_can_be_asked_for(server: ViewerServer, asked: str, first: int, end: int) -> None:
+def test_parts_of_a_video_can_be_asked_for(server: ViewerServer, asked: str, first: int, end: int) -> None:
     status, data, headers = ask(server, "/overlay.mp4", {"Range": asked})
     assert status == 206
-    assert data == FILM[first:end]
-    assert headers["Content-Range"] == f"bytes {first}-{end - 1}/{len(FILM)}"
+    assert data == VIDEO[first:end]
+    assert headers["Content-Range"] == f"bytes {first}-{end - 1}/{len(VIDEO)}"
     assert headers["Accept-Ranges"] == "bytes"
 
 
@@ -141,12 +141,12 @@ def test_parts_of_a_film_can_be_asked_for(server: ViewerServer, asked: str, firs
 def test_parts_that_do_not_exist_are_refused(server: ViewerServer, asked: str) -> None:
     status, _, headers = ask(server, "/overlay.mp4", {"Range": asked})
     assert status == 416
-    assert headers["Content-Range"] == f"bytes */{len(FILM)}"
+    assert headers["Content-Range"] == f"bytes */{len(VIDEO)}"
 
 
 def test_head_tells_the_size_and_sends_nothing(server: ViewerServer) -> None:
     status, data, headers = ask(server, "/overlay.mp4", method="HEAD")
-    assert (status, data, headers["Content-Length"]) == (200, b"", str(len(FILM)))
+    assert (status, data, headers["Content-Length"]) == (200, b"", str(len(VIDEO)))
 
 
 def test_the_page_may_run_nothing_but_its_own_scripts(server: ViewerServer) -> None:

@@ -1,4 +1,4 @@
-"""The viewer in a real browser: film and scene keep time, clicks give values, and the 3D is where the picture is."""
+"""The viewer in a real browser: video and scene keep time, clicks give values, and the 3D is where the image is."""
 
 import base64
 import threading
@@ -16,13 +16,13 @@ from fitmesh.exports import EXPORTERS
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 from fitmesh.viewer.server import serve
-from tests.films import write_film
 from tests.fitmesh.walkers import SIZE, walkers
+from tests.videos import write_video
 
 QUIET = Reporter(quiet=True)
 PATIENCE_MS = 60_000  # graphics without a graphics card, on a busy machine
 FRAMES = 24
-# The picture on the canvas with nothing but meshes in it; drawn and read in one go, since a canvas forgets.
+# The image on the canvas with nothing but meshes in it; drawn and read in one go, since a canvas forgets.
 SILHOUETTE = """() => {
     const { scene } = fitmesh;
     scene.scene.traverse(thing => { if (thing.isLineSegments) thing.visible = false; });
@@ -31,20 +31,20 @@ SILHOUETTE = """() => {
     scene.render();
     return { png: scene.canvas.toDataURL('image/png').split(',')[1], fov: scene.camera.fov };
 }"""
-# The number that the test film writes into its pictures, as the video element shows it now.
-FILM_NUMBER = """() => {
-    const film = document.getElementById('video'), canvas = document.createElement('canvas');
-    canvas.width = film.videoWidth; canvas.height = film.videoHeight;
+# The number that the test video writes into its images, as the video element shows it now.
+VIDEO_NUMBER = """() => {
+    const video = document.getElementById('video'), canvas = document.createElement('canvas');
+    canvas.width = video.videoWidth; canvas.height = video.videoHeight;
     const context = canvas.getContext('2d');
-    context.drawImage(film, 0, 0);
-    return Math.round(context.getImageData(film.videoWidth - 8, 40, 1, 1).data[0] / 8);
+    context.drawImage(video, 0, 0);
+    return Math.round(context.getImageData(video.videoWidth - 8, 40, 1, 1).data[0] / 8);
 }"""
 
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     folder = tmp_path_factory.mktemp("viewed")
-    write_film(folder / "overlay.mp4", [round(1000 * i * 1001 / 30000) for i in range(FRAMES)], size=SIZE)
+    write_video(folder / "overlay.mp4", [round(1000 * i * 1001 / 30000) for i in range(FRAMES)], size=SIZE)
     result = walkers(folder, frames=FRAMES)
     for name in ("glb", "report"):
         EXPORTERS[name].write(result, folder, QUIET)
@@ -87,12 +87,12 @@ def slide(page: Any, frame: int) -> None:
     wait(page, "!document.getElementById('video').seeking && document.getElementById('video').readyState >= 2")
 
 
-def test_the_slider_moves_scene_and_film_to_the_same_frame(page: Any, result: Result) -> None:
+def test_the_slider_moves_scene_and_video_to_the_same_frame(page: Any, result: Result) -> None:
     for frame in (0, 17, 5, FRAMES - 1):
         slide(page, frame)
         assert page.evaluate("fitmesh.scene.frame") == frame
         assert page.evaluate("fitmesh.scene.action.time") == pytest.approx(frame * 1001 / 30000, abs=1e-6)
-        assert page.evaluate(FILM_NUMBER) == frame
+        assert page.evaluate(VIDEO_NUMBER) == frame
         assert f"frame {result.frames[frame]}" in page.locator("#time").inner_text()
 
 
@@ -104,13 +104,13 @@ def test_people_are_shown_only_while_they_are_followed(page: Any, result: Result
         assert page.evaluate("fitmesh.scene.figures.map(figure => figure.mesh.visible)") == [True, there]
 
 
-def test_the_scene_seen_through_the_films_camera_is_where_the_film_shows_it(page: Any, result: Result) -> None:
-    page.click("#film-view")
+def test_the_scene_seen_through_the_videos_camera_is_where_the_video_shows_it(page: Any, result: Result) -> None:
+    page.click("#video-view")
     for frame in (8, 16):
         slide(page, frame)
         answer = page.evaluate(SILHOUETTE)
-        picture = cv2.imdecode(np.frombuffer(base64.b64decode(answer["png"]), np.uint8), cv2.IMREAD_UNCHANGED)
-        drawn = picture[..., 3] > 100
+        image = cv2.imdecode(np.frombuffer(base64.b64decode(answer["png"]), np.uint8), cv2.IMREAD_UNCHANGED)
+        drawn = image[..., 3] > 100
         height, width = drawn.shape
         focal = height / 2 / np.tan(np.radians(answer["fov"]) / 2)
         middle = (width / 2 - 0.5, height / 2 - 0.5)  # of the canvas, where (0, 0) is the centre of a pixel
@@ -127,7 +127,7 @@ def test_the_scene_seen_through_the_films_camera_is_where_the_film_shows_it(page
 
 def test_a_click_on_a_joint_shows_its_values(page: Any, result: Result) -> None:
     slide(page, 10)
-    page.click("#film-view")
+    page.click("#video-view")
     place = page.evaluate("fitmesh.scene.onCanvas(fitmesh.meta.people[0], 4)")
     box = page.locator("#canvas").bounding_box()
     page.mouse.click(box["x"] + place["x"], box["y"] + place["y"])
@@ -186,7 +186,7 @@ def test_the_report_opens_and_fits_a_phone(browser: Any, result: Result) -> None
     page.close()
 
 
-def test_without_a_film_the_scene_plays_by_itself(browser: Any, tmp_path: Path) -> None:
+def test_without_a_video_the_scene_plays_by_itself(browser: Any, tmp_path: Path) -> None:
     result = walkers(tmp_path, frames=6)
     EXPORTERS["glb"].write(result, tmp_path, QUIET)
     server = serve(result)
@@ -195,7 +195,7 @@ def test_without_a_film_the_scene_plays_by_itself(browser: Any, tmp_path: Path) 
     page.set_default_timeout(PATIENCE_MS)
     page.goto(server.url)
     page.wait_for_selector("body[data-ready=yes]")
-    assert page.locator("#film").is_hidden()
+    assert page.locator("#video").is_hidden()
     page.click("#play")
     wait(page, "Number(document.body.dataset.frame) > 0")
     page.close()

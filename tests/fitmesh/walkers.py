@@ -1,4 +1,4 @@
-"""People who walk through a made-up clip: a `Result` whose every number is known, without a film or a network."""
+"""People who walk through a made-up clip: a `Result` whose every number is known, without a video or a network."""
 
 from fractions import Fraction
 from pathlib import Path

@@ -42,7 +42,7 @@ def test_the_default_focal_length_is_the_diagonal() -> None:
 
 
 @pytest.mark.parametrize(("across", "corner"), [("width", (960, 0)), ("height", (0, 540)), ("diagonal", (960, 540))])
-def test_the_edge_of_the_picture_lies_at_half_the_field_of_view(across: str, corner: tuple[int, int]) -> None:
+def test_the_edge_of_the_image_lies_at_half_the_field_of_view(across: str, corner: tuple[int, int]) -> None:
     camera = Camera.from_field_of_view(70, (1920, 1080), across=across)  # type: ignore[arg-type]
     ray = camera.rays(torch.tensor([960.0 + corner[0], 540.0 + corner[1]], dtype=torch.float64))
     assert math.degrees(math.atan(ray[:2].norm().item())) == pytest.approx(35, abs=1e-9)
@@ -70,7 +70,7 @@ def test_projection_and_its_inverse_equal_opencv(lens: str) -> None:
 
 def test_a_pixel_that_no_ray_reaches_is_nan() -> None:
     camera = replace(Camera.from_focal(500.0, (1000, 1000)), distortion=(-0.3, 0.0, 0.0, 0.0))
-    # r (1 - 0.3 r^2) is never more than 0.70, so the picture ends 351 px from its centre.
+    # r (1 - 0.3 r^2) is never more than 0.70, so the image ends 351 px from its centre.
     seen = camera.undistort(torch.tensor([[500.0 + 340, 500.0], [500.0 + 360, 500.0]], dtype=torch.float64))
     assert seen.isnan().tolist() == [[False, False], [True, True]]
 

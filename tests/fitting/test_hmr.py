@@ -80,12 +80,12 @@ def test_mean_parameters_come_from_the_checkpoint_or_from_their_own_file(tmp_pat
         load("spin", path, mean_params=mean)
 
 
-def test_the_window_is_a_square_of_whole_pixels_black_outside_the_picture():
-    picture = np.full((120, 160, 3), 200, np.uint8)
+def test_the_window_is_a_square_of_whole_pixels_black_outside_the_image():
+    image = np.full((120, 160, 3), 200, np.uint8)
     where = windows(BOXES, SPIN_CROPPING)
     np.testing.assert_allclose(where.height_px, [126, 84, 132])
     assert where.first.tolist() == [[-28, -5], [73, 13], [-61, 19]]  # -5.5 is cut to -5
-    crops = cut(picture, where, SPIN_CROPPING)
+    crops = cut(image, where, SPIN_CROPPING)
     assert crops.shape == (3, 3, 224, 224)
     assert crops[0, :, 112, :40].max() == 0
     assert crops[0, :, 112, 60:].min() == 200
@@ -113,13 +113,13 @@ def network(request):
 
 
 @pytest.fixture(scope="module")
-def picture():
+def image():
     return np.random.default_rng(0).integers(0, 255, (120, 160, 3), np.uint8)
 
 
-def test_people_do_not_depend_on_who_else_is_in_the_batch(network, picture):
-    together = initialise(network, picture, BOXES, CAMERA)
-    apart = initialise(network, picture, BOXES, CAMERA, batch=1)
+def test_people_do_not_depend_on_who_else_is_in_the_batch(network, image):
+    together = initialise(network, image, BOXES, CAMERA)
+    apart = initialise(network, image, BOXES, CAMERA, batch=1)
     assert (together.pose.shape, together.shape.shape) == ((3, 24, 3), (3, 10))
     assert together.pose.std(0).max() > 0
     for name in ("pose", "shape", "translation"):
@@ -127,20 +127,20 @@ def test_people_do_not_depend_on_who_else_is_in_the_batch(network, picture):
     assert not together.pose.is_inference()  # a fit may take it from here with gradients
 
 
-def test_a_track_is_its_pictures_one_by_one(network, picture):
-    pictures = [picture, picture[::-1].copy(), picture]
-    track = initialise_track(network, iter(pictures), BOXES, CAMERA, batch=2)
-    for t, (one, box) in enumerate(zip(pictures, BOXES, strict=True)):
+def test_a_track_is_its_images_one_by_one(network, image):
+    images = [image, image[::-1].copy(), image]
+    track = initialise_track(network, iter(images), BOXES, CAMERA, batch=2)
+    for t, (one, box) in enumerate(zip(images, BOXES, strict=True)):
         torch.testing.assert_close(track.translation[t], initialise(network, one, box[None], CAMERA).translation[0])
-    with pytest.raises(UserError, match="3 boxes for 2 pictures"):
-        initialise_track(network, pictures[:2], BOXES, CAMERA)
+    with pytest.raises(UserError, match="3 boxes for 2 images"):
+        initialise_track(network, images[:2], BOXES, CAMERA)
 
 
-def test_the_body_stands_where_the_crop_camera_says(network, picture):
+def test_the_body_stands_where_the_crop_camera_says(network, image):
     """With a network that never corrects the mean camera, s = 0.9 and no shift, the pelvis is on the window's ray."""
     nn.init.zeros_(network.deccam.weight)
     nn.init.zeros_(network.deccam.bias)
-    found = initialise(network, picture, BOXES, CAMERA)
+    found = initialise(network, image, BOXES, CAMERA)
     where = windows(BOXES, network.cropping)
     center, side = torch.tensor(where.center_px).float(), torch.tensor(where.height_px).float()
     torch.testing.assert_close(found.translation[:, 2], 2 * 900 / (0.9 * side))
@@ -149,9 +149,9 @@ def test_the_body_stands_where_the_crop_camera_says(network, picture):
     torch.testing.assert_close(found.translation, crop_to_full(cam, center, side, CAMERA))
 
 
-def test_nobody_is_an_answer_and_a_strange_picture_is_not(network, picture):
-    assert len(initialise(network, picture, np.zeros((0, 4)), CAMERA).pose) == 0
-    with pytest.raises(UserError, match="picture is 160 x 120, but the camera sees 1920 x 1080"):
-        initialise(network, picture, BOXES, Camera.default((1920, 1080)))
+def test_nobody_is_an_answer_and_a_strange_image_is_not(network, image):
+    assert len(initialise(network, image, np.zeros((0, 4)), CAMERA).pose) == 0
+    with pytest.raises(UserError, match="image is 160 x 120, but the camera sees 1920 x 1080"):
+        initialise(network, image, BOXES, Camera.default((1920, 1080)))
     with pytest.raises(UserError, match="x2 > x1"):
-        initialise(network, picture, np.array([[5.0, 5.0, 2.0, 9.0]]), CAMERA)
+        initialise(network, image, np.array([[5.0, 5.0, 2.0, 9.0]]), CAMERA)

@@ -87,7 +87,7 @@ def test_frames_by_themselves_do_not_hear_each_other(body, camera):
         torch.testing.assert_close(alone.translation[0], together.translation[t], atol=1e-3, rtol=0)
 
 
-def test_the_place_in_the_picture_only_turns_the_answer_a_little(body, camera):
+def test_the_place_in_the_image_only_turns_the_answer_a_little(body, camera):
     """The same person, turned about the camera: the network sees the same keypoints and answers in its own frame."""
     truth, _ = walking(body, camera, 1)
     points = body.at(truth).keypoints
@@ -110,7 +110,7 @@ def test_missing_keypoints_cost_little(body, camera):
     assert away_mm(body, found.params, truth).mean() < 120
 
 
-def test_legs_out_of_the_picture_rest_in_a_likely_pose(body, camera):
+def test_legs_out_of_the_image_rest_in_a_likely_pose(body, camera):
     truth, keypoints = walking(body, camera, 10)
     presence = keypoints.presence.clone()
     presence[:, 13:] = 0
@@ -194,7 +194,7 @@ def test_a_file_that_is_no_lifter_is_refused(tmp_path):
         load_lifter(tmp_path / "nothing.npz")
 
 
-def test_inputs_are_the_same_wherever_the_person_stands_in_the_picture():
+def test_inputs_are_the_same_wherever_the_person_stands_in_the_image():
     generator = torch.Generator().manual_seed(1)
     rays = 0.1 * torch.randn(1, 17, 2, generator=generator)
     turn = turned_towards(torch.tensor([0.4, -0.2]))
@@ -202,7 +202,7 @@ def test_inputs_are_the_same_wherever_the_person_stands_in_the_picture():
     moved = moved[..., :2] / moved[..., 2:]
     ones = torch.ones(1, 17)
     here, there = (inputs(Seen(where, 0.001 * ones, 0.9 * ones, ones, torch.zeros(1))) for where in (rays, moved))
-    # The mean of the pictures is not quite the picture of the mean, hence the tolerance.
+    # The mean of the images is not quite the image of the mean, hence the tolerance.
     torch.testing.assert_close(here.points, there.points, atol=0.1, rtol=0)
 
 
@@ -227,9 +227,9 @@ def test_a_fit_starts_from_the_lifter_by_name(body, camera):
 
 
 @pytest.mark.parametrize("name", ["spin", "cliff", "cliff-hr48"])
-def test_a_guess_that_needs_pictures_says_how_to_get_it(body, camera, name):
+def test_a_guess_that_needs_images_says_how_to_get_it(body, camera, name):
     _, keypoints = walking(body, camera, 2)
-    with pytest.raises(UserError, match=r"reads pictures.*regressors\.load\('(spin|cliff-hr48)'.*initialise_track"):
+    with pytest.raises(UserError, match=r"reads images.*regressors\.load\('(spin|cliff-hr48)'.*initialise_track"):
         fitting.fit(keypoints, camera, body, init=name)
 
 

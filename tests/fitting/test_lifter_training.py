@@ -59,7 +59,7 @@ def as_answer(truth):
 def test_the_truth_has_no_loss(body, banks):
     truth = examples(banks, body, 16, drawn())
     found = losses(as_answer(truth), truth, body)
-    for name in ("joints", "rotation", "picture", "place", "shape"):
+    for name in ("joints", "rotation", "image", "place", "shape"):
         assert float(getattr(found, name)) < 1e-3, name
 
 
@@ -80,7 +80,7 @@ def test_errors_have_the_size_that_is_stated():
     assert float((z.abs() > 5).float().mean()) > 0.005  # and some are astray
 
 
-def test_what_is_beyond_the_picture_is_not_present():
+def test_what_is_beyond_the_image_is_not_present():
     rays = torch.zeros(50, 8, 17, 2)
     rays[..., 13:, 1] = 2.0
     seen = read(rays + 0.05 * torch.randn(17, 2, generator=drawn(1)), torch.zeros(50, 8), torch.ones(50, 2), drawn())

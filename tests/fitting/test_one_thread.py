@@ -7,7 +7,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
-from pose2d.base.threads import one_thread
+from pose2d.base.threads import single_thread
 
 
 def _threads() -> list[int]:
@@ -22,13 +22,13 @@ def _as_before() -> Iterator[None]:
 
 
 def test_one_thread_inside_and_as_many_as_before_outside_also_in_another_thread_of_python() -> None:
-    one_thread()(lambda: None)()  # loads what there is to load
+    single_thread()(lambda: None)()  # loads what there is to load
     torch.set_num_threads(2)
     before = _threads()
     inside: list[list[int]] = []
 
     def work() -> None:
-        with one_thread():
+        with single_thread():
             inside.append(_threads())
 
     work()

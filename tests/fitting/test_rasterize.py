@@ -71,7 +71,7 @@ def test_a_triangle_covers_the_pixels_that_a_pencil_says() -> None:
 
 def test_depth_and_place_are_perspective_correct() -> None:
     raster = rasterize(at((0, 0, 1), (4, 0, 2), (0, 4, 4)), np.array([[0, 1, 2]]), SMALL)
-    # Halfway in the picture between depths 1 and 2: 1/z = (1 + 1/2) / 2, and two thirds of the way at the near end.
+    # Halfway in the image between depths 1 and 2: 1/z = (1 + 1/2) / 2, and two thirds of the way at the near end.
     assert raster.depth_m[0, 2] == pytest.approx(4 / 3)
     np.testing.assert_allclose(raster.barycentric[0, 2], (2 / 3, 1 / 3, 0), atol=1e-6)
     assert raster.depth_m[2, 2] == pytest.approx(1 / (0.5 / 2 + 0.5 / 4))
@@ -160,7 +160,7 @@ def test_a_lens_bends_the_outline_as_it_bends_points() -> None:
     assert np.hypot(x.mean() - expected[0], y.mean() - expected[1]) < 0.6
 
 
-def test_what_a_lens_formula_folds_back_into_the_picture_is_not_drawn() -> None:
+def test_what_a_lens_formula_folds_back_into_the_image_is_not_drawn() -> None:
     camera = Camera.from_intrinsics(TOY.intrinsics, TOY.size, (-0.3, 0.0, 0.0, 0.0))
     vertices, faces = sphere((2.0, 0.0, 1.1), 0.1)  # r = 1.82, where r (1 - 0.3 r^2) is about 0 again
     inside = camera.project(torch.from_numpy(vertices))

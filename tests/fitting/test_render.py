@@ -1,4 +1,4 @@
-"""The picture against what eyes expect."""
+"""The image against what eyes expect."""
 
 import sys
 import types
@@ -39,8 +39,8 @@ def test_the_open_body_is_outside_out() -> None:
 def test_the_body_is_not_mirrored() -> None:
     vertices, faces = _standing()
     color = np.where(vertices[:, :1] > 0, (1.0, 0.0, 0.0), (0.0, 0.0, 1.0))  # its left side (+x) red
-    picture = render([Mesh(vertices, faces, color)], Camera.default((320, 240)), alpha=1).astype(int)
-    red, blue = picture[..., 0] - picture[..., 2] > 60, picture[..., 2] - picture[..., 0] > 60
+    image = render([Mesh(vertices, faces, color)], Camera.default((320, 240)), alpha=1).astype(int)
+    red, blue = image[..., 0] - image[..., 2] > 60, image[..., 2] - image[..., 0] > 60
     assert red.any()
     assert blue.any()
     assert np.nonzero(red)[1].min() >= 159  # who looks at us has the left hand on our right
@@ -84,8 +84,8 @@ def test_alpha_mixes_the_person_with_the_photograph() -> None:
 
 def test_people_without_a_colour_get_different_ones() -> None:
     vertices, faces = sphere((-0.5, 0, 3), 0.3)
-    picture = render([Mesh(vertices, faces), Mesh(vertices + np.array((1, 0, 0)), faces)], TOY, alpha=1).astype(int)
-    assert np.abs(picture[25, 20] - picture[25, 40]).max() > 50
+    image = render([Mesh(vertices, faces), Mesh(vertices + np.array((1, 0, 0)), faces)], TOY, alpha=1).astype(int)
+    assert np.abs(image[25, 20] - image[25, 40]).max() > 50
 
 
 def test_vertex_colours_run_smoothly_across_a_face() -> None:
@@ -116,7 +116,7 @@ def test_normals_of_a_ball_point_away_from_its_centre() -> None:
     np.testing.assert_allclose(vertex_normals(vertices, faces)[inner], outward[inner], atol=5e-3)
 
 
-def test_tensors_and_arrays_give_the_same_picture() -> None:
+def test_tensors_and_arrays_give_the_same_image() -> None:
     vertices, faces = sphere((0, 0, 3), 1.0)
     arrays = render([Mesh(vertices, faces, (0.2, 0.4, 0.6))], TOY)
     tensors = Mesh(torch.from_numpy(vertices), torch.from_numpy(faces).long(), torch.tensor([0.2, 0.4, 0.6]).double())
@@ -164,7 +164,7 @@ def test_pytorch3d_without_its_compiled_part_is_told_apart(monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(problem() is not None, reason=str(problem()))
-def test_pytorch3d_draws_the_same_picture() -> None:
+def test_pytorch3d_draws_the_same_image() -> None:
     # Off the grid: where a pixel's centre lies exactly on an edge, PyTorch3D gives it to neither triangle.
     meshes = [Mesh(*sphere((0.013, 0.007, 3), 1.0)), Mesh(*sphere((0.5, 0.2, 0.3), 0.4))]
     photo = np.random.default_rng(0).integers(0, 256, (48, 64, 3)).astype(np.uint8)

@@ -193,7 +193,7 @@ def test_a_fit_comes_closer_to_what_is_seen(body, truth, seen):
     assert fit.reprojection[:, 11:13].abs().max() == 0  # hips take no part in the second stage
 
 
-def test_a_picture_twice_as_large_gives_the_same_body(body, truth, seen):
+def test_a_image_twice_as_large_gives_the_same_body(body, truth, seen):
     large = Camera((2000.0, 2000.0), (1280.0, 720.0), (2560, 1440))
     settings = SmplifySettings(iterations=10)
     small_fit = smplify(seen, CAMERA, body, nearby(truth), settings, through="bones")

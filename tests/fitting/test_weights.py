@@ -38,7 +38,7 @@ def test_presence_scales_precision_and_absence_ends_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["ones", "confidence", "squared", "precision", "gate"])
-def test_a_keypoint_outside_the_picture_does_not_pull(name) -> None:
+def test_a_keypoint_outside_the_image_does_not_pull(name) -> None:
     s = torch.full((2, 17), 0.8)
     presence = torch.ones_like(s)
     presence[:, 13:] = 0.01

@@ -1,4 +1,4 @@
-"""Boxes become crops and come back: the published conventions, exact pixels, odd pictures."""
+"""Boxes become crops and come back: the published conventions, exact pixels, odd images."""
 
 import numpy as np
 import pytest
@@ -56,44 +56,44 @@ def _ramp(height, width):
 @pytest.mark.parametrize("antialias", [False, True])
 @pytest.mark.parametrize("side", [16, 64, 256])
 def test_a_crop_shows_what_its_affine_says(convention, antialias, side):
-    picture = _ramp(240, 250)
+    image = _ramp(240, 250)
     boxes = np.array([[60.0, 50.0, 180.0, 190.0]])
     affine = crops.affines(boxes, (side, side), 1.0, convention)
-    pixels = crops.cut(picture, affine, (side, side), antialias)
+    pixels = crops.cut(image, affine, (side, side), antialias)
     assert pixels.shape == (1, 3, side, side)
     assert pixels.dtype == torch.uint8
     grid = torch.from_numpy(np.mgrid[:side, :side][::-1].reshape(2, -1).T.copy()).double()
     expected = crops.move(crops.invert(affine), grid[None]).reshape(side, side, 2)
     error = (pixels[0, :2].permute(1, 2, 0).double() - expected)[1:-1, 1:-1]
     assert error.abs().max() < 0.8  # rounding to whole colours, twice when a crop is first shrunk
-    assert error.mean().abs() < 0.22  # half a pixel of shift, in picture or crop, would show
+    assert error.mean().abs() < 0.22  # half a pixel of shift, in image or crop, would show
 
 
 def test_antialiasing_averages_where_plain_sampling_shows_stripes():
-    picture = np.zeros((512, 512, 3), np.uint8)
-    picture[:, ::2] = 255  # stripes finer than the crop can show
+    image = np.zeros((512, 512, 3), np.uint8)
+    image[:, ::2] = 255  # stripes finer than the crop can show
     affine = crops.affines(np.array([[0.0, 0.0, 512.0, 512.0]]), (100, 100), 1.0, "square")
-    plain = crops.cut(picture, affine, (100, 100), antialias=False)[0, :, 5:-5, 5:-5].float()
-    smooth = crops.cut(picture, affine, (100, 100), antialias=True)[0, :, 5:-5, 5:-5].float()
+    plain = crops.cut(image, affine, (100, 100), antialias=False)[0, :, 5:-5, 5:-5].float()
+    smooth = crops.cut(image, affine, (100, 100), antialias=True)[0, :, 5:-5, 5:-5].float()
     assert plain.std() > 40
     assert smooth.std() < 8
     assert abs(smooth.mean() - 127.5) < 2
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (20, 3000), (3000, 20), (4320, 7680), (1, 1), (40000, 8)])
-def test_any_picture_can_be_cropped(shape):
-    picture = np.full((*shape, 3), 90, np.uint8)
+def test_any_image_can_be_cropped(shape):
+    image = np.full((*shape, 3), 90, np.uint8)
     box = np.array([[0.0, 0.0, shape[1], shape[0]]])
     affine = crops.affines(box, (256, 192), 1.0, "sbl")
-    pixels = crops.cut(picture, affine, (256, 192))
+    pixels = crops.cut(image, affine, (256, 192))
     assert pixels.max() <= 90
     assert pixels[0, 0].float().mean() > 0.2
 
 
-def test_outside_the_picture_is_black():
-    picture = np.full((100, 100, 3), 255, np.uint8)
+def test_outside_the_image_is_black():
+    image = np.full((100, 100, 3), 255, np.uint8)
     boxes = np.array([[500.0, 500.0, 600.0, 600.0], [-50.0, -50.0, 50.0, 50.0]])
-    away, corner = crops.cut(picture, crops.affines(boxes, (64, 64), 1.0, "square"), (64, 64))
+    away, corner = crops.cut(image, crops.affines(boxes, (64, 64), 1.0, "square"), (64, 64))
     assert away.max() == 0
     assert corner[:, :30, :30].max() == 0
     assert corner[:, 34:, 34:].min() == 255
@@ -110,16 +110,16 @@ def test_a_box_that_is_none_is_refused(box):
         crops.affines(np.array([box], float), (64, 64), 1.0, "square")
 
 
-@pytest.mark.parametrize("picture", [np.zeros((9, 9)), np.zeros((9, 9, 4), np.uint8), np.zeros((9, 9, 3))])
-def test_what_is_no_rgb_picture_is_refused(picture):
+@pytest.mark.parametrize("image", [np.zeros((9, 9)), np.zeros((9, 9, 4), np.uint8), np.zeros((9, 9, 3))])
+def test_what_is_no_rgb_image_is_refused(image):
     with pytest.raises(UserError, match="RGB uint8"):
-        crops.cut(picture, crops.affines(BOXES, (64, 64), 1.0, "square"), (64, 64))
+        crops.cut(image, crops.affines(BOXES, (64, 64), 1.0, "square"), (64, 64))
 
 
 def test_a_square_crop_shows_its_grown_box_and_nothing_else():
-    picture = np.full((400, 400, 3), 255, np.uint8)
+    image = np.full((400, 400, 3), 255, np.uint8)
     box = np.array([[150.0, 100.0, 200.0, 300.0]])  # 50 x 200, grown to 60 x 240
-    pixels, affine = crops.crop_boxes(picture, box, (120, 120), 1.2, "square")
+    pixels, affine = crops.crop_boxes(image, box, (120, 120), 1.2, "square")
     np.testing.assert_array_equal(affine, crops.affines(box, (120, 120), 1.2, "square"))
     assert pixels.is_contiguous(memory_format=torch.channels_last)
     assert (pixels[0, :, :, 46:75] == 255).all()
@@ -127,15 +127,15 @@ def test_a_square_crop_shows_its_grown_box_and_nothing_else():
     assert (pixels[0, :, :, 76:] == crops.GREY).all()
 
 
-def test_a_square_crop_is_grey_beyond_the_picture():
-    picture = np.full((100, 100, 3), 255, np.uint8)
-    pixels, _ = crops.crop_boxes(picture, np.array([[-50.0, -50.0, 50.0, 50.0]]), (64, 64), 1.0, "square")
+def test_a_square_crop_is_grey_beyond_the_image():
+    image = np.full((100, 100, 3), 255, np.uint8)
+    pixels, _ = crops.crop_boxes(image, np.array([[-50.0, -50.0, 50.0, 50.0]]), (64, 64), 1.0, "square")
     assert (pixels[0, :, :30, :30] == crops.GREY).all()
     assert (pixels[0, :, 34:63, 34:63] == 255).all()
 
 
 @pytest.mark.parametrize("convention", ["sbl", "udp"])
 def test_other_crops_show_the_neighbours_too(convention):
-    picture = np.full((400, 400, 3), 255, np.uint8)
-    pixels, _ = crops.crop_boxes(picture, np.array([[150.0, 100.0, 200.0, 300.0]]), (64, 64), 1.2, convention)
+    image = np.full((400, 400, 3), 255, np.uint8)
+    pixels, _ = crops.crop_boxes(image, np.array([[150.0, 100.0, 200.0, 300.0]]), (64, 64), 1.2, convention)
     assert (pixels == 255).all()

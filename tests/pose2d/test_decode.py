@@ -12,7 +12,7 @@ def gaussian(x: float, y: float, sigma: float = 2.0, h: int = 64, w: int = 48) -
     return torch.exp(-((columns - x) ** 2 + (rows - y) ** 2) / (2 * sigma**2))[None, None]
 
 
-def in_picture(xy_cells: Tensor, conventions: dict[str, np.ndarray], udp: bool) -> np.ndarray:
+def in_image(xy_cells: Tensor, conventions: dict[str, np.ndarray], udp: bool) -> np.ndarray:
     size = conventions["scale"][:, None] * 200
     cells = np.array([48, 64]) - (1 if udp else 0)
     return xy_cells.numpy() * size / cells + conventions["center"][:, None] - size / 2
@@ -29,7 +29,7 @@ def in_picture(xy_cells: Tensor, conventions: dict[str, np.ndarray], udp: bool) 
 )
 def test_places_and_heights_are_those_of_the_original_decoders(conventions, name, decoder, udp):
     xy_cells, score = decoder(torch.from_numpy(conventions["heatmaps"]))
-    np.testing.assert_allclose(in_picture(xy_cells, conventions, udp), conventions[f"{name}_preds"], atol=1e-3)
+    np.testing.assert_allclose(in_image(xy_cells, conventions, udp), conventions[f"{name}_preds"], atol=1e-3)
     heights = conventions["sbl_max" if name == "mm_default" else f"{name}_max"]
     np.testing.assert_array_equal(score.numpy(), heights[..., 0])
 

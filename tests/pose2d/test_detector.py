@@ -1,4 +1,4 @@
-"""People are found in any picture, and given boxes are read or refused in words."""
+"""People are found in any image, and given boxes are read or refused in words."""
 
 import json
 
@@ -15,7 +15,7 @@ from pose2d.detect.detector import (
     iou,
     non_maximum_suppression,
     read_detections,
-    whole_picture,
+    whole_image,
 )
 from pose2d.models.movenet_network import normalize, normalized
 
@@ -43,7 +43,7 @@ def test_a_real_person_is_found_where_annotators_saw_one(shared, detector):
     assert (found.scores >= detector.options.score_threshold).all()
 
 
-def test_a_picture_of_twice_the_size_gives_boxes_of_twice_the_size(shared, detector):
+def test_a_image_of_twice_the_size_gives_boxes_of_twice_the_size(shared, detector):
     photo = _photo(shared)
     large = cv2.resize(photo, None, fx=2, fy=2, interpolation=cv2.INTER_CUBIC)
     one, two = detector.detect(photo), detector.detect(large)
@@ -51,7 +51,7 @@ def test_a_picture_of_twice_the_size_gives_boxes_of_twice_the_size(shared, detec
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (16, 2000), (2000, 16), (4320, 7680), (1, 1)])
-def test_any_picture_can_be_searched(detector, shape):
+def test_any_image_can_be_searched(detector, shape):
     found = detector.detect(np.full((*shape, 3), 127, np.uint8))
     assert found.boxes_px.shape == (len(found), 4)
     assert (found.boxes_px >= 0).all()
@@ -94,12 +94,12 @@ def test_non_maximum_suppression_keeps_the_surest_of_each_heap():
     assert non_maximum_suppression(np.zeros((0, 4)), np.zeros(0), 0.5).shape == (0,)
 
 
-def test_the_whole_picture_is_one_box():
-    found = whole_picture(np.zeros((20, 30, 3), np.uint8))
+def test_the_whole_image_is_one_box():
+    found = whole_image(np.zeros((20, 30, 3), np.uint8))
     np.testing.assert_array_equal(found.boxes_px, [[0, 0, 30, 20]])
 
 
-def test_given_boxes_are_read_by_picture_surest_first(tmp_path):
+def test_given_boxes_are_read_by_image_surest_first(tmp_path):
     path = tmp_path / "boxes.json"
     path.write_text(
         json.dumps(
@@ -152,6 +152,6 @@ def test_a_second_look_finds_what_the_first_found_and_more(shared):
     assert twice.scores.sum() > once.scores.sum()
 
 
-def test_pictures_made_ready_without_torch_have_the_networks_own_bits() -> None:
-    pictures = np.arange(256, dtype=np.uint8).reshape(1, 1, 16, 16)
-    np.testing.assert_array_equal(normalized(pictures), normalize(torch.from_numpy(pictures)).numpy())
+def test_images_made_ready_without_torch_have_the_networks_own_bits() -> None:
+    images = np.arange(256, dtype=np.uint8).reshape(1, 1, 16, 16)
+    np.testing.assert_array_equal(normalized(images), normalize(torch.from_numpy(images)).numpy())

@@ -1,4 +1,4 @@
-"""From a picture and boxes to keypoints in the picture."""
+"""From an image and boxes to keypoints in the image."""
 
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ def model():
 
 @dataclass(frozen=True)
 class Photo:
-    """A real picture and the people annotated in it."""
+    """A real image and the people annotated in it."""
 
-    image: int
-    picture: np.ndarray  # RGB
+    image_id: int
+    image: np.ndarray  # RGB
     boxes: np.ndarray  # [N, 4]
 
 
@@ -39,13 +39,13 @@ def annotations(shared):
 
 @pytest.fixture(scope="module")
 def photos(shared, annotations):
-    """The people of forty real pictures."""
+    """The people of forty real images."""
     found = []
-    for image in sorted(annotations.imgs)[:40]:
-        people = [a for a in annotations.imgToAnns[image] if a["num_keypoints"] > 0]
-        path = shared / "data" / "coco" / "images" / "val2017" / annotations.imgs[image]["file_name"]
+    for image_id in sorted(annotations.imgs)[:40]:
+        people = [a for a in annotations.imgToAnns[image_id] if a["num_keypoints"] > 0]
+        path = shared / "data" / "coco" / "images" / "val2017" / annotations.imgs[image_id]["file_name"]
         boxes = np.array([[x, y, x + w, y + h] for x, y, w, h in (a["bbox"] for a in people)]).reshape(-1, 4)
-        found.append(Photo(image, np.ascontiguousarray(cv2.imread(str(path))[:, :, ::-1]), boxes))
+        found.append(Photo(image_id, np.ascontiguousarray(cv2.imread(str(path))[:, :, ::-1]), boxes))
     return found
 
 
@@ -57,25 +57,25 @@ def test_real_people_are_read_well_enough(annotations, photos, name, flip_test, 
     model = pose2d.load(name)
     results = []
     for photo in photos:
-        people = estimate(model, photo.picture, photo.boxes, flip_test)
+        people = estimate(model, photo.image, photo.boxes, flip_test)
         for xy, score in zip(people.xy_px, people.score, strict=True):
             keypoints = torch.cat([xy, torch.ones(17, 1)], 1).flatten().tolist()
-            entry = {"image_id": photo.image, "category_id": 1, "keypoints": keypoints, "score": float(score.mean())}
+            entry = {"image_id": photo.image_id, "category_id": 1, "keypoints": keypoints, "score": float(score.mean())}
             results.append(entry)
     with redirect_stdout(StringIO()):
         evaluation = COCOeval(annotations, annotations.loadRes(results), "keypoints")
-        evaluation.params.imgIds = [photo.image for photo in photos]
+        evaluation.params.imgIds = [photo.image_id for photo in photos]
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
     assert evaluation.stats[0] > floor
 
 
-def test_a_shifted_picture_gives_shifted_keypoints(photos, model):
-    picture, boxes = next((photo.picture, photo.boxes) for photo in photos if len(photo.boxes))
-    room = np.full((picture.shape[0] + 40, picture.shape[1] + 60, 3), GREY, np.uint8)
-    room[40:, 60:] = picture
-    here, there = estimate(model, picture, boxes), estimate(model, room, boxes + np.array([60, 40, 60, 40]))
+def test_a_shifted_image_gives_shifted_keypoints(photos, model):
+    image, boxes = next((photo.image, photo.boxes) for photo in photos if len(photo.boxes))
+    room = np.full((image.shape[0] + 40, image.shape[1] + 60, 3), GREY, np.uint8)
+    room[40:, 60:] = image
+    here, there = estimate(model, image, boxes), estimate(model, room, boxes + np.array([60, 40, 60, 40]))
     # Shrinking starts from other pixels, so the crops are equal up to interpolation only.
     torch.testing.assert_close(there.xy_px, here.xy_px + torch.tensor([60.0, 40.0]), rtol=0, atol=0.5)
     torch.testing.assert_close(there.score, here.score, rtol=0, atol=0.05)
@@ -84,8 +84,8 @@ def test_a_shifted_picture_gives_shifted_keypoints(photos, model):
 
 def test_people_do_not_depend_on_the_batch(photos, model):
     most = max(photos, key=lambda photo: len(photo.boxes))
-    picture, boxes = most.picture, most.boxes
-    whole, pieces = estimate(model, picture, boxes), estimate(model, picture, boxes, batch=2)
+    image, boxes = most.image, most.boxes
+    whole, pieces = estimate(model, image, boxes), estimate(model, image, boxes, batch=2)
     torch.testing.assert_close(whole.xy_px, pieces.xy_px, rtol=0, atol=1e-3)
     assert whole.features.shape == pieces.features.shape == (len(boxes), *model.feature_shape)
     assert model.predict(whole.features).xy_px.shape == (len(boxes), 17, 2)
@@ -100,9 +100,9 @@ def test_no_boxes_give_no_people(model, flip_test):
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (16, 1500), (1500, 16)])
-def test_odd_pictures_give_finite_keypoints(model, shape):
-    picture = np.random.default_rng(0).integers(0, 256, (*shape, 3)).astype(np.uint8)
+def test_odd_images_give_finite_keypoints(model, shape):
+    image = np.random.default_rng(0).integers(0, 256, (*shape, 3)).astype(np.uint8)
     boxes = np.array([[0, 0, shape[1], shape[0]], [-20, -20, 10, 10], [1e4, 1e4, 1e4 + 5, 1e4 + 5]])
-    people = estimate(model, picture, boxes)
+    people = estimate(model, image, boxes)
     assert torch.isfinite(people.xy_px).all()
     assert torch.isfinite(people.sigma_px).all()

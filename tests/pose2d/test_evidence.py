@@ -23,24 +23,24 @@ def score_of(found: Detections, box_px: list[float]) -> float:
     return float(found.scores[overlap.argmax()]) if overlap.max(initial=0) > 0.5 else 0.0
 
 
-def frame_at(film: Path, seconds: float) -> np.ndarray:
-    return next(iter(Video(film).frames(Span(start_s=seconds)))).rgb
+def frame_at(video: Path, seconds: float) -> np.ndarray:
+    return next(iter(Video(video).frames(Span(start_s=seconds)))).rgb
 
 
 def test_a_table_has_a_centre_but_no_keypoints(shared: Path) -> None:
     table = [393, 264, 487, 330]
-    picture = frame_at(shared / "data" / "videos" / "one_by_one.mp4", 20.2)
+    image = frame_at(shared / "data" / "videos" / "one_by_one.mp4", 20.2)
     options = DetectorOptions(long_side=512, score_threshold=0.1)
-    by_centre = score_of(CentreDetector(options).detect(picture), table)
-    with_keypoints = score_of(Detector(options).detect(picture), table)
+    by_centre = score_of(CentreDetector(options).detect(image), table)
+    with_keypoints = score_of(Detector(options).detect(image), table)
     assert by_centre > 0.7
     assert with_keypoints < 0.5
 
 
 def test_people_have_both_and_keep_their_boxes() -> None:
-    picture = frame_at(EXAMPLE, 2.0)
+    image = frame_at(EXAMPLE, 2.0)
     options = DetectorOptions(long_side=512, score_threshold=0.5)
-    by_centre, with_keypoints = CentreDetector(options).detect(picture), Detector(options).detect(picture)
+    by_centre, with_keypoints = CentreDetector(options).detect(image), Detector(options).detect(image)
     assert len(by_centre) == len(with_keypoints) == 2
     for box, score in zip(by_centre.boxes_px, by_centre.scores, strict=True):
         assert 0.7 < score_of(with_keypoints, list(box)) <= score

@@ -60,8 +60,8 @@ def test_the_middle_of_the_answer_is_the_middle_of_the_crop(conventions, monkeyp
     monkeypatch.setattr(model, "coordinates", lambda features: (xy, torch.ones_like(xy)))
     in_crop = model.predict(torch.zeros(1, 2048)).xy_px / SIZE
     box = conventions["rle_bbox"]
-    in_picture = in_crop.numpy() * (box[2:] - box[:2]) + box[:2]
-    np.testing.assert_allclose(in_picture, conventions["rle_coords"], atol=1e-4)
+    in_image = in_crop.numpy() * (box[2:] - box[:2]) + box[:2]
+    np.testing.assert_allclose(in_image, conventions["rle_coords"], atol=1e-4)
 
 
 # mmpose ----------------------------------------------------------------------------------------------------------

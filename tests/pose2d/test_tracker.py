@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from pathlib import Path as Film
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +10,9 @@ from pose2d.io.clip import Span
 from pose2d.io.video import Video
 from pose2d.types import Track
 
-Path = Callable[[float], tuple[float, float] | None]  # centre at a time, or None when not in the picture
+Path = Callable[[float], tuple[float, float] | None]  # centre at a time, or None when not in the image
 WIDTH, HEIGHT = 60.0, 160.0
-PICTURE_WH = (1000, 600)
+IMAGE_WH = (1000, 600)
 
 
 def box(centre: tuple[float, float], width: float = WIDTH, height: float = HEIGHT) -> np.ndarray:
@@ -32,7 +32,7 @@ class Scene:
         self.truth: dict[tuple[int, tuple[float, ...]], int] = {}  # (frame, box) -> person
 
     def track(self, options: TrackerOptions | None = None) -> list[Track]:
-        tracker = Tracker(PICTURE_WH, options)
+        tracker = Tracker(IMAGE_WH, options)
         for frame in range(self.frames):
             time = frame / self.rate
             seen = []
@@ -190,8 +190,8 @@ def test_assignment_takes_the_best_total_and_never_a_pair_over_the_limit() -> No
     assert assign(np.zeros((3, 0)), 5.0) == []
 
 
-def found_in(film: Film, size: int, span: Span) -> list[Track]:
-    clip, options = Video(film), TrackerOptions()
+def found_in(video: Path, size: int, span: Span) -> list[Track]:
+    clip, options = Video(video), TrackerOptions()
     detector = Detector(DetectorOptions(long_side=size, score_threshold=options.doubtful_score))
     tracker = Tracker((clip.info.width_px, clip.info.height_px), options)
     for frame in clip.frames(span):
@@ -199,7 +199,7 @@ def found_in(film: Film, size: int, span: Span) -> list[Track]:
     return tracker.tracks()
 
 
-def test_two_people_in_the_park_are_two_identities_from_end_to_end(shared: Film) -> None:
+def test_two_people_in_the_park_are_two_identities_from_end_to_end(shared: Path) -> None:
     """One walks from right to left below, one stands on a roof above and jumps off it into the sun."""
     man, woman = found_in(shared / "data" / "videos" / "park_two_people.mp4", 512, Span(every=3))
     assert man.frames[0] == 0
@@ -213,11 +213,11 @@ def test_two_people_in_the_park_are_two_identities_from_end_to_end(shared: Film)
     assert man.boxes_px[-1, 0] > 1300
 
 
-def test_people_who_come_one_by_one_share_no_identity(shared: Film) -> None:
+def test_people_who_come_one_by_one_share_no_identity(shared: Path) -> None:
     """The first two of them, who stand still for long at a table that looks a little like a person."""
-    film = shared / "data" / "videos" / "one_by_one.mp4"
-    tracks = found_in(film, 512, Span(start_s=5, end_s=24.5, every=2)) + found_in(film, 512, Span(42, 54, every=2))
-    visits = ((55, 215), (222, 245), (420, 460), (500, 540))  # read off the film
+    video = shared / "data" / "videos" / "one_by_one.mp4"
+    tracks = found_in(video, 512, Span(start_s=5, end_s=24.5, every=2)) + found_in(video, 512, Span(42, 54, every=2))
+    visits = ((55, 215), (222, 245), (420, 460), (500, 540))  # read off the video
     assert len(tracks) == 4
     for track, (first, last) in zip(tracks, visits, strict=True):
         assert first - 2 <= track.frames[0]

@@ -12,10 +12,10 @@ import pytest
 
 from pose2d.base.errors import UserError
 from pose2d.io.clip import Span
-from pose2d.io.images import Pictures, read_picture
+from pose2d.io.images import ImageFolder, read_image
 from pose2d.io.video import Video
 from pose2d.io.video_writer import video_writer
-from tests.films import number_of, picture, turn, write_film, write_sound
+from tests.videos import image, number_of, turn, write_sound, write_video
 
 EVEN_MS = [0, 40, 80, 120, 160, 200, 240, 280]
 UNEVEN_MS = [0, 33, 67, 300, 333, 1000, 1500]
@@ -26,8 +26,8 @@ def times_ms(clip: Video, span: Span | None = None) -> list[int]:
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv", ".webm", ".gif"])
-def test_every_kind_of_film_gives_its_frames_in_order_at_their_times(tmp_path: Path, suffix: str) -> None:
-    clip = Video(write_film(tmp_path / f"a{suffix}", EVEN_MS))
+def test_every_kind_of_video_gives_its_frames_in_order_at_their_times(tmp_path: Path, suffix: str) -> None:
+    clip = Video(write_video(tmp_path / f"a{suffix}", EVEN_MS))
     frames = list(clip.frames())
     assert [round(frame.time_s * 1000) for frame in frames] == EVEN_MS
     assert [frame.index for frame in frames] == list(range(8))
@@ -40,18 +40,18 @@ def test_every_kind_of_film_gives_its_frames_in_order_at_their_times(tmp_path: P
 
 
 def test_uneven_frames_keep_their_own_times(tmp_path: Path) -> None:
-    assert times_ms(Video(write_film(tmp_path / "a.mp4", UNEVEN_MS))) == UNEVEN_MS
+    assert times_ms(Video(write_video(tmp_path / "a.mp4", UNEVEN_MS))) == UNEVEN_MS
 
 
-def test_a_film_that_starts_late_keeps_its_clock(tmp_path: Path) -> None:
-    assert times_ms(Video(write_film(tmp_path / "a.mkv", [500, 533, 567]))) == [500, 533, 567]
+def test_a_video_that_starts_late_keeps_its_clock(tmp_path: Path) -> None:
+    assert times_ms(Video(write_video(tmp_path / "a.mkv", [500, 533, 567]))) == [500, 533, 567]
 
 
 def test_the_rate_is_an_exact_fraction(tmp_path: Path) -> None:
     ntsc = Fraction(30000, 1001)
-    with video_writer(tmp_path / "a.mp4", ntsc, 1 / ntsc) as film:
+    with video_writer(tmp_path / "a.mp4", ntsc, 1 / ntsc) as video:
         for number in range(30):
-            film.write(picture(number), number / ntsc)
+            video.write(image(number), number / ntsc)
     info = Video(tmp_path / "a.mp4").info
     assert info.rate == ntsc
     assert info.frames == 30
@@ -71,7 +71,7 @@ def test_the_rate_is_an_exact_fraction(tmp_path: Path) -> None:
 def test_rotation_metadata_turns_frames_upright(
     tmp_path: Path, matrix: tuple[int, int, int, int], size: tuple[int, int], red_corner: tuple[int, int]
 ) -> None:
-    clip = Video(turn(write_film(tmp_path / "a.mp4", [0, 33]), tmp_path / "b.mp4", matrix))
+    clip = Video(turn(write_video(tmp_path / "a.mp4", [0, 33]), tmp_path / "b.mp4", matrix))
     first = next(iter(clip.frames()))
     assert (clip.info.width_px, clip.info.height_px) == size == first.rgb.shape[1::-1]
     corners = {(y, x): int(first.rgb[3 * (1 + 2 * y), 3 * (1 + 2 * x), 0]) for y in (0, -1) for x in (0, -1)}
@@ -81,37 +81,37 @@ def test_rotation_metadata_turns_frames_upright(
 
 
 def test_frames_of_another_size_are_means_of_the_pixels_they_cover(tmp_path: Path) -> None:
-    film = Video(turn(write_film(tmp_path / "a.mp4", [0, 33]), tmp_path / "b.mp4", (0, 1, -1, 0)))  # 48 x 64 when shown
-    full = next(iter(film.frames())).rgb
+    video = Video(turn(write_video(tmp_path / "a.mp4", [0, 33]), tmp_path / "b.mp4", (0, 1, -1, 0)))  # shown 48 x 64
+    full = next(iter(video.frames())).rgb
     cv2.imwrite(str(tmp_path / "a.png"), full[..., ::-1])
     mean = full.reshape(16, 4, 12, 4, 3).mean((1, 3))
-    for clip, tolerance in ((film, 3.0), (Pictures(tmp_path / "a.png"), 0.51)):  # a film's colours are coarser
+    for clip, tolerance in ((video, 3.0), (ImageFolder(tmp_path / "a.png"), 0.51)):  # a video's colours are coarser
         small = next(iter(clip.frames(size=(12, 16)))).rgb
         assert small.shape == (16, 12, 3)
         assert np.abs(small - mean).mean() < tolerance
 
 
 def test_a_span_picks_frames_by_time_and_stride_and_keeps_their_numbers(tmp_path: Path) -> None:
-    clip = Video(write_film(tmp_path / "a.mp4", EVEN_MS))
+    clip = Video(write_video(tmp_path / "a.mp4", EVEN_MS))
     frames = list(clip.frames(Span(start_s=0.05, end_s=0.25, every=2)))
     assert [frame.index for frame in frames] == [2, 4, 6]
     assert [number_of(frame.rgb) for frame in frames] == [2, 4, 6]
 
 
 def test_a_span_means_the_decimal_number_that_was_written(tmp_path: Path) -> None:
-    clip = Video(write_film(tmp_path / "a.mp4", [0, 100, 300, 700, 1300, 1400]))
+    clip = Video(write_video(tmp_path / "a.mp4", [0, 100, 300, 700, 1300, 1400]))
     assert times_ms(clip, Span(start_s=1.3)) == [1300, 1400]
     assert times_ms(clip, Span(start_s=0.1, end_s=0.7)) == [100, 300]
 
 
 def test_a_span_beyond_the_end_says_where_the_end_is(tmp_path: Path) -> None:
-    clip = Video(write_film(tmp_path / "a.mp4", EVEN_MS))
+    clip = Video(write_video(tmp_path / "a.mp4", EVEN_MS))
     with pytest.raises(UserError, match=r"ends at 0\.28 s, before --start 9 s"):
         list(clip.frames(Span(start_s=9)))
 
 
 def test_frames_are_streamed_not_gathered(tmp_path: Path) -> None:
-    clip = Video(write_film(tmp_path / "a.mp4", list(range(0, 1000, 10))))
+    clip = Video(write_video(tmp_path / "a.mp4", list(range(0, 1000, 10))))
     given: list[weakref.ref[np.ndarray]] = []
     for frame in clip.frames():
         given.append(weakref.ref(frame.rgb))
@@ -124,13 +124,13 @@ def test_frames_are_streamed_not_gathered(tmp_path: Path) -> None:
     [
         ("missing.mp4", None, "no video at"),
         ("empty.mp4", b"", "is empty"),
-        ("words.mp4", b"this is not a film at all " * 40, "is not a video"),
+        ("words.mp4", b"this is not a video at all " * 40, "is not a video"),
         ("words.txt", b"plain text, which FFmpeg would play on a terminal\n" * 40, "is not a video"),
         ("noise.mkv", bytes(range(256)) * 64, "is not a video"),
         ("list.m3u8", b"#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1:9/a.ts\n#EXT-X-ENDLIST\n", "is not a video"),
     ],
 )
-def test_what_is_no_film_is_refused_by_name(tmp_path: Path, name: str, content: bytes | None, words: str) -> None:
+def test_what_is_no_video_is_refused_by_name(tmp_path: Path, name: str, content: bytes | None, words: str) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=words) as refused:
@@ -139,29 +139,29 @@ def test_what_is_no_film_is_refused_by_name(tmp_path: Path, name: str, content: 
 
 
 def test_a_folder_is_sent_to_images_and_a_photo_to_image(tmp_path: Path) -> None:
-    cv2.imwrite(str(tmp_path / "a.png"), picture(0))
+    cv2.imwrite(str(tmp_path / "a.png"), image(0))
     with pytest.raises(UserError, match="use --images"):
         Video(tmp_path)
     with pytest.raises(UserError, match="use --image"):
         Video(tmp_path / "a.png")
 
 
-def test_sound_alone_is_no_film(tmp_path: Path) -> None:
+def test_sound_alone_is_no_video(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="only sound"):
         Video(write_sound(tmp_path / "a.m4a"))
 
 
 def test_an_mp4_cut_before_its_index_cannot_be_opened(tmp_path: Path) -> None:
-    whole = write_film(tmp_path / "a.mp4", EVEN_MS).read_bytes()
+    whole = write_video(tmp_path / "a.mp4", EVEN_MS).read_bytes()
     (tmp_path / "b.mp4").write_bytes(whole[: whole.index(b"moov") - 20])
     with pytest.raises(UserError, match="cut off"):
         Video(tmp_path / "b.mp4")
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".webm"])
-def test_a_cut_film_is_read_as_far_as_it_goes_with_a_warning(tmp_path: Path, suffix: str) -> None:
+def test_a_cut_video_is_read_as_far_as_it_goes_with_a_warning(tmp_path: Path, suffix: str) -> None:
     options = {"movflags": "+faststart"} if suffix == ".mp4" else {}
-    whole = write_film(tmp_path / f"a{suffix}", list(range(0, 3200, 40)), options=options).read_bytes()
+    whole = write_video(tmp_path / f"a{suffix}", list(range(0, 3200, 40)), options=options).read_bytes()
     (tmp_path / f"b{suffix}").write_bytes(whole[: len(whole) * 6 // 10])
     clip = Video(tmp_path / f"b{suffix}")
     frames = list(clip.frames())
@@ -171,7 +171,7 @@ def test_a_cut_film_is_read_as_far_as_it_goes_with_a_warning(tmp_path: Path, suf
 
 
 def test_damage_in_the_middle_does_not_lose_the_rest(tmp_path: Path) -> None:
-    data = bytearray(write_film(tmp_path / "a.mp4", list(range(0, 3200, 40))).read_bytes())
+    data = bytearray(write_video(tmp_path / "a.mp4", list(range(0, 3200, 40))).read_bytes())
     middle = (data.index(b"mdat") + data.index(b"moov")) // 2
     data[middle : middle + 60] = bytes(60)
     (tmp_path / "b.mp4").write_bytes(data)
@@ -180,66 +180,66 @@ def test_damage_in_the_middle_does_not_lose_the_rest(tmp_path: Path) -> None:
     assert "damaged" in clip.warnings[0]
 
 
-def test_a_picture_is_read_upright_in_rgb(tmp_path: Path) -> None:
-    cv2.imwrite(str(tmp_path / "a.png"), picture(3)[..., ::-1])
-    np.testing.assert_array_equal(read_picture(tmp_path / "a.png"), picture(3))
-    jpeg = cv2.imencode(".jpg", picture(0)[..., ::-1])[1].tobytes()
+def test_a_image_is_read_upright_in_rgb(tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "a.png"), image(3)[..., ::-1])
+    np.testing.assert_array_equal(read_image(tmp_path / "a.png"), image(3))
+    jpeg = cv2.imencode(".jpg", image(0)[..., ::-1])[1].tobytes()
     quarter_turn = b"\xff\xe1\x00\x22Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
     (tmp_path / "b.jpg").write_bytes(jpeg[:2] + quarter_turn + jpeg[2:])
-    turned = read_picture(tmp_path / "b.jpg")
+    turned = read_image(tmp_path / "b.jpg")
     assert turned.shape == (64, 48, 3)
     assert turned[5, -5, 0] > 200
 
 
 @pytest.mark.parametrize("kind", ["grey", "transparent", "16 bit"])
-def test_grey_transparent_and_16_bit_pictures_become_plain_rgb(tmp_path: Path, kind: str) -> None:
-    rgb = picture(3)
+def test_grey_transparent_and_16_bit_images_become_plain_rgb(tmp_path: Path, kind: str) -> None:
+    rgb = image(3)
     stored = {
         "grey": rgb[..., 0],
         "transparent": np.dstack([rgb[..., ::-1], np.full(rgb.shape[:2], 255, np.uint8)]),
         "16 bit": rgb[..., ::-1].astype(np.uint16) * 257,
     }[kind]
     cv2.imwrite(str(tmp_path / "a.png"), stored)
-    read = read_picture(tmp_path / "a.png")
+    read = read_image(tmp_path / "a.png")
     assert read.dtype == np.uint8
     assert read.shape == rgb.shape
     np.testing.assert_array_equal(read[..., 0], rgb[..., 0])
 
 
-def test_a_folder_of_pictures_counts_like_a_person(tmp_path: Path) -> None:
+def test_a_folder_of_images_counts_like_a_person(tmp_path: Path) -> None:
     for number in (0, 2, 9, 10, 11):
-        cv2.imwrite(str(tmp_path / f"frame_{number}.png"), picture(number))
-    (tmp_path / "notes.txt").write_text("not a picture")
-    clip = Pictures(tmp_path, Fraction(25))
+        cv2.imwrite(str(tmp_path / f"frame_{number}.png"), image(number))
+    (tmp_path / "notes.txt").write_text("not an image")
+    clip = ImageFolder(tmp_path, Fraction(25))
     frames = list(clip.frames())
     assert [number_of(frame.rgb) for frame in frames] == [0, 2, 9, 10, 11]
     assert [frame.time_s for frame in frames] == [Fraction(i, 25) for i in range(5)]
 
 
-def test_pictures_of_two_sizes_are_no_film(tmp_path: Path) -> None:
-    cv2.imwrite(str(tmp_path / "a.png"), picture(0))
-    cv2.imwrite(str(tmp_path / "b.png"), picture(0, 32, 48))
+def test_images_of_two_sizes_are_no_video(tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "a.png"), image(0))
+    cv2.imwrite(str(tmp_path / "b.png"), image(0, 32, 48))
     with pytest.raises(UserError, match=r"b\.png is 32x48 pixels"):
-        list(Pictures(tmp_path).frames())
+        list(ImageFolder(tmp_path).frames())
 
 
-@pytest.mark.parametrize("content", [b"", b"no picture", None])
-def test_what_is_no_picture_is_refused_by_name(tmp_path: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize("content", [b"", b"no image", None])
+def test_what_is_no_image_is_refused_by_name(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "a.jpg").write_bytes(content)
     with pytest.raises(UserError, match=r"a\.jpg"):
-        Pictures(tmp_path / "a.jpg")
+        ImageFolder(tmp_path / "a.jpg")
 
 
-def test_a_folder_without_pictures_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no pictures in"):
-        Pictures(tmp_path)
+def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no images in"):
+        ImageFolder(tmp_path)
 
 
-def test_a_written_film_is_what_browsers_play(tmp_path: Path) -> None:
-    with video_writer(tmp_path / "a.mp4", Fraction(25), Fraction(1, 25), tags={"comment": "remember"}) as film:
+def test_a_written_video_is_what_browsers_play(tmp_path: Path) -> None:
+    with video_writer(tmp_path / "a.mp4", Fraction(25), Fraction(1, 25), tags={"comment": "remember"}) as video:
         for number in range(20):
-            film.write(picture(number), Fraction(number, 25))
+            video.write(image(number), Fraction(number, 25))
     with av.open(str(tmp_path / "a.mp4")) as container:
         stream = container.streams.video[0]
         assert stream.codec_context.name == "h264"
@@ -249,22 +249,22 @@ def test_a_written_film_is_what_browsers_play(tmp_path: Path) -> None:
     assert data.index(b"moov") < data.index(b"mdat")
     frames = list(Video(tmp_path / "a.mp4").frames())
     assert [number_of(frame.rgb) for frame in frames] == list(range(20))
-    assert np.abs(frames[3].rgb.astype(int) - picture(3)).mean() < 4
+    assert np.abs(frames[3].rgb.astype(int) - image(3)).mean() < 4
 
 
 def test_uneven_times_survive_writing(tmp_path: Path) -> None:
-    source = Video(write_film(tmp_path / "a.mp4", UNEVEN_MS))
-    with video_writer(tmp_path / "b.mp4", source.info.rate, source.info.tick_s) as film:
+    source = Video(write_video(tmp_path / "a.mp4", UNEVEN_MS))
+    with video_writer(tmp_path / "b.mp4", source.info.rate, source.info.tick_s) as video:
         for frame in source.frames():
-            film.write(frame.rgb, frame.time_s)
+            video.write(frame.rgb, frame.time_s)
     copy = Video(tmp_path / "b.mp4")
     assert times_ms(copy) == UNEVEN_MS
     assert copy.info.duration_s == pytest.approx(1.5 + 1 / source.info.rate, abs=0.01)
 
 
 def test_odd_sizes_grow_by_one_pixel(tmp_path: Path) -> None:
-    with video_writer(tmp_path / "a.mp4", Fraction(30), Fraction(1, 30)) as film:
-        film.write(picture(0, 63, 47), Fraction(0))
+    with video_writer(tmp_path / "a.mp4", Fraction(30), Fraction(1, 30)) as video:
+        video.write(image(0, 63, 47), Fraction(0))
     info = Video(tmp_path / "a.mp4").info
     assert (info.width_px, info.height_px, info.frames) == (64, 48, 1)
 
@@ -273,12 +273,12 @@ def test_odd_sizes_grow_by_one_pixel(tmp_path: Path) -> None:
     ("suffix", "codec", "result"),
     [(".mp4", "aac", "aac"), (".mkv", "ac3", "aac"), (".mkv", "pcm_s16le", "aac"), (".webm", "libopus", "opus")],
 )
-def test_sound_comes_along_cut_to_the_pictures(tmp_path: Path, suffix: str, codec: str, result: str) -> None:
-    source = Video(write_film(tmp_path / f"a{suffix}", list(range(0, 3000, 40)), sound=codec))
+def test_sound_comes_along_cut_to_the_images(tmp_path: Path, suffix: str, codec: str, result: str) -> None:
+    source = Video(write_video(tmp_path / f"a{suffix}", list(range(0, 3000, 40)), sound=codec))
     assert source.info.has_audio
-    with video_writer(tmp_path / "b.mp4", source.info.rate, source.info.tick_s, source.path) as film:
+    with video_writer(tmp_path / "b.mp4", source.info.rate, source.info.tick_s, source.path) as video:
         for frame in source.frames(Span(start_s=1, end_s=2)):
-            film.write(frame.rgb, frame.time_s)
+            video.write(frame.rgb, frame.time_s)
     with av.open(str(tmp_path / "b.mp4")) as container:
         track = container.streams.audio[0]
         assert track.codec_context.name == result
@@ -288,10 +288,10 @@ def test_sound_comes_along_cut_to_the_pictures(tmp_path: Path, suffix: str, code
     assert Video(tmp_path / "b.mp4").info.frames == 25
 
 
-def test_a_film_that_fails_halfway_leaves_nothing(tmp_path: Path) -> None:
+def test_a_video_that_fails_halfway_leaves_nothing(tmp_path: Path) -> None:
     def fail() -> None:
-        with video_writer(tmp_path / "a.mp4", Fraction(30), Fraction(1, 30)) as film:
-            film.write(picture(0), Fraction(0))
+        with video_writer(tmp_path / "a.mp4", Fraction(30), Fraction(1, 30)) as video:
+            video.write(image(0), Fraction(0))
             raise RuntimeError("midway")
 
     with pytest.raises(RuntimeError, match="midway"):
@@ -307,8 +307,8 @@ def test_a_full_disk_is_a_clear_sentence_and_leaves_nothing(tmp_path: Path) -> N
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
         "noise = np.random.default_rng(0).integers(0, 255, (60, 240, 320, 3), np.uint8)\n"
         "try:\n"
-        "    with video_writer(sys.argv[1], Fraction(30), Fraction(1, 30)) as film:\n"
-        "        for i, rgb in enumerate(noise): film.write(rgb, Fraction(i, 30))\n"
+        "    with video_writer(sys.argv[1], Fraction(30), Fraction(1, 30)) as video:\n"
+        "        for i, rgb in enumerate(noise): video.write(rgb, Fraction(i, 30))\n"
         "except UserError as error: print('said:', error)\n"
     )
     done = subprocess.run(

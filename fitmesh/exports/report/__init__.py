@@ -14,7 +14,7 @@ from fitmesh.exports.report.key_frames import key_frames
 from fitmesh.exports.report.person_section import person_section
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 
 FILE = "report.html"
 _HERE = Path(__file__).parent
@@ -33,7 +33,7 @@ def files(result: Result) -> list[str]:
 
 
 def write(result: Result, out: Path, progress: Reporter) -> None:
-    """Key frames come from overlay.mp4 in the result's folder; without it the page goes without pictures."""
+    """Key frames come from overlay.mp4 in the result's folder; without it the page goes without images."""
     with progress.stage("report", len(result.people) + 1, "parts") as tick:
         parts = [_head(result), _tiles(result), _frames(result)]
         tick(1)
@@ -41,7 +41,7 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
             parts.append(person_section(result, person))
             tick(1)
         parts += [_reasons(), _settings(result), _timings(result), _foot()]
-        with whole_file(out / FILE) as temporary:
+        with atomic_file(out / FILE) as temporary:
             temporary.write_text(_page(result, "".join(parts)), encoding="utf-8")
 
 
@@ -97,7 +97,7 @@ def _typical(values: np.ndarray, unit: str) -> str:
 def _frames(result: Result) -> str:
     shown = key_frames(result)
     if not shown:
-        return '<p class="soft">No pictures: overlay.mp4 is not in the folder.</p>'
+        return '<p class="soft">No images: overlay.mp4 is not in the folder.</p>'
     figures = "".join(
         f'<figure><img src="{frame.jpg}" alt="frame {frame.frame}" loading="lazy"><figcaption>{frame.time_s:.2f} s, '
         f"frame {frame.frame}{f' · <em>{escape(frame.why)}</em>' if frame.why else ''}</figcaption></figure>"

@@ -15,7 +15,7 @@ from fitting.keypoints.weights import Weighting, keypoint_weights
 from pose2d.oks import AREA_OF_BOX
 from pose2d.types import ConfidenceSource, Keypoints
 
-LOW_PRESENCE = 0.5  # a keypoint is called out of the picture below this probability
+LOW_PRESENCE = 0.5  # a keypoint is called out of the image below this probability
 LOW_CONFIDENCE = 0.5  # and doubtful below this expected OKS
 OUTLIER_SIGMAS = 3.0  # and an outlier when the body is farther away than so many of its own standard deviations
 
@@ -35,7 +35,7 @@ REASONS = (
     Reason(
         "absent",
         "not present",
-        f"probability of being in the picture, to be seen or guessed at, below {LOW_PRESENCE:g}",
+        f"probability of being in the image, to be seen or guessed at, below {LOW_PRESENCE:g}",
     ),
     Reason("doubtful", "low confidence", f"confidence below {LOW_CONFIDENCE:g}"),
     Reason("outlier", "outlier", f"the body ended up more than {OUTLIER_SIGMAS:g} standard deviations away from it"),

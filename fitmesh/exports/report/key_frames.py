@@ -1,4 +1,4 @@
-"""A few frames of the overlay that tell the story of a clip, as pictures inside the page."""
+"""A few frames of the overlay that tell the story of a clip, as images inside the page."""
 
 import base64
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from pose2d.io.video import AVERAGE
 
 EVENLY = 6  # frames spread over the time that people are in view
 LONG_SIDE_PX, QUALITY = 720, 82
-SEEK_BEYOND_S = 8.0  # films have a frame to start from every few seconds; decoding on is cheaper before that
+SEEK_BEYOND_S = 8.0  # videos have a frame to start from every few seconds; decoding on is cheaper before that
 
 
 @dataclass(frozen=True)
 class KeyFrame:
-    """One picture and why it was chosen."""
+    """One image and why it was chosen."""
 
     frame: int
     time_s: float  # since the first frame looked at
@@ -32,12 +32,11 @@ def key_frames(result: Result) -> list[KeyFrame]:
     chosen = _chosen(result)
     times = dict(zip(result.frames.tolist(), (result.time_s - result.time_s[0]).tolist(), strict=True))
     try:
-        pictures = _pictures(result.overlay_path, [times[frame] for frame in chosen])
+        images = _images(result.overlay_path, [times[frame] for frame in chosen])
     except (av.error.FFmpegError, OSError):
         return []
     return [
-        KeyFrame(frame, times[frame], why, picture)
-        for (frame, why), picture in zip(chosen.items(), pictures, strict=False)
+        KeyFrame(frame, times[frame], why, image) for (frame, why), image in zip(chosen.items(), images, strict=False)
     ]
 
 
@@ -78,8 +77,8 @@ def _median(values: np.ndarray) -> np.ndarray:
     return result
 
 
-def _pictures(path: Path, times_s: list[float]) -> list[str]:
-    """Frames of a film at rising times; seeks over long stretches, so that a long film is not decoded whole."""
+def _images(path: Path, times_s: list[float]) -> list[str]:
+    """Frames of a video at rising times; seeks over long stretches, so that a long video is not decoded whole."""
     found: list[str] = []
     with av.open(str(path)) as container:
         stream = container.streams.video[0]

@@ -17,7 +17,7 @@ export async function load() {
       array.size = array.shape.slice(1).reduce((a, b) => a * b, 1);
       array.numbers = numbers.subarray(array.first, array.first + array.shape[0] * array.size);
     }
-    // The numbers [...] of one array in one frame of the film; null while the person is not followed.
+    // The numbers [...] of one array in one frame of the video; null while the person is not followed.
     person.row = (name, frame) => {
       const row = frame - person.first;
       if (row < 0 || row >= person.count) return null;

@@ -28,7 +28,7 @@ export class Scene {
 
   async load(address) {
     const gltf = await new GLTFLoader().loadAsync(address);
-    this.film = gltf.cameras[0];
+    this.video = gltf.cameras[0];
     this.scene.add(gltf.scene);
     gltf.scene.updateMatrixWorld(true);
     if (gltf.animations.length) {
@@ -74,23 +74,23 @@ export class Scene {
     grid.material.transparent = true;
     grid.material.opacity = 0.28;
     grid.position.set(Math.round(this.middle.x), 0, Math.round(this.middle.z));
-    this.scene.add(grid, this.filmCamera());
+    this.scene.add(grid, this.videoCamera());
   }
 
-  // A small pyramid where the film's camera is.
-  filmCamera() {
-    const depth = 0.4, up = depth * Math.tan(THREE.MathUtils.degToRad(this.film.fov / 2)), side = up * this.film.aspect;
+  // A small pyramid where the video's camera is.
+  videoCamera() {
+    const depth = 0.4, up = depth * Math.tan(THREE.MathUtils.degToRad(this.video.fov / 2)), side = up * this.video.aspect;
     const corners = [[-side, -up], [side, -up], [side, up], [-side, up]].map(([x, y]) => new THREE.Vector3(x, y, -depth));
     const lines = corners.flatMap((corner, i) => [new THREE.Vector3(), corner, corner, corners[(i + 1) % 4]]);
     const shape = new THREE.LineSegments(
       new THREE.BufferGeometry().setFromPoints(lines), new THREE.LineBasicMaterial({ color: 0x5b4bb7 }));
-    shape.applyMatrix4(this.film.matrixWorld);
+    shape.applyMatrix4(this.video.matrixWorld);
     return shape;
   }
 
   lookThroughFilm() {
     this.through = true;
-    this.film.getWorldPosition(this.camera.position);
+    this.video.getWorldPosition(this.camera.position);
     const distance = Math.max(0.5, this.camera.position.z - this.middle.z);
     this.controls.target.set(this.camera.position.x, this.camera.position.y, this.camera.position.z - distance);
     this.resize();
@@ -109,9 +109,9 @@ export class Scene {
     if (!width || !height) return;
     this.renderer.setSize(width, height, false);
     this.camera.aspect = width / height;
-    // The whole picture of the film fits in, however narrow the window is.
-    const half = Math.tan(THREE.MathUtils.degToRad(this.film.fov / 2));
-    const fit = half * Math.max(1, this.film.aspect / this.camera.aspect);
+    // The whole image of the video fits in, however narrow the window is.
+    const half = Math.tan(THREE.MathUtils.degToRad(this.video.fov / 2));
+    const fit = half * Math.max(1, this.video.aspect / this.camera.aspect);
     this.camera.fov = this.through ? THREE.MathUtils.radToDeg(2 * Math.atan(fit)) : 40;
     this.camera.updateProjectionMatrix();
     this.controls.update();

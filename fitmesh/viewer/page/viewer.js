@@ -1,4 +1,4 @@
-// One clock for film and scene: while it plays, the film leads; when someone moves the slider, both follow.
+// One clock for video and scene: while it plays, the video leads; when someone moves the slider, both follow.
 import { load, frameAt } from '/data.js';
 import { Scene } from '/scene.js';
 import { showPanel } from '/panel.js';
@@ -24,7 +24,7 @@ function show(next) {
 function seek(next) {
   next = Math.min(meta.time_s.length - 1, Math.max(0, next));
   show(next);
-  if (meta.has_film) video.currentTime = meta.time_s[next] + 0.5 * frameLength(next);
+  if (meta.has_video) video.currentTime = meta.time_s[next] + 0.5 * frameLength(next);
   startedAt = performance.now();
   startedFrom = meta.time_s[next];
 }
@@ -36,10 +36,10 @@ function setPlaying(wanted) {
   if (playing && frame === meta.time_s.length - 1) seek(0);
   startedAt = performance.now();
   startedFrom = meta.time_s[frame];
-  if (!meta.has_film) return;
+  if (!meta.has_video) return;
   if (playing) return playFilm();
   video.pause();
-  show(frameAt(meta.time_s, video.currentTime)); // the film may have gone on since we last looked
+  show(frameAt(meta.time_s, video.currentTime)); // the video may have gone on since we last looked
 }
 
 function playFilm() {
@@ -49,8 +49,8 @@ function playFilm() {
 function follow() {
   if (!playing) return;
   const speed = Number($('speed').value);
-  let time = meta.has_film ? video.currentTime : startedFrom + speed * (performance.now() - startedAt) / 1000;
-  if (!meta.has_film && time >= lastTime()) { seek(0); time = 0; }
+  let time = meta.has_video ? video.currentTime : startedFrom + speed * (performance.now() - startedAt) / 1000;
+  if (!meta.has_video && time >= lastTime()) { seek(0); time = 0; }
   const next = frameAt(meta.time_s, time);
   if (next !== frame) show(next);
 }
@@ -101,7 +101,7 @@ function listen() {
   $('colour').addEventListener('change', event => setColour(event.target.value));
   $('joints').addEventListener('change', event => { scene.jointsShown = event.target.checked; show(frame); });
   $('meshes').addEventListener('change', event => { scene.meshesShown = event.target.checked; show(frame); });
-  $('film-view').addEventListener('click', () => scene.lookThroughFilm());
+  $('video-view').addEventListener('click', () => scene.lookThroughFilm());
   $('side-view').addEventListener('click', () => scene.lookFrom(1, 0.15, 0));
   $('top-view').addEventListener('click', () => scene.lookFrom(0, 1, 0.001));
   let down = null;
@@ -125,9 +125,9 @@ function listen() {
 }
 
 function noFilm() {
-  meta.has_film = false;
-  $('film').hidden = true;
-  $('film').style.display = 'none';
+  meta.has_video = false;
+  $('video').hidden = true;
+  $('video').style.display = 'none';
 }
 
 async function start() {
@@ -135,7 +135,7 @@ async function start() {
   document.title = `${meta.name} · fitmesh`;
   $('name').textContent = meta.name;
   $('report').hidden = !meta.has_report;
-  if (!meta.has_film) { video.removeAttribute('src'); noFilm(); }
+  if (!meta.has_video) { video.removeAttribute('src'); noFilm(); }
   scene = new Scene($('canvas'), meta);
   await scene.load('/scene.glb');
   slider.max = meta.frames.length - 1;
@@ -146,7 +146,7 @@ async function start() {
   $('colour').value = known ? 'relative' : 'person';
   setColour($('colour').value);
   $('message').hidden = meta.people.length > 0;
-  $('message').textContent = 'Nobody was found in this film.';
+  $('message').textContent = 'Nobody was found in this video.';
   window.fitmesh = { meta, scene, seek, choose }; // for the curious, and for tests
   const tick = () => { follow(); scene.render(); requestAnimationFrame(tick); };
   tick();

@@ -2,7 +2,7 @@
 
 Directions are points on the plane z = 1 of a camera ("rays"), so focal length and pixels are gone. Every frame is
 looked at by a camera of its own, turned from the real one towards the person: what is left of the person's place in the
-picture is said in three numbers, the direction and the size of the box (CLIFF's full-frame inputs), and the answer is
+image is said in three numbers, the direction and the size of the box (CLIFF's full-frame inputs), and the answer is
 turned back. The "box" is the mean and the spread of the keypoints, each counted by its trust; extremes would belong to
 outliers.
 """

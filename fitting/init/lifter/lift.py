@@ -1,6 +1,6 @@
 """Keypoints of a track, or of frames by themselves -> bodies in front of the camera.
 
-The network hears frames about 1/10 s apart, eight at a time. A film at another rate is read as several films of about
+The network hears frames about 1/10 s apart, eight at a time. A video at another rate is read as several videos of about
 that rate, frame by frame in turn; windows overlap by half, and of each the middle counts.
 """
 

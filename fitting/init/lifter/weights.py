@@ -11,13 +11,13 @@ from torch import Tensor
 
 from fitting.init.lifter.network import Lifter
 from pose2d.base.errors import UserError
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 
 
 def save_lifter(state: dict[str, Tensor], path: str | Path) -> None:
     """Write a state dictionary, whole or not at all."""
     arrays: dict[str, Any] = {name: value.detach().cpu().half().numpy() for name, value in state.items()}
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         np.savez(temporary, **arrays)
 
 

@@ -1,4 +1,4 @@
-"""A picture and boxes -> a first guess of every body in it, by networks that read pixels: SPIN and CLIFF.
+"""An image and boxes -> a first guess of every body in it, by networks that read pixels: SPIN and CLIFF.
 
 Their weights are not shipped; `docs/initialisers.md` says where they come from.
 """

@@ -1,4 +1,4 @@
-"""Pictures, boxes and the camera -> first guesses in the camera's frame."""
+"""ImageFolder, boxes and the camera -> first guesses in the camera's frame."""
 
 from collections.abc import Iterable
 
@@ -17,37 +17,35 @@ from pose2d.crops import check_boxes
 
 
 def initialise(
-    network: BodyRegressor, picture: np.ndarray, boxes_px: np.ndarray, camera: Camera, batch: int = 32
+    network: BodyRegressor, image: np.ndarray, boxes_px: np.ndarray, camera: Camera, batch: int = 32
 ) -> BodyParams:
-    """The people in boxes [N, 4] (x1, y1, x2, y2) of one RGB uint8 picture; row n of every tensor is person n."""
+    """The people in boxes [N, 4] (x1, y1, x2, y2) of one RGB uint8 image; row n of every tensor is person n."""
     boxes = check_boxes(boxes_px)
-    return _answers(network, ((picture, boxes[first : first + batch]) for first in range(0, len(boxes), batch)), camera)
+    return _answers(network, ((image, boxes[first : first + batch]) for first in range(0, len(boxes), batch)), camera)
 
 
 def initialise_track(
-    network: BodyRegressor, pictures: Iterable[np.ndarray], boxes_px: np.ndarray, camera: Camera, batch: int = 32
+    network: BodyRegressor, images: Iterable[np.ndarray], boxes_px: np.ndarray, camera: Camera, batch: int = 32
 ) -> BodyParams:
-    """One person over T frames: box t [T, 4] is in picture t. Pictures are taken one at a time, crops kept by batch."""
+    """One person over T frames: box t [T, 4] is in image t. Images are read one at a time."""
     boxes = check_boxes(boxes_px)
-    jobs = ((picture, boxes[t : t + 1]) for t, picture in enumerate(pictures))
+    jobs = ((image, boxes[t : t + 1]) for t, image in enumerate(images))
     found = _answers(network, jobs, camera, batch)
     if len(found.pose) != len(boxes):
-        raise UserError(
-            f"there are {len(boxes)} boxes for {len(found.pose)} pictures; a track has one box per picture."
-        )
+        raise UserError(f"there are {len(boxes)} boxes for {len(found.pose)} images; a track has one box per image.")
     return found
 
 
 def _answers(
     network: BodyRegressor, jobs: Iterable[tuple[np.ndarray, np.ndarray]], camera: Camera, batch: int = 1
 ) -> BodyParams:
-    """Jobs (picture, boxes in it) are cut one after the other, and read by the network `batch` jobs at a time."""
+    """Jobs (image, boxes in it) are cut one after the other, and read by the network `batch` jobs at a time."""
     parts = [BodyParams(torch.empty(0, 24, 3), torch.empty(0, 10), torch.empty(0, 3))]
     waiting: list[tuple[Tensor, Tensor, Tensor]] = []  # crops, window centres and heights
-    for picture, boxes in jobs:
-        _check_size(picture, camera)
+    for image, boxes in jobs:
+        _check_size(image, camera)
         where = windows(boxes, network.cropping)
-        crops = cut(picture, where, network.cropping)
+        crops = cut(image, where, network.cropping)
         waiting.append((crops, torch.from_numpy(where.center_px).float(), torch.from_numpy(where.height_px).float()))
         if len(waiting) == batch:
             parts.append(_read(network, waiting, camera))
@@ -71,9 +69,9 @@ def _read(network: BodyRegressor, waiting: list[tuple[Tensor, Tensor, Tensor]], 
     return BodyParams(pose, answer.shape.cpu(), crop_to_full(answer.crop_camera.cpu(), center, side, camera))
 
 
-def _check_size(picture: np.ndarray, camera: Camera) -> None:
-    if picture.ndim == 3 and tuple(picture.shape[1::-1]) != tuple(camera.size):
-        width, height = picture.shape[1::-1]
+def _check_size(image: np.ndarray, camera: Camera) -> None:
+    if image.ndim == 3 and tuple(image.shape[1::-1]) != tuple(camera.size):
+        width, height = image.shape[1::-1]
         raise UserError(
-            f"the picture is {width} x {height}, but the camera sees {camera.size[0]} x {camera.size[1]} pixels."
+            f"the image is {width} x {height}, but the camera sees {camera.size[0]} x {camera.size[1]} pixels."
         )

@@ -1,4 +1,4 @@
-"""How SPIN and CLIFF cut people out: a window with whole-pixel corners, black beyond the picture, then resized.
+"""How SPIN and CLIFF cut people out: a window with whole-pixel corners, black beyond the image, then resized.
 
 `pose2d.crops` does not round; these networks were trained on rounded windows, so theirs is kept.
 """
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from pose2d.base.errors import UserError
-from pose2d.crops import check_boxes, check_picture
+from pose2d.crops import check_boxes, check_image
 
-LARGEST_PX = 20_000  # side of a window; no camera has such pictures, and the window is held in memory
+LARGEST_PX = 20_000  # side of a window; no camera has such images, and the window is held in memory
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ CLIFF_CROPPING = Cropping((192, 256), 1.1, np.rint, cv2.INTER_LINEAR)
 
 @dataclass(frozen=True)
 class Windows:
-    """Where N crops lie in their picture. The height is the side b that the crop camera speaks of."""
+    """Where N crops lie in their image. The height is the side b that the crop camera speaks of."""
 
     center_px: np.ndarray  # [N, 2]
     height_px: np.ndarray  # [N]
@@ -53,28 +53,28 @@ def windows(boxes_px: np.ndarray, cropping: Cropping) -> Windows:
     end = np.maximum(cropping.to_pixel(center + half).astype(int), first + 1)
     if (end - first).max(initial=0) > LARGEST_PX:
         raise UserError(
-            f"a box is {int(side.max())} pixels high; boxes must be pixels of the picture, at most {LARGEST_PX}."
+            f"a box is {int(side.max())} pixels high; boxes must be pixels of the image, at most {LARGEST_PX}."
         )
     return Windows(center, side, first, end)
 
 
-def cut(picture: np.ndarray, where: Windows, cropping: Cropping) -> Tensor:
-    """Crops of an RGB uint8 picture, float32 [N, 3, H, W] on a scale of 0..255."""
-    check_picture(picture)
+def cut(image: np.ndarray, where: Windows, cropping: Cropping) -> Tensor:
+    """Crops of an RGB uint8 image, float32 [N, 3, H, W] on a scale of 0..255."""
+    check_image(image)
     width, height = cropping.input_wh
     crops = np.empty((len(where.first), height, width, 3), np.float32)
     for crop, first, end in zip(crops, where.first, where.end, strict=True):
-        window = _window(picture, first, end)
+        window = _window(image, first, end)
         smaller = window.shape[0] > height or window.shape[1] > width
         cv2.resize(window, (width, height), crop, interpolation=cropping.shrink if smaller else cv2.INTER_LINEAR)
     return torch.from_numpy(crops).permute(0, 3, 1, 2)
 
 
-def _window(picture: np.ndarray, first: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Pixels first <= p < end, float32; zero outside the picture."""
-    size = np.array(picture.shape[1::-1])
+def _window(image: np.ndarray, first: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Pixels first <= p < end, float32; zero outside the image."""
+    size = np.array(image.shape[1::-1])
     inside, beyond = np.clip(first, 0, size), np.clip(end, 0, size)
     window = np.zeros((end[1] - first[1], end[0] - first[0], 3), np.float32)
     (x, y), (x_end, y_end) = inside - first, beyond - first
-    window[y:y_end, x:x_end] = picture[inside[1] : beyond[1], inside[0] : beyond[0]]
+    window[y:y_end, x:x_end] = image[inside[1] : beyond[1], inside[0] : beyond[0]]
     return window

@@ -1,4 +1,4 @@
-"""Small films with known contents, for tests."""
+"""Small videos with known contents, for tests."""
 
 import struct
 from fractions import Fraction
@@ -11,7 +11,7 @@ MILLISECOND = Fraction(1, 1000)
 CODECS = {".mp4": "libx264", ".mov": "libx264", ".mkv": "libx264", ".webm": "libvpx-vp9", ".gif": "gif"}
 
 
-def picture(number: int, width: int = 64, height: int = 48) -> np.ndarray:
+def image(number: int, width: int = 64, height: int = 48) -> np.ndarray:
     """Red top left corner on black, and a grey bar at the right that tells the frame's number."""
     rgb = np.zeros((height, width, 3), np.uint8)
     rgb[: height // 2, : width // 2] = (255, 0, 0)
@@ -20,11 +20,11 @@ def picture(number: int, width: int = 64, height: int = 48) -> np.ndarray:
 
 
 def number_of(rgb: np.ndarray) -> int:
-    """The frame number that `picture` wrote."""
+    """The frame number that `image` wrote."""
     return round(float(rgb[8:-8, -12:-4].mean()) / 8)
 
 
-def write_film(
+def write_video(
     path: Path,
     times_ms: list[int],
     size: tuple[int, int] = (64, 48),
@@ -39,7 +39,7 @@ def write_film(
         stream.codec_context.max_b_frames = 0
         track = _add_sound(container, sound) if sound else None
         for number, time_ms in enumerate(times_ms):
-            frame = av.VideoFrame.from_ndarray(picture(number, *size), format="rgb24").reformat(format=stream.pix_fmt)
+            frame = av.VideoFrame.from_ndarray(image(number, *size), format="rgb24").reformat(format=stream.pix_fmt)
             frame.time_base = MILLISECOND
             frame.pts = time_ms
             container.mux(stream.encode(frame))

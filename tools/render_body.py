@@ -1,6 +1,6 @@
 """Make docs/img/body.png: the open body in four poses and two shapes.
 
-python tools/picture_body.py [OUT.png]
+python tools/render_body.py [OUT.png]
 """
 
 import sys
@@ -22,7 +22,7 @@ from fitting import Body, Camera, Mesh, load_body
 from fitting.render.rasterize import rasterize
 from fitting.render.render import render
 from pose2d.base.errors import UserError
-from pose2d.base.files import whole_file
+from pose2d.base.files import atomic_file
 
 CELL = Camera.from_field_of_view(24, (400, 520), across="height")
 EYE_M, PITCH_DEG = (0.0, 1.6, 5.2), -7.9  # where the viewer stands (body at the origin, y up) and how he looks down
@@ -123,18 +123,18 @@ def _seen(world: np.ndarray) -> np.ndarray:
     return (world - EYE_M) @ np.stack((right, down, forward)).T
 
 
-def _save_labelled(picture: np.ndarray, out: Path) -> None:
-    height, width = picture.shape[:2]
+def _save_labelled(image: np.ndarray, out: Path) -> None:
+    height, width = image.shape[:2]
     figure = plt.figure(figsize=(width / 100, height / 100), dpi=100)
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.imshow(picture, interpolation="none")
+    axes.imshow(image, interpolation="none")
     axes.set_axis_off()
     cell_width, cell_height = CELL.size
     for row, shape in enumerate(SHAPES):
         for column, pose in enumerate(POSES):
             x, y = (column + 0.5) * cell_width, (row + 1) * cell_height - 14
             axes.text(x, y, f"{pose}, {shape}", ha="center", fontsize=11, color="0.35")
-    with whole_file(out) as temporary:
+    with atomic_file(out) as temporary:
         figure.savefig(temporary)
     plt.close(figure)
 

@@ -149,7 +149,7 @@ def judged(study: Study) -> Judged:
     road = Road(settings, study.folder, bodies, Reporter(quiet=True))
     parts: dict[str, list[np.ndarray]] = {name: [] for name in (*CALIBRATED, "oracle", "visibility")}
     for work in works(settings, []):
-        reads = road.reads(work, caches.keypoints_recipe(work, settings, bodies))
+        reads = road.reads(work, caches.keypoints_key(work, settings, bodies))
         with np.load(truth_path(study.data, work.name)) as file:
             visibility = file["visibility"]
         for track, read in zip(work.tracks, reads, strict=True):

@@ -13,16 +13,16 @@ import eval3dpw
 import fitting
 from eval3dpw.bodies import BodySet
 from fitmesh import confidence as trust
-from fitmesh.caching import Recipe, content_digest, read_npz, write_npz
 from fitmesh.eval_3dpw.keypoints import BATCH, Read
 from fitmesh.eval_3dpw.sequences import Work
 from fitmesh.eval_3dpw.settings import STORED, EvalSettings
 from fitting.body import BodyParams
 from fitting.init.guess import Guess
+from pose2d.base.caching import CacheKey, content_digest, read_npz, write_npz
 from pose2d.skeletons import BY_NAME
 
 
-def keypoints_recipe(work: Work, settings: EvalSettings, bodies: BodySet) -> Recipe:
+def keypoints_key(work: Work, settings: EvalSettings, bodies: BodySet) -> CacheKey:
     inputs = {"truth": work.digest, "images": _images_digest(work), "bodies": _bodies_digest(work, bodies)}
     if settings.pose_checkpoint is not None:
         inputs["pose_checkpoint"] = content_digest([settings.pose_checkpoint])
@@ -31,7 +31,7 @@ def keypoints_recipe(work: Work, settings: EvalSettings, bodies: BodySet) -> Rec
             head = settings.ccnet if source == "ccnet" else None
             if found := trust.digest(source, settings.pose_model, head):
                 inputs[source] = found
-    return Recipe(
+    return CacheKey(
         "eval-3dpw keypoints",
         {"pose_model": settings.pose_model, "confidence": list(settings.confidence), "every": settings.every,
          "batch": BATCH},
@@ -39,25 +39,25 @@ def keypoints_recipe(work: Work, settings: EvalSettings, bodies: BodySet) -> Rec
     )  # fmt: skip
 
 
-def fit_recipe(keypoints: Recipe, settings: EvalSettings, row: str) -> Recipe:
+def fit_key(keypoints: CacheKey, settings: EvalSettings, row: str) -> CacheKey:
     """Of one row's fits, or of a start."""
     inputs = {"keypoints": keypoints.digest, "fitting": code_digest(fitting)}
     if settings.checkpoint is not None:
         inputs["checkpoint"] = content_digest([settings.checkpoint])
-    return Recipe(
+    return CacheKey(
         "eval-3dpw fit",
         {"row": row, "init": settings.init, "single_frames": settings.single_frames},
         inputs,
     )
 
 
-def score_recipe(fits: Recipe, settings: EvalSettings, bodies: BodySet) -> Recipe:
+def score_key(fits: CacheKey, settings: EvalSettings, bodies: BodySet) -> CacheKey:
     regressor = hashlib.sha256(bodies.regressor.numpy().tobytes()).hexdigest()
     inputs = {"fits": fits.digest, "regressor": regressor, "eval3dpw": code_digest(eval3dpw)}
-    return Recipe("eval-3dpw score", {"protocol": settings.protocol}, inputs)
+    return CacheKey("eval-3dpw score", {"protocol": settings.protocol}, inputs)
 
 
-def write_reads(path: Path, recipe: Recipe, work: Work, reads: Iterable[Read]) -> None:
+def write_reads(path: Path, cache_key: CacheKey, work: Work, reads: Iterable[Read]) -> None:
     arrays: dict[str, np.ndarray | str] = {}
     for track, read in zip(work.tracks, reads, strict=True):
         one = {
@@ -67,7 +67,7 @@ def write_reads(path: Path, recipe: Recipe, work: Work, reads: Iterable[Read]) -
         }  # fmt: skip
         arrays |= {f"{track.person}.{name}": value for name, value in one.items()}
         arrays["skeleton"] = read.skeleton.name
-    write_npz(path, recipe, arrays)
+    write_npz(path, cache_key, arrays)
 
 
 def read_reads(path: Path, work: Work) -> list[Read]:
@@ -87,18 +87,18 @@ def read_reads(path: Path, work: Work) -> list[Read]:
     return [read(track.person) for track in work.tracks]
 
 
-def write_fits(path: Path, recipe: Recipe, fits: Mapping[int, BodyParams]) -> None:
+def write_fits(path: Path, cache_key: CacheKey, fits: Mapping[int, BodyParams]) -> None:
     """By person; a person who could not be fitted is not there."""
     arrays = {}
     for person, params in fits.items():
         for name in ("pose", "shape", "translation"):
             arrays[f"{person}.{name}"] = getattr(params, name).numpy()
-    write_npz(path, recipe, arrays)
+    write_npz(path, cache_key, arrays)
 
 
 def read_fits(path: Path) -> dict[int, BodyParams]:
     arrays = read_npz(path)
-    people = sorted({int(name.split(".")[0]) for name in arrays if name != "recipe"})
+    people = sorted({int(name.split(".")[0]) for name in arrays if name != "cache_key"})
     return {
         person: BodyParams(
             *(torch.from_numpy(arrays[f"{person}.{name}"]) for name in ("pose", "shape", "translation"))
@@ -107,7 +107,7 @@ def read_fits(path: Path) -> dict[int, BodyParams]:
     }  # fmt: skip
 
 
-def write_starts(path: Path, recipe: Recipe, starts: Mapping[int, Guess]) -> None:
+def write_starts(path: Path, cache_key: CacheKey, starts: Mapping[int, Guess]) -> None:
     arrays: dict[str, torch.Tensor] = {}
     for person, guess in starts.items():
         params = guess.params
@@ -116,7 +116,7 @@ def write_starts(path: Path, recipe: Recipe, starts: Mapping[int, Guess]) -> Non
             f"{person}.turn_rad": guess.turn_rad, f"{person}.distance": guess.distance,
             f"{person}.shape_spread": torch.tensor(guess.shape),
         }  # fmt: skip
-    write_npz(path, recipe, {name: value.numpy() for name, value in arrays.items()})
+    write_npz(path, cache_key, {name: value.numpy() for name, value in arrays.items()})
 
 
 def read_starts(path: Path) -> dict[int, Guess]:
@@ -134,7 +134,7 @@ def read_starts(path: Path) -> dict[int, Guess]:
 
 
 def read_score(path: Path) -> dict[str, np.ndarray]:
-    return {name: value for name, value in read_npz(path).items() if name != "recipe"}
+    return {name: value for name, value in read_npz(path).items() if name != "cache_key"}
 
 
 @cache

@@ -12,7 +12,6 @@ from eval3dpw.bodies import BodySet, body_set
 from eval3dpw.predictions import read_predictions, write_predictions
 from eval3dpw.protocols import protocol_named
 from fitmesh import confidence as trust
-from fitmesh.caching import Recipe, npz_is_current, write_npz
 from fitmesh.eval_3dpw import caches, scoring
 from fitmesh.eval_3dpw import keypoints as reading
 from fitmesh.eval_3dpw.fits import Starter, fit_track, starter
@@ -25,6 +24,7 @@ from fitmesh.eval_3dpw.table import Scores
 from fitmesh.progress import Reporter
 from fitting.body import BodyParams
 from fitting.init.guess import Guess
+from pose2d.base.caching import CacheKey, npz_is_current, write_npz
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource
 
@@ -80,64 +80,64 @@ class Road:
 
     def sequence(self, work: Work, skipped: list[Skipped]) -> dict[str, Score]:
         """Errors of every row; a person who cannot be fitted under one row is left out of all."""
-        recipe = caches.keypoints_recipe(work, self.settings, self.bodies)
-        reads = self.reads(work, recipe)
+        cache_key = caches.keypoints_key(work, self.settings, self.bodies)
+        reads = self.reads(work, cache_key)
         for track, read in zip(work.tracks, reads, strict=True):
             if not read.readable.all():
                 skipped.append(Skipped(work.name, BROKEN_IMAGE, int((~read.readable).sum())))
             ignored = int((~self.protocol.counts(track) & read.readable).sum())
             if ignored:
                 skipped.append(Skipped(work.name, self.protocol.left_out, ignored))
-        fits: dict[str, tuple[Recipe, dict[int, BodyParams]]] = {}
+        fits: dict[str, tuple[CacheKey, dict[int, BodyParams]]] = {}
         starts: dict[ConfidenceSource | None, dict[int, Guess]] = {}
         rows = self.settings.rows()
         for source in dict.fromkeys(row.start_source for row in rows.values()):
             if self.settings.init != "none":
                 name = f"start {source}" if source else "start"
-                made_from = caches.fit_recipe(recipe, self.settings, name)
-                starts[source] = self._starts(work, reads, source, name, made_from)
+                key = caches.fit_key(cache_key, self.settings, name)
+                starts[source] = self._starts(work, reads, source, name, key)
                 found = {person: guess.params for person, guess in starts[source].items()}
-                fits[self.settings.start_label(source)] = made_from, found
+                fits[self.settings.start_label(source)] = key, found
         for label, row in rows.items():
-            made_from = caches.fit_recipe(recipe, self.settings, row.key)
-            fits[label] = made_from, self._fits(work, reads, starts.get(row.start_source), row, made_from)
+            key = caches.fit_key(cache_key, self.settings, row.key)
+            fits[label] = key, self._fits(work, reads, starts.get(row.start_source), row, key)
         return self._scores(work, reads, fits, skipped)
 
-    def reads(self, work: Work, recipe: Recipe) -> list[Read]:
+    def reads(self, work: Work, cache_key: CacheKey) -> list[Read]:
         """Keypoints of everyone."""
         path = self.out / "keypoints" / f"{work.name}.npz"
-        if not npz_is_current(path, recipe):
+        if not npz_is_current(path, cache_key):
             with self.reporter.stage("keypoints", sum(map(len, work.tracks)), "people") as tick:
                 if self.settings.pose_model == STORED:
                     reads = reading.stored(work, self.bodies, self.settings)
                 else:
                     self._reader = self._reader or reading.Reader(self.settings)
                     reads = self._reader.read(work, self.bodies, tick)
-            caches.write_reads(path, recipe, work, reads)
+            caches.write_reads(path, cache_key, work, reads)
         return caches.read_reads(path, work)
 
     def _starts(
-        self, work: Work, reads: list[Read], source: ConfidenceSource | None, name: str, made_from: Recipe
+        self, work: Work, reads: list[Read], source: ConfidenceSource | None, name: str, key: CacheKey
     ) -> dict[int, Guess]:
         path = self._path("fits", name, work)
-        if npz_is_current(path, made_from):
+        if npz_is_current(path, key):
             return caches.read_starts(path)
         self._starter = self._starter or starter(self.settings)
         start, body = self._starter, self.bodies.load("neutral")
         found = self._each(work, "start", lambda n: start(work, reads[n], body, source))
         if len(found) == len(work.tracks):
-            caches.write_starts(path, made_from, found)
+            caches.write_starts(path, key, found)
         return found
 
     def _fits(
-        self, work: Work, reads: list[Read], starts: dict[int, Guess] | None, row: Row, made_from: Recipe
+        self, work: Work, reads: list[Read], starts: dict[int, Guess] | None, row: Row, key: CacheKey
     ) -> dict[int, BodyParams]:
         path = self._path("fits", row.key, work)
-        if npz_is_current(path, made_from):
+        if npz_is_current(path, key):
             return caches.read_fits(path)
         found = self._each(work, row.key, partial(self._fit, work, reads, starts, row))
         if len(found) == len(work.tracks):
-            caches.write_fits(path, made_from, found)
+            caches.write_fits(path, key, found)
         return found
 
     def _each(self, work: Work, name: str, make: Callable[[int], T]) -> dict[int, T]:
@@ -173,7 +173,7 @@ class Road:
         self,
         work: Work,
         reads: list[Read],
-        fits: dict[str, tuple[Recipe, dict[int, BodyParams]]],
+        fits: dict[str, tuple[CacheKey, dict[int, BodyParams]]],
         skipped: list[Skipped],
     ) -> dict[str, Score]:
         everywhere = set.intersection(*(set(found) for _, found in fits.values()))
@@ -183,12 +183,12 @@ class Road:
                 skipped.append(Skipped(work.name, self._why[track.name], lost))
         scores: dict[str, Score] = {}
         judge = scoring.Judge(work.tracks, [read.readable for read in reads], self.protocol, self.bodies)
-        for name, (made_from, found) in fits.items():
+        for name, (key, found) in fits.items():
             kept = {person: params for person, params in found.items() if person in everywhere}
-            recipe = caches.score_recipe(made_from, self.settings, self.bodies)
+            cache_key = caches.score_key(key, self.settings, self.bodies)
             path = self._path("scores", name, work)
-            if not npz_is_current(path, recipe):
-                write_npz(path, recipe, judge.score(found))
+            if not npz_is_current(path, cache_key):
+                write_npz(path, cache_key, judge.score(found))
             score = caches.read_score(path)
             keep = np.isin(score["person"], list(kept))
             scores[name] = {key: value[keep] for key, value in score.items()}

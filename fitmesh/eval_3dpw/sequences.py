@@ -10,10 +10,10 @@ from eval3dpw.folder import image_numbers, image_path, sequence_files
 from eval3dpw.sequences import read_sequence
 from eval3dpw.spin_npz import read_spin_npz
 from eval3dpw.tracks import TruthTrack, tracks_of
-from fitmesh.caching import content_digest
 from fitmesh.eval_3dpw.settings import EvalSettings
 from fitmesh.eval_3dpw.skipped import NO_IMAGE, NOT_EVERY, Skipped
 from fitting.camera import Camera
+from pose2d.base.caching import content_digest
 from pose2d.base.errors import UserError
 from pose2d.io.images import read_image
 

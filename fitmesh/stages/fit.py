@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 import fitting
-from fitmesh.caching import Recipe, content_digest, npz_is_current, write_npz
 from fitmesh.progress import Reporter
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION
 from fitmesh.stages import keypoints, tracks
@@ -23,6 +22,7 @@ from fitting.keypoints.observed import body_keypoints
 from fitting.keypoints.side_swap import untangled
 from fitting.keypoints.weights import WEIGHTINGS, Weighting
 from fitting.long_track import fit_track, seen_frames
+from pose2d.base.caching import CacheKey, content_digest, npz_is_current, write_npz
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
 from pose2d.io.clip import Clip, Span
@@ -98,9 +98,9 @@ def best_init() -> str:
     return "lifter" if "lifter" in INITIALISERS else "none"
 
 
-def recipe(clip_digest: str, keypoints_recipe: Recipe, settings: FitSettings) -> Recipe:
+def cache_key(clip_digest: str, keypoints_key: CacheKey, settings: FitSettings) -> CacheKey:
     inputs = {
-        "keypoints": keypoints_recipe.digest,
+        "keypoints": keypoints_key.digest,
         "body": content_digest([settings.body_file]),
         "prior": content_digest([OPEN_BODY.with_name("pose_prior.npz")]),
     }
@@ -108,7 +108,7 @@ def recipe(clip_digest: str, keypoints_recipe: Recipe, settings: FitSettings) ->
         inputs["init"] = content_digest([OPEN_BODY.with_name("lifter.npz")])
     if settings.init_checkpoint is not None:
         inputs |= {"clip": clip_digest, "init": content_digest([settings.init_checkpoint])}
-    return Recipe(
+    return CacheKey(
         stage="fit",
         settings={
             "schema": SCHEMA_VERSION,
@@ -127,7 +127,7 @@ def make(
     tracks_file: Path,
     keypoints_file: Path,
     path: Path,
-    made_from: Recipe,
+    key: CacheKey,
     settings: FitSettings,
     reporter: Reporter,
 ) -> None:
@@ -154,12 +154,12 @@ def make(
             tick(len(person.frames))
     write_npz(
         path,
-        made_from,
+        key,
         {
             "schema_version": SCHEMA_VERSION,
             "body": body.name if settings.body_model is None else settings.body_file.name,
             "body_path": "" if settings.body_model is None else str(settings.body_file.resolve()),
-            "body_digest": made_from.inputs["body"],
+            "body_digest": key.inputs["body"],
             "weighting": settings.weighting,
             "init": settings.init,
             "source": read.source,

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fitmesh.caching import Recipe, write_npz
 from fitmesh.progress import Reporter
 from fitmesh.stages import keypoint_files, tracks
 from fitmesh.stages.keypoint_files import GivenKeypoints, read_given
 from fitmesh.stages.keypoints import by_person
 from fitmesh.stages.tracks import TrackSettings
+from pose2d.base.caching import CacheKey, write_npz
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import prefetch
 from pose2d.detect.detector import Detections
@@ -20,8 +20,8 @@ from pose2d.skeletons import COCO17
 from pose2d.types import Track
 
 
-def tracks_recipe(clip: Clip, clip_digest: str, file: Path, settings: TrackSettings) -> Recipe:
-    return Recipe(
+def tracks_key(clip: Clip, clip_digest: str, file: Path, settings: TrackSettings) -> CacheKey:
+    return CacheKey(
         stage="tracks",
         settings={
             "span": asdict(settings.span),
@@ -34,17 +34,15 @@ def tracks_recipe(clip: Clip, clip_digest: str, file: Path, settings: TrackSetti
     )
 
 
-def keypoints_recipe(file: Path, made_from: Recipe) -> Recipe:
-    return Recipe(
+def keypoints_key(file: Path, key: CacheKey) -> CacheKey:
+    return CacheKey(
         stage="keypoints",
         settings={"name": file.name},
-        inputs={"tracks": made_from.digest, "keypoints": keypoint_files.digest(file)},
+        inputs={"tracks": key.digest, "keypoints": keypoint_files.digest(file)},
     )
 
 
-def make_tracks(
-    clip: Clip, file: Path, path: Path, made_from: Recipe, settings: TrackSettings, reporter: Reporter
-) -> None:
+def make_tracks(clip: Clip, file: Path, path: Path, key: CacheKey, settings: TrackSettings, reporter: Reporter) -> None:
     """Who is where, as the file says, or found by following the boxes around the keypoints."""
     given = read_given(file)
     rows_of = _rows_by_frame(given)
@@ -64,10 +62,10 @@ def make_tracks(
             f"{clip.path} (frames {frames[0]} to {frames[-1]}). Frame numbers count from 0."
         )
     found = tracker.tracks() if given.identity is None else _as_named(given, np.array(frames))
-    tracks.write(path, made_from, clip, frames, times, tracks.most_seen(found, settings.max_people))
+    tracks.write(path, key, clip, frames, times, tracks.most_seen(found, settings.max_people))
 
 
-def make_keypoints(file: Path, tracks_file: Path, path: Path, made_from: Recipe, reporter: Reporter) -> None:
+def make_keypoints(file: Path, tracks_file: Path, path: Path, key: CacheKey, reporter: Reporter) -> None:
     """The given keypoints in the order of the tracks."""
     given, known = read_given(file), tracks.read(tracks_file)
     row_of = {_key(frame, box): row for row, (frame, box) in enumerate(zip(given.frame, given.box_px, strict=True))}
@@ -84,7 +82,7 @@ def make_keypoints(file: Path, tracks_file: Path, path: Path, made_from: Recipe,
     with reporter.stage("keypoints", len(rows), "people") as tick:
         write_npz(
             path,
-            made_from,
+            key,
             {
                 "pose_model": given.pose_model,
                 "skeleton": COCO17.name,

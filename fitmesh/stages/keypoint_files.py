@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from fitmesh.caching import content_digest, read_npz
+from pose2d.base.caching import content_digest, read_npz
 from pose2d.base.errors import UserError
 from pose2d.oks import AREA_OF_BOX
 from pose2d.skeletons import BY_NAME, COCO17

@@ -11,10 +11,10 @@ from torch import Tensor
 
 import pose2d
 from fitmesh import confidence as trust
-from fitmesh.caching import Recipe, content_digest, npz_is_current, read_npz, write_npz
 from fitmesh.progress import Reporter
 from fitmesh.stages import tracks
 from pose2d import crops
+from pose2d.base.caching import CacheKey, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.prefetch import Background, prefetch
 from pose2d.estimate import crop_people
 from pose2d.io.clip import Clip, Span
@@ -59,13 +59,13 @@ class _Batch:
     affine: np.ndarray  # [N, 2, 3] frame pixels -> crop pixels
 
 
-def recipe(clip_digest: str, tracks_recipe: Recipe, settings: KeypointSettings) -> Recipe:
-    inputs = {"clip": clip_digest, "tracks": tracks_recipe.digest}
+def cache_key(clip_digest: str, tracks_key: CacheKey, settings: KeypointSettings) -> CacheKey:
+    inputs = {"clip": clip_digest, "tracks": tracks_key.digest}
     if settings.checkpoint is not None:
         inputs["checkpoint"] = content_digest([settings.checkpoint])
     if head := trust.digest(settings.confidence, settings.pose_model, settings.ccnet):
         inputs["ccnet"] = head
-    return Recipe(
+    return CacheKey(
         stage="keypoints",
         settings={"pose_model": settings.pose_model, "confidence": settings.confidence, "batch": BATCH},
         inputs=inputs,
@@ -84,7 +84,7 @@ def make(
     span: Span,
     tracks_file: Path,
     path: Path,
-    made_from: Recipe,
+    key: CacheKey,
     settings: KeypointSettings,
     networks: Background[tuple[PoseModel, trust.Judge]],
     reporter: Reporter,
@@ -116,7 +116,7 @@ def make(
             tick(len(batch.rows))
     write_npz(
         path,
-        made_from,
+        key,
         {
             "pose_model": settings.pose_model,
             "skeleton": model.skeleton.name,

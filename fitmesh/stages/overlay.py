@@ -8,12 +8,12 @@ import av
 import numpy as np
 
 import fitmesh.result
-from fitmesh.caching import Recipe
 from fitmesh.exports.draw import Figure, draw_boxes, draw_legend, draw_meshes, draw_skeleton
 from fitmesh.exports.moving_mesh import MovingMesh
 from fitmesh.progress import Reporter
 from fitmesh.result import OVERLAY_FILE, Person, Result
 from fitmesh.stages import keypoints
+from pose2d.base.caching import CacheKey
 from pose2d.base.prefetch import background_writer, prefetch
 from pose2d.base.threads import single_thread
 from pose2d.io.clip import Clip, Frame, Span
@@ -58,19 +58,19 @@ class _Painter:
         )
 
 
-def recipe(clip_digest: str, fit_recipe: Recipe) -> Recipe:
-    return Recipe(stage="overlay", settings={}, inputs={"clip": clip_digest, "fit": fit_recipe.digest})
+def cache_key(clip_digest: str, fit_key: CacheKey) -> CacheKey:
+    return CacheKey(stage="overlay", settings={}, inputs={"clip": clip_digest, "fit": fit_key.digest})
 
 
-def matches(path: Path, made_from: Recipe) -> bool:
+def matches(path: Path, key: CacheKey) -> bool:
     try:
         with av.open(str(path)) as container:
-            return container.metadata.get("comment") == _tag(made_from)
+            return container.metadata.get("comment") == _tag(key)
     except (av.error.FFmpegError, OSError, ValueError):
         return False
 
 
-def make(clip: Clip, span: Span, out: Path, path: Path, made_from: Recipe, reporter: Reporter) -> None:
+def make(clip: Clip, span: Span, out: Path, path: Path, key: CacheKey, reporter: Reporter) -> None:
     """Draw everyone that the files in `out` know into every frame of the span; times and sound stay as they were."""
     painter = _painter(out)
     sound = clip.path if clip.info.has_audio else None
@@ -78,7 +78,7 @@ def make(clip: Clip, span: Span, out: Path, path: Path, made_from: Recipe, repor
     with (
         reporter.stage("overlay", span.expected_frames(clip.info)) as tick,
         single_thread(),  # skinning; decoding and encoding have threads of their own
-        video_writer(path, rate, clip.info.tick_s, sound, {"comment": _tag(made_from)}) as video,
+        video_writer(path, rate, clip.info.tick_s, sound, {"comment": _tag(key)}) as video,
         background_writer(partial(_write, video)) as write,
     ):
         for frame in prefetch(clip.frames(span)):
@@ -107,5 +107,5 @@ def _rows(frames: np.ndarray) -> dict[int, int]:
     return {number: row for row, number in enumerate(frames.tolist())}
 
 
-def _tag(made_from: Recipe) -> str:
-    return f"fitmesh recipe {made_from.digest}"
+def _tag(key: CacheKey) -> str:
+    return f"fitmesh cache_key {key.digest}"

@@ -11,7 +11,6 @@ import torch
 import fitmesh.result
 import pose2d
 from fitmesh import confidence as trust
-from fitmesh.caching import Recipe, clear_partial, content_digest
 from fitmesh.progress import Reporter
 from fitmesh.stages import export, fit, keypoints, overlay, tracks
 from fitmesh.stages import given_keypoints as given
@@ -19,6 +18,7 @@ from fitmesh.stages.fit import FitSettings
 from fitmesh.stages.keypoints import KeypointSettings
 from fitmesh.stages.run_json import About
 from fitmesh.stages.tracks import TrackSettings
+from pose2d.base.caching import CacheKey, content_digest, remove_temporary
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.prefetch import Background
@@ -85,13 +85,13 @@ def _stages(clip: Clip, out: Path, settings: RunSettings, reporter: Reporter) ->
     span, file = settings.tracks.span, settings.given_keypoints
     clip_digest = content_digest(clip.files())
     if file is None:
-        tracks_recipe = tracks.recipe(clip, clip_digest, settings.tracks)
-        keypoints_recipe = keypoints.recipe(clip_digest, tracks_recipe, settings.keypoints)
+        tracks_key = tracks.cache_key(clip, clip_digest, settings.tracks)
+        keypoints_key = keypoints.cache_key(clip_digest, tracks_key, settings.keypoints)
     else:
-        tracks_recipe = given.tracks_recipe(clip, clip_digest, file, settings.tracks)
-        keypoints_recipe = given.keypoints_recipe(file, tracks_recipe)
-    fit_recipe = fit.recipe(clip_digest, keypoints_recipe, settings.fit)
-    overlay_recipe = overlay.recipe(clip_digest, fit_recipe)
+        tracks_key = given.tracks_key(clip, clip_digest, file, settings.tracks)
+        keypoints_key = given.keypoints_key(file, tracks_key)
+    fit_key = fit.cache_key(clip_digest, keypoints_key, settings.fit)
+    overlay_key = overlay.cache_key(clip_digest, fit_key)
 
     load_networks = partial(keypoints.load_networks, settings.keypoints)
     loading: list[Background] = []  # emptied by who needs them, so that they do not stay in memory
@@ -100,40 +100,40 @@ def _stages(clip: Clip, out: Path, settings: RunSettings, reporter: Reporter) ->
         if file is None:
             loading.append(Background(load_networks))
             loading[0].start()
-            tracks.make(clip, paths[tracks], tracks_recipe, settings.tracks, reporter)
+            tracks.make(clip, paths[tracks], tracks_key, settings.tracks, reporter)
         else:
-            given.make_tracks(clip, file, paths[tracks], tracks_recipe, settings.tracks, reporter)
+            given.make_tracks(clip, file, paths[tracks], tracks_key, settings.tracks, reporter)
 
     def make_keypoints() -> None:
         to = paths[keypoints]
         if file is None:
             networks = loading.pop() if loading else Background(load_networks)
-            keypoints.make(clip, span, paths[tracks], to, keypoints_recipe, settings.keypoints, networks, reporter)
+            keypoints.make(clip, span, paths[tracks], to, keypoints_key, settings.keypoints, networks, reporter)
         else:
-            given.make_keypoints(file, paths[tracks], to, keypoints_recipe, reporter)
+            given.make_keypoints(file, paths[tracks], to, keypoints_key, reporter)
 
     def make_fit() -> None:
         fit.make(
-            clip, span, paths[tracks], paths[keypoints], paths[fit], fit_recipe, settings.fit, reporter
+            clip, span, paths[tracks], paths[keypoints], paths[fit], fit_key, settings.fit, reporter
         )  # fmt: skip
 
     def make_overlay() -> None:
-        overlay.make(clip, span, out, paths[overlay], overlay_recipe, reporter)
+        overlay.make(clip, span, out, paths[overlay], overlay_key, reporter)
 
-    def exporting(recipe: Recipe) -> _Stage:
+    def exporting(cache_key: CacheKey) -> _Stage:
         return _Stage(
-            recipe.stage,
-            lambda: export.matches(out, recipe),
-            lambda: export.make(fitmesh.result.load(out), out, recipe, reporter),
+            cache_key.stage,
+            lambda: export.matches(out, cache_key),
+            lambda: export.make(fitmesh.result.load(out), out, cache_key, reporter),
         )
 
     exported = export.wanted(settings.exports)
     return [
-        _Stage("tracks", lambda: tracks.matches(paths[tracks], tracks_recipe), make_tracks),
-        _Stage("keypoints", lambda: keypoints.matches(paths[keypoints], keypoints_recipe), make_keypoints),
-        _Stage("fit", lambda: fit.matches(paths[fit], fit_recipe), make_fit),
-        _Stage("overlay", lambda: overlay.matches(paths[overlay], overlay_recipe), make_overlay),
-        *(exporting(export.recipe(name, fit_recipe, overlay_recipe)) for name in exported),
+        _Stage("tracks", lambda: tracks.matches(paths[tracks], tracks_key), make_tracks),
+        _Stage("keypoints", lambda: keypoints.matches(paths[keypoints], keypoints_key), make_keypoints),
+        _Stage("fit", lambda: fit.matches(paths[fit], fit_key), make_fit),
+        _Stage("overlay", lambda: overlay.matches(paths[overlay], overlay_key), make_overlay),
+        *(exporting(export.cache_key(name, fit_key, overlay_key)) for name in exported),
     ], exported
 
 
@@ -179,4 +179,4 @@ def _check_device(name: str) -> None:
 
 def _clear_away(out: Path) -> None:
     for name in (tracks.FILE, keypoints.FILE, fit.FILE, overlay.FILE, fitmesh.result.RUN_FILE):
-        clear_partial(out / name)
+        remove_temporary(out / name)

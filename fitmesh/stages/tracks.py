@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fitmesh.caching import Recipe, content_digest, npz_is_current, read_npz, write_npz
 from fitmesh.progress import Reporter
+from pose2d.base.caching import CacheKey, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import Background, prefetch
 from pose2d.detect.detector import Detections, Detector, DetectorOptions, Look, looks, read_detections, whole_image
@@ -51,12 +51,12 @@ class TracksFile:
     warnings: list[str]  # of the reading
 
 
-def recipe(clip: Clip, clip_digest: str, settings: TrackSettings) -> Recipe:
+def cache_key(clip: Clip, clip_digest: str, settings: TrackSettings) -> CacheKey:
     detections = settings.detections
     inputs = {"clip": clip_digest}
     if detections is not None and detections != WHOLE_IMAGE:
         inputs["detections"] = content_digest([detections])
-    return Recipe(
+    return CacheKey(
         stage="tracks",
         settings={
             "span": asdict(settings.span),
@@ -70,7 +70,7 @@ def recipe(clip: Clip, clip_digest: str, settings: TrackSettings) -> Recipe:
     )
 
 
-def make(clip: Clip, path: Path, made_from: Recipe, settings: TrackSettings, reporter: Reporter) -> None:
+def make(clip: Clip, path: Path, key: CacheKey, settings: TrackSettings, reporter: Reporter) -> None:
     """Look at every frame of the span and write who is where."""
     tracker = Tracker((clip.info.width_px, clip.info.height_px), settings.tracker)
     frames: list[int] = []
@@ -81,17 +81,15 @@ def make(clip: Clip, path: Path, made_from: Recipe, settings: TrackSettings, rep
             frames.append(frame.index)
             times.append(float(frame.time_s))
             tick(1)
-    write(path, made_from, clip, frames, times, most_seen(tracker.tracks(), settings.max_people))
+    write(path, key, clip, frames, times, most_seen(tracker.tracks(), settings.max_people))
 
 
-def write(
-    path: Path, made_from: Recipe, clip: Clip, frames: list[int], times: list[float], tracks: list[Track]
-) -> None:
+def write(path: Path, key: CacheKey, clip: Clip, frames: list[int], times: list[float], tracks: list[Track]) -> None:
     """frames, times: of every frame looked at."""
     rows = [len(track.frames) for track in tracks]
     write_npz(
         path,
-        made_from,
+        key,
         {
             "width_px": clip.info.width_px,
             "height_px": clip.info.height_px,

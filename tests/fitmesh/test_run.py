@@ -278,9 +278,9 @@ def test_a_stage_that_fails_halfway_leaves_no_file(fitmesh: Fitmesh, tmp_path: P
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_the_overlay_remembers_its_recipe(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
+def test_the_overlay_remembers_its_key(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
     fitmesh("run", "--video", video, "--out", tmp_path, *LIGHT)
     with av.open(str(tmp_path / "overlay.mp4")) as container:
-        assert container.metadata["comment"].startswith("fitmesh recipe ")
-    assert json.loads(str(contents(tmp_path / "tracks.npz")["recipe"]))["stage"] == "tracks"
+        assert container.metadata["comment"].startswith("fitmesh cache_key ")
+    assert json.loads(str(contents(tmp_path / "tracks.npz")["cache_key"]))["stage"] == "tracks"
     assert road.RunSettings().overwrite is False

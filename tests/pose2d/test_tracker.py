@@ -10,7 +10,7 @@ from pose2d.io.clip import Span
 from pose2d.io.video import Video
 from pose2d.types import Track
 
-Path = Callable[[float], tuple[float, float] | None]  # centre at a time, or None when not in the image
+Walk = Callable[[float], tuple[float, float] | None]  # centre at a time, or None when not in the image
 WIDTH, HEIGHT = 60.0, 160.0
 IMAGE_WH = (1000, 600)
 
@@ -23,7 +23,7 @@ def box(centre: tuple[float, float], width: float = WIDTH, height: float = HEIGH
 class Scene:
     """People on given paths, seen by a detector that jitters, misses and shuffles."""
 
-    def __init__(self, *paths: Path, rate: float = 30.0, seconds: float = 4.0, seed: int = 0) -> None:
+    def __init__(self, *paths: Walk, rate: float = 30.0, seconds: float = 4.0, seed: int = 0) -> None:
         self.paths, self.rate, self.frames = paths, rate, round(seconds * rate)
         self.random = np.random.default_rng(seed)
         self.missed: Callable[[int, float], bool] = lambda person, time: False
@@ -54,7 +54,7 @@ class Scene:
         return {self.truth.get((frame, tuple(found)), -1) for frame, found in rows}
 
 
-def walk(x0: float, y0: float, vx: float, vy: float = 0.0, start: float = 0.0, end: float = np.inf) -> Path:
+def walk(x0: float, y0: float, vx: float, vy: float = 0.0, start: float = 0.0, end: float = np.inf) -> Walk:
     return lambda t: (x0 + vx * (t - start), y0 + vy * (t - start)) if start <= t < end else None
 
 

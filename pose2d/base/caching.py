@@ -1,0 +1,157 @@
+"""Is a file still valid? It is while its cache key is the same.
+
+A cache key holds everything a file's content depends on: the settings, the digests of the inputs and weights, and the
+code that made it. Each stage of `run`, each step of `eval-3dpw` and each shard of training features asks here, so
+there is one rule.
+"""
+
+import ast
+import hashlib
+import json
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from pose2d.base.errors import UserError
+from pose2d.base.files import atomic_file
+
+PACKAGES = ("pose2d", "ccnet", "fitting", "eval3dpw", "fitmesh")
+_ROOT = Path(__file__).parents[2]
+_KEY = "cache_key"  # the array that holds the key in an npz file
+
+
+@dataclass(frozen=True)
+class CacheKey:
+    """Same key, same content."""
+
+    stage: str
+    settings: Mapping[str, Any]  # everything that changes the content; what json can hold
+    inputs: Mapping[str, str]  # digest of every file, weight or earlier key that was read, by role
+    code: str = ""  # `code_digest` of the modules that make the content
+
+    @property
+    def text(self) -> str:
+        return json.dumps(vars(self), sort_keys=True, default=str)
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def content_digest(paths: Iterable[Path]) -> str:
+    """SHA-256 of the contents, one file after another: a file that was only moved or touched is the same file."""
+    digest = hashlib.sha256()
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror}.") from error
+        digest.update(path.stat().st_size.to_bytes(8, "little"))
+    return digest.hexdigest()
+
+
+def weights_digest(state: Mapping[str, Tensor]) -> str:
+    """Of a state dict: equal for equal numbers, whatever file they came from."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().float().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def code_digest(*modules: str) -> str:
+    """Of these modules and all modules of this project that they import, directly or not.
+
+    Comments, docstrings and layout do not count. The `__init__` of a package counts only where it is imported by name,
+    so `from fitting.solver.problem import Problem` does not depend on what `fitting/__init__.py` re-exports.
+    """
+    digest = hashlib.sha256()
+    for name, path in sorted(code_files(*modules).items()):
+        digest.update(name.encode())
+        digest.update(_code(path).encode())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def code_files(*modules: str) -> dict[str, Path]:
+    """The modules whose code counts in `code_digest`, by name."""
+    found: dict[str, Path] = {}
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        path = _module_file(name)
+        if name in found:
+            continue
+        if path is None:
+            raise ValueError(f"there is no module {name}")
+        found[name] = path
+        waiting += _imported(path)
+    return found
+
+
+def _module_file(name: str) -> Path | None:
+    base = _ROOT.joinpath(*name.split("."))
+    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+
+
+def _imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] in PACKAGES)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in PACKAGES:
+            for alias in node.names:
+                module = f"{node.module}.{alias.name}"
+                yield module if _module_file(module) is not None else node.module
+
+
+def _code(path: Path) -> str:
+    """The syntax tree without docstrings."""
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [child for child in node.body if not _is_text(child)]
+    return ast.dump(tree)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def write_npz(path: Path, key: CacheKey, arrays: Mapping[str, Any]) -> None:
+    with atomic_file(path) as temporary:
+        np.savez_compressed(temporary, **{**arrays, _KEY: key.text})
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """Every array of a stage's file but its cache key."""
+    if not path.is_file():
+        raise UserError(f"{path} is not there. Run `fitmesh run` to make it.")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files if name != _KEY}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is damaged ({error}). Run again with --overwrite to make it anew.") from error
+
+
+def npz_is_current(path: Path, key: CacheKey) -> bool:
+    """False also for a file that is absent or damaged: it is made (again)."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return str(file[_KEY]) == key.text
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return False
+
+
+def remove_temporary(path: Path) -> None:
+    """Remove what a killed run had written of `path` so far (the names that `atomic_file` gives)."""
+    for left in path.parent.glob(f".{path.stem}.????????{path.suffix}"):
+        left.unlink(missing_ok=True)

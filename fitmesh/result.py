@@ -76,7 +76,6 @@ class Result:
     init: str  # what the search started from
     source: str  # where confidence comes from: ccnet, closed-form, raw or ones
     pose_model: str  # the 2D network
-    cache_key: str  # what fit.npz was made from, as json
     clip_path: Path | None  # the video, image or folder of images, if the folder knows it
     settings: Mapping[str, Any]  # the run's options by name
     timings_s: Mapping[str, float]  # seconds per stage, of the run that made it
@@ -159,7 +158,6 @@ def load(folder: str | Path) -> Result:
         init=str(arrays["init"]),
         source=str(arrays["source"]),
         pose_model=str(arrays["pose_model"]),
-        cache_key="",
         clip_path=Path(about["clip"]) if about.get("clip") else None,
         settings=about.get("settings", {}),
         timings_s=about.get("timings_s", {}),

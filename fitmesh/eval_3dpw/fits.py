@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from fitting.track import fit_track, start_track
 
 from fitmesh.eval_3dpw.keypoints import PersonKeypoints
 from fitmesh.eval_3dpw.sequences import EvalSequence
@@ -15,7 +16,6 @@ from fitting.body import Body, BodyParams
 from fitting.fit import INITIALISERS, fit_frames
 from fitting.init import regressors
 from fitting.init.guess import InitialGuess, plain_guess
-from fitting.track import fit_track, start_track
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.io.images import read_image
@@ -86,9 +86,7 @@ def fit_person(
     how: dict[str, Any] = {"weighting": row.weighting, "gate": row.gate, "robust_sigmas": row.robust_sigmas}
     if settings.single_frames:
         finite = torch.isfinite(keypoints.xy_px).all(-1)
-        keypoints = replace(
-            keypoints, xy_px=torch.nan_to_num(keypoints.xy_px), presence=keypoints.presence * finite
-        )
+        keypoints = replace(keypoints, xy_px=torch.nan_to_num(keypoints.xy_px), presence=keypoints.presence * finite)
         init = start if isinstance(start, str) else start.guess.rows(_nearest(start.frame, frame))
         found = fit_frames(keypoints, sequence.camera, body, init, **how).params
         return found.rows(_nearest(frame, person.frame))

@@ -1,4 +1,4 @@
-"""Keypoints of one person -> where fits start, and the fit of each row of the table, by the functions that `run` calls."""
+"""Keypoints of one person -> where fits start, and the fit of each row, by the functions that `run` calls."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -164,7 +164,7 @@ def run(
     from fitmesh.confidence import best_source
     from fitmesh.json_progress import JsonReporter
     from fitmesh.progress import Reporter
-    from fitmesh.stages.fit import FitSettings, best_init
+    from fitmesh.stages.fit import FitSettings
     from fitmesh.stages.keypoints import KeypointSettings
     from fitmesh.stages.pipeline import RunSettings, run_stages
     from fitmesh.stages.tracks import TrackSettings
@@ -186,7 +186,7 @@ def run(
             TrackSettings(Span(start, end, every), detections, detector, tracker, max_people, device),
             KeypointSettings(pose_model, checkpoint, source, ccnet, device),  # type: ignore[arg-type]
             keypoints,
-            FitSettings(body_model, weighting, init or best_init(), init_checkpoint, focal, fov),  # type: ignore[arg-type]
+            FitSettings(body_model, weighting, init or "lifter", init_checkpoint, focal, fov),  # type: ignore[arg-type]
             tuple(name.strip() for name in export.split(",") if name.strip()),
             overwrite,
         )

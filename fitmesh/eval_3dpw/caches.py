@@ -17,7 +17,7 @@ from fitmesh.eval_3dpw.keypoints import BATCH, Read
 from fitmesh.eval_3dpw.sequences import Work
 from fitmesh.eval_3dpw.settings import STORED, EvalSettings
 from fitting.body import BodyParams
-from fitting.init.guess import Guess
+from fitting.init.guess import InitialGuess
 from pose2d.base.caching import CacheKey, content_digest, read_npz, write_npz
 from pose2d.skeletons import BY_NAME
 
@@ -107,27 +107,27 @@ def read_fits(path: Path) -> dict[int, BodyParams]:
     }  # fmt: skip
 
 
-def write_starts(path: Path, cache_key: CacheKey, starts: Mapping[int, Guess]) -> None:
+def write_starts(path: Path, cache_key: CacheKey, starts: Mapping[int, InitialGuess]) -> None:
     arrays: dict[str, torch.Tensor] = {}
     for person, guess in starts.items():
         params = guess.params
         arrays |= {
             f"{person}.pose": params.pose, f"{person}.shape": params.shape, f"{person}.translation": params.translation,
-            f"{person}.turn_rad": guess.turn_rad, f"{person}.distance": guess.distance,
-            f"{person}.shape_spread": torch.tensor(guess.shape),
+            f"{person}.rotation_std_rad": guess.rotation_std_rad, f"{person}.depth_std": guess.depth_std,
+            f"{person}.shape_std": torch.tensor(guess.shape_std),
         }  # fmt: skip
     write_npz(path, cache_key, {name: value.numpy() for name, value in arrays.items()})
 
 
-def read_starts(path: Path) -> dict[int, Guess]:
+def read_starts(path: Path) -> dict[int, InitialGuess]:
     arrays = read_npz(path)
 
     def tensor(person: int, name: str) -> torch.Tensor:
         return torch.from_numpy(arrays[f"{person}.{name}"])
 
     return {
-        person: Guess(
-            params, tensor(person, "turn_rad"), tensor(person, "distance"), float(tensor(person, "shape_spread"))
+        person: InitialGuess(
+            params, tensor(person, "rotation_std_rad"), tensor(person, "depth_std"), float(tensor(person, "shape_std"))
         )
         for person, params in read_fits(path).items()
     }

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,27 +16,27 @@ from fitting.body import Body, BodyParams
 from fitting.camera import Camera
 from fitting.fit import INITIALISERS
 from fitting.init import regressors
-from fitting.init.guess import Guess, plain_guess
+from fitting.init.guess import InitialGuess, nearest, with_default_errors
 from pose2d.base.errors import UserError
 from pose2d.io.images import read_image
 from pose2d.types import ConfidenceSource, Keypoints
 
 # (the sequence, keypoints of one of its tracks, the body, whose confidence) -> where fits start
-Starter = Callable[[Work, Read, Body, ConfidenceSource | None], Guess]
+Starter = Callable[[Work, Read, Body, ConfidenceSource | None], InitialGuess]
 
 
 def starter(settings: EvalSettings) -> Starter:
     """What gives the first guess. Without a source it is made from the best calibrated keypoints at hand."""
     if settings.init.startswith(("spin", "cliff")):
-        network = _network(settings.init, settings.checkpoint)
-        return lambda work, read, body, source: plain_guess(_from_pixels(network, work, read))
+        network = regressors.load(settings.init, settings.checkpoint)
+        return lambda work, read, body, source: with_default_errors(_from_pixels(network, work, read))
     if settings.init not in INITIALISERS:
         raise UserError(f"unknown initialiser {settings.init!r}: choose {', '.join(['none', *INITIALISERS])}.")
     best: ConfidenceSource = "ccnet" if "ccnet" in settings.confidence else settings.confidence[0]
     return lambda work, read, body, source: _lifted(settings, read, work.camera, body, source or best)
 
 
-def _lifted(settings: EvalSettings, read: Read, camera: Camera, body: Body, source: ConfidenceSource) -> Guess:
+def _lifted(settings: EvalSettings, read: Read, camera: Camera, body: Body, source: ConfidenceSource) -> InitialGuess:
     keypoints, lift = _finite(read, source), INITIALISERS[settings.init]
     if settings.single_frames:
         return lift(keypoints, [camera], body, None)
@@ -47,7 +46,7 @@ def _lifted(settings: EvalSettings, read: Read, camera: Camera, body: Body, sour
 
 
 def fit_track(
-    read: Read, camera: Camera, body: Body, start: Guess | None, row: Row, every: int, single_frames: bool
+    read: Read, camera: Camera, body: Body, start: InitialGuess | None, row: Row, every: int, single_frames: bool
 ) -> BodyParams:
     """One row's fit, T frames. Raises UserError where there is nothing to fit."""
     keypoints = _finite(read, row.source)
@@ -74,17 +73,8 @@ def _finite(read: Read, source: ConfidenceSource) -> Keypoints:
     )
 
 
-def _network(init: str, checkpoint: Path | None) -> regressors.BodyRegressor:
-    if init != "cliff":
-        return regressors.load(init, checkpoint)
-    try:
-        return regressors.load("cliff-hr48", checkpoint)
-    except UserError:
-        return regressors.load("cliff-res50", checkpoint)
-
-
 def _from_pixels(network: regressors.BodyRegressor, work: Work, read: Read) -> BodyParams:
-    """SPIN's or CLIFF's answer; where the person is not inside the image, that of the frame before (or after)."""
+    """SPIN's or CLIFF's answer; where the person is not inside the image, that of the nearest frame that has one."""
     known = np.flatnonzero(read.readable & np.isfinite(read.boxes_px).all(1))
     if not len(known):
         raise UserError(f"{work.name}: no frame shows the person, so there is no first guess.")
@@ -94,5 +84,4 @@ def _from_pixels(network: regressors.BodyRegressor, work: Work, read: Read) -> B
             yield read_image(work.image(int(read.frame[row])))
 
     found = regressors.initialise_track(network, images(), read.boxes_px[known], work.camera)
-    nearest = np.clip(np.searchsorted(known, np.arange(len(read.frame)), side="right") - 1, 0, None)
-    return BodyParams(found.pose[nearest], found.shape[nearest], found.translation[nearest])
+    return found.rows(nearest(read.frame[known], read.frame))

@@ -23,7 +23,7 @@ from fitmesh.eval_3dpw.skipped import BROKEN_IMAGE, NO_PREDICTION, Skipped
 from fitmesh.eval_3dpw.table import Scores
 from fitmesh.progress import Reporter
 from fitting.body import BodyParams
-from fitting.init.guess import Guess
+from fitting.init.guess import InitialGuess
 from pose2d.base.caching import CacheKey, npz_is_current, write_npz
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource
@@ -89,7 +89,7 @@ class Road:
             if ignored:
                 skipped.append(Skipped(work.name, self.protocol.left_out, ignored))
         fits: dict[str, tuple[CacheKey, dict[int, BodyParams]]] = {}
-        starts: dict[ConfidenceSource | None, dict[int, Guess]] = {}
+        starts: dict[ConfidenceSource | None, dict[int, InitialGuess]] = {}
         rows = self.settings.rows()
         for source in dict.fromkeys(row.start_source for row in rows.values()):
             if self.settings.init != "none":
@@ -118,7 +118,7 @@ class Road:
 
     def _starts(
         self, work: Work, reads: list[Read], source: ConfidenceSource | None, name: str, key: CacheKey
-    ) -> dict[int, Guess]:
+    ) -> dict[int, InitialGuess]:
         path = self._path("fits", name, work)
         if npz_is_current(path, key):
             return caches.read_starts(path)
@@ -130,7 +130,7 @@ class Road:
         return found
 
     def _fits(
-        self, work: Work, reads: list[Read], starts: dict[int, Guess] | None, row: Row, key: CacheKey
+        self, work: Work, reads: list[Read], starts: dict[int, InitialGuess] | None, row: Row, key: CacheKey
     ) -> dict[int, BodyParams]:
         path = self._path("fits", row.key, work)
         if npz_is_current(path, key):
@@ -152,7 +152,9 @@ class Road:
                 tick(len(track))
         return found
 
-    def _fit(self, work: Work, reads: list[Read], starts: dict[int, Guess] | None, row: Row, number: int) -> BodyParams:
+    def _fit(
+        self, work: Work, reads: list[Read], starts: dict[int, InitialGuess] | None, row: Row, number: int
+    ) -> BodyParams:
         person = work.tracks[number].person
         if starts is not None and person not in starts:
             raise UserError("there is no start for this person.")

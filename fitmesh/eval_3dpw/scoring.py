@@ -11,7 +11,6 @@ from eval3dpw.bodies import Bodies, BodySet
 from eval3dpw.evaluate import evaluate
 from eval3dpw.protocols import Protocol
 from eval3dpw.tracks import TruthTrack, camera_params
-from fitmesh.eval_3dpw.time_grid import params_rows
 from fitting.body import BodyParams
 
 METRICS = ("pa_mpjpe_mm", "mpjpe_mm", "mve_mm", "acceleration_mm")
@@ -56,7 +55,7 @@ class Judge:
             if person in fits:
                 if person not in self._truth:
                     self._truth[person] = true_bodies(track, self.protocol, self.bodies)
-                predicted = self.bodies.place(params_rows(fits[person], self.rows[person]))
+                predicted = self.bodies.place(fits[person].rows(self.rows[person]))
                 scores.append(score_track(track, predicted, self._truth[person], self.protocol))
         return joined(scores)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fitting.body import BodyParams
-from fitting.init.guess import Guess
+from fitting.init.guess import InitialGuess
 from pose2d.types import Keypoints
 
 LONGEST_GAP_S = 1.0  # a longer gap is closed up to this: nothing is known across it anyway
@@ -34,28 +34,16 @@ class Grid:
             area_px2=None if keypoints.area_px2 is None else spread(keypoints.area_px2),
         )
 
-    def spread(self, guess: Guess) -> Guess:
+    def spread(self, guess: InitialGuess) -> InitialGuess:
         """A guess [T] on the grid; a step without a frame takes that of the last frame before it."""
-        return guess_rows(guess, torch.searchsorted(self.place, torch.arange(self.size), right=True) - 1)
+        return guess.rows(torch.searchsorted(self.place, torch.arange(self.size), right=True) - 1)
 
-    def take(self, guess: Guess) -> Guess:
+    def take(self, guess: InitialGuess) -> InitialGuess:
         """A guess [G] of the frames alone."""
-        return guess_rows(guess, self.place)
+        return guess.rows(self.place)
 
     def take_params(self, params: BodyParams) -> BodyParams:
-        return params_rows(params, self.place)
-
-
-def params_rows(params: BodyParams, rows: Tensor) -> BodyParams:
-    """Some of the frames."""
-    shape = params.shape if params.shape.ndim == 1 else params.shape[rows]
-    return BodyParams(params.pose[rows], shape, params.translation[rows])
-
-
-def guess_rows(guess: Guess, rows: Tensor) -> Guess:
-    return replace(
-        guess, params=params_rows(guess.params, rows), turn_rad=guess.turn_rad[rows], distance=guess.distance[rows]
-    )
+        return params.rows(self.place)
 
 
 def grid(frame: np.ndarray, every: int, fps: float) -> Grid:

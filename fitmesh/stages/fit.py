@@ -17,17 +17,14 @@ from fitmesh.stages import regressors as regress
 from fitting.body.folder import find_body_file
 from fitting.body.load import OPEN_BODY
 from fitting.fit import INITIALISERS
-from fitting.keypoints.joint_observed import supported_joints
-from fitting.keypoints.observed import body_keypoints
-from fitting.keypoints.side_swap import untangled
+from fitting.init import regressors
+from fitting.keypoints.observed import TooFewKeypoints
 from fitting.keypoints.weights import WEIGHTINGS, Weighting
-from fitting.long_track import fit_track, seen_frames
+from fitting.track import TrackFit, fit_track
 from pose2d.base.caching import CacheKey, content_digest, npz_is_current, write_npz
 from pose2d.base.errors import UserError
-from pose2d.base.threads import single_thread
 from pose2d.io.clip import Clip, Span
 from pose2d.skeletons import COCO17
-from pose2d.types import Keypoints
 
 FILE = FIT_FILE
 KEYPOINTS = 17  # COCO's, with which every set that can be fitted begins
@@ -54,19 +51,19 @@ class FitSettings:
         fitting.load_body(self.body_file)
         if self.weighting not in WEIGHTINGS:
             raise UserError(f"unknown --weighting {self.weighting!r}: choose {', '.join(WEIGHTINGS)}.")
-        known = ("none", *INITIALISERS, *regress.NAMES)
+        known = ("none", *INITIALISERS, *regressors.NAMES)
         if self.init not in known:
             raise UserError(f"unknown --init {self.init!r}: choose {', '.join(known)}.")
         if self.reads_pixels:
             if self.init_checkpoint is None:
                 raise UserError(f"--init {self.init} ships no weights: pass --init-checkpoint (docs/initialisers.md).")
-            regress.load(self.init, self.init_checkpoint)
+            regressors.load(self.init, self.init_checkpoint)
         elif self.init_checkpoint is not None:
             raise UserError(f"--init-checkpoint has no effect with --init {self.init}: leave one of them out.")
 
     @property
     def reads_pixels(self) -> bool:
-        return self.init in regress.NAMES
+        return self.init in regressors.NAMES
 
     @property
     def body_file(self) -> Path:
@@ -79,23 +76,6 @@ class FitSettings:
         if self.fov_deg is not None:
             return fitting.Camera.from_field_of_view(self.fov_deg, size, across="width")
         return fitting.Camera.default(size)
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """A person's rows of `keypoints.npz`, spread over every frame looked at from the first to the last."""
-
-    identity: int
-    frames: np.ndarray  # [T] frame numbers
-    known: Keypoints  # presence 0 and pixels NaN in frames without a detection
-    swapped: np.ndarray  # [T, 17] where sides were put back
-    raw: np.ndarray  # [T, 17]
-    boxes_px: np.ndarray  # [T, 4], NaN in frames without a detection
-
-
-def best_init() -> str:
-    """The embedded initialiser, where there is one."""
-    return "lifter" if "lifter" in INITIALISERS else "none"
 
 
 def cache_key(clip_digest: str, keypoints_key: CacheKey, settings: FitSettings) -> CacheKey:
@@ -136,22 +116,24 @@ def make(
     camera = settings.camera((known.width_px, known.height_px))
     body = fitting.load_body(settings.body_file)
     fps = _frames_per_second(known)
-    everyone = [_spread(read, identity, known.frames, fps) for identity in read.people]
-    for person in everyone:
-        if not bool(seen_frames(person.known, settings.weighting).any()):
-            reporter.warn(f"person {person.identity} never shows enough trusted keypoints at once: no body is fitted.")
-    everyone = [p for p in everyone if bool(seen_frames(p.known, settings.weighting).any())]
-    starts: Mapping[int, str | fitting.BodyParams] = {person.identity: settings.init for person in everyone}
+    starts: Mapping[int, str | fitting.BodyParams] = dict.fromkeys(read.people, settings.init)
     if settings.reads_pixels and settings.init_checkpoint is not None:
-        network = regress.load(settings.init, settings.init_checkpoint)
-        boxes = {person.identity: (person.frames, person.boxes_px) for person in everyone}
+        network = regressors.load(settings.init, settings.init_checkpoint)
+        boxes = {identity: (read.frames[identity], read.boxes_px[identity]) for identity in read.people}
         starts = regress.guesses(network, clip, span, camera, boxes, reporter)
     rows: list[Mapping[str, Any]] = []
-    with reporter.stage("fit", sum(len(person.frames) for person in everyone)) as tick, single_thread():
-        for person in everyone:
-            found = fit_track(person.known, camera, body, starts[person.identity], settings.weighting, fps)
-            rows.append(_rows(person, found, camera, body))
-            tick(len(person.frames))
+    with reporter.stage("fit", sum(len(read.frames[identity]) for identity in read.people)) as tick:
+        for identity, person in read.people.items():
+            here = read.frames[identity]
+            try:
+                found = fit_track(
+                    person, here, camera, body, starts[identity], settings.weighting, fps=fps, every=_every(known)
+                )
+            except TooFewKeypoints:
+                reporter.warn(f"person {identity} never shows enough trusted keypoints at once: no body is fitted.")
+            else:
+                rows.append(_rows(identity, found, read, body))
+            tick(len(here))
     write_npz(
         path,
         key,
@@ -180,71 +162,46 @@ def make(
 matches = npz_is_current
 
 
+def _every(known: tracks.TracksFile) -> int:
+    return int(np.diff(known.frames).min()) if len(known.frames) > 1 else 1
+
+
 def _frames_per_second(known: tracks.TracksFile) -> float:
     """Of the frames looked at, which `--every` makes fewer."""
-    every = int(np.diff(known.frames).min()) if len(known.frames) > 1 else 1
-    return float(known.rate / Fraction(every))
+    return float(known.rate / Fraction(_every(known)))
 
 
-def _spread(read: keypoints.KeypointsFile, identity: int, looked_at: np.ndarray, fps: float) -> _Seen:
-    here, person = read.frames[identity], read.people[identity]
-    frames = looked_at[(looked_at >= here[0]) & (looked_at <= here[-1])]
-    at = np.searchsorted(frames, here)
+def _rows(identity: int, found: TrackFit, read: keypoints.KeypointsFile, body: fitting.Body) -> Mapping[str, Any]:
+    """The arrays of `fit.npz` for one person."""
+    fit, at = found.fit, found.rows(read.frames[identity])
 
-    def over_all(values: np.ndarray, gap: float) -> np.ndarray:
-        spread = np.full((len(frames), *values.shape[1:]), gap, np.float32)
+    def on_grid(values: np.ndarray, gap: float) -> np.ndarray:
+        spread = np.full((len(found.frame), *values.shape[1:]), gap, np.float32)
         spread[at] = values
         return spread
 
-    def tensor(values: torch.Tensor, gap: float) -> torch.Tensor:
-        return torch.from_numpy(over_all(values.numpy(), gap))
-
-    known = Keypoints(
-        xy_px=tensor(person.xy_px, np.nan),
-        confidence=tensor(person.confidence, 0),
-        presence=tensor(person.presence, 0),
-        source=person.source,
-        area_px2=None if person.area_px2 is None else tensor(person.area_px2, np.nan),
-        skeleton=person.skeleton,
-    )
-    known, swapped = untangled(body_keypoints(known), fps)
-    raw = over_all(read.raw[identity], 0)[:, :KEYPOINTS]
-    return _Seen(
-        identity=identity,
-        frames=frames,
-        known=known,
-        swapped=swapped,
-        raw=np.where(swapped, raw[:, COCO17.flip_order], raw),
-        boxes_px=over_all(read.boxes_px[identity], np.nan),
-    )
-
-
-def _rows(person: _Seen, fit: fitting.Fit, camera: fitting.Camera, body: fitting.Body) -> Mapping[str, Any]:
-    """The arrays of `fit.npz` for one person."""
-    seen = fit.observed.numpy()
-    xy_px = person.known.xy_px.numpy()
-    detected = np.isfinite(person.boxes_px).all(1)
+    raw = on_grid(read.raw[identity], 0)[:, :KEYPOINTS]
     return {
-        "identity": person.identity,
+        "identity": identity,
         "shape": fit.params.shape.numpy(),
         "stopped": fit.stopped,
-        "row_frame": person.frames,
-        "row_observed": seen,
+        "row_frame": found.frame,
+        "row_observed": fit.observed.numpy(),
         "row_converged": fit.converged.numpy(),
         "row_pose_rad": fit.params.pose.numpy(),
         "row_translation_m": fit.params.translation.numpy(),
         "row_joints_m": body.at(fit.params).joints.numpy(),
-        "row_joint_std_mm": _spread_mm(fit.joint_std_mm, seen),
-        "row_joint_std_relative_mm": _spread_mm(fit.joint_std_relative_mm, seen),
-        "row_joint_observed": supported_joints(person.known, camera.size) & seen[:, None],
-        "row_keypoints_px": np.where(detected[:, None, None], xy_px, np.nan).astype(np.float32),
-        "row_swapped": person.swapped,
-        "row_confidence": person.known.confidence.numpy(),
-        "row_presence": person.known.presence.numpy(),
-        "row_raw": person.raw,
+        "row_joint_std_mm": _spread_mm(fit.joint_std_mm, fit.observed.numpy()),
+        "row_joint_std_relative_mm": _spread_mm(fit.joint_std_relative_mm, fit.observed.numpy()),
+        "row_joint_observed": found.joint_observed,
+        "row_keypoints_px": found.keypoints.xy_px.numpy(),
+        "row_swapped": found.swapped,
+        "row_confidence": found.keypoints.confidence.numpy(),
+        "row_presence": found.keypoints.presence.numpy(),
+        "row_raw": np.where(found.swapped, raw[:, COCO17.flip_order], raw),
         "row_used": fit.used.numpy(),
         "row_reprojection_px": fit.reprojection_px.numpy(),
-        "row_box_px": person.boxes_px,
+        "row_box_px": on_grid(read.boxes_px[identity], np.nan),
     }
 
 

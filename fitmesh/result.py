@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 import fitting
+from fitting.thresholds import OBSERVED_CONFIDENCE
 from pose2d.base.caching import content_digest, read_npz
 from pose2d.base.errors import UserError
 
 SCHEMA_VERSION = 1
-TRUSTED = 0.25  # confidence times presence from which a keypoint counts as seen
 FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
 
 
@@ -55,8 +55,8 @@ class Person:
 
     @property
     def trusted(self) -> np.ndarray:
-        """[T, 17] bool: keypoints that pulled and whose confidence times presence is at least TRUSTED."""
-        return self.used & (self.confidence * self.presence >= TRUSTED)
+        """[T, 17] bool: keypoints that pulled and whose confidence times presence is at least OBSERVED_CONFIDENCE."""
+        return self.used & (self.confidence * self.presence >= OBSERVED_CONFIDENCE)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fitmesh.eval_3dpw.settings import FPS, EvalSettings, Row
 from fitting.body import Body, BodyParams
 from fitting.fit import INITIALISERS, fit_frames
 from fitting.init import regressors
-from fitting.init.guess import InitialGuess, plain_guess
+from fitting.init.guess import InitialGuess, nearest, with_default_errors
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.io.images import read_image
@@ -31,7 +31,7 @@ class Start:
 
     def params(self, frame: np.ndarray) -> BodyParams:
         """Of these frames."""
-        return self.guess.params.rows(_nearest(self.frame, frame))
+        return self.guess.params.rows(nearest(self.frame, frame))
 
 
 # (the sequence, one of its people, the body, whose confidence) -> where fits start
@@ -40,9 +40,9 @@ Starter = Callable[[EvalSequence, PersonKeypoints, Body, ConfidenceSource], Star
 
 def starter(settings: EvalSettings) -> Starter:
     """What gives the first guess: an image regressor, or an initialiser that reads keypoints."""
-    if settings.init in regressors.family_names():
+    if settings.init in regressors.NAMES:
         assert settings.checkpoint is not None
-        network = regressors.load_family(settings.init, settings.checkpoint)
+        network = regressors.load(settings.init, settings.checkpoint)
         return lambda sequence, person, body, source: _from_images(network, sequence, person)
     if settings.init not in INITIALISERS:
         raise UserError(f"unknown initialiser {settings.init!r}: choose {', '.join(['none', *INITIALISERS])}.")
@@ -69,7 +69,7 @@ def _from_images(network: regressors.BodyRegressor, sequence: EvalSequence, pers
             yield read_image(sequence.image(number))
 
     boxes_px = person.boxes_px[person.detected]
-    return Start(frame, plain_guess(regressors.initialise_track(network, images(), boxes_px, sequence.camera)))
+    return Start(frame, with_default_errors(regressors.initialise_track(network, images(), boxes_px, sequence.camera)))
 
 
 def fit_person(
@@ -87,14 +87,14 @@ def fit_person(
     if settings.single_frames:
         finite = torch.isfinite(keypoints.xy_px).all(-1)
         keypoints = replace(keypoints, xy_px=torch.nan_to_num(keypoints.xy_px), presence=keypoints.presence * finite)
-        init = start if isinstance(start, str) else start.guess.rows(_nearest(start.frame, frame))
+        init = start if isinstance(start, str) else start.guess.rows(nearest(start.frame, frame))
         found = fit_frames(keypoints, sequence.camera, body, init, **how).params
-        return found.rows(_nearest(frame, person.frame))
+        return found.rows(nearest(frame, person.frame))
     init = start if isinstance(start, str) else start.guess
     track = fit_track(
         keypoints, frame, sequence.camera, body, init, fps=FPS / settings.every, every=settings.every, **how
     )
-    return track.fit.params.rows(_nearest(track.frame, person.frame))
+    return track.fit.params.rows(nearest(track.frame, person.frame))
 
 
 def _detected_frames(person: PersonKeypoints) -> np.ndarray:
@@ -102,11 +102,6 @@ def _detected_frames(person: PersonKeypoints) -> np.ndarray:
     if not len(frame):
         raise UserError("no frame shows the person.")
     return frame
-
-
-def _nearest(have: np.ndarray, wanted: np.ndarray) -> torch.Tensor:
-    """Rows of increasing frames `have` for frames `wanted`: the same frame, else the one before, else the first."""
-    return torch.from_numpy(np.clip(np.searchsorted(have, wanted, side="right") - 1, 0, None))
 
 
 def cache_key(keypoints: CacheKey, settings: EvalSettings, row: str) -> CacheKey:

@@ -75,18 +75,18 @@ class EvalSettings:
 
     @property
     def needs_images(self) -> bool:
-        return self.predictions is None and (self.pose_model != STORED or self.init in regressors.family_names())
+        return self.predictions is None and (self.pose_model != STORED or self.init in regressors.NAMES)
 
     def check(self) -> None:
         """Find now what would otherwise be found after an hour's work."""
         if self.every < 1:
             raise UserError(f"--every must be 1 or more, got {self.every}.")
-        names = ("none", *INITIALISERS, *regressors.family_names())
+        names = ("none", *INITIALISERS, *regressors.NAMES)
         if self.init not in names:
             raise UserError(f"unknown initialiser {self.init!r}: choose {', '.join(names)}.")
-        if self.init in regressors.family_names() and self.checkpoint is None:
+        if self.init in regressors.NAMES and self.checkpoint is None:
             raise UserError(f"--init {self.init} needs its network's weights: --checkpoint (docs/initialisers.md).")
-        if self.init not in regressors.family_names() and self.checkpoint is not None:
+        if self.init not in regressors.NAMES and self.checkpoint is not None:
             raise UserError(f"--checkpoint has no effect with --init {self.init}: leave it out.")
         wrong = [w for w in self.weighting if w not in WEIGHTINGS]
         if wrong:

@@ -34,13 +34,13 @@ def check(settings: FitSettings, size: tuple[int, int]) -> None:
     load_body(settings.body_file)
     if settings.weighting not in WEIGHTINGS:
         raise UserError(f"unknown --weighting {settings.weighting!r}: choose {', '.join(WEIGHTINGS)}.")
-    names = ("none", *INITIALISERS, *regressors.family_names())
+    names = ("none", *INITIALISERS, *regressors.NAMES)
     if settings.init not in names:
         raise UserError(f"unknown --init {settings.init!r}: choose {', '.join(names)}.")
-    if settings.init in regressors.family_names():
+    if settings.init in regressors.NAMES:
         if settings.init_checkpoint is None:
             raise UserError(f"--init {settings.init} ships no weights: pass --init-checkpoint (docs/initialisers.md).")
-        regressors.load_family(settings.init, settings.init_checkpoint)
+        regressors.load(settings.init, settings.init_checkpoint)
     elif settings.init_checkpoint is not None:
         raise UserError(f"--init-checkpoint has no effect with --init {settings.init}: leave one of them out.")
 
@@ -122,7 +122,7 @@ def _starts(job: Job, people: KeypointsFile, camera: Camera) -> Mapping[int, str
     settings = job.settings.fit
     if settings.init_checkpoint is None:
         return dict.fromkeys(people.people, settings.init)
-    network = regressors.load_family(settings.init, settings.init_checkpoint)
+    network = regressors.load(settings.init, settings.init_checkpoint)
     wanted: dict[int, list[tuple[int, int]]] = {}  # frame number -> identity and row
     for identity, frames in people.frames.items():
         for row, frame in enumerate(frames.tolist()):

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from fitting.track import fit_track, start_track
 
 from fitmesh.eval_3dpw.keypoints import PersonKeypoints
 from fitmesh.eval_3dpw.sequences import EvalSequence
@@ -16,6 +15,7 @@ from fitting.body import Body, BodyParams
 from fitting.fit import INITIALISERS, fit_frames
 from fitting.init import regressors
 from fitting.init.guess import InitialGuess, nearest, with_default_errors
+from fitting.track import fit_track, start_track
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.io.images import read_image

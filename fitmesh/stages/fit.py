@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from fitting.track import TrackFit, fit_track
 
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION
 from fitmesh.stages import keypoints, tracks
@@ -17,6 +16,7 @@ from fitting.camera import Camera
 from fitting.fit import INITIALISERS
 from fitting.init import regressors
 from fitting.keypoints.weights import WEIGHTINGS
+from fitting.track import TrackFit, fit_track
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, write_npz
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import prefetch

@@ -54,6 +54,11 @@ def card(name: str) -> ModelCard:
     return found
 
 
+def module_of(name: str) -> str:
+    """The module that has a model's code, for cache keys."""
+    return f"pose2d.models.{FAMILIES[card(name).name.split('-')[0]]}"
+
+
 def load(name: str, checkpoint: str | Path | None = None) -> PoseModel:
     """The network of that name in eval mode, with embedded weights or those of `checkpoint`."""
     wanted = card(name)

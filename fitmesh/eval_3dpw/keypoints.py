@@ -21,6 +21,7 @@ from pose2d.base.errors import UserError
 from pose2d.estimate import BATCH, estimate_frames
 from pose2d.io.images import read_image
 from pose2d.oks import AREA_OF_BOX, keypoint_oks, l_squared
+from pose2d.registry import module_of
 from pose2d.skeletons import BY_NAME, COCO17, OPENPOSE18_TO_COCO17, Skeleton
 from pose2d.types import ConfidenceSource, Keypoints
 
@@ -192,7 +193,7 @@ def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -
     if settings.pose_checkpoint is not None:
         inputs["pose_checkpoint"] = content_digest([settings.pose_checkpoint])
     if settings.pose_model != STORED:
-        code.append(pose2d.card(settings.pose_model).build.__module__)
+        code.append(module_of(settings.pose_model))
         for source in settings.confidence:
             if digest := head_digest(source, settings.pose_model, settings.ccnet if source == "ccnet" else None):
                 inputs[source] = digest

@@ -14,7 +14,7 @@ from fitmesh.stages.tracks import track_rows
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.estimate import BATCH, estimate_frames
 from pose2d.oks import AREA_OF_BOX
-from pose2d.registry import card
+from pose2d.registry import module_of
 from pose2d.skeletons import BY_NAME
 from pose2d.types import ConfidenceSource, Keypoints
 
@@ -45,7 +45,7 @@ def cache_key(job: Job) -> CacheKey:
         stage="keypoints",
         settings={"pose_model": settings.pose_model, "confidence": settings.confidence, "batch": BATCH},
         inputs=inputs,
-        code=code_digest("pose2d.estimate", card(settings.pose_model).build.__module__, "fitmesh.confidence"),
+        code=code_digest("pose2d.estimate", module_of(settings.pose_model), "fitmesh.confidence"),
     )
 
 

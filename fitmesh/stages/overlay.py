@@ -1,6 +1,7 @@
 """Stage 4: the video with everyone's mesh drawn over them, `overlay.mp4`."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import av
@@ -15,7 +16,8 @@ from fitmesh.stages.settings import Job
 from pose2d.base.caching import CacheKey, code_digest
 from pose2d.base.prefetch import background_writer, prefetch
 from pose2d.base.threads import single_thread
-from pose2d.io.video_writer import video_writer
+from pose2d.io.clip import Frame
+from pose2d.io.video_writer import VideoWriter, video_writer
 
 FILE = OVERLAY_FILE
 
@@ -82,12 +84,16 @@ def make(job: Job, key: CacheKey) -> None:
         job.reporter.stage("overlay", span.expected_frames(clip.info)) as tick,
         single_thread(),  # skinning; decoding and encoding have threads of their own
         video_writer(job.out / FILE, rate, clip.info.tick_s, sound, {"comment": _tag(key)}) as video,
-        background_writer(lambda frame: video.write(frame.rgb, frame.time_s)) as write,
+        background_writer(partial(_write, video)) as write,
     ):
         for frame in prefetch(clip.frames(span)):
             painter.paint(frame.rgb, frame.index)
             write(frame)
             tick(1)
+
+
+def _write(video: VideoWriter, frame: Frame) -> None:
+    video.write(frame.rgb, frame.time_s)
 
 
 def _painter(out: Path) -> _Painter:

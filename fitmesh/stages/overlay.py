@@ -9,7 +9,7 @@ import numpy as np
 
 import fitmesh.result
 from fitmesh.exports.draw import Figure, draw_boxes, draw_legend, draw_meshes, draw_skeleton
-from fitmesh.exports.moving_mesh import MovingMesh
+from fitmesh.exports.scene import MeshSequence
 from fitmesh.progress import Reporter
 from fitmesh.result import OVERLAY_FILE, Person, Result
 from fitmesh.stages import keypoints
@@ -27,7 +27,7 @@ class _Painter:
     """Draws whoever is in a frame into it."""
 
     result: Result
-    meshes: dict[int, MovingMesh]  # by identity
+    meshes: dict[int, MeshSequence]  # by identity
     row_of: dict[int, dict[int, int]]  # identity -> frame number -> row
     flat: keypoints.KeypointsFile
     flat_row_of: dict[int, dict[int, int]]  # the same for people that could not be fitted
@@ -52,7 +52,7 @@ class _Painter:
         return Figure(
             identity=person.identity,
             vertices_m=mesh.vertices_m(row),
-            seen=mesh.seen(row),
+            seen=mesh.observed(row),
             keypoints_px=person.keypoints_px[row],
             trust=person.confidence[row] * person.presence[row],
         )
@@ -96,7 +96,7 @@ def _painter(out: Path) -> _Painter:
     fitted = {person.identity for person in result.people}
     return _Painter(
         result=result,
-        meshes={person.identity: MovingMesh(result, person) for person in result.people},
+        meshes={person.identity: MeshSequence(result, person) for person in result.people},
         row_of={person.identity: _rows(person.frame) for person in result.people},
         flat=flat,
         flat_row_of={identity: _rows(frames) for identity, frames in flat.frames.items() if identity not in fitted},

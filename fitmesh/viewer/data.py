@@ -13,8 +13,7 @@ import numpy as np
 import fitmesh
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.draw import identity_colour
-from fitmesh.exports.motion import scene_frame
-from fitmesh.exports.scene_frame import SceneFrame
+from fitmesh.exports.scene import SceneFrame, scene_frame
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import JOINT_NAMES
 from fitting.keypoints.joint_observed import JOINT_OF

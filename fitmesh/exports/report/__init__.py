@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 import fitmesh
-from fitmesh.exports.motion import frame_rate
 from fitmesh.exports.report.distrust import REASONS
 from fitmesh.exports.report.key_frames import key_frames
 from fitmesh.exports.report.person_section import person_section
+from fitmesh.exports.scene import frame_rate
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 from pose2d.base.files import atomic_file

@@ -8,9 +8,9 @@ import numpy as np
 
 from fitmesh.exports.angles import joint_angles_deg
 from fitmesh.exports.draw import identity_colour
-from fitmesh.exports.motion import clip_time_s
 from fitmesh.exports.report.distrust import REASONS, TRUSTED, reasons
 from fitmesh.exports.report.plots import MOST_POINTS, Axis, Line, plot, runs, time_marks
+from fitmesh.exports.scene import clip_time_s
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import JOINT_NAMES
 from pose2d.skeletons import COCO17

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from eval3dpw.bodies import Bodies, BodySet
-from eval3dpw.tracks import TruthTrack
+from eval3dpw.sequences import TruthTrack
 from fitting.body import BodyParams
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file

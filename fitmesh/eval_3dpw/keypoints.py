@@ -9,7 +9,7 @@ from torch import Tensor
 
 import pose2d
 from eval3dpw.bodies import BodySet
-from eval3dpw.tracks import TruthTrack, camera_params
+from eval3dpw.sequences import TruthTrack, camera_params
 from fitmesh import confidence as trust
 from fitmesh.eval_3dpw.sequences import Work
 from fitmesh.eval_3dpw.settings import STORED, EvalSettings

@@ -10,7 +10,7 @@ import numpy as np
 
 from eval3dpw.bodies import BodySet, body_set
 from eval3dpw.predictions import read_predictions, write_predictions
-from eval3dpw.protocols import protocol_named
+from eval3dpw.scoring import protocol_named
 from fitmesh import confidence as trust
 from fitmesh.eval_3dpw import caches, scoring
 from fitmesh.eval_3dpw import keypoints as reading

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from eval3dpw.bodies import Bodies, BodySet
-from eval3dpw.evaluate import evaluate
-from eval3dpw.protocols import Protocol
-from eval3dpw.tracks import TruthTrack, camera_params
+from eval3dpw.scoring import Protocol, evaluate
+from eval3dpw.sequences import TruthTrack, camera_params
 from fitmesh.eval_3dpw.time_grid import params_rows
 from fitting.body import BodyParams
 

@@ -26,8 +26,8 @@ from weighting_rows import CCNET, CCNET_PRECISION, MODES, RAW, ROWS, SCALES_OF, 
 
 from ccnet.metrics import expected_calibration_error
 from eval3dpw.bodies import body_set
-from eval3dpw.synth.layout import truth_path
-from eval3dpw.synth.truth import BEHIND_SELF, HIDDEN, SEEN
+from eval3dpw.synth.dataset import truth_path
+from eval3dpw.synth.sequence import BEHIND_SELF, HIDDEN, SEEN
 from fitmesh.eval_3dpw import caches
 from fitmesh.eval_3dpw.pipeline import Road, run
 from fitmesh.eval_3dpw.sequences import works

@@ -226,7 +226,7 @@ def _shade(
 
 @numba.njit(cache=True)
 def _sample(texels: np.ndarray, first: int, size: int, u: float, v: float, color: np.ndarray) -> None:
-    """Bilinear texture lookup that wraps scene."""
+    """Bilinear texture lookup that wraps around."""
     fu, fv = u * size - 0.5, v * size - 0.5
     iu, iv = int(np.floor(fu)), int(np.floor(fv))
     su, sv = fu - iu, fv - iv
@@ -272,7 +272,7 @@ def _nearest_pixel(image: np.ndarray, x: float, y: float) -> float:
 def _sample_backdrop(
     image: np.ndarray, frame: np.ndarray, focal: float, rx: float, ry: float, rz: float, color: np.ndarray
 ) -> None:
-    """A photograph is infinitely far in front and mirrored at its edges; a sky is a panorama scene the world."""
+    """A photograph is infinitely far in front and mirrored at its edges; a sky is a panorama around the world."""
     height, width = image.shape[0], image.shape[1]
     dx = frame[0, 0] * rx + frame[0, 1] * ry + frame[0, 2] * rz
     dy = frame[1, 0] * rx + frame[1, 1] * ry + frame[1, 2] * rz

@@ -8,7 +8,7 @@ import av
 import numpy as np
 
 import fitmesh.result
-from fitmesh.exports.draw import Figure, draw_boxes, draw_legend, draw_meshes, draw_skeleton
+from fitmesh.exports.draw import DrawnPerson, draw_boxes, draw_legend, draw_meshes, draw_skeleton
 from fitmesh.exports.scene import MeshSequence
 from fitmesh.progress import Reporter
 from fitmesh.result import OVERLAY_FILE, Person, Result
@@ -43,18 +43,18 @@ class _Painter:
         draw_boxes(rgb, {identity: self.flat.boxes_px[identity][row] for identity, row in flat.items()})
         for identity, row in flat.items():
             person, (_, top, _, bottom) = self.flat.people[identity], self.flat.boxes_px[identity][row]
-            trust = (person.confidence[row] * person.presence[row]).numpy()
-            draw_skeleton(rgb, person.xy_px[row].numpy(), trust, person.skeleton, identity, bottom - top)
+            confidence = (person.confidence[row] * person.presence[row]).numpy()
+            draw_skeleton(rgb, person.xy_px[row].numpy(), confidence, person.skeleton, identity, bottom - top)
         draw_legend(rgb, result.source)
 
-    def _figure(self, person: Person, row: int) -> Figure:
+    def _figure(self, person: Person, row: int) -> DrawnPerson:
         mesh = self.meshes[person.identity]
-        return Figure(
+        return DrawnPerson(
             identity=person.identity,
             vertices_m=mesh.vertices_m(row),
-            seen=mesh.observed(row),
+            observed=mesh.observed(row),
             keypoints_px=person.keypoints_px[row],
-            trust=person.confidence[row] * person.presence[row],
+            confidence=person.confidence[row] * person.presence[row],
         )
 
 

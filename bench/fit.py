@@ -28,7 +28,7 @@ from rich.table import Table
 from torch import Tensor
 
 import fitting
-from eval3dpw.metrics import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm
+from eval3dpw.scoring import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm
 from fitting.body import BodyParams
 from fitting.fit import frames_problem, from_torso
 from fitting.lifter_training.cmu import load_motion

@@ -1,10 +1,10 @@
-"""A result -> files that other programs open. Each format is one module with `files` and `write`."""
+"""A result -> files that other programs open. Each format says which files it makes and writes them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fitmesh.exports import bvh, csv_table, json_text, obj, report, scene_glb
+from fitmesh.exports import bvh, obj, report, scene_glb, tables
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 
@@ -23,6 +23,6 @@ EXPORTERS = {
     "report": Exporter(report.files, report.write, "a page that shows how well it went"),
     "obj": Exporter(obj.files, obj.write, "the exact mesh of every person and frame"),
     "bvh": Exporter(bvh.files, bvh.write, "skeleton motion, one file per person"),
-    "json": Exporter(json_text.files, json_text.write, "everything, readable by any program"),
-    "csv": Exporter(csv_table.files, csv_table.write, "joints and joint angles, one row per person and frame"),
+    "json": Exporter(tables.json_files, tables.write_json, "everything, readable by any program"),
+    "csv": Exporter(tables.csv_files, tables.write_csv, "joints and joint angles, one row per person and frame"),
 }

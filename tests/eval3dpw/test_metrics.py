@@ -5,7 +5,7 @@ import pytest
 import roma
 import torch
 
-from eval3dpw.metrics import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm, procrustes
+from eval3dpw.scoring import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm, procrustes
 
 
 @pytest.fixture

@@ -8,11 +8,10 @@ import torch
 
 import eval3dpw
 from eval3dpw.bodies import Bodies, body_set
-from eval3dpw.bootstrap import means, paired
-from eval3dpw.protocols import PROTOCOLS
-from eval3dpw.tracks import TruthTrack
+from eval3dpw.scoring import PROTOCOLS
+from eval3dpw.sequences import TruthTrack
 from pose2d.base.errors import UserError
-from pose2d.base.resampling import draws, interval
+from pose2d.base.resampling import RESAMPLES, clustered_means, draws, interval
 
 
 @pytest.fixture
@@ -145,10 +144,11 @@ def test_resampling_draws_sequences_alike_for_every_row() -> None:
     sequence = np.repeat([0, 1, 2], [10, 20, 30])
     rng = np.random.default_rng(1)
     raw = rng.normal(50, 5, 60) + 10 * sequence
-    found = paired({"raw": raw, "better": raw - 2}, "raw", sequence)
-    assert found["better"].value == pytest.approx(-2)
-    assert (found["better"].low, found["better"].high) == (pytest.approx(-2), pytest.approx(-2))
-    assert found["better"].excludes_zero
-    alone = interval(means(raw, sequence, draws(3, 2000)))
+    counts = draws(3, RESAMPLES)
+    gain = interval(clustered_means(raw - 2, sequence, counts) - clustered_means(raw, sequence, counts))
+    assert gain.value == pytest.approx(-2)
+    assert (gain.low, gain.high) == (pytest.approx(-2), pytest.approx(-2))
+    assert gain.excludes_zero
+    alone = interval(clustered_means(raw, sequence, counts))
     assert alone.value == pytest.approx(raw.mean())
     assert alone.low < raw.mean() < alone.high

@@ -16,8 +16,8 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from fitmesh.exports import EXPORTERS
-from fitmesh.exports.motion import scene_frame
-from fitmesh.exports.rest_body import reduced_skin
+from fitmesh.exports.scene import scene_frame
+from fitmesh.exports.scene_glb import reduced_skin
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 from fitting.body.kinematics import JOINT_NAMES

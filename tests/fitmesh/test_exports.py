@@ -12,12 +12,12 @@ from scipy.spatial.transform import Rotation
 
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
-from fitmesh.exports.folders import atomic_folder
-from fitmesh.exports.motion import pieces, scene_frame
+from fitmesh.exports.scene import chunks, scene_frame
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 from fitting.body.kinematics import JOINT_NAMES
 from pose2d.base.errors import UserError
+from pose2d.base.files import atomic_folder
 from tests.fitmesh.walkers import NUMBER, walkers
 
 QUIET = Reporter(quiet=True)
@@ -197,7 +197,7 @@ def test_csv_has_one_row_per_person_and_frame(result: Result) -> None:
 
 def test_a_long_track_is_written_in_pieces_without_a_seam(result: Result) -> None:
     person = result.people[0]
-    parts = list(pieces(person, rows=5))
+    parts = list(chunks(person, rows=5))
     assert [len(part) for part in parts] == [5, 5, 2]
     assert all(part.identity == person.identity and part.shape is person.shape for part in parts)
     for name in ("frame", "pose_rad", "joints_m", "confidence", "box_px", "observed"):

@@ -20,9 +20,9 @@ from tests.fitmesh.walkers import SIZE, walkers
 from tests.videos import write_video
 
 QUIET = Reporter(quiet=True)
-PATIENCE_MS = 60_000  # graphics without a graphics card, on a busy machine
+PATIENCE_MS = 60_000  # software rendering on a busy machine
 FRAMES = 24
-# The image on the canvas with nothing but meshes in it; drawn and read in one go, since a canvas forgets.
+# The canvas with nothing but meshes; drawn and read in one call, since a canvas is cleared after each frame.
 SILHOUETTE = """() => {
     const { scene } = fitmesh;
     scene.scene.traverse(thing => { if (thing.isLineSegments) thing.visible = false; });
@@ -105,7 +105,7 @@ def test_people_are_shown_only_while_they_are_followed(page: Any, result: Result
 
 
 def test_the_scene_seen_through_the_videos_camera_is_where_the_video_shows_it(page: Any, result: Result) -> None:
-    page.click("#video-view")
+    page.click("#camera-view")
     for frame in (8, 16):
         slide(page, frame)
         answer = page.evaluate(SILHOUETTE)
@@ -127,8 +127,8 @@ def test_the_scene_seen_through_the_videos_camera_is_where_the_video_shows_it(pa
 
 def test_a_click_on_a_joint_shows_its_values(page: Any, result: Result) -> None:
     slide(page, 10)
-    page.click("#video-view")
-    place = page.evaluate("fitmesh.scene.onCanvas(fitmesh.meta.people[0], 4)")
+    page.click("#camera-view")
+    place = page.evaluate("fitmesh.scene.canvasPosition(fitmesh.meta.people[0], 4)")
     box = page.locator("#canvas").bounding_box()
     page.mouse.click(box["x"] + place["x"], box["y"] + place["y"])
     words = page.locator("#panel").inner_text()
@@ -150,8 +150,8 @@ def test_uncertainty_is_shown_as_colour(page: Any) -> None:
     pelvis, hand = page.evaluate(
         "[0, 23].map(joint => fitmesh.scene.figures[0].joints[joint].material.color.getHexString())"
     )
-    assert int(pelvis[4:], 16) > int(pelvis[:2], 16)  # sure: blue
-    assert int(hand[:2], 16) > int(hand[4:], 16)  # unsure: towards red
+    assert int(pelvis[4:], 16) > int(pelvis[:2], 16)  # certain: blue
+    assert int(hand[:2], 16) > int(hand[4:], 16)  # uncertain: towards red
     page.select_option("#colour", "person")
     assert page.locator("#legend").is_hidden()
 

@@ -1,12 +1,19 @@
-"""Body meshes from ordinary video, every 2D keypoint weighted by calibrated trust."""
+"""Body meshes from ordinary video, every 2D keypoint weighted by its calibrated confidence."""
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fitmesh.api import Progress, run
     from fitmesh.result import Person, Result, load
+    from pose2d.base.errors import UserError
 
-__all__ = ["Person", "Result", "load"]
+__all__ = ["Person", "Progress", "Result", "UserError", "load", "run"]
+_HOME = {
+    "run": "fitmesh.api", "Progress": "fitmesh.api", "UserError": "pose2d.base.errors",
+    "Person": "fitmesh.result", "Result": "fitmesh.result", "load": "fitmesh.result",
+}  # fmt: skip
 
 try:
     __version__ = version("fitmesh")
@@ -15,9 +22,11 @@ except PackageNotFoundError:  # run from a source tree that was never installed
 
 
 def __getattr__(name: str) -> Any:
-    """Reading results brings torch with it; `fitmesh --help` should not wait for torch."""
-    if name in __all__:
-        from fitmesh import result
-
-        return getattr(result, name)
+    """Imported when first used: they bring torch with them, and `fitmesh --help` should not wait for torch."""
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'fitmesh' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,4 +1,4 @@
-"""Where the confidence of a keypoint comes from, by name."""
+"""Where the confidence of a keypoint comes from, by name: ccnet, closed-form, raw or ones."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,44 +8,45 @@ from torch import Tensor
 
 import ccnet
 from ccnet.closed_form_source import closed_form
-from ccnet.data.cache import fingerprint
 from ccnet.heads.files import about_of, embedded
+from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
+from pose2d.estimate import PoseEstimate
 from pose2d.models.base import PoseModel
 from pose2d.types import ConfidenceSource
 
 SOURCES: tuple[ConfidenceSource, ...] = ("ccnet", "closed-form", "raw", "ones")
-# (features, score [N, K], sigma [N, K, 2] in frame pixels or NaN, area of each crop in frame pixels^2 [N])
-# -> confidence [N, K], presence [N, K]
-Judge = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+# Sources whose confidence is an expected OKS, from which a pixel error follows; "oracle" is the true OKS.
+CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
+ConfidenceFunction = Callable[[PoseEstimate], tuple[Tensor, Tensor]]  # -> confidence [N, K], presence [N, K]
 
 
-def judge(
-    source: ConfidenceSource, pose_model: str, model: PoseModel, head_path: Path | None, device: str = "cpu"
-) -> Judge:
-    """The judge of that name. Only CCNet knows whether a keypoint is in the image at all; others say 1."""
+def confidence_function(
+    source: ConfidenceSource, pose_model: str, model: PoseModel, head_path: Path | None
+) -> ConfidenceFunction:
+    """Only CCNet knows whether a keypoint is in the image at all; the other sources give a presence of 1."""
     if source == "ccnet":
         head = ccnet.load(head_path or pose_model)
         ccnet.check_fits(head, model, pose_model)
-        head.to(device)
-        return lambda features, score, sigma_px, crop_area_px2: head(features)
+        head.to(next(model.parameters()).device)
+        return lambda estimate: head(estimate.features)
     if source == "closed-form":
         about = about_of(ccnet.load(pose_model)) if pose_model in embedded() else None
-        return lambda features, score, sigma_px, crop_area_px2: _present(
-            closed_form(score, sigma_px, crop_area_px2, model, about)
+        return lambda estimate: _present(
+            closed_form(estimate.score, estimate.sigma_px, estimate.crop_area_px2, model, about)
         )
     if source == "raw":
-        return lambda features, score, sigma_px, crop_area_px2: _present(score)
-    return lambda features, score, sigma_px, crop_area_px2: _present(torch.ones_like(score))
+        return lambda estimate: _present(estimate.score)
+    return lambda estimate: _present(torch.ones_like(estimate.score))
 
 
-def best_source(pose_model: str, checkpoint: Path | None, head_path: Path | None) -> ConfidenceSource:
-    """Calibrated where a head is at hand (the embedded ones know the embedded weights only), else the network's own."""
+def default_source(pose_model: str, checkpoint: Path | None, head_path: Path | None) -> ConfidenceSource:
+    """CCNet where a head is at hand (the embedded heads fit the embedded weights only), else the network's own."""
     at_hand = head_path is not None or (checkpoint is None and pose_model in embedded())
     return "ccnet" if at_hand else "raw"
 
 
-def check(source: str, pose_model: str, head_path: Path | None) -> None:
+def check_source(source: str, pose_model: str, head_path: Path | None) -> None:
     """Refuse early what would otherwise be refused after the people have been found."""
     if source not in SOURCES:
         raise UserError(f"unknown source of confidence {source!r}: expected one of {', '.join(SOURCES)}.")
@@ -57,12 +58,12 @@ def check(source: str, pose_model: str, head_path: Path | None) -> None:
             raise UserError(f"the calibration head was trained for {about.model}, not for {pose_model}.")
 
 
-def digest(source: ConfidenceSource, pose_model: str, head_path: Path | None) -> str:
-    """Of what `judge` reads besides the network: the head's weights."""
+def head_digest(source: ConfidenceSource, pose_model: str, head_path: Path | None) -> str:
+    """Of the head's weights that `confidence_function` reads; empty where it reads none."""
     if source == "ccnet":
-        return fingerprint(ccnet.load(head_path or pose_model).state_dict())
+        return weights_digest(ccnet.load(head_path or pose_model).state_dict())
     if source == "closed-form" and pose_model in embedded():
-        return fingerprint(ccnet.load(pose_model).state_dict())
+        return weights_digest(ccnet.load(pose_model).state_dict())
     return ""
 
 

@@ -34,7 +34,7 @@ class Reporter:
         """The run ends here; the command itself tells people why."""
 
     def skipped(self, stage: str) -> None:
-        self.say(f"{stage:<10} still matches its cache_key, kept")
+        self.say(f"{stage:<10} is up to date, kept")
 
     @contextmanager
     def stage(self, name: str, total: int | None, unit: str = "frames") -> Iterator[Tick]:

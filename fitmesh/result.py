@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 import fitting
+from fitting.thresholds import OBSERVED_CONFIDENCE
 from pose2d.base.caching import content_digest, read_npz
 from pose2d.base.errors import UserError
 
 SCHEMA_VERSION = 1
-TRUSTED = 0.25  # confidence times presence from which a keypoint counts as seen
 FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
 
 
@@ -55,8 +55,8 @@ class Person:
 
     @property
     def trusted(self) -> np.ndarray:
-        """[T, 17] bool: keypoints that pulled and whose confidence times presence is at least TRUSTED."""
-        return self.used & (self.confidence * self.presence >= TRUSTED)
+        """[T, 17] bool: keypoints that pulled and whose confidence times presence is at least OBSERVED_CONFIDENCE."""
+        return self.used & (self.confidence * self.presence >= OBSERVED_CONFIDENCE)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,6 @@ class Result:
     init: str  # what the search started from
     source: str  # where confidence comes from: ccnet, closed-form, raw or ones
     pose_model: str  # the 2D network
-    cache_key: str  # what fit.npz was made from, as json
     clip_path: Path | None  # the video, image or folder of images, if the folder knows it
     settings: Mapping[str, Any]  # the run's options by name
     timings_s: Mapping[str, float]  # seconds per stage, of the run that made it
@@ -159,7 +158,6 @@ def load(folder: str | Path) -> Result:
         init=str(arrays["init"]),
         source=str(arrays["source"]),
         pose_model=str(arrays["pose_model"]),
-        cache_key="",
         clip_path=Path(about["clip"]) if about.get("clip") else None,
         settings=about.get("settings", {}),
         timings_s=about.get("timings_s", {}),

@@ -9,10 +9,10 @@ from torch import Tensor
 from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
 from fitting.camera import Camera
-from fitting.init.guess import Guess, plain_guess
+from fitting.init.guess import InitialGuess, with_default_errors
 from fitting.init.lifter.lift import guess_from_keypoints
 from fitting.init.torso import torso_starts
-from fitting.keypoints.observed import body_keypoints, enough, through_lens
+from fitting.keypoints.observed import body_keypoints, frames_with_enough, undistorted
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights
 from fitting.solver.gaps import filled
 from fitting.solver.jacobian import Mechanism
@@ -28,7 +28,7 @@ from pose2d.base.threads import single_thread
 from pose2d.types import ConfidenceSource, Keypoints
 
 # Keypoints, one camera for all frames or one for each, body, frames per second (None: frames by themselves).
-Initialiser = Callable[[Keypoints, Sequence[Camera], Body, float | None], Guess]
+Initialiser = Callable[[Keypoints, Sequence[Camera], Body, float | None], InitialGuess]
 INITIALISERS: dict[str, Initialiser] = {"lifter": guess_from_keypoints}  # "none" needs none
 
 CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
@@ -62,7 +62,7 @@ def fit(
     keypoints: Keypoints,
     camera: Camera,
     body: Body | None = None,
-    init: str | BodyParams | Guess = "lifter",
+    init: str | BodyParams | InitialGuess = "lifter",
     weighting: Weighting = "precision",
     *,
     fps: float = 30.0,
@@ -84,7 +84,7 @@ def fit(
         raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
     body = body or load_body()
     problem, seen = frames_problem(keypoints, [camera], body, weighting, gate, prior, lean_rad, robust_sigmas)
-    guess = _guess(init, keypoints, [camera], body, len(problem), fps)
+    guess = initial_guess(init, keypoints, [camera], body, len(problem), fps)
     if guess is None:
         nearby = (seen.cumsum(0) - 1).clamp(min=0)  # frames that are not seen borrow until they are filled
         state = from_torso(problem.frames(seen)).frames(nearby)
@@ -117,7 +117,7 @@ def fit_frames(
     keypoints: Keypoints,
     camera: Camera | Sequence[Camera],
     body: Body | None = None,
-    init: str | BodyParams | Guess = "lifter",
+    init: str | BodyParams | InitialGuess = "lifter",
     weighting: Weighting = "precision",
     *,
     gate: float = GATE,
@@ -132,7 +132,7 @@ def fit_frames(
     body = body or load_body()
     cameras = [camera] if isinstance(camera, Camera) else list(camera)
     problem, seen = frames_problem(keypoints, cameras, body, weighting, gate, prior, lean_rad, robust_sigmas)
-    guess = _guess(init, keypoints, cameras, body, len(problem), None)
+    guess = initial_guess(init, keypoints, cameras, body, len(problem), None)
     if guess is None:
         start = torso_starts(problem)[0].frames(slice(0, len(problem)))
         shown, first = problem.frames(seen), from_torso(problem.frames(seen))
@@ -187,9 +187,9 @@ def frames_problem(
     frames = len(known.xy_px)
     if len(cameras) not in (1, frames):
         raise UserError(f"there are {len(cameras)} cameras for {frames} frames; give one, or one per frame.")
-    known = through_lens(known, cameras)
+    known = undistorted(known, cameras)
     weights = keypoint_weights(known, weighting, gate)
-    seen = enough(known, weights.weight)
+    seen = frames_with_enough(known, weights.weight)
     weight = weights.weight * seen[:, None]
 
     def per_frame(values: Sequence[tuple[float, float]]) -> Tensor:
@@ -212,21 +212,22 @@ def frames_problem(
     return problem, seen
 
 
-def _guess(
-    init: str | BodyParams | Guess,
+def initial_guess(
+    init: str | BodyParams | InitialGuess,
     keypoints: Keypoints,
     cameras: Sequence[Camera],
     body: Body,
     frames: int,
     fps: float | None,
-) -> Guess | None:
+) -> InitialGuess | None:
+    """The guess that `init` stands for, of `frames` frames; None for "none". fps None: frames by themselves."""
     if isinstance(init, str):
         if init == "none":
             return None
         if init not in INITIALISERS:
             raise UserError(_not_by_name(init))
         return INITIALISERS[init](keypoints, cameras, body, fps)
-    guess = init if isinstance(init, Guess) else plain_guess(init)
+    guess = init if isinstance(init, InitialGuess) else with_default_errors(init)
     params = guess.params
     if len(params.pose) != frames or tuple(params.translation.shape) != (frames, 3):
         raise UserError(f"the initial guess has {len(params.pose)} frames; the keypoints have {frames}.")
@@ -236,12 +237,12 @@ def _guess(
 
 
 def _not_by_name(init: str) -> str:
-    from fitting.init.regressors import names  # only for the words: it brings two large networks with it
+    from fitting.init.regressors import NAMES  # only for the message: it imports two large networks
 
-    if init == "cliff" or init in names():
+    if init in NAMES:
         return (
             f"init={init!r} reads images, and a fit has keypoints only. Make the guess first and pass it as init: "
-            f"network = fitting.init.regressors.load({names()[-1] if init == 'cliff' else init!r}, checkpoint); "
+            f"network = fitting.init.regressors.load({init!r}, checkpoint); "
             "init = fitting.init.regressors.initialise_track(network, images, boxes_px, camera)."
         )
     return f"unknown initialiser {init!r}: choose {', '.join(['none', *INITIALISERS])}."
@@ -263,7 +264,7 @@ def from_torso(problem: Problem) -> State:
     return replace(state, shape=state.shape.new_zeros(len(problem), problem.mechanism.shape_size))
 
 
-def _near(problem: Problem, guess: Guess, seen: Tensor, shared_shape: bool) -> tuple[Problem, State]:
+def _near(problem: Problem, guess: InitialGuess, seen: Tensor, shared_shape: bool) -> tuple[Problem, State]:
     """Start from a guess and stay close to it; frames whose guess is behind the camera start from the torso."""
     state = from_params(guess.params, problem.mechanism.shape_size)
     if not shared_shape:
@@ -281,7 +282,7 @@ def _near(problem: Problem, guess: Guess, seen: Tensor, shared_shape: bool) -> t
     state = filled(state, usable) if shared_shape else state
     if not shared_shape and bool(behind.any()):
         state = state.where(~behind, torso_starts(problem)[0].frames(slice(0, len(problem))))
-    return replace(problem, anchor=anchor_at(state, guess.turn_rad, guess.distance, guess.shape)), state
+    return replace(problem, anchor=anchor_at(state, guess.rotation_std_rad, guess.depth_std, guess.shape_std)), state
 
 
 def _report(

@@ -144,3 +144,7 @@ WHOLEBODY133 = Skeleton(
 )  # fmt: skip
 
 BY_NAME = {skeleton.name: skeleton for skeleton in (COCO17, MPII16, WHOLEBODY133)}
+
+# Where OpenPose's keypoints are, in COCO's order. BODY_25 and the older COCO model with 18.
+OPENPOSE25_TO_COCO17 = (0, 16, 15, 18, 17, 5, 2, 6, 3, 7, 4, 12, 9, 13, 10, 14, 11)
+OPENPOSE18_TO_COCO17 = (0, 15, 14, 17, 16, 5, 2, 6, 3, 7, 4, 11, 8, 12, 9, 13, 10)

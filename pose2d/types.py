@@ -1,6 +1,6 @@
 """What travels between the rooms: predictions in a crop, keypoints in the full frame, tracks over time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -33,6 +33,16 @@ class Keypoints:
     source: ConfidenceSource  # where `confidence` comes from
     area_px2: Tensor | None = None  # [T] the person's area in the frame, which sets the scale of OKS
     skeleton: Skeleton = COCO17
+
+    def rows(self, index: slice | Tensor | np.ndarray) -> "Keypoints":
+        """Some of the frames."""
+        return replace(
+            self,
+            xy_px=self.xy_px[index],
+            confidence=self.confidence[index],
+            presence=self.presence[index],
+            area_px2=None if self.area_px2 is None else self.area_px2[index],
+        )
 
 
 @dataclass(frozen=True)

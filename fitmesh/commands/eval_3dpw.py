@@ -47,7 +47,7 @@ def eval_3dpw(
     confidence: Annotated[
         str,
         typer.Option(
-            help="Who says how far to trust a keypoint, with commas: ccnet, closed-form, raw, ones; "
+            help="Where confidence comes from, with commas: ccnet, closed-form, raw, ones; "
             "oracle is the true OKS, as a bound.",
             rich_help_panel=KEYPOINTS,
         ),
@@ -67,7 +67,7 @@ def eval_3dpw(
     weighting: Annotated[
         str,
         typer.Option(
-            help="From trust to weight, with commas: confidence, squared, precision, gate, ones. Precision is for "
+            help="From confidence to weight, with commas: confidence, squared, precision, gate, ones. Precision is for "
             "calibrated confidence only.",
             rich_help_panel=FITTING,
         ),
@@ -94,8 +94,7 @@ def eval_3dpw(
     """
     from rich.console import Console
 
-    from fitmesh.eval_3dpw import pipeline as road
-    from fitmesh.eval_3dpw import table
+    from fitmesh.eval_3dpw import pipeline, table
     from fitmesh.eval_3dpw.settings import EvalSettings
     from fitmesh.progress import Reporter
 
@@ -110,7 +109,7 @@ def eval_3dpw(
         typer.secho(f"Warning: {open_body}", err=True)
     reporter, console = Reporter(quiet), Console()
     try:
-        outcome = road.run(settings, out, reporter)
+        outcome = pipeline.run(settings, out, reporter)
     except KeyboardInterrupt:
         reporter.say("Stopped. Finished sequences are kept; the same command goes on from there.")
         raise typer.Exit(INTERRUPTED) from None

@@ -1,6 +1,5 @@
 """`fitmesh run`: from a video, a folder of images or one image to files that say who is where and how they stand."""
 
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,8 +7,8 @@ import typer
 
 if TYPE_CHECKING:
     from fitmesh.progress import Reporter
-    from fitmesh.stages.pipeline import RunResult, RunSettings
-    from pose2d.io.clip import Clip
+    from fitmesh.stages.pipeline import RunFiles
+    from fitmesh.stages.settings import Job
 
 INPUT, PEOPLE, KEYPOINTS, BODY, OUTPUT = "Input (one of the first three)", "People", "Keypoints", "Bodies", "Output"
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
@@ -73,7 +72,7 @@ def run(
     confidence: Annotated[
         str | None,
         typer.Option(
-            help="How far to trust a keypoint: ccnet, closed-form, raw or ones.",
+            help="Where confidence comes from: ccnet, closed-form, raw or ones.",
             rich_help_panel=KEYPOINTS,
             show_default="ccnet where a head for the network is at hand, else raw",
         ),
@@ -102,17 +101,13 @@ def run(
     weighting: Annotated[
         str,
         typer.Option(
-            help="How trust becomes weight: precision, confidence, squared, gate or ones.", rich_help_panel=BODY
+            help="How confidence becomes weight: precision, confidence, squared, gate or ones.", rich_help_panel=BODY
         ),
     ] = "precision",
     init: Annotated[
-        str | None,
-        typer.Option(
-            help="What the search starts from: lifter (embedded), none, spin or cliff.",
-            rich_help_panel=BODY,
-            show_default="lifter",
-        ),
-    ] = None,
+        str,
+        typer.Option(help="Where fits start: lifter (embedded), none, spin or cliff.", rich_help_panel=BODY),
+    ] = "lifter",
     init_checkpoint: Annotated[
         Path | None, typer.Option(help="Weights for --init spin or cliff.", rich_help_panel=BODY)
     ] = None,
@@ -153,47 +148,35 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Fit a body to everyone in a video, every 2D keypoint pulling as hard as it can be trusted.
+    """Fit a body to everyone in a video, every 2D keypoint weighted by its calibrated confidence.
 
     Leaves fit.npz, overlay.mp4, scene.glb and report.html, and on the way tracks.npz and keypoints.npz. A stage whose
     file is already there and was made from the same input with the same settings is skipped, so an interrupted run
     goes on where it stopped.
     """
-    from dataclasses import replace
-
-    from fitmesh.confidence import best_source
+    from fitmesh.api import open_clip, run_settings
     from fitmesh.json_progress import JsonReporter
     from fitmesh.progress import Reporter
-    from fitmesh.stages.fit import FitSettings, best_init
-    from fitmesh.stages.keypoints import KeypointSettings
-    from fitmesh.stages.pipeline import RunSettings, run_stages
-    from fitmesh.stages.tracks import TrackSettings
+    from fitmesh.stages.pipeline import run_stages
+    from fitmesh.stages.settings import FitSettings, Job
     from pose2d.base.errors import UserError
-    from pose2d.detect.detector import DetectorOptions
-    from pose2d.detect.tracker import TrackerOptions
     from pose2d.io.clip import Span
 
     if quiet and json:
         raise UserError("--quiet and --json contradict each other: give one of them.")
     reporter = JsonReporter() if json else Reporter(quiet)
     try:
-        clip = _clip(video, images, image, fps)
-        tracker = TrackerOptions()
-        tracker = replace(tracker, sure_score=min_score, start_score=min(min_score, tracker.start_score))
-        detector = DetectorOptions(long_side=detector_size)
-        source = confidence or best_source(pose_model, checkpoint, ccnet)
-        settings = RunSettings(
-            TrackSettings(Span(start, end, every), detections, detector, tracker, max_people, device),
-            KeypointSettings(pose_model, checkpoint, source, ccnet, device),  # type: ignore[arg-type]
-            keypoints,
-            FitSettings(body_model, weighting, init or best_init(), init_checkpoint, focal, fov),  # type: ignore[arg-type]
-            tuple(name.strip() for name in export.split(",") if name.strip()),
-            overwrite,
-        )
-        _refuse_idle_options(settings)
-        _greeting(clip, settings, reporter)
-        result = run_stages(clip, out, settings, reporter)
-        _summary(result, reporter)
+        settings = run_settings(
+            Span(start, end, every),
+            detections=detections, detector_size=detector_size, min_score=min_score, max_people=max_people,
+            pose_model=pose_model, checkpoint=checkpoint, confidence=confidence, ccnet=ccnet,  # type: ignore[arg-type]
+            keypoints=keypoints, device=device,
+            fit=FitSettings(body_model, weighting, init, init_checkpoint, focal, fov),  # type: ignore[arg-type]
+            exports=tuple(name.strip() for name in export.split(",") if name.strip()), overwrite=overwrite,
+        )  # fmt: skip
+        job = Job(open_clip(_input(video, images, image, fps), fps), settings, out, reporter)
+        _say_input(job)
+        _summary(run_stages(job), reporter)
     except UserError as error:
         reporter.failed(str(error))
         raise
@@ -202,83 +185,60 @@ def run(
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _refuse_idle_options(settings: "RunSettings") -> None:
-    """Options that would be ignored are a mistake somewhere."""
+def _input(video: Path | None, images: Path | None, image: Path | None, fps: float | None) -> Path:
+    """The one of the three that was given."""
     from pose2d.base.errors import UserError
 
-    if settings.given_keypoints is not None:
-        idle = {
-            "--detections": settings.tracks.detections,
-            "--checkpoint": settings.keypoints.checkpoint,
-            "--ccnet": settings.keypoints.ccnet,
-        }
-        for name, value in idle.items():
-            if value is not None:
-                raise UserError(f"{name} has no effect with --keypoints, which brings its own: leave one of them out.")
+    given = {name: path for name, path in (("--video", video), ("--images", images), ("--image", image)) if path}
+    if len(given) != 1:
+        raise UserError(f"give one of --video, --images and --image; got {' and '.join(given) or 'none'}.")
+    if fps is not None and images is None:
+        raise UserError("--fps is for --images: a video knows its own rate.")
+    if images is not None and not images.is_dir():
+        raise UserError(f"{images} is not a folder. --images takes a folder of images; for one image use --image.")
+    if image is not None and image.is_dir():
+        raise UserError(f"{image} is a folder. --image takes one image; for a folder use --images.")
+    return next(iter(given.values()))
 
 
-def _greeting(clip: "Clip", settings: "RunSettings", reporter: "Reporter") -> None:
-    info = clip.info
+def _say_input(job: "Job") -> None:
+    clip, settings, info = job.clip, job.settings, job.clip.info
     if settings.given_keypoints is None:
-        seen_by = f"{settings.keypoints.pose_model} with {settings.keypoints.confidence} confidence"
+        source = f"{settings.keypoints.pose_model} with {settings.keypoints.confidence} confidence"
     else:
-        seen_by = f"keypoints of {settings.given_keypoints}"
-    reporter.say(
-        f"{clip.path}: {info.width_px}x{info.height_px}, {float(info.rate):g} frames/s; {seen_by}",
+        source = f"keypoints of {settings.given_keypoints}"
+    job.reporter.say(
+        f"{clip.path}: {info.width_px}x{info.height_px}, {float(info.rate):g} frames/s; {source}",
         "clip",
         clip=str(clip.path),
         width_px=info.width_px,
         height_px=info.height_px,
         frames_per_second=float(info.rate),
-        keypoints=seen_by,
+        keypoints=source,
     )
 
 
-def _clip(video: Path | None, images: Path | None, image: Path | None, fps: float | None) -> "Clip":
-    from pose2d.base.errors import UserError
-    from pose2d.io.images import DEFAULT_RATE, ImageFolder
-    from pose2d.io.video import Video
-
-    given = [
-        name for name, value in (("--video", video), ("--images", images), ("--image", image)) if value is not None
-    ]
-    if len(given) != 1:
-        raise UserError(f"give one of --video, --images and --image; got {' and '.join(given) or 'none'}.")
-    if fps is not None and images is None:
-        raise UserError("--fps is for --images: a video knows its own rate.")
-    if images is not None:
-        if not images.is_dir():
-            raise UserError(f"{images} is not a folder. --images takes a folder of images; for one image use --image.")
-        return ImageFolder(images, DEFAULT_RATE if fps is None else Fraction(fps).limit_denominator(100_000))
-    if image is not None:
-        if image.is_dir():
-            raise UserError(f"{image} is a folder. --image takes one image; for a folder use --images.")
-        return ImageFolder(image)
-    assert video is not None
-    return Video(video)
-
-
-def _summary(result: "RunResult", reporter: "Reporter") -> None:
+def _summary(result: "RunFiles", reporter: "Reporter") -> None:
     import numpy as np
 
     import fitmesh
     from fitmesh.stages import tracks
 
-    known, found = tracks.read(result.tracks), fitmesh.load(result.fit.parent)
-    for text in known.warnings:
+    seen, found = tracks.read(result.tracks), fitmesh.load(result.fit.parent)
+    for text in seen.warnings:
         reporter.warn(text)
-    if not known.tracks:
+    if not seen.tracks:
         reporter.warn(
-            f"nobody was found in {len(known.frames)} frames. If people are small or hard to see, try a larger "
+            f"nobody was found in {len(seen.frames)} frames. If people are small or hard to see, try a larger "
             "--detector-size or a lower --min-score."
         )
     for person in found.people:
-        trust = float((person.confidence * person.presence)[person.observed].mean())
+        confidence = float((person.confidence * person.presence)[person.observed].mean())
         error = person.reprojection_px[person.trusted]
         error_px = float(np.mean(error)) if len(error) else float("nan")
         reporter.say(
             f"person {person.identity}: {len(person)} frames, {person.time_s[0]:.2f} to {person.time_s[-1]:.2f} s, "
-            f"{int(person.observed.sum())} observed; mean trust {trust:.2f} ({found.source}), "
+            f"{int(person.observed.sum())} observed; mean confidence {confidence:.2f} ({found.source}), "
             f"keypoints {error_px:.1f} px off",
             "person",
             identity=person.identity,
@@ -286,7 +246,7 @@ def _summary(result: "RunResult", reporter: "Reporter") -> None:
             observed=int(person.observed.sum()),
             start_s=float(person.time_s[0]),
             end_s=float(person.time_s[-1]),
-            mean_trust=round(trust, 4),
+            mean_confidence=round(confidence, 4),
             reprojection_px=round(error_px, 3),
         )
     files = [result.fit, result.overlay, *result.exports]

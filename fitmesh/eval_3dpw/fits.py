@@ -1,98 +1,163 @@
-"""Keypoints of one person -> the start, and a fit for each row of the table."""
+"""Keypoints of one person -> where fits start, and the fit of each row, by the functions that `run` calls."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-import fitting
-from fitmesh.eval_3dpw.keypoints import Read
-from fitmesh.eval_3dpw.sequences import Work
+from fitmesh.eval_3dpw.keypoints import PersonKeypoints
+from fitmesh.eval_3dpw.sequences import EvalSequence
 from fitmesh.eval_3dpw.settings import FPS, EvalSettings, Row
-from fitmesh.eval_3dpw.time_grid import grid
 from fitting.body import Body, BodyParams
-from fitting.camera import Camera
-from fitting.fit import INITIALISERS
+from fitting.fit import INITIALISERS, fit_frames
 from fitting.init import regressors
-from fitting.init.guess import Guess, plain_guess
+from fitting.init.guess import InitialGuess, nearest, with_default_errors
+from fitting.track import fit_track, start_track
+from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.io.images import read_image
-from pose2d.types import ConfidenceSource, Keypoints
+from pose2d.types import ConfidenceSource
 
-# (the sequence, keypoints of one of its tracks, the body, whose confidence) -> where fits start
-Starter = Callable[[Work, Read, Body, ConfidenceSource | None], Guess]
+
+@dataclass(frozen=True)
+class Start:
+    """Where a person's fits start."""
+
+    frame: np.ndarray  # [G] frame numbers: a grid without gaps, or single frames
+    guess: InitialGuess  # [G]
+
+    def params(self, frame: np.ndarray) -> BodyParams:
+        """Of these frames."""
+        return self.guess.params.rows(nearest(self.frame, frame))
+
+
+# (the sequence, one of its people, the body, whose confidence) -> where fits start
+Starter = Callable[[EvalSequence, PersonKeypoints, Body, ConfidenceSource], Start]
 
 
 def starter(settings: EvalSettings) -> Starter:
-    """What gives the first guess. Without a source it is made from the best calibrated keypoints at hand."""
-    if settings.init.startswith(("spin", "cliff")):
-        network = _network(settings.init, settings.checkpoint)
-        return lambda work, read, body, source: plain_guess(_from_pixels(network, work, read))
+    """What gives the first guess: an image regressor, or an initialiser that reads keypoints."""
+    if settings.init in regressors.NAMES:
+        assert settings.checkpoint is not None
+        network = regressors.load(settings.init, settings.checkpoint)
+        return lambda sequence, person, body, source: _from_images(network, sequence, person)
     if settings.init not in INITIALISERS:
         raise UserError(f"unknown initialiser {settings.init!r}: choose {', '.join(['none', *INITIALISERS])}.")
-    best: ConfidenceSource = "ccnet" if "ccnet" in settings.confidence else settings.confidence[0]
-    return lambda work, read, body, source: _lifted(settings, read, work.camera, body, source or best)
+    return lambda sequence, person, body, source: _from_keypoints(settings, sequence, person, body, source)
 
 
-def _lifted(settings: EvalSettings, read: Read, camera: Camera, body: Body, source: ConfidenceSource) -> Guess:
-    keypoints, lift = _finite(read, source), INITIALISERS[settings.init]
+def _from_keypoints(
+    settings: EvalSettings, sequence: EvalSequence, person: PersonKeypoints, body: Body, source: ConfidenceSource
+) -> Start:
+    keypoints, frame, camera = person.keypoints(source), _detected_frames(person), sequence.camera
     if settings.single_frames:
-        return lift(keypoints, [camera], body, None)
-    fps = FPS / settings.every
-    places = grid(read.frame, settings.every, fps)
-    return places.take(lift(places.keypoints(keypoints), [camera], body, fps))
+        return Start(frame, INITIALISERS[settings.init](keypoints, [camera], body, None))
+    every = settings.every
+    guess = start_track(keypoints, frame, camera, body, settings.init, fps=FPS / every, every=every)
+    return Start(np.arange(frame[0], frame[-1] + 1, every), guess)
 
 
-def fit_track(
-    read: Read, camera: Camera, body: Body, start: Guess | None, row: Row, every: int, single_frames: bool
+def _from_images(network: regressors.BodyRegressor, sequence: EvalSequence, person: PersonKeypoints) -> Start:
+    """SPIN's or CLIFF's answers in the frames where the person is inside the image."""
+    frame = _detected_frames(person)
+
+    def images() -> Iterator[np.ndarray]:
+        for number in frame.tolist():
+            yield read_image(sequence.image(number))
+
+    boxes_px = person.boxes_px[person.detected]
+    return Start(frame, with_default_errors(regressors.initialise_track(network, images(), boxes_px, sequence.camera)))
+
+
+def fit_person(
+    person: PersonKeypoints, sequence: EvalSequence, body: Body, start: Start | str, row: Row, settings: EvalSettings
 ) -> BodyParams:
-    """One row's fit, T frames. Raises UserError where there is nothing to fit."""
-    keypoints = _finite(read, row.source)
+    """One row's fit at the person's T frames. start: a start that rows share, or an initialiser's name, as in `run`.
+
+    Frames before the first and after the last that shows the person take the parameters of that one. Raises UserError
+    where there is nothing to fit.
+    """
+    keypoints, frame = person.keypoints(row.source), _detected_frames(person)
     assert keypoints.area_px2 is not None
     keypoints = replace(keypoints, area_px2=keypoints.area_px2 * row.sigma_scale**2)  # sigmas go with sqrt(area)
     how: dict[str, Any] = {"weighting": row.weighting, "gate": row.gate, "robust_sigmas": row.robust_sigmas}
-    if single_frames:
-        return fitting.fit_frames(keypoints, camera, body, "none" if start is None else start, **how).params
-    places = grid(read.frame, every, FPS / every)
-    init = "none" if start is None else places.spread(start)
-    found = fitting.fit(places.keypoints(keypoints), camera, body, init, fps=FPS / every, **how)
-    return places.take_params(found.params)
+    if settings.single_frames:
+        finite = torch.isfinite(keypoints.xy_px).all(-1)
+        keypoints = replace(keypoints, xy_px=torch.nan_to_num(keypoints.xy_px), presence=keypoints.presence * finite)
+        init = start if isinstance(start, str) else start.guess.rows(nearest(start.frame, frame))
+        found = fit_frames(keypoints, sequence.camera, body, init, **how).params
+        return found.rows(nearest(frame, person.frame))
+    init = start if isinstance(start, str) else start.guess
+    track = fit_track(
+        keypoints, frame, sequence.camera, body, init, fps=FPS / settings.every, every=settings.every, **how
+    )
+    return track.fit.params.rows(nearest(track.frame, person.frame))
 
 
-def _finite(read: Read, source: ConfidenceSource) -> Keypoints:
-    """Keypoints with 0 where nothing was read; presence is 0 there too."""
-    keypoints = read.keypoints(source)
-    known = torch.isfinite(keypoints.xy_px).all(-1)
-    return replace(
-        keypoints,
-        xy_px=torch.nan_to_num(keypoints.xy_px),
-        confidence=keypoints.confidence * known,
-        presence=keypoints.presence * known,
+def _detected_frames(person: PersonKeypoints) -> np.ndarray:
+    frame = person.frame[person.detected]
+    if not len(frame):
+        raise UserError("no frame shows the person.")
+    return frame
+
+
+def cache_key(keypoints: CacheKey, settings: EvalSettings, row: str) -> CacheKey:
+    """Of one row's fits, or of a start."""
+    inputs = {"keypoints": keypoints.digest, "weights": _weights_digest()}
+    if settings.checkpoint is not None:
+        inputs["checkpoint"] = content_digest([settings.checkpoint])
+    return CacheKey(
+        stage="eval-3dpw fit",
+        settings={"row": row, "init": settings.init, "single_frames": settings.single_frames},
+        inputs=inputs,
+        code=code_digest("fitting.track", "fitting.init.regressors", "fitmesh.eval_3dpw.fits"),
     )
 
 
-def _network(init: str, checkpoint: Path | None) -> regressors.BodyRegressor:
-    if init != "cliff":
-        return regressors.load(init, checkpoint)
-    try:
-        return regressors.load("cliff-hr48", checkpoint)
-    except UserError:
-        return regressors.load("cliff-res50", checkpoint)
+def _weights_digest() -> str:
+    """Of the body, the pose prior and the lifter that ship."""
+    from fitting.body.load import OPEN_BODY
+
+    return content_digest(sorted(OPEN_BODY.parent.glob("*.npz")))
 
 
-def _from_pixels(network: regressors.BodyRegressor, work: Work, read: Read) -> BodyParams:
-    """SPIN's or CLIFF's answer; where the person is not inside the image, that of the frame before (or after)."""
-    known = np.flatnonzero(read.readable & np.isfinite(read.boxes_px).all(1))
-    if not len(known):
-        raise UserError(f"{work.name}: no frame shows the person, so there is no first guess.")
+_PARAMS = ("pose", "shape", "translation")
 
-    def images() -> Iterator[np.ndarray]:
-        for row in known:
-            yield read_image(work.image(int(read.frame[row])))
 
-    found = regressors.initialise_track(network, images(), read.boxes_px[known], work.camera)
-    nearest = np.clip(np.searchsorted(known, np.arange(len(read.frame)), side="right") - 1, 0, None)
-    return BodyParams(found.pose[nearest], found.shape[nearest], found.translation[nearest])
+def write_fits(path: Path, key: CacheKey, fits: Mapping[int, BodyParams]) -> None:
+    """By person; a person who could not be fitted is not there."""
+    write_npz(path, key, {f"{p}.{name}": getattr(fit, name).numpy() for p, fit in fits.items() for name in _PARAMS})
+
+
+def read_fits(path: Path) -> dict[int, BodyParams]:
+    arrays = read_npz(path)
+    people = sorted({int(name.split(".")[0]) for name in arrays})
+    return {p: BodyParams(*(torch.from_numpy(arrays[f"{p}.{name}"]) for name in _PARAMS)) for p in people}
+
+
+def write_starts(path: Path, key: CacheKey, starts: Mapping[int, Start]) -> None:
+    arrays: dict[str, np.ndarray] = {}
+    for person, start in starts.items():
+        guess = start.guess
+        one = {name: getattr(guess.params, name).numpy() for name in _PARAMS} | {
+            "frame": start.frame, "rotation_std_rad": guess.rotation_std_rad.numpy(),
+            "depth_std": guess.depth_std.numpy(), "shape_std": np.array(guess.shape_std),
+        }  # fmt: skip
+        arrays |= {f"{person}.{name}": value for name, value in one.items()}
+    write_npz(path, key, arrays)
+
+
+def read_starts(path: Path) -> dict[int, Start]:
+    arrays = read_npz(path)
+
+    def start(person: int, params: BodyParams) -> Start:
+        def tensor(name: str) -> torch.Tensor:
+            return torch.from_numpy(arrays[f"{person}.{name}"])
+
+        guess = InitialGuess(params, tensor("rotation_std_rad"), tensor("depth_std"), float(tensor("shape_std")))
+        return Start(arrays[f"{person}.frame"], guess)
+
+    return {person: start(person, params) for person, params in read_fits(path).items()}

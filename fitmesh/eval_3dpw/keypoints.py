@@ -1,41 +1,41 @@
-"""Images -> keypoints, and what every asked source says of them. Stored keypoints are read the same way."""
+"""Images -> keypoints with the confidence of every source that was asked for, in `keypoints/SEQUENCE.npz`."""
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import pose2d
 from eval3dpw.bodies import BodySet
 from eval3dpw.tracks import TruthTrack, camera_params
-from fitmesh import confidence as trust
-from fitmesh.eval_3dpw.sequences import Work
+from fitmesh.confidence import confidence_function, head_digest
+from fitmesh.eval_3dpw.sequences import EvalSequence
 from fitmesh.eval_3dpw.settings import STORED, EvalSettings
+from fitmesh.progress import Tick
 from fitting.camera import Camera
-from pose2d import crops
+from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError
-from pose2d.estimate import crop_people
+from pose2d.estimate import BATCH, estimate_frames
 from pose2d.io.images import read_image
 from pose2d.oks import AREA_OF_BOX, keypoint_oks, l_squared
-from pose2d.skeletons import COCO17, Skeleton
+from pose2d.registry import module_of
+from pose2d.skeletons import BY_NAME, COCO17, OPENPOSE18_TO_COCO17, Skeleton
 from pose2d.types import ConfidenceSource, Keypoints
 
-BATCH = 16
-LEAST_BOX_PX = 8  # a person of whom less is inside the image is not read
-# OpenPose's 18 (nose, neck, right arm, left arm, right leg, left leg, eyes, ears) in COCO's order
-OPENPOSE18_TO_COCO17 = (0, 15, 14, 17, 16, 5, 2, 6, 3, 7, 4, 11, 8, 12, 9, 13, 10)
+LEAST_BOX_PX = 8  # a person of whom less is inside the image is not looked for
 
 
 @dataclass(frozen=True)
-class Read:
-    """One person's keypoints over T frames, and how far each source trusts them."""
+class PersonKeypoints:
+    """One person's keypoints over T frames, with the confidence of each source."""
 
     frame: np.ndarray  # [T]
     boxes_px: np.ndarray  # [T, 4]; NaN: not inside the image
     readable: np.ndarray  # [T] false: the image could not be read
-    xy_px: np.ndarray  # [T, K, 2]; NaN: not read
+    xy_px: np.ndarray  # [T, K, 2]; NaN: not estimated
     confidence: Mapping[str, np.ndarray]  # [T, K] by source
     presence: Mapping[str, np.ndarray]  # [T, K] by source
     skeleton: Skeleton = COCO17
@@ -45,13 +45,20 @@ class Read:
         """[T] the person's, from the box; 0 where there is none."""
         return AREA_OF_BOX * np.nan_to_num(self.boxes_px[:, 2:] - self.boxes_px[:, :2]).prod(1)
 
+    @property
+    def detected(self) -> np.ndarray:
+        """[T] frames in which the person was looked for; `fitmesh run` has a row for these."""
+        return self.readable & np.isfinite(self.boxes_px).all(1)
+
     def keypoints(self, source: ConfidenceSource) -> Keypoints:
+        """Of the detected frames."""
+        rows = self.detected
         return Keypoints(
-            xy_px=torch.from_numpy(self.xy_px).float(),
-            confidence=torch.from_numpy(self.confidence[source]).float().clamp(0, 1),
-            presence=torch.from_numpy(self.presence[source]).float().clamp(0, 1),
+            xy_px=torch.from_numpy(self.xy_px[rows]).float(),
+            confidence=torch.from_numpy(self.confidence[source][rows]).float().clamp(0, 1),
+            presence=torch.from_numpy(self.presence[source][rows]).float().clamp(0, 1),
             source=source,
-            area_px2=torch.from_numpy(self.area_px2).float(),
+            area_px2=torch.from_numpy(self.area_px2[rows]),
             skeleton=self.skeleton,
         )
 
@@ -83,107 +90,90 @@ def true_keypoints_px(track: TruthTrack, camera: Camera, bodies: BodySet) -> np.
     return camera.project(body.at(camera_params(track, body)).keypoints).double().numpy()
 
 
-def true_oks(track: TruthTrack, read: Read, camera: Camera, bodies: BodySet) -> tuple[np.ndarray, np.ndarray]:
+def true_oks(
+    track: TruthTrack, found: PersonKeypoints, camera: Camera, bodies: BodySet
+) -> tuple[np.ndarray, np.ndarray]:
     """What each keypoint's OKS really is, and whether it is inside the image, both [T, 17]."""
     exact = true_keypoints_px(track, camera, bodies)
     inside = ((exact >= 0) & (exact <= np.array(camera.size) - 1)).all(-1)  # NaN, behind the camera, is not
-    l2 = l_squared(read.area_px2, COCO17)
+    l2 = l_squared(found.area_px2, COCO17)
     with np.errstate(divide="ignore", invalid="ignore"):
-        oks = keypoint_oks(((read.xy_px[:, :17] - exact) ** 2).sum(-1), l2)
-    known = inside & np.isfinite(oks)
-    return np.where(known, oks, 0.0), known.astype(np.float64)
+        oks = keypoint_oks(((found.xy_px[:, :17] - exact) ** 2).sum(-1), l2)
+    defined = inside & np.isfinite(oks)
+    return np.where(defined, oks, 0.0), defined.astype(np.float64)
 
 
-class Reader:
-    """The network and everyone who judges it, loaded once."""
+class KeypointEstimator:
+    """The network and the sources of confidence, loaded once."""
 
     def __init__(self, settings: EvalSettings) -> None:
         self.sources = settings.confidence
         self.model = pose2d.load(settings.pose_model, settings.pose_checkpoint)
-        self.judges = {
-            source: trust.judge(source, settings.pose_model, self.model, settings.ccnet if source == "ccnet" else None)
+        self.confidence = {
+            source: confidence_function(
+                source, settings.pose_model, self.model, settings.ccnet if source == "ccnet" else None
+            )
             for source in self.sources
             if source != "oracle"
         }
 
-    def read(self, work: Work, bodies: BodySet, tick: Callable[[int], None]) -> list[Read]:
-        """Everyone in a sequence; each image is opened once."""
-        boxes = [true_boxes(track, bodies, work.camera.size, work.camera.intrinsics) for track in work.tracks]
-        count = self.model.skeleton.size
-        found = [
-            Read(
+    def estimate(self, sequence: EvalSequence, bodies: BodySet, tick: Tick) -> list[PersonKeypoints]:
+        """Everyone in a sequence, in the boxes of the true meshes; each image is opened once."""
+        size, matrix = sequence.camera.size, sequence.camera.intrinsics
+        boxes_px = np.concatenate([true_boxes(track, bodies, size, matrix) for track in sequence.tracks])
+        frame = np.concatenate([track.frame for track in sequence.tracks])
+        count, keypoints = len(frame), self.model.skeleton.size
+        readable = np.ones(count, np.bool_)
+        xy_px = np.full((count, keypoints, 2), np.nan, np.float32)
+        confidence = {source: np.zeros((count, keypoints), np.float32) for source in self.sources}
+        presence = {source: np.zeros((count, keypoints), np.float32) for source in self.sources}
+
+        def images() -> Iterator[tuple[int, np.ndarray]]:
+            for number in np.unique(frame).tolist():
+                try:
+                    yield number, read_image(sequence.image(number))
+                except UserError:
+                    readable[frame == number] = False
+                tick(int((frame == number).sum()))
+
+        with torch.inference_mode():
+            for batch, estimate in estimate_frames(self.model, images(), frame, boxes_px):
+                xy_px[batch] = estimate.xy_px.numpy()
+                for source, function in self.confidence.items():
+                    found, present = function(estimate)
+                    confidence[source][batch], presence[source][batch] = found.numpy(), present.numpy()
+        people = []
+        ends = np.cumsum([0, *map(len, sequence.tracks)])
+        for track, rows in zip(sequence.tracks, map(slice, ends[:-1], ends[1:]), strict=True):
+            person = PersonKeypoints(
                 frame=track.frame,
-                boxes_px=boxes_px,
-                readable=np.ones(len(track), bool),
-                xy_px=np.full((len(track), count, 2), np.nan),
-                confidence={source: np.zeros((len(track), count)) for source in self.sources},
-                presence={source: np.zeros((len(track), count)) for source in self.sources},
+                boxes_px=boxes_px[rows],
+                readable=readable[rows],
+                xy_px=xy_px[rows],
+                confidence={source: values[rows] for source, values in confidence.items()},
+                presence={source: values[rows] for source, values in presence.items()},
                 skeleton=self.model.skeleton,
             )
-            for track, boxes_px in zip(work.tracks, boxes, strict=True)
-        ]
-        wanted: dict[int, list[tuple[int, int]]] = {}
-        for person, track in enumerate(work.tracks):
-            for row, number in enumerate(track.frame.tolist()):
-                wanted.setdefault(number, []).append((person, row))
-        waiting: list[tuple[int, int, Tensor, np.ndarray]] = []
-        for number in sorted(wanted):
-            try:
-                image = read_image(work.image(number))
-            except UserError:
-                for person, row in wanted[number]:
-                    found[person].readable[row] = False
-                continue
-            for person, row in wanted[number]:
-                box = found[person].boxes_px[row : row + 1]
-                if np.isfinite(box).all():
-                    pixels, affine = crop_people(self.model, image, box)
-                    waiting.append((person, row, pixels, affine))
-            if len(waiting) >= BATCH:
-                self._judge(waiting, found)
-                waiting = []
-            tick(len(wanted[number]))
-        if waiting:
-            self._judge(waiting, found)
-        if "oracle" in self.sources:
-            for track, read in zip(work.tracks, found, strict=True):
-                read.confidence["oracle"][:], read.presence["oracle"][:] = true_oks(track, read, work.camera, bodies)
-        return found
-
-    @torch.inference_mode()
-    def _judge(self, waiting: list[tuple[int, int, Tensor, np.ndarray]], found: list[Read]) -> None:
-        pixels, affine = torch.cat([w[2] for w in waiting]), np.concatenate([w[3] for w in waiting])
-        features = self.model.features(self.model.normalize(pixels))
-        prediction = self.model.predict(features)
-        back = crops.invert(affine)
-        zoom = torch.from_numpy(np.abs(np.linalg.det(back[:, :, :2]))).float()  # image pixels^2 per crop pixel^2
-        stated = prediction.sigma_px
-        sigma = torch.full_like(prediction.xy_px, torch.nan) if stated is None else stated * zoom.sqrt()[:, None, None]
-        crop_area_px2 = zoom * self.model.input_wh[0] * self.model.input_wh[1]
-        xy_px = crops.move(back, prediction.xy_px.double()).numpy()
-        says = {
-            source: judge(features, prediction.score, sigma, crop_area_px2) for source, judge in self.judges.items()
-        }
-        for n, (person, row, _, _) in enumerate(waiting):
-            found[person].xy_px[row] = xy_px[n]
-            for source, (confidence, presence) in says.items():
-                found[person].confidence[source][row] = confidence[n].numpy()
-                found[person].presence[source][row] = presence[n].numpy()
+            if "oracle" in self.sources:
+                oks, inside = true_oks(track, person, sequence.camera, bodies)
+                person.confidence["oracle"][:, :17], person.presence["oracle"][:, :17] = oks, inside
+            people.append(person)
+        return people
 
 
-def stored(work: Work, bodies: BodySet, settings: EvalSettings) -> list[Read]:
+def stored_keypoints(sequence: EvalSequence, bodies: BodySet, settings: EvalSettings) -> list[PersonKeypoints]:
     """The keypoints in 3DPW's own files."""
     found = []
-    for track in work.tracks:
+    for track in sequence.tracks:
         if track.poses2d_px is None:
             raise UserError(f"{settings.data} holds no keypoints: --pose-model {STORED} needs 3DPW's sequenceFiles.")
         points = track.poses2d_px[:, OPENPOSE18_TO_COCO17]
         seen = points[..., 2] > 0
         score = {"raw": np.clip(points[..., 2], 0, 1), "ones": seen.astype(np.float64)}
         found.append(
-            Read(
+            PersonKeypoints(
                 frame=track.frame,
-                boxes_px=true_boxes(track, bodies, work.camera.size, work.camera.intrinsics),
+                boxes_px=true_boxes(track, bodies, sequence.camera.size, sequence.camera.intrinsics),
                 readable=np.ones(len(track), bool),
                 xy_px=np.where(seen[..., None], points[..., :2], np.nan),
                 confidence={source: score[source] for source in settings.confidence},
@@ -191,3 +181,81 @@ def stored(work: Work, bodies: BodySet, settings: EvalSettings) -> list[Read]:
             )
         )
     return found
+
+
+def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -> CacheKey:
+    inputs = {
+        "truth": sequence.digest,
+        "images": _images_digest(sequence),
+        "bodies": _bodies_digest(sequence, bodies),
+    }
+    code = ["pose2d.estimate", "fitmesh.eval_3dpw.keypoints"]
+    if settings.pose_checkpoint is not None:
+        inputs["pose_checkpoint"] = content_digest([settings.pose_checkpoint])
+    if settings.pose_model != STORED:
+        code.append(module_of(settings.pose_model))
+        for source in settings.confidence:
+            if digest := head_digest(source, settings.pose_model, settings.ccnet if source == "ccnet" else None):
+                inputs[source] = digest
+    return CacheKey(
+        stage="eval-3dpw keypoints",
+        settings={
+            "pose_model": settings.pose_model,
+            "confidence": list(settings.confidence),
+            "every": settings.every,
+            "batch": BATCH,
+        },
+        inputs=inputs,
+        code=code_digest(*code),
+    )
+
+
+def write(path: Path, key: CacheKey, sequence: EvalSequence, people: list[PersonKeypoints]) -> None:
+    arrays: dict[str, np.ndarray | str] = {"skeleton": people[0].skeleton.name}
+    for track, person in zip(sequence.tracks, people, strict=True):
+        one = {
+            "frame": person.frame, "boxes_px": person.boxes_px, "readable": person.readable, "xy_px": person.xy_px,
+            **{f"confidence.{source}": value for source, value in person.confidence.items()},
+            **{f"presence.{source}": value for source, value in person.presence.items()},
+        }  # fmt: skip
+        arrays |= {f"{track.person}.{name}": value for name, value in one.items()}
+    write_npz(path, key, arrays)
+
+
+def read(path: Path, sequence: EvalSequence) -> list[PersonKeypoints]:
+    arrays = read_npz(path)
+
+    def with_prefix(prefix: str) -> dict[str, np.ndarray]:
+        return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+
+    return [
+        PersonKeypoints(
+            frame=arrays[f"{track.person}.frame"],
+            boxes_px=arrays[f"{track.person}.boxes_px"],
+            readable=arrays[f"{track.person}.readable"],
+            xy_px=arrays[f"{track.person}.xy_px"],
+            confidence=with_prefix(f"{track.person}.confidence."),
+            presence=with_prefix(f"{track.person}.presence."),
+            skeleton=BY_NAME[str(arrays["skeleton"])],
+        )
+        for track in sequence.tracks
+    ]
+
+
+def _images_digest(sequence: EvalSequence) -> str:
+    """Of the names and sizes of the images in use; reading them all would take as long as the keypoints."""
+    digest = hashlib.sha256()
+    for track in sequence.tracks:
+        for number in track.frame.tolist():
+            path = sequence.image(number)
+            digest.update(f"{path.name} {path.stat().st_size if path.is_file() else -1};".encode())
+    return digest.hexdigest()
+
+
+def _bodies_digest(sequence: EvalSequence, bodies: BodySet) -> str:
+    digest = hashlib.sha256()
+    for gender in sorted({track.gender for track in sequence.tracks} | {"neutral"}):
+        body = bodies.load(gender)
+        for tensor in (body.v_template, body.shapedirs, body.J_regressor, body.weights):
+            digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""All steps in order, a sequence at a time; what is there and still matches is kept."""
+"""All steps in order, a sequence at a time; a file whose cache key has not changed is kept."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,20 +11,25 @@ import numpy as np
 from eval3dpw.bodies import BodySet, body_set
 from eval3dpw.predictions import read_predictions, write_predictions
 from eval3dpw.protocols import protocol_named
-from fitmesh import confidence as trust
-from fitmesh.eval_3dpw import caches, scoring
-from fitmesh.eval_3dpw import keypoints as reading
-from fitmesh.eval_3dpw.fits import Starter, fit_track, starter
-from fitmesh.eval_3dpw.keypoints import Read
+from fitmesh.confidence import check_source
+from fitmesh.eval_3dpw import fits, keypoints, scoring
+from fitmesh.eval_3dpw.fits import Start, Starter, starter
+from fitmesh.eval_3dpw.keypoints import KeypointEstimator, PersonKeypoints, stored_keypoints
 from fitmesh.eval_3dpw.scoring import Score
-from fitmesh.eval_3dpw.sequences import NO_CAMERA, Work, sequence_count, works
+from fitmesh.eval_3dpw.sequences import (
+    BROKEN_IMAGE,
+    NO_CAMERA,
+    NO_PREDICTION,
+    EvalSequence,
+    Skipped,
+    eval_sequences,
+    sequence_count,
+)
 from fitmesh.eval_3dpw.settings import STORED, EvalSettings, Row
-from fitmesh.eval_3dpw.skipped import BROKEN_IMAGE, NO_PREDICTION, Skipped
 from fitmesh.eval_3dpw.table import Scores
 from fitmesh.progress import Reporter
 from fitting.body import BodyParams
-from fitting.init.guess import Guess
-from pose2d.base.caching import CacheKey, npz_is_current, write_npz
+from pose2d.base.caching import CacheKey, npz_is_current, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource
 
@@ -50,158 +55,182 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter) -> Outcome:
     if settings.pose_model != STORED:
         for source in settings.confidence:
             if source != "oracle":
-                trust.check(source, settings.pose_model, settings.ccnet if source == "ccnet" else None)
+                check_source(source, settings.pose_model, settings.ccnet if source == "ccnet" else None)
     total = sequence_count(settings)
     skipped: list[Skipped] = []
-    road = Road(settings, out, bodies, reporter)
+    evaluation = Evaluation(settings, out, bodies, reporter)
     by_sequence: dict[str, dict[str, Score]] = {}
-    for number, work in enumerate(works(settings, skipped), 1):
-        reporter.say(f"{work.name} ({number} of {total}): {sum(map(len, work.tracks))} person-frames")
-        by_sequence[work.name] = road.sequence(work, skipped)
+    for number, sequence in enumerate(eval_sequences(settings, skipped), 1):
+        reporter.say(f"{sequence.name} ({number} of {total}): {sum(map(len, sequence.tracks))} person-frames")
+        by_sequence[sequence.name] = evaluation.scores(sequence, skipped)
     scores = Scores.gather(by_sequence)
     if not len(scores):
-        raise UserError(f"nothing of {settings.data} could be measured: {_why(skipped)}")
-    road.write_predictions()
+        raise UserError(f"nothing of {settings.data} could be measured: {_reasons(skipped)}")
+    evaluation.write_predictions()
     rows = settings.rows()
     base = next((label for label, row in rows.items() if row.source == "raw"), next(iter(rows)))
     return Outcome(scores, tuple(skipped), base)
 
 
-class Road:
+class Evaluation:
     """What is loaded once and used for every sequence."""
 
     def __init__(self, settings: EvalSettings, out: Path, bodies: BodySet, reporter: Reporter) -> None:
         self.settings, self.out, self.bodies, self.reporter = settings, out, bodies, reporter
         self.protocol = protocol_named(settings.protocol)
-        self._reader: reading.Reader | None = None
+        self._estimator: KeypointEstimator | None = None
         self._starter: Starter | None = None
-        self._why: dict[str, str] = {}  # of people who could not be fitted
-        self._found: dict[str, list[tuple[Work, dict[int, BodyParams]]]] = {}
+        self._failures: dict[str, str] = {}  # why people could not be fitted
+        self._fitted: dict[str, list[tuple[EvalSequence, dict[int, BodyParams]]]] = {}
 
-    def sequence(self, work: Work, skipped: list[Skipped]) -> dict[str, Score]:
+    def scores(self, sequence: EvalSequence, skipped: list[Skipped]) -> dict[str, Score]:
         """Errors of every row; a person who cannot be fitted under one row is left out of all."""
-        cache_key = caches.keypoints_key(work, self.settings, self.bodies)
-        reads = self.reads(work, cache_key)
-        for track, read in zip(work.tracks, reads, strict=True):
-            if not read.readable.all():
-                skipped.append(Skipped(work.name, BROKEN_IMAGE, int((~read.readable).sum())))
-            ignored = int((~self.protocol.counts(track) & read.readable).sum())
+        settings, rows = self.settings, self.settings.rows()
+        keypoints_key = keypoints.cache_key(sequence, settings, self.bodies)
+        people = self.keypoints(sequence, keypoints_key)
+        for track, person in zip(sequence.tracks, people, strict=True):
+            if not person.readable.all():
+                skipped.append(Skipped(sequence.name, BROKEN_IMAGE, int((~person.readable).sum())))
+            ignored = int((~self.protocol.counts(track) & person.readable).sum())
             if ignored:
-                skipped.append(Skipped(work.name, self.protocol.left_out, ignored))
-        fits: dict[str, tuple[CacheKey, dict[int, BodyParams]]] = {}
-        starts: dict[ConfidenceSource | None, dict[int, Guess]] = {}
-        rows = self.settings.rows()
+                skipped.append(Skipped(sequence.name, self.protocol.left_out, ignored))
+        found: dict[str, tuple[CacheKey, dict[int, BodyParams]]] = {}
+        starts: dict[ConfidenceSource | None, dict[int, Start]] = {}
         for source in dict.fromkeys(row.start_source for row in rows.values()):
-            if self.settings.init != "none":
+            if settings.init != "none":
                 name = f"start {source}" if source else "start"
-                key = caches.fit_key(cache_key, self.settings, name)
-                starts[source] = self._starts(work, reads, source, name, key)
-                found = {person: guess.params for person, guess in starts[source].items()}
-                fits[self.settings.start_label(source)] = key, found
+                key = fits.cache_key(keypoints_key, settings, name)
+                starts[source] = self._starts(sequence, people, source, name, key)
+                params = {p: start.params(people[n].frame) for n, p, start in self._numbered(sequence, starts[source])}
+                found[settings.start_label(source)] = key, params
         for label, row in rows.items():
-            key = caches.fit_key(cache_key, self.settings, row.key)
-            fits[label] = key, self._fits(work, reads, starts.get(row.start_source), row, key)
-        return self._scores(work, reads, fits, skipped)
+            key = fits.cache_key(keypoints_key, settings, row.key)
+            found[label] = key, self._fits(sequence, people, starts.get(row.start_source), row, key)
+        return self._scores(sequence, people, found, skipped)
 
-    def reads(self, work: Work, cache_key: CacheKey) -> list[Read]:
-        """Keypoints of everyone."""
-        path = self.out / "keypoints" / f"{work.name}.npz"
-        if not npz_is_current(path, cache_key):
-            with self.reporter.stage("keypoints", sum(map(len, work.tracks)), "people") as tick:
+    def keypoints(self, sequence: EvalSequence, key: CacheKey) -> list[PersonKeypoints]:
+        """Of everyone."""
+        path = self.out / "keypoints" / f"{sequence.name}.npz"
+        if not npz_is_current(path, key):
+            with self.reporter.stage("keypoints", sum(map(len, sequence.tracks)), "people") as tick:
                 if self.settings.pose_model == STORED:
-                    reads = reading.stored(work, self.bodies, self.settings)
+                    people = stored_keypoints(sequence, self.bodies, self.settings)
                 else:
-                    self._reader = self._reader or reading.Reader(self.settings)
-                    reads = self._reader.read(work, self.bodies, tick)
-            caches.write_reads(path, cache_key, work, reads)
-        return caches.read_reads(path, work)
+                    self._estimator = self._estimator or KeypointEstimator(self.settings)
+                    people = self._estimator.estimate(sequence, self.bodies, tick)
+            keypoints.write(path, key, sequence, people)
+        return keypoints.read(path, sequence)
+
+    @staticmethod
+    def _numbered(sequence: EvalSequence, by_person: dict[int, T]) -> list[tuple[int, int, T]]:
+        return [(n, t.person, by_person[t.person]) for n, t in enumerate(sequence.tracks) if t.person in by_person]
 
     def _starts(
-        self, work: Work, reads: list[Read], source: ConfidenceSource | None, name: str, key: CacheKey
-    ) -> dict[int, Guess]:
-        path = self._path("fits", name, work)
+        self,
+        sequence: EvalSequence,
+        people: list[PersonKeypoints],
+        source: ConfidenceSource | None,
+        name: str,
+        key: CacheKey,
+    ) -> dict[int, Start]:
+        """Without a source, from the best calibrated confidence at hand."""
+        path = self._path("fits", name, sequence)
         if npz_is_current(path, key):
-            return caches.read_starts(path)
+            return fits.read_starts(path)
         self._starter = self._starter or starter(self.settings)
-        start, body = self._starter, self.bodies.load("neutral")
-        found = self._each(work, "start", lambda n: start(work, reads[n], body, source))
-        if len(found) == len(work.tracks):
-            caches.write_starts(path, key, found)
+        start, body, sources = self._starter, self.bodies.load("neutral"), self.settings.confidence
+        whose = source or ("ccnet" if "ccnet" in sources else sources[0])
+        found = self._each(sequence, "start", lambda n: start(sequence, people[n], body, whose))
+        if len(found) == len(sequence.tracks):
+            fits.write_starts(path, key, found)
         return found
 
     def _fits(
-        self, work: Work, reads: list[Read], starts: dict[int, Guess] | None, row: Row, key: CacheKey
+        self,
+        sequence: EvalSequence,
+        people: list[PersonKeypoints],
+        starts: dict[int, Start] | None,
+        row: Row,
+        key: CacheKey,
     ) -> dict[int, BodyParams]:
-        path = self._path("fits", row.key, work)
+        path = self._path("fits", row.key, sequence)
         if npz_is_current(path, key):
-            return caches.read_fits(path)
-        found = self._each(work, row.key, partial(self._fit, work, reads, starts, row))
-        if len(found) == len(work.tracks):
-            caches.write_fits(path, key, found)
+            return fits.read_fits(path)
+        found = self._each(sequence, row.key, partial(self._fit, sequence, people, starts, row))
+        if len(found) == len(sequence.tracks):
+            fits.write_fits(path, key, found)
         return found
 
-    def _each(self, work: Work, name: str, make: Callable[[int], T]) -> dict[int, T]:
-        """By person; whoever cannot be fitted is not there, and `_why` says why (so such a result is not kept)."""
+    def _each(self, sequence: EvalSequence, name: str, make: Callable[[int], T]) -> dict[int, T]:
+        """By person; whoever cannot be fitted is not there, and `_failures` says why (so the result is not kept)."""
         found = {}
-        with self.reporter.stage(name, sum(map(len, work.tracks)), "person-frames") as tick:
-            for number, track in enumerate(work.tracks):
+        with self.reporter.stage(name, sum(map(len, sequence.tracks)), "person-frames") as tick:
+            for number, track in enumerate(sequence.tracks):
                 try:
                     found[track.person] = make(number)
                 except UserError as error:
-                    self._why.setdefault(track.name, str(error))
+                    self._failures.setdefault(track.name, str(error))
                 tick(len(track))
         return found
 
-    def _fit(self, work: Work, reads: list[Read], starts: dict[int, Guess] | None, row: Row, number: int) -> BodyParams:
-        person = work.tracks[number].person
+    def _fit(
+        self,
+        sequence: EvalSequence,
+        people: list[PersonKeypoints],
+        starts: dict[int, Start] | None,
+        row: Row,
+        number: int,
+    ) -> BodyParams:
+        person, body = sequence.tracks[number].person, self.bodies.load("neutral")
         if starts is not None and person not in starts:
             raise UserError("there is no start for this person.")
-        start, body = None if starts is None else starts[person], self.bodies.load("neutral")
-        every, single = self.settings.every, self.settings.single_frames
+        # A row with a start of its own is a whole run: the same call with the same arguments as `fitmesh run`.
+        own = starts is None or (row.start_source == row.source and self.settings.checkpoint is None)
+        start: Start | str = self.settings.init if own or starts is None else starts[person]
         try:
-            return fit_track(reads[number], work.camera, body, start, row, every, single)
+            return fits.fit_person(people[number], sequence, body, start, row, self.settings)
         except UserError:
-            if start is None:
+            if starts is None:
                 raise
-            return start.params  # this row trusts nothing that it was shown, so it has nothing to add
+            return starts[person].params(people[number].frame)  # nothing has weight under this row
 
-    def _path(self, kind: str, name: str, work: Work) -> Path:
+    def _path(self, kind: str, name: str, sequence: EvalSequence) -> Path:
         folder = "frames" if self.settings.single_frames else "tracks"
-        return self.out / kind / folder / _plain(name) / f"{work.name}.npz"
+        return self.out / kind / folder / _file_name(name) / f"{sequence.name}.npz"
 
     def _scores(
         self,
-        work: Work,
-        reads: list[Read],
-        fits: dict[str, tuple[CacheKey, dict[int, BodyParams]]],
+        sequence: EvalSequence,
+        people: list[PersonKeypoints],
+        found: dict[str, tuple[CacheKey, dict[int, BodyParams]]],
         skipped: list[Skipped],
     ) -> dict[str, Score]:
-        everywhere = set.intersection(*(set(found) for _, found in fits.values()))
-        for track, read in zip(work.tracks, reads, strict=True):
+        everywhere = set.intersection(*(set(params) for _, params in found.values()))
+        for track, person in zip(sequence.tracks, people, strict=True):
             if track.person not in everywhere:
-                lost = int((self.protocol.counts(track) & read.readable).sum())
-                skipped.append(Skipped(work.name, self._why[track.name], lost))
+                lost = int((self.protocol.counts(track) & person.readable).sum())
+                skipped.append(Skipped(sequence.name, self._failures[track.name], lost))
         scores: dict[str, Score] = {}
-        judge = scoring.Judge(work.tracks, [read.readable for read in reads], self.protocol, self.bodies)
-        for name, (key, found) in fits.items():
-            kept = {person: params for person, params in found.items() if person in everywhere}
-            cache_key = caches.score_key(key, self.settings, self.bodies)
-            path = self._path("scores", name, work)
-            if not npz_is_current(path, cache_key):
-                write_npz(path, cache_key, judge.score(found))
-            score = caches.read_score(path)
+        scorer = scoring.SequenceScorer(sequence.tracks, [p.readable for p in people], self.protocol, self.bodies)
+        for name, (fit_key, params) in found.items():
+            kept = {person: fit for person, fit in params.items() if person in everywhere}
+            key = scoring.cache_key(fit_key, self.settings.protocol, self.bodies)
+            path = self._path("scores", name, sequence)
+            if not npz_is_current(path, key):
+                write_npz(path, key, scorer.score(params))
+            score = read_npz(path)
             keep = np.isin(score["person"], list(kept))
             scores[name] = {key: value[keep] for key, value in score.items()}
-            self._found.setdefault(name, []).append((work, kept))
+            self._fitted.setdefault(name, []).append((sequence, kept))
         return scores
 
     def write_predictions(self) -> None:
         """What each row found, as files that `--predictions` reads."""
-        for name, found in self._found.items():
-            by_person = [({t.person: t for t in work.tracks}, fits) for work, fits in found]
-            pairs = [(tracks[person], params) for tracks, fits in by_person for person, params in fits.items()]
+        for name, fitted in self._fitted.items():
+            by_person = [({t.person: t for t in sequence.tracks}, params) for sequence, params in fitted]
+            pairs = [(tracks[person], fit) for tracks, params in by_person for person, fit in params.items()]
             if pairs:
-                write_predictions(self.out / "predictions" / f"{_plain(name)}.npz", pairs)
+                write_predictions(self.out / "predictions" / f"{_file_name(name)}.npz", pairs)
 
 
 def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
@@ -211,28 +240,27 @@ def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
     name = settings.predictions.stem
     skipped: list[Skipped] = []
     by_sequence: dict[str, dict[str, Score]] = {}
-    for work in works(settings, skipped):
+    for sequence in eval_sequences(settings, skipped):
         scores = [scoring.empty()]
-        for track in work.tracks:
+        for track in sequence.tracks:
             counts, has = protocol.counts(track), predictions.has(track)
             for lost, why in ((~counts, protocol.left_out), (counts & ~has, NO_PREDICTION)):
                 if lost.any():
-                    skipped.append(Skipped(work.name, why, int(lost.sum())))
+                    skipped.append(Skipped(sequence.name, why, int(lost.sum())))
             if (counts & has).any():
                 part = track.rows(counts & has)
                 truth = scoring.true_bodies(part, protocol, bodies)
                 scores.append(scoring.score_track(part, predictions.bodies(part, bodies), truth, protocol))
-        by_sequence[work.name] = {name: scoring.joined(scores)}
+        by_sequence[sequence.name] = {name: scoring.joined(scores)}
     found = Scores.gather(by_sequence)
     if not len(found):
-        raise UserError(f"{settings.predictions} says nothing of {settings.data}: {_why(skipped)}")
+        raise UserError(f"{settings.predictions} says nothing of {settings.data}: {_reasons(skipped)}")
     return Outcome(found, tuple(skipped), name)
 
 
-def _plain(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "-." else "_" for c in name).strip("_")
+def _file_name(label: str) -> str:
+    return "".join(c if c.isalnum() or c in "-." else "_" for c in label).strip("_")
 
 
-def _why(skipped: list[Skipped]) -> str:
-    reasons = dict.fromkeys(one.why for one in skipped)
-    return "; ".join(reasons) or NO_CAMERA
+def _reasons(skipped: list[Skipped]) -> str:
+    return "; ".join(dict.fromkeys(one.why for one in skipped)) or NO_CAMERA

@@ -1,5 +1,6 @@
 """Found bodies against the truth: errors per person-frame."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -11,8 +12,8 @@ from eval3dpw.bodies import Bodies, BodySet
 from eval3dpw.evaluate import evaluate
 from eval3dpw.protocols import Protocol
 from eval3dpw.tracks import TruthTrack, camera_params
-from fitmesh.eval_3dpw.time_grid import params_rows
 from fitting.body import BodyParams
+from pose2d.base.caching import CacheKey, code_digest
 
 METRICS = ("pa_mpjpe_mm", "mpjpe_mm", "mve_mm", "acceleration_mm")
 Score = dict[str, np.ndarray]  # METRICS [N], NaN where not known; person [N], frame [N]
@@ -33,7 +34,7 @@ def score_track(track: TruthTrack, predicted: Bodies, truth: Bodies, protocol: P
     return score | {"person": np.full(len(track), track.person), "frame": track.frame}
 
 
-class Judge:
+class SequenceScorer:
     """Scores many fits of the same sequence; its true meshes are made once."""
 
     def __init__(
@@ -42,8 +43,8 @@ class Judge:
         """readable [T] of each track: frames whose image could be read."""
         self.rows: dict[int, Tensor] = {}  # frames [T] that count, by person
         self.tracks: dict[int, TruthTrack] = {}  # those frames
-        for track, could_read in zip(tracks, readable, strict=True):
-            keep = protocol.counts(track) & could_read
+        for track, one_readable in zip(tracks, readable, strict=True):
+            keep = protocol.counts(track) & one_readable
             if keep.any():
                 self.rows[track.person], self.tracks[track.person] = torch.from_numpy(keep), track.rows(keep)
         self.protocol, self.bodies = protocol, bodies
@@ -56,9 +57,18 @@ class Judge:
             if person in fits:
                 if person not in self._truth:
                     self._truth[person] = true_bodies(track, self.protocol, self.bodies)
-                predicted = self.bodies.place(params_rows(fits[person], self.rows[person]))
+                predicted = self.bodies.place(fits[person].rows(self.rows[person]))
                 scores.append(score_track(track, predicted, self._truth[person], self.protocol))
         return joined(scores)
+
+
+def cache_key(fits: CacheKey, protocol: str, bodies: BodySet) -> CacheKey:
+    return CacheKey(
+        stage="eval-3dpw score",
+        settings={"protocol": protocol},
+        inputs={"fits": fits.digest, "regressor": hashlib.sha256(bodies.regressor.numpy().tobytes()).hexdigest()},
+        code=code_digest("fitmesh.eval_3dpw.scoring"),
+    )
 
 
 def empty() -> Score:

@@ -1,6 +1,6 @@
-"""The data set, one sequence at a time; a sequence that cannot be used is told and passed over."""
+"""The data set, one sequence at a time; what is left out is listed with its reason."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,17 +11,40 @@ from eval3dpw.sequences import read_sequence
 from eval3dpw.spin_npz import read_spin_npz
 from eval3dpw.tracks import TruthTrack, tracks_of
 from fitmesh.eval_3dpw.settings import EvalSettings
-from fitmesh.eval_3dpw.skipped import NO_IMAGE, NOT_EVERY, Skipped
 from fitting.camera import Camera
 from pose2d.base.caching import content_digest
 from pose2d.base.errors import UserError
 from pose2d.io.images import read_image
 
 NO_CAMERA = "no valid camera"
+NO_IMAGE = "image missing"
+BROKEN_IMAGE = "image unreadable"
+NOT_EVERY = "not asked for (--every)"
+NO_PREDICTION = "no prediction"
 
 
 @dataclass(frozen=True)
-class Work:
+class Skipped:
+    """Person-frames, or a whole sequence."""
+
+    sequence: str
+    why: str
+    frames: int | None  # person-frames; None: nobody knows, the file could not be read
+    whole: bool = False  # the whole sequence
+
+
+def summary(skipped: Iterable[Skipped]) -> list[tuple[str, int, int]]:
+    """Reasons with person-frames and whole sequences left out, most frames first."""
+    frames: dict[str, int] = {}
+    wholes: dict[str, int] = {}
+    for one in skipped:
+        frames[one.why] = frames.get(one.why, 0) + (one.frames or 0)
+        wholes[one.why] = wholes.get(one.why, 0) + one.whole
+    return sorted(((why, frames[why], wholes[why]) for why in frames), key=lambda row: (-row[1], row[0]))
+
+
+@dataclass(frozen=True)
+class EvalSequence:
     """A sequence with the person-frames that can be worked on: camera known, image there, asked for."""
 
     name: str
@@ -34,7 +57,7 @@ class Work:
         return image_path(self.images, self.name, frame)
 
 
-def works(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[Work]:
+def eval_sequences(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[EvalSequence]:
     """Every sequence that can be used, read when it is its turn; what cannot is added to `skipped`."""
     if settings.data.suffix == ".npz":
         yield from _from_npz(settings, skipped)
@@ -50,7 +73,7 @@ def works(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[Work]:
             tracks = [track for track in kept if len(track)]
             if tracks:
                 camera = _camera(settings.data, sequence.name, tracks, sequence.intrinsics, frames)
-                yield Work(sequence.name, tuple(tracks), settings.data, camera, content_digest([path]))
+                yield EvalSequence(sequence.name, tuple(tracks), settings.data, camera, content_digest([path]))
         except _Unusable as reason:
             skipped.append(Skipped(path.stem, str(reason), reason.frames, whole=True))
         except UserError as error:
@@ -69,7 +92,7 @@ class _Unusable(Exception):
         self.frames = frames
 
 
-def _from_npz(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[Work]:
+def _from_npz(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[EvalSequence]:
     by_name: dict[str, list[TruthTrack]] = {}
     for track in read_spin_npz(settings.data):
         by_name.setdefault(track.sequence, []).append(track)
@@ -85,7 +108,7 @@ def _from_npz(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[Work]:
         tracks = [track for track in kept if len(track)]
         if tracks:
             try:
-                yield Work(name, tuple(tracks), root, _camera(root, name, tracks, None, 0), digest)
+                yield EvalSequence(name, tuple(tracks), root, _camera(root, name, tracks, None, 0), digest)
             except _Unusable as reason:
                 skipped.append(Skipped(name, str(reason), sum(map(len, tracks)), whole=True))
 

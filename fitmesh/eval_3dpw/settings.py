@@ -3,15 +3,16 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from fitmesh.confidence import CALIBRATED
+from fitting.fit import INITIALISERS
+from fitting.init import regressors
 from fitting.keypoints.weights import GATE, WEIGHTINGS, Weighting
 from fitting.solver.residuals import ROBUST_SCALE
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource
 
 STORED = "poses2d"  # in the place of a pose model: the keypoints that 3DPW's own files hold
-INITS = ("none", "lifter", "spin", "cliff", "cliff-res50", "cliff-hr48")
 FPS = 30.0  # of 3DPW's videos
-CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Row:
     source: ConfidenceSource
     weighting: Weighting
     gate: float = GATE
-    start_source: ConfidenceSource | None = None  # whose confidence feeds the lifter; None: one start for all rows
+    start_source: ConfidenceSource | None = None  # whose confidence the initialiser reads; None: one start for all rows
     robust_sigmas: float = ROBUST_SCALE  # so many sigmas away a keypoint counts half of its square
     sigma_scale: float = 1.0  # on the pixel error that a weight stands for: how hard the data pull beside the priors
 
@@ -74,17 +75,18 @@ class EvalSettings:
 
     @property
     def needs_images(self) -> bool:
-        return self.predictions is None and (self.pose_model != STORED or self.init.startswith(("spin", "cliff")))
+        return self.predictions is None and (self.pose_model != STORED or self.init in regressors.NAMES)
 
     def check(self) -> None:
         """Find now what would otherwise be found after an hour's work."""
         if self.every < 1:
             raise UserError(f"--every must be 1 or more, got {self.every}.")
-        if self.init not in INITS:
-            raise UserError(f"unknown initialiser {self.init!r}: choose {', '.join(INITS)}.")
-        if self.init in ("spin", "cliff", "cliff-res50", "cliff-hr48") and self.checkpoint is None:
+        names = ("none", *INITIALISERS, *regressors.NAMES)
+        if self.init not in names:
+            raise UserError(f"unknown initialiser {self.init!r}: choose {', '.join(names)}.")
+        if self.init in regressors.NAMES and self.checkpoint is None:
             raise UserError(f"--init {self.init} needs its network's weights: --checkpoint (docs/initialisers.md).")
-        if self.init in ("none", "lifter") and self.checkpoint is not None:
+        if self.init not in regressors.NAMES and self.checkpoint is not None:
             raise UserError(f"--checkpoint has no effect with --init {self.init}: leave it out.")
         wrong = [w for w in self.weighting if w not in WEIGHTINGS]
         if wrong:

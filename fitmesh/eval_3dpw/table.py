@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 
 from eval3dpw.bootstrap import RESAMPLES, means
 from fitmesh.eval_3dpw.scoring import METRICS, Score
-from fitmesh.eval_3dpw.skipped import Skipped, summary
+from fitmesh.eval_3dpw.sequences import Skipped, summary
 from pose2d.base.files import atomic_file
 from pose2d.base.resampling import Interval, draws, interval
 
@@ -150,7 +150,7 @@ def write_json(
         "left_out": [asdict(one) for one in skipped],
     }
     with atomic_file(path) as temporary:
-        temporary.write_text(json.dumps(_plain(content), indent=1))
+        temporary.write_text(json.dumps(_json_value(content), indent=1))
 
 
 def write_csv(path: Path, found: Sequence[Line], scores: Scores) -> None:
@@ -167,16 +167,16 @@ def write_csv(path: Path, found: Sequence[Line], scores: Scores) -> None:
 
 
 def _mean(values: np.ndarray) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else float("nan")
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else float("nan")
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """What json knows: NaN becomes null, paths text."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(content) for key, content in value.items()}
+        return {str(key): _json_value(content) for key, content in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(content) for content in value]
+        return [_json_value(content) for content in value]
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return str(value) if isinstance(value, Path) else value

@@ -1,18 +1,18 @@
-"""Stage 5: the formats of `fitmesh.exports`, each a stage with a cache_key of its own."""
+"""Stage 5: the formats of `fitmesh.exports`, each a stage with a cache key of its own."""
 
 import json
 from collections.abc import Iterable
 from pathlib import Path
 
+import fitmesh.result
 from fitmesh.exports import EXPORTERS
-from fitmesh.progress import Reporter
-from fitmesh.result import Result
-from pose2d.base.caching import CacheKey, remove_temporary
+from fitmesh.stages.settings import Job
+from pose2d.base.caching import CacheKey, code_digest, remove_temporary
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 
 ALWAYS = ("glb", "report")
-FOLDER = ".recipes"  # these files have no room for a cache_key of their own
+FOLDER = ".cache_keys"  # these files have no room for a cache key of their own
 
 
 def wanted(names: Iterable[str]) -> list[str]:
@@ -26,11 +26,16 @@ def wanted(names: Iterable[str]) -> list[str]:
 
 
 def cache_key(name: str, fit_key: CacheKey, overlay_key: CacheKey) -> CacheKey:
-    return CacheKey(stage=name, settings={}, inputs={"fit": fit_key.digest, "overlay": overlay_key.digest})
+    return CacheKey(
+        stage=name,
+        settings={},
+        inputs={"fit": fit_key.digest, "overlay": overlay_key.digest},
+        code=code_digest(EXPORTERS[name].write.__module__),
+    )
 
 
-def matches(out: Path, key: CacheKey) -> bool:
-    """The cache_key is the same, and every file is there in the size it was written in."""
+def is_current(out: Path, key: CacheKey) -> bool:
+    """The cache key is the same, and every file is there in the size it was written in."""
     try:
         noted = json.loads(_note(out, key.stage).read_text())
         sizes = {name: (out / name).stat().st_size for name in noted["bytes"]}
@@ -39,15 +44,15 @@ def matches(out: Path, key: CacheKey) -> bool:
     return noted.get("cache_key") == key.text and sizes == noted["bytes"]
 
 
-def make(result: Result, out: Path, key: CacheKey, reporter: Reporter) -> None:
-    exporter = EXPORTERS[key.stage]
-    _note(out, key.stage).unlink(missing_ok=True)  # while files change, no note vouches for them
+def make(job: Job, key: CacheKey) -> None:
+    exporter, result, note = EXPORTERS[key.stage], fitmesh.result.load(job.out), _note(job.out, key.stage)
+    note.unlink(missing_ok=True)  # while files change, no note vouches for them
     names = exporter.files(result)
     for name in names:
-        remove_temporary(out / name)
-    exporter.write(result, out, reporter)
-    sizes = {name: (out / name).stat().st_size for name in names}
-    with atomic_file(_note(out, key.stage)) as temporary:
+        remove_temporary(job.out / name)
+    exporter.write(result, job.out, job.reporter)
+    sizes = {name: (job.out / name).stat().st_size for name in names}
+    with atomic_file(note) as temporary:
         temporary.write_text(json.dumps({"cache_key": key.text, "bytes": sizes}, indent=1) + "\n")
 
 

@@ -1,93 +1,104 @@
-"""Stages 1 and 2 for keypoints that are there already: `--keypoints`. The same two files come out."""
+"""Keypoints that another program found (`--keypoints`): fitmesh's own npz, COCO's json, OpenPose's json.
 
-from dataclasses import asdict
+They stand in for stages 1 and 2: the same two files come out. docs/run.md shows each format.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
-from fitmesh.progress import Reporter
-from fitmesh.stages import keypoint_files, tracks
-from fitmesh.stages.keypoint_files import GivenKeypoints, read_given
-from fitmesh.stages.keypoints import by_person
-from fitmesh.stages.tracks import TrackSettings
-from pose2d.base.caching import CacheKey, write_npz
+from fitmesh.stages import keypoints, tracks
+from fitmesh.stages.settings import Job
+from fitmesh.stages.tracks import track_rows
+from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import prefetch
 from pose2d.detect.detector import Detections
-from pose2d.detect.tracker import Tracker
-from pose2d.io.clip import Clip
-from pose2d.skeletons import COCO17
-from pose2d.types import Track
+from pose2d.io.clip import Frame
+from pose2d.oks import AREA_OF_BOX
+from pose2d.skeletons import BY_NAME, COCO17, OPENPOSE18_TO_COCO17, OPENPOSE25_TO_COCO17
+from pose2d.types import ConfidenceSource, Track
+
+COUNT = COCO17.size
+OPENPOSE = {25: OPENPOSE25_TO_COCO17, 18: OPENPOSE18_TO_COCO17}  # by how many keypoints a file has
+SEEN = 0.05  # confidence from which a keypoint helps to say where the person is
+MARGIN = 0.1  # a person reaches so far beyond the keypoints, as a share of their extent
 
 
-def tracks_key(clip: Clip, clip_digest: str, file: Path, settings: TrackSettings) -> CacheKey:
+def tracks_key(job: Job) -> CacheKey:
     return CacheKey(
         stage="tracks",
         settings={
-            "span": asdict(settings.span),
-            "rate": str(clip.info.rate),
+            "span": asdict(job.settings.span),
+            "rate": str(job.clip.info.rate),
             "boxes": "given keypoints",
-            "tracker": asdict(settings.tracker),
-            "max_people": settings.max_people,
+            "tracker": asdict(job.settings.tracks.tracker),
+            "max_people": job.settings.tracks.max_people,
         },
-        inputs={"clip": clip_digest, "keypoints": keypoint_files.digest(file)},
+        inputs={"clip": job.clip_digest, "keypoints": digest(_file(job))},
+        code=code_digest("pose2d.detect.tracker", "fitmesh.stages.given_keypoints"),
     )
 
 
-def keypoints_key(file: Path, key: CacheKey) -> CacheKey:
+def keypoints_key(job: Job) -> CacheKey:
+    file = _file(job)
     return CacheKey(
         stage="keypoints",
         settings={"name": file.name},
-        inputs={"tracks": key.digest, "keypoints": keypoint_files.digest(file)},
+        inputs={"tracks": tracks_key(job).digest, "keypoints": digest(file)},
+        code=code_digest("fitmesh.stages.given_keypoints"),
     )
 
 
-def make_tracks(clip: Clip, file: Path, path: Path, key: CacheKey, settings: TrackSettings, reporter: Reporter) -> None:
+def make_tracks(job: Job, key: CacheKey) -> None:
     """Who is where, as the file says, or found by following the boxes around the keypoints."""
-    given = read_given(file)
-    rows_of = _rows_by_frame(given)
-    tracker = Tracker((clip.info.width_px, clip.info.height_px), settings.tracker)
-    frames: list[int] = []
-    times: list[float] = []
-    with reporter.stage("tracks", settings.span.expected_frames(clip.info)) as tick:
-        for frame in prefetch(clip.frames(settings.span)):
-            boxes = given.box_px[rows_of.get(frame.index, [])]
-            tracker.see(frame.index, float(frame.time_s), Detections(boxes, np.ones(len(boxes))))
+    given = read_given(_file(job))
+    rows_of: dict[int, list[int]] = {}
+    for row, frame in enumerate(given.frame.tolist()):
+        rows_of.setdefault(frame, []).append(row)
+
+    def boxes() -> Iterator[tuple[Frame, Detections]]:
+        frames = []
+        for frame in prefetch(job.clip.frames(job.settings.span)):
+            boxes_px = given.box_px[rows_of.get(frame.index, [])]
             frames.append(frame.index)
-            times.append(float(frame.time_s))
-            tick(1)
-    if len(given.frame) and not np.isin(given.frame, frames).any():
-        raise UserError(
-            f"{file} speaks of frames {given.frame.min()} to {given.frame.max()}, none of which is looked at in "
-            f"{clip.path} (frames {frames[0]} to {frames[-1]}). Frame numbers count from 0."
-        )
-    found = tracker.tracks() if given.identity is None else _as_named(given, np.array(frames))
-    tracks.write(path, key, clip, frames, times, tracks.most_seen(found, settings.max_people))
+            yield frame, Detections(boxes_px, np.ones(len(boxes_px)))
+        if len(given.frame) and not np.isin(given.frame, frames).any():
+            raise UserError(
+                f"{_file(job)} speaks of frames {given.frame.min()} to {given.frame.max()}, none of which is read from "
+                f"{job.clip.path} (frames {frames[0]} to {frames[-1]}). Frame numbers count from 0."
+            )
+
+    named = None if given.identity is None else lambda frames: _named_tracks(given, frames)
+    tracks.track_boxes(job, key, boxes(), named)
 
 
-def make_keypoints(file: Path, tracks_file: Path, path: Path, key: CacheKey, reporter: Reporter) -> None:
+def make_keypoints(job: Job, key: CacheKey) -> None:
     """The given keypoints in the order of the tracks."""
-    given, known = read_given(file), tracks.read(tracks_file)
-    row_of = {_key(frame, box): row for row, (frame, box) in enumerate(zip(given.frame, given.box_px, strict=True))}
+    given, found = read_given(_file(job)), tracks.read(job.out / tracks.FILE).tracks
     if given.identity is not None:
         pairs = zip(given.frame.tolist(), given.identity.tolist(), strict=True)
-        by_name = {pair: row for row, pair in enumerate(pairs)}
-        rows = [by_name[int(frame), track.identity] for track in known.tracks for frame in track.frames]
+        row_of = {pair: row for row, pair in enumerate(pairs)}
+        rows = [row_of[int(frame), track.identity] for track in found for frame in track.frames]
     else:  # a track holds the very boxes it was given
+        by_box = {_key(frame, box): row for row, (frame, box) in enumerate(zip(given.frame, given.box_px, strict=True))}
         rows = [
-            row_of[_key(frame, box)]
-            for track in known.tracks
-            for frame, box in zip(track.frames, track.boxes_px, strict=True)
+            by_box[_key(frame, box)] for track in found for frame, box in zip(track.frames, track.boxes_px, strict=True)
         ]
-    with reporter.stage("keypoints", len(rows), "people") as tick:
+    with job.reporter.stage("keypoints", len(rows), "people") as tick:
         write_npz(
-            path,
+            job.out / keypoints.FILE,
             key,
             {
                 "pose_model": given.pose_model,
                 "skeleton": COCO17.name,
                 "source": given.source,
-                **by_person(known.tracks),
+                **track_rows(found),
                 "row_area_px2": given.area_px2[rows],
                 "row_xy_px": given.xy_px[rows],
                 "row_raw": given.raw[rows],
@@ -99,18 +110,16 @@ def make_keypoints(file: Path, tracks_file: Path, path: Path, key: CacheKey, rep
         tick(len(rows))
 
 
-def _rows_by_frame(given: GivenKeypoints) -> dict[int, list[int]]:
-    rows: dict[int, list[int]] = {}
-    for row, frame in enumerate(given.frame.tolist()):
-        rows.setdefault(frame, []).append(row)
-    return rows
+def _file(job: Job) -> Path:
+    assert job.settings.given_keypoints is not None
+    return job.settings.given_keypoints
 
 
-def _as_named(given: GivenKeypoints, looked_at: np.ndarray) -> list[Track]:
+def _named_tracks(given: "GivenKeypoints", frames: np.ndarray) -> list[Track]:
     assert given.identity is not None
     found = []
     for identity in np.unique(given.identity):
-        rows = np.flatnonzero((given.identity == identity) & np.isin(given.frame, looked_at))
+        rows = np.flatnonzero((given.identity == identity) & np.isin(given.frame, frames))
         rows = rows[np.argsort(given.frame[rows])]
         if len(rows):
             found.append(Track(int(identity), given.frame[rows], given.box_px[rows], np.ones(len(rows))))
@@ -119,3 +128,185 @@ def _as_named(given: GivenKeypoints, looked_at: np.ndarray) -> list[Track]:
 
 def _key(frame: int, box_px: np.ndarray) -> tuple[float, ...]:
     return (int(frame), *map(float, box_px))
+
+
+@dataclass(frozen=True)
+class GivenKeypoints:
+    """N people, each in some frame."""
+
+    frame: np.ndarray  # [N] frame numbers from 0
+    identity: np.ndarray | None  # [N]; None: who is who is not said
+    box_px: np.ndarray  # [N, 4] x1, y1, x2, y2
+    area_px2: np.ndarray  # [N]
+    xy_px: np.ndarray  # [N, 17, 2]
+    raw: np.ndarray  # [N, 17] the network's own confidence
+    confidence: np.ndarray  # [N, 17]
+    presence: np.ndarray  # [N, 17]
+    source: ConfidenceSource
+    pose_model: str  # who found them
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files that `path` stands for: itself, or what OpenPose leaves in a folder."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.glob("*_keypoints.json"))
+    if not found:
+        raise UserError(f"{path} holds no file that ends in _keypoints.json, as OpenPose writes one per frame.")
+    return found
+
+
+def digest(path: Path) -> str:
+    return content_digest(files_of(path))
+
+
+def read_given(path: Path) -> GivenKeypoints:
+    if path.suffix.lower() == ".npz":
+        return _from_npz(path)
+    files = files_of(path)
+    people: list[_Person] = []
+    for number, file in enumerate(files):
+        content = _json(file)
+        if isinstance(content, Mapping) and "people" in content:
+            people += _openpose(content, file, _frame_number(file) if len(files) > 1 else 0)
+        elif number == 0 and len(files) == 1:
+            people += _coco(content, file)
+        else:
+            raise UserError(f'{file} has no "people": expected a file as OpenPose writes it.')
+    return _given(people, path)
+
+
+@dataclass(frozen=True)
+class _Person:
+    frame: int
+    identity: int | None
+    points: np.ndarray  # [17, 3] x, y, confidence
+
+
+def _coco(content: Any, file: Path) -> list[_Person]:
+    entries = content.get("annotations") if isinstance(content, Mapping) else content
+    if not isinstance(entries, list):
+        raise UserError(
+            f'{file} is no list of keypoint results, no COCO data set with "annotations", and has no "people" as '
+            "OpenPose's files have."
+        )
+    labelled = isinstance(content, Mapping)  # there the third number says: 0 not labelled, 1 hidden, 2 visible
+    found = []
+    for number, entry in enumerate(entries):
+        try:
+            points = _points(entry["keypoints"], {COUNT: range(COUNT), 133: range(COUNT)})
+            if labelled:
+                points[:, 2] = points[:, 2] > 0
+            identity = entry.get("track_id")
+            found.append(_Person(int(entry["image_id"]), None if identity is None else int(identity), points))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(
+                f"{file}: entry {number} is no keypoint result ({error!r}). Expected image_id (the frame's number "
+                "from 0), keypoints [x, y, confidence, ...] of COCO's 17, and, where it is known, track_id."
+            ) from error
+    return found
+
+
+def _openpose(content: Mapping[str, Any], file: Path, frame: int) -> list[_Person]:
+    found = []
+    for number, person in enumerate(content["people"]):
+        try:
+            points = _points(person["pose_keypoints_2d"], OPENPOSE)
+            identity = next(iter(person.get("person_id", [-1])), -1)
+            found.append(_Person(frame, int(identity) if int(identity) >= 0 else None, points))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(
+                f"{file}: person {number} is not as OpenPose writes it ({error!r}). Expected pose_keypoints_2d of the "
+                "BODY_25 or the COCO model."
+            ) from error
+    return found
+
+
+def _points(numbers: Any, orders: Mapping[int, Iterable[int]]) -> np.ndarray:
+    """[17, 3] in COCO's order, of a flat list x, y, confidence, ..."""
+    points = np.array(numbers, np.float64).reshape(-1, 3)
+    if len(points) not in orders:
+        raise ValueError(f"{len(points)} keypoints; expected {' or '.join(map(str, orders))}")
+    return points[list(orders[len(points)])]
+
+
+def _given(people: list[_Person], path: Path) -> GivenKeypoints:
+    points = np.stack([person.points for person in people]) if people else np.zeros((0, COUNT, 3))
+    finite = np.isfinite(points).all(-1)
+    if (points[finite][:, 2] < 0).any():
+        raise UserError(f"{path} has confidences below 0; expected 0 to 1.")
+    confidence = np.where(finite, points[..., 2].clip(0, 1), 0)
+    visible = np.flatnonzero((confidence >= SEEN).sum(1))
+    people = [people[row] for row in visible]
+    points, confidence = points[visible], confidence[visible]
+    seen = confidence >= SEEN
+    identities = [person.identity for person in people]
+    if None in identities and any(identity is not None for identity in identities):
+        raise UserError(f"{path} says of some people who they are and of others not: give all an identity, or none.")
+    named = bool(identities) and None not in identities
+    low = np.where(seen[..., None], points[..., :2], np.inf).min(1, initial=np.inf)
+    high = np.where(seen[..., None], points[..., :2], -np.inf).max(1, initial=-np.inf)
+    edge = MARGIN * (high - low).max(1, keepdims=True, initial=1)
+    box = np.concatenate([low - edge, high + edge], 1)
+    frames = np.array([person.frame for person in people], np.int64)
+    if named:
+        _once_each(frames, np.array(identities, np.int64), path)
+    return GivenKeypoints(
+        frame=frames,
+        identity=np.array(identities, np.int64) if named else None,
+        box_px=box,
+        area_px2=AREA_OF_BOX * (box[:, 2:] - box[:, :2]).prod(1),
+        xy_px=points[..., :2].astype(np.float32),
+        raw=confidence.astype(np.float32),
+        confidence=confidence.astype(np.float32),
+        presence=np.ones(confidence.shape, np.float32),
+        source="raw",
+        pose_model=path.name,
+    )
+
+
+def _once_each(frames: np.ndarray, identities: np.ndarray, path: Path) -> None:
+    pairs, count = np.unique(np.stack([frames, identities], 1), axis=0, return_counts=True)
+    if (count > 1).any():
+        frame, identity = pairs[count > 1][0]
+        raise UserError(f"{path} has person {identity} twice in frame {frame}.")
+
+
+def _from_npz(path: Path) -> GivenKeypoints:
+    arrays = read_npz(path)
+    missing = {"identity", "first_row", "row_frame", "row_xy_px", "row_confidence", "row_presence", "skeleton"} - set(
+        arrays
+    )
+    if missing:
+        raise UserError(f"{path} is not a keypoints.npz of fitmesh: it lacks {', '.join(sorted(missing))}.")
+    skeleton = BY_NAME[str(arrays["skeleton"])]
+    if skeleton.keypoints[:COUNT] != COCO17.keypoints:
+        raise UserError(f"{path} has keypoints of {skeleton.name}; expected COCO's 17 or a set that begins with them.")
+    return GivenKeypoints(
+        frame=arrays["row_frame"],
+        identity=np.repeat(arrays["identity"], np.diff(arrays["first_row"])),
+        box_px=arrays["row_box_px"],
+        area_px2=arrays["row_area_px2"],
+        xy_px=arrays["row_xy_px"][:, :COUNT],
+        raw=arrays["row_raw"][:, :COUNT],
+        confidence=arrays["row_confidence"][:, :COUNT],
+        presence=arrays["row_presence"][:, :COUNT],
+        source=cast(ConfidenceSource, str(arrays["source"])),
+        pose_model=str(arrays["pose_model"]),
+    )
+
+
+def _json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text())
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror}.") from error
+    except ValueError as error:
+        raise UserError(f"{file} is not json: {error}.") from error
+
+
+def _frame_number(file: Path) -> int:
+    match = re.search(r"(\d+)_keypoints\.json$", file.name)
+    if match is None:
+        raise UserError(f"{file} does not tell its frame: expected a name that ends in a number and _keypoints.json.")
+    return int(match[1])

@@ -1,41 +1,25 @@
-"""Stage 2: crops -> keypoints and how far each can be trusted, in `keypoints.npz`."""
+"""Stage 2: boxes -> keypoints with their confidence, in `keypoints.npz`."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
-import pose2d
-from fitmesh import confidence as trust
-from fitmesh.progress import Reporter
+from fitmesh.confidence import head_digest
 from fitmesh.stages import tracks
-from pose2d import crops
-from pose2d.base.caching import CacheKey, content_digest, npz_is_current, read_npz, write_npz
-from pose2d.base.prefetch import Background, prefetch
-from pose2d.estimate import crop_people
-from pose2d.io.clip import Clip, Span
-from pose2d.models.base import PoseModel
+from fitmesh.stages.settings import Job
+from fitmesh.stages.tracks import track_rows
+from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
+from pose2d.estimate import BATCH, estimate_frames
 from pose2d.oks import AREA_OF_BOX
+from pose2d.registry import module_of
 from pose2d.skeletons import BY_NAME
-from pose2d.types import ConfidenceSource, Keypoints, Track
+from pose2d.types import ConfidenceSource, Keypoints
 
 FILE = "keypoints.npz"
-BATCH = 16  # crops through the network at once
-
-
-@dataclass(frozen=True)
-class KeypointSettings:
-    """Which network reads the crops, and who says how far to trust it."""
-
-    pose_model: str = "movenet-thunder"
-    checkpoint: Path | None = None
-    confidence: ConfidenceSource = "raw"
-    ccnet: Path | None = None  # a calibration head other than the embedded one
-    device: str = "cpu"  # where the network runs; the same keypoints come out
+is_current = npz_is_current
 
 
 @dataclass(frozen=True)
@@ -50,79 +34,47 @@ class KeypointsFile:
     source: ConfidenceSource
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """People, each in some frame: crops, and where the answers belong."""
-
-    rows: np.ndarray  # [N] rows of tracks.npz
-    pixels: Tensor  # [N, 3, H, W] uint8
-    affine: np.ndarray  # [N, 2, 3] frame pixels -> crop pixels
-
-
-def cache_key(clip_digest: str, tracks_key: CacheKey, settings: KeypointSettings) -> CacheKey:
-    inputs = {"clip": clip_digest, "tracks": tracks_key.digest}
+def cache_key(job: Job) -> CacheKey:
+    settings = job.settings.keypoints
+    inputs = {"clip": job.clip_digest, "tracks": tracks.cache_key(job).digest}
     if settings.checkpoint is not None:
         inputs["checkpoint"] = content_digest([settings.checkpoint])
-    if head := trust.digest(settings.confidence, settings.pose_model, settings.ccnet):
+    if head := head_digest(settings.confidence, settings.pose_model, settings.ccnet):
         inputs["ccnet"] = head
     return CacheKey(
         stage="keypoints",
         settings={"pose_model": settings.pose_model, "confidence": settings.confidence, "batch": BATCH},
         inputs=inputs,
+        code=code_digest("pose2d.estimate", module_of(settings.pose_model), "fitmesh.confidence"),
     )
 
 
-def load_networks(settings: KeypointSettings) -> tuple[PoseModel, trust.Judge]:
-    """The one that reads keypoints and the one that says how far to trust them."""
-    model = pose2d.load(settings.pose_model, settings.checkpoint)
-    judge = trust.judge(settings.confidence, settings.pose_model, model, settings.ccnet, settings.device)
-    return model.to(settings.device), judge
-
-
-def make(
-    clip: Clip,
-    span: Span,
-    tracks_file: Path,
-    path: Path,
-    key: CacheKey,
-    settings: KeypointSettings,
-    networks: Background[tuple[PoseModel, trust.Judge]],
-    reporter: Reporter,
-) -> None:
-    """Read the keypoints of everyone in `tracks_file`, batches of crops at a time, and write them."""
-    known = tracks.read(tracks_file)
-    frame = np.concatenate([np.zeros(0, np.int64), *(track.frames for track in known.tracks)])
-    boxes_px = np.concatenate([np.zeros((0, 4)), *(track.boxes_px for track in known.tracks)])
-    area_px2 = AREA_OF_BOX * (boxes_px[:, 2:] - boxes_px[:, :2]).prod(1)
-    model, judge = networks.get()
-    count, size = len(frame), model.skeleton.size
+def make(job: Job, key: CacheKey) -> None:
+    """Estimate the keypoints of everyone in `tracks.npz`, batches of crops at a time."""
+    found = tracks.read(job.out / tracks.FILE).tracks
+    rows = track_rows(found)
+    frame, boxes_px = rows["row_frame"], rows["row_box_px"]
+    networks = job.networks.take()
+    count, size = len(frame), networks.pose.skeleton.size
     xy_px, sigma_px = (np.full((count, size, 2), np.nan, np.float32) for _ in range(2))
     raw, confidence, presence = (np.zeros((count, size), np.float32) for _ in range(3))
-    with reporter.stage("keypoints", count, "people") as tick, torch.inference_mode():
-        for batch in prefetch(_batches(model, clip, span, frame, boxes_px), depth=1) if count else ():
-            features = model.features(model.normalize(batch.pixels.to(settings.device)))
-            prediction = model.predict(features)
-            back = crops.invert(batch.affine)
-            zoom = torch.from_numpy(np.abs(np.linalg.det(back[:, :, :2]))).float()  # frame pixels^2 per crop pixel^2
-            sigma = (
-                prediction.sigma_px if prediction.sigma_px is not None else torch.full_like(prediction.xy_px, torch.nan)
-            )
-            sigma = sigma * zoom.sqrt()[:, None, None].to(sigma.device)
-            crop_area_px2 = (zoom * model.input_wh[0] * model.input_wh[1]).to(sigma.device)
-            trusted, present = judge(features, prediction.score, sigma, crop_area_px2)
-            xy_px[batch.rows] = crops.move(back, prediction.xy_px.cpu().double()).numpy()
-            sigma_px[batch.rows], raw[batch.rows] = sigma.cpu().numpy(), prediction.score.cpu().numpy()
-            confidence[batch.rows], presence[batch.rows] = trusted.cpu().numpy(), present.cpu().numpy()
-            tick(len(batch.rows))
+    images = ((image.index, image.rgb) for image in job.clip.frames(job.settings.span))
+    with job.reporter.stage("keypoints", count, "people") as tick, torch.inference_mode():
+        for batch, estimate in estimate_frames(networks.pose, images, frame, boxes_px):
+            calibrated, present = networks.confidence(estimate)
+            xy_px[batch], sigma_px[batch] = estimate.xy_px.numpy(), estimate.sigma_px.numpy()
+            raw[batch] = estimate.score.numpy()
+            confidence[batch], presence[batch] = calibrated.cpu().numpy(), present.cpu().numpy()
+            tick(len(batch))
     write_npz(
-        path,
+        job.out / FILE,
         key,
         {
-            "pose_model": settings.pose_model,
-            "skeleton": model.skeleton.name,
-            "source": settings.confidence,
-            **by_person(known.tracks),
-            "row_area_px2": area_px2,
+            "pose_model": job.settings.keypoints.pose_model,
+            "skeleton": networks.pose.skeleton.name,
+            "source": job.settings.keypoints.confidence,
+            **rows,
+            "row_area_px2": AREA_OF_BOX * (boxes_px[:, 2:] - boxes_px[:, :2]).prod(1),
             "row_xy_px": xy_px,
             "row_raw": raw,
             "row_confidence": confidence,
@@ -132,74 +84,28 @@ def make(
     )
 
 
-def by_person(known: list[Track]) -> dict[str, np.ndarray]:
-    """Whose the rows are, which frames and boxes they come from."""
-    return {
-        "identity": np.array([track.identity for track in known], np.int64),
-        "first_row": np.cumsum([0, *(len(track.frames) for track in known)]),
-        "row_frame": np.concatenate([np.zeros(0, np.int64), *(track.frames for track in known)]),
-        "row_box_px": np.concatenate([np.zeros((0, 4)), *(track.boxes_px for track in known)]),
-    }
-
-
 def read(path: Path) -> KeypointsFile:
     arrays = read_npz(path)
     first = arrays["first_row"]
     spans = {int(i): slice(a, b) for i, a, b in zip(arrays["identity"], first[:-1], first[1:], strict=True)}
     source = cast(ConfidenceSource, str(arrays["source"]))
+    everyone = Keypoints(
+        xy_px=torch.from_numpy(arrays["row_xy_px"]),
+        confidence=torch.from_numpy(arrays["row_confidence"]),
+        presence=torch.from_numpy(arrays["row_presence"]),
+        source=source,
+        area_px2=torch.from_numpy(arrays["row_area_px2"]),
+        skeleton=BY_NAME[str(arrays["skeleton"])],
+    )
 
-    def tensor(name: str, rows: slice) -> Tensor:
-        return torch.from_numpy(arrays[name][rows])
+    def of_each(values: np.ndarray) -> dict[int, np.ndarray]:
+        return {identity: values[rows] for identity, rows in spans.items()}
 
     return KeypointsFile(
-        people={
-            identity: Keypoints(
-                xy_px=tensor("row_xy_px", rows),
-                confidence=tensor("row_confidence", rows),
-                presence=tensor("row_presence", rows),
-                source=source,
-                area_px2=tensor("row_area_px2", rows),
-                skeleton=BY_NAME[str(arrays["skeleton"])],
-            )
-            for identity, rows in spans.items()
-        },
-        frames={identity: arrays["row_frame"][rows] for identity, rows in spans.items()},
-        boxes_px={identity: arrays["row_box_px"][rows] for identity, rows in spans.items()},
-        raw={identity: arrays["row_raw"][rows] for identity, rows in spans.items()},
+        people={identity: everyone.rows(rows) for identity, rows in spans.items()},
+        frames=of_each(arrays["row_frame"]),
+        boxes_px=of_each(arrays["row_box_px"]),
+        raw=of_each(arrays["row_raw"]),
         pose_model=str(arrays["pose_model"]),
         source=source,
     )
-
-
-def _batches(model: PoseModel, clip: Clip, span: Span, frame: np.ndarray, boxes_px: np.ndarray) -> Iterator[_Batch]:
-    """Crops of all rows in the order of the video, BATCH at a time whichever frames they come from."""
-    rows_of: dict[int, list[int]] = {}
-    for row, number in enumerate(frame.tolist()):
-        rows_of.setdefault(number, []).append(row)
-    last = max(rows_of)
-    waiting = _Batch(
-        np.zeros(0, np.int64), torch.zeros(0, 3, *model.input_wh[::-1], dtype=torch.uint8), np.zeros((0, 2, 3))
-    )  # joined by NumPy: arithmetic of torch in a second thread takes the cores from the network
-    for image in clip.frames(span):
-        rows = np.array(rows_of.get(image.index, []), np.int64)
-        if len(rows):
-            pixels, affine = crop_people(model, image.rgb, boxes_px[rows])
-            waiting = _Batch(
-                np.concatenate([waiting.rows, rows]),
-                torch.from_numpy(np.concatenate([waiting.pixels.numpy(), pixels.numpy()])),
-                np.concatenate([waiting.affine, affine]),
-            )
-        while len(waiting.rows) >= BATCH:
-            yield _part(waiting, slice(None, BATCH))
-            waiting = _part(waiting, slice(BATCH, None))
-        if image.index >= last:
-            break
-    if len(waiting.rows):
-        yield waiting
-
-
-def _part(batch: _Batch, part: slice) -> _Batch:
-    return _Batch(batch.rows[part], batch.pixels[part], batch.affine[part])
-
-
-matches = npz_is_current

@@ -1,4 +1,4 @@
-"""Stage 4 (export): the video with everyone's mesh drawn over them, `overlay.mp4`."""
+"""Stage 4: the video with everyone's mesh drawn over them, `overlay.mp4`."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -10,13 +10,13 @@ import numpy as np
 import fitmesh.result
 from fitmesh.exports.draw import Figure, draw_boxes, draw_legend, draw_meshes, draw_skeleton
 from fitmesh.exports.moving_mesh import MovingMesh
-from fitmesh.progress import Reporter
 from fitmesh.result import OVERLAY_FILE, Person, Result
 from fitmesh.stages import keypoints
-from pose2d.base.caching import CacheKey
+from fitmesh.stages.settings import Job
+from pose2d.base.caching import CacheKey, code_digest
 from pose2d.base.prefetch import background_writer, prefetch
 from pose2d.base.threads import single_thread
-from pose2d.io.clip import Clip, Frame, Span
+from pose2d.io.clip import Frame
 from pose2d.io.video_writer import VideoWriter, video_writer
 
 FILE = OVERLAY_FILE
@@ -29,8 +29,8 @@ class _Painter:
     result: Result
     meshes: dict[int, MovingMesh]  # by identity
     row_of: dict[int, dict[int, int]]  # identity -> frame number -> row
-    flat: keypoints.KeypointsFile
-    flat_row_of: dict[int, dict[int, int]]  # the same for people that could not be fitted
+    unfitted: keypoints.KeypointsFile
+    unfitted_row_of: dict[int, dict[int, int]]  # the same for people that could not be fitted
 
     def paint(self, rgb: np.ndarray, frame: int) -> None:
         """Into the image [H, W, 3] itself."""
@@ -39,12 +39,12 @@ class _Painter:
             (person, row) for person in result.people if (row := self.row_of[person.identity].get(frame)) is not None
         ]
         draw_meshes(rgb, [self._figure(person, row) for person, row in here], result.camera, result.body.faces)
-        flat = {identity: row for identity, rows in self.flat_row_of.items() if (row := rows.get(frame)) is not None}
-        draw_boxes(rgb, {identity: self.flat.boxes_px[identity][row] for identity, row in flat.items()})
-        for identity, row in flat.items():
-            person, (_, top, _, bottom) = self.flat.people[identity], self.flat.boxes_px[identity][row]
-            trust = (person.confidence[row] * person.presence[row]).numpy()
-            draw_skeleton(rgb, person.xy_px[row].numpy(), trust, person.skeleton, identity, bottom - top)
+        rest = {i: row for i, rows in self.unfitted_row_of.items() if (row := rows.get(frame)) is not None}
+        draw_boxes(rgb, {identity: self.unfitted.boxes_px[identity][row] for identity, row in rest.items()})
+        for identity, row in rest.items():
+            person, (_, top, _, bottom) = self.unfitted.people[identity], self.unfitted.boxes_px[identity][row]
+            confidence = (person.confidence[row] * person.presence[row]).numpy()
+            draw_skeleton(rgb, person.xy_px[row].numpy(), confidence, person.skeleton, identity, bottom - top)
         draw_legend(rgb, result.source)
 
     def _figure(self, person: Person, row: int) -> Figure:
@@ -58,11 +58,16 @@ class _Painter:
         )
 
 
-def cache_key(clip_digest: str, fit_key: CacheKey) -> CacheKey:
-    return CacheKey(stage="overlay", settings={}, inputs={"clip": clip_digest, "fit": fit_key.digest})
+def cache_key(job: Job, fit_key: CacheKey) -> CacheKey:
+    return CacheKey(
+        stage="overlay",
+        settings={},
+        inputs={"clip": job.clip_digest, "fit": fit_key.digest},
+        code=code_digest("fitmesh.exports.draw", "fitmesh.exports.moving_mesh", "pose2d.io.video_writer"),
+    )
 
 
-def matches(path: Path, key: CacheKey) -> bool:
+def is_current(path: Path, key: CacheKey) -> bool:
     try:
         with av.open(str(path)) as container:
             return container.metadata.get("comment") == _tag(key)
@@ -70,15 +75,15 @@ def matches(path: Path, key: CacheKey) -> bool:
         return False
 
 
-def make(clip: Clip, span: Span, out: Path, path: Path, key: CacheKey, reporter: Reporter) -> None:
-    """Draw everyone that the files in `out` know into every frame of the span; times and sound stay as they were."""
-    painter = _painter(out)
+def make(job: Job, key: CacheKey) -> None:
+    """Draw everyone into every frame of the span; times and sound stay as they were."""
+    painter, clip, span = _painter(job.out), job.clip, job.settings.span
     sound = clip.path if clip.info.has_audio else None
     rate = clip.info.rate / span.every
     with (
-        reporter.stage("overlay", span.expected_frames(clip.info)) as tick,
+        job.reporter.stage("overlay", span.expected_frames(clip.info)) as tick,
         single_thread(),  # skinning; decoding and encoding have threads of their own
-        video_writer(path, rate, clip.info.tick_s, sound, {"comment": _tag(key)}) as video,
+        video_writer(job.out / FILE, rate, clip.info.tick_s, sound, {"comment": _tag(key)}) as video,
         background_writer(partial(_write, video)) as write,
     ):
         for frame in prefetch(clip.frames(span)):
@@ -87,19 +92,19 @@ def make(clip: Clip, span: Span, out: Path, path: Path, key: CacheKey, reporter:
             tick(1)
 
 
-def _write(video: VideoWriter, painted: Frame) -> None:
-    video.write(painted.rgb, painted.time_s)
+def _write(video: VideoWriter, frame: Frame) -> None:
+    video.write(frame.rgb, frame.time_s)
 
 
 def _painter(out: Path) -> _Painter:
-    result, flat = fitmesh.result.load(out), keypoints.read(out / keypoints.FILE)
+    result, found = fitmesh.result.load(out), keypoints.read(out / keypoints.FILE)
     fitted = {person.identity for person in result.people}
     return _Painter(
         result=result,
         meshes={person.identity: MovingMesh(result, person) for person in result.people},
         row_of={person.identity: _rows(person.frame) for person in result.people},
-        flat=flat,
-        flat_row_of={identity: _rows(frames) for identity, frames in flat.frames.items() if identity not in fitted},
+        unfitted=found,
+        unfitted_row_of={i: _rows(frames) for i, frames in found.frames.items() if i not in fitted},
     )
 
 
@@ -108,4 +113,4 @@ def _rows(frames: np.ndarray) -> dict[int, int]:
 
 
 def _tag(key: CacheKey) -> str:
-    return f"fitmesh cache_key {key.digest}"
+    return f"fitmesh cache key {key.digest}"

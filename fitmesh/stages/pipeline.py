@@ -1,45 +1,29 @@
-"""All stages in order: each is made when its file is missing or no longer matches, and kept otherwise."""
+"""All stages in order: each is made when its file is missing or its cache key has changed, and kept otherwise."""
 
+import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
+import fitmesh
 import fitmesh.result
-import pose2d
-from fitmesh import confidence as trust
-from fitmesh.progress import Reporter
-from fitmesh.stages import export, fit, keypoints, overlay, tracks
-from fitmesh.stages import given_keypoints as given
-from fitmesh.stages.fit import FitSettings
-from fitmesh.stages.keypoints import KeypointSettings
-from fitmesh.stages.run_json import About
-from fitmesh.stages.tracks import TrackSettings
-from pose2d.base.caching import CacheKey, content_digest, remove_temporary
+from fitmesh.confidence import check_source
+from fitmesh.result import RUN_FILE
+from fitmesh.stages import export, fit, given_keypoints, keypoints, overlay, tracks
+from fitmesh.stages.settings import Job, KeypointSettings
+from pose2d.base.caching import CacheKey, remove_temporary
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.base.prefetch import Background
-from pose2d.io.clip import Clip
+from pose2d.registry import card
 from pose2d.skeletons import COCO17
 
 
 @dataclass(frozen=True)
-class RunSettings:
-    """Everything a run can be told."""
-
-    tracks: TrackSettings = field(default_factory=TrackSettings)
-    keypoints: KeypointSettings = field(default_factory=KeypointSettings)
-    given_keypoints: Path | None = None  # instead of looking for people and reading their keypoints
-    fit: FitSettings = field(default_factory=FitSettings)
-    exports: tuple[str, ...] = ()  # besides those that are always made
-    overwrite: bool = False  # make every file anew
-
-
-@dataclass(frozen=True)
-class RunResult:
+class RunFiles:
     """What a run leaves behind."""
 
     tracks: Path
@@ -51,101 +35,78 @@ class RunResult:
 
 
 @dataclass(frozen=True)
-class _Stage:
-    name: str
-    matches: Callable[[], bool]
-    make: Callable[[], None]
+class Stage:
+    """A function from a job's settings and earlier files to one file (or an export's files)."""
+
+    key: CacheKey
+    is_current: Callable[[Path, CacheKey], bool]
+    path: Path
+    make: Callable[[Job, CacheKey], None]
 
 
-def run_stages(clip: Clip, out: Path, settings: RunSettings, reporter: Reporter) -> RunResult:
-    """From a video to its files in `out`."""
-    _check(clip, out, settings)
-    _clear_away(out)
-    about = About(out, clip, settings)
-    stages, exported = _stages(clip, out, settings, reporter)
+def run_stages(job: Job) -> RunFiles:
+    """From a clip to its files in `job.out`."""
+    check(job)
+    for name in (tracks.FILE, keypoints.FILE, fit.FILE, overlay.FILE, RUN_FILE):
+        remove_temporary(job.out / name)
+    timings = _timings(job.out)
     made = []
-    for stage in stages:
-        if not settings.overwrite and stage.matches():
-            reporter.skipped(stage.name)
-            about.write()
-            continue
-        start = time.monotonic()
-        stage.make()
-        about.took(stage.name, time.monotonic() - start)
-        made.append(stage.name)
-    files = [out / name for one in exported for name in export.EXPORTERS[one].files(fitmesh.result.load(out))]
-    return RunResult(
-        out / tracks.FILE, out / keypoints.FILE, out / fit.FILE, out / overlay.FILE, tuple(files), tuple(made)
-    )
+    for stage in stages(job):
+        name = stage.key.stage
+        if not job.settings.overwrite and stage.is_current(stage.path, stage.key):
+            job.reporter.skipped(name)
+        else:
+            start = time.monotonic()
+            stage.make(job, stage.key)
+            timings[name] = round(time.monotonic() - start, 3)  # a stage that is kept keeps its time
+            made.append(name)
+        _write_run_json(job, timings)
+    result = fitmesh.result.load(job.out)
+    names = (name for one in export.wanted(job.settings.exports) for name in export.EXPORTERS[one].files(result))
+    return RunFiles(
+        job.out / tracks.FILE, job.out / keypoints.FILE, job.out / fit.FILE, job.out / overlay.FILE,
+        tuple(job.out / name for name in names), tuple(made),
+    )  # fmt: skip
 
 
-def _stages(clip: Clip, out: Path, settings: RunSettings, reporter: Reporter) -> tuple[list[_Stage], list[str]]:
-    """The stages in order, and the names of the exports among them."""
-    paths = {module: out / module.FILE for module in (tracks, keypoints, fit, overlay)}
-    span, file = settings.tracks.span, settings.given_keypoints
-    clip_digest = content_digest(clip.files())
-    if file is None:
-        tracks_key = tracks.cache_key(clip, clip_digest, settings.tracks)
-        keypoints_key = keypoints.cache_key(clip_digest, tracks_key, settings.keypoints)
+def stages(job: Job) -> list[Stage]:
+    """In the order they are made."""
+    out = job.out
+    if job.settings.given_keypoints is None:
+        keypoints_key = keypoints.cache_key(job)
+        found = [
+            Stage(tracks.cache_key(job), tracks.is_current, out / tracks.FILE, tracks.make),
+            Stage(keypoints_key, keypoints.is_current, out / keypoints.FILE, keypoints.make),
+        ]
     else:
-        tracks_key = given.tracks_key(clip, clip_digest, file, settings.tracks)
-        keypoints_key = given.keypoints_key(file, tracks_key)
-    fit_key = fit.cache_key(clip_digest, keypoints_key, settings.fit)
-    overlay_key = overlay.cache_key(clip_digest, fit_key)
-
-    load_networks = partial(keypoints.load_networks, settings.keypoints)
-    loading: list[Background] = []  # emptied by who needs them, so that they do not stay in memory
-
-    def make_tracks() -> None:
-        if file is None:
-            loading.append(Background(load_networks))
-            loading[0].start()
-            tracks.make(clip, paths[tracks], tracks_key, settings.tracks, reporter)
-        else:
-            given.make_tracks(clip, file, paths[tracks], tracks_key, settings.tracks, reporter)
-
-    def make_keypoints() -> None:
-        to = paths[keypoints]
-        if file is None:
-            networks = loading.pop() if loading else Background(load_networks)
-            keypoints.make(clip, span, paths[tracks], to, keypoints_key, settings.keypoints, networks, reporter)
-        else:
-            given.make_keypoints(file, paths[tracks], to, keypoints_key, reporter)
-
-    def make_fit() -> None:
-        fit.make(
-            clip, span, paths[tracks], paths[keypoints], paths[fit], fit_key, settings.fit, reporter
-        )  # fmt: skip
-
-    def make_overlay() -> None:
-        overlay.make(clip, span, out, paths[overlay], overlay_key, reporter)
-
-    def exporting(cache_key: CacheKey) -> _Stage:
-        return _Stage(
-            cache_key.stage,
-            lambda: export.matches(out, cache_key),
-            lambda: export.make(fitmesh.result.load(out), out, cache_key, reporter),
-        )
-
-    exported = export.wanted(settings.exports)
+        keypoints_key = given_keypoints.keypoints_key(job)
+        found = [
+            Stage(given_keypoints.tracks_key(job), tracks.is_current, out / tracks.FILE, given_keypoints.make_tracks),
+            Stage(keypoints_key, keypoints.is_current, out / keypoints.FILE, given_keypoints.make_keypoints),
+        ]
+    fit_key = fit.cache_key(job, keypoints_key)
+    overlay_key = overlay.cache_key(job, fit_key)
     return [
-        _Stage("tracks", lambda: tracks.matches(paths[tracks], tracks_key), make_tracks),
-        _Stage("keypoints", lambda: keypoints.matches(paths[keypoints], keypoints_key), make_keypoints),
-        _Stage("fit", lambda: fit.matches(paths[fit], fit_key), make_fit),
-        _Stage("overlay", lambda: overlay.matches(paths[overlay], overlay_key), make_overlay),
-        *(exporting(export.cache_key(name, fit_key, overlay_key)) for name in exported),
-    ], exported
+        *found,
+        Stage(fit_key, fit.is_current, out / fit.FILE, fit.make),
+        Stage(overlay_key, overlay.is_current, out / overlay.FILE, overlay.make),
+        *(
+            Stage(export.cache_key(name, fit_key, overlay_key), export.is_current, out, export.make)
+            for name in export.wanted(job.settings.exports)
+        ),
+    ]
 
 
-def _check(clip: Clip, out: Path, settings: RunSettings) -> None:
+def check(job: Job) -> None:
     """Find now what would otherwise be found after an hour's work."""
+    settings, out = job.settings, job.out
     export.wanted(settings.exports)
-    settings.fit.check((clip.info.width_px, clip.info.height_px))
-    _check_device(settings.keypoints.device)
+    fit.check(settings.fit, (job.clip.info.width_px, job.clip.info.height_px))
+    _check_device(settings.device)
     if settings.given_keypoints is None:
-        _check_network(settings.keypoints)
+        _check_networks(settings.keypoints)
     else:
-        given.read_given(settings.given_keypoints)
+        given_keypoints.read_given(settings.given_keypoints)
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file. --out takes a folder for the results.")
     with atomic_file(out / ".probe") as probe:  # says in words why a folder cannot be written to
@@ -153,18 +114,18 @@ def _check(clip: Clip, out: Path, settings: RunSettings) -> None:
     (out / ".probe").unlink()
 
 
-def _check_network(wanted: KeypointSettings) -> None:
-    card = pose2d.card(wanted.pose_model)
-    if card.skeleton.keypoints[: COCO17.size] != COCO17.keypoints:
+def _check_networks(wanted: KeypointSettings) -> None:
+    model = card(wanted.pose_model)
+    if model.skeleton.keypoints[: COCO17.size] != COCO17.keypoints:
         raise UserError(
-            f"{card.name} reads the keypoints of {card.skeleton.name}, to which no body can be fitted: choose a "
+            f"{model.name} finds the keypoints of {model.skeleton.name}, to which no body can be fitted: choose a "
             "network for COCO's 17 keypoints or a set that begins with them (`fitmesh models`)."
         )
-    if wanted.checkpoint is None and card.embedded is None:
-        raise UserError(f"{card.name} ships no weights: pass --checkpoint. They come from {card.source}.")
+    if wanted.checkpoint is None and model.embedded is None:
+        raise UserError(f"{model.name} ships no weights: pass --checkpoint. They come from {model.source}.")
     if wanted.checkpoint is not None and not wanted.checkpoint.is_file():
         raise UserError(f"no checkpoint at {wanted.checkpoint}. Check the path.")
-    trust.check(wanted.confidence, wanted.pose_model, wanted.ccnet)
+    check_source(wanted.confidence, wanted.pose_model, wanted.ccnet)
 
 
 def _check_device(name: str) -> None:
@@ -177,6 +138,22 @@ def _check_device(name: str) -> None:
         ) from error
 
 
-def _clear_away(out: Path) -> None:
-    for name in (tracks.FILE, keypoints.FILE, fit.FILE, overlay.FILE, fitmesh.result.RUN_FILE):
-        remove_temporary(out / name)
+def _write_run_json(job: Job, timings_s: Mapping[str, float]) -> None:
+    """`run.json`: what the run was told, where its clip is, and how long each stage took when it was made."""
+    facts: dict[str, Any] = {
+        "fitmesh": fitmesh.__version__,
+        "clip": str(job.clip.path.resolve()),
+        "settings": asdict(job.settings),
+        "timings_s": timings_s,
+    }
+    with atomic_file(job.out / RUN_FILE) as temporary:
+        temporary.write_text(json.dumps(facts, indent=1, default=str) + "\n")
+
+
+def _timings(out: Path) -> dict[str, float]:
+    """Of an earlier run in the same folder."""
+    try:
+        earlier = json.loads((out / RUN_FILE).read_text())
+        return dict(earlier.get("timings_s", {}))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}

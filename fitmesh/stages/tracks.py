@@ -1,7 +1,7 @@
 """Stage 1: frames -> boxes with identities, in `tracks.npz`."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -9,33 +9,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fitmesh.progress import Reporter
-from pose2d.base.caching import CacheKey, content_digest, npz_is_current, read_npz, write_npz
-from pose2d.base.errors import UserError
+from fitmesh.stages.settings import WHOLE_IMAGE, Job
+from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.prefetch import Background, prefetch
-from pose2d.detect.detector import Detections, Detector, DetectorOptions, Look, looks, read_detections, whole_image
-from pose2d.detect.tracker import Tracker, TrackerOptions
-from pose2d.io.clip import Clip, Frame, Span
+from pose2d.detect.detector import Detections, Detector, Look, looks, read_detections, whole_image
+from pose2d.detect.tracker import Tracker
+from pose2d.io.clip import Frame
 from pose2d.types import Track
 
 FILE = "tracks.npz"
-WHOLE_IMAGE = Path("whole")  # instead of a file of detections: one box around everything
-
-
-@dataclass(frozen=True)
-class TrackSettings:
-    """Who to look for, and where."""
-
-    span: Span = field(default_factory=Span)
-    detections: Path | None = None  # COCO-detections json, or WHOLE_IMAGE; None: the embedded detector
-    detector: DetectorOptions = field(default_factory=DetectorOptions)
-    tracker: TrackerOptions = field(default_factory=TrackerOptions)
-    max_people: int | None = None  # only those seen in the most frames
-    device: str = "cpu"  # where the detector runs; the same boxes come out
-
-    def __post_init__(self) -> None:
-        if self.max_people is not None and self.max_people < 1:
-            raise UserError(f"--max-people must be 1 or more, got {self.max_people}.")
+is_current = npz_is_current
 
 
 @dataclass(frozen=True)
@@ -45,65 +28,95 @@ class TracksFile:
     width_px: int
     height_px: int
     rate: Fraction  # frames per second of the source
-    frames: np.ndarray  # [F] numbers of the frames looked at
+    frames: np.ndarray  # [F] numbers of the frames that were read
     time_s: np.ndarray  # [F] when each is shown
     tracks: list[Track]
-    warnings: list[str]  # of the reading
+    warnings: list[str]  # about the video
+
+    @property
+    def every(self) -> int:
+        """Steps between the frames that were read."""
+        return int(np.diff(self.frames).min()) if len(self.frames) > 1 else 1
+
+    @property
+    def fps(self) -> float:
+        """Frames per second that were read, which `--every` makes fewer."""
+        return float(self.rate / Fraction(self.every))
 
 
-def cache_key(clip: Clip, clip_digest: str, settings: TrackSettings) -> CacheKey:
-    detections = settings.detections
-    inputs = {"clip": clip_digest}
-    if detections is not None and detections != WHOLE_IMAGE:
-        inputs["detections"] = content_digest([detections])
+def cache_key(job: Job) -> CacheKey:
+    settings, inputs = job.settings.tracks, {"clip": job.clip_digest}
+    boxes = "detector"
+    if settings.detections == WHOLE_IMAGE:
+        boxes = "whole"
+    elif settings.detections is not None:
+        boxes, inputs["detections"] = "given", content_digest([settings.detections])
     return CacheKey(
         stage="tracks",
         settings={
-            "span": asdict(settings.span),
-            "rate": str(clip.info.rate),
-            "boxes": "detector" if detections is None else "whole" if detections == WHOLE_IMAGE else "given",
-            "detector": asdict(settings.detector) if detections is None else None,
+            "span": asdict(job.settings.span),
+            "rate": str(job.clip.info.rate),
+            "boxes": boxes,
+            "detector": asdict(settings.detector) if boxes == "detector" else None,
             "tracker": asdict(settings.tracker),
             "max_people": settings.max_people,
         },
         inputs=inputs,
+        code=code_digest("pose2d.detect.detector", "pose2d.detect.tracker"),
     )
 
 
-def make(clip: Clip, path: Path, key: CacheKey, settings: TrackSettings, reporter: Reporter) -> None:
-    """Look at every frame of the span and write who is where."""
-    tracker = Tracker((clip.info.width_px, clip.info.height_px), settings.tracker)
+def make(job: Job, key: CacheKey) -> None:
+    """Detect people in every frame of the span and write who is where."""
+    if job.settings.given_keypoints is None:
+        job.networks.start()  # the next stage needs them
+    with torch.inference_mode():
+        track_boxes(job, key, ((frame, detect()) for frame, detect in prefetch(_detections(job))))
+
+
+def track_boxes(
+    job: Job,
+    key: CacheKey,
+    boxes: Iterator[tuple[Frame, Detections]],
+    named: Callable[[np.ndarray], list[Track]] | None = None,
+) -> None:
+    """Follow the boxes of each frame and write the tracks. `named`: frames -> tracks, where identities are given."""
+    info, settings = job.clip.info, job.settings.tracks
+    tracker = Tracker((info.width_px, info.height_px), settings.tracker)
     frames: list[int] = []
     times: list[float] = []
-    with reporter.stage("tracks", settings.span.expected_frames(clip.info)) as tick, torch.inference_mode():
-        for frame, look in prefetch(_sights(clip, settings)):
-            tracker.see(frame.index, float(frame.time_s), look())
+    with job.reporter.stage("tracks", job.settings.span.expected_frames(info)) as tick:
+        for frame, detections in boxes:
+            tracker.see(frame.index, float(frame.time_s), detections)
             frames.append(frame.index)
             times.append(float(frame.time_s))
             tick(1)
-    write(path, key, clip, frames, times, most_seen(tracker.tracks(), settings.max_people))
-
-
-def write(path: Path, key: CacheKey, clip: Clip, frames: list[int], times: list[float], tracks: list[Track]) -> None:
-    """frames, times: of every frame looked at."""
-    rows = [len(track.frames) for track in tracks]
+    found = tracker.tracks() if named is None else named(np.array(frames))
+    tracks = most_seen(found, settings.max_people)
     write_npz(
-        path,
+        job.out / FILE,
         key,
         {
-            "width_px": clip.info.width_px,
-            "height_px": clip.info.height_px,
-            "rate": [clip.info.rate.numerator, clip.info.rate.denominator],
+            "width_px": info.width_px,
+            "height_px": info.height_px,
+            "rate": [info.rate.numerator, info.rate.denominator],
             "frame": np.array(frames, np.int64),
             "time_s": np.array(times),
-            "identity": np.array([track.identity for track in tracks], np.int64),
-            "first_row": np.cumsum([0, *rows]),
-            "row_frame": np.concatenate([np.zeros(0, np.int64), *(track.frames for track in tracks)]),
-            "row_box_px": np.concatenate([np.zeros((0, 4)), *(track.boxes_px for track in tracks)]),
+            **track_rows(tracks),
             "row_score": np.concatenate([np.zeros(0), *(track.scores for track in tracks)]),
-            "warnings": np.array(clip.warnings, dtype=np.str_),
+            "warnings": np.array(job.clip.warnings, dtype=np.str_),
         },
     )
+
+
+def track_rows(tracks: list[Track]) -> dict[str, np.ndarray]:
+    """Whose the rows are, and the frame and box of each."""
+    return {
+        "identity": np.array([track.identity for track in tracks], np.int64),
+        "first_row": np.cumsum([0, *(len(track.frames) for track in tracks)]),
+        "row_frame": np.concatenate([np.zeros(0, np.int64), *(track.frames for track in tracks)]),
+        "row_box_px": np.concatenate([np.zeros((0, 4)), *(track.boxes_px for track in tracks)]),
+    }
 
 
 def read(path: Path) -> TracksFile:
@@ -124,44 +137,43 @@ def read(path: Path) -> TracksFile:
     )
 
 
-matches = npz_is_current
+def most_seen(tracks: list[Track], limit: int | None) -> list[Track]:
+    chosen = sorted(tracks, key=lambda track: -len(track.frames))[:limit]
+    return sorted(chosen, key=lambda track: track.identity)
 
 
-def _sights(clip: Clip, settings: TrackSettings) -> Iterator[tuple[Frame, Callable[[], Detections]]]:
+def _detections(job: Job) -> Iterator[tuple[Frame, Callable[[], Detections]]]:
     """Every frame, and who is there: all that is left to call is the network."""
+    settings, span = job.settings.tracks, job.settings.span
     if settings.detections == WHOLE_IMAGE:
-        yield from ((frame, partial(whole_image, frame.rgb)) for frame in clip.frames(settings.span))
+        yield from ((frame, partial(whole_image, frame.rgb)) for frame in job.clip.frames(span))
     elif settings.detections is not None:
         given = read_detections(settings.detections)
-        yield from ((frame, partial(_given_in, frame.index, given)) for frame in clip.frames(settings.span))
+        yield from ((frame, partial(_given_in, frame.index, given)) for frame in job.clip.frames(span))
     else:
-        yield from _detector_sights(clip, settings)
+        yield from _detector_results(job)
 
 
 def _given_in(frame: int, given: Mapping[int, Detections]) -> Detections:
     return given.get(frame, Detections(np.zeros((0, 4)), np.zeros(0)))
 
 
-def _detector_sights(clip: Clip, settings: TrackSettings) -> Iterator[tuple[Frame, Callable[[], Detections]]]:
+def _detector_results(job: Job) -> Iterator[tuple[Frame, Callable[[], Detections]]]:
+    settings, info = job.settings.tracks, job.clip.info
     # The tracker has a use for boxes too doubtful to start a person.
     threshold = min(settings.detector.score_threshold, settings.tracker.doubtful_score)
     options = replace(settings.detector, score_threshold=threshold)
-    detector = Background(lambda: Detector(options).to(settings.device))
+    detector = Background(lambda: Detector(options).to(job.settings.device))
     detector.start()  # while the first frames are decoded
     # FFmpeg makes a frame small while it turns it to RGB, for a tenth of what it would cost to do so afterwards.
-    whole = np.array((clip.info.width_px, clip.info.height_px))
-    zoom = min(1.0, max(options.long_sides) / whole.max())
-    width, height = np.maximum(np.round(whole * zoom), 1).astype(int).tolist()
-    grow = np.tile(whole / (width, height), 2)
+    full = np.array((info.width_px, info.height_px))
+    zoom = min(1.0, max(options.long_sides) / full.max())
+    width, height = np.maximum(np.round(full * zoom), 1).astype(int).tolist()
+    grow = np.tile(full / (width, height), 2)
 
-    def find(looked: list[Look]) -> Detections:
-        found = detector.get().find(looked)
+    def find(inputs: list[Look]) -> Detections:
+        found = detector.get().find(inputs)
         return Detections(found.boxes_px * grow, found.scores)
 
-    for frame in clip.frames(settings.span, (width, height)):
+    for frame in job.clip.frames(job.settings.span, (width, height)):
         yield frame, partial(find, looks(frame.rgb, options))
-
-
-def most_seen(tracks: list[Track], limit: int | None) -> list[Track]:
-    chosen = sorted(tracks, key=lambda track: -len(track.frames))[:limit]
-    return sorted(chosen, key=lambda track: track.identity)

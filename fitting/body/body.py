@@ -26,6 +26,14 @@ class BodyParams:
     shape: Tensor  # [S] one body for all frames, or [T, S]; in standard deviations
     translation: Tensor  # [T, 3] metres, added to every point
 
+    def __len__(self) -> int:
+        return len(self.pose)
+
+    def rows(self, index: slice | Tensor | np.ndarray) -> "BodyParams":
+        """Some of the frames; a shape for all frames stays one for all."""
+        shape = self.shape if self.shape.ndim == 1 else self.shape[index]
+        return BodyParams(self.pose[index], shape, self.translation[index])
+
 
 @dataclass(frozen=True)
 class BodyOutput:

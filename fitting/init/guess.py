@@ -1,27 +1,50 @@
-"""A first guess, and how far it may be off."""
+"""An initial guess of a person's body, and how far it may be off."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fitting.body import BodyParams
 
-TURN_RAD, DISTANCE = 0.5, 0.3  # of a guess that does not say how good it is
-SHAPE = 1.0
+# Of a guess that does not state its errors: about those of SPIN and CLIFF on 3DPW. Not tuned.
+ROTATION_STD_RAD, DEPTH_STD, SHAPE_STD = 0.5, 0.3, 1.0
 
 
 @dataclass(frozen=True)
-class Guess:
-    """One person over T frames; spreads are one standard deviation."""
+class InitialGuess:
+    """One person over T frames, and one standard deviation of the error of each part."""
 
     params: BodyParams
-    turn_rad: Tensor  # [T, 24] of each joint's rotation about any axis
-    distance: Tensor  # [T] of the translation, as a share of the distance to the camera
-    shape: float = SHAPE
+    rotation_std_rad: Tensor  # [T, 24] of each joint's rotation about any axis
+    depth_std: Tensor  # [T] of the translation, as a share of the distance to the camera
+    shape_std: float = SHAPE_STD  # of each number of the shape
+
+    def __len__(self) -> int:
+        return len(self.params)
+
+    def rows(self, index: slice | Tensor | np.ndarray) -> "InitialGuess":
+        """Some of the frames."""
+        return replace(
+            self,
+            params=self.params.rows(index),
+            rotation_std_rad=self.rotation_std_rad[index],
+            depth_std=self.depth_std[index],
+        )
 
 
-def plain_guess(params: BodyParams) -> Guess:
+def with_default_errors(params: BodyParams) -> InitialGuess:
     """Parameters of unknown quality."""
-    frames = len(params.pose)
-    return Guess(params, torch.full((frames, 24), TURN_RAD), torch.full((frames,), DISTANCE))
+    frames = len(params)
+    return InitialGuess(params, torch.full((frames, 24), ROTATION_STD_RAD), torch.full((frames,), DEPTH_STD))
+
+
+def nearest(available: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """For every wanted frame number [M] the index into `available` [N > 0, increasing] of the nearest one.
+
+    Of two at the same distance it is the earlier.
+    """
+    after = np.searchsorted(available, wanted).clip(0, len(available) - 1)
+    before = (after - 1).clip(0)
+    return np.where(np.abs(wanted - available[before]) <= np.abs(available[after] - wanted), before, after)

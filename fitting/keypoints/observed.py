@@ -7,12 +7,15 @@ import torch
 from torch import Tensor
 
 from fitting.camera import Camera
+from fitting.keypoints.weights import GATE, Weighting, keypoint_weights
+from fitting.thresholds import LEAST_KEYPOINTS, USABLE_CONFIDENCE
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
 
-LEAST_KEYPOINTS = 4  # a frame with fewer trusted keypoints is not fitted by itself
-TRUSTED = 0.2  # confidence times presence at which a keypoint counts as one of them
+
+class TooFewKeypoints(UserError):
+    """No frame of a track shows enough to be fitted."""
 
 
 def body_keypoints(keypoints: Keypoints) -> Keypoints:
@@ -56,7 +59,7 @@ def body_keypoints(keypoints: Keypoints) -> Keypoints:
     )
 
 
-def through_lens(keypoints: Keypoints, cameras: Sequence[Camera]) -> Keypoints:
+def undistorted(keypoints: Keypoints, cameras: Sequence[Camera]) -> Keypoints:
     """Pixels as a perfect lens would show them; presence 0 where the lens sees nothing."""
     if not any(camera.distortion for camera in cameras):
         return keypoints
@@ -70,14 +73,19 @@ def through_lens(keypoints: Keypoints, cameras: Sequence[Camera]) -> Keypoints:
     )
 
 
-def enough(keypoints: Keypoints, weight: Tensor) -> Tensor:
-    """Frames [T] that show enough to be fitted; at least one must."""
-    trusted = (keypoints.confidence * keypoints.presence >= TRUSTED) & (weight > 0)
-    seen = trusted.sum(1) >= LEAST_KEYPOINTS
-    if not bool(seen.any()):
-        most = int(trusted.sum(1).max())
-        raise UserError(
-            f"no frame has {LEAST_KEYPOINTS} trusted keypoints (the best has {most}): a body cannot be fitted. "
-            "Check the detection, or choose a weighting without a gate."
+def usable_frames(keypoints: Keypoints, cameras: Sequence[Camera], weighting: Weighting, gate: float = GATE) -> Tensor:
+    """Frames [T] of checked keypoints that show enough to be fitted; raises TooFewKeypoints if none does."""
+    seen = undistorted(keypoints, cameras)
+    return frames_with_enough(seen, keypoint_weights(seen, weighting, gate).weight)
+
+
+def frames_with_enough(keypoints: Keypoints, weight: Tensor) -> Tensor:
+    """The same for undistorted keypoints and their weights [T, K]."""
+    counts = ((keypoints.confidence * keypoints.presence >= USABLE_CONFIDENCE) & (weight > 0)).sum(1)
+    usable = counts >= LEAST_KEYPOINTS
+    if not bool(usable.any()):
+        raise TooFewKeypoints(
+            f"no frame has {LEAST_KEYPOINTS} keypoints with a confidence of {USABLE_CONFIDENCE} or more (the best has "
+            f"{int(counts.max())}): a body cannot be fitted. Check the detection, or choose a weighting without a gate."
         )
-    return seen
+    return usable

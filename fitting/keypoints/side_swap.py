@@ -1,12 +1,12 @@
 """Left and right of a limb that change places from one frame to the next are put back.
 
 Seen from the side, a 2D network is sure where the legs are and unsure which is which: the labels flicker, each time
-with full confidence. A body cannot do that. So for legs, arms and trunk each, every frame is read as labelled (0) or
-with sides exchanged (1), and the reading of the whole track is the one with the least
+with full confidence. A body cannot do that. So for legs, arms and trunk each, every frame is taken as
+labelled (0) or with sides exchanged (1), and the choice for the whole track is the one with the least
 
     sum_t  |x_t - 2 x_{t-1} + x_{t-2}|^2 / (2 sigma_t^2)  +  LABEL_COST where exchanged,
 
-each distance bounded, since a network may also be plainly wrong (Viterbi over pairs of readings). Labels decide where
+each distance bounded, since a network may also be plainly wrong (Viterbi over pairs of frames). Labels decide where
 motion cannot: at low frame rates, and after a gap.
 """
 
@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from fitting.keypoints.weights import keypoint_area
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
 
@@ -24,43 +25,45 @@ BOUND = 3.0  # sigmas at which a distance stops counting more
 LABEL_COST = 0.5  # for each exchanged pair
 
 
-def untangled(known: Keypoints, fps: float) -> tuple[Keypoints, np.ndarray]:
-    """The keypoints with sides put back, and which of them changed places, [T, 17] bool."""
-    xy_px, trust = known.xy_px.double().numpy(), (known.confidence * known.presence).double().numpy()
-    assert known.area_px2 is not None
-    sigma_px = SIGMA * np.sqrt(known.area_px2.double().numpy().clip(1)) * max(1.0, 30 / fps) ** 2
-    order = np.tile(np.arange(COCO17.size), (len(xy_px), 1))
+def repair_side_swaps(keypoints: Keypoints, fps: float) -> tuple[Keypoints, np.ndarray]:
+    """Finite keypoints with sides put back, and which of them changed places, [T, 17] bool."""
+    confidence = keypoints.confidence * keypoints.presence
+    area_px2 = keypoint_area(keypoints, confidence > 0).double().numpy()
+    sigma_px = SIGMA * np.sqrt(area_px2.clip(1)) * max(1.0, 30 / fps) ** 2
+    order = np.tile(np.arange(COCO17.size), (len(confidence), 1))
     for names in LIMBS:
         pairs = np.array([[COCO17.keypoints.index(f"{side}_{name}") for side in ("left", "right")] for name in names])
-        exchanged = _reading(xy_px[:, pairs], trust[:, pairs], sigma_px)
+        exchanged = _exchanged(
+            keypoints.xy_px.double().numpy()[:, pairs], confidence.double().numpy()[:, pairs], sigma_px
+        )
         order[np.ix_(exchanged, pairs.ravel())] = pairs[:, ::-1].ravel()
     rows, picks = np.arange(len(order))[:, None], torch.from_numpy(order)
     swapped = order != np.arange(COCO17.size)
     return (
         replace(
-            known,
-            xy_px=known.xy_px[rows, picks],
-            confidence=known.confidence[rows, picks],
-            presence=known.presence[rows, picks],
+            keypoints,
+            xy_px=keypoints.xy_px[rows, picks],
+            confidence=keypoints.confidence[rows, picks],
+            presence=keypoints.presence[rows, picks],
         ),
         swapped,
     )
 
 
-def _reading(xy_px: np.ndarray, trust: np.ndarray, sigma_px: np.ndarray) -> np.ndarray:
-    """Frames [T] to read with sides exchanged; xy_px [T, pairs, 2 sides, 2], trust [T, pairs, 2]."""
+def _exchanged(xy_px: np.ndarray, confidence: np.ndarray, sigma_px: np.ndarray) -> np.ndarray:
+    """Frames [T] whose sides are exchanged; xy_px [T, pairs, 2 sides, 2], confidence [T, pairs, 2]."""
     frames = len(xy_px)
-    read = np.stack([xy_px, xy_px[:, :, ::-1]], 1)  # [T, reading, pairs, sides, 2]
-    weight = trust.min((1, 2))  # a frame counts as much as its least trusted point
+    either = np.stack([xy_px, xy_px[:, :, ::-1]], 1)  # [T, 0 as labelled or 1 exchanged, pairs, sides, 2]
+    weight = confidence.min((1, 2))  # a frame counts as much as its least confident point
     label = LABEL_COST * xy_px.shape[1] * weight
     if frames < 3:
         return np.zeros(frames, np.bool_)
-    # cost[t, a, b, c]: readings a, b, c in frames t - 2, t - 1, t
-    after = read[2:, None, None, :] - 2 * read[1:-1, None, :, None] + read[:-2, :, None, None]
-    size2 = np.square(after).sum(-1) / np.square(sigma_px[2:, None, None, None, None, None])
+    # cost[t, a, b, c]: choices a, b, c in frames t - 2, t - 1, t
+    second = either[2:, None, None, :] - 2 * either[1:-1, None, :, None] + either[:-2, :, None, None]
+    size2 = np.square(second).sum(-1) / np.square(sigma_px[2:, None, None, None, None, None])
     together = np.minimum(np.minimum(weight[2:], weight[1:-1]), weight[:-2])
     cost = np.minimum(size2, BOUND**2).sum((-1, -2)) / 2 * together[:, None, None, None]
-    best = np.array([0, label[0]])[:, None] + np.array([0, label[1]])[None]  # [reading of t - 1, reading of t]
+    best = np.array([0, label[0]])[:, None] + np.array([0, label[1]])[None]  # [choice in t - 1, choice in t]
     came_from = np.zeros((frames, 2, 2), np.int8)
     for t in range(2, frames):
         paths = best[:, :, None] + cost[t - 2] + np.array([0, label[t]])

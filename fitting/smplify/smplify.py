@@ -14,7 +14,7 @@ from torch import Tensor
 from fitting.body import Body, BodyParams
 from fitting.camera import Camera
 from fitting.camera.crop_camera import SPIN_CROP, crop_to_full, full_to_crop
-from fitting.keypoints.observed import body_keypoints, through_lens
+from fitting.keypoints.observed import body_keypoints, undistorted
 from fitting.smplify.losses import (
     MaxMixture,
     SmplifySettings,
@@ -195,7 +195,7 @@ def square_around(xy_px: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
 
 def _seen(keypoints: Keypoints, camera: Camera) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Pixels of a perfect lens [T, 17, 2], how far to trust them [T, 17], and the square around: centre and side."""
-    known = through_lens(body_keypoints(keypoints), [camera])
+    known = undistorted(body_keypoints(keypoints), [camera])
     confidence = known.confidence * known.presence
     return known.xy_px, confidence, *square_around(known.xy_px, confidence)
 

@@ -92,10 +92,7 @@ class Problem:
         """The problem of some frames alone."""
         part = {name: getattr(self, name)[index] for name in _PER_FRAME}
         anchor = self.anchor and self.anchor.frames(index)
-        ground = self.ground
-        if ground is not None and ground.contact is not None:
-            ground = replace(ground, contact=ground.contact[index])
-        return replace(self, **part, anchor=anchor, ground=ground)
+        return replace(self, **part, anchor=anchor, ground=self.ground and self.ground.rows(index))
 
     def to(self, dtype: torch.dtype) -> "Problem":
         moved = {name: getattr(self, name).to(dtype) for name in (*_PER_FRAME, "limit_low", "limit_high")}

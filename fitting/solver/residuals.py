@@ -4,7 +4,7 @@ All are in natural units: half the sum of squares is a negative log-likelihood, 
 robust: its residuals are whitened pixels, and `geman_mcclure` says how much a squared one counts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -24,6 +24,10 @@ class Ground:
     height_m: float  # normal . x of the floor's own points
     contact: Tensor | None = None  # [T, 2] 0..1, how surely the left and right foot stand on it; None: unknown
     sigma_m: float = 0.02
+
+    def rows(self, index: slice | Tensor) -> "Ground":
+        """The floor of some of the frames."""
+        return self if self.contact is None else replace(self, contact=self.contact[index])
 
 
 def project(points_cam: Tensor, focal_px: Tensor, center_px: Tensor) -> Tensor:

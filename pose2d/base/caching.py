@@ -33,7 +33,7 @@ class CacheKey:
     stage: str
     settings: Mapping[str, Any]  # everything that changes the content; what json can hold
     inputs: Mapping[str, str]  # digest of every file, weight or earlier key that was read, by role
-    code: str = ""  # `code_digest` of the modules that make the content
+    code: str  # `code_digest` of the modules that make the content
 
     @property
     def text(self) -> str:

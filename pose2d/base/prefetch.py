@@ -79,6 +79,12 @@ class Background(Generic[T]):
         """Waits until it is made. An error in making it is raised here."""
         return self.start().result()
 
+    def take(self) -> T:
+        """As `get`, and forgets it, so that it does not stay in memory longer than its user."""
+        value = self.get()
+        self._made = None
+        return value
+
 
 @contextmanager
 def background_writer(write: Callable[[T], None], depth: int = DEPTH) -> Iterator[Callable[[T], None]]:

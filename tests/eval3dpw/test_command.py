@@ -13,11 +13,10 @@ from eval3dpw.bodies import H36M_14, _read_regressor, body_set
 from eval3dpw.folder import image_path
 from eval3dpw.tracks import camera_params
 from fitmesh.cli import app
-from fitmesh.eval_3dpw import keypoints as reading
-from fitmesh.eval_3dpw import pipeline as road
-from fitmesh.eval_3dpw.sequences import works
+from fitmesh.eval_3dpw import fits, pipeline
+from fitmesh.eval_3dpw.keypoints import KeypointEstimator
+from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.eval_3dpw.settings import EvalSettings, Row
-from fitmesh.eval_3dpw.time_grid import grid
 from fitmesh.progress import Reporter
 from fitting.body.load import load_body
 from pose2d.base.errors import UserError
@@ -53,7 +52,7 @@ def test_exact_keypoints_give_the_table_with_counts(tmp_path: Path) -> None:
 def test_the_network_and_ccnet_read_the_images(tmp_path: Path) -> None:
     data, out = tiny_3dpw.write(tmp_path / "data", {"one_00": 1}), tmp_path / "out"
     settings = EvalSettings(data, pose_model="movenet-lightning")
-    outcome = road.run(settings, out, QUIET)
+    outcome = pipeline.run(settings, out, QUIET)
     assert list(outcome.scores.rows) == [
         "start (lifter)", "+ raw confidence", "+ CCNet confidence", "+ CCNet precision",
     ]  # fmt: skip
@@ -64,7 +63,7 @@ def test_the_network_and_ccnet_read_the_images(tmp_path: Path) -> None:
 def test_rows_share_a_start_and_stay_there_if_they_trust_nothing(tmp_path: Path) -> None:
     data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
     rows = (("raw", Row("raw", "confidence")), ("nothing", Row("raw", "gate", gate=0.95)))
-    outcome = road.run(stored(data, init="lifter", named_rows=rows), tmp_path / "out", QUIET)
+    outcome = pipeline.run(stored(data, init="lifter", named_rows=rows), tmp_path / "out", QUIET)
     scores = outcome.scores.rows
     assert list(scores) == ["start (lifter)", "raw", "nothing"]
     np.testing.assert_array_equal(scores["nothing"]["mve_mm"], scores["start (lifter)"]["mve_mm"])
@@ -75,18 +74,18 @@ def test_rows_share_a_start_and_stay_there_if_they_trust_nothing(tmp_path: Path)
 def test_the_oracle_is_the_true_oks(tmp_path: Path) -> None:
     data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
     settings = EvalSettings(data, pose_model="movenet-lightning", confidence=("oracle",))
-    (work,) = works(settings, [])
-    (read,) = reading.Reader(settings).read(work, body_set(), lambda count: None)
-    body, track = load_body(), work.tracks[0]
-    true = work.camera.project(body.at(camera_params(track, body)).keypoints).numpy()
-    away2 = ((read.xy_px - true) ** 2).sum(-1)
-    l2 = (2 * np.array(COCO17.oks_sigma)) ** 2 * read.area_px2[:, None]
-    np.testing.assert_allclose(read.confidence["oracle"], np.exp(-away2 / 2 / l2), atol=1e-4)
-    assert (read.presence["oracle"] == 1).all()
+    (sequence,) = eval_sequences(settings, [])
+    (found,) = KeypointEstimator(settings).estimate(sequence, body_set(), lambda count: None)
+    body, track = load_body(), sequence.tracks[0]
+    true = sequence.camera.project(body.at(camera_params(track, body)).keypoints).numpy()
+    away2 = ((found.xy_px - true) ** 2).sum(-1)
+    l2 = (2 * np.array(COCO17.oks_sigma)) ** 2 * found.area_px2[:, None]
+    np.testing.assert_allclose(found.confidence["oracle"], np.exp(-away2 / 2 / l2), atol=1e-4)
+    assert (found.presence["oracle"] == 1).all()
 
 
 def test_bad_sequences_are_counted_and_the_rest_goes_on(tmp_path: Path) -> None:
-    def spoil(name: str, content: dict) -> None:
+    def damage(name: str, content: dict) -> None:
         if name == "blind_00":
             content["campose_valid"] = [np.zeros(tiny_3dpw.FRAMES)]
         if name == "lens_00":
@@ -95,11 +94,11 @@ def test_bad_sequences_are_counted_and_the_rest_goes_on(tmp_path: Path) -> None:
             content["campose_valid"] = [np.array([1, 1, 0, 0, 1, 1])]
 
     names = ("good_00", "blind_00", "lens_00", "half_00", "broken_00", "evil_00")
-    data = tiny_3dpw.write(tmp_path / "data", dict.fromkeys(names, 1), spoil)
+    data = tiny_3dpw.write(tmp_path / "data", dict.fromkeys(names, 1), damage)
     files = data / "sequenceFiles" / "test"
     (files / "broken_00.pkl").write_bytes((files / "broken_00.pkl").read_bytes()[:500])
     (files / "evil_00.pkl").write_bytes(pickle.dumps({"poses": _Runs()}))
-    outcome = road.run(stored(data), tmp_path / "out", QUIET)
+    outcome = pipeline.run(stored(data), tmp_path / "out", QUIET)
     assert outcome.scores.names == ("good_00", "half_00")
     assert len(outcome.scores) == 6 + 4
     why = {one.sequence: (one.why, one.frames, one.whole) for one in outcome.skipped}
@@ -120,7 +119,7 @@ def test_missing_and_broken_images_are_counted(tmp_path: Path) -> None:
     image_path(data, "one_00", 1).unlink()
     image_path(data, "one_00", 4).write_bytes(b"no image")
     settings = EvalSettings(data, pose_model="movenet-lightning", confidence=("raw",), weighting=("ones",), init="none")
-    outcome = road.run(settings, tmp_path / "out", QUIET)
+    outcome = pipeline.run(settings, tmp_path / "out", QUIET)
     assert next(iter(outcome.scores.rows.values()))["frame"].tolist() == [0, 2, 3, 5]
     assert {(one.why, one.frames) for one in outcome.skipped} == {("image missing", 1), ("image unreadable", 1)}
 
@@ -130,11 +129,11 @@ def test_a_person_of_whom_nothing_was_seen_is_left_out_and_counted(tmp_path: Pat
         content["poses2d"][1][:, 2] = 0
 
     data = tiny_3dpw.write(tmp_path / "data", {"two_00": 2}, hide)
-    outcome = road.run(stored(data), tmp_path / "out", QUIET)
+    outcome = pipeline.run(stored(data), tmp_path / "out", QUIET)
     assert next(iter(outcome.scores.rows.values()))["person"].tolist() == [0] * 6
     ((why, frames),) = ((one.why, one.frames) for one in outcome.skipped)
     assert frames == 6
-    assert "no frame has 4 trusted keypoints" in why
+    assert "no frame has 4 keypoints with a confidence of" in why
 
 
 def test_when_nothing_is_left_it_says_why(tmp_path: Path) -> None:
@@ -142,21 +141,21 @@ def test_when_nothing_is_left_it_says_why(tmp_path: Path) -> None:
         tmp_path / "data", {"one_00": 1}, lambda name, content: content.update(campose_valid=[np.zeros(6)])
     )
     with pytest.raises(UserError, match="could be measured: no frame has a valid camera"):
-        road.run(stored(blind), tmp_path / "out", QUIET)
+        pipeline.run(stored(blind), tmp_path / "out", QUIET)
 
 
 def test_a_second_run_makes_nothing_anew_and_a_changed_one_only_what_changed(tmp_path: Path, monkeypatch) -> None:
     data, out = tiny_3dpw.write(tmp_path / "data", {"one_00": 1}), tmp_path / "out"
-    first = road.run(stored(data), out, QUIET)
-    monkeypatch.setattr(reading, "stored", _must_not_run)
-    monkeypatch.setattr(road, "fit_track", _must_not_run)
-    second = road.run(stored(data), out, QUIET)
+    first = pipeline.run(stored(data), out, QUIET)
+    monkeypatch.setattr(pipeline, "stored_keypoints", _must_not_run)
+    monkeypatch.setattr(fits, "fit_person", _must_not_run)
+    second = pipeline.run(stored(data), out, QUIET)
     label = "+ raw confidence"
     np.testing.assert_array_equal(first.scores.rows[label]["mpjpe_mm"], second.scores.rows[label]["mpjpe_mm"])
-    other = road.run(stored(data, protocol="challenge"), out, QUIET)  # another score of the same fits
+    other = pipeline.run(stored(data, protocol="challenge"), out, QUIET)  # another score of the same fits
     assert not np.array_equal(first.scores.rows[label]["mpjpe_mm"], other.scores.rows[label]["mpjpe_mm"])
     with pytest.raises(AssertionError, match="ran again"):
-        road.run(stored(data, weighting=("squared",)), out, QUIET)
+        pipeline.run(stored(data, weighting=("squared",)), out, QUIET)
 
 
 def _must_not_run(*_: object) -> None:
@@ -165,7 +164,7 @@ def _must_not_run(*_: object) -> None:
 
 def test_every_second_frame_of_one_sequence(tmp_path: Path) -> None:
     data = tiny_3dpw.write(tmp_path / "data")
-    outcome = road.run(stored(data, sequences=("two_00",), every=2), tmp_path / "out", QUIET)
+    outcome = pipeline.run(stored(data, sequences=("two_00",), every=2), tmp_path / "out", QUIET)
     assert outcome.scores.names == ("two_00",)
     (score,) = outcome.scores.rows.values()
     assert score["frame"].tolist() == [0, 2, 4, 0, 2, 4]
@@ -173,9 +172,9 @@ def test_every_second_frame_of_one_sequence(tmp_path: Path) -> None:
 
 def test_what_a_run_found_can_be_scored_again_as_predictions(tmp_path: Path) -> None:
     data, out = tiny_3dpw.write(tmp_path / "data", {"one_00": 1}), tmp_path / "out"
-    first = road.run(stored(data), out, QUIET)
+    first = pipeline.run(stored(data), out, QUIET)
     (file,) = (out / "predictions").glob("*.npz")
-    again = road.run(EvalSettings(data, predictions=file), out, QUIET)
+    again = pipeline.run(EvalSettings(data, predictions=file), out, QUIET)
     (a,), (b,) = first.scores.rows.values(), again.scores.rows.values()
     np.testing.assert_allclose(a["mve_mm"], b["mve_mm"], atol=1e-3)
 
@@ -189,7 +188,7 @@ def test_the_truth_as_predictions_has_no_error_and_missing_ones_are_counted(tmp_
         tmp_path / "found.npz", sequence=np.full(5, "one_00"), person=np.zeros(5, int), frame=np.arange(5),
         joints=joints[:5, H36M_14], pelvis=joints[:5, 0], vertices=mesh[:5],
     )  # fmt: skip
-    outcome = road.run(EvalSettings(data, predictions=tmp_path / "found.npz"), tmp_path / "out", QUIET)
+    outcome = pipeline.run(EvalSettings(data, predictions=tmp_path / "found.npz"), tmp_path / "out", QUIET)
     (score,) = outcome.scores.rows.values()
     assert len(score["frame"]) == 5
     assert max(score["mpjpe_mm"].max(), score["mve_mm"].max()) < 0.05
@@ -211,7 +210,7 @@ def test_the_truth_as_predictions_has_no_error_and_missing_ones_are_counted(tmp_
 def test_a_mistake_in_the_settings_is_told_before_any_work(tmp_path: Path, settings, words) -> None:
     data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
     with pytest.raises(UserError, match=words):
-        road.run(EvalSettings(data, **settings), tmp_path / "out", QUIET)
+        pipeline.run(EvalSettings(data, **settings), tmp_path / "out", QUIET)
     assert not (tmp_path / "out").exists()
 
 
@@ -221,9 +220,3 @@ def test_a_body_without_joints_of_its_own_asks_for_the_regressor_by_name(tmp_pat
     np.save(tmp_path / "wrong.npy", np.zeros((17, 5)))
     with pytest.raises(UserError, match=r"wrong\.npy holds \[17, 5\]"):
         _read_regressor(tmp_path / "wrong.npy", load_body())
-
-
-def test_a_grid_knows_where_frames_are_missing_and_closes_long_gaps() -> None:
-    found = grid(np.array([0, 2, 4, 10, 4000]), every=2, fps=15.0)
-    assert found.place.tolist() == [0, 1, 2, 5, 20]
-    assert found.size == 21

@@ -49,6 +49,12 @@ def fitmesh(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.fixture
+def fitmesh_command(fitmesh: Fitmesh) -> Fitmesh:
+    """The same under another name, for tests that also import the package."""
+    return fitmesh
+
+
+@pytest.fixture
 def no_exports(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that look at other stages."""
     monkeypatch.setattr(export, "ALWAYS", ())

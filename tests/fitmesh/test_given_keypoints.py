@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fitmesh.stages import keypoints, tracks
-from fitmesh.stages.keypoint_files import read_given
+from fitmesh.stages.given_keypoints import read_given
 from pose2d.base.errors import UserError
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.walkers import coco_results, walker, write_json

@@ -11,7 +11,7 @@ import pytest
 
 import fitmesh as package
 from fitmesh.stages import keypoints, tracks
-from fitmesh.stages import pipeline as road
+from fitmesh.stages.settings import RunSettings
 from pose2d.io.video import Video
 from tests.fitmesh.conftest import Fitmesh
 from tests.videos import image, write_sound, write_video
@@ -281,6 +281,6 @@ def test_a_stage_that_fails_halfway_leaves_no_file(fitmesh: Fitmesh, tmp_path: P
 def test_the_overlay_remembers_its_key(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
     fitmesh("run", "--video", video, "--out", tmp_path, *LIGHT)
     with av.open(str(tmp_path / "overlay.mp4")) as container:
-        assert container.metadata["comment"].startswith("fitmesh cache_key ")
+        assert container.metadata["comment"].startswith("fitmesh cache key ")
     assert json.loads(str(contents(tmp_path / "tracks.npz")["cache_key"]))["stage"] == "tracks"
-    assert road.RunSettings().overwrite is False
+    assert RunSettings().overwrite is False

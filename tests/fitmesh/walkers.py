@@ -42,7 +42,7 @@ def result_of(
     result = Result(
         folder=folder, people=people, camera=camera, frames=frames, time_s=time_s, rate=rate, body_name="open",
         body_path=None, body_digest="", weighting="precision", init="none", source="ccnet",
-        pose_model="movenet-thunder", cache_key={}, clip_path=Path("walk <b>&.mp4"),
+        pose_model="movenet-thunder", clip_path=Path("walk <b>&.mp4"),
         settings={"video": "walk <b>&.mp4", "every": 1},
         timings_s={"tracks": 1.5, "keypoints": 4.25, "fit": 0.5},
     )  # fmt: skip

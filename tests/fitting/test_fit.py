@@ -194,7 +194,7 @@ def test_three_keypoints_are_refused_and_four_are_not(body) -> None:
     keypoints.presence[:, 4:] = 0
     assert torch.isfinite(fitting.fit(keypoints, CAMERA, body).params.pose).all()
     keypoints.presence[:, 3] = 0
-    with pytest.raises(UserError, match="4 trusted keypoints"):
+    with pytest.raises(UserError, match="no frame has 4 keypoints"):
         fitting.fit(keypoints, CAMERA, body)
 
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from fitting.body import Body, BodyParams
 from fitting.camera import Camera
-from fitting.init.guess import Guess
+from fitting.init.guess import InitialGuess
 from fitting.init.lifter.inputs import Box, Inputs, Seen, inputs
 from fitting.init.lifter.network import LOG_RANGE, SHAPE, Answer, Lifter
 from fitting.init.lifter.weights import load_lifter
-from fitting.keypoints.observed import body_keypoints, through_lens
+from fitting.keypoints.observed import body_keypoints, undistorted
 from fitting.keypoints.weights import keypoint_weights
 from fitting.lifter_training.examples import SLOW_STEP_S, WINDOW
 from pose2d.base.errors import UserError
@@ -61,14 +61,16 @@ def lift_frames(keypoints: Keypoints, cameras: Sequence[Camera], body: Body, net
     return _lifted(given, index, torch.ones_like(index, dtype=torch.bool), 1.0, body, network)
 
 
-def guess_from_keypoints(keypoints: Keypoints, cameras: Sequence[Camera], body: Body, fps: float | None) -> Guess:
+def guess_from_keypoints(
+    keypoints: Keypoints, cameras: Sequence[Camera], body: Body, fps: float | None
+) -> InitialGuess:
     """The initialiser of that name: a track at a frame rate, or (None) frames by themselves."""
     found = lift_frames(keypoints, cameras, body) if fps is None else lift(keypoints, cameras[0], body, fps=fps)
-    return Guess(found.params, found.turn_rad, found.distance)
+    return InitialGuess(found.params, found.turn_rad, found.distance)
 
 
 def _seen(keypoints: Keypoints, cameras: Sequence[Camera]) -> Seen:
-    known = through_lens(body_keypoints(keypoints), cameras)
+    known = undistorted(body_keypoints(keypoints), cameras)
     # Ones say nothing of pixels; then every keypoint is taken for an ordinarily good one.
     sigma_px = keypoint_weights(known, "ones" if known.source == "ones" else "precision").sigma_px
     focal = torch.tensor([camera.focal_px for camera in cameras])

@@ -1,5 +1,6 @@
 """Every regressor by name, and how a name and a checkpoint become a network."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,8 @@ from fitting.init.regressors.windows import CLIFF_CROPPING, SPIN_CROPPING
 from pose2d.backbones.hrnet_vector import HRNetVector
 from pose2d.backbones.resnet import ResNet
 from pose2d.base.errors import UserError
-from pose2d.checkpoints import compare, read_state, recognize
+from pose2d.checkpoints import compare, read_state
+from pose2d.registry import recognize
 
 
 @dataclass(frozen=True)
@@ -61,18 +63,23 @@ CARDS = {
 }
 
 
-def names() -> list[str]:
-    """Every regressor's name."""
-    return list(CARDS)
+FAMILIES = {"cliff": ("cliff-hr48", "cliff-res50")}  # whichever of them the checkpoint fits
+NAMES = ("spin", "cliff", "cliff-res50", "cliff-hr48")  # what `load` takes
 
 
 def load(name: str, checkpoint: str | Path | None = None, mean_params: str | Path | None = None) -> BodyRegressor:
-    """The network of that name in eval mode with the weights of an official checkpoint.
+    """The network of that name in eval mode with the weights of an official checkpoint; "cliff" is either CLIFF.
 
     mean_params: smpl_mean_params.npz; only for a checkpoint that does not hold them itself. The official ones do.
     """
+    if name in FAMILIES:
+        *others, last = FAMILIES[name]
+        for candidate in others:
+            with contextlib.suppress(UserError):
+                return load(candidate, checkpoint, mean_params)
+        return load(last, checkpoint, mean_params)
     if name not in CARDS:
-        raise UserError(f"unknown body regressor {name!r}: choose {', '.join(CARDS)}.")
+        raise UserError(f"unknown body regressor {name!r}: choose {', '.join(NAMES)}.")
     card = CARDS[name]
     if checkpoint is None:
         raise UserError(f"{name} ships no weights: pass a checkpoint, from {card.source} (licence: {card.licence}).")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fitting.keypoints.side_swap import untangled
+from fitting.keypoints.side_swap import repair_side_swaps
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
 
@@ -38,7 +38,7 @@ def exchanged(known: Keypoints, frames: list[int]) -> Keypoints:
 
 
 def test_legs_that_pass_each_other_stay_as_labelled(side_walk: Keypoints) -> None:
-    same, swapped = untangled(side_walk, 30)
+    same, swapped = repair_side_swaps(side_walk, 30)
     assert not swapped.any()
     torch.testing.assert_close(same.xy_px, side_walk.xy_px, rtol=0, atol=0)
 
@@ -47,7 +47,7 @@ def test_flickering_labels_are_put_back_with_their_confidence(side_walk: Keypoin
     side_walk.confidence[:, LEFT] = 0.8
     apart = np.abs(np.sin(2 * np.pi * np.arange(FRAMES) / 30)) > 0.5
     flicker = [t for t in range(5, FRAMES - 5) if apart[t] and t % 4 in (0, 1)]
-    back, swapped = untangled(exchanged(side_walk, flicker), 30)
+    back, swapped = repair_side_swaps(exchanged(side_walk, flicker), 30)
     np.testing.assert_array_equal(np.flatnonzero(swapped[:, LEFT[0]] & apart), flicker)
     torch.testing.assert_close(back.xy_px[apart], side_walk.xy_px[apart])
     torch.testing.assert_close(back.confidence[apart], side_walk.confidence[apart])
@@ -57,17 +57,17 @@ def test_flickering_labels_are_put_back_with_their_confidence(side_walk: Keypoin
 
 def test_a_keypoint_that_is_plainly_wrong_exchanges_nothing(side_walk: Keypoints) -> None:
     side_walk.xy_px[40, LEFT[1]] += 300
-    assert not untangled(side_walk, 30)[1].any()
+    assert not repair_side_swaps(side_walk, 30)[1].any()
 
 
 def test_labels_decide_where_frames_are_far_apart(side_walk: Keypoints) -> None:
-    assert not untangled(exchanged(side_walk, [40]), 3)[1].any()
+    assert not repair_side_swaps(exchanged(side_walk, [40]), 3)[1].any()
 
 
 def test_gaps_and_short_tracks_are_no_trouble(side_walk: Keypoints) -> None:
     side_walk.presence[30:45] = 0
     side_walk.xy_px[30:45] = 0
-    assert not untangled(side_walk, 30)[1].any()
+    assert not repair_side_swaps(side_walk, 30)[1].any()
     for count in (1, 2, 3):
         some = {name: getattr(side_walk, name)[:count] for name in ("xy_px", "confidence", "presence", "area_px2")}
-        assert untangled(replace(side_walk, **some), 30)[1].shape == (count, 17)
+        assert repair_side_swaps(replace(side_walk, **some), 30)[1].shape == (count, 17)

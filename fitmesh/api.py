@@ -1,0 +1,159 @@
+"""`fitmesh.run`: what the command does, as a function."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+from fitmesh.confidence import default_source
+from fitmesh.progress import Reporter, Tick
+from fitmesh.result import Result, load
+from fitmesh.stages.pipeline import run_stages
+from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSettings, TrackSettings
+from fitting.keypoints.weights import Weighting
+from pose2d.base.errors import UserError
+from pose2d.detect.detector import DetectorOptions
+from pose2d.detect.tracker import TrackerOptions
+from pose2d.io.clip import Clip, Span
+from pose2d.io.images import DEFAULT_RATE, SUFFIXES, ImageFolder
+from pose2d.io.video import Video
+from pose2d.types import ConfidenceSource
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a stage is."""
+
+    stage: str
+    done: int
+    total: int | None  # None: not known in advance
+    unit: str  # what `done` counts: frames, people, ..
+
+
+def run(
+    video: str | Path,
+    out: str | Path,
+    *,
+    start_s: float = 0.0,
+    end_s: float | None = None,
+    every: int = 1,
+    fps: float | None = None,
+    detections: str | Path | None = None,
+    detector_size: int = 512,
+    min_score: float = 0.55,
+    max_people: int | None = None,
+    pose_model: str = "movenet-thunder",
+    checkpoint: str | Path | None = None,
+    confidence: ConfidenceSource | None = None,
+    ccnet: str | Path | None = None,
+    keypoints: str | Path | None = None,
+    device: str = "cpu",
+    body_model: str | Path | None = None,
+    weighting: Weighting = "precision",
+    init: str = "lifter",
+    init_checkpoint: str | Path | None = None,
+    focal_px: float | None = None,
+    fov_deg: float | None = None,
+    exports: Sequence[str] = (),
+    overwrite: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Fit a body to everyone in a video and leave the files in the folder `out`, as `fitmesh run` does.
+
+    video: a video file, an image, or a folder of images that follow each other (`fps` is theirs).
+    start_s, end_s, every: which part, and every n-th frame only.
+    detections: boxes to use instead of the detector: a COCO-detections json, or "whole" for one box around the image.
+    keypoints: keypoints to use instead of finding people (docs/run.md lists the formats).
+    confidence: ccnet, closed-form, raw or ones; None takes ccnet where a head for the network is at hand, else raw.
+    ccnet: a calibration head other than the embedded one. checkpoint: weights for a network that ships none.
+    body_model: an SMPL file or folder; None is the embedded open body.
+    weighting: how confidence becomes weight: precision, confidence, squared, gate or ones.
+    init: where fits start: lifter, none, spin or cliff (these two with init_checkpoint).
+    focal_px or fov_deg (across the width): the lens, if known. exports: obj, bvh, json, csv beside the usual files.
+    progress: called several times a second while a stage works.
+
+    What is in `out` already and still valid is kept; `overwrite` makes it anew. Raises `fitmesh.UserError` for what a
+    user can mend.
+    """
+    settings = run_settings(
+        Span(start_s, end_s, every),
+        detections=_path(detections), detector_size=detector_size, min_score=min_score, max_people=max_people,
+        pose_model=pose_model, checkpoint=_path(checkpoint), confidence=confidence, ccnet=_path(ccnet),
+        keypoints=_path(keypoints), device=device,
+        fit=FitSettings(_path(body_model), weighting, init, _path(init_checkpoint), focal_px, fov_deg),
+        exports=tuple(exports), overwrite=overwrite,
+    )  # fmt: skip
+    reporter = Reporter(quiet=True) if progress is None else _CallbackReporter(progress)
+    run_stages(Job(open_clip(Path(video), fps), settings, Path(out), reporter))
+    return load(out)
+
+
+def run_settings(
+    span: Span,
+    *,
+    detections: Path | None,
+    detector_size: int,
+    min_score: float,
+    max_people: int | None,
+    pose_model: str,
+    checkpoint: Path | None,
+    confidence: ConfidenceSource | None,
+    ccnet: Path | None,
+    keypoints: Path | None,
+    device: str,
+    fit: FitSettings,
+    exports: tuple[str, ...],
+    overwrite: bool,
+) -> RunSettings:
+    """From options to settings; refuses options that would have no effect."""
+    if keypoints is not None:
+        for name, value in (("--detections", detections), ("--checkpoint", checkpoint), ("--ccnet", ccnet)):
+            if value is not None:
+                raise UserError(f"{name} has no effect with --keypoints, which brings its own: leave one of them out.")
+    tracker = TrackerOptions()
+    tracker = replace(tracker, sure_score=min_score, start_score=min(min_score, tracker.start_score))
+    source = confidence or default_source(pose_model, checkpoint, ccnet)
+    return RunSettings(
+        span=span,
+        tracks=TrackSettings(detections, DetectorOptions(long_side=detector_size), tracker, max_people),
+        keypoints=KeypointSettings(pose_model, checkpoint, source, ccnet),
+        given_keypoints=keypoints,
+        fit=fit,
+        exports=exports,
+        device=device,
+        overwrite=overwrite,
+    )
+
+
+def open_clip(path: Path, fps: float | None = None) -> Clip:
+    """A folder of images, an image, or a video."""
+    if path.is_dir():
+        return ImageFolder(path, DEFAULT_RATE if fps is None else Fraction(fps).limit_denominator(100_000))
+    if fps is not None:
+        raise UserError("--fps is for a folder of images: a video knows its own rate.")
+    return ImageFolder(path) if path.suffix.lower() in SUFFIXES else Video(path)
+
+
+def _path(given: str | Path | None) -> Path | None:
+    return None if given is None else Path(given)
+
+
+class _CallbackReporter(Reporter):
+    """Passes progress on; warnings still go to stderr."""
+
+    def __init__(self, tell: Callable[[Progress], None]) -> None:
+        super().__init__(quiet=True)
+        self._tell = tell
+
+    @contextmanager
+    def stage(self, name: str, total: int | None, unit: str = "frames") -> Iterator[Tick]:
+        done = 0
+
+        def tick(steps: int) -> None:
+            nonlocal done
+            done += steps
+            self._tell(Progress(name, done, total, unit))
+
+        self._tell(Progress(name, 0, total, unit))
+        yield tick

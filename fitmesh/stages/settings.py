@@ -1,0 +1,120 @@
+"""Everything a run can be told, and the job that every stage is given."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from fitmesh.confidence import ConfidenceFunction, confidence_function
+from fitmesh.progress import Reporter
+from fitting.body.folder import find_body_file
+from fitting.body.load import OPEN_BODY
+from fitting.camera import Camera
+from fitting.keypoints.weights import Weighting
+from pose2d.base.caching import content_digest
+from pose2d.base.errors import UserError
+from pose2d.base.prefetch import Background
+from pose2d.detect.detector import DetectorOptions
+from pose2d.detect.tracker import TrackerOptions
+from pose2d.io.clip import Clip, Span
+from pose2d.models.base import PoseModel
+from pose2d.registry import load as load_pose_model
+from pose2d.types import ConfidenceSource
+
+WHOLE_IMAGE = Path("whole")  # instead of a file of detections: one box around everything
+
+
+@dataclass(frozen=True)
+class TrackSettings:
+    """Who to look for, and where."""
+
+    detections: Path | None = None  # COCO-detections json, or WHOLE_IMAGE; None: the embedded detector
+    detector: DetectorOptions = field(default_factory=DetectorOptions)
+    tracker: TrackerOptions = field(default_factory=TrackerOptions)
+    max_people: int | None = None  # only those seen in the most frames
+
+    def __post_init__(self) -> None:
+        if self.max_people is not None and self.max_people < 1:
+            raise UserError(f"--max-people must be 1 or more, got {self.max_people}.")
+
+
+@dataclass(frozen=True)
+class KeypointSettings:
+    """Which network finds the keypoints, and where their confidence comes from."""
+
+    pose_model: str = "movenet-thunder"
+    checkpoint: Path | None = None
+    confidence: ConfidenceSource = "ccnet"
+    ccnet: Path | None = None  # a calibration head other than the embedded one
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """Which body, seen through which lens, weighted how."""
+
+    body_model: Path | None = None  # file or folder; None: the open body
+    weighting: Weighting = "precision"
+    init: str = "lifter"  # where the optimisation starts
+    init_checkpoint: Path | None = None  # weights of an initialiser that ships none
+    focal_px: float | None = None
+    fov_deg: float | None = None  # across the image's width
+
+    def __post_init__(self) -> None:
+        if self.focal_px is not None and self.fov_deg is not None:
+            raise UserError("--focal and --fov say the same thing in two ways: give one of them.")
+
+    @property
+    def body_file(self) -> Path:
+        return OPEN_BODY if self.body_model is None else find_body_file(self.body_model, "neutral")
+
+    def camera(self, size: tuple[int, int]) -> Camera:
+        """For images of (width, height) pixels; CLIFF's focal length, the diagonal, when none is known."""
+        if self.focal_px is not None:
+            return Camera.from_focal(self.focal_px, size)
+        if self.fov_deg is not None:
+            return Camera.from_field_of_view(self.fov_deg, size, across="width")
+        return Camera.default(size)
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Everything a run can be told."""
+
+    span: Span = field(default_factory=Span)
+    tracks: TrackSettings = field(default_factory=TrackSettings)
+    keypoints: KeypointSettings = field(default_factory=KeypointSettings)
+    given_keypoints: Path | None = None  # instead of finding people and their keypoints
+    fit: FitSettings = field(default_factory=FitSettings)
+    exports: tuple[str, ...] = ()  # besides those that are always made
+    device: str = "cpu"  # where the networks run; the same numbers come out
+    overwrite: bool = False  # make every file anew
+
+
+@dataclass(frozen=True)
+class Networks:
+    """What reads a crop: loaded once, in the background, while the first frames are decoded."""
+
+    pose: PoseModel
+    confidence: ConfidenceFunction
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: what every stage is given. Stages read each other's files in `out`."""
+
+    clip: Clip
+    settings: RunSettings
+    out: Path
+    reporter: Reporter
+
+    @cached_property
+    def clip_digest(self) -> str:
+        return content_digest(self.clip.files())
+
+    @cached_property
+    def networks(self) -> Background[Networks]:
+        return Background(self._load_networks)
+
+    def _load_networks(self) -> Networks:
+        wanted = self.settings.keypoints
+        model = load_pose_model(wanted.pose_model, wanted.checkpoint).to(self.settings.device)
+        return Networks(model, confidence_function(wanted.confidence, wanted.pose_model, model, wanted.ccnet))

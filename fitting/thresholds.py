@@ -1,0 +1,14 @@
+"""Thresholds that more than one file uses, each once."""
+
+# A frame is fitted by itself when so many keypoints have at least this confidence times presence. Low on purpose: the
+# weights already say how much a keypoint counts, and a frame that is left out is filled from its neighbours. Not tuned.
+USABLE_CONFIDENCE = 0.2
+LEAST_KEYPOINTS = 4
+
+# Confidence times presence from which a keypoint counts as seen, in what is shown and in `joint_observed`. Not tuned.
+OBSERVED_CONFIDENCE = 0.25
+
+# Metres: a point closer to the camera's plane has no image. The solver keeps bodies beyond the first; the renderer cuts
+# triangles at the second, nearer one, so that no body the solver accepts is cut. Not tuned.
+NEAREST_KEYPOINT_M = 0.1
+NEAR_PLANE_M = 0.05

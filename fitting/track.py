@@ -1,0 +1,294 @@
+"""A person's keypoints over a video -> a body in every frame. `run`, `eval-3dpw` and the benches all fit here.
+
+The keypoints are laid on an even grid of frames, left and right are put back where they flicker, the initialiser makes
+a guess of the whole track, and the solver fits it; a track longer than PIECE frames in overlapping pieces with one
+shape, so that memory does not grow with the track.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import roma
+import torch
+from torch import Tensor
+
+from fitting.body import Body, BodyParams
+from fitting.body.load import load_body
+from fitting.camera import Camera
+from fitting.fit import LEAN_RAD, Fit, fit, initial_guess
+from fitting.init.guess import InitialGuess, nearest, with_default_errors
+from fitting.keypoints.joint_observed import observed_joints
+from fitting.keypoints.observed import body_keypoints, usable_frames
+from fitting.keypoints.side_swap import repair_side_swaps as repaired_side_swaps
+from fitting.keypoints.weights import GATE, Weighting
+from fitting.solver.prior import PosePrior
+from fitting.solver.residuals import ROBUST_SCALE, Ground
+from pose2d.base.errors import UserError
+from pose2d.base.threads import single_thread
+from pose2d.types import Keypoints
+
+PIECE = 600  # frames solved together: 20 s at 30 frames/s, about 60 MB
+OVERLAP = 30  # frames on each side of a seam that both pieces solve, and over which one fades into the other
+_PER_FRAME = ("observed", "used", "joint_std_mm", "joint_std_relative_mm", "converged")
+
+
+@dataclass(frozen=True)
+class TrackFit:
+    """A person's body over every frame of the grid from the first to the last one seen."""
+
+    frame: np.ndarray  # [T] frame numbers on the even grid
+    detected: np.ndarray  # [T] bool: the frame has a row of keypoints (false: a gap that was filled)
+    keypoints: Keypoints  # [T, 17, ...] COCO's, after side-swap repair; presence 0 and pixels NaN in gaps
+    swapped: np.ndarray  # [T, 17] bool: left and right were exchanged
+    joint_observed: np.ndarray  # [T, 24] bool: a keypoint that counts lies at the joint or farther out on its limb
+    fit: Fit  # [T, ...]
+
+    def rows(self, frame: np.ndarray) -> np.ndarray:
+        """Indices into the T rows of these frame numbers."""
+        index = np.searchsorted(self.frame, frame).clip(0, len(self.frame) - 1)
+        if not np.array_equal(self.frame[index], frame):
+            raise KeyError("a frame number that is not on the grid of this track")
+        return index
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """Keypoints on the grid."""
+
+    frame: np.ndarray  # [T]
+    detected: np.ndarray  # [T] bool
+    keypoints: Keypoints  # [T, 17, ...] finite; presence 0 where there is none
+    swapped: np.ndarray  # [T, 17] bool
+
+
+@single_thread()
+def fit_track(
+    keypoints: Keypoints,
+    frame: np.ndarray,
+    camera: Camera,
+    body: Body | None = None,
+    init: str | BodyParams | InitialGuess = "lifter",
+    weighting: Weighting = "precision",
+    *,
+    fps: float = 30.0,
+    every: int = 1,
+    gate: float = GATE,
+    robust_sigmas: float = ROBUST_SCALE,
+    prior: PosePrior | None = None,
+    lean_rad: float | None = LEAN_RAD,
+    ground: Ground | None = None,
+    repair_side_swaps: bool = True,
+) -> TrackFit:
+    """Fit N rows of keypoints at increasing frame numbers `frame` [N].
+
+    The grid is frame[0], frame[0] + every, .. frame[-1], and fps its frames per second. A row whose pixels are all NaN
+    counts as not seen. An init given as parameters has one row per grid frame, or one per row of keypoints; then gaps
+    take the nearest. A ground's contacts have one row per grid frame. The other options are those of `fitting.fit`.
+    Raises UserError (TooFewKeypoints) when no frame shows enough.
+    """
+    body = body or load_body()
+    prepared = _prepare(keypoints, frame, fps, every, repair_side_swaps)
+    usable = usable_frames(prepared.keypoints, [camera], weighting, gate)
+    guess = _guess(init, prepared, frame, camera, body, fps)
+    options: dict[str, Any] = {
+        "weighting": weighting, "gate": gate, "robust_sigmas": robust_sigmas, "prior": prior, "lean_rad": lean_rad,
+    }  # fmt: skip
+    start = "none" if guess is None else guess
+    found = fit_pieces(prepared.keypoints, usable, camera, body, start, fps=fps, ground=ground, **options)
+    detected = torch.from_numpy(prepared.detected)[:, None, None]
+    return TrackFit(
+        frame=prepared.frame,
+        detected=prepared.detected,
+        keypoints=replace(
+            prepared.keypoints, xy_px=torch.where(detected, prepared.keypoints.xy_px, torch.tensor(torch.nan))
+        ),
+        swapped=prepared.swapped,
+        joint_observed=observed_joints(prepared.keypoints, camera.size) & found.observed.numpy()[:, None],
+        fit=found,
+    )
+
+
+@single_thread()
+def start_track(
+    keypoints: Keypoints,
+    frame: np.ndarray,
+    camera: Camera,
+    body: Body | None = None,
+    init: str = "lifter",
+    *,
+    fps: float = 30.0,
+    every: int = 1,
+    repair_side_swaps: bool = True,
+) -> InitialGuess:
+    """The guess that `fit_track` starts from, one row per grid frame; for fits that share it."""
+    prepared = _prepare(keypoints, frame, fps, every, repair_side_swaps)
+    guess = _guess(init, prepared, frame, camera, body or load_body(), fps)
+    if guess is None:
+        raise UserError('init="none" makes no guess before the fit: choose an initialiser, such as "lifter".')
+    return guess
+
+
+def _prepare(keypoints: Keypoints, frame: np.ndarray, fps: float, every: int, repair: bool) -> _Prepared:
+    if not 0 < fps < float("inf"):
+        raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
+    given = body_keypoints(keypoints)
+    frame = np.asarray(frame, np.int64)
+    if frame.shape != (len(given.xy_px),):
+        raise UserError(f"there are {len(given.xy_px)} rows of keypoints and {list(frame.shape)} frame numbers.")
+    steps = np.diff(frame)
+    if every < 1 or (steps <= 0).any() or (steps % every).any():
+        raise UserError(f"frame numbers must increase by multiples of every = {every}.")
+    grid = np.arange(frame[0], frame[-1] + 1, every)
+    index = torch.from_numpy((frame - frame[0]) // every)
+
+    def on_grid(values: Tensor) -> Tensor:
+        return values.new_zeros(len(grid), *values.shape[1:]).index_copy_(0, index, values)
+
+    seen = torch.isfinite(keypoints.xy_px.detach().cpu()[:, : given.skeleton.size]).all(-1).any(-1)
+    detected = on_grid(seen).numpy()
+    on = replace(
+        given,
+        xy_px=on_grid(given.xy_px),
+        confidence=on_grid(given.confidence),
+        presence=on_grid(given.presence),
+        area_px2=None
+        if given.area_px2 is None
+        else on_grid(given.area_px2).masked_fill(~torch.from_numpy(detected), 1),
+    )
+    if not repair:
+        return _Prepared(grid, detected, on, np.zeros((len(grid), given.skeleton.size), np.bool_))
+    on, swapped = repaired_side_swaps(on, fps)
+    return _Prepared(grid, detected, on, swapped)
+
+
+def _guess(
+    init: str | BodyParams | InitialGuess,
+    prepared: _Prepared,
+    frame: np.ndarray,
+    camera: Camera,
+    body: Body,
+    fps: float,
+) -> InitialGuess | None:
+    """The guess for every frame of the grid; None for "none"."""
+    count = len(prepared.frame)
+    if not isinstance(init, str):
+        init = init if isinstance(init, InitialGuess) else with_default_errors(init)
+        if len(init) == len(frame) != count:
+            init = init.rows(nearest(np.asarray(frame), prepared.frame))
+    return initial_guess(init, prepared.keypoints, [camera], body, count, fps)
+
+
+def fit_pieces(
+    keypoints: Keypoints,
+    usable: Tensor,
+    camera: Camera,
+    body: Body,
+    init: str | InitialGuess,
+    *,
+    fps: float,
+    ground: Ground | None = None,
+    piece: int = PIECE,
+    overlap: int = OVERLAP,
+    **options: Any,
+) -> Fit:
+    """As `fit`, for a track of any length; usable [T] says which frames show enough (`usable_frames`).
+
+    Beyond `piece` frames, the shape comes from frames spread over the whole track.
+    """
+
+    def solve(rows: Tensor | slice, body: Body, fps: float) -> Fit:
+        start = init if isinstance(init, str) else init.rows(rows)
+        floor = None if ground is None else ground.rows(rows)
+        return fit(keypoints.rows(rows), camera, body, start, fps=fps, ground=floor, **options)
+
+    frames = len(usable)
+    if frames <= piece:
+        return solve(slice(None), body, fps)
+    stride = -(-frames // piece)
+    sample = usable.nonzero().squeeze(1)[::stride].contiguous()
+    free = solve(sample, body, fps / stride)
+    fixed_body = _with_shape(body, free.params.shape)
+    parts: list[tuple[slice, Fit]] = []
+    for core in _pieces(usable, piece):
+        rows = slice(max(0, core.start - overlap), min(frames, core.stop + overlap))
+        parts.append((rows, solve(rows, fixed_body, fps)))
+    found = _joined(parts, free.params.shape, keypoints, camera, body)
+    if found.joint_std_mm is None:
+        return found
+    # The pieces took the shape as known exactly. What that leaves out shows where the sample was solved both ways.
+    fixed = solve(sample, fixed_body, fps / stride)
+    return replace(
+        found,
+        joint_std_mm=_with_variance(found.joint_std_mm, free.joint_std_mm, fixed.joint_std_mm, sample),
+        joint_std_relative_mm=_with_variance(
+            found.joint_std_relative_mm, free.joint_std_relative_mm, fixed.joint_std_relative_mm, sample
+        ),
+    )
+
+
+def _with_shape(body: Body, shape: Tensor) -> Body:
+    """The same body with the shape built in, and no shape directions."""
+    given = {entry.name: getattr(body, entry.name) for entry in fields(body) if entry.init}
+    given["v_template"] = body.v_template + body.shapedirs[..., : len(shape)] @ shape.to(body.dtype)
+    given["shapedirs"] = body.shapedirs[..., :0]
+    return Body(**given)
+
+
+def _pieces(usable: Tensor, piece: int) -> list[slice]:
+    """Stretches of about equal length; one without a usable frame joins its neighbour."""
+    count = -(-len(usable) // piece)
+    cuts = [round(len(usable) * number / count) for number in range(count + 1)]
+    kept = [0]
+    for cut in cuts[1:-1]:
+        if bool(usable[kept[-1] : cut].any()) and bool(usable[cut:].any()):
+            kept.append(cut)
+    kept.append(len(usable))
+    return [slice(a, b) for a, b in pairwise(kept)]
+
+
+def _with_variance(std: Tensor | None, free: Tensor | None, fixed: Tensor | None, at: Tensor) -> Tensor:
+    """std [T, 24, 3] and the variance that frames `at` [N] have more when free than when fixed, in between as well."""
+    assert std is not None
+    assert free is not None
+    assert fixed is not None
+    more = (free.square() - fixed.square()).clamp(min=0)
+    frame = torch.arange(len(std))
+    after = torch.searchsorted(at, frame).clamp(max=len(at) - 1)
+    before = (after - 1).clamp(min=0)
+    share = ((frame - at[before]) / (at[after] - at[before]).clamp(min=1)).clamp(0, 1)
+    return (std.square() + torch.lerp(more[before], more[after], share[:, None, None])).sqrt()
+
+
+def _joined(parts: Sequence[tuple[slice, Fit]], shape: Tensor, keypoints: Keypoints, camera: Camera, body: Body) -> Fit:
+    """The pieces one after the other; where two overlap, the first fades into the second."""
+    first = parts[0][1]
+    pose, translation = first.params.pose, first.params.translation
+    rest = {name: getattr(first, name) for name in _PER_FRAME}
+    for rows, part in parts[1:]:
+        shared = len(pose) - rows.start  # frames that both have
+        share = torch.linspace(0, 1, shared + 2)[1:-1]
+        a = roma.rotvec_to_unitquat(pose[rows.start :])
+        b = roma.rotvec_to_unitquat(part.params.pose[:shared])
+        b = torch.where((a * b).sum(-1, keepdim=True) < 0, -b, b)
+        mixed = torch.nn.functional.normalize(torch.lerp(a, b, share[:, None, None]), dim=-1)
+        between = torch.lerp(translation[rows.start :], part.params.translation[:shared], share[:, None])
+        pose = torch.cat((pose[: rows.start], roma.unitquat_to_rotvec(mixed), part.params.pose[shared:]))
+        translation = torch.cat((translation[: rows.start], between, part.params.translation[shared:]))
+        keep = rows.start + shared // 2
+        for name, values in rest.items():
+            other = getattr(part, name)
+            rest[name] = None if values is None else torch.cat((values[:keep], other[keep - rows.start :]))
+    params = BodyParams(pose, shape, translation)
+    distance = (camera.project(body.at(params).keypoints) - keypoints.xy_px).norm(dim=-1)
+    return replace(
+        first,
+        **rest,
+        params=params,
+        reprojection_px=torch.where(rest["used"], distance, torch.nan),
+        stopped=", ".join(sorted({part.stopped for _, part in parts})),
+        iterations=max(part.iterations for _, part in parts),
+        cost=sum(part.cost for _, part in parts),
+    )

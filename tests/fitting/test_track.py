@@ -1,0 +1,131 @@
+"""From a track's keypoints to a body: gaps, side swaps, starts; long tracks in pieces with one shape and no seam."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import fitting
+from fitting.keypoints.observed import TooFewKeypoints
+from fitting.track import _pieces, fit_pieces, fit_track, start_track
+from pose2d.base.errors import UserError
+from pose2d.types import Keypoints
+from tests.walkers import walker
+
+SIZE = (1280, 960)
+
+
+def seen(frames: int) -> Keypoints:
+    xy_px = torch.from_numpy(walker(frames, SIZE, -0.5).keypoints_px)
+    noise = torch.randn(xy_px.shape, generator=torch.Generator().manual_seed(0))
+    everywhere = torch.ones(frames, 17)
+    return Keypoints(xy_px + 2 * noise, 0.95 * everywhere, everywhere, "ccnet", torch.full((frames,), 5e4))
+
+
+def test_pieces_fit_as_well_as_the_whole_and_meet_without_a_seam() -> None:
+    known, camera, body = seen(100), fitting.Camera.default(SIZE), fitting.load_body()
+    whole = fitting.fit(known, camera, body, "none", fps=25)
+    usable = torch.ones(100, dtype=torch.bool)
+    pieces = fit_pieces(known, usable, camera, body, "none", fps=25, piece=40, overlap=8)
+    assert pieces.params.shape.shape == whole.params.shape.shape == (10,)
+    assert pieces.params.pose.shape == (100, 24, 3)
+    assert float(pieces.reprojection_px.nanmean()) < 1.1 * float(whole.reprojection_px.nanmean())
+    joints = [body.at(fit.params).joints for fit in (whole, pieces)]
+    relative = [j - j[:, :1] for j in joints]
+    assert float((relative[0] - relative[1]).norm(dim=-1).mean()) < 0.03
+    step = [j.diff(dim=0).norm(dim=-1).amax(1) for j in joints]
+    assert float(step[1].max()) < 1.5 * float(step[0].max()) + 0.005
+    assert pieces.joint_std_mm is not None
+    assert whole.joint_std_mm is not None
+    ratio = pieces.joint_std_mm.mean() / whole.joint_std_mm.mean()
+    assert 0.5 < float(ratio) < 2
+
+
+def test_a_short_track_is_solved_as_ever() -> None:
+    known, camera, body = seen(5), fitting.Camera.default(SIZE), fitting.load_body()
+    whole = fitting.fit(known, camera, body, "none", fps=25)
+    same = fit_track(known, np.arange(5), camera, body, "none", fps=25)
+    torch.testing.assert_close(same.fit.params.pose, whole.params.pose, rtol=0, atol=0)
+
+
+def test_a_stretch_where_nothing_was_seen_joins_its_neighbour() -> None:
+    shown = torch.ones(100, dtype=torch.bool)
+    shown[30:72] = False
+    assert [(p.start, p.stop) for p in _pieces(shown, 25)] == [(0, 25), (25, 50), (50, 75), (75, 100)]
+    shown[25:75] = False
+    assert [(p.start, p.stop) for p in _pieces(shown, 25)] == [(0, 25), (25, 100)]
+    shown[50:] = False
+    shown[:20] = False
+    assert [(p.start, p.stop) for p in _pieces(shown, 25)] == [(0, 100)]
+
+
+def test_gaps_lie_on_the_grid_and_are_filled() -> None:
+    given, camera = seen(12), fitting.Camera.default(SIZE)
+    kept = np.array([0, 1, 2, 3, 7, 8, 9, 10, 11])
+    found = fit_track(given.rows(kept), 100 + 2 * kept, camera, init="none", fps=25, every=2)
+    np.testing.assert_array_equal(found.frame, np.arange(100, 124, 2))
+    np.testing.assert_array_equal(found.detected, np.isin(np.arange(12), kept))
+    np.testing.assert_array_equal(found.fit.observed.numpy(), found.detected)
+    np.testing.assert_array_equal(np.isnan(found.keypoints.xy_px.numpy()).all((1, 2)), ~found.detected)
+    assert not found.keypoints.presence[~found.detected].any()
+    assert not found.joint_observed[~found.detected].any()
+    assert found.joint_observed[found.detected].all()
+    np.testing.assert_array_equal(found.rows(np.array([102, 114])), [1, 7])
+    with pytest.raises(KeyError):
+        found.rows(np.array([103]))
+
+
+def test_rows_without_a_finite_pixel_are_gaps() -> None:
+    given, camera = seen(9), fitting.Camera.default(SIZE)
+    blank = given.xy_px.clone()
+    blank[4] = torch.nan
+    holes = fit_track(replace(given, xy_px=blank), np.arange(9), camera, init="none")
+    left_out = np.delete(np.arange(9), 4)
+    gaps = fit_track(given.rows(left_out), left_out, camera, init="none")
+    assert not holes.detected[4]
+    torch.testing.assert_close(holes.fit.params.pose, gaps.fit.params.pose, rtol=0, atol=0)
+
+
+def test_a_shared_start_gives_what_the_initialiser_by_name_gives() -> None:
+    given, camera, frame = seen(20), fitting.Camera.default(SIZE), np.delete(np.arange(22), [5, 6])
+    start = start_track(given, frame, camera, fps=25)
+    assert len(start) == 22
+    by_name = fit_track(given, frame, camera, fps=25)
+    shared = fit_track(given, frame, camera, init=start, fps=25)
+    torch.testing.assert_close(shared.fit.params.pose, by_name.fit.params.pose, rtol=0, atol=0)
+    per_row = fit_track(given, frame, camera, init=start.rows(np.flatnonzero(by_name.detected)), fps=25)
+    nearest = start.rows(np.array([0, 1, 2, 3, 4, 4, 7, *range(7, 22)]))
+    expected = fit_track(given, frame, camera, init=nearest, fps=25)
+    torch.testing.assert_close(per_row.fit.params.pose, expected.fit.params.pose, rtol=0, atol=0)
+
+
+def test_side_swaps_are_repaired_unless_asked_not_to() -> None:
+    given, camera = seen(30), fitting.Camera.default(SIZE)
+    xy_px = given.xy_px.clone()
+    pair = [13, 14, 15, 16]  # knees and ankles
+    xy_px[12, pair] = given.xy_px[12, [14, 13, 16, 15]]
+    flickering = replace(given, xy_px=xy_px)
+    apart = bool(((given.xy_px[12, 13] - given.xy_px[12, 14]).norm() > 20).item())
+    assert apart, "the legs must be apart for a swap to be seen"
+    repaired = fit_track(flickering, np.arange(30), camera, init="none")
+    np.testing.assert_array_equal(np.flatnonzero(repaired.swapped.any(1)), [12])
+    np.testing.assert_array_equal(np.flatnonzero(repaired.swapped[12]), pair)
+    torch.testing.assert_close(repaired.keypoints.xy_px, given.xy_px.float())
+    left = fit_track(flickering, np.arange(30), camera, init="none", repair_side_swaps=False)
+    assert not left.swapped.any()
+    torch.testing.assert_close(left.keypoints.xy_px, xy_px.float())
+
+
+def test_nothing_to_fit_and_frame_numbers_off_the_grid_are_named() -> None:
+    given, camera = seen(4), fitting.Camera.default(SIZE)
+    nobody = replace(given, presence=torch.zeros(4, 17))
+    with pytest.raises(TooFewKeypoints, match="no frame has 4 keypoints"):
+        fit_track(nobody, np.arange(4), camera, init="none")
+    for frame, every in (([0, 1, 1, 2], 1), ([0, 2, 3, 4], 2), ([3, 2, 1, 0], 1)):
+        with pytest.raises(UserError, match="increase by multiples of every"):
+            fit_track(given, np.array(frame), camera, every=every)
+    with pytest.raises(UserError, match="4 rows of keypoints"):
+        fit_track(given, np.arange(3), camera)
+    with pytest.raises(UserError, match="makes no guess"):
+        start_track(given, np.arange(4), camera, init="none")

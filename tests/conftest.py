@@ -1,4 +1,4 @@
-"""Where tests find the shared reference data; tests that need it skip, with a word, when it is absent."""
+"""Where tests find data that is not part of the repository; tests that need it skip, saying so, when it is absent."""
 
 import os
 from pathlib import Path
@@ -10,6 +10,7 @@ SHARED = Path(os.environ.get("FITMESH_SHARED", Path(__file__).resolve().parents[
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    if not (SHARED / "FACTS.md").is_file():
-        pytest.skip(f"needs the shared reference data, not found at {SHARED} (set FITMESH_SHARED)")
+    """COCO images, CMU motion and videos: data that may not be copied into the repository."""
+    if not (SHARED / "data").is_dir():
+        pytest.skip(f"needs COCO images, CMU motion or videos, not found at {SHARED}/data (set FITMESH_SHARED)")
     return SHARED

@@ -1,6 +1,7 @@
-"""What the original implementations answer, and checkpoints made from key names."""
+"""What the original implementations answer, and checkpoints made from key names (tests/data/reference/README.md)."""
 
 import importlib.util
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -8,9 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+REFERENCE = Path(__file__).parent / "data" / "reference"
 
-def rules(shared: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("rules", shared / "reference" / "rules.py")
+
+@cache
+def rules() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("rules", REFERENCE / "rules.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -18,16 +22,16 @@ def rules(shared: Path) -> ModuleType:
     return module
 
 
-def answers(shared: Path, name: str) -> dict[str, np.ndarray]:
-    with np.load(shared / "reference" / f"{name}.npz") as file:
-        return {key: file[key] for key in file.files}
+def answers(name: str) -> dict[str, np.ndarray]:
+    with np.load(REFERENCE / f"{name}.npz") as file:
+        return {key: file[key] for key in file.files if key != "keys"}
 
 
-def state_and_input(shared: Path, name: str) -> tuple[dict[str, Tensor], Tensor]:
+def state_and_input(name: str) -> tuple[dict[str, Tensor], Tensor]:
     """The checkpoint under its original key names, and the network's input."""
-    rule, path = rules(shared), str(shared / "reference" / f"{name}.npz")
-    state = {key: torch.from_numpy(value) for key, value in rule.checkpoint(path).items()}
-    return state, torch.from_numpy(rule.network_input(path))
+    path = str(REFERENCE / f"{name}.npz")
+    state = {key: torch.from_numpy(value) for key, value in rules().checkpoint(path).items()}
+    return state, torch.from_numpy(rules().network_input(path))
 
 
 def hollow(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -39,6 +39,7 @@ def test_features_in_confidence_and_presence_out(name):
     torch.testing.assert_close(part, confidence[1:2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHIPPED)
 def test_confidence_is_closer_to_the_truth_than_the_raw_score_on_real_people(shared, name):
     model, head = pose2d.load(name), ccnet.load(name)

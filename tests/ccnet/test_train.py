@@ -179,6 +179,7 @@ def start(folder: Path, pause: float, head: str, out: str, *launcher: str) -> su
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder)
 
 
+@pytest.mark.slow
 def test_a_run_killed_half_way_ends_in_the_same_bytes(people, tmp_path):
     killed = start(tmp_path, 0.05, "peaks", "never.safetensors")
     assert killed.stdout is not None
@@ -198,6 +199,7 @@ def test_a_run_killed_half_way_ends_in_the_same_bytes(people, tmp_path):
     assert (tmp_path / "resumed.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_two_processes_learn_what_one_does(people, tmp_path):
     one = start(tmp_path, 0, "gap-fc", "one.safetensors")
     assert one.wait() == 0

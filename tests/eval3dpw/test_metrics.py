@@ -1,11 +1,11 @@
 """Errors in millimetres: exact truth, and the reference's Procrustes."""
 
-import numpy as np
 import pytest
 import roma
 import torch
 
 from eval3dpw.scoring import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm, procrustes
+from tests.references import answers
 
 
 @pytest.fixture
@@ -13,9 +13,9 @@ def points() -> torch.Tensor:
     return torch.randn(5, 14, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def test_procrustes_equals_the_reference(shared) -> None:
-    with np.load(shared / "reference" / "conventions.npz") as file:
-        a, b, hat, error = (torch.from_numpy(file[name]) for name in ("pa_a", "pa_b", "pa_hat", "pa_err"))
+def test_procrustes_equals_the_reference() -> None:
+    reference = answers("conventions")
+    a, b, hat, error = (torch.from_numpy(reference[name]) for name in ("pa_a", "pa_b", "pa_hat", "pa_err"))
     torch.testing.assert_close(procrustes(a, b), hat, atol=1e-10, rtol=0)
     torch.testing.assert_close(pa_mpjpe_mm(a, b), 1000 * error, atol=1e-6, rtol=0)
 

@@ -10,13 +10,9 @@ import pytest
 OPEN_BODY = Path(str(files("fitting") / "data" / "open_body.npz"))
 
 
-def body(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fitmesh.cli", "body", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
-
-
 def test_the_embedded_body_is_described_and_drawn(tmp_path):
-    result = body("--out", tmp_path / "body.png")
+    command = [sys.executable, "-m", "fitmesh.cli", "body", "--out", str(tmp_path / "body.png")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     assert "6,800 vertices" in result.stdout
     assert (tmp_path / "body.png").read_bytes().startswith(b"\x89PNG")
@@ -44,10 +40,9 @@ def _code_in_a_pickle(folder: Path) -> Path:
     ],
     ids=["missing", "empty folder", "truncated", "code in a pickle"],
 )
-def test_a_body_that_cannot_be_read_leaves_with_2_and_one_sentence(tmp_path, make, word):
-    result = body("--body-model", make(tmp_path))
-    assert result.returncode == 2
-    assert result.stderr.startswith("Error: ")
-    assert "Traceback" not in result.stderr
-    assert word in result.stderr
+def test_a_body_that_cannot_be_read_leaves_with_2_and_one_sentence(fitmesh, tmp_path, make, word):
+    assert fitmesh("body", "--body-model", make(tmp_path)) == 2
+    assert fitmesh.said.startswith("Error: ")
+    assert "Traceback" not in fitmesh.said
+    assert word in fitmesh.said
     assert not (tmp_path / "ran").exists()

@@ -42,6 +42,7 @@ def kill_at(arguments: tuple[str | Path, ...], stage: str, state: str) -> list[s
     return kept
 
 
+@pytest.mark.slow
 def test_killed_at_several_moments_it_ends_like_an_undisturbed_run(
     fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path
 ) -> None:

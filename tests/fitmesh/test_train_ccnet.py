@@ -34,6 +34,7 @@ def call(*arguments: object) -> str:
     return result.output
 
 
+@pytest.mark.slow
 def test_training_leaves_a_head_its_figures_and_images(toy, data, tmp_path):
     out = tmp_path / "out"
     options = ("--model", "toy", "--data", data, "--out", out, "--epochs", 2, "--batch", 4)

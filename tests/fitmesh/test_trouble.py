@@ -17,6 +17,7 @@ from tests.walkers import coco_results, walker, write_json
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kilobytes", "survivors"), [(3, []), (20, ["keypoints.npz", "tracks.npz"])])
 def test_a_full_disk_is_said_and_leaves_no_half_written_file(
     walk: tuple[str | Path, ...], tmp_path: Path, kilobytes: int, survivors: list[str]

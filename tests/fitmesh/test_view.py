@@ -214,6 +214,7 @@ def test_a_connection_that_stopping_closes_is_no_error(
     assert ("read of a closed file" in capsys.readouterr().err) is not stopped
 
 
+@pytest.mark.slow
 def test_the_command_says_where_and_stops_on_ctrl_c(result: Result, tmp_path: Path) -> None:
     """The command itself, as a process: `fit.npz` stands in for a run's."""
     script = (

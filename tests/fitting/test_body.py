@@ -1,7 +1,6 @@
 """The forward model: equal to smplx, differentiable, and its keypoints ride the bones exactly."""
 
 import contextlib
-import importlib.util
 import io
 import pickle
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ import torch
 import fitting
 from fitting.body.kinematics import PARENTS, rotation_matrices, tree
 from pose2d.base.errors import UserError
+from tests.references import rules
 
 
 class ToySMPL(smplx.SMPL):
@@ -35,12 +35,9 @@ def random_params(frames, directions, dtype, seed=0):
 
 
 @pytest.fixture(scope="module")
-def toy(shared, tmp_path_factory):
+def toy(tmp_path_factory):
     """The random body with SMPL's vertex count and pose correctives: (arrays, the body loaded from its pickle)."""
-    spec = importlib.util.spec_from_file_location("rules", shared / "reference" / "rules.py")
-    rules = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(rules)
-    arrays = rules.toy_body()
+    arrays = rules().toy_body()
     path = tmp_path_factory.mktemp("toy") / "SMPL_NEUTRAL.pkl"
     path.write_bytes(pickle.dumps(arrays, protocol=2))
     return arrays, fitting.load_body(path)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -13,6 +12,7 @@ from fitting.body.rotations import matrix_to_rot6d, rot6d_to_matrix, spin_axis_a
 from fitting.camera import Camera
 from fitting.camera.crop_camera import SPIN_CROP, cliff_box_info, crop_to_full, full_to_crop
 from pose2d.base.errors import UserError
+from tests.references import answers
 
 LENSES = {
     "barrel": (-0.28, 0.07, 0.001, -0.0005),
@@ -130,8 +130,8 @@ def test_a_camera_that_cannot_be_is_refused_in_words(make, says: str) -> None:
         make()
 
 
-def test_the_full_frame_translation_equals_cliffs(shared: Path) -> None:
-    reference = np.load(shared / "reference" / "conventions.npz")
+def test_the_full_frame_translation_equals_cliffs() -> None:
+    reference = answers("conventions")
     for i, (height, width) in enumerate(reference["cliff_hw"]):
         camera = Camera.default((int(width), int(height)))
         assert camera.mean_focal_px == pytest.approx(reference["cliff_f"][i])
@@ -174,8 +174,8 @@ def test_cliffs_box_info_is_its_published_formula() -> None:
     torch.testing.assert_close(info, torch.tensor([2.8 * 100 / 2000, -2.8 * 100 / 2000, (600 - 480) / 120]))
 
 
-def test_rotations_equal_spins(shared: Path) -> None:
-    reference = np.load(shared / "reference" / "conventions.npz")
+def test_rotations_equal_spins() -> None:
+    reference = answers("conventions")
     matrices = rot6d_to_matrix(torch.from_numpy(reference["rot6d"]))
     np.testing.assert_allclose(matrices.numpy(), reference["rotmat"], atol=1e-6)
     turned = spin_axis_angle_to_matrix(torch.from_numpy(reference["aa"]))

@@ -18,19 +18,19 @@ def bare(name):
 
 
 @torch.inference_mode()
-def test_the_answers_are_cliffs(shared, tmp_path):
-    state, crops = state_and_input(shared, "cliff_res50")
+def test_the_answers_are_cliffs(tmp_path):
+    state, crops = state_and_input("cliff_res50")
     torch.save({"model": {f"module.{key}": value for key, value in state.items()}}, tmp_path / "res50.pt")
     network = load("cliff-res50", tmp_path / "res50.pt")
-    expected = answers(shared, "cliff_res50")
+    expected = answers("cliff_res50")
     rotation, shape, crop_camera = network(crops, torch.from_numpy(expected["bbox_info"]))
     assert relative_error(rotation, expected["rotmat"]) < 1e-4
     assert relative_error(shape, expected["betas"]) < 1e-4
     assert relative_error(crop_camera, expected["cam"]) < 1e-4
 
 
-def test_the_crop_is_cliffs(shared):
-    expected = answers(shared, "conventions")
+def test_the_crop_is_cliffs():
+    expected = answers("conventions")
     side = float(expected["cliff_s"]) * 200 / 1.1
     (x, y), width = expected["cliff_c"], side * 0.75
     where = windows(np.array([[x - width / 2, y - side / 2, x + width / 2, y + side / 2]]), CLIFF_CROPPING)

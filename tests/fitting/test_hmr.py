@@ -11,7 +11,7 @@ from fitting.init.regressors import BodyRegressor, initialise, initialise_track,
 from fitting.init.regressors.load import CARDS
 from fitting.init.regressors.windows import CLIFF_CROPPING, SPIN_CROPPING, cut, windows
 from pose2d.base.errors import UserError
-from tests.references import hollow, relative_error, state_and_input
+from tests.references import answers, hollow, relative_error, state_and_input
 
 CAMERA = Camera.from_focal(900.0, (160, 120))
 BOXES = np.array([[10.0, 5.0, 60.0, 110.0], [80.0, 20.0, 150.0, 90.0], [-20.0, 30.0, 30.0, 140.0]])
@@ -28,12 +28,12 @@ def saved(tmp_path, content):
 
 
 @torch.inference_mode()
-def test_the_answers_are_spins(shared, tmp_path):
-    state, crops = state_and_input(shared, "spin_hmr")
+def test_the_answers_are_spins(tmp_path):
+    state, crops = state_and_input("spin_hmr")
     content = {"model": state, "epoch": 3, "dataset_perm": torch.arange(5)}  # the trainer's own things
     network = load("spin", saved(tmp_path, content))
     rotation, shape, crop_camera = network(crops)
-    expected = np.load(shared / "reference" / "spin_hmr.npz")
+    expected = answers("spin_hmr")
     assert relative_error(rotation, expected["rotmat"]) < 1e-4
     assert relative_error(shape, expected["betas"]) < 1e-4
     assert relative_error(crop_camera, expected["cam"]) < 1e-4

@@ -23,13 +23,13 @@ from tests.references import answers, relative_error, rules
 
 
 @pytest.fixture(scope="module")
-def rule(shared):
-    return rules(shared)
+def rule():
+    return rules()
 
 
 @pytest.fixture(scope="module")
-def spin(shared):
-    return {key: torch.from_numpy(np.asarray(value)) for key, value in answers(shared, "spin_smplify").items()}
+def spin():
+    return {key: torch.from_numpy(np.asarray(value)) for key, value in answers("spin_smplify").items()}
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -21,36 +20,18 @@ class Reference:
 
 
 @pytest.fixture(scope="session")
-def rules(shared: Path) -> ModuleType:
-    return references.rules(shared)
+def conventions() -> dict[str, np.ndarray]:
+    return references.answers("conventions")
 
 
 @pytest.fixture(scope="session")
-def conventions(shared: Path) -> dict[str, np.ndarray]:
-    return dict(np.load(shared / "reference" / "conventions.npz"))
-
-
-@pytest.fixture(scope="session")
-def reference(shared: Path, rules: ModuleType) -> Callable[[str], Reference]:
-    def read(name: str) -> Reference:
-        path = str(shared / "reference" / f"{name}.npz")
-        with np.load(path) as file:
-            answers = {key: file[key] for key in file.files if key != "keys"}
-        state = {key: torch.from_numpy(value) for key, value in rules.checkpoint(path).items()}
-        return Reference(answers, state, torch.from_numpy(rules.network_input(path)))
-
-    return read
+def reference() -> Callable[[str], Reference]:
+    return lambda name: Reference(references.answers(name), *references.state_and_input(name))
 
 
 @pytest.fixture(scope="session")
 def relative_error() -> Callable[[Tensor, np.ndarray], float]:
-    """The largest difference, relative to the largest expected value."""
-
-    def error(got: Tensor, expected: np.ndarray) -> float:
-        assert got.shape == expected.shape
-        return float(np.abs(got.numpy() - expected).max() / np.abs(expected).max())
-
-    return error
+    return references.relative_error
 
 
 @pytest.fixture

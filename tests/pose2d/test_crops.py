@@ -9,32 +9,29 @@ from pose2d import UserError, crops
 BOXES = np.array([[10.0, 20.0, 110.0, 240.0], [-30.0, 5.0, 60.0, 45.0], [0.0, 0.0, 300.0, 200.0]])
 
 
-def _reference_boxes(file):
-    boxes = file["boxes"].astype(float)
+def _reference_boxes(conventions):
+    boxes = conventions["boxes"].astype(float)
     boxes[:, 2:] += boxes[:, :2]
     return boxes
 
 
-def test_sbl_affines_equal_the_original(shared):
-    file = np.load(shared / "reference" / "conventions.npz")
-    boxes = _reference_boxes(file)
+def test_sbl_affines_equal_the_original(conventions):
+    boxes = _reference_boxes(conventions)
     ours = crops.affines(boxes, (192, 256), 1.25, "sbl")
-    np.testing.assert_allclose(ours, file["sbl_affine"], rtol=0, atol=2e-6)
+    np.testing.assert_allclose(ours, conventions["sbl_affine"], rtol=0, atol=2e-6)
     turned = crops.affines(boxes[:1], (192, 256), 1.25, "sbl", rotation_deg=30)[0]
-    np.testing.assert_allclose(turned, file["sbl_affine_rot"], rtol=0, atol=4e-6)
+    np.testing.assert_allclose(turned, conventions["sbl_affine_rot"], rtol=0, atol=4e-6)
 
 
-def test_udp_affines_equal_the_original(shared):
-    file = np.load(shared / "reference" / "conventions.npz")
-    ours = crops.affines(_reference_boxes(file), (192, 256), 1.25, "udp")
-    np.testing.assert_allclose(ours, file["udp_warp"], rtol=0, atol=5e-6)
+def test_udp_affines_equal_the_original(conventions):
+    ours = crops.affines(_reference_boxes(conventions), (192, 256), 1.25, "udp")
+    np.testing.assert_allclose(ours, conventions["udp_warp"], rtol=0, atol=5e-6)
 
 
-def test_regions_equal_the_original(shared):
-    file = np.load(shared / "reference" / "conventions.npz")
-    centre, size = crops.regions(_reference_boxes(file), (192, 256), 1.25)
-    np.testing.assert_allclose(centre, file["center"], atol=1e-5)
-    np.testing.assert_allclose(size, file["scale"] * 200, rtol=1e-6)
+def test_regions_equal_the_original(conventions):
+    centre, size = crops.regions(_reference_boxes(conventions), (192, 256), 1.25)
+    np.testing.assert_allclose(centre, conventions["center"], atol=1e-5)
+    np.testing.assert_allclose(size, conventions["scale"] * 200, rtol=1e-6)
 
 
 @pytest.mark.parametrize("convention", ["sbl", "udp", "square"])

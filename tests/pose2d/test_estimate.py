@@ -49,6 +49,7 @@ def photos(shared, annotations):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "flip_test", "floor"),
     [("movenet-thunder", False, 0.455), ("movenet-thunder", True, 0.475), ("movenet-lightning", False, 0.36)],

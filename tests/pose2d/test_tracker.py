@@ -199,6 +199,7 @@ def found_in(video: Path, size: int, span: Span) -> list[Track]:
     return tracker.tracks()
 
 
+@pytest.mark.slow
 def test_two_people_in_the_park_are_two_identities_from_end_to_end(shared: Path) -> None:
     """One walks from right to left below, one stands on a roof above and jumps off it into the sun."""
     man, woman = found_in(shared / "data" / "videos" / "park_two_people.mp4", 512, Span(every=3))
@@ -213,6 +214,7 @@ def test_two_people_in_the_park_are_two_identities_from_end_to_end(shared: Path)
     assert man.boxes_px[-1, 0] > 1300
 
 
+@pytest.mark.slow
 def test_people_who_come_one_by_one_share_no_identity(shared: Path) -> None:
     """The first two of them, who stand still for long at a table that looks a little like a person."""
     video = shared / "data" / "videos" / "one_by_one.mp4"

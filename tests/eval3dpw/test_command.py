@@ -134,7 +134,7 @@ def test_a_person_of_whom_nothing_was_seen_is_left_out_and_counted(tmp_path: Pat
     assert next(iter(outcome.scores.rows.values()))["person"].tolist() == [0] * 6
     ((why, frames),) = ((one.why, one.frames) for one in outcome.skipped)
     assert frames == 6
-    assert "no frame has 4 trusted keypoints" in why
+    assert "no frame has 4 keypoints" in why
 
 
 def test_when_nothing_is_left_it_says_why(tmp_path: Path) -> None:

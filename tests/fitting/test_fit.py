@@ -200,7 +200,7 @@ def test_three_keypoints_are_refused_and_four_are_not(body) -> None:
 
 def test_nothing_but_nan_is_refused(body) -> None:
     keypoints = seen(body, walk(2))
-    with pytest.raises(UserError, match="trusted"):
+    with pytest.raises(UserError, match="no frame has 4 keypoints"):
         fitting.fit(replace(keypoints, xy_px=torch.full_like(keypoints.xy_px, torch.nan)), CAMERA, body)
 
 

@@ -53,7 +53,7 @@ def test_a_file_of_another_network_is_named(tmp_path):
         load("spin", saved(tmp_path, hollow(sbl_state())))
     with pytest.raises(UserError, match=r"ships no weights.*nkolot/SPIN"):
         load("spin")
-    with pytest.raises(UserError, match="choose spin, cliff-res50, cliff-hr48"):
+    with pytest.raises(UserError, match="choose spin, cliff, cliff-res50, cliff-hr48"):
         load("hmr", tmp_path / "x.pt")
 
 

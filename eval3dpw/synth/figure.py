@@ -16,8 +16,8 @@ from eval3dpw.synth import cloth, noise
 from eval3dpw.synth.outfit import Outfit
 from eval3dpw.synth.regions import Place, cover
 from fitting.body import Body
+from fitting.body.body import skin
 from fitting.body.kinematics import Placement
-from fitting.body.skinning import skin
 from fitting.render.shading import vertex_normals
 
 STEPS = 3  # every face carries the colours of a lattice of this many steps along its edges

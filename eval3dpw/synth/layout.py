@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import roma
 import torch
 
 from eval3dpw.synth.cast import Person
 from eval3dpw.synth.truth import BEHIND_SELF, HIDDEN, SEEN
+from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
 
 # OpenPose's 18 points, as 3DPW keeps them, by COCO's numbers; the second is the neck, between the shoulders.
 _OPENPOSE18 = (0, None, 6, 8, 10, 5, 7, 9, 12, 14, 16, 11, 13, 15, 2, 1, 4, 3)
@@ -87,10 +87,10 @@ def dumps(sequence: dict[str, Any]) -> bytes:
 
 def _twice_as_often(person: Person) -> tuple[np.ndarray, np.ndarray]:
     """Poses and translations between the frames as well: [2 T - 1, 72] and [2 T - 1, 3]."""
-    rotation = roma.rotvec_to_unitquat(person.pose)
+    rotation = axis_angle_to_quaternion(person.pose)
     flip = (rotation[1:] * rotation[:-1]).sum(-1, keepdim=True) < 0
     between = rotation[:-1] + torch.where(flip, -rotation[1:], rotation[1:])
-    half = roma.unitquat_to_rotvec(between / between.norm(dim=-1, keepdim=True))
+    half = quaternion_to_axis_angle(between / between.norm(dim=-1, keepdim=True))
     middle = (person.translation[1:] + person.translation[:-1]) / 2
     return _woven(person.pose, half).flatten(1).double().numpy(), _woven(person.translation, middle).double().numpy()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from fitting.render.rasterize import visibility
+from fitting.render.raster import visibility
 
 MAP_SIZE = 512  # pixels of the shadow map's side
 SKY_MAP_SIZE = 128

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import roma
 import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.lifter_training.cmu import Motion, load_motion
+from fitting.body.kinematics import rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle
+from fitting.motion_capture import Motion, load_motion
 from pose2d.base.errors import UserError
 
 Split = Literal["train", "validation", "test"]
@@ -59,9 +60,9 @@ def mirrored(clip: Clip) -> Clip:
 
 def turned(clip: Clip, yaw: float) -> Clip:
     """The same motion walked in another direction: turned about the vertical through the origin."""
-    turn = roma.rotvec_to_rotmat(torch.tensor([0.0, yaw, 0.0], dtype=clip.pose.dtype))
+    turn = rotation_matrices(torch.tensor([0.0, yaw, 0.0], dtype=clip.pose.dtype))
     pose = clip.pose.clone()
-    pose[:, 0] = roma.rotmat_to_rotvec(turn @ roma.rotvec_to_rotmat(clip.pose[:, 0]))
+    pose[:, 0] = matrix_to_axis_angle(turn @ rotation_matrices(clip.pose[:, 0]))
     return Clip(clip.name, pose, clip.root_m @ turn.mT)
 
 

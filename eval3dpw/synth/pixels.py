@@ -12,7 +12,7 @@ from eval3dpw.synth.figure import STEPS
 from eval3dpw.synth.light import MAP_SIZE, SKY_MAP_SIZE, Light, Shadows
 from eval3dpw.synth.textures import LEVELS, SIZE, Atlas
 from fitting.camera import Camera
-from fitting.render.rasterize import surface_weights, visibility
+from fitting.render.raster import surface_weights, visibility
 from fitting.render.screen import Screen, project_triangles
 
 

@@ -14,9 +14,9 @@ from fitmesh.eval_3dpw.settings import FPS, EvalSettings, Row
 from fitmesh.eval_3dpw.time_grid import grid
 from fitting.body import Body, BodyParams
 from fitting.camera import Camera
-from fitting.fit import INITIALISERS
 from fitting.init import regressors
 from fitting.init.guess import InitialGuess, nearest, with_default_errors
+from fitting.optimise import INITIALISERS
 from pose2d.base.errors import UserError
 from pose2d.io.images import read_image
 from pose2d.types import ConfidenceSource, Keypoints

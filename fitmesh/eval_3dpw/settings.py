@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fitting.keypoints.weights import GATE, WEIGHTINGS, Weighting
-from fitting.solver.residuals import ROBUST_SCALE
+from fitting.solver.problem import ROBUST_SCALE
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource
 

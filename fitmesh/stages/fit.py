@@ -14,12 +14,11 @@ from fitmesh.progress import Reporter
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION
 from fitmesh.stages import keypoints, tracks
 from fitmesh.stages import regressors as regress
-from fitting.body.folder import find_body_file
-from fitting.body.load import OPEN_BODY
-from fitting.fit import INITIALISERS
+from fitting.body.load import OPEN_BODY, find_body_file
 from fitting.init import regressors
 from fitting.keypoints.observed import TooFewKeypoints
 from fitting.keypoints.weights import WEIGHTINGS, Weighting
+from fitting.optimise import INITIALISERS
 from fitting.track import TrackFit, fit_track
 from pose2d.base.caching import CacheKey, content_digest, npz_is_current, write_npz
 from pose2d.base.errors import UserError

@@ -17,7 +17,7 @@ from fitmesh.exports.motion import scene_frame
 from fitmesh.exports.scene_frame import SceneFrame
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import JOINT_NAMES
-from fitting.keypoints.joint_observed import JOINT_OF
+from fitting.keypoints.observed import JOINT_OF
 from pose2d.skeletons import COCO17
 
 SCALE_PERCENTILE = 95  # of all uncertainties: the end of the colour scale, so that few outliers do not wash it out

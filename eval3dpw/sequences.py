@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import roma
 import torch
 
+from fitting.body.rotations import matrix_to_axis_angle
 from fitting.body import Body, BodyParams
 from fitting.body.kinematics import rotation_matrices
 from pose2d.base import unpickle
@@ -228,7 +228,7 @@ def camera_params(track: TruthTrack, body: Body) -> BodyParams:
     C, c = (torch.as_tensor(track.T_cam_world[:, :3, part], dtype=torch.float64) for part in (slice(3), 3))
     shape = torch.as_tensor(track.shape, dtype=torch.float64)
     pelvis = body.rest_joints[0].double() + body.rest_joints_by_shape[0, :, : len(shape)].double() @ shape
-    root = roma.rotmat_to_rotvec(C @ rotation_matrices(pose[:, 0]))
+    root = matrix_to_axis_angle(C @ rotation_matrices(pose[:, 0]))
     pelvis_world = torch.as_tensor(track.translation, dtype=torch.float64) + pelvis
     translation = torch.einsum("tij,tj->ti", C, pelvis_world) + c - pelvis
     camera_pose = torch.cat((root[:, None], pose[:, 1:]), 1)

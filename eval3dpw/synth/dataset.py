@@ -16,9 +16,9 @@ from typing import Any
 
 import cv2
 import numpy as np
-import roma
 import torch
 
+from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
 from eval3dpw.sequences import image_path, sequence_path
 from eval3dpw.synth.motion import SPLITS, Split, load_clips
 from eval3dpw.synth.people import SyntheticPerson
@@ -249,10 +249,10 @@ def openpose18(keypoints_px: np.ndarray, visibility: np.ndarray) -> np.ndarray:
 
 def _at_60_hz(person: SyntheticPerson) -> tuple[np.ndarray, np.ndarray]:
     """Poses [2 T - 1, 72] and translations [2 T - 1, 3], interpolated to twice the frame rate."""
-    rotation = roma.rotvec_to_unitquat(person.pose)
+    rotation = axis_angle_to_quaternion(person.pose)
     flip = (rotation[1:] * rotation[:-1]).sum(-1, keepdim=True) < 0
     between = rotation[:-1] + torch.where(flip, -rotation[1:], rotation[1:])
-    half = roma.unitquat_to_rotvec(between / between.norm(dim=-1, keepdim=True))
+    half = quaternion_to_axis_angle(between / between.norm(dim=-1, keepdim=True))
     middle = (person.translation[1:] + person.translation[:-1]) / 2
     pose, translation = _interleaved(person.pose, half), _interleaved(person.translation, middle)
     return pose.flatten(1).double().numpy(), translation.double().numpy()

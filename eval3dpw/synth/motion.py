@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import roma
 import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.lifter_training.cmu import Motion, load_motion
+from fitting.body.kinematics import rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle
+from fitting.motion_capture import Motion, load_motion
 from pose2d.base.errors import UserError
 
 Split = Literal["train", "validation", "test"]

@@ -13,7 +13,7 @@ from eval3dpw.synth.people import LATTICE_STEPS, ClothedBody
 from eval3dpw.synth.scene import Backdrop, Light, Scene, assign_textures
 from eval3dpw.synth.textures import LEVELS, SIZE, Atlas
 from fitting.camera import Camera
-from fitting.render.rasterize import surface_weights, visibility
+from fitting.render.raster import surface_weights, visibility
 from fitting.render.screen import Screen, project_triangles
 from fitting.render.shading import vertex_normals
 

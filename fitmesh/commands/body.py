@@ -44,7 +44,7 @@ def _draw(body: "Body", out: Path) -> None:
     import torch
 
     from fitting.camera import Camera
-    from fitting.render.render import Mesh, render
+    from fitting.render.draw import Mesh, render
     from pose2d.base.errors import UserError
     from pose2d.base.files import atomic_file
 

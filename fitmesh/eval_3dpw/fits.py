@@ -12,7 +12,7 @@ from fitmesh.eval_3dpw.keypoints import PersonKeypoints
 from fitmesh.eval_3dpw.sequences import EvalSequence
 from fitmesh.eval_3dpw.settings import FPS, EvalSettings, Row
 from fitting.body import Body, BodyParams
-from fitting.fit import INITIALISERS, fit_frames
+from fitting.optimise import INITIALISERS, fit_frames
 from fitting.init import regressors
 from fitting.init.guess import InitialGuess, nearest, with_default_errors
 from fitting.track import fit_track, start_track

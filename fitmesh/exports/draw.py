@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from fitting.camera import Camera
-from fitting.render.render import Mesh, render_onto
+from fitting.render.draw import Mesh, render_onto
 from pose2d.skeletons import Skeleton
 
 RGB = tuple[int, int, int]

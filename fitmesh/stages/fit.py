@@ -13,7 +13,7 @@ from fitmesh.stages.settings import FitSettings, Job
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, load_body
 from fitting.camera import Camera
-from fitting.fit import INITIALISERS
+from fitting.optimise import INITIALISERS
 from fitting.init import regressors
 from fitting.keypoints.weights import WEIGHTINGS
 from fitting.track import TrackFit, fit_track

@@ -16,7 +16,7 @@ from fitmesh.exports.draw import identity_colour
 from fitmesh.exports.scene import SceneFrame, scene_frame
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import JOINT_NAMES
-from fitting.keypoints.joint_observed import JOINT_OF
+from fitting.keypoints.observed import JOINT_OF
 from pose2d.skeletons import COCO17
 
 SCALE_PERCENTILE = 95  # of all uncertainties: the end of the colour scale, so that a few outliers do not compress it

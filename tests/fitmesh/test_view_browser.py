@@ -16,6 +16,7 @@ from fitmesh.exports import EXPORTERS
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 from fitmesh.viewer.server import serve
+from fitting.render import Mesh, render
 from tests.fitmesh.walkers import SIZE, walkers
 from tests.videos import write_video
 
@@ -116,8 +117,8 @@ def test_the_scene_seen_through_the_videos_camera_is_where_the_video_shows_it(pa
         middle = (width / 2 - 0.5, height / 2 - 0.5)  # of the canvas, where (0, 0) is the centre of a pixel
         camera = fitting.Camera.from_focal(float(focal), (width, height), middle)
         people = [(person, frame - int(person.frame[0] - result.frames[0])) for person in result.people]
-        meshes = [fitting.Mesh(result.vertices(person, row), result.body.faces, (0, 0, 0)) for person, row in people]
-        expected = fitting.render(meshes, camera, alpha=1).mean(2) < 200
+        meshes = [Mesh(result.vertices(person, row), result.body.faces, (0, 0, 0)) for person, row in people]
+        expected = render(meshes, camera, alpha=1).mean(2) < 200
         assert expected.sum() > 1000
         assert (drawn & expected).sum() / (drawn | expected).sum() > 0.96
         mirrored = drawn[:, ::-1]

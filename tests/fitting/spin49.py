@@ -4,17 +4,12 @@ They are made of SMPL's 24 joints, 11 vertices of face and feet, and 9 points re
 `J_regressor_extra.npy`, a file that comes with SPIN's data.
 """
 
-from collections.abc import Mapping
-from pathlib import Path
-
 import numpy as np
 import torch
-from torch import Tensor
 
 from fitting.body import Body
 from fitting.body.kinematics import JOINT_COUNT
 from fitting.smplify.points import FitPoints
-from pose2d.base.errors import UserError
 
 NAMES = (
     "OP Nose", "OP Neck", "OP RShoulder", "OP RElbow", "OP RWrist", "OP LShoulder", "OP LElbow", "OP LWrist",
@@ -32,7 +27,6 @@ _SOURCES: tuple[int | str, ...] = (
     8, 5, "+0", "+1", 4, 7, 21, 19, 17, 16, 18, 20, "+2", "+3", "+4", "+5", "+6", "+7", "+8",
     "nose", "leye", "reye", "lear", "rear",
 )  # fmt: skip
-_EXTRA = 9
 
 # Slots of the COCO-17 keypoints, in COCO's order: the second 24 have the same names.
 COCO_SLOTS = (44, 45, 46, 47, 48, 34, 33, 35, 32, 36, 31, 28, 27, 29, 26, 30, 25)
@@ -45,10 +39,6 @@ def openpose49(body: Body, extra_regressor: np.ndarray) -> FitPoints:
     """The 49 points on an SMPL body; extra_regressor is [9, V] as in J_regressor_extra.npy."""
     vertices = len(body.v_template)
     extra = torch.as_tensor(extra_regressor, dtype=body.dtype)
-    if tuple(extra.shape) != (_EXTRA, vertices):
-        raise UserError(
-            f"the extra regressor has size {list(extra.shape)}; expected [{_EXTRA}, {vertices}] for {body.name}."
-        )
     joint_part, vertex_part = torch.zeros(len(NAMES), JOINT_COUNT), torch.zeros(len(NAMES), vertices)
     for slot, source in enumerate(_SOURCES):
         if isinstance(source, int):
@@ -56,29 +46,5 @@ def openpose49(body: Body, extra_regressor: np.ndarray) -> FitPoints:
         elif source.startswith("+"):
             vertex_part[slot] = extra[int(source)]
         else:
-            vertex_part[slot, _vertex(body.vertex_picks, source)] = 1
+            vertex_part[slot, body.vertex_picks[source]] = 1
     return FitPoints(joint_part.to(extra), vertex_part.to(extra), (_OPENPOSE_TORSO, _TORSO), _IGNORED)
-
-
-def read_extra_regressor(path: str | Path) -> np.ndarray:
-    """J_regressor_extra.npy, [9, V]."""
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"{path} is not a readable .npy file of numbers: {error}") from error
-    if getattr(array, "ndim", 0) != 2 or len(array) != _EXTRA or not np.isfinite(array).all():
-        raise UserError(f"{path} is not SPIN's J_regressor_extra: expected finite numbers of size [{_EXTRA}, V].")
-    return array
-
-
-def coco_in_slots(values: Tensor) -> Tensor:
-    """COCO-17 values [T, 17, ...] in their slots of the 49, [T, 49, ...]; zero elsewhere."""
-    slots = values.new_zeros(len(values), len(NAMES), *values.shape[2:])
-    slots[:, list(COCO_SLOTS)] = values
-    return slots
-
-
-def _vertex(picks: Mapping[str, int], name: str) -> int:
-    if name not in picks:
-        raise UserError(f"this body does not say which vertex is {name!r}; SPIN's 49 points need an SMPL body.")
-    return picks[name]

@@ -14,15 +14,12 @@ from fitting.init.lifter.lift import guess_from_keypoints
 from fitting.init.torso import torso_starts
 from fitting.keypoints.observed import body_keypoints, frames_with_enough, undistorted
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights
-from fitting.solver.gaps import filled
 from fitting.solver.jacobian import Mechanism
-from fitting.solver.levenberg_marquardt import Solution, solve_frames, solve_track
-from fitting.solver.limits import ranges
+from fitting.solver.levenberg_marquardt import Solution, filled, solve_frames, solve_track
 from fitting.solver.prior import PosePrior, load_prior
-from fitting.solver.problem import Problem, anchor_at
-from fitting.solver.residuals import NEAR_M, ROBUST_SCALE, Ground, project, robust_scale
+from fitting.solver.problem import NEAR_M, ROBUST_SCALE, Ground, Problem, anchor_at, project, robust_scale
 from fitting.solver.uncertainty import joint_spread
-from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, State, from_params, to_params
+from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, State, from_params, ranges, to_params
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
 from pose2d.types import ConfidenceSource, Keypoints

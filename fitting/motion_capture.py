@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import roma
 import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.kinematics import JOINT_COUNT, PARENTS
+from fitting.body.kinematics import JOINT_COUNT, PARENTS, rotation_matrices
+from fitting.body.rotations import euler_zyx_to_matrix, matrix_to_axis_angle
 from pose2d.base.errors import UserError
 
 # Our joint -> the captured joint that turns it, and for limbs the joint at the bone's far end: (theirs, ours).
@@ -83,14 +83,14 @@ def load_motion(path: str | Path, body: Body, fps: float, skeleton: str | Path |
 def _retarget(
     euler: Tensor, names: list[str], parents: list[int], offsets: dict[str, np.ndarray], body: Body
 ) -> Tensor:
-    local = roma.euler_to_rotmat("ZYX", euler)  # [N, j, 3, 3] = Rz Ry Rx
+    local = euler_zyx_to_matrix(euler)  # [N, j, 3, 3] = Rz Ry Rx
     world: list[Tensor] = []
     for joint, parent in enumerate(parents):
         world.append(local[:, joint] if parent < 0 else world[parent] @ local[:, joint])
     align = _alignments(offsets, body)
     turned = [world[names.index(source)] @ turn for source, turn in zip(_SOURCE, align, strict=True)]
     relative = [turned[0]] + [turned[PARENTS[j]].mT @ turned[j] for j in range(1, JOINT_COUNT)]
-    return roma.rotmat_to_rotvec(torch.stack(relative, 1))
+    return matrix_to_axis_angle(torch.stack(relative, 1))
 
 
 def _alignments(offsets: dict[str, np.ndarray], body: Body) -> list[Tensor]:
@@ -111,7 +111,7 @@ def _shortest(source: Tensor, target: Tensor) -> Tensor:
     a, b = source / source.norm(), target / target.norm()
     axis = torch.linalg.cross(a, b)
     sine = axis.norm().clamp(min=1e-12)
-    return roma.rotvec_to_rotmat(axis / sine * torch.atan2(sine, a @ b))
+    return rotation_matrices(axis / sine * torch.atan2(sine, a @ b))
 
 
 def _scale(offsets: dict[str, np.ndarray], body: Body) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fitting.camera import Camera
-from fitting.render.paint import paint
+from fitting.render.raster import paint
 from fitting.render.screen import Screen, joined, project_triangles
 from fitting.render.shading import PALETTE, shade, softened, vertex_normals
 from pose2d.base.errors import UserError

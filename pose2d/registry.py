@@ -14,9 +14,9 @@ from pose2d.models.base import ModelCard, PoseModel
 @cache
 def cards() -> dict[str, ModelCard]:
     """Every model, by name, in the order `fitmesh models` shows."""
-    from pose2d.models import hrnet, ipr, movenet, poseur, rle, sbl, vitpose
+    from pose2d.models import hrnet, ipr, movenet, poseur, rle, rtmpose, sbl, vitpose
 
-    modules = (movenet, sbl, hrnet, vitpose, rle, ipr, poseur)
+    modules = (rtmpose, movenet, sbl, hrnet, vitpose, rle, ipr, poseur)
     return {card.name: card for module in modules for card in module.CARDS}
 
 

@@ -138,7 +138,9 @@ class CSPNeXt(nn.Module):
     def __init__(self, depth: float, width: float) -> None:
         super().__init__()
         first = int(64 * width)
-        self.stem = nn.Sequential(Conv(3, first // 2, 3, 2), Conv(first // 2, first // 2, 3), Conv(first // 2, first, 3))
+        self.stem = nn.Sequential(
+            Conv(3, first // 2, 3, 2), Conv(first // 2, first // 2, 3), Conv(first // 2, first, 3)
+        )
         self.stage1 = _stage(first, int(128 * width), _blocks(3, depth))
         self.stage2 = _stage(int(128 * width), int(256 * width), _blocks(6, depth))
         self.stage3 = _stage(int(256 * width), int(512 * width), _blocks(6, depth))

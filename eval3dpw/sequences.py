@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fitting.body.rotations import matrix_to_axis_angle
 from fitting.body import Body, BodyParams
 from fitting.body.kinematics import rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle
 from pose2d.base import unpickle
 from pose2d.base.errors import UserError
 

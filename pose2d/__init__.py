@@ -35,7 +35,7 @@ __getattr__, __dir__ = lazy_names(
         "UserError": "pose2d.base.errors",
         "PoseEstimate": "pose2d.estimate",
         **dict.fromkeys(("card", "cards", "load", "names"), "pose2d.registry"),
-        **dict.fromkeys(("COCO17", "MPII16", "WHOLEBODY133", "Skeleton"), "pose2d.skeletons"),
+        **dict.fromkeys(("COCO17", "HALPE26", "MPII16", "WHOLEBODY133", "Skeleton"), "pose2d.skeletons"),
         **dict.fromkeys(("ConfidenceSource", "Keypoints", "Prediction", "Track"), "pose2d.types"),
     },
 )

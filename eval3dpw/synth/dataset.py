@@ -18,7 +18,6 @@ import cv2
 import numpy as np
 import torch
 
-from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
 from eval3dpw.sequences import image_path, sequence_path
 from eval3dpw.synth.motion import SPLITS, Split, load_clips
 from eval3dpw.synth.people import SyntheticPerson
@@ -34,6 +33,7 @@ from eval3dpw.synth.sequence import (
     render_frames,
 )
 from fitting.body.load import load_body
+from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 

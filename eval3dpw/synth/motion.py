@@ -60,9 +60,9 @@ def mirrored(clip: Clip) -> Clip:
 
 def rotated(clip: Clip, yaw: float) -> Clip:
     """The same motion in another direction: rotated about the vertical through the origin."""
-    rotation = roma.rotvec_to_rotmat(torch.tensor([0.0, yaw, 0.0], dtype=clip.pose.dtype))
+    rotation = rotation_matrices(torch.tensor([0.0, yaw, 0.0], dtype=clip.pose.dtype))
     pose = clip.pose.clone()
-    pose[:, 0] = roma.rotmat_to_rotvec(rotation @ roma.rotvec_to_rotmat(clip.pose[:, 0]))
+    pose[:, 0] = matrix_to_axis_angle(rotation @ rotation_matrices(clip.pose[:, 0]))
     return Clip(clip.name, pose, clip.root_m @ rotation.mT)
 
 

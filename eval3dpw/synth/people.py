@@ -14,8 +14,8 @@ from eval3dpw.synth import outfit as outfits
 from eval3dpw.synth.motion import Clip, rotated
 from eval3dpw.synth.outfit import Outfit, SurfacePoints, coverage
 from fitting.body import Body
-from fitting.body.kinematics import Placement, rotation_matrices
 from fitting.body.body import skin
+from fitting.body.kinematics import Placement, rotation_matrices
 from fitting.render.shading import vertex_normals
 
 BETAS = 10  # as many as 3DPW's files hold

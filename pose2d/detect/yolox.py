@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

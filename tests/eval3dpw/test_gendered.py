@@ -1,4 +1,4 @@
-"""SMPL's files: the truth wears its own gender's body, the prediction the neutral one."""
+"""SMPL's files: the truth uses the body of its gender, the prediction the neutral one."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 
 from eval3dpw.bodies import body_set
 from eval3dpw.sequences import camera_params, read_sequence, read_spin_npz, tracks_of
-from fitmesh.eval_3dpw import pipeline as road
+from fitmesh.eval_3dpw import pipeline
 from fitmesh.eval_3dpw.settings import EvalSettings
 from fitmesh.progress import Reporter
 from fitting.body.load import OPEN_BODY
@@ -54,7 +54,7 @@ def mve(data: Path, smpl: Path, file: Path, protocol: str) -> float:
     settings = EvalSettings(
         data, smpl, smpl / "J_regressor_h36m.npy", predictions=file, protocol=protocol
     )  # fmt: skip
-    (score,) = road.run(settings, file.parent / "out", QUIET).scores.rows.values()
+    (score,) = pipeline.run(settings, file.parent / "out", QUIET).scores.rows.values()
     return float(score["mve_mm"].mean())
 
 
@@ -74,7 +74,7 @@ def test_a_womans_true_mesh_is_a_womans(tmp_path: Path, smpl: Path) -> None:
 def test_smpl_without_the_regressor_names_the_file(tmp_path: Path, smpl: Path) -> None:
     data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
     with pytest.raises(UserError, match=r"J_regressor_h36m\.npy .*not shipped.*--regressor"):
-        road.run(EvalSettings(data, smpl), tmp_path / "out", QUIET)
+        pipeline.run(EvalSettings(data, smpl), tmp_path / "out", QUIET)
 
 
 def test_spins_file_is_enough_to_fit_and_measure(tmp_path: Path, smpl: Path) -> None:
@@ -92,6 +92,6 @@ def test_spins_file_is_enough_to_fit_and_measure(tmp_path: Path, smpl: Path) -> 
         data / "3dpw_test.npz", smpl, smpl / "J_regressor_h36m.npy", pose_model="movenet-lightning",
         confidence=("ccnet",), weighting=("precision",), init="none",
     )  # fmt: skip
-    outcome = road.run(settings, tmp_path / "out", QUIET)
+    outcome = pipeline.run(settings, tmp_path / "out", QUIET)
     assert (outcome.scores.names, len(outcome.scores)) == (("one_00",), count)
     assert outcome.scores.rows["+ CCNet precision"]["pa_mpjpe_mm"].mean() < 150

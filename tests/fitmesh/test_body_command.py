@@ -1,4 +1,4 @@
-"""`fitmesh body` answers for any body file: what it holds, or in one sentence why it cannot be read."""
+"""`fitmesh body`: what a body file holds, or in one sentence why it cannot be read."""
 
 import subprocess
 import sys
@@ -44,7 +44,7 @@ def _code_in_a_pickle(folder: Path) -> Path:
     ],
     ids=["missing", "empty folder", "truncated", "code in a pickle"],
 )
-def test_a_body_that_cannot_be_read_leaves_with_2_and_one_sentence(tmp_path, make, word):
+def test_a_body_that_cannot_be_read_exits_with_2_and_one_sentence(tmp_path, make, word):
     result = body("--body-model", make(tmp_path))
     assert result.returncode == 2
     assert result.stderr.startswith("Error: ")

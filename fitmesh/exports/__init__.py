@@ -14,13 +14,13 @@ class Exporter:
     """One format."""
 
     files: Callable[[Result], list[str]]  # the names it writes, relative to the folder
-    write: Callable[[Result, Path, Reporter], None]  # (result, folder, who is told how far it is)
+    write: Callable[[Result, Path, Reporter], None]  # (result, folder, progress)
     about: str  # one line for a list of formats
 
 
 EXPORTERS = {
     "glb": Exporter(scene_glb.files, scene_glb.write, "animated, skinned meshes with the camera; Blender, three.js"),
-    "report": Exporter(report.files, report.write, "a page that shows how well it went"),
+    "report": Exporter(report.files, report.write, "a page that shows the quality of the run"),
     "obj": Exporter(obj.files, obj.write, "the exact mesh of every person and frame"),
     "bvh": Exporter(bvh.files, bvh.write, "skeleton motion, one file per person"),
     "json": Exporter(tables.json_files, tables.write_json, "everything, readable by any program"),

@@ -1,4 +1,4 @@
-"""Joint angles as movement scientists name them, in degrees.
+"""Joint angles by the names of biomechanics, in degrees.
 
 All are zero in the T-pose's limbs, except `elevation`, which is zero for an arm that hangs along the trunk. The body
 at rest: x to its left, y up, z to the front. Angles between two bones come from joint positions; angles of three
@@ -31,7 +31,7 @@ def joint_angles_deg(pose_rad: np.ndarray, joints_m: np.ndarray) -> dict[str, np
     angles: dict[str, np.ndarray] = {}
     for side, outward in (("left", 1.0), ("right", -1.0)):
         flexion, abduction, rotation = _xzy_deg(local[_JOINT[f"{side}_hip"]])
-        angles[f"{side}_hip_flexion"] = -flexion  # a leg hangs: turning it about +x swings it back
+        angles[f"{side}_hip_flexion"] = -flexion  # a rotation about +x swings the leg back
         angles[f"{side}_hip_abduction"] = outward * abduction
         angles[f"{side}_hip_internal_rotation"] = -outward * rotation
         angles[f"{side}_ankle_dorsiflexion"] = -_xzy_deg(local[_JOINT[f"{side}_ankle"]])[0]

@@ -1,4 +1,4 @@
-"""`scene.glb`: every person a skinned, animated mesh, and the camera that saw them. Opens in Blender and three.js."""
+"""`scene.glb`: every person as a skinned, animated mesh, and the camera. Opens in Blender and three.js."""
 
 import math
 from dataclasses import dataclass, replace
@@ -60,7 +60,7 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
 
 
 class _Animation:
-    """The one animation of the scene, so that everybody keeps time with everybody."""
+    """The one animation of the scene, with one time axis for everybody."""
 
     def __init__(self, gltf: Gltf) -> None:
         self._gltf = gltf
@@ -81,7 +81,7 @@ class _Animation:
 
 
 def _camera(gltf: Gltf, result: Result, scene: SceneFrame) -> int:
-    """glTF cameras look along -z with y up, as the scene frame does; they know no principal point, so extras tell."""
+    """glTF cameras look along -z with y up, as the scene frame does; the principal point is in extras."""
     (fx, fy), (width, height) = result.camera.focal_px, result.camera.size
     perspective = {
         "yfov": 2 * math.atan(height / (2 * fy)),
@@ -97,9 +97,9 @@ def _camera(gltf: Gltf, result: Result, scene: SceneFrame) -> int:
 
 
 def _shared_arrays(gltf: Gltf, result: Result, skin: Skin) -> dict[str, int]:
-    """What is the same for everyone: faces and skin."""
+    """What all people share: faces and skin."""
     faces = result.body.faces.numpy().reshape(-1)
-    index_type = "<u2" if len(result.body.v_template) < 65_535 else "<u4"  # the largest number is not a vertex
+    index_type = "<u2" if len(result.body.v_template) < 65_535 else "<u4"  # glTF reserves the largest number
     return {
         "faces": gltf.array(faces.astype(index_type), ELEMENT_ARRAY_BUFFER),
         "JOINTS_0": gltf.array(skin.joints.astype("|u1"), ARRAY_BUFFER),
@@ -110,7 +110,7 @@ def _shared_arrays(gltf: Gltf, result: Result, skin: Skin) -> dict[str, int]:
 def _person(
     gltf: Gltf, animation: _Animation, result: Result, person: Person, scene: SceneFrame, shared: dict[str, int]
 ) -> list[int]:
-    """The nodes of skeleton and mesh. A skinned mesh follows its joints alone, so it stands beside them at the top."""
+    """The nodes of skeleton and mesh. A skinned mesh ignores its parents, so it is a root node beside them."""
     name = f"person_{person.identity}"
     rest = rest_body(result.body, person.shape)
     pelvis_m = scene.points(person.translation_m + rest.joints_m[0])
@@ -148,7 +148,7 @@ def _show_while_tracked(animation: _Animation, root: int, result: Result, person
 
 
 def _joint_nodes(gltf: Gltf, rest: RestBody, pelvis_m: np.ndarray) -> list[int]:
-    """The 24 joints in T-pose, standing where the person is first seen and facing the camera."""
+    """The 24 joints in T-pose, at the person's first position, facing the camera."""
     first = len(gltf.lists["nodes"])
     for joint, name in enumerate(JOINT_NAMES):
         offset = rest.offsets_m[joint] if joint else pelvis_m

@@ -31,7 +31,7 @@ class ViewerData:
 
 
 def viewer_data(result: Result) -> ViewerData:
-    """Of everyone."""
+    """Of all people."""
     scene = scene_frame(result)
     blocks: list[bytes] = []
     people = []

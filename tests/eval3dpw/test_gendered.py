@@ -1,4 +1,4 @@
-"""SMPL's files: the truth wears its own gender's body, the prediction the neutral one."""
+"""SMPL's files: the truth uses the body of its gender, the prediction the neutral one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Rendered data sets: 3DPW's layout to the letter, and truth that fits the images."""
+"""Rendered data sets: exactly 3DPW's layout, and truth that matches the images."""
 
 import os
 from pathlib import Path
@@ -73,7 +73,7 @@ def test_the_body_stands_where_the_joints_say(made: Path) -> None:
             np.testing.assert_allclose(again, joints, atol=1e-5)
 
 
-def test_the_cameras_are_rigid_and_look_at_people(made: Path) -> None:
+def test_the_cameras_are_rigid_and_face_the_people(made: Path) -> None:
     for content in sequences(made):
         turn = content["cam_poses"][:, :3, :3]
         np.testing.assert_allclose(turn @ turn.transpose(0, 2, 1), np.tile(np.eye(3), (len(turn), 1, 1)), atol=1e-12)
@@ -135,7 +135,7 @@ def test_openpose_points_follow_visibility() -> None:
     )  # the neck has the lower confidence of the shoulders
     assert points[:, 7].tolist() == [0, 0, 0]  # the left wrist is outside
     visibility[0, 3:] = HIDDEN
-    assert not openpose18(xy, visibility).any()  # too little is seen to find anybody
+    assert not openpose18(xy, visibility).any()  # too few are visible to detect anybody
 
 
 def test_the_same_seed_makes_the_same_bytes_and_another_does_not(made: Path, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_the_same_seed_makes_the_same_bytes_and_another_does_not(made: Path, tmp
     assert images.isdisjoint(whole.values())
 
 
-def test_a_killed_run_goes_on_where_it_stopped(made: Path, tmp_path: Path) -> None:
+def test_a_killed_run_continues_where_it_stopped(made: Path, tmp_path: Path) -> None:
     whole = files(made)
     first, second = sorted(path.stem for path in (made / "sequenceFiles" / "test").iterdir())
     for name, content in whole.items():

@@ -68,7 +68,7 @@ def text(result: Result) -> str:
     return (result.folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_page_asks_nobody_for_anything(text: str) -> None:
+def test_the_page_loads_nothing(text: str) -> None:
     page = Page(text)
     assert page.addresses
     assert all(address.startswith("data:image/jpeg;base64,") for address in page.addresses)
@@ -76,7 +76,7 @@ def test_the_page_asks_nobody_for_anything(text: str) -> None:
     assert "default-src 'none'" in text
 
 
-def test_names_from_outside_are_escaped(text: str) -> None:
+def test_file_names_are_escaped(text: str) -> None:
     page = Page(text)
     assert "walk <b>&.mp4" in page.words  # as text, in the title
     assert "walk <b>&.mp4" not in text
@@ -96,13 +96,13 @@ def test_a_stage_or_setting_with_markup_in_it_stays_text(result: Result, tmp_pat
     assert Page(page).tags.count("script") == 1
 
 
-def test_it_shows_everyone_the_settings_and_the_timings(text: str) -> None:
+def test_it_shows_every_person_the_settings_and_the_timings(text: str) -> None:
     words = " ".join(Page(text).words)
     for expected in ("Person 1", "Person 4", "Knee flexion", "movenet-thunder", "precision", "4.2 s", "CCNet"):
         assert expected in words
 
 
-def test_settings_within_settings_are_shown_one_by_one(result: Result, tmp_path: Path) -> None:
+def test_nested_settings_are_shown_one_by_one(result: Result, tmp_path: Path) -> None:
     nested = {"tracks": {"span": {"start_s": 1.5, "end_s": None}}, "overwrite": False}
     EXPORTERS["report"].write(replace(result, settings=nested, folder=tmp_path), tmp_path, QUIET)
     words = Page((tmp_path / "report.html").read_text()).words
@@ -139,7 +139,7 @@ def test_every_keypoint_has_its_status(result: Result) -> None:
     assert (status[person.observed][:, 0] == RELIABLE).all()
 
 
-def test_nobody_one_frame_and_no_overlay_still_make_a_page(tmp_path: Path) -> None:
+def test_no_people_one_frame_and_no_overlay_still_make_a_page(tmp_path: Path) -> None:
     for result in (replace(walkers(tmp_path, frames=3), people=[]), walkers(tmp_path, frames=1)):
         EXPORTERS["report"].write(result, tmp_path, QUIET)
         page = Page((tmp_path / "report.html").read_text())

@@ -1,4 +1,4 @@
-"""The viewer in a real browser: video and scene keep time, clicks give values, and the 3D is where the image is."""
+"""The viewer in a real browser: video and scene show the same frame, clicks show values, 3D matches the image."""
 
 import base64
 import threading
@@ -54,16 +54,17 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 @pytest.fixture(scope="module")
 def page(browser: Any, result: Result) -> Iterator[Any]:
-    """A page that is ready; anything it complains about fails the test that looks at `complaints`."""
+    """A page that is ready; the errors that it logs are in `errors_logged`."""
     server = serve(result)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     page = browser.new_page(viewport={"width": 1000, "height": 560})
     page.set_default_timeout(PATIENCE_MS)
-    page.complaints = []
-    page.on("console", lambda line: page.complaints.append(line.text) if line.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.errors_logged = []
+    page.on("console", lambda line: page.errors_logged.append(line.text) if line.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: page.errors_logged.append(str(error)))
     page.on(
-        "request", lambda request: None if request.url.startswith(server.url) else page.complaints.append(request.url)
+        "request",
+        lambda request: None if request.url.startswith(server.url) else page.errors_logged.append(request.url),
     )
     page.goto(server.url)
     page.wait_for_selector("body[data-ready=yes]")
@@ -97,7 +98,7 @@ def test_the_slider_moves_scene_and_video_to_the_same_frame(page: Any, result: R
         assert f"frame {result.frames[frame]}" in page.locator("#time").inner_text()
 
 
-def test_people_are_shown_only_while_they_are_followed(page: Any, result: Result) -> None:
+def test_people_are_shown_only_while_they_are_tracked(page: Any, result: Result) -> None:
     late = result.people[1]
     first = int(late.frame[0] - result.frames[0])
     for frame, there in ((first - 1, False), (first, True), (first + len(late) - 1, True), (first + len(late), False)):
@@ -157,7 +158,7 @@ def test_uncertainty_is_shown_as_colour(page: Any) -> None:
     assert page.locator("#legend").is_hidden()
 
 
-def test_playing_moves_both_and_stops_when_told(page: Any) -> None:
+def test_play_moves_both_and_pause_stops_both(page: Any) -> None:
     slide(page, 0)
     page.click("#play")
     wait(page, "Number(document.body.dataset.frame) > 2 || document.getElementById('video').currentTime > 0.2")
@@ -168,8 +169,8 @@ def test_playing_moves_both_and_stops_when_told(page: Any) -> None:
     assert frame == pytest.approx(time_s * 30000 / 1001, abs=2)
 
 
-def test_the_page_complained_of_nothing(page: Any) -> None:
-    assert page.complaints == []
+def test_the_page_logged_no_error(page: Any) -> None:
+    assert page.errors_logged == []
 
 
 def test_the_report_opens_and_fits_a_phone(browser: Any, result: Result) -> None:

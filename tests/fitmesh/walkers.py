@@ -1,4 +1,4 @@
-"""People who walk through a made-up clip: a `Result` whose every number is known, without a video or a network."""
+"""A synthetic `Result` of two walking people with exact values, without a video or a network."""
 
 from fractions import Fraction
 from pathlib import Path

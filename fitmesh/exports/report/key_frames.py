@@ -63,7 +63,7 @@ def _chosen(result: Result) -> dict[int, str]:
 
 
 def _extreme(result: Result, measure: Callable[[Person], np.ndarray]) -> int | None:
-    """The frame where `measure` [T] of anybody is largest."""
+    """The frame where `measure` [T] is largest over all people."""
     best, where = -np.inf, None
     for person in result.people:
         values = measure(person)

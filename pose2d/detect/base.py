@@ -50,18 +50,17 @@ class CandidateDetector(nn.Module):
     def find(self, looked: Sequence[Look]) -> Detections:
         """People in one image, from its inputs at every size."""
         device = next(self.parameters()).device
-        all_boxes, all_scores = [], []
-        for one in looked:
-            boxes, scores = self.candidates(one.pixels.to(device))
-            likely = scores >= self.options.score_threshold
-            corner = np.array(one.image_wh * 2)
-            all_boxes.append((boxes[likely].cpu().double().numpy() / one.scale).clip(0, corner))
-            all_scores.append(scores[likely].cpu().numpy())
-        boxes, scores = np.concatenate(all_boxes), np.concatenate(all_scores)
-        real = (boxes[:, 2:] > boxes[:, :2]).all(1)
-        boxes, scores = boxes[real], scores[real]
+        found = [self._in_image(one, *self.candidates(one.pixels.to(device))) for one in looked]
+        boxes, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
         keep = non_maximum_suppression(boxes, scores, self.options.nms_iou)[: self.options.most_people]
         return Detections(boxes[keep], scores[keep])
+
+    def _in_image(self, one: Look, boxes: Tensor, scores: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """The likely candidates that lie in the image: boxes [M, 4] in its pixels, scores [M]."""
+        likely = scores >= self.options.score_threshold
+        boxes_px = (boxes[likely].cpu().double().numpy() / one.scale).clip(0, np.array(one.image_wh * 2))
+        real = (boxes_px[:, 2:] > boxes_px[:, :2]).all(1)
+        return boxes_px[real], scores[likely].cpu().numpy()[real]
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ def test_a_graph_that_runs_in_a_circle_ends(written):
 
 
 def test_the_export_of_another_network_does_not_load(written):
-    with pytest.raises(UserError, match="does not fit rtmpose-s-halpe26: .* tensors are missing"):
+    with pytest.raises(UserError, match=r"does not fit rtmpose-s-halpe26: .* tensors are missing"):
         pose2d.load("rtmpose-s-halpe26", written(_two_branches()))
 
 

@@ -83,7 +83,7 @@ def _cards() -> dict[str, DetectorCard]:
             defaults=yolox.DEFAULTS,
             prepare=yolox.letterboxes,
             load=yolox.YoloxDetector,
-            licence="Apache-2.0; trained on COCO and Human-Art, which is for research use",
+            licence="Apache-2.0; training data partly for research",
         ),
         DetectorCard(name="multipose", defaults=DetectorOptions(), prepare=looks, load=Detector, licence="Apache-2.0"),
     )

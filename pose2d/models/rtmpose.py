@@ -235,7 +235,7 @@ CARDS = [
         skeleton=skeleton,
         input_wh=(crop_width, crop_height),
         parameters=parameters + _head_parameters(width, (crop_width, crop_height), skeleton.size),
-        licence="Apache-2.0; trained on data sets some of which are for research use",
+        licence="Apache-2.0; training data partly for research",
         source="open-mmlab/mmpose",
         embedded=_EMBEDDED.get((size, crop_height, skeleton.name)),
     )

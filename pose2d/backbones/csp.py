@@ -166,8 +166,7 @@ def fold_batch_norms(state: Mapping[str, Tensor], epsilon: float) -> dict[str, T
     """`X.conv.weight` and `X.bn.*` become `X.weight` and `X.bias`: w * g / sd, b - mean * g / sd. All else stays."""
     folded = {}
     for key, value in state.items():
-        block, _, part = key.rpartition(".")
-        layer, _, kind = block.rpartition(".")
+        layer, _, kind = key.rpartition(".")[0].rpartition(".")
         if kind == "conv" and f"{layer}.bn.running_var" in state:
             scale = state[f"{layer}.bn.weight"] / (state[f"{layer}.bn.running_var"] + epsilon).sqrt()
             folded[f"{layer}.weight"] = value * scale[:, None, None, None]

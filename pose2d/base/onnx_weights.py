@@ -148,7 +148,9 @@ def _text(value: int | memoryview) -> str:
 
 
 def _graph(data: memoryview, folder: Path) -> OnnxGraph:
-    nodes, outputs, tensors = [], [], {}
+    nodes: list[OnnxNode] = []
+    outputs: list[str] = []
+    tensors: dict[str, np.ndarray] = {}
     for field, value in _fields(data):
         if field == 1:
             node, constant = _node(_bytes(value), folder)

@@ -7,19 +7,26 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
+import cv2
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pose2d import crops
 from pose2d.backbones.csp import Conv, CSPLayer, DarknetBlock, SpatialPyramid, onnx_convolutions
 from pose2d.base.errors import UserError
 from pose2d.checkpoints import compare, read_state
+from pose2d.detect.base import CandidateDetector
+from pose2d.detect.detector import DetectorOptions, Look
 
 STRIDES = (8, 16, 32)  # input pixels per cell of the three levels
 WIDTHS = (96, 192, 384)  # channels of the backbone at each level (CSPDarknet's 256, 512, 1024 times 0.375)
 HIDDEN = 96  # channels in the heads
 CELLS = 32  # both sides of an input are multiples of this
+GREY = 114  # what lies beside the image in the input
 WEIGHTS = "yolox_tiny_humanart_fp16.npz"
+DEFAULTS = DetectorOptions(long_side=416, score_threshold=0.1, nms_iou=0.65)  # size and overlap as published
 
 
 def _layer(inputs: int, outputs: int, blocks: int, residual: bool) -> CSPLayer:
@@ -105,7 +112,7 @@ class YOLOX(nn.Module):
         """Boxes [N, M, 4] (x1, y1, x2, y2 in input pixels) and scores [N, M], one for each cell of each level."""
         if images.ndim != 4 or images.shape[1] != 3 or images.shape[2] % CELLS or images.shape[3] % CELLS:
             raise UserError(
-                f"images must have shape [N, 3, H, W] with sides that are multiples of {CELLS}, got {list(images.shape)}."
+                f"images must be [N, 3, H, W] with sides in multiples of {CELLS}, got {list(images.shape)}."
             )
         boxes, scores = [], []
         for x, head, stride in zip(self.neck(*self.backbone(images)), self.heads, STRIDES, strict=True):
@@ -159,3 +166,34 @@ def load_yolox(weights: str | Path | None = None) -> YOLOX:
         raise UserError(f"{path} does not fit YOLOX-tiny: {mismatch}.")
     model.load_state_dict(state)
     return model.eval().requires_grad_(False)
+
+
+def letterboxes(image: np.ndarray, options: DetectorOptions) -> list[Look]:
+    """An RGB uint8 image [H, W, 3] in the top left corner of each input, whose sides are multiples of 32.
+
+    The published pipeline fills a square; less grey beside the image costs less time and finds the same people.
+    """
+    crops.check_image(image)
+    height, width = image.shape[:2]
+    inputs = []
+    for long_side in options.long_sides:
+        scale = long_side / max(height, width)
+        small_w, small_h = (max(1, min(long_side, round(side * scale))) for side in (width, height))
+        interpolation = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+        small = cv2.resize(image, (small_w, small_h), interpolation=interpolation)
+        padded = np.full([-(-small_h // CELLS) * CELLS, -(-small_w // CELLS) * CELLS, 3], GREY, np.float32)
+        padded[:small_h, :small_w] = small[:, :, ::-1]  # blue first, 0..255
+        inputs.append(Look(torch.from_numpy(padded).permute(2, 0, 1)[None], scale, (width, height)))
+    return inputs
+
+
+class YoloxDetector(CandidateDetector):
+    """YOLOX-tiny with its embedded weights."""
+
+    def __init__(self, options: DetectorOptions = DEFAULTS) -> None:
+        super().__init__(options, letterboxes)
+        self.net = load_yolox()
+
+    def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        boxes, scores = self.net(pixels)
+        return boxes[0], scores[0]

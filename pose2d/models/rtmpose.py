@@ -164,12 +164,15 @@ class RTMPose(PoseModel):
         for count, (key, value) in enumerate(products):
             adopted[f"{linear[count]}.weight" if count < len(linear) else key] = value.mT
         factors = [value for key, value in state.items() if key.startswith("Mul.")]
-        scales = [value for value in factors if value.shape == (1,)]
-        adopted |= dict(zip(("head.mlp.0.g", "head.gau.ln.g"), scales, strict=False))
-        adopted |= {"head.gau.res_scale.scale": value for value in factors if value.shape == (TOKEN,)}
-        adopted |= {"head.gau.gamma": value.flatten(0, -2) for value in factors if value.shape[-2:] == (2, QUERY)}
         sums = [value for key, value in state.items() if key.startswith("Add.")]
-        adopted |= {"head.gau.beta": value for value in sums if value.shape == (2, QUERY)}
+        scales = [value for value in factors if value.shape == (1,)]
+        pairs = [value.flatten(0, -2) for value in factors if value.shape[-2:] == (2, QUERY)]
+        shortcuts = [value for value in factors if value.shape == (TOKEN,)]
+        shifts = [value for value in sums if value.shape == (2, QUERY)]
+        vectors = ("head.mlp.0.g", "head.gau.ln.g", "head.gau.gamma", "head.gau.res_scale.scale", "head.gau.beta")
+        found = (*scales[:2], *pairs[:1], *shortcuts[:1], *shifts[:1])
+        if len(found) == len(vectors):
+            adopted |= dict(zip(vectors, found, strict=True))
         return adopted
 
 
@@ -232,7 +235,7 @@ CARDS = [
         skeleton=skeleton,
         input_wh=(crop_width, crop_height),
         parameters=parameters + _head_parameters(width, (crop_width, crop_height), skeleton.size),
-        licence="Apache-2.0; trained on data sets some of which are for research use",
+        licence="Apache-2.0; training data partly for research",
         source="open-mmlab/mmpose",
         embedded=_EMBEDDED.get((size, crop_height, skeleton.name)),
     )

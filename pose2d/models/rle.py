@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pose2d import flip
-from pose2d.backbones.hrnet_vector import HRNetVector
+from pose2d.backbones.hrnet import HRNetVector
 from pose2d.backbones.resnet import ResNet
 from pose2d.models.base import ModelCard, PoseModel
 from pose2d.models.dialects import is_mmpose, renamed

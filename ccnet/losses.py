@@ -19,7 +19,7 @@ PRESENCE_WEIGHT = 2e-2  # of the presence term against the confidence term, as i
 
 @dataclass(frozen=True)
 class Targets:
-    """What the head should say of a batch of people."""
+    """What the head should predict for a batch of people."""
 
     oks: Tensor  # [N, K] similarity of each predicted keypoint to its annotation; any value where not labelled
     present: Tensor  # [N, K] 1 if labelled and inside the crop, else 0

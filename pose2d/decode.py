@@ -138,7 +138,7 @@ def soft_argmax(maps: Tensor) -> Tensor:
     return torch.stack([torch.einsum("nkhw,w->nk", weight, x), torch.einsum("nkhw,h->nk", weight, y)], -1)
 
 
-FLOOR = 1e-6  # below this a map says nothing, and its logarithm only noise
+FLOOR = 1e-6  # below this a map's logarithm is only noise
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def curves(matches: Matches, image_weight: np.ndarray | None = None) -> Curves:
 def _curve(outcome: np.ndarray, weight: np.ndarray, positives: int) -> tuple[np.ndarray, float, float]:
     """One precision curve, final recall and exact AP of outcomes [D] in the order of falling confidence.
 
-    Precision is highest, and recall first reached, at true positives: nothing between them needs looking at. A
+    Precision is highest, and recall first reached, at true positives: nothing between them counts. A
     detection of weight n is n detections in a row.
     """
     if positives == 0:
@@ -140,7 +140,7 @@ def summarize(matches: Matches, image_weight: np.ndarray | None = None) -> Keypo
 def bootstrap_ap(sources: Mapping[str, Matches], resamples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
     """AP of every confidence source: first on all images, then on each resample, [1 + resamples].
 
-    Matching never looks beyond one image, so a resample only changes how often each image counts. All sources must
+    Matching never crosses images, so a resample only changes how often each image counts. All sources must
     come from the same ground truth; a difference or ratio of the arrays is then paired.
     """
     images = {matches.positives.shape[1] for matches in sources.values()}

@@ -162,7 +162,7 @@ def place_in_group(group: np.ndarray) -> np.ndarray:
 
 OKS_THRESHOLDS = np.linspace(0.5, 0.95, 10)  # [T]
 AREA_RANGES_PX2 = np.array([[0, 1e5**2], [32**2, 96**2], [96**2, 1e5**2]], float)  # [A, 2] all, medium, large
-DETECTIONS_PER_IMAGE = 20  # the best of each image; the rest is not looked at
+DETECTIONS_PER_IMAGE = 20  # the best of each image; the rest does not count
 IGNORED, FALSE, TRUE = -1, 0, 1  # what can become of a detection
 
 
@@ -170,7 +170,7 @@ IGNORED, FALSE, TRUE = -1, 0, 1  # what can become of a detection
 class Matches:
     """What became of every detection. All that average precision needs."""
 
-    score: np.ndarray  # [D] detections that were looked at, best first
+    score: np.ndarray  # [D] of the detections that count, best first
     image: np.ndarray  # [D] index of the image
     outcome: np.ndarray  # [A, T, D] int8: TRUE, FALSE or IGNORED
     positives: np.ndarray  # [A, I] people to be found in each image
@@ -244,7 +244,7 @@ def _index(images: np.ndarray, image: np.ndarray) -> np.ndarray:
 
 
 def _best_of_each_image(image: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Detections to look at, by image and then by score, equal scores in the order they were given."""
+    """Detections that count, by image and then by score, equal scores in the order they were given."""
     order = np.lexsort((-score, image))
     return order[place_in_group(image[order]) < DETECTIONS_PER_IMAGE]
 

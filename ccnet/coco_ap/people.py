@@ -1,4 +1,4 @@
-"""The two sides of a keypoint evaluation as arrays: the people that are there, and those a system says it found."""
+"""Ground truth and detections of a keypoint evaluation, as arrays."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -112,7 +112,7 @@ def detections_from_coco(results: Sequence[Mapping[str, Any]], truth: GroundTrut
     """Found people from a list of COCO results: `image_id`, `keypoints` (x, y, anything), `score`.
 
     Like pycocotools, results of another category are left out, and if the first result has a `bbox` then boxes, not
-    keypoints, say how large a detection is.
+    keypoints, give the size of a detection.
     """
     by_box = bool(results) and len(results[0].get("bbox", ())) > 0
     results = [result for result in results if result.get("category_id", category) == category]

@@ -1,4 +1,4 @@
-"""Calibration heads on disk: weights in a safetensors file that says which pose model they belong to."""
+"""Calibration heads on disk: weights in a safetensors file with the record of the pose model they belong to."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -141,7 +141,7 @@ def save(head: CalibrationHead, path: str | Path, about: About) -> None:
 
 
 def load(name_or_path: str | Path) -> CalibrationHead:
-    """An embedded head by the name of its pose model, or one from a file, ready to use. `.about` says what it is."""
+    """An embedded head by the name of its pose model, or one from a file, ready to use, with its record in `.about`."""
     path = Path(str(files("ccnet") / "weights" / f"{name_or_path}.safetensors"))
     if not path.is_file():
         path = Path(name_or_path)

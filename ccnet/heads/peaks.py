@@ -4,9 +4,9 @@ The network's own last layer turns features into one map per keypoint. The heigh
 peak, the features there and in the rest of the crop become numbers by fixed arithmetic, computed once per crop and
 cached (ccnet/data/observations.py); one hidden layer is trained on them.
 
-MoveNet says more: its heatmaps show keypoints of anyone in the crop, its centre map the middles of people, and its
+MoveNet has more: its heatmaps show keypoints of anyone in the crop, its centre map the middles of people, and its
 regression head where the person with a given middle has its keypoints. Where the three agree, keypoints are mostly
-right, so its head is given their agreement too.
+right, so its calibration head is given their agreement too.
 """
 
 from abc import abstractmethod

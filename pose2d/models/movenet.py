@@ -89,7 +89,7 @@ def _trunk_of(features: Any) -> Any:
 
 
 def trunk_of(features: Tensor) -> Tensor:
-    """The trunk that travels with MoveNet's features, or what to do when it was lost on the way."""
+    """The trunk that travels with MoveNet's features, or a UserError where an operation has lost it."""
     if isinstance(features, MoveNetFeatures):
         return features.trunk
     raise UserError(
@@ -99,8 +99,9 @@ def trunk_of(features: Tensor) -> Tensor:
 
 
 NEARNESS = 1.8  # cells: a person's middle counts 1 / (distance + NEARNESS), the published graph's constant
-KEYPOINT_NEARNESS = 6.0  # the same for a keypoint, where the graph has 1.8 too: what it expects is not that exact
-VOTE_RADIUS = 2  # cells: offsets are trained around a keypoint too, so its neighbours know where it is
+# The same for a keypoint, where the graph has 1.8 too: regressed places are less exact than centres.
+KEYPOINT_NEARNESS = 6.0
+VOTE_RADIUS = 2  # cells: offsets are trained around a keypoint too, so its neighbours point to it as well
 
 
 class Heads(Protocol):
@@ -110,7 +111,7 @@ class Heads(Protocol):
 
 
 class HeadMaps:
-    """What the heads say of one batch of crops."""
+    """The heads' outputs for one batch of crops."""
 
     def __init__(self, net: Heads, hidden: Tensor, trunk: Tensor) -> None:
         self.net, self.trunk = net, trunk
@@ -123,7 +124,7 @@ class HeadMaps:
         return centre + step.flip(-1)
 
     def votes(self, cells: Tensor) -> Tensor:
-        """Where each of cells [N, K, V, 2] says that its keypoint is: places [N, K, V, 2]."""
+        """Where the offset head puts the keypoint, from each of cells [N, K, V, 2]: places [N, K, V, 2]."""
         n, k, v, _ = cells.shape
         offset = self.net.head("kpt_offset").at(self.trunk, cells.flatten(1, 2)).unflatten(-1, (k, 2))
         own = torch.diagonal(offset.reshape(n, k, v, k, 2), dim1=1, dim2=3)  # [N, V, 2, K]
@@ -131,7 +132,7 @@ class HeadMaps:
 
 
 class MirroredHeadMaps:
-    """What the heads say of mirrored crops, told as if the crops were not mirrored."""
+    """The heads' outputs for mirrored crops, mapped back to the crops as they were."""
 
     def __init__(self, view: HeadMaps, flip_order: list[int]) -> None:
         self.view, self.flip_order = view, flip_order
@@ -186,7 +187,7 @@ def choose(views: Sequence[HeadMaps | MirroredHeadMaps]) -> ChosenCells:
 def decode(views: Sequence[HeadMaps | MirroredHeadMaps]) -> Prediction:
     """The keypoints of the person in the middle of each crop, from one view of it or the mean of several.
 
-    A keypoint's place within its cell is the mean of what the cells around say, weighted by the square of their heat.
+    A keypoint's place within its cell is the mean of the votes of the cells around, weighted by their squared heat.
     """
     chosen = choose(views)
     heat, cells = chosen.heat, chosen.cells

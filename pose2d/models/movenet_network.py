@@ -100,7 +100,7 @@ class Separable(nn.Module):
 
 
 class MapHead(nn.Module):
-    """What one head says: on the whole map, or only at chosen cells."""
+    """One output head: on the whole map, or only at chosen cells."""
 
     def __init__(self, outputs: int) -> None:
         super().__init__()

@@ -70,7 +70,7 @@ class FeedForward(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Keypoints look at each other, then at the maps, then think; each time added and normalised."""
+    """Self-attention among keypoints, deformable attention to the maps, feed-forward; each with residual and norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ class Poseur(PoseModel):
 
     def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         masks = {f"keypoint_head.{flow}.mask": torch.tensor(MASK) for flow in ("enc_flow", "dec_flow")}
-        return {**state, **masks}  # the architecture's, whatever a file says
+        return {**state, **masks}  # the architecture's, not the file's
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)

@@ -89,10 +89,12 @@ def shade(
 
 @numba.njit(cache=True, nogil=True)
 def _shade(
-    triangle, inverse_depth, xy_px, inverse_depths, faces, parent, on_vertices, paint, tile, ground, see_through,
-    texels, start, meters, lens, world_to_cam, lamp, to_map, nearness, roof_map, roof, shift, far_image, far_frame,
-    far_focal,
-):  # fmt: skip
+    triangle: np.ndarray, inverse_depth: np.ndarray, xy_px: np.ndarray, inverse_depths: np.ndarray, faces: np.ndarray,
+    parent: np.ndarray, on_vertices: np.ndarray, paint: np.ndarray, tile: np.ndarray, ground: np.ndarray,
+    see_through: np.ndarray, texels: np.ndarray, start: np.ndarray, meters: np.ndarray, lens: np.ndarray,
+    world_to_cam: np.ndarray, lamp: np.ndarray, to_map: np.ndarray, nearness: np.ndarray, roof_map: np.ndarray,
+    roof: np.ndarray, shift: np.ndarray, far_image: np.ndarray, far_frame: np.ndarray, far_focal: float,
+) -> np.ndarray:  # fmt: skip
     height, width = triangle.shape
     out = np.empty((height, width, 3), np.float32)
     people = paint.shape[0]
@@ -162,7 +164,7 @@ def _shade(
 
 
 @numba.njit(cache=True)
-def _sample(texels, first, size, u, v, color):
+def _sample(texels: np.ndarray, first: int, size: int, u: float, v: float, color: np.ndarray) -> None:
     """Bilinear, repeating."""
     fu, fv = u * size - 0.5, v * size - 0.5
     iu, iv = int(np.floor(fu)), int(np.floor(fv))
@@ -175,7 +177,7 @@ def _sample(texels, first, size, u, v, color):
 
 
 @numba.njit(cache=True)
-def _lit(to_map, nearness, px, py, pz, shift):
+def _lit(to_map: np.ndarray, nearness: np.ndarray, px: float, py: float, pz: float, shift: np.ndarray) -> float:
     """Share of the sun's light that reaches a point: four neighbouring pixels of the map, weighted."""
     mx = to_map[0, 0] * px + to_map[0, 1] * py + to_map[0, 2] * pz + to_map[0, 3] + shift[0]
     my = to_map[1, 0] * px + to_map[1, 1] * py + to_map[1, 2] * pz + to_map[1, 3] + shift[1]
@@ -197,14 +199,16 @@ def _lit(to_map, nearness, px, py, pz, shift):
 
 
 @numba.njit(cache=True)
-def _at(image, x, y):
+def _at(image: np.ndarray, x: float, y: float) -> float:
     if x < 0 or y < 0 or x >= SKY_MAP_SIZE or y >= SKY_MAP_SIZE:
         return 0.0
     return image[int(y), int(x)]
 
 
 @numba.njit(cache=True)
-def _look_far(image, frame, focal, rx, ry, rz, color):
+def _look_far(
+    image: np.ndarray, frame: np.ndarray, focal: float, rx: float, ry: float, rz: float, color: np.ndarray
+) -> None:
     """A photograph hangs far away in front and is mirrored at its edges; a sky surrounds the world."""
     height, width = image.shape[0], image.shape[1]
     dx = frame[0, 0] * rx + frame[0, 1] * ry + frame[0, 2] * rz

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import rtmpose_accuracy
 import torch
 from coco_people import SETS, Box, Cropping, PeopleSet, average_precision, cut_all, oks, read_set
 from rich.console import Console
@@ -29,6 +30,7 @@ from pose2d.models.movenet import SinglePose
 from pose2d.models.movenet_decode import NEARNESS, View
 from pose2d.models.movenet_features import MoveNetFeatures
 from pose2d.models.movenet_network import STRIDE, cells_of
+from pose2d.models.rtmpose import RTMPose
 from pose2d.types import Prediction
 
 BATCH = 32
@@ -182,12 +184,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared/data/coco")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
-    parser.add_argument("--model", default="movenet-thunder", choices=["movenet-thunder", "movenet-lightning"])
+    parser.add_argument(
+        "--model", default="movenet-thunder", choices=["movenet-thunder", "movenet-lightning", "rtmpose-s-halpe26"]
+    )
+    parser.add_argument("--checkpoint", type=Path, help="weights other than the embedded ones (RTMPose)")
     parser.add_argument("--parts", nargs="+", choices=["crops", "detector"], default=["crops", "detector"])
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    model = pose2d.load(options.model)
+    model = pose2d.load(options.model, options.checkpoint)
+    if isinstance(model, RTMPose):
+        rtmpose_accuracy.main(model, options.data, options.sets, options.parts)
+        return
+    assert isinstance(model, SinglePose)
     annotated = _table(
         f"{options.model}, annotated boxes",
         ("set", "box x", "shown", "antialias", "flip", "decoding"),

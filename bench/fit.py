@@ -28,10 +28,10 @@ from rich.table import Table
 from torch import Tensor
 
 import fitting
-from eval3dpw.metrics import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm
+from eval3dpw.scoring import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm
 from fitting.body import BodyParams
-from fitting.fit import frames_problem, from_torso
-from fitting.lifter_training.cmu import load_motion
+from fitting.motion_capture import load_motion
+from fitting.optimise import frames_problem, from_torso
 from fitting.smplify.points import Through
 from fitting.smplify.smplify import SmplifySettings, smplify
 from fitting.solver.problem import costs

@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from eval3dpw.bodies import body_set
-from eval3dpw.synth.layout import truth_path
-from eval3dpw.synth.truth import SEEN
+from eval3dpw.synth.dataset import truth_path
+from eval3dpw.synth.sequence import SEEN
 from fitmesh.eval_3dpw.keypoints import Reader, true_keypoints_px
 from fitmesh.eval_3dpw.sequences import works
 from fitmesh.eval_3dpw.settings import FPS, EvalSettings

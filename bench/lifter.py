@@ -22,10 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 import fitting
-from eval3dpw.metrics import mpjpe_mm, pa_mpjpe_mm
+from eval3dpw.scoring import mpjpe_mm, pa_mpjpe_mm
 from fitting.body import BodyParams
 from fitting.init.lifter import lift, lift_frames
-from fitting.lifter_training.cmu import load_motion
+from fitting.motion_capture import load_motion
 from fitting.solver.unknowns import BODY_JOINTS
 from fitting.synthetic import Noise, Scene, scene
 

@@ -26,9 +26,9 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fitting import Camera, Mesh, load_body
+from fitting import Camera, load_body
+from fitting.render import Mesh, render
 from fitting.render.pytorch3d_paint import problem
-from fitting.render.render import render
 from fitting.render.screen import project_triangles
 from fitting.render.shading import PALETTE, shade, vertex_normals
 

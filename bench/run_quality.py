@@ -13,13 +13,14 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-import roma
 import torch
 from rich.console import Console
 from rich.table import Table
 
 import fitmesh
 from fitmesh.result import Person, Result
+from fitting.body.kinematics import rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle
 
 FLIP_DEG = 60
 
@@ -32,8 +33,8 @@ def second_difference(points: np.ndarray, valid: np.ndarray) -> np.ndarray:
 
 def turns_deg(person: Person) -> np.ndarray:
     """By how much the pelvis turns from frame to frame, [T - 1]."""
-    rotation = roma.rotvec_to_rotmat(torch.from_numpy(person.pose_rad[:, 0]).double())
-    return np.degrees(roma.rotmat_geodesic_distance(rotation[:-1], rotation[1:]).numpy())
+    rotation = rotation_matrices(torch.from_numpy(person.pose_rad[:, 0]).double())
+    return np.degrees(matrix_to_axis_angle(rotation[:-1].mT @ rotation[1:]).norm(dim=-1).numpy())
 
 
 def measured(result: Result, person: Person) -> dict[str, str]:

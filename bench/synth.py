@@ -1,11 +1,11 @@
-"""Claim: MoveNet reads rendered people (mean OKS >= 0.6 over visible keypoints), frames are hard and easy as in real
+"""Claim: MoveNet reads rendered people (mean OKS >= 0.6 over visible keypoints), frames are as hard and easy as real
 footage, and the generator makes at least 5 frames a second at 640x360 on two cores.
 
-    python bench/synth.py DATASET [--every 10]     # judge a data set that is there
-    python bench/synth.py --speed [--frames 40]    # make a little one, timed
+    python bench/synth.py DATASET [--every 10]     # measure on an existing data set
+    python bench/synth.py --speed [--frames 40]    # time the generator
 
 Boxes come from the truth, as COCO's do in the usual protocol. A keypoint counts as visible unless another thing or
-person hides it or it lies outside the image; the person behind counts for nothing.
+person hides it or it lies outside the image; bystanders are not counted.
 """
 
 import argparse
@@ -25,17 +25,17 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pose2d
-from eval3dpw.synth import layout
-from eval3dpw.synth.make import Settings, make
-from eval3dpw.synth.truth import BEHIND_SELF, HIDDEN, SEEN
+from eval3dpw.sequences import image_path
+from eval3dpw.synth.dataset import SynthSettings, make_dataset
+from eval3dpw.synth.sequence import BEHIND_SELF, HIDDEN, SEEN
 from pose2d.estimate import estimate
 from pose2d.oks import keypoint_oks, l_squared
 
 SMALLEST_PX2 = 100  # people with less in the image are left out
 
 
-def judge(root: Path, every: int, console: Console) -> None:
-    """Keypoints by MoveNet against the truth, all sequences together and by how much stands in the way."""
+def measure(root: Path, every: int, console: Console) -> None:
+    """Keypoints by MoveNet against the truth, all sequences together and by occlusion level."""
     model = pose2d.load("movenet-thunder")
     levels, oks, score, visibility, hidden_share, height = [], [], [], [], [], []
     for path in sorted((root / "synthFiles").glob("*.npz")):
@@ -45,7 +45,7 @@ def judge(root: Path, every: int, console: Console) -> None:
             people = np.flatnonzero(truth["area_px2"][:, frame] >= SMALLEST_PX2)
             if not len(people):
                 continue
-            image = cv2.imread(str(layout.image_path(root, path.stem, frame)))[..., ::-1]
+            image = cv2.imread(str(image_path(root, path.stem, frame)))[..., ::-1]
             found = estimate(model, np.ascontiguousarray(image), truth["boxes_px"][people, frame])
             off = ((found.xy_px.numpy() - truth["keypoints_px"][people, frame]) ** 2).sum(-1)
             falloff = l_squared(truth["area_px2"][people, frame], pose2d.COCO17)
@@ -102,9 +102,13 @@ def speed(frames: int, jobs: int, console: Console) -> None:
     """The first sequences of a data set, with the loading of everything and without."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        list(make(Path(folder) / "warm", Settings(sequences=1, frames=2, size=(96, 64), seed=1)))  # numba compiles
+        list(
+            make_dataset(Path(folder) / "warm", SynthSettings(sequences=1, frames=2, size=(96, 64), seed=1))
+        )  # numba compiles
         began = time.perf_counter()
-        done = list(make(Path(folder) / "timed", Settings(sequences=2 * jobs, frames=frames, seed=1), jobs))
+        done = list(
+            make_dataset(Path(folder) / "timed", SynthSettings(sequences=2 * jobs, frames=frames, seed=1), jobs)
+        )
         took = time.perf_counter() - began
     count = sum(sequence.frames for sequence in done)
     console.print(
@@ -123,9 +127,9 @@ def main() -> None:
     given = parser.parse_args()
     console = Console(width=160)
     if given.dataset is None and not given.speed:
-        parser.error("give a data set to judge, or --speed")
+        parser.error("give a data set, or --speed")
     if given.dataset is not None:
-        judge(given.dataset, given.every, console)
+        measure(given.dataset, given.every, console)
     if given.speed:
         speed(given.frames, given.jobs, console)
     peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

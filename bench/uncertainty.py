@@ -19,8 +19,8 @@ from rich.table import Table
 from torch import Tensor
 
 import fitting
-from fitting.fit import Fit
-from fitting.lifter_training.cmu import Motion, load_motion
+from fitting.motion_capture import Motion, load_motion
+from fitting.optimise import Fit
 from fitting.synthetic import Noise, Scene, scene
 
 NOISES = {

@@ -26,9 +26,8 @@ from weighting_rows import CCNET, CCNET_PRECISION, MODES, RAW, ROWS, SCALES_OF, 
 
 from ccnet.metrics import expected_calibration_error
 from eval3dpw.bodies import body_set
-from eval3dpw.bootstrap import RESAMPLES, means
-from eval3dpw.synth.layout import truth_path
-from eval3dpw.synth.truth import BEHIND_SELF, HIDDEN, SEEN
+from eval3dpw.synth.dataset import truth_path
+from eval3dpw.synth.sequence import BEHIND_SELF, HIDDEN, SEEN
 from fitmesh.eval_3dpw import caches
 from fitmesh.eval_3dpw.pipeline import Road, run
 from fitmesh.eval_3dpw.sequences import works
@@ -36,7 +35,7 @@ from fitmesh.eval_3dpw.settings import EvalSettings, Row
 from fitmesh.eval_3dpw.table import NAMES, Line, Scores, cell, lines, show
 from fitmesh.progress import Reporter
 from pose2d.base.files import atomic_file
-from pose2d.base.resampling import draws, interval
+from pose2d.base.resampling import RESAMPLES, clustered_means, draws, interval
 
 SCALES = Path(__file__).parent / "weighting_scales.json"
 GRID = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
@@ -165,7 +164,8 @@ def differences(found: Sequence[Line], scores: Scores) -> list[str]:
     """The claims, each with its paired interval over sequences."""
     counts = draws(len(scores.names), RESAMPLES)
     samples = {
-        line.label: {m: means(scores.rows[line.label][m], scores.sequence, counts) for m in METRICS} for line in found
+        line.label: {m: clustered_means(scores.rows[line.label][m], scores.sequence, counts) for m in METRICS}
+        for line in found
     }
     claims = (
         ("start (lifter, ccnet)", "start (lifter, raw)"), (CCNET, RAW), (CCNET_PRECISION, RAW),

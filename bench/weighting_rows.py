@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from fitmesh.eval_3dpw.settings import Row
-from fitting.solver.residuals import ROBUST_SCALE
+from fitting.solver.problem import ROBUST_SCALE
 
 RAW, CCNET, CCNET_PRECISION = "raw", "CCNet", "CCNet precision"
 ROWS = {

@@ -1,11 +1,8 @@
-"""3DPW: reading it, and judging meshes in millimetres."""
+"""3DPW: its files, and the errors of bodies in millimetres."""
 
 from eval3dpw.bodies import Bodies, BodySet, body_set
-from eval3dpw.evaluate import PerFrame, Report, evaluate
-from eval3dpw.protocols import PROTOCOLS, Protocol
-from eval3dpw.sequences import Sequence, read_sequence
-from eval3dpw.spin_npz import read_spin_npz
-from eval3dpw.tracks import TruthTrack, camera_params, tracks_of
+from eval3dpw.scoring import PROTOCOLS, PerFrame, Protocol, Report, evaluate
+from eval3dpw.sequences import Sequence, TruthTrack, camera_params, read_sequence, read_spin_npz, tracks_of
 
 __all__ = [
     "PROTOCOLS",

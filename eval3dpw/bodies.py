@@ -1,4 +1,4 @@
-"""Bodies as protocols compare them: joints, pelvis, mesh; and the body files the truth is made with."""
+"""What protocols compare: joints, pelvis and mesh of bodies, and the body files that they are made with."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -27,8 +27,8 @@ class Bodies:
     pelvis: Tensor | None = None  # [N, 3] Human3.6M's joint 0
     vertices: Tensor | None = None  # [N, V, 3]
     kinematic: Tensor | None = None  # [N, 24, 3] SMPL's joints by forward kinematics
-    translation: Tensor | None = None  # [N, 3] what of the positions above is the body's translation
-    track: Tensor | None = None  # [N] which rows are one person's; with `frame`, for the acceleration
+    translation: Tensor | None = None  # [N, 3] the body's translation, contained in the positions above
+    track: Tensor | None = None  # [N] track number; with `frame`, for the acceleration
     frame: Tensor | None = None  # [N] frame numbers
 
     def __len__(self) -> int:
@@ -48,20 +48,20 @@ class Bodies:
         return Bodies(joints[:, H36M_14, :], joints[:, H36M_PELVIS], vertices, **others)
 
     def rows(self, choice: Tensor | slice) -> "Bodies":
-        """Some of the bodies."""
+        """A subset of the bodies."""
         given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return replace(self, **{name: value[choice] for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True)
 class BodySet:
-    """The files that truth and predictions are made with."""
+    """The body files of truth and predictions."""
 
     load: Callable[[str], Body]  # by gender
     regressor: Tensor  # [17, V] Human3.6M's joints from posed vertices
 
     def place(self, params: BodyParams, gender: str = "neutral") -> Bodies:
-        """Parameters -> what protocols compare."""
+        """The posed bodies of parameters."""
         body = self.load(gender)
         out = body.at(params, vertices=True)
         assert out.vertices is not None

@@ -1,7 +1,7 @@
-"""Bodies found elsewhere, in one .npz, and how they meet the truth.
+"""Bodies predicted by any method, in one .npz.
 
-`sequence` [M] (names), `person` [M] and `frame` [M] say whose they are; then either parameters of the neutral body in
-the camera frame, `pose` [M, 24, 3] or [M, 72] (axis-angle), `shape` [M, S] and, if known, `translation` [M, 3]; or
+`sequence` [M] (names), `person` [M] and `frame` [M] name the row; then either parameters of the neutral body in
+the camera frame, `pose` [M, 24, 3] or [M, 72] (axis-angle), `shape` [M, S] and optionally `translation` [M, 3]; or
 points in metres, `joints` [M, 14, 3] with, as the protocol needs them, `pelvis` [M, 3], `vertices` [M, V, 3],
 `kinematic` [M, 24, 3], `translation` [M, 3] (see `Bodies`).
 """
@@ -16,12 +16,12 @@ import numpy as np
 import torch
 
 from eval3dpw.bodies import Bodies, BodySet
-from eval3dpw.tracks import TruthTrack
+from eval3dpw.sequences import TruthTrack
 from fitting.body import BodyParams
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 
-_WHOSE = ("sequence", "person", "frame")
+_KEYS = ("sequence", "person", "frame")
 _POINTS = ("joints", "pelvis", "vertices", "kinematic", "translation")
 
 
@@ -57,7 +57,7 @@ def read_predictions(path: Path) -> Predictions:
         raise UserError(
             f"cannot read {path} ({error}). Expected predictions in an .npz (docs/eval-3dpw.md)."
         ) from error
-    missing = [name for name in _WHOSE if name not in arrays]
+    missing = [name for name in _KEYS if name not in arrays]
     if not missing and "joints" not in arrays:
         missing = [name for name in ("pose", "shape") if name not in arrays]
     if missing:
@@ -65,15 +65,15 @@ def read_predictions(path: Path) -> Predictions:
     count = len(arrays["frame"])
     sizes = {"pose": 72, "joints": 14 * 3, "translation": 3, "pelvis": 3, "kinematic": 24 * 3}
     for name, value in arrays.items():
-        if name in (*_WHOSE, *_POINTS, "pose", "shape"):
+        if name in (*_KEYS, *_POINTS, "pose", "shape"):
             each = int(np.prod(value.shape[1:]))
             if len(value) != count or (name in sizes and each != sizes[name]):
                 wanted = f", {sizes[name]} numbers each" if name in sizes else ""
                 raise UserError(f"{path}: {name} has size {list(value.shape)}; expected {count} rows{wanted}.")
-            if name not in _WHOSE and not np.isfinite(value).all():
+            if name not in _KEYS and not np.isfinite(value).all():
                 raise UserError(f"{path}: {name} has a number that is not finite (NaN or infinity).")
-    whose = zip(arrays["sequence"].tolist(), arrays["person"].tolist(), arrays["frame"].tolist(), strict=True)
-    return Predictions({(str(s), int(p), int(f)): row for row, (s, p, f) in enumerate(whose)}, arrays)
+    keys = zip(arrays["sequence"].tolist(), arrays["person"].tolist(), arrays["frame"].tolist(), strict=True)
+    return Predictions({(str(s), int(p), int(f)): row for row, (s, p, f) in enumerate(keys)}, arrays)
 
 
 def write_predictions(path: Path, found: Iterable[tuple[TruthTrack, BodyParams]]) -> None:

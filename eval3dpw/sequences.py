@@ -1,59 +1,118 @@
-"""One 3DPW sequence: `sequenceFiles/SPLIT/NAME.pkl`, a Python 2 pickle, read without running anything in it."""
+"""3DPW's truth: the folder, the sequence pickles, SPIN's `3dpw_test.npz`, and both as tracks.
 
+sequenceFiles/{train,validation,test}/NAME.pkl    a Python 2 pickle, read without running anything in it
+imageFiles/NAME/image_00000.jpg                   one image per frame
+"""
+
+import re
+import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence as Ordered
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from fitting.body import Body, BodyParams
+from fitting.body.kinematics import rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle
 from pose2d.base import unpickle
 from pose2d.base.errors import UserError
 
 GENDERS = {"m": "male", "f": "female", "n": "neutral"}
 SHAPE_SIZE = 10  # some files carry 300 directions; the body files in use have these
-_PERSON = ("poses", "trans", "betas", "genders", "campose_valid", "poses2d")
-_NEEDED = ("cam_poses", "cam_intrinsics", *_PERSON)
+SPIN_BOX_SCALE = 1.2  # SPIN's `scale` is 1.2 times the longer side of the keypoints' box, over 200 pixels
+_PERSON_KEYS = ("poses", "trans", "betas", "genders", "campose_valid", "poses2d")
+_SEQUENCE_KEYS = ("cam_poses", "cam_intrinsics", *_PERSON_KEYS)
+_SPIN_KEYS = {"imgname": (), "center": (2,), "scale": (), "pose": (72,), "shape": (10,), "gender": ()}
+_SPIN_IMAGE = re.compile(r"(?:.*/)?([^/]+)/image_(\d+)\.\w+$")
 _GET_AGAIN = "Get sequenceFiles.zip again from virtualhumans.mpi-inf.mpg.de/3DPW"
+_HOW = (
+    "Unpack sequenceFiles.zip and imageFiles.zip of virtualhumans.mpi-inf.mpg.de/3DPW into one folder and pass it, "
+    "or make a set of the same layout with `fitmesh synth`."
+)
+
+
+# The folder.
+
+
+def sequence_files(data: Path, split: str, names: Ordered[str] = ()) -> list[Path]:
+    """The pickles of a split in the order of their names; of some sequences only, if names are given."""
+    if not data.is_dir():
+        raise UserError(f"there is no folder {data}. {_HOW}")
+    root = data / "sequenceFiles"
+    if not root.is_dir():
+        raise UserError(f"{data} has no folder sequenceFiles. {_HOW}")
+    splits = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
+    if split not in splits:
+        raise UserError(f"{root} has no split {split!r}; it has {', '.join(splits) or 'none'}. Choose --split. {_HOW}")
+    found = {path.stem: path for path in sorted((root / split).glob("*.pkl"))}
+    if not found:
+        raise UserError(f"{root / split} holds no .pkl file. {_HOW}")
+    unknown = [name for name in names if name not in found]
+    if unknown:
+        raise UserError(f"{root / split} has no sequence {', '.join(unknown)}; it has {', '.join(found)}.")
+    return [path for name, path in found.items() if not names or name in names]
+
+
+def sequence_path(data: Path, split: str, sequence: str) -> Path:
+    return data / "sequenceFiles" / split / f"{sequence}.pkl"
+
+
+def image_path(data: Path, sequence: str, frame: int) -> Path:
+    return data / "imageFiles" / sequence / f"image_{frame:05d}.jpg"
+
+
+def image_numbers(data: Path, sequence: str) -> set[int]:
+    """Frames that have an image."""
+    folder = data / "imageFiles" / sequence
+    numbers = (path.stem.removeprefix("image_") for path in folder.glob("image_*.jpg"))
+    return {int(number) for number in numbers if number.isdecimal()}
+
+
+# Sequence pickles.
 
 
 @dataclass(frozen=True)
-class Person:
-    """One person of a sequence, in the world."""
+class SequencePerson:
+    """One person of a sequence, world frame."""
 
     gender: str  # "male", "female" or "neutral"
     shape: np.ndarray  # [10] standard deviations
-    pose: np.ndarray  # [N, 24, 3] axis-angle; joint 0 turns the body into the world
+    pose: np.ndarray  # [N, 24, 3] axis-angle; joint 0 rotates the body into the world frame
     translation: np.ndarray  # [N, 3] metres, world
-    camera_valid: np.ndarray  # [N] whether this person's place relative to the camera is known in a frame
-    poses2d_px: np.ndarray  # [N, 18, 3] x, y, confidence of OpenPose's 18 keypoints; all 0: not seen
+    camera_valid: np.ndarray  # [N] whether the position relative to the camera is valid
+    poses2d_px: np.ndarray  # [N, 18, 3] x, y, confidence of OpenPose's 18 keypoints; all 0: not detected
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """What a camera saw, frame by frame; frame n is `imageFiles/NAME/image_{n:05d}.jpg`."""
+    """One camera and its people; frame n is `imageFiles/NAME/image_{n:05d}.jpg`."""
 
     name: str
     intrinsics: np.ndarray  # [3, 3] pixels
     T_cam_world: np.ndarray  # [N, 4, 4] world -> camera, metres
-    people: tuple[Person, ...]
+    people: tuple[SequencePerson, ...]
 
     def __len__(self) -> int:
         return len(self.T_cam_world)
 
 
 def read_sequence(path: str | Path) -> Sequence:
-    """Read and check one file; anything wrong with it is told in words."""
+    """Read and check one pickle."""
     path = Path(path)
     content = unpickle.load(path)
     if not isinstance(content, Mapping):
         raise UserError(f"{path} is not a 3DPW sequence: it holds a {type(content).__name__}. {_GET_AGAIN}.")
-    missing = [key for key in _NEEDED if key not in content]
+    missing = [key for key in _SEQUENCE_KEYS if key not in content]
     if missing:
         raise UserError(f"{path} is not a 3DPW sequence: it lacks {', '.join(missing)}. {_GET_AGAIN}.")
     T_cam_world = _numbers(content["cam_poses"], path, "cam_poses", (-1, 4, 4))
     frames = len(T_cam_world)
-    counts = {key: len(content[key]) for key in _PERSON}
+    counts = {key: len(content[key]) for key in _PERSON_KEYS}
     if len(set(counts.values())) != 1:
         raise UserError(f"{path} is damaged: it has different numbers of people in {counts}. {_GET_AGAIN}.")
     people = tuple(_person(content, i, frames, path) for i in range(counts["poses"]))
@@ -61,7 +120,7 @@ def read_sequence(path: str | Path) -> Sequence:
     return Sequence(path.stem, intrinsics, T_cam_world, people)
 
 
-def _person(content: Mapping[str, Any], i: int, frames: int, path: Path) -> Person:
+def _person(content: Mapping[str, Any], i: int, frames: int, path: Path) -> SequencePerson:
     def numbers(key: str, shape: tuple[int, ...]) -> np.ndarray:
         return _numbers(content[key][i], path, f"{key}[{i}]", shape)
 
@@ -74,7 +133,7 @@ def _person(content: Mapping[str, Any], i: int, frames: int, path: Path) -> Pers
     shape = np.ravel(numbers("betas", (-1,)))[:SHAPE_SIZE]
     if not (np.isfinite(pose[valid]).all() and np.isfinite(translation[valid]).all() and np.isfinite(shape).all()):
         raise UserError(f"{path} is damaged: person {i} has a number that is not finite. {_GET_AGAIN}.")
-    return Person(
+    return SequencePerson(
         gender=GENDERS[gender[:1].lower()],
         shape=shape,
         pose=pose.reshape(frames, 24, 3),
@@ -90,7 +149,161 @@ def _numbers(value: Any, path: Path, key: str, shape: tuple[int, ...]) -> np.nda
         array = np.asarray(value, np.float64)
     except (TypeError, ValueError) as error:
         raise UserError(f"{path} is damaged: {key} is not an array of numbers. {_GET_AGAIN}.") from error
-    if array.ndim != len(shape) or any(want not in (-1, got) for want, got in zip(shape, array.shape, strict=True)):
-        expected = ", ".join("any" if side == -1 else str(side) for side in shape)
-        raise UserError(f"{path} is damaged: {key} has size {list(array.shape)}; expected [{expected}]. {_GET_AGAIN}.")
+    if array.ndim != len(shape) or any(
+        expected not in (-1, given) for expected, given in zip(shape, array.shape, strict=True)
+    ):
+        sizes = ", ".join("any" if side == -1 else str(side) for side in shape)
+        raise UserError(f"{path} is damaged: {key} has size {list(array.shape)}; expected [{sizes}]. {_GET_AGAIN}.")
     return array
+
+
+# Tracks.
+
+
+@dataclass(frozen=True)
+class TruthTrack:
+    """T frames of one person: the truth that a fit is measured against."""
+
+    sequence: str
+    person: int
+    gender: str  # "male", "female" or "neutral"
+    frame: np.ndarray  # [T] image numbers, strictly increasing
+    shape: np.ndarray  # [S]
+    pose: np.ndarray  # [T, 24, 3] axis-angle; joint 0 rotates the body into the world frame
+    translation: np.ndarray  # [T, 3] metres, world
+    T_cam_world: np.ndarray  # [T, 4, 4]
+    camera_valid: np.ndarray  # [T]
+    intrinsics: np.ndarray | None  # [3, 3] pixels; None: not in the source
+    poses2d_px: np.ndarray | None = None  # [T, 18, 3] OpenPose's x, y, confidence; None: not in the source
+    boxes_px: np.ndarray | None = None  # [T, 4] x1, y1, x2, y2, where the source gives boxes but no translation
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    @property
+    def name(self) -> str:
+        return f"{self.sequence}/{self.person}"
+
+    def rows(self, choice: np.ndarray) -> "TruthTrack":
+        """Some of the frames."""
+        return replace(
+            self,
+            frame=self.frame[choice],
+            pose=self.pose[choice],
+            translation=self.translation[choice],
+            T_cam_world=self.T_cam_world[choice],
+            camera_valid=self.camera_valid[choice],
+            poses2d_px=None if self.poses2d_px is None else self.poses2d_px[choice],
+            boxes_px=None if self.boxes_px is None else self.boxes_px[choice],
+        )
+
+
+def tracks_of(sequence: Sequence) -> list[TruthTrack]:
+    """Everyone in a sequence, all frames, also those without a valid camera."""
+    return [
+        TruthTrack(
+            sequence=sequence.name,
+            person=number,
+            gender=person.gender,
+            frame=np.arange(len(sequence)),
+            shape=person.shape,
+            pose=person.pose,
+            translation=person.translation,
+            T_cam_world=sequence.T_cam_world,
+            camera_valid=person.camera_valid,
+            intrinsics=sequence.intrinsics,
+            poses2d_px=person.poses2d_px,
+        )
+        for number, person in enumerate(sequence.people)
+    ]
+
+
+def camera_params(track: TruthTrack, body: Body) -> BodyParams:
+    """The true body in the camera frame.
+
+    A body rotates about its pelvis J, which in its file is not the origin: v = R (x - J) + J + t. In the camera frame,
+    C v + c, the rotation is C R and the translation C (J + t) + c - J.
+    """
+    pose = torch.as_tensor(track.pose, dtype=torch.float64)
+    C, c = (torch.as_tensor(track.T_cam_world[:, :3, part], dtype=torch.float64) for part in (slice(3), 3))
+    shape = torch.as_tensor(track.shape, dtype=torch.float64)
+    pelvis = body.rest_joints[0].double() + body.rest_joints_by_shape[0, :, : len(shape)].double() @ shape
+    root = matrix_to_axis_angle(C @ rotation_matrices(pose[:, 0]))
+    pelvis_world = torch.as_tensor(track.translation, dtype=torch.float64) + pelvis
+    translation = torch.einsum("tij,tj->ti", C, pelvis_world) + c - pelvis
+    camera_pose = torch.cat((root[:, None], pose[:, 1:]), 1)
+    return BodyParams(camera_pose.to(body.dtype), shape.to(body.dtype), translation.to(body.dtype))
+
+
+# SPIN's file.
+
+
+def read_spin_npz(path: Path) -> list[TruthTrack]:
+    """SPIN's `3dpw_test.npz`: one row per person and image, root rotation in the camera frame, no translation.
+
+    Consecutive rows of a sequence whose image numbers rise are one person.
+    """
+    rows = _spin_rows(path)
+    names, frames = _spin_images(rows["imgname"], path)
+    new = np.concatenate([[True], (names[1:] != names[:-1]) | (frames[1:] <= frames[:-1])])
+    first = np.append(np.flatnonzero(new), len(new))
+    tracks: list[TruthTrack] = []
+    people: dict[str, int] = {}
+    for span in (slice(a, b) for a, b in pairwise(first.tolist())):
+        name = str(names[span.start])
+        people[name] = people.get(name, -1) + 1
+        tracks.append(_spin_track(rows, name, people[name], frames, span, path))
+    return tracks
+
+
+def _spin_track(
+    rows: dict[str, np.ndarray], name: str, person: int, frames: np.ndarray, span: slice, path: Path
+) -> TruthTrack:
+    gender = str(rows["gender"][span.start])[:1].lower()
+    if gender not in GENDERS:
+        raise UserError(f"{path}: gender is {gender!r} at row {span.start}; expected m or f.")
+    count = span.stop - span.start
+    half = (200 * rows["scale"][span] / SPIN_BOX_SCALE / 2)[:, None]
+    return TruthTrack(
+        sequence=name,
+        person=person,
+        gender=GENDERS[gender],
+        frame=frames[span],
+        shape=rows["shape"][span.start],
+        pose=rows["pose"][span].reshape(-1, 24, 3),
+        translation=np.zeros((count, 3)),
+        T_cam_world=np.tile(np.eye(4), (count, 1, 1)),
+        camera_valid=np.ones(count, bool),
+        intrinsics=None,
+        boxes_px=np.concatenate([rows["center"][span] - half, rows["center"][span] + half], 1),
+    )
+
+
+def _spin_rows(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            missing = [key for key in _SPIN_KEYS if key not in file.files]
+            if missing:
+                raise UserError(f"{path} is not SPIN's file of 3DPW: it lacks {', '.join(missing)}.")
+            rows = {key: file[key] for key in _SPIN_KEYS}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"cannot read {path} ({error}). Expected 3dpw_test.npz as SPIN distributes it.") from error
+    count = len(rows["imgname"])
+    for key, tail in _SPIN_KEYS.items():
+        if rows[key].shape != (count, *tail):
+            raise UserError(f"{path}: {key} has size {list(rows[key].shape)}; expected {[count, *tail]}.")
+        if key not in ("imgname", "gender"):
+            rows[key] = rows[key].astype(np.float64)
+            if not np.isfinite(rows[key]).all():
+                raise UserError(f"{path}: {key} has a number that is not finite.")
+    if not count:
+        raise UserError(f"{path} has no rows.")
+    return rows
+
+
+def _spin_images(imgname: np.ndarray, path: Path) -> tuple[np.ndarray, np.ndarray]:
+    parts = [_SPIN_IMAGE.match(str(name)) for name in imgname]
+    wrong = [str(name) for name, part in zip(imgname, parts, strict=True) if part is None]
+    if wrong:
+        raise UserError(f"{path}: imgname {wrong[0]!r} is not like imageFiles/downtown_arguing_00/image_00000.jpg.")
+    return np.array([p[1] for p in parts if p]), np.array([int(p[2]) for p in parts if p])

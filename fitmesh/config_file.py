@@ -1,4 +1,4 @@
-"""A TOML file that gives a command's options by their names; what stands on the command line wins."""
+"""A TOML file with a command's options by name; the command line takes precedence."""
 
 import difflib
 import sys
@@ -15,8 +15,8 @@ else:
 
 
 def read_config(path: Path, options: Iterable[str]) -> dict[str, Any]:
-    """Values by option name, with underscores. `options` are the names a command knows, with underscores."""
-    known = set(options)
+    """Values by option name, with underscores. `options` are the names of a command's options, with underscores."""
+    valid = set(options)
     try:
         with path.open("rb") as file:
             given = tomllib.load(file)
@@ -27,9 +27,9 @@ def read_config(path: Path, options: Iterable[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, value in given.items():
         option = name.replace("-", "_")
-        if option not in known:
-            near = difflib.get_close_matches(option, known, 1)
-            hint = f"did you mean {near[0].replace('_', '-')}?" if near else f"known: {_listed(known)}."
+        if option not in valid:
+            near = difflib.get_close_matches(option, valid, 1)
+            hint = f"did you mean {near[0].replace('_', '-')}?" if near else f"choose {_listed(valid)}."
             raise UserError(f"the configuration {path} has an unknown option {name!r}: {hint}")
         if isinstance(value, dict):
             raise UserError(f"the configuration {path} has a table [{name}]; expected one value, {name} = ...")

@@ -1,14 +1,20 @@
-"""Keypoints and trust -> body parameters: the body, the camera, the solver."""
+"""Keypoints and confidence -> body parameters: the body, the camera, the solver.
 
-from fitting.body import Body, BodyOutput, BodyParams
-from fitting.body.load import load_body
-from fitting.camera import Camera
-from fitting.fit import Fit, fit, fit_frames
-from fitting.init.guess import InitialGuess
-from fitting.render.render import Mesh, render
-from fitting.solver.prior import PosePrior, load_prior
-from fitting.solver.residuals import Ground
-from fitting.track import TrackFit, fit_track, start_track
+Names are imported when first used, so that `import fitting` is quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fitting.body import Body, BodyOutput, BodyParams
+    from fitting.body.load import load_body
+    from fitting.camera import Camera
+    from fitting.init.guess import InitialGuess
+    from fitting.optimise import Fit, fit, fit_frames
+    from fitting.solver.prior import PosePrior, load_prior
+    from fitting.solver.problem import Ground
+    from fitting.track import TrackFit, fit_track, start_track
 
 __all__ = [
     "Body",
@@ -18,7 +24,6 @@ __all__ = [
     "Fit",
     "Ground",
     "InitialGuess",
-    "Mesh",
     "PosePrior",
     "TrackFit",
     "fit",
@@ -26,6 +31,29 @@ __all__ = [
     "fit_track",
     "load_body",
     "load_prior",
-    "render",
     "start_track",
 ]
+
+_MODULES = {
+    "fitting.body": ("Body", "BodyOutput", "BodyParams"),
+    "fitting.body.load": ("load_body",),
+    "fitting.camera": ("Camera",),
+    "fitting.init.guess": ("InitialGuess",),
+    "fitting.optimise": ("Fit", "fit", "fit_frames"),
+    "fitting.solver.prior": ("PosePrior", "load_prior"),
+    "fitting.solver.problem": ("Ground",),
+    "fitting.track": ("TrackFit", "fit_track", "start_track"),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'fitting' has no attribute {name!r}")
+    value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

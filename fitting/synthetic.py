@@ -7,14 +7,14 @@ they behave as those of a real network do: part of an error never changes, and t
 import math
 from dataclasses import dataclass
 
-import roma
 import torch
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
 from fitting.body.kinematics import rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle
 from fitting.camera import Camera
-from fitting.lifter_training.cmu import Motion
+from fitting.motion_capture import Motion
 from pose2d.oks import AREA_OF_BOX, l_squared, sigma_px
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
@@ -74,7 +74,7 @@ def _in_camera(pose: Tensor, root_m: Tensor, body: Body, generator: torch.Genera
     turn = rotation_matrices(torch.stack((pitch, pitch.new_zeros(()), pitch.new_zeros(())))) @ flip
     turn = turn @ rotation_matrices(torch.stack((yaw.new_zeros(()), yaw, yaw.new_zeros(()))))
     turned = pose.clone()
-    turned[:, 0] = roma.rotmat_to_rotvec(turn @ rotation_matrices(pose[:, 0]))
+    turned[:, 0] = matrix_to_axis_angle(turn @ rotation_matrices(pose[:, 0]))
     travel = (root_m - root_m.mean(0)) @ turn.T
     rest = body.rest_joints[0] + body.rest_joints_by_shape[0, :, :10] @ shape
     return BodyParams(turned, shape, travel - rest)

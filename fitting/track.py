@@ -11,21 +11,20 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import roma
 import torch
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
+from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
 from fitting.camera import Camera
-from fitting.fit import LEAN_RAD, Fit, fit, initial_guess
 from fitting.init.guess import InitialGuess, nearest, with_default_errors
-from fitting.keypoints.joint_observed import observed_joints
-from fitting.keypoints.observed import body_keypoints, usable_frames
+from fitting.keypoints.observed import body_keypoints, observed_joints, usable_frames
 from fitting.keypoints.side_swap import repair_side_swaps as repaired_side_swaps
 from fitting.keypoints.weights import GATE, Weighting
+from fitting.optimise import LEAN_RAD, Fit, fit, initial_guess
 from fitting.solver.prior import PosePrior
-from fitting.solver.residuals import ROBUST_SCALE, Ground
+from fitting.solver.problem import ROBUST_SCALE, Ground
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
@@ -270,12 +269,12 @@ def _joined(parts: Sequence[tuple[slice, Fit]], shape: Tensor, keypoints: Keypoi
     for rows, part in parts[1:]:
         shared = len(pose) - rows.start  # frames that both have
         share = torch.linspace(0, 1, shared + 2)[1:-1]
-        a = roma.rotvec_to_unitquat(pose[rows.start :])
-        b = roma.rotvec_to_unitquat(part.params.pose[:shared])
+        a = axis_angle_to_quaternion(pose[rows.start :])
+        b = axis_angle_to_quaternion(part.params.pose[:shared])
         b = torch.where((a * b).sum(-1, keepdim=True) < 0, -b, b)
         mixed = torch.nn.functional.normalize(torch.lerp(a, b, share[:, None, None]), dim=-1)
         between = torch.lerp(translation[rows.start :], part.params.translation[:shared], share[:, None])
-        pose = torch.cat((pose[: rows.start], roma.unitquat_to_rotvec(mixed), part.params.pose[shared:]))
+        pose = torch.cat((pose[: rows.start], quaternion_to_axis_angle(mixed), part.params.pose[shared:]))
         translation = torch.cat((translation[: rows.start], between, part.params.translation[shared:]))
         keep = rows.start + shared // 2
         for name, values in rest.items():

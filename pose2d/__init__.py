@@ -8,11 +8,12 @@ if TYPE_CHECKING:
     from pose2d.base.errors import UserError
     from pose2d.estimate import PoseEstimate
     from pose2d.registry import card, cards, load, names
-    from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
+    from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133, Skeleton
     from pose2d.types import ConfidenceSource, Keypoints, Prediction, Track
 
 __all__ = [
     "COCO17",
+    "HALPE26",
     "MPII16",
     "WHOLEBODY133",
     "ConfidenceSource",
@@ -34,7 +35,7 @@ __getattr__, __dir__ = lazy_names(
         "UserError": "pose2d.base.errors",
         "PoseEstimate": "pose2d.estimate",
         **dict.fromkeys(("card", "cards", "load", "names"), "pose2d.registry"),
-        **dict.fromkeys(("COCO17", "MPII16", "WHOLEBODY133", "Skeleton"), "pose2d.skeletons"),
+        **dict.fromkeys(("COCO17", "HALPE26", "MPII16", "WHOLEBODY133", "Skeleton"), "pose2d.skeletons"),
         **dict.fromkeys(("ConfidenceSource", "Keypoints", "Prediction", "Track"), "pose2d.types"),
     },
 )

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pose2d.base.errors import UserError
+from pose2d.base.onnx_weights import ordered_weights, read_onnx
 from pose2d.base.torch_checkpoint import read_torch
 
 CONTAINERS = ("state_dict", "model", "network")  # where trainers put the weights among their other things
@@ -17,7 +18,8 @@ SHOWN = 4  # keys named in an error, of each kind
 
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a `.npz`, `.safetensors` or torch checkpoint, under the file's own key names.
+    """The tensors of a `.npz`, `.safetensors` or torch checkpoint, under the file's own key names; of an `.onnx` file
+    under those of `ordered_weights`.
 
     Containers are opened, `module.` of data-parallel training is taken off, and floats become float32.
     """
@@ -29,6 +31,8 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
         state = _read_npz(path)
     elif path.suffix == ".safetensors":
         state = _read_safetensors(path)
+    elif path.suffix == ".onnx":
+        state = {key: torch.from_numpy(value) for key, value in ordered_weights(read_onnx(path)).items()}
     else:
         state = _weights_in(read_torch(path), path)
     if all(key.startswith("module.") for key in state):

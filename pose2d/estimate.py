@@ -4,8 +4,8 @@ Everything that runs a pose network calls `estimate_crops`: `fitmesh run` and `e
 `eval-coco` through `estimate`, `train-ccnet` with augmented crops of its own.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -71,11 +71,20 @@ def estimate(
     crops = crop_people(model, image, boxes_px)
     starts = range(0, max(len(crops.affine), 1), batch)
     parts = [estimate_crops(model, _rows(crops, slice(first, first + batch)), flip_test) for first in starts]
-    values = {field.name: [getattr(part, field.name) for part in parts] for field in fields(PoseEstimate)}
     with torch.inference_mode():
-        return PoseEstimate(
-            **{name: None if several[0] is None else torch.cat(several) for name, several in values.items()}
-        )
+        return _joined(parts)
+
+
+def _joined(parts: Sequence[PoseEstimate]) -> PoseEstimate:
+    flipped = [part.flipped_features for part in parts if part.flipped_features is not None]
+    return PoseEstimate(
+        xy_px=torch.cat([part.xy_px for part in parts]),
+        score=torch.cat([part.score for part in parts]),
+        sigma_px=torch.cat([part.sigma_px for part in parts]),
+        crop_area_px2=torch.cat([part.crop_area_px2 for part in parts]),
+        features=torch.cat([part.features for part in parts]),
+        flipped_features=torch.cat(flipped) if flipped else None,
+    )
 
 
 def estimate_frames(

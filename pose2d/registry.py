@@ -17,6 +17,7 @@ from pose2d.models.base import ModelCard, PoseModel
 
 # The first part of every name -> the module in pose2d/models that has it; in the order `fitmesh models` shows.
 FAMILIES = {
+    "rtmpose": "rtmpose",
     "movenet": "movenet",
     "sbl": "sbl",
     "hrnet": "hrnet",

@@ -143,7 +143,46 @@ WHOLEBODY133 = Skeleton(
     ),
 )  # fmt: skip
 
-BY_NAME = {skeleton.name: skeleton for skeleton in (COCO17, MPII16, WHOLEBODY133)}
+# Halpe's 26: COCO's 17, three points of the body's axis, and the feet.
+HALPE26 = Skeleton(
+    name="halpe26",
+    keypoints=(
+        *COCO17.keypoints, "head_top", "neck", "pelvis", "left_big_toe", "right_big_toe", "left_small_toe",
+        "right_small_toe", "left_heel", "right_heel",
+    ),
+    flip_pairs=(*COCO17.flip_pairs, (20, 21), (22, 23), (24, 25)),
+    edges=(
+        *COCO17.edges, *_chain(17, 18, 19), (15, 20), (15, 22), (15, 24), (16, 21), (16, 23), (16, 25),
+    ),
+    oks_sigma=(*COCO17.oks_sigma, 0.026, 0.026, 0.066, *(0.079,) * 6),
+)  # fmt: skip
+
+BY_NAME = {skeleton.name: skeleton for skeleton in (COCO17, HALPE26, MPII16, WHOLEBODY133)}
+
+# OpenPose's two layouts of 25 keypoints. The "neck" of BODY_25 is the middle of the shoulders, which Halpe's is not.
+_OPENPOSE_FEET = tuple(f"{side}_{point}" for side in ("left", "right") for point in ("big_toe", "small_toe", "heel"))
+BODY_25 = (
+    "nose", "mid_shoulder", "right_shoulder", "right_elbow", "right_wrist", "left_shoulder", "left_elbow",
+    "left_wrist", "pelvis", "right_hip", "right_knee", "right_ankle", "left_hip", "left_knee", "left_ankle",
+    "right_eye", "left_eye", "right_ear", "left_ear", *_OPENPOSE_FEET,
+)  # fmt: skip
+BODY_25B = (*COCO17.keypoints, "neck", "head_top", *_OPENPOSE_FEET)
+
+
+def _halpe26_in(layout: tuple[str, ...]) -> tuple[int | None, ...]:
+    return tuple(layout.index(keypoint) if keypoint in layout else None for keypoint in HALPE26.keypoints)
+
+
+# For each of Halpe's 26 keypoints, its index in another layout; None where that layout has no such keypoint. MPII's
+# "upper_neck" is the neck that networks with Halpe's keypoints were trained on.
+HALPE26_IN: dict[str, tuple[int | None, ...]] = {
+    "coco17": _halpe26_in(COCO17.keypoints),
+    "halpe26": _halpe26_in(HALPE26.keypoints),
+    "mpii16": _halpe26_in(tuple("neck" if name == "upper_neck" else name for name in MPII16.keypoints)),
+    "wholebody133": _halpe26_in(WHOLEBODY133.keypoints),
+    "body_25": _halpe26_in(BODY_25),
+    "body_25b": _halpe26_in(BODY_25B),
+}
 
 # Where OpenPose's keypoints are, in COCO's order. BODY_25 and the older COCO model with 18.
 OPENPOSE25_TO_COCO17 = (0, 16, 15, 18, 17, 5, 2, 6, 3, 7, 4, 12, 9, 13, 10, 14, 11)

@@ -71,6 +71,7 @@ def build(wheel: Path) -> dict[str, np.ndarray]:
     left_eyeball = np.nonzero(eyes & (template[:, 0] > 0))[0]
     people = keypoints.PosedPeople(rng, space, weights, corrections, seen > 8, picks, left_eyeball)
     coco17 = people.regressor(keypoints.COCO17, keypoints.COCO17_MIRROR)
+    halpe26_extra = people.regressor(keypoints.HALPE26_EXTRA, keypoints.HALPE26_EXTRA_MIRROR)
     h36m17 = people.regressor(keypoints.H36M17, keypoints.H36M17_MIRROR)
     say("done")
 
@@ -84,6 +85,7 @@ def build(wheel: Path) -> dict[str, np.ndarray]:
         "kintree_table": np.stack([np.where(PARENTS < 0, root, PARENTS), np.arange(24)]).astype(np.int64),
         "f": faces.astype(np.int32),
         "J_regressor_coco17": coco17.astype(np.float32),
+        "J_regressor_halpe26": np.concatenate([coco17, halpe26_extra]).astype(np.float32),
         "J_regressor_h36m17": h36m17.astype(np.float32),
         "vertex_pick_names": np.array(sorted(picks)),
         "vertex_picks": np.array([picks[name] for name in sorted(picks)], np.int32),

@@ -16,9 +16,8 @@ from torch import Tensor
 
 import fitting
 from fitting.body.kinematics import JOINT_NAMES
-from fitting.lifter_training.cmu import Motion, load_motion
-from fitting.solver.mixture_file import packed
-from fitting.solver.prior import from_mixture
+from fitting.motion_capture import Motion, load_motion
+from fitting.solver.prior import from_mixture, packed
 from fitting.solver.unknowns import BODY_JOINTS
 from pose2d.base.files import atomic_file
 

@@ -12,15 +12,17 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-import roma
 import torch
 from torch import Tensor
 
+from fitting.body.kinematics import rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fitting import Body, Camera, Mesh, load_body
-from fitting.render.rasterize import rasterize
-from fitting.render.render import render
+from fitting import Body, Camera, load_body
+from fitting.render import Mesh, render
+from fitting.render.raster import rasterize
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 
@@ -93,8 +95,8 @@ def pose_of(turns: dict[str, Turns]) -> Tensor:
         whole = torch.eye(3)
         for axis, degrees in steps:
             vector = torch.tensor([float(axis == a) for a in "xyz"])
-            whole = roma.rotvec_to_rotmat(vector * np.deg2rad(degrees)) @ whole
-        pose[0, JOINTS.index(joint)] = roma.rotmat_to_rotvec(whole)
+            whole = rotation_matrices(vector * np.deg2rad(degrees)) @ whole
+        pose[0, JOINTS.index(joint)] = matrix_to_axis_angle(whole)
     return pose
 
 

@@ -1,1 +1,1 @@
-"""Rendered people in 3DPW's layout, with exact truth: every line of the evaluation runs without a licence."""
+"""Rendered people in 3DPW's layout, with exact truth, so that the evaluation runs without licensed files."""

@@ -1,4 +1,4 @@
-"""Where rendered people get their motion: CMU clips, divided by subject so that no split shares one with another."""
+"""The motion of rendered people: CMU clips, split by subject so that no two splits share a captured person."""
 
 from dataclasses import dataclass
 from importlib.resources import files
@@ -6,25 +6,26 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import roma
 import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.lifter_training.cmu import Motion, load_motion
+from fitting.body.kinematics import rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle
+from fitting.motion_capture import Motion, load_motion
 from pose2d.base.errors import UserError
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 FPS = 30
-RADIANS_PER_STEP = 1e-4  # how finely the embedded file keeps angles
+RADIANS_PER_STEP = 1e-4  # resolution of the embedded file's angles
 VALIDATION_SUBJECTS = (20, 75, 85, 125, 135)  # of the held-out ones; the other held-out subjects are for the test
 SHORTEST_CLIP = 40  # frames
 
 
 @dataclass(frozen=True)
 class Clip:
-    """One take on the mean body, in the capture's frame: y up, metres."""
+    """One recording on the mean body, in the capture's frame: y up, metres."""
 
     name: str  # subject_take
     pose: Tensor  # [T, 24, 3] axis-angle
@@ -32,7 +33,7 @@ class Clip:
 
 
 def load_clips(body: Body, split: Split, path: Path | None = None) -> tuple[Clip, ...]:
-    """The clips that may appear in a split, from a file of CMU clips or, for want of one, the embedded ones."""
+    """The clips of a split, from a file of CMU clips or, without one, the embedded clips."""
     motion = _embedded() if path is None else _from_file(path, body)
     assert motion.root_m is not None
     spans = (motion.clip(number) for number in range(len(motion.clip_name)))
@@ -52,17 +53,17 @@ def load_clips(body: Body, split: Split, path: Path | None = None) -> tuple[Clip
 
 
 def mirrored(clip: Clip) -> Clip:
-    """The same motion in a mirror: left and right trade places."""
+    """The mirrored motion: left and right are exchanged."""
     pose = clip.pose[:, _MIRROR] * clip.pose.new_tensor([1, -1, -1])
     return Clip(clip.name + "m", pose, clip.root_m * clip.root_m.new_tensor([-1, 1, 1]))
 
 
-def turned(clip: Clip, yaw: float) -> Clip:
-    """The same motion walked in another direction: turned about the vertical through the origin."""
-    turn = roma.rotvec_to_rotmat(torch.tensor([0.0, yaw, 0.0], dtype=clip.pose.dtype))
+def rotated(clip: Clip, yaw: float) -> Clip:
+    """The same motion in another direction: rotated about the vertical through the origin."""
+    rotation = rotation_matrices(torch.tensor([0.0, yaw, 0.0], dtype=clip.pose.dtype))
     pose = clip.pose.clone()
-    pose[:, 0] = roma.rotmat_to_rotvec(turn @ roma.rotvec_to_rotmat(clip.pose[:, 0]))
-    return Clip(clip.name, pose, clip.root_m @ turn.mT)
+    pose[:, 0] = matrix_to_axis_angle(rotation @ rotation_matrices(clip.pose[:, 0]))
+    return Clip(clip.name, pose, clip.root_m @ rotation.mT)
 
 
 def _split_of(name: str, motion: Motion) -> Split:
@@ -87,7 +88,7 @@ def _from_file(path: Path, body: Body) -> Motion:
             f"offset, clip_start and clip_name at {FPS} frames/s."
         ) from error
     if motion.root_m is None:
-        raise UserError(f"{path} has no root positions (root_pos); without them nobody can be placed on the ground.")
+        raise UserError(f"{path} has no root positions (root_pos); which place people on the ground.")
     return motion
 
 

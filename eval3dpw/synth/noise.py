@@ -1,23 +1,23 @@
-"""Smooth randomness: over space for surfaces, over time for hands that hold a camera."""
+"""Smooth noise: over space for surfaces, over time for a camera held in a hand."""
 
 import numpy as np
 from scipy.ndimage import map_coordinates
 
 
-def in_space(points: np.ndarray, cell_m: float | tuple[float, float, float], rng: np.random.Generator) -> np.ndarray:
-    """Noise -1..1 at points [n, 3], smooth within cells of this size: random numbers on a lattice, interpolated."""
+def value_noise(points: np.ndarray, cell_m: float | tuple[float, float, float], rng: np.random.Generator) -> np.ndarray:
+    """Noise -1..1 at points [n, 3]: random numbers on a lattice with cells of this size, interpolated linearly."""
     lattice = rng.uniform(-1, 1, (24, 24, 24)).astype(np.float32)
-    place = points / np.asarray(cell_m) + rng.uniform(0, 24, 3)
-    return map_coordinates(lattice, place.T, order=1, mode="grid-wrap")
+    cell = points / np.asarray(cell_m) + rng.uniform(0, 24, 3)
+    return map_coordinates(lattice, cell.T, order=1, mode="grid-wrap")
 
 
-def octaves(points: np.ndarray, cell_m: float, rng: np.random.Generator, count: int = 3) -> np.ndarray:
-    """The same with finer and weaker noise on top, about -1..1."""
-    layers = (in_space(points, cell_m / 2**k, rng) / 2**k for k in range(count))
+def fractal_noise(points: np.ndarray, cell_m: float, rng: np.random.Generator, count: int = 3) -> np.ndarray:
+    """The sum of ever finer and weaker value noise, about -1..1."""
+    layers = (value_noise(points, cell_m / 2**k, rng) / 2**k for k in range(count))
     return sum(layers, np.zeros(len(points))) / (2 - 2.0 ** (1 - count))
 
 
-def tile(
+def tileable_noise(
     size: int, cells: int, rng: np.random.Generator, count: int = 5, stretch: tuple[int, int] = (1, 1)
 ) -> np.ndarray:
     """An image [size, size] of noise about -1..1 that repeats without a seam; `stretch` the coarsest cells (y, x)."""
@@ -30,13 +30,13 @@ def tile(
     return total / (2 - 2.0 ** (1 - count))
 
 
-class Sway:
-    """A smooth random path around zero, known at any time: sines whose phases are random."""
+class SmoothNoise:
+    """A smooth random path around zero, defined at any time: a sum of sines with random phases."""
 
     def __init__(self, rng: np.random.Generator, hertz: tuple[float, float], fps: float, axes: int = 3) -> None:
-        self._turn = 2 * np.pi * rng.uniform(*hertz, (5, axes)) / fps  # radians per frame
+        self._speed = 2 * np.pi * rng.uniform(*hertz, (5, axes)) / fps  # radians per frame
         self._phase = rng.uniform(0, 2 * np.pi, (5, axes))
 
     def at(self, frame: float) -> np.ndarray:
         """[axes], with a spread of about 1."""
-        return np.sin(self._turn * frame + self._phase).sum(0) * np.sqrt(2 / 5)
+        return np.sin(self._speed * frame + self._phase).sum(0) * np.sqrt(2 / 5)

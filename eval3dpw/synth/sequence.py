@@ -1,4 +1,4 @@
-"""One sequence from its plan: people, camera and scene put together, then frame after frame."""
+"""One sequence: its random plan, the people, camera and scene of it, and each frame's image and truth."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,84 +6,247 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from eval3dpw.synth import cast, figure, obstacles, outfit, scene, sensor, stage
-from eval3dpw.synth.camera_path import CameraPath
-from eval3dpw.synth.cast import Person
-from eval3dpw.synth.figure import Figure
+from eval3dpw.synth.camera import (
+    CAMERA_MOTIONS,
+    SUBFRAME_SHIFTS_PX,
+    SUBFRAMES,
+    CameraPath,
+    CameraView,
+    Sensor,
+    draw_sensor,
+    draw_view,
+    encode_jpeg,
+    exposure_gain,
+    exposure_times,
+    sensor_image,
+)
 from eval3dpw.synth.motion import Clip, mirrored
-from eval3dpw.synth.plan import Plan
-from eval3dpw.synth.stage import Stage
-from eval3dpw.synth.truth import FrameTruth, observe
+from eval3dpw.synth.outfit import draw_outfit
+from eval3dpw.synth.people import (
+    ClothedBody,
+    SyntheticPerson,
+    clothed_body,
+    draw_shape,
+    person_from_clip,
+    shifted,
+)
+from eval3dpw.synth.rendering import SceneMesh, build_scene_mesh, rasterize
+from eval3dpw.synth.scene import (
+    OCCLUSION_LEVELS,
+    SCENE_KINDS,
+    ClearArea,
+    OcclusionLevel,
+    SceneKind,
+    ViewedKeypoints,
+    build_scene,
+    photo_scene,
+    place_occluders,
+)
 from fitting.body import Body
 from fitting.camera import Camera
 
-_APART_M = 0.6  # pelvis to pelvis
+FOCAL_OF_WIDTH = (0.75, 1.35)  # focal length as a share of the image's width: 67 to 41 degrees
+_APART_M = 0.6  # least distance of two people, pelvis to pelvis
+# Visibility of a keypoint: outside the image, hidden by another object or person, behind the own body, seen.
+OUTSIDE, HIDDEN, BEHIND_SELF, SEEN = 0, 1, 2, 3
+# Depth of each keypoint below the surface, metres: joints are inside the body, the face is on it.
+_DEPTH_M = np.array(
+    [0.06, 0.05, 0.05, 0.08, 0.08, 0.17, 0.17, 0.12, 0.12, 0.10, 0.10, 0.24, 0.24, 0.16, 0.16, 0.14, 0.14]
+)
 
 
 @dataclass(frozen=True)
-class Sequence:
-    """Everything that a sequence's images are made from."""
+class ClipChoice:
+    """The motion of one person."""
 
-    plan: Plan
-    people: list[Person]
-    strangers: list[Person]  # seen, but not in the truth
-    figures: list[Figure]  # of people, then of strangers
+    clip: int  # number among the split's clips
+    mirrored: bool
+
+
+@dataclass(frozen=True)
+class SequencePlan:
+    """What one sequence shows: drawn from the seed and the sequence's number alone."""
+
+    name: str
+    people: tuple[ClipChoice, ...]
+    bystanders: tuple[ClipChoice, ...]  # in the images, but not in the truth
+    scene: SceneKind
+    occlusion: OcclusionLevel
+    view: CameraView
+    focal_px: float
+    sensor: Sensor
+    crossing: bool  # two people walk past each other
+    seed: tuple[int, int]  # of everything that is drawn later
+
+    def rng(self, what: str) -> np.random.Generator:
+        """A generator for one part, so that a change of one part leaves the others as they were.
+
+        The names are part of the seed: another name makes other images.
+        """
+        return np.random.default_rng([*self.seed, *what.encode()])
+
+
+def draw_plan(seed: int, number: int, clip_count: int, width: int, photo_background: bool = False) -> SequencePlan:
+    count = 2 if number % 5 in (1, 3) else 1
+    first = sum(2 if k % 5 in (1, 3) else 1 for k in range(number))
+    rng = np.random.default_rng([seed, number])
+    kind: SceneKind = "photo" if photo_background else SCENE_KINDS[(number + seed) % len(SCENE_KINDS)]
+    level = OCCLUSION_LEVELS[number % len(OCCLUSION_LEVELS)]
+    motion = CAMERA_MOTIONS[(number // 2 + number) % len(CAMERA_MOTIONS)]
+    return SequencePlan(
+        name=f"synth_{number:03d}_{kind}_{count}p_{motion}_{level}",
+        people=tuple(_clip_choice(seed, first + k, clip_count) for k in range(count)),
+        bystanders=tuple(
+            ClipChoice(int(rng.integers(clip_count)), bool(rng.integers(2)))
+            for _ in range(_bystander_count(level, rng))
+        ),
+        scene=kind,
+        occlusion=level,
+        view=draw_view(rng, motion),
+        focal_px=rng.uniform(*FOCAL_OF_WIDTH) * width,
+        sensor=draw_sensor(rng, width),
+        crossing=bool(rng.random() < 0.6),
+        seed=(seed, number),
+    )
+
+
+def _clip_choice(seed: int, number: int, clip_count: int) -> ClipChoice:
+    """Clips in random order: each once, then each once mirrored, and so on."""
+    order = np.random.default_rng([seed, clip_count]).permutation(clip_count)
+    return ClipChoice(int(order[number % clip_count]), mirrored=number // clip_count % 2 == 1)
+
+
+def _bystander_count(level: OcclusionLevel, rng: np.random.Generator) -> int:
+    """How many; more often where there is much occlusion."""
+    return int(rng.random() < {"none": 0.25, "some": 0.4, "heavy": 0.5}[level])
+
+
+@dataclass(frozen=True)
+class FrameTruth:
+    """One image's truth in pixels."""
+
+    keypoints_px: np.ndarray  # [P, 17, 2]
+    visibility: np.ndarray  # [P, 17] uint8: OUTSIDE, HIDDEN, BEHIND_SELF or SEEN
+    boxes_px: np.ndarray  # [P, 4] x1, y1, x2, y2 of the whole person, cut at the image's edge
+    area_px2: np.ndarray  # [P] of the person in the image without occlusion
+    seen_px2: np.ndarray  # [P] of the visible part
+
+
+def frame_truth(
+    mesh: SceneMesh,
+    vertices_m: np.ndarray,
+    people_m: list[np.ndarray],
+    keypoints_m: np.ndarray,
+    camera: Camera,
+    world_to_cam: np.ndarray,
+) -> FrameTruth:
+    """Of keypoints_m [P, 17, 3] in the world frame."""
+    buffer = mesh.rasterize(vertices_m, camera, world_to_cam)
+    owner = mesh.owner(buffer)
+    surface_m = 1 / np.maximum(buffer.inverse_depth, 1e-6)
+    in_cam = keypoints_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3]
+    depth = np.maximum(in_cam[..., 2], 1e-3)
+    pixels = in_cam[..., :2] / depth[..., None] * camera.focal_px + camera.center_px
+    count = len(keypoints_m)
+    visibility = np.zeros((count, 17), np.uint8)
+    boxes, area, seen = np.zeros((count, 4)), np.zeros(count), np.zeros(count)
+    for person in range(count):
+        alone = _unoccluded(mesh, people_m, person, camera, world_to_cam)
+        visibility[person] = _visibility(owner, surface_m, pixels[person], in_cam[person, :, 2], person)
+        rows, columns = np.flatnonzero(alone.any(1)), np.flatnonzero(alone.any(0))
+        if len(rows):
+            boxes[person] = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
+        area[person], seen[person] = alone.sum(), (owner == person).sum()
+    return FrameTruth(pixels, visibility, boxes, area, seen)
+
+
+def _unoccluded(
+    mesh: SceneMesh, people_m: list[np.ndarray], person: int, camera: Camera, world_to_cam: np.ndarray
+) -> np.ndarray:
+    """[H, W] the mask of one person without occlusion."""
+    first, end = mesh.person_faces[person : person + 2]
+    before = sum(len(vertices) for vertices in people_m[:person])
+    faces = mesh.surfaces.faces[first:end] - np.int32(before)
+    return rasterize(people_m[person], faces, camera, world_to_cam).triangle >= 0
+
+
+def _visibility(
+    owner: np.ndarray, surface_m: np.ndarray, pixels: np.ndarray, depth_m: np.ndarray, person: int
+) -> np.ndarray:
+    height, width = owner.shape
+    x, y = np.round(pixels).astype(int).T
+    inside = (x >= 0) & (y >= 0) & (x < width) & (y < height) & (depth_m > 0.05)
+    x, y = np.clip(x, 0, width - 1), np.clip(y, 0, height - 1)
+    whose, nearest = owner[y, x], surface_m[y, x]
+    other = (whose != person) & (nearest < depth_m - 0.02) & (whose != -2)
+    buried = (whose == person) & (nearest < depth_m - _DEPTH_M)
+    return np.where(inside, np.where(other, HIDDEN, np.where(buried, BEHIND_SELF, SEEN)), OUTSIDE).astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class SyntheticSequence:
+    """Everything that a sequence's images are rendered from."""
+
+    plan: SequencePlan
+    people: list[SyntheticPerson]
+    bystanders: list[SyntheticPerson]  # in the images, but not in the truth
+    clothed: list[ClothedBody]  # of people, then of bystanders
     camera: Camera
     path: CameraPath
-    stage: Stage
+    mesh: SceneMesh
 
     @property
     def frames(self) -> int:
         return len(self.people[0].pose)
 
     def posed(self) -> list[np.ndarray]:
-        """Vertices [T, V, 3] of every figure."""
-        everyone = (*self.people, *self.strangers)
-        return [f.posed(p.placement, p.translation) for f, p in zip(self.figures, everyone, strict=True)]
+        """Vertices [T, V, 3] of everybody, clothed."""
+        everyone = (*self.people, *self.bystanders)
+        return [c.posed(p.placement, p.translation) for c, p in zip(self.clothed, everyone, strict=True)]
 
     def cam_poses(self) -> np.ndarray:
         """[T, 4, 4] world to camera."""
         return np.stack([self.path.world_to_cam(frame) for frame in range(self.frames)])
 
 
-def prepare(
-    plan: Plan,
+def build_sequence(
+    plan: SequencePlan,
     body: Body,
     clips: tuple[Clip, ...],
     size: tuple[int, int],
     most_frames: int,
     photo: np.ndarray | None = None,
-) -> Sequence:
-    """A photograph [h, w, 3] uint8 RGB, if there is one, takes the place of the built scene."""
+) -> SyntheticSequence:
+    """The people, camera and scene of a plan; a photograph [h, w, 3] uint8 RGB, if given, replaces the built scene."""
     people = _people(plan, body, clips, most_frames)
     camera = Camera.from_focal(plan.focal_px, size)
     centers = torch.stack([person.joints[:, 0] for person in people], 1).numpy()
     path = CameraPath(plan.view, camera, centers, plan.rng("camera"))
     cameras = np.stack([path.position(frame) for frame in range(len(centers))])[:, ::2]
-    strangers = _strangers(plan, body, clips, people, cameras)
-    paths = np.concatenate([person.path for person in (*people, *strangers)])
-    ground = scene.Ground(paths, cameras, plan.view.azimuth)
+    bystanders = _bystanders(plan, body, clips, people, cameras)
+    paths = np.concatenate([person.path for person in (*people, *bystanders)])
+    area = ClearArea(paths, cameras, plan.view.azimuth)
     rng = plan.rng("scene")
     if photo is None:
-        around = scene.build(plan.scene, ground, rng)
+        around = build_scene(plan.scene, area, rng)
     else:
         focal = 0.75 * plan.focal_px * max(photo.shape[1] / size[0], photo.shape[0] / size[1])
-        around = scene.before_photograph(photo, ground, path.world_to_cam(len(centers) / 2), focal, rng)
-    some = range(0, len(centers), 5)
-    watched = obstacles.Watched(
-        torch.stack([person.keypoints[some] for person in people], 1).numpy(),
-        np.stack([path.world_to_cam(frame) for frame in some]),
+        around = photo_scene(photo, area, path.world_to_cam(len(centers) / 2), focal, rng)
+    sampled = range(0, len(centers), 5)
+    viewed = ViewedKeypoints(
+        torch.stack([person.keypoints[sampled] for person in people], 1).numpy(),
+        np.stack([path.world_to_cam(frame) for frame in sampled]),
         camera,
     )
-    around.solids.extend(obstacles.put(plan.occlusion, ground, watched, plan.scene, rng))
-    figures = []
-    for number, person in enumerate((*people, *strangers)):
-        looks = plan.rng(f"looks {number}")
-        figures.append(figure.dress(body, person.shape, outfit.draw(looks), looks))
-    return Sequence(plan, people, strangers, figures, camera, path, stage.build(figures, around, rng))
+    around.solids.extend(place_occluders(plan.occlusion, area, viewed, plan.scene, rng))
+    clothed = []
+    for number, person in enumerate((*people, *bystanders)):
+        outfit_rng = plan.rng(f"looks {number}")
+        clothed.append(clothed_body(body, person.shape, draw_outfit(outfit_rng), outfit_rng))
+    return SyntheticSequence(plan, people, bystanders, clothed, camera, path, build_scene_mesh(clothed, around, rng))
 
 
-def shoot(sequence: Sequence) -> Iterator[tuple[bytes, FrameTruth]]:
+def render_frames(sequence: SyntheticSequence) -> Iterator[tuple[bytes, FrameTruth]]:
     """The JPEG of every frame, and its truth."""
     plan, people = sequence.plan, sequence.people
     rng = plan.rng("sensor")
@@ -91,42 +254,44 @@ def shoot(sequence: Sequence) -> Iterator[tuple[bytes, FrameTruth]]:
     keypoints = torch.stack([person.keypoints for person in people], 1).numpy()
     gain = None
     for frame in range(sequence.frames):
-        light = _exposed(sequence, posed, frame)
-        gain = sensor.exposure(plan.sensor, light) if gain is None else gain
-        image = sensor.develop(plan.sensor, light, gain, rng)
+        light = _exposed_light(sequence, posed, frame)
+        gain = exposure_gain(plan.sensor, light) if gain is None else gain
+        image = sensor_image(plan.sensor, light, gain, rng)
         bodies = [vertices[frame] for vertices in posed]
-        truth = observe(
-            sequence.stage, sequence.stage.vertices_m(bodies), bodies, keypoints[frame], sequence.camera,
+        truth = frame_truth(
+            sequence.mesh, sequence.mesh.vertices_m(bodies), bodies, keypoints[frame], sequence.camera,
             sequence.path.world_to_cam(frame),
         )  # fmt: skip
-        yield sensor.encode(plan.sensor, image), truth
+        yield encode_jpeg(plan.sensor, image), truth
 
 
-def _exposed(sequence: Sequence, posed: list[np.ndarray], frame: int) -> np.ndarray:
-    """Light [H, W, 3] gathered while the shutter is open; each moment a little aside, which smooths outlines too."""
-    at_once = [vertices[frame] for vertices in posed]
-    center = np.mean([vertices.mean(0) for vertices in at_once], 0)
-    shadows = sequence.stage.shadows(sequence.stage.vertices_m(at_once), center)
+def _exposed_light(sequence: SyntheticSequence, posed: list[np.ndarray], frame: int) -> np.ndarray:
+    """Mean light [H, W, 3] while the shutter is open; subframes are shifted by parts of a pixel, which antialiases."""
+    at_frame = [vertices[frame] for vertices in posed]
+    center = np.mean([vertices.mean(0) for vertices in at_frame], 0)
+    shadows = sequence.mesh.shadows(sequence.mesh.vertices_m(at_frame), center)
     total = np.zeros((sequence.camera.size[1], sequence.camera.size[0], 3), np.float32)
-    for shift, moment in zip(sensor.SHIFTS_PX, sensor.moments(sequence.plan.sensor), strict=True):
+    for shift, time in zip(SUBFRAME_SHIFTS_PX, exposure_times(sequence.plan.sensor), strict=True):
         x, y = sequence.camera.center_px
-        aside = Camera.from_focal(sequence.camera.focal_px, sequence.camera.size, (x + shift[0], y + shift[1]))
-        vertices = sequence.stage.vertices_m([_between(v, frame, moment) for v in posed])
-        transform = sequence.path.world_to_cam(frame + moment)
-        total += sequence.stage.light(vertices, aside, transform, shadows, 4 * shift)
-    return total / sensor.MOMENTS
+        subframe_camera = Camera.from_focal(
+            sequence.camera.focal_px, sequence.camera.size, (x + shift[0], y + shift[1])
+        )
+        vertices = sequence.mesh.vertices_m([_interpolated(v, frame, time) for v in posed])
+        transform = sequence.path.world_to_cam(frame + time)
+        total += sequence.mesh.light(vertices, subframe_camera, transform, shadows, 4 * shift)
+    return total / SUBFRAMES
 
 
-def _between(vertices: np.ndarray, frame: int, moment: float) -> np.ndarray:
-    """Vertices [T, V, 3] at a time near a frame, straight between neighbours."""
-    other = min(max(frame + (1 if moment > 0 else -1), 0), len(vertices) - 1)
-    share = np.float32(abs(moment))
+def _interpolated(vertices: np.ndarray, frame: int, time: float) -> np.ndarray:
+    """Vertices [T, V, 3] at a time near a frame, linear between neighbours."""
+    other = min(max(frame + (1 if time > 0 else -1), 0), len(vertices) - 1)
+    share = np.float32(abs(time))
     return vertices[frame] + share * (vertices[other] - vertices[frame])
 
 
-def _people(plan: Plan, body: Body, clips: tuple[Clip, ...], most_frames: int) -> list[Person]:
+def _people(plan: SequencePlan, body: Body, clips: tuple[Clip, ...], most_frames: int) -> list[SyntheticPerson]:
     rng = plan.rng("people")
-    chosen = [mirrored(clips[role.clip]) if role.mirrored else clips[role.clip] for role in plan.roles]
+    chosen = [mirrored(clips[choice.clip]) if choice.mirrored else clips[choice.clip] for choice in plan.people]
     count = min(most_frames, *(len(clip.pose) for clip in chosen))
     azimuth = plan.view.azimuth
     people = []
@@ -135,32 +300,32 @@ def _people(plan: Plan, body: Body, clips: tuple[Clip, ...], most_frames: int) -
         yaw = rng.uniform(-np.pi, np.pi)
         if plan.crossing and len(chosen) > 1:
             yaw = _yaw_across(clip, first, count, azimuth + (np.pi if number else 0) + rng.normal(0, 0.35))
-        people.append(cast.stand(body, clip, cast.draw_shape(rng), first, count, yaw))
+        people.append(person_from_clip(body, clip, draw_shape(rng), first, count, yaw))
     if len(people) == 2:
-        people[1] = _beside(body, people[0], people[1], azimuth, rng)
+        people[1] = _placed_beside(body, people[0], people[1], azimuth, rng)
     return people
 
 
-def _strangers(
-    plan: Plan, body: Body, clips: tuple[Clip, ...], people: list[Person], cameras_m: np.ndarray
-) -> list[Person]:
-    """Bystanders near the others, in nobody's way. cameras_m [T, 2]."""
+def _bystanders(
+    plan: SequencePlan, body: Body, clips: tuple[Clip, ...], people: list[SyntheticPerson], cameras_m: np.ndarray
+) -> list[SyntheticPerson]:
+    """Bystanders near the people, where their paths stay clear of others and of the camera, cameras_m [T, 2]."""
     rng = plan.rng("strangers")
     count = len(people[0].pose)
-    strangers: list[Person] = []
-    for role in plan.bystanders:
-        clip = mirrored(clips[role.clip]) if role.mirrored else clips[role.clip]
-        again = np.minimum(np.arange(count), len(clip.pose) - 1)  # who is done earlier stands still
-        clip = Clip(clip.name, clip.pose[again], clip.root_m[again])
-        stranger = cast.stand(body, clip, cast.draw_shape(rng), 0, count, rng.uniform(-np.pi, np.pi))
+    bystanders: list[SyntheticPerson] = []
+    for choice in plan.bystanders:
+        clip = mirrored(clips[choice.clip]) if choice.mirrored else clips[choice.clip]
+        rows = np.minimum(np.arange(count), len(clip.pose) - 1)  # a shorter clip ends standing still
+        clip = Clip(clip.name, clip.pose[rows], clip.root_m[rows])
+        bystander = person_from_clip(body, clip, draw_shape(rng), 0, count, rng.uniform(-np.pi, np.pi))
         for _ in range(30):
             shift = people[0].path.mean(0) + rng.uniform(0.7, 2.8) * _heading(rng.uniform(-np.pi, np.pi))
-            path = stranger.path + shift
-            apart = min(np.linalg.norm(p.path - path, axis=1).min() for p in (*people, *strangers))
+            path = bystander.path + shift
+            apart = min(np.linalg.norm(p.path - path, axis=1).min() for p in (*people, *bystanders))
             if apart > _APART_M and np.linalg.norm(cameras_m - path, axis=1).min() > 2.2:
-                strangers.append(cast.shifted(body, stranger, (float(shift[0]), float(shift[1]))))
+                bystanders.append(shifted(body, bystander, (float(shift[0]), float(shift[1]))))
                 break
-    return strangers
+    return bystanders
 
 
 def _heading(azimuth: float) -> np.ndarray:
@@ -169,15 +334,17 @@ def _heading(azimuth: float) -> np.ndarray:
 
 
 def _yaw_across(clip: Clip, first: int, count: int, azimuth: float) -> float:
-    """The turn that makes a clip go across the view, from left to right as the camera at this azimuth sees it."""
+    """The yaw that makes a clip cross the view from left to right of a camera at this azimuth."""
     moved = (clip.root_m[first + count - 1] - clip.root_m[first])[::2].numpy()
     right = np.array([np.cos(azimuth), -np.sin(azimuth)])  # x, z
-    # Turning by yaw takes the direction (x, z) = (sin a, cos a) to a + yaw.
+    # A rotation by yaw takes the direction (x, z) = (sin a, cos a) to a + yaw.
     return float(np.arctan2(right[0], right[1]) - np.arctan2(moved[0], moved[1]))
 
 
-def _beside(body: Body, one: Person, other: Person, azimuth: float, rng: np.random.Generator) -> Person:
-    """The second person nearer or farther than the first, as close as they never meet."""
+def _placed_beside(
+    body: Body, one: SyntheticPerson, other: SyntheticPerson, azimuth: float, rng: np.random.Generator
+) -> SyntheticPerson:
+    """The second person nearer or farther than the first, as close as possible without a collision."""
     towards = _heading(azimuth)
     side = np.array([towards[1], -towards[0]]) * rng.uniform(-0.7, 0.7)
     way = towards * rng.choice((-1, 1))
@@ -185,4 +352,4 @@ def _beside(body: Body, one: Person, other: Person, azimuth: float, rng: np.rand
         shift = apart * way + side
         if np.linalg.norm(one.path - other.path - shift, axis=1).min() > _APART_M:
             break
-    return cast.shifted(body, other, (float(shift[0]), float(shift[1])))
+    return shifted(body, other, (float(shift[0]), float(shift[1])))

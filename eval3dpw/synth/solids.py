@@ -1,4 +1,4 @@
-"""Shapes to build a scene from: boxes, cylinders, bushes, and furniture made of them. World frame: y up, metres."""
+"""Textured shapes to build a scene from: boxes, cylinders, bushes, and furniture. World frame: y up, metres."""
 
 from dataclasses import dataclass, replace
 
@@ -14,17 +14,17 @@ class Solid:
     vertices_m: np.ndarray  # [V, 3]
     faces: np.ndarray  # [F, 3]
     uv_m: np.ndarray  # [V, 2] metres on the texture
-    texture: str  # a kind of textures.py
-    casts: bool = True  # whether it throws a shadow
+    texture: str  # a key of textures.TEXTURES
+    casts_shadow: bool = True
 
     def moved(self, shift_m: np.ndarray | tuple[float, float, float], yaw: float = 0.0) -> "Solid":
-        """Turned about the vertical, then moved."""
+        """Rotated about the vertical, then moved."""
         c, s = np.cos(yaw), np.sin(yaw)
-        turn = np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]])
-        return replace(self, vertices_m=self.vertices_m @ turn.T + np.asarray(shift_m))
+        rotation = np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]])
+        return replace(self, vertices_m=self.vertices_m @ rotation.T + np.asarray(shift_m))
 
 
-def box(size_m: tuple[float, float, float], texture: str, casts: bool = True) -> Solid:
+def box(size_m: tuple[float, float, float], texture: str, casts_shadow: bool = True) -> Solid:
     """Width, height, depth; stands on y = 0 around the vertical axis."""
     w, h, d = size_m
     sides = (  # corner, along u, along v: counter-clockwise from outside
@@ -41,13 +41,13 @@ def box(size_m: tuple[float, float, float], texture: str, casts: bool = True) ->
             vertices.append(np.add(corner, np.multiply(a, u) + np.multiply(b, v)))
             uv.append((a * np.linalg.norm(u), b * np.linalg.norm(v)))
     faces = np.concatenate([[[4 * k, 4 * k + 1, 4 * k + 2], [4 * k, 4 * k + 2, 4 * k + 3]] for k in range(6)])
-    return Solid(np.array(vertices), faces, np.array(uv), texture, casts)
+    return Solid(np.array(vertices), faces, np.array(uv), texture, casts_shadow)
 
 
 def floor(half_m: float, texture: str) -> Solid:
     """The ground, y = 0."""
     corners = np.array([(-1, 0, 1), (1, 0, 1), (1, 0, -1), (-1, 0, -1)]) * half_m
-    return Solid(corners, np.array([[0, 1, 2], [0, 2, 3]]), corners[:, [0, 2]], texture, casts=False)
+    return Solid(corners, np.array([[0, 1, 2], [0, 2, 3]]), corners[:, [0, 2]], texture, casts_shadow=False)
 
 
 def cylinder(radius_m: float, height_m: float, texture: str, top_radius_m: float | None = None) -> Solid:
@@ -65,7 +65,7 @@ def bush(radius_m: tuple[float, float, float], texture: str, rng: np.random.Gene
     polar, around = 25, 37
     theta, phi = np.meshgrid(np.linspace(0, np.pi, polar), np.linspace(0, 2 * np.pi, around), indexing="ij")
     ball = np.stack((np.sin(theta) * np.sin(phi), np.cos(theta), np.sin(theta) * np.cos(phi)), -1).reshape(-1, 3)
-    ragged = 1 + 0.3 * noise.octaves(ball, 0.6, rng) + 0.28 * noise.in_space(ball, 0.13, rng)
+    ragged = 1 + 0.3 * noise.fractal_noise(ball, 0.6, rng) + 0.28 * noise.value_noise(ball, 0.13, rng)
     vertices = (ball * ragged[:, None] + (0, 1, 0)) * radius_m
     i, j = np.mgrid[: polar - 1, : around - 1].reshape(2, -1)
     a, b = i * around + j, (i + 1) * around + j

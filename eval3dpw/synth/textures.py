@@ -1,4 +1,4 @@
-"""Surfaces of the world: seamless tiles, linear light, each with ever smaller copies for what is far away."""
+"""Random surface textures: seamless tiles in linear light, with mipmaps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from eval3dpw.synth.noise import tile
-from eval3dpw.synth.outfit import linear
+from eval3dpw.synth.noise import tileable_noise
+from eval3dpw.synth.outfit import linear_rgb
 
 SIZE = 256  # pixels of a tile's side
-LEVELS = 8  # halvings down to 2 pixels
+LEVELS = 8  # of the mipmaps, down to 2 pixels
 _CENTER = np.mgrid[:SIZE, :SIZE].astype(np.float32) / SIZE
 
 
@@ -23,8 +23,8 @@ class Atlas:
     meters: np.ndarray  # [K] how much of the world one tile covers
 
 
-def atlas(tiles: list[tuple[np.ndarray, float]]) -> Atlas:
-    """Tiles [SIZE, SIZE, 3] and the metres they cover."""
+def build_atlas(tiles: list[tuple[np.ndarray, float]]) -> Atlas:
+    """Of tiles [SIZE, SIZE, 3] and the metres they cover."""
     texels, start, count = [], np.zeros((len(tiles), LEVELS), np.int64), 0
     for k, (image, _) in enumerate(tiles):
         level: np.ndarray = image.astype(np.float32)
@@ -36,9 +36,9 @@ def atlas(tiles: list[tuple[np.ndarray, float]]) -> Atlas:
     return Atlas(np.concatenate(texels), start, np.array([m for _, m in tiles], np.float64))
 
 
-def draw(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    """A tile of this kind, different every time, and the metres it covers."""
-    image, meters = KINDS[kind](rng)
+def draw_texture(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    """A random tile [SIZE, SIZE, 3] of this kind, and the metres it covers."""
+    image, meters = TEXTURES[kind](rng)
     return np.clip(image, 0.003, 0.95).astype(np.float32), meters
 
 
@@ -46,24 +46,33 @@ def _mix(low: np.ndarray, high: np.ndarray, share: np.ndarray) -> np.ndarray:
     return low + np.clip(share, 0, 1)[..., None] * (high - low)
 
 
-def _color(rng: np.random.Generator, *choices: tuple[int, int, int], spread: float = 0.15) -> np.ndarray:
-    return linear(choices[rng.integers(len(choices))]) * np.exp(rng.normal(0, spread, 3) * 0.5 + rng.normal(0, spread))
+def _random_color(rng: np.random.Generator, *choices: tuple[int, int, int], spread: float = 0.15) -> np.ndarray:
+    return linear_rgb(choices[rng.integers(len(choices))]) * np.exp(
+        rng.normal(0, spread, 3) * 0.5 + rng.normal(0, spread)
+    )
 
 
 def _rough(base: np.ndarray, rng: np.random.Generator, cells: int, strength: float) -> np.ndarray:
-    return base * np.exp(strength * tile(SIZE, cells, rng) + 0.4 * strength * rng.normal(0, 1, (SIZE, SIZE)))[..., None]
+    return (
+        base
+        * np.exp(strength * tileable_noise(SIZE, cells, rng) + 0.4 * strength * rng.normal(0, 1, (SIZE, SIZE)))[
+            ..., None
+        ]
+    )
 
 
 def _grass(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     base = _mix(
-        _color(rng, (70, 92, 40), (92, 100, 50)), _color(rng, (110, 126, 66), (140, 134, 84)), 0.5 + tile(SIZE, 4, rng)
+        _random_color(rng, (70, 92, 40), (92, 100, 50)),
+        _random_color(rng, (110, 126, 66), (140, 134, 84)),
+        0.5 + tileable_noise(SIZE, 4, rng),
     )
     return _rough(base, rng, 32, 0.7), 4.0
 
 
 def _asphalt(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     return _rough(
-        _color(rng, (92, 92, 94), (120, 118, 114), (70, 70, 74)) * np.ones((SIZE, SIZE, 1)), rng, 4, 0.35
+        _random_color(rng, (92, 92, 94), (120, 118, 114), (70, 70, 74)) * np.ones((SIZE, SIZE, 1)), rng, 4, 0.35
     ), 3.0
 
 
@@ -83,33 +92,35 @@ def _paving(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     n = int(rng.integers(3, 7))
     value, joints = _blocks(rng, n, n, rng.choice([0, 0.5]), 0.006, 0.12)
     base = _rough(
-        _color(rng, (160, 154, 144), (136, 130, 124), (170, 150, 128)) * np.exp(value)[..., None], rng, 8, 0.2
+        _random_color(rng, (160, 154, 144), (136, 130, 124), (170, 150, 128)) * np.exp(value)[..., None], rng, 8, 0.2
     )
     return np.where(joints[..., None], base * 0.4, base), 2.4
 
 
 def _bricks(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     value, joints = _blocks(rng, 6, 20, 0.5, 0.006, 0.2)
-    base = _rough(_color(rng, (150, 78, 58), (170, 110, 84), (120, 70, 60)) * np.exp(value)[..., None], rng, 16, 0.25)
-    return np.where(joints[..., None], _color(rng, (190, 184, 174)) * 0.8, base), 1.5
+    base = _rough(
+        _random_color(rng, (150, 78, 58), (170, 110, 84), (120, 70, 60)) * np.exp(value)[..., None], rng, 16, 0.25
+    )
+    return np.where(joints[..., None], _random_color(rng, (190, 184, 174)) * 0.8, base), 1.5
 
 
 def _plaster(rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    base = _color(
+    base = _random_color(
         rng, (222, 216, 204), (200, 205, 208), (214, 196, 160), (180, 196, 184), (206, 180, 170), (120, 140, 160)
     )
     return _rough(base * np.ones((SIZE, SIZE, 1)), rng, 3, 0.10), 3.0
 
 
 def _concrete(rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    return _rough(_color(rng, (150, 150, 148), (122, 120, 116)) * np.ones((SIZE, SIZE, 1)), rng, 3, 0.28), 3.0
+    return _rough(_random_color(rng, (150, 150, 148), (122, 120, 116)) * np.ones((SIZE, SIZE, 1)), rng, 3, 0.28), 3.0
 
 
 def _planks(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     value, joints = _blocks(rng, 2, 10, 0.5, 0.0025, 0.18)
-    grain = tile(SIZE, 32, rng, 3, stretch=(1, 16))
+    grain = tileable_noise(SIZE, 32, rng, 3, stretch=(1, 16))
     base = (
-        _color(rng, (150, 104, 66), (186, 146, 100), (96, 62, 42), (206, 180, 146))
+        _random_color(rng, (150, 104, 66), (186, 146, 100), (96, 62, 42), (206, 180, 146))
         * np.exp(value + 0.25 * grain)[..., None]
     )
     return np.where(joints[..., None], base * 0.35, base), 1.6
@@ -118,7 +129,7 @@ def _planks(rng: np.random.Generator) -> tuple[np.ndarray, float]:
 def _carpet(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     y, x = _CENTER
     pattern = 0.5 + 0.5 * np.sin(2 * np.pi * x * rng.integers(1, 5)) * np.sin(2 * np.pi * y * rng.integers(1, 5))
-    ground = _color(rng, (130, 60, 54), (74, 86, 110), (150, 140, 120), (90, 96, 80))
+    ground = _random_color(rng, (130, 60, 54), (74, 86, 110), (150, 140, 120), (90, 96, 80))
     return _rough(_mix(ground, ground * rng.uniform(0.6, 1.6), pattern > 0.6), rng, 48, 0.3), 1.5
 
 
@@ -126,14 +137,14 @@ def _tiles(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     value, joints = _blocks(rng, 4, 4, 0, 0.005, 0.05)
     y, x = _CENTER
     board = (np.floor(x * 4) + np.floor(y * 4)) % 2 * (rng.random() < 0.4)
-    base = _color(rng, (210, 205, 196), (180, 176, 170)) * np.exp(value - 0.9 * board)[..., None]
+    base = _random_color(rng, (210, 205, 196), (180, 176, 170)) * np.exp(value - 0.9 * board)[..., None]
     return np.where(joints[..., None], base * 0.5, _rough(base, rng, 8, 0.06)), 1.6
 
 
 def _facade(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     """Two floors of windows."""
     wall = _rough(
-        _color(rng, (196, 184, 160), (170, 120, 96), (150, 152, 156), (214, 206, 190), (186, 150, 120))
+        _random_color(rng, (196, 184, 160), (170, 120, 96), (150, 152, 156), (214, 206, 190), (186, 150, 120))
         * np.ones((SIZE, SIZE, 1)),
         rng,
         6,
@@ -146,21 +157,27 @@ def _facade(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     frame = (np.abs(u - 0.5) < wide) & (np.abs(v - 0.5) < high)
     glass = (np.abs(u - 0.5) < wide - 0.03) & (np.abs(v - 0.5) < high - 0.03) & (np.abs(u - 0.5) > 0.015)
     panes = rng.uniform(0.3, 1.4, (2, across))[np.floor(y * 2).astype(int), np.floor(x * across).astype(int)]
-    shine = _mix(linear((40, 50, 60)), linear((150, 170, 190)), 0.35 + 0.5 * tile(SIZE, 3, rng)) * panes[..., None]
-    image = np.where(frame[..., None], linear((220, 218, 212)) * rng.uniform(0.2, 1), wall)
+    shine = (
+        _mix(linear_rgb((40, 50, 60)), linear_rgb((150, 170, 190)), 0.35 + 0.5 * tileable_noise(SIZE, 3, rng))
+        * panes[..., None]
+    )
+    image = np.where(frame[..., None], linear_rgb((220, 218, 212)) * rng.uniform(0.2, 1), wall)
     return np.where(glass[..., None], shine, image), 6.0
 
 
 def _foliage(rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    leaves = tile(SIZE, 20, rng, 3)
-    dark, light = _color(rng, (30, 48, 22), (44, 54, 26)), _color(rng, (96, 126, 58), (124, 130, 60), (140, 110, 50))
+    leaves = tileable_noise(SIZE, 20, rng, 3)
+    dark, light = (
+        _random_color(rng, (30, 48, 22), (44, 54, 26)),
+        _random_color(rng, (96, 126, 58), (124, 130, 60), (140, 110, 50)),
+    )
     return _mix(dark, light, 0.4 + 1.2 * leaves), 1.0
 
 
 def _bark(rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    return _color(rng, (92, 74, 58), (120, 108, 92)) * np.exp(0.6 * tile(SIZE, 24, rng, 3, stretch=(8, 1)))[
-        ..., None
-    ], 0.8
+    return _random_color(rng, (92, 74, 58), (120, 108, 92)) * np.exp(
+        0.6 * tileable_noise(SIZE, 24, rng, 3, stretch=(8, 1))
+    )[..., None], 0.8
 
 
 def _painted(rng: np.random.Generator) -> tuple[np.ndarray, float]:
@@ -171,7 +188,7 @@ def _painted(rng: np.random.Generator) -> tuple[np.ndarray, float]:
 
 def _posters(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     """Rectangles of many colours: shelves of books, shop fronts, images on a wall."""
-    image = np.ones((SIZE, SIZE, 3)) * _color(rng, (70, 60, 52), (200, 196, 190))
+    image = np.ones((SIZE, SIZE, 3)) * _random_color(rng, (70, 60, 52), (200, 196, 190))
     row = 0
     while row < SIZE - 20:
         high, column = int(rng.integers(24, 64)), 0
@@ -185,7 +202,7 @@ def _posters(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     return image, 2.2
 
 
-KINDS: dict[str, Callable[[np.random.Generator], tuple[np.ndarray, float]]] = {
+TEXTURES: dict[str, Callable[[np.random.Generator], tuple[np.ndarray, float]]] = {
     "grass": _grass,
     "asphalt": _asphalt,
     "paving": _paving,

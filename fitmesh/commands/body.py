@@ -1,4 +1,4 @@
-"""`fitmesh body`: does a body file load, what is in it, and what does it look like?"""
+"""`fitmesh body`: check a body file, and draw it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,7 +44,7 @@ def _draw(body: "Body", out: Path) -> None:
     import torch
 
     from fitting.camera import Camera
-    from fitting.render.render import Mesh, render
+    from fitting.render.draw import Mesh, render
     from pose2d.base.errors import UserError
     from pose2d.base.files import atomic_file
 
@@ -52,7 +52,7 @@ def _draw(body: "Body", out: Path) -> None:
         raise UserError(f"the image {out} must end in .png.")
     pose = body.v_template.new_zeros(2, 24, 3)
     pose[0, 0, 0] = torch.pi  # the body's y points up and z to its front; the camera's down and away
-    pose[1, 0, 2] = torch.pi  # the same, turned by half a circle about the body's upright axis
+    pose[1, 0, 2] = torch.pi  # the same, rotated by 180 degrees about the vertical
     place = body.v_template.new_tensor([[-1.0, 0, 5], [1.0, 0, 5]])
     vertices = body(pose, translation=place, vertices=True).vertices
     assert vertices is not None

@@ -9,9 +9,9 @@ import typer
 def synth(
     out: Annotated[Path, typer.Option(help="Folder for the data set; made if absent.")],
     sequences: Annotated[int, typer.Option(help="How many sequences.")] = 26,
-    frames: Annotated[int, typer.Option(help="Frames of a sequence at most; motion may end sooner.")] = 100,
+    frames: Annotated[int, typer.Option(help="Frames of a sequence at most; the motion may be shorter.")] = 100,
     size: Annotated[str, typer.Option(help="Width and height of the images in pixels.")] = "640x360",
-    seed: Annotated[int, typer.Option(help="The same seed makes the same files, byte by byte.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same bytes.")] = 0,
     split: Annotated[
         str, typer.Option(help="train, validation or test; no two share a captured person. train needs --motion.")
     ] = "test",
@@ -19,24 +19,24 @@ def synth(
         Path | None, typer.Option(help="A file of CMU clips at 30 frames/s (.npz).", show_default="the embedded clips")
     ] = None,
     backgrounds: Annotated[
-        Path | None, typer.Option(help="A folder of photographs to put people before.", show_default="built scenes")
+        Path | None, typer.Option(help="A folder of photographs to use as backgrounds.", show_default="built scenes")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(help="Sequences made at the same time.", show_default="one for each core")
+        int | None, typer.Option(help="Sequences made in parallel.", show_default="one for each core")
     ] = None,
 ) -> None:
     """Make a data set of rendered people in exactly 3DPW's layout, so that eval-3dpw runs without a licence.
 
-    Sequences that are already in the folder are left alone, so an interrupted run goes on where it stopped.
+    Sequences that are complete in the folder are kept, so an interrupted run continues where it stopped.
     """
     import os
     import time
 
     from rich.console import Console
 
-    from eval3dpw.synth.make import Settings, make
+    from eval3dpw.synth.dataset import SynthSettings, make_dataset
 
-    settings = Settings(
+    settings = SynthSettings(
         split=split,  # type: ignore[arg-type]  # checked before anything is made
         sequences=sequences,
         frames=frames,
@@ -47,10 +47,10 @@ def synth(
     )
     console = Console(highlight=False)
     began, new_frames, person_frames = time.monotonic(), 0, 0
-    for done in make(out, settings, jobs or os.cpu_count() or 1):
+    for done in make_dataset(out, settings, jobs or os.cpu_count() or 1):
         new_frames += 0 if done.skipped else done.frames
         person_frames += done.frames * done.people
-        console.print(f"{done.name}: {done.frames} frames{', there already' if done.skipped else ''}")
+        console.print(f"{done.name}: {done.frames} frames{', kept' if done.skipped else ''}")
     took = time.monotonic() - began
     console.print(
         f"{sequences} sequences with {person_frames} person-frames in {out}"

@@ -1,4 +1,4 @@
-"""`fitmesh view`: look at a result in the browser."""
+"""`fitmesh view`: a result in the browser."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ def view(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
 ) -> None:
-    """Look at a result in 3D beside its video: who is where, how they stand, and how sure that is.
+    """Show a result in 3D beside its video: positions, poses, and their uncertainty.
 
     Serves a page to this computer only, until Ctrl-C. Nothing is loaded from the internet.
     """

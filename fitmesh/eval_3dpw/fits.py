@@ -12,9 +12,9 @@ from fitmesh.eval_3dpw.keypoints import PersonKeypoints
 from fitmesh.eval_3dpw.sequences import EvalSequence
 from fitmesh.eval_3dpw.settings import FPS, EvalSettings, Row
 from fitting.body import Body, BodyParams
-from fitting.fit import INITIALISERS, fit_frames
 from fitting.init import regressors
 from fitting.init.guess import InitialGuess, nearest, with_default_errors
+from fitting.optimise import INITIALISERS, fit_frames
 from fitting.track import fit_track, start_track
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError

@@ -10,7 +10,7 @@ import torch
 
 import pose2d
 from eval3dpw.bodies import BodySet
-from eval3dpw.tracks import TruthTrack, camera_params
+from eval3dpw.sequences import TruthTrack, camera_params
 from fitmesh.confidence import confidence_function, head_digest
 from fitmesh.eval_3dpw.sequences import EvalSequence
 from fitmesh.eval_3dpw.settings import STORED, EvalSettings

@@ -10,7 +10,7 @@ import numpy as np
 
 from eval3dpw.bodies import BodySet, body_set
 from eval3dpw.predictions import read_predictions, write_predictions
-from eval3dpw.protocols import protocol_named
+from eval3dpw.scoring import protocol_named
 from fitmesh.confidence import check_source
 from fitmesh.eval_3dpw import fits, keypoints, scoring
 from fitmesh.eval_3dpw.fits import Start, Starter, starter

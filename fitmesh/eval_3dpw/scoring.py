@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from eval3dpw.bodies import Bodies, BodySet
-from eval3dpw.evaluate import evaluate
-from eval3dpw.protocols import Protocol
-from eval3dpw.tracks import TruthTrack, camera_params
+from eval3dpw.scoring import Protocol, evaluate
+from eval3dpw.sequences import TruthTrack, camera_params
 from fitting.body import BodyParams
 from pose2d.base.caching import CacheKey, code_digest
 

@@ -6,10 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from eval3dpw.folder import image_numbers, image_path, sequence_files
-from eval3dpw.sequences import read_sequence
-from eval3dpw.spin_npz import read_spin_npz
-from eval3dpw.tracks import TruthTrack, tracks_of
+from eval3dpw.sequences import (
+    TruthTrack,
+    image_numbers,
+    image_path,
+    read_sequence,
+    read_spin_npz,
+    sequence_files,
+    tracks_of,
+)
 from fitmesh.eval_3dpw.settings import EvalSettings
 from fitting.camera import Camera
 from pose2d.base.caching import content_digest

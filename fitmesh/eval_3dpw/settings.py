@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fitmesh.confidence import CALIBRATED
-from fitting.fit import INITIALISERS
 from fitting.init import regressors
 from fitting.keypoints.weights import GATE, WEIGHTINGS, Weighting
-from fitting.solver.residuals import ROBUST_SCALE
+from fitting.optimise import INITIALISERS
+from fitting.solver.problem import ROBUST_SCALE
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource
 

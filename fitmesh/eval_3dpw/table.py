@@ -11,11 +11,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from eval3dpw.bootstrap import RESAMPLES, means
 from fitmesh.eval_3dpw.scoring import METRICS, Score
 from fitmesh.eval_3dpw.sequences import Skipped, summary
 from pose2d.base.files import atomic_file
-from pose2d.base.resampling import Interval, draws, interval
+from pose2d.base.resampling import RESAMPLES, Interval, clustered_means, draws, interval
 
 NAMES = {"pa_mpjpe_mm": "PA-MPJPE", "mpjpe_mm": "MPJPE", "mve_mm": "MVE", "acceleration_mm": "accel"}
 
@@ -65,7 +64,8 @@ def lines(scores: Scores, base: str) -> list[Line]:
     counts = draws(len(scores.names), RESAMPLES)
     found = []
     samples = {
-        label: {m: means(score[m], scores.sequence, counts) for m in METRICS} for label, score in scores.rows.items()
+        label: {m: clustered_means(score[m], scores.sequence, counts) for m in METRICS}
+        for label, score in scores.rows.items()
     }
     for label, mine in samples.items():
         by_sequence = {

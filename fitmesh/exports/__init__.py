@@ -1,10 +1,10 @@
-"""A result -> files that other programs open. Each format is one module with `files` and `write`."""
+"""A result -> files that other programs open. Each format says which files it makes and writes them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fitmesh.exports import bvh, csv_table, json_text, obj, report, scene_glb
+from fitmesh.exports import bvh, obj, report, scene_glb, tables
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 
@@ -14,15 +14,15 @@ class Exporter:
     """One format."""
 
     files: Callable[[Result], list[str]]  # the names it writes, relative to the folder
-    write: Callable[[Result, Path, Reporter], None]  # (result, folder, who is told how far it is)
+    write: Callable[[Result, Path, Reporter], None]  # (result, folder, progress)
     about: str  # one line for a list of formats
 
 
 EXPORTERS = {
     "glb": Exporter(scene_glb.files, scene_glb.write, "animated, skinned meshes with the camera; Blender, three.js"),
-    "report": Exporter(report.files, report.write, "a page that shows how well it went"),
+    "report": Exporter(report.files, report.write, "a page that shows the quality of the run"),
     "obj": Exporter(obj.files, obj.write, "the exact mesh of every person and frame"),
     "bvh": Exporter(bvh.files, bvh.write, "skeleton motion, one file per person"),
-    "json": Exporter(json_text.files, json_text.write, "everything, readable by any program"),
-    "csv": Exporter(csv_table.files, csv_table.write, "joints and joint angles, one row per person and frame"),
+    "json": Exporter(tables.json_files, tables.write_json, "everything, readable by any program"),
+    "csv": Exporter(tables.csv_files, tables.write_csv, "joints and joint angles, one row per person and frame"),
 }

@@ -1,4 +1,4 @@
-"""Joint angles as movement scientists name them, in degrees.
+"""Joint angles by the names of biomechanics, in degrees.
 
 All are zero in the T-pose's limbs, except `elevation`, which is zero for an arm that hangs along the trunk. The body
 at rest: x to its left, y up, z to the front. Angles between two bones come from joint positions; angles of three
@@ -6,10 +6,12 @@ axes come from the rotation R of one segment relative to another as R = Rx Rz Ry
 side to side, then bending or abduction, then twist about the segment's own length (Grood and Suntay's order).
 """
 
-import numpy as np
+import warnings
 
-from fitmesh.exports.rotations import matrices, world
-from fitting.body.kinematics import JOINT_NAMES
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from fitting.body.kinematics import JOINT_NAMES, PARENTS
 
 ANGLE_NAMES = (
     "left_hip_flexion", "left_hip_abduction", "left_hip_internal_rotation",
@@ -24,33 +26,45 @@ _JOINT = {name: number for number, name in enumerate(JOINT_NAMES)}
 
 def joint_angles_deg(pose_rad: np.ndarray, joints_m: np.ndarray) -> dict[str, np.ndarray]:
     """ANGLE_NAMES -> [T] degrees, of axis-angles [T, 24, 3] and posed joints [T, 24, 3]."""
-    local = matrices(pose_rad)
-    turned = world(local)
+    local = [Rotation.from_rotvec(pose_rad[:, joint]) for joint in range(len(JOINT_NAMES))]
+    from_rest = _from_rest(local)
     angles: dict[str, np.ndarray] = {}
     for side, outward in (("left", 1.0), ("right", -1.0)):
-        flexion, abduction, rotation = _xzy_deg(local[:, _JOINT[f"{side}_hip"]])
-        angles[f"{side}_hip_flexion"] = -flexion  # a leg hangs: turning it about +x swings it back
+        flexion, abduction, rotation = _xzy_deg(local[_JOINT[f"{side}_hip"]])
+        angles[f"{side}_hip_flexion"] = -flexion  # a rotation about +x swings the leg back
         angles[f"{side}_hip_abduction"] = outward * abduction
         angles[f"{side}_hip_internal_rotation"] = -outward * rotation
-        angles[f"{side}_ankle_dorsiflexion"] = -_xzy_deg(local[:, _JOINT[f"{side}_ankle"]])[0]
+        angles[f"{side}_ankle_dorsiflexion"] = -_xzy_deg(local[_JOINT[f"{side}_ankle"]])[0]
         for joint, chain in (("knee", ("hip", "knee", "ankle")), ("elbow", ("shoulder", "elbow", "wrist"))):
             above, at, below = (joints_m[:, _JOINT[f"{side}_{name}"]] for name in chain)
             angles[f"{side}_{joint}_flexion"] = _between_deg(at - above, below - at)
         arm = joints_m[:, _JOINT[f"{side}_elbow"]] - joints_m[:, _JOINT[f"{side}_shoulder"]]
-        angles[f"{side}_shoulder_elevation"] = _between_deg(arm, -turned[:, _JOINT["spine3"], :, 1])
+        angles[f"{side}_shoulder_elevation"] = _between_deg(arm, -from_rest[_JOINT["spine3"]].as_matrix()[:, :, 1])
     for name, lower, upper in (("trunk", "pelvis", "spine3"), ("neck", "spine3", "head")):
-        relative = np.swapaxes(turned[:, _JOINT[lower]], -1, -2) @ turned[:, _JOINT[upper]]
+        relative = from_rest[_JOINT[lower]].inv() * from_rest[_JOINT[upper]]
         parts = zip(("flexion", "bending_right", "rotation_left"), _xzy_deg(relative), strict=True)
         angles |= {f"{name}_{part}": value for part, value in parts}
     return {name: angles[name] for name in ANGLE_NAMES}
 
 
-def _xzy_deg(rotation: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """[T, 3, 3] -> angles about x, z, y with R = Rx Rz Ry."""
-    x = np.arctan2(rotation[:, 2, 1], rotation[:, 1, 1])
-    z = np.arcsin(np.clip(-rotation[:, 0, 1], -1, 1))
-    y = np.arctan2(rotation[:, 0, 2], rotation[:, 0, 0])
-    return np.degrees(x), np.degrees(z), np.degrees(y)
+def _from_rest(local: list[Rotation]) -> list[Rotation]:
+    """Rotations of each joint relative to its parent -> relative to the rest pose."""
+    total: list[Rotation] = []
+    for joint, parent in enumerate(PARENTS):
+        total.append(local[joint] if parent < 0 else total[parent] * local[joint])
+    return total
+
+
+def _xzy_deg(rotation: Rotation) -> np.ndarray:
+    """[3, T] angles about x, z, y with R = Rx Rz Ry."""
+    return euler_deg(rotation, "XZY").T
+
+
+def euler_deg(rotation: Rotation, axes: str) -> np.ndarray:
+    """[T, 3] intrinsic angles, for instance of R = Rx Rz Ry for "XZY"; the last one is 0 in gimbal lock."""
+    with warnings.catch_warnings():  # scipy warns of gimbal lock, where only the sum of two angles is determined
+        warnings.simplefilter("ignore", UserWarning)
+        return rotation.as_euler(axes, degrees=True)
 
 
 def _between_deg(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""People on an image, as meshes or as 2D skeletons, drawn so that trust can be seen.
+"""People on an image, as meshes or as 2D skeletons, with what was observed and how confident it is.
 
-A mesh wears the colour of the identity and turns pale where nothing was observed. A keypoint's colour runs from red
-(no trust) over yellow to green. In a skeleton, a bone is as opaque as its less trusted end is trusted; left limbs are
-orange and right limbs blue.
+A mesh has the colour of the identity and is pale grey where nothing was observed. A keypoint's colour runs from red
+(confidence 0) over yellow to green (1). In a skeleton, a bone is as opaque as the lower confidence of its two ends;
+left limbs are orange and right limbs blue.
 """
 
 import colorsys
@@ -15,60 +15,60 @@ import numpy as np
 from torch import Tensor
 
 from fitting.camera import Camera
-from fitting.render.render import Mesh, render_onto
+from fitting.render.draw import Mesh, render_onto
 from pose2d.skeletons import Skeleton
 
 RGB = tuple[int, int, int]
 LEFT: RGB = (255, 140, 0)
 RIGHT: RGB = (30, 150, 255)
 HALO: RGB = (0, 0, 0)
-FAINTEST = 0.08  # opacity at no trust: still there for who looks for it
+LOWEST_OPACITY = 0.08  # at confidence 0: still visible
 SUBPIXEL = 4  # cv2 draws at fractions of 1 / 2^SUBPIXEL pixels
 FONT = cv2.FONT_HERSHEY_DUPLEX
 MESH_OPACITY = 0.7
-MESH_SOFTNESS = 16  # rounds: an overlay shows how people stand, not the anatomy of the body model
+MESH_SOFTNESS = 16  # smoothing rounds: an overlay shows the pose, not the anatomy of the body model
 PALE = 0.82  # grey of a surface of which nothing was observed
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A person in one frame."""
+class DrawnPerson:
+    """One person in one frame."""
 
     identity: int
     vertices_m: np.ndarray  # [V, 3] camera frame
-    seen: np.ndarray  # [V] 1 where the surface rests on what was observed, 0 where it is guessed
+    observed: np.ndarray  # [V] share of observed joints, 1: the surface rests on what was observed, 0: on priors
     keypoints_px: np.ndarray  # [K, 2], NaN where there is none
-    trust: np.ndarray  # [K] in 0..1
+    confidence: np.ndarray  # [K] times presence, in 0..1
 
 
 def identity_colour(identity: int) -> RGB:
-    """A colour for a person; neighbours in number are far apart in hue (golden ratio), and no two are alike."""
+    """A colour for a person; consecutive numbers are far apart in hue (golden ratio), and no two are equal."""
     hue = (0.92 + 0.618034 * (identity - 1)) % 1
     red, green, blue = colorsys.hsv_to_rgb(hue, 0.65, 1.0)
     return round(255 * red), round(255 * green), round(255 * blue)
 
 
-def trust_colour(trust: float) -> RGB:
+def confidence_colour(confidence: float) -> RGB:
     """Red at 0, yellow at 1/2, green at 1."""
-    trust = min(max(trust, 0.0), 1.0)
-    return round(255 * min(1.0, 2 - 2 * trust)), round(220 * min(1.0, 2 * trust)), 40
+    confidence = min(max(confidence, 0.0), 1.0)
+    return round(255 * min(1.0, 2 - 2 * confidence)), round(220 * min(1.0, 2 * confidence)), 40
 
 
-def draw_meshes(rgb: np.ndarray, figures: Sequence[Figure], camera: Camera, faces: Tensor | np.ndarray) -> None:
-    """Everyone's surface, keypoints and number, into `rgb` [H, W, 3] itself; who is nearer hides who is farther."""
-    meshes = [Mesh(figure.vertices_m, faces, _surface_colour(figure), MESH_SOFTNESS) for figure in figures]
+def draw_meshes(rgb: np.ndarray, people: Sequence[DrawnPerson], camera: Camera, faces: Tensor | np.ndarray) -> None:
+    """Everybody's mesh, keypoints and number, into `rgb` [H, W, 3] in place; nearer people hide farther ones."""
+    meshes = [Mesh(person.vertices_m, faces, _surface_colour(person), MESH_SOFTNESS) for person in people]
     render_onto(rgb, meshes, camera, alpha=MESH_OPACITY)
-    for figure in figures:
-        _draw_keypoints(rgb, figure.keypoints_px, figure.trust)
+    for person in people:
+        _draw_keypoints(rgb, person.keypoints_px, person.confidence)
     taken: list[tuple[int, int, int]] = []
-    for figure in figures:
-        corner = _upper_left(figure.vertices_m, camera)
+    for person in people:
+        corner = _upper_left(person.vertices_m, camera)
         if corner is not None:
-            taken.append(_tag(rgb, figure.identity, *corner, taken))
+            taken.append(_tag(rgb, person.identity, *corner, taken))
 
 
 def draw_boxes(rgb: np.ndarray, boxes_px: dict[int, np.ndarray]) -> None:
-    """A frame with a number around everyone (identity -> x1, y1, x2, y2), into `rgb` [H, W, 3] itself."""
+    """Boxes with numbers (identity -> x1, y1, x2, y2), into `rgb` [H, W, 3] in place."""
     width = max(1, _line_width(rgb) // 2)
     for identity, box in boxes_px.items():
         x1, y1, x2, y2 = (round(float(v)) for v in box)
@@ -79,18 +79,25 @@ def draw_boxes(rgb: np.ndarray, boxes_px: dict[int, np.ndarray]) -> None:
 
 
 def draw_skeleton(
-    rgb: np.ndarray, xy_px: np.ndarray, trust: np.ndarray, skeleton: Skeleton, identity: int, person_px: float
+    rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray, skeleton: Skeleton, identity: int, person_px: float
 ) -> None:
-    """Keypoints [K, 2] with trust [K] in 0..1, into `rgb` itself; `person_px` is the person's height."""
+    """Keypoints [K, 2] with confidence [K] in 0..1, into `rgb` in place; `person_px` is the person's height."""
     width = max(1, min(2 * _line_width(rgb), round(person_px / 60)))
     sides = _sides(skeleton)
     for a, b in skeleton.edges:
         if np.isfinite(xy_px[[a, b]]).all():
             side = sides[a] if sides[a] == sides[b] else None
-            _bone(rgb, xy_px[a], xy_px[b], side or identity_colour(identity), _opacity(min(trust[a], trust[b])), width)
-    for point, value in zip(xy_px, trust, strict=True):
+            _bone(
+                rgb,
+                xy_px[a],
+                xy_px[b],
+                side or identity_colour(identity),
+                _opacity(min(confidence[a], confidence[b])),
+                width,
+            )
+    for point, value in zip(xy_px, confidence, strict=True):
         if np.isfinite(point).all():
-            _joint(rgb, point, trust_colour(float(value)), _opacity(value), width)
+            _joint(rgb, point, confidence_colour(float(value)), _opacity(value), width)
 
 
 def draw_legend(rgb: np.ndarray, source: str) -> None:
@@ -101,7 +108,7 @@ def draw_legend(rgb: np.ndarray, source: str) -> None:
     pale = round(255 * PALE)
     entries = (
         ("not observed", ((pale, pale, pale),) * height),
-        (f"{source} confidence 0 to 1", _trust_ramp(ramp)),
+        (f"{source} confidence 0 to 1", _confidence_ramp(ramp)),
     )
     for text, colours in entries:
         (width, _), _ = cv2.getTextSize(text, FONT, size, 1)
@@ -114,25 +121,25 @@ def draw_legend(rgb: np.ndarray, source: str) -> None:
 
 
 @cache
-def _trust_ramp(steps: int) -> tuple[RGB, ...]:
-    return tuple(trust_colour(i / (steps - 1)) for i in range(steps))
+def _confidence_ramp(steps: int) -> tuple[RGB, ...]:
+    return tuple(confidence_colour(i / (steps - 1)) for i in range(steps))
 
 
-def _surface_colour(figure: Figure) -> np.ndarray:
+def _surface_colour(person: DrawnPerson) -> np.ndarray:
     """[V, 3] in 0..1."""
-    own = np.array(identity_colour(figure.identity)) / 255
-    return PALE + figure.seen[:, None] * (own - PALE)
+    own = np.array(identity_colour(person.identity)) / 255
+    return PALE + person.observed[:, None] * (own - PALE)
 
 
-def _draw_keypoints(rgb: np.ndarray, xy_px: np.ndarray, trust: np.ndarray) -> None:
-    """Small dots: the surface below is what counts."""
-    for point, value in zip(xy_px, trust, strict=True):
+def _draw_keypoints(rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray) -> None:
+    """Small dots, so that the mesh below stays visible."""
+    for point, value in zip(xy_px, confidence, strict=True):
         if np.isfinite(point).all():
-            _joint(rgb, point, trust_colour(float(value)), _opacity(value), _line_width(rgb) / 2)
+            _joint(rgb, point, confidence_colour(float(value)), _opacity(value), _line_width(rgb) / 2)
 
 
 def _upper_left(vertices_m: np.ndarray, camera: Camera) -> tuple[int, int] | None:
-    """Of the image of a surface, pixels; None when all of it is behind the camera."""
+    """Pixel x, y of a projected mesh's bounding box; None when all of it is behind the camera."""
     x, y, z = vertices_m.T
     in_front = z > 0.05
     if not in_front.any():
@@ -188,7 +195,7 @@ def _joint(rgb: np.ndarray, point: np.ndarray, colour: RGB, opacity: float, widt
 
 
 def _window(rgb: np.ndarray, points: Sequence[np.ndarray], margin: int) -> tuple[np.ndarray, tuple[int, int]]:
-    """The part of `rgb` (a view) that something at `points` may touch, and its origin x, y. Empty when out of sight."""
+    """The part of `rgb` (a view) that something at `points` may touch, and its origin x, y. Empty when outside."""
     xs, ys = zip(*(point.tolist() for point in points), strict=True)
     height, width = rgb.shape[:2]
     left, top = max(0.0, min(xs) - margin), max(0.0, min(ys) - margin)
@@ -204,8 +211,8 @@ def _fixed(point: np.ndarray, origin: tuple[int, int]) -> tuple[int, int]:
     return round(x), round(y)
 
 
-def _opacity(trust: float) -> float:
-    return FAINTEST + (1 - FAINTEST) * min(max(float(trust), 0.0), 1.0)
+def _opacity(confidence: float) -> float:
+    return LOWEST_OPACITY + (1 - LOWEST_OPACITY) * min(max(float(confidence), 0.0), 1.0)
 
 
 def _line_width(rgb: np.ndarray) -> int:

@@ -19,7 +19,7 @@ _MAGIC, _VERSION, _JSON, _BINARY = b"glTF", 2, b"JSON", b"BIN\0"
 
 @dataclass
 class Gltf:
-    """A scene being put together. The JSON's lists are filled by number: `add` returns the number of what it added."""
+    """A scene under construction. Entries refer to each other by number: `add` returns the number of its entry."""
 
     extras: dict[str, Any]
     lists: dict[str, list[dict[str, Any]]] = field(default_factory=dict)

@@ -4,13 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fitmesh.exports.folders import atomic_folder
-from fitmesh.exports.motion import scene_frame
+from fitmesh.exports.scene import MeshSequence, scene_frame
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
+from pose2d.base.files import atomic_folder
 
 FOLDER = "obj"
-_AT_ONCE = 16  # frames skinned together
 
 
 def files(result: Result) -> list[str]:
@@ -25,21 +24,17 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
     """One file per person and frame; frames keep the numbers they have in the video."""
     scene = scene_frame(result)
     faces = (result.body.faces.numpy() + 1).astype(int)  # OBJ counts from 1
-    tail = ("f %d %d %d\n" * len(faces)) % tuple(faces.ravel().tolist())
-    form = "v %.4f %.4f %.4f\n" * len(result.body.v_template)
+    face_lines = ("f %d %d %d\n" * len(faces)) % tuple(faces.ravel().tolist())
+    vertex_lines = "v %.4f %.4f %.4f\n" * len(result.body.v_template)
     total = sum(len(person) for person in result.people)
     with progress.stage("obj", total, "meshes") as tick, atomic_folder(out / FOLDER) as folder:
         for person in result.people:
-            place = folder / f"person_{person.identity}"
-            place.mkdir()
-            for first in range(0, len(person), _AT_ONCE):
-                rows = slice(first, first + _AT_ONCE)
-                meshes = result.body.at(result.params(person, rows), vertices=True).vertices
-                assert meshes is not None
-                for frame, mesh in zip(person.frame[rows].tolist(), scene.points(meshes.double().numpy()), strict=True):
-                    header = (
-                        f"# fitmesh person {person.identity} frame {frame}, metres, y up\no person_{person.identity}\n"
-                    )
-                    text = header + form % tuple(np.ravel(mesh).tolist()) + tail
-                    (place / f"frame_{frame:06d}.obj").write_text(text)
-                    tick(1)
+            person_folder = folder / f"person_{person.identity}"
+            person_folder.mkdir()
+            meshes = MeshSequence(result, person)
+            for row, frame in enumerate(person.frame.tolist()):
+                vertices_m = scene.points(meshes.vertices_m(row).astype(np.float64))
+                header = f"# fitmesh person {person.identity} frame {frame}, metres, y up\no person_{person.identity}\n"
+                text = header + vertex_lines % tuple(np.ravel(vertices_m).tolist()) + face_lines
+                (person_folder / f"frame_{frame:06d}.obj").write_text(text)
+                tick(1)

@@ -1,18 +1,17 @@
-"""`scene.glb`: every person a skinned, animated mesh, and the camera that saw them. Opens in Blender and three.js."""
+"""`scene.glb`: every person as a skinned, animated mesh, and the camera. Opens in Blender and three.js."""
 
 import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import fitmesh
 from fitmesh.exports.draw import identity_colour
 from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Gltf
-from fitmesh.exports.motion import clip_time_s, scene_frame
-from fitmesh.exports.rest_body import RestBody, Skin, reduced_skin, rest_body, skin_error_mm
-from fitmesh.exports.rotations import HALF_TURN_X, one_hemisphere, product, quaternions
-from fitmesh.exports.scene_frame import SceneFrame
+from fitmesh.exports.scene import RestBody, SceneFrame, clip_time_s, rest_body, scene_frame, scene_rotations
 from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
@@ -20,6 +19,16 @@ from fitting.render.shading import vertex_normals
 
 FILE = "scene.glb"
 NEAR_M, FAR_M = 0.05, 1000.0
+INFLUENCES = 4  # joints that may move a vertex; what game engines and most importers read
+_SAMPLES = 16  # frames of each person in which the reduced skin is compared with the exact one
+
+
+@dataclass(frozen=True)
+class Skin:
+    """Which joints move a vertex, strongest first."""
+
+    joints: np.ndarray  # [V, 4] joint numbers; 0 where the weight is 0
+    weights: np.ndarray  # [V, 4] sum to 1
 
 
 def files(result: Result) -> list[str]:
@@ -51,7 +60,7 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
 
 
 class _Animation:
-    """The one animation of the scene, so that everybody keeps time with everybody."""
+    """The one animation of the scene, with one time axis for everybody."""
 
     def __init__(self, gltf: Gltf) -> None:
         self._gltf = gltf
@@ -72,7 +81,7 @@ class _Animation:
 
 
 def _camera(gltf: Gltf, result: Result, scene: SceneFrame) -> int:
-    """glTF cameras look along -z with y up, as the scene frame does; they know no principal point, so extras tell."""
+    """glTF cameras look along -z with y up, as the scene frame does; the principal point is in extras."""
     (fx, fy), (width, height) = result.camera.focal_px, result.camera.size
     perspective = {
         "yfov": 2 * math.atan(height / (2 * fy)),
@@ -88,9 +97,9 @@ def _camera(gltf: Gltf, result: Result, scene: SceneFrame) -> int:
 
 
 def _shared_arrays(gltf: Gltf, result: Result, skin: Skin) -> dict[str, int]:
-    """What is the same for everyone: faces and skin."""
+    """What all people share: faces and skin."""
     faces = result.body.faces.numpy().reshape(-1)
-    index_type = "<u2" if len(result.body.v_template) < 65_535 else "<u4"  # the largest number is not a vertex
+    index_type = "<u2" if len(result.body.v_template) < 65_535 else "<u4"  # glTF reserves the largest number
     return {
         "faces": gltf.array(faces.astype(index_type), ELEMENT_ARRAY_BUFFER),
         "JOINTS_0": gltf.array(skin.joints.astype("|u1"), ARRAY_BUFFER),
@@ -101,7 +110,7 @@ def _shared_arrays(gltf: Gltf, result: Result, skin: Skin) -> dict[str, int]:
 def _person(
     gltf: Gltf, animation: _Animation, result: Result, person: Person, scene: SceneFrame, shared: dict[str, int]
 ) -> list[int]:
-    """The nodes of skeleton and mesh. A skinned mesh follows its joints alone, so it stands beside them at the top."""
+    """The nodes of skeleton and mesh. A skinned mesh ignores its parents, so it is a root node beside them."""
     name = f"person_{person.identity}"
     rest = rest_body(result.body, person.shape)
     pelvis_m = scene.points(person.translation_m + rest.joints_m[0])
@@ -111,14 +120,18 @@ def _person(
     root = gltf.add("nodes", {"name": name, "children": [joints[0]]})
 
     times = animation.times(clip_time_s(result, person))
-    turns = quaternions(person.pose_rad)
-    turns[:, 0] = product(HALF_TURN_X, turns[:, 0])
-    turns = one_hemisphere(turns)
-    for joint, node in enumerate(joints):
-        animation.move(node, "rotation", times, turns[:, joint])
+    for node, rotation in zip(joints, scene_rotations(person.pose_rad), strict=True):
+        animation.move(node, "rotation", times, _one_hemisphere(rotation.as_quat()))
     animation.move(joints[0], "translation", times, pelvis_m)
     _show_while_tracked(animation, root, result, person)
     return [root, mesh]
+
+
+def _one_hemisphere(xyzw: np.ndarray) -> np.ndarray:
+    """[T, 4] with the sign of each quaternion nearest to the one before: players interpolate the numbers."""
+    flipped = (xyzw[1:] * xyzw[:-1]).sum(-1) < 0
+    sign = np.cumprod(np.where(flipped, -1.0, 1.0))
+    return np.concatenate([xyzw[:1], xyzw[1:] * sign[:, None]])
 
 
 def _show_while_tracked(animation: _Animation, root: int, result: Result, person: Person) -> None:
@@ -135,7 +148,7 @@ def _show_while_tracked(animation: _Animation, root: int, result: Result, person
 
 
 def _joint_nodes(gltf: Gltf, rest: RestBody, pelvis_m: np.ndarray) -> list[int]:
-    """The 24 joints in T-pose, standing where the person is first seen and facing the camera."""
+    """The 24 joints in T-pose, at the person's first position, facing the camera."""
     first = len(gltf.lists["nodes"])
     for joint, name in enumerate(JOINT_NAMES):
         offset = rest.offsets_m[joint] if joint else pelvis_m
@@ -171,3 +184,32 @@ def _material(gltf: Gltf, identity: int) -> int:
     linear = np.where(colour <= 0.04045, colour / 12.92, ((colour + 0.055) / 1.055) ** 2.4)
     shading = {"baseColorFactor": [*linear.round(4).tolist(), 1.0], "metallicFactor": 0.0, "roughnessFactor": 0.8}
     return gltf.add("materials", {"name": f"person_{identity}", "pbrMetallicRoughness": shading})
+
+
+def reduced_skin(weights: np.ndarray) -> Skin:
+    """The four strongest of [V, 24] weights, scaled to sum to 1 again."""
+    order = np.argsort(-weights, axis=1, kind="stable")[:, :INFLUENCES]
+    kept = np.take_along_axis(weights, order, 1).astype(np.float64)
+    kept /= kept.sum(1, keepdims=True)
+    return Skin(np.where(kept > 0, order, 0), kept)
+
+
+def skin_error_mm(result: Result, people: list[Person], skin: Skin) -> tuple[float, float]:
+    """Mean and largest distance between the exact mesh and one posed from the reduced skin without pose correctives.
+
+    Measured on some frames of every person, spread evenly.
+    """
+    weights = np.zeros(tuple(result.body.weights.shape))
+    np.add.at(weights, (np.arange(len(weights))[:, None], skin.joints), skin.weights)
+    plain = replace(result.body, posedirs=None, weights=torch.from_numpy(weights).to(result.body.dtype))
+    means, largest = [], [0.0]
+    for person in people:
+        rows = np.unique(np.linspace(0, len(person) - 1, _SAMPLES).round().astype(int))
+        params = result.params(person, rows)
+        exact, reduced = result.body.at(params, vertices=True).vertices, plain.at(params, vertices=True).vertices
+        assert exact is not None
+        assert reduced is not None
+        distance = 1000 * (exact - reduced).norm(dim=-1)
+        means.append(float(distance.mean()))
+        largest.append(float(distance.max()))
+    return float(np.mean(means)) if means else 0.0, max(largest)

@@ -13,9 +13,9 @@ from fitmesh.stages.settings import FitSettings, Job
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, load_body
 from fitting.camera import Camera
-from fitting.fit import INITIALISERS
 from fitting.init import regressors
 from fitting.keypoints.weights import WEIGHTINGS
+from fitting.optimise import INITIALISERS
 from fitting.track import TrackFit, fit_track
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, write_npz
 from pose2d.base.errors import UserError

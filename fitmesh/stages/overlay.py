@@ -8,8 +8,8 @@ import av
 import numpy as np
 
 import fitmesh.result
-from fitmesh.exports.draw import Figure, draw_boxes, draw_legend, draw_meshes, draw_skeleton
-from fitmesh.exports.moving_mesh import MovingMesh
+from fitmesh.exports.draw import DrawnPerson, draw_boxes, draw_legend, draw_meshes, draw_skeleton
+from fitmesh.exports.scene import MeshSequence
 from fitmesh.result import OVERLAY_FILE, Person, Result
 from fitmesh.stages import keypoints
 from fitmesh.stages.settings import Job
@@ -27,7 +27,7 @@ class _Painter:
     """Draws whoever is in a frame into it."""
 
     result: Result
-    meshes: dict[int, MovingMesh]  # by identity
+    meshes: dict[int, MeshSequence]  # by identity
     row_of: dict[int, dict[int, int]]  # identity -> frame number -> row
     unfitted: keypoints.KeypointsFile
     unfitted_row_of: dict[int, dict[int, int]]  # the same for people that could not be fitted
@@ -47,14 +47,14 @@ class _Painter:
             draw_skeleton(rgb, person.xy_px[row].numpy(), confidence, person.skeleton, identity, bottom - top)
         draw_legend(rgb, result.source)
 
-    def _figure(self, person: Person, row: int) -> Figure:
+    def _figure(self, person: Person, row: int) -> DrawnPerson:
         mesh = self.meshes[person.identity]
-        return Figure(
+        return DrawnPerson(
             identity=person.identity,
             vertices_m=mesh.vertices_m(row),
-            seen=mesh.seen(row),
+            observed=mesh.observed(row),
             keypoints_px=person.keypoints_px[row],
-            trust=person.confidence[row] * person.presence[row],
+            confidence=person.confidence[row] * person.presence[row],
         )
 
 
@@ -63,7 +63,7 @@ def cache_key(job: Job, fit_key: CacheKey) -> CacheKey:
         stage="overlay",
         settings={},
         inputs={"clip": job.clip_digest, "fit": fit_key.digest},
-        code=code_digest("fitmesh.exports.draw", "fitmesh.exports.moving_mesh", "pose2d.io.video_writer"),
+        code=code_digest("fitmesh.exports.draw", "fitmesh.exports.scene", "pose2d.io.video_writer"),
     )
 
 
@@ -101,7 +101,7 @@ def _painter(out: Path) -> _Painter:
     fitted = {person.identity for person in result.people}
     return _Painter(
         result=result,
-        meshes={person.identity: MovingMesh(result, person) for person in result.people},
+        meshes={person.identity: MeshSequence(result, person) for person in result.people},
         row_of={person.identity: _rows(person.frame) for person in result.people},
         unfitted=found,
         unfitted_row_of={i: _rows(frames) for i, frames in found.frames.items() if i not in fitted},

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from fitmesh.confidence import ConfidenceFunction, confidence_function
 from fitmesh.progress import Reporter
-from fitting.body.folder import find_body_file
-from fitting.body.load import OPEN_BODY
+from fitting.body.load import OPEN_BODY, find_body_file
 from fitting.camera import Camera
 from fitting.keypoints.weights import Weighting
 from pose2d.base.caching import content_digest

@@ -1,4 +1,4 @@
-"""What the page needs to know besides the scene and the video: words as JSON, numbers as one block of float32.
+"""What the page needs besides scene.glb and the video: names as JSON, numbers as one block of float32.
 
 The block holds, for each person, the arrays named in `people[i].arrays` one after the other; each entry gives the first
 number and the shape.
@@ -13,26 +13,25 @@ import numpy as np
 import fitmesh
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.draw import identity_colour
-from fitmesh.exports.motion import scene_frame
-from fitmesh.exports.scene_frame import SceneFrame
+from fitmesh.exports.scene import SceneFrame, scene_frame
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import JOINT_NAMES
-from fitting.keypoints.joint_observed import JOINT_OF
+from fitting.keypoints.observed import JOINT_OF
 from pose2d.skeletons import COCO17
 
-SCALE_PERCENTILE = 95  # of all uncertainties: the end of the colour scale, so that few outliers do not wash it out
+SCALE_PERCENTILE = 95  # of all uncertainties: the end of the colour scale, so that a few outliers do not compress it
 
 
 @dataclass(frozen=True)
 class ViewerData:
-    """Ready to be sent."""
+    """The two files that the server sends."""
 
     meta: bytes  # JSON
     values: bytes  # float32, little-endian
 
 
 def viewer_data(result: Result) -> ViewerData:
-    """Of everyone."""
+    """Of all people."""
     scene = scene_frame(result)
     blocks: list[bytes] = []
     people = []
@@ -76,7 +75,7 @@ def viewer_data(result: Result) -> ViewerData:
 
 
 def _arrays(person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
-    """All [T, ...]; NaN where a value is not known."""
+    """All [T, ...]; NaN where a value is unknown."""
     return {
         "joints_m": scene.points(person.joints_m),
         "relative_mm": person.joint_std_relative_mm,
@@ -91,8 +90,8 @@ def _arrays(person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
 
 
 def _scale_mm(values: list[np.ndarray]) -> float | None:
-    """A round number at the end of the colour scale; None when nothing is known."""
-    known = np.concatenate([value[np.isfinite(value)] for value in values]) if values else np.zeros(0)
-    if not len(known):
+    """A round number at the end of the colour scale; None when none is known."""
+    finite = np.concatenate([value[np.isfinite(value)] for value in values]) if values else np.zeros(0)
+    if not len(finite):
         return None
-    return float(max(10, np.ceil(np.percentile(known, SCALE_PERCENTILE) / 10) * 10))
+    return float(max(10, np.ceil(np.percentile(finite, SCALE_PERCENTILE) / 10) * 10))

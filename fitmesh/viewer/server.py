@@ -1,8 +1,7 @@
-"""A web server for one result and one reader: this computer.
+"""A web server for one result, on the loopback address only.
 
-It listens on the loopback address only, and it knows a fixed list of addresses: nothing in a request is ever made into
-a path. A page of another site could still make the reader's browser ask us (DNS rebinding), so requests must name us
-by our own address.
+It serves a fixed list of URLs: nothing in a request is ever made into a path. A page of another site could still make
+the user's browser send requests here (DNS rebinding), so the Host header must be the server's own address.
 """
 
 import base64
@@ -40,7 +39,7 @@ _INLINE_SCRIPT = re.compile(rb"<script type=\"importmap\">(.*?)</script>", re.DO
 
 @dataclass(frozen=True)
 class Content:
-    """What is behind one address: a file that is read when asked for, or bytes."""
+    """What one URL serves: a file that is read on request, or bytes."""
 
     kind: str  # media type
     source: Path | bytes
@@ -50,7 +49,7 @@ class Content:
 class ViewerServer(ThreadingHTTPServer):
     """Serves one result. Its address is `url`."""
 
-    daemon_threads = True  # a video that is still being sent does not keep us from stopping
+    daemon_threads = True  # a video that is still being sent does not delay the exit
 
     def __init__(self, contents: Mapping[str, Content], port: int) -> None:
         self.contents = contents
@@ -65,7 +64,7 @@ class ViewerServer(ThreadingHTTPServer):
         return f"http://{LOOPBACK}:{self.server_port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Browsers hang up in the middle of videos all the time, and so do we on Ctrl-C: no error of anybody's."""
+        """Browsers close connections in the middle of videos, and Ctrl-C closes them here: neither is an error."""
         closed_here = request.fileno() == -1
         if not closed_here and not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
@@ -75,7 +74,7 @@ def serve(result: Result, port: int = 0) -> ViewerServer:
     """A server that is bound but does not run yet; port 0 takes a free one."""
     scene = result.folder / "scene.glb"
     if not scene.is_file():
-        raise UserError(f"{scene} is not there. Run `fitmesh run` again: it makes what is missing.")
+        raise UserError(f"{scene} is not there. Run `fitmesh run` again: it makes missing files.")
     data = viewer_data(result)
     contents = {
         f"/{path.relative_to(PAGE).as_posix()}": Content(_TYPES[path.suffix], path)
@@ -115,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send_bytes(content, content.source, with_body)
         try:
             file = content.source.open("rb")
-        except OSError:  # it was deleted while we look at it
+        except OSError:  # it was deleted meanwhile
             return self._refuse(HTTPStatus.NOT_FOUND)
         with file:
             self._send_file(content, file, os.fstat(file.fileno()).st_size, with_body)
@@ -164,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: the terminal is for the user."""
+        """No log of requests: the terminal is for the user."""
 
 
 def _part(header: str | None, size: int) -> tuple[int, int] | None:
@@ -182,7 +181,7 @@ def _part(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def _policy(page: bytes) -> str:
-    """Everything comes from us; the one inline script, the import map, is named by its digest."""
+    """Everything comes from this server; the one inline script, the import map, is allowed by its digest."""
     match = _INLINE_SCRIPT.search(page)
     assert match is not None
     digest = base64.b64encode(hashlib.sha256(match.group(1)).digest()).decode()

@@ -1,6 +1,26 @@
 """The body: pose, shape and translation -> joints, keypoints and, when asked for, the mesh.
 
 Every body has the 24 joints of `fitting.body.kinematics`, whichever file it came from, and the 17 COCO keypoints.
+
+Keypoints need no mesh. A skinned vertex with weights w_j goes to sum_j w_j (P_j + G_j (x - J_j)), and a keypoint is a
+weighted sum of such vertices and of joints. Both sums can be taken once, before any pose is known: keypoint k is then
+exactly
+
+    q_k = sum_e [ c_e P_j(e) + G_j(e) m_e ]
+    m_e = offset_e + offset_by_shape_e . shape + offset_by_pose_e . (R - I)
+
+over a few terms e, each attached to one bone j(e), however many vertices its definition names. The moments m_e are
+linear in the shape, so derivatives have closed forms. For a small world-frame rotation w of joint i, every term on a
+bone at or below i turns about P_i,
+
+    dq_k = w x sum_{e: j(e) at or below i} [ c_e P_j + G_j m_e - c_e P_i ],
+
+`kinematics.tree().path` says which bones those are, and
+
+    dq_k / dshape = sum_e [ c_e dP_j / dshape + G_j offset_by_shape_e ].
+
+`offset_by_pose` is None for a body without pose correctives, such as the embedded one. Where it exists the rotations
+also enter through m_e; that part of the derivative is G_j offset_by_pose_e . dR.
 """
 
 from dataclasses import dataclass, field, fields
@@ -10,10 +30,63 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fitting.body import checks
-from fitting.body.kinematics import Placement, forward_kinematics
-from fitting.body.skinning import skin
-from fitting.body.surface_points import RiddenPoints, ride
+from fitting.body.kinematics import JOINT_COUNT, Placement, forward_kinematics, rotation_matrices, turn
+from pose2d.base.errors import UserError
+
+
+@dataclass(frozen=True)
+class RiddenPoints:
+    """K points as E terms, each tied to one bone."""
+
+    point: Tensor  # [E] which point a term belongs to, non-decreasing
+    bone: Tensor  # [E] which of the 24 joints carries it
+    coefficient: Tensor  # [E] c, share of the joint's position; sums to 1 over a point's terms
+    offset: Tensor  # [E, 3] metres, m at zero shape, along the axes of the rest pose
+    offset_by_shape: Tensor  # [E, 3, S] metres per unit of shape
+    offset_by_pose: Tensor | None  # [E, 3, P] metres per unit of (R - I) of joints 1, 2, ..; None when all zero
+    gather: Tensor  # [K, E] ones and zeros: adds up a point's terms
+
+    def moments(self, shape: Tensor, pose_feature: Tensor | None) -> Tensor:
+        """m_e, [E, 3] for a shape [S] or [T, E, 3] for [T, S]; pose_feature [T, P] is R - I, flattened."""
+        moment = self.offset + torch.einsum("ecs,...s->...ec", self.offset_by_shape, shape)
+        if self.offset_by_pose is None or pose_feature is None:
+            return moment
+        return moment + torch.einsum("ecp,tp->tec", self.offset_by_pose, pose_feature)
+
+    def place(self, placement: Placement, moments: Tensor) -> Tensor:
+        """Where the points are, [T, K, 3] metres."""
+        turned = turn(placement.rotation.index_select(1, self.bone), moments)
+        carried = placement.joints.index_select(1, self.bone)
+        return self.gather @ torch.addcmul(turned, self.coefficient.unsqueeze(-1), carried)
+
+
+def ride(
+    joint_part: Tensor,  # [K, 24] weights on the posed joints
+    vertex_part: Tensor,  # [K, V] weights on the posed vertices; a row of both sums to 1
+    template: Tensor,  # [V, 3] metres
+    shapedirs: Tensor,  # [V, 3, S]
+    posedirs: Tensor | None,  # [V, 3, P]
+    weights: Tensor,  # [V, 24] skinning weights
+    rest_joints: Tensor,  # [24, 3] metres at zero shape
+    rest_joints_by_shape: Tensor,  # [24, 3, S]
+) -> RiddenPoints:
+    """Take the sums over vertices once: points as weighted sums of vertices -> terms on bones."""
+    used = (vertex_part != 0).any(0).nonzero().squeeze(1)
+    share = torch.einsum("kv,vj->kvj", vertex_part[:, used], weights[used])  # of point k: vertex v on bone j
+    on_bone = share.sum(1)
+    point, bone = ((joint_part != 0) | (on_bone != 0)).nonzero(as_tuple=True)
+    share = share[point, :, bone]  # [E, v]
+    riding = on_bone[point, bone]
+
+    # sum_v share (x_v - J): a moment about the bone's own joint.
+    offset = share @ template[used] - riding[:, None] * rest_joints[bone]
+    by_shape = torch.einsum("ev,vcs->ecs", share, shapedirs[used])
+    by_shape = by_shape - riding[:, None, None] * rest_joints_by_shape[bone]
+    by_pose = None if posedirs is None else torch.einsum("ev,vcp->ecp", share, posedirs[used])
+    gather = (torch.arange(len(joint_part), device=point.device)[:, None] == point).to(template.dtype)
+    coefficient = joint_part[point, bone] + riding
+    return RiddenPoints(point, bone, coefficient, offset, by_shape, by_pose, gather)
+
 
 ArrayLike = Tensor | np.ndarray
 
@@ -96,17 +169,17 @@ class Body:
         shape: [S] for all frames or [T, S]; a shorter one gives the leading directions; None is the mean body.
         translation: [T, 3] metres; None is none.
         """
-        rotation = checks.rotations(self._tensor(pose, "pose"))
+        rotation = _pose_matrices(self._tensor(pose, "pose"))
         frames = len(rotation)
         shape = self._mean_shape() if shape is None else self._tensor(shape, "shape")
-        shape = checks.shape(shape, frames, self.shape_size)
+        shape = _checked_shape(shape, frames, self.shape_size)
         placement = self.placement(rotation, shape)
         feature = self.pose_feature(rotation)
         joints = placement.joints
         keypoints = self.keypoint_terms.place(placement, self.keypoint_terms.moments(shape, feature))
         mesh = self.mesh(placement, shape, feature) if vertices else None
         if translation is not None:
-            shift = checks.translation(self._tensor(translation, "translation"), frames).unsqueeze(1)
+            shift = _checked_translation(self._tensor(translation, "translation"), frames).unsqueeze(1)
             joints, keypoints = joints + shift, keypoints + shift
             mesh = None if mesh is None else mesh.add_(shift)
         return BodyOutput(joints, keypoints, mesh)
@@ -178,7 +251,66 @@ class Body:
         return torch.zeros(self.shape_size, dtype=self.dtype, device=self.device)
 
     def _tensor(self, value: ArrayLike, what: str) -> Tensor:
-        return checks.finite(torch.as_tensor(value, dtype=self.dtype, device=self.device), what)
+        return _finite(torch.as_tensor(value, dtype=self.dtype, device=self.device), what)
 
 
 _FRAMES_AT_A_TIME = 16  # 16 frames of 6,800 vertices blend 5 MB of transforms
+
+
+def skin(rest_vertices: Tensor, weights_by_bone: Tensor, placement: Placement) -> Tensor:
+    """Posed vertices [T, 3, V] of rest vertices [3, V] or [T, 3, V], with weights [24, V].
+
+    v = sum_j w_j (G_j x + P_j - G_j J_j). Vertices run along the last axis, so that the blend of transforms is
+    one plain matrix product and its use runs along long rows.
+    """
+    rotation, joints, rest_joints = placement
+    shift = joints - turn(rotation, rest_joints)
+    transform = torch.cat((rotation, shift.unsqueeze(-1)), -1)  # [T, 24, 3, 4]
+    blend = torch.einsum("tjac->tacj", transform).flatten(0, 2) @ weights_by_bone
+    by_x, by_y, by_z, constant = blend.unflatten(0, (len(rotation), 3, 4)).unbind(2)  # each [T, 3, V]
+    x, y, z = rest_vertices.unsqueeze(-3).unbind(-2)  # each [1, V] or [T, 1, V]
+    return torch.addcmul(torch.addcmul(torch.addcmul(constant, by_x, x), by_y, y), by_z, z)
+
+
+def _finite(value: Tensor, what: str) -> Tensor:
+    """The same tensor, if all of it is finite."""
+    # One pass over the sum first: any NaN or infinity survives it, and it costs a tenth of looking at each.
+    if not torch.isfinite(value.sum()) and not torch.isfinite(value).all():
+        raise UserError(f"{what} holds NaN or infinity; every number must be finite.")
+    return value
+
+
+def _pose_matrices(pose: Tensor) -> Tensor:
+    """A pose in any of its three forms -> matrices [T, 24, 3, 3]."""
+    size = tuple(pose.shape[1:])
+    if size == (JOINT_COUNT, 3, 3):
+        return pose
+    if size == (JOINT_COUNT * 3,):
+        return rotation_matrices(pose.unflatten(1, (JOINT_COUNT, 3)))
+    if size == (JOINT_COUNT, 3):
+        return rotation_matrices(pose)
+    raise UserError(
+        f"pose has size {list(pose.shape)}; expected axis-angle [T, 24, 3] or [T, 72], or matrices [T, 24, 3, 3], "
+        "for T frames (one frame is T = 1)."
+    )
+
+
+def _checked_shape(value: Tensor, frames: int, directions: int) -> Tensor:
+    """A shape for all frames [S] or for each [T, S], filled up with zeros to all directions."""
+    rows_fit = value.ndim == 1 or (value.ndim == 2 and len(value) in (1, frames))
+    if not rows_fit or not 1 <= value.shape[-1] <= directions:
+        raise UserError(
+            f"shape has size {list(value.shape)}; expected [S] or [T, S] for T = {frames} frames, with S at most "
+            f"{directions}, the number of this body's shape directions."
+        )
+    if value.ndim == 2 and len(value) == 1:
+        value = value[0]  # one body for all frames
+    missing = directions - value.shape[-1]
+    return torch.nn.functional.pad(value, (0, missing)) if missing else value
+
+
+def _checked_translation(value: Tensor, frames: int) -> Tensor:
+    """A translation [T, 3], or [1, 3] for all frames."""
+    if tuple(value.shape) not in ((frames, 3), (1, 3)):
+        raise UserError(f"translation has size {list(value.shape)}; expected [{frames}, 3] metres.")
+    return value

@@ -1,19 +1,22 @@
-"""From files to bodies: the embedded one, or SMPL, SMPL-H and SMPL-X."""
+"""From files to bodies: the embedded one, or SMPL, SMPL-H and SMPL-X. Pickles are read safely and never executed."""
 
+import io
+import re
+import zipfile
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fitting.body.arrays import checked, read_arrays
 from fitting.body.body import Body
-from fitting.body.folder import find_body_file
 from fitting.body.kinematics import JOINT_COUNT
 from fitting.body.smpl_files import smpl_body
+from pose2d.base import unpickle
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
 
@@ -62,3 +65,147 @@ def _open_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
         h36m_regressor=real("J_regressor_h36m17"),
         vertex_picks={str(name): int(vertex) for name, vertex in picks},
     )
+
+
+# Each family's usual file names, most usual first; {G} is the gender as that name writes it.
+_NAMES = {
+    "SMPL": (
+        r"SMPL_{G}\.(pkl|npz)",
+        r"basicModel_{g}_lbs_10_207_0_v\d\.\d\.\d\.pkl",
+    ),
+    "SMPL-H": (
+        r"SMPLH_{G}\.(npz|pkl)",
+        r"{G}/model\.(npz|pkl)",
+    ),
+    "SMPL-X": (
+        r"SMPLX_{G}\.(npz|pkl)",
+        r"SMPLX_{G}_2020\.npz",
+    ),
+}
+_DEEPEST = 3  # folders below the given one: models/smplh/male/model.npz
+WHERE = (
+    "SMPL: SMPL_NEUTRAL.pkl or basicModel_neutral_lbs_10_207_0_v1.0.0.pkl from smpl.is.tue.mpg.de; "
+    "SMPL-H: SMPLH_NEUTRAL.npz or neutral/model.npz from mano.is.tue.mpg.de; "
+    "SMPL-X: SMPLX_NEUTRAL.npz from smpl-x.is.tue.mpg.de (likewise MALE and FEMALE); "
+    "each after registration there. Without a path the embedded open body is used."
+)
+
+
+def find_body_file(path: Path, gender: str) -> Path:
+    """`path` itself if it is a file, else the file for that gender in it: SMPL before SMPL-H before SMPL-X."""
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise UserError(f"there is no body file or folder {path}. Expected {WHERE}")
+    found = sorted(entry for depth in range(_DEEPEST + 1) for entry in path.glob("*/" * depth + "*") if entry.is_file())
+    for patterns in _NAMES.values():
+        for pattern in patterns:
+            for entry in found:
+                if _matches(pattern, entry, path, gender):
+                    return entry
+    others = [entry for entry in found for g in ("neutral", "male", "female") if _is_body(entry, path, g)]
+    if others:
+        raise UserError(
+            f"{path} has no body file for gender {gender!r}; it has "
+            f"{', '.join(str(entry.relative_to(path)) for entry in others)}. Choose another gender or add the file."
+        )
+    raise UserError(f"{path} holds no body file under a usual name. Expected {WHERE}")
+
+
+def _is_body(entry: Path, folder: Path, gender: str) -> bool:
+    return any(_matches(pattern, entry, folder, gender) for patterns in _NAMES.values() for pattern in patterns)
+
+
+def _matches(pattern: str, entry: Path, folder: Path, gender: str) -> bool:
+    short = gender if gender == "neutral" else gender[0]
+    pattern = pattern.replace("{G}", gender).replace("{g}", f"({short}|{gender})")
+    # The folder's own name counts too: its path may end in smplh/male.
+    return (
+        re.search(rf"(^|/){pattern}$", f"{folder.resolve().name}/{entry.relative_to(folder).as_posix()}", re.I)
+        is not None
+    )
+
+
+_NEEDED = ("v_template", "shapedirs", "posedirs", "J_regressor", "weights", "kintree_table", "f")
+_OPTIONAL = ("J_regressor_coco17", "J_regressor_h36m17", "vertex_pick_names", "vertex_picks")
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays that define a body, by the names SMPL's files use; other entries of the file are left alone."""
+    if path.suffix == ".npz":
+        arrays = _read_npz(path)
+    elif path.suffix == ".pkl":
+        content = unpickle.load(path)
+        if not isinstance(content, dict):
+            raise UserError(f"{path} is a pickle, but not of a body: expected a dictionary of arrays.")
+        arrays = {name: _dense(content[name]) for name in (*_NEEDED, *_OPTIONAL) if name in content}
+    else:
+        raise UserError(f"{path} is not a body file: expected .pkl or .npz.")
+    missing = [name for name in _NEEDED if name not in arrays]
+    if missing:
+        raise UserError(f"{path} is not a body file: it has no {', '.join(missing)}.")
+
+    vertices, joints = len(arrays["v_template"]), len(arrays["J_regressor"])
+    checked(
+        arrays,
+        path,
+        {
+            "v_template": (vertices, 3),
+            "shapedirs": (vertices, 3, None),
+            "posedirs": (vertices, 3, 9 * (joints - 1)),
+            "J_regressor": (joints, vertices),
+            "weights": (vertices, joints),
+            "kintree_table": (2, joints),
+            "f": (None, 3),
+        },
+    )
+    faces = arrays["f"]
+    if faces.size and not 0 <= int(faces.min()) <= int(faces.max()) < vertices:
+        raise UserError(f"{path}: f names vertices that do not exist (there are {vertices}).")
+    return arrays
+
+
+def checked(arrays: Mapping[str, np.ndarray], path: Path, sizes: Mapping[str, tuple[int | None, ...]]) -> None:
+    """Refuse arrays that are not of these sizes (None: any) or hold something other than finite numbers."""
+    for name, size in sizes.items():
+        array = arrays[name]
+        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+            raise UserError(f"{path}: {name} holds something other than finite numbers; the file is damaged.")
+        fits = array.ndim == len(size) and all(b in (None, a) for a, b in zip(array.shape, size, strict=True))
+        if not fits:
+            wanted = " x ".join("any" if side is None else str(side) for side in size)
+            raise UserError(f"{path}: {name} has size {array.shape}, expected {wanted}; the file is damaged.")
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            present = set(archive.namelist())
+            return {
+                name: _entry(io.BytesIO(archive.read(f"{name}.npy")))
+                for name in (*_NEEDED, *_OPTIONAL)
+                if f"{name}.npy" in present
+            }
+    except unpickle.Refused as refusal:
+        raise UserError(f"{path} was refused: {refusal}. Get the file again from its official site.") from refusal
+    except Exception as error:  # what damaged bytes raise is as varied as the bytes
+        raise UserError(
+            f"{path} is not a readable .npz: damaged, cut short, or another kind of file. Get it again."
+        ) from error
+
+
+def _entry(content: io.BytesIO) -> np.ndarray:
+    """One array; one stored as Python objects (a sparse matrix, say) goes through our own unpickler."""
+    version = np.lib.format.read_magic(content)
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    if header(content)[2].hasobject:
+        return _dense(unpickle.load_stream(content))
+    content.seek(0)
+    return np.lib.format.read_array(content, allow_pickle=False)
+
+
+def _dense(value: Any) -> np.ndarray:
+    if isinstance(value, np.ndarray) and value.dtype.hasobject and value.ndim == 0:
+        value = value.item()
+    # A scipy.sparse matrix is known by its method, so that scipy.sparse, slow to import, is not needed.
+    return value.toarray() if hasattr(value, "toarray") else np.asarray(value)

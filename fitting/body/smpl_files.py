@@ -1,6 +1,6 @@
 """SMPL, SMPL-H and SMPL-X through the `smplx` package, which is for non-commercial use.
 
-smplx is given arrays that were read safely (`fitting.body.arrays`), never a path: with a path it would unpickle
+smplx is given arrays that were read safely (`fitting.body.load`), never a path: with a path it would unpickle
 the file itself.
 
 SMPL-H and SMPL-X have hands and faces that 17 keypoints say nothing about: fingers, jaw and eyes stay at rest. A

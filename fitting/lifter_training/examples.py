@@ -1,5 +1,10 @@
-"""What the lifter learns from: captured motion on random bodies, seen by random cameras, read with errors."""
+"""What the lifter learns from: captured motion on random bodies, seen by random cameras, read with errors.
 
+Cameras are of any height, pitch, distance and focal length. COCO's annotators, and so the networks trained on them,
+mark a hip above its joint, a shoulder on top of it, an ear before its canal: each difference is attached to one bone.
+"""
+
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -7,16 +12,97 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.init.lifter.inputs import Inputs, inputs
-from fitting.init.lifter.network import SHAPE
-from fitting.lifter_training.cameras import views
-from fitting.lifter_training.marks import marks
-from fitting.lifter_training.motion_bank import Bank, matrices, varied, windows
+from fitting.body.kinematics import rotation_matrices, turn
+from fitting.init.lifter.network import SHAPE, SLOW_STEP_S, WINDOW, Inputs, inputs
+from fitting.lifter_training.motion_bank import MIRROR, Bank, matrices, varied, windows
 from fitting.lifter_training.noise import read
+from pose2d.skeletons import COCO17
 
-WINDOW = 8  # frames
-STEP_S = (0.06, 0.16)  # between frames of a window
-SLOW_STEP_S = 0.25  # now and then up to this
+STANDING_M, PELVIS_M = 1.75, 0.95  # how tall, and how high above the floor, people roughly are
+FOCAL = (0.6, 2.5)  # of the image's diagonal, as far as FILL allows
+FILL = (0.15, 1.2)  # of the image's height
+DISTANCE_M = (1.4, 12.0)
+ASPECTS = (16 / 9, 16 / 9, 4 / 3, 1.0, 3 / 4, 9 / 16)
+
+
+class Views(NamedTuple):
+    """One camera for each of B windows."""
+
+    turn: Tensor  # [B, 3, 3] from the world, y up, to the camera
+    target_m: Tensor  # [B, 3] where the person's pelvis is on average, in the camera frame
+    half: Tensor  # [B, 2] half width and height of the image on the plane z = 1
+
+
+def views(count: int, generator: torch.Generator) -> Views:
+    def even(low: float, high: float) -> Tensor:
+        return low + (high - low) * torch.rand(count, generator=generator)
+
+    def scale(low: float, high: float) -> Tensor:
+        return even(math.log(low), math.log(high)).exp()
+
+    def chance(share: float) -> Tensor:
+        return torch.rand(count, generator=generator) < share
+
+    aspect = torch.tensor(ASPECTS)[torch.randint(len(ASPECTS), (count,), generator=generator)]
+    image = torch.stack((aspect, torch.ones(count)), -1) / (1 + aspect.square()).sqrt()[:, None]  # of its diagonal
+    distance = scale(*DISTANCE_M)
+    whole = image[:, 1] * distance / STANDING_M  # the focal length at which a person fills the image's height
+    focal = torch.minimum(torch.maximum(scale(*FOCAL), FILL[0] * whole), FILL[1] * whole)
+    half = image / (2 * focal)[:, None]
+    free = half - torch.stack((0.2 / distance, 0.45 * STANDING_M / distance), -1)
+    place = torch.stack((even(-1, 1), even(-1, 1)), -1) * torch.maximum(free, 0.1 * half)
+
+    # Either the camera's height says how far it looks down at a person there, or the pitch is anything.
+    height = torch.where(chance(0.15), even(2.5, 5.0), even(0.3, 2.5))
+    elevation = torch.atan2(PELVIS_M - height, distance)
+    down = torch.where(chance(0.6), -(elevation + place[:, 1].atan()), even(-0.25, 0.55)).clamp(-0.7, 1.1)
+    roll = torch.where(chance(0.1), even(-0.35, 0.35), 0.04 * torch.randn(count, generator=generator))
+    flip = torch.diag(torch.tensor([1.0, -1.0, -1.0]))  # y up, z to us -> y down, z away
+    turn = _about(2, roll) @ _about(0, down) @ flip @ _about(1, even(-math.pi, math.pi))
+    target = torch.cat((place, torch.ones(count, 1)), -1) * distance[:, None]
+    return Views(turn, target, half)
+
+
+def _about(axis: int, angle: Tensor) -> Tensor:
+    vector = torch.zeros(len(angle), 3)
+    vector[:, axis] = angle
+    return rotation_matrices(vector)
+
+
+# Keypoint -> the bone that carries the difference, and millimetres along its axes at rest: x to the body's left, y up,
+# z to the front. The right side is the mirror image.
+_SHIFT_MM = {
+    "nose": (15, (0, 11, -5)),
+    "left_eye": (15, (-2, 0, 4)),
+    "left_ear": (15, (0, 1, 13)),
+    "left_shoulder": (9, (-2, 15, -8)),
+    "left_elbow": (16, (-4, 2, 8)),
+    "left_wrist": (18, (7, 0, 1)),
+    "left_hip": (0, (-10, 35, 15)),
+    "left_knee": (1, (-2, 11, 1)),
+    "left_ankle": (4, (1, 10, 1)),
+}
+
+
+def _table() -> tuple[list[int], Tensor]:
+    bones, shifts = [], []
+    for name in COCO17.keypoints:
+        bone, (x, y, z) = _SHIFT_MM[name.replace("right", "left")]
+        right = name.startswith("right")
+        bones.append(MIRROR[bone] if right else bone)
+        shifts.append((-x if right else x, y, z))
+    return bones, torch.tensor(shifts, dtype=torch.float32) / 1000
+
+
+_BONES, _SHIFTS_M = _table()
+
+
+def marks(turned: Tensor) -> Tensor:
+    """From the body's keypoints to where they are marked, [..., 17, 3] metres, of turned bones [..., 24, 3, 3]."""
+    return turn(turned[..., _BONES, :, :], _SHIFTS_M)
+
+
+STEP_S = (0.06, 0.16)  # between frames of a window; now and then up to SLOW_STEP_S
 SPEED = (0.75, 1.35)  # at which the motion is played
 SHARES = [0.3, 0.7]  # of windows from motion captured at 30 frames a second, and from poses at 5
 MARKED = 0.6  # share of windows whose keypoints are where people mark them

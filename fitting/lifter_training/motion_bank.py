@@ -8,13 +8,13 @@ foot stand still.
 from dataclasses import dataclass
 
 import numpy as np
-import roma
 import torch
 from torch import Tensor
 
 from fitting.body import Body
 from fitting.body.kinematics import JOINT_NAMES
-from fitting.lifter_training.cmu import Motion
+from fitting.body.rotations import axis_angle_to_quaternion, quaternion_product, quaternion_to_matrix
+from fitting.motion_capture import Motion
 
 LEGS = (0, 1, 2, 4, 5, 7, 8, 10, 11)  # pelvis and below: what another clip's upper body can be set upon
 MIRROR = tuple(
@@ -51,7 +51,7 @@ def bank(motion: Motion, body: Body, held_out: bool) -> Bank:
     spans = [motion.clip(int(clip)) for clip in kept]
     frames = torch.from_numpy(np.concatenate([np.arange(span.start, span.stop) for span in spans]))
     start = torch.from_numpy(np.cumsum([0, *(span.stop - span.start for span in spans)]))
-    turn = _continuous(roma.rotvec_to_unitquat(motion.pose[frames]), start)
+    turn = _continuous(axis_angle_to_quaternion(motion.pose[frames]), start)
     if motion.root_m is not None:
         return Bank(turn, motion.root_m[frames], start, motion.fps)
     turn, start = _filled_in(turn, start)
@@ -95,7 +95,7 @@ def _standing(turn: Tensor, start: Tensor, body: Body) -> Tensor:
 
 
 def _joints(turn: Tensor, body: Body) -> Tensor:
-    placed = body.placement(roma.unitquat_to_rotmat(turn), torch.zeros(body.shape_size)).joints
+    placed = body.placement(quaternion_to_matrix(turn), torch.zeros(body.shape_size)).joints
     return placed - placed[:, :1]
 
 
@@ -139,7 +139,7 @@ def varied(given: Windows, generator: torch.Generator) -> Windows:
 
     spread = OFF_RAD * torch.randn(count, 1, 24, 3, generator=generator) * (chance[1] < 0.5)[:, None, None, None]
     spread[:, :, 0] = 0
-    turn = roma.quat_product(turn, roma.rotvec_to_unitquat(spread).expand_as(turn))
+    turn = quaternion_product(turn, axis_angle_to_quaternion(spread).expand_as(turn))
 
     mirrored = turn[:, :, MIRROR] * turn.new_tensor([1.0, -1.0, -1.0, 1.0])
     flip = (chance[2] < 0.5)[:, None, None]
@@ -150,4 +150,4 @@ def varied(given: Windows, generator: torch.Generator) -> Windows:
 
 def matrices(turn: Tensor) -> Tensor:
     """Quaternions [..., 4] -> [..., 3, 3]."""
-    return roma.unitquat_to_rotmat(turn)
+    return quaternion_to_matrix(turn)

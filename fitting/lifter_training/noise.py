@@ -8,7 +8,7 @@ below a line (cropped bodies) or all at once (frames without a detection), and l
 import torch
 from torch import Tensor
 
-from fitting.init.lifter.inputs import Seen
+from fitting.init.lifter.network import Seen
 from pose2d.oks import AREA_OF_BOX, l_squared, sigma_px
 from pose2d.skeletons import COCO17
 

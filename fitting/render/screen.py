@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fitting.camera import Camera
-from fitting.camera.distortion import valid_radius
+from fitting.camera.camera import valid_radius
 
 NEAR_M = 0.05  # what is closer than this to the camera plane is cut away
 

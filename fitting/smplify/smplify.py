@@ -5,28 +5,120 @@ Weights are in pixels of SPIN's 224-pixel crop, so in the full frame every error
 side of the square around the person. Each frame is fitted by itself and has a shape of its own.
 """
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
 from fitting.camera import Camera
-from fitting.camera.crop_camera import SPIN_CROP, crop_to_full, full_to_crop
 from fitting.keypoints.observed import body_keypoints, undistorted
-from fitting.smplify.losses import (
-    MaxMixture,
-    SmplifySettings,
-    bend,
-    load_max_mixture,
-    reprojection,
-    torso_reprojection,
-)
 from fitting.smplify.points import FitPoints, Place, Through, coco17, placer
-from fitting.solver.residuals import NEAR_M, project
+from fitting.solver.prior import read_mixture
+from fitting.solver.problem import NEAR_M, geman_mcclure, project
 from pose2d.base.errors import UserError
 from pose2d.types import Keypoints
+
+# Numbers of the 69 that bend elbows and knees, and the sign in which they bend backwards.
+_HINGES, _BACKWARDS = (52, 55, 9, 12), (1.0, -1.0, -1.0, -1.0)
+
+
+@dataclass(frozen=True)
+class SmplifySettings:
+    """SPIN's numbers. Weights are squared before use, as there."""
+
+    iterations: int = 100  # of each of the two stages
+    step: float = 1e-2  # Adam's learning rate
+    conf_power: float = 2.0  # an error counts confidence ** conf_power: 2 as in SPIN, 1 by the confidence itself
+    robust_px: float = 100.0  # error at which a keypoint counts half of its square, pixels of a 224-pixel crop
+    pose_weight: float = 4.78
+    bend_weight: float = 15.2
+    shape_weight: float = 5.0
+    depth_weight: float = 100.0  # first stage: holds the distance, per metre
+    batch: int = 64  # frames that are fitted together; they do not influence each other
+
+    def __post_init__(self) -> None:
+        if self.iterations < 0 or self.batch < 1 or not self.step > 0 or not self.conf_power >= 0:
+            raise UserError(
+                "SMPLify needs iterations >= 0, batch >= 1, step > 0 and conf_power >= 0, got "
+                f"{self.iterations}, {self.batch}, {self.step}, {self.conf_power}."
+            )
+
+
+def reprojection(
+    projected_px: Tensor,  # [N, K, 2]
+    xy_px: Tensor,  # [N, K, 2]
+    weight: Tensor,  # [N, K] confidence ** conf_power
+    pixel_scale: Tensor,  # [N] crop pixels per image pixel
+    robust_px: float,
+) -> Tensor:
+    """weight * sum over x and y of rho(d), [N, K], with rho the Geman-McClure function of crop pixels."""
+    squared = ((projected_px - xy_px) * pixel_scale[:, None, None]).square()
+    return weight * geman_mcclure(squared, squared.new_tensor(robust_px**2))[0].sum(-1)
+
+
+def torso_reprojection(
+    projected_px: Tensor, xy_px: Tensor, confidence: Tensor, pixel_scale: Tensor, torsos: tuple[tuple[int, ...], ...]
+) -> Tensor:
+    """Squared crop pixels of hips and shoulders, not weighted, [N]: of the first torso seen whole, else the last.
+
+    Of the last, points with confidence 0 are left out: they have no position.
+    """
+    squared = ((projected_px - xy_px) * pixel_scale[:, None, None]).square().sum(-1)
+    *preferred, last = (list(torso) for torso in torsos)
+    loss = (squared[:, last] * (confidence[:, last] > 0)).sum(1)
+    for torso in reversed(preferred):
+        whole = (confidence[:, torso] > 0).all(1)
+        loss = torch.where(whole, squared[:, torso].sum(1), loss)
+    return loss
+
+
+def bend(body_pose: Tensor) -> Tensor:
+    """exp(angle)^2 of elbows and knees bent backwards, [N, 69] -> [N, 4]."""
+    return (body_pose[:, list(_HINGES)] * body_pose.new_tensor(_BACKWARDS)).exp().square()
+
+
+@dataclass(frozen=True)
+class MaxMixture:
+    """SMPLify's pose prior: of M Gaussians over joints 1 to 23, the nearest counts."""
+
+    mean: Tensor  # [M, 69]
+    precision: Tensor  # [M, 69, 69]
+    constant: Tensor  # [M] -log of the weighted density at the mean, up to one number for all
+
+    def energy(self, body_pose: Tensor) -> Tensor:
+        """min over m of d' P_m d / 2 + c_m, [N, 69] -> [N]."""
+        away = body_pose[:, None] - self.mean
+        squared = (torch.einsum("mij,nmj->nmi", self.precision, away) * away).sum(-1)
+        return (squared / 2 + self.constant).amin(1)
+
+
+def max_mixture(weights: np.ndarray, means: np.ndarray, covariances: np.ndarray) -> MaxMixture:
+    """The prior of a mixture: weights [M], means [M, 69], covariances [M, 69, 69].
+
+    c_m = -log(w_m / ((2 pi)^(69/2) sqrt(det_m) / min sqrt(det))), as SMPLify scales it.
+    """
+    covariances = covariances.astype(np.float64)
+    half_log_det = np.linalg.slogdet(covariances)[1] / 2
+    constant = means.shape[1] / 2 * math.log(2 * math.pi) + half_log_det - half_log_det.min() - np.log(weights)
+
+    def real(array: np.ndarray) -> Tensor:
+        return torch.tensor(array, dtype=torch.float32)
+
+    return MaxMixture(real(means), real(np.linalg.inv(covariances)), real(constant))
+
+
+@lru_cache(maxsize=4)
+def load_max_mixture(path: str | Path | None = None) -> MaxMixture:
+    """SMPLify's own mixture (gmm_08.pkl), or the embedded one in the same form."""
+    mixture = read_mixture(path)
+    return max_mixture(mixture.weights, mixture.means, mixture.covariances)
+
 
 CROP_PX = 224
 SHAPE_SIZE = 10  # shape directions that are fitted
@@ -85,36 +177,6 @@ def smplify(
     sight = _sight(xy_px, confidence, camera, CROP_PX / side)
     body = body.to(dtype=torch.float32)
     return fit_points(sight, body, coco17(body), start, prior or load_max_mixture(), settings, through)
-
-
-def smplify_crop(
-    keypoints: Keypoints,
-    camera: Camera,
-    body: Body,
-    start: BodyParams,
-    settings: SmplifySettings | None = None,
-    *,
-    prior: MaxMixture | None = None,
-    through: Through = "mesh",
-) -> SmplifyFit:
-    """The same as SPIN does it: in a crop around each person, by a camera of focal length 5000 that sees only that.
-
-    `start` and the answer are in the full frame; they go into the crop and back by `fitting.camera.crop_camera`.
-    """
-    xy_px, confidence, center, side = _seen(keypoints, camera)
-    middle = torch.full_like(center, CROP_PX / 2)
-    whole = torch.full_like(side, float(CROP_PX))
-    in_crop = (xy_px - center[:, None]) * (CROP_PX / side)[:, None, None] + CROP_PX / 2
-    sight = _sight(in_crop, confidence, SPIN_CROP, torch.ones_like(side))
-    _check_start(start, len(side))
-    near = crop_to_full(
-        full_to_crop(start.translation.detach().float(), center, side, camera), middle, whole, SPIN_CROP
-    )
-    body = body.to(dtype=torch.float32)
-    start = replace(start, translation=near)
-    fit = fit_points(sight, body, coco17(body), start, prior or load_max_mixture(), settings, through)
-    back = crop_to_full(full_to_crop(fit.params.translation, middle, whole, SPIN_CROP), center, side, camera)
-    return replace(fit, params=replace(fit.params, translation=back))
 
 
 def fit_points(

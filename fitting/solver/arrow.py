@@ -10,8 +10,6 @@ frame are the arrow; they are solved by their Schur complement.
 """
 
 import numpy as np
-import scipy.linalg.blas as blas
-import scipy.linalg.lapack as lapack
 import torch
 from torch import Tensor
 
@@ -27,6 +25,8 @@ class BandFactor:
         """Blocks H[t, t] [T, d, d], H[t, t+1] [T-1, d, d], H[t, t+2] [T-2, d, d]."""
         self.frames, self.size = diagonal.shape[:2]
         self._diagonal, self._upper = _in_pairs(diagonal, next_one, next_two)
+        from scipy.linalg import blas, lapack  # a quarter of a second, needed only here
+
         double = diagonal.dtype == torch.float64
         self._potrf, self._trtri = (lapack.dpotrf, lapack.dpotri) if double else (lapack.spotrf, lapack.spotri)
         self._trsm, self._syrk = (blas.dtrsm, blas.dsyrk) if double else (blas.strsm, blas.ssyrk)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fitting.body.kinematics import rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle
 from fitting.solver.arrow import BandFactor, Factor, FrameFactor, NotPositiveDefinite, solve_arrow
 from fitting.solver.normal_equations import NormalEquations, normal_equations
 from fitting.solver.problem import Problem, costs
@@ -147,3 +149,29 @@ def _put_back(state: State, cost: Tensor, index: Tensor, part: State, part_cost:
         put(state.shape, part.shape),
     )  # fmt: skip
     return state, put(cost, part_cost)
+
+
+def filled(state: State, known: Tensor) -> State:
+    """Put the frames that are not known [T] between their nearest known neighbours; before the first and after the
+    last the nearest one stands still. At least one frame must be known."""
+    if bool(known.all()):
+        return state
+    index = known.nonzero().squeeze(1)
+    frame = torch.arange(len(state))
+    after = torch.searchsorted(index, frame).clamp(max=len(index) - 1)
+    before = (torch.searchsorted(index, frame, right=True) - 1).clamp(min=0)
+    low, high = index[before], index[after]
+    share = ((frame - low) / (high - low).clamp(min=1)).clamp(0, 1).to(state.theta.dtype)
+
+    def between(values: Tensor) -> Tensor:
+        part = share.view(-1, *[1] * (values.ndim - 1))
+        return torch.lerp(values[low], values[high], part)
+
+    turn = matrix_to_axis_angle(state.root[high] @ state.root[low].mT)
+    root = rotation_matrices(turn * share[:, None]) @ state.root[low]
+    return State(
+        root,
+        between(state.theta),
+        between(state.translation),
+        state.shape if state.shared_shape else between(state.shape),
+    )

@@ -10,13 +10,16 @@ import torch
 from torch import Tensor
 
 from fitting.solver.jacobian import Geometry, left_jacobian
-from fitting.solver.limits import SIGMA_RAD
-from fitting.solver.problem import CHUNK, FEET, Anchor, Problem, acceleration_sigma
-from fitting.solver.residuals import (
+from fitting.solver.problem import (
+    CHUNK,
+    FEET,
     LEAN_SCALE,
     MOTION_SCALE,
+    Anchor,
+    Problem,
     acceleration,
     acceleration_factor,
+    acceleration_sigma,
     box_limits,
     charbonnier,
     geman_mcclure,
@@ -26,7 +29,7 @@ from fitting.solver.residuals import (
     projection_rows,
     reprojection,
 )
-from fitting.solver.unknowns import BODY_JOINTS, POSE, TRANSLATION, State
+from fitting.solver.unknowns import BODY_JOINTS, POSE, SIGMA_RAD, TRANSLATION, State
 
 
 @dataclass(frozen=True)

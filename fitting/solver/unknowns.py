@@ -8,16 +8,21 @@ given the rest, the pose prior alone places them, in closed form. A step therefo
     [60:63] translation: added, metres,
 
 and one number per direction of shape.
+
+Joint limits are ranges of those axis-angle numbers. Axes at rest (T-pose): x to the body's left, y up, z to the front.
+A bent knee turns about +x; a bent left elbow about -y, a bent right one about +y; an arm let down turns its shoulder
+about -z (left) or +z (right). The limits are soft: a number beyond its range costs ((beyond) / SIGMA_RAD)^2 / 2.
 """
 
+import math
 from dataclasses import dataclass, replace
 
-import roma
 import torch
 from torch import Tensor
 
 from fitting.body import BodyParams
-from fitting.body.kinematics import JOINT_COUNT, rotation_matrices
+from fitting.body.kinematics import JOINT_COUNT, JOINT_NAMES, rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle, nearest_rotation
 
 BODY_JOINTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21)
 LEAF_JOINTS = (10, 11, 22, 23)
@@ -99,7 +104,7 @@ def join(states: list[State]) -> State:
 def from_params(params: BodyParams, shape_size: int = SHAPE_SIZE, dtype: torch.dtype = torch.float32) -> State:
     """The state that stands for given parameters; a long way round (more than half a turn) becomes the short one."""
     pose = params.pose.detach().to(dtype).reshape(-1, JOINT_COUNT, 3)
-    theta = roma.rotmat_to_rotvec(rotation_matrices(pose))
+    theta = matrix_to_axis_angle(rotation_matrices(pose))
     shape = params.shape.detach().to(dtype)[..., :shape_size]
     shape = torch.nn.functional.pad(shape, (0, shape_size - shape.shape[-1]))
     return State(rotation_matrices(pose[:, 0]), theta, params.translation.detach().to(dtype), shape)
@@ -108,10 +113,44 @@ def from_params(params: BodyParams, shape_size: int = SHAPE_SIZE, dtype: torch.d
 def to_params(state: State) -> BodyParams:
     """The parameters that a state stands for."""
     pose = state.theta.clone()
-    pose[:, 0] = roma.rotmat_to_rotvec(roma.special_procrustes(state.root))
+    pose[:, 0] = matrix_to_axis_angle(nearest_rotation(state.root))
     return BodyParams(pose, state.shape, state.translation)
 
 
 def orthonormal(state: State) -> State:
     """Wash the rounding of many multiplications out of the root's matrix."""
-    return replace(state, root=roma.special_procrustes(state.root))
+    return replace(state, root=nearest_rotation(state.root))
+
+
+SIGMA_RAD = 0.05  # so far beyond its range a number is one sigma off; not tuned
+
+# Ranges of textbooks on joint motion (goniometry), widened by hand where one bone of this tree does the work of several
+# (spine, collar, wrist); not tuned. Degrees about x, y, z; left side. The right side is its mirror image: x stays, y
+# and z change sign.
+_DEGREES = {
+    "left_hip": ((-130, 40), (-60, 60), (-45, 75)),
+    "left_knee": ((-10, 150), (-25, 25), (-20, 20)),
+    "left_ankle": ((-40, 60), (-45, 45), (-40, 40)),
+    "spine1": ((-30, 60), (-30, 30), (-30, 30)),
+    "spine2": ((-30, 45), (-30, 30), (-30, 30)),
+    "spine3": ((-30, 45), (-30, 30), (-30, 30)),
+    "neck": ((-60, 60), (-60, 60), (-45, 45)),
+    "head": ((-45, 45), (-60, 60), (-45, 45)),
+    "left_collar": ((-30, 30), (-40, 40), (-35, 45)),
+    "left_shoulder": ((-110, 110), (-130, 110), (-110, 120)),
+    "left_elbow": ((-120, 120), (-155, 5), (-60, 60)),
+    "left_wrist": ((-120, 120), (-60, 60), (-90, 90)),
+}
+
+
+def _range(name: str) -> tuple[tuple[float, float], ...]:
+    if name in _DEGREES:
+        return _DEGREES[name]
+    x, y, z = _DEGREES[name.replace("right", "left")]
+    return x, (-y[1], -y[0]), (-z[1], -z[0])
+
+
+def ranges(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    """Lowest and highest axis-angle numbers of BODY_JOINTS, each [57] radians."""
+    table = torch.tensor([_range(JOINT_NAMES[joint]) for joint in BODY_JOINTS], dtype=dtype) * (math.pi / 180)
+    return table[..., 0].flatten(), table[..., 1].flatten()

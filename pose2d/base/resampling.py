@@ -1,4 +1,4 @@
-"""How sure is a figure? What it was measured on is drawn again and again, with replacement.
+"""Bootstrap confidence intervals: what a figure was measured on is resampled with replacement.
 
 The same draws serve everything that is compared, so that a difference of two figures is paired.
 """
@@ -6,6 +6,8 @@ The same draws serve everything that is compared, so that a difference of two fi
 from dataclasses import dataclass
 
 import numpy as np
+
+RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -34,3 +36,16 @@ def interval(samples: np.ndarray) -> Interval:
         return Interval(float(samples[0]), float("nan"), float("nan"))
     low, high = np.quantile(rest, [0.025, 0.975])
     return Interval(float(samples[0]), float(low), float(high))
+
+
+def clustered_means(error: np.ndarray, cluster: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Mean error [1 + resamples] of samples [N] in clusters [N] (numbers 0 ..), drawn as often as `counts` of `draws`.
+
+    Frames of one sequence have similar errors, so whole sequences are drawn. NaN errors do not count.
+    """
+    finite = np.isfinite(error)
+    size = counts.shape[1]
+    total = np.bincount(cluster[finite], error[finite], minlength=size)
+    number = np.bincount(cluster[finite], minlength=size)
+    with np.errstate(invalid="ignore"):
+        return (counts @ total) / (counts @ number)

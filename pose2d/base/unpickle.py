@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import scipy.sparse
 
 from pose2d.base.errors import UserError
 
@@ -113,6 +112,8 @@ class _Sparse(_Held):
     """Stands for the sparse matrices of scipy; its state is their attributes."""
 
     def value(self, finish: Callable[[Any], Any]) -> Any:
+        import scipy.sparse  # a quarter of a second, needed only here
+
         part = {name: finish(content) for name, content in self.state.items()}
         shape = tuple(int(side) for side in part["_shape" if "_shape" in part else "shape"])
         if type(self) is _Coo:

@@ -13,12 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Activation = Literal["none", "relu", "relu6"]
+Activation = Literal["none", "relu", "relu6", "silu"]
 
 _ONEDNN_NAMES: dict[Activation, tuple[str, list[float]]] = {
     "none": ("none", []),
     "relu": ("relu", []),
     "relu6": ("hardtanh", [0.0, 6.0]),
+    "silu": ("swish", []),
 }
 
 
@@ -27,7 +28,11 @@ def plain(
 ) -> Tensor:
     """activation(convolution of x [N, C, H, W]) with torch's public functions."""
     y = F.conv2d(x, kernel, bias, stride, padding, groups=groups)
-    return y if activation == "none" else y.clamp_(0, 6) if activation == "relu6" else y.relu_()
+    if activation == "none":
+        return y
+    if activation == "silu":
+        return F.silu(y, inplace=True)
+    return y.clamp_(0, 6) if activation == "relu6" else y.relu_()
 
 
 def pack(kernel: Tensor, stride: int, padding: int, groups: int, shape: tuple[int, ...]) -> Tensor:

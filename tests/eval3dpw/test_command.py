@@ -10,8 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eval3dpw.bodies import H36M_14, _read_regressor, body_set
-from eval3dpw.folder import image_path
-from eval3dpw.tracks import camera_params
+from eval3dpw.sequences import camera_params, image_path
 from fitmesh.cli import app
 from fitmesh.eval_3dpw import fits, pipeline
 from fitmesh.eval_3dpw.keypoints import KeypointEstimator

@@ -1,4 +1,4 @@
-"""SMPL's files: the truth wears its own gender's body, the prediction the neutral one."""
+"""SMPL's files: the truth uses the body of its gender, the prediction the neutral one."""
 
 from pathlib import Path
 
@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from eval3dpw.bodies import body_set
-from eval3dpw.sequences import read_sequence
-from eval3dpw.spin_npz import read_spin_npz
-from eval3dpw.tracks import camera_params, tracks_of
+from eval3dpw.sequences import camera_params, read_sequence, read_spin_npz, tracks_of
 from fitmesh.eval_3dpw import pipeline
 from fitmesh.eval_3dpw.settings import EvalSettings
 from fitmesh.progress import Reporter

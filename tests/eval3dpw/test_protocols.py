@@ -1,4 +1,4 @@
-"""Each protocol's alignment, by bodies whose errors are known by hand."""
+"""Each protocol's alignment, by bodies with errors computed by hand."""
 
 from dataclasses import replace
 
@@ -8,11 +8,10 @@ import torch
 
 import eval3dpw
 from eval3dpw.bodies import Bodies, body_set
-from eval3dpw.bootstrap import means, paired
-from eval3dpw.protocols import PROTOCOLS
-from eval3dpw.tracks import TruthTrack
+from eval3dpw.scoring import PROTOCOLS
+from eval3dpw.sequences import TruthTrack
 from pose2d.base.errors import UserError
-from pose2d.base.resampling import draws, interval
+from pose2d.base.resampling import RESAMPLES, clustered_means, draws, interval
 
 
 @pytest.fixture
@@ -46,13 +45,13 @@ def moved(bodies: Bodies, away: float) -> Bodies:
 
 
 @pytest.mark.parametrize("name", ["spin", "vibe", "wham", "challenge"])
-def test_where_the_body_stands_is_no_error(truth, name) -> None:
+def test_the_position_of_the_body_is_no_error(truth, name) -> None:
     report = eval3dpw.evaluate(moved(truth, 0.7), truth, protocol=name)
     assert report.mpjpe_mm < 1e-9
     assert not report.mve_mm or report.mve_mm < 1e-9
 
 
-def test_spin_hangs_joints_and_mesh_on_the_pelvis(truth) -> None:
+def test_spin_aligns_joints_and_mesh_at_the_pelvis(truth) -> None:
     off = replace(truth, pelvis=truth.pelvis + torch.tensor([0.03, 0.0, 0.04]))  # 50 mm
     report = eval3dpw.evaluate(off, truth, "spin")
     assert report.mpjpe_mm == pytest.approx(50)
@@ -61,7 +60,7 @@ def test_spin_hangs_joints_and_mesh_on_the_pelvis(truth) -> None:
     assert eval3dpw.evaluate(off, truth, "wham").mpjpe_mm == 0
 
 
-def test_wham_hangs_joints_and_mesh_on_the_mid_hips(truth) -> None:
+def test_wham_aligns_joints_and_mesh_at_the_mid_hips(truth) -> None:
     joints = truth.joints.clone()
     joints[:, 2:4, 0] += 0.014  # both hips: the root moves 14 mm, so the other 12 joints are 14 mm off
     report = eval3dpw.evaluate(replace(truth, joints=joints), truth, "wham")
@@ -99,7 +98,7 @@ def test_acceleration_counts_even_frames_of_one_track_only(truth) -> None:
     np.testing.assert_allclose(report.per_frame.acceleration_mm, [np.nan, np.nan, np.nan, 1, np.nan], atol=1e-9)
 
 
-def test_what_a_protocol_needs_and_has_not_is_named(truth) -> None:
+def test_what_a_protocol_lacks_is_named(truth) -> None:
     with pytest.raises(UserError, match="spin needs `pelvis`, which the prediction"):
         eval3dpw.evaluate(replace(truth, pelvis=None), truth, "spin")
     with pytest.raises(UserError, match="unknown protocol 'pare'"):
@@ -120,7 +119,7 @@ def track(valid: list[int], confidences: list[list[float]]) -> TruthTrack:
     )  # fmt: skip
 
 
-def test_which_frames_count_is_the_protocols_own() -> None:
+def test_each_protocol_has_its_own_frames() -> None:
     seen7, seen6, unseen = [0.4] * 7 + [0.2] * 11, [0.4] * 6 + [0.2] * 12, [0.0] * 18
     frames = track([1, 1, 1, 0], [seen7, seen6, unseen, seen7])
     counts = {name: protocol.counts(frames).tolist() for name, protocol in PROTOCOLS.items()}
@@ -130,7 +129,7 @@ def test_which_frames_count_is_the_protocols_own() -> None:
     assert PROTOCOLS["vibe"].truth_body == "neutral"
 
 
-def test_the_open_bodys_own_joints_stand_in_for_the_regressor(tmp_path) -> None:
+def test_the_open_body_has_its_own_regressor(tmp_path) -> None:
     bodies = body_set(None, None)
     placed = bodies.place(eval3dpw.bodies.BodyParams(torch.zeros(2, 24, 3), torch.zeros(10), torch.zeros(2, 3)))
     assert placed.joints.shape == (2, 14, 3)
@@ -141,14 +140,15 @@ def test_the_open_bodys_own_joints_stand_in_for_the_regressor(tmp_path) -> None:
         body_set(None, tmp_path / "J_regressor_h36m.npy")
 
 
-def test_resampling_draws_sequences_alike_for_every_row() -> None:
+def test_resampling_draws_the_same_sequences_for_every_row() -> None:
     sequence = np.repeat([0, 1, 2], [10, 20, 30])
     rng = np.random.default_rng(1)
     raw = rng.normal(50, 5, 60) + 10 * sequence
-    found = paired({"raw": raw, "better": raw - 2}, "raw", sequence)
-    assert found["better"].value == pytest.approx(-2)
-    assert (found["better"].low, found["better"].high) == (pytest.approx(-2), pytest.approx(-2))
-    assert found["better"].excludes_zero
-    alone = interval(means(raw, sequence, draws(3, 2000)))
+    counts = draws(3, RESAMPLES)
+    gain = interval(clustered_means(raw - 2, sequence, counts) - clustered_means(raw, sequence, counts))
+    assert gain.value == pytest.approx(-2)
+    assert (gain.low, gain.high) == (pytest.approx(-2), pytest.approx(-2))
+    assert gain.excludes_zero
+    alone = interval(clustered_means(raw, sequence, counts))
     assert alone.value == pytest.approx(raw.mean())
     assert alone.low < raw.mean() < alone.high

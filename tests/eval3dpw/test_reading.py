@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from eval3dpw.folder import image_numbers, sequence_files
-from eval3dpw.sequences import read_sequence
-from eval3dpw.spin_npz import read_spin_npz
-from eval3dpw.tracks import camera_params, tracks_of
+from eval3dpw.sequences import camera_params, image_numbers, read_sequence, read_spin_npz, sequence_files, tracks_of
 from fitting.body.load import load_body
 from pose2d.base.errors import UserError
 from tests.eval3dpw import tiny_3dpw

@@ -1,4 +1,4 @@
-"""Rendered data sets: 3DPW's layout to the letter, and truth that fits the images."""
+"""Rendered data sets: exactly 3DPW's layout, and truth that matches the images."""
 
 import os
 from pathlib import Path
@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from eval3dpw.synth import layout, plan, sequence
-from eval3dpw.synth.make import Settings, make, make_sequence
+from eval3dpw.synth import sequence
+from eval3dpw.synth.dataset import SynthSettings, make_dataset, make_sequence, openpose18, truth_path
 from eval3dpw.synth.motion import SPLITS, VALIDATION_SUBJECTS, load_clips
-from eval3dpw.synth.truth import BEHIND_SELF, HIDDEN, OUTSIDE, SEEN
+from eval3dpw.synth.sequence import BEHIND_SELF, HIDDEN, OUTSIDE, SEEN
 from fitting import Camera, load_body
 from pose2d.base.errors import UserError
 from pose2d.base.unpickle import load as load_pickle
 
-TINY = Settings(sequences=2, frames=3, size=(160, 90), seed=5)
+TINY = SynthSettings(sequences=2, frames=3, size=(160, 90), seed=5)
 KEYS = {
     "sequence", "betas", "poses", "trans", "poses_60Hz", "trans_60Hz", "betas_clothed", "v_template_clothed",
     "genders", "texture_maps", "poses2d", "jointPositions", "img_frame_ids", "cam_poses", "campose_valid",
@@ -28,7 +28,7 @@ KEYS = {
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("synth")
     torch.set_num_threads(1)
-    assert [done.people for done in make(out, TINY)] == [1, 2]
+    assert [done.people for done in make_dataset(out, TINY)] == [1, 2]
     return out
 
 
@@ -73,7 +73,7 @@ def test_the_body_stands_where_the_joints_say(made: Path) -> None:
             np.testing.assert_allclose(again, joints, atol=1e-5)
 
 
-def test_the_cameras_are_rigid_and_look_at_people(made: Path) -> None:
+def test_the_cameras_are_rigid_and_face_the_people(made: Path) -> None:
     for content in sequences(made):
         turn = content["cam_poses"][:, :3, :3]
         np.testing.assert_allclose(turn @ turn.transpose(0, 2, 1), np.tile(np.eye(3), (len(turn), 1, 1)), atol=1e-12)
@@ -87,14 +87,13 @@ def test_projected_joints_land_on_the_drawn_person() -> None:
     """Everything but the person is made black, so the silhouette can be read off the image itself."""
     body = load_body()
     clips = load_clips(body, "test")
-    drawn = plan.draw(5, 0, len(clips), 320)  # number 0: one person, nothing in the way
-    scene = sequence.prepare(drawn, body, clips, (320, 180), 2)
-    black, paint = scene.stage.surfaces.atlas.texels, scene.stage.surfaces.paint
-    black[:] = 0
-    scene.stage.scene.far.image[:] = 0
-    person_faces = scene.stage.person_faces
-    paint[: person_faces[1], :, :3], paint[person_faces[1] :] = 0.5, 0
-    light = sequence._exposed(scene, scene.posed(), 0).sum(2)
+    drawn = sequence.draw_plan(5, 0, len(clips), 320)  # number 0: one person, nothing in the way
+    scene = sequence.build_sequence(drawn, body, clips, (320, 180), 2)
+    surfaces, person_faces = scene.mesh.surfaces, scene.mesh.person_faces
+    surfaces.atlas.texels[:] = 0
+    scene.mesh.scene.backdrop.image[:] = 0
+    surfaces.appearance[: person_faces[1], :, :3], surfaces.appearance[person_faces[1] :] = 0.5, 0
+    light = sequence._exposed_light(scene, scene.posed(), 0).sum(2)
     joints = scene.people[0].joints[0]
     transform = torch.from_numpy(scene.cam_poses()[0])
     camera = Camera.from_intrinsics(scene.camera.intrinsics, (320, 180))
@@ -107,7 +106,7 @@ def test_projected_joints_land_on_the_drawn_person() -> None:
 
 def test_the_truth_sidecar_agrees_with_the_pickle(made: Path) -> None:
     for content in sequences(made):
-        with np.load(layout.truth_path(made, content["sequence"])) as truth:
+        with np.load(truth_path(made, content["sequence"])) as truth:
             visibility = truth["visibility"]
             assert (
                 visibility.shape
@@ -129,12 +128,14 @@ def test_openpose_points_follow_visibility() -> None:
     xy = np.arange(17 * 2, dtype=float).reshape(1, 17, 2) + 1
     visibility = np.full((1, 17), SEEN)
     visibility[0, 6], visibility[0, 5], visibility[0, 9] = HIDDEN, BEHIND_SELF, OUTSIDE
-    points = layout.openpose18(xy, visibility)[0]
+    points = openpose18(xy, visibility)[0]
     assert points[:, 0].tolist() == [1, 2, 0.9]  # nose
-    np.testing.assert_allclose(points[:, 1], [*xy[0, 5:7].mean(0), 0.2])  # the neck is trusted as its worse shoulder
+    np.testing.assert_allclose(
+        points[:, 1], [*xy[0, 5:7].mean(0), 0.2]
+    )  # the neck has the lower confidence of the shoulders
     assert points[:, 7].tolist() == [0, 0, 0]  # the left wrist is outside
     visibility[0, 3:] = HIDDEN
-    assert not layout.openpose18(xy, visibility).any()  # too little is seen to find anybody
+    assert not openpose18(xy, visibility).any()  # too few are visible to detect anybody
 
 
 def test_the_same_seed_makes_the_same_bytes_and_another_does_not(made: Path, tmp_path: Path) -> None:
@@ -145,13 +146,13 @@ def test_the_same_seed_makes_the_same_bytes_and_another_does_not(made: Path, tmp
     whole = files(made)
     whole.pop("synth.json")
     assert again == whole
-    other = Settings(**{**TINY.__dict__, "seed": 6, "sequences": 1})
-    list(make(tmp_path / "other", other))
+    other = SynthSettings(**{**TINY.__dict__, "seed": 6, "sequences": 1})
+    list(make_dataset(tmp_path / "other", other))
     images = {content for name, content in files(tmp_path / "other").items() if name.endswith(".jpg")}
     assert images.isdisjoint(whole.values())
 
 
-def test_a_killed_run_goes_on_where_it_stopped(made: Path, tmp_path: Path) -> None:
+def test_a_killed_run_continues_where_it_stopped(made: Path, tmp_path: Path) -> None:
     whole = files(made)
     first, second = sorted(path.stem for path in (made / "sequenceFiles" / "test").iterdir())
     for name, content in whole.items():
@@ -162,24 +163,24 @@ def test_a_killed_run_goes_on_where_it_stopped(made: Path, tmp_path: Path) -> No
     half.mkdir(parents=True)
     (half / "image_00000.jpg").write_bytes(b"cut short")
     before = (tmp_path / "imageFiles" / first / "image_00000.jpg").stat().st_mtime_ns
-    assert [(done.name, done.skipped) for done in make(tmp_path, TINY)] == [(first, True), (second, False)]
+    assert [(done.name, done.skipped) for done in make_dataset(tmp_path, TINY)] == [(first, True), (second, False)]
     assert (tmp_path / "imageFiles" / first / "image_00000.jpg").stat().st_mtime_ns == before
     assert files(tmp_path) == whole
 
 
 def test_a_folder_made_with_other_settings_is_refused(made: Path) -> None:
     with pytest.raises(UserError, match="other settings"):
-        list(make(made, Settings(**{**TINY.__dict__, "seed": 7})))
+        list(make_dataset(made, SynthSettings(**{**TINY.__dict__, "seed": 7})))
 
 
 def test_missing_and_wrong_motion_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
-        list(make(tmp_path / "out", Settings(motion=tmp_path / "nowhere.npz")))
+        list(make_dataset(tmp_path / "out", SynthSettings(motion=tmp_path / "nowhere.npz")))
     np.savez(tmp_path / "other.npz", something=np.zeros(3))
     with pytest.raises(UserError, match=r"other.npz is not a file of CMU clips: expected an .npz with euler"):
-        list(make(tmp_path / "out", Settings(motion=tmp_path / "other.npz")))
+        list(make_dataset(tmp_path / "out", SynthSettings(motion=tmp_path / "other.npz")))
     with pytest.raises(UserError, match="--motion"):
-        list(make(tmp_path / "out", Settings(split="train")))
+        list(make_dataset(tmp_path / "out", SynthSettings(split="train")))
     assert not (tmp_path / "out").exists()
 
 
@@ -199,12 +200,12 @@ def test_photographs_become_backgrounds(tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     photos.mkdir()
     cv2.imwrite(str(photos / "red.png"), np.full((120, 200, 3), (0, 0, 255), np.uint8))
-    settings = Settings(sequences=1, frames=2, size=(160, 90), seed=5, backgrounds=photos)
-    list(make(tmp_path / "out", settings))
+    settings = SynthSettings(sequences=1, frames=2, size=(160, 90), seed=5, backgrounds=photos)
+    list(make_dataset(tmp_path / "out", settings))
     (folder,) = (tmp_path / "out" / "imageFiles").iterdir()
     assert folder.name.startswith("synth_000_photo_")
     blue, _, red = cv2.imread(str(folder / "image_00000.jpg"))[:30].reshape(-1, 3).mean(0)
     assert red > 2 * blue
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="holds no photograph"):
-        list(make(tmp_path / "out2", Settings(backgrounds=tmp_path / "empty")))
+        list(make_dataset(tmp_path / "out2", SynthSettings(backgrounds=tmp_path / "empty")))

@@ -12,7 +12,7 @@ import torch
 
 from fitting.body.load import load_body
 from fitting.camera import Camera
-from fitting.render.render import Mesh, render
+from fitting.render.draw import Mesh, render
 
 FRAMES, SIZE, FOCAL_PX = 6, (160, 120), 150.0
 # COCO's 17 in the order of OpenPose's 18; the neck (number 1) is between the shoulders

@@ -1,4 +1,4 @@
-"""`fitmesh body` answers for any body file: what it holds, or in one sentence why it cannot be read."""
+"""`fitmesh body`: what a body file holds, or in one sentence why it cannot be read."""
 
 import subprocess
 import sys

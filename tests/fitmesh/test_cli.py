@@ -1,4 +1,4 @@
-"""The front door: help, version, completion, and how mistakes are answered."""
+"""The command line: help, version, completion, and wrong arguments."""
 
 import subprocess
 import sys
@@ -53,12 +53,12 @@ def test_models_lists_every_name_under_its_origin_and_licence():
 
 
 @pytest.mark.parametrize("arguments", [("no-such-command",), ("--no-such-option",)])
-def test_a_mistyped_command_leaves_with_2_and_no_traceback(arguments):
+def test_a_mistyped_command_exits_with_2_and_no_traceback(arguments):
     result = run(*arguments)
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
 
 
-def test_an_unknown_model_name_suggests_a_known_one():
+def test_an_unknown_model_name_suggests_a_valid_one():
     with pytest.raises(pose2d.UserError, match="movenet-thunder"):
         pose2d.load("movenet-thonder")

@@ -16,8 +16,8 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from fitmesh.exports import EXPORTERS
-from fitmesh.exports.motion import scene_frame
-from fitmesh.exports.rest_body import reduced_skin
+from fitmesh.exports.scene import scene_frame
+from fitmesh.exports.scene_glb import reduced_skin
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 from fitting.body.kinematics import JOINT_NAMES
@@ -164,7 +164,7 @@ def test_times_start_at_zero_and_follow_the_video(result: Result, glb: Glb) -> N
     np.testing.assert_allclose(times, np.arange(24) * 1001 / 30000, atol=1e-6)
 
 
-def test_a_person_is_shown_only_while_followed(result: Result, glb: Glb) -> None:
+def test_a_person_is_shown_only_while_tracked(result: Result, glb: Glb) -> None:
     channels = glb.channels()
     assert (glb.node("person_1"), "scale") not in channels  # there from the first frame to the last
     times, scale, interpolation = channels[glb.node("person_4"), "scale"]
@@ -189,7 +189,7 @@ def test_neighbouring_quaternions_lie_in_one_hemisphere(tmp_path: Path) -> None:
             assert ((values[1:] * values[:-1]).sum(1) > 0).all()
 
 
-def test_nobody_leaves_a_scene_with_the_camera_alone(tmp_path: Path) -> None:
+def test_a_result_without_people_is_a_scene_with_a_camera(tmp_path: Path) -> None:
     EXPORTERS["glb"].write(replace(walkers(tmp_path), people=[]), tmp_path, QUIET)
     scene = Glb(tmp_path / "scene.glb").json
     assert [node["name"] for node in scene["nodes"]] == ["camera"]

@@ -12,12 +12,12 @@ from scipy.spatial.transform import Rotation
 
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
-from fitmesh.exports.folders import atomic_folder
-from fitmesh.exports.motion import pieces, scene_frame
+from fitmesh.exports.scene import chunks, scene_frame
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 from fitting.body.kinematics import JOINT_NAMES
 from pose2d.base.errors import UserError
+from pose2d.base.files import atomic_folder
 from tests.fitmesh.walkers import NUMBER, walkers
 
 QUIET = Reporter(quiet=True)
@@ -32,7 +32,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 
 @pytest.mark.parametrize("name", [name for name in EXPORTERS if name != "report"])
-def test_the_files_that_are_announced_are_written(name: str, tmp_path: Path) -> None:
+def test_the_listed_files_are_written(name: str, tmp_path: Path) -> None:
     result = walkers(tmp_path, frames=2)
     EXPORTERS[name].write(result, tmp_path, QUIET)
     found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
@@ -40,7 +40,7 @@ def test_the_files_that_are_announced_are_written(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", [name for name in EXPORTERS if name != "report"])
-def test_nobody_is_no_error(name: str, tmp_path: Path) -> None:
+def test_a_result_without_people_is_no_error(name: str, tmp_path: Path) -> None:
     result = replace(walkers(tmp_path, frames=2), people=[])
     EXPORTERS[name].write(result, tmp_path, QUIET)
     assert all((tmp_path / file).is_file() for file in EXPORTERS[name].files(result))
@@ -146,7 +146,7 @@ def test_obj_holds_the_exact_mesh_of_a_frame(result: Result) -> None:
     np.testing.assert_array_equal(faces - 1, result.body.faces.numpy())
 
 
-def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_folder_is_written_atomically(tmp_path: Path) -> None:
     (tmp_path / "obj").mkdir()
     (tmp_path / "obj" / "old").touch()
     (tmp_path / ".obj.partial").mkdir()
@@ -168,7 +168,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 # JSON and CSV
 
 
-def test_json_says_what_is_known_and_null_where_nothing_is(result: Result) -> None:
+def test_json_has_the_values_and_null_where_there_are_none(result: Result) -> None:
     read = json.loads((result.folder / "motion.json").read_text())
     assert read["rate"] == [30000, 1001]
     assert [person["person"] for person in read["people"]] == [1, 4]
@@ -195,9 +195,9 @@ def test_csv_has_one_row_per_person_and_frame(result: Result) -> None:
     assert unseen["pelvis_std_mm"] == ""
 
 
-def test_a_long_track_is_written_in_pieces_without_a_seam(result: Result) -> None:
+def test_a_long_track_is_written_in_chunks_that_join(result: Result) -> None:
     person = result.people[0]
-    parts = list(pieces(person, rows=5))
+    parts = list(chunks(person, rows=5))
     assert [len(part) for part in parts] == [5, 5, 2]
     assert all(part.identity == person.identity and part.shape is person.shape for part in parts)
     for name in ("frame", "pose_rad", "joints_m", "confidence", "box_px", "observed"):

@@ -1,4 +1,4 @@
-"""`report.html`: whole in itself, and true."""
+"""`report.html`: self-contained, and true to the result."""
 
 import re
 from dataclasses import replace
@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from fitmesh.exports import EXPORTERS
-from fitmesh.exports.report.distrust import ABSENT, DOUBTFUL, OUTLIER, SWAPPED, TRUSTED, UNSEEN, reasons
+from fitmesh.exports.report.keypoint_status import (
+    ABSENT,
+    OUTLIER,
+    RELIABLE,
+    SWAPPED,
+    UNCERTAIN,
+    UNOBSERVED,
+    keypoint_status,
+)
 from fitmesh.exports.report.plots import Axis, Line, plot, runs, thinned
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
@@ -60,7 +68,7 @@ def text(result: Result) -> str:
     return (result.folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_page_asks_nobody_for_anything(text: str) -> None:
+def test_the_page_loads_nothing(text: str) -> None:
     page = Page(text)
     assert page.addresses
     assert all(address.startswith("data:image/jpeg;base64,") for address in page.addresses)
@@ -68,7 +76,7 @@ def test_the_page_asks_nobody_for_anything(text: str) -> None:
     assert "default-src 'none'" in text
 
 
-def test_names_from_outside_are_escaped(text: str) -> None:
+def test_file_names_are_escaped(text: str) -> None:
     page = Page(text)
     assert "walk <b>&.mp4" in page.words  # as text, in the title
     assert "walk <b>&.mp4" not in text
@@ -88,13 +96,13 @@ def test_a_stage_or_setting_with_markup_in_it_stays_text(result: Result, tmp_pat
     assert Page(page).tags.count("script") == 1
 
 
-def test_it_shows_everyone_the_settings_and_the_timings(text: str) -> None:
+def test_it_shows_every_person_the_settings_and_the_timings(text: str) -> None:
     words = " ".join(Page(text).words)
     for expected in ("Person 1", "Person 4", "Knee flexion", "movenet-thunder", "precision", "4.2 s", "CCNet"):
         assert expected in words
 
 
-def test_settings_within_settings_are_shown_one_by_one(result: Result, tmp_path: Path) -> None:
+def test_nested_settings_are_shown_one_by_one(result: Result, tmp_path: Path) -> None:
     nested = {"tracks": {"span": {"start_s": 1.5, "end_s": None}}, "overwrite": False}
     EXPORTERS["report"].write(replace(result, settings=nested, folder=tmp_path), tmp_path, QUIET)
     words = Page((tmp_path / "report.html").read_text()).words
@@ -117,21 +125,21 @@ def test_key_frames_are_those_of_the_overlay(result: Result, text: str) -> None:
         assert number_of(rgb) == int(frame) - result.frames[0]
 
 
-def test_every_distrust_has_its_reason(result: Result) -> None:
+def test_every_keypoint_has_its_status(result: Result) -> None:
     person = result.people[0]
     swapped = person.swapped.copy()
     swapped[1, [5, 6]] = True
-    found = reasons(result, replace(person, swapped=swapped))
+    status = keypoint_status(result, replace(person, swapped=swapped))
     count = len(person)
-    assert (found[1, [5, 6]] == SWAPPED).all()
-    assert (found[: count // 2, 16] == np.where(person.observed[: count // 2], ABSENT, UNSEEN)).all()
-    assert (found[person.observed, 9] == DOUBTFUL).all()
-    assert found[count // 3, 13] == OUTLIER
-    assert (found[2 * count // 3] == UNSEEN).all()
-    assert (found[person.observed][:, 0] == TRUSTED).all()
+    assert (status[1, [5, 6]] == SWAPPED).all()
+    assert (status[: count // 2, 16] == np.where(person.observed[: count // 2], ABSENT, UNOBSERVED)).all()
+    assert (status[person.observed, 9] == UNCERTAIN).all()
+    assert status[count // 3, 13] == OUTLIER
+    assert (status[2 * count // 3] == UNOBSERVED).all()
+    assert (status[person.observed][:, 0] == RELIABLE).all()
 
 
-def test_nobody_one_frame_and_no_overlay_still_make_a_page(tmp_path: Path) -> None:
+def test_no_people_one_frame_and_no_overlay_still_make_a_page(tmp_path: Path) -> None:
     for result in (replace(walkers(tmp_path, frames=3), people=[]), walkers(tmp_path, frames=1)):
         EXPORTERS["report"].write(result, tmp_path, QUIET)
         page = Page((tmp_path / "report.html").read_text())
@@ -139,17 +147,17 @@ def test_nobody_one_frame_and_no_overlay_still_make_a_page(tmp_path: Path) -> No
         assert any("overlay.mp4" in words for words in page.words)
 
 
-def test_angles_that_rest_on_nothing_observed_are_dotted(tmp_path: Path) -> None:
+def test_angles_that_were_not_observed_are_dotted(tmp_path: Path) -> None:
     result = walkers(tmp_path, frames=12)
     EXPORTERS["report"].write(replace(result, people=result.people[:1]), tmp_path, QUIET)
     page = (tmp_path / "report.html").read_text()
     elbow = page[page.index("Elbow flexion") : page.index("Shoulder elevation")]
-    assert 'class="curve left guess"' in elbow  # the left wrist is never observed
+    assert 'class="curve left inferred"' in elbow  # the left wrist is never observed
     assert 'class="curve left"' not in elbow
     assert 'class="curve right"' in elbow
 
 
-def test_uncertainty_that_is_not_known_is_said_to_be_not_known(tmp_path: Path) -> None:
+def test_uncertainty_that_is_unknown_is_said_to_be_unknown(tmp_path: Path) -> None:
     result = walkers(tmp_path, frames=6)
     unknown = [
         replace(
@@ -159,7 +167,7 @@ def test_uncertainty_that_is_not_known_is_said_to_be_not_known(tmp_path: Path) -
     ]
     EXPORTERS["report"].write(replace(result, people=unknown), tmp_path, QUIET)
     words = Page((tmp_path / "report.html").read_text()).words
-    assert "not known" in words
+    assert "unknown" in words
     assert not any(word.startswith("Uncertainty") for word in words)
 
 

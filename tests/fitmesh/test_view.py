@@ -1,4 +1,4 @@
-"""The viewer's server: what it gives, and what it does not."""
+"""The viewer's server: what it serves, and what it refuses."""
 
 import http.client
 import json
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fitmesh.exports import EXPORTERS
-from fitmesh.exports.motion import scene_frame
+from fitmesh.exports.scene import scene_frame
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 from fitmesh.viewer.data import viewer_data
@@ -62,12 +62,12 @@ def ask(
     return answer.status, data, dict(answer.getheaders())
 
 
-def test_it_listens_to_this_computer_only(server: ViewerServer) -> None:
+def test_it_listens_on_the_loopback_address_only(server: ViewerServer) -> None:
     assert server.server_address[0] == "127.0.0.1"
     assert server.url == f"http://127.0.0.1:{server.server_port}/"
 
 
-def test_it_gives_the_page_and_everything_the_page_asks_for(server: ViewerServer) -> None:
+def test_it_serves_the_page_and_every_file_of_the_page(server: ViewerServer) -> None:
     status, page, headers = ask(server, "/")
     assert status == 200
     assert headers["Content-Type"].startswith("text/html")
@@ -98,7 +98,7 @@ def test_three_comes_with_its_licence() -> None:
         "/three/..%2f..%2fserver.py", "/fit.npz", "/run.json", "/../server.py", "/overlay.mp4/../secret.txt", "/.", "*",
     ],
 )  # fmt: skip
-def test_nothing_else_can_be_had(server: ViewerServer, path: str) -> None:
+def test_every_other_path_is_refused(server: ViewerServer, path: str) -> None:
     status, data, _ = ask(server, path)
     assert status == 404
     assert b"secret" not in data
@@ -107,15 +107,15 @@ def test_nothing_else_can_be_had(server: ViewerServer, path: str) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", "", "localhost.evil:1"]
 )
-def test_who_calls_us_by_another_name_is_refused(server: ViewerServer, host: str) -> None:
+def test_another_host_header_is_refused(server: ViewerServer, host: str) -> None:
     assert ask(server, "/meta.json", {"Host": host})[0] == 403
 
 
-def test_localhost_is_our_name_too(server: ViewerServer) -> None:
+def test_localhost_is_a_valid_host_header(server: ViewerServer) -> None:
     assert ask(server, "/meta.json", {"Host": f"localhost:{server.server_port}"})[0] == 200
 
 
-def test_only_reading_is_possible(server: ViewerServer) -> None:
+def test_only_get_and_head_are_allowed(server: ViewerServer) -> None:
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         assert ask(server, "/overlay.mp4", method=method)[0] == 501
 
@@ -129,7 +129,7 @@ def test_only_reading_is_possible(server: ViewerServer) -> None:
         ("bytes=-40", 10200, 10240),
     ],
 )
-def test_parts_of_a_video_can_be_asked_for(server: ViewerServer, asked: str, first: int, end: int) -> None:
+def test_byte_ranges_of_a_video_are_served(server: ViewerServer, asked: str, first: int, end: int) -> None:
     status, data, headers = ask(server, "/overlay.mp4", {"Range": asked})
     assert status == 206
     assert data == VIDEO[first:end]
@@ -138,13 +138,13 @@ def test_parts_of_a_video_can_be_asked_for(server: ViewerServer, asked: str, fir
 
 
 @pytest.mark.parametrize("asked", ["bytes=10240-", "bytes=20-10", "bytes=-", "bytes=-0", "lines=1-2", "bytes=0-1,5-6"])
-def test_parts_that_do_not_exist_are_refused(server: ViewerServer, asked: str) -> None:
+def test_byte_ranges_that_do_not_exist_are_refused(server: ViewerServer, asked: str) -> None:
     status, _, headers = ask(server, "/overlay.mp4", {"Range": asked})
     assert status == 416
     assert headers["Content-Range"] == f"bytes */{len(VIDEO)}"
 
 
-def test_head_tells_the_size_and_sends_nothing(server: ViewerServer) -> None:
+def test_head_sends_the_size_without_a_body(server: ViewerServer) -> None:
     status, data, headers = ask(server, "/overlay.mp4", method="HEAD")
     assert (status, data, headers["Content-Length"]) == (200, b"", str(len(VIDEO)))
 
@@ -174,7 +174,7 @@ def test_the_numbers_the_page_gets_are_those_of_the_result(result: Result) -> No
     assert meta["scale_mm"]["absolute"] > meta["scale_mm"]["relative"] > 0
 
 
-def test_nobody_and_nothing_known_can_be_viewed(result: Result) -> None:
+def test_no_people_and_unknown_uncertainty_can_be_viewed(result: Result) -> None:
     nobody = json.loads(viewer_data(replace(result, people=[])).meta)
     assert nobody["people"] == []
     unknown = [
@@ -189,12 +189,12 @@ def test_nobody_and_nothing_known_can_be_viewed(result: Result) -> None:
     assert meta["scale_mm"] == {"relative": None, "absolute": None}
 
 
-def test_a_port_in_use_is_said_in_words(result: Result, server: ViewerServer) -> None:
+def test_a_port_in_use_is_a_user_error(result: Result, server: ViewerServer) -> None:
     with pytest.raises(UserError, match="--port"):
         serve(result, server.server_port)
 
 
-def test_a_folder_without_a_scene_is_said_in_words(tmp_path: Path) -> None:
+def test_a_folder_without_a_scene_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"scene\.glb is not there"):
         serve(walkers(tmp_path, frames=1))
 

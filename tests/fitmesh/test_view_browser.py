@@ -1,4 +1,4 @@
-"""The viewer in a real browser: video and scene keep time, clicks give values, and the 3D is where the image is."""
+"""The viewer in a real browser: video and scene show the same frame, clicks show values, 3D matches the image."""
 
 import base64
 import threading
@@ -16,13 +16,14 @@ from fitmesh.exports import EXPORTERS
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 from fitmesh.viewer.server import serve
+from fitting.render import Mesh, render
 from tests.fitmesh.walkers import SIZE, walkers
 from tests.videos import write_video
 
 QUIET = Reporter(quiet=True)
-PATIENCE_MS = 60_000  # graphics without a graphics card, on a busy machine
+PATIENCE_MS = 60_000  # software rendering on a busy machine
 FRAMES = 24
-# The image on the canvas with nothing but meshes in it; drawn and read in one go, since a canvas forgets.
+# The canvas with nothing but meshes; drawn and read in one call, since a canvas is cleared after each frame.
 SILHOUETTE = """() => {
     const { scene } = fitmesh;
     scene.scene.traverse(thing => { if (thing.isLineSegments) thing.visible = false; });
@@ -53,16 +54,17 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 @pytest.fixture(scope="module")
 def page(browser: Any, result: Result) -> Iterator[Any]:
-    """A page that is ready; anything it complains about fails the test that looks at `complaints`."""
+    """A page that is ready; the errors that it logs are in `errors_logged`."""
     server = serve(result)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     page = browser.new_page(viewport={"width": 1000, "height": 560})
     page.set_default_timeout(PATIENCE_MS)
-    page.complaints = []
-    page.on("console", lambda line: page.complaints.append(line.text) if line.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.errors_logged = []
+    page.on("console", lambda line: page.errors_logged.append(line.text) if line.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: page.errors_logged.append(str(error)))
     page.on(
-        "request", lambda request: None if request.url.startswith(server.url) else page.complaints.append(request.url)
+        "request",
+        lambda request: None if request.url.startswith(server.url) else page.errors_logged.append(request.url),
     )
     page.goto(server.url)
     page.wait_for_selector("body[data-ready=yes]")
@@ -96,7 +98,7 @@ def test_the_slider_moves_scene_and_video_to_the_same_frame(page: Any, result: R
         assert f"frame {result.frames[frame]}" in page.locator("#time").inner_text()
 
 
-def test_people_are_shown_only_while_they_are_followed(page: Any, result: Result) -> None:
+def test_people_are_shown_only_while_they_are_tracked(page: Any, result: Result) -> None:
     late = result.people[1]
     first = int(late.frame[0] - result.frames[0])
     for frame, there in ((first - 1, False), (first, True), (first + len(late) - 1, True), (first + len(late), False)):
@@ -105,7 +107,7 @@ def test_people_are_shown_only_while_they_are_followed(page: Any, result: Result
 
 
 def test_the_scene_seen_through_the_videos_camera_is_where_the_video_shows_it(page: Any, result: Result) -> None:
-    page.click("#video-view")
+    page.click("#camera-view")
     for frame in (8, 16):
         slide(page, frame)
         answer = page.evaluate(SILHOUETTE)
@@ -116,8 +118,8 @@ def test_the_scene_seen_through_the_videos_camera_is_where_the_video_shows_it(pa
         middle = (width / 2 - 0.5, height / 2 - 0.5)  # of the canvas, where (0, 0) is the centre of a pixel
         camera = fitting.Camera.from_focal(float(focal), (width, height), middle)
         people = [(person, frame - int(person.frame[0] - result.frames[0])) for person in result.people]
-        meshes = [fitting.Mesh(result.vertices(person, row), result.body.faces, (0, 0, 0)) for person, row in people]
-        expected = fitting.render(meshes, camera, alpha=1).mean(2) < 200
+        meshes = [Mesh(result.vertices(person, row), result.body.faces, (0, 0, 0)) for person, row in people]
+        expected = render(meshes, camera, alpha=1).mean(2) < 200
         assert expected.sum() > 1000
         assert (drawn & expected).sum() / (drawn | expected).sum() > 0.96
         mirrored = drawn[:, ::-1]
@@ -127,8 +129,8 @@ def test_the_scene_seen_through_the_videos_camera_is_where_the_video_shows_it(pa
 
 def test_a_click_on_a_joint_shows_its_values(page: Any, result: Result) -> None:
     slide(page, 10)
-    page.click("#video-view")
-    place = page.evaluate("fitmesh.scene.onCanvas(fitmesh.meta.people[0], 4)")
+    page.click("#camera-view")
+    place = page.evaluate("fitmesh.scene.canvasPosition(fitmesh.meta.people[0], 4)")
     box = page.locator("#canvas").bounding_box()
     page.mouse.click(box["x"] + place["x"], box["y"] + place["y"])
     words = page.locator("#panel").inner_text()
@@ -150,13 +152,13 @@ def test_uncertainty_is_shown_as_colour(page: Any) -> None:
     pelvis, hand = page.evaluate(
         "[0, 23].map(joint => fitmesh.scene.figures[0].joints[joint].material.color.getHexString())"
     )
-    assert int(pelvis[4:], 16) > int(pelvis[:2], 16)  # sure: blue
-    assert int(hand[:2], 16) > int(hand[4:], 16)  # unsure: towards red
+    assert int(pelvis[4:], 16) > int(pelvis[:2], 16)  # certain: blue
+    assert int(hand[:2], 16) > int(hand[4:], 16)  # uncertain: towards red
     page.select_option("#colour", "person")
     assert page.locator("#legend").is_hidden()
 
 
-def test_playing_moves_both_and_stops_when_told(page: Any) -> None:
+def test_play_moves_both_and_pause_stops_both(page: Any) -> None:
     slide(page, 0)
     page.click("#play")
     wait(page, "Number(document.body.dataset.frame) > 2 || document.getElementById('video').currentTime > 0.2")
@@ -167,8 +169,8 @@ def test_playing_moves_both_and_stops_when_told(page: Any) -> None:
     assert frame == pytest.approx(time_s * 30000 / 1001, abs=2)
 
 
-def test_the_page_complained_of_nothing(page: Any) -> None:
-    assert page.complaints == []
+def test_the_page_logged_no_error(page: Any) -> None:
+    assert page.errors_logged == []
 
 
 def test_the_report_opens_and_fits_a_phone(browser: Any, result: Result) -> None:

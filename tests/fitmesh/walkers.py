@@ -1,4 +1,4 @@
-"""People who walk through a made-up clip: a `Result` whose every number is known, without a video or a network."""
+"""A synthetic `Result` of two walking people with exact values, without a video or a network."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -109,8 +109,10 @@ def walker(
 
 def _compose(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Axis-angle of `first` after `second`."""
-    import roma
     import torch
 
-    a, b = (roma.rotvec_to_rotmat(torch.from_numpy(v)) for v in (first, second))
-    return roma.rotmat_to_rotvec(a @ b).numpy()
+    from fitting.body.kinematics import rotation_matrices
+    from fitting.body.rotations import matrix_to_axis_angle
+
+    a, b = (rotation_matrices(torch.from_numpy(v)) for v in (first, second))
+    return matrix_to_axis_angle(a @ b).numpy()

@@ -7,10 +7,8 @@ import torch
 import fitting
 from fitting.body.kinematics import rotation_matrices
 from fitting.solver.jacobian import Mechanism
-from fitting.solver.limits import ranges
-from fitting.solver.problem import Problem, anchor_at
-from fitting.solver.residuals import Ground
-from fitting.solver.unknowns import State
+from fitting.solver.problem import Ground, Problem, anchor_at
+from fitting.solver.unknowns import State, ranges
 
 DOUBLE = torch.float64
 

@@ -213,7 +213,7 @@ def test_rodrigues_agrees_with_the_matrix_exponential_at_every_size(dtype):
 
 
 def test_the_closed_form_derivative_of_the_keypoints_is_the_derivative(exact):
-    """The two formulas that `fitting.body.surface_points` states, against automatic differentiation."""
+    """The two formulas that `fitting.body.body` states, against automatic differentiation."""
     pose, shape, _ = random_params(1, 16, torch.float64)
     rotation, terms, path = (
         rotation_matrices(pose),

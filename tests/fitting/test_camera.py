@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fitting.body.rotations import matrix_to_rot6d, rot6d_to_matrix, spin_axis_angle_to_matrix
+from fitting.body.kinematics import rotation_matrices
+from fitting.body.rotations import matrix_to_rot6d, rot6d_to_matrix
 from fitting.camera import Camera
 from fitting.camera.crop_camera import SPIN_CROP, cliff_box_info, crop_to_full, full_to_crop
 from pose2d.base.errors import UserError
@@ -178,10 +179,10 @@ def test_rotations_equal_spins() -> None:
     reference = answers("conventions")
     matrices = rot6d_to_matrix(torch.from_numpy(reference["rot6d"]))
     np.testing.assert_allclose(matrices.numpy(), reference["rotmat"], atol=1e-6)
-    turned = spin_axis_angle_to_matrix(torch.from_numpy(reference["aa"]))
+    turned = rotation_matrices(torch.from_numpy(reference["aa"]))
     np.testing.assert_allclose(turned.numpy(), reference["aa_rot"], atol=1e-6)
 
 
 def test_six_numbers_of_a_rotation_give_it_back() -> None:
-    matrix = spin_axis_angle_to_matrix(torch.randn(2, 24, 3, generator=torch.Generator().manual_seed(2)))
+    matrix = rotation_matrices(torch.randn(2, 24, 3, generator=torch.Generator().manual_seed(2)))
     torch.testing.assert_close(rot6d_to_matrix(matrix_to_rot6d(matrix)), matrix)

@@ -8,8 +8,8 @@ from torch import nn
 from fitting import Camera
 from fitting.camera.crop_camera import crop_to_full
 from fitting.init.regressors import BodyRegressor, initialise, initialise_track, load
-from fitting.init.regressors.load import CARDS
-from fitting.init.regressors.windows import CLIFF_CROPPING, SPIN_CROPPING, cut, windows
+from fitting.init.regressors.from_images import CARDS
+from fitting.init.regressors.network import CLIFF_CROPPING, SPIN_CROPPING, cut, windows
 from pose2d.base.errors import UserError
 from tests.references import answers, hollow, relative_error, state_and_input
 
@@ -53,7 +53,7 @@ def test_a_file_of_another_network_is_named(tmp_path):
         load("spin", saved(tmp_path, hollow(sbl_state())))
     with pytest.raises(UserError, match=r"ships no weights.*nkolot/SPIN"):
         load("spin")
-    with pytest.raises(UserError, match="choose spin, cliff-res50, cliff-hr48"):
+    with pytest.raises(UserError, match="choose spin, cliff, cliff-res50, cliff-hr48"):
         load("hmr", tmp_path / "x.pt")
 
 

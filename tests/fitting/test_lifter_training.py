@@ -7,15 +7,11 @@ import torch
 
 import fitting
 from fitting.body.kinematics import rotation_matrices
-from fitting.init.lifter.inputs import FEATURES
-from fitting.init.lifter.network import Answer, Lifter
-from fitting.init.lifter.weights import load_lifter
-from fitting.lifter_training.cameras import DISTANCE_M, views
-from fitting.lifter_training.examples import examples, placed
-from fitting.lifter_training.losses import losses, total
+from fitting.init.lifter.network import FEATURES, Answer, Lifter, load_lifter
+from fitting.lifter_training.examples import DISTANCE_M, examples, placed, views
 from fitting.lifter_training.motion_bank import MIRROR, Bank, Windows, matrices, varied, windows
 from fitting.lifter_training.noise import read
-from fitting.lifter_training.train import Settings, Training, learning_rate, train
+from fitting.lifter_training.train import Settings, Training, learning_rate, losses, total, train
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 

@@ -4,9 +4,8 @@ import torch
 
 import fitting
 from fitting.body.kinematics import JOINT_NAMES
-from fitting.solver.limits import SIGMA_RAD, ranges
-from fitting.solver.residuals import box_limits
-from fitting.solver.unknowns import BODY_JOINTS
+from fitting.solver.problem import box_limits
+from fitting.solver.unknowns import BODY_JOINTS, SIGMA_RAD, ranges
 
 
 def cost(joint: str, axis: int, angle: float) -> float:

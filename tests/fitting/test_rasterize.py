@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fitting import Mesh
 from fitting.camera import Camera
-from fitting.render.rasterize import Raster, rasterize
-from fitting.render.render import render
+from fitting.render import Mesh, render
+from fitting.render.raster import Raster, rasterize
 from fitting.render.screen import NEAR_M
 from tests.fitting.shapes import SMALL, TOY, at, sphere
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from fitting import Mesh, load_body
+from fitting import load_body
 from fitting.camera import Camera
+from fitting.render import Mesh, render
 from fitting.render.pytorch3d_paint import problem
-from fitting.render.rasterize import rasterize
-from fitting.render.render import render
+from fitting.render.raster import rasterize
 from fitting.render.shading import softened, vertex_normals
 from pose2d.base.errors import UserError
 from tests.fitting.shapes import SMALL, TOY, at, sphere

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import fitting
-from fitting.solver.residuals import (
+from fitting.solver.problem import (
     REFERENCE_FPS,
     ROBUST_SCALE,
     Ground,

@@ -9,16 +9,24 @@ import torch
 
 import fitting
 from fitting import BodyParams, Camera
-from fitting.camera.crop_camera import SPIN_CROP
-from fitting.smplify.losses import SmplifySettings, bend, load_max_mixture, max_mixture, torso_reprojection
-from fitting.smplify.openpose49 import COCO_SLOTS, NAMES, coco_in_slots, openpose49, read_extra_regressor
 from fitting.smplify.points import coco17, placer
-from fitting.smplify.smplify import Sight, body_loss, camera_loss, fit_points, smplify, smplify_crop, square_around
-from fitting.smplify.start import least_squares_translation
-from fitting.solver.residuals import project
+from fitting.smplify.smplify import (
+    Sight,
+    SmplifySettings,
+    bend,
+    body_loss,
+    camera_loss,
+    fit_points,
+    load_max_mixture,
+    max_mixture,
+    smplify,
+    torso_reprojection,
+)
+from fitting.solver.problem import project
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
+from tests.fitting.spin49 import COCO_SLOTS, NAMES, openpose49
 from tests.references import answers, relative_error, rules
 
 
@@ -106,20 +114,8 @@ def test_frames_do_not_depend_on_who_else_is_in_the_batch(sight, toy, points, pr
     torch.testing.assert_close(together.loss, apart.loss)
 
 
-def test_the_start_translation_is_spins(spin, sight):
-    truth = slice(25, 49)
-    found = least_squares_translation(
-        spin["joints49_0"][:, truth], sight.xy_px[:, truth], sight.confidence[:, truth], sight.focal_px, sight.center_px
-    )
-    torch.testing.assert_close(found, spin["est_t"], atol=1e-4, rtol=0)
-
-
 def test_coco_keypoints_go_to_the_slots_of_their_names(toy, points):
     assert tuple(NAMES[slot] for slot in COCO_SLOTS) == COCO17.keypoints
-    values = torch.arange(34.0).view(1, 17, 2)
-    slots = coco_in_slots(values)
-    assert torch.equal(slots[:, list(COCO_SLOTS)], values)
-    assert slots[:, :25].abs().max() == 0
     # Those slots are the same points of the body, but for the hips, which SPIN regresses from the mesh.
     own, limbs = coco17(toy), [k for k in range(17) if "hip" not in COCO17.keypoints[k]]
     at = [COCO_SLOTS[k] for k in limbs]
@@ -139,16 +135,6 @@ def test_smplifys_own_mixture_is_read_and_another_pickle_is_refused(rule, prior,
     )
     with pytest.raises(UserError, match="not a pose prior"):
         load_max_mixture(wrong)
-
-
-def test_another_extra_regressor_is_refused(rule, toy, tmp_path):
-    np.save(tmp_path / "J.npy", rule.toy_extra_regressor())
-    assert read_extra_regressor(tmp_path / "J.npy").shape == (9, 6890)
-    np.save(tmp_path / "bad.npy", np.zeros((17, 6890)))
-    with pytest.raises(UserError, match="not SPIN's J_regressor_extra"):
-        read_extra_regressor(tmp_path / "bad.npy")
-    with pytest.raises(UserError, match=r"expected \[9, 6890\]"):
-        openpose49(toy, np.zeros((9, 6800)))
 
 
 # In the full frame, on the embedded body ---------------------------------------------------------------------------
@@ -203,27 +189,6 @@ def test_a_image_twice_as_large_gives_the_same_body(body, truth, seen):
     torch.testing.assert_close(small_fit.reprojection, large_fit.reprojection, atol=1e-2, rtol=1e-3)
 
 
-def test_the_crop_and_the_frame_agree_where_the_frame_is_the_crop(body, truth, seen):
-    center, side = square_around(seen.xy_px, seen.confidence)
-    in_crop = (seen.xy_px - center[:, None]) * (224 / side)[:, None, None] + 112
-    inside = replace(seen, xy_px=in_crop)
-    begin = replace(nearby(truth), translation=torch.tensor([[0.0, 0.1, 45.0], [0.1, 0.0, 50.0]]))
-    settings = SmplifySettings(iterations=5)
-    frame = smplify(inside, SPIN_CROP, body, begin, settings, through="bones")
-    crop = smplify_crop(inside, SPIN_CROP, body, begin, settings, through="bones")
-    torch.testing.assert_close(frame.params.pose, crop.params.pose, atol=1e-4, rtol=0)
-    torch.testing.assert_close(frame.params.translation, crop.params.translation, atol=1e-3, rtol=0)
-
-
-def test_the_crop_gives_a_place_in_the_full_frame(body, truth, seen):
-    """SPIN's weak idea of perspective costs some pixels, but the body must be where it is seen."""
-    fit = smplify_crop(seen, CAMERA, body, nearby(truth), SmplifySettings(iterations=40), through="bones")
-    pixels = (CAMERA.project(body.at(fit.params).keypoints) - seen.xy_px).norm(dim=-1)
-    _, side = square_around(seen.xy_px, seen.confidence)
-    assert (pixels.mean(1) < 0.05 * side).all()
-    assert ((fit.params.translation - truth.translation).norm(dim=-1) < 0.1 * truth.translation[:, 2]).all()
-
-
 def test_confidence_counts_by_its_power(body, truth, seen):
     def errors(power):
         settings = SmplifySettings(iterations=0, conf_power=power)
@@ -256,13 +221,12 @@ def test_the_first_torso_seen_whole_counts():
 
 def test_a_start_that_cannot_be_used_is_refused(body, truth, seen):
     behind = replace(truth, translation=-truth.translation)
-    for run in (smplify, smplify_crop):
-        with pytest.raises(UserError, match="behind the camera in frame 0"):
-            run(seen, CAMERA, body, behind)
-        with pytest.raises(UserError, match="expected axis-angle"):
-            run(seen, CAMERA, body, replace(truth, pose=truth.pose[:1]))
-        with pytest.raises(UserError, match="not finite"):
-            run(seen, CAMERA, body, replace(truth, pose=truth.pose * torch.nan))
+    with pytest.raises(UserError, match="behind the camera in frame 0"):
+        smplify(seen, CAMERA, body, behind)
+    with pytest.raises(UserError, match="expected axis-angle"):
+        smplify(seen, CAMERA, body, replace(truth, pose=truth.pose[:1]))
+    with pytest.raises(UserError, match="not finite"):
+        smplify(seen, CAMERA, body, replace(truth, pose=truth.pose * torch.nan))
     with pytest.raises(UserError, match="box_side_px must be 2 positive"):
         smplify(seen, CAMERA, body, truth, box_side_px=torch.zeros(2))
     with pytest.raises(UserError, match="iterations >= 0"):

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 import fitting
-from fitting.lifter_training.cmu import load_motion
+from fitting.motion_capture import load_motion
 from fitting.solver.uncertainty import GUESS_DOUBT, PLACE_DOUBT, joint_spread
 from fitting.synthetic import Noise, scene
 from tests.fitting.solver_problems import some_problem

@@ -1,11 +1,15 @@
-"""COCO and Human3.6M keypoints as sparse sums of vertices that hold on posed bodies.
+"""COCO, Halpe and Human3.6M keypoints as sparse sums of vertices that hold on posed bodies.
 
 A regressor fitted at rest is wrong by centimetres at bent hips. These are fitted on random people in random poses
-against the joints of forward kinematics.
+against the joints of forward kinematics. Points that are fixed to one bone, such as toes and heels, are a few vertices
+of that bone.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
-from scipy.optimize import nnls
+from scipy.optimize import linprog, nnls
 
 from open_body.posing import apply, blend, bone_transforms, reach, rotation
 from open_body.shape_space import ShapeSpace
@@ -17,6 +21,7 @@ _POSES = 420
 _TRAINING = 0.75
 _SHAPE_DIRECTIONS = 10
 _CANDIDATES = 420
+_CARRIED = 0.8  # least skinning weight on the bone of the vertices that a landmark is made of
 
 
 def _outer_hip(side: str) -> Recipe:
@@ -51,6 +56,34 @@ H36M17: list[Recipe] = [
 H36M17_MIRROR = [0, 4, 5, 6, 1, 2, 3, 7, 8, 9, 10, 14, 15, 16, 11, 12, 13]
 
 
+@dataclass(frozen=True)
+class Landmark:
+    """A point that is fixed to one bone, by its place beside the bone's joint on the mean body at rest."""
+
+    bone: str
+    offset_m: tuple[float, float, float]  # to the body's left, up, to the front
+
+
+def _on_both_feet(bone: str, outwards_m: float, up_m: float, front_m: float) -> list[Landmark]:
+    return [
+        Landmark(f"left_{bone}", (outwards_m, up_m, front_m)),
+        Landmark(f"right_{bone}", (-outwards_m, up_m, front_m)),
+    ]
+
+
+# Halpe-26 after COCO's 17. Head top, neck, toes and heels are where RTMPose-s puts them on rendered people, which is
+# inside the outline and not at the tips: bench/keypoint_offsets.py measures it, docs/body.md has the table.
+HALPE26_EXTRA: list[Recipe | Landmark] = [
+    Landmark("head", (0.0, 0.137, 0.007)),  # head top
+    {"neck": 0.8, "head": 0.2},  # neck, under the chin and not between the shoulders
+    {"left_hip": 0.5, "right_hip": 0.5},  # pelvis
+    *_on_both_feet("foot", -0.015, -0.011, 0.041),  # big toes; 8 mm higher would be in the shoe, above the bare foot
+    *_on_both_feet("foot", 0.037, -0.011, 0.013),  # small toes, likewise
+    *_on_both_feet("ankle", 0.005, -0.026, -0.027),  # heels
+]
+HALPE26_EXTRA_MIRROR = [0, 1, 2, 4, 3, 6, 5, 8, 7]
+
+
 class PosedPeople:
     """Random shapes in random poses, as meshes and joints, and regressors fitted on them."""
 
@@ -76,10 +109,29 @@ class PosedPeople:
             corrected = rest + correctives @ (rotations[1:] - np.eye(3)).ravel()
             self._meshes[number] = apply(blend(weights, transforms), corrected)
 
-    def regressor(self, recipes: list[Recipe], mirror: list[int]) -> np.ndarray:
+    def regressor(self, recipes: Sequence[Recipe | Landmark], mirror: list[int]) -> np.ndarray:
         """[K, v] one row for each recipe; left and right alike."""
-        rows = np.stack([self._row(recipe) for recipe in recipes])
+        rows = np.stack([self._at(r) if isinstance(r, Landmark) else self._row(r) for r in recipes])
         return 0.5 * (rows + rows[mirror][:, self._space.mirror])
+
+    def _at(self, landmark: Landmark) -> np.ndarray:
+        """At most four vertices of the bone around the place: of all sums of vertices that give it, the one with the
+        least sum of weighted squared distances (the corners of the place's Delaunay tetrahedron)."""
+        joint = NUMBER[landmark.bone]
+        place = self._space.joint_regressor[joint] @ self._space.template + landmark.offset_m
+        candidates = np.nonzero((self._weights[:, joint] > _CARRIED) & self._seen)[0]
+        corners = self._space.template[candidates]
+        found = linprog(
+            ((corners - place) ** 2).sum(1),
+            A_eq=np.vstack([corners.T, np.ones(len(corners))]),
+            b_eq=np.append(place, 1.0),
+            method="highs-ds",
+        )
+        if found.status != 0:
+            raise ValueError(f"{landmark} does not lie between vertices of its bone")
+        row = np.zeros(len(self._weights))
+        row[candidates] = found.x
+        return row
 
     def _row(self, recipe: Recipe) -> np.ndarray:
         row = np.zeros(len(self._weights))

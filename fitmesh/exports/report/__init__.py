@@ -1,4 +1,4 @@
-"""`report.html`: one page that shows how well a run went. It needs no other file and asks no server for anything."""
+"""`report.html`: one page that shows the quality of a run. It needs no other file and no server."""
 
 from collections.abc import Mapping
 from html import escape
@@ -8,23 +8,23 @@ from typing import Any
 import numpy as np
 
 import fitmesh
-from fitmesh.exports.motion import frame_rate
-from fitmesh.exports.report.distrust import REASONS
 from fitmesh.exports.report.key_frames import key_frames
+from fitmesh.exports.report.keypoint_status import STATUSES
 from fitmesh.exports.report.person_section import person_section
+from fitmesh.exports.scene import frame_rate
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 from pose2d.base.files import atomic_file
 
 FILE = "report.html"
 _HERE = Path(__file__).parent
-# Nothing may be loaded from anywhere, whatever a file name in the page says.
+# Nothing may be loaded from anywhere, whatever a file name in the page contains.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 _SOURCES = {
     "ccnet": "calibrated by a head on the network's own features (CCNet): the expected OKS",
     "closed-form": "calibrated in closed form from the network's own score or spread: the expected OKS",
-    "raw": "the network's own score, not calibrated: what it means in pixels is a guess",
-    "ones": "none: every keypoint was trusted alike",
+    "raw": "the network's own score, not calibrated",
+    "ones": "none: every keypoint had the same confidence",
 }
 
 
@@ -33,14 +33,14 @@ def files(result: Result) -> list[str]:
 
 
 def write(result: Result, out: Path, progress: Reporter) -> None:
-    """Key frames come from overlay.mp4 in the result's folder; without it the page goes without images."""
+    """Key frames come from overlay.mp4 in the result's folder; without it the page has no images."""
     with progress.stage("report", len(result.people) + 1, "parts") as tick:
         parts = [_head(result), _tiles(result), _frames(result)]
         tick(1)
         for person in result.people:
             parts.append(person_section(result, person))
             tick(1)
-        parts += [_reasons(), _settings(result), _timings(result), _foot()]
+        parts += [_statuses(), _settings(result), _timings(result), _foot()]
         with atomic_file(out / FILE) as temporary:
             temporary.write_text(_page(result, "".join(parts)), encoding="utf-8")
 
@@ -66,7 +66,7 @@ def _name(result: Result) -> str:
 def _head(result: Result) -> str:
     width, height = result.camera.size
     people = len(result.people)
-    who = "nobody was found" if not people else "1 person" if people == 1 else f"{people} people"
+    who = "no person was found" if not people else "1 person" if people == 1 else f"{people} people"
     facts = f"{who}, {len(result.frames)} frames at {float(frame_rate(result)):.4g} per second, {width}×{height}"
     return f'<h1>{escape(_name(result))}</h1><p class="soft">{facts}</p>'
 
@@ -90,8 +90,8 @@ def _tiles(result: Result) -> str:
 
 
 def _typical(values: np.ndarray, unit: str) -> str:
-    known = values[np.isfinite(values)]
-    return f"{np.median(known):.1f}{unit}" if len(known) else "not known"
+    finite = values[np.isfinite(values)]
+    return f"{np.median(finite):.1f}{unit}" if len(finite) else "unknown"
 
 
 def _frames(result: Result) -> str:
@@ -106,24 +106,24 @@ def _frames(result: Result) -> str:
     return f'<h2>Key frames</h2><div class="frames">{figures}</div>'
 
 
-def _reasons() -> str:
+def _statuses() -> str:
     rows = "".join(
-        f'<tr><th><span class="swatch {reason.key}"></span>{escape(reason.title)}</th>'
-        f"<td>{escape(reason.about)}</td></tr>"
-        for reason in REASONS
+        f'<tr><th><span class="swatch {status.key}"></span>{escape(status.title)}</th>'
+        f"<td>{escape(status.about)}</td></tr>"
+        for status in STATUSES
     )
     return (
-        "<h2>How to read the colours of trust</h2><p>The solver throws no keypoint away: each pulls with its own "
-        "weight. These words name the first reason that applies.</p>"
+        "<h2>Colours of the keypoints</h2><p>The solver removes no keypoint: each is weighted by its confidence. "
+        "A keypoint is shown with the first status of this list, below the first row, that applies.</p>"
         f'<div class="card"><table>{rows}</table></div>'
     )
 
 
 def _settings(result: Result) -> str:
     (fx, fy), (cx, cy) = result.camera.focal_px, result.camera.center_px
-    known: dict[str, Any] = {
+    main: dict[str, Any] = {
         "2D network": result.pose_model,
-        "confidence": f"{result.source}: {_SOURCES.get(result.source, 'given from outside')}",
+        "confidence": f"{result.source}: {_SOURCES.get(result.source, 'given in a file')}",
         "weighting": result.weighting,
         "initialiser": result.init,
         "body": result.body_name,
@@ -131,7 +131,7 @@ def _settings(result: Result) -> str:
     }
     every = _flat(result.settings)
     more = f"<details><summary>all {len(every)} settings of the run</summary>{_table(every)}</details>" if every else ""
-    return f'<h2>Settings</h2><div class="card scroll">{_table(known)}{more}</div>'
+    return f'<h2>Settings</h2><div class="card scroll">{_table(main)}{more}</div>'
 
 
 def _table(entries: Mapping[str, Any]) -> str:
@@ -140,7 +140,7 @@ def _table(entries: Mapping[str, Any]) -> str:
 
 
 def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Settings within settings as `outer.inner`; those that were left open are left out."""
+    """Nested settings as `outer.inner`, without those that were not set."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):

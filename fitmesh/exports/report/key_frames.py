@@ -1,4 +1,4 @@
-"""A few frames of the overlay that tell the story of a clip, as images inside the page."""
+"""A few frames of the overlay, as images inside the page."""
 
 import base64
 from collections.abc import Callable
@@ -9,12 +9,13 @@ import av
 import cv2
 import numpy as np
 
+from fitmesh.exports.report.plots import row_statistic
 from fitmesh.result import Person, Result
 from pose2d.io.video import AVERAGE
 
 EVENLY = 6  # frames spread over the time that people are in view
 LONG_SIDE_PX, QUALITY = 720, 82
-SEEK_BEYOND_S = 8.0  # videos have a frame to start from every few seconds; decoding on is cheaper before that
+SEEK_BEYOND_S = 8.0  # videos have a key frame every few seconds; for less, decoding on is cheaper than seeking
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,9 @@ class KeyFrame:
     """One image and why it was chosen."""
 
     frame: int
-    time_s: float  # since the first frame looked at
+    time_s: float  # since the first processed frame
     why: str  # empty for those that are just spread evenly
-    jpg: str  # as a data address
+    jpg: str  # as a data URL
 
 
 def key_frames(result: Result) -> list[KeyFrame]:
@@ -48,7 +49,9 @@ def _chosen(result: Result) -> dict[int, str]:
         _extreme(
             result, lambda person: -np.where(person.observed, person.confidence.mean(1), np.nan)
         ): "lowest confidence",
-        _extreme(result, lambda person: _median(person.reprojection_px)): "largest reprojection error",
+        _extreme(
+            result, lambda person: row_statistic(person.reprojection_px, np.nanmedian)
+        ): "largest reprojection error",
     }
     chosen = {frame: why for frame, why in special.items() if frame is not None}
     spacing = (in_view[-1] - in_view[0]) / EVENLY
@@ -60,7 +63,7 @@ def _chosen(result: Result) -> dict[int, str]:
 
 
 def _extreme(result: Result, measure: Callable[[Person], np.ndarray]) -> int | None:
-    """The frame where `measure` [T] of anybody is largest."""
+    """The frame where `measure` [T] is largest over all people."""
     best, where = -np.inf, None
     for person in result.people:
         values = measure(person)
@@ -69,16 +72,8 @@ def _extreme(result: Result, measure: Callable[[Person], np.ndarray]) -> int | N
     return where
 
 
-def _median(values: np.ndarray) -> np.ndarray:
-    """[T, 17] -> [T], NaN where nothing is known."""
-    known = np.isfinite(values).any(1)
-    result = np.full(len(values), np.nan)
-    result[known] = np.nanmedian(values[known], 1)
-    return result
-
-
 def _images(path: Path, times_s: list[float]) -> list[str]:
-    """Frames of a video at rising times; seeks over long stretches, so that a long video is not decoded whole."""
+    """Frames of a video at rising times; seeks over long gaps, so that a long video is not decoded completely."""
     found: list[str] = []
     with av.open(str(path)) as container:
         stream = container.streams.video[0]

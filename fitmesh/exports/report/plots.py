@@ -1,14 +1,14 @@
-"""Plots as inline SVG that stretch to any width: lines in the SVG, words in HTML around it, so words never shrink."""
+"""Plots as inline SVG of any width: lines are in the SVG, text is HTML around it, so that text is not stretched."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
 import numpy as np
 
-WIDTH, HEIGHT = 1000, 100  # of the drawing; it is stretched to the page
-MOST_POINTS = 600  # a line of more is drawn through the means of neighbours
+WIDTH, HEIGHT = 1000, 100  # of the view box, stretched to the page
+MOST_POINTS = 600  # longer lines are drawn through the means of neighbours
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def time_marks(start_s: float, end_s: float) -> str:
 
 
 def _edge(share: float) -> str:
-    """Words at the ends of an axis must not stick out."""
+    """Labels at the ends of an axis must not overflow it."""
     return "first" if share < 0.04 else "last" if share > 0.96 else ""
 
 
@@ -85,10 +85,19 @@ def thinned(values: np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
     if len(values) <= most:
         return values
     edges = np.linspace(0, len(values), most + 1).round().astype(int)
-    known = np.isfinite(values)
-    counts = np.add.reduceat(known.astype(float), edges[:-1])
-    sums = np.add.reduceat(np.where(known, values, 0.0), edges[:-1])
+    finite = np.isfinite(values)
+    counts = np.add.reduceat(finite.astype(float), edges[:-1])
+    sums = np.add.reduceat(np.where(finite, values, 0.0), edges[:-1])
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def row_statistic(values: np.ndarray, measure: Callable[..., np.ndarray]) -> np.ndarray:
+    """[T, K] -> [T]: `measure` (nanmean, nanmax, ..) of each row with a finite value, NaN for others."""
+    finite = np.isfinite(values).any(1)
+    result = np.full(len(values), np.nan)
+    if finite.any():
+        result[finite] = measure(values[finite], axis=1)
+    return result
 
 
 def _x(time_s: np.ndarray) -> np.ndarray:
@@ -106,9 +115,8 @@ def _points(x: np.ndarray, values: np.ndarray, low: float, high: float) -> str:
 
 def _curve(line: Line, time_s: np.ndarray, low: float, high: float) -> str:
     x, values = _x(thinned(time_s)), thinned(line.values)
-    known = np.isfinite(values)
     parts = []
-    for first, last in runs(known):
+    for first, last in runs(np.isfinite(values)):
         piece = slice(first, last + 1)
         if first == last:  # a line needs two ends
             parts.append(f'<path d="M{x[first]:.1f} {_y(values[first], low, high)}h.01" class="dot {line.colour}"/>')
@@ -136,9 +144,9 @@ def _gap(first: int, last: int, time_s: np.ndarray) -> str:
 
 
 def _range(values: np.ndarray, axis: Axis) -> tuple[float, float]:
-    known = values[np.isfinite(values)]
-    low = float(known.min()) if axis.low is None and len(known) else (axis.low or 0.0)
-    high = float(known.max()) if axis.high is None and len(known) else (axis.high or 1.0)
+    finite = values[np.isfinite(values)]
+    low = float(finite.min()) if axis.low is None and len(finite) else (axis.low or 0.0)
+    high = float(finite.max()) if axis.high is None and len(finite) else (axis.high or 1.0)
     if high - low < 1e-6:
         return low - 0.5, high + 0.5
     slack = 0.06 * (high - low)

@@ -1,8 +1,8 @@
-// Blue (sure) over teal and yellow to red (unsure): light and hue both change. Grey: not known.
+// Blue (certain) over teal and yellow to red (uncertain): lightness and hue both change. Grey: unknown.
 import { Color } from 'three';
 
 const RAMP = ['#3566c9', '#2fae9a', '#f2c53d', '#d7352b'].map(text => new Color(text));
-const UNKNOWN = new Color('#9a9ea8'), SEEN = new Color('#2f9e6b');
+const UNKNOWN = new Color('#9a9ea8'), OBSERVED = new Color('#2f9e6b');
 
 export function uncertaintyColour(mm, scale, target) {
   if (!Number.isFinite(mm) || !scale) return target.copy(UNKNOWN);
@@ -13,6 +13,6 @@ export function uncertaintyColour(mm, scale, target) {
 
 export function jointColour(person, joint, frame, mode, meta, target) {
   if (mode === 'person') return target.set(person.colour);
-  if (mode === 'observed') return target.copy(person.row('joint_observed', frame)[joint] ? SEEN : UNKNOWN);
+  if (mode === 'observed') return target.copy(person.row('joint_observed', frame)[joint] ? OBSERVED : UNKNOWN);
   return uncertaintyColour(person.row(`${mode}_mm`, frame)[joint], meta.scale_mm[mode], target);
 }

@@ -1,4 +1,4 @@
-// The result as the server tells it: words in meta.json, numbers in values.bin.
+// The result as the server sends it: names in meta.json, numbers in values.bin.
 
 async function get(address) {
   const answer = await fetch(address);
@@ -17,7 +17,7 @@ export async function load() {
       array.size = array.shape.slice(1).reduce((a, b) => a * b, 1);
       array.numbers = numbers.subarray(array.first, array.first + array.shape[0] * array.size);
     }
-    // The numbers [...] of one array in one frame of the video; null while the person is not followed.
+    // The numbers [...] of one array in one frame of the video; null where the person is not tracked.
     person.row = (name, frame) => {
       const row = frame - person.first;
       if (row < 0 || row >= person.count) return null;
@@ -28,7 +28,7 @@ export async function load() {
   return meta;
 }
 
-// The last frame that is shown at or before a time.
+// The last frame at or before a time.
 export function frameAt(times, time) {
   let low = 0, high = times.length - 1;
   while (low < high) {

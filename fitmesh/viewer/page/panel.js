@@ -1,26 +1,26 @@
-// The values of one joint, and how sure it is over time.
+// The values of one joint, and its uncertainty over time.
 
-const spoken = name => name.replaceAll('_', ' ');
-const number = (value, digits, unit) => Number.isFinite(value) ? `${value.toFixed(digits)}${unit}` : 'not known';
+const words = name => name.replaceAll('_', ' ');
+const number = (value, digits, unit) => Number.isFinite(value) ? `${value.toFixed(digits)}${unit}` : 'unknown';
 
 function rows(meta, person, joint, frame) {
   const point = person.row('joints_m', frame);
-  if (!point) return [['', 'not followed in this frame']];
+  if (!point) return [['', 'not tracked in this frame']];
   const at = name => person.row(name, frame);
   const list = [
     ['x, y, z', [0, 1, 2].map(axis => point[3 * joint + axis].toFixed(2)).join(', ') + ' m'],
     ['uncertainty, pose', number(at('relative_mm')[joint], 0, ' mm')],
-    ['uncertainty, place', number(at('absolute_mm')[joint], 0, ' mm')],
+    ['uncertainty, position', number(at('absolute_mm')[joint], 0, ' mm')],
     ['observed', at('joint_observed')[joint] ? 'yes' : at('observed')[0] ? 'no' : 'no, frame filled in'],
   ];
   meta.angles.forEach((name, i) => {
-    if (name.startsWith(meta.joints[joint])) list.push([spoken(name.slice(meta.joints[joint].length + 1)), number(at('angles_deg')[i], 1, '°')]);
+    if (name.startsWith(meta.joints[joint])) list.push([words(name.slice(meta.joints[joint].length + 1)), number(at('angles_deg')[i], 1, '°')]);
   });
   meta.keypoints.forEach((name, i) => {
     if (meta.joint_of_keypoint[i] !== joint) return;
-    list.push([`${spoken(name)}: confidence`, number(at('confidence')[i], 2, '')]);
-    list.push([`${spoken(name)}: presence`, number(at('presence')[i], 2, '')]);
-    list.push([`${spoken(name)}: off by`, number(at('reprojection_px')[i], 1, ' px')]);
+    list.push([`${words(name)}: confidence`, number(at('confidence')[i], 2, '')]);
+    list.push([`${words(name)}: presence`, number(at('presence')[i], 2, '')]);
+    list.push([`${words(name)}: reprojection error`, number(at('reprojection_px')[i], 1, ' px')]);
   });
   return list;
 }
@@ -28,9 +28,9 @@ function rows(meta, person, joint, frame) {
 function curve(person, joint, frame) {
   const { numbers, size } = person.arrays.relative_mm;
   const values = Array.from({ length: person.count }, (_, row) => numbers[row * size + joint]);
-  const known = values.filter(Number.isFinite);
-  if (known.length < 2) return null;
-  const most = Math.max(...known), svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  const finite = values.filter(Number.isFinite);
+  if (finite.length < 2) return null;
+  const most = Math.max(...finite), svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
   svg.setAttribute('viewBox', `0 0 ${person.count - 1} 1`);
   svg.setAttribute('preserveAspectRatio', 'none');
   const line = document.createElementNS(svg.namespaceURI, 'polyline');
@@ -46,7 +46,7 @@ export function showPanel(panel, meta, { person, joint }, frame, close) {
   const title = document.createElement('h2'), dot = document.createElement('span');
   dot.className = 'dot';
   dot.style.background = person.colour;
-  title.append(dot, `${spoken(meta.joints[joint])}, person ${person.identity}`);
+  title.append(dot, `${words(meta.joints[joint])}, person ${person.identity}`);
   const button = document.createElement('button');
   button.className = 'close';
   button.textContent = '×';

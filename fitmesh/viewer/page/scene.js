@@ -1,4 +1,4 @@
-// The 3D scene: meshes from scene.glb, joints and colours from the values.
+// The 3D scene: meshes from scene.glb, joints and colours from values.bin.
 import * as THREE from 'three';
 import { GLTFLoader } from '/three/GLTFLoader.js';
 import { OrbitControls } from '/three/OrbitControls.js';
@@ -12,13 +12,13 @@ export class Scene {
     this.canvas = canvas;
     this.mode = 'person';
     this.frame = 0;
-    this.chosen = null; // { person, joint }
+    this.selected = null; // { person, joint }
     this.renderer = new THREE.WebGLRenderer({ canvas, antialias: true, alpha: true });
     this.renderer.setPixelRatio(Math.min(2, devicePixelRatio));
     this.scene = new THREE.Scene();
     this.camera = new THREE.PerspectiveCamera(40, 1, 0.05, 500);
     this.controls = new OrbitControls(this.camera, canvas);
-    this.controls.addEventListener('change', () => { this.stale = true; });
+    this.controls.addEventListener('change', () => { this.needsRender = true; });
     this.colour = new THREE.Color();
     this.scene.add(new THREE.HemisphereLight(0xffffff, 0x8a8578, 2.2));
     const sun = new THREE.DirectionalLight(0xffffff, 1.6);
@@ -28,24 +28,24 @@ export class Scene {
 
   async load(address) {
     const gltf = await new GLTFLoader().loadAsync(address);
-    this.video = gltf.cameras[0];
+    this.videoCamera = gltf.cameras[0];
     this.scene.add(gltf.scene);
     gltf.scene.updateMatrixWorld(true);
     if (gltf.animations.length) {
       const clip = gltf.animations[0];
-      clip.duration += 1; // the last frame must not wrap round to the first
+      clip.duration += 1; // the last frame must not wrap to the first
       this.mixer = new THREE.AnimationMixer(gltf.scene);
       this.action = this.mixer.clipAction(clip);
       this.action.play();
     }
     this.figures = this.meta.people.map(person => this.figure(person, gltf.scene));
     this.addFloor();
-    this.lookThroughFilm();
+    this.viewFromCamera();
   }
 
   figure(person, root) {
     const mesh = root.getObjectByName(`person_${person.identity}_mesh`);
-    mesh.frustumCulled = false; // its rest pose says nothing of where it is
+    mesh.frustumCulled = false; // its bounds are those of the rest pose
     const { geometry } = mesh;
     geometry.setAttribute('color', new THREE.BufferAttribute(new Float32Array(3 * geometry.attributes.position.count), 3));
     mesh.material = new THREE.MeshStandardMaterial({ vertexColors: true, roughness: 0.8, transparent: true, opacity: 0.88 });
@@ -74,30 +74,30 @@ export class Scene {
     grid.material.transparent = true;
     grid.material.opacity = 0.28;
     grid.position.set(Math.round(this.middle.x), 0, Math.round(this.middle.z));
-    this.scene.add(grid, this.videoCamera());
+    this.scene.add(grid, this.cameraFrustum());
   }
 
-  // A small pyramid where the video's camera is.
-  videoCamera() {
-    const depth = 0.4, up = depth * Math.tan(THREE.MathUtils.degToRad(this.video.fov / 2)), side = up * this.video.aspect;
+  // A small pyramid at the video's camera.
+  cameraFrustum() {
+    const depth = 0.4, up = depth * Math.tan(THREE.MathUtils.degToRad(this.videoCamera.fov / 2)), side = up * this.videoCamera.aspect;
     const corners = [[-side, -up], [side, -up], [side, up], [-side, up]].map(([x, y]) => new THREE.Vector3(x, y, -depth));
     const lines = corners.flatMap((corner, i) => [new THREE.Vector3(), corner, corner, corners[(i + 1) % 4]]);
     const shape = new THREE.LineSegments(
       new THREE.BufferGeometry().setFromPoints(lines), new THREE.LineBasicMaterial({ color: 0x5b4bb7 }));
-    shape.applyMatrix4(this.video.matrixWorld);
+    shape.applyMatrix4(this.videoCamera.matrixWorld);
     return shape;
   }
 
-  lookThroughFilm() {
-    this.through = true;
-    this.video.getWorldPosition(this.camera.position);
+  viewFromCamera() {
+    this.fromCamera = true;
+    this.videoCamera.getWorldPosition(this.camera.position);
     const distance = Math.max(0.5, this.camera.position.z - this.middle.z);
     this.controls.target.set(this.camera.position.x, this.camera.position.y, this.camera.position.z - distance);
     this.resize();
   }
 
-  lookFrom(x, y, z) {
-    this.through = false;
+  viewFrom(x, y, z) {
+    this.fromCamera = false;
     const distance = Math.max(2.5, 1.1 * this.extent);
     this.controls.target.copy(this.middle);
     this.camera.position.copy(this.middle).addScaledVector(new THREE.Vector3(x, y, z).normalize(), distance);
@@ -109,13 +109,13 @@ export class Scene {
     if (!width || !height) return;
     this.renderer.setSize(width, height, false);
     this.camera.aspect = width / height;
-    // The whole image of the video fits in, however narrow the window is.
-    const half = Math.tan(THREE.MathUtils.degToRad(this.video.fov / 2));
-    const fit = half * Math.max(1, this.video.aspect / this.camera.aspect);
-    this.camera.fov = this.through ? THREE.MathUtils.radToDeg(2 * Math.atan(fit)) : 40;
+    // The whole image of the video fits into a window of any shape.
+    const half = Math.tan(THREE.MathUtils.degToRad(this.videoCamera.fov / 2));
+    const fit = half * Math.max(1, this.videoCamera.aspect / this.camera.aspect);
+    this.camera.fov = this.fromCamera ? THREE.MathUtils.radToDeg(2 * Math.atan(fit)) : 40;
     this.camera.updateProjectionMatrix();
     this.controls.update();
-    this.stale = true;
+    this.needsRender = true;
   }
 
   show(frame) {
@@ -125,7 +125,7 @@ export class Scene {
       this.mixer.update(0);
     }
     for (const figure of this.figures) this.place(figure);
-    this.stale = true;
+    this.needsRender = true;
   }
 
   place({ person, mesh, joints }) {
@@ -135,9 +135,9 @@ export class Scene {
       ball.visible = points !== null && this.jointsShown !== false;
       if (!ball.visible) return;
       ball.position.fromArray(points, 3 * joint);
-      const chosen = this.chosen && this.chosen.person === person && this.chosen.joint === joint;
-      ball.userData.size = chosen ? 1.6 : 1;
-      if (this.mode === 'person') ball.material.color.set(chosen ? 0xf2c53d : 0xffffff);
+      const selected = this.selected && this.selected.person === person && this.selected.joint === joint;
+      ball.userData.size = selected ? 1.6 : 1;
+      if (this.mode === 'person') ball.material.color.set(selected ? 0xf2c53d : 0xffffff);
       else jointColour(person, joint, this.frame, this.mode, this.meta, ball.material.color);
       ball.material.opacity = person.row('joint_observed', this.frame)[joint] ? 0.95 : 0.35;
       ball.children[0].material.opacity = ball.material.opacity;
@@ -145,7 +145,7 @@ export class Scene {
     if (mesh.visible) this.paint(person, mesh);
   }
 
-  // Every vertex wears the colours of the joints it hangs on, by weight.
+  // Every vertex has the colours of the joints that move it, by skinning weight.
   paint(person, mesh) {
     const { color, skinIndex, skinWeight } = mesh.geometry.attributes;
     const palette = this.meta.joints.map((_, joint) =>
@@ -162,7 +162,7 @@ export class Scene {
   }
 
   // Where a joint is on the canvas, in pixels of the page.
-  onCanvas(person, joint) {
+  canvasPosition(person, joint) {
     const points = person.row('joints_m', this.frame);
     if (!points) return null;
     const place = new THREE.Vector3().fromArray(points, 3 * joint).project(this.camera);
@@ -170,12 +170,12 @@ export class Scene {
     return { x: (place.x + 1) / 2 * this.canvas.clientWidth, y: (1 - place.y) / 2 * this.canvas.clientHeight, z: place.z };
   }
 
-  // The joint nearest to a point of the canvas, if one is near; of several as near, the one in front.
+  // The joint nearest to a point of the canvas within PICK_PX; of several as near, the one in front.
   pick(x, y) {
     let best = null, least = PICK_PX;
     for (const { person } of this.figures) {
       this.meta.joints.forEach((_, joint) => {
-        const place = this.onCanvas(person, joint);
+        const place = this.canvasPosition(person, joint);
         const away = place ? Math.hypot(place.x - x, place.y - y) : Infinity;
         if (away < least - 0.5 || (best && Math.abs(away - least) <= 0.5 && place.z < best.z)) {
           best = { person, joint, z: place.z };
@@ -186,7 +186,7 @@ export class Scene {
     return best;
   }
 
-  // Far joints stay large enough to be seen and clicked, near ones small enough not to hide what they mark.
+  // Far joints stay large enough to be clicked, near ones small enough not to hide the body.
   sizeJoints() {
     const zoom = this.canvas.clientHeight / (2 * Math.tan(THREE.MathUtils.degToRad(this.camera.fov / 2)));
     for (const { joints } of this.figures) {
@@ -199,8 +199,8 @@ export class Scene {
 
   render() {
     this.controls.update();
-    if (!this.stale) return;
-    this.stale = false;
+    if (!this.needsRender) return;
+    this.needsRender = false;
     this.sizeJoints();
     this.renderer.render(this.scene, this.camera);
   }

@@ -1,4 +1,4 @@
-// One clock for video and scene: while it plays, the video leads; when someone moves the slider, both follow.
+// One clock for video and scene: during playback the scene follows the video; the slider moves both.
 import { load, frameAt } from '/data.js';
 import { Scene } from '/scene.js';
 import { showPanel } from '/panel.js';
@@ -16,11 +16,11 @@ function show(next) {
   slider.value = next;
   scene.show(next);
   $('time').textContent = `${meta.time_s[next].toFixed(2)} s · frame ${meta.frames[next]}`;
-  if (scene.chosen) showPanel($('panel'), meta, scene.chosen, next, () => choose(null));
+  if (scene.selected) showPanel($('panel'), meta, scene.selected, next, () => select(null));
   document.body.dataset.frame = next; // for tests and scripts
 }
 
-// To the middle of the frame's time: a hair too early would show the one before.
+// To the middle of the frame's time: rounding to an earlier time would show the frame before.
 function seek(next) {
   next = Math.min(meta.time_s.length - 1, Math.max(0, next));
   show(next);
@@ -37,12 +37,12 @@ function setPlaying(wanted) {
   startedAt = performance.now();
   startedFrom = meta.time_s[frame];
   if (!meta.has_video) return;
-  if (playing) return playFilm();
+  if (playing) return playVideo();
   video.pause();
-  show(frameAt(meta.time_s, video.currentTime)); // the video may have gone on since we last looked
+  show(frameAt(meta.time_s, video.currentTime)); // the video may have advanced since the last tick
 }
 
-function playFilm() {
+function playVideo() {
   video.play().catch(() => { if (video.paused) setPlaying(false); });
 }
 
@@ -55,10 +55,10 @@ function follow() {
   if (next !== frame) show(next);
 }
 
-function choose(found) {
-  scene.chosen = found;
-  if (!found) $('panel').hidden = true;
-  $('hint').hidden = Boolean(found);
+function select(picked) {
+  scene.selected = picked;
+  if (!picked) $('panel').hidden = true;
+  $('hint').hidden = Boolean(picked);
   show(frame);
 }
 
@@ -85,49 +85,48 @@ function drawSpans() {
   }
 }
 
-function listen() {
+function addListeners() {
   slider.addEventListener('input', () => seek(Number(slider.value)));
   $('play').addEventListener('click', () => setPlaying(!playing));
   $('back').addEventListener('click', () => { setPlaying(false); seek(frame - 1); });
-  $('on').addEventListener('click', () => { setPlaying(false); seek(frame + 1); });
+  $('forward').addEventListener('click', () => { setPlaying(false); seek(frame + 1); });
   $('speed').addEventListener('change', () => {
     video.playbackRate = Number($('speed').value);
     startedAt = performance.now();
     startedFrom = meta.time_s[frame];
   });
-  video.addEventListener('ended', () => { if (playing) { seek(0); playFilm(); } });
+  video.addEventListener('ended', () => { if (playing) { seek(0); playVideo(); } });
   video.addEventListener('click', () => setPlaying(!playing));
-  video.addEventListener('error', noFilm);
+  video.addEventListener('error', hideVideo);
   $('colour').addEventListener('change', event => setColour(event.target.value));
   $('joints').addEventListener('change', event => { scene.jointsShown = event.target.checked; show(frame); });
   $('meshes').addEventListener('change', event => { scene.meshesShown = event.target.checked; show(frame); });
-  $('video-view').addEventListener('click', () => scene.lookThroughFilm());
-  $('side-view').addEventListener('click', () => scene.lookFrom(1, 0.15, 0));
-  $('top-view').addEventListener('click', () => scene.lookFrom(0, 1, 0.001));
+  $('camera-view').addEventListener('click', () => scene.viewFromCamera());
+  $('side-view').addEventListener('click', () => scene.viewFrom(1, 0.15, 0));
+  $('top-view').addEventListener('click', () => scene.viewFrom(0, 1, 0.001));
   let down = null;
   const canvas = $('canvas');
   canvas.addEventListener('pointerdown', event => { down = [event.clientX, event.clientY]; });
   canvas.addEventListener('pointerup', event => {
     if (!down || Math.hypot(event.clientX - down[0], event.clientY - down[1]) > 4) return; // that was a drag
     const box = canvas.getBoundingClientRect();
-    choose(scene.pick(event.clientX - box.left, event.clientY - box.top));
+    select(scene.pick(event.clientX - box.left, event.clientY - box.top));
   });
   addEventListener('keydown', event => {
     if (event.target.matches('select, input[type=checkbox], button, a')) return;
     if (event.key === ' ') setPlaying(!playing);
     else if (event.key === 'ArrowRight' && event.target !== slider) { setPlaying(false); seek(frame + 1); }
     else if (event.key === 'ArrowLeft' && event.target !== slider) { setPlaying(false); seek(frame - 1); }
-    else if (event.key === 'Escape') choose(null);
+    else if (event.key === 'Escape') select(null);
     else return;
     event.preventDefault();
   });
-  new ResizeObserver(() => scene.resize()).observe($('stage'));
+  new ResizeObserver(() => scene.resize()).observe($('scene-panel'));
 }
 
-function noFilm() {
+function hideVideo() {
   meta.has_video = false;
-  $('video').hidden = true;
-  $('video').style.display = 'none';
+  $('video-panel').style.display = 'none';
 }
 
 async function start() {
@@ -135,19 +134,18 @@ async function start() {
   document.title = `${meta.name} · fitmesh`;
   $('name').textContent = meta.name;
   $('report').hidden = !meta.has_report;
-  if (!meta.has_video) { video.removeAttribute('src'); noFilm(); }
+  if (!meta.has_video) { video.removeAttribute('src'); hideVideo(); }
   scene = new Scene($('canvas'), meta);
   await scene.load('/scene.glb');
   slider.max = meta.frames.length - 1;
   if (!meta.scale_mm.relative) for (const option of $('colour').options) if (option.value.match(/relative|absolute/)) option.disabled = true;
   drawSpans();
-  listen();
-  const known = Boolean(meta.scale_mm.relative);
-  $('colour').value = known ? 'relative' : 'person';
+  addListeners();
+  $('colour').value = meta.scale_mm.relative ? 'relative' : 'person';
   setColour($('colour').value);
   $('message').hidden = meta.people.length > 0;
-  $('message').textContent = 'Nobody was found in this video.';
-  window.fitmesh = { meta, scene, seek, choose }; // for the curious, and for tests
+  $('message').textContent = 'No person was found in this video.';
+  window.fitmesh = { meta, scene, seek, select }; // for the console and for tests
   const tick = () => { follow(); scene.render(); requestAnimationFrame(tick); };
   tick();
   document.body.dataset.ready = 'yes';

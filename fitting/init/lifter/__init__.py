@@ -5,6 +5,6 @@ What it reads is in `inputs`, what it is in `network`, how a track is read in `l
 """
 
 from fitting.init.lifter.lift import Lifted, lift, lift_frames
-from fitting.init.lifter.weights import load_lifter
+from fitting.init.lifter.network import load_lifter
 
 __all__ = ["Lifted", "lift", "lift_frames", "load_lifter"]

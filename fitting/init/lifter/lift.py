@@ -7,19 +7,28 @@ that rate, frame by frame in turn; windows overlap by half, and of each the midd
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import roma
 import torch
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
+from fitting.body.rotations import matrix_to_axis_angle
 from fitting.camera import Camera
 from fitting.init.guess import InitialGuess
-from fitting.init.lifter.inputs import Box, Inputs, Seen, inputs
-from fitting.init.lifter.network import LOG_RANGE, SHAPE, Answer, Lifter
-from fitting.init.lifter.weights import load_lifter
+from fitting.init.lifter.network import (
+    LOG_RANGE,
+    SHAPE,
+    SLOW_STEP_S,
+    WINDOW,
+    Answer,
+    Box,
+    Inputs,
+    Lifter,
+    Seen,
+    inputs,
+    load_lifter,
+)
 from fitting.keypoints.observed import body_keypoints, undistorted
 from fitting.keypoints.weights import keypoint_weights
-from fitting.lifter_training.examples import SLOW_STEP_S, WINDOW
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource, Keypoints
 
@@ -119,4 +128,4 @@ def to_camera(said: Answer, box: Box, body: Body) -> BodyParams:
     size = min(SHAPE, body.shape_size)
     shape = said.shape[:, :size] if body.name == "open" else torch.zeros(len(pelvis), size)
     rest = body.rest_joints[0].float() + shape @ body.rest_joints_by_shape[0, :, :size].float().T
-    return BodyParams(roma.rotmat_to_rotvec(rotation), shape, pelvis - rest)
+    return BodyParams(matrix_to_axis_angle(rotation), shape, pelvis - rest)

@@ -1,0 +1,139 @@
+"""What moves RTMPose's accuracy on real COCO images: crop scale, sub-bin decoding, flip test, detector and its options.
+
+    python bench/coco_accuracy.py --model rtmpose-s-halpe26
+
+Of Halpe's 26 keypoints COCO annotates the first 17. RTMPose was trained on train2017, from which the holdout comes:
+val2017 alone says how good it is, the holdout only which way of reading it is better.
+"""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from coco_people import Box, PeopleSet, average_precision, oks, read_set
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from pose2d import crops
+from pose2d.detect.base import load_detector
+from pose2d.detect.detector import Detections, DetectorOptions, iou
+from pose2d.models.rtmpose import Refinement, RTMPose
+from pose2d.types import Prediction
+
+BATCH = 16
+COCO = 17
+DETECTORS = (
+    ("multipose", DetectorOptions()),
+    *(("yolox-tiny", DetectorOptions(416, None, threshold, 0.65)) for threshold in (0.05, 0.1, 0.2, 0.3)),
+    ("yolox-tiny", DetectorOptions(320, None, 0.1, 0.65)),
+    ("yolox-tiny", DetectorOptions(640, None, 0.1, 0.65)),
+    ("yolox-tiny", DetectorOptions(256, 640, 0.1, 0.65)),
+)
+
+
+class Bench:
+    """RTMPose on one set."""
+
+    def __init__(self, truth: PeopleSet, model: RTMPose) -> None:
+        self.truth, self.model = truth, model
+
+    def features(
+        self, boxes: list[Box], scale: float, antialias: bool, mirror: bool = False
+    ) -> tuple[Tensor, np.ndarray]:
+        """Tokens [N, 26, 256] of every box, and the affine maps [N, 2, 3] from image to crop."""
+        parts = [
+            crops.crop_boxes(self.truth.images[i], box[None], self.model.input_wh, scale, self.model.crop, antialias)
+            for i, box in boxes
+        ]
+        pixels = torch.cat([part for part, _ in parts])
+        pixels = pixels.flip(-1) if mirror else pixels
+        tokens = [self.model.features(self.model.normalize(part)) for part in pixels.split(BATCH)]
+        return torch.cat(tokens), np.concatenate([affine for _, affine in parts])
+
+    def placed(self, found: Prediction, affine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Keypoints [N, 17, 2] in the image and raw confidence [N, 17]."""
+        xy = crops.move(crops.invert(affine), found.xy_px.double())
+        return xy.numpy()[:, :COCO], found.score.numpy()[:, :COCO]
+
+    def annotated(
+        self, table: Table, scale: float, antialias: bool, refinements: tuple[Refinement, ...], flip: bool
+    ) -> None:
+        plain, affine = self.features(self.truth.boxes, scale, antialias)
+        mirrored = self.features(self.truth.boxes, scale, antialias, mirror=True)[0] if flip else None
+        for refinement in refinements:
+            type(self.model).refinement = refinement
+            rows = [("no", self.model.predict(plain))]
+            if mirrored is not None:
+                rows.append(("yes", self.model.predict_flip(plain, mirrored)))
+            for flipped, found in rows:
+                xy, confidence = self.placed(found, affine)
+                similarity = oks(self.truth, xy)
+                stats = 100 * average_precision(self.truth, self.truth.boxes, xy, confidence.mean(1))
+                oracle = 100 * average_precision(self.truth, self.truth.boxes, xy, similarity)[0]
+                figures = (*stats[[0, 1, 2, 5]], oracle, 100 * similarity.mean())
+                words = (self.truth.name, f"{scale:g}", "yes" if antialias else "no", flipped, refinement)
+                _add(table, *words, *(f"{value:.1f}" for value in figures))
+        type(self.model).refinement = "mean"
+
+    def detected(self, table: Table, name: str, options: DetectorOptions) -> None:
+        detector = load_detector(name, options)
+        begin = time.process_time()
+        found = {image_id: detector.detect(image) for image_id, image in self.truth.images.items()}
+        cpu_ms = 1000 * (time.process_time() - begin) / len(found)
+        boxes = [(image_id, box) for image_id, people in found.items() for box in people.boxes_px]
+        box_score = np.concatenate([people.scores for people in found.values()])
+        tokens, affine = self.features(boxes, self.model.box_scale, True)
+        xy, confidence = self.placed(self.model.predict(tokens), affine)
+        stats = 100 * average_precision(self.truth, boxes, xy, box_score * confidence.mean(1))
+        figures = (*recalls(self.truth, found), len(boxes) / len(found), *stats[[0, 1, 2, 5]])
+        sizes = " + ".join(map(str, options.long_sides))
+        words = (self.truth.name, name, sizes, f"{options.score_threshold:g}")
+        _add(table, *words, *(f"{value:.1f}" for value in figures), f"{cpu_ms:.0f}")
+
+
+def recalls(truth: PeopleSet, found: dict[int, Detections]) -> tuple[float, float, float]:
+    """Percent of annotated people with a box at IoU 0.5: all, those under 96 px tall, the others."""
+    hit = np.array(
+        [len(found[i]) > 0 and iou(found[i].boxes_px, box[None]).max() >= 0.5 for i, box in truth.boxes], float
+    )
+    small = np.array([box[3] - box[1] < 96 for _, box in truth.boxes])
+    return 100 * hit.mean(), 100 * hit[small].mean(), 100 * hit[~small].mean()
+
+
+def _add(table: Table, *cells: str) -> None:
+    table.add_row(*cells)
+    print("  ".join(cells), flush=True)  # a long run shows where it is
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=title, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def main(model: RTMPose, data: Path, sets: list[str], parts: list[str]) -> None:
+    figures = ("AP", "AP50", "AP75", "AR")
+    annotated = _table(
+        "RTMPose, annotated boxes", "set", "box x", "antialias", "flip", "decoding", *figures, "oracle", "OKS"
+    )
+    detected = _table(
+        "RTMPose, detected boxes",
+        *("set", "detector", "sizes", "threshold", "recall", "under 96 px", "taller", "boxes", *figures, "CPU ms"),
+    )
+    with torch.inference_mode():
+        for name in sets:
+            bench = Bench(read_set(data, name), model)
+            if "crops" in parts:
+                for scale in (1.1, 1.4):
+                    bench.annotated(annotated, scale, True, ("mean",), flip=False)
+                bench.annotated(annotated, 1.25, False, ("none",), flip=True)
+                bench.annotated(annotated, 1.25, True, ("none", "mean"), flip=True)
+            if "detector" in parts:
+                for detector, options in DETECTORS:
+                    bench.detected(detected, detector, options)
+    for table in (annotated, detected):
+        if table.row_count:
+            Console(width=150).print(table)

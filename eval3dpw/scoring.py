@@ -1,0 +1,256 @@
+"""Predicted bodies against true ones: the metrics, the published protocols, and `evaluate`.
+
+Points are metres, [N, J, 3]; errors are millimetres per frame, [N]. Published tables differ in the body file of the
+truth, in the root that bodies are aligned at, in whether the mesh is aligned there too, and in the frames that count:
+one function of this file for each such choice.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eval3dpw.bodies import HIPS, Bodies
+from eval3dpw.sequences import TruthTrack
+from pose2d.base.errors import UserError
+
+VIBE_CONFIDENCE = 0.3  # of OpenPose, above which VIBE counts a keypoint ..
+VIBE_KEYPOINTS = 7  # .. and how many of them a frame needs
+
+
+# Metrics.
+
+
+def procrustes(points: Tensor, target: Tensor) -> Tensor:
+    """Points [N, J, 3] under the similarity (shift, rotation, scale) that brings them closest to the target.
+
+    The rotation is a proper one: the last singular direction is flipped when the best orthogonal matrix would be a
+    reflection (Umeyama, 1991).
+    """
+    centre, target_centre = points.mean(-2, keepdim=True), target.mean(-2, keepdim=True)
+    x, y = points - centre, target - target_centre
+    u, singular, vt = torch.linalg.svd(x.mT @ y)
+    sign = torch.ones_like(singular)
+    sign[..., -1] = torch.sign(torch.linalg.det(u @ vt))
+    rotation = (u * sign.unsqueeze(-2)) @ vt  # y ~ scale x rotation
+    scale = (singular * sign).sum(-1) / x.square().sum((-1, -2)).clamp(min=1e-30)
+    return scale[..., None, None] * (x @ rotation) + target_centre
+
+
+def mpjpe_mm(joints: Tensor, target: Tensor, root: Tensor, target_root: Tensor) -> Tensor:
+    """Mean distance of joints [N, J, 3], each relative to its root [N, 3]."""
+    offset = (joints - root.unsqueeze(-2)) - (target - target_root.unsqueeze(-2))
+    return 1000 * offset.norm(dim=-1).mean(-1)
+
+
+def pa_mpjpe_mm(joints: Tensor, target: Tensor) -> Tensor:
+    """Mean distance of joints after `procrustes`."""
+    return 1000 * (procrustes(joints, target) - target).norm(dim=-1).mean(-1)
+
+
+def mve_mm(vertices: Tensor, target: Tensor, root: Tensor, target_root: Tensor) -> Tensor:
+    """Mean distance of vertices [N, V, 3], each relative to its root [N, 3]."""
+    return mpjpe_mm(vertices, target, root, target_root)
+
+
+def acceleration_error_mm(joints: Tensor, target: Tensor) -> Tensor:
+    """Mean distance of second differences over time, mm per frame^2 (as VIBE computes it), [N - 2]."""
+    return 1000 * torch.diff(joints - target, n=2, dim=0).norm(dim=-1).mean(-1)
+
+
+# Protocols: errors.
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Of N bodies."""
+
+    mpjpe_mm: Tensor  # [N]
+    pa_mpjpe_mm: Tensor  # [N]
+    mve_mm: Tensor | None  # [N]; None: the protocol has none, or no mesh was given
+    joints_m: Tensor  # [N, J, 3] predicted, relative to the root
+    true_joints_m: Tensor  # [N, J, 3]
+
+
+def spin(predicted: Bodies, truth: Bodies) -> Errors:
+    """SPIN, EFT: 14 joints relative to Human3.6M's pelvis. They report no MVE; here it is relative to that pelvis."""
+    root, true_root = _required(predicted.pelvis, truth.pelvis, "pelvis", "spin")
+    return _joint_and_mesh_errors(predicted, truth, root, true_root)
+
+
+def wham(predicted: Bodies, truth: Bodies) -> Errors:
+    """WHAM: joints and mesh relative to the middle of the hips."""
+    return _joint_and_mesh_errors(predicted, truth, _mid_hips(predicted), _mid_hips(truth))
+
+
+def vibe(predicted: Bodies, truth: Bodies) -> Errors:
+    """VIBE: joints relative to the middle of the hips; meshes as the body model leaves them, without translation."""
+    mve = None
+    if predicted.vertices is not None and truth.vertices is not None:
+        origin, true_origin = _required(predicted.translation, truth.translation, "translation", "vibe")
+        mve = mve_mm(predicted.vertices, truth.vertices, origin, true_origin)
+    return _joint_errors(predicted.joints, truth.joints, _mid_hips(predicted), _mid_hips(truth), mve)
+
+
+def challenge(predicted: Bodies, truth: Bodies) -> Errors:
+    """The 3DPW challenge: SMPL's own 24 joints relative to the first of them; no mesh."""
+    joints, true_joints = _required(predicted.kinematic, truth.kinematic, "kinematic", "challenge")
+    return _joint_errors(joints, true_joints, joints[:, 0], true_joints[:, 0], None)
+
+
+def _joint_and_mesh_errors(predicted: Bodies, truth: Bodies, root: Tensor, true_root: Tensor) -> Errors:
+    mve = None
+    if predicted.vertices is not None and truth.vertices is not None:
+        mve = mve_mm(predicted.vertices, truth.vertices, root, true_root)
+    return _joint_errors(predicted.joints, truth.joints, root, true_root, mve)
+
+
+def _joint_errors(joints: Tensor, true_joints: Tensor, root: Tensor, true_root: Tensor, mve: Tensor | None) -> Errors:
+    return Errors(
+        mpjpe_mm(joints, true_joints, root, true_root),
+        pa_mpjpe_mm(joints, true_joints),
+        mve,
+        joints - root[:, None],
+        true_joints - true_root[:, None],
+    )
+
+
+def _mid_hips(bodies: Bodies) -> Tensor:
+    return bodies.joints[:, HIPS, :].mean(1)
+
+
+def _required(predicted: Tensor | None, truth: Tensor | None, field: str, protocol: str) -> tuple[Tensor, Tensor]:
+    if predicted is None or truth is None:
+        whose = "the prediction" if predicted is None else "the truth"
+        raise UserError(f"the protocol {protocol} needs `{field}`, which {whose} does not have (eval3dpw.Bodies).")
+    return predicted, truth
+
+
+# Protocols: which frames [T] of a track count.
+
+
+def has_camera(track: TruthTrack) -> np.ndarray:
+    """SPIN's file, and WHAM's tracks."""
+    return track.camera_valid
+
+
+def has_seven_keypoints(track: TruthTrack) -> np.ndarray:
+    """VIBE: OpenPose found at least seven keypoints."""
+    if track.poses2d_px is None:
+        return track.camera_valid
+    return track.camera_valid & ((track.poses2d_px[..., 2] > VIBE_CONFIDENCE).sum(1) >= VIBE_KEYPOINTS)
+
+
+def has_any_keypoint(track: TruthTrack) -> np.ndarray:
+    """The challenge: OpenPose found the person."""
+    if track.poses2d_px is None:
+        return track.camera_valid
+    return track.camera_valid & (track.poses2d_px != 0).any((1, 2))
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One published way to measure."""
+
+    name: str
+    truth_body: Literal["gendered", "neutral"]  # the body file of the true mesh
+    counts: Callable[[TruthTrack], np.ndarray]
+    errors: Callable[[Bodies, Bodies], Errors]
+    left_out: str  # what the frames lack that do not count
+
+
+PROTOCOLS = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol("spin", "gendered", has_camera, spin, "no valid camera"),
+        Protocol("vibe", "neutral", has_seven_keypoints, vibe, "no valid camera or fewer than 7 keypoints by OpenPose"),
+        Protocol("wham", "gendered", has_camera, wham, "no valid camera"),
+        Protocol("challenge", "gendered", has_any_keypoint, challenge, "no valid camera or not seen by OpenPose"),
+    )
+}
+
+
+def protocol_named(name: str) -> Protocol:
+    if name not in PROTOCOLS:
+        raise UserError(f"unknown protocol {name!r}: choose {', '.join(PROTOCOLS)}.")
+    return PROTOCOLS[name]
+
+
+# Evaluation.
+
+
+@dataclass(frozen=True)
+class PerFrame:
+    """Of N bodies, in millimetres."""
+
+    mpjpe_mm: Tensor  # [N]
+    pa_mpjpe_mm: Tensor  # [N]
+    mve_mm: Tensor | None  # [N]; None: the protocol has none, or no mesh was given
+    acceleration_mm: Tensor | None  # [N] per frame^2, NaN where a neighbour is missing; None: no tracks were given
+
+
+@dataclass(frozen=True)
+class Report:
+    """Means over frames, and every frame."""
+
+    protocol: str
+    frames: int
+    mpjpe_mm: float
+    pa_mpjpe_mm: float
+    mve_mm: float | None
+    acceleration_mm: float | None  # per frame^2
+    per_frame: PerFrame
+
+
+def evaluate(predicted: Bodies, truth: Bodies, protocol: str = "spin") -> Report:
+    """Score N predicted bodies, row n against row n of the truth.
+
+    protocol: spin, vibe, wham or challenge. What each needs besides `joints`: spin `pelvis`, vibe `translation` if
+    there are meshes, challenge `kinematic`. MVE needs `vertices`, acceleration `track` and `frame` of the truth.
+    """
+    _check(predicted, truth)
+    errors = protocol_named(protocol).errors(predicted, truth)
+    acceleration = _acceleration_mm(errors, truth)
+    return Report(
+        protocol=protocol,
+        frames=len(truth),
+        mpjpe_mm=float(errors.mpjpe_mm.mean()),
+        pa_mpjpe_mm=float(errors.pa_mpjpe_mm.mean()),
+        mve_mm=None if errors.mve_mm is None else float(errors.mve_mm.mean()),
+        acceleration_mm=None if acceleration is None else float(acceleration.nanmean()),
+        per_frame=PerFrame(errors.mpjpe_mm, errors.pa_mpjpe_mm, errors.mve_mm, acceleration),
+    )
+
+
+def _acceleration_mm(errors: Errors, truth: Bodies) -> Tensor | None:
+    """[N] acceleration errors; NaN where a frame and its neighbours are not three evenly spaced frames of a track."""
+    if truth.track is None or truth.frame is None:
+        return None
+    result = torch.full_like(errors.mpjpe_mm, torch.nan)
+    if len(truth) < 3:
+        return result
+    same_track, step = truth.track[1:] == truth.track[:-1], torch.diff(truth.frame)
+    if not bool(same_track.any()):
+        return result
+    consecutive = same_track & (step == step[same_track].min())
+    error = acceleration_error_mm(errors.joints_m, errors.true_joints_m)
+    result[1:-1] = torch.where(consecutive[1:] & consecutive[:-1], error, torch.nan)
+    return result
+
+
+def _check(predicted: Bodies, truth: Bodies) -> None:
+    if not len(truth):
+        raise UserError("there are no bodies to score.")
+    for field in ("joints", "pelvis", "vertices", "kinematic", "translation"):
+        found, true = getattr(predicted, field), getattr(truth, field)
+        if found is not None and true is not None and found.shape != true.shape:
+            raise UserError(
+                f"{field} of the prediction have size {list(found.shape)}, of the truth {list(true.shape)}; rows and "
+                "body must be the same."
+            )
+        for whose, value in (("prediction", found), ("truth", true)):
+            if value is not None and not torch.isfinite(value).all():
+                raise UserError(f"{field} of the {whose} have a number that is not finite (NaN or infinity).")

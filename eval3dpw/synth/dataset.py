@@ -1,0 +1,264 @@
+"""A data set in 3DPW's layout: sequences in parallel, each written atomically, complete ones skipped.
+
+3DPW's pickles have protocol 2; these hold nothing but plain values and numpy arrays.
+"""
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+
+from eval3dpw.sequences import image_path, sequence_path
+from eval3dpw.synth.motion import SPLITS, Split, load_clips
+from eval3dpw.synth.people import SyntheticPerson
+from eval3dpw.synth.sequence import (
+    BEHIND_SELF,
+    HIDDEN,
+    SEEN,
+    FrameTruth,
+    SequencePlan,
+    SyntheticSequence,
+    build_sequence,
+    draw_plan,
+    render_frames,
+)
+from fitting.body.load import load_body
+from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
+from pose2d.base.errors import UserError
+from pose2d.base.files import atomic_file
+
+_SETTINGS = "synth.json"
+_IMAGES = (".jpg", ".jpeg", ".png")
+# OpenPose's 18 keypoints by COCO's numbers; the second is the neck, between the shoulders.
+_OPENPOSE18 = (0, None, 6, 8, 10, 5, 7, 9, 12, 14, 16, 11, 13, 15, 2, 1, 4, 3)
+_CONFIDENCE = {HIDDEN: 0.2, BEHIND_SELF: 0.6, SEEN: 0.9}
+_FEWEST_SEEN = 4  # with fewer keypoints visible a 2D network would detect nobody
+
+
+@dataclass(frozen=True)
+class SynthSettings:
+    """Everything that a data set's bytes depend on."""
+
+    split: Split = "test"
+    sequences: int = 26
+    frames: int = 100  # at most, of each sequence; a clip may be shorter
+    size: tuple[int, int] = (640, 360)  # width, height of the images
+    seed: int = 0
+    motion: Path | None = None  # a file of CMU clips; None: the embedded ones
+    backgrounds: Path | None = None  # a folder of photographs; None: built scenes
+
+
+@dataclass(frozen=True)
+class MadeSequence:
+    """A finished sequence."""
+
+    name: str
+    frames: int
+    people: int
+    skipped: bool  # it was complete before
+
+
+def make_dataset(out: Path, settings: SynthSettings, jobs: int = 1) -> Iterator[MadeSequence]:
+    """Write the data set into a folder; yields every sequence when it is complete."""
+    _check(settings)
+    _record_settings(out, settings)
+    numbers = range(settings.sequences)
+    if jobs == 1:
+        yield from (make_sequence(out, settings, number) for number in numbers)
+        return
+    # A fresh interpreter for each worker: forking a process that runs torch's threads can hang.
+    with ProcessPoolExecutor(
+        jobs, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        waiting = [pool.submit(make_sequence, out, settings, number) for number in numbers]
+        for done in as_completed(waiting):
+            yield done.result()
+
+
+def make_sequence(out: Path, settings: SynthSettings, number: int) -> MadeSequence:
+    """One sequence. Its pickle is written last: where there is one, the sequence is complete."""
+    body = load_body()
+    clips = load_clips(body, settings.split, settings.motion)
+    plan = draw_plan(settings.seed, number, len(clips), settings.size[0], settings.backgrounds is not None)
+    pickle_path = sequence_path(out, settings.split, plan.name)
+    if pickle_path.is_file():
+        frames = len(list(image_path(out, plan.name, 0).parent.iterdir()))
+        return MadeSequence(plan.name, frames, len(plan.people), skipped=True)
+    photo = None if settings.backgrounds is None else _photograph(settings.backgrounds, plan)
+    made = build_sequence(plan, body, clips, settings.size, settings.frames, photo)
+    folder = image_path(out, plan.name, 0).parent
+    partial = folder.with_name(f".{folder.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.mkdir(parents=True)
+    truths = []
+    for frame, (jpeg, truth) in enumerate(render_frames(made)):
+        (partial / image_path(out, plan.name, frame).name).write_bytes(jpeg)
+        truths.append(truth)
+    os.replace(partial, folder)
+    keypoints = np.stack([t.keypoints_px for t in truths], 1)
+    visibility = np.stack([t.visibility for t in truths], 1)
+    with atomic_file(truth_path(out, plan.name)) as temporary:
+        np.savez_compressed(temporary, **_truth_arrays(made, truths))
+    templates = [f.rest[:, : f.body_vertices].T.numpy() for f in made.clothed[: len(made.people)]]
+    content = sequence_content(
+        plan.name, made.people, templates, made.cam_poses(), made.camera.intrinsics, keypoints, visibility
+    )
+    with atomic_file(pickle_path) as temporary:
+        temporary.write_bytes(pickle.dumps(content, protocol=2))
+    return MadeSequence(plan.name, len(truths), len(made.people), skipped=False)
+
+
+def _truth_arrays(made: SyntheticSequence, truths: list[FrameTruth]) -> dict[str, Any]:
+    """The truth that has no field in 3DPW's pickles: see docs/synth.md."""
+    return {
+        "keypoints_px": np.stack([t.keypoints_px for t in truths], 1),  # [P, T, 17, 2]
+        "visibility": np.stack([t.visibility for t in truths], 1),  # [P, T, 17]
+        "boxes_px": np.stack([t.boxes_px for t in truths], 1),  # [P, T, 4]
+        "area_px2": np.stack([t.area_px2 for t in truths], 1),  # [P, T]
+        "seen_px2": np.stack([t.seen_px2 for t in truths], 1),  # [P, T]
+        "keypoints_m": torch.stack([p.keypoints for p in made.people]).numpy(),  # [P, T, 17, 3] in the world
+        "occlusion": np.array(made.plan.occlusion),
+        "scene": np.array(made.plan.scene),
+        "camera": np.array(made.plan.view.motion),
+        "clips": np.array([p.clip for p in made.people]),
+    }
+
+
+def _photograph(folder: Path, plan: SequencePlan) -> np.ndarray:
+    """One of the folder's images, the same for the same seed and folder."""
+    images = _photographs(folder)
+    path = images[int(plan.rng("photograph").integers(len(images)))]
+    image = cv2.imread(str(path), cv2.IMREAD_COLOR)
+    if image is None:
+        raise UserError(f"{path} is not a readable image; take it out of the folder of backgrounds.")
+    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+
+
+def _photographs(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder; expected one with photographs for backgrounds.")
+    images = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _IMAGES)
+    if not images:
+        raise UserError(f"{folder} holds no photograph ({', '.join(_IMAGES)}).")
+    return images
+
+
+def _check(settings: SynthSettings) -> None:
+    """Fail before hours are spent."""
+    if settings.split not in SPLITS:
+        raise UserError(f"unknown split {settings.split!r}: choose {', '.join(SPLITS)}.")
+    if settings.sequences < 1 or settings.frames < 2:
+        raise UserError(f"nothing to make: {settings.sequences} sequences of at most {settings.frames} frames.")
+    if min(settings.size) < 64:
+        raise UserError(f"images of {settings.size[0]}x{settings.size[1]} are too small: at least 64 pixels a side.")
+    load_clips(load_body(), settings.split, settings.motion)
+    if settings.backgrounds is not None:
+        _photographs(settings.backgrounds)
+
+
+def _record_settings(out: Path, settings: SynthSettings) -> None:
+    """Write the settings into the folder; refuse a folder with a data set of other settings."""
+    path = out / _SETTINGS
+    recorded = {**asdict(settings), "motion": _named(settings.motion), "backgrounds": _named(settings.backgrounds)}
+    text = json.dumps({k: v for k, v in recorded.items() if k != "sequences"}, indent=1)  # more may be asked for later
+    if path.is_file():
+        if path.read_text() != text:
+            raise UserError(
+                f"{out} holds a data set made with other settings (see {path}). Use the same ones to continue it, "
+                "or another folder."
+            )
+        return
+    if (out / "sequenceFiles").exists():
+        raise UserError(f"{out} holds a data set that was not made here; choose another folder.")
+    with atomic_file(path) as temporary:
+        temporary.write_text(text)
+
+
+def _named(path: Path | None) -> str | None:
+    return None if path is None else path.name
+
+
+# 3DPW's files.
+
+
+def truth_path(root: Path, sequence: str) -> Path:
+    return root / "synthFiles" / f"{sequence}.npz"
+
+
+def sequence_content(
+    sequence: str,
+    people: list[SyntheticPerson],
+    templates_m: list[np.ndarray],
+    cam_poses: np.ndarray,
+    intrinsics: np.ndarray,
+    keypoints_px: np.ndarray,
+    visibility: np.ndarray,
+) -> dict[str, Any]:
+    """What a pickle of 3DPW holds, by its names.
+
+    templates_m: each person's clothed template [V, 3]; keypoints_px [P, T, 17, 2] and visibility [P, T, 17].
+    """
+    frames = len(cam_poses)
+    points2d = [openpose18(xy_px, state) for xy_px, state in zip(keypoints_px, visibility, strict=True)]
+    return {
+        "sequence": sequence,
+        "betas": [p.shape.double().numpy() for p in people],
+        "poses": [p.pose.flatten(1).double().numpy() for p in people],
+        "trans": [p.translation.double().numpy() for p in people],
+        "poses_60Hz": [_at_60_hz(p)[0] for p in people],
+        "trans_60Hz": [_at_60_hz(p)[1] for p in people],
+        "betas_clothed": [p.shape.double().numpy() for p in people],
+        "v_template_clothed": [template.astype(np.float64) for template in templates_m],
+        "genders": ["m" for _ in people],
+        "texture_maps": [np.zeros((1, 1, 3), np.uint8) for _ in people],
+        "poses2d": points2d,
+        "jointPositions": [p.joints.flatten(1).double().numpy() for p in people],
+        "img_frame_ids": 2 * np.arange(frames),
+        "cam_poses": cam_poses.astype(np.float64),
+        "campose_valid": [(points[:, 2] > 0).any(1).astype(np.int64) for points in points2d],
+        "cam_intrinsics": intrinsics.astype(np.float64),
+    }
+
+
+def openpose18(keypoints_px: np.ndarray, visibility: np.ndarray) -> np.ndarray:
+    """COCO points [T, 17, 2] -> 3DPW's poses2d [T, 3, 18]: x, y, confidence; zeros where a keypoint is not detected."""
+    scores = np.zeros(visibility.shape)
+    for state, value in _CONFIDENCE.items():
+        scores[visibility == state] = value
+    scores[(visibility >= BEHIND_SELF).sum(1) < _FEWEST_SEEN] = 0
+    rows = []
+    for source in _OPENPOSE18:
+        if source is None:
+            xy, confidence = keypoints_px[:, 5:7].mean(1), scores[:, 5:7].min(1)
+        else:
+            xy, confidence = keypoints_px[:, source], scores[:, source]
+        rows.append(np.column_stack((xy, confidence)) * (confidence > 0)[:, None])
+    return np.stack(rows, 2)
+
+
+def _at_60_hz(person: SyntheticPerson) -> tuple[np.ndarray, np.ndarray]:
+    """Poses [2 T - 1, 72] and translations [2 T - 1, 3], interpolated to twice the frame rate."""
+    rotation = axis_angle_to_quaternion(person.pose)
+    flip = (rotation[1:] * rotation[:-1]).sum(-1, keepdim=True) < 0
+    between = rotation[:-1] + torch.where(flip, -rotation[1:], rotation[1:])
+    half = quaternion_to_axis_angle(between / between.norm(dim=-1, keepdim=True))
+    middle = (person.translation[1:] + person.translation[:-1]) / 2
+    pose, translation = _interleaved(person.pose, half), _interleaved(person.translation, middle)
+    return pose.flatten(1).double().numpy(), translation.double().numpy()
+
+
+def _interleaved(whole: torch.Tensor, half: torch.Tensor) -> torch.Tensor:
+    both = whole.new_empty((2 * len(whole) - 1, *whole.shape[1:]))
+    both[::2], both[1::2] = whole, half
+    return both

@@ -1,0 +1,383 @@
+"""From triangles to light: shadow maps, which surface each pixel shows, its colour, and how sun and sky reach it.
+
+numba's cache watches a function's own file only, so everything a pixel needs is compiled here.
+"""
+
+from dataclasses import dataclass
+
+import cv2
+import numba
+import numpy as np
+
+from eval3dpw.synth.people import LATTICE_STEPS, ClothedBody
+from eval3dpw.synth.scene import Backdrop, Light, Scene, assign_textures
+from eval3dpw.synth.textures import LEVELS, SIZE, Atlas
+from fitting.camera import Camera
+from fitting.render.raster import surface_weights, visibility
+from fitting.render.screen import Screen, project_triangles
+from fitting.render.shading import vertex_normals
+
+SHADOW_MAP_SIZE = 512  # pixels of a side
+SKY_MAP_SIZE = 128
+_SHADOW_RADIUS_M = 4.5
+
+
+@dataclass(frozen=True)
+class Shadows:
+    """The sun's shadow map, and a map of how much sky objects hide from the ground."""
+
+    to_map: np.ndarray  # [3, 4] world metres -> pixel x, pixel y, nearness to the sun (0..1)
+    nearness: np.ndarray  # [SHADOW_MAP_SIZE, SHADOW_MAP_SIZE] float32; 0 where nothing is
+    sky_occlusion: np.ndarray  # [SKY_MAP_SIZE, SKY_MAP_SIZE] float32 share of the sky hidden by objects above
+    sky_origin_m: np.ndarray  # [2] x, z of its first pixel
+    sky_px_per_m: float
+
+
+def cast_shadows(
+    vertices_m: np.ndarray, faces: np.ndarray, light: Light, center_m: np.ndarray, radius_m: float
+) -> Shadows:
+    """Of the given triangles (world frame), for everything within a radius of the centre."""
+    forward = light.towards_sun
+    right = np.cross((0.0, 1.0, 0.0), forward)
+    right /= np.linalg.norm(right)
+    frame = np.stack((right, np.cross(right, forward), forward))  # x right, y down seen from the sun, towards the sun
+    scale = SHADOW_MAP_SIZE / (2 * radius_m)
+    rows = frame * np.array([[scale], [scale], [1 / (4 * radius_m)]])
+    offset = -rows @ center_m + (SHADOW_MAP_SIZE / 2, SHADOW_MAP_SIZE / 2, 0.5)
+    in_map = vertices_m @ rows.T + offset
+    xy_px, near = np.ascontiguousarray(in_map[:, :2]), np.ascontiguousarray(in_map[:, 2])
+    _, nearness = visibility(xy_px, near, faces, SHADOW_MAP_SIZE, SHADOW_MAP_SIZE, False)
+    origin, px_per_m = center_m[[0, 2]] - radius_m, SKY_MAP_SIZE / (2 * radius_m)
+    return Shadows(
+        np.column_stack((rows, offset)), nearness, _sky_occlusion(vertices_m, faces, origin, px_per_m), origin, px_per_m
+    )
+
+
+def _sky_occlusion(vertices_m: np.ndarray, faces: np.ndarray, origin_m: np.ndarray, px_per_m: float) -> np.ndarray:
+    """[SKY_MAP_SIZE, SKY_MAP_SIZE] from above: the lower an object, the more sky it hides from the ground below it."""
+    plan = np.ascontiguousarray((vertices_m[:, [0, 2]] - origin_m) * px_per_m)
+    lowness = np.ascontiguousarray(1 / (1 + np.clip(vertices_m[:, 1], 0, None) * 3))
+    _, low = visibility(plan, lowness, faces, SKY_MAP_SIZE, SKY_MAP_SIZE, False)
+    near = cv2.GaussianBlur(low, (0, 0), 0.10 * px_per_m)
+    wide = cv2.GaussianBlur(low, (0, 0), 0.40 * px_per_m)
+    return np.clip(0.8 * near + 0.8 * wide, 0, 0.8).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Surfaces:
+    """The faces of a scene with their colours; people's faces come first."""
+
+    faces: np.ndarray  # [F, 3] int32 vertex numbers
+    appearance: np.ndarray  # [P, (LATTICE_STEPS + 1)^2, 6] float32 of the first P faces, people
+    tile: np.ndarray  # [F] int32 tile of the atlas; of people's faces unused
+    uv_m: np.ndarray  # [V, 2] float64 metres on the texture; of people's vertices unused
+    ground: np.ndarray  # [F] bool
+    shadow_only: np.ndarray  # [F] bool: shows the backdrop, darkened by shadows
+    atlas: Atlas
+
+
+@dataclass(frozen=True)
+class VisibilityBuffer:
+    """Which surface every pixel shows."""
+
+    screen: Screen  # the triangles in the image
+    triangle: np.ndarray  # [H, W] int32 of the screen's triangles, -1: none
+    inverse_depth: np.ndarray  # [H, W] float32 1 / metres, 0 where there is none
+
+    @property
+    def face(self) -> np.ndarray:
+        """[H, W] the given face, -1: none."""
+        return np.where(self.triangle >= 0, self.screen.parent[self.triangle], -1)
+
+
+def rasterize(vertices_m: np.ndarray, faces: np.ndarray, camera: Camera, world_to_cam: np.ndarray) -> VisibilityBuffer:
+    """Of triangles in the world frame."""
+    in_cam = vertices_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3]
+    screen = project_triangles(in_cam, faces, camera)
+    width, height = camera.size
+    triangle, inverse_depth = visibility(screen.xy_px, screen.inverse_depth, screen.faces, width, height, False)
+    return VisibilityBuffer(screen, triangle, inverse_depth)
+
+
+def shade(
+    buffer: VisibilityBuffer,
+    surfaces: Surfaces,
+    normals: np.ndarray,
+    camera: Camera,
+    world_to_cam: np.ndarray,
+    light: Light,
+    shadows: Shadows,
+    backdrop: Backdrop,
+    shadow_shift_px: np.ndarray,
+) -> np.ndarray:
+    """Linear light [H, W, 3] float32 from normals [V, 3] in the world frame; `shadow_shift_px` [2] moves shadows."""
+    screen, atlas = buffer.screen, surfaces.atlas
+    fx, fy = camera.focal_px
+    lens = np.array([fx, fy, *camera.center_px])
+    lamp = np.stack((light.towards_sun, light.sun, light.sky, light.ground))
+    sky_grid = np.array([*shadows.sky_origin_m, shadows.sky_px_per_m])
+    on_vertices = screen.interpolate(np.concatenate((normals, surfaces.uv_m), 1, dtype=np.float64), surfaces.faces)
+    return _shade(
+        buffer.triangle, buffer.inverse_depth, screen.xy_px, screen.inverse_depth, screen.faces, screen.parent,
+        on_vertices, surfaces.appearance, surfaces.tile, surfaces.ground, surfaces.shadow_only, atlas.texels,
+        atlas.start, atlas.meters, lens, world_to_cam, lamp, shadows.to_map, shadows.nearness, shadows.sky_occlusion,
+        sky_grid, shadow_shift_px, backdrop.image, backdrop.frame, backdrop.focal_px,
+    )  # fmt: skip
+
+
+@numba.njit(cache=True, nogil=True)
+def _shade(
+    triangle: np.ndarray,
+    inverse_depth: np.ndarray,
+    xy_px: np.ndarray,
+    inverse_depths: np.ndarray,
+    faces: np.ndarray,
+    parent: np.ndarray,
+    on_vertices: np.ndarray,
+    appearance: np.ndarray,
+    tile: np.ndarray,
+    ground: np.ndarray,
+    shadow_only: np.ndarray,
+    texels: np.ndarray,
+    start: np.ndarray,
+    meters: np.ndarray,
+    lens: np.ndarray,
+    world_to_cam: np.ndarray,
+    lamp: np.ndarray,
+    to_map: np.ndarray,
+    nearness: np.ndarray,
+    sky_map: np.ndarray,
+    sky_grid: np.ndarray,
+    shift: np.ndarray,
+    backdrop_image: np.ndarray,
+    backdrop_frame: np.ndarray,
+    backdrop_focal: float,
+) -> np.ndarray:
+    """Linear light [H, W, 3] float32; the arguments are the fields that `shade` passes, as arrays."""
+    height, width = triangle.shape
+    out = np.empty((height, width, 3), np.float32)
+    people = appearance.shape[0]
+    color = np.empty(3)
+    for y in range(height):
+        for x in range(width):
+            t = triangle[y, x]
+            f = parent[t] if t >= 0 else -1
+            cx, cy = (x - lens[2]) / lens[0], (y - lens[3]) / lens[1]
+            # The ray in the world: R^T (cx, cy, 1).
+            rx = world_to_cam[0, 0] * cx + world_to_cam[1, 0] * cy + world_to_cam[2, 0]
+            ry = world_to_cam[0, 1] * cx + world_to_cam[1, 1] * cy + world_to_cam[2, 1]
+            rz = world_to_cam[0, 2] * cx + world_to_cam[1, 2] * cy + world_to_cam[2, 2]
+            if f < 0 or shadow_only[f]:
+                _sample_backdrop(backdrop_image, backdrop_frame, backdrop_focal, rx, ry, rz, color)
+                if f < 0:
+                    out[y, x, 0], out[y, x, 1], out[y, x, 2] = color[0], color[1], color[2]
+                    continue
+            z = 1.0 / inverse_depth[y, x]
+            wa, wb, wc = surface_weights(xy_px, inverse_depths, faces, t, x, y)
+            p, q, r = on_vertices[faces[t, 0]], on_vertices[faces[t, 1]], on_vertices[faces[t, 2]]
+            nx = wa * p[0] + wb * q[0] + wc * r[0]
+            ny = wa * p[1] + wb * q[1] + wc * r[1]
+            nz = wa * p[2] + wb * q[2] + wc * r[2]
+            if f < people:
+                i, j = int(wa * LATTICE_STEPS + 0.5), int(wb * LATTICE_STEPS + 0.5)
+                seen = appearance[f, i * (LATTICE_STEPS + 1) + j]
+                color[0], color[1], color[2] = seen[0], seen[1], seen[2]
+                nx, ny, nz = nx + seen[3], ny + seen[4], nz + seen[5]
+            elif not shadow_only[f]:
+                u = wa * p[3] + wb * q[3] + wc * r[3]
+                v = wa * p[4] + wb * q[4] + wc * r[4]
+                slant = max(abs(nx * rx + ny * ry + nz * rz) / np.sqrt(rx * rx + ry * ry + rz * rz), 0.08)
+                k = tile[f]
+                per_px = z / lens[0] / np.sqrt(slant) * SIZE / meters[k]  # texels that one pixel covers
+                level = min(max(int(np.log2(max(per_px, 1e-6)) + 0.3), 0), LEVELS - 1)
+                _sample(texels, start[k, level], SIZE >> level, u / meters[k], v / meters[k], color)
+            length = np.sqrt(nx * nx + ny * ny + nz * nz) + 1e-9
+            nx, ny, nz = nx / length, ny / length, nz / length
+            if nx * rx + ny * ry + nz * rz > 0 and f >= people:  # the back of a surface
+                nx, ny, nz = -nx, -ny, -nz
+            # The point in the world: R^T (z (cx, cy, 1) - t).
+            tx, ty, tz = world_to_cam[0, 3], world_to_cam[1, 3], world_to_cam[2, 3]
+            px = rx * z - (world_to_cam[0, 0] * tx + world_to_cam[1, 0] * ty + world_to_cam[2, 0] * tz)
+            py = ry * z - (world_to_cam[0, 1] * tx + world_to_cam[1, 1] * ty + world_to_cam[2, 1] * tz)
+            pz = rz * z - (world_to_cam[0, 2] * tx + world_to_cam[1, 2] * ty + world_to_cam[2, 2] * tz)
+            facing = nx * lamp[0, 0] + ny * lamp[0, 1] + nz * lamp[0, 2]
+            sun = 0.0
+            if facing > -0.2:
+                sun = (facing + 0.2) / 1.2 if f < people else max(facing, 0.0)  # cloth and skin scatter light a little
+                sun *= _sun_visibility(to_map, nearness, px + 0.02 * nx, py + 0.02 * ny, pz + 0.02 * nz, shift)
+            up = (ny + 1) / 2
+            open_sky = 1.0
+            if ground[f]:
+                open_sky = 1 - _nearest_pixel(
+                    sky_map, (px - sky_grid[0]) * sky_grid[2], (pz - sky_grid[1]) * sky_grid[2]
+                )
+            elif f < people:
+                open_sky = 0.55 + 0.45 * min(max(py, 0.0) / 0.9, 1.0)  # less light gets between legs
+            if shadow_only[f]:  # the photograph is lit already: only darken it
+                full = lamp[0, 1] * lamp[1, 1] + lamp[2, 1]
+                share = (sun * lamp[1, 1] + open_sky * lamp[2, 1]) / full
+                out[y, x, 0], out[y, x, 1], out[y, x, 2] = color[0] * share, color[1] * share, color[2] * share
+                continue
+            for k in range(3):
+                ambient = lamp[3, k] + (lamp[2, k] - lamp[3, k]) * up
+                out[y, x, k] = color[k] * (ambient * open_sky + lamp[1, k] * sun)
+    return out
+
+
+@numba.njit(cache=True)
+def _sample(texels: np.ndarray, first: int, size: int, u: float, v: float, color: np.ndarray) -> None:
+    """Bilinear texture lookup that wraps around."""
+    fu, fv = u * size - 0.5, v * size - 0.5
+    iu, iv = int(np.floor(fu)), int(np.floor(fv))
+    su, sv = fu - iu, fv - iv
+    u0, u1, v0, v1 = iu % size, (iu + 1) % size, iv % size, (iv + 1) % size
+    for k in range(3):
+        above = texels[first + v0 * size + u0, k] * (1 - su) + texels[first + v0 * size + u1, k] * su
+        below = texels[first + v1 * size + u0, k] * (1 - su) + texels[first + v1 * size + u1, k] * su
+        color[k] = above * (1 - sv) + below * sv
+
+
+@numba.njit(cache=True)
+def _sun_visibility(
+    to_map: np.ndarray, nearness: np.ndarray, px: float, py: float, pz: float, shift: np.ndarray
+) -> float:
+    """Share of the sun's light that reaches a point: the shadow map's four neighbours, weighted bilinearly."""
+    mx = to_map[0, 0] * px + to_map[0, 1] * py + to_map[0, 2] * pz + to_map[0, 3] + shift[0]
+    my = to_map[1, 0] * px + to_map[1, 1] * py + to_map[1, 2] * pz + to_map[1, 3] + shift[1]
+    near = to_map[2, 0] * px + to_map[2, 1] * py + to_map[2, 2] * pz + to_map[2, 3] + 1.5e-3
+    ix, iy = int(np.floor(mx)), int(np.floor(my))
+    if ix < 0 or iy < 0 or ix >= SHADOW_MAP_SIZE - 1 or iy >= SHADOW_MAP_SIZE - 1:
+        return 1.0
+    sx, sy = mx - ix, my - iy
+    lit = 0.0
+    if nearness[iy, ix] <= near:
+        lit += (1 - sx) * (1 - sy)
+    if nearness[iy, ix + 1] <= near:
+        lit += sx * (1 - sy)
+    if nearness[iy + 1, ix] <= near:
+        lit += (1 - sx) * sy
+    if nearness[iy + 1, ix + 1] <= near:
+        lit += sx * sy
+    return lit
+
+
+@numba.njit(cache=True)
+def _nearest_pixel(image: np.ndarray, x: float, y: float) -> float:
+    if x < 0 or y < 0 or x >= SKY_MAP_SIZE or y >= SKY_MAP_SIZE:
+        return 0.0
+    return image[int(y), int(x)]
+
+
+@numba.njit(cache=True)
+def _sample_backdrop(
+    image: np.ndarray, frame: np.ndarray, focal: float, rx: float, ry: float, rz: float, color: np.ndarray
+) -> None:
+    """A photograph is infinitely far in front and mirrored at its edges; a sky is a panorama around the world."""
+    height, width = image.shape[0], image.shape[1]
+    dx = frame[0, 0] * rx + frame[0, 1] * ry + frame[0, 2] * rz
+    dy = frame[1, 0] * rx + frame[1, 1] * ry + frame[1, 2] * rz
+    dz = frame[2, 0] * rx + frame[2, 1] * ry + frame[2, 2] * rz
+    if focal > 0:
+        dz = max(dz, 0.05)
+        u, v = abs(dx / dz * focal + width / 2) % (2 * width), abs(dy / dz * focal + height / 2) % (2 * height)
+        u, v = min(u, 2 * width - u), min(v, 2 * height - v)
+    else:
+        length = np.sqrt(dx * dx + dy * dy + dz * dz)
+        u = (np.arctan2(dx, dz) / (2 * np.pi) + 0.5) * width
+        v = (0.5 + np.arcsin(dy / length) / np.pi) * height
+    u, v = min(max(u - 0.5, 0.0), width - 1.001), min(max(v - 0.5, 0.0), height - 1.001)
+    iu, iv = int(u), int(v)
+    su, sv = u - iu, v - iv
+    for k in range(3):
+        above = image[iv, iu, k] * (1 - su) + image[iv, iu + 1, k] * su
+        below = image[iv + 1, iu, k] * (1 - su) + image[iv + 1, iu + 1, k] * su
+        color[k] = above * (1 - sv) + below * sv
+
+
+@dataclass(frozen=True)
+class SceneMesh:
+    """People and scene as one mesh: faces of people first, person after person, then the ground, then the rest."""
+
+    scene: Scene
+    surfaces: Surfaces
+    static_m: np.ndarray  # [S, 3] vertices that do not move; they come after people's
+    static_normals: np.ndarray  # [S, 3]
+    person_faces: np.ndarray  # [P + 1] first face of each person, and the end
+    shadow_faces: np.ndarray  # [C, 3] int32 faces that cast shadows
+
+    def vertices_m(self, people_m: list[np.ndarray]) -> np.ndarray:
+        """All vertices in the world, from each person's [V, 3]."""
+        return np.concatenate((*people_m, self.static_m))
+
+    def shadows(self, vertices_m: np.ndarray, center_m: np.ndarray) -> Shadows:
+        return cast_shadows(vertices_m, self.shadow_faces, self.scene.light, center_m, _SHADOW_RADIUS_M)
+
+    def rasterize(self, vertices_m: np.ndarray, camera: Camera, world_to_cam: np.ndarray) -> VisibilityBuffer:
+        return rasterize(vertices_m, self.surfaces.faces, camera, world_to_cam)
+
+    def light(
+        self,
+        vertices_m: np.ndarray,
+        camera: Camera,
+        world_to_cam: np.ndarray,
+        shadows: Shadows,
+        shadow_shift_px: np.ndarray,
+    ) -> np.ndarray:
+        """[H, W, 3] linear."""
+        moving = len(vertices_m) - len(self.static_m)
+        people = self.surfaces.faces[: self.person_faces[-1]]
+        normals = np.concatenate((vertex_normals(vertices_m[:moving], people), self.static_normals))
+        buffer = self.rasterize(vertices_m, camera, world_to_cam)
+        return shade(
+            buffer, self.surfaces, normals, camera, world_to_cam, self.scene.light, shadows, self.scene.backdrop,
+            shadow_shift_px * self.scene.light.softness_px,
+        )  # fmt: skip
+
+    def owner(self, buffer: VisibilityBuffer) -> np.ndarray:
+        """[H, W] the person that each pixel shows; -1 an object, -2 nothing or the ground, which hides nobody."""
+        face = buffer.face
+        person = np.searchsorted(self.person_faces, face, side="right") - 1
+        owner = np.where(face < self.person_faces[-1], person, -1)
+        return np.where((face < 0) | self.surfaces.ground[face], -2, owner)
+
+
+def build_scene_mesh(people: list[ClothedBody], scene: Scene, rng: np.random.Generator) -> SceneMesh:
+    faces, vertices, uv, ground, casts, tile = [], 0, [], [], [], []
+    for person in people:
+        faces.append(person.faces + vertices)
+        count = person.rest.shape[1]
+        vertices += count
+        uv.append(np.zeros((count, 2)))
+        ground.append(np.zeros(len(person.faces), bool))
+        casts.append(np.ones(len(person.faces), bool))
+        tile.append(np.zeros(len(person.faces)))
+    atlas, tiles = assign_textures(scene.solids, rng)
+    first_static = vertices
+    for number, (solid, which) in enumerate(zip(scene.solids, tiles, strict=True)):
+        faces.append(solid.faces + vertices)
+        vertices += len(solid.vertices_m)
+        uv.append(solid.uv_m)
+        ground.append(np.full(len(solid.faces), number == 0))
+        casts.append(np.full(len(solid.faces), solid.casts_shadow))
+        tile.append(np.full(len(solid.faces), which))
+    all_faces, is_ground = np.concatenate(faces).astype(np.int32), np.concatenate(ground)
+    static_m = np.concatenate([solid.vertices_m for solid in scene.solids])
+    ends = np.cumsum([0, *(len(person.faces) for person in people)])
+    surfaces = Surfaces(
+        faces=all_faces,
+        appearance=np.concatenate([person.appearance for person in people]),
+        tile=np.concatenate(tile).astype(np.int32),
+        uv_m=np.concatenate(uv),
+        ground=is_ground,
+        shadow_only=is_ground & scene.ground_is_photo,
+        atlas=atlas,
+    )
+    static_faces = all_faces[ends[-1] :] - np.int32(first_static)
+    return SceneMesh(
+        scene=scene,
+        surfaces=surfaces,
+        static_m=static_m,
+        static_normals=vertex_normals(static_m, static_faces),
+        person_faces=ends,
+        shadow_faces=np.ascontiguousarray(all_faces[np.concatenate(casts)]),
+    )

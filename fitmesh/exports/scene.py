@@ -1,0 +1,133 @@
+"""What every export shares: the scene frame, the times, and each person's meshes, at rest and in motion.
+
+Scene frame: metres, x to the right as the camera sees it, y up, z from the people towards the camera; the camera looks
+along -z. It is the camera frame (x right, y down, z forward) rotated by 180 degrees about x and lifted until the
+lowest feet stand on y = 0, so the camera is at (0, camera_height_m, 0). A camera that is pitched up or down is not
+levelled: nothing in one video says how far it is tilted.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import torch
+from scipy.spatial.transform import Rotation
+
+from fitmesh.result import Person, Result
+from fitting import Body
+from fitting.body.kinematics import JOINT_NAMES, PARENTS
+
+_SCENE_FROM_CAMERA = np.diag([1.0, -1.0, -1.0])  # axes; a rotation, so left stays left
+_FEET = [JOINT_NAMES.index(name) for name in ("left_ankle", "right_ankle", "left_foot", "right_foot")]
+_SKINNED_AT_ONCE = 16  # frames; 16 meshes of 6,800 vertices are 1.3 MB
+_LOW_PERCENTILE = 5.0  # of the lower foot over all frames: one bad frame does not move the floor
+
+
+@dataclass(frozen=True)
+class SceneFrame:
+    """The frame of all exports of one result, so that they line up when imported together."""
+
+    camera_height_m: float  # above the floor, y = 0
+
+    def points(self, points_cam_m: np.ndarray) -> np.ndarray:
+        """[..., 3] in the camera frame -> [..., 3] in the scene frame, metres."""
+        return points_cam_m @ _SCENE_FROM_CAMERA + np.array([0.0, self.camera_height_m, 0.0])
+
+    @property
+    def from_camera(self) -> np.ndarray:
+        """[4, 4] takes homogeneous points of the camera frame to the scene frame."""
+        matrix = np.eye(4)
+        matrix[:3, :3], matrix[1, 3] = _SCENE_FROM_CAMERA, self.camera_height_m
+        return matrix
+
+
+@dataclass(frozen=True)
+class RestBody:
+    """One person's T-pose in the body's own frame: x to the body's left, y up, z to the front, metres."""
+
+    joints_m: np.ndarray  # [24, 3]
+    vertices_m: np.ndarray  # [V, 3]
+
+    @cached_property
+    def offsets_m(self) -> np.ndarray:
+        """[24, 3] each joint from its parent; the root's is zero."""
+        offsets = self.joints_m - self.joints_m[list(PARENTS)]
+        offsets[0] = 0
+        return offsets
+
+    @property
+    def sole_m(self) -> float:
+        """How far the soles are below the lower foot joints."""
+        return float(self.joints_m[[10, 11], 1].min() - self.vertices_m[:, 1].min())
+
+
+def rest_body(body: Body, shape: np.ndarray) -> RestBody:
+    """A body of this shape in its T-pose."""
+    posed = body(torch.zeros(1, 24, 3), shape, vertices=True)
+    assert posed.vertices is not None
+    return RestBody(posed.joints[0].double().numpy(), posed.vertices[0].double().numpy())
+
+
+def scene_frame(result: Result) -> SceneFrame:
+    """The frame in which the lowest feet of everybody stand on y = 0."""
+    if not result.people:
+        return SceneFrame(0.0)
+    joints_cam_m = np.concatenate([person.joints_m for person in result.people])
+    sole_m = float(np.mean([rest_body(result.body, person.shape).sole_m for person in result.people]))
+    lowest_m = joints_cam_m[:, _FEET, 1].max(1)  # the camera's y points down
+    return SceneFrame(float(np.percentile(lowest_m, 100 - _LOW_PERCENTILE)) + sole_m)
+
+
+def scene_rotations(pose_rad: np.ndarray) -> list[Rotation]:
+    """Axis-angles [T, 24, 3] in the camera frame -> one `Rotation` of T frames per joint, the root's in the scene."""
+    joints = [Rotation.from_rotvec(pose_rad[:, joint]) for joint in range(pose_rad.shape[1])]
+    joints[0] = Rotation.from_matrix(_SCENE_FROM_CAMERA) * joints[0]
+    return joints
+
+
+class MeshSequence:
+    """The meshes of one person, skinned a few frames at a time: memory does not grow with the track.
+
+    Rows are cheap when they are asked for in order.
+    """
+
+    def __init__(self, result: Result, person: Person) -> None:
+        self._result, self._person = result, person
+        self._first, self._vertices_m = 0, np.zeros((0, 0, 3), np.float32)
+        self._weights = result.body.weights.numpy()  # [V, 24]
+
+    def vertices_m(self, row: int) -> np.ndarray:
+        """[V, 3] camera frame."""
+        if not self._first <= row < self._first + len(self._vertices_m):
+            self._first = row
+            params = self._result.params(self._person, slice(row, row + _SKINNED_AT_ONCE))
+            posed = self._result.body.at(params, vertices=True)
+            assert posed.vertices is not None
+            self._vertices_m = posed.vertices.numpy()
+        return self._vertices_m[row - self._first]
+
+    def observed(self, row: int) -> np.ndarray:
+        """[V] in 0..1: the share of each vertex's skinning weight that lies on observed joints."""
+        return np.clip(self._weights @ self._person.joint_observed[row].astype(np.float32), 0, 1)
+
+
+def clip_time_s(result: Result, person: Person) -> np.ndarray:
+    """[T] seconds since the first processed frame, which is where overlay.mp4 starts."""
+    return person.time_s - result.time_s[0]
+
+
+def frame_rate(result: Result) -> Fraction:
+    """Processed frames per second: the video's rate, or a fraction of it where only every n-th frame was used."""
+    every = int(np.diff(result.frames).min()) if len(result.frames) > 1 else 1
+    return result.rate / every
+
+
+def chunks(person: Person, rows: int = 500) -> Iterator[Person]:
+    """The same person some frames at a time, so that memory does not grow with the track."""
+    constant = {"identity", "shape", "stopped"}
+    by_row = [field.name for field in fields(person) if field.name not in constant]
+    for first in range(0, len(person), rows):
+        part = slice(first, first + rows)
+        yield replace(person, **{name: getattr(person, name)[part] for name in by_row})

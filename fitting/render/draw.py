@@ -1,0 +1,133 @@
+"""People over a photograph, without a display, a GPU or a system library."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from torch import Tensor
+
+from fitting.camera import Camera
+from fitting.render.raster import paint
+from fitting.render.screen import Screen, joined, project_triangles
+from fitting.render.shading import PALETTE, shade, softened, vertex_normals
+from pose2d.base.errors import UserError
+
+Color = tuple[float, float, float]
+Window = tuple[int, int, int, int]  # left, top, right, bottom; the last two exclusive
+ALPHA = 0.9  # a person over a photograph: the image shines through a little
+PAPER = 245  # grey of the background when there is no photograph
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """One person's surface."""
+
+    vertices_cam: Tensor | np.ndarray  # [V, 3] metres in the camera frame: x right, y down, z forward
+    faces: Tensor | np.ndarray  # [F, 3] vertex numbers, counter-clockwise from outside
+    color: Color | Tensor | np.ndarray | None = None  # red, green, blue 0..1 of all [3] or each [V, 3]; None: by turn
+    softness: int = 0  # rounds in which light is shared with neighbouring vertices; hides small detail of the skin
+
+
+def render(
+    meshes: Sequence[Mesh],
+    camera: Camera,
+    background: np.ndarray | None = None,
+    *,
+    alpha: float = ALPHA,
+    antialias: bool = True,
+    backend: Literal["numba", "pytorch3d"] = "numba",
+) -> np.ndarray:
+    """Draw people over a photograph [H, W, 3] uint8 RGB (light grey when None); the photograph stays as it is.
+
+    Who is nearer hides who is farther; `alpha` mixes the person seen with the photograph, not with whoever stands
+    behind. What comes closer to the camera than 5 cm is cut away. Returns [H, W, 3] uint8 RGB.
+    """
+    image = _canvas(camera, background)
+    render_onto(image, meshes, camera, alpha=alpha, antialias=antialias, backend=backend)
+    return image
+
+
+def render_onto(
+    image: np.ndarray,
+    meshes: Sequence[Mesh],
+    camera: Camera,
+    *,
+    alpha: float = ALPHA,
+    antialias: bool = True,
+    backend: Literal["numba", "pytorch3d"] = "numba",
+) -> None:
+    """The same into an image [H, W, 3] uint8 RGB of the camera's size itself."""
+    if not 0 <= alpha <= 1:
+        raise UserError(f"alpha must lie between 0 and 1, got {alpha}.")
+    if backend not in ("numba", "pytorch3d"):
+        raise UserError(f"unknown renderer {backend!r}: choose numba or pytorch3d.")
+    shown = [_shown(mesh, number, camera) for number, mesh in enumerate(meshes)]
+    for together in _groups([screen.window(*camera.size) for screen, _ in shown]):
+        screen = joined([shown[number][0] for number in together])
+        colors = np.concatenate([shown[number][1] for number in together])
+        if backend == "numba":
+            paint(image, screen, colors, alpha=alpha, antialias=antialias)
+        else:
+            from fitting.render.pytorch3d_paint import paint as paint_with_pytorch3d
+
+            paint_with_pytorch3d(image, screen, colors, alpha=alpha, antialias=antialias)
+
+
+def _shown(mesh: Mesh, number: int, camera: Camera) -> tuple[Screen, np.ndarray]:
+    """A mesh in the image, and the lit colours of its vertices there [V', 3] 0..255."""
+    vertices, faces, color = _checked(mesh, number)
+    normals = softened(vertex_normals(vertices, faces), faces, mesh.softness)
+    screen = project_triangles(vertices, faces, camera)
+    return screen, screen.interpolate(shade(normals, color), faces)
+
+
+def _groups(windows: Sequence[Window]) -> list[list[int]]:
+    """People who may touch each other in the image, by their windows: each group is painted by itself."""
+    groups: list[tuple[list[int], Window]] = []
+    for number, window in enumerate(windows):
+        members = [number]
+        while touching := [group for group in groups if _overlap(group[1], window)]:  # a grown window may touch more
+            groups = [group for group in groups if group not in touching]
+            members += [member for others, _ in touching for member in others]
+            left, top, right, bottom = zip(window, *(other for _, other in touching), strict=True)
+            window = min(left), min(top), max(right), max(bottom)
+        groups.append((sorted(members), window))
+    return [members for members, _ in groups]
+
+
+def _overlap(a: Window, b: Window) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def _canvas(camera: Camera, background: np.ndarray | None) -> np.ndarray:
+    width, height = camera.size
+    if background is None:
+        return np.full((height, width, 3), PAPER, np.uint8)
+    if background.dtype != np.uint8 or background.shape != (height, width, 3):
+        raise UserError(
+            f"the background must be uint8 RGB of the camera's size [{height}, {width}, 3], "
+            f"got {background.dtype} {list(background.shape)}."
+        )
+    return np.ascontiguousarray(background).copy()
+
+
+def _checked(mesh: Mesh, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Arrays of the right shape and type, or words that say which mesh is wrong and how."""
+    vertices, faces = _array(mesh.vertices_cam).astype(np.float64), _array(mesh.faces)
+    color = PALETTE[number % len(PALETTE)] if mesh.color is None else _array(mesh.color)
+    if vertices.ndim != 2 or vertices.shape[1] != 3 or not np.isfinite(vertices).all():
+        raise UserError(f"mesh {number}: vertices must be finite numbers [V, 3], got {list(vertices.shape)}.")
+    if faces.ndim != 2 or faces.shape[1] != 3 or not np.issubdtype(faces.dtype, np.integer):
+        raise UserError(f"mesh {number}: faces must be whole numbers [F, 3], got {faces.dtype} {list(faces.shape)}.")
+    if faces.size and not 0 <= faces.min() <= faces.max() < len(vertices):
+        raise UserError(f"mesh {number}: faces speak of vertices beyond the {len(vertices)} there are.")
+    if color.shape not in ((3,), vertices.shape) or not ((color >= 0) & (color <= 1)).all():
+        raise UserError(
+            f"mesh {number}: colours must lie between 0 and 1, [3] or [{len(vertices)}, 3]; got {list(color.shape)}."
+        )
+    return vertices, faces.astype(np.int32), np.broadcast_to(color, vertices.shape)
+
+
+def _array(values: Tensor | np.ndarray | Color) -> np.ndarray:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)

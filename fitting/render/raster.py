@@ -1,0 +1,247 @@
+"""Which triangle does each pixel see? A z-buffer, compiled by numba.
+
+Pixel (x, y) looks through the point (x, y): pixel centres are whole numbers (see fitting/camera.py). Edges belong
+to both triangles that share them, so a closed surface has no cracks; of equally near triangles the first wins.
+
+`paint` blends coloured triangles into a photograph, with smooth outlines: one sample per pixel is enough inside a
+surface; where neighbouring pixels see different surfaces (an outline, an arm before the chest), and only there, 4 x 4
+samples are taken and averaged.
+"""
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from fitting.camera import Camera
+from fitting.render.screen import Screen, project_triangles
+
+
+@dataclass(frozen=True)
+class Raster:
+    """What every pixel of the image sees."""
+
+    face: np.ndarray  # [H, W] int32 index of the nearest face, -1 where there is none
+    depth_m: np.ndarray  # [H, W] float32 z in the camera frame, infinite where there is no face
+    barycentric: np.ndarray  # [H, W, 3] float32 place in the face (perspective-correct), 0 where there is none
+
+
+def rasterize(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camera, *, cull: bool = False) -> Raster:
+    """Vertices [V, 3] metres in the camera frame, faces [F, 3] -> the nearest face of every pixel.
+
+    `cull` leaves out faces seen from behind; the front is counter-clockwise, as in SMPL's files.
+    """
+    width, height = camera.size
+    screen = project_triangles(vertices_cam, faces, camera)
+    left, top, right, bottom = screen.window(width, height)
+    mesh = (screen.xy_px - (left, top), screen.inverse_depth, screen.faces)
+    triangle, inverse_depth = visibility(*mesh, right - left, bottom - top, cull)
+
+    face = np.full((height, width), -1, np.int32)
+    depth = np.full((height, width), np.inf, np.float32)
+    weights = np.zeros((height, width, 3), np.float32)
+    seen = slice(top, bottom), slice(left, right)
+    _place(*mesh, triangle, inverse_depth, depth[seen], weights[seen])
+    face[seen], weights[seen] = screen.in_given_faces(triangle, weights[seen])
+    return Raster(face, depth, weights)
+
+
+@numba.njit(cache=True, nogil=True)
+def visibility(
+    xy_px: np.ndarray, inverse_depth: np.ndarray, faces: np.ndarray, width: int, height: int, cull: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Nearest triangle [height, width] int32 (-1: none) and its inverse depth float32 (0: none)."""
+    triangle = np.full((height, width), -1, np.int32)
+    nearest = np.zeros((height, width), np.float32)
+    for f in range(faces.shape[0]):
+        a, b, c = faces[f, 0], faces[f, 1], faces[f, 2]
+        ax, ay, bx, by, cx, cy = xy_px[a, 0], xy_px[a, 1], xy_px[b, 0], xy_px[b, 1], xy_px[c, 0], xy_px[c, 1]
+        area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay)
+        # y points down, so a front face, counter-clockwise to the eye, has negative area. NaN fails as well.
+        if not (area < 0 or (area > 0 and not cull)):
+            continue
+        ia, ib, ic = inverse_depth[a] / area, inverse_depth[b] / area, inverse_depth[c] / area
+        left, right = max(np.ceil(min(ax, bx, cx)), 0), min(np.floor(max(ax, bx, cx)), width - 1)
+        top, bottom = max(np.ceil(min(ay, by, cy)), 0), min(np.floor(max(ay, by, cy)), height - 1)
+        if left > right or top > bottom:
+            continue
+        for y in range(int(top), int(bottom) + 1):
+            for x in range(int(left), int(right) + 1):
+                wa, wb, wc = corner_areas(ax - x, ay - y, bx - x, by - y, cx - x, cy - y)
+                if inside(wa, wb, wc, area):
+                    near = np.float32(wa * ia + wb * ib + wc * ic)
+                    if near > nearest[y, x]:
+                        nearest[y, x] = near
+                        triangle[y, x] = f
+    return triangle, nearest
+
+
+@numba.njit(cache=True)
+def corner_areas(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> tuple[float, float, float]:
+    """Corners as seen from a point -> twice the signed areas opposite a, b, c.
+
+    Written so that the two owners of an edge get exactly opposite numbers: no point can fall between them.
+    """
+    return bx * cy - cx * by, cx * ay - ax * cy, ax * by - bx * ay
+
+
+@numba.njit(cache=True)
+def inside(wa: float, wb: float, wc: float, area: float) -> bool:
+    """Whether the point of `corner_areas` lies in the triangle or on its edge."""
+    return (wa >= 0 and wb >= 0 and wc >= 0) if area > 0 else (wa <= 0 and wb <= 0 and wc <= 0)
+
+
+@numba.njit(cache=True, nogil=True)
+def _place(
+    xy_px: np.ndarray,
+    inverse_depth: np.ndarray,
+    faces: np.ndarray,
+    triangle: np.ndarray,
+    nearest: np.ndarray,
+    depth_m: np.ndarray,
+    weights: np.ndarray,
+) -> None:
+    """Write where on its triangle every pixel looks, and how far away that is."""
+    height, width = triangle.shape
+    for y in range(height):
+        for x in range(width):
+            f = triangle[y, x]
+            if f >= 0:
+                wa, wb, wc = surface_weights(xy_px, inverse_depth, faces, f, x, y)
+                weights[y, x, 0], weights[y, x, 1], weights[y, x, 2] = wa, wb, wc
+                depth_m[y, x] = 1 / nearest[y, x]
+
+
+@numba.njit(cache=True)
+def surface_weights(
+    xy_px: np.ndarray, inverse_depth: np.ndarray, faces: np.ndarray, f: int, x: float, y: float
+) -> tuple[float, float, float]:
+    """Where on triangle `f` the ray through (x, y) meets it: affine coordinates over depth, made to sum to 1."""
+    a, b, c = faces[f, 0], faces[f, 1], faces[f, 2]
+    ax, ay, bx, by, cx, cy = xy_px[a, 0], xy_px[a, 1], xy_px[b, 0], xy_px[b, 1], xy_px[c, 0], xy_px[c, 1]
+    wa, wb, wc = corner_areas(ax - x, ay - y, bx - x, by - y, cx - x, cy - y)
+    wa, wb, wc = wa * inverse_depth[a], wb * inverse_depth[b], wc * inverse_depth[c]
+    total = wa + wb + wc
+    return wa / total, wb / total, wc / total
+
+
+_GRID = 4  # samples along each side of an outline pixel
+_DEPTH_STEP = 0.005  # neighbours whose depths differ by more than this share are an outline
+
+
+def paint(image: np.ndarray, screen: Screen, colors: np.ndarray, *, alpha: float = 1.0, antialias: bool = True) -> None:
+    """Blend triangles with vertex colours [V', 3] float32 0..255 into `image` [H, W, 3] uint8, in place.
+
+    Faces seen from behind are left out: a body is closed, so they are hidden anyway.
+    """
+    left, top, right, bottom = screen.window(image.shape[1], image.shape[0])
+    xy = screen.xy_px - (left, top)
+    mesh = (xy, screen.inverse_depth, screen.faces)
+    triangle, nearest = visibility(*mesh, right - left, bottom - top, True)
+    if antialias:
+        slot, count = _outlines(nearest)
+        samples = _outline_visibility(*mesh, slot, count)
+    else:
+        slot, samples = np.full((1, 1), -1, np.int32), np.zeros((0, _GRID * _GRID), np.int32)
+    _blend(image[top:bottom, left:right], *mesh, colors, alpha, triangle, slot, samples)
+
+
+@numba.njit(cache=True, nogil=True)
+def _outlines(nearest: np.ndarray) -> tuple[np.ndarray, int]:
+    """Number the pixels beside a jump in (inverse) depth; the others get -1."""
+    height, width = nearest.shape
+    slot = np.full((height, width), -1, np.int32)
+    jump = np.zeros(width, np.bool_)
+    count = 0
+    for y in range(height):
+        here, above, below = nearest[y], nearest[max(y - 1, 0)], nearest[min(y + 1, height - 1)]
+        for x in range(1, width - 1):  # nothing but arithmetic, so that it runs eight pixels at a time
+            low = min(min(min(here[x - 1], here[x]), here[x + 1]), min(above[x], below[x]))
+            high = max(max(max(here[x - 1], here[x]), here[x + 1]), max(above[x], below[x]))
+            jump[x] = high - low > np.float32(_DEPTH_STEP) * high
+        for x in range(width):
+            if jump[x]:
+                slot[y, x] = count
+                count += 1
+    return slot, count
+
+
+@numba.njit(cache=True, nogil=True)
+def _outline_visibility(
+    xy_px: np.ndarray, inverse_depth: np.ndarray, faces: np.ndarray, slot: np.ndarray, count: int
+) -> np.ndarray:
+    """The nearest triangle at every sample of the numbered pixels, [count, GRID * GRID] (-1: none)."""
+    height, width = slot.shape
+    triangle = np.full((count, _GRID * _GRID), -1, np.int32)
+    nearest = np.zeros((count, _GRID * _GRID), np.float32)
+    for f in range(faces.shape[0]):
+        a, b, c = faces[f, 0], faces[f, 1], faces[f, 2]
+        ax, ay, bx, by, cx, cy = xy_px[a, 0], xy_px[a, 1], xy_px[b, 0], xy_px[b, 1], xy_px[c, 0], xy_px[c, 1]
+        area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay)
+        if not area < 0:
+            continue
+        ia, ib, ic = inverse_depth[a] / area, inverse_depth[b] / area, inverse_depth[c] / area
+        left, right = max(np.ceil(min(ax, bx, cx) - 0.5), 0), min(np.floor(max(ax, bx, cx) + 0.5), width - 1)
+        top, bottom = max(np.ceil(min(ay, by, cy) - 0.5), 0), min(np.floor(max(ay, by, cy) + 0.5), height - 1)
+        if left > right or top > bottom:
+            continue
+        for y in range(int(top), int(bottom) + 1):
+            for x in range(int(left), int(right) + 1):
+                s = slot[y, x]
+                if s < 0:
+                    continue
+                for k in range(_GRID * _GRID):
+                    u, v = _sample(x, y, k)
+                    wa, wb, wc = corner_areas(ax - u, ay - v, bx - u, by - v, cx - u, cy - v)
+                    if inside(wa, wb, wc, area):
+                        near = np.float32(wa * ia + wb * ib + wc * ic)
+                        if near > nearest[s, k]:
+                            nearest[s, k] = near
+                            triangle[s, k] = f
+    return triangle
+
+
+@numba.njit(cache=True)
+def _sample(x: int, y: int, k: int) -> tuple[float, float]:
+    return x + (k % _GRID + 0.5) / _GRID - 0.5, y + (k // _GRID + 0.5) / _GRID - 0.5
+
+
+@numba.njit(cache=True, nogil=True)
+def _blend(
+    image: np.ndarray,
+    xy_px: np.ndarray,
+    inverse_depth: np.ndarray,
+    faces: np.ndarray,
+    colors: np.ndarray,
+    alpha: float,
+    triangle: np.ndarray,
+    slot: np.ndarray,
+    samples: np.ndarray,
+) -> None:
+    height, width = triangle.shape
+    with_outlines = samples.shape[0] > 0
+    for y in range(height):
+        for x in range(width):
+            s = slot[y, x] if with_outlines else -1
+            if s < 0 and triangle[y, x] < 0:
+                continue
+            red, green, blue, covered = 0.0, 0.0, 0.0, 0
+            r, g, b, last = 0.0, 0.0, 0.0, -1
+            count = 1 if s < 0 else _GRID * _GRID
+            for k in range(count):
+                f = triangle[y, x] if s < 0 else samples[s, k]
+                if f < 0:
+                    continue
+                if f != last:  # one colour per triangle and pixel: within a pixel only coverage changes visibly
+                    u, v = _sample(x, y, k) if s >= 0 else (float(x), float(y))
+                    wa, wb, wc = surface_weights(xy_px, inverse_depth, faces, f, u, v)
+                    p, q, t = colors[faces[f, 0]], colors[faces[f, 1]], colors[faces[f, 2]]
+                    r = wa * p[0] + wb * q[0] + wc * t[0]
+                    g = wa * p[1] + wb * q[1] + wc * t[1]
+                    b = wa * p[2] + wb * q[2] + wc * t[2]
+                    last = f
+                red, green, blue, covered = red + r, green + g, blue + b, covered + 1
+            over, through = alpha / count, 1 - alpha * covered / count
+            image[y, x, 0] = np.uint8(image[y, x, 0] * through + red * over + 0.5)
+            image[y, x, 1] = np.uint8(image[y, x, 1] * through + green * over + 0.5)
+            image[y, x, 2] = np.uint8(image[y, x, 2] * through + blue * over + 0.5)

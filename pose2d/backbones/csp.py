@@ -1,0 +1,195 @@
+"""Blocks of cross-stage partial networks (CSPNet, Wang et al. 2020) as RTMPose and YOLOX use them.
+
+Batch normalisation is folded into the convolutions: `fold_batch_norms` does it to a checkpoint that has both.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pose2d.models.convolve import Activation, MadeFromWeight, fused, may_fuse, pack, plain
+
+
+class Conv(nn.Conv2d):
+    """A convolution with bias, then SiLU unless told otherwise. Output cells per axis: input / stride."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int = 1,
+        stride: int = 1,
+        groups: int = 1,
+        activation: Activation = "silu",
+    ) -> None:
+        super().__init__(inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups)
+        self.activation: Activation = activation
+        self.packed = MadeFromWeight()
+
+    def forward(self, x: Tensor) -> Tensor:
+        how = (self.stride[0], int(self.padding[0]), self.groups)
+        if may_fuse(x, self.weight):
+            packed = self.packed.get(self.weight, lambda: pack(self.weight, *how, x.shape))
+            return fused(x, packed, self.bias, *how, self.activation)
+        return plain(x, self.weight, self.bias, *how, self.activation)
+
+
+class Separable(nn.Module):
+    """Filter each channel, then mix channels."""
+
+    def __init__(self, channels: int, kernel: int) -> None:
+        super().__init__()
+        self.depthwise_conv = Conv(channels, channels, kernel, groups=channels)
+        self.pointwise_conv = Conv(channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.pointwise_conv(self.depthwise_conv(x))
+
+
+class NextBlock(nn.Module):
+    """CSPNeXt's residual block: 3x3, then a depthwise 5x5 with a 1x1."""
+
+    def __init__(self, channels: int, residual: bool) -> None:
+        super().__init__()
+        self.residual = residual
+        self.conv1 = Conv(channels, channels, 3)
+        self.conv2 = Separable(channels, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.conv2(self.conv1(x))
+        return out + x if self.residual else out
+
+
+class DarknetBlock(nn.Module):
+    """CSPDarknet's residual block: 1x1, then 3x3."""
+
+    def __init__(self, channels: int, residual: bool) -> None:
+        super().__init__()
+        self.residual = residual
+        self.conv1 = Conv(channels, channels)
+        self.conv2 = Conv(channels, channels, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.conv2(self.conv1(x))
+        return out + x if self.residual else out
+
+
+class ChannelAttention(nn.Module):
+    """Each channel times a gate in [0, 1] made from the means of all channels."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.fc = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = F.hardsigmoid(F.linear(x.mean((2, 3)), self.fc.weight.flatten(1), self.fc.bias))
+        return x * gate[:, :, None, None]
+
+
+class CSPLayer(nn.Module):
+    """Half of the channels pass through blocks, the other half goes round them."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        blocks: int,
+        residual: bool,
+        block: Callable[[int, bool], nn.Module],
+        attention: bool,
+    ) -> None:
+        super().__init__()
+        half = outputs // 2
+        self.main_conv = Conv(inputs, half)
+        self.blocks = nn.Sequential(*(block(half, residual) for _ in range(blocks)))
+        self.short_conv = Conv(inputs, half)
+        if attention:
+            self.attention = ChannelAttention(2 * half)
+        self.final_conv = Conv(2 * half, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        both = torch.cat([self.blocks(self.main_conv(x)), self.short_conv(x)], 1)
+        return self.final_conv(self.attention(both) if hasattr(self, "attention") else both)
+
+
+class SpatialPyramid(nn.Module):
+    """Maxima over windows of 5, 9 and 13 cells beside the map itself."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv1 = Conv(channels, channels // 2)
+        self.conv2 = Conv(2 * channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = [self.conv1(x)]
+        for _ in range(3):  # windows of 5 on windows of 5 are windows of 9, and again: of 13
+            maps.append(F.max_pool2d(maps[-1], 5, 1, 2))
+        return self.conv2(torch.cat(maps, 1))
+
+
+class CSPNeXt(nn.Module):
+    """RTMDet's backbone: three convolutions, four stages; images [N, 3, H, W] -> [N, channels, H/32, W/32].
+
+    Attributes are named as in OpenMMLab's checkpoints, and stand in the order of computation.
+    """
+
+    def __init__(self, depth: float, width: float) -> None:
+        super().__init__()
+        first = int(64 * width)
+        self.stem = nn.Sequential(
+            Conv(3, first // 2, 3, 2), Conv(first // 2, first // 2, 3), Conv(first // 2, first, 3)
+        )
+        self.stage1 = _stage(first, int(128 * width), _blocks(3, depth))
+        self.stage2 = _stage(int(128 * width), int(256 * width), _blocks(6, depth))
+        self.stage3 = _stage(int(256 * width), int(512 * width), _blocks(6, depth))
+        self.stage4 = _stage(int(512 * width), int(1024 * width), _blocks(3, depth), last=True)
+        self.channels = int(1024 * width)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.stem(images.contiguous(memory_format=torch.channels_last))  # the faster layout on a CPU
+        return self.stage4(self.stage3(self.stage2(self.stage1(x))))
+
+
+def _blocks(count: int, depth: float) -> int:
+    return max(round(count * depth), 1)
+
+
+def _stage(inputs: int, outputs: int, blocks: int, last: bool = False) -> nn.Sequential:
+    layer = CSPLayer(outputs, outputs, blocks, residual=not last, block=NextBlock, attention=True)
+    down = Conv(inputs, outputs, 3, 2)
+    return nn.Sequential(down, SpatialPyramid(outputs), layer) if last else nn.Sequential(down, layer)
+
+
+def fold_batch_norms(state: Mapping[str, Tensor], epsilon: float) -> dict[str, Tensor]:
+    """`X.conv.weight` and `X.bn.*` become `X.weight` and `X.bias`: w * g / sd, b - mean * g / sd. All else stays."""
+    folded = {}
+    for key, value in state.items():
+        layer, _, kind = key.rpartition(".")[0].rpartition(".")
+        if kind == "conv" and f"{layer}.bn.running_var" in state:
+            scale = state[f"{layer}.bn.weight"] / (state[f"{layer}.bn.running_var"] + epsilon).sqrt()
+            folded[f"{layer}.weight"] = value * scale[:, None, None, None]
+            folded[f"{layer}.bias"] = state[f"{layer}.bn.bias"] - state[f"{layer}.bn.running_mean"] * scale
+        elif kind != "bn":
+            folded[key] = value
+    return folded
+
+
+def onnx_convolutions(state: Mapping[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
+    """The convolutions of an ONNX file (keys of `ordered_weights`) under the names of a module's, in order.
+
+    Convolutions beyond those named keep their keys, so that a file of another network does not pass.
+    """
+    renamed = {}
+    for count, name in enumerate(_padded(names, sum(key.startswith("Conv.") for key in state))):
+        for slot, part in ((1, "weight"), (2, "bias")):
+            key = f"Conv.{count}.{slot}"
+            if key in state:
+                renamed[f"{name}.{part}" if name else key] = state[key]
+    return renamed
+
+
+def _padded(names: Sequence[str], count: int) -> Iterator[str]:
+    yield from names
+    yield from [""] * max(count - len(names), 0)

@@ -1,0 +1,245 @@
+"""RTMPose (Jiang et al. 2023): CSPNeXt, a gated attention unit over keypoints, and one distribution per axis.
+
+The head says for every keypoint how likely each half pixel of x and of y is (SimCC, Li et al. 2022).
+"""
+
+from collections.abc import Mapping
+from functools import cache, partial
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pose2d.backbones.csp import CSPNeXt, fold_batch_norms, onnx_convolutions
+from pose2d.base.errors import UserError
+from pose2d.models.base import ModelCard, PoseModel
+from pose2d.models.dialects import renamed
+from pose2d.models.movenet_features import MoveNetFeatures
+from pose2d.normalization import IMAGENET_RGB
+from pose2d.skeletons import COCO17, HALPE26, Skeleton
+from pose2d.types import Prediction
+
+TOKEN, QUERY, VALUE = 256, 128, 512  # numbers per keypoint: its token, what it is compared by, what it passes on
+BINS = 2  # per pixel
+STRIDE = 32  # crop pixels per cell of the backbone's map
+TEMPERATURE = 10.0  # the training loss compares softmax(TEMPERATURE * output) with the same of its target
+# The target is a Gaussian of height 1 over bins, this wide per axis (x, y) for a crop width of 192 or 288.
+TARGET_SIGMA_BINS = {192: (4.9, 5.66), 288: (6.0, 6.93)}
+NORM_EPSILON = 1e-5  # of the batch norms in OpenMMLab's checkpoints, and of `ScaleNorm`
+
+# Half widths of the windows in which a peak's place and its spread are read, in sigmas of the target. Chosen by AP and
+# by how well s = E[OKS] follows OKS on the holdout (bench/coco_accuracy.py): places are flat from 4 to 7, and a spread
+# read over fewer than 10 says little of how wrong a keypoint is.
+MEAN_RADIUS, SPREAD_RADIUS = 5.0, 13.0
+LEAST_SIGMA_BINS = 0.5
+
+Refinement = Literal["none", "mean"]
+
+
+class RTMPoseFeatures(MoveNetFeatures):
+    """The keypoints' tokens [N, K, 256] after the attention unit; `trunk` is the backbone's map [N, C, H/32, W/32]."""
+
+
+class ScaleNorm(nn.Module):
+    """x / max(|x| / sqrt(n), eps) times one learned number."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.scale = size**-0.5
+        self.g = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        norm = torch.linalg.vector_norm(x, dim=2, keepdim=True) * self.scale
+        return x / norm.clamp(min=NORM_EPSILON) * self.g
+
+
+class Scale(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(size))
+
+
+class GatedAttention(nn.Module):
+    """Gated attention unit (Hua et al. 2022) over the keypoints' tokens [N, K, 256], with a scaled shortcut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ln = ScaleNorm(TOKEN)
+        self.uv = nn.Linear(TOKEN, 2 * VALUE + QUERY, bias=False)
+        self.gamma = nn.Parameter(torch.ones(2, QUERY))
+        self.beta = nn.Parameter(torch.zeros(2, QUERY))
+        self.o = nn.Linear(VALUE, TOKEN, bias=False)
+        self.res_scale = Scale(TOKEN)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        gate, value, base = F.silu(self.uv(self.ln(tokens))).split([VALUE, VALUE, QUERY], 2)
+        query, key = (base[:, :, None] * self.gamma + self.beta).unbind(2)
+        attention = F.relu(query @ key.mT / QUERY**0.5).square()
+        return tokens * self.res_scale.scale + self.o(gate * (attention @ value))
+
+
+class SimCCHead(nn.Module):
+    """The backbone's map -> tokens -> a score for every half pixel of each axis."""
+
+    def __init__(self, channels: int, keypoints: int, input_wh: tuple[int, int]) -> None:
+        super().__init__()
+        width, height = input_wh
+        cells = (width // STRIDE) * (height // STRIDE)
+        self.final_layer = nn.Conv2d(channels, keypoints, 7, padding=3)
+        self.mlp = nn.Sequential(ScaleNorm(cells), nn.Linear(cells, TOKEN, bias=False))
+        self.gau = GatedAttention()
+        self.cls_x = nn.Linear(TOKEN, BINS * width, bias=False)
+        self.cls_y = nn.Linear(TOKEN, BINS * height, bias=False)
+
+    def tokens(self, maps: Tensor) -> Tensor:
+        """Maps [N, C, h, w] -> [N, K, 256]."""
+        return self.gau(self.mlp(self.final_layer(maps).flatten(2)))
+
+
+class RTMPose(PoseModel):
+    """Takes RGB. Features are the keypoints' tokens after the attention unit; the backbone's map comes with them.
+
+    The raw confidence is the smaller of the two axes' highest outputs, clipped to [0, 1], as OpenMMLab reads it.
+    """
+
+    refinement: ClassVar[Refinement] = "mean"
+
+    def __init__(self, depth: float, width: float, input_wh: tuple[int, int], skeleton: Skeleton) -> None:
+        super().__init__()
+        self.input_wh, self.skeleton = input_wh, skeleton
+        self.feature_shape = (skeleton.size, TOKEN)
+        self.backbone = CSPNeXt(depth, width)
+        self.head = SimCCHead(self.backbone.channels, skeleton.size, input_wh)
+
+    def normalize(self, crops: Tensor) -> Tensor:
+        return IMAGENET_RGB(crops)
+
+    def features(self, crops: Tensor) -> Tensor:
+        self.check_input(crops)
+        maps = self.backbone(crops)
+        return RTMPoseFeatures.join(self.head.tokens(maps), maps)
+
+    def simcc(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Features -> outputs per half pixel: x [N, K, 2 W] and y [N, K, 2 H]."""
+        tokens = features.as_subclass(Tensor)
+        if tuple(tokens.shape[1:]) != self.feature_shape:
+            expected = ", ".join(map(str, self.feature_shape))
+            raise UserError(f"features must have shape [N, {expected}], got {list(tokens.shape)}.")
+        return self.head.cls_x(tokens), self.head.cls_y(tokens)
+
+    def predict(self, features: Tensor) -> Prediction:
+        return self._decoded(*self.simcc(features))
+
+    def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
+        """The mean of both outputs. Pixel x mirrors to W - 1 - x, so bin b to 2 W - 2 - b."""
+        order = self.skeleton.flip_order
+        x, y = self.simcc(features)
+        x_mirrored, y_mirrored = (axis[:, order] for axis in self.simcc(mirrored))
+        back = x_mirrored.flip(-1)
+        back = torch.cat([back[..., 1:], back[..., -1:]], -1)
+        return self._decoded((x + back) / 2, (y + y_mirrored) / 2)
+
+    def _decoded(self, x: Tensor, y: Tensor) -> Prediction:
+        axes = [
+            decode_axis(outputs, target, self.refinement)
+            for outputs, target in zip((x, y), TARGET_SIGMA_BINS[self.input_wh[0]], strict=True)
+        ]
+        place, height, sigma = (torch.stack(parts, -1) for parts in zip(*axes, strict=True))
+        return Prediction(xy_px=place / BINS, score=height.amin(-1).clamp(0, 1), sigma_px=sigma / BINS)
+
+    def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        if any(key.startswith("Conv.") for key in state):
+            return self._adopt_onnx(state)
+        folded = fold_batch_norms(renamed(state), NORM_EPSILON)
+        folded.pop("head.gau.w", None)  # a position bias that the published configurations switch off
+        return folded
+
+    def _adopt_onnx(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """An export, whose weights have no names: those of each kind come in the order of this module's own."""
+        names = [name for name, layer in self.named_modules() if isinstance(layer, nn.Conv2d)]
+        adopted = onnx_convolutions(state, names)
+        linear = ("head.mlp.1", "head.gau.uv", "head.gau.o", "head.cls_x", "head.cls_y")
+        products = [(key, value) for key, value in state.items() if key.startswith("MatMul.")]
+        for count, (key, value) in enumerate(products):
+            adopted[f"{linear[count]}.weight" if count < len(linear) else key] = value.mT
+        factors = [value for key, value in state.items() if key.startswith("Mul.")]
+        sums = [value for key, value in state.items() if key.startswith("Add.")]
+        scales = [value for value in factors if value.shape == (1,)]
+        pairs = [value.flatten(0, -2) for value in factors if value.shape[-2:] == (2, QUERY)]
+        shortcuts = [value for value in factors if value.shape == (TOKEN,)]
+        shifts = [value for value in sums if value.shape == (2, QUERY)]
+        vectors = ("head.mlp.0.g", "head.gau.ln.g", "head.gau.gamma", "head.gau.res_scale.scale", "head.gau.beta")
+        found = (*scales[:2], *pairs[:1], *shortcuts[:1], *shifts[:1])
+        if len(found) == len(vectors):
+            adopted |= dict(zip(vectors, found, strict=True))
+        return adopted
+
+
+def decode_axis(outputs: Tensor, target_sigma: float, refinement: Refinement) -> tuple[Tensor, Tensor, Tensor]:
+    """Place, height and sigma of the peaks of one axis's outputs [N, K, bins]: each [N, K], place and sigma in bins.
+
+    The training loss makes p = softmax(10 * outputs) the distribution of the keypoint, widened by the target's own
+    softmax. Place: the highest bin, or the mean of p around it. Sigma: the root of the second moment of p about that
+    place, less the target's. Far bins are left out: their small, equal p adds up.
+    """
+    height, index = outputs.max(-1)
+    p = (TEMPERATURE * (outputs - height[..., None])).exp()
+    step = torch.arange(outputs.shape[-1], device=outputs.device) - index[..., None]  # [N, K, bins]
+    place = index.to(outputs.dtype)
+    if refinement == "mean":
+        near = p * (step.abs() <= MEAN_RADIUS * target_sigma)
+        place = place + (near * step).sum(-1) / near.sum(-1)
+    around = p * (step.abs() <= SPREAD_RADIUS * target_sigma)
+    moment = (around * (step - (place - index)[..., None]).square()).sum(-1) / around.sum(-1)
+    sigma = (moment - _target_moment(target_sigma)).clamp(min=LEAST_SIGMA_BINS**2).sqrt()
+    return place, height, sigma
+
+
+@cache
+def _target_moment(target_sigma: float) -> float:
+    """The second moment, in bins^2, of the softmax of one target within the window of `decode_axis`."""
+    step = torch.arange(-int(SPREAD_RADIUS * target_sigma), int(SPREAD_RADIUS * target_sigma) + 1).double()
+    p = torch.softmax(TEMPERATURE * torch.exp(-0.5 * (step / target_sigma).square()), 0)
+    return float((p * step.square()).sum())
+
+
+# Published sizes: CSPNeXt's depth and width, and its parameters with batch norms folded.
+_SIZES = {
+    "t": (0.167, 0.375, 2_344_836),
+    "s": (0.33, 0.5, 4_372_592),
+    "m": (0.67, 0.75, 12_267_816),
+    "l": (1.0, 1.0, 26_119_392),
+    "x": (1.33, 1.25, 47_540_120),
+}
+_VARIANTS = (*((size, 256, 192) for size in "tsml"), *((size, 384, 288) for size in "mlx"))
+_EMBEDDED = {("s", 256, "halpe26"): "rtmpose_s_halpe26_fp16.npz"}
+
+
+def _head_parameters(width: float, input_wh: tuple[int, int], keypoints: int) -> int:
+    maps = (49 * int(1024 * width) + 1) * keypoints
+    tokens = 1 + input_wh[0] * input_wh[1] // STRIDE**2 * TOKEN
+    attention = 1 + TOKEN * (2 * VALUE + QUERY) + 4 * QUERY + VALUE * TOKEN + TOKEN
+    return maps + tokens + attention + TOKEN * BINS * sum(input_wh)
+
+
+def _name(size: str, crop_height: int, skeleton: Skeleton) -> str:
+    """The smaller crop is what every size has; the larger one is part of the name."""
+    return f"rtmpose-{size}-{skeleton.name}" + ("" if crop_height == 256 else "-384x288")
+
+
+CARDS = [
+    ModelCard(
+        name=_name(size, crop_height, skeleton),
+        build=partial(RTMPose, depth, width, (crop_width, crop_height), skeleton),
+        skeleton=skeleton,
+        input_wh=(crop_width, crop_height),
+        parameters=parameters + _head_parameters(width, (crop_width, crop_height), skeleton.size),
+        licence="Apache-2.0; training data partly for research",
+        source="open-mmlab/mmpose",
+        embedded=_EMBEDDED.get((size, crop_height, skeleton.name)),
+    )
+    for skeleton in (HALPE26, COCO17)
+    for size, crop_height, crop_width in _VARIANTS
+    for depth, width, parameters in [_SIZES[size]]
+]

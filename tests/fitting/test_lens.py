@@ -1,0 +1,61 @@
+"""The focal length with its uncertainty."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fitting.scene.lens import FocalEstimate, combined, focal_prior, given_focal, refocused
+from pose2d.base.errors import UserError
+
+SIZE = (1920, 1080)
+
+
+def test_the_prior_covers_the_cameras_that_were_measured() -> None:
+    for share in (1435 / 2400, 1680 / 2203, 26 / 43.27, 0.55, 1.0):
+        low, high = focal_prior(SIZE).interval_px(1.2)
+        assert low < share * math.hypot(*SIZE) < high
+    low, high = focal_prior(SIZE).interval_px(2.1)
+    assert low < 0.45 * math.hypot(*SIZE)
+    assert high > 1.3 * math.hypot(*SIZE)
+
+
+def test_two_gaussians_in_log_f_give_their_product() -> None:
+    got = combined([FocalEstimate(1000, 0.2, "a"), FocalEstimate(1100, 0.1, "b")])
+    expected = (math.log(1000) / 0.04 + math.log(1100) / 0.01) / (1 / 0.04 + 1 / 0.01)
+    assert math.log(got.focal_px) == pytest.approx(expected)
+    assert got.log_sigma == pytest.approx((1 / 0.04 + 1 / 0.01) ** -0.5)
+    assert got.source == "b + a"
+
+
+def test_contradicting_estimates_widen_the_answer() -> None:
+    got = combined([FocalEstimate(1000, 0.05, "a"), FocalEstimate(2000, 0.05, "b")])
+    assert got.log_sigma > math.log(2) / 3
+
+
+def test_estimates_that_are_not_numbers_are_left_out() -> None:
+    bad = [FocalEstimate(math.nan, 0.1, "x"), FocalEstimate(900, math.inf, "y"), FocalEstimate(0, 0.1, "z")]
+    assert combined([*bad, FocalEstimate(1200, 0.1, "a")]) == FocalEstimate(pytest.approx(1200), 0.1, "a")
+    with pytest.raises(ValueError, match="no finite"):
+        combined(bad)
+
+
+@pytest.mark.parametrize("focal_px", [0, -5, math.nan, math.inf, 3, 1e7])
+def test_a_focal_length_that_cannot_be_is_refused_with_a_word(focal_px: float) -> None:
+    with pytest.raises(UserError, match="leave it out"):
+        given_focal(focal_px, SIZE)
+    assert given_focal(1500, SIZE).focal_px == 1500
+
+
+def test_refocusing_keeps_the_image_and_the_body() -> None:
+    rng = np.random.default_rng(0)
+    root = np.array([[0.6, -0.3, 5.0], [-1.0, 0.2, 8.0]])
+    body = root[:, None] + rng.normal(0, 0.25, (2, 9, 3))
+    moved = refocused(body, root, 1.3)
+    assert np.allclose(refocused(root[:, None], root, 1.3)[:, 0], root * [1, 1, 1.3])
+    sizes = np.linalg.norm(body[:, :, None] - body[:, None], axis=-1)
+    assert np.allclose(sizes, np.linalg.norm(moved[:, :, None] - moved[:, None], axis=-1))  # a rigid move
+    before, after = body[..., :2] / body[..., 2:], 1.3 * moved[..., :2] / moved[..., 2:]
+    extent = np.ptp(before, axis=1).max()
+    assert np.abs(before - after).max() < 0.1 * extent  # perspective inside the body differs a little
+    assert np.allclose(refocused(moved, root * [1, 1, 1.3], 1 / 1.3), body)

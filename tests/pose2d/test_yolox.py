@@ -1,0 +1,140 @@
+"""YOLOX finds the boxes that OpenMMLab's export finds, before and after suppression, and any image can be searched."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from pose2d import UserError
+from pose2d.detect.base import detector_card, detector_names, load_detector
+from pose2d.detect.detector import DetectorOptions, iou, non_maximum_suppression
+from pose2d.detect.yolox import DEFAULTS, YoloxDetector, letterboxes, load_yolox
+from tests.patterns import pattern
+
+ONNX = "weights/yolox_tiny_humanart_416.onnx"
+DATA = Path(__file__).resolve().parents[1] / "data" / "openmmlab_onnx.npz"
+
+
+@pytest.fixture(scope="module")
+def detector():
+    return YoloxDetector()
+
+
+def _photo(shared, name="000000000139.jpg"):
+    return np.ascontiguousarray(cv2.imread(str(shared / "data/coco/images/val2017" / name))[:, :, ::-1])
+
+
+def _square(image):
+    """As the published pipeline: BGR in the top left corner of 416 x 416, beside it 114."""
+    scale = 416 / max(image.shape[:2])
+    small = cv2.resize(image[:, :, ::-1], None, fx=scale, fy=scale, interpolation=cv2.INTER_LINEAR)
+    padded = np.full((416, 416, 3), 114, np.float32)
+    padded[: small.shape[0], : small.shape[1]] = small
+    return padded.transpose(2, 0, 1)[None]
+
+
+def test_boxes_and_scores_are_those_of_onnx_runtime_on_a_fixed_input(detector):
+    expected = np.load(DATA)
+    with torch.inference_mode():
+        boxes, scores = detector.net(torch.from_numpy(pattern(2, 416, 416)).float())
+    kept = slice(None, None, int(expected["kept"]))
+    assert np.abs(boxes.numpy()[:, kept] - expected["boxes"]).max() < 2e-3  # pixels
+    assert np.abs(scores.numpy()[:, kept] - expected["scores"]).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["000000000139.jpg", "000000001490.jpg", "000000000872.jpg"])
+def test_people_are_those_of_the_published_file_on_real_images(shared, name):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pixels = _square(_photo(shared, name))
+    session = onnxruntime.InferenceSession(str(shared / ONNX), providers=["CPUExecutionProvider"])
+    found, labels = (output[0] for output in session.run(None, {"input": pixels}))
+    found = found[(labels == 0) & (found[:, 4] > 0.05)]
+    with torch.inference_mode():
+        boxes, scores = (output[0].numpy() for output in load_yolox(shared / ONNX)(torch.from_numpy(pixels)))
+    boxes, scores = boxes[scores > 0.01], scores[scores > 0.01]
+    keep = non_maximum_suppression(boxes, scores, 0.65)
+    keep = keep[scores[keep] > 0.05]
+    assert len(found) > 0
+    assert np.abs(boxes[keep] - found[:, :4]).max() < 1e-2
+    assert np.abs(scores[keep] - found[:, 4]).max() < 1e-4
+
+
+def test_half_precision_finds_the_same_people(shared, detector):
+    image = _photo(shared)
+    exact = YoloxDetector()
+    exact.net = load_yolox(shared / ONNX)
+    one, two = detector.detect(image), exact.detect(image)
+    assert len(one) == len(two) > 0
+    assert iou(one.boxes_px, two.boxes_px).diagonal().min() > 0.99
+    assert np.abs(one.scores - two.scores).max() < 0.01
+
+
+def test_grey_beside_the_image_does_not_matter(shared, detector):
+    """An input cut to multiples of 32 and the published square find the same people."""
+    image = _photo(shared, "000000001490.jpg")
+    boxes, scores = detector.candidates(torch.from_numpy(_square(image)))
+    best = int(scores.argmax())
+    found = detector.detect(image)
+    square = boxes[best].numpy()[None] * max(image.shape[:2]) / 416
+    assert iou(found.boxes_px[:1], square)[0, 0] > 0.95
+
+
+@pytest.mark.parametrize("size", [320, 416, 640])
+def test_an_image_of_twice_the_size_gives_boxes_of_twice_the_size(shared, detector, size):
+    photo = _photo(shared, "000000001490.jpg")
+    large = cv2.resize(photo, None, fx=2, fy=2, interpolation=cv2.INTER_CUBIC)
+    options = DetectorOptions(long_side=size, score_threshold=0.3)
+    one, two = (detector.find(letterboxes(image, options)) for image in (photo, large))
+    assert iou(one.boxes_px[:1] * 2, two.boxes_px[:1])[0, 0] > 0.9
+
+
+@pytest.mark.parametrize("shape", [(32, 32), (16, 2000), (2000, 16), (1, 1)])
+def test_any_image_can_be_searched(detector, shape):
+    found = detector.detect(np.full((*shape, 3), 127, np.uint8))
+    assert found.boxes_px.shape == (len(found), 4)
+    assert (found.boxes_px <= [shape[1], shape[0]] * 2).all()
+
+
+def test_inputs_are_blue_first_in_the_top_left_corner():
+    image = np.zeros((208, 104, 3), np.uint8)
+    image[..., 0] = 200  # red
+    (one,) = letterboxes(image, DEFAULTS)
+    assert tuple(one.pixels.shape) == (1, 3, 416, 224)
+    assert one.scale == 2
+    assert one.pixels[0, :, 415, 207].tolist() == [0, 0, 200]
+    assert one.pixels[0, :, 0, 208].tolist() == [114, 114, 114]
+
+
+def test_two_sizes_are_searched_together(shared):
+    image = _photo(shared)
+    both = YoloxDetector(DetectorOptions(416, 640, score_threshold=0.3, nms_iou=0.65)).detect(image)
+    for size in (416, 640):
+        one = YoloxDetector(DetectorOptions(size, score_threshold=0.3, nms_iou=0.65)).detect(image)
+        assert (iou(one.boxes_px, both.boxes_px).max(1) > 0.64).all()
+
+
+def test_detectors_are_known_by_name(shared):
+    assert detector_names() == ["yolox-tiny", "multipose"]
+    image = _photo(shared)
+    for name in detector_names():
+        card = detector_card(name)
+        detector = load_detector(name)
+        assert detector.options == card.defaults
+        found = detector.find(card.prepare(image, card.defaults))
+        assert len(found) > 0
+        assert (np.diff(found.scores) <= 0).all()
+        np.testing.assert_array_equal(found.boxes_px, detector.detect(image).boxes_px)
+    with pytest.raises(UserError, match="Did you mean yolox-tiny"):
+        load_detector("yolox")
+
+
+def test_a_file_of_another_network_is_refused(shared):
+    with pytest.raises(UserError, match="does not fit YOLOX-tiny"):
+        load_yolox(shared / "weights/rtmpose_s_halpe26_256x192.onnx")
+
+
+def test_wrong_inputs_are_refused(detector):
+    with pytest.raises(UserError, match="multiples of 32"):
+        detector.net(torch.zeros(1, 3, 416, 400))

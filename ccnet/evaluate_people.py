@@ -18,7 +18,6 @@ from ccnet.heads.files import About, about_of
 from ccnet.heads.head import Head, flip_average
 from ccnet.sources import Answers, trust_of
 from pose2d.base.errors import UserError
-from pose2d.crops import regions
 from pose2d.detect.detector import Detector
 from pose2d.estimate import estimate
 from pose2d.models.base import PoseModel
@@ -110,12 +109,9 @@ def _see(
 ) -> _Seen:
     people = estimate(model, image, boxes, flip_test)
     calibrated = head(people.features) if head is not None else None
-    if head is not None and calibrated is not None and people.mirrored is not None:
-        calibrated = flip_average(calibrated, head(people.mirrored), model.skeleton)
-    _, size = regions(boxes, model.input_wh, model.box_scale)
-    sigma = people.sigma_px if people.sigma_px is not None else torch.full_like(people.xy_px, torch.nan)
-    area = torch.from_numpy(size.prod(1)).float()
-    return _Seen(image_id, people.xy_px.float(), people.score.float(), sigma, calibrated, area, scores)
+    if head is not None and calibrated is not None and people.flipped_features is not None:
+        calibrated = flip_average(calibrated, head(people.flipped_features), model.skeleton)
+    return _Seen(image_id, people.xy_px, people.score, people.sigma_px, calibrated, people.crop_area_px2, scores)
 
 
 def _answers(

@@ -10,7 +10,7 @@ from ccnet.data.datasets import Person, load_image
 from ccnet.heads.head import Head
 from ccnet.occlusion import OcclusionCurve, Predict, occlusion_curves
 from pose2d import crops
-from pose2d.estimate import crop_people
+from pose2d.estimate import Crops, crop_people, estimate_crops
 from pose2d.models.base import PoseModel
 from pose2d.oks import l_squared
 
@@ -29,8 +29,9 @@ def hide_wrists(model: PoseModel, head: Head | None, people: Sequence[Person]) -
     chosen = [seen[i] for i in np.unique(np.linspace(0, len(seen) - 1, MOST_PEOPLE).astype(int))] if seen else []
     images, wrists_px, scales = [], [], []
     for person in chosen:
-        pixels, affine = crop_people(model, load_image(person), np.asarray(person.box_px)[None])
-        images.append(pixels[0].permute(1, 2, 0).numpy())
+        cropped = crop_people(model, load_image(person), np.asarray(person.box_px)[None])
+        affine = cropped.affine
+        images.append(cropped.pixels[0].permute(1, 2, 0).numpy())
         wrists_px.append(crops.move(affine, torch.from_numpy(person.keypoints[None, wrist : wrist + 1, :2]))[0, 0])
         scales.append(float(np.sqrt(abs(np.linalg.det(affine[0, :, :2])))))
     if not chosen:
@@ -43,20 +44,18 @@ def hide_wrists(model: PoseModel, head: Head | None, people: Sequence[Person]) -
 
 
 def _predictor(model: PoseModel, head: Head | None) -> Predict:
-    device = next(model.parameters()).device
-
     @torch.inference_mode()
     def predict(images: np.ndarray) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
         places: list[torch.Tensor] = []
-        trust: dict[str, list[torch.Tensor]] = {}
+        confidence: dict[str, list[torch.Tensor]] = {}
         for part in torch.from_numpy(images).permute(0, 3, 1, 2).split(BATCH):
-            features = model.features(model.normalize(part.to(device)))
-            found = model.predict(features)
-            places.append(found.xy_px.cpu())
-            trust.setdefault("raw", []).append(found.score.cpu())
+            found = estimate_crops(model, Crops(part, np.tile(np.eye(2, 3), (len(part), 1, 1))))
+            places.append(found.xy_px)
+            confidence.setdefault("raw", []).append(found.score)
             if head is not None:
-                trust.setdefault("ccnet", []).append(head(features)[0].cpu())
-        return torch.cat(places).double().numpy(), {name: torch.cat(t).double().numpy() for name, t in trust.items()}
+                confidence.setdefault("ccnet", []).append(head(found.features)[0].cpu())
+        joined = {name: torch.cat(several).double().numpy() for name, several in confidence.items()}
+        return torch.cat(places).double().numpy(), joined
 
     return predict
 

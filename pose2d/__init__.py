@@ -1,9 +1,15 @@
 """An image goes in; people come out: boxes, tracks, keypoints, raw confidence, features."""
 
-from pose2d.base.errors import UserError
-from pose2d.registry import card, cards, load, names
-from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133, Skeleton
-from pose2d.types import ConfidenceSource, Keypoints, Prediction, Track
+from typing import TYPE_CHECKING
+
+from pose2d.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from pose2d.base.errors import UserError
+    from pose2d.estimate import PoseEstimate
+    from pose2d.registry import card, cards, load, names
+    from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133, Skeleton
+    from pose2d.types import ConfidenceSource, Keypoints, Prediction, Track
 
 __all__ = [
     "COCO17",
@@ -12,6 +18,7 @@ __all__ = [
     "WHOLEBODY133",
     "ConfidenceSource",
     "Keypoints",
+    "PoseEstimate",
     "Prediction",
     "Skeleton",
     "Track",
@@ -21,3 +28,14 @@ __all__ = [
     "load",
     "names",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "UserError": "pose2d.base.errors",
+        "PoseEstimate": "pose2d.estimate",
+        **dict.fromkeys(("card", "cards", "load", "names"), "pose2d.registry"),
+        **dict.fromkeys(("COCO17", "HALPE26", "MPII16", "WHOLEBODY133", "Skeleton"), "pose2d.skeletons"),
+        **dict.fromkeys(("ConfidenceSource", "Keypoints", "Prediction", "Track"), "pose2d.types"),
+    },
+)

@@ -1,6 +1,5 @@
-"""Weights from a file, without letting the file run code; and words for a file that does not fit."""
+"""Weights from a file, without executing any code in it; and how they differ from a network's."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,6 @@ from torch import Tensor
 from pose2d.base.errors import UserError
 from pose2d.base.onnx_weights import ordered_weights, read_onnx
 from pose2d.base.torch_checkpoint import read_torch
-from pose2d.models.base import PoseModel
 
 CONTAINERS = ("state_dict", "model", "network")  # where trainers put the weights among their other things
 Shape = tuple[int, ...]
@@ -69,7 +67,7 @@ def _weights_in(content: object, path: Path) -> dict[str, Tensor]:
     if isinstance(inner, Mapping) and _is_state(inner):
         return {key: value for key, value in inner.items() if isinstance(value, Tensor)}
     if isinstance(content, Mapping):
-        found = f"it holds {_few(map(str, content), 8)}"
+        found = f"it holds {few(map(str, content), 8)}"
     else:
         found = f"it holds one {type(content).__name__}"
     raise UserError(
@@ -96,16 +94,16 @@ class Mismatch:
     def __str__(self) -> str:
         parts = []
         if self.missing:
-            parts.append(f"{len(self.missing)} tensors are missing ({_few(self.missing)})")
+            parts.append(f"{len(self.missing)} tensors are missing ({few(self.missing)})")
         if self.reshaped:
             shapes = (f"{key} is {list(got)}, expected {list(want)}" for key, got, want in self.reshaped)
-            parts.append(f"{len(self.reshaped)} have another shape ({_few(shapes, separator='; ')})")
+            parts.append(f"{len(self.reshaped)} have another shape ({few(shapes, separator='; ')})")
         if self.unexpected:
-            parts.append(f"{len(self.unexpected)} are unknown ({_few(self.unexpected)})")
+            parts.append(f"{len(self.unexpected)} are unknown ({few(self.unexpected)})")
         return ", ".join(parts)
 
 
-def _few(words: Iterable[str], shown: int = SHOWN, separator: str = ", ") -> str:
+def few(words: Iterable[str], shown: int = SHOWN, separator: str = ", ") -> str:
     words = list(words)
     return separator.join(words[:shown]) + (f"{separator}..." if len(words) > shown else "")
 
@@ -122,37 +120,3 @@ def compare(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Mismat
             if key in state and tuple(state[key].shape) != shape
         ),
     )
-
-
-def fill(model: PoseModel, path: str | Path, name: str) -> None:
-    """Load `path` into `model`, or say which keys do not fit and what the file looks like instead."""
-    state = read_state(path)
-    wanted = model.state_dict()
-    adopted = model.adopt(state)
-    mismatch = compare(wanted, adopted)
-    if mismatch:
-        raise UserError(f"{path} does not fit {name}: {mismatch}. {_looks_like(state)}")
-    counters = {key: torch.zeros_like(value) for key, value in wanted.items() if key not in adopted}
-    model.load_state_dict({**counters, **adopted})
-
-
-def _looks_like(state: Mapping[str, Tensor]) -> str:
-    names = recognize(state)
-    if names:
-        return f"The file looks like {' or '.join(names)}: load it under that name."
-    return f"It looks like no model known here; its {len(state)} keys begin with {_few(state)}."
-
-
-def recognize(state: Mapping[str, Tensor]) -> list[str]:
-    """Every model whose tensors are exactly those of a file, by names and shapes.
-
-    Only models of about the file's size are tried. Statistics do not count, nor what ViTPose+ has beside one data set.
-    """
-    from pose2d.registry import cards
-
-    beside = re.compile(r"running_|num_batches_tracked|\.experts\.|^associate_")
-    weights = sum(value.numel() for key, value in state.items() if not beside.search(key))
-    near = [card for card in cards().values() if abs(card.parameters - weights) < 0.1 * weights]
-    with torch.device("meta"):
-        models = ((card.name, card.build()) for card in near)
-        return [name for name, model in models if not compare(model.state_dict(), model.adopt(state))]

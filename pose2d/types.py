@@ -1,6 +1,6 @@
-"""What travels between the rooms: predictions in a crop, keypoints in the full frame, tracks over time."""
+"""Types that other packages use: predictions in a crop, keypoints in the full frame, tracks over time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ ConfidenceSource = Literal["ones", "raw", "closed-form", "ccnet", "oracle"]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a 2D network says of a batch of crops."""
+    """A 2D network's output for a batch of crops."""
 
     xy_px: Tensor  # [N, K, 2] crop pixels, x right, y down
     score: Tensor  # [N, K] the network's own (raw) confidence
@@ -25,7 +25,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Keypoints:
-    """One person's keypoints over T frames, and how far each can be trusted."""
+    """One person's keypoints over T frames, with a confidence for each."""
 
     xy_px: Tensor  # [T, K, 2] full-frame pixels
     confidence: Tensor  # [T, K] expected OKS in [0, 1] (for source "raw": the network's own score)
@@ -34,10 +34,21 @@ class Keypoints:
     area_px2: Tensor | None = None  # [T] the person's area in the frame, which sets the scale of OKS
     skeleton: Skeleton = COCO17
 
+    def rows(self, index: slice | Tensor) -> "Keypoints":
+        """Some of the frames: a slice, frame indices or a mask."""
+        area_px2 = None if self.area_px2 is None else self.area_px2[index]
+        return replace(
+            self,
+            xy_px=self.xy_px[index],
+            confidence=self.confidence[index],
+            presence=self.presence[index],
+            area_px2=area_px2,
+        )
+
 
 @dataclass(frozen=True)
 class Track:
-    """One identity: where a person was seen."""
+    """One identity: where a person was detected."""
 
     identity: int
     frames: np.ndarray  # [T] frame numbers, strictly increasing; gaps are frames without a detection

@@ -77,7 +77,7 @@ class Store:
                 progress(len(people))
                 continue
             parts = []
-            for part in observe(model, head, people, one_pass.augment, (seed, one_pass.number), device):
+            for part in observe(model, head, people, one_pass.augment, (seed, one_pass.number)):
                 parts.append(part)
                 progress(len(part))
             self._write(first, join(parts))

@@ -89,7 +89,7 @@ class Streamed(Examples):
 
     def _observe(self, index: Sequence[int], epoch: int) -> Observed:
         people = [self.crowd[i] for i in index]
-        return join(list(observe(self.model, self.head, people, self.augment, (self.seed, epoch), self.device)))
+        return join(list(observe(self.model, self.head, people, self.augment, (self.seed, epoch))))
 
     def _shuffled(self, epoch: int) -> list[int]:
         """Images in random order, the people of one image together: each file is opened once."""

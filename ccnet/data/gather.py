@@ -31,7 +31,7 @@ def passes(settings: Settings) -> list[Pass]:
 
 def bytes_per_person(model: PoseModel, head: Head, people: Sequence[Person], device: torch.device) -> int:
     """What keeping one person's crop costs on disk, measured on the first one."""
-    (first,) = observe(model, head, people[:1], device=device)
+    (first,) = observe(model, head, people[:1])
     rest = sum(value.nbytes for name, value in vars(first).items() if name != "read")
     return 2 * first.read.numel() + rest
 

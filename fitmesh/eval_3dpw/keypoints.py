@@ -1,11 +1,10 @@
 """Images -> keypoints, and what every asked source says of them. Stored keypoints are read the same way."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import pose2d
 from eval3dpw.bodies import BodySet
@@ -14,15 +13,13 @@ from fitmesh import confidence as trust
 from fitmesh.eval_3dpw.sequences import Work
 from fitmesh.eval_3dpw.settings import STORED, EvalSettings
 from fitting.camera import Camera
-from pose2d import crops
 from pose2d.base.errors import UserError
-from pose2d.estimate import crop_people
+from pose2d.estimate import estimate_frames
 from pose2d.io.images import read_image
 from pose2d.oks import AREA_OF_BOX, keypoint_oks, l_squared
 from pose2d.skeletons import COCO17, Skeleton
 from pose2d.types import ConfidenceSource, Keypoints
 
-BATCH = 16
 LEAST_BOX_PX = 8  # a person of whom less is inside the image is not read
 # OpenPose's 18 (nose, neck, right arm, left arm, right leg, left leg, eyes, ears) in COCO's order
 OPENPOSE18_TO_COCO17 = (0, 15, 14, 17, 16, 5, 2, 6, 3, 7, 4, 11, 8, 12, 9, 13, 10)
@@ -106,6 +103,7 @@ class Reader:
             if source != "oracle"
         }
 
+    @torch.inference_mode()
     def read(self, work: Work, bodies: BodySet, tick: Callable[[int], None]) -> list[Read]:
         """Everyone in a sequence; each image is opened once."""
         boxes = [true_boxes(track, bodies, work.camera.size, work.camera.intrinsics) for track in work.tracks]
@@ -122,53 +120,34 @@ class Reader:
             )
             for track, boxes_px in zip(work.tracks, boxes, strict=True)
         ]
-        wanted: dict[int, list[tuple[int, int]]] = {}
-        for person, track in enumerate(work.tracks):
-            for row, number in enumerate(track.frame.tolist()):
-                wanted.setdefault(number, []).append((person, row))
-        waiting: list[tuple[int, int, Tensor, np.ndarray]] = []
-        for number in sorted(wanted):
-            try:
-                image = read_image(work.image(number))
-            except UserError:
-                for person, row in wanted[number]:
-                    found[person].readable[row] = False
-                continue
-            for person, row in wanted[number]:
-                box = found[person].boxes_px[row : row + 1]
-                if np.isfinite(box).all():
-                    pixels, affine = crop_people(self.model, image, box)
-                    waiting.append((person, row, pixels, affine))
-            if len(waiting) >= BATCH:
-                self._judge(waiting, found)
-                waiting = []
-            tick(len(wanted[number]))
-        if waiting:
-            self._judge(waiting, found)
+        row_frame = np.concatenate([track.frame for track in work.tracks])
+        row_person = np.concatenate([np.full(len(track), person) for person, track in enumerate(work.tracks)])
+        row_time = np.concatenate([np.arange(len(track)) for track in work.tracks])
+
+        def frames() -> Iterator[tuple[int, np.ndarray]]:
+            for number in np.unique(row_frame).tolist():
+                rows = np.flatnonzero(row_frame == number)
+                try:
+                    yield number, read_image(work.image(number))
+                except UserError:
+                    for row in rows:
+                        found[row_person[row]].readable[row_time[row]] = False
+                tick(len(rows))
+
+        for rows, said in estimate_frames(self.model, frames(), row_frame, np.concatenate(boxes)):
+            opinions = {
+                source: judge(said.features, said.score, said.sigma_px, said.crop_area_px2)
+                for source, judge in self.judges.items()
+            }
+            for n, (person, time) in enumerate(zip(row_person[rows], row_time[rows], strict=True)):
+                found[person].xy_px[time] = said.xy_px[n].numpy()
+                for source, (confidence, presence) in opinions.items():
+                    found[person].confidence[source][time] = confidence[n].numpy()
+                    found[person].presence[source][time] = presence[n].numpy()
         if "oracle" in self.sources:
             for track, read in zip(work.tracks, found, strict=True):
                 read.confidence["oracle"][:], read.presence["oracle"][:] = true_oks(track, read, work.camera, bodies)
         return found
-
-    @torch.inference_mode()
-    def _judge(self, waiting: list[tuple[int, int, Tensor, np.ndarray]], found: list[Read]) -> None:
-        pixels, affine = torch.cat([w[2] for w in waiting]), np.concatenate([w[3] for w in waiting])
-        features = self.model.features(self.model.normalize(pixels))
-        prediction = self.model.predict(features)
-        back = crops.invert(affine)
-        zoom = torch.from_numpy(np.abs(np.linalg.det(back[:, :, :2]))).float()  # image pixels^2 per crop pixel^2
-        stated = prediction.sigma_px
-        sigma = torch.full_like(prediction.xy_px, torch.nan) if stated is None else stated * zoom.sqrt()[:, None, None]
-        crop_area_px2 = zoom * self.model.input_wh[0] * self.model.input_wh[1]
-        xy_px = crops.move(back, prediction.xy_px.double()).numpy()
-        says = {
-            source: judge(features, prediction.score, sigma, crop_area_px2) for source, judge in self.judges.items()
-        }
-        for n, (person, row, _, _) in enumerate(waiting):
-            found[person].xy_px[row] = xy_px[n]
-            for source, (confidence, presence) in says.items():
-                found[person].confidence[source][row] = confidence[n].numpy()
-                found[person].presence[source][row] = presence[n].numpy()
 
 
 def stored(work: Work, bodies: BodySet, settings: EvalSettings) -> list[Read]:

@@ -1,6 +1,5 @@
 """Stage 2: crops -> keypoints and how far each can be trusted, in `keypoints.npz`."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -13,10 +12,9 @@ import pose2d
 from fitmesh import confidence as trust
 from fitmesh.progress import Reporter
 from fitmesh.stages import tracks
-from pose2d import crops
 from pose2d.base.caching import CacheKey, content_digest, npz_is_current, read_npz, write_npz
-from pose2d.base.prefetch import Background, prefetch
-from pose2d.estimate import crop_people
+from pose2d.base.prefetch import Background
+from pose2d.estimate import BATCH, estimate_frames
 from pose2d.io.clip import Clip, Span
 from pose2d.models.base import PoseModel
 from pose2d.oks import AREA_OF_BOX
@@ -24,7 +22,6 @@ from pose2d.skeletons import BY_NAME
 from pose2d.types import ConfidenceSource, Keypoints, Track
 
 FILE = "keypoints.npz"
-BATCH = 16  # crops through the network at once
 
 
 @dataclass(frozen=True)
@@ -48,15 +45,6 @@ class KeypointsFile:
     raw: dict[int, np.ndarray]  # [T, K] the network's own confidence, whatever `source` the calibrated one has
     pose_model: str
     source: ConfidenceSource
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """People, each in some frame: crops, and where the answers belong."""
-
-    rows: np.ndarray  # [N] rows of tracks.npz
-    pixels: Tensor  # [N, 3, H, W] uint8
-    affine: np.ndarray  # [N, 2, 3] frame pixels -> crop pixels
 
 
 def cache_key(clip_digest: str, tracks_key: CacheKey, settings: KeypointSettings) -> CacheKey:
@@ -98,22 +86,13 @@ def make(
     count, size = len(frame), model.skeleton.size
     xy_px, sigma_px = (np.full((count, size, 2), np.nan, np.float32) for _ in range(2))
     raw, confidence, presence = (np.zeros((count, size), np.float32) for _ in range(3))
+    frames = ((image.index, image.rgb) for image in clip.frames(span))
     with reporter.stage("keypoints", count, "people") as tick, torch.inference_mode():
-        for batch in prefetch(_batches(model, clip, span, frame, boxes_px), depth=1) if count else ():
-            features = model.features(model.normalize(batch.pixels.to(settings.device)))
-            prediction = model.predict(features)
-            back = crops.invert(batch.affine)
-            zoom = torch.from_numpy(np.abs(np.linalg.det(back[:, :, :2]))).float()  # frame pixels^2 per crop pixel^2
-            sigma = (
-                prediction.sigma_px if prediction.sigma_px is not None else torch.full_like(prediction.xy_px, torch.nan)
-            )
-            sigma = sigma * zoom.sqrt()[:, None, None].to(sigma.device)
-            crop_area_px2 = (zoom * model.input_wh[0] * model.input_wh[1]).to(sigma.device)
-            trusted, present = judge(features, prediction.score, sigma, crop_area_px2)
-            xy_px[batch.rows] = crops.move(back, prediction.xy_px.cpu().double()).numpy()
-            sigma_px[batch.rows], raw[batch.rows] = sigma.cpu().numpy(), prediction.score.cpu().numpy()
-            confidence[batch.rows], presence[batch.rows] = trusted.cpu().numpy(), present.cpu().numpy()
-            tick(len(batch.rows))
+        for rows, found in estimate_frames(model, frames, frame, boxes_px):
+            trusted, present = judge(found.features, found.score, found.sigma_px, found.crop_area_px2)
+            xy_px[rows], sigma_px[rows], raw[rows] = found.xy_px.numpy(), found.sigma_px.numpy(), found.score.numpy()
+            confidence[rows], presence[rows] = trusted.cpu().numpy(), present.cpu().numpy()
+            tick(len(rows))
     write_npz(
         path,
         key,
@@ -169,37 +148,6 @@ def read(path: Path) -> KeypointsFile:
         pose_model=str(arrays["pose_model"]),
         source=source,
     )
-
-
-def _batches(model: PoseModel, clip: Clip, span: Span, frame: np.ndarray, boxes_px: np.ndarray) -> Iterator[_Batch]:
-    """Crops of all rows in the order of the video, BATCH at a time whichever frames they come from."""
-    rows_of: dict[int, list[int]] = {}
-    for row, number in enumerate(frame.tolist()):
-        rows_of.setdefault(number, []).append(row)
-    last = max(rows_of)
-    waiting = _Batch(
-        np.zeros(0, np.int64), torch.zeros(0, 3, *model.input_wh[::-1], dtype=torch.uint8), np.zeros((0, 2, 3))
-    )  # joined by NumPy: arithmetic of torch in a second thread takes the cores from the network
-    for image in clip.frames(span):
-        rows = np.array(rows_of.get(image.index, []), np.int64)
-        if len(rows):
-            pixels, affine = crop_people(model, image.rgb, boxes_px[rows])
-            waiting = _Batch(
-                np.concatenate([waiting.rows, rows]),
-                torch.from_numpy(np.concatenate([waiting.pixels.numpy(), pixels.numpy()])),
-                np.concatenate([waiting.affine, affine]),
-            )
-        while len(waiting.rows) >= BATCH:
-            yield _part(waiting, slice(None, BATCH))
-            waiting = _part(waiting, slice(BATCH, None))
-        if image.index >= last:
-            break
-    if len(waiting.rows):
-        yield waiting
-
-
-def _part(batch: _Batch, part: slice) -> _Batch:
-    return _Batch(batch.rows[part], batch.pixels[part], batch.affine[part])
 
 
 matches = npz_is_current

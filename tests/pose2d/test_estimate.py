@@ -13,7 +13,7 @@ from pycocotools.cocoeval import COCOeval
 
 import pose2d
 from pose2d.crops import GREY
-from pose2d.estimate import estimate
+from pose2d.estimate import Crops, crop_people, estimate, estimate_crops, estimate_frames
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_no_boxes_give_no_people(model, flip_test):
     people = estimate(model, np.zeros((50, 60, 3), np.uint8), np.zeros((0, 4)), flip_test)
     assert people.xy_px.shape == (0, 17, 2)
     assert people.features.shape == (0, *model.feature_shape)
-    assert (people.mirrored is not None) == flip_test
+    assert (people.flipped_features is not None) == flip_test
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (16, 1500), (1500, 16)])
@@ -106,3 +106,56 @@ def test_odd_images_give_finite_keypoints(model, shape):
     people = estimate(model, image, boxes)
     assert torch.isfinite(people.xy_px).all()
     assert torch.isfinite(people.sigma_px).all()
+
+
+def test_frames_give_what_their_images_give_one_by_one(model):
+    random = np.random.default_rng(1)
+    images = {number: random.integers(0, 256, (90, 120, 3)).astype(np.uint8) for number in (3, 4, 6, 9)}
+    row_frame = np.array([3, 6, 6, 4, 3, 9, 6])
+    boxes = np.array([[10.0 + i, 5, 60 + 3 * i, 80] for i in range(7)])
+    boxes[4] = np.nan  # known, but not in the frame
+    read = []
+
+    def frames():
+        for number, image in [*images.items(), (12, None)]:
+            read.append(number)
+            yield number, image
+
+    found = list(estimate_frames(model, frames(), row_frame, boxes, batch=4))
+    assert [rows.tolist() for rows, _ in found] == [[0, 3, 1, 2], [6, 5]]
+    assert read == [3, 4, 6, 9]  # none after the last that has a row
+    for rows, people in found:
+        assert people.features.shape == (len(rows), *model.feature_shape)
+        for n, row in enumerate(rows):
+            alone = estimate(model, images[int(row_frame[row])], boxes[row][None])
+            torch.testing.assert_close(people.xy_px[n], alone.xy_px[0], rtol=0, atol=1e-3)
+            torch.testing.assert_close(people.crop_area_px2[n], alone.crop_area_px2[0])
+
+
+def test_without_rows_no_frame_is_read(model):
+    def frames():
+        raise AssertionError("read")
+        yield
+
+    assert not list(estimate_frames(model, frames(), np.zeros(0, int), np.zeros((0, 4))))
+
+
+def test_mirrored_crops_are_placed_by_their_affine_map(model):
+    """The image of a mirrored crop is the same image: only left and right trade names."""
+    image = np.random.default_rng(2).integers(0, 256, (100, 100, 3)).astype(np.uint8)
+    cropped = crop_people(model, image, np.array([[10.0, 10, 90, 90]]))
+    side = model.input_wh[0]
+    mirror = np.array([[-1.0, 0, side - 1], [0, 1, 0]])
+    affine = mirror[:, :2] @ cropped.affine[0] + np.array([[0, 0, side - 1.0], [0, 0, 0]])
+    plain = estimate_crops(model, Crops(cropped.pixels.flip(-1), cropped.affine))
+    placed = estimate_crops(model, Crops(cropped.pixels.flip(-1), affine[None]))
+    torch.testing.assert_close(placed.xy_px[..., 1], plain.xy_px[..., 1])
+    torch.testing.assert_close(placed.xy_px[..., 0] + plain.xy_px[..., 0], torch.full((1, 17), 99.0), rtol=0, atol=1.0)
+    torch.testing.assert_close(placed.sigma_px, plain.sigma_px)
+
+
+def test_a_network_without_a_spread_says_nan():
+    from tests.ccnet.toy import toy_model
+
+    people = estimate(toy_model(), np.zeros((50, 60, 3), np.uint8), np.array([[5.0, 5, 40, 45]]))
+    assert torch.isnan(people.sigma_px).all()

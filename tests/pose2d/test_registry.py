@@ -1,9 +1,12 @@
 import re
+import subprocess
+import sys
 from functools import cache
 
 import pytest
 import torch
 
+import ccnet
 import pose2d
 from pose2d.models.base import PoseModel
 
@@ -136,3 +139,18 @@ def test_an_unknown_name_is_answered_with_near_ones():
 def test_a_model_without_embedded_weights_says_where_they_come_from():
     with pytest.raises(pose2d.UserError, match=r"microsoft/human-pose-estimation.*MIT"):
         pose2d.load("sbl-resnet50-256x192")
+
+
+def test_one_model_is_loaded_without_importing_the_others():
+    script = "import sys, pose2d; assert 'torch' not in sys.modules; pose2d.load('movenet-lightning')\n"
+    script += "print(*(name for name in sys.modules if name.startswith(('pose2d.models.', 'pose2d.backbones.'))))"
+    imported = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert {name.split(".")[2].split("_")[0] for name in imported} <= {"base", "convolve", "movenet"}
+
+
+@pytest.mark.parametrize("package", [pose2d, ccnet])
+def test_tab_completion_shows_the_public_names(package):
+    assert dir(package) == sorted(package.__all__)
+    assert all(getattr(package, name) is not None for name in package.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = package.nothing

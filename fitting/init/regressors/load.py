@@ -14,7 +14,8 @@ from fitting.init.regressors.windows import CLIFF_CROPPING, SPIN_CROPPING
 from pose2d.backbones.hrnet_vector import HRNetVector
 from pose2d.backbones.resnet import ResNet
 from pose2d.base.errors import UserError
-from pose2d.checkpoints import compare, read_state, recognize
+from pose2d.checkpoints import compare, read_state
+from pose2d.registry import recognize
 
 
 @dataclass(frozen=True)

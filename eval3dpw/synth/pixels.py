@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
+from fitting.render.rasterize import surface_weights, visibility
 
 from eval3dpw.synth.figure import STEPS
 from eval3dpw.synth.light import MAP_SIZE, SKY_MAP_SIZE, Light, Shadows
 from eval3dpw.synth.textures import LEVELS, SIZE, Atlas
 from fitting.camera import Camera
-from fitting.render.rasterize import surface_weights, visibility
 from fitting.render.screen import Screen, project_triangles
 
 

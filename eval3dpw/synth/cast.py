@@ -66,5 +66,5 @@ def _full(body: Body, shape: Tensor) -> Tensor:
 
 
 def _leg_length(body: Body, shape: Tensor) -> float:
-    joints = body.rest_joints + torch.einsum("jcs,s->jc", body.rest_joints_by_shape, _full(body, shape))
+    joints = body.rest_joints + torch.einsum("jcs,s->jc", body.rest_joint_shapedirs, _full(body, shape))
     return sum(float((joints[a] - joints[b]).norm()) for a, b in ((1, 4), (4, 7), (2, 5), (5, 8)))

@@ -30,8 +30,9 @@ from torch import Tensor
 import fitting
 from eval3dpw.scoring import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm
 from fitting.body import BodyParams
+from fitting.init.torso import best_torso_start
 from fitting.motion_capture import load_motion
-from fitting.optimise import frames_problem, from_torso
+from fitting.optimise import make_problem
 from fitting.smplify.points import Through
 from fitting.smplify.smplify import SmplifySettings, smplify
 from fitting.solver.problem import costs
@@ -71,7 +72,7 @@ def concatenated(scenes: list[Scene]) -> tuple[Keypoints, list[fitting.Camera], 
 def solver_start(scenes: list[Scene], body: fitting.Body) -> State:
     """Where the solver begins each frame, after it has tried every sign of turn and lean for a few steps."""
     keypoints, cameras, _ = concatenated(scenes)
-    return from_torso(frames_problem(keypoints, cameras, body)[0])
+    return best_torso_start(make_problem(keypoints, cameras, body)[0])
 
 
 def _by_descent(
@@ -79,7 +80,7 @@ def _by_descent(
 ) -> BodyParams:
     """Any torch optimiser on the very cost that the solver minimises, keypoints only, all frames in one batch."""
     keypoints, cameras, _ = concatenated(scenes)
-    problem, _ = frames_problem(keypoints, cameras, body)
+    problem, _ = make_problem(keypoints, cameras, body)
     step = torch.zeros(len(problem), 63, requires_grad=True)
     shape = torch.zeros_like(start.shape, requires_grad=True)
     search = optimiser([step, shape])

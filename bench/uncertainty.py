@@ -29,7 +29,7 @@ NOISES = {
     "as stated, blurred keypoints": Noise(confidence=(0.3, 0.9), outliers=0.0),
     "as stated, 8 of 17 missing": Noise(outliers=0.0, missing=8 / 17),
     "with 3 % outliers": Noise(outliers=0.03),
-    "as stated, anew in every frame": Noise(outliers=0.0, lasting=0.0, memory_s=0.0),
+    "as stated, anew in every frame": Noise(outliers=0.0, constant_share=0.0, memory_s=0.0),
 }
 
 

@@ -1,4 +1,7 @@
-"""From keypoints and trust to a body: the front of the solver."""
+"""From the keypoints of T frames to a body: sets the problem up, starts it, solves it and reports.
+
+`fitting.track.fit_track` prepares a person's keypoints and calls `fit`.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,14 +14,14 @@ from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.init.guess import InitialGuess, with_default_errors
 from fitting.init.lifter.lift import guess_from_keypoints
-from fitting.init.torso import torso_starts
+from fitting.init.torso import best_torso_start, torso_start_candidates
 from fitting.keypoints.observed import body_keypoints, frames_with_enough, undistorted
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights
-from fitting.solver.jacobian import Mechanism
-from fitting.solver.levenberg_marquardt import Solution, filled, solve_frames, solve_track
+from fitting.solver.jacobian import BodyJacobian
+from fitting.solver.levenberg_marquardt import Solution, fill_gaps, solve_frames, solve_track
 from fitting.solver.prior import PosePrior, load_prior
-from fitting.solver.problem import NEAR_M, ROBUST_SCALE, Ground, Problem, anchor_at, project, robust_scale
-from fitting.solver.uncertainty import joint_spread
+from fitting.solver.problem import NEAREST_KEYPOINT_M, ROBUST_SCALE, Ground, Problem, anchor_at, project, robust_scale
+from fitting.solver.uncertainty import joint_deviations
 from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, State, from_params, ranges, to_params
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
@@ -29,24 +32,28 @@ Initialiser = Callable[[Keypoints, Sequence[Camera], Body, float | None], Initia
 INITIALISERS: dict[str, Initialiser] = {"lifter": guess_from_keypoints}  # "none" needs none
 
 CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
-READINGS_PER_SECOND = 3.0  # a network's errors last: so many frames of a second tell something new
-LASTING = 0.45  # share of a keypoint's squared error that stays the same over a track
-MOTION_SHARE = 0.01  # joints accelerate together: of the 129 terms between two readings one or two are independent
-LEAN_RAD = 0.25  # spread of the lean out of the image: pelvises tilt by 0.2, cameras are pitched as much
-SCREENING, SINGLE, TRACK = 3, 40, 40  # most iterations: of each start, of a frame, of a track
+# A network's errors are correlated over time (bench/keypoint_noise.py measures them): so many frames of a second are
+# independent observations, and this share of a keypoint's squared error is constant over a track.
+INDEPENDENT_FRAMES_PER_SECOND = 3.0
+CONSTANT_ERROR_SHARE = 0.45
+MOTION_WEIGHT = 0.01  # joints accelerate together: of the 129 terms of a frame one or two are independent; not tuned
+LEAN_RAD = 0.25  # standard deviation of the lean out of the image: pelvises tilt by 0.2, cameras as much; not tuned
+FRAME_ITERATIONS, TRACK_ITERATIONS = 40, 40  # at most
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A person's body over T frames, in the camera frame, and how far to trust it."""
+    """A person's body over T frames, in the camera frame, with its uncertainty."""
 
     params: BodyParams
-    observed: Tensor  # [T] true where the frame itself was seen; false: filled from its neighbours
-    used: Tensor  # [T, 17] keypoints that pulled
+    observed: Tensor  # [T] true where the frame shows enough; false: filled from its neighbours
+    used: Tensor  # [T, 17] keypoints with a weight above zero
     reprojection_px: Tensor  # [T, 17] distance to the keypoint, NaN where it was not used
-    joint_std_mm: Tensor | None  # [T, 24, 3] of joints in the camera frame along x, y, z; None: not known
+    joint_std_mm: (
+        Tensor | None
+    )  # [T, 24, 3] of joints in the camera frame along x, y, z; None: confidence not calibrated
     joint_std_relative_mm: Tensor | None  # [T, 24, 3] of joints relative to the pelvis
-    stopped: str  # why the search ended
+    stopped: str  # why the solver stopped
     converged: Tensor  # [T]
     iterations: int
     cost: float  # -log posterior, up to a constant
@@ -69,45 +76,49 @@ def fit(
     robust_sigmas: float = ROBUST_SCALE,
     ground: Ground | None = None,
 ) -> Fit:
-    """One person's track of T frames: a pose and a place per frame, one shape, smooth over time.
+    """One person's track of T frames: a pose and a translation per frame, one shape, smooth over time.
 
     init: "lifter" (a guess from the keypoints), "none" (a start from the torso), or a guess to stay close to.
     weighting: how confidence becomes weight, see `fitting.keypoints.weights`; gate is the threshold of `gate`.
-    fps: frames per second of the track. ground: a floor, if one is known.
+    fps: frames per second of the track. ground: a floor, where there is one.
     lean_rad: how far people usually lean towards or away from the camera; None for a camera that looks steeply down.
-    robust_sigmas: so many sigmas away a keypoint counts half of its square; large is least squares.
+    robust_sigmas: Geman-McClure scale; at so many sigmas a keypoint counts half of its square. Large is least squares.
     """
     if not 0 < fps < float("inf"):
         raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
     body = body or load_body()
-    problem, seen = frames_problem(keypoints, [camera], body, weighting, gate, prior, lean_rad, robust_sigmas)
+    problem, usable = make_problem(keypoints, [camera], body, weighting, gate, prior, lean_rad, robust_sigmas)
     guess = initial_guess(init, keypoints, [camera], body, len(problem), fps)
     if guess is None:
-        nearby = (seen.cumsum(0) - 1).clamp(min=0)  # frames that are not seen borrow until they are filled
-        state = from_torso(problem.frames(seen)).frames(nearby)
+        before = (usable.cumsum(0) - 1).clamp(min=0)  # the others take the frame before until they are filled
+        state = best_torso_start(problem.frames(usable)).frames(before)
         state = replace(state, shape=state.shape.mean(0))
     else:
-        problem, state = _near(problem, guess, seen, shared_shape=True)
-    state = filled(state, seen)
+        problem, state = _start_from_guess(problem, guess, usable, shared_shape=True)
+    state = fill_gaps(state, usable)
     if ground is not None:
         problem = replace(problem, ground=ground)
-    problem = _as_track(problem, seen, fps)
-    solution = solve_track(problem, state, TRACK)
-    return _report(problem, solution, seen, weighting, keypoints.source, keep_leaves=guess is not None)
+    problem = _couple_frames(problem, usable, fps)
+    solution = solve_track(problem, state, TRACK_ITERATIONS)
+    return _report(problem, solution, usable, weighting, keypoints.source, keep_leaves=guess is not None)
 
 
-def _as_track(problem: Problem, seen: Tensor, fps: float) -> Problem:
-    """Couple the frames, as much as they deserve.
+def _couple_frames(problem: Problem, usable: Tensor, fps: float) -> Problem:
+    """Add acceleration, and weigh it and the shape prior by how many frames are independent.
 
-    Errors of neighbouring frames are alike, and so are their poses: readings and pose prior lose worth at the same
-    rate, and acceleration gains beside both. Some of the error never changes. The shape, which all frames share, must
-    not be bent to explain it: N readings with a lasting share r of variance are worth 1 / (r + (1 - r) / N) of one.
+    Errors of neighbouring frames are alike, and so are their poses: keypoints and pose prior both count as many times
+    too often as there are frames per independent one, so acceleration gets that factor too. Part of the error never
+    changes, and the shape, which all frames share, must not explain it: N independent frames whose errors have a
+    constant share r of variance are worth 1 / (r + (1 - r) / N) frames.
     """
-    frames = int(seen.sum())
-    per_reading = max(1.0, fps / READINGS_PER_SECOND)
-    readings = max(1.0, frames / per_reading)
-    problem = replace(problem, shape_share=frames * (LASTING + (1 - LASTING) / readings))
-    return replace(problem, fps=fps, motion_share=MOTION_SHARE * per_reading) if len(problem) >= 3 else problem
+    frames = int(usable.sum())
+    frames_per_independent = max(1.0, fps / INDEPENDENT_FRAMES_PER_SECOND)
+    independent = max(1.0, frames / frames_per_independent)
+    share = CONSTANT_ERROR_SHARE
+    problem = replace(problem, shape_weight=frames * (share + (1 - share) / independent))
+    if len(problem) < 3:
+        return problem
+    return replace(problem, fps=fps, motion_weight=MOTION_WEIGHT * frames_per_independent)
 
 
 def fit_frames(
@@ -122,31 +133,31 @@ def fit_frames(
     lean_rad: float | None = LEAN_RAD,
     robust_sigmas: float = ROBUST_SCALE,
 ) -> Fit:
-    """T frames that have nothing to do with each other, solved together: each has a shape of its own, [T, S].
+    """T independent frames, solved side by side: each has a shape of its own, [T, S].
 
     camera: one for all, or one per frame. A frame that shows too little stays at its start and is not `observed`.
     """
     body = body or load_body()
     cameras = [camera] if isinstance(camera, Camera) else list(camera)
-    problem, seen = frames_problem(keypoints, cameras, body, weighting, gate, prior, lean_rad, robust_sigmas)
+    problem, usable = make_problem(keypoints, cameras, body, weighting, gate, prior, lean_rad, robust_sigmas)
     guess = initial_guess(init, keypoints, cameras, body, len(problem), None)
     if guess is None:
-        start = torso_starts(problem)[0].frames(slice(0, len(problem)))
-        shown, first = problem.frames(seen), from_torso(problem.frames(seen))
+        start = torso_start_candidates(problem)[0].frames(slice(0, len(problem)))
+        solved_part, first = problem.frames(usable), best_torso_start(problem.frames(usable))
     else:
-        problem, start = _near(problem, guess, seen, shared_shape=False)
-        shown, first = problem.frames(seen), start.frames(seen)
-    solved = solve_frames(shown, first, SINGLE)
-    found = _report(shown, solved, seen[seen], weighting, keypoints.source, keep_leaves=guess is not None)
-    return found if bool(seen.all()) else _with_unseen(found, to_params(start), seen)
+        problem, start = _start_from_guess(problem, guess, usable, shared_shape=False)
+        solved_part, first = problem.frames(usable), start.frames(usable)
+    solution = solve_frames(solved_part, first, FRAME_ITERATIONS)
+    found = _report(solved_part, solution, usable[usable], weighting, keypoints.source, keep_leaves=guess is not None)
+    return found if bool(usable.all()) else _with_unusable(found, to_params(start), usable)
 
 
-def _with_unseen(found: Fit, start: BodyParams, seen: Tensor) -> Fit:
-    """Put the frames that were not solved back in, at their start, with nothing known of them."""
+def _with_unusable(found: Fit, start: BodyParams, usable: Tensor) -> Fit:
+    """Put the frames that were not solved back in, at their start."""
 
     def among(values: Tensor, others: Tensor) -> Tensor:
-        whole = others.to(values.dtype).expand(len(seen), *values.shape[1:]).clone()
-        whole[seen] = values
+        whole = others.to(values.dtype).expand(len(usable), *values.shape[1:]).clone()
+        whole[usable] = values
         return whole
 
     nothing, no = torch.tensor(torch.nan), torch.tensor(False)
@@ -158,7 +169,7 @@ def _with_unseen(found: Fit, start: BodyParams, seen: Tensor) -> Fit:
     return replace(
         found,
         params=params,
-        observed=seen,
+        observed=usable,
         used=among(found.used, no),
         reprojection_px=among(found.reprojection_px, nothing),
         joint_std_mm=None if found.joint_std_mm is None else among(found.joint_std_mm, nothing),
@@ -169,7 +180,7 @@ def _with_unseen(found: Fit, start: BodyParams, seen: Tensor) -> Fit:
     )
 
 
-def frames_problem(
+def make_problem(
     keypoints: Keypoints,
     cameras: Sequence[Camera],
     body: Body,
@@ -179,34 +190,34 @@ def frames_problem(
     lean_rad: float | None = LEAN_RAD,
     robust_sigmas: float = ROBUST_SCALE,
 ) -> tuple[Problem, Tensor]:
-    """The problem of frames by themselves, and which of them are seen [T]; for optimisers of any kind."""
-    known = body_keypoints(keypoints)
-    frames = len(known.xy_px)
+    """The problem of independent frames, and which of them are usable [T]; for optimisers of any kind."""
+    keypoints = body_keypoints(keypoints)
+    frames = len(keypoints.xy_px)
     if len(cameras) not in (1, frames):
         raise UserError(f"there are {len(cameras)} cameras for {frames} frames; give one, or one per frame.")
-    known = undistorted(known, cameras)
-    weights = keypoint_weights(known, weighting, gate)
-    seen = frames_with_enough(known, weights.weight)
-    weight = weights.weight * seen[:, None]
+    keypoints = undistorted(keypoints, cameras)
+    weights = keypoint_weights(keypoints, weighting, gate)
+    usable = frames_with_enough(keypoints, weights.weight)
+    weight = weights.weight * usable[:, None]
 
     def per_frame(values: Sequence[tuple[float, float]]) -> Tensor:
         return torch.tensor(values).expand(frames, 2)
 
     low, high = ranges()
     problem = Problem(
-        mechanism=Mechanism(body.to(dtype=torch.float32), min(SHAPE_SIZE, body.shape_size)),
+        jacobian=BodyJacobian(body.to(dtype=torch.float32), min(SHAPE_SIZE, body.shape_size)),
         prior=prior or load_prior(),
         limit_low=low,
         limit_high=high,
         focal_px=per_frame([camera.focal_px for camera in cameras]),
         center_px=per_frame([camera.center_px for camera in cameras]),
-        xy_px=known.xy_px,
+        xy_px=keypoints.xy_px,
         weight=weight,
-        # A keypoint that may not be there at all is doubted sooner, as in a mixture of it and of anything else.
-        robust=robust_scale(weight, weights.sigma_px, robust_sigmas) * known.presence.clamp(min=1e-3),
+        # A keypoint that may not be in the image is an outlier sooner, as in a mixture of it and of anything else.
+        robust=robust_scale(weight, weights.sigma_px, robust_sigmas) * keypoints.presence.clamp(min=1e-3),
         lean_rad=lean_rad,
     )
-    return problem, seen
+    return problem, usable
 
 
 def initial_guess(
@@ -222,7 +233,7 @@ def initial_guess(
         if init == "none":
             return None
         if init not in INITIALISERS:
-            raise UserError(_not_by_name(init))
+            raise UserError(_unknown_initialiser(init))
         return INITIALISERS[init](keypoints, cameras, body, fps)
     guess = init if isinstance(init, InitialGuess) else with_default_errors(init)
     params = guess.params
@@ -233,8 +244,8 @@ def initial_guess(
     return guess
 
 
-def _not_by_name(init: str) -> str:
-    from fitting.init.regressors import NAMES  # only for the message: it imports two large networks
+def _unknown_initialiser(init: str) -> str:
+    from fitting.init.regressors import NAMES  # only for the message: it imports OpenCV
 
     if init in NAMES:
         return (
@@ -245,70 +256,55 @@ def _not_by_name(init: str) -> str:
     return f"unknown initialiser {init!r}: choose {', '.join(['none', *INITIALISERS])}."
 
 
-def from_torso(problem: Problem) -> State:
-    """The best of several starts of each frame, each improved for a few steps.
-
-    The shape comes later, and so does the choice of the prior's component: made too early, it is never unmade.
-    """
-    mean_body = replace(problem, mechanism=Mechanism(problem.mechanism.body, 0), prior=problem.prior.as_one())
-    starts, frame = torso_starts(mean_body)
-    screened = solve_frames(mean_body.frames(frame), starts, SCREENING)
-    order = torch.argsort(screened.cost, descending=True)  # the last one written to a frame is its best
-    best = torch.empty(len(problem), dtype=torch.long)
-    for start in order.tolist():
-        best[frame[start]] = start
-    state = screened.state.frames(best)
-    return replace(state, shape=state.shape.new_zeros(len(problem), problem.mechanism.shape_size))
-
-
-def _near(problem: Problem, guess: InitialGuess, seen: Tensor, shared_shape: bool) -> tuple[Problem, State]:
+def _start_from_guess(
+    problem: Problem, guess: InitialGuess, usable: Tensor, shared_shape: bool
+) -> tuple[Problem, State]:
     """Start from a guess and stay close to it; frames whose guess is behind the camera start from the torso."""
-    state = from_params(guess.params, problem.mechanism.shape_size)
+    state = from_params(guess.params, problem.jacobian.shape_size)
     if not shared_shape:
         state = replace(state, shape=state.shape.expand(len(problem), -1))
     elif not state.shared_shape:
-        state = replace(state, shape=state.shape[seen].mean(0))
-    points = problem.mechanism.place(state, derivatives=False).keypoints
-    behind = ((points[..., 2] < NEAR_M) & (problem.weight > 0)).any(1)
-    if bool((behind & seen).sum() == seen.sum()):
+        state = replace(state, shape=state.shape[usable].mean(0))
+    points = problem.jacobian.place(state, derivatives=False).keypoints
+    behind = ((points[..., 2] < NEAREST_KEYPOINT_M) & (problem.weight > 0)).any(1)
+    if bool((behind & usable).sum() == usable.sum()):
         raise UserError(
             "the initial guess puts the person behind the camera in every frame. Translations are metres in the camera "
             "frame: x right, y down, z forward, so z must be positive."
         )
-    usable = seen & ~behind
-    state = filled(state, usable) if shared_shape else state
+    state = fill_gaps(state, usable & ~behind) if shared_shape else state
     if not shared_shape and bool(behind.any()):
-        state = state.where(~behind, torso_starts(problem)[0].frames(slice(0, len(problem))))
+        state = state.where(~behind, torso_start_candidates(problem)[0].frames(slice(0, len(problem))))
     return replace(problem, anchor=anchor_at(state, guess.rotation_std_rad, guess.depth_std, guess.shape_std)), state
 
 
 def _report(
     problem: Problem,
     solution: Solution,
-    seen: Tensor,
+    usable: Tensor,
     weighting: Weighting,
     source: ConfidenceSource,
     keep_leaves: bool,
 ) -> Fit:
     state = solution.state
-    points = problem.mechanism.place(state, derivatives=False).keypoints
+    points = problem.jacobian.place(state, derivatives=False).keypoints
     used = problem.weight > 0
     distance = (project(points, problem.focal_px, problem.center_px) - problem.xy_px).norm(dim=-1)
-    spread = joint_spread(problem, state) if weighting == "precision" and source in CALIBRATED else None
+    deviations = joint_deviations(problem, state) if weighting == "precision" and source in CALIBRATED else None
     if not keep_leaves:
         theta = state.theta.clone()
         theta[:, LEAF_JOINTS] = problem.prior.leaves(state.body_pose)
         state = replace(state, theta=theta)
     reasons = solution.stopped
-    one_word = len(reasons) == 1 or len(set(reasons)) == 1
+    same = len(set(reasons)) == 1
     return Fit(
         params=to_params(state),
-        observed=seen,
+        observed=usable,
         used=used,
         reprojection_px=torch.where(used, distance, torch.nan),
-        joint_std_mm=None if spread is None else 1000 * spread.place_m,
-        joint_std_relative_mm=None if spread is None else 1000 * spread.pose_m,
-        stopped=reasons[0] if one_word else ", ".join(f"{r}: {reasons.count(r)}" for r in sorted(set(reasons))),
+        joint_std_mm=None if deviations is None else 1000 * deviations.camera_frame_m,
+        joint_std_relative_mm=None if deviations is None else 1000 * deviations.relative_m,
+        stopped=reasons[0] if same else ", ".join(f"{r}: {reasons.count(r)}" for r in sorted(set(reasons))),
         converged=torch.tensor([reason == "converged" for reason in reasons]).expand(len(problem)),
         iterations=solution.iterations,
         cost=solution.total,

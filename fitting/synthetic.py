@@ -1,4 +1,4 @@
-"""People whose pose is known exactly: captured motion on a body, seen by a made-up camera, with honest noise.
+"""People with exact truth: captured motion on a body, seen by a random camera, with noise of the stated size.
 
 Keypoint errors are drawn from the very sigmas that the confidences state, plus a share of gross outliers. Over time
 they behave as those of a real network do: part of an error never changes, and the rest does so slowly.
@@ -37,9 +37,9 @@ class Noise:
     confidence: tuple[float, float] = (0.6, 0.98)  # range of expected OKS, drawn evenly for each keypoint
     outliers: float = 0.02  # share of keypoints that are anywhere near the person, at an ordinary confidence
     missing: float = 0.05  # share of keypoints that are not seen (presence 0)
-    factor: float = 1.0  # on the stated sigma: 1 is honest
-    lasting: float = 0.45  # share of the squared error that stays the same over a clip
-    memory_s: float = 0.18  # time in which the rest is forgotten (to 1 / e); 0: every frame is drawn anew
+    factor: float = 1.0  # actual over stated sigma
+    constant_share: float = 0.45  # of the squared error: constant over a clip (bench/keypoint_noise.py)
+    memory_s: float = 0.18  # time constant of the rest, a first-order process; 0: frames are independent
 
 
 def scene(
@@ -76,7 +76,7 @@ def _in_camera(pose: Tensor, root_m: Tensor, body: Body, generator: torch.Genera
     turned = pose.clone()
     turned[:, 0] = matrix_to_axis_angle(turn @ rotation_matrices(pose[:, 0]))
     travel = (root_m - root_m.mean(0)) @ turn.T
-    rest = body.rest_joints[0] + body.rest_joints_by_shape[0, :, :10] @ shape
+    rest = body.rest_joints[0] + body.rest_joint_shapedirs[0, :, :10] @ shape
     return BodyParams(turned, shape, travel - rest)
 
 
@@ -95,7 +95,7 @@ def _framed(
     return Camera.from_focal(focal, size), BodyParams(params.pose, params.shape, params.translation + shift)
 
 
-def lasting_noise(frames: int, generator: torch.Generator, noise: Noise, fps: float) -> Tensor:
+def correlated_noise(frames: int, generator: torch.Generator, noise: Noise, fps: float) -> Tensor:
     """Errors in sigmas [T, 17, 2]: each by itself is standard normal, neighbours in time are alike."""
     fresh = torch.randn(frames, COCO17.size, 2, generator=generator)
     keep = math.exp(-1 / (fps * noise.memory_s)) if noise.memory_s > 0 else 0.0
@@ -103,7 +103,7 @@ def lasting_noise(frames: int, generator: torch.Generator, noise: Noise, fps: fl
     for new in fresh[1:]:
         passing.append(keep * passing[-1] + (1 - keep**2) ** 0.5 * new)
     constant = torch.randn(COCO17.size, 2, generator=generator)
-    return noise.lasting**0.5 * constant + (1 - noise.lasting) ** 0.5 * torch.stack(passing)
+    return noise.constant_share**0.5 * constant + (1 - noise.constant_share) ** 0.5 * torch.stack(passing)
 
 
 def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise, fps: float = 30.0) -> Keypoints:
@@ -115,7 +115,7 @@ def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise, fps: float
     size = tuple(exact_px.shape[:2])
     confidence = _uniform(generator, *noise.confidence, size)
     sigma = sigma_px(confidence, l_squared(area, COCO17))
-    error = lasting_noise(len(exact_px), generator, noise, fps) * sigma[..., None] * noise.factor
+    error = correlated_noise(len(exact_px), generator, noise, fps) * sigma[..., None] * noise.factor
     astray = torch.rand(size, generator=generator) < noise.outliers
     anywhere = low[:, None] + torch.rand(*size, 2, generator=generator) * sides[:, None]
     xy = torch.where(astray[..., None], anywhere, exact_px + error)

@@ -1,4 +1,4 @@
-"""The body: pose, shape and translation -> joints, keypoints and, when asked for, the mesh.
+"""The body: pose, shape and translation -> joints, keypoints and, if wanted, the mesh.
 
 Every body has the 24 joints of `fitting.body.kinematics`, whichever file it came from, and the 17 COCO keypoints.
 
@@ -7,7 +7,7 @@ weighted sum of such vertices and of joints. Both sums can be taken once, before
 exactly
 
     q_k = sum_e [ c_e P_j(e) + G_j(e) m_e ]
-    m_e = offset_e + offset_by_shape_e . shape + offset_by_pose_e . (R - I)
+    m_e = offset_e + offset_shapedirs_e . shape + offset_posedirs_e . (R - I)
 
 over a few terms e, each attached to one bone j(e), however many vertices its definition names. The moments m_e are
 linear in the shape, so derivatives have closed forms. For a small world-frame rotation w of joint i, every term on a
@@ -17,10 +17,10 @@ bone at or below i turns about P_i,
 
 `kinematics.tree().path` says which bones those are, and
 
-    dq_k / dshape = sum_e [ c_e dP_j / dshape + G_j offset_by_shape_e ].
+    dq_k / dshape = sum_e [ c_e dP_j / dshape + G_j offset_shapedirs_e ].
 
-`offset_by_pose` is None for a body without pose correctives, such as the embedded one. Where it exists the rotations
-also enter through m_e; that part of the derivative is G_j offset_by_pose_e . dR.
+`offset_posedirs` is None for a body without pose correctives, such as the embedded one. Where it exists the rotations
+also enter through m_e; that part of the derivative is G_j offset_posedirs_e . dR.
 """
 
 from dataclasses import dataclass, field, fields
@@ -30,37 +30,37 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import JOINT_COUNT, Placement, forward_kinematics, rotation_matrices, turn
+from fitting.body.kinematics import JOINT_COUNT, Placement, forward_kinematics, rotate, rotation_matrices
 from pose2d.base.errors import UserError
 
 
 @dataclass(frozen=True)
-class RiddenPoints:
-    """K points as E terms, each tied to one bone."""
+class AttachedPoints:
+    """K points as E terms, each attached to one bone."""
 
     point: Tensor  # [E] which point a term belongs to, non-decreasing
-    bone: Tensor  # [E] which of the 24 joints carries it
+    bone: Tensor  # [E] which of the 24 joints moves it
     coefficient: Tensor  # [E] c, share of the joint's position; sums to 1 over a point's terms
     offset: Tensor  # [E, 3] metres, m at zero shape, along the axes of the rest pose
-    offset_by_shape: Tensor  # [E, 3, S] metres per unit of shape
-    offset_by_pose: Tensor | None  # [E, 3, P] metres per unit of (R - I) of joints 1, 2, ..; None when all zero
+    offset_shapedirs: Tensor  # [E, 3, S] metres per unit of shape
+    offset_posedirs: Tensor | None  # [E, 3, P] metres per unit of (R - I) of joints 1, 2, ..; None when all zero
     gather: Tensor  # [K, E] ones and zeros: adds up a point's terms
 
     def moments(self, shape: Tensor, pose_feature: Tensor | None) -> Tensor:
         """m_e, [E, 3] for a shape [S] or [T, E, 3] for [T, S]; pose_feature [T, P] is R - I, flattened."""
-        moment = self.offset + torch.einsum("ecs,...s->...ec", self.offset_by_shape, shape)
-        if self.offset_by_pose is None or pose_feature is None:
+        moment = self.offset + torch.einsum("ecs,...s->...ec", self.offset_shapedirs, shape)
+        if self.offset_posedirs is None or pose_feature is None:
             return moment
-        return moment + torch.einsum("ecp,tp->tec", self.offset_by_pose, pose_feature)
+        return moment + torch.einsum("ecp,tp->tec", self.offset_posedirs, pose_feature)
 
     def place(self, placement: Placement, moments: Tensor) -> Tensor:
         """Where the points are, [T, K, 3] metres."""
-        turned = turn(placement.rotation.index_select(1, self.bone), moments)
+        turned = rotate(placement.rotation.index_select(1, self.bone), moments)
         carried = placement.joints.index_select(1, self.bone)
         return self.gather @ torch.addcmul(turned, self.coefficient.unsqueeze(-1), carried)
 
 
-def ride(
+def attach_points(
     joint_part: Tensor,  # [K, 24] weights on the posed joints
     vertex_part: Tensor,  # [K, V] weights on the posed vertices; a row of both sums to 1
     template: Tensor,  # [V, 3] metres
@@ -68,24 +68,24 @@ def ride(
     posedirs: Tensor | None,  # [V, 3, P]
     weights: Tensor,  # [V, 24] skinning weights
     rest_joints: Tensor,  # [24, 3] metres at zero shape
-    rest_joints_by_shape: Tensor,  # [24, 3, S]
-) -> RiddenPoints:
+    rest_joint_shapedirs: Tensor,  # [24, 3, S]
+) -> AttachedPoints:
     """Take the sums over vertices once: points as weighted sums of vertices -> terms on bones."""
     used = (vertex_part != 0).any(0).nonzero().squeeze(1)
     share = torch.einsum("kv,vj->kvj", vertex_part[:, used], weights[used])  # of point k: vertex v on bone j
     on_bone = share.sum(1)
     point, bone = ((joint_part != 0) | (on_bone != 0)).nonzero(as_tuple=True)
     share = share[point, :, bone]  # [E, v]
-    riding = on_bone[point, bone]
+    on_bone_weight = on_bone[point, bone]
 
     # sum_v share (x_v - J): a moment about the bone's own joint.
-    offset = share @ template[used] - riding[:, None] * rest_joints[bone]
-    by_shape = torch.einsum("ev,vcs->ecs", share, shapedirs[used])
-    by_shape = by_shape - riding[:, None, None] * rest_joints_by_shape[bone]
-    by_pose = None if posedirs is None else torch.einsum("ev,vcp->ecp", share, posedirs[used])
+    offset = share @ template[used] - on_bone_weight[:, None] * rest_joints[bone]
+    shapedirs_e = torch.einsum("ev,vcs->ecs", share, shapedirs[used])
+    shapedirs_e = shapedirs_e - on_bone_weight[:, None, None] * rest_joint_shapedirs[bone]
+    posedirs_e = None if posedirs is None else torch.einsum("ev,vcp->ecp", share, posedirs[used])
     gather = (torch.arange(len(joint_part), device=point.device)[:, None] == point).to(template.dtype)
-    coefficient = joint_part[point, bone] + riding
-    return RiddenPoints(point, bone, coefficient, offset, by_shape, by_pose, gather)
+    coefficient = joint_part[point, bone] + on_bone_weight
+    return AttachedPoints(point, bone, coefficient, offset, shapedirs_e, posedirs_e, gather)
 
 
 ArrayLike = Tensor | np.ndarray
@@ -114,7 +114,7 @@ class BodyOutput:
 
     joints: Tensor  # [T, 24, 3] metres, posed joints by forward kinematics
     keypoints: Tensor  # [T, 17, 3] metres, COCO-17
-    vertices: Tensor | None  # [T, V, 3] metres, or None when not asked for
+    vertices: Tensor | None  # [T, V, 3] metres, or None when not wanted
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,8 +134,8 @@ class Body:
     vertex_picks: dict[str, int] = field(default_factory=dict)  # vertices by name: "nose", "LHeel", ..
 
     rest_joints: Tensor = field(init=False)  # [24, 3] metres at zero shape
-    rest_joints_by_shape: Tensor = field(init=False)  # [24, 3, S]
-    keypoint_terms: RiddenPoints = field(init=False)  # the COCO keypoints as terms on bones
+    rest_joint_shapedirs: Tensor = field(init=False)  # [24, 3, S]
+    keypoint_terms: AttachedPoints = field(init=False)  # the COCO keypoints as terms on bones
     _template_rows: Tensor = field(init=False)  # [3 V] v_template, all x, then all y, then all z
     _shape_rows: Tensor = field(init=False)  # [S, 3 V]
     _pose_rows: Tensor | None = field(init=False)  # [P, 3 V]
@@ -146,7 +146,7 @@ class Body:
             object.__setattr__(self, name, value)
 
         derive("rest_joints", self.J_regressor @ self.v_template)
-        derive("rest_joints_by_shape", torch.einsum("jv,vcs->jcs", self.J_regressor, self.shapedirs))
+        derive("rest_joint_shapedirs", torch.einsum("jv,vcs->jcs", self.J_regressor, self.shapedirs))
         derive("keypoint_terms", self.points(self.keypoint_joints, self.keypoint_vertices))
         derive("_template_rows", self.v_template.T.flatten())
         derive("_shape_rows", torch.einsum("vcs->scv", self.shapedirs).flatten(1))
@@ -185,14 +185,14 @@ class Body:
         return BodyOutput(joints, keypoints, mesh)
 
     def at(self, params: BodyParams, vertices: bool = False) -> BodyOutput:
-        """The same for parameters that travel together."""
+        """The same for `BodyParams`."""
         return self(params.pose, params.shape, params.translation, vertices)
 
     # The steps, for code that takes them apart. They check nothing.
 
     def placement(self, rotation: Tensor, shape: Tensor) -> Placement:
         """Where the bones are for local rotations [T, 24, 3, 3] and a shape [S] or [T, S]."""
-        rest = self.rest_joints + torch.einsum("jcs,...s->...jc", self.rest_joints_by_shape, shape)
+        rest = self.rest_joints + torch.einsum("jcs,...s->...jc", self.rest_joint_shapedirs, shape)
         return forward_kinematics(rotation, rest)
 
     def pose_feature(self, rotation: Tensor) -> Tensor | None:
@@ -215,15 +215,15 @@ class Body:
             parts.append(posed.transpose(1, 2))
         return torch.cat(parts)
 
-    def points(self, joint_part: Tensor, vertex_part: Tensor) -> RiddenPoints:
-        """Any points that are weighted sums of posed joints [K, 24] and vertices [K, V], tied to the bones."""
-        return ride(
+    def points(self, joint_part: Tensor, vertex_part: Tensor) -> AttachedPoints:
+        """Any points that are weighted sums of posed joints [K, 24] and vertices [K, V], attached to the bones."""
+        return attach_points(
             joint_part, vertex_part, self.v_template, self.shapedirs, self.posedirs, self.weights,
-            self.rest_joints, self.rest_joints_by_shape,
+            self.rest_joints, self.rest_joint_shapedirs,
         )  # fmt: skip
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Body":
-        """The same body in another precision or on another device; what is derived is derived anew."""
+        """The same body in another precision or on another device; derived tensors are made again."""
         given: dict[str, Any] = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.init}
         for name, value in given.items():
             if isinstance(value, Tensor):
@@ -264,7 +264,7 @@ def skin(rest_vertices: Tensor, weights_by_bone: Tensor, placement: Placement) -
     one plain matrix product and its use runs along long rows.
     """
     rotation, joints, rest_joints = placement
-    shift = joints - turn(rotation, rest_joints)
+    shift = joints - rotate(rotation, rest_joints)
     transform = torch.cat((rotation, shift.unsqueeze(-1)), -1)  # [T, 24, 3, 4]
     blend = torch.einsum("tjac->tacj", transform).flatten(0, 2) @ weights_by_bone
     by_x, by_y, by_z, constant = blend.unflatten(0, (len(rotation), 3, 4)).unbind(2)  # each [T, 3, V]

@@ -7,7 +7,7 @@ For a joint j with parent p, rest position J and local rotation R,
 
     G_j = G_p R_j,    P_j = P_p + G_p (J_j - J_p),    G_0 = R_0,  P_0 = J_0,
 
-so a point x that rides on bone j alone goes to P_j + G_j (x - J_j).
+so a point x attached to bone j alone goes to P_j + G_j (x - J_j).
 """
 
 from functools import cache
@@ -81,7 +81,7 @@ def rotation_matrices(axis_angle: Tensor) -> Tensor:
     ).unflatten(-1, (3, 3))
 
 
-def turn(rotation: Tensor, vector: Tensor) -> Tensor:
+def rotate(rotation: Tensor, vector: Tensor) -> Tensor:
     """Rotations [..., 3, 3] times vectors [..., 3]; faster than a product of many tiny matrices."""
     first, second, third = rotation.unbind(-1)
     x, y, z = vector.unsqueeze(-2).unbind(-1)
@@ -102,6 +102,6 @@ def forward_kinematics(rotation: Tensor, rest_joints: Tensor) -> Placement:
     world = torch.cat(turned, 1)
 
     root, bone = rest_joints[..., :1, :], rest_joints[..., 1:, :] - rest_joints.index_select(-2, parents)
-    steps = turn(world.index_select(1, parents), bone)
+    steps = rotate(world.index_select(1, parents), bone)
     steps = torch.cat((root.expand(len(rotation), 1, 3), steps), 1)
     return Placement(world, path @ steps, rest_joints)

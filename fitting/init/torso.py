@@ -1,4 +1,4 @@
-"""Where a fit begins when nobody offers a guess: the torso says where the body is and how it is turned.
+"""The start of a fit without a guess: the torso says where the body is and how it is turned.
 
 Seen from afar a bone's image is as long as the bone, times pixels per metre, times the cosine of its tilt out of
 the image. The least shortened bones give the scale, hence the distance; the torso's direction gives the roll; how
@@ -7,11 +7,14 @@ a sign, which a single image does not show. Each combination of signs is a start
 """
 
 import itertools
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from fitting.body.kinematics import rotation_matrices
+from fitting.solver.jacobian import BodyJacobian
+from fitting.solver.levenberg_marquardt import solve_frames
 from fitting.solver.problem import Problem
 from fitting.solver.unknowns import BODY_JOINTS, LEAF_JOINTS, State, join
 
@@ -19,27 +22,28 @@ _ACROSS = ((5, 6), (11, 12))
 _ALONG = ((5, 11), (6, 12))
 _LIMBS = ((5, 7), (7, 9), (6, 8), (8, 10), (11, 13), (13, 15), (12, 14), (14, 16))
 _SEGMENTS = (*_ACROSS, *_ALONG, *_LIMBS)
-_LEAST_SHORTENED = 3  # how many of the least shortened bones speak for the scale
-AMBIGUOUS_RAD = 0.15  # a torso turned or leaning by less has no mirror image worth a start
+_LEAST_SHORTENED = 3  # so many of the least shortened bones give the scale
+AMBIGUOUS_RAD = 0.15  # a torso turned or leaning by less gets no mirrored start
+START_ITERATIONS = 3  # of each candidate, enough to tell them apart; bench/fit.py measures error and speed
 SIGNS = tuple(itertools.product((1, -1), repeat=2))  # turn, lean
 
 
-def torso_starts(problem: Problem) -> tuple[State, Tensor]:
+def torso_start_candidates(problem: Problem) -> tuple[State, Tensor]:
     """Starts with a shape per frame (zero), and which frame [n] each is for; the first T are for frames 0 .. T - 1.
 
-    A frame whose torso is not shortened has no second answer and gets no second start.
+    A frame frame_of torso is not shortened gets no second start.
     """
     xy = (problem.xy_px - problem.center_px[:, None]) / problem.focal_px[:, None]
-    trusted = problem.weight > 0
+    used = problem.weight > 0
     pose = problem.prior.average()
-    template = problem.mechanism.place(_upright(problem, pose), derivatives=False)
+    template = problem.jacobian.place(_upright(problem, pose), derivatives=False)
     points = template.keypoints
     size = _sizes(points)  # [n] metres
-    scale = _scale(xy, trusted, size)  # [T] image units at z = 1 per metre: one over the distance
-    roll = _roll(xy, trusted)
-    turn = _shortened(xy, trusted, _ACROSS, size[: len(_ACROSS)], scale, roll, axis=0, otherwise=1.0).acos()
-    lean = _shortened(xy, trusted, _ALONG, size[2:4], scale, roll, axis=1, otherwise=1.0).acos()
-    starts, whose = [], []
+    scale = _scale(xy, used, size)  # [T] image units at z = 1 per metre: one over the distance
+    roll = _roll(xy, used)
+    turn = _shortened(xy, used, _ACROSS, size[: len(_ACROSS)], scale, roll, axis=0, otherwise=1.0).acos()
+    lean = _shortened(xy, used, _ALONG, size[2:4], scale, roll, axis=1, otherwise=1.0).acos()
+    starts, frame_of = [], []
     for turn_sign, lean_sign in SIGNS:
         differs = ((turn > AMBIGUOUS_RAD) | (turn_sign > 0)) & ((lean > AMBIGUOUS_RAD) | (lean_sign > 0))
         root = (
@@ -50,8 +54,24 @@ def torso_starts(problem: Problem) -> tuple[State, Tensor]:
         state = _upright(problem, pose)
         state = State(root, state.theta, state.translation, state.shape)
         starts.append(_placed(problem, state, xy, 1 / scale).frames(differs))
-        whose.append(differs.nonzero().squeeze(1))
-    return join(starts), torch.cat(whose)
+        frame_of.append(differs.nonzero().squeeze(1))
+    return join(starts), torch.cat(frame_of)
+
+
+def best_torso_start(problem: Problem, iterations: int = START_ITERATIONS) -> State:
+    """The best candidate of each frame after a few steps each.
+
+    They are compared with the mean shape and the prior as one Gaussian: a component chosen too early is never left.
+    """
+    mean_body = replace(problem, jacobian=BodyJacobian(problem.jacobian.body, 0), prior=problem.prior.single_gaussian())
+    starts, frame = torso_start_candidates(mean_body)
+    screened = solve_frames(mean_body.frames(frame), starts, iterations)
+    order = torch.argsort(screened.cost, descending=True)  # the last one written to a frame is its best
+    best = torch.empty(len(problem), dtype=torch.long)
+    for start in order.tolist():
+        best[frame[start]] = start
+    state = screened.state.frames(best)
+    return replace(state, shape=state.shape.new_zeros(len(problem), problem.jacobian.shape_size))
 
 
 def _upright(problem: Problem, pose: Tensor) -> State:
@@ -61,7 +81,7 @@ def _upright(problem: Problem, pose: Tensor) -> State:
     theta[:, LEAF_JOINTS] = problem.prior.leaves(pose[None])
     root = torch.eye(3, dtype=kind).expand(frames, 3, 3)
     return State(
-        root, theta, torch.zeros(frames, 3, dtype=kind), torch.zeros(frames, problem.mechanism.shape_size, dtype=kind)
+        root, theta, torch.zeros(frames, 3, dtype=kind), torch.zeros(frames, problem.jacobian.shape_size, dtype=kind)
     )
 
 
@@ -71,44 +91,44 @@ def _sizes(points: Tensor) -> Tensor:
     return (points[0, a] - points[0, b]).norm(dim=-1)
 
 
-def _scale(xy: Tensor, trusted: Tensor, size: Tensor) -> Tensor:
+def _scale(xy: Tensor, used: Tensor, size: Tensor) -> Tensor:
     a, b = torch.tensor(_SEGMENTS).T
-    both = trusted[:, a] & trusted[:, b]
+    both = used[:, a] & used[:, b]
     ratio = torch.where(both, (xy[:, a] - xy[:, b]).norm(dim=-1) / size, 0)
     top = ratio.topk(_LEAST_SHORTENED, dim=1).values
     mean = top.sum(1) / (top > 0).sum(1).clamp(min=1)
-    # Without a single whole bone: the spread of what there is, taken for half a body.
-    away = (xy - _mean(xy, trusted)[:, None]).norm(dim=-1)
-    spread = (away * trusted).sum(1) / trusted.sum(1).clamp(min=1)
-    return torch.where(mean > 0, mean, spread / 0.5).clamp(min=1e-3)
+    # Without a single whole bone: the extent of what there is, taken for half a body.
+    away = (xy - _mean(xy, used)[:, None]).norm(dim=-1)
+    extent = (away * used).sum(1) / used.sum(1).clamp(min=1)
+    return torch.where(mean > 0, mean, extent / 0.5).clamp(min=1e-3)
 
 
-def _mean(values: Tensor, trusted: Tensor) -> Tensor:
-    return (values * trusted[..., None]).sum(1) / trusted.sum(1).clamp(min=1)[:, None]
+def _mean(values: Tensor, used: Tensor) -> Tensor:
+    return (values * used[..., None]).sum(1) / used.sum(1).clamp(min=1)[:, None]
 
 
-def _roll(xy: Tensor, trusted: Tensor) -> Tensor:
-    """By how much the torso leans in the image; 0 is upright, or not known. Radians, clockwise."""
+def _roll(xy: Tensor, used: Tensor) -> Tensor:
+    """By how much the torso leans in the image; 0 is upright, or not visible. Radians, clockwise."""
 
     def middle(points: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        return _mean(xy[:, points], trusted[:, points]), trusted[:, points].any(1)
+        return _mean(xy[:, points], used[:, points]), used[:, points].any(1)
 
     shoulders, upper = middle((5, 6))
     hips, lower = middle((11, 12))
     head, seen_head = middle((0, 1, 2, 3, 4))
     top = torch.where(upper[:, None], shoulders, head)
-    known = (upper | seen_head) & lower
-    up = torch.where(known[:, None], top - hips, xy.new_tensor([0.0, -1.0]))
+    visible = (upper | seen_head) & lower
+    up = torch.where(visible[:, None], top - hips, xy.new_tensor([0.0, -1.0]))
     return torch.atan2(up[:, 0], -up[:, 1])
 
 
 def _shortened(
-    xy: Tensor, trusted: Tensor, segments: tuple[tuple[int, int], ...], size: Tensor, scale: Tensor, roll: Tensor,
+    xy: Tensor, used: Tensor, segments: tuple[tuple[int, int], ...], size: Tensor, scale: Tensor, roll: Tensor,
     axis: int, otherwise: float,
 ) -> Tensor:  # fmt: skip
     """Mean signed length of segments along the torso's own axis in the image, over their unshortened length."""
     a, b = torch.tensor(segments).T
-    both = trusted[:, a] & trusted[:, b]
+    both = used[:, a] & used[:, b]
     way = xy[:, a] - xy[:, b]
     cosine, sine = roll.cos()[:, None], roll.sin()[:, None]
     along = cosine * way[..., 0] + sine * way[..., 1] if axis == 0 else sine * way[..., 0] - cosine * way[..., 1]
@@ -123,12 +143,12 @@ def _about(axis: int, angle: Tensor) -> Tensor:
 
 
 def _placed(problem: Problem, state: State, xy: Tensor, distance: Tensor) -> State:
-    """Put the body at a distance so that trusted keypoints lie, on average, where they are seen."""
-    trusted = problem.weight > 0
-    points = problem.mechanism.place(state, derivatives=False).keypoints
-    middle = _mean(points, trusted)
+    """Put the body at a distance so that its keypoints lie, on average, where they are seen."""
+    used = problem.weight > 0
+    points = problem.jacobian.place(state, derivatives=False).keypoints
+    middle = _mean(points, used)
     # The whole body must be in front of the camera.
     nearest = (points[..., 2] - middle[:, None, 2]).amin(1)
     distance = torch.maximum(distance, 0.3 - nearest)
-    shift = torch.cat((_mean(xy, trusted) * distance[:, None], distance[:, None]), -1) - middle
+    shift = torch.cat((_mean(xy, used) * distance[:, None], distance[:, None]), -1) - middle
     return State(state.root, state.theta, shift, state.shape)

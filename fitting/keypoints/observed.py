@@ -45,10 +45,10 @@ def body_keypoints(keypoints: Keypoints) -> Keypoints:
         finite &= (torch.isfinite(area) & (area > 0))[:, None]
         area = torch.where(finite.any(1), area, torch.ones_like(area))
     for name, value in (("confidence", confidence), ("presence", presence)):
-        known = value[finite]
-        if ((known < 0) | (known > 1)).any():
+        inside = value[finite]
+        if ((inside < 0) | (inside > 1)).any():
             raise UserError(
-                f"{name} must lie between 0 and 1; got {float(known.min()):.3g} .. {float(known.max()):.3g}."
+                f"{name} must lie between 0 and 1; got {float(inside.min()):.3g} .. {float(inside.max()):.3g}."
             )
     zero = torch.zeros(())
     return replace(

@@ -20,6 +20,7 @@ from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
 
 LIMBS = (("knee", "ankle"), ("elbow", "wrist"), ("shoulder", "hip"))
+# Set by hand, not tuned; tests/fitting/test_side_swap.py says what they must achieve.
 SIGMA = 0.05  # of sqrt(area), at 30 frames/s: the change of velocity from frame to frame, noise included
 BOUND = 3.0  # sigmas at which a distance stops counting more
 LABEL_COST = 0.5  # for each exchanged pair

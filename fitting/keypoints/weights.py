@@ -1,7 +1,7 @@
-"""How hard each keypoint pulls: from confidence to a weight on its squared pixel error.
+"""From confidence to a weight on each keypoint's squared pixel error.
 
 A calibrated confidence s is an expected OKS, so it states a pixel variance, sigma^2 = l^2 (1 - s) / s with
-l^2 = (2 sigma_k)^2 area (`pose2d.oks`), and `precision`, v / sigma^2, is maximum likelihood. The other weightings know
+l^2 = (2 sigma_k)^2 area (`pose2d.oks`), and `precision`, v / sigma^2, is maximum likelihood. The other weightings state
 no pixels: they divide by one variance for all keypoints of a person, (REFERENCE_SIGMA sqrt(area))^2, so that priors
 mean the same beside any of them.
 """
@@ -19,15 +19,16 @@ from pose2d.types import Keypoints
 Weighting = Literal["ones", "confidence", "squared", "precision", "gate"]
 WEIGHTINGS: tuple[str, ...] = get_args(Weighting)
 
-REFERENCE_SIGMA = 0.04  # of sqrt(area): the error taken for a good keypoint where no pixel variance is stated
-PRESENT = 0.05  # presence below this: the keypoint is not in the image, and its position means nothing
-GATE = 0.5  # `gate`: s v below this is not used
-CONFIDENCE_RANGE = (1e-3, 0.999)  # `precision`: nobody knows better than 3 % of l, nor worse than 30 l
+REFERENCE_SIGMA = 0.04  # of sqrt(area): the error of a good keypoint where no pixel variance is stated. Not tuned here;
+# bench/weighting.py chooses a factor on it for each weighting (bench/weighting_scales.json)
+PRESENT = 0.05  # presence below this: the keypoint is not in the image, and its position means nothing. Not tuned
+GATE = 0.5  # `gate`: s v below this is not used. Customary, not tuned
+CONFIDENCE_RANGE = (1e-3, 0.999)  # `precision`: sigma stays between 3 % of l and 30 l. Not tuned
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Trust as the solver uses it."""
+    """Confidence as the solver uses it."""
 
     weight: Tensor  # [T, K] on the squared pixel error, 1 / px^2; 0 is not used
     sigma_px: Tensor  # [T, K] the pixel error at which a keypoint is "one sigma" off, the unit of the robust scale
@@ -50,8 +51,8 @@ def keypoint_weights(keypoints: Keypoints, weighting: Weighting, gate: float = G
         raise UserError(f"unknown weighting {weighting!r}: choose {', '.join(WEIGHTINGS)}.")
     s = keypoints.confidence
     v = keypoints.presence * (keypoints.presence >= PRESENT)
-    trust = s * v
-    area = keypoint_area(keypoints, trust > 0)[:, None]
+    product = s * v
+    area = keypoint_area(keypoints, product > 0)[:, None]
     if weighting == "precision":
         l2 = l_squared(area.squeeze(1), keypoints.skeleton)
         variance = variance_from_expected_oks(s.clamp(*CONFIDENCE_RANGE), l2)
@@ -59,8 +60,8 @@ def keypoint_weights(keypoints: Keypoints, weighting: Weighting, gate: float = G
     reference = (REFERENCE_SIGMA**2 * area).expand_as(s)
     factor = {
         "ones": (v > 0).to(s.dtype),
-        "confidence": trust,
-        "squared": trust.square(),
-        "gate": (trust >= gate).to(s.dtype),
+        "confidence": product,
+        "squared": product.square(),
+        "gate": (product >= gate).to(s.dtype),
     }[weighting]
     return Weights(factor / reference, reference.sqrt())

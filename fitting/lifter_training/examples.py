@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.kinematics import rotation_matrices, turn
+from fitting.body.kinematics import rotate, rotation_matrices
 from fitting.init.lifter.network import SHAPE, SLOW_STEP_S, WINDOW, Inputs, inputs
 from fitting.lifter_training.motion_bank import MIRROR, Bank, matrices, varied, windows
-from fitting.lifter_training.noise import read
+from fitting.lifter_training.noise import observe
+from fitting.thresholds import NEAREST_KEYPOINT_M
 from pose2d.skeletons import COCO17
 
 STANDING_M, PELVIS_M = 1.75, 0.95  # how tall, and how high above the floor, people roughly are
@@ -99,7 +100,7 @@ _BONES, _SHIFTS_M = _table()
 
 def marks(turned: Tensor) -> Tensor:
     """From the body's keypoints to where they are marked, [..., 17, 3] metres, of turned bones [..., 24, 3, 3]."""
-    return turn(turned[..., _BONES, :, :], _SHIFTS_M)
+    return rotate(turned[..., _BONES, :, :], _SHIFTS_M)
 
 
 STEP_S = (0.06, 0.16)  # between frames of a window; now and then up to SLOW_STEP_S
@@ -119,8 +120,8 @@ class Examples:
 
     inputs: Inputs
     time_s: Tensor  # [B, T]
-    listens: Tensor  # [B, T, T]
-    counts: Tensor  # [B, T] how much a frame counts in the loss
+    attends: Tensor  # [B, T, T]
+    counts: Tensor  # [B, T] weight of a frame in the loss
     rotation: Tensor  # [B, T, 24, 3, 3]
     shape: Tensor  # [B, 10]
     pelvis_m: Tensor  # [B, T, 3]
@@ -146,7 +147,9 @@ def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generat
     joints, keypoints, turned = placed(body, rotation, shape[:, None].expand(-1, WINDOW, -1))
     marked = (torch.rand(count, 1, generator=generator) < MARKED).expand(count, WINDOW)
     seen_m = keypoints + pelvis[:, :, None] + marked[..., None, None] * marks(turned)
-    seen = read(seen_m[..., :2] / seen_m[..., 2:].clamp(min=0.1), marked.float(), view.half, generator)
+    seen = observe(
+        seen_m[..., :2] / seen_m[..., 2:].clamp(min=NEAREST_KEYPOINT_M), marked.float(), view.half, generator
+    )
     given = inputs(seen)
 
     to_turned = given.box.to_camera.mT
@@ -158,12 +161,12 @@ def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generat
         torch.multinomial(torch.tensor(GROUP_SHARES), count, replacement=True, generator=generator)
     ]
     member = torch.arange(WINDOW) // group[:, None]
-    listens = (member[:, :, None] == member[:, None]) & motion.inside[:, None] | torch.eye(WINDOW, dtype=torch.bool)
+    attends = (member[:, :, None] == member[:, None]) & motion.inside[:, None] | torch.eye(WINDOW, dtype=torch.bool)
     return Examples(
         given,
         time_s,
-        listens,
-        motion.inside * ahead * torch.where(given.box.known, 1.0, 0.3),
+        attends,
+        motion.inside * ahead * torch.where(given.box.visible, 1.0, 0.3),
         rotation,
         shape,
         pelvis,

@@ -3,12 +3,14 @@
 Errors are drawn from the very sigma that the confidence stands for, sigma^2 = l^2 (1 - s) / s. Part of an error stays
 for a while, part changes with each frame; a few are larger than stated. Keypoints go missing one by one, limb by limb,
 below a line (cropped bodies) or all at once (frames without a detection), and left and right trade places.
+
+The rates below were set by hand, neither measured nor tuned; bench/lifter.py measures the lifter trained with them.
 """
 
 import torch
 from torch import Tensor
 
-from fitting.init.lifter.network import Seen
+from fitting.init.lifter.network import Observation
 from pose2d.oks import AREA_OF_BOX, l_squared, sigma_px
 from pose2d.skeletons import COCO17
 
@@ -18,8 +20,8 @@ LEAST_INSIDE = 4  # keypoints in the image; nobody is found in it who shows fewe
 HARD_TO_PLACE = (0, 1, 2, 3, 4)  # OKS asks for much more exactness of a face
 
 
-def read(rays: Tensor, marked: Tensor, half: Tensor, generator: torch.Generator) -> Seen:
-    """Exact directions [B, T, 17, 2] in images of half size [B, 2] -> what a 2D network might say of them.
+def observe(rays: Tensor, marked: Tensor, half: Tensor, generator: torch.Generator) -> Observation:
+    """Exact directions [B, T, 17, 2] in images of half size [B, 2] -> what a 2D network might give for them.
 
     marked: [B, T], passed on.
     """
@@ -56,8 +58,8 @@ def read(rays: Tensor, marked: Tensor, half: Tensor, generator: torch.Generator)
     swapped = kind[torch.randint(len(SWAPS), (count,), generator=generator)][:, None]
     swapped = swapped & _a_while(count, frames, 0.12, generator)[..., None]
     exact = torch.where(swapped[..., None], held[:, :, COCO17.flip_order], held)
-    doubt = swapped & chance(0.6, (count, 1, 1))
-    confidence = torch.where(doubt, confidence * even(0.2, 0.8, size), confidence)
+    lowered = swapped & chance(0.6, (count, 1, 1))
+    confidence = torch.where(lowered, confidence * even(0.2, 0.8, size), confidence)
 
     # Missing: one by one, limb by limb, beyond the image or a line across the body.
     rate = torch.where(chance(0.45, (count, 1, 1)), torch.zeros(()), even(0.0, 0.5, (count, 1, 1)))
@@ -82,7 +84,7 @@ def read(rays: Tensor, marked: Tensor, half: Tensor, generator: torch.Generator)
     astray = chance(0.02, size)[..., None]
     anywhere = low[:, :, None] + torch.rand(*size, 2, generator=generator) * sides[:, :, None]
     rays = torch.where(astray, anywhere, exact + error * sigma[..., None])
-    return Seen(rays, sigma, confidence, presence, marked)
+    return Observation(rays, sigma, confidence, presence, marked)
 
 
 def _a_while(count: int, frames: int, share: float, generator: torch.Generator, longest: float = 1.0) -> Tensor:

@@ -18,10 +18,11 @@ from torch import Tensor
 
 from fitting.body import Body
 from fitting.body.load import load_body
-from fitting.init.lifter.network import LOG_RANGE, Answer, Lifter, save_lifter
+from fitting.init.lifter.network import LOG_STD_RANGE, Lifter, LifterOutput, save_lifter
 from fitting.lifter_training.examples import Examples, examples, placed
 from fitting.lifter_training.motion_bank import Bank, bank
 from fitting.motion_capture import load_motion
+from fitting.thresholds import NEAREST_KEYPOINT_M
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 
@@ -37,14 +38,14 @@ class Losses:
     place: Tensor  # |log depth| and, in boxes, the pelvis's distance in the image
     shape: Tensor  # squared
     velocity: Tensor  # metres a second
-    doubt: Tensor  # -log likelihood of the errors under the stated spreads, a joint
+    nll: Tensor  # -log likelihood of the errors under the stated deviations, per joint
 
 
 WEIGHTS = Losses(*map(torch.tensor, (10.0, 0.5, 3.0, 1.0, 0.1, 0.04, 0.05)))
 
 
-def losses(answer: Answer, truth: Examples, body: Body) -> Losses:
-    joints, keypoints, _ = placed(body, answer.rotation, answer.shape)
+def losses(output: LifterOutput, truth: Examples, body: Body) -> Losses:
+    joints, keypoints, _ = placed(body, output.rotation, output.shape)
     counts = truth.counts / truth.counts.sum().clamp(min=1)
 
     def mean(values: Tensor) -> Tensor:
@@ -52,27 +53,30 @@ def losses(answer: Answer, truth: Examples, body: Body) -> Losses:
 
     weight = torch.ones(24)
     weight[list(LEAVES)] = LEAF_WEIGHT
-    squared = (answer.rotation - truth.rotation).square().sum((-1, -2))  # 8 sin^2(angle / 2)
+    squared = (output.rotation - truth.rotation).square().sum((-1, -2))  # 8 sin^2(angle / 2)
     size = truth.inputs.box.size
-    pelvis = answer.pelvis(truth.inputs.box)
+    pelvis = output.pelvis(truth.inputs.box)
     seen = _image(keypoints + pelvis[:, :, None], size) - _image(truth.keypoints_m + truth.pelvis_m[:, :, None], size)
-    offset = answer.offset - _image(truth.pelvis_m, size[..., None]).squeeze(2)
+    offset = output.offset - _image(truth.pelvis_m, size[..., None]).squeeze(2)
     depth = (pelvis[..., 2].log() - truth.pelvis_m[..., 2].log()).abs()
     step_s = (truth.time_s[:, 1:] - truth.time_s[:, :-1])[..., None, None]
     away = joints - truth.joints_m
     both = (counts[:, 1:] * counts[:, :-1]).sqrt()
     velocity = _length((away[:, 1:] - away[:, :-1]) / step_s).mean(-1)
-    log_turn, log_depth = answer.log_turn_rad.clamp(*LOG_RANGE), answer.log_depth.clamp(*LOG_RANGE)
-    doubt_turn = 3 * log_turn + squared.detach() / 4 * (-2 * log_turn).exp()
-    doubt_depth = log_depth + depth.detach().square() / 2 * (-2 * log_depth).exp()
+    log_rotation, log_depth_std = (
+        output.log_rotation_std.clamp(*LOG_STD_RANGE),
+        output.log_depth_std.clamp(*LOG_STD_RANGE),
+    )
+    nll_rotation = 3 * log_rotation + squared.detach() / 4 * (-2 * log_rotation).exp()
+    nll_depth = log_depth_std + depth.detach().square() / 2 * (-2 * log_depth_std).exp()
     return Losses(
         joints=mean(_length(away)),
         rotation=mean(squared * weight),
         image=mean(_length(seen).clamp(max=2.0)),
         place=mean(depth) + mean(_length(offset)),
-        shape=mean((answer.shape - truth.shape[:, None]).square()),
+        shape=mean((output.shape - truth.shape[:, None]).square()),
         velocity=(both * velocity).sum(),
-        doubt=mean(doubt_turn) + mean(doubt_depth),
+        nll=mean(nll_rotation) + mean(nll_depth),
     )
 
 
@@ -83,7 +87,7 @@ def total(parts: Losses) -> Tensor:
 def _image(points: Tensor, size: Tensor) -> Tensor:
     """Points [B, T, K, 3] (or [B, T, 3]) -> boxes [B, T, K, 2] from the middle of the turned camera's image."""
     points = points if points.ndim == 4 else points[:, :, None]
-    return points[..., :2] / points[..., 2:].clamp(min=0.1) / size.reshape(*points.shape[:2], 1, 1)
+    return points[..., :2] / points[..., 2:].clamp(min=NEAREST_KEYPOINT_M) / size.reshape(*points.shape[:2], 1, 1)
 
 
 def _length(vector: Tensor) -> Tensor:
@@ -96,7 +100,7 @@ LEVEL = 0.4  # of the steps at an even rate of learning; until then a training c
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingSettings:
     """What decides the weights."""
 
     steps: int = 16_500
@@ -119,7 +123,7 @@ class Training:
     step: int = 0
 
     @staticmethod
-    def begin(settings: Settings) -> "Training":
+    def begin(settings: TrainingSettings) -> "Training":
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             network = Lifter()
@@ -129,7 +133,7 @@ class Training:
         optimiser = torch.optim.AdamW(groups, lr=settings.rate)
         return Training(network, {k: v.clone() for k, v in network.state_dict().items()}, optimiser)
 
-    def save(self, path: Path, settings: Settings) -> None:
+    def save(self, path: Path, settings: TrainingSettings) -> None:
         content = {
             "network": self.network.state_dict(),
             "mean": self.mean,
@@ -141,7 +145,7 @@ class Training:
             torch.save(content, temporary)
 
     @staticmethod
-    def resume(path: Path, settings: Settings) -> "Training":
+    def resume(path: Path, settings: TrainingSettings) -> "Training":
         content = torch.load(path, weights_only=True)
         before, now, step = content["settings"], asdict(settings), content["step"]
         level = step <= LEVEL * min(before["steps"], settings.steps)
@@ -153,7 +157,7 @@ class Training:
         training.mean, training.step = content["mean"], step
         return training
 
-    def advance(self, banks: list[Bank], body: Body, settings: Settings) -> float:
+    def advance(self, banks: list[Bank], body: Body, settings: TrainingSettings) -> float:
         """One step; its random numbers come from the seed and the step's number alone."""
         generator = torch.Generator().manual_seed((settings.seed << 32) + self.step)
         for group in self.optimiser.param_groups:
@@ -171,7 +175,7 @@ class Training:
         return float(loss.detach())
 
 
-def learning_rate(step: int, settings: Settings) -> float:
+def learning_rate(step: int, settings: TrainingSettings) -> float:
     """Up in a line, level, and in the last part down along a cosine."""
     if step < settings.warmup:
         return settings.rate * (step + 1) / settings.warmup
@@ -181,7 +185,7 @@ def learning_rate(step: int, settings: Settings) -> float:
 
 
 def losses_of(network: Lifter, given: Examples, body: Body) -> Losses:
-    return losses(network(given.inputs.features, given.time_s, given.listens), given, body)
+    return losses(network(given.inputs.features, given.time_s, given.attends), given, body)
 
 
 @torch.inference_mode()
@@ -193,7 +197,7 @@ def held_out_losses(weights: dict[str, Tensor], kept: Examples, body: Body) -> s
 
 
 def train(
-    banks: list[Bank], kept: list[Bank], body: Body, out: Path, settings: Settings, say: Callable[[str], None]
+    banks: list[Bank], kept: list[Bank], body: Body, out: Path, settings: TrainingSettings, say: Callable[[str], None]
 ) -> Training:
     """Train to the end, from the checkpoint if there is one; `out` is written at every checkpoint."""
     checkpoint = out.with_suffix(".checkpoint.pt")
@@ -223,12 +227,12 @@ def main() -> None:
     parser.add_argument("--clips", type=Path, required=True, help="CMU motion at 30 frames a second (.npz)")
     parser.add_argument("--poses", type=Path, required=True, help="CMU poses at 5 frames a second (.npz)")
     parser.add_argument("--out", type=Path, required=True, help="weights to write (.npz)")
-    parser.add_argument("--steps", type=int, default=Settings.steps)
-    parser.add_argument("--seed", type=int, default=Settings.seed)
+    parser.add_argument("--steps", type=int, default=TrainingSettings.steps)
+    parser.add_argument("--seed", type=int, default=TrainingSettings.seed)
     given = parser.parse_args()
     body = load_body()
     motions = (load_motion(given.clips, body, 30.0), load_motion(given.poses, body, 5.0, given.clips))
-    settings = Settings(steps=given.steps, seed=given.seed)
+    settings = TrainingSettings(steps=given.steps, seed=given.seed)
     learned, kept = ([bank(motion, body, held_out) for motion in motions] for held_out in (False, True))
     train(learned, kept, body, given.out, settings, lambda line: print(time.strftime("%H:%M:%S"), line, flush=True))
 

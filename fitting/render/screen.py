@@ -10,8 +10,7 @@ import torch
 
 from fitting.camera import Camera
 from fitting.camera.camera import valid_radius
-
-NEAR_M = 0.05  # what is closer than this to the camera plane is cut away
+from fitting.thresholds import NEAR_PLANE_M
 
 
 @dataclass(frozen=True)
@@ -70,10 +69,12 @@ def project_triangles(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camer
     """Vertices [V, 3] metres in the camera frame, faces [F, 3] -> the triangles in the image."""
     vertices = vertices_cam.astype(np.float64)
     parent, part = np.arange(len(faces), dtype=np.int32), np.zeros((0, 3, 3))
-    front = vertices[:, 2] > NEAR_M
+    front = vertices[:, 2] > NEAR_PLANE_M
     if not front.all():
         vertices, faces, parent, part = _cut_at_near_plane(vertices, faces, front)
-    z = np.where(vertices[:, 2] > NEAR_M / 2, vertices[:, 2], np.nan)  # cut vertices lie at NEAR_M, give or take
+    z = np.where(
+        vertices[:, 2] > NEAR_PLANE_M / 2, vertices[:, 2], np.nan
+    )  # cut vertices lie at NEAR_PLANE_M, give or take
     xy_px = camera.project(torch.from_numpy(vertices)).numpy()
     if camera.distortion:  # beyond this the lens formula would fold the scene back into the image
         folded = np.hypot(vertices[:, 0], vertices[:, 1]) > valid_radius(camera.distortion) * z
@@ -107,7 +108,7 @@ def _cut_at_near_plane(
         order = (lone[:, None] + np.arange(3)) % 3  # the lone corner first; winding kept
         z = np.take_along_axis(vertices[faces[owner], 2], order, axis=1)
         corner = np.eye(3)[order]  # [N, 3, 3] the corners a, b, c themselves
-        t = (NEAR_M - z[:, :1]) / (z[:, 1:] - z[:, :1])  # where edges a-b and a-c meet the plane
+        t = (NEAR_PLANE_M - z[:, :1]) / (z[:, 1:] - z[:, :1])  # where edges a-b and a-c meet the plane
         ab, ac = ((1 - t[:, i, None]) * corner[:, 0] + t[:, i, None] * corner[:, i + 1] for i in (0, 1))
         if lone_is_front:
             triangles = [(corner[:, 0], ab, ac)]

@@ -1,4 +1,4 @@
-"""The points of a body that SMPLify pulls at, and the two ways to place them."""
+"""The points of a body that SMPLify fits, and the two ways to place them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,11 +35,11 @@ def placer(body: Body, points: FitPoints, through: Through) -> Place:
     "smplx" skins every vertex by the smplx package, which is what published SMPLify code calls.
     """
     if through == "bones":
-        riding = body.points(points.joint_part, points.vertex_part)
+        attached = body.points(points.joint_part, points.vertex_part)
 
         def by_bones(pose: Tensor, shape: Tensor) -> Tensor:
             rotation = rotation_matrices(pose.unflatten(1, (-1, 3)))
-            return riding.place(body.placement(rotation, shape), riding.moments(shape, body.pose_feature(rotation)))
+            return attached.place(body.placement(rotation, shape), attached.moments(shape, body.pose_feature(rotation)))
 
         return by_bones
 

@@ -20,7 +20,8 @@ from fitting.camera import Camera
 from fitting.keypoints.observed import body_keypoints, undistorted
 from fitting.smplify.points import FitPoints, Place, Through, coco17, placer
 from fitting.solver.prior import read_mixture
-from fitting.solver.problem import NEAR_M, geman_mcclure, project
+from fitting.solver.problem import geman_mcclure, project
+from fitting.thresholds import NEAREST_KEYPOINT_M
 from pose2d.base.errors import UserError
 from pose2d.types import Keypoints
 
@@ -127,8 +128,8 @@ BOX_CONFIDENCE = 0.2  # keypoints that span it
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What is seen of N people, and by which camera."""
+class Observations:
+    """2D keypoints of N people, and their cameras."""
 
     xy_px: Tensor  # [N, K, 2]
     confidence: Tensor  # [N, K] 0: not seen
@@ -136,8 +137,8 @@ class Sight:
     center_px: Tensor  # [N, 2]
     pixel_scale: Tensor  # [N] crop pixels per pixel: 1 in the crop, 224 / b in the full frame
 
-    def frames(self, part: slice) -> "Sight":
-        return Sight(*(value[part] for value in vars(self).values()))
+    def frames(self, part: slice) -> "Observations":
+        return Observations(*(value[part] for value in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -167,20 +168,20 @@ def smplify(
     "smplx" does so by the very package that the original calls; "bones" places the keypoints alone. The result is
     the same.
     """
-    xy_px, confidence, _, around = _seen(keypoints, camera)
+    xy_px, confidence, around = _usable(keypoints, camera)
     frames = len(xy_px)
     side = around if box_side_px is None else box_side_px.to(confidence)
     if tuple(side.shape) != (frames,) or not bool((side > 0).all()):
         raise UserError(
             f"box_side_px must be {frames} positive numbers of pixels, one per frame, got {list(side.shape)}."
         )
-    sight = _sight(xy_px, confidence, camera, CROP_PX / side)
+    seen = _observations(xy_px, confidence, camera, CROP_PX / side)
     body = body.to(dtype=torch.float32)
-    return fit_points(sight, body, coco17(body), start, prior or load_max_mixture(), settings, through)
+    return fit_points(seen, body, coco17(body), start, prior or load_max_mixture(), settings, through)
 
 
 def fit_points(
-    sight: Sight,
+    seen: Observations,
     body: Body,
     points: FitPoints,
     start: BodyParams,
@@ -190,7 +191,7 @@ def fit_points(
 ) -> SmplifyFit:
     """The two stages for any set of points, such as SPIN's 49, `settings.batch` at a time."""
     settings = settings or SmplifySettings()
-    frames = len(sight.xy_px)
+    frames = len(seen.xy_px)
     _check_start(start, frames)
     size = min(SHAPE_SIZE, body.shape_size)
     shape = start.shape.detach().float()[..., :size]
@@ -198,7 +199,7 @@ def fit_points(
     pose, translation = start.pose.detach().float().reshape(frames, -1), start.translation.detach().float()
     place = _padded(placer(body, points, through), body.shape_size - size)
     parts = [
-        _two_stages(sight.frames(part), place, points, pose[part], shape[part], translation[part], prior, settings)
+        _two_stages(seen.frames(part), place, points, pose[part], shape[part], translation[part], prior, settings)
         for part in (slice(first, first + settings.batch) for first in range(0, frames, settings.batch))
     ]
     joined = BodyParams(
@@ -212,11 +213,16 @@ def fit_points(
 
 
 def camera_loss(
-    placed: Tensor, translation: Tensor, depth: Tensor, sight: Sight, points: FitPoints, settings: SmplifySettings
+    placed: Tensor,
+    translation: Tensor,
+    depth: Tensor,
+    seen: Observations,
+    points: FitPoints,
+    settings: SmplifySettings,
 ) -> Tensor:
     """Stage 1, [N]: the torso's error, and the distance held near `depth` [N]."""
-    projected = project(placed + translation[:, None], sight.focal_px, sight.center_px)
-    torso = torso_reprojection(projected, sight.xy_px, sight.confidence, sight.pixel_scale, points.torsos)
+    projected = project(placed + translation[:, None], seen.focal_px, seen.center_px)
+    torso = torso_reprojection(projected, seen.xy_px, seen.confidence, seen.pixel_scale, points.torsos)
     return torso + settings.depth_weight**2 * (translation[:, 2] - depth).square()
 
 
@@ -225,16 +231,16 @@ def body_loss(
     body_pose: Tensor,
     shape: Tensor,
     translation: Tensor,
-    sight: Sight,
+    seen: Observations,
     points: FitPoints,
     prior: MaxMixture,
     settings: SmplifySettings,
 ) -> tuple[Tensor, Tensor]:
     """Stage 2: the loss [N], and each keypoint's part of it [N, K]."""
-    weight = sight.confidence**settings.conf_power * (sight.confidence > 0)
+    weight = seen.confidence**settings.conf_power * (seen.confidence > 0)
     weight[:, list(points.ignored)] = 0
-    projected = project(placed + translation[:, None], sight.focal_px, sight.center_px)
-    errors = reprojection(projected, sight.xy_px, weight, sight.pixel_scale, settings.robust_px)
+    projected = project(placed + translation[:, None], seen.focal_px, seen.center_px)
+    errors = reprojection(projected, seen.xy_px, weight, seen.pixel_scale, settings.robust_px)
     loss = (
         errors.sum(1)
         + settings.pose_weight**2 * prior.energy(body_pose)
@@ -255,15 +261,15 @@ def square_around(xy_px: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
     return center, torch.where(usable, side.clamp(min=1), torch.full_like(side, float(CROP_PX)))
 
 
-def _seen(keypoints: Keypoints, camera: Camera) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Pixels of a perfect lens [T, 17, 2], how far to trust them [T, 17], and the square around: centre and side."""
-    known = undistorted(body_keypoints(keypoints), [camera])
-    confidence = known.confidence * known.presence
-    return known.xy_px, confidence, *square_around(known.xy_px, confidence)
+def _usable(keypoints: Keypoints, camera: Camera) -> tuple[Tensor, Tensor, Tensor]:
+    """Undistorted pixels [T, 17, 2], confidence times presence [T, 17], and the side of the square around [T]."""
+    keypoints = undistorted(body_keypoints(keypoints), [camera])
+    confidence = keypoints.confidence * keypoints.presence
+    return keypoints.xy_px, confidence, square_around(keypoints.xy_px, confidence)[1]
 
 
 def _two_stages(
-    sight: Sight,
+    seen: Observations,
     place: Place,
     points: FitPoints,
     pose: Tensor,
@@ -276,11 +282,11 @@ def _two_stages(
     depth = translation[:, 2].clone()
 
     def first_stage() -> Tensor:
-        return camera_loss(place(torch.cat((root, bent), 1), shape), translation, depth, sight, points, settings)
+        return camera_loss(place(torch.cat((root, bent), 1), shape), translation, depth, seen, points, settings)
 
     def second_stage() -> tuple[Tensor, Tensor]:
         placed = place(torch.cat((root, bent), 1), shape)
-        return body_loss(placed, bent, shape, translation, sight, points, prior, settings)
+        return body_loss(placed, bent, shape, translation, seen, points, prior, settings)
 
     _descend([root, translation], first_stage, settings)
     _descend([bent, shape, root], lambda: second_stage()[0], settings)
@@ -308,10 +314,10 @@ def _padded(place: Place, missing: int) -> Place:
     return (lambda pose, shape: place(pose, torch.nn.functional.pad(shape, (0, missing)))) if missing else place
 
 
-def _sight(xy_px: Tensor, confidence: Tensor, camera: Camera, pixel_scale: Tensor) -> Sight:
+def _observations(xy_px: Tensor, confidence: Tensor, camera: Camera, pixel_scale: Tensor) -> Observations:
     frames = len(xy_px)
     focal, center = (xy_px.new_tensor(pair).expand(frames, 2) for pair in (camera.focal_px, camera.center_px))
-    return Sight(xy_px, confidence, focal, center, pixel_scale)
+    return Observations(xy_px, confidence, focal, center, pixel_scale)
 
 
 def _check_start(start: BodyParams, frames: int) -> None:
@@ -328,7 +334,7 @@ def _check_start(start: BodyParams, frames: int) -> None:
         )
     if not all(bool(torch.isfinite(value).all()) for value in (start.pose, start.shape, start.translation)):
         raise UserError("the start has a number that is not finite (NaN or infinity).")
-    behind = (start.translation[:, 2] < NEAR_M).nonzero().flatten()
+    behind = (start.translation[:, 2] < NEAREST_KEYPOINT_M).nonzero().flatten()
     if len(behind):
         raise UserError(
             f"the start puts the person behind the camera in frame {int(behind[0])}. Translations are metres in the "

@@ -1,6 +1,6 @@
-"""Where keypoints and joints are, and how they move with every unknown, in closed form.
+"""Keypoints and joints, and their derivatives with respect to every unknown, in closed form.
 
-Joint i turned by a small world-frame rotation w carries every term below it about P_i (`body.surface_points`). The
+A small world-frame rotation w of joint i turns every term below it about P_i (`fitting.body.body`). The
 unknowns are axis-angle vectors: theta -> theta + d turns the joint by w = G_parent J_l(theta) d, with J_l the left
 Jacobian of the rotation group; the root is turned by w itself. With M_i = G_parent J_l,
 
@@ -61,11 +61,11 @@ class Geometry:
     joints: Tensor  # [B, 24, 3] metres in the camera frame
     placement: Placement  # of the body before the translation
     terms: Tensor  # [B, E, 3] c_e P_j + G_j m_e
-    turn: Tensor  # [B, 20, 3, 3] M_i of MOVED_JOINTS
+    axis_jacobian: Tensor  # [B, 20, 3, 3] M_i of MOVED_JOINTS; empty without derivatives
 
 
-class Mechanism:
-    """A body, prepared for derivatives with respect to the unknowns of `fitting.solver.unknowns`."""
+class BodyJacobian:
+    """A body's forward kinematics and derivatives with respect to the unknowns of `fitting.solver.unknowns`."""
 
     def __init__(self, body: Body, shape_size: int) -> None:
         self.body = body
@@ -74,31 +74,33 @@ class Mechanism:
         carries = above | torch.eye(JOINT_COUNT, dtype=torch.bool)
         moved = torch.tensor(MOVED_JOINTS)
         terms = points.gather.bool()[:, None] & carries[points.bone][:, moved].T  # [17, 20, E]
-        self.pair_point, self.pair_moved = terms.any(-1).nonzero(as_tuple=True)  # [N] who moves whom
+        self.pair_point, self.pair_moved = terms.any(-1).nonzero(
+            as_tuple=True
+        )  # [N] keypoints, and joints that move them
         self.pair_joint = moved[self.pair_moved]
         self.pair_terms = terms[self.pair_point, self.pair_moved].to(body.dtype)  # [N, E]
         self.pair_share = self.pair_terms @ points.coefficient  # [N]
         self.joint_child, self.joint_moved = above[:, moved].nonzero(as_tuple=True)  # joints moved by joints
         self.joint_parent = moved[self.joint_moved]
-        self.moments = points.offset_by_shape[..., :shape_size]
-        self.rest_by_shape = body.rest_joints_by_shape[..., :shape_size]
+        self.offset_shapedirs = points.offset_shapedirs[..., :shape_size]
+        self.rest_shapedirs = body.rest_joint_shapedirs[..., :shape_size]
         self.shape_size = shape_size
-        # How the body's size goes with its shape: the mean length of the bones, relative to that at zero shape.
+        # Derivative of the body's size: the mean length of the bones, relative to that at zero shape.
         bone = body.rest_joints[1:] - body.rest_joints[list(PARENTS[1:])]
-        bone_by_shape = self.rest_by_shape[1:] - self.rest_by_shape[list(PARENTS[1:])]
+        bone_shapedirs = self.rest_shapedirs[1:] - self.rest_shapedirs[list(PARENTS[1:])]
         length = bone.norm(dim=-1)
-        self.size_by_shape = torch.einsum("jc,jcs->s", bone / length[:, None], bone_by_shape) / length.sum()  # [S]
+        self.size_gradient = torch.einsum("jc,jcs->s", bone / length[:, None], bone_shapedirs) / length.sum()  # [S]
 
     def size(self, shape: Tensor) -> Tensor:
         """The body's size relative to that of the mean body, for a shape [S], kept away from zero."""
-        return (1 + self.size_by_shape @ shape).clamp(min=0.3)
+        return (1 + self.size_gradient @ shape).clamp(min=0.3)
 
     @cached_property
     def _parent_of_moved(self) -> Tensor:
         return torch.tensor([PARENTS[joint] for joint in MOVED_JOINTS[1:]])
 
     def place(self, state: State, derivatives: bool = True) -> Geometry:
-        """Forward kinematics; without derivatives `turn` is empty."""
+        """Forward kinematics, and what the derivatives need."""
         body, points = self.body, self.body.keypoint_terms
         rotation = state.rotation
         shape = torch.nn.functional.pad(state.shape, (0, body.shape_size - self.shape_size))
@@ -107,14 +109,14 @@ class Mechanism:
         turned = (placement.rotation[:, points.bone] @ moments.unsqueeze(-1)).squeeze(-1)
         terms = torch.addcmul(turned, points.coefficient.unsqueeze(-1), placement.joints[:, points.bone])
         shift = state.translation.unsqueeze(1)
-        turn = terms.new_empty(0)
+        axis_jacobian = terms.new_empty(0)
         if derivatives:
             local = placement.rotation[:, self._parent_of_moved] @ left_jacobian(state.theta[:, MOVED_JOINTS[1:]])
             eye = torch.eye(3, dtype=terms.dtype).expand(len(state), 1, 3, 3)
-            turn = torch.cat((eye, local), 1)
-        return Geometry(points.gather @ terms + shift, placement.joints + shift, placement, terms, turn)
+            axis_jacobian = torch.cat((eye, local), 1)
+        return Geometry(points.gather @ terms + shift, placement.joints + shift, placement, terms, axis_jacobian)
 
-    def keypoints_by_step(self, geometry: Geometry, rows: Tensor) -> Tensor:
+    def keypoint_step_jacobian(self, geometry: Geometry, rows: Tensor) -> Tensor:
         """Rows [B, 17, R, 3] times dq/dstep [B, 17, 3, 63] -> [B, 17, R, 63], without the large middle.
 
         u^T (-[a]_x) M = (a x u)^T M for every row u.
@@ -123,28 +125,28 @@ class Mechanism:
         arm = self.pair_terms @ geometry.terms - self.pair_share[:, None] * joints  # [B, N, 3]
         row = rows[:, self.pair_point]  # [B, N, R, 3]
         moment = torch.linalg.cross(arm.unsqueeze(2).expand_as(row), row)
-        value = moment @ geometry.turn[:, self.pair_moved]  # [B, N, R, 3]
+        value = moment @ geometry.axis_jacobian[:, self.pair_moved]  # [B, N, R, 3]
         out = rows.new_zeros(*rows.shape[:3], STEP_SIZE)
         by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, 17, 20, R, 3] view
         by_joint[:, self.pair_point, self.pair_moved] = value
         out[..., TRANSLATION] = rows
         return out
 
-    def joints_by_step(self, geometry: Geometry) -> Tensor:
+    def joint_step_jacobian(self, geometry: Geometry) -> Tensor:
         """dP/dstep, [B, 24, 3, 63]."""
         joints = geometry.placement.joints
         arm = joints[:, self.joint_child] - joints[:, self.joint_parent]  # [B, N, 3]
-        value = cross_matrix(-arm) @ geometry.turn[:, self.joint_moved]
+        value = cross_matrix(-arm) @ geometry.axis_jacobian[:, self.joint_moved]
         out = joints.new_zeros(len(joints), JOINT_COUNT, 3, STEP_SIZE)
         by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, 24, 20, 3, 3] view
         by_joint[:, self.joint_child, self.joint_moved] = value
         out[..., TRANSLATION] = torch.eye(3, dtype=joints.dtype)
         return out
 
-    def joints_by_shape(self, geometry: Geometry) -> Tensor:
+    def joint_shape_jacobian(self, geometry: Geometry) -> Tensor:
         """dP/dshape, [B, 24, 3, S]: offsets of the rest pose, turned and added up along the tree."""
         rotation = geometry.placement.rotation
-        rest = self.rest_by_shape
+        rest = self.rest_shapedirs
         offset = rest[1:] - rest[list(PARENTS[1:])]
         turned = rotation[:, list(PARENTS[1:])] @ offset  # [B, 23, 3, S]
         moved = [rest[0].expand(len(rotation), -1, -1)]
@@ -152,9 +154,9 @@ class Mechanism:
             moved.append(moved[PARENTS[joint]] + turned[:, joint - 1])
         return torch.stack(moved, 1)
 
-    def keypoints_by_shape(self, geometry: Geometry, joints_by_shape: Tensor) -> Tensor:
+    def keypoint_shape_jacobian(self, geometry: Geometry, joint_shape_jacobian: Tensor) -> Tensor:
         """dq/dshape, [B, 17, 3, S]."""
         points = self.body.keypoint_terms
-        on_bone = geometry.placement.rotation[:, points.bone] @ self.moments
-        on_bone = on_bone + points.coefficient[:, None, None] * joints_by_shape[:, points.bone]
+        on_bone = geometry.placement.rotation[:, points.bone] @ self.offset_shapedirs
+        on_bone = on_bone + points.coefficient[:, None, None] * joint_shape_jacobian[:, points.bone]
         return torch.einsum("ke,becs->bkcs", points.gather, on_bone)

@@ -17,24 +17,24 @@ from fitting.solver.problem import Problem, costs
 from fitting.solver.unknowns import State, join, orthonormal
 
 CONVERGED, STUCK, LIMIT = "converged", "no downhill step left", "iteration limit"
-TOLERANCE = 0.02  # a step that gains less than this log-likelihood per frame ends the search
-FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e-6, 1e6
-EASE, TIGHTEN = 0.2, 6.0
+TOLERANCE = 0.02  # a step that gains less than this log-likelihood per frame ends the search. Not tuned
+FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e-6, 1e6  # these and the next: customary, not tuned
+DAMPING_DECREASE, DAMPING_INCREASE = 0.2, 6.0  # factors after a step that was accepted, or was not
 BATCH = 1024  # independent frames solved side by side: bounds memory
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Where the search ended."""
+    """The end of the search."""
 
     state: State
     cost: Tensor  # [T] each frame's own cost, its share of -log posterior without the motion's
     total: float  # of everything
-    stopped: tuple[str, ...]  # why: one word for a track, one per frame for independent frames
+    stopped: tuple[str, ...]  # why: one reason for a track, one per frame for independent frames
     iterations: int
 
 
-def factorised(system: NormalEquations) -> Factor:
+def factorize(system: NormalEquations) -> Factor:
     if system.next_one is None or system.next_two is None:
         return FrameFactor(system.matrix)
     return BandFactor(system.matrix, system.next_one, system.next_two)
@@ -42,7 +42,7 @@ def factorised(system: NormalEquations) -> Factor:
 
 def newton_step(system: NormalEquations) -> tuple[Tensor, Tensor]:
     """The step [T, 63] and change of shape that minimise the quadratic model."""
-    return solve_arrow(factorised(system), system.arrow, system.corner, -system.gradient, -system.shape_gradient)
+    return solve_arrow(factorize(system), system.arrow, system.corner, -system.gradient, -system.shape_gradient)
 
 
 def _careful_step(system: NormalEquations, damping: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,12 +72,12 @@ def solve_track(problem: Problem, state: State, iterations: int = 40) -> Solutio
         if new_total < total:
             gained = float(total - new_total)
             state, each, total, system = moved, new_each, new_total, None
-            damping = (damping * EASE).clamp(min=LEAST_DAMPING)
+            damping = (damping * DAMPING_DECREASE).clamp(min=LEAST_DAMPING)
             if gained < TOLERANCE * len(state):
                 stopped = CONVERGED
                 break
         else:
-            damping = damping * TIGHTEN
+            damping = damping * DAMPING_INCREASE
             if damping > MOST_DAMPING:
                 stopped = STUCK
                 break
@@ -114,7 +114,7 @@ def _solve_batch(problem: Problem, state: State, iterations: int) -> Solution:
         try:
             step, shape_step = _careful_step(system, damping)
         except NotPositiveDefinite:
-            damping = damping * TIGHTEN
+            damping = damping * DAMPING_INCREASE
             continue
         moved = state.moved(step, shape_step)
         new_cost, _ = costs(part, moved)
@@ -122,7 +122,7 @@ def _solve_batch(problem: Problem, state: State, iterations: int) -> Solution:
         gained = cost - new_cost
         state = moved.where(better, state)
         cost = torch.where(better, new_cost, cost)
-        damping = torch.where(better, (damping * EASE).clamp(min=LEAST_DAMPING), damping * TIGHTEN)
+        damping = torch.where(better, (damping * DAMPING_DECREASE).clamp(min=LEAST_DAMPING), damping * DAMPING_INCREASE)
         converged = better & (gained < TOLERANCE)
         stuck = ~better & (damping > MOST_DAMPING)
         leaves = converged | stuck
@@ -151,12 +151,12 @@ def _put_back(state: State, cost: Tensor, index: Tensor, part: State, part_cost:
     return state, put(cost, part_cost)
 
 
-def filled(state: State, known: Tensor) -> State:
-    """Put the frames that are not known [T] between their nearest known neighbours; before the first and after the
-    last the nearest one stands still. At least one frame must be known."""
-    if bool(known.all()):
+def fill_gaps(state: State, valid: Tensor) -> State:
+    """Interpolate the frames that are not valid [T] between their nearest valid neighbours; before the first and after
+    the last they are equal to it. At least one frame must be valid."""
+    if bool(valid.all()):
         return state
-    index = known.nonzero().squeeze(1)
+    index = valid.nonzero().squeeze(1)
     frame = torch.arange(len(state))
     after = torch.searchsorted(index, frame).clamp(max=len(index) - 1)
     before = (torch.searchsorted(index, frame, right=True) - 1).clamp(min=0)

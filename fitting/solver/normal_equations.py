@@ -1,4 +1,4 @@
-"""The Gauss-Newton system at a state: gradient and matrix, frame by frame, coupled over time where asked for.
+"""The Gauss-Newton system at a state: gradient and matrix, frame by frame, coupled over time in a track.
 
 A robust keypoint enters with the slope of its loss (iteratively reweighted least squares); the mixture prior with its
 nearest component; limits and floor where they bind.
@@ -70,7 +70,7 @@ def normal_equations(problem: Problem, state: State) -> NormalEquations:
     joints = torch.empty(0)
     if coupled:
         parts = (state.frames(slice(a, a + CHUNK)) for a in range(0, len(state), CHUNK))
-        joints = torch.cat([problem.mechanism.place(part, derivatives=False).joints for part in parts])
+        joints = torch.cat([problem.jacobian.place(part, derivatives=False).joints for part in parts])
     columns = [
         list(column)
         for column in zip(
@@ -87,10 +87,10 @@ def normal_equations(problem: Problem, state: State) -> NormalEquations:
     if state.shared_shape:
         shape_gradient, corner = shape_gradient.sum(0), corner.sum(0)
     eye = torch.eye(state.shape.shape[-1], dtype=gradient.dtype)
-    known = problem.shape_share
-    shape_gradient, corner = shape_gradient + known * state.shape, corner + known * eye
+    weight = problem.shape_weight
+    shape_gradient, corner = shape_gradient + weight * state.shape, corner + weight * eye
     if problem.anchor is not None:
-        per = known / problem.anchor.shape**2
+        per = weight / problem.anchor.shape**2
         shape_gradient = shape_gradient + per * (state.shape - problem.anchor.state.shape)
         corner = corner + per * eye
     if not coupled:
@@ -104,45 +104,47 @@ def _piece(problem: Problem, state: State, first: int, coupled: bool, joints: Te
     last = min(first + CHUNK, count)
     halo = 2 if coupled else 0
     low, high = max(first - halo, 0), min(last + halo, count)
-    wide = problem.mechanism.place(state.frames(slice(low, high)))
+    wide = problem.jacobian.place(state.frames(slice(low, high)))
     inner = slice(first - low, last - low)
     rows = slice(first, last)
     geometry = Geometry(
         wide.keypoints[inner], wide.joints[inner],
         type(wide.placement)(wide.placement.rotation[inner], wide.placement.joints[inner], wide.placement.rest_joints),
-        wide.terms[inner], wide.turn[inner],
+        wide.terms[inner], wide.axis_jacobian[inner],
     )  # fmt: skip
     part, moved = problem.frames(rows), state.frames(rows)
-    joints_by_shape = problem.mechanism.joints_by_shape(wide)
-    gradient, matrix, arrow, shape_gradient, corner = _keypoint_part(part, geometry, joints_by_shape[inner])
+    joint_shape_jacobian = problem.jacobian.joint_shape_jacobian(wide)
+    gradient, matrix, arrow, shape_gradient, corner = _keypoint_part(part, geometry, joint_shape_jacobian[inner])
     _add_pose_part(part, moved, gradient, matrix)
     if part.lean_rad is not None:
         _add_lean(part.lean_rad, moved, gradient, matrix)
     if part.anchor is not None:
         _add_anchor(part.anchor, moved, gradient, matrix)
     if part.ground is not None:
-        _add_ground(part, geometry, joints_by_shape[inner], gradient, matrix, arrow, shape_gradient, corner)
+        _add_ground(part, geometry, joint_shape_jacobian[inner], gradient, matrix, arrow, shape_gradient, corner)
     if not coupled:
         return gradient, matrix, arrow, shape_gradient, corner
     return _with_motion(
-        problem, state, wide, joints_by_shape, joints, (low, first, last, high),
+        problem, state, wide, joint_shape_jacobian, joints, (low, first, last, high),
         gradient, matrix, arrow, shape_gradient, corner,
     )  # fmt: skip
 
 
-def _keypoint_part(problem: Problem, geometry: Geometry, joints_by_shape: Tensor) -> tuple[Tensor, ...]:
+def _keypoint_part(problem: Problem, geometry: Geometry, joint_shape_jacobian: Tensor) -> tuple[Tensor, ...]:
     p = problem
     residual = reprojection(geometry.keypoints, p.xy_px, p.weight, p.focal_px, p.center_px)
     _, slope = geman_mcclure(residual.square().sum(-1), p.robust)
     root_slope = slope.sqrt().unsqueeze(-1)
     rows = projection_rows(geometry.keypoints, p.focal_px) * (root_slope * p.weight.sqrt().unsqueeze(-1)).unsqueeze(-1)
-    by_step = p.mechanism.keypoints_by_step(geometry, rows).flatten(1, 2)  # [T, 34, 63]
-    by_shape = (rows @ p.mechanism.keypoints_by_shape(geometry, joints_by_shape)).flatten(1, 2)  # [T, 34, S]
+    step_jacobian = p.jacobian.keypoint_step_jacobian(geometry, rows).flatten(1, 2)  # [T, 34, 63]
+    shape_jacobian = (rows @ p.jacobian.keypoint_shape_jacobian(geometry, joint_shape_jacobian)).flatten(
+        1, 2
+    )  # [T, 34, S]
     residual = (residual * root_slope).flatten(1).unsqueeze(-1)
-    transposed = by_step.mT
+    transposed = step_jacobian.mT
     return (
-        (transposed @ residual).squeeze(-1), transposed @ by_step, transposed @ by_shape,
-        (by_shape.mT @ residual).squeeze(-1), by_shape.mT @ by_shape,
+        (transposed @ residual).squeeze(-1), transposed @ step_jacobian, transposed @ shape_jacobian,
+        (shape_jacobian.mT @ residual).squeeze(-1), shape_jacobian.mT @ shape_jacobian,
     )  # fmt: skip
 
 
@@ -170,9 +172,9 @@ def _add_anchor(anchor: Anchor, state: State, gradient: Tensor, matrix: Tensor) 
     root, pose, translation = anchor.residuals(state)
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)
     # root = log(R R_guess^T): its derivative by a turn of R is the inverse left Jacobian at that vector.
-    by_turn = torch.linalg.inv(left_jacobian(root * anchor.root_rad)) / anchor.root_rad[..., None]
-    gradient[:, :3] += torch.einsum("tij,ti->tj", by_turn, root)
-    matrix[:, :3, :3] += by_turn.mT @ by_turn
+    root_jacobian = torch.linalg.inv(left_jacobian(root * anchor.root_rad)) / anchor.root_rad[..., None]
+    gradient[:, :3] += torch.einsum("tij,ti->tj", root_jacobian, root)
+    matrix[:, :3, :3] += root_jacobian.mT @ root_jacobian
     gradient[:, POSE] += pose / anchor.pose_rad
     diagonal[:, POSE] += 1 / anchor.pose_rad**2
     gradient[:, TRANSLATION] += translation / anchor.translation_m
@@ -180,7 +182,7 @@ def _add_anchor(anchor: Anchor, state: State, gradient: Tensor, matrix: Tensor) 
 
 
 def _add_ground(
-    problem: Problem, geometry: Geometry, joints_by_shape: Tensor,
+    problem: Problem, geometry: Geometry, joint_shape_jacobian: Tensor,
     gradient: Tensor, matrix: Tensor, arrow: Tensor, shape_gradient: Tensor, corner: Tensor,
 ) -> None:  # fmt: skip
     ground = problem.ground
@@ -189,20 +191,22 @@ def _add_ground(
     normal = feet.new_tensor(ground.normal_cam)
     residual = ground_contact(feet, ground)
     share = ground_share(feet @ normal - ground.height_m, ground) / ground.sigma_m
-    by_step = torch.einsum("tf,c,tfcd->tfd", share, normal, problem.mechanism.joints_by_step(geometry)[:, FEET])
-    by_shape = torch.einsum("tf,c,tfcs->tfs", share, normal, joints_by_shape[:, FEET])
-    gradient += torch.einsum("tfd,tf->td", by_step, residual)
-    matrix += by_step.mT @ by_step
-    arrow += by_step.mT @ by_shape
-    shape_gradient += torch.einsum("tfs,tf->ts", by_shape, residual)
-    corner += by_shape.mT @ by_shape
+    step_jacobian = torch.einsum(
+        "tf,c,tfcd->tfd", share, normal, problem.jacobian.joint_step_jacobian(geometry)[:, FEET]
+    )
+    shape_jacobian = torch.einsum("tf,c,tfcs->tfs", share, normal, joint_shape_jacobian[:, FEET])
+    gradient += torch.einsum("tfd,tf->td", step_jacobian, residual)
+    matrix += step_jacobian.mT @ step_jacobian
+    arrow += step_jacobian.mT @ shape_jacobian
+    shape_gradient += torch.einsum("tfs,tf->ts", shape_jacobian, residual)
+    corner += shape_jacobian.mT @ shape_jacobian
 
 
 def _second_difference(values: Tensor) -> Tensor:
     return values[2:] - 2 * values[1:-1] + values[:-2]
 
 
-def _spread_back(second: Tensor) -> Tensor:
+def _second_difference_transposed(second: Tensor) -> Tensor:
     """The transpose of the second difference: [T - 2, ...] -> [T, ...]."""
     out = second.new_zeros(len(second) + 2, *second.shape[1:])
     out[:-2] += second
@@ -212,7 +216,7 @@ def _spread_back(second: Tensor) -> Tensor:
 
 
 def _with_motion(
-    problem: Problem, state: State, wide: Geometry, joints_by_shape: Tensor, joints: Tensor,
+    problem: Problem, state: State, wide: Geometry, joint_shape_jacobian: Tensor, joints: Tensor,
     edges: tuple[int, int, int, int],
     gradient: Tensor, matrix: Tensor, arrow: Tensor, shape_gradient: Tensor, corner: Tensor,
 ) -> tuple[Tensor, ...]:  # fmt: skip
@@ -225,25 +229,27 @@ def _with_motion(
     assert problem.fps is not None
     count = len(state)
     inner = slice(first - low, last - low)
-    prior, share = problem.prior, problem.motion_share**0.5
-    factor = acceleration_factor(problem.fps) * share
+    prior, root_weight = problem.prior, problem.motion_weight**0.5
+    factor = acceleration_factor(problem.fps) * root_weight
     sigma = acceleration_sigma(problem, state)
-    by_step = (problem.mechanism.joints_by_step(wide) * (factor / sigma).unsqueeze(-1)).flatten(1, 2)  # [t, 72, 63]
-    by_shape = (joints_by_shape * (factor / sigma).unsqueeze(-1)).flatten(1, 2)  # [t, 72, S]
+    step_jacobian = (problem.jacobian.joint_step_jacobian(wide) * (factor / sigma).unsqueeze(-1)).flatten(
+        1, 2
+    )  # [t, 72, 63]
+    shape_jacobian = (joint_shape_jacobian * (factor / sigma).unsqueeze(-1)).flatten(1, 2)  # [t, 72, S]
     per_angle = factor / prior.angular_sigma  # [57]
 
     # All second differences of the window, and their weights: those of the inner frames are complete.
-    linear, weight = _weighted(acceleration(joints[low:high], problem.fps, sigma).flatten(1), share)
+    linear, weight = _weighted(acceleration(joints[low:high], problem.fps, sigma).flatten(1), root_weight)
     theta = state.theta[low:high][:, BODY_JOINTS].flatten(1)
-    angular, angular_weight = _weighted(acceleration(theta, problem.fps, prior.angular_sigma), share)
+    angular, angular_weight = _weighted(acceleration(theta, problem.fps, prior.angular_sigma), root_weight)
     # a / size(shape): the shape moves the joints, and changes the size they are measured by.
-    relative = problem.mechanism.size_by_shape / problem.mechanism.size(state.shape)
-    shape_second = _second_difference(by_shape) - linear.unsqueeze(-1) * relative
+    relative = problem.jacobian.size_gradient / problem.jacobian.size(state.shape)
+    shape_second = _second_difference(shape_jacobian) - linear.unsqueeze(-1) * relative
 
-    x = by_step[inner]
-    gradient += torch.einsum("tnd,tn->td", x, _spread_back(weight * linear)[inner])
-    gradient[:, POSE] += _spread_back(angular_weight * angular)[inner] * per_angle
-    arrow += x.mT @ _spread_back(weight.unsqueeze(-1) * shape_second)[inner]
+    x = step_jacobian[inner]
+    gradient += torch.einsum("tnd,tn->td", x, _second_difference_transposed(weight * linear)[inner])
+    gradient[:, POSE] += _second_difference_transposed(angular_weight * angular)[inner] * per_angle
+    arrow += x.mT @ _second_difference_transposed(weight.unsqueeze(-1) * shape_second)[inner]
     matrix += x.mT @ (_weight_of_frames(weight)[inner].unsqueeze(-1) * x)
     matrix.diagonal(dim1=-2, dim2=-1)[:, POSE] += _weight_of_frames(angular_weight)[inner] * per_angle**2
 
@@ -255,19 +261,19 @@ def _with_motion(
 
     offset = first - low
     ones = slice(offset, min(last, count - 1) - low)
-    after = by_step[offset + 1 : ones.stop + 1]
+    after = step_jacobian[offset + 1 : ones.stop + 1]
     next_one = x[: len(after)].mT @ (_weight_of_neighbours(weight)[ones].unsqueeze(-1) * after)
     next_one.diagonal(dim1=-2, dim2=-1)[:, POSE] += _weight_of_neighbours(angular_weight)[ones] * per_angle**2
-    after = by_step[begins.start + 2 : begins.stop + 2]
+    after = step_jacobian[begins.start + 2 : begins.stop + 2]
     next_two = x[: len(after)].mT @ (weight[begins].unsqueeze(-1) * after)
     next_two.diagonal(dim1=-2, dim2=-1)[:, POSE] += angular_weight[begins] * per_angle**2
     return gradient, matrix, arrow, shape_gradient, corner, next_one, next_two
 
 
-def _weighted(residual: Tensor, share: float) -> tuple[Tensor, Tensor]:
+def _weighted(residual: Tensor, root_weight: float) -> tuple[Tensor, Tensor]:
     """Residuals [t, 3 n] of n vectors as they count, and the robust loss's slope beside each number."""
     _, slope = charbonnier(residual.unflatten(1, (-1, 3)).square().sum(-1), MOTION_SCALE)
-    return share * residual, slope.repeat_interleave(3, dim=1)
+    return root_weight * residual, slope.repeat_interleave(3, dim=1)
 
 
 def _weight_of_frames(weight: Tensor) -> Tensor:

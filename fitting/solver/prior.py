@@ -73,8 +73,10 @@ class PosePrior:
     precision: Tensor  # [M, 57, 57]
     constant: Tensor  # [M] c, -log of the weighted density at the mean
     leaf_mean: Tensor  # [M, 12] the LEAF_JOINTS' mean
-    leaf_gain: Tensor  # [M, 12, 57] how they go with the rest: leaf = leaf_mean + gain (x - mean)
-    acceleration_sigma: Tensor  # [24] m/s^2, spread of each joint's acceleration along one axis, at 30 frames/s
+    leaf_gain: Tensor  # [M, 12, 57] their regression on the rest: leaf = leaf_mean + gain (x - mean)
+    acceleration_sigma: (
+        Tensor  # [24] m/s^2, standard deviation of each joint's acceleration along one axis, at 30 frames/s
+    )
     angular_sigma: Tensor  # [57] rad/s^2, the same of the axis-angle numbers
 
     def energies(self, pose: Tensor) -> Tensor:
@@ -96,7 +98,7 @@ class PosePrior:
         return torch.einsum("tij,tj->ti", self.factor[component], pose - self.mean[component])
 
     def leaves(self, pose: Tensor) -> Tensor:
-        """Toes and hands that go best with poses [T, 57], [T, 4, 3]."""
+        """Toes and hands expected with poses [T, 57], [T, 4, 3]."""
         _, nearest = self.energy(pose)
         away = pose - self.mean[nearest]
         return (self.leaf_mean[nearest] + torch.einsum("tij,tj->ti", self.leaf_gain[nearest], away)).unflatten(
@@ -111,8 +113,8 @@ class PosePrior:
         """The mixture's mean, [57]."""
         return self.shares() @ self.mean
 
-    def as_one(self) -> "PosePrior":
-        """One Gaussian with the whole mixture's mean and covariance: what is known before a component is chosen."""
+    def single_gaussian(self) -> "PosePrior":
+        """One Gaussian with the whole mixture's mean and covariance."""
         share, mean = self.shares().double(), self.average().double()
         away = self.mean.double() - mean
         covariance = torch.einsum("m,mij->ij", share, torch.linalg.inv(self.precision.double()))
@@ -142,7 +144,7 @@ def from_mixture(
     acceleration_sigma: np.ndarray,  # [24]
     angular_sigma: np.ndarray,  # [57]
 ) -> PosePrior:
-    """Split off the joints nothing measures: marginal over the rest, and regression onto them."""
+    """Split off the joints without keypoints: the marginal over the rest, and a regression of them on it."""
     body = [3 * (joint - 1) + axis for joint in BODY_JOINTS for axis in range(3)]
     leaf = [3 * (joint - 1) + axis for joint in LEAF_JOINTS for axis in range(3)]
     covariance = covariances[:, body][:, :, body].astype(np.float64)
@@ -165,6 +167,6 @@ def from_mixture(
 def load_prior(path: str | Path | None = None) -> PosePrior:
     """The embedded prior, learned by `tools/fit_pose_prior.py`, or SMPLify's mixture (gmm_08.pkl)."""
     mixture = read_mixture(path)
-    with np.load(str(EMBEDDED)) as file:  # how people move is known from here alone
+    with np.load(str(EMBEDDED)) as file:  # SMPLify's file has no accelerations
         smoothness = file["acceleration_sigma"], file["angular_sigma"]
     return from_mixture(mixture.weights, mixture.means, mixture.covariances, *smoothness)

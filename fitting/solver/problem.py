@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from fitting.body.rotations import matrix_to_axis_angle
-from fitting.solver.jacobian import Geometry, Mechanism
+from fitting.solver.jacobian import BodyJacobian, Geometry
 from fitting.solver.prior import PosePrior
 from fitting.solver.unknowns import BODY_JOINTS, SIGMA_RAD, State
+from fitting.thresholds import NEAREST_KEYPOINT_M
 
-NEAR_M = 0.1  # nothing closer to the camera than this has an image
-LEAN_SCALE = 3.0  # sigmas at which a lean counts half of its square: people do lie down
-ROBUST_SCALE = 5.0  # sigmas at which a keypoint counts half of its square
-MOTION_SCALE = 2.0  # sigmas beyond which an acceleration counts by its size and no longer by its square
-REFERENCE_FPS = 30.0  # rate at which the acceleration's spread is stated
+LEAN_SCALE = 3.0  # sigmas at which a lean counts half of its square: people do lie down. Not tuned
+ROBUST_SCALE = 5.0  # sigmas at which a keypoint counts half of its square; bench/weighting.py compares it with 1000
+MOTION_SCALE = 2.0  # sigmas beyond which an acceleration counts by its size and no longer by its square. Not tuned
+REFERENCE_FPS = 30.0  # rate at which the prior states the acceleration's standard deviation
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Ground:
 
     normal_cam: tuple[float, float, float]  # unit vector, out of the floor
     height_m: float  # normal . x of the floor's own points
-    contact: Tensor | None = None  # [T, 2] 0..1, how surely the left and right foot stand on it; None: unknown
+    contact: Tensor | None = None  # [T, 2] 0..1, probability that the left and right foot stand on it; None: unknown
     sigma_m: float = 0.02
 
     def rows(self, index: slice | Tensor) -> "Ground":
@@ -37,14 +37,14 @@ class Ground:
 
 
 def project(points_cam: Tensor, focal_px: Tensor, center_px: Tensor) -> Tensor:
-    """Camera-frame points [T, K, 3] metres -> pixels [T, K, 2], focal and center [T, 2]; z is held at NEAR_M."""
-    z = points_cam[..., 2:].clamp(min=NEAR_M)
+    """Camera-frame points [T, K, 3] metres -> pixels [T, K, 2], focal and center [T, 2]; z is at least 0.1 m."""
+    z = points_cam[..., 2:].clamp(min=NEAREST_KEYPOINT_M)
     return points_cam[..., :2] / z * focal_px.unsqueeze(1) + center_px.unsqueeze(1)
 
 
 def projection_rows(points_cam: Tensor, focal_px: Tensor) -> Tensor:
     """d pixels / d point, [T, K, 2, 3]."""
-    z = points_cam[..., 2].clamp(min=NEAR_M)
+    z = points_cam[..., 2].clamp(min=NEAREST_KEYPOINT_M)
     fx, fy = (focal_px[:, None, axis] / z for axis in (0, 1))
     zero = torch.zeros_like(z)
     gx, gy = -fx * points_cam[..., 0] / z, -fy * points_cam[..., 1] / z
@@ -122,14 +122,14 @@ def ground_share(height: Tensor, ground: Ground) -> Tensor:
     return torch.where(height < 0, torch.ones_like(height), above)
 
 
-FEET = (10, 11)  # the joints that a floor speaks of
+FEET = (10, 11)  # the joints that a floor holds
 _PER_FRAME = ("focal_px", "center_px", "xy_px", "weight", "robust")
 CHUNK = 512  # frames handled at a time: bounds memory on long tracks
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """An initial guess that the fit should stay close to, and how close (one standard deviation)."""
+    """An initial guess as a prior: the state, and one standard deviation of each part."""
 
     state: State
     root_rad: Tensor  # [T, 1]
@@ -144,11 +144,11 @@ class Anchor:
         return root, pose, (state.translation - self.state.translation) / self.translation_m
 
     def frames(self, index: Tensor | slice) -> "Anchor":
-        spreads = (self.root_rad[index], self.pose_rad[index], self.translation_m[index])
-        return Anchor(self.state.frames(index), *spreads, self.shape)
+        deviations = (self.root_rad[index], self.pose_rad[index], self.translation_m[index])
+        return Anchor(self.state.frames(index), *deviations, self.shape)
 
     def widened(self, pose: float, place: float) -> "Anchor":
-        """The same guess, less sure of the pose by one factor, and of size and distance by another."""
+        """The same guess with deviations larger by a factor: of the pose, and of size and distance."""
         return Anchor(
             self.state, pose * self.root_rad, pose * self.pose_rad, place * self.translation_m, place * self.shape
         )
@@ -158,18 +158,18 @@ class Anchor:
         return Anchor(self.state.to(dtype), root, pose, translation, self.shape)
 
 
-def anchor_at(state: State, turn_rad: Tensor, distance: Tensor, shape: float) -> Anchor:
-    """Spreads as a `Guess` has them: of 24 joints [T, 24], and of the translation as a share of its length [T]."""
-    pose = turn_rad[:, BODY_JOINTS].repeat_interleave(3, dim=1)
+def anchor_at(state: State, rotation_std_rad: Tensor, depth_std: Tensor, shape_std: float) -> Anchor:
+    """Deviations as `InitialGuess` has them: of 24 joints [T, 24], of the translation as a share of its length [T]."""
+    pose = rotation_std_rad[:, BODY_JOINTS].repeat_interleave(3, dim=1)
     far = state.translation.norm(dim=-1, keepdim=True)
-    return Anchor(state, turn_rad[:, :1], pose, distance[:, None] * far, shape)
+    return Anchor(state, rotation_std_rad[:, :1], pose, depth_std[:, None] * far, shape_std)
 
 
 @dataclass(frozen=True)
 class Problem:
     """T frames of one person, or T people in a frame each."""
 
-    mechanism: Mechanism
+    jacobian: BodyJacobian
     prior: PosePrior
     limit_low: Tensor  # [57] radians
     limit_high: Tensor  # [57]
@@ -179,11 +179,11 @@ class Problem:
     weight: Tensor  # [T, 17] 1 / px^2
     robust: Tensor  # [T, 17] c^2 of Geman-McClure, in the units of weight * px^2
     anchor: Anchor | None = None
-    fps: float | None = None  # frames a second of a track; None: frames have nothing to do with each other
+    fps: float | None = None  # frames per second of a track; None: independent frames
     ground: Ground | None = None
-    lean_rad: float | None = None  # spread of the lean out of the image; None: any lean is as likely
-    motion_share: float = 1.0  # how much acceleration counts
-    shape_share: float = 1.0  # how much what is known of the shape beforehand counts
+    lean_rad: float | None = None  # standard deviation of the lean out of the image; None: any lean is as likely
+    motion_weight: float = 1.0  # of the acceleration terms
+    shape_weight: float = 1.0  # of the shape's prior and initial guess
 
     def frames(self, index: Tensor | slice) -> "Problem":
         """The problem of some frames alone."""
@@ -193,9 +193,9 @@ class Problem:
 
     def to(self, dtype: torch.dtype) -> "Problem":
         moved = {name: getattr(self, name).to(dtype) for name in (*_PER_FRAME, "limit_low", "limit_high")}
-        mechanism = Mechanism(self.mechanism.body.to(dtype=dtype), self.mechanism.shape_size)
+        jacobian = BodyJacobian(self.jacobian.body.to(dtype=dtype), self.jacobian.shape_size)
         anchor = self.anchor and self.anchor.to(dtype)
-        return replace(self, **moved, prior=self.prior.to(dtype), mechanism=mechanism, anchor=anchor)
+        return replace(self, **moved, prior=self.prior.to(dtype), jacobian=jacobian, anchor=anchor)
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -216,7 +216,7 @@ def frame_costs(problem: Problem, state: State, geometry: Geometry) -> Tensor:
         cost = cost + sum(part.square().sum(-1) for part in p.anchor.residuals(state)) / 2
     if p.ground is not None:
         cost = cost + ground_contact(geometry.joints[:, FEET], p.ground).square().sum(-1) / 2
-    behind = ((geometry.keypoints[..., 2] < NEAR_M) & (p.weight > 0)).any(-1)
+    behind = ((geometry.keypoints[..., 2] < NEAREST_KEYPOINT_M) & (p.weight > 0)).any(-1)
     cost = torch.where(behind | ~torch.isfinite(cost), torch.inf, cost)
     return cost if state.shared_shape else cost + shape_cost(problem, state)
 
@@ -227,16 +227,16 @@ def shape_cost(problem: Problem, state: State) -> Tensor:
     if problem.anchor is not None:
         away = (state.shape - problem.anchor.state.shape) / problem.anchor.shape
         cost = cost + away.square().sum(-1) / 2
-    return problem.shape_share * cost
+    return problem.shape_weight * cost
 
 
 def acceleration_sigma(problem: Problem, state: State) -> Tensor:
-    """Spread of the joints' acceleration, [24, 1] m/s^2, for a body of this size.
+    """Standard deviation of the joints' acceleration, [24, 1] m/s^2, for a body of this size.
 
     Large bodies move in large arcs. Without this, a track would be smoother the smaller and closer the body is,
     and the image does not tell a small and close one from a large and far one.
     """
-    return (problem.prior.acceleration_sigma * problem.mechanism.size(state.shape))[:, None]
+    return (problem.prior.acceleration_sigma * problem.jacobian.size(state.shape))[:, None]
 
 
 def motion_cost(problem: Problem, state: State, joints: Tensor) -> Tensor:
@@ -247,15 +247,15 @@ def motion_cost(problem: Problem, state: State, joints: Tensor) -> Tensor:
     angular = acceleration(state.theta[:, BODY_JOINTS].flatten(1), problem.fps, problem.prior.angular_sigma)
     joint = charbonnier(linear.square().sum(-1), MOTION_SCALE)[0].sum()
     turn = charbonnier(angular.unflatten(1, (-1, 3)).square().sum(-1), MOTION_SCALE)[0].sum()
-    return problem.motion_share * (joint + turn) / 2
+    return problem.motion_weight * (joint + turn) / 2
 
 
 def costs(problem: Problem, state: State) -> tuple[Tensor, Tensor]:
-    """Each frame's own cost [T], and the cost of everything together []."""
+    """Each frame's own cost [T], and the total cost []."""
     own, joints = [], []
     for first in range(0, len(state), CHUNK):
         frames = slice(first, first + CHUNK)
-        geometry = problem.mechanism.place(state.frames(frames), derivatives=False)
+        geometry = problem.jacobian.place(state.frames(frames), derivatives=False)
         own.append(frame_costs(problem.frames(frames), state.frames(frames), geometry))
         joints.append(geometry.joints)
     each = torch.cat(own)

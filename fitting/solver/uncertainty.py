@@ -6,15 +6,15 @@ and with the shape by A, so
 
     cov(P) = X C_0 X^T + (A - X K) C_s (A - X K)^T,
 
-where C_0 is the frame's covariance at fixed shape, K = H^-1 H_s how the frame answers a change of shape, and C_s the
+where C_0 is the frame's covariance at fixed shape, K = H^-1 H_s the frame's response to a change of shape, and C_s the
 covariance of the shape.
 
-The matrix that the search uses is too sure of itself, in ways that can be named: it knows the nearest component of the
-pose prior only; it sees one optimum, where a limb mirrored in depth would be another; and it takes the errors of
-neighbouring frames for independent, so that a hundred frames seem to know ten times more than one. So the covariance
-is taken with the whole mixture's width; smoothness, which lets frames speak for each other, counts less
-(MOTION_SHARE); of what frames say of the shape only that part counts which is new (`Problem.shape_share`); and depth is
-widened for the other optimum (MIRRORED). The constants were chosen on training subjects
+The matrix that the search uses is overconfident for three reasons: it has the nearest component of the pose prior only;
+it describes one optimum, where a limb mirrored in depth would be another; and it takes the errors of neighbouring
+frames for independent, as if a hundred frames were ten times more exact than one. So the covariance is taken with the
+covariance of the whole mixture; acceleration, which couples frames, weighs less (MOTION_FACTOR); the shape's precision
+is divided by the number of frames per independent one (`Problem.shape_weight`); and depth is widened for the other
+optimum (MIRROR_STD_FACTOR). The constants were chosen on training subjects
 (`bench/uncertainty.py --subjects training`); the same script checks the result on subjects nothing was learned from.
 """
 
@@ -24,67 +24,70 @@ import torch
 from torch import Tensor
 
 from fitting.solver.arrow import NotPositiveDefinite
-from fitting.solver.levenberg_marquardt import factorised
+from fitting.solver.levenberg_marquardt import factorize
 from fitting.solver.normal_equations import NormalEquations, normal_equations
 from fitting.solver.problem import CHUNK, Problem
 from fitting.solver.unknowns import State
 
-MOTION_SHARE = 0.003  # of what acceleration counts in the search: bridges frames that show nothing
-GUESS_DOUBT = 1.5  # on the spreads of an initial guess: it may have been made from the very keypoints counted beside it
-PLACE_DOUBT = 5.0  # the same for size and distance, which keypoints alone hardly tell apart
-MIRRORED = 1.2  # widens depth relative to the pelvis in a track, where a limb once mirrored in depth stays so
+MOTION_FACTOR = 0.003  # on the weight of acceleration in the search: bridges frames that show nothing
+GUESS_STD_FACTOR = 1.5  # on an initial guess, which may have been made from the same keypoints
+DISTANCE_STD_FACTOR = 5.0  # the same for size and distance, which keypoints alone hardly tell apart
+MIRROR_STD_FACTOR = 1.2  # widens depth relative to the pelvis in a track, where a limb once mirrored in depth stays so
 
 
 @dataclass(frozen=True)
-class JointSpread:
+class JointDeviations:
     """One standard deviation along the camera's axes."""
 
-    place_m: Tensor  # [T, 24, 3] of a joint's position in the camera frame
-    pose_m: Tensor  # [T, 24, 3] of its position relative to the pelvis
+    camera_frame_m: Tensor  # [T, 24, 3] of a joint's position in the camera frame
+    relative_m: Tensor  # [T, 24, 3] of its position relative to the pelvis
 
 
-def joint_spread(problem: Problem, state: State) -> JointSpread:
+def joint_deviations(problem: Problem, state: State) -> JointDeviations:
     """At an optimum. Float64 where float32 cannot factorise."""
     problem = replace(
         problem,
-        prior=problem.prior.as_one(),
-        motion_share=MOTION_SHARE * problem.motion_share,
-        anchor=problem.anchor and problem.anchor.widened(GUESS_DOUBT, PLACE_DOUBT),
+        prior=problem.prior.single_gaussian(),
+        motion_weight=MOTION_FACTOR * problem.motion_weight,
+        anchor=problem.anchor and problem.anchor.widened(GUESS_STD_FACTOR, DISTANCE_STD_FACTOR),
     )
     system = normal_equations(problem, state)
     try:
-        own, answer, shape_covariance = _covariances(system, problem.shape_share)
+        own, response, shape_covariance = _covariances(system, problem.shape_weight)
     except NotPositiveDefinite:
-        parts = _covariances(system.double(), problem.shape_share)
-        own, answer, shape_covariance = (part.to(system.matrix.dtype) for part in parts)
-    place: list[Tensor] = []
-    pose: list[Tensor] = []
+        parts = _covariances(system.double(), problem.shape_weight)
+        own, response, shape_covariance = (part.to(system.matrix.dtype) for part in parts)
+    camera_frame: list[Tensor] = []
+    relative_to_pelvis: list[Tensor] = []
     for first in range(0, len(state), CHUNK):
         rows = slice(first, first + CHUNK)
-        geometry = problem.mechanism.place(state.frames(rows))
-        by_step, by_shape = problem.mechanism.joints_by_step(geometry), problem.mechanism.joints_by_shape(geometry)
+        geometry = problem.jacobian.place(state.frames(rows))
+        step_jacobian, shape_jacobian = (
+            problem.jacobian.joint_step_jacobian(geometry),
+            problem.jacobian.joint_shape_jacobian(geometry),
+        )
         shape_part = shape_covariance if state.shared_shape else shape_covariance[rows]
-        for relative, out in ((False, place), (True, pose)):
-            x = by_step - by_step[:, :1] if relative else by_step
-            a = by_shape - by_shape[:, :1] if relative else by_shape
-            a = a - torch.einsum("tjcd,tds->tjcs", x, answer[rows])
+        for relative, out in ((False, camera_frame), (True, relative_to_pelvis)):
+            x = step_jacobian - step_jacobian[:, :1] if relative else step_jacobian
+            a = shape_jacobian - shape_jacobian[:, :1] if relative else shape_jacobian
+            a = a - torch.einsum("tjcd,tds->tjcs", x, response[rows])
             variance = torch.einsum("tjcd,tde,tjce->tjc", x, own[rows], x)
             spec = "tjcs,sr,tjcr->tjc" if state.shared_shape else "tjcs,tsr,tjcr->tjc"
             variance = variance + torch.einsum(spec, a, shape_part, a)
             out.append(variance.clamp(min=0).sqrt())
-    relative_m = torch.cat(pose)
+    relative_m = torch.cat(relative_to_pelvis)
     if problem.fps is not None:
-        relative_m[..., 2] *= MIRRORED
-    return JointSpread(torch.cat(place), relative_m)
+        relative_m[..., 2] *= MIRROR_STD_FACTOR
+    return JointDeviations(torch.cat(camera_frame), relative_m)
 
 
-def _covariances(system: NormalEquations, shape_share: float) -> tuple[Tensor, Tensor, Tensor]:
+def _covariances(system: NormalEquations, shape_weight: float) -> tuple[Tensor, Tensor, Tensor]:
     """C_0 [T, 63, 63], K [T, 63, S] and C_s [S, S] or [T, S, S]."""
-    factor = factorised(system)
-    answer = factor.solve(system.arrow)
+    factor = factorize(system)
+    response = factor.solve(system.arrow)
     down = "tds,tdr->tsr" if system.corner.ndim == 3 else "tds,tdr->sr"
-    known = (system.corner - torch.einsum(down, system.arrow, answer)) / shape_share
-    lower, failed = torch.linalg.cholesky_ex(known)
+    precision = (system.corner - torch.einsum(down, system.arrow, response)) / shape_weight
+    lower, failed = torch.linalg.cholesky_ex(precision)
     if failed.any():
         raise NotPositiveDefinite("the shape is not determined")
-    return factor.marginals(), answer, torch.cholesky_inverse(lower)
+    return factor.marginals(), response, torch.cholesky_inverse(lower)

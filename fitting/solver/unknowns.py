@@ -1,7 +1,7 @@
 """What the solver moves: rotations, translation and shape, and how a step changes them.
 
-Toes and hands (joints 10, 11, 22, 23) carry no other joint and no COCO keypoint, so nothing measured speaks of them:
-given the rest, the pose prior alone places them, in closed form. A step therefore has 63 numbers per frame,
+Toes and hands (joints 10, 11, 22, 23) move no other joint and no COCO keypoint, so nothing measures them: given the
+rest, the pose prior alone places them, in closed form. A step therefore has 63 numbers per frame,
 
     [0:3]   root: R_0 <- exp(w) R_0, radians in the camera frame,
     [3:60]  the 19 joints of BODY_JOINTS: added to their axis-angle vectors,
@@ -35,7 +35,7 @@ SHAPE_SIZE = 10  # leading directions that are fitted; the finer ones move keypo
 
 @dataclass(frozen=True)
 class State:
-    """Where the solver stands, for B frames."""
+    """Values of the unknowns for B frames."""
 
     root: Tensor  # [B, 3, 3] turns the body into the camera frame
     theta: Tensor  # [B, 24, 3] axis-angle in radians; row 0 is not used
@@ -56,7 +56,7 @@ class State:
 
     @property
     def body_pose(self) -> Tensor:
-        """Axis-angle of BODY_JOINTS, [B, 57]: what the pose prior speaks of."""
+        """Axis-angle of BODY_JOINTS, [B, 57], the variables of the pose prior."""
         return self.theta[:, BODY_JOINTS].flatten(1)
 
     def moved(self, step: Tensor, shape_step: Tensor) -> "State":
@@ -102,7 +102,7 @@ def join(states: list[State]) -> State:
 
 
 def from_params(params: BodyParams, shape_size: int = SHAPE_SIZE, dtype: torch.dtype = torch.float32) -> State:
-    """The state that stands for given parameters; a long way round (more than half a turn) becomes the short one."""
+    """The state of given parameters; rotations by more than half a turn become the shorter ones the other way."""
     pose = params.pose.detach().to(dtype).reshape(-1, JOINT_COUNT, 3)
     theta = matrix_to_axis_angle(rotation_matrices(pose))
     shape = params.shape.detach().to(dtype)[..., :shape_size]
@@ -111,14 +111,14 @@ def from_params(params: BodyParams, shape_size: int = SHAPE_SIZE, dtype: torch.d
 
 
 def to_params(state: State) -> BodyParams:
-    """The parameters that a state stands for."""
+    """The parameters of a state."""
     pose = state.theta.clone()
     pose[:, 0] = matrix_to_axis_angle(nearest_rotation(state.root))
     return BodyParams(pose, state.shape, state.translation)
 
 
 def orthonormal(state: State) -> State:
-    """Wash the rounding of many multiplications out of the root's matrix."""
+    """Remove the rounding errors of many multiplications from the root's matrix."""
     return replace(state, root=nearest_rotation(state.root))
 
 

@@ -6,7 +6,7 @@ import torch
 
 import fitting
 from fitting.body.kinematics import rotation_matrices
-from fitting.solver.jacobian import Mechanism
+from fitting.solver.jacobian import BodyJacobian
 from fitting.solver.problem import Ground, Problem, anchor_at
 from fitting.solver.unknowns import State, ranges
 
@@ -31,7 +31,7 @@ def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Pro
     prior = fitting.load_prior().to(DOUBLE)
     weight = torch.rand(frames, 17, generator=g, dtype=DOUBLE) / 100 * keypoints
     problem = Problem(
-        Mechanism(fitting.load_body().to(dtype=DOUBLE), 10), prior, low, high,
+        BodyJacobian(fitting.load_body().to(dtype=DOUBLE), 10), prior, low, high,
         torch.full((frames, 2), 1000.0, dtype=DOUBLE), torch.full((frames, 2), 500.0, dtype=DOUBLE),
         500 + 100 * torch.randn(frames, 17, 2, generator=g, dtype=DOUBLE), weight, (25 * weight).clamp(min=1e-9),
         anchor=anchor_at(
@@ -43,12 +43,12 @@ def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Pro
         fps=25.0 if shared else None,
         ground=Ground((0.0, -1.0, 0.0), -0.5, torch.rand(frames, 2, generator=g, dtype=DOUBLE)),
         lean_rad=0.3,
-        shape_share=3.0,
-        motion_share=0.2,
+        shape_weight=3.0,
+        motion_weight=0.2,
     )  # fmt: skip
     if not keypoints:
         huge = torch.full_like(prior.acceleration_sigma, 1e18)
         still = replace(prior, acceleration_sigma=huge, angular_sigma=1e9 * prior.angular_sigma)
         # Accelerations far inside the robust scale are quadratic; the share makes up for their smallness.
-        problem = replace(problem, prior=still, ground=None, motion_share=0.2e18)
+        problem = replace(problem, prior=still, ground=None, motion_weight=0.2e18)
     return problem, some_state(frames, shared)

@@ -245,9 +245,11 @@ def test_the_closed_form_derivative_of_the_keypoints_is_the_derivative(exact):
     torch.testing.assert_close(closed, torch.einsum("kciw->kiwc", by_spin), atol=1e-10, rtol=0)
 
     by_shape = torch.autograd.functional.jacobian(lambda s: keypoints(zero, s[None]), shape[0])
-    joints_by_shape = torch.autograd.functional.jacobian(lambda s: exact.placement(rotation, s).joints[0], shape[0])
-    closed = torch.einsum("ke,e,ecs->kcs", terms.gather, terms.coefficient, joints_by_shape[terms.bone])
-    closed = closed + torch.einsum("ke,eab,ebs->kas", terms.gather, world[terms.bone], terms.offset_by_shape)
+    joint_shape_jacobian = torch.autograd.functional.jacobian(
+        lambda s: exact.placement(rotation, s).joints[0], shape[0]
+    )
+    closed = torch.einsum("ke,e,ecs->kcs", terms.gather, terms.coefficient, joint_shape_jacobian[terms.bone])
+    closed = closed + torch.einsum("ke,eab,ebs->kas", terms.gather, world[terms.bone], terms.offset_shapedirs)
     torch.testing.assert_close(closed, by_shape, atol=1e-10, rtol=0)
 
 

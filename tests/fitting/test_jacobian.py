@@ -5,7 +5,7 @@ import torch
 
 import fitting
 from fitting.body.kinematics import rotation_matrices
-from fitting.solver.jacobian import Mechanism, left_jacobian
+from fitting.solver.jacobian import BodyJacobian, left_jacobian
 from fitting.solver.normal_equations import normal_equations
 from fitting.solver.problem import CHUNK, costs
 from fitting.solver.unknowns import BODY_JOINTS, POSE, STEP_SIZE, State
@@ -15,8 +15,8 @@ DOUBLE = torch.float64
 
 
 @pytest.fixture(scope="module")
-def mechanism() -> Mechanism:
-    return Mechanism(fitting.load_body().to(dtype=DOUBLE), 10)
+def jacobian() -> BodyJacobian:
+    return BodyJacobian(fitting.load_body().to(dtype=DOUBLE), 10)
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-6, 0.05, 0.15, 1.0, 3.0])
@@ -32,18 +32,18 @@ def test_the_left_jacobian_is_that_of_the_exponential(size) -> None:
     torch.testing.assert_close(left_jacobian(theta), found, atol=1e-7, rtol=0)
 
 
-def test_keypoints_and_joints_move_as_autograd_says(mechanism) -> None:
+def test_keypoints_and_joints_move_as_autograd_says(jacobian) -> None:
     state = some_state(3, shared=False)
-    geometry = mechanism.place(state)
+    geometry = jacobian.place(state)
     rows = torch.eye(3, dtype=DOUBLE).expand(3, 17, 3, 3)
-    by_shape = mechanism.joints_by_shape(geometry)
+    shape_jacobian = jacobian.joint_shape_jacobian(geometry)
     ours = (
-        (mechanism.keypoints_by_step(geometry, rows), mechanism.keypoints_by_shape(geometry, by_shape)),
-        (mechanism.joints_by_step(geometry), by_shape),
+        (jacobian.keypoint_step_jacobian(geometry, rows), jacobian.keypoint_shape_jacobian(geometry, shape_jacobian)),
+        (jacobian.joint_step_jacobian(geometry), shape_jacobian),
     )
 
     def placed(step: torch.Tensor, shape: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        found = mechanism.place(state.moved(step, shape), derivatives=False)
+        found = jacobian.place(state.moved(step, shape), derivatives=False)
         return found.keypoints, found.joints
 
     zero = torch.zeros(3, STEP_SIZE, dtype=DOUBLE), torch.zeros(3, 10, dtype=DOUBLE)
@@ -67,10 +67,10 @@ def test_pose_correctives_are_in_the_place_and_nearly_in_the_derivative() -> Non
         posedirs=posedirs,
     )
     state = some_state(2, shared=True)
-    placed = Mechanism(corrected, 10).place(state)
+    placed = BodyJacobian(corrected, 10).place(state)
     reference = corrected(state.rotation, torch.cat((state.shape, torch.zeros(6, dtype=DOUBLE))), state.translation)
     torch.testing.assert_close(placed.keypoints, reference.keypoints)
-    plain = Mechanism(body, 10).place(state)
+    plain = BodyJacobian(body, 10).place(state)
     assert 1e-4 < (placed.keypoints - plain.keypoints).abs().max() < 0.1
 
 
@@ -80,10 +80,12 @@ def test_the_gradient_is_that_of_the_cost(shared) -> None:
     step = torch.zeros(6, STEP_SIZE, dtype=DOUBLE, requires_grad=True)
     shape = torch.zeros_like(state.shape, requires_grad=True)
     _, total = costs(problem, state.moved(step, shape))
-    by_step, by_shape = torch.autograd.grad(total, (step, shape))
+    step_jacobian, shape_jacobian = torch.autograd.grad(total, (step, shape))
     system = normal_equations(problem, state)
-    torch.testing.assert_close(system.gradient, by_step, atol=3e-8 * float(by_step.abs().max()), rtol=0)
-    torch.testing.assert_close(system.shape_gradient, by_shape, atol=1e-8 * float(by_shape.abs().max()), rtol=0)
+    torch.testing.assert_close(system.gradient, step_jacobian, atol=3e-8 * float(step_jacobian.abs().max()), rtol=0)
+    torch.testing.assert_close(
+        system.shape_gradient, shape_jacobian, atol=1e-8 * float(shape_jacobian.abs().max()), rtol=0
+    )
 
 
 def test_the_matrix_is_the_hessian_where_the_cost_is_quadratic() -> None:

@@ -11,7 +11,7 @@ import fitting
 from fitting.camera import Camera
 from fitting.init.lifter import lift, lift_frames, load_lifter
 from fitting.init.lifter.lift import _windows
-from fitting.init.lifter.network import Seen, between, inputs, turned_towards
+from fitting.init.lifter.network import Observation, inputs, interpolate, rotation_towards
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
@@ -59,7 +59,7 @@ def test_the_embedded_weights_are_under_ten_megabytes():
 def test_a_walk_is_lifted_close_to_where_it_is(body, camera):
     truth, keypoints = walking(body, camera, 40)
     found = lift(keypoints, camera, body, fps=30.0)
-    assert found.known.all()
+    assert found.visible.all()
     assert away_mm(body, found.params, truth).mean() < 90
     assert pixels(body, camera, found.params, keypoints).mean() < 20  # of a person of 430 pixels
     assert (found.params.translation[:, 2] - 4).abs().max() < 0.6
@@ -128,8 +128,8 @@ def test_numbers_that_are_not_finite_are_as_good_as_missing(body, camera):
     with_nan = lift(replace(keypoints, xy_px=broken), camera, body, fps=30.0)
     without = lift(replace(keypoints, presence=presence), camera, body, fps=30.0)
     assert torch.isfinite(with_nan.params.pose).all()
-    assert not with_nan.known[4]
-    assert with_nan.known.sum() == 11
+    assert not with_nan.visible[4]
+    assert with_nan.visible.sum() == 11
     torch.testing.assert_close(with_nan.params.pose, without.params.pose, atol=1e-4, rtol=0)
 
 
@@ -138,7 +138,7 @@ def test_frames_that_show_nothing_are_spoken_for_by_their_neighbours(body, camer
     presence = keypoints.presence.clone()
     presence[18:21] = 0
     found = lift(replace(keypoints, presence=presence), camera, body, fps=30.0)
-    assert found.known.logical_not().nonzero().squeeze(1).tolist() == [18, 19, 20]
+    assert found.visible.logical_not().nonzero().squeeze(1).tolist() == [18, 19, 20]
     assert away_mm(body, found.params, truth)[18:21].mean() < 130
     assert (found.params.translation[18:21] - truth.translation[18:21]).norm(dim=-1).max() < 0.7
 
@@ -146,7 +146,7 @@ def test_frames_that_show_nothing_are_spoken_for_by_their_neighbours(body, camer
 def test_a_track_that_shows_nothing_at_all_gives_finite_numbers(body, camera):
     _, keypoints = walking(body, camera, 5)
     found = lift(replace(keypoints, presence=torch.zeros(5, 17)), camera, body, fps=30.0)
-    assert not found.known.any()
+    assert not found.visible.any()
     assert torch.isfinite(found.params.pose).all()
     assert torch.isfinite(found.params.translation).all()
 
@@ -197,11 +197,13 @@ def test_a_file_that_is_no_lifter_is_refused(tmp_path):
 def test_inputs_are_the_same_wherever_the_person_stands_in_the_image():
     generator = torch.Generator().manual_seed(1)
     rays = 0.1 * torch.randn(1, 17, 2, generator=generator)
-    turn = turned_towards(torch.tensor([0.4, -0.2]))
-    moved = torch.cat((rays, torch.ones(1, 17, 1)), -1) @ turned_towards(rays.mean(1))[0] @ turn.T
+    turn = rotation_towards(torch.tensor([0.4, -0.2]))
+    moved = torch.cat((rays, torch.ones(1, 17, 1)), -1) @ rotation_towards(rays.mean(1))[0] @ turn.T
     moved = moved[..., :2] / moved[..., 2:]
     ones = torch.ones(1, 17)
-    here, there = (inputs(Seen(where, 0.001 * ones, 0.9 * ones, ones, torch.zeros(1))) for where in (rays, moved))
+    here, there = (
+        inputs(Observation(where, 0.001 * ones, 0.9 * ones, ones, torch.zeros(1))) for where in (rays, moved)
+    )
     # The mean of the images is not quite the image of the mean, hence the tolerance.
     torch.testing.assert_close(here.points, there.points, atol=0.1, rtol=0)
 
@@ -209,8 +211,8 @@ def test_inputs_are_the_same_wherever_the_person_stands_in_the_image():
 def test_unknown_frames_lie_between_known_ones():
     values = torch.tensor([[[9.0], [1.0], [9.0], [9.0], [4.0], [9.0]]])
     known = torch.tensor([[False, True, False, False, True, False]])
-    torch.testing.assert_close(between(values, known)[0, :, 0], torch.tensor([1.0, 1.0, 2.0, 3.0, 4.0, 4.0]))
-    assert (between(values, torch.zeros_like(known)) == 0).all()
+    torch.testing.assert_close(interpolate(values, known)[0, :, 0], torch.tensor([1.0, 1.0, 2.0, 3.0, 4.0, 4.0]))
+    assert (interpolate(values, torch.zeros_like(known)) == 0).all()
 
 
 def test_a_fit_starts_from_the_lifter_by_name(body, camera):

@@ -7,15 +7,15 @@ import torch
 
 import fitting
 from fitting.body.kinematics import rotation_matrices
-from fitting.init.lifter.network import FEATURES, Answer, Lifter, load_lifter
+from fitting.init.lifter.network import FEATURES, Lifter, LifterOutput, load_lifter
 from fitting.lifter_training.examples import DISTANCE_M, examples, placed, views
 from fitting.lifter_training.motion_bank import MIRROR, Bank, Windows, matrices, varied, windows
-from fitting.lifter_training.noise import read
-from fitting.lifter_training.train import Settings, Training, learning_rate, losses, total, train
+from fitting.lifter_training.noise import observe
+from fitting.lifter_training.train import Training, TrainingSettings, learning_rate, losses, total, train
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 
-TINY = Settings(steps=6, batch=8, warmup=2)
+TINY = TrainingSettings(steps=6, batch=8, warmup=2)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def as_answer(truth):
     """What a network that knows everything would say."""
     size = truth.inputs.box.size
     offset = truth.pelvis_m[..., :2] / truth.pelvis_m[..., 2:] / size[..., None]
-    return Answer(
+    return LifterOutput(
         truth.rotation,
         truth.shape[:, None].expand(*size.shape, -1),
         offset,
@@ -63,14 +63,14 @@ def test_keypoints_are_where_the_truth_puts_them_up_to_the_stated_sigma(body, ba
     truth = examples(banks, body, 64, drawn())
     points = truth.keypoints_m + truth.pelvis_m[:, :, None]
     exact = points[..., :2] / points[..., 2:] / truth.inputs.box.size[..., None, None]
-    sure = truth.inputs.trust > 0.9
+    sure = truth.inputs.weight > 0.9
     assert sure.sum() > 500
     assert (truth.inputs.points - exact).norm(dim=-1)[sure].median() < 0.1
 
 
 def test_errors_have_the_size_that_is_stated():
     rays = torch.randn(1, 1, 17, 2, generator=drawn(2)).mul(0.05).expand(400, 8, 17, 2)
-    seen = read(rays, torch.zeros(400, 8), torch.full((400, 2), 5.0), drawn())
+    seen = observe(rays, torch.zeros(400, 8), torch.full((400, 2), 5.0), drawn())
     z = ((seen.rays - rays) / seen.sigma[..., None])[seen.presence > 0.5]
     assert 0.9 < float(z.abs().median()) / 0.6745 < 1.15  # half of a Gaussian lies within 0.6745 sigma
     assert float((z.abs() > 5).float().mean()) > 0.005  # and some are astray
@@ -79,7 +79,7 @@ def test_errors_have_the_size_that_is_stated():
 def test_what_is_beyond_the_image_is_not_present():
     rays = torch.zeros(50, 8, 17, 2)
     rays[..., 13:, 1] = 2.0
-    seen = read(rays + 0.05 * torch.randn(17, 2, generator=drawn(1)), torch.zeros(50, 8), torch.ones(50, 2), drawn())
+    seen = observe(rays + 0.05 * torch.randn(17, 2, generator=drawn(1)), torch.zeros(50, 8), torch.ones(50, 2), drawn())
     assert seen.presence[..., 13:].max() <= 0.2
     assert seen.presence[..., :13].median() > 0.8
 
@@ -146,7 +146,7 @@ def test_the_loss_falls(body, banks):
 
     def now():
         with torch.no_grad():
-            given = training.network(measured.inputs.features, measured.time_s, measured.listens)
+            given = training.network(measured.inputs.features, measured.time_s, measured.attends)
             return float(total(losses(given, measured, body)))
 
     before = now()
@@ -191,7 +191,7 @@ def test_a_checkpoint_of_other_settings_is_refused(body, banks, tmp_path):
 
 
 def test_the_rate_of_learning_rises_stays_and_falls():
-    settings = Settings(steps=1000, warmup=100, rate=1.0)
+    settings = TrainingSettings(steps=1000, warmup=100, rate=1.0)
     assert learning_rate(0, settings) < 0.02
     assert learning_rate(100, settings) == learning_rate(390, settings) == pytest.approx(1.0)
     assert learning_rate(999, settings) == pytest.approx(0.01, abs=1e-3)

@@ -72,12 +72,12 @@ def test_the_embedded_prior_is_likelier_than_one_gaussian_on_subjects_it_never_s
     motion = load_motion(shared / "data" / "cmu" / "clips_30fps.npz", load_body(), 30.0)
     pose = motion.pose[torch.from_numpy(motion.held_out_frames)][::10][:, BODY_JOINTS].flatten(1)
     prior = load_prior()
-    assert prior.log_likelihood(pose).mean() > prior.as_one().log_likelihood(pose).mean() + 5
+    assert prior.log_likelihood(pose).mean() > prior.single_gaussian().log_likelihood(pose).mean() + 5
 
 
 def test_as_one_gaussian_it_has_the_mixtures_mean_and_covariance() -> None:
     prior = made_up_prior()
-    one = prior.as_one()
+    one = prior.single_gaussian()
     generator = torch.Generator().manual_seed(0)
     pick = torch.multinomial(prior.shares(), 60_000, replacement=True, generator=generator)
     white = torch.randn(60_000, 57, 1, generator=generator)

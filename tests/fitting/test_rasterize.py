@@ -7,7 +7,7 @@ import torch
 from fitting.camera import Camera
 from fitting.render import Mesh, render
 from fitting.render.raster import Raster, rasterize
-from fitting.render.screen import NEAR_M
+from fitting.thresholds import NEAR_PLANE_M
 from tests.fitting.shapes import SMALL, TOY, at, sphere
 
 
@@ -46,8 +46,8 @@ def _ray_cast(vertices: np.ndarray, faces: np.ndarray, camera: Camera) -> tuple[
         with np.errstate(divide="ignore", invalid="ignore"):
             here = 1 / scaled.sum(axis=-1)
             b = scaled * here[..., None]
-        margin = np.minimum(margin, np.minimum(np.abs(b).min(axis=-1), np.abs(here - NEAR_M)))
-        wins = (b >= 0).all(axis=-1) & (here >= NEAR_M) & (here < depth)
+        margin = np.minimum(margin, np.minimum(np.abs(b).min(axis=-1), np.abs(here - NEAR_PLANE_M)))
+        wins = (b >= 0).all(axis=-1) & (here >= NEAR_PLANE_M) & (here < depth)
         face[wins], depth[wins], weights[wins] = f, here[wins], b[wins]
     return Raster(face, depth, weights), margin
 
@@ -107,7 +107,7 @@ def test_random_meshes_equal_the_literal_definition(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_triangles_that_reach_behind_the_camera_equal_ray_casting(seed: int) -> None:
     vertices, faces = _random_triangles(seed, 12, (-0.6, 1.0))
-    in_front = (vertices[faces, 2] > NEAR_M).sum(axis=1)
+    in_front = (vertices[faces, 2] > NEAR_PLANE_M).sum(axis=1)
     assert {1, 2} <= set(in_front.tolist())  # both ways of cutting a triangle occur
     raster = rasterize(vertices, faces, TOY)
     reference, margin = _ray_cast(vertices, faces, TOY)

@@ -11,7 +11,7 @@ import fitting
 from fitting import BodyParams, Camera
 from fitting.smplify.points import coco17, placer
 from fitting.smplify.smplify import (
-    Sight,
+    Observations,
     SmplifySettings,
     bend,
     body_loss,
@@ -43,7 +43,7 @@ def spin():
 @pytest.fixture(scope="module")
 def sight(spin):
     focal = torch.full((2, 2), 5000.0)
-    return Sight(spin["kp2d"][..., :2], spin["kp2d"][..., 2], focal, spin["center"], torch.ones(2))
+    return Observations(spin["kp2d"][..., :2], spin["kp2d"][..., 2], focal, spin["center"], torch.ones(2))
 
 
 @pytest.fixture(scope="module")

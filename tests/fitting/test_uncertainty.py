@@ -7,7 +7,7 @@ import torch
 
 import fitting
 from fitting.motion_capture import load_motion
-from fitting.solver.uncertainty import GUESS_DOUBT, PLACE_DOUBT, joint_spread
+from fitting.solver.uncertainty import DISTANCE_STD_FACTOR, GUESS_STD_FACTOR, joint_deviations
 from fitting.synthetic import Noise, scene
 from tests.fitting.solver_problems import some_problem
 
@@ -16,32 +16,42 @@ def test_sharper_keypoints_mean_smaller_deviations() -> None:
     problem, state = some_problem(4, True)
     sharp = replace(problem, weight=problem.weight * 100, robust=problem.robust * 1e6)
     blunt = replace(problem, robust=problem.robust * 1e6)
-    assert joint_spread(sharp, state).place_m.mean() < 0.9 * joint_spread(blunt, state).place_m.mean()
+    assert (
+        joint_deviations(sharp, state).camera_frame_m.mean()
+        < 0.9 * joint_deviations(blunt, state).camera_frame_m.mean()
+    )
 
 
 def test_the_deviation_is_that_of_the_dense_posterior() -> None:
     """Against an inverse of the whole matrix, for frames with shapes of their own."""
     problem, state = some_problem(3, False)
-    problem = replace(problem, shape_share=1.0)  # as frames by themselves have it
+    problem = replace(problem, shape_weight=1.0)  # as frames by themselves have it
     from fitting.solver.normal_equations import normal_equations
 
     assert problem.anchor is not None
-    doubted = replace(problem, prior=problem.prior.as_one(), anchor=problem.anchor.widened(GUESS_DOUBT, PLACE_DOUBT))
+    doubted = replace(
+        problem,
+        prior=problem.prior.single_gaussian(),
+        anchor=problem.anchor.widened(GUESS_STD_FACTOR, DISTANCE_STD_FACTOR),
+    )
     system = normal_equations(doubted, state)
-    geometry = problem.mechanism.place(state)
-    by_step, by_shape = problem.mechanism.joints_by_step(geometry), problem.mechanism.joints_by_shape(geometry)
-    found = joint_spread(problem, state)
+    geometry = problem.jacobian.place(state)
+    step_jacobian, shape_jacobian = (
+        problem.jacobian.joint_step_jacobian(geometry),
+        problem.jacobian.joint_shape_jacobian(geometry),
+    )
+    found = joint_deviations(problem, state)
     for t in range(3):
         top = torch.cat((system.matrix[t], system.arrow[t]), 1)
         whole = torch.cat((top, torch.cat((system.arrow[t].T, system.corner[t]), 1)))
-        slope = torch.cat((by_step[t], by_shape[t]), -1)
+        slope = torch.cat((step_jacobian[t], shape_jacobian[t]), -1)
         variance = torch.einsum("jcd,de,jce->jc", slope, torch.linalg.inv(whole), slope)
-        torch.testing.assert_close(found.place_m[t], variance.sqrt())
+        torch.testing.assert_close(found.camera_frame_m[t], variance.sqrt())
 
 
 def test_the_pelvis_is_certain_relative_to_itself() -> None:
     problem, state = some_problem(4, True)
-    assert joint_spread(problem, state).pose_m[:, 0].max() < 1e-9
+    assert joint_deviations(problem, state).relative_m[:, 0].max() < 1e-9
 
 
 def test_intervals_hold_on_motion_nothing_was_learned_from(shared) -> None:

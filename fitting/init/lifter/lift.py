@@ -1,6 +1,6 @@
 """Keypoints of a track, or of frames by themselves -> bodies in front of the camera.
 
-The network hears frames about 1/10 s apart, eight at a time. A video at another rate is read as several videos of about
+The network reads frames about 1/10 s apart, eight at a time. A video at another rate is read as several videos of about
 that rate, frame by frame in turn; windows overlap by half, and of each the middle counts.
 """
 
@@ -15,15 +15,15 @@ from fitting.body.rotations import matrix_to_axis_angle
 from fitting.camera import Camera
 from fitting.init.guess import InitialGuess
 from fitting.init.lifter.network import (
-    LOG_RANGE,
+    LOG_STD_RANGE,
     SHAPE,
     SLOW_STEP_S,
     WINDOW,
-    Answer,
     Box,
     Inputs,
     Lifter,
-    Seen,
+    LifterOutput,
+    Observation,
     inputs,
     load_lifter,
 )
@@ -32,39 +32,39 @@ from fitting.keypoints.weights import keypoint_weights
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource, Keypoints
 
-RATE = 10.0  # frames a second that the network likes best
-SLOWEST = 1 / SLOW_STEP_S  # at fewer frames a second neighbours were never heard in training, and say little
+RATE = 10.0  # frames per second: the middle of the rates seen in training
+SLOWEST = 1 / SLOW_STEP_S  # at fewer frames per second windows were never seen in training
 HOP = WINDOW // 2
-EXACT: tuple[ConfidenceSource, ...] = ("oracle",)  # keypoints that are the body's own, and not a network's reading
+EXACT: tuple[ConfidenceSource, ...] = ("oracle",)  # keypoints that are the body's own, not a network's
 BATCH = 256  # windows at a time
 
 
 @dataclass(frozen=True)
 class Lifted:
-    """What the lifter makes of one person over T frames; spreads are one standard deviation."""
+    """The lifter's output for one person over T frames, and one standard deviation of its errors."""
 
     params: BodyParams  # a shape per frame, [T, S]
-    turn_rad: Tensor  # [T, 24] of each joint's rotation about any axis
-    distance: Tensor  # [T] of the distance to the camera, as a share of it
-    known: Tensor  # [T] false: the frame says nothing and its neighbours spoke for it
+    rotation_std_rad: Tensor  # [T, 24] of each joint's rotation about any axis
+    depth_std: Tensor  # [T] of the distance to the camera, as a share of it
+    visible: Tensor  # [T] false: too few keypoints, interpolated between its neighbours
 
 
 def lift(keypoints: Keypoints, camera: Camera, body: Body, *, fps: float, network: Lifter | None = None) -> Lifted:
-    """One person's track at a frame rate; frames without keypoints take what their neighbours suggest."""
+    """One person's track at a frame rate; frames without keypoints are guessed from their neighbours."""
     if not 0 < fps < float("inf"):
         raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
     if fps < SLOWEST:
         return lift_frames(keypoints, [camera], body, network)
-    given = inputs(_seen(keypoints, [camera]))
+    given = inputs(_observation(keypoints, [camera]))
     index, middle = _windows(len(given.features), max(1, round(fps / RATE)))
     return _lifted(given, index, middle, 1 / fps, body, network)
 
 
 def lift_frames(keypoints: Keypoints, cameras: Sequence[Camera], body: Body, network: Lifter | None = None) -> Lifted:
-    """T frames that have nothing to do with each other, and one camera for all or one for each."""
-    alone = inputs(Seen(*(value[:, None] for value in _seen(keypoints, cameras))))
+    """T independent frames, and one camera for all or one for each."""
+    alone = inputs(Observation(*(value[:, None] for value in _observation(keypoints, cameras))))
     given = Inputs(
-        alone.features[:, 0], Box(*(value[:, 0] for value in alone.box)), alone.points[:, 0], alone.trust[:, 0]
+        alone.features[:, 0], Box(*(value[:, 0] for value in alone.box)), alone.points[:, 0], alone.weight[:, 0]
     )
     index = torch.arange(len(given.features))[:, None]
     return _lifted(given, index, torch.ones_like(index, dtype=torch.bool), 1.0, body, network)
@@ -75,23 +75,23 @@ def guess_from_keypoints(
 ) -> InitialGuess:
     """The initialiser of that name: a track at a frame rate, or (None) frames by themselves."""
     found = lift_frames(keypoints, cameras, body) if fps is None else lift(keypoints, cameras[0], body, fps=fps)
-    return InitialGuess(found.params, found.turn_rad, found.distance)
+    return InitialGuess(found.params, found.rotation_std_rad, found.depth_std)
 
 
-def _seen(keypoints: Keypoints, cameras: Sequence[Camera]) -> Seen:
-    known = undistorted(body_keypoints(keypoints), cameras)
-    # Ones say nothing of pixels; then every keypoint is taken for an ordinarily good one.
-    sigma_px = keypoint_weights(known, "ones" if known.source == "ones" else "precision").sigma_px
+def _observation(keypoints: Keypoints, cameras: Sequence[Camera]) -> Observation:
+    keypoints = undistorted(body_keypoints(keypoints), cameras)
+    # Ones state no pixel error; then every keypoint is taken for an ordinarily good one.
+    sigma_px = keypoint_weights(keypoints, "ones" if keypoints.source == "ones" else "precision").sigma_px
     focal = torch.tensor([camera.focal_px for camera in cameras])
     center = torch.tensor([camera.center_px for camera in cameras])
-    rays = (known.xy_px - center[:, None]) / focal[:, None]
+    rays = (keypoints.xy_px - center[:, None]) / focal[:, None]
     sigma = sigma_px / focal.prod(-1, keepdim=True).sqrt()
-    marked = torch.full((len(rays),), float(known.source not in EXACT))
-    return Seen(rays, sigma, known.confidence, known.presence, marked)
+    marked = torch.full((len(rays),), float(keypoints.source not in EXACT))
+    return Observation(rays, sigma, keypoints.confidence, keypoints.presence, marked)
 
 
 def _windows(frames: int, stride: int) -> tuple[Tensor, Tensor]:
-    """Frame numbers [n, WINDOW], -1 beyond the ends, and which of them [n, WINDOW] the window answers for."""
+    """Frame numbers [n, WINDOW], -1 beyond the ends, and which of them [n, WINDOW] are taken from this window."""
     index, middle = [], []
     for phase in range(min(stride, frames)):
         own = torch.arange(phase, frames, stride)
@@ -111,21 +111,23 @@ def _lifted(given: Inputs, index: Tensor, middle: Tensor, step_s: float, body: B
     for some, of_them in zip(index.split(BATCH), middle.split(BATCH), strict=True):
         here = some >= 0
         time_s = (some - some[:, :1]) * step_s
-        listens = here[:, None] | torch.eye(some.shape[1], dtype=torch.bool)
-        said = network(given.features[some.clamp(min=0)], time_s, listens)
-        parts.append((some[of_them], Answer(*(value[of_them] for value in said))))
+        attends = here[:, None] | torch.eye(some.shape[1], dtype=torch.bool)
+        output = network(given.features[some.clamp(min=0)], time_s, attends)
+        parts.append((some[of_them], LifterOutput(*(value[of_them] for value in output))))
     order = torch.cat([numbers for numbers, _ in parts]).argsort()
-    said = Answer(*(torch.cat(values)[order] for values in zip(*(answer for _, answer in parts), strict=True)))
-    turn_rad, distance = (value.clamp(*LOG_RANGE).exp() for value in (said.log_turn_rad, said.log_depth))
-    return Lifted(to_camera(said, given.box, body), turn_rad, distance, given.box.known)
+    output = LifterOutput(*(torch.cat(values)[order] for values in zip(*(one for _, one in parts), strict=True)))
+    rotation_std_rad, depth_std = (
+        value.clamp(*LOG_STD_RANGE).exp() for value in (output.log_rotation_std, output.log_depth_std)
+    )
+    return Lifted(to_camera(output, given.box, body), rotation_std_rad, depth_std, given.box.visible)
 
 
-def to_camera(said: Answer, box: Box, body: Body) -> BodyParams:
-    """Answers for T frames -> parameters in the real camera's frame. Shape numbers speak of the embedded body only."""
-    rotation = said.rotation.clone()
+def to_camera(output: LifterOutput, box: Box, body: Body) -> BodyParams:
+    """Outputs for T frames -> parameters in the real camera's frame. Shape numbers are the embedded body's only."""
+    rotation = output.rotation.clone()
     rotation[:, 0] = box.to_camera @ rotation[:, 0]
-    pelvis = torch.einsum("tij,tj->ti", box.to_camera, said.pelvis(box))
+    pelvis = torch.einsum("tij,tj->ti", box.to_camera, output.pelvis(box))
     size = min(SHAPE, body.shape_size)
-    shape = said.shape[:, :size] if body.name == "open" else torch.zeros(len(pelvis), size)
-    rest = body.rest_joints[0].float() + shape @ body.rest_joints_by_shape[0, :, :size].float().T
+    shape = output.shape[:, :size] if body.name == "open" else torch.zeros(len(pelvis), size)
+    rest = body.rest_joints[0].float() + shape @ body.rest_joint_shapedirs[0, :, :size].float().T
     return BodyParams(matrix_to_axis_angle(rotation), shape, pelvis - rest)

@@ -1,13 +1,12 @@
 """The lifter's network: what it reads of a frame, its layers, and its weights as a file.
 
-Directions are points on the plane z = 1 of a camera ("rays"), so focal length and pixels are gone. Every frame is
-looked at by a camera of its own, turned from the real one towards the person: what is left of the person's place in the
-image is said in three numbers, the direction and the size of the box (CLIFF's full-frame inputs), and the answer is
-turned back. The "box" is the mean and the spread of the keypoints, each counted by its trust; extremes would belong to
-outliers.
+Keypoints are points on the plane z = 1 of a camera ("rays"), so focal length and pixels are gone. Every frame has a
+camera of its own, rotated from the real one towards the person: three numbers, the direction and the size of the box,
+say where the person is in the image (CLIFF's full-frame inputs), and the output is rotated back. The "box" is the mean
+and the standard deviation of the keypoints, weighted by confidence; extremes would belong to outliers.
 
-Time enters by turning queries and keys by angles in proportion to the frame's time in seconds (rotary embedding), so
-only differences of time matter, any frame rate will do, and one frame alone is a window like any other.
+Time enters by rotary embedding: queries and keys are rotated by angles in proportion to the frame's time in seconds, so
+only differences of time matter, any frame rate will do, and a single frame is a window like any other.
 """
 
 from functools import lru_cache
@@ -26,69 +25,71 @@ from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 
 KEYPOINTS = 17
-LEAST_TRUST, LEAST_KEYPOINTS = 0.05, 2  # a frame with fewer keypoints of this trust says nothing
-SIGMA_SCALE = 0.15  # of the box: a keypoint of this sigma is half believed
-FARTHEST = 4.0  # boxes; what is read beyond is held there
+LEAST_CONFIDENCE, LEAST_KEYPOINTS = 0.05, 2  # a frame with fewer keypoints of this confidence is not used
+SIGMA_SCALE = 0.15  # of the box: a keypoint of this sigma has half weight
+FARTHEST = 4.0  # boxes; coordinates beyond are clamped
 PER_KEYPOINT = 5
 FEATURES = PER_KEYPOINT * KEYPOINTS + 5
 
 
-class Seen(NamedTuple):
+class Observation(NamedTuple):
     """Keypoints of frames [...], in any number of leading dimensions; the last of them is time."""
 
     rays: Tensor  # [..., T, 17, 2] on the plane z = 1; finite everywhere
     sigma: Tensor  # [..., T, 17] standard deviation on either axis, same unit
     confidence: Tensor  # [..., T, 17] expected OKS
     presence: Tensor  # [..., T, 17]
-    marked: Tensor  # [..., T] 1: where people mark joints in photographs (`fitting.marked`), 0: the body's own points
+    marked: Tensor  # [..., T] 1: where annotators mark joints (`marks` of the training), 0: the body's own points
 
 
 class Box(NamedTuple):
-    """Where a person is, as the turned camera sees it."""
+    """Where a person is in the image, as a camera turned towards them."""
 
     to_camera: Tensor  # [..., T, 3, 3] from the turned camera to the real one; its third column looks at the person
-    size: Tensor  # [..., T] spread of the keypoints on the turned camera's plane z = 1
-    known: Tensor  # [..., T] false: too little was seen, the box is between its neighbours'
+    size: Tensor  # [..., T] extent of the keypoints on the turned camera's plane z = 1
+    visible: Tensor  # [..., T] false: too few keypoints, the box is interpolated between its neighbours
 
 
 class Inputs(NamedTuple):
     features: Tensor  # [..., T, FEATURES]
     box: Box
     points: Tensor  # [..., T, 17, 2] keypoints in boxes from the box's centre
-    trust: Tensor  # [..., T, 17] how far each is believed, 0..1
+    weight: Tensor  # [..., T, 17] presence, less where sigma is large, 0..1
 
 
-def inputs(seen: Seen) -> Inputs:
+def inputs(seen: Observation) -> Inputs:
     """Everything that the network reads."""
-    trust = seen.confidence * seen.presence
-    known = (trust >= LEAST_TRUST).sum(-1) >= LEAST_KEYPOINTS
-    share = (trust / trust.sum(-1, keepdim=True).clamp(min=1e-6)).unsqueeze(-1)
-    center = between((share * seen.rays).sum(-2), known)
-    to_camera = turned_towards(center)
+    confidence = seen.confidence * seen.presence
+    visible = (confidence >= LEAST_CONFIDENCE).sum(-1) >= LEAST_KEYPOINTS
+    share = (confidence / confidence.sum(-1, keepdim=True).clamp(min=1e-6)).unsqueeze(-1)
+    center = interpolate((share * seen.rays).sum(-2), visible)
+    to_camera = rotation_towards(center)
     rays = torch.einsum("...ki,...ij->...kj", _homogeneous(seen.rays), to_camera)  # R^T x, row by row
     rays = rays[..., :2] / rays[..., 2:].clamp(min=0.05)
     # A pixel off the axis covers a smaller angle: cos^2 along the way out, cos across; one number for both.
     shrink = center.square().sum(-1).add(1).pow(-0.75)
-    size = between((share.squeeze(-1) * rays.square().sum(-1)).sum(-1).sqrt().clamp(min=1e-4).log()[..., None], known)
+    size = interpolate(
+        (share.squeeze(-1) * rays.square().sum(-1)).sum(-1).sqrt().clamp(min=1e-4).log()[..., None], visible
+    )
     size = size.squeeze(-1).exp()
-    box = Box(to_camera, size, known)
+    box = Box(to_camera, size, visible)
 
     points = (rays / size[..., None, None]).clamp(-FARTHEST, FARTHEST)
     sigma = seen.sigma * (shrink / size)[..., None]
-    presence = seen.presence * known[..., None]
-    believed = presence / (1 + (sigma / SIGMA_SCALE).square())
-    told = torch.stack((believed, presence, presence * (sigma.clamp(0.0075, 3).log() + 3)), -1)
-    keypoint = torch.cat((points * believed[..., None], told), -1)
-    said = torch.stack((size.log() + 3, known.to(size.dtype), seen.marked), -1)
-    place = torch.cat((2.8 * center, said), -1)
-    return Inputs(torch.cat((keypoint.flatten(-2), place), -1), box, points, believed)
+    presence = seen.presence * visible[..., None]
+    weight = presence / (1 + (sigma / SIGMA_SCALE).square())
+    stated = torch.stack((weight, presence, presence * (sigma.clamp(0.0075, 3).log() + 3)), -1)
+    keypoint = torch.cat((points * weight[..., None], stated), -1)
+    about_box = torch.stack((size.log() + 3, visible.to(size.dtype), seen.marked), -1)
+    place = torch.cat((2.8 * center, about_box), -1)
+    return Inputs(torch.cat((keypoint.flatten(-2), place), -1), box, points, weight)
 
 
 def _homogeneous(rays: Tensor) -> Tensor:
     return torch.cat((rays, torch.ones_like(rays[..., :1])), -1)
 
 
-def turned_towards(center: Tensor) -> Tensor:
+def rotation_towards(center: Tensor) -> Tensor:
     """The shortest turn [..., 3, 3] that takes the optical axis to a point [..., 2] of the plane z = 1."""
     x, y = center.unbind(-1)
     length = (x * x + y * y + 1).sqrt()
@@ -99,17 +100,17 @@ def turned_towards(center: Tensor) -> Tensor:
     )
 
 
-def between(values: Tensor, known: Tensor) -> Tensor:
-    """Values [..., T, n] where known [..., T]; elsewhere between the nearest known ones, zero if there is none."""
-    if bool(known.all()):
+def interpolate(values: Tensor, valid: Tensor) -> Tensor:
+    """Values [..., T, n] where valid [..., T]; elsewhere between the nearest valid ones, zero if there is none."""
+    if bool(valid.all()):
         return values
-    frame = torch.arange(known.shape[-1], device=known.device).expand(known.shape)
+    frame = torch.arange(valid.shape[-1], device=valid.device).expand(valid.shape)
     never = torch.full_like(frame, -1)
-    before = torch.where(known, frame, never).cummax(-1).values
+    before = torch.where(valid, frame, never).cummax(-1).values
     after = (
-        torch.where(known, -frame, torch.full_like(frame, -known.shape[-1])).flip(-1).cummax(-1).values.flip(-1).neg()
+        torch.where(valid, -frame, torch.full_like(frame, -valid.shape[-1])).flip(-1).cummax(-1).values.flip(-1).neg()
     )
-    last = known.shape[-1]
+    last = valid.shape[-1]
     first = torch.where(before >= 0, before, after.clamp(max=last - 1))
     second = torch.where(after < last, after, first)
     share = ((frame - first) / (second - first).clamp(min=1)).to(values.dtype)[..., None]
@@ -118,29 +119,29 @@ def between(values: Tensor, known: Tensor) -> Tensor:
     def at(frames: Tensor) -> Tensor:
         return values.gather(-2, frames[..., None].expand(*frames.shape, values.shape[-1])[index])
 
-    any_known = known.any(-1)[..., None, None]
-    return torch.where(any_known, torch.lerp(at(first), at(second), share), torch.zeros_like(values))
+    any_valid = valid.any(-1)[..., None, None]
+    return torch.where(any_valid, torch.lerp(at(first), at(second), share), torch.zeros_like(values))
 
 
 WINDOW = 8  # frames that are read together
 SLOW_STEP_S = 0.25  # longest time between frames of a window in training
 WIDTH, LAYERS, HEADS = 192, 3, 6
 SHAPE = 10
-ANSWER = 6 * JOINT_COUNT + SHAPE + 3
-LOG_DOUBT = -1.5  # where the doubt begins: 0.22 rad, and 22 % of the distance
-LOG_RANGE = (-5.0, 1.0)  # of a stated spread
-PERIODS_S = (0.15, 6.0)  # shortest and longest time that a head can tell apart
+OUTPUT_SIZE = 6 * JOINT_COUNT + SHAPE + 3
+INITIAL_LOG_STD = -1.5  # before training: 0.22 rad, and 22 % of the distance
+LOG_STD_RANGE = (-5.0, 1.0)  # of a stated standard deviation
+PERIODS_S = (0.15, 6.0)  # shortest and longest rotary period
 
 
-class Answer(NamedTuple):
-    """What the network says of frames [...], in the camera that is turned towards the person."""
+class LifterOutput(NamedTuple):
+    """The network's output for frames [...], in the camera that is turned towards the person."""
 
     rotation: Tensor  # [..., 24, 3, 3] each joint relative to its parent, the root to the turned camera
     shape: Tensor  # [..., 10] standard deviations
     offset: Tensor  # [..., 2] the pelvis, in boxes from the box's centre
     log_size: Tensor  # [...] log of the box's size in metres, at the distance of the pelvis
-    log_turn_rad: Tensor  # [..., 24] log of the standard deviation of each joint's rotation about any axis
-    log_depth: Tensor  # [...] log of the relative standard deviation of the distance
+    log_rotation_std: Tensor  # [..., 24] log of the standard deviation of each joint's rotation about any axis
+    log_depth_std: Tensor  # [...] log of the relative standard deviation of the distance
 
     def pelvis(self, box: Box) -> Tensor:
         """[..., 3] metres, in the turned camera."""
@@ -149,67 +150,67 @@ class Answer(NamedTuple):
 
 
 class Block(nn.Module):
-    """Frames listen to each other, then each thinks for itself."""
+    """Attention between frames, then a feed-forward step of each."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.before_listening = nn.LayerNorm(WIDTH)
-        self.ask = nn.Linear(WIDTH, 3 * WIDTH)
-        self.heard = nn.Linear(WIDTH, WIDTH)
-        self.think = Thought()
+        self.attention_norm = nn.LayerNorm(WIDTH)
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.attention_out = nn.Linear(WIDTH, WIDTH)
+        self.feed_forward = FeedForward()
 
-    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], listens: Tensor) -> Tensor:
-        asked = self.ask(self.before_listening(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
-        query, key, value = asked[0], asked[1], asked[2]
-        told = F.scaled_dot_product_attention(rotary(query, turn), rotary(key, turn), value, attn_mask=listens)
-        x = x + self.heard(told.transpose(1, 2).flatten(2))
-        return self.think(x)
+    def forward(self, x: Tensor, angles: tuple[Tensor, Tensor], attends: Tensor) -> Tensor:
+        qkv = self.qkv(self.attention_norm(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        query, key, value = qkv[0], qkv[1], qkv[2]
+        attended = F.scaled_dot_product_attention(rotary(query, angles), rotary(key, angles), value, attn_mask=attends)
+        x = x + self.attention_out(attended.transpose(1, 2).flatten(2))
+        return self.feed_forward(x)
 
 
-class Thought(nn.Module):
+class FeedForward(nn.Module):
     """A residual step of one frame by itself."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.before = nn.LayerNorm(WIDTH)
-        self.wide = nn.Linear(WIDTH, 2 * WIDTH)
-        self.narrow = nn.Linear(2 * WIDTH, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH)
+        self.up = nn.Linear(WIDTH, 2 * WIDTH)
+        self.down = nn.Linear(2 * WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.narrow(F.gelu(self.wide(self.before(x))))
+        return x + self.down(F.gelu(self.up(self.norm(x))))
 
 
 class Lifter(nn.Module):
     """Features of windows of frames -> bodies."""
 
-    mean_pose: Tensor  # [24, 6] the answers begin here
+    mean_pose: Tensor  # [24, 6] added to the output
 
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Linear(FEATURES, WIDTH)
-        self.first_thought = Thought()
+        self.feed_forward = FeedForward()
         self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.last = nn.LayerNorm(WIDTH)
-        self.answer = nn.Linear(WIDTH, ANSWER)
-        self.doubt = nn.Linear(WIDTH, JOINT_COUNT + 1)
-        for head in (self.answer, self.doubt):
+        self.output_norm = nn.LayerNorm(WIDTH)
+        self.output = nn.Linear(WIDTH, OUTPUT_SIZE)
+        self.log_std = nn.Linear(WIDTH, JOINT_COUNT + 1)
+        for head in (self.output, self.log_std):
             nn.init.zeros_(head.bias)
             nn.init.normal_(head.weight, std=0.002)
         upright = torch.eye(3).repeat(JOINT_COUNT, 1, 1)
         upright[0] = torch.diag(torch.tensor([1.0, -1.0, -1.0]))  # y up, z to us -> y down, z away
         self.register_buffer("mean_pose", matrix_to_rot6d(upright))
 
-    def forward(self, features: Tensor, time_s: Tensor, listens: Tensor) -> Answer:
-        """features [B, T, FEATURES]; time_s [B, T]; listens [B, T, T], true where frame i hears frame j."""
-        x = self.first_thought(self.embed(features))
-        turn = rotary_angles(time_s, WIDTH // HEADS)
+    def forward(self, features: Tensor, time_s: Tensor, attends: Tensor) -> LifterOutput:
+        """features [B, T, FEATURES]; time_s [B, T]; attends [B, T, T], true where frame i attends to frame j."""
+        x = self.feed_forward(self.embed(features))
+        angles = rotary_angles(time_s, WIDTH // HEADS)
         for block in self.blocks:
-            x = block(x, turn, listens[:, None])
-        x = self.last(x)
-        six, shape, offset, size = self.answer(x).split((6 * JOINT_COUNT, SHAPE, 2, 1), -1)
+            x = block(x, angles, attends[:, None])
+        x = self.output_norm(x)
+        six, shape, offset, size = self.output(x).split((6 * JOINT_COUNT, SHAPE, 2, 1), -1)
         rotation = rot6d_to_matrix(self.mean_pose + six.unflatten(-1, (JOINT_COUNT, 6)))
-        doubt = self.doubt(x.detach()) + LOG_DOUBT  # learns from the answer's errors, and leaves the answer alone
-        return Answer(rotation, shape, offset, size.squeeze(-1), doubt[..., :-1], doubt[..., -1])
+        log_std = self.log_std(x.detach()) + INITIAL_LOG_STD  # learns from the output's errors without changing it
+        return LifterOutput(rotation, shape, offset, size.squeeze(-1), log_std[..., :-1], log_std[..., -1])
 
 
 def rotary_angles(time_s: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -221,9 +222,9 @@ def rotary_angles(time_s: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return angle.cos(), angle.sin()
 
 
-def rotary(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+def rotary(x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
     """Turn pairs of numbers of x [B, heads, T, size]."""
-    cosine, sine = turn
+    cosine, sine = angles
     a, b = x.chunk(2, -1)
     return torch.cat((a * cosine - b * sine, a * sine + b * cosine), -1)
 
@@ -237,7 +238,7 @@ def save_lifter(state: dict[str, Tensor], path: str | Path) -> None:
 
 @lru_cache(maxsize=2)
 def load_lifter(path: str | Path | None = None) -> Lifter:
-    """The embedded network, or one that `fitting.lifter_training.train` wrote, ready to be asked."""
+    """The embedded network, or one that `fitting.lifter_training.train` wrote, in eval mode."""
     source = Path(str(files("fitting") / "data" / "lifter.npz")) if path is None else Path(path)
     network = Lifter()
     try:

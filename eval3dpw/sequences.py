@@ -227,7 +227,7 @@ def camera_params(track: TruthTrack, body: Body) -> BodyParams:
     pose = torch.as_tensor(track.pose, dtype=torch.float64)
     C, c = (torch.as_tensor(track.T_cam_world[:, :3, part], dtype=torch.float64) for part in (slice(3), 3))
     shape = torch.as_tensor(track.shape, dtype=torch.float64)
-    pelvis = body.rest_joints[0].double() + body.rest_joints_by_shape[0, :, : len(shape)].double() @ shape
+    pelvis = body.rest_joints[0].double() + body.rest_joint_shapedirs[0, :, : len(shape)].double() @ shape
     root = matrix_to_axis_angle(C @ rotation_matrices(pose[:, 0]))
     pelvis_world = torch.as_tensor(track.translation, dtype=torch.float64) + pelvis
     translation = torch.einsum("tij,tj->ti", C, pelvis_world) + c - pelvis

@@ -13,7 +13,7 @@ from fitmesh.stages.pipeline import run_stages
 from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSettings, TrackSettings
 from fitting.keypoints.weights import Weighting
 from pose2d.base.errors import UserError
-from pose2d.detect.detector import DetectorOptions
+from pose2d.detect.base import detector_card
 from pose2d.detect.tracker import TrackerOptions
 from pose2d.io.clip import Clip, Span
 from pose2d.io.images import DEFAULT_RATE, SUFFIXES, ImageFolder
@@ -40,15 +40,17 @@ def run(
     every: int = 1,
     fps: float | None = None,
     detections: str | Path | None = None,
-    detector_size: int = 512,
+    detector: str = "yolox-tiny",
+    detector_size: int | None = None,
     min_score: float = 0.55,
     max_people: int | None = None,
-    pose_model: str = "movenet-thunder",
+    pose_model: str = "rtmpose-s-halpe26",
     checkpoint: str | Path | None = None,
     confidence: ConfidenceSource | None = None,
     ccnet: str | Path | None = None,
     keypoints: str | Path | None = None,
     device: str = "cpu",
+    threads: int | None = None,
     body_model: str | Path | None = None,
     weighting: Weighting = "precision",
     init: str = "lifter",
@@ -63,6 +65,7 @@ def run(
 
     video: a video file, an image, or a folder of images that follow each other (`fps` is theirs).
     start_s, end_s, every: which part, and every n-th frame only.
+    detector: yolox-tiny or multipose; detector_size: longer side of the image it sees, None for its own default.
     detections: boxes to use instead of the detector: a COCO-detections json, or "whole" for one box around the image.
     keypoints: keypoints to use instead of finding people (docs/run.md lists the formats).
     confidence: ccnet, closed-form, raw or ones; None takes ccnet where a head for the network is at hand, else raw.
@@ -71,6 +74,7 @@ def run(
     weighting: how confidence becomes weight: precision, confidence, squared, gate or ones.
     init: where fits start: lifter, none, spin or cliff (these two with init_checkpoint).
     focal_px or fov_deg (across the width): the lens, if known. exports: obj, bvh, json, csv beside the usual files.
+    threads: processor cores for the networks; None takes all.
     progress: called several times a second while a stage works.
 
     What is in `out` already and still valid is kept; `overwrite` makes it anew. Raises `fitmesh.UserError` for what a
@@ -78,9 +82,10 @@ def run(
     """
     settings = run_settings(
         Span(start_s, end_s, every),
-        detections=_path(detections), detector_size=detector_size, min_score=min_score, max_people=max_people,
+        detections=_path(detections), detector=detector, detector_size=detector_size, min_score=min_score,
+        max_people=max_people,
         pose_model=pose_model, checkpoint=_path(checkpoint), confidence=confidence, ccnet=_path(ccnet),
-        keypoints=_path(keypoints), device=device,
+        keypoints=_path(keypoints), device=device, threads=threads,
         fit=FitSettings(_path(body_model), weighting, init, _path(init_checkpoint), focal_px, fov_deg),
         exports=tuple(exports), overwrite=overwrite,
     )  # fmt: skip
@@ -93,7 +98,8 @@ def run_settings(
     span: Span,
     *,
     detections: Path | None,
-    detector_size: int,
+    detector: str,
+    detector_size: int | None,
     min_score: float,
     max_people: int | None,
     pose_model: str,
@@ -102,6 +108,7 @@ def run_settings(
     ccnet: Path | None,
     keypoints: Path | None,
     device: str,
+    threads: int | None,
     fit: FitSettings,
     exports: tuple[str, ...],
     overwrite: bool,
@@ -111,17 +118,23 @@ def run_settings(
         for name, value in (("--detections", detections), ("--checkpoint", checkpoint), ("--ccnet", ccnet)):
             if value is not None:
                 raise UserError(f"{name} has no effect with --keypoints, which brings its own: leave one of them out.")
+    if threads is not None and threads < 1:
+        raise UserError(f"--threads must be 1 or more, got {threads}.")
+    options = detector_card(detector).defaults
+    if detector_size is not None:
+        options = replace(options, long_side=detector_size)
     tracker = TrackerOptions()
     tracker = replace(tracker, sure_score=min_score, start_score=min(min_score, tracker.start_score))
     source = confidence or default_source(pose_model, checkpoint, ccnet)
     return RunSettings(
         span=span,
-        tracks=TrackSettings(detections, DetectorOptions(long_side=detector_size), tracker, max_people),
+        tracks=TrackSettings(detections, detector, options, tracker, max_people),
         keypoints=KeypointSettings(pose_model, checkpoint, source, ccnet),
         given_keypoints=keypoints,
         fit=fit,
         exports=exports,
         device=device,
+        threads=threads,
         overwrite=overwrite,
     )
 

@@ -1,10 +1,10 @@
 """Image and boxes -> keypoints in the image, with the network's own confidence and its features.
 
-Everything that runs a pose network calls `estimate_crops`: `fitmesh run` and `eval-3dpw` through `estimate_frames`,
+Everything that runs a pose network calls `estimate_crops`: `fitmesh run` and `eval-3dpw` through `estimate_people`,
 `eval-coco` through `estimate`, `train-ccnet` with augmented crops of its own.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +12,13 @@ import torch
 from torch import Tensor
 
 from pose2d import crops as cropping
-from pose2d.base.prefetch import prefetch
 from pose2d.models.base import PoseModel
 
-BATCH = 16  # crops through the network at once, of one frame or several
+BATCH = 16  # crops through the network at once
+# A crop grows where keypoints lie on its edge. bench/people.py measures what it brings; the numbers are not tuned.
+EDGE = 0.02  # this near the edge, as a share of the crop's side
+EDGE_SCORE = 0.3  # raw score of keypoints that count
+GROW = 0.1  # margin around the keypoints, as a share of their extent
 
 
 @dataclass(frozen=True)
@@ -69,12 +72,11 @@ def estimate(
 ) -> PoseEstimate:
     """Keypoints of the people in boxes [N, 4] (x1, y1, x2, y2) of one RGB uint8 image."""
     crops = crop_people(model, image, boxes_px)
-    starts = range(0, max(len(crops.affine), 1), batch)
-    parts = [estimate_crops(model, _rows(crops, slice(first, first + batch)), flip_test) for first in starts]
-    with torch.inference_mode():
-        return _joined(parts)
+    parts = [slice(first, first + batch) for first in range(0, max(len(crops.affine), 1), batch)]
+    return _joined([estimate_crops(model, Crops(crops.pixels[p], crops.affine[p]), flip_test) for p in parts])
 
 
+@torch.inference_mode()
 def _joined(parts: Sequence[PoseEstimate]) -> PoseEstimate:
     flipped = [part.flipped_features for part in parts if part.flipped_features is not None]
     return PoseEstimate(
@@ -87,52 +89,68 @@ def _joined(parts: Sequence[PoseEstimate]) -> PoseEstimate:
     )
 
 
-def estimate_frames(
-    model: PoseModel,
-    frames: Iterable[tuple[int, np.ndarray]],  # frame number and RGB uint8 image, in order
-    row_frame: np.ndarray,  # [N] frame number of each person
-    boxes_px: np.ndarray,  # [N, 4] where that person is; NaN: not in the frame
-    batch: int = BATCH,
-) -> Iterator[tuple[np.ndarray, PoseEstimate]]:
-    """Rows [n] and their estimates, in the order of the frames, `batch` rows at a time.
+def estimate_people(
+    model: PoseModel, images: Sequence[np.ndarray], boxes_px: np.ndarray
+) -> tuple[np.ndarray, PoseEstimate]:
+    """One person in a box [N, 4] of each image [N]: boxes as they were used, and what the network says.
 
-    A batch may hold rows of several frames; rows of one frame stay in order. Reading stops after the last frame that
-    has a row. Frames are read and cropped in a second thread while the network runs in this one.
+    A box that cuts a person off grows, once: where confident keypoints lie on the edge of their crop, the crop is made
+    again around the keypoints. Images may repeat, for several people in one.
     """
-    rows_of_frame: dict[int, list[int]] = {}
-    for row in np.flatnonzero(np.isfinite(boxes_px).all(-1)).tolist():
-        rows_of_frame.setdefault(int(row_frame[row]), []).append(row)
-    if rows_of_frame:
-        for rows, crops in prefetch(_batches(model, frames, rows_of_frame, boxes_px, batch), depth=1):
-            yield rows, estimate_crops(model, crops)
-
-
-def _batches(
-    model: PoseModel,
-    frames: Iterable[tuple[int, np.ndarray]],
-    rows_of_frame: dict[int, list[int]],
-    boxes_px: np.ndarray,
-    batch: int,
-) -> Iterator[tuple[np.ndarray, Crops]]:
-    """Crops of all rows. Joined by NumPy: torch's arithmetic in a second thread takes the cores from the network."""
-    last = max(rows_of_frame)
-    rows = np.zeros(0, np.int64)
-    crops = Crops(torch.zeros(0, 3, *model.input_wh[::-1], dtype=torch.uint8), np.zeros((0, 2, 3)))
-    for number, image in frames:
-        new_rows = np.array(rows_of_frame.get(number, ()), np.int64)
-        if len(new_rows):
-            new = crop_people(model, image, boxes_px[new_rows])
-            rows = np.concatenate([rows, new_rows])
-            pixels = torch.from_numpy(np.concatenate([crops.pixels.numpy(), new.pixels.numpy()]))
-            crops = Crops(pixels, np.concatenate([crops.affine, new.affine]))
-        while len(rows) >= batch:
-            yield rows[:batch], _rows(crops, slice(None, batch))
-            rows, crops = rows[batch:], _rows(crops, slice(batch, None))
-        if number >= last:
-            break
+    boxes_px = np.asarray(boxes_px, np.float64).reshape(-1, 4)
+    found = _joined([_one_pass(model, images, boxes_px, rows) for rows in _parts(len(boxes_px))])
+    grown = grow_boxes(boxes_px, found, [image.shape[1::-1] for image in images], model)
+    rows = np.flatnonzero((grown != boxes_px).any(1))
     if len(rows):
-        yield rows, crops
+        again = [_one_pass(model, images, grown, rows[part]) for part in _parts(len(rows))]
+        order = np.arange(len(boxes_px))
+        order[rows] = len(boxes_px) + np.arange(len(rows))
+        found = _rows_of(_joined([found, *again]), order)
+    return grown, found
 
 
-def _rows(crops: Crops, rows: slice) -> Crops:
-    return Crops(crops.pixels[rows], crops.affine[rows])
+def grow_boxes(
+    boxes_px: np.ndarray, found: PoseEstimate, image_wh: Sequence[tuple[int, ...]], model: PoseModel
+) -> np.ndarray:
+    """Boxes [N, 4]: as they are, or around the keypoints where some lie on the crop's edge inside the image."""
+    if not len(boxes_px):
+        return boxes_px
+    xy, sure = found.xy_px.double().numpy(), found.score.numpy() >= EDGE_SCORE
+    size = np.array(image_wh, np.float64)
+    centre, side = cropping.regions(boxes_px, model.input_wh, model.box_scale)
+    first, last, margin = centre - side / 2, centre + side / 2, (EDGE * side)[:, None]
+    on_edge = (xy <= first[:, None] + margin) | (xy >= last[:, None] - margin)  # [N, K, 2]
+    inside = (xy > margin) & (xy < size[:, None] - 1 - margin)  # the image's own edge cuts everybody off
+    wanted = ((on_edge & inside).any(-1) & sure).any(axis=1)
+    low = np.where(sure[..., None], xy, np.inf).min(1)
+    high = np.where(sure[..., None], xy, -np.inf).max(1)
+    extent = np.where(wanted[:, None], high - low, 0.0)
+    reach = np.concatenate([np.maximum(low - GROW * extent, 0), np.minimum(high + GROW * extent, size - 1)], 1)
+    grown = np.concatenate([np.minimum(boxes_px[:, :2], reach[:, :2]), np.maximum(boxes_px[:, 2:], reach[:, 2:])], 1)
+    # Nobody doubles in size for one keypoint: that would be somebody else's limb.
+    sane: np.ndarray = (grown[:, 2:] - grown[:, :2]).max(1) <= 2 * (boxes_px[:, 2:] - boxes_px[:, :2]).max(1)
+    chosen = np.asarray(wanted & sane).reshape(-1, 1)
+    return np.where(chosen, grown, boxes_px)
+
+
+def _parts(count: int) -> list[slice]:
+    return [slice(first, first + BATCH) for first in range(0, max(count, 1), BATCH)]
+
+
+def _one_pass(
+    model: PoseModel, images: Sequence[np.ndarray], boxes_px: np.ndarray, rows: slice | np.ndarray
+) -> PoseEstimate:
+    chosen = np.arange(len(boxes_px))[rows]
+    parts = [crop_people(model, images[row], boxes_px[row : row + 1]) for row in chosen]
+    pixels = [part.pixels.numpy() for part in parts] or [np.zeros((0, 3, *model.input_wh[::-1]), np.uint8)]
+    affine = [part.affine for part in parts] or [np.zeros((0, 2, 3))]
+    return estimate_crops(model, Crops(torch.from_numpy(np.concatenate(pixels)), np.concatenate(affine)))
+
+
+@torch.inference_mode()
+def _rows_of(found: PoseEstimate, rows: np.ndarray) -> PoseEstimate:
+    index = torch.from_numpy(rows)
+    return PoseEstimate(
+        found.xy_px[index], found.score[index], found.sigma_px[index], found.crop_area_px2[index],
+        found.features[index.to(found.features.device)], None,
+    )  # fmt: skip

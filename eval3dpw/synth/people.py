@@ -78,7 +78,7 @@ def _padded(body: Body, shape: Tensor) -> Tensor:
 
 
 def _leg_length(body: Body, shape: Tensor) -> float:
-    joints = body.rest_joints + torch.einsum("jcs,s->jc", body.rest_joints_by_shape, _padded(body, shape))
+    joints = body.rest_joints + torch.einsum("jcs,s->jc", body.rest_joint_shapedirs, _padded(body, shape))
     return sum(float((joints[a] - joints[b]).norm()) for a, b in ((1, 4), (4, 7), (2, 5), (5, 8)))
 
 

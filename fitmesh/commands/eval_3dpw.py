@@ -40,7 +40,7 @@ def eval_3dpw(
             help="Keypoint network; `fitmesh models` lists them. [bold]poses2d[/bold]: the keypoints in the data.",
             rich_help_panel=KEYPOINTS,
         ),
-    ] = "movenet-thunder",
+    ] = "rtmpose-s-halpe26",
     pose_checkpoint: Annotated[
         Path | None, typer.Option(help="Weights for a keypoint network that ships none.", rich_help_panel=KEYPOINTS)
     ] = None,

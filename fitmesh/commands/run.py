@@ -47,13 +47,17 @@ def run(
             rich_help_panel=PEOPLE,
         ),
     ] = None,
+    detector: Annotated[
+        str, typer.Option(help="Person detector: yolox-tiny or multipose.", rich_help_panel=PEOPLE)
+    ] = "yolox-tiny",
     detector_size: Annotated[
-        int,
+        int | None,
         typer.Option(
             help="Longer side of the image the detector sees, a multiple of 32. Larger finds smaller people, slower.",
             rich_help_panel=PEOPLE,
+            show_default="the detector's own",
         ),
-    ] = 512,
+    ] = None,
     min_score: Annotated[
         float,
         typer.Option(
@@ -65,7 +69,7 @@ def run(
     ] = None,
     pose_model: Annotated[
         str, typer.Option(help="Keypoint network; `fitmesh models` lists them.", rich_help_panel=KEYPOINTS)
-    ] = "movenet-thunder",
+    ] = "rtmpose-s-halpe26",
     checkpoint: Annotated[
         Path | None, typer.Option(help="Weights for a network that ships none.", rich_help_panel=KEYPOINTS)
     ] = None,
@@ -91,6 +95,10 @@ def run(
     device: Annotated[
         str, typer.Option(help="Where the 2D networks run: cpu, cuda, cuda:1, ..", rich_help_panel=KEYPOINTS)
     ] = "cpu",
+    threads: Annotated[
+        int | None,
+        typer.Option(help="Processor cores for the networks.", rich_help_panel=KEYPOINTS, show_default="all"),
+    ] = None,
     body_model: Annotated[
         Path | None,
         typer.Option(
@@ -168,9 +176,10 @@ def run(
     try:
         settings = run_settings(
             Span(start, end, every),
-            detections=detections, detector_size=detector_size, min_score=min_score, max_people=max_people,
+            detections=detections, detector=detector, detector_size=detector_size, min_score=min_score,
+            max_people=max_people,
             pose_model=pose_model, checkpoint=checkpoint, confidence=confidence, ccnet=ccnet,  # type: ignore[arg-type]
-            keypoints=keypoints, device=device,
+            keypoints=keypoints, device=device, threads=threads,
             fit=FitSettings(body_model, weighting, init, init_checkpoint, focal, fov),  # type: ignore[arg-type]
             exports=tuple(name.strip() for name in export.split(",") if name.strip()), overwrite=overwrite,
         )  # fmt: skip
@@ -222,9 +231,9 @@ def _summary(result: "RunFiles", reporter: "Reporter") -> None:
     import numpy as np
 
     import fitmesh
-    from fitmesh.stages import tracks
+    from fitmesh.stages.people import read_tracks
 
-    seen, found = tracks.read(result.tracks), fitmesh.load(result.fit.parent)
+    seen, found = read_tracks(result.fit.parent), fitmesh.load(result.fit.parent)
     for text in seen.warnings:
         reporter.warn(text)
     if not seen.tracks:

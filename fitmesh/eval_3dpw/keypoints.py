@@ -1,7 +1,7 @@
 """Images -> keypoints with the confidence of every source that was asked for, in `keypoints/SEQUENCE.npz`."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from fitmesh.progress import Tick
 from fitting.camera import Camera
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError
-from pose2d.estimate import BATCH, estimate_frames
+from pose2d.estimate import estimate_people
 from pose2d.io.images import read_image
 from pose2d.oks import AREA_OF_BOX, keypoint_oks, l_squared
 from pose2d.registry import module_of
@@ -128,30 +128,31 @@ class KeypointEstimator:
         confidence = {source: np.zeros((count, keypoints), np.float32) for source in self.sources}
         presence = {source: np.zeros((count, keypoints), np.float32) for source in self.sources}
 
-        def images() -> Iterator[tuple[int, np.ndarray]]:
-            for number in np.unique(frame).tolist():
-                try:
-                    yield number, read_image(sequence.image(number))
-                except UserError:
-                    readable[frame == number] = False
-                tick(int((frame == number).sum()))
-
-        with torch.inference_mode():
-            for batch, estimate in estimate_frames(self.model, images(), frame, boxes_px):
-                xy_px[batch] = estimate.xy_px.numpy()
+        for number in np.unique(frame).tolist():
+            rows = np.flatnonzero(frame == number)
+            tick(len(rows))
+            try:
+                image = read_image(sequence.image(number))
+            except UserError:
+                readable[rows] = False
+                continue
+            rows = rows[np.isfinite(boxes_px[rows]).all(1)]
+            with torch.inference_mode():
+                boxes_px[rows], estimate = estimate_people(self.model, [image] * len(rows), boxes_px[rows])
+                xy_px[rows] = estimate.xy_px.numpy()
                 for source, function in self.confidence.items():
                     found, present = function(estimate)
-                    confidence[source][batch], presence[source][batch] = found.numpy(), present.numpy()
+                    confidence[source][rows], presence[source][rows] = found.numpy(), present.numpy()
         people = []
         ends = np.cumsum([0, *map(len, sequence.tracks)])
-        for track, rows in zip(sequence.tracks, map(slice, ends[:-1], ends[1:]), strict=True):
+        for track, span in zip(sequence.tracks, map(slice, ends[:-1], ends[1:]), strict=True):
             person = PersonKeypoints(
                 frame=track.frame,
-                boxes_px=boxes_px[rows],
-                readable=readable[rows],
-                xy_px=xy_px[rows],
-                confidence={source: values[rows] for source, values in confidence.items()},
-                presence={source: values[rows] for source, values in presence.items()},
+                boxes_px=boxes_px[span],
+                readable=readable[span],
+                xy_px=xy_px[span],
+                confidence={source: values[span] for source, values in confidence.items()},
+                presence={source: values[span] for source, values in presence.items()},
                 skeleton=self.model.skeleton,
             )
             if "oracle" in self.sources:
@@ -203,7 +204,6 @@ def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -
             "pose_model": settings.pose_model,
             "confidence": list(settings.confidence),
             "every": settings.every,
-            "batch": BATCH,
         },
         inputs=inputs,
         code=code_digest(*code),

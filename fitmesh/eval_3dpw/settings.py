@@ -48,7 +48,7 @@ class EvalSettings:
     every: int = 1  # use every n-th frame
     init: str = "lifter"
     checkpoint: Path | None = None  # of the network that `init` names
-    pose_model: str = "movenet-thunder"
+    pose_model: str = "rtmpose-s-halpe26"
     pose_checkpoint: Path | None = None
     ccnet: Path | None = None  # a calibration head other than the embedded one
     confidence: tuple[ConfidenceSource, ...] = ("raw", "ccnet")

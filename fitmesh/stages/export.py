@@ -1,4 +1,4 @@
-"""Stage 5: the formats of `fitmesh.exports`, each a stage with a cache key of its own."""
+"""Stage 4: the formats of `fitmesh.exports`, each a stage with a cache key of its own."""
 
 import json
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Stage 3: keypoints with their confidence -> a body per person and frame, in `fit.npz`."""
+"""Stage 2: keypoints with their confidence -> a body per person and frame, in `fit.npz`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,8 +7,7 @@ import numpy as np
 import torch
 
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION
-from fitmesh.stages import keypoints, tracks
-from fitmesh.stages.keypoints import KeypointsFile
+from fitmesh.stages.people import KeypointsFile, read_keypoints, read_tracks
 from fitmesh.stages.settings import FitSettings, Job
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, load_body
@@ -45,10 +44,10 @@ def check(settings: FitSettings, size: tuple[int, int]) -> None:
         raise UserError(f"--init-checkpoint has no effect with --init {settings.init}: leave one of them out.")
 
 
-def cache_key(job: Job, keypoints_key: CacheKey) -> CacheKey:
+def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
     settings = job.settings.fit
     inputs = {
-        "keypoints": keypoints_key.digest,
+        "people": people_key.digest,
         "body": content_digest([settings.body_file]),
         "prior": content_digest([OPEN_BODY.with_name("pose_prior.npz")]),
     }
@@ -73,7 +72,7 @@ def cache_key(job: Job, keypoints_key: CacheKey) -> CacheKey:
 def make(job: Job, key: CacheKey) -> None:
     """Fit everyone in `keypoints.npz`. Only image regressors (SPIN, CLIFF) look at the clip again."""
     settings = job.settings.fit
-    seen, people = tracks.read(job.out / tracks.FILE), keypoints.read(job.out / keypoints.FILE)
+    seen, people = read_tracks(job.out), read_keypoints(job.out)
     camera, body = settings.camera((seen.width_px, seen.height_px)), load_body(settings.body_file)
     starts = _starts(job, people, camera)
     rows: list[Mapping[str, Any]] = []

@@ -1,26 +1,26 @@
 """Keypoints that another program found (`--keypoints`): fitmesh's own npz, COCO's json, OpenPose's json.
 
-They stand in for stages 1 and 2: the same two files come out. docs/run.md shows each format.
+They stand in for stage 1: the same two files come out. docs/run.md shows each format.
 """
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from fitmesh.stages import keypoints, tracks
+from fitmesh.stages import people
 from fitmesh.stages.settings import Job
-from fitmesh.stages.tracks import track_rows
-from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
+from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import prefetch
 from pose2d.detect.detector import Detections
-from pose2d.io.clip import Frame
+from pose2d.detect.tracker import Tracker
 from pose2d.oks import AREA_OF_BOX
+from pose2d.people import People
 from pose2d.skeletons import BY_NAME, COCO17, OPENPOSE18_TO_COCO17, OPENPOSE25_TO_COCO17
 from pose2d.types import ConfidenceSource, Track
 
@@ -30,104 +30,67 @@ SEEN = 0.05  # confidence from which a keypoint helps to say where the person is
 MARGIN = 0.1  # a person reaches so far beyond the keypoints, as a share of their extent
 
 
-def tracks_key(job: Job) -> CacheKey:
+def cache_key(job: Job) -> CacheKey:
+    file = _file(job)
     return CacheKey(
-        stage="tracks",
+        stage="people",
         settings={
             "span": asdict(job.settings.span),
             "rate": str(job.clip.info.rate),
             "boxes": "given keypoints",
+            "name": file.name,
             "tracker": asdict(job.settings.tracks.tracker),
             "max_people": job.settings.tracks.max_people,
         },
-        inputs={"clip": job.clip_digest, "keypoints": digest(_file(job))},
+        inputs={"clip": job.clip_digest, "keypoints": digest(file)},
         code=code_digest("pose2d.detect.tracker", "fitmesh.stages.given_keypoints"),
     )
 
 
-def keypoints_key(job: Job) -> CacheKey:
-    file = _file(job)
-    return CacheKey(
-        stage="keypoints",
-        settings={"name": file.name},
-        inputs={"tracks": tracks_key(job).digest, "keypoints": digest(file)},
-        code=code_digest("fitmesh.stages.given_keypoints"),
-    )
-
-
-def make_tracks(job: Job, key: CacheKey) -> None:
-    """Who is where, as the file says, or found by following the boxes around the keypoints."""
-    given = read_given(_file(job))
-    rows_of: dict[int, list[int]] = {}
-    for row, frame in enumerate(given.frame.tolist()):
-        rows_of.setdefault(frame, []).append(row)
-
-    def boxes() -> Iterator[tuple[Frame, Detections]]:
-        frames = []
+def make(job: Job, key: CacheKey) -> None:
+    """Who is where as the file says, or found by following the boxes around the keypoints."""
+    given, info = read_given(_file(job)), job.clip.info
+    tracker = Tracker((info.width_px, info.height_px), job.settings.tracks.tracker)
+    owner = np.full(len(given.frame), -1, np.int64)
+    frames: list[int] = []
+    times: list[float] = []
+    with job.reporter.stage("people", job.settings.span.expected_frames(info)) as tick:
         for frame in prefetch(job.clip.frames(job.settings.span)):
-            boxes_px = given.box_px[rows_of.get(frame.index, [])]
+            rows = np.flatnonzero(given.frame == frame.index)
+            if given.identity is None:
+                boxes = Detections(given.box_px[rows], np.ones(len(rows)))
+                owner[rows] = tracker.update(frame.index, float(frame.time_s), boxes)
+            else:
+                owner[rows] = given.identity[rows]
             frames.append(frame.index)
-            yield frame, Detections(boxes_px, np.ones(len(boxes_px)))
-        if len(given.frame) and not np.isin(given.frame, frames).any():
-            raise UserError(
-                f"{_file(job)} speaks of frames {given.frame.min()} to {given.frame.max()}, none of which is read from "
-                f"{job.clip.path} (frames {frames[0]} to {frames[-1]}). Frame numbers count from 0."
-            )
-
-    named = None if given.identity is None else lambda frames: _named_tracks(given, frames)
-    tracks.track_boxes(job, key, boxes(), named)
-
-
-def make_keypoints(job: Job, key: CacheKey) -> None:
-    """The given keypoints in the order of the tracks."""
-    given, found = read_given(_file(job)), tracks.read(job.out / tracks.FILE).tracks
-    if given.identity is not None:
-        pairs = zip(given.frame.tolist(), given.identity.tolist(), strict=True)
-        row_of = {pair: row for row, pair in enumerate(pairs)}
-        rows = [row_of[int(frame), track.identity] for track in found for frame in track.frames]
-    else:  # a track holds the very boxes it was given
-        by_box = {_key(frame, box): row for row, (frame, box) in enumerate(zip(given.frame, given.box_px, strict=True))}
-        rows = [
-            by_box[_key(frame, box)] for track in found for frame, box in zip(track.frames, track.boxes_px, strict=True)
-        ]
-    with job.reporter.stage("keypoints", len(rows), "people") as tick:
-        write_npz(
-            job.out / keypoints.FILE,
-            key,
-            {
-                "pose_model": given.pose_model,
-                "skeleton": COCO17.name,
-                "source": given.source,
-                **track_rows(found),
-                "row_area_px2": given.area_px2[rows],
-                "row_xy_px": given.xy_px[rows],
-                "row_raw": given.raw[rows],
-                "row_confidence": given.confidence[rows],
-                "row_presence": given.presence[rows],
-                "row_sigma_px": np.full_like(given.xy_px[rows], np.nan),
-            },
+            times.append(float(frame.time_s))
+            tick(1)
+    if len(given.frame) and not np.isin(given.frame, frames).any():
+        raise UserError(
+            f"{_file(job)} speaks of frames {given.frame.min()} to {given.frame.max()}, none of which is read from "
+            f"{job.clip.path} (frames {frames[0]} to {frames[-1]}). Frame numbers count from 0."
         )
-        tick(len(rows))
+    seen = np.isin(given.frame, frames)
+    identities = tracker.confirmed() if given.identity is None else {int(i): int(i) for i in np.unique(owner[seen])}
+    tracks, order = [], []
+    for own, identity in identities.items():
+        rows = np.flatnonzero((owner == own) & seen)
+        rows = rows[np.argsort(given.frame[rows], kind="stable")]
+        tracks.append(Track(identity, given.frame[rows], given.box_px[rows], np.ones(len(rows))))
+        order.append(rows)
+    index = np.concatenate([np.zeros(0, np.int64), *order])
+    values = {
+        "xy_px": given.xy_px[index], "raw": given.raw[index], "confidence": given.confidence[index],
+        "presence": given.presence[index], "sigma_px": np.full_like(given.xy_px[index], np.nan),
+        "area_px2": given.area_px2[index],
+    }  # fmt: skip
+    found = People(tracks, values, np.array(frames, np.int64), np.array(times), np.zeros(len(frames), np.bool_))
+    people.write(job, key, found, pose_model=given.pose_model, skeleton=COCO17.name, source=given.source)
 
 
 def _file(job: Job) -> Path:
     assert job.settings.given_keypoints is not None
     return job.settings.given_keypoints
-
-
-def _named_tracks(given: "GivenKeypoints", frames: np.ndarray) -> list[Track]:
-    assert given.identity is not None
-    found = []
-    for identity in np.unique(given.identity):
-        rows = np.flatnonzero((given.identity == identity) & np.isin(given.frame, frames))
-        rows = rows[np.argsort(given.frame[rows])]
-        if len(rows):
-            found.append(Track(int(identity), given.frame[rows], given.box_px[rows], np.ones(len(rows))))
-    return found
-
-
-def _key(frame: int, box_px: np.ndarray) -> tuple[float, ...]:
-    return (int(frame), *map(float, box_px))
 
 
 @dataclass(frozen=True)
@@ -164,16 +127,16 @@ def read_given(path: Path) -> GivenKeypoints:
     if path.suffix.lower() == ".npz":
         return _from_npz(path)
     files = files_of(path)
-    people: list[_Person] = []
+    found: list[_Person] = []
     for number, file in enumerate(files):
         content = _json(file)
         if isinstance(content, Mapping) and "people" in content:
-            people += _openpose(content, file, _frame_number(file) if len(files) > 1 else 0)
+            found += _openpose(content, file, _frame_number(file) if len(files) > 1 else 0)
         elif number == 0 and len(files) == 1:
-            people += _coco(content, file)
+            found += _coco(content, file)
         else:
             raise UserError(f'{file} has no "people": expected a file as OpenPose writes it.')
-    return _given(people, path)
+    return _given(found, path)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Stage 4: the video with everyone's mesh drawn over them, `overlay.mp4`."""
+"""Stage 3: the video with everyone's mesh drawn over them, `overlay.mp4`."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +11,7 @@ import fitmesh.result
 from fitmesh.exports.draw import DrawnPerson, draw_boxes, draw_legend, draw_meshes, draw_skeleton
 from fitmesh.exports.scene import MeshSequence
 from fitmesh.result import OVERLAY_FILE, Person, Result
-from fitmesh.stages import keypoints
+from fitmesh.stages.people import KeypointsFile, read_keypoints
 from fitmesh.stages.settings import Job
 from pose2d.base.caching import CacheKey, code_digest
 from pose2d.base.prefetch import background_writer, prefetch
@@ -29,7 +29,7 @@ class _Painter:
     result: Result
     meshes: dict[int, MeshSequence]  # by identity
     row_of: dict[int, dict[int, int]]  # identity -> frame number -> row
-    unfitted: keypoints.KeypointsFile
+    unfitted: KeypointsFile
     unfitted_row_of: dict[int, dict[int, int]]  # the same for people that could not be fitted
 
     def paint(self, rgb: np.ndarray, frame: int) -> None:
@@ -97,7 +97,7 @@ def _write(video: VideoWriter, frame: Frame) -> None:
 
 
 def _painter(out: Path) -> _Painter:
-    result, found = fitmesh.result.load(out), keypoints.read(out / keypoints.FILE)
+    result, found = fitmesh.result.load(out), read_keypoints(out)
     fitted = {person.identity for person in result.people}
     return _Painter(
         result=result,

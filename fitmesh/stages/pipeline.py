@@ -13,11 +13,12 @@ import fitmesh
 import fitmesh.result
 from fitmesh.confidence import check_source
 from fitmesh.result import RUN_FILE
-from fitmesh.stages import export, fit, given_keypoints, keypoints, overlay, tracks
+from fitmesh.stages import export, fit, given_keypoints, overlay, people
 from fitmesh.stages.settings import Job, KeypointSettings
 from pose2d.base.caching import CacheKey, remove_temporary
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
+from pose2d.detect.base import detector_card
 from pose2d.registry import card
 from pose2d.skeletons import COCO17
 
@@ -47,7 +48,7 @@ class Stage:
 def run_stages(job: Job) -> RunFiles:
     """From a clip to its files in `job.out`."""
     check(job)
-    for name in (tracks.FILE, keypoints.FILE, fit.FILE, overlay.FILE, RUN_FILE):
+    for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, overlay.FILE, RUN_FILE):
         remove_temporary(job.out / name)
     timings = _timings(job.out)
     made = []
@@ -64,7 +65,7 @@ def run_stages(job: Job) -> RunFiles:
     result = fitmesh.result.load(job.out)
     names = (name for one in export.wanted(job.settings.exports) for name in export.EXPORTERS[one].files(result))
     return RunFiles(
-        job.out / tracks.FILE, job.out / keypoints.FILE, job.out / fit.FILE, job.out / overlay.FILE,
+        job.out / people.TRACKS_FILE, job.out / people.KEYPOINTS_FILE, job.out / fit.FILE, job.out / overlay.FILE,
         tuple(job.out / name for name in names), tuple(made),
     )  # fmt: skip
 
@@ -72,22 +73,12 @@ def run_stages(job: Job) -> RunFiles:
 def stages(job: Job) -> list[Stage]:
     """In the order they are made."""
     out = job.out
-    if job.settings.given_keypoints is None:
-        keypoints_key = keypoints.cache_key(job)
-        found = [
-            Stage(tracks.cache_key(job), tracks.is_current, out / tracks.FILE, tracks.make),
-            Stage(keypoints_key, keypoints.is_current, out / keypoints.FILE, keypoints.make),
-        ]
-    else:
-        keypoints_key = given_keypoints.keypoints_key(job)
-        found = [
-            Stage(given_keypoints.tracks_key(job), tracks.is_current, out / tracks.FILE, given_keypoints.make_tracks),
-            Stage(keypoints_key, keypoints.is_current, out / keypoints.FILE, given_keypoints.make_keypoints),
-        ]
-    fit_key = fit.cache_key(job, keypoints_key)
+    source = people if job.settings.given_keypoints is None else given_keypoints
+    people_key = source.cache_key(job)
+    fit_key = fit.cache_key(job, people_key)
     overlay_key = overlay.cache_key(job, fit_key)
     return [
-        *found,
+        Stage(people_key, people.is_current, out, source.make),
         Stage(fit_key, fit.is_current, out / fit.FILE, fit.make),
         Stage(overlay_key, overlay.is_current, out / overlay.FILE, overlay.make),
         *(
@@ -105,6 +96,7 @@ def check(job: Job) -> None:
     _check_device(settings.device)
     if settings.given_keypoints is None:
         _check_networks(settings.keypoints)
+        detector_card(settings.tracks.detector)
     else:
         given_keypoints.read_given(settings.given_keypoints)
     if out.exists() and not out.is_dir():

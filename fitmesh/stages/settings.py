@@ -1,8 +1,10 @@
 """Everything a run can be told, and the job that every stage is given."""
 
+import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 
 from fitmesh.confidence import ConfidenceFunction, confidence_function
 from fitmesh.progress import Reporter
@@ -12,6 +14,7 @@ from fitting.keypoints.weights import Weighting
 from pose2d.base.caching import content_digest
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import Background
+from pose2d.detect.base import DetectorCard, PersonDetector, detector_card
 from pose2d.detect.detector import DetectorOptions
 from pose2d.detect.tracker import TrackerOptions
 from pose2d.io.clip import Clip, Span
@@ -19,6 +22,7 @@ from pose2d.models.base import PoseModel
 from pose2d.registry import load as load_pose_model
 from pose2d.types import ConfidenceSource
 
+_LOADING = Lock()  # threads of one run share the detector
 WHOLE_IMAGE = Path("whole")  # instead of a file of detections: one box around everything
 
 
@@ -27,7 +31,8 @@ class TrackSettings:
     """Who to look for, and where."""
 
     detections: Path | None = None  # COCO-detections json, or WHOLE_IMAGE; None: the embedded detector
-    detector: DetectorOptions = field(default_factory=DetectorOptions)
+    detector: str = "yolox-tiny"
+    detector_options: DetectorOptions = field(default_factory=lambda: detector_card("yolox-tiny").defaults)
     tracker: TrackerOptions = field(default_factory=TrackerOptions)
     max_people: int | None = None  # only those seen in the most frames
 
@@ -40,7 +45,7 @@ class TrackSettings:
 class KeypointSettings:
     """Which network finds the keypoints, and where their confidence comes from."""
 
-    pose_model: str = "movenet-thunder"
+    pose_model: str = "rtmpose-s-halpe26"
     checkpoint: Path | None = None
     confidence: ConfidenceSource = "ccnet"
     ccnet: Path | None = None  # a calibration head other than the embedded one
@@ -85,7 +90,13 @@ class RunSettings:
     fit: FitSettings = field(default_factory=FitSettings)
     exports: tuple[str, ...] = ()  # besides those that are always made
     device: str = "cpu"  # where the networks run; the same numbers come out
+    threads: int | None = None  # None: as many as there are cores
     overwrite: bool = False  # make every file anew
+
+    @property
+    def workers(self) -> int:
+        """Threads that run networks side by side; on another device one is enough to keep it busy."""
+        return (self.threads or os.cpu_count() or 1) if self.device == "cpu" else 1
 
 
 @dataclass(frozen=True)
@@ -112,6 +123,13 @@ class Job:
     @cached_property
     def networks(self) -> Background[Networks]:
         return Background(self._load_networks)
+
+    def detector(self, card: DetectorCard, options: DetectorOptions) -> PersonDetector:
+        """Loaded when first asked for."""
+        with _LOADING:
+            if "_detector" not in self.__dict__:
+                self.__dict__["_detector"] = card.load(options).to(self.settings.device)
+        return self.__dict__["_detector"]
 
     def _load_networks(self) -> Networks:
         wanted = self.settings.keypoints

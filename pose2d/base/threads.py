@@ -31,6 +31,17 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Of each operation of torch in the whole process. With 1, several Python threads can run networks side by side."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def use_threads(count: int | None) -> None:
     """Of torch and OpenCV in this process; None leaves the choice to them."""
     if count is not None:

@@ -30,6 +30,8 @@ class PersonDetector(Protocol):
 
     def detect(self, image: np.ndarray) -> Detections: ...
 
+    def to(self, device: str) -> "PersonDetector": ...
+
 
 class CandidateDetector(nn.Module):
     """A detector whose network gives overlapping boxes at each size: the surest of them stay."""

@@ -62,8 +62,11 @@ class Tracker:
         self._ended: list[_OpenTrack] = []
         self._frames = 0
 
-    def update(self, frame: int, time_s: float, detections: Detections) -> None:
-        """Take in the boxes of one frame. Frame numbers and times must increase."""
+    def update(self, frame: int, time_s: float, detections: Detections) -> np.ndarray:
+        """Take in the boxes of one frame: whose each is, [N] numbers of tracks, -1 for nobody's.
+
+        Frame numbers and times must increase.
+        """
         options = self.options
         self._frames += 1
         for track in self._open:
@@ -75,13 +78,22 @@ class Tracker:
         distance2, cost = mahalanobis([t.state for t in tracks], detections.boxes_px[boxes], options.motion)
         cost = np.where(distance2 < options.farthest, cost, np.inf)
         pairs = assign(cost, self._cost_limit(tracks, detections.scores[boxes]))
+        owner = np.full(len(detections), -1, np.int64)
         for row, column in pairs:
             track, box = tracks[row], boxes[column]
+            owner[box] = track.identity
             track.state = update(track.state, detections.boxes_px[box], self._image_wh, options.motion)
             track.last_box_s = time_s
             self._append(track, box, detections, frame)
         taken = {column for _, column in pairs}
-        self._start_tracks([int(b) for i, b in enumerate(boxes) if i not in taken], detections, frame, time_s)
+        for box in (int(b) for i, b in enumerate(boxes) if i not in taken):
+            owner[box] = self._start_track(box, detections, frame, time_s)
+        return owner
+
+    def confirmed(self) -> dict[int, int]:
+        """Numbers of confirmed tracks -> their identities, counted from 1 in the order they appeared."""
+        confirmed = sorted(t.identity for t in self._ended + self._open if self._is_confirmed(t))
+        return {number: identity for identity, number in enumerate(confirmed, start=1)}
 
     def tracks(self) -> list[Track]:
         """Confirmed tracks in the order they appeared, numbered from 1."""
@@ -116,19 +128,19 @@ class Tracker:
         both_sure = confirmed[:, None] & (scores >= self.options.sure_score)
         return np.where(both_sure, self.options.sure_cost, self.options.doubtful_cost)
 
-    def _start_tracks(self, boxes: list[int], detections: Detections, frame: int, time_s: float) -> None:
-        """A track for each of `boxes`, which no track took, unless it is a second box on a tracked person."""
-        for box in boxes:
-            if detections.scores[box] < self.options.start_score:
-                continue
-            here = [track.boxes_px[-1] for track in self._open if track.frames[-1] == frame]
-            overlap = iou(detections.boxes_px[box][None], np.reshape(here, (-1, 4)))
-            if (overlap > self.options.same_person_iou).any():
-                continue
-            state = initial_state(detections.boxes_px[box], self._image_wh, self.options.motion)
-            track = _OpenTrack(len(self._ended) + len(self._open), state, time_s, time_s)
-            self._append(track, box, detections, frame)
-            self._open.append(track)
+    def _start_track(self, box: int, detections: Detections, frame: int, time_s: float) -> int:
+        """The number of a new track for a box that no track took; -1 if it is a second box on a tracked person."""
+        if detections.scores[box] < self.options.start_score:
+            return -1
+        here = [track.boxes_px[-1] for track in self._open if track.frames[-1] == frame]
+        overlap = iou(detections.boxes_px[box][None], np.reshape(here, (-1, 4)))
+        if (overlap > self.options.same_person_iou).any():
+            return -1
+        state = initial_state(detections.boxes_px[box], self._image_wh, self.options.motion)
+        track = _OpenTrack(len(self._ended) + len(self._open), state, time_s, time_s)
+        self._append(track, box, detections, frame)
+        self._open.append(track)
+        return track.identity
 
     def _append(self, track: _OpenTrack, box: int, detections: Detections, frame: int) -> None:
         score = float(detections.scores[box])

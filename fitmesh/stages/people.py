@@ -1,0 +1,249 @@
+"""Stage 1: frames -> who is where, and their keypoints with confidence, in `tracks.npz` and `keypoints.npz`.
+
+Both files come out of one pass over the video (`pose2d.people`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+
+from fitmesh.confidence import ConfidenceFunction, head_digest
+from fitmesh.stages.settings import WHOLE_IMAGE, Job
+from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
+from pose2d.detect.base import detector_card
+from pose2d.detect.detector import Detections, read_detections, whole_image
+from pose2d.detect.tracker import Tracker
+from pose2d.estimate import estimate_people
+from pose2d.io.clip import Frame
+from pose2d.models.base import PoseModel
+from pose2d.oks import AREA_OF_BOX
+from pose2d.people import Detect, People, PeopleFinder
+from pose2d.registry import module_of
+from pose2d.skeletons import BY_NAME
+from pose2d.types import ConfidenceSource, Keypoints, Track
+
+TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
+
+
+@dataclass(frozen=True)
+class TracksFile:
+    """What `tracks.npz` holds."""
+
+    width_px: int
+    height_px: int
+    rate: Fraction  # frames per second of the source
+    frames: np.ndarray  # [F] numbers of the frames that were read
+    time_s: np.ndarray  # [F] when each is shown
+    tracks: list[Track]
+    warnings: list[str]  # about the video
+
+    @property
+    def every(self) -> int:
+        """Steps between the frames that were read."""
+        return int(np.diff(self.frames).min()) if len(self.frames) > 1 else 1
+
+    @property
+    def fps(self) -> float:
+        """Frames per second that were read, which `--every` makes fewer."""
+        return float(self.rate / Fraction(self.every))
+
+
+@dataclass(frozen=True)
+class KeypointsFile:
+    """What `keypoints.npz` holds."""
+
+    people: dict[int, Keypoints]  # by identity; row t of a person's arrays belongs to `frames[identity][t]`
+    frames: dict[int, np.ndarray]  # [T] frame numbers
+    boxes_px: dict[int, np.ndarray]  # [T, 4] the boxes the crops were cut around
+    raw: dict[int, np.ndarray]  # [T, K] the network's own confidence, whatever `source` the calibrated one has
+    pose_model: str
+    source: ConfidenceSource
+
+
+def cache_key(job: Job) -> CacheKey:
+    settings, keypoints = job.settings.tracks, job.settings.keypoints
+    inputs, boxes = {"clip": job.clip_digest}, "detector"
+    if settings.detections == WHOLE_IMAGE:
+        boxes = "whole"
+    elif settings.detections is not None:
+        boxes, inputs["detections"] = "given", content_digest([settings.detections])
+    if keypoints.checkpoint is not None:
+        inputs["checkpoint"] = content_digest([keypoints.checkpoint])
+    if head := head_digest(keypoints.confidence, keypoints.pose_model, keypoints.ccnet):
+        inputs["ccnet"] = head
+    return CacheKey(
+        stage="people",
+        settings={
+            "span": asdict(job.settings.span),
+            "rate": str(job.clip.info.rate),
+            "boxes": boxes,
+            "detector": [settings.detector, asdict(settings.detector_options)] if boxes == "detector" else None,
+            "tracker": asdict(settings.tracker),
+            "max_people": settings.max_people,
+            "pose_model": keypoints.pose_model,
+            "confidence": keypoints.confidence,
+        },
+        inputs=inputs,
+        code=code_digest("pose2d.people", "pose2d.detect.base", module_of(keypoints.pose_model), "fitmesh.confidence"),
+    )
+
+
+def is_current(out: Path, key: CacheKey) -> bool:
+    return all(npz_is_current(out / name, key) for name in (TRACKS_FILE, KEYPOINTS_FILE))
+
+
+def make(job: Job, key: CacheKey) -> None:
+    """Find everyone in the frames of the span."""
+    info, settings = job.clip.info, job.settings
+    job.networks.start()  # while the first frames are decoded
+    tracker = Tracker((info.width_px, info.height_px), settings.tracks.tracker)
+    finder = PeopleFinder(_detect(job), _estimate(job), every_frame=settings.tracks.detections is not None)
+    fps = float(info.rate / settings.span.every)
+    with job.reporter.stage("people", settings.span.expected_frames(info)) as tick, torch.inference_mode():
+        found = finder.find(job.clip.frames(settings.span), fps, tracker, settings.workers, tick)
+    networks = job.networks.take()
+    write(
+        job, key, found,
+        pose_model=settings.keypoints.pose_model, skeleton=networks.pose.skeleton.name,
+        source=settings.keypoints.confidence,
+    )  # fmt: skip
+
+
+def pose_arrays(
+    model: PoseModel, confidence: ConfidenceFunction, images: Sequence[np.ndarray], boxes_px: np.ndarray
+) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+    """Boxes as they were used, and the arrays of `keypoints.npz` for each. `run` and `eval-3dpw` call this."""
+    with torch.inference_mode():
+        boxes_px, found = estimate_people(model, images, boxes_px)
+        calibrated, presence = confidence(found)
+    return boxes_px, {
+        "xy_px": found.xy_px.numpy(),
+        "raw": found.score.numpy(),
+        "sigma_px": found.sigma_px.numpy(),  # NaN where the network states none
+        "confidence": calibrated.float().cpu().numpy(),
+        "presence": presence.float().cpu().numpy(),
+    }
+
+
+def _estimate(job: Job) -> Callable[[Sequence[np.ndarray], np.ndarray], tuple[np.ndarray, Mapping[str, np.ndarray]]]:
+    def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+        networks = job.networks.get()
+        return pose_arrays(networks.pose, networks.confidence, images, boxes_px)
+
+    return estimate
+
+
+def _detect(job: Job) -> Detect:
+    settings = job.settings.tracks
+    if settings.detections == WHOLE_IMAGE:
+        return lambda frame: whole_image(frame.rgb)
+    if settings.detections is not None:
+        given, nobody = read_detections(settings.detections), Detections(np.zeros((0, 4)), np.zeros(0))
+        return lambda frame: given.get(frame.index, nobody)
+    card = detector_card(settings.detector)
+    # The tracker has a use for boxes too doubtful to start a person.
+    threshold = min(settings.detector_options.score_threshold, settings.tracker.doubtful_score)
+    options = replace(settings.detector_options, score_threshold=threshold)
+
+    def detect(frame: Frame) -> Detections:
+        return job.detector(card, options).find(card.prepare(frame.rgb, options))
+
+    return detect
+
+
+def write(job: Job, key: CacheKey, found: People, pose_model: str, skeleton: str, source: str) -> None:
+    """Both files; of at most `max_people`, those seen in the most frames."""
+    info, limit = job.clip.info, job.settings.tracks.max_people
+    most = sorted(range(len(found.tracks)), key=lambda n: -len(found.tracks[n].frames))[:limit]
+    kept = sorted(most, key=lambda n: found.tracks[n].identity)
+    tracks = [found.tracks[n] for n in kept]
+    ends = np.cumsum([0, *(len(track.frames) for track in found.tracks)])
+    index = np.concatenate([np.zeros(0, np.int64), *(np.arange(ends[n], ends[n + 1]) for n in kept)])
+    boxes_px = np.concatenate([np.zeros((0, 4)), *(track.boxes_px for track in tracks)])
+    rows = {
+        "identity": np.array([track.identity for track in tracks], np.int64),
+        "first_row": np.cumsum([0, *(len(track.frames) for track in tracks)]),
+        "row_frame": np.concatenate([np.zeros(0, np.int64), *(track.frames for track in tracks)]),
+        "row_box_px": boxes_px,
+    }
+    count = BY_NAME[skeleton].size
+    empty = {"xy_px": (count, 2), "raw": (count,), "sigma_px": (count, 2), "confidence": (count,), "presence": (count,)}
+    values = {name: found.values.get(name, np.zeros((0, *size), np.float32)) for name, size in empty.items()}
+    area = found.values.get("area_px2")
+    write_npz(
+        job.out / KEYPOINTS_FILE,
+        key,
+        {
+            "pose_model": pose_model,
+            "skeleton": skeleton,
+            "source": source,
+            **rows,
+            "row_area_px2": AREA_OF_BOX * (boxes_px[:, 2:] - boxes_px[:, :2]).prod(1) if area is None else area[index],
+            **{f"row_{name}": value[index] for name, value in values.items()},
+        },
+    )
+    write_npz(
+        job.out / TRACKS_FILE,
+        key,
+        {
+            "width_px": info.width_px,
+            "height_px": info.height_px,
+            "rate": [info.rate.numerator, info.rate.denominator],
+            "frame": found.frames,
+            "time_s": found.time_s,
+            "detected": found.detected,
+            **rows,
+            "row_score": np.concatenate([np.zeros(0), *(track.scores for track in tracks)]),
+            "warnings": np.array(job.clip.warnings, dtype=np.str_),
+        },
+    )
+
+
+def read_tracks(out: Path) -> TracksFile:
+    arrays = read_npz(out / TRACKS_FILE)
+    first = arrays["first_row"]
+    tracks = [
+        Track(int(identity), arrays["row_frame"][a:b], arrays["row_box_px"][a:b], arrays["row_score"][a:b])
+        for identity, a, b in zip(arrays["identity"], first[:-1], first[1:], strict=True)
+    ]
+    return TracksFile(
+        width_px=int(arrays["width_px"]),
+        height_px=int(arrays["height_px"]),
+        rate=Fraction(*map(int, arrays["rate"])),
+        frames=arrays["frame"],
+        time_s=arrays["time_s"],
+        tracks=tracks,
+        warnings=[str(text) for text in arrays["warnings"]],
+    )
+
+
+def read_keypoints(out: Path) -> KeypointsFile:
+    arrays = read_npz(out / KEYPOINTS_FILE)
+    first = arrays["first_row"]
+    spans = {int(i): slice(a, b) for i, a, b in zip(arrays["identity"], first[:-1], first[1:], strict=True)}
+    source = cast(ConfidenceSource, str(arrays["source"]))
+    everyone = Keypoints(
+        xy_px=torch.from_numpy(arrays["row_xy_px"]),
+        confidence=torch.from_numpy(arrays["row_confidence"]),
+        presence=torch.from_numpy(arrays["row_presence"]),
+        source=source,
+        area_px2=torch.from_numpy(arrays["row_area_px2"]),
+        skeleton=BY_NAME[str(arrays["skeleton"])],
+    )
+
+    def of_each(values: np.ndarray) -> dict[int, np.ndarray]:
+        return {identity: values[rows] for identity, rows in spans.items()}
+
+    return KeypointsFile(
+        people={identity: everyone.rows(rows) for identity, rows in spans.items()},
+        frames=of_each(arrays["row_frame"]),
+        boxes_px=of_each(arrays["row_box_px"]),
+        raw=of_each(arrays["row_raw"]),
+        pose_model=str(arrays["pose_model"]),
+        source=source,
+    )

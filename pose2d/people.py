@@ -1,0 +1,217 @@
+"""Frames -> people: boxes with identities and the keypoints in them, in one pass over a video.
+
+The detector does not look at every frame. Frames come in intervals of about INTERVAL_S, and it looks at the last frame
+of each. Where every track goes on undisturbed, the boxes in between are interpolated; where somebody comes, goes, or is
+close to somebody else, it looks at every frame of the interval. `bench/people.py` measures what this costs.
+
+Networks run in `workers` threads side by side, each on one core: threads that share one network wait for each other,
+and on a machine that is busy with something else they wait longer than they work. What comes out does not depend on
+the number of workers.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from pose2d.base.prefetch import prefetch
+from pose2d.base.threads import torch_threads
+from pose2d.detect.detector import Detections, iou
+from pose2d.detect.tracker import Tracker
+from pose2d.io.clip import Frame
+from pose2d.types import Track
+
+INTERVAL_S = 1 / 6  # between two looks of the detector where nothing happens; chosen by bench/people.py
+SAME_IOU = 0.4  # boxes of one person at both ends of an interval overlap at least this much
+ALONE_IOU = 0.1  # people whose boxes overlap by more are looked at in every frame
+
+Detect = Callable[[Frame], Detections]
+# images [N] and boxes [N, 4] -> boxes as they were used, and arrays [N, ...] by name (keypoints, confidence, ..)
+Estimate = Callable[[Sequence[np.ndarray], np.ndarray], tuple[np.ndarray, Mapping[str, np.ndarray]]]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """N people, each in one frame."""
+
+    frame: np.ndarray  # [N] frame numbers
+    track: np.ndarray  # [N] the tracker's number; -1: nobody's
+    boxes_px: np.ndarray  # [N, 4]
+    scores: np.ndarray  # [N] of the detector, interpolated where it did not look
+    values: Mapping[str, np.ndarray]  # [N, ...] what `estimate` said
+
+
+@dataclass(frozen=True)
+class People:
+    """Everyone in a video."""
+
+    tracks: list[Track]
+    values: dict[str, np.ndarray]  # [sum of track lengths, ...] in the order of the tracks' rows
+    frames: np.ndarray  # [F] numbers of the frames that were read
+    time_s: np.ndarray  # [F]
+    detected: np.ndarray  # [F] bool: the detector looked at it
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One frame that the detector looked at."""
+
+    frame: Frame
+    detections: Detections
+    values: Mapping[str, np.ndarray]  # of every detection
+
+
+class PeopleFinder:
+    """Everything that finds people, loaded once."""
+
+    def __init__(self, detect: Detect, estimate: Estimate, every_frame: bool = False) -> None:
+        """every_frame: boxes are given in every frame, or the frames are few: nothing is interpolated."""
+        self._detect, self._estimate, self._every_frame = detect, estimate, every_frame
+
+    def find(
+        self,
+        frames: Iterable[Frame],
+        fps: float,
+        tracker: Tracker,
+        workers: int = 1,
+        progress: Callable[[int], None] = lambda frames: None,
+    ) -> People:
+        """fps: frames per second of `frames`, which sets how many make an interval."""
+        size = 1 if self._every_frame else max(1, round(INTERVAL_S * fps))
+        rows: list[Rows] = []
+        numbers: list[int] = []
+        times: list[float] = []
+        looked: set[int] = set()
+        waiting: deque[Future[Rows]] = deque()
+        with ThreadPoolExecutor(workers) as pool, torch_threads(1):
+            before: _Seen | None = None
+            before_ids = np.zeros(0, np.int64)
+            for interval, last in self._ahead(pool, prefetch(_intervals(frames, size), depth=1)):
+                numbers += [frame.index for frame in interval]
+                times += [float(frame.time_s) for frame in interval]
+                seen = last.result()
+                if before is not None and _undisturbed(before, before_ids, seen, tracker.options.start_score):
+                    ids = tracker.update(seen.frame.index, float(seen.frame.time_s), seen.detections)
+                    between = _between(before, before_ids, seen, ids, interval[:-1])
+                    for part in between:
+                        waiting.append(pool.submit(self._estimate_rows, *part))
+                else:
+                    several = [pool.submit(self._look, frame) for frame in interval[:-1]]
+                    for look in several:
+                        one = look.result()
+                        ids = tracker.update(one.frame.index, float(one.frame.time_s), one.detections)
+                        rows.append(_rows(one, ids))
+                        looked.add(one.frame.index)
+                    ids = tracker.update(seen.frame.index, float(seen.frame.time_s), seen.detections)
+                rows.append(_rows(seen, ids))
+                looked.add(seen.frame.index)
+                before, before_ids = seen, ids
+                while len(waiting) > 2 * workers:  # frames that wait to be cropped stay in memory
+                    rows.append(waiting.popleft().result())
+                progress(len(interval))
+            rows += [part.result() for part in waiting]
+        return _people(rows, tracker, np.array(numbers, np.int64), np.array(times), looked)
+
+    def _ahead(
+        self, pool: ThreadPoolExecutor, intervals: Iterable[list[Frame]]
+    ) -> Iterator[tuple[list[Frame], "Future[_Seen]"]]:
+        """Every interval with a look at its last frame; the next look is under way while one is used."""
+        queue: deque[tuple[list[Frame], Future[_Seen]]] = deque()
+        for interval in intervals:
+            queue.append((interval, pool.submit(self._look, interval[-1])))
+            if len(queue) > 1:
+                yield queue.popleft()
+        yield from queue
+
+    def _look(self, frame: Frame) -> _Seen:
+        detections = self._detect(frame)
+        boxes_px, values = self._estimate([frame.rgb] * len(detections), detections.boxes_px)
+        return _Seen(frame, Detections(boxes_px, detections.scores), values)
+
+    def _estimate_rows(self, frames: list[Frame], track: np.ndarray, boxes_px: np.ndarray, scores: np.ndarray) -> Rows:
+        boxes_px, values = self._estimate([frame.rgb for frame in frames], boxes_px)
+        return Rows(np.array([frame.index for frame in frames], np.int64), track, boxes_px, scores, values)
+
+
+def _intervals(frames: Iterable[Frame], size: int) -> Iterator[list[Frame]]:
+    """The first frame alone, then `size` at a time: the detector looks at the last of each."""
+    held: list[Frame] = []
+    first = True
+    for frame in frames:
+        held.append(frame)
+        if first or len(held) == size:
+            yield held
+            held, first = [], False
+    if held:
+        yield held
+
+
+def _undisturbed(before: _Seen, before_ids: np.ndarray, now: _Seen, start_score: float) -> bool:
+    """The same people, one to one, each apart from the others, at both ends."""
+    old = before.detections.boxes_px[before_ids >= 0]
+    likely = now.detections.scores >= start_score
+    new = now.detections.boxes_px[likely]
+    if len(old) != len(new):
+        return False
+    if not len(old):
+        return True
+    overlap = iou(old, new) >= SAME_IOU
+    one_to_one = bool((overlap.sum(0) == 1).all() and (overlap.sum(1) == 1).all())
+    apart = all((iou(boxes, boxes) - np.eye(len(boxes)) <= ALONE_IOU).all() for boxes in (old, new))
+    return one_to_one and apart
+
+
+def _between(
+    before: _Seen, before_ids: np.ndarray, now: _Seen, ids: np.ndarray, frames: list[Frame]
+) -> list[tuple[list[Frame], np.ndarray, np.ndarray, np.ndarray]]:
+    """Rows between two looks, all people of the interval together: frames, tracks, boxes and scores."""
+    both = [(a, b) for a, one in enumerate(before_ids) for b, other in enumerate(ids) if one == other >= 0]
+    if not both or not frames:
+        return []
+    start, end = float(before.frame.time_s), float(now.frame.time_s)
+    rows: list[tuple[Frame, int, np.ndarray, float]] = []
+    for frame in frames:
+        share = (float(frame.time_s) - start) / max(end - start, 1e-9)
+        for a, b in both:
+            box = (1 - share) * before.detections.boxes_px[a] + share * now.detections.boxes_px[b]
+            score = min(float(before.detections.scores[a]), float(now.detections.scores[b]))
+            rows.append((frame, int(before_ids[a]), box, score))
+    return [
+        (
+            [row[0] for row in rows],
+            np.array([row[1] for row in rows], np.int64),
+            np.stack([row[2] for row in rows]),
+            np.array([row[3] for row in rows]),
+        )
+    ]
+
+
+def _rows(seen: _Seen, ids: np.ndarray) -> Rows:
+    keep = ids >= 0
+    return Rows(
+        frame=np.full(int(keep.sum()), seen.frame.index, np.int64),
+        track=ids[keep],
+        boxes_px=seen.detections.boxes_px[keep],
+        scores=seen.detections.scores[keep],
+        values={name: value[keep] for name, value in seen.values.items()},
+    )
+
+
+def _people(rows: list[Rows], tracker: Tracker, frames: np.ndarray, times: np.ndarray, looked: set[int]) -> People:
+    """Rows of confirmed tracks, track by track, in order of time."""
+    numbers = tracker.confirmed()
+    frame, track = (np.concatenate([np.zeros(0, np.int64), *(getattr(r, n) for r in rows)]) for n in ("frame", "track"))
+    boxes_px = np.concatenate([np.zeros((0, 4)), *(r.boxes_px for r in rows)])
+    scores = np.concatenate([np.zeros(0), *(r.scores for r in rows)])
+    tracks, order = [], []
+    for own, number in numbers.items():
+        mine = np.flatnonzero(track == own)
+        mine = mine[np.argsort(frame[mine], kind="stable")]
+        tracks.append(Track(number, frame[mine], boxes_px[mine], scores[mine]))
+        order.append(mine)
+    index = np.concatenate([np.zeros(0, np.int64), *order])
+    names = rows[0].values if rows else {}
+    values = {name: np.concatenate([r.values[name] for r in rows])[index] for name in names}
+    return People(tracks, values, frames, times, np.isin(frames, list(looked)))

@@ -32,7 +32,7 @@ Measured = tuple[np.ndarray, float, float, float, float]  # and peak memory in M
 
 
 def made_up(images: int, people: int, detections: int, seed: int = 0) -> Problem:
-    """Half of the images hold people, few hold many; five detections look for each person, the rest see ghosts."""
+    """Half of the images hold people, few hold many; five detections near each person, the rest false."""
     rng = np.random.default_rng(seed)
     populated = rng.choice(images, images // 2, replace=False)
     popularity = rng.gamma(0.7, size=len(populated))

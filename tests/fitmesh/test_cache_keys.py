@@ -16,7 +16,7 @@ from tests.videos import write_video
 
 SOLVER, RENDERER = "fitting/solver/jacobian.py", "fitting/render/raster.py"
 POSE_NETWORK = module_of(RunSettings().keypoints.pose_model).replace(".", "/") + ".py"
-CodeDigests = Callable[[], dict[str, str]]
+Digests = Callable[[], dict[str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -34,22 +34,22 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def code_digests(tree: Path) -> CodeDigests:
-    """Of the stages of a default run, by name, with the source as it is now."""
+def digests(tree: Path) -> Digests:
+    """Of the cache keys of a default run's stages, by name, with the source as it is now."""
     job = Job(Video(write_video(tree / "video.mp4", [0, 40])), RunSettings(), tree / "out", Reporter(quiet=True))
 
     def now() -> dict[str, str]:
         _forget()
         keypoints_key = keypoints.cache_key(job)
         fit_key = fit.cache_key(job, keypoints_key)
-        return {key.stage: key.code for key in (keypoints_key, fit_key, overlay.cache_key(job, fit_key))}
+        return {key.stage: key.digest for key in (keypoints_key, fit_key, overlay.cache_key(job, fit_key))}
 
     return now
 
 
 @pytest.fixture(scope="module")
-def unedited(code_digests: CodeDigests) -> dict[str, str]:
-    return code_digests()
+def unedited(digests: Digests) -> dict[str, str]:
+    return digests()
 
 
 def _forget() -> None:
@@ -69,9 +69,9 @@ def _other_words_and_layout(source: str) -> str:
 @pytest.mark.parametrize(
     ("file", "edit", "made_again"),
     [
-        (SOLVER, _one_more_statement, {"fit"}),
+        (SOLVER, _one_more_statement, {"fit", "overlay"}),
         (RENDERER, _one_more_statement, {"overlay"}),
-        (POSE_NETWORK, _one_more_statement, {"keypoints"}),
+        (POSE_NETWORK, _one_more_statement, {"keypoints", "fit", "overlay"}),
         (SOLVER, _other_words_and_layout, set()),
     ],
     ids=["solver", "renderer", "pose network", "comments and docstrings"],
@@ -79,7 +79,7 @@ def _other_words_and_layout(source: str) -> str:
 def test_an_edit_makes_again_what_it_touches_and_nothing_else(
     tree: Path,
     unedited: dict[str, str],
-    code_digests: CodeDigests,
+    digests: Digests,
     file: str,
     edit: Callable[[str], str],
     made_again: set[str],
@@ -87,7 +87,7 @@ def test_an_edit_makes_again_what_it_touches_and_nothing_else(
     source = (tree / file).read_text("utf-8")
     (tree / file).write_text(edit(source), "utf-8")
     try:
-        edited = code_digests()
+        edited = digests()
     finally:
         (tree / file).write_text(source, "utf-8")
     assert {stage for stage in unedited if edited[stage] != unedited[stage]} == made_again

@@ -21,8 +21,8 @@ from memory import Peak, alone
 from rich.console import Console
 from rich.table import Table
 
-from ccnet.coco_ap.evaluator import evaluate, evaluate_coco
-from ccnet.data.people import detections_from_coco, ground_truth_from_coco
+from ccnet.coco_ap.average_precision import evaluate, evaluate_coco
+from ccnet.coco_ap.people import detections_from_coco, ground_truth_from_coco
 from pose2d.skeletons import COCO17
 
 Problem = tuple[dict[str, Any], list[dict[str, Any]]]

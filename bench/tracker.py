@@ -40,7 +40,7 @@ class Scene:
 def ours(scene: Scene) -> Tracks:
     tracker = Tracker(scene.image_wh)
     for frame, seconds, found in scene.boxes:
-        tracker.see(frame, seconds, found)
+        tracker.update(frame, seconds, found)
     return [list(zip(t.frames.tolist(), t.boxes_px, strict=True)) for t in tracker.tracks()]
 
 

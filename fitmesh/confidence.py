@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import ccnet
-from ccnet.closed_form_source import closed_form
+from ccnet.closed_form import closed_form
 from ccnet.heads.files import about_of, embedded
 from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError

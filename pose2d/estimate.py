@@ -28,7 +28,7 @@ class Crops:
 
 @dataclass(frozen=True)
 class PoseEstimate:
-    """What a network says of N people."""
+    """A network's output for N people."""
 
     xy_px: Tensor  # [N, K, 2] image pixels (cpu)
     score: Tensor  # [N, K] the network's own (raw) confidence (cpu)
@@ -94,7 +94,7 @@ def estimate_frames(
     boxes_px: np.ndarray,  # [N, 4] where that person is; NaN: not in the frame
     batch: int = BATCH,
 ) -> Iterator[tuple[np.ndarray, PoseEstimate]]:
-    """Rows [n] and what the network says of them, in the order of the frames, `batch` rows at a time.
+    """Rows [n] and their estimates, in the order of the frames, `batch` rows at a time.
 
     A batch may hold rows of several frames; rows of one frame stay in order. Reading stops after the last frame that
     has a row. Frames are read and cropped in a second thread while the network runs in this one.

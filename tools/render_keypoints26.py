@@ -13,10 +13,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from fitting.render.render import render
+
 from fitting import Camera, Mesh, load_body
 from fitting.body.kinematics import JOINT_NAMES
 from fitting.body.load import OPEN_BODY
-from fitting.render.render import render
 from pose2d.base.files import atomic_file
 
 SCALE = 2  # drawn larger and shrunk, so that lines are smooth

@@ -12,7 +12,7 @@ import torch
 from fitmesh.stages.settings import WHOLE_IMAGE, Job
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.prefetch import Background, prefetch
-from pose2d.detect.detector import Detections, Detector, Look, looks, read_detections, whole_image
+from pose2d.detect.detector import Detections, Detector, DetectorInput, detector_inputs, read_detections, whole_image
 from pose2d.detect.tracker import Tracker
 from pose2d.io.clip import Frame
 from pose2d.types import Track
@@ -87,7 +87,7 @@ def track_boxes(
     times: list[float] = []
     with job.reporter.stage("tracks", job.settings.span.expected_frames(info)) as tick:
         for frame, detections in boxes:
-            tracker.see(frame.index, float(frame.time_s), detections)
+            tracker.update(frame.index, float(frame.time_s), detections)
             frames.append(frame.index)
             times.append(float(frame.time_s))
             tick(1)
@@ -171,9 +171,9 @@ def _detector_results(job: Job) -> Iterator[tuple[Frame, Callable[[], Detections
     width, height = np.maximum(np.round(full * zoom), 1).astype(int).tolist()
     grow = np.tile(full / (width, height), 2)
 
-    def find(inputs: list[Look]) -> Detections:
+    def find(inputs: list[DetectorInput]) -> Detections:
         found = detector.get().find(inputs)
         return Detections(found.boxes_px * grow, found.scores)
 
     for frame in job.clip.frames(job.settings.span, (width, height)):
-        yield frame, partial(find, looks(frame.rgb, options))
+        yield frame, partial(find, detector_inputs(frame.rgb, options))

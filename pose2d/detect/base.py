@@ -14,9 +14,9 @@ from pose2d.base.errors import UserError
 from pose2d.detect.detector import (
     Detections,
     Detector,
+    DetectorInput,
     DetectorOptions,
-    Look,
-    looks,
+    detector_inputs,
     non_maximum_suppression,
 )
 
@@ -26,7 +26,7 @@ class PersonDetector(Protocol):
 
     options: DetectorOptions
 
-    def find(self, looked: Sequence[Look]) -> Detections: ...
+    def find(self, inputs: Sequence[DetectorInput]) -> Detections: ...
 
     def detect(self, image: np.ndarray) -> Detections: ...
 
@@ -34,7 +34,9 @@ class PersonDetector(Protocol):
 class CandidateDetector(nn.Module):
     """A detector whose network gives overlapping boxes at each size: the surest of them stay."""
 
-    def __init__(self, options: DetectorOptions, prepare: Callable[[np.ndarray, DetectorOptions], list[Look]]) -> None:
+    def __init__(
+        self, options: DetectorOptions, prepare: Callable[[np.ndarray, DetectorOptions], list[DetectorInput]]
+    ) -> None:
         super().__init__()
         self.options, self.prepare = options, prepare
 
@@ -47,15 +49,15 @@ class CandidateDetector(nn.Module):
         return self.find(self.prepare(image, self.options))
 
     @torch.inference_mode()
-    def find(self, looked: Sequence[Look]) -> Detections:
+    def find(self, inputs: Sequence[DetectorInput]) -> Detections:
         """People in one image, from its inputs at every size."""
         device = next(self.parameters()).device
-        found = [self._in_image(one, *self.candidates(one.pixels.to(device))) for one in looked]
+        found = [self._in_image(one, *self.candidates(one.pixels.to(device))) for one in inputs]
         boxes, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
         keep = non_maximum_suppression(boxes, scores, self.options.nms_iou)[: self.options.most_people]
         return Detections(boxes[keep], scores[keep])
 
-    def _in_image(self, one: Look, boxes: Tensor, scores: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    def _in_image(self, one: DetectorInput, boxes: Tensor, scores: Tensor) -> tuple[np.ndarray, np.ndarray]:
         """The likely candidates that lie in the image: boxes [M, 4] in its pixels, scores [M]."""
         likely = scores >= self.options.score_threshold
         boxes_px = (boxes[likely].cpu().double().numpy() / one.scale).clip(0, np.array(one.image_wh * 2))
@@ -69,7 +71,9 @@ class DetectorCard:
 
     name: str
     defaults: DetectorOptions
-    prepare: Callable[[np.ndarray, DetectorOptions], list[Look]]  # NumPy only: may run ahead, in another thread
+    prepare: Callable[
+        [np.ndarray, DetectorOptions], list[DetectorInput]
+    ]  # NumPy only: may run ahead, in another thread
     load: Callable[[DetectorOptions], PersonDetector]
     licence: str
 
@@ -85,7 +89,9 @@ def _cards() -> dict[str, DetectorCard]:
             load=yolox.YoloxDetector,
             licence="Apache-2.0; training data partly for research",
         ),
-        DetectorCard(name="multipose", defaults=DetectorOptions(), prepare=looks, load=Detector, licence="Apache-2.0"),
+        DetectorCard(
+            name="multipose", defaults=DetectorOptions(), prepare=detector_inputs, load=Detector, licence="Apache-2.0"
+        ),
     )
     return {card.name: card for card in cards}
 

@@ -18,7 +18,7 @@ from pose2d.backbones.csp import Conv, CSPLayer, DarknetBlock, SpatialPyramid, o
 from pose2d.base.errors import UserError
 from pose2d.checkpoints import compare, read_state
 from pose2d.detect.base import CandidateDetector
-from pose2d.detect.detector import DetectorOptions, Look
+from pose2d.detect.detector import DetectorInput, DetectorOptions
 
 STRIDES = (8, 16, 32)  # input pixels per cell of the three levels
 WIDTHS = (96, 192, 384)  # channels of the backbone at each level (CSPDarknet's 256, 512, 1024 times 0.375)
@@ -168,7 +168,7 @@ def load_yolox(weights: str | Path | None = None) -> YOLOX:
     return model.eval().requires_grad_(False)
 
 
-def letterboxes(image: np.ndarray, options: DetectorOptions) -> list[Look]:
+def letterboxes(image: np.ndarray, options: DetectorOptions) -> list[DetectorInput]:
     """An RGB uint8 image [H, W, 3] in the top left corner of each input, whose sides are multiples of 32.
 
     The published pipeline fills a square; less grey beside the image costs less time and finds the same people.
@@ -183,7 +183,7 @@ def letterboxes(image: np.ndarray, options: DetectorOptions) -> list[Look]:
         small = cv2.resize(image, (small_w, small_h), interpolation=interpolation)
         padded = np.full([-(-small_h // CELLS) * CELLS, -(-small_w // CELLS) * CELLS, 3], GREY, np.float32)
         padded[:small_h, :small_w] = small[:, :, ::-1]  # blue first, 0..255
-        inputs.append(Look(torch.from_numpy(padded).permute(2, 0, 1)[None], scale, (width, height)))
+        inputs.append(DetectorInput(torch.from_numpy(padded).permute(2, 0, 1)[None], scale, (width, height)))
     return inputs
 
 

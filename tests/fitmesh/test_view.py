@@ -87,6 +87,15 @@ def test_the_page_loads_nothing_from_elsewhere() -> None:
             assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), path.name
 
 
+def test_every_element_that_the_scripts_use_is_in_the_page_once() -> None:
+    ids = re.findall(r'\bid="([^"]+)"', (PAGE / "index.html").read_text())
+    used = {name for path in PAGE.glob("*.js") for name in re.findall(r"\$\('([^']+)'\)", path.read_text())}
+    styled = set(re.findall(r"#([a-z][\w-]*)(?=[^;{}]*\{)", (PAGE / "viewer.css").read_text()))
+    assert len(ids) == len(set(ids))
+    assert used
+    assert used | styled <= set(ids)
+
+
 def test_three_comes_with_its_licence() -> None:
     assert "MIT" in (PAGE / "three" / "LICENSE").read_text()
 

@@ -25,7 +25,7 @@ from fitting.init.regressors.network import (
     cut,
     windows,
 )
-from pose2d.backbones.hrnet_vector import HRNetVector
+from pose2d.backbones.hrnet import HRNetVector
 from pose2d.backbones.resnet import ResNet
 from pose2d.base.errors import UserError
 from pose2d.checkpoints import compare, read_state

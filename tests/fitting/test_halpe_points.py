@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fitting.lifter_training.cmu import load_motion
 
 import fitting
 from fitting.body.kinematics import JOINT_COUNT, JOINT_NAMES, rotation_matrices
 from fitting.body.load import OPEN_BODY
+from fitting.motion_capture import load_motion
 
 POSES = Path(__file__).parents[2].parent / "shared" / "data" / "cmu" / "poses_5fps.npz"
 SKELETON = POSES.with_name("clips_30fps.npz")

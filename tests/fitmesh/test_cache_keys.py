@@ -1,0 +1,93 @@
+"""Which edits of the code make a stage's file invalid. The edits are made in a copy of the source tree."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fitmesh.progress import Reporter
+from fitmesh.stages import fit, keypoints, overlay
+from fitmesh.stages.settings import Job, RunSettings
+from pose2d.base import caching
+from pose2d.io.video import Video
+from pose2d.registry import module_of
+from tests.videos import write_video
+
+SOLVER, RENDERER = "fitting/solver/jacobian.py", "fitting/render/raster.py"
+POSE_NETWORK = module_of(RunSettings().keypoints.pose_model).replace(".", "/") + ".py"
+Digests = Callable[[], dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A copy of the five packages' source, which `caching` reads instead of the original."""
+    root, copy = Path(caching.__file__).parents[2], tmp_path_factory.mktemp("tree")
+    for package in caching.PACKAGES:
+        for path in (root / package).rglob("*.py"):
+            (copy / path.relative_to(root)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy / path.relative_to(root))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(caching, "_ROOT", copy)
+        yield copy
+    _forget()
+
+
+@pytest.fixture(scope="module")
+def digests(tree: Path) -> Digests:
+    """Of the cache keys of a default run's stages, by name, with the source as it is now."""
+    job = Job(Video(write_video(tree / "video.mp4", [0, 40])), RunSettings(), tree / "out", Reporter(quiet=True))
+
+    def now() -> dict[str, str]:
+        _forget()
+        keypoints_key = keypoints.cache_key(job)
+        fit_key = fit.cache_key(job, keypoints_key)
+        return {key.stage: key.digest for key in (keypoints_key, fit_key, overlay.cache_key(job, fit_key))}
+
+    return now
+
+
+@pytest.fixture(scope="module")
+def unedited(digests: Digests) -> dict[str, str]:
+    return digests()
+
+
+def _forget() -> None:
+    caching.code_digest.cache_clear()
+    caching.code_files.cache_clear()
+
+
+def _one_more_statement(source: str) -> str:
+    return source + "\n_EDITED = 1\n"
+
+
+def _other_words_and_layout(source: str) -> str:
+    assert source.startswith('"""')
+    return '"""Another docstring."""\n\n\n# another comment' + source[source.index('"""', 3) + 3 :]
+
+
+@pytest.mark.parametrize(
+    ("file", "edit", "made_again"),
+    [
+        (SOLVER, _one_more_statement, {"fit", "overlay"}),
+        (RENDERER, _one_more_statement, {"overlay"}),
+        (POSE_NETWORK, _one_more_statement, {"keypoints", "fit", "overlay"}),
+        (SOLVER, _other_words_and_layout, set()),
+    ],
+    ids=["solver", "renderer", "pose network", "comments and docstrings"],
+)
+def test_an_edit_makes_again_what_it_touches_and_nothing_else(
+    tree: Path,
+    unedited: dict[str, str],
+    digests: Digests,
+    file: str,
+    edit: Callable[[str], str],
+    made_again: set[str],
+) -> None:
+    source = (tree / file).read_text("utf-8")
+    (tree / file).write_text(edit(source), "utf-8")
+    try:
+        edited = digests()
+    finally:
+        (tree / file).write_text(source, "utf-8")
+    assert {stage for stage in unedited if edited[stage] != unedited[stage]} == made_again

@@ -1,7 +1,7 @@
 """Claim: CCNet's confidence ranks people better, and means more, than the network's own score.
 
-One run, one set of predictions per model, four opinions on how far to trust them: raw score, closed form, CCNet, and
-the oracle that knows the true OKS; with paired bootstrap intervals over images.
+One run, one set of predictions per model, the confidence of four sources: raw score, closed form, CCNet, and the
+oracle, which is the true OKS; with paired bootstrap intervals over images.
 
     python bench/calibration.py --data COCO [--split val2017] [--model movenet-thunder ...] [--flip-test] [--out DIR]
 """
@@ -16,11 +16,10 @@ from rich.console import Console
 
 import ccnet
 import pose2d
+from ccnet.comparison import compare_sources, draw_plots
 from ccnet.data.datasets import read_split
-from ccnet.data.observe import use_threads
-from ccnet.evaluate_people import evaluate_people
-from ccnet.heads import files
-from ccnet.sources import draw, table
+from ccnet.predictions import predict_split
+from pose2d.base.threads import use_threads
 
 
 def main() -> None:
@@ -36,13 +35,13 @@ def main() -> None:
     chosen = parser.parse_args()
     use_threads(chosen.threads)
     console = Console()
-    for name in chosen.model or files.embedded():
+    for name in chosen.model or ccnet.embedded():
         model, head = pose2d.load(name), ccnet.load(chosen.head or name)
         split = read_split(chosen.data, chosen.split, model.skeleton)
         started = time.perf_counter()
-        answers = evaluate_people(model, head, split, flip_test=chosen.flip_test)
+        predictions = predict_split(model, head, split, flip_test=chosen.flip_test)
         seconds = time.perf_counter() - started
-        found = table(split, answers)
+        found = compare_sources(split, predictions)
         console.print(found.as_rich(f"{name} on {split.name}, {len(split.people)} people, annotated boxes"))
         if chosen.markdown:
             print(found.as_markdown())
@@ -55,7 +54,7 @@ def main() -> None:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         console.print(f"{len(split.people) / seconds:.1f} people/s, peak memory {memory:.2f} GB\n")
         if chosen.out:
-            draw(chosen.out / name, split, answers)
+            draw_plots(chosen.out / name, split, predictions)
             (chosen.out / name / "metrics.json").write_text(json.dumps(found.as_dict(), indent=1))
 
 

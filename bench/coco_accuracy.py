@@ -24,11 +24,9 @@ from torch import Tensor
 
 import pose2d
 from pose2d import crops
+from pose2d.decode import fit_gaussian
 from pose2d.detect.detector import Detections, Detector, DetectorOptions, iou
-from pose2d.gaussian_fit import fit_gaussian
-from pose2d.models.movenet import SinglePose
-from pose2d.models.movenet_decode import NEARNESS, View
-from pose2d.models.movenet_features import MoveNetFeatures
+from pose2d.models.movenet import NEARNESS, HeadMaps, MoveNetFeatures, SinglePose
 from pose2d.models.movenet_network import STRIDE, cells_of
 from pose2d.models.rtmpose import RTMPose
 from pose2d.types import Prediction
@@ -38,7 +36,7 @@ BATCH = 32
 # Decoding ------------------------------------------------------------------------------------------------------
 
 
-def decode_published(view: View) -> Prediction:
+def decode_published(view: HeadMaps) -> Prediction:
     """The published graph: distances from cell corners, the offset of the one best cell, no half pixel."""
     h, w = view.heat.shape[2:]
     y, x = torch.arange(h)[:, None], torch.arange(w)
@@ -48,22 +46,22 @@ def decode_published(view: View) -> Prediction:
     return _at(view, (view.heat / (distance + NEARNESS)).flatten(2).argmax(2), lambda cells: _offset(view, cells))
 
 
-def decode_peak(view: View) -> Prediction:
+def decode_peak(view: HeadMaps) -> Prediction:
     """No person prior: each heatmap's highest cell."""
     return _at(view, view.heat.flatten(2).argmax(2), lambda cells: _offset(view, cells) - 0.5 / STRIDE)
 
 
-def decode_gaussian(view: View) -> Prediction:
+def decode_gaussian(view: HeadMaps) -> Prediction:
     """No person prior; the centre of a Gaussian fitted around each heatmap's highest cell."""
     half = 0.5 - 0.5 / STRIDE
     return _at(view, view.heat.flatten(2).argmax(2), lambda cells: fit_gaussian(view.heat, cells).centre_cells + half)
 
 
-def _offset(view: View, cells: Tensor) -> Tensor:
+def _offset(view: HeadMaps, cells: Tensor) -> Tensor:
     return view.votes(cells[:, :, None])[:, :, 0]
 
 
-def _at(view: View, index: Tensor, place: Callable[[Tensor], Tensor]) -> Prediction:
+def _at(view: HeadMaps, index: Tensor, place: Callable[[Tensor], Tensor]) -> Prediction:
     score = view.heat.flatten(2).gather(2, index[..., None])[..., 0]
     return Prediction(place(cells_of(index, view.heat.shape[-1])) * STRIDE, score)
 
@@ -120,7 +118,7 @@ class Bench:
     def _decoded(self, trunk: Tensor, decoding: str) -> Prediction:
         if decoding == "ours":
             return self.model.predict(self._features(trunk))
-        return OTHER_DECODING[decoding](View(self.model.net, self._features(trunk), trunk))
+        return OTHER_DECODING[decoding](HeadMaps(self.model.net, self._features(trunk), trunk))
 
     def _placed(self, how: Cropping, boxes: list[Box], found: list[Prediction]) -> tuple[np.ndarray, np.ndarray]:
         """Keypoints [N, 17, 2] in the image, confidence [N, 17]."""

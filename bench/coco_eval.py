@@ -21,8 +21,8 @@ from memory import Peak, alone
 from rich.console import Console
 from rich.table import Table
 
-from ccnet.coco_ap.evaluator import evaluate, evaluate_coco
-from ccnet.data.people import detections_from_coco, ground_truth_from_coco
+from ccnet.coco_ap.average_precision import evaluate, evaluate_coco
+from ccnet.coco_ap.people import detections_from_coco, ground_truth_from_coco
 from pose2d.skeletons import COCO17
 
 Problem = tuple[dict[str, Any], list[dict[str, Any]]]
@@ -32,7 +32,7 @@ Measured = tuple[np.ndarray, float, float, float, float]  # and peak memory in M
 
 
 def made_up(images: int, people: int, detections: int, seed: int = 0) -> Problem:
-    """Half of the images hold people, few hold many; five detections look for each person, the rest see ghosts."""
+    """Half of the images hold people, few hold many; five detections near each person, the rest false."""
     rng = np.random.default_rng(seed)
     populated = rng.choice(images, images // 2, replace=False)
     popularity = rng.gamma(0.7, size=len(populated))

@@ -24,7 +24,7 @@ from pose2d.io.images import read_image
 class CentreDetector(Detector):
     """The published score: the height of the centre map."""
 
-    def _rate(self, certainty: Tensor, trunk: Tensor, cells: Tensor, box_cells: Tensor) -> Tensor:
+    def _score(self, certainty: Tensor, trunk: Tensor, cells: Tensor, box_cells: Tensor) -> Tensor:
         return certainty
 
 

@@ -27,7 +27,7 @@ from torch import Tensor
 import pose2d
 from pose2d import crops
 from pose2d.models import movenet, movenet_network
-from pose2d.models.movenet_features import MoveNetFeatures
+from pose2d.models.movenet import MoveNetFeatures
 from pose2d.models.movenet_network import Conv
 
 Features = Callable[[Tensor], MoveNetFeatures]  # normalised crops -> features

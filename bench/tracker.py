@@ -40,7 +40,7 @@ class Scene:
 def ours(scene: Scene) -> Tracks:
     tracker = Tracker(scene.image_wh)
     for frame, seconds, found in scene.boxes:
-        tracker.see(frame, seconds, found)
+        tracker.update(frame, seconds, found)
     return [list(zip(t.frames.tolist(), t.boxes_px, strict=True)) for t in tracker.tracks()]
 
 
@@ -85,7 +85,7 @@ def from_package(name: str) -> Callable[[Scene], Tracks]:
     return run
 
 
-def judge(scene: Scene, tracks: Tracks) -> tuple[int, int, int, float]:
+def score(scene: Scene, tracks: Tracks) -> tuple[int, int, int, float]:
     """Identities; those that mix people; changes of identity along a person; share of people's boxes kept."""
     by_frame: dict[int, list[tuple[int, np.ndarray]]] = {}
     for identity, track in enumerate(tracks):
@@ -224,7 +224,7 @@ def main() -> None:
             results = [contestant(scene) for scene in scenes]
             seconds = (time.perf_counter() - start) / sum(len(scene.boxes) for scene in scenes)
             base_s = base_s or seconds
-            figures = np.mean([judge(s, r) for s, r in zip(scenes, results, strict=True)], 0)
+            figures = np.mean([score(s, r) for s, r in zip(scenes, results, strict=True)], 0)
             table.add_row(group, name, *(f"{x:g}" for x in figures[:3].round(2)), f"{figures[3]:.1%}",
                           f"{1e3 * seconds:.2f}", f"{seconds / base_s:.2f}")  # fmt: skip
     Console(width=130).print(table)

@@ -1,12 +1,10 @@
-"""Expected OKS without training: what a network's own spread says of the error, s = l^2 / (sigma^2 + l^2).
+"""Expected OKS without training, from the network's own spread: s = l^2 / (sigma^2 + l^2).
 
 A heatmap trained to show a Gaussian of width w wherever the keypoint is will, if the keypoint is uncertain by sigma,
-show the blur of both: variance sigma^2 + w^2 and height w^2 / (sigma^2 + w^2). Either gives sigma back. A regression
-network such as RLE states sigma itself. All of them need l^2, hence the person's area: the mean one, a predicted one
-(ccnet/area.py) or the true one.
-
-Map cells become frame pixels with `frame_px_per_cell` [N]: (input width / map width) * (crop width in frame pixels /
-input width), for the usual conventions simply crop width / map width.
+show the blur of both: variance sigma^2 + w^2 and height w^2 / (sigma^2 + w^2). Either gives sigma back. So a network
+that fits a Gaussian to its heatmaps states its error by the width of the peak, one that only makes heatmaps by the
+height of the peak, and one that regresses, such as RLE, states sigma itself. All of them need l^2, hence the person's
+area: here the mean share of the crop that training people fill.
 """
 
 from collections.abc import Callable
@@ -16,22 +14,67 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from pose2d.gaussian_fit import fit_gaussian
-from pose2d.oks import expected_oks, expected_oks_per_axis
+from ccnet.heads.files import About
+from pose2d.models.base import PoseModel
+from pose2d.oks import expected_oks, expected_oks_per_axis, l_squared
 
 # Width of the training target in map cells, by the width of the map (SimpleBaseline, HRNet, ViTPose): 2 for inputs of
 # 192 or 256 pixels, 3 for 288 or 384.
 TARGET_SIGMA_CELLS = {48: 2.0, 64: 2.0, 72: 3.0, 96: 3.0}
-SMALLEST_PEAK = 1e-6  # a peak at or below zero says: no idea
+SMALLEST_PEAK = 1e-6  # a peak at or below zero carries no information
+DEFAULT_AREA_SHARE = 0.25  # of its crop that a person fills, where no head has recorded the mean of its training people
 
 
-def variance_from_width(maps: Tensor, target_sigma_cells: float | Tensor) -> Tensor:
-    """Heatmaps [N, K, h, w] -> error variance on either axis, cells^2 [N, K]: sigma_hat^2 - w^2, at least 0."""
-    width = maps.shape[-1]
-    peak = maps.flatten(2).argmax(2)
-    cells = torch.stack([peak % width, peak // width], -1)
-    fitted = fit_gaussian(maps, cells).sigma_cells.square().mean(-1)  # [N, K] both axes
-    return (fitted - torch.as_tensor(target_sigma_cells, dtype=fitted.dtype) ** 2).clamp_min(0)
+def closed_form(
+    score: Tensor,  # [N, K]
+    sigma_px: Tensor,  # [N, K, 2] image pixels, NaN if the network states none
+    crop_area_px2: Tensor,  # [N]
+    model: PoseModel,
+    about: About | None,  # the record of the model's calibration head: mean area share, width of the heatmaps' target
+) -> Tensor:
+    """Expected OKS [N, K] without a trained head."""
+    share = about.area_share if about else DEFAULT_AREA_SHARE
+    width = about.target_cells if about else TARGET_SIGMA_CELLS.get(round(cells_across(model)), 2.0)
+    return _at_width(score, sigma_px, crop_area_px2, model, share, width)
+
+
+def fit_closed_form(
+    score: Tensor,  # [N, K]
+    sigma_px: Tensor,  # [N, K, 2]
+    crop_area_px2: Tensor,  # [N]
+    area_share: Tensor,  # [N] of its crop that each person fills
+    oks: np.ndarray,  # [N, K] true, NaN where not labelled
+    model: PoseModel,
+) -> tuple[float, float]:
+    """On training people: width of the heatmaps' target in cells that fits best, and the mean area share."""
+    share = float(area_share.mean())
+    score, sigma_px, crop_area_px2 = score.double(), sigma_px.double(), crop_area_px2.double()
+    width = best_width(lambda width: _at_width(score, sigma_px, crop_area_px2, model, share, width).numpy(), oks)
+    return width, share
+
+
+def _at_width(
+    score: Tensor, sigma_px: Tensor, crop_area_px2: Tensor, model: PoseModel, share: float, width_cells: float
+) -> Tensor:
+    l2 = l_squared(crop_area_px2 * share, model.skeleton).to(score)
+    stated = not bool(torch.isnan(sigma_px).all())
+    if len(model.feature_shape) != 3 and stated:
+        return expected_oks_per_axis(sigma_px, l2)
+    px_per_cell = image_px_per_cell(crop_area_px2, model)
+    if stated:
+        return confidence_from_spread(sigma_px, width_cells * px_per_cell, l2)
+    return confidence_from_peak(score.clamp(0, 1), width_cells, px_per_cell, l2)
+
+
+def image_px_per_cell(crop_area_px2: Tensor, model: PoseModel) -> Tensor:
+    """Areas of crops in image pixels^2 [N] -> image pixels per cell of the heatmap [N]."""
+    width, height = model.input_wh
+    return (crop_area_px2 * width / height).sqrt() / cells_across(model)
+
+
+def cells_across(model: PoseModel) -> float:
+    """Cells of the heatmap across the crop's width; a quarter of the input's for a network without maps."""
+    return float(model.feature_shape[2] if len(model.feature_shape) == 3 else model.input_wh[0] / 4)
 
 
 def variance_from_peak(peak: Tensor, target_sigma_cells: float | Tensor) -> Tensor:
@@ -40,43 +83,24 @@ def variance_from_peak(peak: Tensor, target_sigma_cells: float | Tensor) -> Tens
     return width2 * (1 / peak.clamp(SMALLEST_PEAK, 1) - 1)
 
 
-def confidence_from_width(
-    maps: Tensor,  # [N, K, h, w]
-    target_sigma_cells: float | Tensor,  # one, or [K]
-    frame_px_per_cell: Tensor,  # [N]
-    l2_px2: Tensor,  # [N, K]
-) -> Tensor:
-    """Expected OKS [N, K] from how wide each heatmap's hill is."""
-    return expected_oks(variance_from_width(maps, target_sigma_cells) * frame_px_per_cell[:, None] ** 2, l2_px2)
-
-
 def confidence_from_peak(
     peak: Tensor,  # [N, K]
     target_sigma_cells: float | Tensor,  # one, or [K]
-    frame_px_per_cell: Tensor,  # [N]
+    image_px_per_cell: Tensor,  # [N]
     l2_px2: Tensor,  # [N, K]
 ) -> Tensor:
-    """Expected OKS [N, K] from how high each heatmap's hill is."""
-    return expected_oks(variance_from_peak(peak, target_sigma_cells) * frame_px_per_cell[:, None] ** 2, l2_px2)
+    """Expected OKS [N, K] from the height of each heatmap's peak."""
+    return expected_oks(variance_from_peak(peak, target_sigma_cells) * image_px_per_cell[:, None] ** 2, l2_px2)
 
 
 def confidence_from_spread(
-    sigma_px: Tensor,  # [N, K, 2] of the Gaussian fitted to each heatmap, frame pixels
+    sigma_px: Tensor,  # [N, K, 2] of the Gaussian fitted to each heatmap, image pixels
     target_sigma_px: Tensor,  # [N]
     l2_px2: Tensor,  # [N, K]
 ) -> Tensor:
-    """Expected OKS [N, K] from how wide each heatmap's hill was found to be."""
-    seen = sigma_px.square().mean(-1)
-    return expected_oks((seen - target_sigma_px[:, None] ** 2).clamp_min(0), l2_px2)
-
-
-def confidence_from_sigma(
-    sigma_crop_px: Tensor,  # [N, K, 2] the network's own standard deviations
-    frame_px_per_crop_px: Tensor,  # [N]
-    l2_px2: Tensor,  # [N, K]
-) -> Tensor:
-    """Expected OKS [N, K] from a regression network's sigma, which may differ between the axes."""
-    return expected_oks_per_axis(sigma_crop_px * frame_px_per_crop_px[:, None, None], l2_px2)
+    """Expected OKS [N, K] from the width of each heatmap's peak: error variance sigma^2 - w^2, at least 0."""
+    variance = sigma_px.square().mean(-1)
+    return expected_oks((variance - target_sigma_px[:, None] ** 2).clamp_min(0), l2_px2)
 
 
 def best_width(confidence_at: Callable[[float], np.ndarray], oks: np.ndarray) -> float:
@@ -84,12 +108,12 @@ def best_width(confidence_at: Callable[[float], np.ndarray], oks: np.ndarray) ->
 
     For networks whose training target was never published.
     """
-    known = ~np.isnan(oks)
+    labelled = ~np.isnan(oks)
 
     def loss(log_width: float) -> float:
-        return float(np.mean((confidence_at(float(np.exp(log_width))) - oks)[known] ** 2)) if known.any() else 0.0
+        return float(np.mean((confidence_at(float(np.exp(log_width))) - oks)[labelled] ** 2)) if labelled.any() else 0.0
 
-    # coarse first: far from the answer the loss is flat
+    # coarse first: far from the minimum the loss is flat
     grid = np.linspace(np.log(1e-2), np.log(1e2), 60)
     near = grid[np.argmin([loss(g) for g in grid])]
     step = grid[1] - grid[0]

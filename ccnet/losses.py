@@ -1,8 +1,8 @@
-"""What a calibration head is asked to get right.
+"""Losses of a calibration head.
 
-Each loss takes the head's outputs [N, K, C] before the sigmoid (channel 0: confidence, 1: presence, 2: where a loss
-wants it, log-variance) and the truth, and returns one number per person: summed over keypoints, so that the weight
-of the presence term means the same for every skeleton. The trainer averages over people.
+Each takes the head's logits [N, K, C] (channel 0: confidence, 1: presence, 2: where a loss needs it, log-variance)
+and the targets, and returns one number per person: summed over keypoints, so that the weight of the presence term
+means the same for every skeleton. The trainer averages over people.
 """
 
 from collections.abc import Callable
@@ -12,14 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-PRESENCE_WEIGHT = 2e-2  # of the presence term against the confidence term
+from ccnet.heads.head import person_confidence
+
+PRESENCE_WEIGHT = 2e-2  # of the presence term against the confidence term, as in the paper
 
 
 @dataclass(frozen=True)
-class Truth:
-    """How right the network was on a batch of people."""
+class Targets:
+    """What the head should predict for a batch of people."""
 
-    oks: Tensor  # [N, K] similarity of each predicted keypoint to its annotation; anything where not labelled
+    oks: Tensor  # [N, K] similarity of each predicted keypoint to its annotation; any value where not labelled
     present: Tensor  # [N, K] 1 if labelled and inside the crop, else 0
     labelled: Tensor  # [N, K] 1 if labelled, else 0
     index: Tensor  # [N] which person of the training set this is
@@ -30,37 +32,33 @@ class Truth:
         return (self.oks * self.labelled).sum(1) / self.labelled.sum(1).clamp_min(1)
 
 
-Loss = Callable[[Tensor, Truth], Tensor]  # outputs [N, K, C], truth -> [N]
+Loss = Callable[[Tensor, Targets], Tensor]  # logits [N, K, C], targets -> [N]
 
 
-def person_confidence(confidence: Tensor, presence: Tensor) -> Tensor:
-    """c = sum(v s) / sum(v) over keypoints: [..., K], [..., K] -> [...]."""
-    return (presence * confidence).sum(-1) / presence.sum(-1).clamp_min(1e-6)
-
-
-def presence_loss(outputs: Tensor, truth: Truth) -> Tensor:
+def presence_loss(logits: Tensor, targets: Targets) -> Tensor:
     """Binary cross-entropy of presence, weighted."""
-    return PRESENCE_WEIGHT * F.binary_cross_entropy_with_logits(outputs[..., 1], truth.present, reduction="none").sum(1)
+    error = F.binary_cross_entropy_with_logits(logits[..., 1], targets.present, reduction="none")
+    return PRESENCE_WEIGHT * error.sum(1)
 
 
-def mse(outputs: Tensor, truth: Truth) -> Tensor:
+def mse(logits: Tensor, targets: Targets) -> Tensor:
     """Squared error of the confidence; its minimum is the expected OKS."""
-    error = (outputs[..., 0].sigmoid() - truth.oks).square()
-    return (truth.present * error).sum(1) + presence_loss(outputs, truth)
+    error = (logits[..., 0].sigmoid() - targets.oks).square()
+    return (targets.present * error).sum(1) + presence_loss(logits, targets)
 
 
-def cross_entropy(outputs: Tensor, truth: Truth) -> Tensor:
+def cross_entropy(logits: Tensor, targets: Targets) -> Tensor:
     """Cross-entropy against the OKS as a soft target; its minimum is the expected OKS too."""
-    error = F.binary_cross_entropy_with_logits(outputs[..., 0], truth.oks, reduction="none")
-    return (truth.present * error).sum(1) + presence_loss(outputs, truth)
+    error = F.binary_cross_entropy_with_logits(logits[..., 0], targets.oks, reduction="none")
+    return (targets.present * error).sum(1) + presence_loss(logits, targets)
 
 
-def aleatoric(outputs: Tensor, truth: Truth) -> Tensor:
-    """Squared error that the head may discount where it states a large log-variance u: e^-u (s - s')^2 / 2 + u / 2."""
-    error = (outputs[..., 0].sigmoid() - truth.oks).square()
-    log_variance = outputs[..., 2]
+def aleatoric(logits: Tensor, targets: Targets) -> Tensor:
+    """Squared error with a learned log-variance u (Kendall & Gal): e^-u (s - s')^2 / 2 + u / 2."""
+    error = (logits[..., 0].sigmoid() - targets.oks).square()
+    log_variance = logits[..., 2]
     weighed = 0.5 * torch.exp(-log_variance) * error + 0.5 * log_variance
-    return (truth.present * weighed).sum(1) + presence_loss(outputs, truth)
+    return (targets.present * weighed).sum(1) + presence_loss(logits, targets)
 
 
 class SoapLoss(nn.Module):
@@ -86,33 +84,33 @@ class SoapLoss(nn.Module):
         self.register_buffer("right", torch.zeros(people, len(thresholds)))
         self.register_buffer("all", torch.zeros(people, len(thresholds)))
 
-    def forward(self, outputs: Tensor, truth: Truth) -> Tensor:
+    def forward(self, logits: Tensor, targets: Targets) -> Tensor:
         """Per person [N]; gradients equal those of the batch's surrogate loss."""
-        confidence = person_confidence(outputs[..., 0].sigmoid(), outputs[..., 1].sigmoid())
+        confidence = person_confidence(logits[..., 0].sigmoid(), logits[..., 1].sigmoid())
         above = F.relu(self.margin + confidence - confidence[:, None]).square()  # [i, j]: j ranked above i
-        thresholds = torch.tensor(self.thresholds, device=outputs.device)
-        positive = (truth.person_oks[:, None] > thresholds).float()  # [N, T]
+        thresholds = torch.tensor(self.thresholds, device=logits.device)
+        positive = (targets.person_oks[:, None] > thresholds).float()  # [N, T]
         right = above @ positive / len(above)  # [N, T]
         everyone = above.sum(1, keepdim=True).expand_as(right) / len(above)
         with torch.no_grad():
-            old_right, old_all = self.right[truth.index], self.all[truth.index]
+            old_right, old_all = self.right[targets.index], self.all[targets.index]
             fresh = old_all == 0
             p = torch.where(fresh, right, self.memory * old_right + (1 - self.memory) * right)
             a = torch.where(fresh, everyone, self.memory * old_all + (1 - self.memory) * everyone)
-            self.right[truth.index], self.all[truth.index] = p, a
+            self.right[targets.index], self.all[targets.index] = p, a
             a = a.clamp_min(1e-6)
         surrogate = (p * everyone - a * right) / a.square()  # gradient of -p/a by the quotient rule
         count = positive.sum(0).clamp_min(1)
         per_person = (positive * surrogate / count).mean(1) * len(above)
-        return per_person + presence_loss(outputs, truth)
+        return per_person + presence_loss(logits, targets)
 
 
 def with_person_term(loss: Loss, weight: float) -> Loss:
     """Add `weight` times the squared error of the person's confidence against the person's OKS."""
 
-    def both(outputs: Tensor, truth: Truth) -> Tensor:
-        person = person_confidence(outputs[..., 0].sigmoid(), outputs[..., 1].sigmoid())
-        return loss(outputs, truth) + weight * (person - truth.person_oks).square()
+    def both(logits: Tensor, targets: Targets) -> Tensor:
+        person = person_confidence(logits[..., 0].sigmoid(), logits[..., 1].sigmoid())
+        return loss(logits, targets) + weight * (person - targets.person_oks).square()
 
     return both
 
@@ -122,5 +120,5 @@ NAMES = (*BY_NAME, "soap", "ensemble")  # soap needs the number of people; ensem
 
 
 def channels(name: str) -> int:
-    """How many outputs per keypoint a loss asks of the head."""
+    """How many logits per keypoint a loss asks of the head."""
     return 3 if name == "aleatoric" else 2

@@ -1,4 +1,4 @@
-"""Does confidence mean what it says? Correlation, calibration, and what is left when the least trusted is removed.
+"""Calibration metrics: correlation, expected calibration error, sparsification, average precision of keypoints.
 
 Every function takes flat arrays of confidence and OKS, one entry per person or per labelled keypoint.
 """
@@ -18,7 +18,7 @@ REMOVED_POINTS = 101  # of a sparsification curve as drawn; its area is taken ov
 
 @dataclass(frozen=True)
 class ReliabilityBins:
-    """Confidence against what came true, bin by bin. Empty bins have count 0 and NaN means."""
+    """Mean confidence and mean OKS, bin by bin. Empty bins have count 0 and NaN means."""
 
     edge: np.ndarray  # [B + 1]
     count: np.ndarray  # [B]
@@ -35,12 +35,12 @@ class ReliabilityBins:
 
 @dataclass(frozen=True)
 class Sparsification:
-    """Mean of 1 - OKS among what remains once a share of the samples is removed, least trusted first."""
+    """Mean of 1 - OKS among what remains once a share of the samples is removed, lowest confidence first."""
 
     removed: np.ndarray  # [P] share removed, 0 up to just under 1
     error: np.ndarray  # [P] in the order of confidence
     oracle: np.ndarray  # [P] in the order of the true error
-    random: float  # any order that knows nothing: the mean error
+    random: float  # of a random order: the mean error
     ause: float  # 100 x area between `error` and `oracle`, not normalised
 
 
@@ -74,8 +74,8 @@ def calibration(confidence: np.ndarray, oks: np.ndarray, bins: int = BINS) -> Ca
 def labelled_samples(confidence: np.ndarray, oks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Both flat, in double precision, without the samples whose OKS is NaN."""
     confidence, oks = np.asarray(confidence, float).ravel(), np.asarray(oks, float).ravel()
-    known = ~np.isnan(oks)
-    return confidence[known], oks[known]
+    labelled = ~np.isnan(oks)
+    return confidence[labelled], oks[labelled]
 
 
 def pearson(confidence: np.ndarray, oks: np.ndarray) -> float:
@@ -115,7 +115,7 @@ def expected_calibration_error(
 
 
 def sparsification(confidence: np.ndarray, oks: np.ndarray) -> Sparsification:
-    """Remove the least trusted first and watch the mean error of the rest; AUSE is the distance to the best order.
+    """Mean error of the rest as the lowest confidence is removed first; AUSE is the distance to the best order.
 
     Samples of equal confidence leave in no particular order: their errors count as the mean of their group.
     """

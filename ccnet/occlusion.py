@@ -1,10 +1,20 @@
-"""Hide one keypoint more and more, and watch confidence and OKS: an honest confidence falls with the OKS."""
+"""The occlusion test: the right wrist of real people behind a growing blurred patch.
+
+As the keypoint is hidden its OKS falls, and a calibrated confidence falls with it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import cv2
 import numpy as np
+import torch
+
+from ccnet.data.datasets import AnnotatedPerson, load_image
+from ccnet.heads.head import CalibrationHead
+from pose2d import crops
+from pose2d.estimate import Crops, crop_people, estimate_crops
+from pose2d.models.base import PoseModel
+from pose2d.oks import l_squared
 
 # crops -> xy_px [N, K, 2] crop pixels, and the confidence [N, K] of every source by its name
 Predict = Callable[[np.ndarray], tuple[np.ndarray, Mapping[str, np.ndarray]]]
@@ -12,7 +22,7 @@ Predict = Callable[[np.ndarray], tuple[np.ndarray, Mapping[str, np.ndarray]]]
 
 @dataclass(frozen=True)
 class OcclusionCurve:
-    """What becomes of one keypoint behind patches of growing size; means over all crops."""
+    """One keypoint behind patches of growing size; means over all crops."""
 
     size: np.ndarray  # [S] side of the patch as a share of the person's size
     confidence: np.ndarray  # [S]
@@ -63,12 +73,60 @@ def occlusion_curves(
             blur_patch(crop, at, size * side) if size > 0 else crop
             for crop, at, side in zip(crops, truth_xy_px, person_size_px, strict=True)
         ]
-        xy_px, trust = predict(np.stack(hidden))
+        xy_px, by_source = predict(np.stack(hidden))
         d2 = ((xy_px[:, keypoint] - truth_xy_px) ** 2).sum(-1)
         oks.append(float(np.exp(-d2 / (2 * l2_px2)).mean()))
-        for name, values in trust.items():
+        for name, values in by_source.items():
             confidence.setdefault(name, []).append(float(values[:, keypoint].mean()))
     return {
         name: OcclusionCurve(np.asarray(sizes, float), np.array(means), np.array(oks), len(crops))
         for name, means in confidence.items()
     }
+
+
+OCCLUDED_KEYPOINT = "right_wrist"
+VISIBLE = 2  # COCO's mark of a keypoint that is labelled and in view
+MOST_PEOPLE = 100  # spread evenly over the split: each costs a run of the network for every patch size
+BATCH = 32
+
+
+def occlude_wrists(
+    model: PoseModel, head: CalibrationHead | None, people: Sequence[AnnotatedPerson]
+) -> dict[str, OcclusionCurve]:
+    """The raw score's curve and the head's; empty if the skeleton has no right wrist or none is in view."""
+    if OCCLUDED_KEYPOINT not in model.skeleton.keypoints:
+        return {}
+    wrist = model.skeleton.keypoints.index(OCCLUDED_KEYPOINT)
+    visible = [person for person in people if person.keypoints[wrist, 2] == VISIBLE]
+    chosen = (
+        [visible[i] for i in np.unique(np.linspace(0, len(visible) - 1, MOST_PEOPLE).astype(int))] if visible else []
+    )
+    images, wrists_px, scales = [], [], []
+    for person in chosen:
+        cropped = crop_people(model, load_image(person), np.asarray(person.box_px)[None])
+        affine = cropped.affine
+        images.append(cropped.pixels[0].permute(1, 2, 0).numpy())
+        wrists_px.append(crops.move(affine, torch.from_numpy(person.keypoints[None, wrist : wrist + 1, :2]))[0, 0])
+        scales.append(float(np.sqrt(abs(np.linalg.det(affine[0, :, :2])))))
+    size_px = np.sqrt([person.area_px2 for person in chosen]) * np.array(scales)
+    l2_px2 = l_squared(torch.from_numpy(size_px**2), model.skeleton)[:, wrist].numpy()
+    return occlusion_curves(
+        images, torch.stack(wrists_px).double().numpy(), l2_px2, size_px, wrist, _predictor(model, head)
+    )
+
+
+def _predictor(model: PoseModel, head: CalibrationHead | None) -> Predict:
+    @torch.inference_mode()
+    def predict(images: np.ndarray) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+        places: list[torch.Tensor] = []
+        confidence: dict[str, list[torch.Tensor]] = {}
+        for part in torch.from_numpy(images).permute(0, 3, 1, 2).split(BATCH):
+            found = estimate_crops(model, Crops(part, np.tile(np.eye(2, 3), (len(part), 1, 1))))
+            places.append(found.xy_px)
+            confidence.setdefault("raw", []).append(found.score)
+            if head is not None:
+                confidence.setdefault("ccnet", []).append(head(found.features)[0].cpu())
+        joined = {name: torch.cat(several).double().numpy() for name, several in confidence.items()}
+        return torch.cat(places).double().numpy(), joined
+
+    return predict

@@ -12,8 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 
-from ccnet.coco_ap.average_precision import RECALL_POINTS
-from ccnet.coco_ap.evaluator import KeypointAP
+from ccnet.coco_ap.average_precision import RECALL_POINTS, KeypointAP
 from ccnet.coco_ap.matching import OKS_THRESHOLDS
 from ccnet.metrics import ReliabilityBins, Sparsification, labelled_samples, pearson
 from ccnet.occlusion import OcclusionCurve
@@ -22,7 +21,7 @@ from pose2d.base.files import atomic_file
 
 @dataclass(frozen=True)
 class _Style:
-    """One confidence source looks the same in every image; marker and dashes tell it apart without colour."""
+    """One confidence source has one style in every plot; marker and dashes tell it apart without colour."""
 
     label: str
     colour: str  # from Okabe and Ito's set, which colour-blind people can tell apart
@@ -61,7 +60,7 @@ _SETTINGS: dict[Any, Any] = {
 def reliability_diagram(path: str | Path, levels: Mapping[str, Mapping[str, ReliabilityBins]]) -> None:
     """Mean OKS against confidence, one column per level ("keypoint", "person"), one line per source.
 
-    On the diagonal, confidence means what it says. Below, how often each confidence is given.
+    On the diagonal, confidence is calibrated. Below, the density of each confidence.
     """
     with _figure(path, 4.6 * len(levels), 5.6) as figure:
         grid = figure.add_gridspec(2, len(levels), height_ratios=(3.4, 1), hspace=0.04)
@@ -134,7 +133,7 @@ def confidence_vs_oks(
 
 
 def sparsification_curve(path: str | Path, sources: Mapping[str, Sparsification], level: str = "person") -> None:
-    """Mean error of what remains when the least trusted is left out, between the best order and a random one."""
+    """Mean error of what remains when the lowest confidence is left out, between the best order and a random one."""
     with _figure(path, 5.6, 4.4) as figure:
         axes = figure.subplots()
         first = next(iter(sources.values()))
@@ -146,7 +145,7 @@ def sparsification_curve(path: str | Path, sources: Mapping[str, Sparsification]
         oracle = _STYLES["oracle"]
         axes.plot(first.removed, first.oracle, oracle.dashes, color=oracle.colour, label=oracle.label, linewidth=1.6)
         axes.set(
-            xlim=(0, 1), xlabel=f"share of {_PLURAL.get(level, level)} left out, least trusted first",
+            xlim=(0, 1), xlabel=f"share of {_PLURAL.get(level, level)} left out, lowest confidence first",
             ylabel="mean 1 - OKS of the rest", title=f"Sparsification, {level} level",
         )  # fmt: skip
         axes.set_ylim(0, 1.25 * max(first.random, max(float(c.error.max()) for c in sources.values())))
@@ -188,7 +187,7 @@ def _figure(path: str | Path, width_in: float, height_in: float) -> Iterator[Fig
 
 
 def _style(name: str, among: Mapping[str, object]) -> _Style:
-    """The source's own look; names not known here get one of their own within the image."""
+    """The source's own style; other names get one of their own within the image."""
     if name in _STYLES:
         return _STYLES[name]
     others = [other for other in among if other not in _STYLES]

@@ -1,4 +1,4 @@
-"""Teach a head how right its frozen network is."""
+"""Training of a calibration head on a frozen network's features."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -13,11 +13,11 @@ from torch import Tensor
 
 from ccnet import losses
 from ccnet.data.examples import Examples
-from ccnet.data.processes import Crew
+from ccnet.distributed import ProcessGroup
 from ccnet.heads import files
-from ccnet.heads.head import Ensemble, Head
-from ccnet.losses import Loss, SoapLoss, Truth
-from ccnet.settings import Settings
+from ccnet.heads.head import CalibrationHead, Ensemble
+from ccnet.losses import Loss, SoapLoss, Targets
+from ccnet.settings import TrainingSettings
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.models.base import PoseModel
@@ -27,8 +27,8 @@ SAVE_EVERY = 100  # steps
 Progress = Callable[[int, int, float], None]  # step, of how many, loss
 
 
-def new_head(model: PoseModel, settings: Settings) -> Head:
-    """The untrained head of these settings; its first weights hang on the seed alone."""
+def new_head(model: PoseModel, settings: TrainingSettings) -> CalibrationHead:
+    """The untrained head of these settings; its first weights depend on the seed alone."""
     if settings.loss not in losses.NAMES:
         raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
     torch.manual_seed(settings.seed)
@@ -36,7 +36,7 @@ def new_head(model: PoseModel, settings: Settings) -> Head:
     return files.build(model, settings.head, losses.channels(settings.loss), members)
 
 
-def make_loss(settings: Settings, people: int) -> Loss:
+def make_loss(settings: TrainingSettings, people: int) -> Loss:
     """The loss of these settings, per person."""
     if settings.loss == "soap":
         return SoapLoss(people)
@@ -45,54 +45,54 @@ def make_loss(settings: Settings, people: int) -> Loss:
 
 
 def train(
-    head: Head,
+    head: CalibrationHead,
     examples: Examples,
-    settings: Settings,
-    crew: Crew,
+    settings: TrainingSettings,
+    group: ProcessGroup,
     checkpoint: Path,
     progress: Progress = lambda step, steps, loss: None,
 ) -> None:
-    """Adam with step decay over `settings.epochs`. Goes on from `checkpoint` if it is there and belongs to this run.
+    """AdamW with step decay over `settings.epochs`. Resumes from `checkpoint` if it is there and of the same run.
 
     Every step has its own random seed, so a run that was killed and continued ends in the same bytes. Several
-    processes share each batch and add up their gradients: the same steps as one process would make, up to rounding
-    and to which units dropout picks.
+    processes share each batch and sum their gradients: the same steps as one process would make, up to rounding and
+    to which units dropout picks.
     """
-    head.to(crew.device).train()
+    head.to(group.device).train()
     loss = make_loss(settings, examples.people)
     if isinstance(loss, SoapLoss):
-        loss.to(crew.device)
+        loss.to(group.device)
     optimizer = torch.optim.AdamW(head.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
     per_epoch = examples.batches(settings.batch)
     steps = settings.epochs * per_epoch
-    run = {"settings": asdict(settings), "examples": examples.count, "world": crew.world}
+    run = {"settings": asdict(settings), "examples": examples.count, "world_size": group.world_size}
     done = _resume(checkpoint, run, head, optimizer, loss)
     if done == 0:
-        head.prepare(examples.sample().to(crew.device))
+        head.fit_scale(examples.sample().to(group.device))
     for step in range(done, steps):
-        torch.manual_seed((settings.seed * steps + step) * crew.world + crew.rank)
-        for group in optimizer.param_groups:
-            group["lr"] = settings.rate(step / steps)
-        read, truth = examples.batch(step // per_epoch, step % per_epoch, settings.batch, crew)
-        truth = Truth(*(value.to(crew.device) for value in (truth.oks, truth.present, truth.labelled, truth.index)))
-        total = _per_person(head, read.to(crew.device), truth, loss).sum() / min(settings.batch, examples.count)
+        torch.manual_seed((settings.seed * steps + step) * group.world_size + group.rank)
+        for parameters in optimizer.param_groups:
+            parameters["lr"] = settings.rate(step / steps)
+        inputs, targets = examples.batch(step // per_epoch, step % per_epoch, settings.batch, group)
+        targets = Targets(*(value.to(group.device) for value in vars(targets).values()))
+        total = _per_person(head, inputs.to(group.device), targets, loss).sum() / min(settings.batch, examples.count)
         optimizer.zero_grad()
         total.backward()
-        crew.add_up(parameter.grad for parameter in head.parameters() if parameter.grad is not None)
+        group.all_reduce(parameter.grad for parameter in head.parameters() if parameter.grad is not None)
         optimizer.step()
         progress(step + 1, steps, float(total.detach()))
-        if crew.leads and (step + 1) % SAVE_EVERY == 0 and step + 1 < steps:
+        if group.is_main and (step + 1) % SAVE_EVERY == 0 and step + 1 < steps:
             _save(checkpoint, run, head, optimizer, loss, step + 1)
     head.eval()
 
 
-def _per_person(head: Head, read: Tensor, truth: Truth, loss: Loss) -> Tensor:
+def _per_person(head: CalibrationHead, inputs: Tensor, targets: Targets, loss: Loss) -> Tensor:
     if isinstance(head, Ensemble):
-        return torch.stack([loss(outputs, truth) for outputs in head.every(read)]).sum(0)
-    return loss(head.decide(read), truth)
+        return torch.stack([loss(logits, targets) for logits in head.member_logits(inputs)]).sum(0)
+    return loss(head.logits(inputs), targets)
 
 
-def _state(head: Head, optimizer: torch.optim.Optimizer, loss: Loss) -> dict[str, Tensor]:
+def _state(head: CalibrationHead, optimizer: torch.optim.Optimizer, loss: Loss) -> dict[str, Tensor]:
     """Everything that changes from step to step, under one name each."""
     tensors = {f"head.{name}": value for name, value in head.state_dict().items()}
     for name, parameter in head.named_parameters():
@@ -104,14 +104,16 @@ def _state(head: Head, optimizer: torch.optim.Optimizer, loss: Loss) -> dict[str
 
 
 def _save(
-    path: Path, run: Mapping[str, Any], head: Head, optimizer: torch.optim.Optimizer, loss: Loss, step: int
+    path: Path, run: Mapping[str, Any], head: CalibrationHead, optimizer: torch.optim.Optimizer, loss: Loss, step: int
 ) -> None:
     tensors = {name: value.detach().cpu().contiguous() for name, value in _state(head, optimizer, loss).items()}
     with atomic_file(path) as temporary:
         save_file(tensors, temporary, {"run": json.dumps(run, sort_keys=True), "step": str(step)})
 
 
-def _resume(path: Path, run: Mapping[str, Any], head: Head, optimizer: torch.optim.Optimizer, loss: Loss) -> int:
+def _resume(
+    path: Path, run: Mapping[str, Any], head: CalibrationHead, optimizer: torch.optim.Optimizer, loss: Loss
+) -> int:
     """Steps already done: 0 if there is no checkpoint of this very run."""
     if not path.is_file():
         return 0

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 import ccnet
-from ccnet.closed_form_source import closed_form
-from ccnet.data.cache import fingerprint
+from ccnet.closed_form import closed_form
 from ccnet.heads.files import about_of, embedded
+from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
 from pose2d.models.base import PoseModel
 from pose2d.types import ConfidenceSource
@@ -60,9 +60,9 @@ def check(source: str, pose_model: str, head_path: Path | None) -> None:
 def digest(source: ConfidenceSource, pose_model: str, head_path: Path | None) -> str:
     """Of what `judge` reads besides the network: the head's weights."""
     if source == "ccnet":
-        return fingerprint(ccnet.load(head_path or pose_model).state_dict())
+        return weights_digest(ccnet.load(head_path or pose_model).state_dict())
     if source == "closed-form" and pose_model in embedded():
-        return fingerprint(ccnet.load(pose_model).state_dict())
+        return weights_digest(ccnet.load(pose_model).state_dict())
     return ""
 
 

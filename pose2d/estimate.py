@@ -5,7 +5,7 @@ Everything that runs a pose network calls `estimate_crops`: `fitmesh run` and `e
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ class Crops:
 
 @dataclass(frozen=True)
 class PoseEstimate:
-    """What a network says of N people."""
+    """A network's output for N people."""
 
     xy_px: Tensor  # [N, K, 2] image pixels (cpu)
     score: Tensor  # [N, K] the network's own (raw) confidence (cpu)
@@ -71,10 +71,15 @@ def estimate(
     crops = crop_people(model, image, boxes_px)
     starts = range(0, max(len(crops.affine), 1), batch)
     parts = [estimate_crops(model, _rows(crops, slice(first, first + batch)), flip_test) for first in starts]
-    values = {field.name: [getattr(part, field.name) for part in parts] for field in fields(PoseEstimate)}
+    flipped = [part.flipped_features for part in parts if part.flipped_features is not None]
     with torch.inference_mode():
         return PoseEstimate(
-            **{name: None if several[0] is None else torch.cat(several) for name, several in values.items()}
+            xy_px=torch.cat([part.xy_px for part in parts]),
+            score=torch.cat([part.score for part in parts]),
+            sigma_px=torch.cat([part.sigma_px for part in parts]),
+            crop_area_px2=torch.cat([part.crop_area_px2 for part in parts]),
+            features=torch.cat([part.features for part in parts]),
+            flipped_features=torch.cat(flipped) if flipped else None,
         )
 
 
@@ -85,7 +90,7 @@ def estimate_frames(
     boxes_px: np.ndarray,  # [N, 4] where that person is; NaN: not in the frame
     batch: int = BATCH,
 ) -> Iterator[tuple[np.ndarray, PoseEstimate]]:
-    """Rows [n] and what the network says of them, in the order of the frames, `batch` rows at a time.
+    """Rows [n] and their estimates, in the order of the frames, `batch` rows at a time.
 
     A batch may hold rows of several frames; rows of one frame stay in order. Reading stops after the last frame that
     has a row. Frames are read and cropped in a second thread while the network runs in this one.

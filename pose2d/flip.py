@@ -1,4 +1,4 @@
-"""What a network says of a mirrored crop, told as if the crop had not been mirrored."""
+"""Flip test: outputs for mirrored crops, mapped back to the crops as they were."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Object keypoint similarity of one keypoint, what it is expected to be, and what an expected one says in pixels.
+"""Object keypoint similarity (OKS) of one keypoint, its expectation, and the pixel variance an expected OKS implies.
 
 One keypoint's OKS is exp(-d^2 / 2 l^2) for a distance d and the falloff l^2 = (2 sigma_k)^2 * area. If the error is
 Gaussian with variance sigma^2 on either axis, its expectation is l^2 / (sigma^2 + l^2); read the other way round, a

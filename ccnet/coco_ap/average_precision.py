@@ -1,10 +1,22 @@
-"""Precision and recall along falling confidence, and their averages."""
+"""COCO's keypoint AP and AR: precision and recall along falling confidence, their averages, bootstrap, body parts."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from ccnet.coco_ap.matching import FALSE, TRUE, Matches
+from ccnet.coco_ap.matching import FALSE, OKS_THRESHOLDS, TRUE, Matches, match
+from ccnet.coco_ap.people import (
+    Detections,
+    GroundTruth,
+    detections_from_coco,
+    extent_area,
+    ground_truth_from_coco,
+)
+from pose2d.base.errors import UserError
+from pose2d.base.resampling import draws
+from pose2d.skeletons import COCO17, WHOLEBODY133
 
 RECALL_POINTS = np.linspace(0.0, 1.0, 101)  # [R]
 
@@ -34,7 +46,7 @@ def curves(matches: Matches, image_weight: np.ndarray | None = None) -> Curves:
 def _curve(outcome: np.ndarray, weight: np.ndarray, positives: int) -> tuple[np.ndarray, float, float]:
     """One precision curve, final recall and exact AP of outcomes [D] in the order of falling confidence.
 
-    Precision is highest, and recall first reached, at true positives: nothing between them needs looking at. A
+    Precision is highest, and recall first reached, at true positives: nothing between them counts. A
     detection of weight n is n detections in a row.
     """
     if positives == 0:
@@ -53,3 +65,147 @@ def mean_of_defined(values: np.ndarray) -> float:
     """Mean of what is not -1; -1 if nothing is."""
     defined = values[values > -1]
     return float(np.mean(defined)) if len(defined) else -1.0
+
+
+@dataclass(frozen=True)
+class KeypointAP:
+    """Average precision and recall over OKS .50 to .95; -1 where nothing was there to be found."""
+
+    ap: float
+    ap50: float
+    ap75: float
+    ap_medium: float
+    ap_large: float
+    ar: float
+    ar50: float
+    ar75: float
+    ar_medium: float
+    ar_large: float
+    exact_ap: float  # without the 101-point grid: with OKS as confidence it is exactly `ar`
+    precision: np.ndarray  # [T, R, A] at OKS_THRESHOLDS, RECALL_POINTS and sizes all, medium, large
+    recall: np.ndarray  # [T, A]
+
+    @property
+    def stats(self) -> np.ndarray:
+        """The ten numbers in the order of `COCOeval.stats`."""
+        return np.array([getattr(self, name) for name in TEN_NUMBERS])
+
+
+TEN_NUMBERS = ("ap", "ap50", "ap75", "ap_medium", "ap_large", "ar", "ar50", "ar75", "ar_medium", "ar_large")
+
+
+def evaluate(
+    truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | np.ndarray = COCO17.oks_sigma
+) -> KeypointAP:
+    """Equal to pycocotools' COCOeval(iouType="keypoints") with these sigmas."""
+    return summarize(match(truth, detections, sigmas))
+
+
+def evaluate_coco(
+    dataset: Mapping[str, Any],
+    results: Sequence[Mapping[str, Any]],
+    sigmas: Sequence[float] | np.ndarray = COCO17.oks_sigma,
+) -> KeypointAP:
+    """The same from a parsed COCO annotation file and a list of COCO results. Neither is changed."""
+    truth = ground_truth_from_coco(dataset, len(sigmas))
+    return evaluate(truth, detections_from_coco(results, truth), sigmas)
+
+
+def summarize(matches: Matches, image_weight: np.ndarray | None = None) -> KeypointAP:
+    """The ten numbers of matched detections; `image_weight` [I] as in `curves`."""
+    found = curves(matches, image_weight)
+    everyone, medium, large = range(3)
+    half, three_quarters = 0, int(np.argmin(abs(OKS_THRESHOLDS - 0.75)))
+
+    def ten(values: np.ndarray) -> tuple[float, float, float, float, float]:  # [A, T, ...]
+        parts = (
+            values[everyone],
+            values[everyone, half],
+            values[everyone, three_quarters],
+            values[medium],
+            values[large],
+        )
+        mean, at50, at75, of_medium, of_large = (mean_of_defined(np.atleast_1d(part)) for part in parts)
+        return mean, at50, at75, of_medium, of_large
+
+    return KeypointAP(
+        *ten(found.precision),
+        *ten(found.recall),
+        exact_ap=mean_of_defined(found.exact_ap[everyone]),
+        precision=np.moveaxis(found.precision, 0, -1),
+        recall=found.recall.T,
+    )
+
+
+def bootstrap_ap(sources: Mapping[str, Matches], resamples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
+    """AP of every confidence source: first on all images, then on each resample, [1 + resamples].
+
+    Matching never crosses images, so a resample only changes how often each image counts. All sources must
+    come from the same ground truth; a difference or ratio of the arrays is then paired.
+    """
+    images = {matches.positives.shape[1] for matches in sources.values()}
+    if len(images) != 1:
+        raise ValueError(f"the sources cover different numbers of images: {sorted(images)}")
+    (count,) = images
+    weights = draws(count, resamples, seed)
+    everyone = {name: _all_sizes(matches) for name, matches in sources.items()}
+    return {
+        name: np.array([mean_of_defined(curves(matches, weight).precision) for weight in weights])
+        for name, matches in everyone.items()
+    }
+
+
+def _all_sizes(matches: Matches) -> Matches:
+    return Matches(matches.score, matches.image, np.ascontiguousarray(matches.outcome[:1]), matches.positives[:1])
+
+
+PARTS = {name: slice(first, end) for name, first, end in WHOLEBODY133.parts} | {
+    "wholebody": slice(0, WHOLEBODY133.size)
+}
+
+
+@dataclass(frozen=True)
+class WholeBodyAP:
+    """Every part's numbers."""
+
+    body: KeypointAP
+    foot: KeypointAP
+    face: KeypointAP
+    lefthand: KeypointAP
+    righthand: KeypointAP
+    wholebody: KeypointAP
+
+
+def evaluate_wholebody(
+    truth: GroundTruth,
+    detections: Detections,
+    part_score: Mapping[str, np.ndarray] | None = None,  # {part: [D]}; parts left out are ranked by detections.score
+) -> WholeBodyAP:
+    """All parts of 133 keypoints.
+
+    OKS uses the whole person's area in every part, and the size of a detection is that of its body keypoints.
+    """
+    scores = part_score or {}
+    unknown = set(scores) - set(PARTS)
+    if unknown:
+        raise UserError(f"{sorted(unknown)[0]!r} is not a part of the whole body; parts are {', '.join(PARTS)}.")
+    sigmas = np.asarray(WHOLEBODY133.oks_sigma)
+    body_area_px2 = extent_area(detections.xy_px[:, PARTS["body"]])
+    results = {}
+    for name, part in PARTS.items():
+        score = np.asarray(scores.get(name, detections.score), float)
+        found = Detections(detections.image, detections.xy_px[:, part], score, body_area_px2)
+        results[name] = evaluate(part_of(truth, name), found, sigmas[part])
+    return WholeBodyAP(**results)
+
+
+def part_of(truth: GroundTruth, name: str) -> GroundTruth:
+    """One part of people with 133 keypoints; who has none of it labelled is ignored."""
+    part = PARTS[name]
+    visibility = truth.visibility[:, part]
+    return replace(
+        truth,
+        xy_px=truth.xy_px[:, part],
+        visibility=visibility,
+        ignore=truth.crowd | ~(visibility > 0).any(1),
+    )

@@ -1,18 +1,168 @@
-"""Which detection is which person: COCO's greedy assignment, for all thresholds and size ranges at once."""
+"""Which detection is which person: OKS of every pair, and COCO's greedy assignment for all thresholds and size ranges.
 
-from collections.abc import Sequence
+`pair_oks` is equal to pycocotools to the last bit, not merely close: an OKS that lands on a threshold, or two people
+equally similar to one detection, would otherwise be decided differently. NumPy's sum depends on how many terms it is
+given, so pairs are taken together by the number of keypoints that count."""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ccnet.coco_ap.assignment import assign, place_in_group, tables
-from ccnet.coco_ap.pair_oks import pair_oks
-from ccnet.data.people import Detections, GroundTruth
+from ccnet.coco_ap.people import Detections, GroundTruth
 from pose2d.base.errors import UserError
+
+TERMS_AT_ONCE = 1 << 18  # exponentials computed at a time: a block of arrays that stays in the processor's cache
+
+
+def pair_oks(
+    found: np.ndarray,  # [P] detection of each pair
+    person: np.ndarray,  # [P] person of each pair
+    found_xy_px: np.ndarray,  # [D, K, 2]
+    truth_xy_px: np.ndarray,  # [G, K, 2]
+    labelled: np.ndarray,  # [G, K] bool
+    area_px2: np.ndarray,  # [G]
+    box_px: np.ndarray,  # [G, 4] x, y, width, height
+    sigmas: np.ndarray,  # [K]
+) -> np.ndarray:
+    """OKS of every pair, [P]: the mean over the person's labelled keypoints.
+
+    A person without any is compared by how far each keypoint lies outside the box, grown by its size on every side.
+    """
+    variance = (sigmas * 2) ** 2
+    scale = area_px2 + np.spacing(1)
+    count = labelled.sum(1)  # [G]
+    labelled_first = np.argsort(~labelled, axis=1, kind="stable")  # [G, K]
+    by_count = np.argsort(count[person], kind="stable")
+    block_start = np.searchsorted(count[person][by_count], np.arange(labelled.shape[1] + 2))
+    oks = np.empty(len(person))
+    for terms in range(labelled.shape[1] + 1):
+        pairs_of_count = by_count[block_start[terms] : block_start[terms + 1]]
+        at_once = TERMS_AT_ONCE // (terms or len(variance))
+        for first in range(0, len(pairs_of_count), at_once):
+            pairs = pairs_of_count[first : first + at_once]
+            d, g = found[pairs], person[pairs]
+            if terms:
+                k = labelled_first[g, :terms]  # [P, terms]
+                offset = found_xy_px[d[:, None], k] - truth_xy_px[g[:, None], k]
+                exponent = _exponent(offset, variance[k], scale[g])
+            else:
+                exponent = _exponent(_outside_box(found_xy_px[d], box_px[g]), variance, scale[g])
+            oks[pairs] = np.exp(exponent).sum(1) / exponent.shape[1]
+    return oks
+
+
+def _exponent(offset_px: np.ndarray, variance: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """-d^2 / (2 l^2) of offsets [P, N, 2], in pycocotools' order of operations."""
+    squared = offset_px[..., 0] ** 2 + offset_px[..., 1] ** 2
+    return -(squared / variance / scale[:, None] / 2)
+
+
+def _outside_box(xy_px: np.ndarray, box_px: np.ndarray) -> np.ndarray:
+    """How far points [P, K, 2] lie outside boxes [P, 4] that are grown by their size on every side, [P, K, 2]."""
+    corner, size = box_px[:, None, :2], box_px[:, None, 2:]
+    return np.maximum(0, (corner - size) - xy_px) + np.maximum(0, xy_px - (corner + size * 2))
+
+
+def matched_oks(
+    xy_px: np.ndarray,  # [N, K, 2] predicted
+    truth_xy_px: np.ndarray,  # [N, K, 2]
+    labelled: np.ndarray,  # [N, K] bool
+    area_px2: np.ndarray,  # [N]
+    sigmas: Sequence[float] | np.ndarray,  # [K]
+) -> tuple[np.ndarray, np.ndarray]:
+    """OKS of every person [N] and every keypoint [N, K]; NaN where nothing is labelled."""
+    labelled = np.asarray(labelled, bool)
+    d2 = ((np.asarray(xy_px, float) - truth_xy_px) ** 2).sum(-1)
+    l2 = (2 * np.asarray(sigmas, float)) ** 2 * (np.asarray(area_px2, float) + np.spacing(1))[:, None]
+    keypoint = np.where(labelled, np.exp(-d2 / (2 * l2)), np.nan)
+    count = labelled.sum(1)
+    person = np.where(labelled, keypoint, 0).sum(1) / np.maximum(count, 1)
+    return np.where(count > 0, person, np.nan), keypoint
+
+
+@dataclass(frozen=True)
+class AssignmentTable:
+    """N images with about as many people each: R detections and P people at most in any of them."""
+
+    found: np.ndarray  # [N, R] detections, best first, filled up with -1; images with more of them come first
+    person: np.ndarray  # [N, P] people in order, filled up with -1
+    oks: np.ndarray  # [N, R, P] -1 where the two are no pair
+
+
+def tables(
+    pair_found: np.ndarray,  # [P] detection of every pair, increasing
+    pair_person: np.ndarray,  # [P]
+    oks: np.ndarray,  # [P]
+    found_image: np.ndarray,  # [D] index of the image of every detection, increasing
+    person_image: np.ndarray,  # [G] the same of every person
+) -> Iterator[AssignmentTable]:
+    """Pairs as rectangular tables. Images go together by how many people they have: 1, 2, 3-4, 5-8, and so on."""
+    found, person = np.unique(pair_found), np.unique(pair_person)
+    image_of_found, image_of_person, image_of_pair = found_image[found], person_image[person], found_image[pair_found]
+    rank, column = place_in_group(image_of_found), place_in_group(image_of_person)
+    pair_rank, pair_column = rank[np.searchsorted(found, pair_found)], column[np.searchsorted(person, pair_person)]
+    detections, people = np.bincount(image_of_found), np.bincount(image_of_person)
+    size = np.ceil(np.log2(np.maximum(people, 1))).astype(int)
+    for group in np.unique(size[people > 0]):
+        images = np.flatnonzero((size == group) & (people > 0))
+        images = images[np.argsort(-detections[images], kind="stable")]
+        row = np.full(len(people), -1)
+        row[images] = np.arange(len(images))
+        shape = len(images), detections[images].max(), people[images].max()
+        table = AssignmentTable(np.full(shape[:2], -1), np.full(shape[::2], -1), np.full(shape, -1.0))
+        for cells, image, places, values in (
+            (table.found, image_of_found, (rank,), found),
+            (table.person, image_of_person, (column,), person),
+            (table.oks, image_of_pair, (pair_rank, pair_column), oks),
+        ):
+            here = row[image] >= 0
+            cells[(row[image[here]], *(place[here] for place in places))] = values[here]
+        yield table
+
+
+def assign(
+    table: AssignmentTable,
+    met: np.ndarray,  # [N, R, P] how many thresholds the pair's OKS meets
+    thresholds: int,
+    ignored: np.ndarray,  # [A, G] bool: not to be found in this size range
+    crowd: np.ndarray,  # [G] bool: may be chosen again and again
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which person every detection gets, [A, T, N, R] or -1, and whether that person was to be found, [A, T, N, R].
+
+    The highest OKS wins, of equals the later person, and whoever is to be found before all who are ignored.
+    """
+    images, rounds, people = table.oks.shape
+    by_oks = np.argsort(table.oks, axis=-1, kind="stable")  # [N, R, P] columns, lowest OKS first
+    oks_rank = np.argsort(by_oks, axis=-1).astype(np.int32)  # [N, R, P]
+    # People are the first axis from here on and images the last, so that one vector operation spans many images.
+    to_be_found = np.moveaxis(~ignored[:, table.person.T], 0, 1)[:, :, None]  # [P, A, 1, N]
+    bonus = np.where(to_be_found, np.int32(people), np.int32(0))
+    crowded = crowd[table.person].T[:, None, None]  # [P, 1, 1, N]
+    column = np.arange(people)[:, None, None, None]
+    level = np.arange(thresholds)[:, None]
+    free = np.ones((people, len(ignored), thresholds, images), bool)
+    chosen = np.full((len(ignored), thresholds, images, rounds), -1)
+    wanted = np.zeros(chosen.shape, bool)
+    for rank in range(rounds):
+        n = np.count_nonzero(table.found[:, rank] >= 0)
+        able = free[..., :n] & (met[:n, rank].T[:, None, None] > level)
+        most = np.where(able, oks_rank[:n, rank].T[:, None, None] + bonus[..., :n], -1).max(0)  # [A, T, n]
+        choice = by_oks[np.arange(n), rank, most % people]
+        free[..., :n] &= crowded[..., :n] | (most < 0) | (column != choice)
+        chosen[..., :n, rank] = np.where(most < 0, -1, table.person[np.arange(n), choice])
+        wanted[..., :n, rank] = most >= people
+    return chosen, wanted
+
+
+def place_in_group(group: np.ndarray) -> np.ndarray:
+    """How many of the same value stand before each entry of a sorted array."""
+    return np.arange(len(group)) - np.searchsorted(group, group)
+
 
 OKS_THRESHOLDS = np.linspace(0.5, 0.95, 10)  # [T]
 AREA_RANGES_PX2 = np.array([[0, 1e5**2], [32**2, 96**2], [96**2, 1e5**2]], float)  # [A, 2] all, medium, large
-DETECTIONS_PER_IMAGE = 20  # the best of each image; the rest is not looked at
+DETECTIONS_PER_IMAGE = 20  # the best of each image; the rest does not count
 IGNORED, FALSE, TRUE = -1, 0, 1  # what can become of a detection
 
 
@@ -20,7 +170,7 @@ IGNORED, FALSE, TRUE = -1, 0, 1  # what can become of a detection
 class Matches:
     """What became of every detection. All that average precision needs."""
 
-    score: np.ndarray  # [D] detections that were looked at, best first
+    score: np.ndarray  # [D] of the detections that count, best first
     image: np.ndarray  # [D] index of the image
     outcome: np.ndarray  # [A, T, D] int8: TRUE, FALSE or IGNORED
     positives: np.ndarray  # [A, I] people to be found in each image
@@ -54,15 +204,15 @@ def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | 
     # pycocotools notes a match by the person's id, so that a person of id 0 is taken but never found.
     counts = truth.id[person] != 0
     close = oks >= OKS_THRESHOLDS[0]
-    for rivals in tables(pair_found[close], pair_person[close], oks[close], found_image, person_image):
-        met = (rivals.oks[..., None] >= OKS_THRESHOLDS).sum(-1, dtype=np.int8)
-        choices = assign(rivals, met, len(OKS_THRESHOLDS), ignored, truth.crowd[person])
-        real = rivals.found >= 0
+    for table in tables(pair_found[close], pair_person[close], oks[close], found_image, person_image):
+        met = (table.oks[..., None] >= OKS_THRESHOLDS).sum(-1, dtype=np.int8)
+        choices = assign(table, met, len(OKS_THRESHOLDS), ignored, truth.crowd[person])
+        real = table.found >= 0
         chosen, wanted = (choice[:, :, real] for choice in choices)
-        became = outcome[:, :, rivals.found[real]]
+        became = outcome[:, :, table.found[real]]
         became[(chosen >= 0) & ~wanted] = IGNORED
         became[wanted & counts[chosen]] = TRUE
-        outcome[:, :, rivals.found[real]] = became
+        outcome[:, :, table.found[real]] = became
 
     order = np.argsort(-detections.score[found], kind="stable")
     positives = np.stack([np.bincount(person_image[~row], minlength=images) for row in ignored])
@@ -86,15 +236,15 @@ def _check(truth: GroundTruth, detections: Detections, sigmas: np.ndarray) -> No
 def _index(images: np.ndarray, image: np.ndarray) -> np.ndarray:
     """Where each image id stands among `images`."""
     index = np.searchsorted(images, image)
-    known = index < len(images)
-    known[known] = images[index[known]] == image[known]
-    if not known.all():
-        raise UserError(f"image {image[~known][0]} is not among the images under evaluation.")
+    listed = index < len(images)
+    listed[listed] = images[index[listed]] == image[listed]
+    if not listed.all():
+        raise UserError(f"image {image[~listed][0]} is not among the images under evaluation.")
     return index
 
 
 def _best_of_each_image(image: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Detections to look at, by image and then by score, equal scores in the order they were given."""
+    """Detections that count, by image and then by score, equal scores in the order they were given."""
     order = np.lexsort((-score, image))
     return order[place_in_group(image[order]) < DETECTIONS_PER_IMAGE]
 

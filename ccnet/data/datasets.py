@@ -19,7 +19,7 @@ MPII_BOX_PX = 200.0  # MPII states a person's size in units of 200 pixels
 
 
 @dataclass(frozen=True)
-class Person:
+class AnnotatedPerson:
     """One annotated person with at least one labelled keypoint."""
 
     id: int  # of the annotation
@@ -37,7 +37,7 @@ class Split:
 
     name: str
     skeleton: Skeleton
-    people: tuple[Person, ...]  # sorted by image
+    people: tuple[AnnotatedPerson, ...]  # sorted by image
     dataset: Mapping[str, Any]  # all images and annotations in COCO's form, keypoints in `skeleton`'s order
     source: Path  # the annotation file
 
@@ -60,7 +60,7 @@ def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Spli
         dataset = _read_json(source)
         images = _image_folder(root, name)
     else:
-        raise UserError(f"no data set with the keypoints of {skeleton.name!r} can be read; known: coco17, mpii16, "
+        raise UserError(f"no data set with the keypoints of {skeleton.name!r} can be read, only: coco17, mpii16, "
                         "wholebody133.")  # fmt: skip
     people = tuple(_people(dataset, images, skeleton, source))
     if not people:
@@ -81,7 +81,7 @@ def split_names(root: str | Path, skeleton: Skeleton = COCO17) -> list[str]:
     return sorted(path.stem.removeprefix("person_keypoints_") for path in files)
 
 
-def load_image(person: Person) -> np.ndarray:
+def load_image(person: AnnotatedPerson) -> np.ndarray:
     """The person's image, RGB uint8, at the size its annotations were made for."""
     image = read_image(person.image)
     if person.image_wh is None or (image.shape[1], image.shape[0]) == person.image_wh:
@@ -89,7 +89,7 @@ def load_image(person: Person) -> np.ndarray:
     return cv2.resize(image, person.image_wh, interpolation=cv2.INTER_LINEAR)
 
 
-def by_image(people: Sequence[Person]) -> Iterator[tuple[Path, list[Person]]]:
+def by_image(people: Sequence[AnnotatedPerson]) -> Iterator[tuple[Path, list[AnnotatedPerson]]]:
     """People grouped by the image they are in, each image once; `people` sorted by image."""
     for image, group in groupby(people, key=lambda person: person.image):
         yield image, list(group)
@@ -116,7 +116,9 @@ def _image_folder(root: Path, split: str) -> Path:
     raise UserError(f"no images for {split!r}: expected a folder {root / split} or {root / 'images' / split}.")
 
 
-def _people(dataset: Mapping[str, Any], image_folder: Path, skeleton: Skeleton, source: Path) -> Iterable[Person]:
+def _people(
+    dataset: Mapping[str, Any], image_folder: Path, skeleton: Skeleton, source: Path
+) -> Iterable[AnnotatedPerson]:
     try:
         image_of = {image["id"]: image for image in dataset["images"]}
         people = []
@@ -132,7 +134,7 @@ def _people(dataset: Mapping[str, Any], image_folder: Path, skeleton: Skeleton, 
                 )
             image = image_of[annotation["image_id"]]
             people.append(
-                Person(
+                AnnotatedPerson(
                     id=int(annotation["id"]),
                     image_id=int(annotation["image_id"]),
                     image=image_folder / image["file_name"],
@@ -158,7 +160,7 @@ def _clean_box(box: Sequence[float], image: Mapping[str, Any]) -> tuple[float, f
     return (x1, y1, x2, y2) if x2 > x1 and y2 > y1 else None
 
 
-def _check_images(people: Sequence[Person], folder: Path) -> None:
+def _check_images(people: Sequence[AnnotatedPerson], folder: Path) -> None:
     present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     missing = sorted({person.image.name for person in people} - present)
     if missing:

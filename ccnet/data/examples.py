@@ -1,100 +1,140 @@
-"""Where training batches come from: from disk, or from the network itself when the disk is too small."""
+"""Training batches: from the cache on disk, or from the network itself when the disk is too small for the cache."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ccnet.data.augment import Augment
-from ccnet.data.cache import Rows
-from ccnet.data.datasets import Person
-from ccnet.data.observe import Observed, join, observe
-from ccnet.data.processes import Crew
-from ccnet.heads.head import Head
-from ccnet.losses import Truth
+from ccnet.data.datasets import AnnotatedPerson
+from ccnet.data.observations import ObservationCache, Observations, Progress, ShardedRows, join, observe
+from ccnet.distributed import ProcessGroup
+from ccnet.heads.head import CalibrationHead
+from ccnet.losses import Targets
+from ccnet.settings import TrainingSettings
+from pose2d.base.errors import UserError
 from pose2d.models.base import PoseModel
 
-PREPARE = 20_000  # examples looked at to set the scale of what is read; streaming looks at STREAM_PREPARE
-STREAM_PREPARE = 512
+SCALE_EXAMPLES = 20_000  # examples that set the scale of a head's inputs
+STREAMED_SCALE_EXAMPLES = 512  # the same where each one is a run of the network
 
 
 class Examples(ABC):
-    """Batches in an order that hangs on seed and epoch alone, so that training can go on where it was killed."""
+    """Batches in an order that depends on seed and epoch alone, so that training can resume at any step."""
 
     count: int  # examples in one epoch
-    people: int  # different indices in Truth.index
+    people: int  # different indices in Targets.index
 
     @abstractmethod
-    def batch(self, epoch: int, number: int, size: int, crew: Crew) -> tuple[Tensor, Truth]:
-        """This process's share of one batch: what the head reads, and the truth."""
+    def batch(self, epoch: int, number: int, size: int, group: ProcessGroup) -> tuple[Tensor, Targets]:
+        """This process's share of one batch: the head's inputs, and the targets."""
 
     @abstractmethod
     def sample(self) -> Tensor:
-        """Typical examples of what the head reads, [M, *read_shape]."""
+        """Typical inputs of the head, [M, *input_shape]."""
 
     def batches(self, size: int) -> int:
         return max(self.count // size, 1)
 
 
-class Kept(Examples):
-    """Observations on disk."""
+class CachedExamples(Examples):
+    """From observations on disk."""
 
-    def __init__(self, observed: Sequence[Observed], rows: Sequence[Rows], seed: int) -> None:
-        self.observed = join(observed)
-        self.rows = sum(rows[1:], rows[0])
-        self.count = self.people = len(self.observed)
+    def __init__(self, caches: Sequence[ObservationCache], seed: int) -> None:
+        loaded = [cache.load() for cache in caches]
+        self.observations = join([observations for observations, _ in loaded])
+        self.inputs = ShardedRows([array for _, rows in loaded for array in rows.arrays])
+        self.count = self.people = len(self.observations)
         self.seed = seed
         self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, int))
 
-    def batch(self, epoch: int, number: int, size: int, crew: Crew) -> tuple[Tensor, Truth]:
+    def batch(self, epoch: int, number: int, size: int, group: ProcessGroup) -> tuple[Tensor, Targets]:
         if self._order[0] != epoch:
             self._order = (epoch, np.random.default_rng([self.seed, epoch]).permutation(self.count))
-        index = self._order[1][number * size : (number + 1) * size][crew.rank :: crew.world]
-        picked = torch.from_numpy(index)
-        o = self.observed
-        return self.rows.take(index), Truth(o.oks[picked], o.present[picked], o.labelled[picked], picked)
+        index = self._order[1][number * size : (number + 1) * size][group.rank :: group.world_size]
+        rows, o = torch.from_numpy(index), self.observations
+        return self.inputs.take(index), Targets(o.oks[rows], o.present[rows], o.labelled[rows], rows)
 
     def sample(self) -> Tensor:
-        size = min(PREPARE, self.count)
-        return self.rows.take(np.sort(np.random.default_rng(self.seed).permutation(self.count)[:size]))
+        size = min(SCALE_EXAMPLES, self.count)
+        return self.inputs.take(np.sort(np.random.default_rng(self.seed).permutation(self.count)[:size]))
 
 
-class Streamed(Examples):
-    """The network runs anew in every epoch, each time on crops augmented differently."""
+class StreamedExamples(Examples):
+    """The network runs in every epoch, each time on differently augmented crops."""
 
     def __init__(
         self,
         model: PoseModel,
-        head: Head,
-        people: Sequence[Person],
+        head: CalibrationHead,
+        people: Sequence[AnnotatedPerson],
         augment: Augment | None,
         seed: int,
-        device: torch.device,
     ) -> None:
-        self.model, self.head, self.augment, self.seed, self.device = model, head, augment, seed, device
-        self.crowd = list(people)
+        self.model, self.head, self.augment, self.seed = model, head, augment, seed
+        self.annotated = list(people)
         self.count = self.people = len(people)
         self._order: tuple[int, list[int]] = (-1, [])
 
-    def batch(self, epoch: int, number: int, size: int, crew: Crew) -> tuple[Tensor, Truth]:
-        index = self._shuffled(epoch)[number * size : (number + 1) * size][crew.rank :: crew.world]
-        observed = self._observe(index, epoch)
-        return observed.read, observed.truth(torch.tensor(index))
+    def batch(self, epoch: int, number: int, size: int, group: ProcessGroup) -> tuple[Tensor, Targets]:
+        index = self._shuffled(epoch)[number * size : (number + 1) * size][group.rank :: group.world_size]
+        o = self._observe(index, epoch)
+        return o.inputs, Targets(o.oks, o.present, o.labelled, torch.tensor(index))
 
     def sample(self) -> Tensor:
-        return self._observe(self._shuffled(0)[:STREAM_PREPARE], 0).read
+        return self._observe(self._shuffled(0)[:STREAMED_SCALE_EXAMPLES], 0).inputs
 
-    def _observe(self, index: Sequence[int], epoch: int) -> Observed:
-        people = [self.crowd[i] for i in index]
+    def _observe(self, index: Sequence[int], epoch: int) -> Observations:
+        people = [self.annotated[i] for i in index]
         return join(list(observe(self.model, self.head, people, self.augment, (self.seed, epoch))))
 
     def _shuffled(self, epoch: int) -> list[int]:
         """Images in random order, the people of one image together: each file is opened once."""
         if self._order[0] != epoch:
-            groups = [list(g) for _, g in groupby(range(self.count), key=lambda i: self.crowd[i].image)]
+            groups = [list(g) for _, g in groupby(range(self.count), key=lambda i: self.annotated[i].image)]
             random = np.random.default_rng([self.seed, epoch])
             self._order = (epoch, [i for g in random.permutation(len(groups)) for i in groups[g]])
         return self._order[1]
+
+
+def passes(settings: TrainingSettings) -> list[tuple[int, Augment | None]]:
+    """Passes over the training people, by number: the crops as they are first, then the augmented ones."""
+    plain: list[tuple[int, Augment | None]] = [(0, None)] if settings.plain_passes else []
+    every = [*plain, *((1 + n, settings.augment) for n in range(settings.augmented_passes))]
+    if not every:
+        raise UserError("nothing to train on: ask for at least one pass, plain or augmented.")
+    return every
+
+
+def bytes_per_person(model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson]) -> int:
+    """What caching one person's crop takes on disk, measured on the first one."""
+    (first,) = observe(model, head, people[:1])
+    rest = sum(value.nbytes for name, value in vars(first).items() if name != "inputs")
+    return 2 * first.inputs.numel() + rest
+
+
+def make_examples(
+    model: PoseModel,
+    head: CalibrationHead,
+    people: Sequence[AnnotatedPerson],
+    settings: TrainingSettings,
+    group: ProcessGroup,
+    folder: Path,
+    progress: Progress = lambda people: None,
+) -> Examples:
+    """Cached on disk if all passes fit into `settings.cache_bytes`, else streamed."""
+    every = passes(settings)
+    if bytes_per_person(model, head, people) * len(people) * len(every) > settings.cache_bytes:
+        augment = settings.augment if settings.augmented_passes else None
+        return StreamedExamples(model, head, people, augment, settings.seed)
+    caches = [
+        ObservationCache(folder, model, head, people, augment, (settings.seed, number)) for number, augment in every
+    ]
+    for cache in caches:
+        cache.fill(group.rank, group.world_size, progress)
+    group.barrier()
+    return CachedExamples(caches, settings.seed)

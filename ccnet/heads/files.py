@@ -1,4 +1,4 @@
-"""Calibration heads on disk: weights in a safetensors file that says which pose model they belong to."""
+"""Calibration heads on disk: weights in a safetensors file with the record of the pose model they belong to."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -11,28 +11,27 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ccnet.data.cache import fingerprint
-from ccnet.heads.head import ConvHead, Ensemble, FcHead, GapFcHead, Head, QueryHead
-from ccnet.heads.peaks_head import MoveNetHead, PeaksHead
+from ccnet.heads.head import CalibrationHead, ConvHead, Ensemble, FcHead, GapFcHead, QueryHead
+from ccnet.heads.peaks import MoveNetHead, PeaksHead
+from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.models.base import PoseModel
 from pose2d.models.movenet import SinglePose
 from pose2d.skeletons import BY_NAME as SKELETONS
-from pose2d.skeletons import Skeleton
 
 FORMAT = "fitmesh-ccnet-1"
-KINDS: dict[str, type[Head]] = {
+KINDS: dict[str, type[CalibrationHead]] = {
     kind.kind: kind for kind in (ConvHead, GapFcHead, FcHead, QueryHead, PeaksHead, MoveNetHead)
 }
 
 
 @dataclass(frozen=True)
 class About:
-    """Where a head comes from."""
+    """The record of a trained head."""
 
     model: str  # name in `pose2d.names()`
-    model_fingerprint: str  # of the pose model's weights
+    model_fingerprint: str  # `weights_digest` of the pose model
     skeleton: str
     kind: str
     members: int = 1  # more than one: an ensemble
@@ -70,7 +69,7 @@ def default_kind(model: PoseModel) -> str:
     return "conv" if readout_of(model) is None else "peaks"
 
 
-def build(model: PoseModel, kind: str, channels: int = 2, members: int = 1) -> Head:
+def build(model: PoseModel, kind: str, channels: int = 2, members: int = 1) -> CalibrationHead:
     """A fresh head for the network's features."""
     if kind not in KINDS:
         raise UserError(f"unknown head {kind!r}: choose one of {', '.join(KINDS)}.")
@@ -93,7 +92,7 @@ def build(model: PoseModel, kind: str, channels: int = 2, members: int = 1) -> H
     heads = [KINDS[kind](model.feature_shape, model.skeleton.size, channels, **options) for _ in range(members)]
     for head in heads:
         if isinstance(head, MoveNetHead) and isinstance(model, SinglePose):
-            head.witnesses.hear(model)
+            head.map_heads.copy_weights(model)
     return heads[0] if members == 1 else Ensemble(heads)
 
 
@@ -109,14 +108,14 @@ def _makes_log_odds(model: PoseModel, readout: Tensor) -> bool:
     return maps is None or maps.shape != raw.shape or not torch.allclose(maps.float(), raw, rtol=1e-3, atol=1e-3)
 
 
-def describe(head: Head, model: PoseModel, name: str, **more: Any) -> About:
+def describe(head: CalibrationHead, model: PoseModel, name: str, **more: Any) -> About:
     """The record that goes with a head."""
     first = head.members[0] if isinstance(head, Ensemble) else head
-    assert isinstance(first, Head)
+    assert isinstance(first, CalibrationHead)
     options = {"log_odds": first.log_odds} if isinstance(first, PeaksHead) else {}
     return About(
         model=name,
-        model_fingerprint=fingerprint(model.state_dict()),
+        model_fingerprint=weights_digest(model.state_dict()),
         skeleton=model.skeleton.name,
         kind=first.kind,
         members=len(head.members) if isinstance(head, Ensemble) else 1,
@@ -126,8 +125,8 @@ def describe(head: Head, model: PoseModel, name: str, **more: Any) -> About:
     )
 
 
-def save(head: Head, path: str | Path, about: About) -> None:
-    """What was learnt in half precision; what was copied or measured in single, unless half loses nothing."""
+def save(head: CalibrationHead, path: str | Path, about: About) -> None:
+    """Trained weights in half precision; copied weights and scales in single, unless half is exact."""
     learnt = {name for name, _ in head.named_parameters()}
     tensors = {}
     for name, tensor in head.state_dict().items():
@@ -141,8 +140,8 @@ def save(head: Head, path: str | Path, about: About) -> None:
         temporary.chmod(mode)  # safetensors makes its files private
 
 
-def load(name_or_path: str | Path) -> Head:
-    """An embedded head by the name of its pose model, or one from a file, ready to use. `.about` says what it is."""
+def load(name_or_path: str | Path) -> CalibrationHead:
+    """An embedded head by the name of its pose model, or one from a file, ready to use, with its record in `.about`."""
     path = Path(str(files("ccnet") / "weights" / f"{name_or_path}.safetensors"))
     if not path.is_file():
         path = Path(name_or_path)
@@ -167,7 +166,10 @@ def load(name_or_path: str | Path) -> Head:
     keypoints = SKELETONS[about.skeleton].size
     heads = [KINDS[about.kind](shape, keypoints, about.channels, **about.options) for _ in range(about.members)]
     head = heads[0] if about.members == 1 else Ensemble(heads)
-    head.load_state_dict(tensors)
+    try:
+        head.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise UserError(f"the tensors in {path} are not those of a {about.kind} head: train it again.") from error
     head.about = about
     return head.eval().requires_grad_(False)
 
@@ -179,24 +181,20 @@ def embedded() -> list[str]:
     )
 
 
-def skeleton_of(head: Head) -> Skeleton:
-    return SKELETONS[about_of(head).skeleton]
-
-
-def about_of(head: Head) -> About:
+def about_of(head: CalibrationHead) -> About:
     """The record of a loaded head."""
     about = getattr(head, "about", None)
     if not isinstance(about, About):
-        raise UserError("this head was not loaded from a file, so nothing is known of its pose model.")
+        raise UserError("this head was not loaded from a file, so it has no record of its pose model.")
     return about
 
 
-def check_fits(head: Head, model: PoseModel, name: str) -> None:
+def check_fits(head: CalibrationHead, model: PoseModel, name: str) -> None:
     """Refuse a head that was trained on other features."""
     about = about_of(head)
     if about.model != name:
         raise UserError(f"this calibration head was trained for {about.model}, not for {name}. Pass one for {name}.")
-    if about.model_fingerprint != fingerprint(model.state_dict()):
+    if about.model_fingerprint != weights_digest(model.state_dict()):
         raise UserError(
             f"this calibration head was trained for other weights of {name} than those loaded. "
             "Pass the checkpoint it was trained with, or train a head for this one."

@@ -1,7 +1,7 @@
-"""Small networks on frozen features: features -> expected OKS and presence of every keypoint.
+"""Calibration heads: small networks on frozen features -> expected OKS and presence of every keypoint.
 
-A head reads and decides. `read` is fixed arithmetic on the features and can be done once per crop and kept on disk;
-`decide` holds everything that learns.
+A head works in two steps. `inputs` is fixed arithmetic on the features: it is computed once per crop and can be cached
+on disk. `logits` holds everything that is trained.
 """
 
 from abc import abstractmethod
@@ -10,45 +10,44 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ccnet.losses import person_confidence
 from pose2d.base.errors import UserError
 from pose2d.skeletons import Skeleton
 
 FeatureShape = tuple[int, ...]  # of one crop: (C, h, w), (C,), or (K, C)
 
 
-class Head(nn.Module):
+class CalibrationHead(nn.Module):
     """`confidence, presence = head(features)`: both [N, K] in [0, 1]."""
 
     kind: ClassVar[str]
-    about: object = None  # where it comes from, if it was loaded from a file (ccnet/files.py)
+    about: object = None  # an `About`, if the head was loaded from a file (ccnet/heads/files.py)
 
     def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int) -> None:
         super().__init__()
         self.feature_shape, self.keypoints, self.channels = feature_shape, keypoints, channels
 
-    def read(self, features: Tensor) -> Tensor:
-        """What the learning part looks at, [N, *read_shape]; by default the features themselves."""
+    def inputs(self, features: Tensor) -> Tensor:
+        """What the trained layers take, [N, *input_shape]; by default the features themselves."""
         return features.as_subclass(Tensor)
 
     @abstractmethod
-    def decide(self, read: Tensor) -> Tensor:
-        """Outputs before the sigmoid, [N, K, channels]: confidence, presence, and what the loss asked for."""
+    def logits(self, inputs: Tensor) -> Tensor:
+        """[N, K, channels]: confidence and presence before the sigmoid, and what else the loss needs."""
 
-    def prepare(self, read: Tensor) -> None:
-        """Look at examples [N, *read_shape] before training, to put them on a common scale."""
+    def fit_scale(self, inputs: Tensor) -> None:
+        """Before training: store the scale of typical inputs [N, *input_shape]."""
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         self.check(features)
-        return self.judge(self.read(features.detach().float()))
+        return self.calibrate(self.inputs(features.detach().float()))
 
-    def judge(self, read: Tensor) -> tuple[Tensor, Tensor]:
-        """Confidence and presence, [N, K] each, from what was read."""
-        outputs = self.decide(read)
-        return outputs[..., 0].sigmoid(), outputs[..., 1].sigmoid()
+    def calibrate(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Confidence and presence, [N, K] each."""
+        logits = self.logits(inputs)
+        return logits[..., 0].sigmoid(), logits[..., 1].sigmoid()
 
     def check(self, features: Tensor) -> None:
-        """Refuse the features of another network, in words."""
+        """Refuse the features of another network."""
         if tuple(features.shape[1:]) != self.feature_shape:
             expected = ", ".join(map(str, self.feature_shape))
             raise UserError(
@@ -57,7 +56,7 @@ class Head(nn.Module):
             )
 
 
-class ConvHead(Head):
+class ConvHead(CalibrationHead):
     """A 3x3 convolution of stride 2, averaged over the map."""
 
     kind = "conv"
@@ -66,27 +65,11 @@ class ConvHead(Head):
         super().__init__(feature_shape, keypoints, channels)
         self.conv = nn.Conv2d(feature_shape[0], keypoints * channels, 3, stride=2, padding=1)
 
-    def decide(self, read: Tensor) -> Tensor:
-        return self.conv(read).mean((2, 3)).unflatten(1, (self.channels, self.keypoints)).transpose(1, 2)
+    def logits(self, inputs: Tensor) -> Tensor:
+        return self.conv(inputs).mean((2, 3)).unflatten(1, (self.channels, self.keypoints)).transpose(1, 2)
 
 
-class GapFcHead(Head):
-    """The map's mean, and one linear layer."""
-
-    kind = "gap-fc"
-
-    def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2) -> None:
-        super().__init__(feature_shape, keypoints, channels)
-        self.fc = nn.Linear(feature_shape[0], keypoints * channels)
-
-    def read(self, features: Tensor) -> Tensor:
-        return features.mean((2, 3))
-
-    def decide(self, read: Tensor) -> Tensor:
-        return self.fc(read).unflatten(1, (self.channels, self.keypoints)).transpose(1, 2)
-
-
-class FcHead(Head):
+class FcHead(CalibrationHead):
     """One linear layer on a vector of features (RLE)."""
 
     kind = "fc"
@@ -95,11 +78,20 @@ class FcHead(Head):
         super().__init__(feature_shape, keypoints, channels)
         self.fc = nn.Linear(feature_shape[0], keypoints * channels)
 
-    def decide(self, read: Tensor) -> Tensor:
-        return self.fc(read).unflatten(1, (self.channels, self.keypoints)).transpose(1, 2)
+    def logits(self, inputs: Tensor) -> Tensor:
+        return self.fc(inputs).unflatten(1, (self.channels, self.keypoints)).transpose(1, 2)
 
 
-class QueryHead(Head):
+class GapFcHead(FcHead):
+    """Global average pooling, then one linear layer."""
+
+    kind = "gap-fc"
+
+    def inputs(self, features: Tensor) -> Tensor:
+        return features.mean((2, 3))
+
+
+class QueryHead(CalibrationHead):
     """One linear layer for each keypoint's own vector of features (Poseur)."""
 
     kind = "query"
@@ -110,38 +102,43 @@ class QueryHead(Head):
         self.weight = nn.Parameter(torch.empty(keypoints, width, channels).uniform_(-1, 1) / width**0.5)
         self.bias = nn.Parameter(torch.zeros(keypoints, channels))
 
-    def decide(self, read: Tensor) -> Tensor:
-        return torch.einsum("nkc,kco->nko", read, self.weight) + self.bias
+    def logits(self, inputs: Tensor) -> Tensor:
+        return torch.einsum("nkc,kco->nko", inputs, self.weight) + self.bias
 
 
-class Ensemble(Head):
-    """Several heads that differ in where they started; their answers are averaged."""
+class Ensemble(CalibrationHead):
+    """Several heads that differ in their first weights; their probabilities are averaged."""
 
     kind = "ensemble"
 
-    def __init__(self, members: list[Head]) -> None:
+    def __init__(self, members: list[CalibrationHead]) -> None:
         first = members[0]
         super().__init__(first.feature_shape, first.keypoints, first.channels)
         self.members = nn.ModuleList(members)
 
-    def _heads(self) -> list[Head]:
-        return [member for member in self.members if isinstance(member, Head)]
+    def _heads(self) -> list[CalibrationHead]:
+        return [member for member in self.members if isinstance(member, CalibrationHead)]
 
-    def read(self, features: Tensor) -> Tensor:
-        return self._heads()[0].read(features)
+    def inputs(self, features: Tensor) -> Tensor:
+        return self._heads()[0].inputs(features)
 
-    def prepare(self, read: Tensor) -> None:
+    def fit_scale(self, inputs: Tensor) -> None:
         for member in self._heads():
-            member.prepare(read)
+            member.fit_scale(inputs)
 
-    def every(self, read: Tensor) -> list[Tensor]:
-        """Each member's outputs, [N, K, channels]."""
-        return [member.decide(read) for member in self._heads()]
+    def member_logits(self, inputs: Tensor) -> list[Tensor]:
+        """[N, K, channels] of each member."""
+        return [member.logits(inputs) for member in self._heads()]
 
-    def decide(self, read: Tensor) -> Tensor:
-        """Log odds of the mean probability."""
-        mean = torch.stack([outputs.sigmoid() for outputs in self.every(read)]).mean(0)
+    def logits(self, inputs: Tensor) -> Tensor:
+        """Of the mean probability."""
+        mean = torch.stack([logits.sigmoid() for logits in self.member_logits(inputs)]).mean(0)
         return torch.logit(mean.clamp(1e-6, 1 - 1e-6))
+
+
+def person_confidence(confidence: Tensor, presence: Tensor) -> Tensor:
+    """c = sum(v s) / sum(v) over keypoints: [..., K], [..., K] -> [...]."""
+    return (presence * confidence).sum(-1) / presence.sum(-1).clamp_min(1e-6)
 
 
 def flip_average(
@@ -151,15 +148,3 @@ def flip_average(
     order = skeleton.flip_order
     confidence, presence = ((a + b[:, order]) / 2 for a, b in zip(plain, mirrored, strict=True))
     return confidence, presence
-
-
-__all__ = [
-    "ConvHead",
-    "Ensemble",
-    "FcHead",
-    "GapFcHead",
-    "Head",
-    "QueryHead",
-    "flip_average",
-    "person_confidence",
-]

@@ -1,21 +1,34 @@
-"""What a map of features says about the keypoints read from it, as numbers a small network can weigh.
+"""Heads that read each keypoint's heatmap around its peak: one for any heatmap network, one for MoveNet.
 
-The network's own last layer turns features into one map per keypoint. How high is the peak, how wide, how far is the
-next one, what do the features look like there, and what else is in the crop: all of this is fixed arithmetic, so it
-is done once per crop and kept (ccnet/cache.py); only the layers behind it learn.
+The network's own last layer turns features into one map per keypoint. The height and width of the peak, the next
+peak, the features there and in the rest of the crop become numbers by fixed arithmetic, computed once per crop and
+cached (ccnet/data/observations.py); one hidden layer is trained on them.
+
+MoveNet has more: its heatmaps show keypoints of anyone in the crop, its centre map the middles of people, and its
+regression head where the person with a given middle has its keypoints. Where the three agree, keypoints are mostly
+right, so its calibration head is given their agreement too.
 """
+
+from abc import abstractmethod
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+from ccnet.heads.head import CalibrationHead, FeatureShape
+from pose2d.models.movenet import ChosenCells, HeadMaps, SinglePose, choose, trunk_of
+from pose2d.models.movenet_network import SINGLE_HEADS, MapHead
+from pose2d.skeletons import COCO17
 
 GRID = 4  # the crop's features are averaged over GRID x GRID fields
-RIVAL_RADII = (1 / 16, 1 / 8, 1 / 4)  # a peak farther away than this, in map sides, is another place
+RIVAL_RADII = (1 / 16, 1 / 8, 1 / 4)  # beyond this distance, in map sides, a peak is another place or person
 MASS_RADII = (1 / 24, 1 / 10, 1 / 5)  # how much of the map lies this close to the peak
 SPREAD_RADIUS = 1 / 7
 LOCAL_WINDOW = 7  # cells: features at the peak, and averaged over this window
-CENTRE_REACH = 0.3  # map sides: the person of interest is in the middle of the crop
+CENTRE_FALLOFF = 0.3  # map sides: the person of interest is in the middle of the crop
+MOVENET_HEADS = ("kpt_heatmap", "center", "kpt_regress")  # those that choose a keypoint's cell
 PEAK_NUMBERS = 6 + len(RIVAL_RADII) + len(MASS_RADII)  # per keypoint, as `describe_peaks` lists them
+AGREEMENT_PER_KEYPOINT, AGREEMENT_PER_PERSON = 6, 3 + len(RIVAL_RADII)  # as `describe_agreement` lists them
 FLOOR = 1e-4
 
 
@@ -31,7 +44,7 @@ def find_peaks(heat: Tensor) -> Tensor:
     height, width = heat.shape[-2:]
     y, x = cell_grid(height, width, heat.device)
     distance = torch.hypot(y - height / 2, x - width / 2) / max(height, width)
-    return (heat.flatten(2) / (distance + CENTRE_REACH)).argmax(-1)
+    return (heat.flatten(2) / (distance + CENTRE_FALLOFF)).argmax(-1)
 
 
 def describe_peaks(heat: Tensor, index: Tensor) -> Tensor:
@@ -70,6 +83,175 @@ def features_at(features: Tensor, index: Tensor) -> Tensor:
     return torch.cat([window[..., LOCAL_WINDOW**2 // 2], window.mean(-1)], 1).transpose(1, 2)
 
 
-def survey(features: Tensor) -> Tensor:
-    """The whole crop, coarsely: features [N, C, h, w] averaged over fields, [N, C, GRID^2]."""
+def pooled_grid(features: Tensor) -> Tensor:
+    """The whole crop at low resolution: features [N, C, h, w] averaged over fields, [N, C, GRID^2]."""
     return F.adaptive_avg_pool2d(features, GRID).flatten(2)
+
+
+def agreement_numbers(keypoints: int) -> int:
+    """How many numbers `describe_agreement` gives."""
+    return keypoints * AGREEMENT_PER_KEYPOINT + AGREEMENT_PER_PERSON
+
+
+def describe_agreement(chosen: ChosenCells) -> Tensor:
+    """How well MoveNet's heads agree, [N, agreement_numbers(K)].
+
+    For each keypoint: how far its cell lies from where it was expected (x, y, logarithm of the distance), the log
+    distance to its mirror twin's cell, its own map's log odds there over the twin's, and those at the expected place
+    over its own. Then the centre map's log odds, how much higher they are beyond each of RIVAL_RADII, and where the
+    centre is.
+    """
+    h, w = chosen.heat.shape[2:]
+    odds = chosen.heat.clamp(FLOOR, 1 - FLOOR).logit().flatten(2)
+    own = odds.gather(2, chosen.index[..., None])[..., 0]
+    twin = torch.tensor(COCO17.flip_order, device=odds.device)
+    others = odds[:, twin].gather(2, chosen.index[..., None])[..., 0]
+    column, row = (chosen.expected[..., axis].floor().clamp(0, last - 1) for axis, last in ((0, w), (1, h)))
+    there = odds.gather(2, (row * w + column).long()[..., None])[..., 0]
+    places = chosen.cells + 0.5
+    off = (places - chosen.expected) / w
+    apart = (places - places[:, twin]).norm(dim=-1) / w
+    nearness = torch.stack([off.norm(dim=-1) + 1e-3, apart + 1e-2], -1).log()
+    keypoint = torch.cat([off, nearness, torch.stack([own - others, there - own], -1)], -1)
+    return torch.cat([keypoint.flatten(1), _describe_centre(chosen)], 1)
+
+
+def _describe_centre(chosen: ChosenCells) -> Tensor:
+    """[N, AGREEMENT_PER_PERSON]"""
+    h, w = chosen.centre.shape[2:]
+    odds = chosen.centre[:, 0].clamp(FLOOR, 1 - FLOOR).logit()
+    x, y = (chosen.person[:, 0, axis].float() for axis in (0, 1))
+    own = odds.flatten(1).gather(1, (y * w + x).long()[:, None])[:, 0]
+    columns = torch.arange(w, device=odds.device) - x[:, None, None]
+    rows = torch.arange(h, device=odds.device)[:, None] - y[:, None, None]
+    away = torch.hypot(columns, rows) / w
+    lowest = odds.new_tensor(FLOOR).logit()
+    rivals = [torch.where(away > radius, odds, lowest).amax((1, 2)) - own for radius in RIVAL_RADII]
+    return torch.stack([own, *rivals, (x + 0.5) / w - 0.5, (y + 0.5) / h - 0.5], 1)
+
+
+class _PeakHead(CalibrationHead):
+    """One hidden layer on numbers about each keypoint's peak and the features around it."""
+
+    centre: Tensor  # [R] mean of every input
+    scale: Tensor  # [R] and its standard deviation
+
+    def __init__(
+        self,
+        feature_shape: FeatureShape,
+        keypoints: int,
+        channels: int = 2,
+        more: int = 0,
+        hidden: int = 256,
+        local: int = 16,
+        field: int = 24,
+        dropout: float = 0.3,
+    ) -> None:
+        super().__init__(feature_shape, keypoints, channels)
+        width = feature_shape[0]
+        # Inputs: numbers about peaks, features at them, features of the whole crop, and what else `peaks` gives. The
+        # axes of `alike` share one scale: a number over keypoints, a channel over fields.
+        self.shapes = ((keypoints, PEAK_NUMBERS), (keypoints, 2 * width), (width, GRID**2), (1, more))
+        self.alike = ((0, 1), (0, 1), (0, 2), (0, 1))
+        self.parts = [rows * columns for rows, columns in self.shapes]
+        self.register_buffer("centre", torch.zeros(sum(self.parts)))
+        self.register_buffer("scale", torch.ones(sum(self.parts)))
+        self.local = nn.Parameter(torch.randn(keypoints, 2 * width, local) / (2 * width) ** 0.5)
+        self.field = nn.Parameter(torch.randn(width, field) / width**0.5)
+        self.hidden = nn.Linear(self.parts[0] + keypoints * local + field * GRID**2 + more, hidden)
+        self.out = nn.Linear(hidden, keypoints * channels)
+        self.dropout = nn.Dropout(dropout)
+
+    @abstractmethod
+    def peaks(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Heatmaps [N, K, h, w] in [0, 1], flat cells [N, K] of the peaks in them, and further numbers [N, more]."""
+
+    def inputs(self, features: Tensor) -> Tensor:
+        heat, index, more = self.peaks(features)
+        plain = features.as_subclass(Tensor)
+        numbers = (describe_peaks(heat, index), features_at(plain, index), pooled_grid(plain), more)
+        return torch.cat([number.flatten(1) for number in numbers], 1)
+
+    def fit_scale(self, inputs: Tensor) -> None:
+        means, scales = [], []
+        for part, shape, alike in zip(inputs.split(self.parts, 1), self.shapes, self.alike, strict=True):
+            if part.shape[1] == 0:
+                continue
+            std, mean = torch.std_mean(part.unflatten(1, shape), alike, keepdim=True)
+            means.append(mean.expand(1, *shape).flatten())
+            scales.append(std.clamp_min(1e-3).expand(1, *shape).flatten())
+        self.centre.copy_(torch.cat(means))
+        self.scale.copy_(torch.cat(scales))
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        scaled = ((inputs - self.centre) / self.scale).clamp(-6, 6)
+        about, at, around, more = scaled.split(self.parts, 1)
+        at = self.dropout(at).unflatten(1, (self.keypoints, -1))
+        local = torch.einsum("nkc,kcp->nkp", at, self.local)
+        field = torch.einsum("ncg,cp->ngp", around.unflatten(1, (self.feature_shape[0], -1)), self.field)
+        joined = torch.cat([about, local.flatten(1), field.flatten(1), more], 1)
+        hidden = self.dropout(torch.relu(self.hidden(self.dropout(joined))))
+        return self.out(hidden).unflatten(1, (self.keypoints, self.channels))
+
+
+class PeaksHead(_PeakHead):
+    """Any network that ends in heatmaps.
+
+    `readout` is a copy of the pose network's own last layer, which makes one map per keypoint out of the features.
+    """
+
+    kind = "peaks"
+    readout: Tensor  # [K, C + 1] weights and bias
+
+    def __init__(
+        self,
+        feature_shape: FeatureShape,
+        keypoints: int,
+        channels: int = 2,
+        readout: Tensor | None = None,
+        log_odds: bool = True,
+    ) -> None:
+        super().__init__(feature_shape, keypoints, channels)
+        self.log_odds = log_odds  # whether the maps of the readout are log odds, or already values in [0, 1]
+        empty = torch.zeros(keypoints, feature_shape[0] + 1)
+        self.register_buffer("readout", empty if readout is None else readout.clone())
+
+    def peaks(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        maps = torch.einsum("nchw,kc->nkhw", features, self.readout[:, :-1]) + self.readout[:, -1, None, None]
+        heat = maps.sigmoid() if self.log_odds else maps
+        return heat, find_peaks(heat), heat.new_zeros(len(heat), 0)
+
+
+class MoveNetMapHeads(nn.Module):
+    """Copies of those of MoveNet's heads that choose a keypoint's cell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleDict({name: MapHead(SINGLE_HEADS[name]) for name in MOVENET_HEADS})
+
+    def head(self, name: str) -> MapHead:
+        found = self.heads[name]
+        assert isinstance(found, MapHead)
+        return found
+
+    def copy_weights(self, model: SinglePose) -> None:
+        for name in MOVENET_HEADS:
+            self.head(name).load_state_dict(model.net.head(name).state_dict())
+
+    def forward(self, hidden: Tensor, trunk: Tensor) -> ChosenCells:
+        return choose([HeadMaps(self, hidden, trunk)])
+
+
+class MoveNetHead(_PeakHead):
+    """MoveNet's own choice of peaks, and how well its heads agree on it."""
+
+    kind = "movenet"
+
+    def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2) -> None:
+        super().__init__(feature_shape, keypoints, channels, more=agreement_numbers(keypoints))
+        assert keypoints == COCO17.size
+        self.map_heads = MoveNetMapHeads().requires_grad_(False)
+
+    def peaks(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        chosen = self.map_heads(features.as_subclass(Tensor), trunk_of(features).float())
+        return chosen.heat, chosen.index, describe_agreement(chosen)

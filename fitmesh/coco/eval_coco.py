@@ -1,4 +1,4 @@
-"""The road of `fitmesh eval-coco`: images and boxes -> keypoints -> one table of all confidence sources."""
+"""`fitmesh eval-coco`: images and boxes -> keypoints -> one table of all confidence sources."""
 
 import json
 from dataclasses import dataclass, replace
@@ -8,22 +8,20 @@ from rich.console import Console
 
 import ccnet
 import pose2d
+from ccnet.comparison import compare_sources, draw_occlusion, draw_plots
 from ccnet.data.datasets import read_split
-from ccnet.data.observe import use_threads
-from ccnet.evaluate_people import Boxes, annotated_boxes, boxes_from_json, detected_boxes, evaluate_people
-from ccnet.heads import files
-from ccnet.heads.head import Head
-from ccnet.sources import SOURCES, draw, table
-from fitmesh.coco.occlusion import show_occlusion
+from ccnet.heads.head import CalibrationHead
+from ccnet.predictions import SOURCES, Boxes, annotated_boxes, boxes_from_json, detected_boxes, predict_split
 from fitmesh.progress_bar import bar
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
+from pose2d.base.threads import use_threads
 from pose2d.detect.detector import Detector
 from pose2d.models.base import PoseModel
 
 
 @dataclass(frozen=True)
-class Request:
+class EvalCocoRequest:
     """What to evaluate, and how."""
 
     data: Path
@@ -38,7 +36,7 @@ class Request:
     threads: int | None = None
 
 
-def run(request: Request) -> None:
+def run(request: EvalCocoRequest) -> None:
     """Print the table; leave metrics.json and images if asked for."""
     wanted = request.confidence or SOURCES
     unknown = sorted(set(wanted) - set(SOURCES))
@@ -53,26 +51,26 @@ def run(request: Request) -> None:
     split = read_split(request.data, request.split or usual, model.skeleton)
     console = Console(stderr=True)
     with bar(console, split.name, len(split.people)) as step:
-        answers = evaluate_people(model, head, split, _boxes(request.boxes), request.flip_test, step)
-    kept = {name: trust for name, trust in answers.trust.items() if name in (*wanted, "raw", "oracle")}
-    found = table(split, replace(answers, trust=kept))
+        predictions = predict_split(model, head, split, _boxes(request.boxes), request.flip_test, step)
+    kept = {name: value for name, value in predictions.confidence.items() if name in (*wanted, "raw", "oracle")}
+    table = compare_sources(split, replace(predictions, confidence=kept))
     details = f"{len(split.people)} people, boxes: {request.boxes}" + (", flip test" if request.flip_test else "")
-    Console().print(found.as_rich(f"{request.model} on {split.name} ({details})"))
+    Console().print(table.as_rich(f"{request.model} on {split.name} ({details})"))
     if request.out is not None:
-        draw(request.out, split, answers)
+        draw_plots(request.out, split, predictions)
         record = {"model": request.model, "split": split.name, "boxes": request.boxes, "flip_test": request.flip_test}
-        record |= {"occlusion": show_occlusion(model, head, split, request.out)}
+        record |= {"occlusion": draw_occlusion(request.out, split, model, head)}
         with atomic_file(request.out / "metrics.json") as path:
-            path.write_text(json.dumps({**record, **found.as_dict()}, indent=1) + "\n")
+            path.write_text(json.dumps({**record, **table.as_dict()}, indent=1) + "\n")
 
 
-def _head(request: Request, model: PoseModel) -> Head | None:
+def _head(request: EvalCocoRequest, model: PoseModel) -> CalibrationHead | None:
     """The head asked for, or the embedded one if it was made for these very weights."""
     if request.head is not None:
         head = ccnet.load(request.head)
         ccnet.check_fits(head, model, request.model)
         return head
-    if request.model not in files.embedded():
+    if request.model not in ccnet.embedded():
         return None
     head = ccnet.load(request.model)
     if request.checkpoint is not None:

@@ -1,4 +1,4 @@
-"""The road of `fitmesh train-ccnet`: read people, run the network, train the head, measure it, leave the files."""
+"""`fitmesh train-ccnet`: read people, run the network, train the head, evaluate it, write the files."""
 
 import json
 from dataclasses import asdict, dataclass, replace
@@ -9,87 +9,85 @@ from rich.console import Console
 import ccnet
 import pose2d
 from ccnet import losses
-from ccnet.closed_form_source import fit_closed_form
+from ccnet.closed_form import fit_closed_form
+from ccnet.comparison import compare_sources, draw_occlusion, draw_plots
 from ccnet.data.datasets import Split, read_split, split_names
-from ccnet.data.examples import Examples, Kept, Streamed
-from ccnet.data.gather import bytes_per_person, gather, observe_once, passes
-from ccnet.data.observe import use_threads
-from ccnet.data.processes import Crew, crew
+from ccnet.data.examples import CachedExamples, Examples, StreamedExamples, bytes_per_person, make_examples, passes
+from ccnet.data.observations import observe_cached
+from ccnet.distributed import ProcessGroup, process_group
 from ccnet.heads import files
-from ccnet.heads.head import Head
-from ccnet.settings import Settings
-from ccnet.sources import answers_of, draw, table
+from ccnet.heads.head import CalibrationHead
+from ccnet.predictions import predictions_from
+from ccnet.settings import TrainingSettings
 from ccnet.train import new_head, train
-from fitmesh.coco.occlusion import show_occlusion
 from fitmesh.progress_bar import bar
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
+from pose2d.base.threads import use_threads
 from pose2d.models.base import PoseModel
 
 
 @dataclass(frozen=True)
-class Request:
-    """Where everything is."""
+class TrainCcnetRequest:
+    """Which data, which model, which folders."""
 
     data: Path
     model: str
     checkpoint: Path | None
     out: Path
     train: tuple[str, ...]
-    choose: str | None
-    test: str | None
+    validation: str | None  # split to compare settings on
+    test: str | None  # split to report on
     cache: Path
     device: str | None = None
     threads: int | None = None
 
 
-def run(request: Request, settings: Settings) -> None:
-    """Train, measure, save."""
+def run(request: TrainCcnetRequest, settings: TrainingSettings) -> None:
+    """Train, save, evaluate."""
     if settings.loss not in losses.NAMES:
         raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
     use_threads(request.threads)
-    with crew(request.device) as here:
-        console = Console(quiet=not here.leads, stderr=True)
-        model = pose2d.load(request.model, request.checkpoint).to(here.device)
+    with process_group(request.device) as group:
+        console = Console(quiet=not group.is_main, stderr=True)
+        model = pose2d.load(request.model, request.checkpoint).to(group.device)
         settings = replace(settings, head=settings.head or files.default_kind(model))
         splits = [read_split(request.data, name, model.skeleton) for name in request.train]
-        judges = _judges(request, model)
+        eval_splits = _eval_splits(request, model)
         people = [person for split in splits for person in split.people]
-        head = new_head(model, settings).to(here.device)
+        head = new_head(model, settings).to(group.device)
         every = passes(settings)
-        need = bytes_per_person(model, head, people, here.device)
-        _say_plan(console, need, len(people), len(every), settings)
-        with bar(console, "pose network", len(people) * len(every) // here.world) as step:
-            examples = gather(model, head, people, settings, here, request.cache, step)
-        if isinstance(examples, Streamed):
-            console.print("The features do not fit the disk budget: the network runs in every epoch.")
-        _teach(console, head, examples, settings, here, request.out)
-        if here.leads:
-            width, share = fit_closed_form(examples.observed, model) if isinstance(examples, Kept) else (2.0, 0.25)
+        need = bytes_per_person(model, head, people)
+        _print_plan(console, need, len(people), len(every), settings)
+        with bar(console, "pose network", len(people) * len(every) // group.world_size) as step:
+            examples = make_examples(model, head, people, settings, group, request.cache, step)
+        if isinstance(examples, StreamedExamples):
+            console.print("The features exceed --cache-gb: the network runs in every epoch.")
+        _train(console, head, examples, settings, group, request.out)
+        if group.is_main:
             about = files.describe(
                 head,
                 model,
                 request.model,
                 training={**asdict(settings), "splits": list(request.train), "people": len(people)},
-                area_share=share,
-                target_cells=width,
+                **_closed_form_record(examples, model),
             )
             request.out.mkdir(parents=True, exist_ok=True)
             files.save(head, request.out / "ccnet.safetensors", about)
-            _measure(console, model, judges, request, here)
-        here.wait()
+            _evaluate(console, model, eval_splits, request, group)
+        group.barrier()
 
 
-def _judges(request: Request, model: PoseModel) -> dict[str, Split]:
-    """The splits to measure on, by what they are for."""
-    wanted = {"choose": request.choose, "test": request.test}
-    if request.test is None and request.choose is None:
+def _eval_splits(request: TrainCcnetRequest, model: PoseModel) -> dict[str, Split]:
+    """The splits to evaluate on, by role."""
+    wanted = {"validation": request.validation, "test": request.test}
+    if request.test is None and request.validation is None:
         usual = "valid" if model.skeleton == pose2d.MPII16 else "val2017"
         wanted["test"] = usual if usual in split_names(request.data, model.skeleton) else None
     return {role: read_split(request.data, name, model.skeleton) for role, name in wanted.items() if name}
 
 
-def _say_plan(console: Console, need: int, people: int, times: int, settings: Settings) -> None:
+def _print_plan(console: Console, need: int, people: int, times: int, settings: TrainingSettings) -> None:
     total = need * people * times
     console.print(
         f"{people} people, {times} passes, {need / 1e3:.1f} kB a crop: {total / 1e9:.2f} GB on disk "
@@ -97,7 +95,14 @@ def _say_plan(console: Console, need: int, people: int, times: int, settings: Se
     )
 
 
-def _teach(console: Console, head: Head, examples: Examples, settings: Settings, here: Crew, out: Path) -> None:
+def _train(
+    console: Console,
+    head: CalibrationHead,
+    examples: Examples,
+    settings: TrainingSettings,
+    group: ProcessGroup,
+    out: Path,
+) -> None:
     steps = settings.epochs * examples.batches(settings.batch)
     last = 0
     with bar(console, "calibration head", steps) as advance:
@@ -107,21 +112,32 @@ def _teach(console: Console, head: Head, examples: Examples, settings: Settings,
             advance(step - last)
             last = step
 
-        train(head, examples, settings, here, out / "training.safetensors", progress)
+        train(head, examples, settings, group, out / "training.safetensors", progress)
 
 
-def _measure(console: Console, model: PoseModel, judges: dict[str, Split], request: Request, here: Crew) -> None:
-    """The saved head, read back, on every split that was asked for."""
-    head = ccnet.load(request.out / "ccnet.safetensors").to(here.device)
+def _closed_form_record(examples: Examples, model: PoseModel) -> dict[str, float]:
+    """What the closed form needs, measured on the training people where their observations are at hand."""
+    if not isinstance(examples, CachedExamples):
+        return {}
+    o = examples.observations
+    width, share = fit_closed_form(o.score, o.sigma_px, o.crop_area_px2, o.area_share, o.labelled_oks, model)
+    return {"area_share": share, "target_cells": width}
+
+
+def _evaluate(
+    console: Console, model: PoseModel, splits: dict[str, Split], request: TrainCcnetRequest, group: ProcessGroup
+) -> None:
+    """The saved head, loaded again, on every split that was asked for."""
+    head = ccnet.load(request.out / "ccnet.safetensors").to(group.device)
     metrics = {}
-    for role, split in judges.items():
+    for role, split in splits.items():
         with bar(console, split.name, len(split.people)) as step:
-            observed = observe_once(model, head, split.people, here.device, request.cache, step)
-        answers = answers_of(split, observed, head, model)
-        found = table(split, answers)
-        metrics[role] = {"split": split.name, "people": len(split.people), **found.as_dict()}
-        console.print(found.as_rich(f"{request.model} on {split.name}"))
-        draw(request.out / role, split, answers)
-        metrics[role]["occlusion"] = show_occlusion(model, head, split, request.out / role)
+            observations = observe_cached(model, head, split.people, request.cache, step)
+        predictions = predictions_from(observations, split, head, model)
+        table = compare_sources(split, predictions)
+        metrics[role] = {"split": split.name, "people": len(split.people), **table.as_dict()}
+        console.print(table.as_rich(f"{request.model} on {split.name}"))
+        draw_plots(request.out / role, split, predictions)
+        metrics[role]["occlusion"] = draw_occlusion(request.out / role, split, model, head)
     with atomic_file(request.out / "metrics.json") as path:
         path.write_text(json.dumps(metrics, indent=1) + "\n")

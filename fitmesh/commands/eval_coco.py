@@ -30,10 +30,10 @@ def eval_coco(
     threads: Threads = None,
 ) -> None:
     """Measure keypoints and every kind of confidence in them on COCO, MPII or COCO-WholeBody."""
-    from fitmesh.coco.eval_coco import Request, run
+    from fitmesh.coco.eval_coco import EvalCocoRequest, run
 
     run(
-        Request(
+        EvalCocoRequest(
             data=data,
             model=model,
             checkpoint=checkpoint,

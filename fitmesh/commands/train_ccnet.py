@@ -1,4 +1,4 @@
-"""`fitmesh train-ccnet`: teach a calibration head how right its pose model is."""
+"""`fitmesh train-ccnet`: train a calibration head for a frozen pose model."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +16,7 @@ def train_ccnet(
     train: Annotated[
         list[str] | None, typer.Option(help="Split to train on; repeat for more.", show_default="train2017")
     ] = None,
-    choose: Annotated[str | None, typer.Option(help="Split to compare settings on.")] = None,
+    validation: Annotated[str | None, typer.Option(help="Split to compare settings on.")] = None,
     test: Annotated[str | None, typer.Option(help="Split to report on, once.", show_default="val2017 if there")] = None,
     head: Annotated[
         str | None, typer.Option(help="movenet, peaks, conv, gap-fc, fc or query.", show_default="what fits the model")
@@ -30,12 +30,12 @@ def train_ccnet(
         float, typer.Option(help="Weight of the person's confidence beside the keypoints'; 0 as in the paper.")
     ] = 3.0,
     augment: Annotated[
-        int, typer.Option(min=0, help="Passes over randomly spoilt crops, beside one over the crops as they are.")
+        int, typer.Option(min=0, help="Passes over randomly augmented crops, beside one over the crops as they are.")
     ] = 1,
     plain: Annotated[bool, typer.Option(help="Train on the crops as they are, too.")] = True,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     cache_gb: Annotated[
-        float, typer.Option(help="Disk for features; what does not fit is worked out in every epoch.")
+        float, typer.Option(help="Disk for features; if they take more, the network runs in every epoch.")
     ] = 20.0,
     cache: Annotated[
         Path | None, typer.Option(help="Folder for features, to share between runs.", show_default="OUT/cache")
@@ -43,15 +43,15 @@ def train_ccnet(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 ...", show_default="cuda if present")] = None,
     threads: Threads = None,
 ) -> None:
-    """Train a calibration head for a frozen pose model, and measure it.
+    """Train a calibration head for a frozen pose model, and evaluate it.
 
-    Killed runs go on where they stopped when started again with the same options. Start with
+    A killed run resumes when started again with the same options. Start with
     `torchrun --nproc-per-node N -m fitmesh train-ccnet ...` to use N processes or GPUs.
     """
-    from ccnet.settings import Settings
-    from fitmesh.coco.train_ccnet import Request, run
+    from ccnet.settings import TrainingSettings
+    from fitmesh.coco.train_ccnet import TrainCcnetRequest, run
 
-    settings = Settings(
+    settings = TrainingSettings(
         head=head or "",
         loss=loss,
         epochs=epochs,
@@ -65,13 +65,13 @@ def train_ccnet(
         cache_bytes=int(cache_gb * 1e9),
     )
     run(
-        Request(
+        TrainCcnetRequest(
             data=data,
             model=model,
             checkpoint=checkpoint,
             out=out,
             train=tuple(train or ("train2017",)),
-            choose=choose,
+            validation=validation,
             test=test,
             cache=cache or out / "cache",
             device=device,

@@ -13,12 +13,13 @@ import eval3dpw
 import fitting
 from eval3dpw.bodies import BodySet
 from fitmesh import confidence as trust
-from fitmesh.eval_3dpw.keypoints import BATCH, Read
+from fitmesh.eval_3dpw.keypoints import Read
 from fitmesh.eval_3dpw.sequences import Work
 from fitmesh.eval_3dpw.settings import STORED, EvalSettings
 from fitting.body import BodyParams
 from fitting.init.guess import Guess
 from pose2d.base.caching import CacheKey, content_digest, read_npz, write_npz
+from pose2d.estimate import BATCH
 from pose2d.skeletons import BY_NAME
 
 

@@ -52,7 +52,7 @@ def make_tracks(clip: Clip, file: Path, path: Path, key: CacheKey, settings: Tra
     with reporter.stage("tracks", settings.span.expected_frames(clip.info)) as tick:
         for frame in prefetch(clip.frames(settings.span)):
             boxes = given.box_px[rows_of.get(frame.index, [])]
-            tracker.see(frame.index, float(frame.time_s), Detections(boxes, np.ones(len(boxes))))
+            tracker.update(frame.index, float(frame.time_s), Detections(boxes, np.ones(len(boxes))))
             frames.append(frame.index)
             times.append(float(frame.time_s))
             tick(1)

@@ -13,7 +13,15 @@ from fitmesh.progress import Reporter
 from pose2d.base.caching import CacheKey, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import Background, prefetch
-from pose2d.detect.detector import Detections, Detector, DetectorOptions, Look, looks, read_detections, whole_image
+from pose2d.detect.detector import (
+    Detections,
+    Detector,
+    DetectorInput,
+    DetectorOptions,
+    detector_inputs,
+    read_detections,
+    whole_image,
+)
 from pose2d.detect.tracker import Tracker, TrackerOptions
 from pose2d.io.clip import Clip, Frame, Span
 from pose2d.types import Track
@@ -76,8 +84,8 @@ def make(clip: Clip, path: Path, key: CacheKey, settings: TrackSettings, reporte
     frames: list[int] = []
     times: list[float] = []
     with reporter.stage("tracks", settings.span.expected_frames(clip.info)) as tick, torch.inference_mode():
-        for frame, look in prefetch(_sights(clip, settings)):
-            tracker.see(frame.index, float(frame.time_s), look())
+        for frame, detect in prefetch(_frames_and_detections(clip, settings)):
+            tracker.update(frame.index, float(frame.time_s), detect())
             frames.append(frame.index)
             times.append(float(frame.time_s))
             tick(1)
@@ -127,22 +135,22 @@ def read(path: Path) -> TracksFile:
 matches = npz_is_current
 
 
-def _sights(clip: Clip, settings: TrackSettings) -> Iterator[tuple[Frame, Callable[[], Detections]]]:
-    """Every frame, and who is there: all that is left to call is the network."""
+def _frames_and_detections(clip: Clip, settings: TrackSettings) -> Iterator[tuple[Frame, Callable[[], Detections]]]:
+    """Every frame, and a call that gives its people: the network runs in the caller's thread."""
     if settings.detections == WHOLE_IMAGE:
         yield from ((frame, partial(whole_image, frame.rgb)) for frame in clip.frames(settings.span))
     elif settings.detections is not None:
         given = read_detections(settings.detections)
         yield from ((frame, partial(_given_in, frame.index, given)) for frame in clip.frames(settings.span))
     else:
-        yield from _detector_sights(clip, settings)
+        yield from _detector_frames(clip, settings)
 
 
 def _given_in(frame: int, given: Mapping[int, Detections]) -> Detections:
     return given.get(frame, Detections(np.zeros((0, 4)), np.zeros(0)))
 
 
-def _detector_sights(clip: Clip, settings: TrackSettings) -> Iterator[tuple[Frame, Callable[[], Detections]]]:
+def _detector_frames(clip: Clip, settings: TrackSettings) -> Iterator[tuple[Frame, Callable[[], Detections]]]:
     # The tracker has a use for boxes too doubtful to start a person.
     threshold = min(settings.detector.score_threshold, settings.tracker.doubtful_score)
     options = replace(settings.detector, score_threshold=threshold)
@@ -154,12 +162,12 @@ def _detector_sights(clip: Clip, settings: TrackSettings) -> Iterator[tuple[Fram
     width, height = np.maximum(np.round(whole * zoom), 1).astype(int).tolist()
     grow = np.tile(whole / (width, height), 2)
 
-    def find(looked: list[Look]) -> Detections:
-        found = detector.get().find(looked)
+    def find(inputs: list[DetectorInput]) -> Detections:
+        found = detector.get().find(inputs)
         return Detections(found.boxes_px * grow, found.scores)
 
     for frame in clip.frames(settings.span, (width, height)):
-        yield frame, partial(find, looks(frame.rgb, options))
+        yield frame, partial(find, detector_inputs(frame.rgb, options))
 
 
 def most_seen(tracks: list[Track], limit: int | None) -> list[Track]:

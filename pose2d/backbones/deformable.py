@@ -1,4 +1,4 @@
-"""Deformable attention over several maps, in plain torch: look at a few chosen places instead of everywhere."""
+"""Deformable attention over several maps, in plain torch: each query samples a few places of each map."""
 
 import torch
 import torch.nn.functional as F
@@ -37,7 +37,7 @@ class DeformableAttention(nn.Module):
         self.output_proj = nn.Linear(channels, channels)
 
     def forward(self, query: Tensor, reference: Tensor, maps: list[Tensor]) -> Tensor:
-        """Queries [N, Q, C] that look around their reference points [N, Q, 2] (0..1) -> [N, Q, C]."""
+        """Queries [N, Q, C] attend around their reference points [N, Q, 2] (0..1) -> [N, Q, C]."""
         shape = (self.heads, self.levels, self.points)
         size = torch.tensor([[m.shape[-1], m.shape[-2]] for m in maps], dtype=query.dtype, device=query.device)
         offsets = self.sampling_offsets(query).unflatten(2, (*shape, 2)) / size[:, None]  # steps are in cells

@@ -78,3 +78,19 @@ class ResNet(nn.Module):
             x = cast(nn.Sequential, getattr(self, f"layer{stage}"))(x)
             maps.append(x)
         return maps
+
+
+DECONV_CHANNELS = 256  # of every transposed convolution
+
+
+def deconv_layers(inputs: int, count: int) -> nn.Sequential:
+    """`count` times [4x4 transposed convolution of stride 2, normalisation, ReLU]; 256 channels come out."""
+    layers: list[nn.Module] = []
+    for _ in range(count):
+        layers += [
+            nn.ConvTranspose2d(inputs, DECONV_CHANNELS, 4, 2, 1, bias=False),
+            nn.BatchNorm2d(DECONV_CHANNELS),
+            nn.ReLU(inplace=True),
+        ]
+        inputs = DECONV_CHANNELS
+    return nn.Sequential(*layers)

@@ -9,7 +9,7 @@ EPS = 1e-6  # of every layer normalisation
 
 
 class Attention(nn.Module):
-    """Every patch looks at every other one."""
+    """Self-attention over all patches."""
 
     def __init__(self, channels: int, heads: int) -> None:
         super().__init__()

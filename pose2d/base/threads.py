@@ -1,4 +1,4 @@
-"""The same bits on any machine: sums are split among threads, and the split shows in the last digits."""
+"""How many threads calculate. Sums are split among them, and the split shows in the last digits."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,3 +29,12 @@ def _libraries() -> ThreadpoolController:
     import scipy.linalg.blas  # noqa: F401  # brings a BLAS of its own, which has to be there to be found
 
     return ThreadpoolController()
+
+
+def use_threads(count: int | None) -> None:
+    """Of torch and OpenCV in this process; None leaves the choice to them."""
+    if count is not None:
+        import cv2
+
+        torch.set_num_threads(count)
+        cv2.setNumThreads(count)

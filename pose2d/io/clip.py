@@ -22,7 +22,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class ClipInfo:
-    """What is known of a source before its frames are read."""
+    """The facts of a source before its frames are read."""
 
     width_px: int  # as shown: after rotation and after making pixels square
     height_px: int

@@ -33,15 +33,15 @@ class HeatmapModel(PoseModel):
         return self.normalization(crops)
 
     def predict(self, features: Tensor) -> Prediction:
-        return self.read(self.maps(features))
+        return self.decode_maps(self.maps(features))
 
     def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
         back = flip.maps_back(self.maps(mirrored), self.skeleton.flip_order)
         if self.shift_mirrored:
             back = flip.shift_right(back)
-        return self.read((self.maps(features) + back) / 2)
+        return self.decode_maps((self.maps(features) + back) / 2)
 
-    def read(self, maps: Tensor) -> Prediction:
+    def decode_maps(self, maps: Tensor) -> Prediction:
         """Heatmaps -> keypoints in crop pixels."""
         xy_cells, score = self.decode(maps)
         return Prediction(xy_px=xy_cells * self.cell_px(maps), score=score, maps=maps)

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pose2d import flip
-from pose2d.backbones.deconv import WIDTH, deconv_layers
-from pose2d.backbones.resnet import CHANNELS, ResNet
+from pose2d.backbones.resnet import CHANNELS, DECONV_CHANNELS, ResNet, deconv_layers
 from pose2d.decode import soft_argmax
 from pose2d.models.base import ModelCard
 from pose2d.models.dialects import renamed
@@ -17,12 +16,12 @@ from pose2d.skeletons import COCO17, Skeleton
 from pose2d.types import Prediction
 
 
-class Head(nn.Module):
+class IPRHead(nn.Module):
     """Three transposed convolutions and the 1x1 convolution, in one row of layers."""
 
     def __init__(self, keypoints: int) -> None:
         super().__init__()
-        self.features = nn.Sequential(*deconv_layers(CHANNELS[-1], 3), nn.Conv2d(WIDTH, keypoints, 1))
+        self.features = nn.Sequential(*deconv_layers(CHANNELS[-1], 3), nn.Conv2d(DECONV_CHANNELS, keypoints, 1))
 
 
 def expectation(maps: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,9 +40,9 @@ class IPR(HeatmapModel):
     def __init__(self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton) -> None:
         super().__init__()
         self.input_wh, self.skeleton = input_wh, skeleton
-        self.feature_shape = (WIDTH, input_wh[1] // 4, input_wh[0] // 4)
+        self.feature_shape = (DECONV_CHANNELS, input_wh[1] // 4, input_wh[0] // 4)
         self.backbone = ResNet(depth)
-        self.head = Head(skeleton.size)
+        self.head = IPRHead(skeleton.size)
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)

@@ -1,22 +1,213 @@
 """MoveNet Lightning and Thunder: one person's keypoints in a square crop.
 
-MultiPose, which finds all people in an image, is in pose2d/detector.py.
-"""
+MultiPose, which finds all people in an image, is in pose2d/detect/detector.py. Places are in cells, counted from the
+edge of the map: the first cell reaches from 0 to 1, its centre is at 1/2."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from pose2d.base.errors import UserError
+from pose2d.decode import fit_gaussian, windows
 from pose2d.models.base import CropConvention, ModelCard, PoseModel
-from pose2d.models.movenet_decode import MirroredView, View, decode
-from pose2d.models.movenet_features import MoveNetFeatures, trunk_of
-from pose2d.models.movenet_network import HIDDEN, SINGLE_HEADS, STRIDE, MoveNet, adopt, normalize
+from pose2d.models.movenet_network import HIDDEN, SINGLE_HEADS, STRIDE, MapHead, MoveNet, adopt, cells_of, normalize
 from pose2d.skeletons import COCO17
 from pose2d.types import Prediction
+
+# What may happen to a batch between `features` and `predict` without touching channels or space.
+_KEEP_TRUNK = {
+    Tensor.__getitem__,
+    Tensor.index_select,
+    torch.index_select,
+    Tensor.narrow,
+    Tensor.split,
+    torch.split,
+    Tensor.chunk,
+    torch.chunk,
+    torch.cat,
+    torch.concat,
+    Tensor.detach,
+    torch.detach,
+    Tensor.clone,
+    torch.clone,
+    Tensor.contiguous,
+    Tensor.to,
+    Tensor.cpu,
+    Tensor.cuda,
+    Tensor.float,
+    Tensor.half,
+    Tensor.bfloat16,
+    Tensor.double,
+    Tensor.pin_memory,
+}
+
+
+class MoveNetFeatures(Tensor):
+    """Penultimate features [N, 96, h, w] of the keypoint heatmaps that carry `trunk` [N, 24, h, w] with them.
+
+    MoveNet's heads (heatmap, person centre, regression, offset) hang on one 24-channel trunk, each with hidden
+    features of its own. A calibration head reads the heatmap's 96 channels; decoding needs the trunk too. Slicing,
+    concatenating, copying or casting a batch keeps both in step. Any other operation gives a plain tensor.
+    """
+
+    trunk: Tensor  # [N, 24, h, w]
+
+    @classmethod
+    def join(cls, hidden: Tensor, trunk: Tensor) -> "MoveNetFeatures":
+        features = hidden.as_subclass(cls)
+        features.trunk = trunk
+        return features
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **kwargs)
+            if func not in _KEEP_TRUNK:
+                return result
+            parts = args[0] if isinstance(args[0], (tuple, list)) else args[:1]
+            outputs = result if isinstance(result, (tuple, list)) else (result,)
+            whole = all(isinstance(part, cls) for part in parts)
+            if not whole or any(out.shape[1:] != parts[0].shape[1:] for out in outputs):
+                return result
+            trunks = func(_trunk_of(args[0]), *args[1:], **kwargs)
+            if isinstance(result, Tensor):
+                return cls.join(result, trunks)
+            return type(result)(cls.join(out, trunk) for out, trunk in zip(result, trunks, strict=True))
+
+
+def _trunk_of(features: Any) -> Any:
+    if isinstance(features, (tuple, list)):
+        return [_trunk_of(part) for part in features]
+    return features.trunk
+
+
+def trunk_of(features: Tensor) -> Tensor:
+    """The trunk that travels with MoveNet's features, or a UserError where an operation has lost it."""
+    if isinstance(features, MoveNetFeatures):
+        return features.trunk
+    raise UserError(
+        "MoveNet's predict needs what its features() returned: arithmetic on it or a round trip through numpy loses "
+        "the trunk map. Call predict before changing the features, or slice, concatenate and copy only the batch."
+    )
+
+
+NEARNESS = 1.8  # cells: a person's middle counts 1 / (distance + NEARNESS), the published graph's constant
+# The same for a keypoint, where the graph has 1.8 too: regressed places are less exact than centres.
+KEYPOINT_NEARNESS = 6.0
+VOTE_RADIUS = 2  # cells: offsets are trained around a keypoint too, so its neighbours point to it as well
+
+
+class Heads(Protocol):
+    """A MoveNet, or just some of its heads."""
+
+    def head(self, name: str) -> MapHead: ...
+
+
+class HeadMaps:
+    """The heads' outputs for one batch of crops."""
+
+    def __init__(self, net: Heads, hidden: Tensor, trunk: Tensor) -> None:
+        self.net, self.trunk = net, trunk
+        self.heat = net.head("kpt_heatmap").out(hidden).sigmoid()  # [N, K, h, w] keypoint of anyone
+        self.centre = net.head("center")(trunk).sigmoid()  # [N, 1, h, w] middle of anyone
+
+    def expected(self, centre: Tensor) -> Tensor:
+        """Places [N, K, 2] of the keypoints of the person whose middle is in cell `centre` [N, 1, 2]."""
+        step = self.net.head("kpt_regress").at(self.trunk, centre).unflatten(-1, (-1, 2))[:, 0]
+        return centre + step.flip(-1)
+
+    def votes(self, cells: Tensor) -> Tensor:
+        """Where the offset head puts the keypoint, from each of cells [N, K, V, 2]: places [N, K, V, 2]."""
+        n, k, v, _ = cells.shape
+        offset = self.net.head("kpt_offset").at(self.trunk, cells.flatten(1, 2)).unflatten(-1, (k, 2))
+        own = torch.diagonal(offset.reshape(n, k, v, k, 2), dim1=1, dim2=3)  # [N, V, 2, K]
+        return cells + own.permute(0, 3, 1, 2).flip(-1)
+
+
+class MirroredHeadMaps:
+    """The heads' outputs for mirrored crops, mapped back to the crops as they were."""
+
+    def __init__(self, view: HeadMaps, flip_order: list[int]) -> None:
+        self.view, self.flip_order = view, flip_order
+        self.heat = view.heat[:, flip_order].flip(-1)
+        self.centre = view.centre.flip(-1)
+
+    def expected(self, centre: Tensor) -> Tensor:
+        return self._mirrored(self.view.expected(self._mirrored(centre, 1)))[:, self.flip_order]
+
+    def votes(self, cells: Tensor) -> Tensor:
+        return self._mirrored(self.view.votes(self._mirrored(cells, 1)[:, self.flip_order]))[:, self.flip_order]
+
+    def _mirrored(self, xy: Tensor, size: int = 0) -> Tensor:
+        """Mirror places, or cells, which have a size."""
+        width = self.heat.shape[-1]
+        return torch.stack([width - size - xy[..., 0], xy[..., 1]], -1)
+
+
+@dataclass(frozen=True)
+class ChosenCells:
+    """Whose keypoints are read off where, in cells."""
+
+    heat: Tensor  # [N, K, h, w] mean over the views
+    centre: Tensor  # [N, 1, h, w] likewise
+    person: Tensor  # [N, 1, 2] cell of the person's middle
+    expected: Tensor  # [N, K, 2] places where that person is expected to have its keypoints
+    index: Tensor  # [N, K] flat index of the chosen cells
+
+    @property
+    def cells(self) -> Tensor:
+        """[N, K, 2]"""
+        return cells_of(self.index, self.heat.shape[-1])
+
+
+def choose(views: Sequence[HeadMaps | MirroredHeadMaps]) -> ChosenCells:
+    """Much as in the published graph: the person whose middle is likely and near the crop's; for each keypoint the
+    cell that is likely and near where that person is expected to have it.
+    """
+    heat = torch.stack([view.heat for view in views]).mean(0)
+    centre = torch.stack([view.centre for view in views]).mean(0)
+    h, w = heat.shape[2:]
+    y = torch.arange(h, device=heat.device)[:, None] + 0.5
+    x = torch.arange(w, device=heat.device) + 0.5
+    near_middle = 1 / (torch.hypot(x - w / 2, y - h / 2) + NEARNESS)
+    person = cells_of((centre * near_middle).flatten(2).argmax(2), w)  # [N, 1, 2]
+    expected = torch.stack([view.expected(person) for view in views]).mean(0)
+    distance = torch.hypot(x - expected[..., 0, None, None], y - expected[..., 1, None, None])
+    index = (heat / (distance + KEYPOINT_NEARNESS)).flatten(2).argmax(2)
+    return ChosenCells(heat, centre, person, expected, index)
+
+
+def decode(views: Sequence[HeadMaps | MirroredHeadMaps]) -> Prediction:
+    """The keypoints of the person in the middle of each crop, from one view of it or the mean of several.
+
+    A keypoint's place within its cell is the mean of the votes of the cells around, weighted by their squared heat.
+    """
+    chosen = choose(views)
+    heat, cells = chosen.heat, chosen.cells
+    return Prediction(
+        xy_px=_vote(views, heat, cells) * STRIDE - 0.5,  # pixels count from the first one's centre
+        score=heat.flatten(2).gather(2, chosen.index[..., None])[..., 0],
+        sigma_px=fit_gaussian(heat, cells).sigma_cells * STRIDE,
+        maps=heat,
+    )
+
+
+def _vote(views: Sequence[HeadMaps | MirroredHeadMaps], heat: Tensor, cells: Tensor) -> Tensor:
+    """Places [N, K, 2] within and around cells [N, K, 2]."""
+    steps = torch.arange(-VOTE_RADIUS, VOTE_RADIUS + 1, device=heat.device)
+    around = torch.stack(torch.meshgrid(steps, steps, indexing="xy"), -1).reshape(-1, 2)
+    last = torch.tensor([heat.shape[-1] - 1, heat.shape[-2] - 1], device=heat.device)
+    voters = (cells[:, :, None] + around).clamp(torch.zeros_like(last), last)
+    weight = windows(heat, cells, VOTE_RADIUS).flatten(2).square()  # zero for voters outside the map
+    votes = torch.stack([view.votes(voters) for view in views]).mean(0)
+    return torch.einsum("nkv,nkvc->nkc", weight, votes) / weight.sum(2, keepdim=True)
 
 
 class SinglePose(PoseModel):
@@ -49,15 +240,15 @@ class SinglePose(PoseModel):
         return decode([self._view(features)])
 
     def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
-        return decode([self._view(features), MirroredView(self._view(mirrored), self.skeleton.flip_order)])
+        return decode([self._view(features), MirroredHeadMaps(self._view(mirrored), self.skeleton.flip_order)])
 
-    def _view(self, features: Tensor) -> "View":
+    def _view(self, features: Tensor) -> "HeadMaps":
         trunk = trunk_of(features)
         hidden = features.as_subclass(Tensor)
         if tuple(hidden.shape[1:]) != self.feature_shape:
             expected = ", ".join(map(str, self.feature_shape))
             raise UserError(f"features must have shape [N, {expected}], got {list(hidden.shape)}.")
-        return View(self.net, hidden, trunk)
+        return HeadMaps(self.net, hidden, trunk)
 
 
 CARDS = [

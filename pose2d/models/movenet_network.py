@@ -99,8 +99,8 @@ class Separable(nn.Module):
         return self.pointwise(self.depthwise(x))
 
 
-class Head(nn.Module):
-    """What one head says: on the whole map, or only at chosen cells."""
+class MapHead(nn.Module):
+    """One output head: on the whole map, or only at chosen cells."""
 
     def __init__(self, outputs: int) -> None:
         super().__init__()
@@ -149,14 +149,14 @@ class MoveNet(nn.Module):
             [Conv(1280, 64)] + [Conv(_channels(c * width), out) for c, out in ((64, 64), (32, 32), (24, TRUNK))]
         )
         self.merge = nn.ModuleList([Separable(64, 32), Separable(32, 24), Separable(24, TRUNK)])
-        self.heads = nn.ModuleDict({name: Head(outputs) for name, outputs in heads.items()})
+        self.heads = nn.ModuleDict({name: MapHead(outputs) for name, outputs in heads.items()})
         self.layout = torch.channels_last  # the faster one for convolutions on a CPU
         for weight in self.parameters():
             if weight.ndim == 4:
                 weight.data = weight.data.contiguous(memory_format=self.layout)
 
-    def head(self, name: str) -> Head:
-        return cast(Head, self.heads[name])
+    def head(self, name: str) -> MapHead:
+        return cast(MapHead, self.heads[name])
 
     def trunk(self, images: Tensor) -> Tensor:
         """Normalised images [N, 3, H, W] -> the pyramid's finest level [N, 24, H/4, W/4]."""

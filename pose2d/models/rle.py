@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pose2d import flip
-from pose2d.backbones.hrnet_vector import HRNetVector
+from pose2d.backbones.hrnet import HRNetVector
 from pose2d.backbones.resnet import ResNet
 from pose2d.models.base import ModelCard, PoseModel
 from pose2d.models.dialects import is_mmpose, renamed
@@ -83,7 +83,7 @@ class RLE(PoseModel):
         mmpose = is_mmpose(state)
         self.normalization, self.direction_only = (IMAGENET_RGB, False) if mmpose else (RLE_RGB, True)
         names = _from_mmpose(state) if mmpose else dict(state)
-        return {**names, "flow.mask": torch.tensor(MASK)}  # the architecture's, whatever a file says
+        return {**names, "flow.mask": torch.tensor(MASK)}  # the architecture's, not the file's
 
 
 def _from_mmpose(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -6,8 +6,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.backbones.deconv import WIDTH, deconv_layers
-from pose2d.backbones.resnet import CHANNELS, ResNet
+from pose2d.backbones.resnet import CHANNELS, DECONV_CHANNELS, ResNet, deconv_layers
 from pose2d.models.base import ModelCard
 from pose2d.models.dialects import is_mmpose, renamed
 from pose2d.models.heatmap import HeatmapModel
@@ -26,9 +25,9 @@ class SimpleBaseline(ResNet, HeatmapModel):
     def __init__(self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton) -> None:
         super().__init__(depth)
         self.input_wh, self.skeleton = input_wh, skeleton
-        self.feature_shape = (WIDTH, input_wh[1] // 4, input_wh[0] // 4)
+        self.feature_shape = (DECONV_CHANNELS, input_wh[1] // 4, input_wh[0] // 4)
         self.deconv_layers = deconv_layers(CHANNELS[-1], 3)
-        self.final_layer = nn.Conv2d(WIDTH, skeleton.size, 1)
+        self.final_layer = nn.Conv2d(DECONV_CHANNELS, skeleton.size, 1)
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
@@ -58,7 +57,7 @@ CARDS = [
         build=partial(SimpleBaseline, depth, (width, height), skeleton),
         skeleton=skeleton,
         input_wh=(width, height),
-        parameters=parameters + (WIDTH + 1) * skeleton.size,
+        parameters=parameters + (DECONV_CHANNELS + 1) * skeleton.size,
         licence=licence,
         source=source,
     )

@@ -4,16 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ccnet.closed_form import (
-    best_width,
-    confidence_from_peak,
-    confidence_from_sigma,
-    confidence_from_spread,
-    confidence_from_width,
-    variance_from_peak,
-    variance_from_width,
-)
-from ccnet.heads.area import AreaHead, fit_area_head, mean_share, pooled
+from ccnet.closed_form import best_width, confidence_from_peak, confidence_from_spread, variance_from_peak
+from pose2d.decode import fit_gaussian, peaks
 from pose2d.oks import (
     expected_oks,
     expected_oks_per_axis,
@@ -68,6 +60,11 @@ def _blurred_maps(sigma_cells: float, target: float = 2.0, height: int = 64, wid
     return hill[None, None]
 
 
+def _width(maps: torch.Tensor) -> torch.Tensor:
+    """Of the Gaussian fitted around each peak, [N, K, 2] cells."""
+    return fit_gaussian(maps, peaks(maps)[0]).sigma_cells
+
+
 def test_a_blurred_target_is_what_uncertain_keypoints_average_to() -> None:
     rng = np.random.default_rng(0)
     y, x = np.meshgrid(np.arange(64), np.arange(48), indexing="ij")
@@ -81,14 +78,14 @@ def test_a_blurred_target_is_what_uncertain_keypoints_average_to() -> None:
 @pytest.mark.parametrize("sigma", [0.5, 1.5, 3.0])
 def test_width_and_peak_of_a_heatmap_give_the_error_back(sigma: float) -> None:
     maps = _blurred_maps(sigma)
-    assert variance_from_width(maps, 2.0).item() == pytest.approx(sigma**2, rel=1e-3)
+    assert (_width(maps) ** 2 - 2.0**2).mean().item() == pytest.approx(sigma**2, rel=1e-3)
     peak = torch.tensor([[2.0**2 / (sigma**2 + 2.0**2)]], dtype=torch.double)
     assert variance_from_peak(peak, 2.0).item() == pytest.approx(sigma**2, rel=1e-9)
 
 
 def test_a_hill_narrower_than_the_target_is_taken_as_certain() -> None:
     narrow = _blurred_maps(0.0, target=1.5)
-    assert variance_from_width(narrow, 2.0).item() == 0
+    assert confidence_from_spread(_width(narrow), torch.tensor([2.0]), torch.ones(1, 1)).item() == 1
     assert variance_from_peak(torch.tensor([[1.3]]), 2.0).item() == 0
     assert torch.isfinite(variance_from_peak(torch.tensor([[-0.1, 0.0]]), 2.0)).all()
 
@@ -100,13 +97,14 @@ def test_width_peak_and_sigma_say_the_same_confidence_in_any_crop_scale() -> Non
         frame_px_per_cell = torch.tensor([scale], dtype=torch.double)
         l2_px2 = torch.tensor([[l2_cells * scale**2]], dtype=torch.double)
         peak = torch.tensor([[4 / (sigma_cells**2 + 4)]], dtype=torch.double)
-        by_width = confidence_from_width(_blurred_maps(sigma_cells), 2.0, frame_px_per_cell, l2_px2)
+        width_px = _width(_blurred_maps(sigma_cells)) * scale
+        by_width = confidence_from_spread(width_px, 2.0 * frame_px_per_cell, l2_px2)
         by_peak = confidence_from_peak(peak, 2.0, frame_px_per_cell, l2_px2)
         # 4 crop pixels to a cell
         sigma_crop_px = torch.full((1, 1, 2), sigma_cells * 4, dtype=torch.double)
         hill_px = (sigma_cells**2 + 2.0**2) ** 0.5 * frame_px_per_cell[:, None, None].expand(-1, 1, 2)
         by_spread = confidence_from_spread(hill_px, 2.0 * frame_px_per_cell, l2_px2)
-        by_sigma = confidence_from_sigma(sigma_crop_px, frame_px_per_cell / 4, l2_px2)
+        by_sigma = expected_oks_per_axis(sigma_crop_px * frame_px_per_cell / 4, l2_px2)
         assert by_width.item() == pytest.approx(expected, rel=1e-3)
         assert by_peak.item() == pytest.approx(expected, rel=1e-9)
         assert by_spread.item() == pytest.approx(expected, rel=1e-6)
@@ -126,24 +124,3 @@ def test_an_unknown_target_width_is_found_from_true_oks() -> None:
     noisy = np.clip(confidence_at(width) + rng.normal(0, 0.05, peak.shape), 0, 1)
     noisy[rng.random(peak.shape) < 0.3] = np.nan
     assert best_width(confidence_at, noisy) == pytest.approx(width, rel=0.05)
-
-
-def test_the_area_head_learns_how_much_of_its_crop_a_person_fills() -> None:
-    generator = torch.Generator().manual_seed(0)
-    vectors = torch.randn(3000, 24, generator=generator)
-    weight = torch.randn(24, generator=generator) * 0.2
-    share = (vectors @ weight - 1.6 + 0.05 * torch.randn(3000, generator=generator)).exp()
-    head = fit_area_head(vectors[:2000], share[:2000])
-    assert isinstance(head, AreaHead)
-    with torch.no_grad():
-        error = (head(vectors[2000:]).log() - share[2000:].clamp(max=1).log()).abs().mean()
-    guess = (mean_share(share[:2000], torch.ones(2000)).log() - share[2000:].log()).abs().mean()
-    assert error < 0.07 < guess
-
-
-def test_features_of_every_shape_become_one_vector_per_crop() -> None:
-    maps = torch.rand(2, 5, 4, 3)
-    torch.testing.assert_close(pooled(maps), maps.mean((2, 3)))
-    per_keypoint = torch.rand(2, 17, 5)
-    torch.testing.assert_close(pooled(per_keypoint), per_keypoint.mean(1))
-    assert pooled(torch.rand(2, 5)).shape == (2, 5)

@@ -6,21 +6,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ccnet.coco_ap.average_precision import RECALL_POINTS
-from ccnet.coco_ap.evaluator import evaluate, evaluate_coco, pycocotools_ap, pycocotools_ap_of_coco, summarize
-from ccnet.coco_ap.matched_oks import matched_oks
-from ccnet.coco_ap.matching import DETECTIONS_PER_IMAGE, match
-from ccnet.data.people import (
+from ccnet.coco_ap.average_precision import (
+    RECALL_POINTS,
+    evaluate,
+    evaluate_coco,
+    summarize,
+)
+from ccnet.coco_ap.matching import DETECTIONS_PER_IMAGE, match, matched_oks
+from ccnet.coco_ap.people import (
     detections,
     detections_from_coco,
     ground_truth,
     ground_truth_from_coco,
-    to_coco,
-    to_coco_results,
 )
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133
 from tests.ccnet.coco_cases import random_case
+from tests.ccnet.pycocotools_ap import pycocotools_ap, pycocotools_ap_of_coco, to_coco, to_coco_results
 
 
 @pytest.mark.parametrize("seed", range(60))

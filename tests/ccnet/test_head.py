@@ -5,12 +5,11 @@ import torch
 
 import ccnet
 import pose2d
-from ccnet.heads import files, movenet_evidence, peaks
-from ccnet.heads.head import ConvHead, Ensemble, FcHead, GapFcHead, QueryHead, flip_average
-from ccnet.heads.peaks_head import PeaksHead
-from ccnet.losses import person_confidence
+from ccnet.heads import files, peaks
+from ccnet.heads.head import ConvHead, Ensemble, FcHead, GapFcHead, QueryHead, flip_average, person_confidence
+from ccnet.heads.peaks import PeaksHead
 from pose2d.base.errors import UserError
-from pose2d.models.movenet_decode import Choice
+from pose2d.models.movenet import ChosenCells
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133
 from tests.ccnet.toy import toy_model
 
@@ -110,7 +109,7 @@ def test_features_at_a_peak_are_those_of_its_cell_and_their_local_mean():
 def test_a_head_comes_back_from_its_file(tmp_path):
     model = toy_model()
     head = files.build(model, "peaks").eval()
-    head.prepare(head.read(model.features(torch.rand(20, 3, 32, 24))))
+    head.fit_scale(head.inputs(model.features(torch.rand(20, 3, 32, 24))))
     files.save(head, tmp_path / "ccnet.safetensors", files.describe(head, model, "toy"))
     again = ccnet.load(tmp_path / "ccnet.safetensors")
     features = model.features(torch.rand(4, 3, 32, 24))
@@ -162,15 +161,15 @@ def _movenet_head(model):
         return head, model.features(model.normalize(pixels))
 
 
-def test_the_movenet_head_looks_where_movenet_decodes():
+def test_the_movenet_head_reads_the_peaks_that_movenet_decodes():
     model = pose2d.load("movenet-lightning")
     head, features = _movenet_head(model)
     with torch.inference_mode():
-        heat, index, more = head.look(features)
+        heat, index, more = head.peaks(features)
         found = model.predict(features)
     torch.testing.assert_close(heat, found.maps)
     torch.testing.assert_close(heat.flatten(2).gather(2, index[..., None])[..., 0], found.score)
-    assert more.shape == (3, movenet_evidence.count(17))
+    assert more.shape == (3, peaks.agreement_numbers(17))
     assert bool(torch.isfinite(more).all())
     assert files.default_kind(model) == "movenet"
 
@@ -182,8 +181,8 @@ def test_evidence_tells_how_far_a_keypoint_is_from_where_it_was_expected():
     expected = torch.full((1, 17, 2), 3.5)
     expected[0, 5] = torch.tensor([5.5, 2.5])
     index = torch.full((1, 17), 2 * 8 + 3)
-    chosen = Choice(heat, centre, torch.tensor([[[4, 4]]]), expected, index)
-    numbers = movenet_evidence.describe(chosen)[0]
+    chosen = ChosenCells(heat, centre, torch.tensor([[[4, 4]]]), expected, index)
+    numbers = peaks.describe_agreement(chosen)[0]
     x, y, distance, twin_distance, against_twin, there = numbers[5 * 6 : 6 * 6].tolist()
     assert (x, y) == (pytest.approx(-2 / 8), 0)
     assert distance == pytest.approx(math.log(2 / 8 + 1e-3))

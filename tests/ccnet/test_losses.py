@@ -2,16 +2,16 @@ import pytest
 import torch
 
 from ccnet import losses
-from ccnet.losses import SoapLoss, Truth
+from ccnet.losses import SoapLoss, Targets
 
 
-def truth(people: int = 6, keypoints: int = 5, seed: int = 0) -> Truth:
+def truth(people: int = 6, keypoints: int = 5, seed: int = 0) -> Targets:
     random = torch.Generator().manual_seed(seed)
     labelled = (torch.rand(people, keypoints, generator=random) < 0.7).float()
     labelled[:, 0] = 1
     present = labelled.clone()
     present[0, 0] = 0  # labelled, but outside the crop
-    return Truth(torch.rand(people, keypoints, generator=random), present, labelled, torch.arange(people))
+    return Targets(torch.rand(people, keypoints, generator=random), present, labelled, torch.arange(people))
 
 
 def test_mse_sums_over_present_keypoints():
@@ -35,7 +35,7 @@ def test_absent_keypoints_do_not_pull_on_confidence(name):
 def test_the_best_constant_is_the_mean_oks(name):
     oks = torch.rand(400, 1, generator=torch.Generator().manual_seed(1))
     ones = torch.ones_like(oks)
-    t = Truth(oks, ones, ones, torch.arange(400))
+    t = Targets(oks, ones, ones, torch.arange(400))
     logit = torch.zeros(1, 1, 3, requires_grad=True)
     optimizer = torch.optim.LBFGS([logit], max_iter=100, line_search_fn="strong_wolfe")
 
@@ -52,7 +52,7 @@ def test_the_best_constant_is_the_mean_oks(name):
 def test_aleatoric_learns_the_variance():
     oks = torch.rand(1000, 1, generator=torch.Generator().manual_seed(2))
     ones = torch.ones_like(oks)
-    t = Truth(oks, ones, ones, torch.arange(1000))
+    t = Targets(oks, ones, ones, torch.arange(1000))
     best = oks.var(unbiased=False).log()
     mean = torch.logit(oks.mean())
 
@@ -81,7 +81,7 @@ def test_soap_puts_right_people_above_wrong_ones():
     oks = torch.linspace(0, 1, people)[torch.randperm(people, generator=torch.Generator().manual_seed(3))]
     each = oks[:, None].expand(-1, 3)
     ones = torch.ones_like(each)
-    t = Truth(each, ones, ones, torch.arange(people))
+    t = Targets(each, ones, ones, torch.arange(people))
     outputs = torch.randn(people, 3, 2, generator=torch.Generator().manual_seed(4)).requires_grad_()
     loss, optimizer = SoapLoss(people), torch.optim.Adam([outputs], 0.05)
 

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from ccnet.coco_ap.bootstrap import bootstrap_ap, paired_difference
-from ccnet.coco_ap.evaluator import evaluate
+from ccnet.coco_ap.average_precision import bootstrap_ap, evaluate
 from ccnet.coco_ap.matching import match
-from ccnet.data.people import detections, detections_from_coco, ground_truth, ground_truth_from_coco
+from ccnet.coco_ap.people import detections, detections_from_coco, ground_truth, ground_truth_from_coco
 from ccnet.metrics import (
     calibration,
     expected_calibration_error,
@@ -127,11 +126,11 @@ def test_a_paired_difference_is_surer_than_two_separate_intervals() -> None:
         name: match(truth, detections(truth.image, predicted, score), COCO17.oks_sigma)
         for name, score in scores.items()
     }
-    gain = paired_difference(matches["good"], matches["bad"], resamples=300)
-    assert gain.excludes_zero
     ap = bootstrap_ap(matches, resamples=300)
+    gain = interval(ap["good"] - ap["bad"])
+    assert gain.excludes_zero
     separate = sum(i.high - i.low for i in map(interval, ap.values()))
     assert gain.high - gain.low < 0.5 * separate
-    none = paired_difference(matches["good"], matches["good"], resamples=50)
+    none = interval(ap["good"] - ap["good"])
     assert (none.value, none.low, none.high) == (0, 0, 0)
     assert not none.excludes_zero

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ccnet import plots
-from ccnet.coco_ap.evaluator import evaluate_coco
+from ccnet.coco_ap.average_precision import evaluate_coco
 from ccnet.metrics import reliability, sparsification
 from ccnet.occlusion import OcclusionCurve
 from pose2d.base.errors import UserError

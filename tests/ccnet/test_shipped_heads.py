@@ -8,9 +8,9 @@ import torch
 import ccnet
 import pose2d
 from ccnet.data.datasets import Split, read_split
-from ccnet.evaluate_people import detected_boxes, evaluate_people
 from ccnet.heads import files
 from ccnet.metrics import calibration
+from ccnet.predictions import detected_boxes, predict_split
 from pose2d.detect.detector import Detector
 
 SHIPPED = ("movenet-lightning", "movenet-thunder")
@@ -44,8 +44,8 @@ def test_confidence_is_closer_to_the_truth_than_the_raw_score_on_real_people(sha
     model, head = pose2d.load(name), ccnet.load(name)
     everyone = read_split(shared / "data" / "coco", "val2017")
     few = Split("val2017", everyone.skeleton, everyone.people[:60], everyone.dataset, everyone.source)
-    answers = evaluate_people(model, head, few)
-    raw, ours = (calibration(answers.trust[s].keypoint, answers.keypoint_oks) for s in ("raw", "ccnet"))
+    predictions = predict_split(model, head, few)
+    raw, ours = (calibration(predictions.confidence[s].keypoint, predictions.keypoint_oks) for s in ("raw", "ccnet"))
     assert ours.pearson > raw.pearson + 0.05
     assert ours.ece < 0.08 < raw.ece
 
@@ -54,7 +54,7 @@ def test_people_in_detected_boxes_are_measured_too(shared):
     model, head = pose2d.load("movenet-lightning"), ccnet.load("movenet-lightning")
     everyone = read_split(shared / "data" / "coco", "val2017")
     few = Split("val2017", everyone.skeleton, everyone.people[:12], everyone.dataset, everyone.source)
-    answers = evaluate_people(model, head, few, detected_boxes(Detector()), flip_test=True)
-    assert len(answers.oks) == len(answers.box_score) > 0
-    assert answers.oks.max() > 0.7
-    assert bool((answers.trust["ccnet"].keypoint <= 1).all())
+    predictions = predict_split(model, head, few, detected_boxes(Detector()), flip_test=True)
+    assert len(predictions.oks) == len(predictions.box_score) > 0
+    assert predictions.oks.max() > 0.7
+    assert bool((predictions.confidence["ccnet"].keypoint <= 1).all())

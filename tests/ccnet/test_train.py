@@ -12,21 +12,19 @@ import pytest
 import torch
 
 import pose2d
-from ccnet.data.augment import Augment, jitter_box, spoil
-from ccnet.data.cache import Pass
+from ccnet.data.augment import Augment, degrade, jitter_box
 from ccnet.data.datasets import read_split
-from ccnet.data.examples import Kept, Streamed
-from ccnet.data.gather import gather, passes, store
-from ccnet.data.observe import join, observe
-from ccnet.data.processes import Crew
+from ccnet.data.examples import CachedExamples, StreamedExamples, make_examples, passes
+from ccnet.data.observations import ObservationCache, join, observe
+from ccnet.distributed import ProcessGroup
 from ccnet.heads import files
-from ccnet.settings import Settings
+from ccnet.settings import TrainingSettings
 from ccnet.train import new_head, train
 from pose2d.base.errors import UserError
 from tests.ccnet.toy import toy_model, write_coco
 
-ALONE = Crew(0, 1, torch.device("cpu"))
-SETTINGS = Settings(head="gap-fc", epochs=2, batch=4, augmented_passes=1, learning_rate=1e-2)
+ALONE = ProcessGroup(0, 1, torch.device("cpu"))
+SETTINGS = TrainingSettings(head="gap-fc", epochs=2, batch=4, augmented_passes=1, learning_rate=1e-2)
 ROOT = Path(__file__).parents[2]
 
 
@@ -39,7 +37,7 @@ def people(tmp_path):
 def trained(people, settings, folder, name="training.safetensors"):
     model = toy_model()
     head = new_head(model, settings)
-    examples = gather(model, head, people, settings, ALONE, folder / "cache")
+    examples = make_examples(model, head, people, settings, ALONE, folder / "cache")
     train(head, examples, settings, ALONE, folder / name)
     return head
 
@@ -69,18 +67,18 @@ def test_oks_is_that_of_the_decoded_keypoint_in_image_pixels(people):
         np.testing.assert_allclose(seen.oks[row], expected, atol=1e-5)
 
 
-def test_one_persons_crop_does_not_hang_on_its_neighbours(people):
+def test_one_persons_crop_does_not_depend_on_its_neighbours(people):
     model, head = toy_model(), new_head(toy_model(), SETTINGS)
     together = join(list(observe(model, head, people, Augment(), (3, 1))))
     alone = join(list(observe(model, head, people[5:6], Augment(), (3, 1))))
-    torch.testing.assert_close(together.read[5:6], alone.read)
+    torch.testing.assert_close(together.inputs[5:6], alone.inputs)
 
 
 def test_augmentation_keeps_shape_and_type():
     random = np.random.default_rng(0)
     always = Augment(grey=1, coarse=1, hidden=1, light=1)
     crop = random.integers(0, 255, (32, 24, 3), np.uint8)
-    worse = spoil(crop, np.array([0, 0, 24, 32]), np.array([[12.0, 16.0]]), always, random)
+    worse = degrade(crop, np.array([0, 0, 24, 32]), np.array([[12.0, 16.0]]), always, random)
     assert worse.shape == crop.shape
     assert worse.dtype == np.uint8
     assert (worse != crop).any()
@@ -100,7 +98,7 @@ def test_training_lowers_every_loss(people, tmp_path, loss):
     settings = replace(SETTINGS, loss=loss, epochs=60, batch=12, augmented_passes=0, weight_decay=0.0)
     model = toy_model()
     head = new_head(model, settings)
-    examples = gather(model, head, people, settings, ALONE, tmp_path / "cache")
+    examples = make_examples(model, head, people, settings, ALONE, tmp_path / "cache")
     seen: list[float] = []
     train(head, examples, settings, ALONE, tmp_path / "t.safetensors", lambda step, steps, value: seen.append(value))
     assert np.mean(seen[-5:]) < np.mean(seen[:5])
@@ -119,8 +117,8 @@ def test_what_does_not_fit_the_disk_budget_is_streamed_and_learnt_from_alike(peo
     model = toy_model()
     settings = replace(SETTINGS, cache_bytes=100, epochs=1)
     head = new_head(model, settings)
-    examples = gather(model, head, people, settings, ALONE, tmp_path / "cache")
-    assert isinstance(examples, Streamed)
+    examples = make_examples(model, head, people, settings, ALONE, tmp_path / "cache")
+    assert isinstance(examples, StreamedExamples)
     assert not (tmp_path / "cache").exists()
     seen = [int(i) for number in range(3) for i in examples.batch(0, number, 4, ALONE)[1].index]
     assert sorted(seen) == list(range(12))
@@ -130,17 +128,17 @@ def test_what_does_not_fit_the_disk_budget_is_streamed_and_learnt_from_alike(peo
 def test_a_cache_is_used_again_and_only_for_the_same_network(people, tmp_path):
     model, settings = toy_model(), replace(SETTINGS, augmented_passes=0)
     head = new_head(model, settings)
-    gather(model, head, people, settings, ALONE, tmp_path)
+    make_examples(model, head, people, settings, ALONE, tmp_path)
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npy")}
-    assert isinstance(gather(model, head, people, settings, ALONE, tmp_path), Kept)
+    assert isinstance(make_examples(model, head, people, settings, ALONE, tmp_path), CachedExamples)
     assert files == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npy")}
-    other = store(tmp_path, toy_model(seed=1), head, people, Pass(0, None), 0)
+    other = ObservationCache(tmp_path, toy_model(seed=1), head, people)
     assert not other.folder.exists()
 
 
 def test_no_pass_at_all_is_refused():
     with pytest.raises(UserError, match="at least one pass"):
-        passes(Settings(plain_passes=0, augmented_passes=0))
+        passes(TrainingSettings(plain_passes=0, augmented_passes=0))
 
 
 SCRIPT = """
@@ -150,23 +148,23 @@ torch.set_num_threads(1)
 from ccnet import train as training
 from ccnet.heads import files
 from ccnet.data.datasets import read_split
-from ccnet.data.gather import gather
-from ccnet.data.processes import crew
-from ccnet.settings import Settings
+from ccnet.data.examples import make_examples
+from ccnet.distributed import process_group
+from ccnet.settings import TrainingSettings
 from tests.ccnet.toy import toy_model
 training.SAVE_EVERY = 3
 folder, pause = Path(sys.argv[1]), float(sys.argv[2])
-settings = Settings(head=sys.argv[3], epochs=5, batch=4, augmented_passes=1)
+settings = TrainingSettings(head=sys.argv[3], epochs=5, batch=4, augmented_passes=1)
 people = read_split(folder / "data", "train2017").people
-with crew("cpu") as here:
+with process_group("cpu") as here:
     model = toy_model()
     head = training.new_head(model, settings)
-    examples = gather(model, head, people, settings, here, folder / "cache")
+    examples = make_examples(model, head, people, settings, here, folder / "cache")
     def slowly(step, steps, loss):
         print(step, flush=True)
         time.sleep(pause)
     training.train(head, examples, settings, here, folder / "training.safetensors", slowly)
-    if here.leads:
+    if here.is_main:
         files.save(head, folder / sys.argv[4], files.describe(head, model, "toy"))
 """
 
@@ -226,6 +224,6 @@ def test_every_family_of_networks_can_be_calibrated(people, name, kind):
     head = files.build(model, kind).eval()
     seen = join(list(observe(model, head, people[:2], Augment())))
     with torch.inference_mode():
-        confidence, presence = head.judge(seen.read)
+        confidence, presence = head.calibrate(seen.inputs)
     assert confidence.shape == presence.shape == seen.oks.shape == (2, 17)
     assert bool(confidence.isfinite().all())

@@ -6,13 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccnet.coco_ap.evaluator import pycocotools_ap_of_coco
-from ccnet.data.people import detections_from_coco, ground_truth_from_coco
-from ccnet.data.wholebody import KEYPOINT_FIELDS, PARTS, SCORE_FIELDS, evaluate_wholebody, evaluate_wholebody_coco
+from ccnet.coco_ap.average_precision import PARTS, WholeBodyAP, evaluate_wholebody
+from ccnet.coco_ap.people import Detections, GroundTruth, detections_from_coco, ground_truth_from_coco
+from ccnet.data.datasets import WHOLEBODY_FIELDS
 from pose2d.base.errors import UserError
 from pose2d.skeletons import WHOLEBODY133
+from tests.ccnet.pycocotools_ap import pycocotools_ap_of_coco
 
-FIELD_OF_PART = dict(zip(("body", "foot", "face", "lefthand", "righthand"), KEYPOINT_FIELDS, strict=True))
+# A part's score in a result; a result without it is ranked by `score`.
+SCORE_FIELDS = {name: "score" if name == "body" else f"{name}_score" for name in PARTS}
+FIELD_OF_PART = dict(zip(("body", "foot", "face", "lefthand", "righthand"), WHOLEBODY_FIELDS, strict=True))
 
 
 def _split(points: np.ndarray) -> dict[str, list[float]]:
@@ -41,8 +44,7 @@ def _case(seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             )  # fmt: skip
             for _ in range(rng.integers(0, 4)):
                 spread = rng.choice([0.003, 0.01, 0.05]) * size
-                claimed = np.repeat(rng.random(5) < 0.8, [17, 6, 68, 21, 21])
-                points = np.column_stack([xy + rng.normal(0, spread, xy.shape), claimed])
+                points = np.column_stack([xy + rng.normal(0, spread, xy.shape), np.ones(133)])
                 result = {"image_id": image, "category_id": 1, "score": float(rng.random()), **_split(points)}
                 for field in SCORE_FIELDS.values():
                     if rng.random() < 0.8:
@@ -59,7 +61,9 @@ def _part_alone(dataset: dict[str, Any], results: list[dict[str, Any]], part: st
     """pycocotools on a data set in which only this part exists."""
 
     def points(row: dict[str, Any]) -> list[float]:
-        return [v for field in KEYPOINT_FIELDS for v in row[field]] if part == "wholebody" else row[FIELD_OF_PART[part]]
+        return (
+            [v for field in WHOLEBODY_FIELDS for v in row[field]] if part == "wholebody" else row[FIELD_OF_PART[part]]
+        )
 
     people = [
         {**a, "keypoints": points(a), "num_keypoints": sum(v > 0 for v in points(a)[2::3])}
@@ -67,8 +71,6 @@ def _part_alone(dataset: dict[str, Any], results: list[dict[str, Any]], part: st
     ]
     found = []
     for result in results:
-        if not any(v > 0 for v in points(result)[2::3]):
-            continue
         body = np.asarray(result["keypoints"]).reshape(-1, 3)[:, :2]
         box = [*body.min(0), *np.ptp(body, axis=0)]
         score = result.get(SCORE_FIELDS[part], result["score"])
@@ -80,26 +82,36 @@ def _part_alone(dataset: dict[str, Any], results: list[dict[str, Any]], part: st
     )
 
 
+def _joined(dataset: dict[str, Any], results: list[dict[str, Any]]) -> tuple[GroundTruth, Detections]:
+    """The five keypoint lists of every row as one of 133."""
+    people, found = (
+        [{**row, "keypoints": [v for f in WHOLEBODY_FIELDS for v in row[f]]} for row in rows]
+        for rows in (dataset["annotations"], results)
+    )
+    truth = ground_truth_from_coco({**dataset, "annotations": people}, 133)
+    return truth, detections_from_coco(found, truth)
+
+
+def _evaluate(dataset: dict[str, Any], results: list[dict[str, Any]]) -> WholeBodyAP:
+    scores = {part: np.array([r.get(field, r["score"]) for r in results]) for part, field in SCORE_FIELDS.items()}
+    return evaluate_wholebody(*_joined(dataset, results), scores)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_every_part_scores_as_if_it_were_alone(seed: int) -> None:
     dataset, results = _case(seed)
     before = json.dumps([dataset, results], default=float)
-    ours = evaluate_wholebody_coco(dataset, results)
+    ours = _evaluate(dataset, results)
     for part in PARTS:
         np.testing.assert_allclose(
             getattr(ours, part).stats, _part_alone(dataset, results, part), rtol=0, atol=1e-12, err_msg=part
         )
-    assert ours.hand_ap == (ours.lefthand.ap + ours.righthand.ap) / 2
-    assert ours.hand_ar == (ours.lefthand.ar + ours.righthand.ar) / 2
     assert json.dumps([dataset, results], default=float) == before
 
 
 def test_a_part_has_its_own_order_of_confidence() -> None:
     dataset, results = _case(1)
-    whole = [{**r, "keypoints": [v for f in KEYPOINT_FIELDS for v in r[f]]} for r in results]
-    people = [{**a, "keypoints": [v for f in KEYPOINT_FIELDS for v in a[f]]} for a in dataset["annotations"]]
-    truth = ground_truth_from_coco({**dataset, "annotations": people}, 133)
-    found = detections_from_coco(whole, truth)
+    truth, found = _joined(dataset, results)
     plain = evaluate_wholebody(truth, found)
     ranked = evaluate_wholebody(truth, found, {"face": -found.score})
     assert ranked.face.ap != plain.face.ap

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import pose2d
-from pose2d import checkpoints
+from pose2d import checkpoints, registry
 from pose2d.checkpoints import read_state
 
 WEIGHTS = {"conv.weight": torch.ones(2, 3), "conv.bias": torch.zeros(2)}
@@ -188,7 +188,7 @@ def state_of(name: str) -> dict[str, Tensor]:
 
 
 def refusal(name: str, state: dict[str, Tensor], monkeypatch) -> str:
-    monkeypatch.setattr(checkpoints, "read_state", lambda path: state)
+    monkeypatch.setattr(registry, "read_state", lambda path: state)
     with pytest.raises(pose2d.UserError) as caught:
         pose2d.load(name, checkpoint="file.pth")
     return str(caught.value)
@@ -227,7 +227,7 @@ def test_mmposes_file_for_another_network_is_named_too(monkeypatch):
 
 def test_old_files_have_no_batch_counters(monkeypatch):
     state = {k: v for k, v in state_of("sbl-resnet50-256x192").items() if not k.endswith("num_batches_tracked")}
-    monkeypatch.setattr(checkpoints, "read_state", lambda path: state)
+    monkeypatch.setattr(registry, "read_state", lambda path: state)
     model = pose2d.load("sbl-resnet50-256x192", checkpoint="file.pth")
     assert model.bn1.num_batches_tracked.item() == 0
     assert not model.training

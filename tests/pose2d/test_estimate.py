@@ -113,7 +113,7 @@ def test_frames_give_what_their_images_give_one_by_one(model):
     images = {number: random.integers(0, 256, (90, 120, 3)).astype(np.uint8) for number in (3, 4, 6, 9)}
     row_frame = np.array([3, 6, 6, 4, 3, 9, 6])
     boxes = np.array([[10.0 + i, 5, 60 + 3 * i, 80] for i in range(7)])
-    boxes[4] = np.nan  # known, but not in the frame
+    boxes[4] = np.nan  # listed, but not in the frame
     read = []
 
     def frames():

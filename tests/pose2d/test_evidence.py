@@ -11,9 +11,9 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "park.mp4"
 
 
 class CentreDetector(Detector):
-    """Rates a person by the centre map alone."""
+    """Scores a person by the centre map alone."""
 
-    def _rate(self, certainty: Tensor, trunk: Tensor, cells: Tensor, box_cells: Tensor) -> Tensor:
+    def _score(self, certainty: Tensor, trunk: Tensor, cells: Tensor, box_cells: Tensor) -> Tensor:
         return certainty
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from pose2d.gaussian_fit import fit_gaussian, windows
+from pose2d.decode import fit_gaussian, windows
 
 
 def _hill(x0, y0, sx, sy, height=0.8, size=(40, 48)):

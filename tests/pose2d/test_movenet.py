@@ -9,7 +9,7 @@ import torch
 
 import pose2d
 from pose2d.models import movenet_network
-from pose2d.models.movenet_features import MoveNetFeatures
+from pose2d.models.movenet import MoveNetFeatures
 from pose2d.models.movenet_network import Conv
 
 NAMES = ["movenet-lightning", "movenet-thunder"]

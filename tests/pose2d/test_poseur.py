@@ -9,7 +9,7 @@ from torch import Tensor
 import pose2d
 from pose2d.backbones.deformable import DeformableAttention, sample
 from pose2d.backbones.resnet import CHANNELS, ResNet
-from pose2d.models import poseur_decoder
+from pose2d.models import poseur
 from pose2d.models.poseur import Poseur, certainty
 from pose2d.skeletons import Skeleton
 
@@ -250,8 +250,8 @@ def test_wholebody_has_a_query_for_each_of_its_keypoints():
 
 
 def test_places_on_a_map_are_the_same_inside_and_outside_of_inference_mode():
-    poseur_decoder.map_places.cache_clear()
+    poseur.map_places.cache_clear()
     with torch.inference_mode():
-        first = poseur_decoder.map_places(4, 3)
+        first = poseur.map_places(4, 3)
     assert not first.is_inference()
     torch.testing.assert_close(first, sine_of_map(4, 3), atol=1e-5, rtol=0)

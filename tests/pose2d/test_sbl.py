@@ -52,7 +52,7 @@ def test_a_cell_is_four_crop_pixels():
     maps = torch.zeros(1, 17, 64, 48)
     maps[:, :, 30, 20] = 0.8
     maps[:, :, 30, 21] = 0.2
-    prediction = small().read(maps)
+    prediction = small().decode_maps(maps)
     assert prediction.xy_px[0, 3].tolist() == [4 * 20.25, 4 * 30]
     assert prediction.score[0, 3].item() == pytest.approx(0.8)
 

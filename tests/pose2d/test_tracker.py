@@ -46,7 +46,7 @@ class Scene:
             seen += self.extra(time)
             self.random.shuffle(seen)
             boxes = np.reshape([b for b, _ in seen], (-1, 4))
-            tracker.see(frame, time, Detections(boxes, np.array([s for _, s in seen])))
+            tracker.update(frame, time, Detections(boxes, np.array([s for _, s in seen])))
         return tracker.tracks()
 
     def people_of(self, track: Track) -> set[int]:
@@ -176,7 +176,7 @@ def test_sizes_do_not_matter_only_proportions() -> None:
         tracker = Tracker((round(1000 * zoom), round(600 * zoom)))
         for frame in range(scene.frames):
             boxes = np.stack([box(p(frame / 10) or (0, 0)) for p in scene.paths]) * zoom
-            tracker.see(frame, frame / 10, Detections(boxes, np.full(2, 0.8)))
+            tracker.update(frame, frame / 10, Detections(boxes, np.full(2, 0.8)))
         return [tuple((t.boxes_px[:, 0] / zoom).round(3)) for t in tracker.tracks()]
 
     assert tracks(1) == tracks(20)
@@ -195,7 +195,7 @@ def found_in(video: Path, size: int, span: Span) -> list[Track]:
     detector = Detector(DetectorOptions(long_side=size, score_threshold=options.doubtful_score))
     tracker = Tracker((clip.info.width_px, clip.info.height_px), options)
     for frame in clip.frames(span):
-        tracker.see(frame.index, float(frame.time_s), detector.detect(frame.rgb))
+        tracker.update(frame.index, float(frame.time_s), detector.detect(frame.rgb))
     return tracker.tracks()
 
 

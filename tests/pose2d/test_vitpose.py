@@ -4,8 +4,7 @@ from torch import Tensor
 
 import pose2d
 from pose2d.models import vitpose
-from pose2d.models.vitpose import ViTPose, ViTPoseClassic, ViTPoseSimple
-from pose2d.models.vitpose_dialects import from_mmpose, without_experts
+from pose2d.models.vitpose import ViTPose, ViTPoseClassic, ViTPoseSimple, from_mmpose, without_experts
 from pose2d.registry import fill
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133
 

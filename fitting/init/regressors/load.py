@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fitting.init.regressors.network import CAMERA, MEAN_PARAMS, POSE, SHAPE, BodyRegressor
 from fitting.init.regressors.windows import CLIFF_CROPPING, SPIN_CROPPING
-from pose2d.backbones.hrnet_vector import HRNetVector
+from pose2d.backbones.hrnet import HRNetVector
 from pose2d.backbones.resnet import ResNet
 from pose2d.base.errors import UserError
 from pose2d.checkpoints import compare, read_state

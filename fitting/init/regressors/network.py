@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fitting.body.kinematics import JOINT_COUNT
 from fitting.body.rotations import rot6d_to_matrix
 from fitting.init.regressors.windows import Cropping
-from pose2d.backbones.hrnet_vector import HRNetVector
+from pose2d.backbones.hrnet import HRNetVector
 from pose2d.backbones.resnet import ResNet
 from pose2d.base.errors import UserError
 from pose2d.normalization import IMAGENET_RGB

@@ -1,4 +1,4 @@
-"""One process, or several started by torchrun that act as one."""
+"""Data-parallel training: one process, or several started by torchrun."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -11,25 +11,25 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Crew:
-    """Which of how many processes this is, and where it computes."""
+class ProcessGroup:
+    """This process among all of a run."""
 
     rank: int
-    world: int
+    world_size: int
     device: torch.device
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         return self.rank == 0
 
-    def wait(self) -> None:
-        """Until every process is here."""
-        if self.world > 1:
+    def barrier(self) -> None:
+        """Wait for every process."""
+        if self.world_size > 1:
             dist.barrier()
 
-    def add_up(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each tensor by its sum over processes: one message for all of them."""
-        if self.world == 1:
+    def all_reduce(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each tensor by its sum over processes, in one message."""
+        if self.world_size == 1:
             return
         several = list(tensors)
         flat = torch.cat([tensor.flatten() for tensor in several])
@@ -39,18 +39,18 @@ class Crew:
 
 
 @contextmanager
-def crew(device: str | None = None) -> Iterator[Crew]:
-    """This process among those torchrun started (its environment variables say so), or alone."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+def process_group(device: str | None = None) -> Iterator[ProcessGroup]:
+    """From the environment variables of torchrun, or this process alone."""
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
     if device is None:
         device = f"cuda:{local % torch.cuda.device_count()}" if torch.cuda.is_available() else "cpu"
-    if world == 1:
-        yield Crew(0, 1, torch.device(device))
+    if world_size == 1:
+        yield ProcessGroup(0, 1, torch.device(device))
         return
     dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
     try:
-        yield Crew(rank, world, torch.device(device))
+        yield ProcessGroup(rank, world_size, torch.device(device))
     finally:
         dist.destroy_process_group()

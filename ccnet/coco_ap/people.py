@@ -1,4 +1,4 @@
-"""The two sides of a keypoint evaluation as arrays: the people that are there, and those a system says it found."""
+"""Ground truth and detections of a keypoint evaluation, as arrays."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -84,9 +84,9 @@ def extent_area(xy_px: np.ndarray) -> np.ndarray:
 def ground_truth_from_coco(dataset: Mapping[str, Any], keypoints: int = 17) -> GroundTruth:
     """People of a COCO keypoint file (the parsed JSON), as `pycocotools` counts them."""
     images = np.unique(np.asarray([image["id"] for image in dataset["images"]]))
-    known = set(images.tolist())
+    listed = set(images.tolist())
     categories = {category["id"] for category in dataset["categories"]}
-    people = [a for a in dataset["annotations"] if a["category_id"] in categories and a["image_id"] in known]
+    people = [a for a in dataset["annotations"] if a["category_id"] in categories and a["image_id"] in listed]
     if len({a["category_id"] for a in people}) > 1:
         raise UserError("the annotations hold more than one category. Evaluate one category at a time.")
     identity = np.asarray([a.get("id", i) for i, a in enumerate(people, 1)])
@@ -112,7 +112,7 @@ def detections_from_coco(results: Sequence[Mapping[str, Any]], truth: GroundTrut
     """Found people from a list of COCO results: `image_id`, `keypoints` (x, y, anything), `score`.
 
     Like pycocotools, results of another category are left out, and if the first result has a `bbox` then boxes, not
-    keypoints, say how large a detection is.
+    keypoints, give the size of a detection.
     """
     by_box = bool(results) and len(results[0].get("bbox", ())) > 0
     results = [result for result in results if result.get("category_id", category) == category]
@@ -126,38 +126,6 @@ def detections_from_coco(results: Sequence[Mapping[str, Any]], truth: GroundTrut
     xy_px = _keypoint_array(results, truth.keypoints, "detection")[:, :, :2]
     area = np.asarray([r["bbox"][2] * r["bbox"][3] for r in results], float) if by_box else extent_area(xy_px)
     return Detections(image, xy_px, _column(results, "score", float), area)
-
-
-def to_coco(truth: GroundTruth) -> dict[str, Any]:
-    """The people as a COCO data set (parsed JSON)."""
-    points = np.concatenate([truth.xy_px, truth.visibility[..., None]], -1)
-    annotations = [
-        {
-            "id": int(truth.id[i]),
-            "image_id": truth.image[i].item(),
-            "category_id": 1,
-            "keypoints": points[i].ravel().tolist(),
-            # pycocotools ignores a person by this count
-            "num_keypoints": 0 if truth.ignore[i] else max(1, int(np.count_nonzero(truth.visibility[i] > 0))),
-            "area": float(truth.area_px2[i]),
-            "bbox": truth.box_px[i].tolist(),
-            "iscrowd": int(truth.crowd[i]),
-        }
-        for i in range(len(truth.image))
-    ]
-    categories = [{"id": 1, "name": "person", "supercategory": "person"}]
-    images = [{"id": image} for image in truth.images.tolist()]
-    return {"images": images, "annotations": annotations, "categories": categories}
-
-
-def to_coco_results(detections: Detections, keypoint_score: np.ndarray | None = None) -> list[dict[str, Any]]:
-    """Found people as a list of COCO results; `keypoint_score` [D, K] goes where annotations have visibility."""
-    third = np.ones(detections.xy_px.shape[:2]) if keypoint_score is None else keypoint_score
-    points = np.concatenate([detections.xy_px, third[..., None]], -1)
-    return [
-        {"image_id": image, "category_id": 1, "keypoints": keypoints.ravel().tolist(), "score": score}
-        for image, keypoints, score in zip(detections.image.tolist(), points, detections.score.tolist(), strict=True)
-    ]
 
 
 def _image_ids(rows: Sequence[Mapping[str, Any]], images: np.ndarray) -> np.ndarray:

@@ -1,10 +1,9 @@
-"""Things in the way of people in training crops."""
+"""Occluders in training crops."""
 
 import numpy as np
 import pytest
 
-from ccnet.data.augment import Augment, spoil
-from ccnet.data.occluders import SHAPES, STUFFS, hide
+from ccnet.data.augment import SHAPES, TEXTURES, Augment, degrade, occlude
 
 NOTHING_ELSE = Augment(grey=0, coarse=0, light=0, hidden=1)
 
@@ -13,11 +12,11 @@ def crop_of(random: np.random.Generator) -> np.ndarray:
     return random.integers(0, 256, (96, 64, 3), np.uint8)
 
 
-def test_a_thing_in_the_way_mostly_stands_before_the_person():
+def test_an_occluder_mostly_covers_the_person():
     """Over many draws the person's own point is hidden far more often than a corner of the crop."""
     random = np.random.default_rng(0)
     crop, point = crop_of(random), np.array([[32.0, 30.0]])
-    changed = np.mean([(hide(crop, point, random) != crop).any(-1) for _ in range(300)], 0)
+    changed = np.mean([(occlude(crop, point, random) != crop).any(-1) for _ in range(300)], 0)
     assert changed[30, 32] > 0.5
     assert changed[2, 2] < changed[30, 32] / 2
 
@@ -30,12 +29,12 @@ def test_every_shape_hides_something_and_leaves_something(shape):
     assert max(shares) < 0.8
 
 
-@pytest.mark.parametrize("stuff", STUFFS, ids=lambda stuff: stuff.__name__.strip("_"))
-def test_behind_every_stuff_the_crop_cannot_be_recognised(stuff):
+@pytest.mark.parametrize("texture", TEXTURES, ids=lambda texture: texture.__name__.strip("_"))
+def test_behind_every_texture_the_crop_cannot_be_recognised(texture):
     random = np.random.default_rng(2)
     crop = crop_of(random)
     for _ in range(10):
-        covered = stuff(crop, 40.0, random)
+        covered = texture(crop, 40.0, random)
         assert covered.shape == crop.shape
         assert covered.dtype == np.uint8
         assert abs(np.corrcoef(covered.ravel(), crop.ravel())[0, 1]) < 0.2
@@ -46,13 +45,13 @@ def test_grey_around_the_box_stays_grey():
     crop = np.full((96, 64, 3), 127, np.uint8)
     crop[:, 20:40] = crop_of(random)[:, 20:40]
     for _ in range(100):
-        spoilt = spoil(crop, np.array([20.0, 0, 40, 96]), np.array([[30.0, 40.0]]), NOTHING_ELSE, random)
-        assert (spoilt[:, :20] == 127).all()
-        assert (spoilt[:, 40:] == 127).all()
+        degraded = degrade(crop, np.array([20.0, 0, 40, 96]), np.array([[30.0, 40.0]]), NOTHING_ELSE, random)
+        assert (degraded[:, :20] == 127).all()
+        assert (degraded[:, 40:] == 127).all()
 
 
 def test_a_box_that_misses_the_crop_hides_nothing():
     random = np.random.default_rng(4)
     crop = crop_of(random)
-    spoilt = spoil(crop, np.array([70.0, 0, 90, 96]), np.zeros((0, 2)), NOTHING_ELSE, random)
-    np.testing.assert_array_equal(spoilt, crop)
+    degraded = degrade(crop, np.array([70.0, 0, 90, 96]), np.zeros((0, 2)), NOTHING_ELSE, random)
+    np.testing.assert_array_equal(degraded, crop)

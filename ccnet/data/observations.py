@@ -1,0 +1,285 @@
+"""The frozen network on annotated people: what it predicts, what a head reads of it, and the true OKS.
+
+Computed once and cached on disk, in shards, so that a killed run loses at most one of them.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ccnet.data.augment import Augment, degrade, jitter_box
+from ccnet.data.datasets import AnnotatedPerson, load_image
+from ccnet.heads.head import CalibrationHead, Ensemble
+from pose2d import crops
+from pose2d.base.caching import CacheKey, code_digest, weights_digest
+from pose2d.base.files import atomic_file
+from pose2d.base.prefetch import prefetch
+from pose2d.estimate import Crops, crop_people, estimate_crops
+from pose2d.models.base import PoseModel
+from pose2d.oks import keypoint_oks, l_squared
+
+BATCH = 32  # crops through the network at once
+SHARD = 512  # people per file
+HALF_MAX = 65504.0  # the largest half-precision number
+Progress = Callable[[int], None]  # so many more people are done
+
+
+@dataclass(frozen=True)
+class Observations:
+    """N people: the network's prediction, the head's inputs, and the true OKS."""
+
+    inputs: Tensor  # [N, *input_shape] of the head's trained layers
+    xy_px: Tensor  # [N, K, 2] image pixels; left and right are the person's own, in a mirrored crop too
+    score: Tensor  # [N, K] the network's own confidence, in the crop's order of keypoints (as all below)
+    sigma_px: Tensor  # [N, K, 2] the network's own standard deviation in image pixels; NaN if it states none
+    oks: Tensor  # [N, K] 0 where not labelled
+    present: Tensor  # [N, K] 1 if labelled and inside the crop
+    labelled: Tensor  # [N, K] 1 if labelled
+    crop_area_px2: Tensor  # [N] of the crop, in image pixels
+    area_share: Tensor  # [N] the person's area over the crop's
+
+    def __len__(self) -> int:
+        return len(self.oks)
+
+    @property
+    def labelled_oks(self) -> np.ndarray:
+        """[N, K] NaN where not labelled."""
+        return np.where(self.labelled.numpy() > 0, self.oks.double().numpy(), np.nan)
+
+
+def join(parts: Sequence[Observations]) -> Observations:
+    """Several batches as one."""
+    return Observations(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Observations)))
+
+
+def observe(
+    model: PoseModel,
+    head: CalibrationHead,
+    people: Sequence[AnnotatedPerson],
+    augment: Augment | None = None,
+    seed: Sequence[int] = (0,),
+) -> Iterator[Observations]:
+    """One batch after another, on the CPU, in the order of `people`. The next crops are cut while the network runs.
+
+    The randomness of one person's crop depends on `seed` and the person's id alone.
+    """
+    for part, cropped, mirrored in prefetch(_crop_batches(model, people, augment, seed), depth=1):
+        yield _observe_batch(model, head, part, cropped, mirrored)
+
+
+def _crop_batches(
+    model: PoseModel, people: Sequence[AnnotatedPerson], augment: Augment | None, seed: Sequence[int]
+) -> Iterator[tuple[Sequence[AnnotatedPerson], Crops, np.ndarray]]:
+    """People, their crops, and which of those are mirrored, [N]. People come sorted by image: each is read once."""
+    path, image = None, np.zeros((0, 0, 3), np.uint8)
+    for first in range(0, len(people), BATCH):
+        part = people[first : first + BATCH]
+        pixels, affines, mirrored = [], [], []
+        for person in part:
+            if person.image != path:
+                path, image = person.image, load_image(person)
+            one, mirror = _crop(model, person, image, augment, np.random.default_rng([*seed, person.id]))
+            pixels.append(one.pixels)
+            affines.append(one.affine)
+            mirrored.append(mirror)
+        yield part, Crops(torch.cat(pixels), np.concatenate(affines)), np.array(mirrored)
+
+
+def _crop(
+    model: PoseModel,
+    person: AnnotatedPerson,
+    image: np.ndarray,
+    augment: Augment | None,
+    random: np.random.Generator,
+) -> tuple[Crops, bool]:
+    """The network's crop of one person, augmented if asked for; and whether it is mirrored."""
+    box_px = np.asarray(person.box_px)
+    if augment is None:
+        return crop_people(model, image, box_px[None]), False
+    box_px = jitter_box(box_px, augment, random)
+    cropped = crop_people(model, image, box_px[None])
+    pixels, affine = cropped.pixels, cropped.affine
+    shown_px = np.array([0, 0, *model.input_wh])
+    if random.random() < augment.surroundings:
+        pixels = crops.cut(image, affine, model.input_wh)
+    elif model.crop == "square":
+        (shown_px,) = crops.grown_boxes(box_px[None], model.box_scale, affine)
+    mirror = random.random() < augment.flip
+    labelled = torch.from_numpy(person.keypoints[person.keypoints[:, 2] > 0, :2])
+    person_px = crops.move(affine, labelled[None])[0].numpy()
+    degraded = degrade(pixels[0].permute(1, 2, 0).numpy(), shown_px, person_px, augment, random)
+    pixels = torch.from_numpy(degraded).permute(2, 0, 1)[None]
+    if not mirror:
+        return Crops(pixels, affine), False
+    mirrored_from_crop = np.array([[-1.0, 0, model.input_wh[0] - 1], [0, 1, 0]])
+    return Crops(pixels.flip(-1), mirrored_from_crop @ np.vstack([affine[0], [0, 0, 1]])[None]), True
+
+
+@torch.inference_mode()
+def _observe_batch(
+    model: PoseModel,
+    head: CalibrationHead,
+    people: Sequence[AnnotatedPerson],
+    cropped: Crops,
+    mirrored: np.ndarray,
+) -> Observations:
+    found = estimate_crops(model, cropped)
+    keypoints = torch.from_numpy(np.stack([person.keypoints for person in people]))
+    area = torch.tensor([person.area_px2 for person in people], dtype=torch.float32)
+    order = torch.tensor(model.skeleton.flip_order)
+
+    def swapped(values: Tensor) -> Tensor:  # left and right trade places where the crop is mirrored
+        choose = torch.from_numpy(mirrored).reshape(-1, *[1] * (values.ndim - 1))
+        return torch.where(choose, values[:, order], values)
+
+    xy_px = swapped(found.xy_px)
+    labelled = keypoints[..., 2] > 0
+    truth_crop = crops.move(cropped.affine, keypoints[..., :2])
+    inside = ((truth_crop >= 0) & (truth_crop <= torch.tensor(model.input_wh) - 1.0)).all(-1)
+    distance2 = (xy_px - keypoints[..., :2]).square().sum(-1)
+    oks = keypoint_oks(distance2, l_squared(area, model.skeleton)).float() * labelled
+    return Observations(
+        inputs=head.inputs(found.features.float()).cpu(),
+        xy_px=xy_px,
+        score=found.score,
+        sigma_px=found.sigma_px,
+        oks=swapped(oks),
+        present=swapped((labelled & inside).float()),
+        labelled=swapped(labelled.float()),
+        crop_area_px2=found.crop_area_px2,
+        area_share=area / found.crop_area_px2,
+    )
+
+
+# On disk -------------------------------------------------------------------------------------------------------------
+
+
+class ObservationCache:
+    """The observations of one pass over some people, one pair of files per SHARD, in a folder named by cache key."""
+
+    def __init__(
+        self,
+        folder: Path,
+        model: PoseModel,
+        head: CalibrationHead,
+        people: Sequence[AnnotatedPerson],
+        augment: Augment | None = None,
+        seed: Sequence[int] = (0,),
+    ) -> None:
+        self.model, self.head, self.people, self.augment, self.seed = model, head, people, augment, seed
+        self.key = cache_key(model, head, people, augment, seed)
+        self.folder = folder / self.key.digest[:16]
+
+    def fill(self, rank: int = 0, world_size: int = 1, progress: Progress = lambda people: None) -> None:
+        """Compute what is missing; with several processes each does its share."""
+        for number, first in enumerate(self._shards()):
+            people = self.people[first : first + SHARD]
+            if number % world_size != rank:
+                continue
+            if self._inputs_file(first).is_file():
+                progress(len(people))
+                continue
+            parts = []
+            for part in observe(self.model, self.head, people, self.augment, self.seed):
+                parts.append(part)
+                progress(len(part))
+            self._write(first, join(parts))
+        if rank == 0:
+            with atomic_file(self.folder / "cache_key.json") as path:
+                path.write_text(self.key.text + "\n")
+
+    def load(self) -> tuple[Observations, "ShardedRows"]:
+        """All but `inputs` in memory, and `inputs` left on disk."""
+        parts, inputs = [], []
+        for first in self._shards():
+            with np.load(self._rest_file(first), allow_pickle=False) as file:
+                parts.append({name: torch.from_numpy(file[name]) for name in file.files})
+            inputs.append(np.load(self._inputs_file(first), mmap_mode="r"))
+        rest = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        return Observations(inputs=torch.zeros(len(rest["oks"]), 0), **rest), ShardedRows(inputs)
+
+    def _shards(self) -> range:
+        return range(0, len(self.people), SHARD)
+
+    def _inputs_file(self, first: int) -> Path:
+        return self.folder / f"{first:07d}.npy"
+
+    def _rest_file(self, first: int) -> Path:
+        return self.folder / f"{first:07d}.npz"
+
+    def _write(self, first: int, observations: Observations) -> None:
+        names = [f.name for f in fields(Observations) if f.name != "inputs"]
+        with atomic_file(self._rest_file(first)) as path:
+            np.savez(path, **{name: getattr(observations, name).numpy() for name in names})
+        with atomic_file(self._inputs_file(first)) as path:  # last: a shard is complete once this file exists
+            np.save(path, observations.inputs.clamp(-HALF_MAX, HALF_MAX).half().numpy())
+
+
+def cache_key(
+    model: PoseModel,
+    head: CalibrationHead,
+    people: Sequence[AnnotatedPerson],
+    augment: Augment | None,
+    seed: Sequence[int],
+) -> CacheKey:
+    first = head.members[0] if isinstance(head, Ensemble) else head
+    return CacheKey(
+        stage="observations",
+        settings={
+            "crop": [model.crop, model.box_scale, *model.input_wh],
+            "head": getattr(first, "kind", ""),
+            "augment": None if augment is None else asdict(augment),
+            "seed": None if augment is None else list(seed),
+            "people": len(people),
+        },
+        inputs={"weights": weights_digest(model.state_dict()), "people": _digest(people)},
+        code=code_digest(__name__, type(first).__module__, type(model).__module__),
+    )
+
+
+def _digest(people: Sequence[AnnotatedPerson]) -> str:
+    """Of the annotations. Images are named, not read: a data set has too many bytes of them."""
+    digest = hashlib.sha256()
+    for person in people:
+        digest.update(f"{person.id} {person.image.name} {person.box_px} {person.area_px2}".encode())
+        digest.update(person.keypoints.tobytes())
+    return digest.hexdigest()[:16]
+
+
+class ShardedRows:
+    """Rows of several arrays on disk as if they were one."""
+
+    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
+        self.arrays = list(arrays)
+        self.start = np.cumsum([0, *(len(array) for array in self.arrays)])
+
+    def __len__(self) -> int:
+        return int(self.start[-1])
+
+    def take(self, index: np.ndarray) -> Tensor:
+        """Rows [M, ...] in single precision."""
+        out = np.empty((len(index), *self.arrays[0].shape[1:]), np.float32)
+        which = np.searchsorted(self.start, index, side="right") - 1
+        for number in np.unique(which):
+            rows = which == number
+            out[rows] = self.arrays[number][index[rows] - self.start[number]]
+        return torch.from_numpy(out)
+
+
+def observe_cached(
+    model: PoseModel,
+    head: CalibrationHead,
+    people: Sequence[AnnotatedPerson],
+    folder: Path,
+    progress: Progress = lambda people: None,
+) -> Observations:
+    """The crops of people to evaluate on, as they are; cached too."""
+    cache = ObservationCache(folder, model, head, people)
+    cache.fill(progress=progress)
+    rest, inputs = cache.load()
+    return Observations(**{**vars(rest), "inputs": inputs.take(np.arange(len(rest)))})

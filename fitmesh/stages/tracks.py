@@ -13,15 +13,8 @@ from fitmesh.progress import Reporter
 from pose2d.base.caching import CacheKey, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import Background, prefetch
-from pose2d.detect.detector import (
-    Detections,
-    Detector,
-    DetectorInput,
-    DetectorOptions,
-    detector_inputs,
-    read_detections,
-    whole_image,
-)
+from pose2d.detect.detector import Detections, DetectorInput, DetectorOptions, read_detections, whole_image
+from pose2d.detect.multipose import MultiPose
 from pose2d.detect.tracker import Tracker, TrackerOptions
 from pose2d.io.clip import Clip, Frame, Span
 from pose2d.types import Track
@@ -154,7 +147,7 @@ def _detector_frames(clip: Clip, settings: TrackSettings) -> Iterator[tuple[Fram
     # The tracker has a use for boxes too doubtful to start a person.
     threshold = min(settings.detector.score_threshold, settings.tracker.doubtful_score)
     options = replace(settings.detector, score_threshold=threshold)
-    detector = Background(lambda: Detector(options).to(settings.device))
+    detector = Background(lambda: MultiPose(options).to(settings.device))
     detector.start()  # while the first frames are decoded
     # FFmpeg makes a frame small while it turns it to RGB, for a tenth of what it would cost to do so afterwards.
     whole = np.array((clip.info.width_px, clip.info.height_px))
@@ -167,7 +160,7 @@ def _detector_frames(clip: Clip, settings: TrackSettings) -> Iterator[tuple[Fram
         return Detections(found.boxes_px * grow, found.scores)
 
     for frame in clip.frames(settings.span, (width, height)):
-        yield frame, partial(find, detector_inputs(frame.rgb, options))
+        yield frame, partial(find, MultiPose.prepare(frame.rgb, options))
 
 
 def most_seen(tracks: list[Track], limit: int | None) -> list[Track]:

@@ -15,7 +15,7 @@ from pose2d.backbones.csp import CSPNeXt, fold_batch_norms, onnx_convolutions
 from pose2d.base.errors import UserError
 from pose2d.models.base import ModelCard, PoseModel
 from pose2d.models.dialects import renamed
-from pose2d.models.movenet_features import MoveNetFeatures
+from pose2d.models.movenet import MoveNetFeatures
 from pose2d.normalization import IMAGENET_RGB
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import Prediction

@@ -25,7 +25,8 @@ from torch import Tensor
 import pose2d
 from pose2d import crops
 from pose2d.decode import fit_gaussian
-from pose2d.detect.detector import Detections, Detector, DetectorOptions, iou
+from pose2d.detect.detector import Detections, DetectorOptions, iou
+from pose2d.detect.multipose import MultiPose
 from pose2d.models.movenet import NEARNESS, HeadMaps, MoveNetFeatures, SinglePose
 from pose2d.models.movenet_network import STRIDE, cells_of
 from pose2d.models.rtmpose import RTMPose
@@ -88,9 +89,9 @@ class Bench:
             found = [self.model.predict_flip(self._features(a), self._features(b)) for a, b in pairs]
             self._row(table, how, "yes", "ours", found)
 
-    def measure_detected(self, table: Table, options: DetectorOptions) -> None:
+    def measure_detected(self, table: Table, options: MultiPoseOptions) -> None:
         """A row for boxes that the detector finds."""
-        detector, how = Detector(options), Cropping(self.model.box_scale)
+        detector, how = MultiPose(options), Cropping(self.model.box_scale)
         begin = time.process_time()
         found = {image_id: detector.detect(image) for image_id, image in self.truth.images.items()}
         seconds = (time.process_time() - begin) / len(found)

@@ -17,11 +17,12 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from pose2d.detect.detector import Detector, DetectorOptions, iou
+from pose2d.detect.detector import DetectorOptions, iou
+from pose2d.detect.multipose import MultiPose
 from pose2d.io.images import read_image
 
 
-class CentreDetector(Detector):
+class CentreDetector(MultiPose):
     """The published score: the height of the centre map."""
 
     def _score(self, certainty: Tensor, trunk: Tensor, cells: Tensor, box_cells: Tensor) -> Tensor:
@@ -43,7 +44,7 @@ def people(coco: Path) -> dict[Path, tuple[np.ndarray, np.ndarray]]:
     }
 
 
-def measure(detector: Detector, truth: dict[Path, tuple[np.ndarray, np.ndarray]]) -> tuple[float, list[float], float]:
+def measure(detector: MultiPose, truth: dict[Path, tuple[np.ndarray, np.ndarray]]) -> tuple[float, list[float], float]:
     """AP at IoU 0.5, recall at a precision of 0.9, 0.8 and 0.7, milliseconds an image."""
     rows: list[tuple[float, bool]] = []
     seconds = 0.0
@@ -79,7 +80,7 @@ def main() -> None:
     table = Table("size", "score", "AP50", "recall at P 0.9", "0.8", "0.7", "ms/image", "time ratio")
     for size in arguments.sizes:
         base = 0.0
-        for name, kind in (("centre", CentreDetector), ("centre and keypoints", Detector)):
+        for name, kind in (("centre", CentreDetector), ("centre and keypoints", MultiPose)):
             average, at, ms = measure(kind(DetectorOptions(long_side=size, score_threshold=0.02)), truth)
             base = base or ms
             table.add_row(str(size), name, f"{average:.3f}", *(f"{r:.3f}" for r in at), f"{ms:.0f}", f"{ms / base:.2f}")

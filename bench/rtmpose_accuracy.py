@@ -17,8 +17,7 @@ from rich.table import Table
 from torch import Tensor
 
 from pose2d import crops
-from pose2d.detect.base import load_detector
-from pose2d.detect.detector import Detections, DetectorOptions, iou
+from pose2d.detect.detector import Detections, DetectorOptions, iou, load_detector
 from pose2d.models.rtmpose import Refinement, RTMPose
 from pose2d.types import Prediction
 

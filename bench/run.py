@@ -35,7 +35,8 @@ from fitmesh.stages.keypoints import KeypointSettings
 from fitmesh.stages.pipeline import RunSettings, run_stages
 from fitmesh.stages.tracks import TrackSettings
 from pose2d.base.prefetch import Background
-from pose2d.detect.detector import Detector, DetectorOptions
+from pose2d.detect.detector import DetectorOptions
+from pose2d.detect.multipose import MultiPose
 from pose2d.io.clip import Span
 from pose2d.io.video import Video
 from pose2d.io.video_writer import video_writer
@@ -74,7 +75,7 @@ class Watch(Reporter):
 
 def watch_networks(watch: Watch, pose_model: str) -> None:
     """Detector, keypoint network and calibration head are "the network"; cutting crops is not."""
-    Detector._candidates = watch.timed(Detector._candidates)  # type: ignore[method-assign]
+    MultiPose.candidates = watch.timed(MultiPose.candidates)  # type: ignore[method-assign]
     network = type(pose2d.load(pose_model))
     for name in ("normalize", "features", "predict"):
         setattr(network, name, watch.timed(getattr(network, name)))

@@ -19,7 +19,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pose2d.detect.detector import Detections, Detector, DetectorOptions, iou
+from pose2d.detect.detector import Detections, DetectorOptions, iou
+from pose2d.detect.multipose import MultiPose
 from pose2d.detect.tracker import Tracker, assign
 from pose2d.io.video import Video
 
@@ -171,7 +172,7 @@ def one_by_one(frame: int, box: np.ndarray) -> int | None:
 
 
 def detected(video: Path, size: int) -> Boxes:
-    detector = Detector(DetectorOptions(long_side=size, score_threshold=0.1))
+    detector = MultiPose(DetectorOptions(long_side=size, score_threshold=0.1))
     return [(f.index, float(f.time_s), detector.detect(f.rgb)) for f in Video(video).frames()]
 
 

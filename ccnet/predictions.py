@@ -16,7 +16,7 @@ from ccnet.data.observations import Observations
 from ccnet.heads.files import about_of
 from ccnet.heads.head import CalibrationHead, flip_average
 from pose2d.base.errors import UserError
-from pose2d.detect.detector import Detector, read_detections
+from pose2d.detect.detector import PersonDetector, read_detections
 from pose2d.estimate import PoseEstimate, estimate
 from pose2d.models.base import PoseModel
 from pose2d.skeletons import Skeleton
@@ -56,7 +56,7 @@ def annotated_boxes(people: Sequence[AnnotatedPerson], image: np.ndarray) -> tup
     return np.array([person.box_px for person in people]), np.ones(len(people))
 
 
-def detected_boxes(detector: Detector) -> Boxes:
+def detected_boxes(detector: PersonDetector) -> Boxes:
     """The embedded detector's boxes."""
 
     def find(people: Sequence[AnnotatedPerson], image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

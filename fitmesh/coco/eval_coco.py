@@ -16,7 +16,7 @@ from fitmesh.progress_bar import bar
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.threads import use_threads
-from pose2d.detect.detector import Detector
+from pose2d.detect.multipose import MultiPose
 from pose2d.models.base import PoseModel
 
 
@@ -82,7 +82,7 @@ def _boxes(source: str) -> Boxes:
     if source == "gt":
         return annotated_boxes
     if source == "detector":
-        return detected_boxes(Detector())
+        return detected_boxes(MultiPose())
     if source.endswith(".json"):
         return boxes_from_json(source)
     raise UserError(f"unknown boxes {source!r}: gt, detector, or the path of a COCO detection file (.json).")

@@ -1,21 +1,20 @@
-"""Where people are: MultiPose MoveNet at any size and for any number of people, or boxes that were given."""
+"""Where people are: detectors behind one interface, or boxes that were given."""
 
+import difflib
 import json
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
+from importlib import import_module
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d import crops
 from pose2d.base.errors import UserError
-from pose2d.checkpoints import read_state
-from pose2d.models import movenet_network as movenet
-from pose2d.models.movenet_network import MoveNet
 
 COCO_PERSON = 1  # category of a person in COCO's files
 
@@ -35,20 +34,20 @@ class Detections:
 class DetectorInput:
     """An image at one size, ready for the network."""
 
-    pixels: Tensor  # [1, 3, h, w] float32, normalised
+    pixels: Tensor  # [1, 3, h, w] float32, in the network's colour order and range
     scale: float  # its pixels per pixel of the image
     image_wh: tuple[int, int]
 
 
 @dataclass(frozen=True)
 class DetectorOptions:
-    """Every choice the detector leaves open. bench/coco_accuracy.py shows what they cost and give."""
+    """Every choice a detector leaves open; each has its own defaults. bench/coco_accuracy.py shows what they cost."""
 
     long_side: int = 512  # pixels the image's longer side is resized to, a multiple of 32
     second_long_side: int | None = None  # a second pass at another size; 256 and 512 together find most
     score_threshold: float = 0.2  # higher: fewer boxes, more of them right
     nms_iou: float = 0.6  # of two boxes that overlap more than this, the one with the higher score stays
-    most_people: int = 100  # candidates at each size
+    most_people: int = 100  # MultiPose: candidates at each size
 
     def __post_init__(self) -> None:
         for side in self.long_sides:
@@ -60,69 +59,62 @@ class DetectorOptions:
         return (self.long_side,) if self.second_long_side is None else (self.long_side, self.second_long_side)
 
 
-def detector_inputs(image: np.ndarray, options: DetectorOptions) -> list[DetectorInput]:
-    """An RGB uint8 image [H, W, 3] at each size. NumPy only, so that another thread can prefetch it."""
-    crops.check_image(image)
-    height, width = image.shape[:2]
-    inputs = []
-    for long_side in options.long_sides:
-        scale = long_side / max(height, width)
-        # The image goes to the top left corner, pixel edges onto pixel edges; the sides become multiples of 32.
-        shift = (scale - 1) / 2
-        affine = np.array([[[scale, 0, shift], [0, scale, shift]]])
-        input_w, input_h = (int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height))
-        pixels = movenet.normalized(crops.cut(image, affine, (input_w, input_h)).numpy())
-        inputs.append(DetectorInput(torch.from_numpy(pixels), scale, (width, height)))
-    return inputs
+class PersonDetector(nn.Module):
+    """What every detector offers: `prepare` needs no network, `find` does. Names: `load_detector`."""
 
-
-class Detector(nn.Module):
-    """MultiPose MoveNet as a person detector."""
+    defaults: ClassVar[DetectorOptions]
+    licence: ClassVar[str]  # of the weights
 
     def __init__(self, options: DetectorOptions | None = None) -> None:
         super().__init__()
-        self.options = options or DetectorOptions()
-        self.net = movenet.MoveNet(1.5, movenet.MULTI_HEADS)
-        weights = files("pose2d") / "weights" / "movenet_multipose_fp16.npz"
-        self.net.load_state_dict(movenet.adopt(read_state(Path(str(weights)))))
-        self.eval().requires_grad_(False)
+        self.options = options or self.defaults
+
+    @staticmethod
+    @abstractmethod
+    def prepare(image: np.ndarray, options: DetectorOptions) -> list[DetectorInput]:
+        """An RGB uint8 image [H, W, 3] at each size. NumPy only, so that another thread can prefetch it."""
+
+    @abstractmethod
+    def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """One input [1, 3, h, w] -> boxes [M, 4] in its pixels, which may overlap, and scores [M]."""
 
     def detect(self, image: np.ndarray) -> Detections:
         """People in an RGB uint8 image [H, W, 3]."""
-        return self.find(detector_inputs(image, self.options))
+        return self.find(self.prepare(image, self.options))
 
     @torch.inference_mode()
     def find(self, inputs: Sequence[DetectorInput]) -> Detections:
         """People in one image, from its inputs at all sizes."""
-        candidates = [self._candidates_in_image(one) for one in inputs]
-        boxes = np.concatenate([boxes for boxes, _ in candidates])
-        scores = np.concatenate([scores for _, scores in candidates])
-        found = (scores >= self.options.score_threshold) & (boxes[:, 2:] > boxes[:, :2]).all(1)
-        boxes, scores = boxes[found], scores[found]
+        device = next(self.parameters()).device
+        found = [self._in_image(one, *self.candidates(one.pixels.to(device))) for one in inputs]
+        boxes, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
         keep = non_maximum_suppression(boxes, scores, self.options.nms_iou)
         return Detections(boxes[keep], scores[keep])
 
-    def _candidates_in_image(self, one: DetectorInput) -> tuple[np.ndarray, np.ndarray]:
-        """Candidate boxes [M, 4] in the image and their scores [M]."""
-        boxes, scores = self._candidates(one.pixels.to(self.net.stem.weight.device))
-        width, height = one.image_wh
-        return (boxes.cpu().double().numpy() / one.scale).clip(0, [width, height, width, height]), scores.cpu().numpy()
+    def _in_image(self, one: DetectorInput, boxes: Tensor, scores: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """The candidates above the threshold that lie in the image: boxes [M, 4] in its pixels, scores [M]."""
+        likely = scores >= self.options.score_threshold
+        boxes_px = (boxes[likely].cpu().double().numpy() / one.scale).clip(0, np.array(one.image_wh * 2))
+        inside = (boxes_px[:, 2:] > boxes_px[:, :2]).all(1)
+        return boxes_px[inside], scores[likely].cpu().numpy()[inside]
 
-    def _candidates(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Boxes [M, 4] in input pixels and scores [M] of the centre map's peaks."""
-        trunk = self.net.trunk(image)
-        centre = self.net.head("center")(trunk).sigmoid()
-        peak = centre * (F.max_pool2d(centre, 5, 1, 2) == centre)
-        certainty, index = peak.flatten(1).topk(min(self.options.most_people, peak[0].numel()))
-        cells = movenet.cells_of(index, peak.shape[-1])
-        middle = cells + self.net.head("box_offset").at(trunk, cells).flip(-1)
-        half = self.net.head("box_scale").at(trunk, cells).flip(-1).clamp_min(0) / 2
-        boxes = torch.cat([middle - half, middle + half], -1)[0] * movenet.STRIDE
-        return boxes, self._score(certainty[0], trunk, cells, 2 * half)
 
-    def _score(self, certainty: Tensor, trunk: Tensor, cells: Tensor, box_cells: Tensor) -> Tensor:
-        """Scores [M]: the geometric mean of the centre map's height and the mean heat of the expected keypoints."""
-        return (certainty * keypoint_evidence(self.net, trunk, cells, box_cells)).sqrt()
+DETECTORS = {"yolox-tiny": ("yolox", "YoloxTiny"), "multipose": ("multipose", "MultiPose")}  # the default first
+
+
+def detector_class(name: str) -> type[PersonDetector]:
+    """The detector of that name: its `defaults`, its `licence`, and `prepare`, without its weights."""
+    if name not in DETECTORS:
+        close = difflib.get_close_matches(name, DETECTORS, n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        raise UserError(f"unknown detector {name!r}.{hint} There are {' and '.join(DETECTORS)}.")
+    module, found = DETECTORS[name]
+    return getattr(import_module(f"pose2d.detect.{module}"), found)
+
+
+def load_detector(name: str, options: DetectorOptions | None = None) -> PersonDetector:
+    """The detector of that name with its embedded weights, and its own defaults where no options are given."""
+    return detector_class(name)(options)
 
 
 def iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -180,24 +172,3 @@ def read_detections(path: str | Path) -> dict[int, Detections]:
         order = np.argsort(-scores, kind="stable")
         found[image] = Detections(boxes[order], scores[order])
     return found
-
-
-EVIDENCE_KEYPOINTS = 8  # of 17 keypoints: half of a person may be hidden
-SEARCH_STEPS = 3  # steps in each direction
-SEARCH_STEP = 0.03  # of the box's diagonal, at least one cell
-
-
-def keypoint_evidence(net: MoveNet, trunk: Tensor, cells: Tensor, box_cells: Tensor) -> Tensor:
-    """Mean heat [M], in 0..1, of the best keypoints near where centres at cells [1, M, 2] (x, y) expect them, for
-    boxes of width and height `box_cells` [1, M, 2]. A centre alone can be a table or a bush; a person has keypoints
-    (bench/detector_evidence.py)."""
-    heat = net.head("kpt_heatmap")(trunk).sigmoid()[0]  # [17, h, w]
-    expected = cells[0, :, None] + net.head("kpt_regress").at(trunk, cells).unflatten(-1, (17, 2))[0].flip(-1)
-    step = (SEARCH_STEP * box_cells[0].norm(dim=-1)).clamp_min(1)
-    grid = torch.arange(-SEARCH_STEPS, SEARCH_STEPS + 1, device=trunk.device)
-    around = torch.stack(torch.meshgrid(grid, grid, indexing="xy"), -1).flatten(0, 1)  # [S, 2]
-    places = (expected[:, :, None] + step[:, None, None, None] * around).round().long()  # [M, 17, S, 2]
-    h, w = heat.shape[1:]
-    x, y = places[..., 0].clamp(0, w - 1), places[..., 1].clamp(0, h - 1)
-    keypoint = torch.arange(17, device=trunk.device)[None, :, None]
-    return heat[keypoint, y, x].amax(-1).topk(EVIDENCE_KEYPOINTS, dim=-1).values.mean(-1)

@@ -17,8 +17,7 @@ from pose2d import crops
 from pose2d.backbones.csp import Conv, CSPLayer, DarknetBlock, SpatialPyramid, onnx_convolutions
 from pose2d.base.errors import UserError
 from pose2d.checkpoints import compare, read_state
-from pose2d.detect.base import CandidateDetector
-from pose2d.detect.detector import DetectorInput, DetectorOptions
+from pose2d.detect.detector import DetectorInput, DetectorOptions, PersonDetector
 
 STRIDES = (8, 16, 32)  # input pixels per cell of the three levels
 WIDTHS = (96, 192, 384)  # channels of the backbone at each level (CSPDarknet's 256, 512, 1024 times 0.375)
@@ -26,7 +25,6 @@ HIDDEN = 96  # channels in the heads
 CELLS = 32  # both sides of an input are multiples of this
 GREY = 114  # what lies beside the image in the input
 WEIGHTS = "yolox_tiny_humanart_fp16.npz"
-DEFAULTS = DetectorOptions(long_side=416, score_threshold=0.1, nms_iou=0.65)  # size and overlap as published
 
 
 def _layer(inputs: int, outputs: int, blocks: int, residual: bool) -> CSPLayer:
@@ -168,31 +166,34 @@ def load_yolox(weights: str | Path | None = None) -> YOLOX:
     return model.eval().requires_grad_(False)
 
 
-def letterboxes(image: np.ndarray, options: DetectorOptions) -> list[DetectorInput]:
-    """An RGB uint8 image [H, W, 3] in the top left corner of each input, whose sides are multiples of 32.
-
-    The published pipeline fills a square; less grey beside the image costs less time and finds the same people.
-    """
-    crops.check_image(image)
-    height, width = image.shape[:2]
-    inputs = []
-    for long_side in options.long_sides:
-        scale = long_side / max(height, width)
-        small_w, small_h = (max(1, min(long_side, round(side * scale))) for side in (width, height))
-        interpolation = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-        small = cv2.resize(image, (small_w, small_h), interpolation=interpolation)
-        padded = np.full([-(-small_h // CELLS) * CELLS, -(-small_w // CELLS) * CELLS, 3], GREY, np.float32)
-        padded[:small_h, :small_w] = small[:, :, ::-1]  # blue first, 0..255
-        inputs.append(DetectorInput(torch.from_numpy(padded).permute(2, 0, 1)[None], scale, (width, height)))
-    return inputs
-
-
-class YoloxDetector(CandidateDetector):
+class YoloxTiny(PersonDetector):
     """YOLOX-tiny with its embedded weights."""
 
-    def __init__(self, options: DetectorOptions = DEFAULTS) -> None:
-        super().__init__(options, letterboxes)
+    defaults = DetectorOptions(long_side=416, score_threshold=0.1, nms_iou=0.65)  # size and overlap as published
+    licence = "Apache-2.0; training data partly for research"
+
+    def __init__(self, options: DetectorOptions | None = None) -> None:
+        super().__init__(options)
         self.net = load_yolox()
+
+    @staticmethod
+    def prepare(image: np.ndarray, options: DetectorOptions) -> list[DetectorInput]:
+        """The image in the top left corner of each input, whose sides are multiples of 32.
+
+        The published pipeline fills a square; less grey beside the image costs less time and finds the same people.
+        """
+        crops.check_image(image)
+        height, width = image.shape[:2]
+        inputs = []
+        for long_side in options.long_sides:
+            scale = long_side / max(height, width)
+            small_w, small_h = (max(1, min(long_side, round(side * scale))) for side in (width, height))
+            interpolation = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+            small = cv2.resize(image, (small_w, small_h), interpolation=interpolation)
+            padded = np.full([-(-small_h // CELLS) * CELLS, -(-small_w // CELLS) * CELLS, 3], GREY, np.float32)
+            padded[:small_h, :small_w] = small[:, :, ::-1]  # blue first, 0..255
+            inputs.append(DetectorInput(torch.from_numpy(padded).permute(2, 0, 1)[None], scale, (width, height)))
+        return inputs
 
     def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         boxes, scores = self.net(pixels)

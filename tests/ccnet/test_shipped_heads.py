@@ -11,7 +11,7 @@ from ccnet.data.datasets import Split, read_split
 from ccnet.heads import files
 from ccnet.metrics import calibration
 from ccnet.predictions import detected_boxes, predict_split
-from pose2d.detect.detector import Detector
+from pose2d.detect.multipose import MultiPose
 
 SHIPPED = ("movenet-lightning", "movenet-thunder")
 
@@ -55,7 +55,7 @@ def test_people_in_detected_boxes_are_measured_too(shared):
     model, head = pose2d.load("movenet-lightning"), ccnet.load("movenet-lightning")
     everyone = read_split(shared / "data" / "coco", "val2017")
     few = Split("val2017", everyone.skeleton, everyone.people[:12], everyone.dataset, everyone.source)
-    predictions = predict_split(model, head, few, detected_boxes(Detector()), flip_test=True)
+    predictions = predict_split(model, head, few, detected_boxes(MultiPose()), flip_test=True)
     assert len(predictions.oks) == len(predictions.box_score) > 0
     assert predictions.oks.max() > 0.7
     assert bool((predictions.confidence["ccnet"].keypoint <= 1).all())

@@ -10,19 +10,19 @@ import torch
 from pose2d import UserError
 from pose2d.detect.detector import (
     Detections,
-    Detector,
     DetectorOptions,
     iou,
     non_maximum_suppression,
     read_detections,
     whole_image,
 )
+from pose2d.detect.multipose import MultiPose
 from pose2d.models.movenet_network import normalize, normalized
 
 
 @pytest.fixture(scope="module")
 def detector():
-    return Detector(DetectorOptions(long_side=256))
+    return MultiPose(DetectorOptions(long_side=256))
 
 
 def _photo(shared, name="000000000139.jpg"):
@@ -64,13 +64,13 @@ def test_more_than_six_people_can_be_found(shared, detector):
     for column in range(9):
         crowd[80:200, 20 + 105 * column : 84 + 105 * column] = person
     options = DetectorOptions(long_side=992)
-    assert len(Detector(options).detect(crowd)) > 6
+    assert len(MultiPose(options).detect(crowd)) > 6
 
 
 def test_a_higher_threshold_keeps_a_part_of_what_a_lower_one_finds(shared, detector):
     photo = _photo(shared)
-    few = Detector(DetectorOptions(long_side=256, score_threshold=0.5)).detect(photo)
-    many = Detector(DetectorOptions(long_side=256, score_threshold=0.05)).detect(photo)
+    few = MultiPose(DetectorOptions(long_side=256, score_threshold=0.5)).detect(photo)
+    many = MultiPose(DetectorOptions(long_side=256, score_threshold=0.05)).detect(photo)
     assert len(few) < len(many)
     np.testing.assert_array_equal(few.boxes_px, many.boxes_px[: len(few)])
 
@@ -145,8 +145,8 @@ def test_a_missing_file_of_boxes_is_named(tmp_path):
 
 def test_a_second_look_finds_what_the_first_found_and_more(shared):
     photo = _photo(shared)
-    once = Detector(DetectorOptions(long_side=256)).detect(photo)
-    twice = Detector(DetectorOptions(long_side=256, second_long_side=512)).detect(photo)
+    once = MultiPose(DetectorOptions(long_side=256)).detect(photo)
+    twice = MultiPose(DetectorOptions(long_side=256, second_long_side=512)).detect(photo)
     assert iou(once.boxes_px, twice.boxes_px).max(1).min() > 0.5
     assert len(twice) >= len(once)
     assert twice.scores.sum() > once.scores.sum()

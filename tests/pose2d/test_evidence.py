@@ -3,14 +3,15 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from pose2d.detect.detector import Detections, Detector, DetectorOptions, iou
+from pose2d.detect.detector import Detections, DetectorOptions, iou
+from pose2d.detect.multipose import MultiPose
 from pose2d.io.clip import Span
 from pose2d.io.video import Video
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "park.mp4"
 
 
-class CentreDetector(Detector):
+class CentreDetector(MultiPose):
     """Scores a person by the centre map alone."""
 
     def _score(self, certainty: Tensor, trunk: Tensor, cells: Tensor, box_cells: Tensor) -> Tensor:
@@ -32,7 +33,7 @@ def test_a_table_has_a_centre_but_no_keypoints(shared: Path) -> None:
     image = frame_at(shared / "data" / "videos" / "one_by_one.mp4", 20.2)
     options = DetectorOptions(long_side=512, score_threshold=0.1)
     by_centre = score_of(CentreDetector(options).detect(image), table)
-    with_keypoints = score_of(Detector(options).detect(image), table)
+    with_keypoints = score_of(MultiPose(options).detect(image), table)
     assert by_centre > 0.7
     assert with_keypoints < 0.5
 
@@ -40,7 +41,7 @@ def test_a_table_has_a_centre_but_no_keypoints(shared: Path) -> None:
 def test_people_have_both_and_keep_their_boxes() -> None:
     image = frame_at(EXAMPLE, 2.0)
     options = DetectorOptions(long_side=512, score_threshold=0.5)
-    by_centre, with_keypoints = CentreDetector(options).detect(image), Detector(options).detect(image)
+    by_centre, with_keypoints = CentreDetector(options).detect(image), MultiPose(options).detect(image)
     assert len(by_centre) == len(with_keypoints) == 2
     for box, score in zip(by_centre.boxes_px, by_centre.scores, strict=True):
         assert 0.7 < score_of(with_keypoints, list(box)) <= score

@@ -4,7 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pose2d.detect.detector import Detections, Detector, DetectorOptions
+from pose2d.detect.detector import Detections, DetectorOptions
+from pose2d.detect.multipose import MultiPose
 from pose2d.detect.tracker import Tracker, TrackerOptions, assign
 from pose2d.io.clip import Span
 from pose2d.io.video import Video
@@ -192,7 +193,7 @@ def test_assignment_takes_the_best_total_and_never_a_pair_over_the_limit() -> No
 
 def found_in(video: Path, size: int, span: Span) -> list[Track]:
     clip, options = Video(video), TrackerOptions()
-    detector = Detector(DetectorOptions(long_side=size, score_threshold=options.doubtful_score))
+    detector = MultiPose(DetectorOptions(long_side=size, score_threshold=options.doubtful_score))
     tracker = Tracker((clip.info.width_px, clip.info.height_px), options)
     for frame in clip.frames(span):
         tracker.update(frame.index, float(frame.time_s), detector.detect(frame.rgb))

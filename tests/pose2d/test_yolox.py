@@ -8,9 +8,15 @@ import pytest
 import torch
 
 from pose2d import UserError
-from pose2d.detect.base import detector_card, detector_names, load_detector
-from pose2d.detect.detector import DetectorOptions, iou, non_maximum_suppression
-from pose2d.detect.yolox import DEFAULTS, YoloxDetector, letterboxes, load_yolox
+from pose2d.detect.detector import (
+    DETECTORS,
+    DetectorOptions,
+    detector_class,
+    iou,
+    load_detector,
+    non_maximum_suppression,
+)
+from pose2d.detect.yolox import YoloxTiny, load_yolox
 from tests.patterns import pattern
 
 ONNX = "weights/yolox_tiny_humanart_416.onnx"
@@ -19,7 +25,7 @@ DATA = Path(__file__).resolve().parents[1] / "data" / "openmmlab_onnx.npz"
 
 @pytest.fixture(scope="module")
 def detector():
-    return YoloxDetector()
+    return YoloxTiny()
 
 
 def _photo(shared, name="000000000139.jpg"):
@@ -63,7 +69,7 @@ def test_people_are_those_of_the_published_file_on_real_images(shared, name):
 
 def test_half_precision_finds_the_same_people(shared, detector):
     image = _photo(shared)
-    exact = YoloxDetector()
+    exact = YoloxTiny()
     exact.net = load_yolox(shared / ONNX)
     one, two = detector.detect(image), exact.detect(image)
     assert len(one) == len(two) > 0
@@ -86,7 +92,7 @@ def test_an_image_of_twice_the_size_gives_boxes_of_twice_the_size(shared, detect
     photo = _photo(shared, "000000001490.jpg")
     large = cv2.resize(photo, None, fx=2, fy=2, interpolation=cv2.INTER_CUBIC)
     options = DetectorOptions(long_side=size, score_threshold=0.3)
-    one, two = (detector.find(letterboxes(image, options)) for image in (photo, large))
+    one, two = (detector.find(YoloxTiny.prepare(image, options)) for image in (photo, large))
     assert iou(one.boxes_px[:1] * 2, two.boxes_px[:1])[0, 0] > 0.9
 
 
@@ -100,7 +106,7 @@ def test_any_image_can_be_searched(detector, shape):
 def test_inputs_are_blue_first_in_the_top_left_corner():
     image = np.zeros((208, 104, 3), np.uint8)
     image[..., 0] = 200  # red
-    (one,) = letterboxes(image, DEFAULTS)
+    (one,) = YoloxTiny.prepare(image, YoloxTiny.defaults)
     assert tuple(one.pixels.shape) == (1, 3, 416, 224)
     assert one.scale == 2
     assert one.pixels[0, :, 415, 207].tolist() == [0, 0, 200]
@@ -109,20 +115,20 @@ def test_inputs_are_blue_first_in_the_top_left_corner():
 
 def test_two_sizes_are_searched_together(shared):
     image = _photo(shared)
-    both = YoloxDetector(DetectorOptions(416, 640, score_threshold=0.3, nms_iou=0.65)).detect(image)
+    both = YoloxTiny(DetectorOptions(416, 640, score_threshold=0.3, nms_iou=0.65)).detect(image)
     for size in (416, 640):
-        one = YoloxDetector(DetectorOptions(size, score_threshold=0.3, nms_iou=0.65)).detect(image)
+        one = YoloxTiny(DetectorOptions(size, score_threshold=0.3, nms_iou=0.65)).detect(image)
         assert (iou(one.boxes_px, both.boxes_px).max(1) > 0.64).all()
 
 
 def test_detectors_are_known_by_name(shared):
-    assert detector_names() == ["yolox-tiny", "multipose"]
+    assert list(DETECTORS) == ["yolox-tiny", "multipose"]
     image = _photo(shared)
-    for name in detector_names():
-        card = detector_card(name)
+    for name in DETECTORS:
+        kind = detector_class(name)
         detector = load_detector(name)
-        assert detector.options == card.defaults
-        found = detector.find(card.prepare(image, card.defaults))
+        assert detector.options == kind.defaults
+        found = detector.find(kind.prepare(image, kind.defaults))
         assert len(found) > 0
         assert (np.diff(found.scores) <= 0).all()
         np.testing.assert_array_equal(found.boxes_px, detector.detect(image).boxes_px)

@@ -1,0 +1,80 @@
+"""MultiPose MoveNet as a person detector, at any size and for any number of people."""
+
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pose2d import crops
+from pose2d.checkpoints import read_state
+from pose2d.detect.detector import DetectorInput, DetectorOptions, PersonDetector
+from pose2d.models import movenet_network as movenet
+from pose2d.models.movenet_network import MoveNet
+
+EVIDENCE_KEYPOINTS = 8  # of 17 keypoints: half of a person may be hidden
+SEARCH_STEPS = 3  # steps in each direction
+SEARCH_STEP = 0.03  # of the box's diagonal, at least one cell
+
+
+class MultiPose(PersonDetector):
+    """MultiPose MoveNet as a person detector."""
+
+    defaults = DetectorOptions()
+    licence = "Apache-2.0"
+
+    def __init__(self, options: DetectorOptions | None = None) -> None:
+        super().__init__(options)
+        self.net = movenet.MoveNet(1.5, movenet.MULTI_HEADS)
+        weights = files("pose2d") / "weights" / "movenet_multipose_fp16.npz"
+        self.net.load_state_dict(movenet.adopt(read_state(Path(str(weights)))))
+        self.eval().requires_grad_(False)
+
+    @staticmethod
+    def prepare(image: np.ndarray, options: DetectorOptions) -> list[DetectorInput]:
+        crops.check_image(image)
+        height, width = image.shape[:2]
+        inputs = []
+        for long_side in options.long_sides:
+            scale = long_side / max(height, width)
+            # The image goes to the top left corner, pixel edges onto pixel edges; the sides become multiples of 32.
+            shift = (scale - 1) / 2
+            affine = np.array([[[scale, 0, shift], [0, scale, shift]]])
+            input_w, input_h = (int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height))
+            pixels = movenet.normalized(crops.cut(image, affine, (input_w, input_h)).numpy())
+            inputs.append(DetectorInput(torch.from_numpy(pixels), scale, (width, height)))
+        return inputs
+
+    def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Boxes [M, 4] in input pixels and scores [M] of the centre map's peaks."""
+        trunk = self.net.trunk(pixels)
+        centre = self.net.head("center")(trunk).sigmoid()
+        peak = centre * (F.max_pool2d(centre, 5, 1, 2) == centre)
+        certainty, index = peak.flatten(1).topk(min(self.options.most_people, peak[0].numel()))
+        cells = movenet.cells_of(index, peak.shape[-1])
+        middle = cells + self.net.head("box_offset").at(trunk, cells).flip(-1)
+        half = self.net.head("box_scale").at(trunk, cells).flip(-1).clamp_min(0) / 2
+        boxes = torch.cat([middle - half, middle + half], -1)[0] * movenet.STRIDE
+        return boxes, self._score(certainty[0], trunk, cells, 2 * half)
+
+    def _score(self, certainty: Tensor, trunk: Tensor, cells: Tensor, box_cells: Tensor) -> Tensor:
+        """Scores [M]: the geometric mean of the centre map's height and the mean heat of the expected keypoints."""
+        return (certainty * keypoint_evidence(self.net, trunk, cells, box_cells)).sqrt()
+
+
+def keypoint_evidence(net: MoveNet, trunk: Tensor, cells: Tensor, box_cells: Tensor) -> Tensor:
+    """Mean heat [M], in 0..1, of the best keypoints near where centres at cells [1, M, 2] (x, y) expect them, for
+    boxes of width and height `box_cells` [1, M, 2]. A centre alone can be a table or a bush; a person has keypoints
+    (bench/detector_evidence.py)."""
+    heat = net.head("kpt_heatmap")(trunk).sigmoid()[0]  # [17, h, w]
+    expected = cells[0, :, None] + net.head("kpt_regress").at(trunk, cells).unflatten(-1, (17, 2))[0].flip(-1)
+    step = (SEARCH_STEP * box_cells[0].norm(dim=-1)).clamp_min(1)
+    grid = torch.arange(-SEARCH_STEPS, SEARCH_STEPS + 1, device=trunk.device)
+    around = torch.stack(torch.meshgrid(grid, grid, indexing="xy"), -1).flatten(0, 1)  # [S, 2]
+    places = (expected[:, :, None] + step[:, None, None, None] * around).round().long()  # [M, 17, S, 2]
+    h, w = heat.shape[1:]
+    x, y = places[..., 0].clamp(0, w - 1), places[..., 1].clamp(0, h - 1)
+    keypoint = torch.arange(17, device=trunk.device)[None, :, None]
+    return heat[keypoint, y, x].amax(-1).topk(EVIDENCE_KEYPOINTS, dim=-1).values.mean(-1)

@@ -46,11 +46,12 @@ def main() -> None:
         _panel(*view, (440, 640), (0, -0.13, 0.03), 0.0, 0.0, 1.85, everything),
         _panel(*view, (300, 640), (0, -0.13, 0.03), -90.0, 0.0, 1.85, left_side),
     ]
+    low = faces[(mesh[faces, 1] < ANKLE_M).all(1)]
     feet = np.concatenate(
         [
             _panel(*view, (340, 214), foot, -90.0, 0.0, 0.20, left_foot),
             _panel(*view, (340, 213), foot, 0.0, 12.0, 0.20, left_foot),
-            _panel(mesh, points, faces[(mesh[faces, 1] < ANKLE_M).all(1)], (340, 213), foot, -90.0, 90.0, 0.20, left_foot),
+            _panel(mesh, points, low, (340, 213), foot, -90.0, 90.0, 0.20, left_foot),
         ]
     )
     image = cv2.cvtColor(np.concatenate([*whole, feet], 1), cv2.COLOR_RGB2BGR)

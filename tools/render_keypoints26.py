@@ -23,6 +23,7 @@ from pose2d.base.files import atomic_file
 SCALE = 2  # drawn larger and shrunk, so that lines are smooth
 SKIN = (0.80, 0.74, 0.68)
 COCO, EXTRA = (40, 90, 200), (215, 60, 40)  # RGB
+ANKLE_M = -0.875  # what is higher is left out of the view from above
 DOWN = np.diag((1.0, -1.0, -1.0))  # the body's frame, y up, to a camera that looks at its front
 
 
@@ -46,11 +47,12 @@ def main() -> None:
         _panel(*view, (440, 640), (0, -0.13, 0.03), 0.0, 0.0, 1.85, everything),
         _panel(*view, (300, 640), (0, -0.13, 0.03), -90.0, 0.0, 1.85, left_side),
     ]
+    low = faces[(mesh[faces, 1] < ANKLE_M).all(1)]
     feet = np.concatenate(
         [
             _panel(*view, (340, 214), foot, -90.0, 0.0, 0.20, left_foot),
             _panel(*view, (340, 213), foot, 0.0, 12.0, 0.20, left_foot),
-            _panel(*view, (340, 213), foot, 0.0, 90.0, 0.30, left_foot),
+            _panel(mesh, points, low, (340, 213), foot, -90.0, 90.0, 0.20, left_foot),
         ]
     )
     image = cv2.cvtColor(np.concatenate([*whole, feet], 1), cv2.COLOR_RGB2BGR)

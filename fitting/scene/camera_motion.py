@@ -41,7 +41,7 @@ PARALLAX_ALONG = 0.8  # of its energy that must follow lines through one point; 
 _CALM = 8  # looks without motion, after which fewer are taken
 _WIDE_START, _NEAR_START = (8.0, 5.0, 3.0, 2.0, 1.5, 1.5, 1.2, 1.2), (1.5, 1.2, 1.2)  # robust scales, pixels
 _KEY_SHIFT = 0.22  # of the image's longer side, after which a new key frame is taken
-_LK = {"winSize": (15, 15), "maxLevel": 3, "criteria": (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 20, 0.02)}
+_LK_STOP = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 20, 0.02)
 
 
 @dataclass(frozen=True)
@@ -262,8 +262,9 @@ def _followed(
     before = (key.corners + center).astype(np.float32)
     start = np.clip(guess + center, -20, np.array(small.shape[::-1]) + 20).astype(np.float32)
     after, status, error = cv2.calcOpticalFlowPyrLK(
-        key.image, small, before, start.copy(), flags=cv2.OPTFLOW_USE_INITIAL_FLOW, **_LK
-    )
+        key.image, small, before, start, winSize=(15, 15), maxLevel=3, criteria=_LK_STOP,
+        flags=cv2.OPTFLOW_USE_INITIAL_FLOW,
+    )  # fmt: skip
     pixel = np.rint(after).astype(int)
     height, width = small.shape
     inside = ((pixel >= 0) & (pixel < (width, height))).all(1)

@@ -22,6 +22,7 @@ import numpy as np
 SIZE_PX = (64, 36)  # width and height of a frame as compared here
 BLOCK_PX = (16, 12)  # 4 x 3 blocks
 REACH_PX = (8, 6)  # how far a block may move between frames: an eighth and a sixth of the image
+FADED = 0.4  # a fade takes away more than the rest of the contrast
 NOISE = 2.0  # grey levels by which compression changes a small frame that shows the same
 
 Item = TypeVar("Item")
@@ -36,7 +37,7 @@ class ShotOptions:
     same_score: float = 0.18  # two frames below this show the same view
     flash_s: float = 0.2  # a view that returns within this time was interrupted by a flash, not by a cut
     flash_frames: int = 6  # the same in frames, for high frame rates
-    dissolve_s: tuple[float, ...] = (0.4, 0.8, 1.2)  # lengths of dissolves that are looked for; empty: none
+    dissolve_s: tuple[float, ...] = (0.4, 0.8, 1.2)  # lengths of fades and dissolves looked for; empty: none
     dissolve_score: float = 0.35  # the views at its ends must differ by this
     dissolve_fit: float = 0.9  # share of the variance that a blend of the ends explains in every frame between
     least_contrast: float = 2.0  # standard deviation of grey levels below which a frame has no structure
@@ -59,6 +60,7 @@ class _Seen:
     frame: int
     time_s: float
     grey: np.ndarray  # [36, 64] float32, bars included
+    contrast: float  # its standard deviation
     before: np.ndarray | None  # the last frame with structure before it; None at the start or where it has none itself
     score: float = 0.0
     after_blank: bool = False
@@ -104,8 +106,8 @@ class ShotDetector:
         """The cuts that this frame, an RGB uint8 image of any size, makes certain. Times must increase."""
         grey = thumbnail(rgb)
         np.maximum(self._brightest, grey, out=self._brightest)
-        seen = _Seen(frame, time_s, grey, None)
-        if grey.std() < self.options.least_contrast:
+        seen = _Seen(frame, time_s, grey, float(grey.std()), None)
+        if seen.contrast < self.options.least_contrast:
             self._blank = True
         else:
             if self._reference is not None:
@@ -114,7 +116,7 @@ class ShotDetector:
             self._reference, self._blank = grey, False
         self._recent.append(seen)
         self._undecided.append(seen)
-        cuts = self._decide(time_s) + self._dissolves(seen)
+        cuts = self._decide(time_s) + self._soft_cut(seen)
         self._forget(time_s)
         return cuts
 
@@ -184,8 +186,8 @@ class ShotDetector:
         level_after = min((later.score for later in after[:2]), default=0.0)
         return max(level_before, level_after)
 
-    def _dissolves(self, seen: _Seen) -> list[Cut]:
-        """A dissolve that has just ended: one view is blended into another over the frames between."""
+    def _soft_cut(self, seen: _Seen) -> list[Cut]:
+        """A fade or dissolve that this frame ends."""
         if seen.before is None:
             return []
         for length_s in self.options.dissolve_s:
@@ -194,37 +196,51 @@ class ShotDetector:
                 continue
             if any(other.is_start or other.score > self.options.cut_score for other in window[1:]):
                 continue
-            middle = self._blended(window)
-            if middle is not None:
-                middle.is_start = True
-                for other in self._recent:  # one dissolve is reported once
-                    other.is_start = other.is_start or middle.time_s <= other.time_s
-                score = self._compare(window[0].grey, seen.grey)
-                return [Cut(middle.frame, middle.time_s, score, "dissolve")]
+            for kind, find in (("dissolve", self._blended), ("fade", self._dimmed)):
+                before, middle, after = find(window) or (None, None, None)
+                if before is None or middle is None or after is None:
+                    continue
+                score = self._compare(before.grey, after.grey)
+                if score >= self.options.dissolve_score:
+                    for other in self._recent:  # one transition is reported once
+                        other.is_start = other.is_start or middle.time_s <= other.time_s
+                    return [Cut(middle.frame, middle.time_s, score, kind)]  # type: ignore[arg-type]
         return []
 
-    def _blended(self, window: list[_Seen]) -> _Seen | None:
-        """The frame in the middle of the dissolve from the window's first frame to its last, if it is one."""
-        options = self.options
-        first, last = (window[index].grey for index in (0, -1))
-        a, b = first - first.mean(), last - last.mean()
+    def _dimmed(self, window: list[_Seen]) -> tuple[_Seen, _Seen, _Seen] | None:
+        """If the image fades out and in again: the last frame before that, the darkest, the first one after."""
+        contrast = np.array([other.contrast for other in window])
+        darkest = int(contrast.argmin())
+        clear = np.flatnonzero(contrast >= FADED * min(contrast[0], contrast[-1]))
+        if darkest in clear:
+            return None
+        return window[clear[clear < darkest][-1]], window[darkest], window[clear[clear > darkest][0]]
+
+    def _blended(self, window: list[_Seen]) -> tuple[_Seen, _Seen, _Seen] | None:
+        """If the window's first frame dissolves into its last: the first, the one in the middle, the last."""
+        a, b = (window[index].grey - window[index].grey.mean() for index in (0, -1))
         saa, sbb, sab = float((a * a).mean()), float((b * b).mean()), float((a * b).mean())
-        if min(saa, sbb) < (2 * options.least_contrast) ** 2 or sab > 0.7 * np.sqrt(saa * sbb):
+        if min(saa, sbb) < (2 * self.options.least_contrast) ** 2 or sab > 0.7 * np.sqrt(saa * sbb):
             return None
-        if self._compare(first, last) < options.dissolve_score:
-            return None
-        between = np.stack([other.grey for other in window[1:-1]])
-        between = between - between.mean((1, 2), keepdims=True)
-        ma, mb, mm = ((between * other).mean((1, 2)) for other in (a, b, between))
-        determinant = saa * sbb - sab**2
-        share_a, share_b = (sbb * ma - sab * mb) / determinant, (saa * mb - sab * ma) / determinant
-        explained = (share_a * ma + share_b * mb) / np.maximum(mm, 1e-6)
+
+        def shares(frames: list[_Seen]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            """Least squares of each frame in the two ends: the share of either, and the variance explained."""
+            between = np.stack([other.grey for other in frames])
+            between = between - between.mean((1, 2), keepdims=True)
+            ma, mb, mm = ((between * other).mean((1, 2)) for other in (a, b, between))
+            determinant = saa * sbb - sab**2
+            share_a, share_b = (sbb * ma - sab * mb) / determinant, (saa * mb - sab * ma) / determinant
+            return share_a, share_b, (share_a * ma + share_b * mb) / np.maximum(mm, 1e-6)
+
+        if shares(window[len(window) // 2 :][:1])[2][0] < self.options.dissolve_fit:
+            return None  # cheap, and true of nearly all frames
+        share_a, share_b, explained = shares(window[1:-1])
         share = share_b / np.maximum(share_a + share_b, 1e-6)
         mixed = (share > 0.25) & (share < 0.75)
         steady = np.diff(share).min() > -0.1 and np.abs(share_a + share_b - 1).max() < 0.35
-        if mixed.sum() < 2 or explained.min() < options.dissolve_fit or not steady:
+        if mixed.sum() < 2 or explained.min() < self.options.dissolve_fit or not steady or share[-1] < 0.5:
             return None
-        return window[1 + int(np.argmax(share >= 0.5))] if share[-1] >= 0.5 else None
+        return window[0], window[1 + int(np.argmax(share >= 0.5))], window[-1]
 
     def _compare(self, before: np.ndarray, after: np.ndarray) -> float:
         """`new_structure` within the bars; 0 at once for frames that hardly differ."""

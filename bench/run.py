@@ -23,6 +23,8 @@ from typing import Any
 
 import cv2
 import torch
+from fitmesh.stages.keypoints import KeypointSettings
+from fitmesh.stages.tracks import TrackSettings
 from rich.console import Console
 from rich.table import Table
 
@@ -31,9 +33,7 @@ from fitmesh import confidence as trust
 from fitmesh.progress import Reporter, Tick
 from fitmesh.stages import keypoints, tracks
 from fitmesh.stages.fit import FitSettings, best_init
-from fitmesh.stages.keypoints import KeypointSettings
 from fitmesh.stages.pipeline import RunSettings, run_stages
-from fitmesh.stages.tracks import TrackSettings
 from pose2d.base.prefetch import Background
 from pose2d.detect.detector import DetectorOptions
 from pose2d.detect.multipose import MultiPose

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ccnet.heads.head import person_confidence
+from ccnet.heads.simcc import COMPONENTS, distribution_of
 
 PRESENCE_WEIGHT = 2e-2  # of the presence term against the confidence term, as in the paper
 
@@ -59,6 +60,13 @@ def aleatoric(logits: Tensor, targets: Targets) -> Tensor:
     log_variance = logits[..., 2]
     weighed = 0.5 * torch.exp(-log_variance) * error + 0.5 * log_variance
     return (targets.present * weighed).sum(1) + presence_loss(logits, targets)
+
+
+def likelihood(logits: Tensor, targets: Targets) -> Tensor:
+    """Negative log-likelihood of the error under the stated distribution (heads that state one, `heads.simcc`)."""
+    distance2 = -2 * targets.oks.clamp_min(1e-43).log()  # in units of l^2, since OKS = exp(-d^2 / 2)
+    error = -distribution_of(logits).log_likelihood(distance2)
+    return (targets.present * error).sum(1) + presence_loss(logits, targets)
 
 
 class SoapLoss(nn.Module):
@@ -115,10 +123,15 @@ def with_person_term(loss: Loss, weight: float) -> Loss:
     return both
 
 
-BY_NAME: dict[str, Loss] = {"mse": mse, "cross-entropy": cross_entropy, "aleatoric": aleatoric}
+BY_NAME: dict[str, Loss] = {
+    "mse": mse,
+    "cross-entropy": cross_entropy,
+    "aleatoric": aleatoric,
+    "likelihood": likelihood,
+}
 NAMES = (*BY_NAME, "soap", "ensemble")  # soap needs the number of people; ensemble trains five heads by mse
 
 
 def channels(name: str) -> int:
     """How many logits per keypoint a loss asks of the head."""
-    return 3 if name == "aleatoric" else 2
+    return {"aleatoric": 3, "likelihood": 2 + 2 * COMPONENTS}.get(name, 2)

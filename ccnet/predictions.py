@@ -19,7 +19,7 @@ from pose2d.base.errors import UserError
 from pose2d.detect.detector import PersonDetector, read_detections
 from pose2d.estimate import PoseEstimate, estimate
 from pose2d.models.base import PoseModel
-from pose2d.skeletons import Skeleton
+from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import ConfidenceSource
 
 SOURCES: tuple[ConfidenceSource, ...] = ("ones", "raw", "closed-form", "ccnet", "oracle")
@@ -105,20 +105,27 @@ def predict_split(
         torch.cat(values) for values in zip(*parts, strict=True)
     )
     image_id = np.concatenate(images)
+    skeleton = labelled_skeleton(model.skeleton)
+    found_px = xy_px.double().numpy()[:, : skeleton.size]
     if boxes is annotated_boxes:
-        oks, keypoint_oks = _oks_of_annotated(split, model, xy_px.double().numpy())
+        oks, keypoint_oks = _oks_of_annotated(split, skeleton, found_px)
     else:
-        oks = best_oks(split, model, image_id, xy_px.double().numpy())
-        keypoint_oks = np.full(score.shape, np.nan)
+        oks = best_oks(split, skeleton, image_id, found_px)
+        keypoint_oks = np.full(found_px.shape[:2], np.nan)
     return Predictions(
-        skeleton=model.skeleton,
+        skeleton=skeleton,
         image=image_id,
-        xy_px=xy_px.double().numpy(),
+        xy_px=found_px,
         box_score=np.concatenate(box_scores),
         confidence=_all_sources(model, head, score, sigma_px, crop_area_px2, calibrated_parts, oks, keypoint_oks),
         oks=oks,
         keypoint_oks=keypoint_oks,
     )
+
+
+def labelled_skeleton(skeleton: Skeleton) -> Skeleton:
+    """The keypoints that a data set has labels for: of Halpe's 26 COCO labels the first 17."""
+    return COCO17 if skeleton == HALPE26 else skeleton
 
 
 def _calibrate(head: CalibrationHead, found: PoseEstimate, skeleton: Skeleton) -> tuple[Tensor, Tensor]:
@@ -131,14 +138,15 @@ def predictions_from(
     observations: Observations, split: Split, head: CalibrationHead | None, model: PoseModel
 ) -> Predictions:
     """The people of a split in their annotated boxes, from cached observations."""
-    xy_px = observations.xy_px.double().numpy()
-    oks, keypoint_oks = _oks_of_annotated(split, model, xy_px)
+    skeleton = labelled_skeleton(model.skeleton)
+    xy_px = observations.xy_px.double().numpy()[:, : skeleton.size]
+    oks, keypoint_oks = _oks_of_annotated(split, skeleton, xy_px)
     calibrated: Sequence[Tensor] = ()
     if head is not None:
         calibrated = head.calibrate(observations.inputs.to(next(head.parameters()).device))
     score, sigma_px, area = observations.score, observations.sigma_px, observations.crop_area_px2
     return Predictions(
-        skeleton=model.skeleton,
+        skeleton=skeleton,
         image=np.array([person.image_id for person in split.people]),
         xy_px=xy_px,
         box_score=np.ones(len(oks)),
@@ -148,22 +156,22 @@ def predictions_from(
     )
 
 
-def _oks_of_annotated(split: Split, model: PoseModel, xy_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _oks_of_annotated(split: Split, skeleton: Skeleton, xy_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """OKS of every person [N] and keypoint [N, K], one prediction per annotated person."""
-    keypoints = np.stack([person.keypoints for person in split.people])
+    keypoints = np.stack([person.keypoints for person in split.people])[:, : skeleton.size]
     area = np.array([person.area_px2 for person in split.people])
-    return matched_oks(xy_px, keypoints[..., :2], keypoints[..., 2] > 0, area, model.skeleton.oks_sigma)
+    return matched_oks(xy_px, keypoints[..., :2], keypoints[..., 2] > 0, area, skeleton.oks_sigma)
 
 
-def best_oks(split: Split, model: PoseModel, image_id: np.ndarray, xy_px: np.ndarray) -> np.ndarray:
+def best_oks(split: Split, skeleton: Skeleton, image_id: np.ndarray, xy_px: np.ndarray) -> np.ndarray:
     """OKS of each predicted person with the most similar one of its image, [N]; 0 where nobody is labelled."""
-    truth = ground_truth_from_coco(split.dataset, model.skeleton.size)
+    truth = ground_truth_from_coco(split.dataset, skeleton.size)
     people = {i: np.flatnonzero((truth.image == i) & ~truth.ignore) for i in np.unique(image_id).tolist()}
     pairs = [(d, g) for d, i in enumerate(image_id.tolist()) for g in people[i]]
     best = np.zeros(len(image_id))
     if pairs:
         found, person = np.array(pairs).T
-        sigmas = np.asarray(model.skeleton.oks_sigma)
+        sigmas = np.asarray(skeleton.oks_sigma)
         oks = pair_oks(found, person, xy_px, truth.xy_px, truth.visibility > 0, truth.area_px2, truth.box_px, sigmas)
         np.maximum.at(best, found, oks)
     return best
@@ -180,15 +188,17 @@ def _all_sources(
     keypoint_oks: np.ndarray,  # [N, K]
 ) -> dict[ConfidenceSource, SourceConfidence]:
     """Without presence of its own, a source counts every keypoint alike."""
+    count = keypoint_oks.shape[1]
+    closed = closed_form(score, sigma_px, crop_area_px2, model, about_of(head) if head is not None else None)[:, :count]
+    score = score[:, :count]
     every = np.ones(tuple(score.shape))
-    closed = closed_form(score, sigma_px, crop_area_px2, model, about_of(head) if head is not None else None)
     sources: dict[ConfidenceSource, SourceConfidence] = {
         "ones": SourceConfidence(every, every),
         "raw": SourceConfidence(score.double().numpy(), every),
         "closed-form": SourceConfidence(closed.double().numpy(), every),
     }
     if calibrated:
-        confidence, presence = (value.double().cpu().numpy() for value in calibrated)
+        confidence, presence = (value.double().cpu().numpy()[:, :count] for value in calibrated)
         sources["ccnet"] = SourceConfidence(confidence, presence)
     labelled = ~np.isnan(keypoint_oks)
     some = labelled.any(1, keepdims=True)

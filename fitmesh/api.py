@@ -13,7 +13,7 @@ from fitmesh.stages.pipeline import run_stages
 from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSettings, TrackSettings
 from fitting.keypoints.weights import Weighting
 from pose2d.base.errors import UserError
-from pose2d.detect.base import detector_card
+from pose2d.detect.detector import detector_class
 from pose2d.detect.tracker import TrackerOptions
 from pose2d.io.clip import Clip, Span
 from pose2d.io.images import DEFAULT_RATE, SUFFIXES, ImageFolder
@@ -120,7 +120,7 @@ def run_settings(
                 raise UserError(f"{name} has no effect with --keypoints, which brings its own: leave one of them out.")
     if threads is not None and threads < 1:
         raise UserError(f"--threads must be 1 or more, got {threads}.")
-    options = detector_card(detector).defaults
+    options = detector_class(detector).defaults
     if detector_size is not None:
         options = replace(options, long_side=detector_size)
     tracker = TrackerOptions()

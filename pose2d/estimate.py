@@ -128,9 +128,11 @@ def grow_boxes(
     reach = np.concatenate([np.maximum(low - GROW * extent, 0), np.minimum(high + GROW * extent, size - 1)], 1)
     grown = np.concatenate([np.minimum(boxes_px[:, :2], reach[:, :2]), np.maximum(boxes_px[:, 2:], reach[:, 2:])], 1)
     # Nobody doubles in size for one keypoint: that would be somebody else's limb.
-    sane: np.ndarray = (grown[:, 2:] - grown[:, :2]).max(1) <= 2 * (boxes_px[:, 2:] - boxes_px[:, :2]).max(1)
-    chosen = np.asarray(wanted & sane).reshape(-1, 1)
-    return np.where(chosen, grown, boxes_px)
+    sides, new_sides = boxes_px[:, 2:] - boxes_px[:, :2], grown[:, 2:] - grown[:, :2]
+    rows = np.flatnonzero(wanted & (new_sides.max(1) <= 2 * sides.max(1)))
+    out = boxes_px.copy()
+    out[rows] = grown[rows]
+    return out
 
 
 def _parts(count: int) -> list[slice]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from pose2d.base.errors import UserError
 from pose2d.io.images import read_image
-from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
+from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133, Skeleton
 
 WHOLEBODY_FIELDS = ("keypoints", "foot_kpts", "face_kpts", "lefthand_kpts", "righthand_kpts")
 MPII_BOX_PX = 200.0  # MPII states a person's size in units of 200 pixels
@@ -55,7 +55,7 @@ def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Spli
         source = root / "annotations" / f"coco_wholebody_{name.removesuffix('2017')}_v1.0.json"
         dataset = _wholebody_as_one(_read_json(source))
         images = _image_folder(root, name)
-    elif skeleton == COCO17:
+    elif skeleton in (COCO17, HALPE26):
         source = root / "annotations" / f"person_keypoints_{name}.json"
         dataset = _read_json(source)
         images = _image_folder(root, name)
@@ -127,6 +127,8 @@ def _people(
             box = _clean_box(annotation["bbox"], image_of[annotation["image_id"]])
             if annotation.get("iscrowd", 0) or box is None or not (keypoints[:, 2:] > 0).any():
                 continue
+            if skeleton == HALPE26 and len(keypoints) == COCO17.size:  # COCO labels the first 17 of them
+                keypoints = np.concatenate([keypoints, np.zeros((HALPE26.size - COCO17.size, 3), np.float32)])
             if len(keypoints) != skeleton.size:
                 raise UserError(
                     f"{source}: annotation {annotation['id']} has {len(keypoints)} keypoints, expected the "

@@ -13,16 +13,18 @@ from torch import Tensor
 
 from ccnet.heads.head import CalibrationHead, ConvHead, Ensemble, FcHead, GapFcHead, QueryHead
 from ccnet.heads.peaks import MoveNetHead, PeaksHead
+from ccnet.heads.simcc import SimCCDistributionHead
 from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.models.base import PoseModel
 from pose2d.models.movenet import SinglePose
+from pose2d.models.rtmpose import BINS, RTMPose
 from pose2d.skeletons import BY_NAME as SKELETONS
 
 FORMAT = "fitmesh-ccnet-1"
 KINDS: dict[str, type[CalibrationHead]] = {
-    kind.kind: kind for kind in (ConvHead, GapFcHead, FcHead, QueryHead, PeaksHead, MoveNetHead)
+    kind.kind: kind for kind in (ConvHead, GapFcHead, FcHead, QueryHead, PeaksHead, MoveNetHead, SimCCDistributionHead)
 }
 
 
@@ -62,6 +64,8 @@ def default_kind(model: PoseModel) -> str:
     """The head that suits the network's features best."""
     if len(model.feature_shape) == 1:
         return "fc"
+    if isinstance(model, RTMPose):
+        return "simcc"
     if len(model.feature_shape) == 2:
         return "query"
     if isinstance(model, SinglePose):
@@ -73,7 +77,7 @@ def build(model: PoseModel, kind: str, channels: int = 2, members: int = 1) -> C
     """A fresh head for the network's features."""
     if kind not in KINDS:
         raise UserError(f"unknown head {kind!r}: choose one of {', '.join(KINDS)}.")
-    wanted = {"fc": 1, "query": 2}.get(kind, 3)
+    wanted = {"fc": 1, "query": 2, "simcc": 2}.get(kind, 3)
     if len(model.feature_shape) != wanted:
         raise UserError(
             f"head {kind!r} does not fit {type(model).__name__}, whose features have shape "
@@ -89,10 +93,17 @@ def build(model: PoseModel, kind: str, channels: int = 2, members: int = 1) -> C
         options = {"readout": readout, "log_odds": _makes_log_odds(model, readout)}
     if kind == "movenet" and not isinstance(model, SinglePose):
         raise UserError(f"head 'movenet' reads MoveNet's features; use {default_kind(model)!r}.")
+    if kind == "simcc":
+        if not isinstance(model, RTMPose):
+            raise UserError(f"head 'simcc' reads RTMPose's features; use {default_kind(model)!r}.")
+        options = {"bins": (BINS * model.input_wh[0], BINS * model.input_wh[1])}
+        options["map_channels"] = model.backbone.channels
     heads = [KINDS[kind](model.feature_shape, model.skeleton.size, channels, **options) for _ in range(members)]
     for head in heads:
         if isinstance(head, MoveNetHead) and isinstance(model, SinglePose):
             head.map_heads.copy_weights(model)
+        if isinstance(head, SimCCDistributionHead) and isinstance(model, RTMPose):
+            head.copy_weights(model)
     return heads[0] if members == 1 else Ensemble(heads)
 
 
@@ -112,7 +123,9 @@ def describe(head: CalibrationHead, model: PoseModel, name: str, **more: Any) ->
     """The record that goes with a head."""
     first = head.members[0] if isinstance(head, Ensemble) else head
     assert isinstance(first, CalibrationHead)
-    options = {"log_odds": first.log_odds} if isinstance(first, PeaksHead) else {}
+    options: dict[str, Any] = {"log_odds": first.log_odds} if isinstance(first, PeaksHead) else {}
+    if isinstance(first, SimCCDistributionHead):
+        options = {"bins": [len(first.cls_x), len(first.cls_y)], "map_channels": first.map_channels}
     return About(
         model=name,
         model_fingerprint=weights_digest(model.state_dict()),

@@ -15,8 +15,7 @@ import torch
 from fitmesh.confidence import ConfidenceFunction, head_digest
 from fitmesh.stages.settings import WHOLE_IMAGE, Job
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
-from pose2d.detect.base import detector_card
-from pose2d.detect.detector import Detections, read_detections, whole_image
+from pose2d.detect.detector import DETECTORS, Detections, detector_class, read_detections, whole_image
 from pose2d.detect.tracker import Tracker
 from pose2d.estimate import estimate_people
 from pose2d.io.clip import Frame
@@ -89,7 +88,12 @@ def cache_key(job: Job) -> CacheKey:
             "confidence": keypoints.confidence,
         },
         inputs=inputs,
-        code=code_digest("pose2d.people", "pose2d.detect.base", module_of(keypoints.pose_model), "fitmesh.confidence"),
+        code=code_digest(
+            "pose2d.people",
+            f"pose2d.detect.{DETECTORS[settings.detector][0]}",
+            module_of(keypoints.pose_model),
+            "fitmesh.confidence",
+        ),
     )
 
 
@@ -145,13 +149,13 @@ def _detect(job: Job) -> Detect:
     if settings.detections is not None:
         given, nobody = read_detections(settings.detections), Detections(np.zeros((0, 4)), np.zeros(0))
         return lambda frame: given.get(frame.index, nobody)
-    card = detector_card(settings.detector)
+    prepare = detector_class(settings.detector).prepare
     # The tracker has a use for boxes too doubtful to start a person.
     threshold = min(settings.detector_options.score_threshold, settings.tracker.doubtful_score)
     options = replace(settings.detector_options, score_threshold=threshold)
 
     def detect(frame: Frame) -> Detections:
-        return job.detector(card, options).find(card.prepare(frame.rgb, options))
+        return job.detector(options).find(prepare(frame.rgb, options))
 
     return detect
 

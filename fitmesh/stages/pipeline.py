@@ -18,7 +18,7 @@ from fitmesh.stages.settings import Job, KeypointSettings
 from pose2d.base.caching import CacheKey, remove_temporary
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.detect.base import detector_card
+from pose2d.detect.detector import detector_class
 from pose2d.registry import card
 from pose2d.skeletons import COCO17
 
@@ -96,7 +96,7 @@ def check(job: Job) -> None:
     _check_device(settings.device)
     if settings.given_keypoints is None:
         _check_networks(settings.keypoints)
-        detector_card(settings.tracks.detector)
+        detector_class(settings.tracks.detector)
     else:
         given_keypoints.read_given(settings.given_keypoints)
     if out.exists() and not out.is_dir():

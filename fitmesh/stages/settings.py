@@ -14,8 +14,7 @@ from fitting.keypoints.weights import Weighting
 from pose2d.base.caching import content_digest
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import Background
-from pose2d.detect.base import DetectorCard, PersonDetector, detector_card
-from pose2d.detect.detector import DetectorOptions
+from pose2d.detect.detector import DetectorOptions, PersonDetector, detector_class, load_detector
 from pose2d.detect.tracker import TrackerOptions
 from pose2d.io.clip import Clip, Span
 from pose2d.models.base import PoseModel
@@ -32,7 +31,7 @@ class TrackSettings:
 
     detections: Path | None = None  # COCO-detections json, or WHOLE_IMAGE; None: the embedded detector
     detector: str = "yolox-tiny"
-    detector_options: DetectorOptions = field(default_factory=lambda: detector_card("yolox-tiny").defaults)
+    detector_options: DetectorOptions = field(default_factory=lambda: detector_class("yolox-tiny").defaults)
     tracker: TrackerOptions = field(default_factory=TrackerOptions)
     max_people: int | None = None  # only those seen in the most frames
 
@@ -124,11 +123,13 @@ class Job:
     def networks(self) -> Background[Networks]:
         return Background(self._load_networks)
 
-    def detector(self, card: DetectorCard, options: DetectorOptions) -> PersonDetector:
+    def detector(self, options: DetectorOptions) -> PersonDetector:
         """Loaded when first asked for."""
         with _LOADING:
             if "_detector" not in self.__dict__:
-                self.__dict__["_detector"] = card.load(options).to(self.settings.device)
+                self.__dict__["_detector"] = load_detector(self.settings.tracks.detector, options).to(
+                    self.settings.device
+                )
         return self.__dict__["_detector"]
 
     def _load_networks(self) -> Networks:

@@ -89,7 +89,7 @@ class Bench:
             found = [self.model.predict_flip(self._features(a), self._features(b)) for a, b in pairs]
             self._row(table, how, "yes", "ours", found)
 
-    def measure_detected(self, table: Table, options: MultiPoseOptions) -> None:
+    def measure_detected(self, table: Table, options: DetectorOptions) -> None:
         """A row for boxes that the detector finds."""
         detector, how = MultiPose(options), Cropping(self.model.box_scale)
         begin = time.process_time()

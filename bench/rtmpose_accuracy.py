@@ -73,7 +73,7 @@ class Bench:
                 oracle = 100 * average_precision(self.truth, self.truth.boxes, xy, similarity)[0]
                 figures = (*stats[[0, 1, 2, 5]], oracle, 100 * similarity.mean())
                 words = (self.truth.name, f"{scale:g}", "yes" if antialias else "no", flipped, refinement)
-                _add(table, *words, *(f"{value:.1f}" for value in figures))
+                _add(table, *words, *(f"{value:.2f}" for value in figures))
         type(self.model).refinement = "mean"
 
     def detected(self, table: Table, name: str, options: DetectorOptions) -> None:

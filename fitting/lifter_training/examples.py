@@ -192,6 +192,6 @@ def placed(body: Body, rotation: Tensor, shape: Tensor) -> Placed:
     root = placement.joints[:, :1]
     return Placed(
         (placement.joints - root).unflatten(0, leading),
-        (points - root).unflatten(0, leading),
+        (points - root)[:, : COCO17.size].unflatten(0, leading),
         placement.rotation.unflatten(0, leading),
     )

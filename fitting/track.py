@@ -221,7 +221,7 @@ def fit_pieces(
     found = _joined(parts, free.params.shape, keypoints, camera, body)
     if found.joint_std_mm is None:
         return found
-    # The pieces took the shape as known exactly. What that leaves out shows where the sample was solved both ways.
+    # The pieces took the shape for exact. The variance this leaves out is the difference of the two fits of the sample.
     fixed = solve(sample, fixed_body, fps / stride)
     return replace(
         found,

@@ -63,10 +63,10 @@ _FACE_VERTICES = {
 def smpl_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
     """The body of a file in SMPL's layout."""
     vertices, joints = len(arrays["v_template"]), len(arrays["J_regressor"])
-    family = next((known for known in _FAMILIES if (known.vertices, known.joints) == (vertices, joints)), None)
+    family = next((f for f in _FAMILIES if (f.vertices, f.joints) == (vertices, joints)), None)
     if family is None:
-        known = "; ".join(f"{f.name} {f.vertices} and {f.joints}" for f in _FAMILIES)
-        raise UserError(f"{path} has {vertices} vertices and {joints} joints, which is no known body ({known}).")
+        families = "; ".join(f"{f.name} {f.vertices} and {f.joints}" for f in _FAMILIES)
+        raise UserError(f"{path} has {vertices} vertices and {joints} joints, which is no known body ({families}).")
     model, picks = _through_smplx(arrays, family)
 
     carrier = _carriers(model.parents.tolist(), family, path)

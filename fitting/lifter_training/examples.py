@@ -111,7 +111,7 @@ NEAREST_M = 0.9  # no pelvis comes closer to the camera
 GROUPS, GROUP_SHARES = (
     (1, 3, WINDOW),
     (0.25, 0.1, 0.65),
-)  # so many frames hear each other: single frames are learned too
+)  # so many frames attend to each other: single frames are learned too
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,8 @@ def _coco(content: Any, file: Path) -> list[_Person]:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(
                 f"{file}: entry {number} is no keypoint result ({error!r}). Expected image_id (the frame's number "
-                "from 0), keypoints [x, y, confidence, ...] of COCO's 17, Halpe's 26 or COCO-WholeBody's 133, and, where it is known, track_id."
+                "from 0), keypoints [x, y, confidence, ...] of COCO's 17, Halpe's 26 or COCO-WholeBody's 133, and, where "
+                "it is known, track_id."
             ) from error
     return found
 

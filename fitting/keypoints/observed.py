@@ -21,7 +21,7 @@ class TooFewKeypoints(UserError):
 
 
 def body_keypoints(keypoints: Keypoints) -> Keypoints:
-    """Halpe's 26 keypoints, checked and on the CPU in float32; what is not finite, or not in the layout, has presence 0."""
+    """Halpe's 26 keypoints, checked, on the CPU in float32; what is not finite or not in the layout has presence 0."""
     k = keypoints
     if k.skeleton.keypoints[:17] != COCO17.keypoints:
         raise UserError(

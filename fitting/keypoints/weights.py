@@ -5,8 +5,8 @@ l^2 = (2 sigma_k)^2 area (`pose2d.oks`), and `precision`, v / sigma^2, is maximu
 no pixels: they divide by one variance for all keypoints of a person, (REFERENCE_SIGMA sqrt(area))^2, so that priors
 mean the same beside any of them.
 
-`likelihood` takes the stated error distribution as it is, where a head states one: a mixture of Gaussians in units of l,
-and with the probability 1 - v that the keypoint is not in the image, an error of any size (ABSENT_SIGMA). Where no
+`likelihood` takes the stated error distribution as it is, where a head states one: a mixture of Gaussians in units of
+l, and with the probability 1 - v that the keypoint is not in the image, an error of any size (ABSENT_SIGMA). Where no
 distribution is stated it is `precision`.
 """
 

@@ -190,8 +190,8 @@ class Problem:
     xy_px: Tensor  # [T, 26, 2] pixels of a perfect lens
     weight: Tensor  # [T, 26] 1 / px^2
     robust: Tensor  # [T, 26] c^2 of Geman-McClure, in the units of weight * px^2
-    # The stated error distribution of each keypoint instead of `robust`, [T, K, M] each: weights of Gaussians, and their
-    # precisions in the units of `weight`.
+    # The stated error distribution of each keypoint instead of `robust`, [T, K, M] each: weights of Gaussians, and
+    # their precisions in the units of `weight`.
     mixture_weight: Tensor | None = None
     mixture_precision: Tensor | None = None
     anchor: Anchor | None = None

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # one thread for each of the processes; before torch is imported
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 SHARED = Path(os.environ.get("FITMESH_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 

@@ -61,6 +61,7 @@ def test_rle_on_hrnet_has_the_papers_size():
     assert round(parameters(build("rle-hrnet-w48-256x192")) / 1e6, 2) == 75.56
 
 
+@pytest.mark.slow
 def test_every_card_tells_the_truth_of_its_network():
     for name, card in pose2d.cards().items():
         model = build(name)

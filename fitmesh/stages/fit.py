@@ -157,8 +157,9 @@ def _rows(identity: int, people: KeypointsFile, found: TrackFit, body: Body) -> 
 
     raw = np.zeros((len(found.frame), HALPE26.size), np.float32)
     source = HALPE26_IN[people.people[identity].skeleton.name]
-    have = [number for number, index in enumerate(source) if index is not None]
-    raw[np.ix_(at, have)] = people.raw[identity][:, [index for index in source if index is not None]]
+    for number, index in enumerate(source):
+        if index is not None:
+            raw[at, number] = people.raw[identity][:, index]
     return {
         "identity": identity,
         "shape": fit.params.shape.numpy(),

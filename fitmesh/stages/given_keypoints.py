@@ -173,8 +173,8 @@ def _coco(content: Any, file: Path) -> list[_Person]:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(
                 f"{file}: entry {number} is no keypoint result ({error!r}). Expected image_id (the frame's number "
-                "from 0), keypoints [x, y, confidence, ...] of COCO's 17, Halpe's 26 or COCO-WholeBody's 133, and, where "
-                "it is known, track_id."
+                "from 0), keypoints [x, y, confidence, ...] of COCO's 17, Halpe's 26 or COCO-WholeBody's 133, and, "
+                "where it is known, track_id."
             ) from error
     return found
 
@@ -208,7 +208,7 @@ def _points(numbers: Any, layouts: Mapping[int, Layout]) -> np.ndarray:
 
 def _given(people: list[_Person], path: Path) -> GivenKeypoints:
     points = np.stack([person.points for person in people]) if people else np.zeros((0, HALPE26.size, 3))
-    finite = np.isfinite(points).all(-1)
+    finite = np.asarray(np.isfinite(points).all(-1))
     if (points[finite][:, 2] < 0).any():
         raise UserError(f"{path} has confidences below 0; expected 0 to 1.")
     confidence = np.where(finite, points[..., 2].clip(0, 1), 0)

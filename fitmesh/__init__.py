@@ -1,24 +1,20 @@
 """Body meshes from ordinary video, every 2D keypoint weighted by its calibrated confidence."""
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
+
+from fitmesh.version import __version__
 
 if TYPE_CHECKING:
     from fitmesh.api import Progress, run
     from fitmesh.result import Person, Result, load
     from pose2d.base.errors import UserError
 
-__all__ = ["Person", "Progress", "Result", "UserError", "load", "run"]
+__all__ = ["Person", "Progress", "Result", "UserError", "__version__", "load", "run"]
 _HOME = {
     "run": "fitmesh.api", "Progress": "fitmesh.api", "UserError": "pose2d.base.errors",
     "Person": "fitmesh.result", "Result": "fitmesh.result", "load": "fitmesh.result",
 }  # fmt: skip
-
-try:
-    __version__ = version("fitmesh")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    __version__ = "0+unknown"
 
 
 def __getattr__(name: str) -> Any:
@@ -29,4 +25,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return list(__all__)

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-import fitmesh
 from fitmesh.commands import body, eval_3dpw, eval_coco, models, run, synth, train_ccnet, view
+from fitmesh.version import __version__
 
 app = typer.Typer(
     name="fitmesh",
@@ -19,7 +19,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fitmesh {fitmesh.__version__}")
+        typer.echo(f"fitmesh {__version__}")
         raise typer.Exit
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-import fitmesh
 from fitmesh.exports.draw import identity_colour
 from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Gltf
 from fitmesh.exports.scene import RestBody, SceneFrame, clip_time_s, rest_body, scene_frame, scene_rotations
 from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
+from fitmesh.version import __version__
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from fitting.render.shading import vertex_normals
 
@@ -56,7 +56,7 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
             roots += _person(gltf, animation, result, person, scene, shared)
             tick(1)
         animation.finish()
-        gltf.write(out / FILE, roots, f"fitmesh {fitmesh.__version__}")
+        gltf.write(out / FILE, roots, f"fitmesh {__version__}")
 
 
 class _Animation:

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-import fitmesh
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.scene import SceneFrame, chunks, clip_time_s, frame_rate, rest_body, scene_frame
 from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
+from fitmesh.version import __version__
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from pose2d.base.files import atomic_file
 from pose2d.skeletons import HALPE26
@@ -119,7 +119,7 @@ def _csv_lines(chunk: _Chunk) -> Iterator[str]:
 def _json_head(result: Result, scene: SceneFrame) -> dict[str, Any]:
     rate = frame_rate(result)
     return {
-        "fitmesh": fitmesh.__version__,
+        "fitmesh": __version__,
         "schema": JSON_SCHEMA,
         "units": "metres, millimetres (_mm), degrees (_deg), pixels (_px), seconds (_s)",
         "axes": "x right, y up, z towards the camera; the camera is at (0, camera.height_m, 0) and looks along -z",

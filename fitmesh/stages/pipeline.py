@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-import fitmesh
 import fitmesh.result
 from fitmesh.confidence import check_source
 from fitmesh.result import RUN_FILE
 from fitmesh.stages import export, fit, given_keypoints, overlay, people
 from fitmesh.stages.settings import Job, KeypointSettings
+from fitmesh.version import __version__
 from pose2d.base.caching import CacheKey, remove_temporary
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
@@ -133,7 +133,7 @@ def _check_device(name: str) -> None:
 def _write_run_json(job: Job, timings_s: Mapping[str, float]) -> None:
     """`run.json`: what the run was told, where its clip is, and how long each stage took when it was made."""
     facts: dict[str, Any] = {
-        "fitmesh": fitmesh.__version__,
+        "fitmesh": __version__,
         "clip": str(job.clip.path.resolve()),
         "settings": asdict(job.settings),
         "timings_s": timings_s,

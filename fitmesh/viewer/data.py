@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-import fitmesh
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.draw import identity_colour
 from fitmesh.exports.scene import SceneFrame, scene_frame
 from fitmesh.result import Person, Result
+from fitmesh.version import __version__
 from fitting.body.kinematics import JOINT_NAMES
 from fitting.keypoints.observed import JOINT_OF
 from pose2d.skeletons import HALPE26
@@ -52,7 +52,7 @@ def viewer_data(result: Result) -> ViewerData:
             }
         )
     meta = {
-        "fitmesh": fitmesh.__version__,
+        "fitmesh": __version__,
         "name": result.clip_path.name if result.clip_path is not None else result.folder.resolve().name,
         "frames": result.frames.tolist(),
         "time_s": (result.time_s - result.time_s[:1]).tolist(),

@@ -9,7 +9,7 @@ import ast
 import hashlib
 import json
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -77,7 +77,7 @@ def code_digest(*modules: str) -> str:
     digest = hashlib.sha256()
     for name, path in sorted(code_files(*modules).items()):
         digest.update(name.encode())
-        digest.update(_code(path).encode())
+        digest.update(_parsed(path)[1].encode())
     return digest.hexdigest()[:16]
 
 
@@ -94,7 +94,7 @@ def code_files(*modules: str) -> dict[str, Path]:
         if path is None:
             raise ValueError(f"there is no module {name}")
         found[name] = path
-        waiting += _imported(path)
+        waiting += _parsed(path)[0]
     return found
 
 
@@ -103,23 +103,20 @@ def _module_file(name: str) -> Path | None:
     return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
 
 
-def _imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.split(".")[0] in PACKAGES)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in PACKAGES:
-            for alias in node.names:
-                module = f"{node.module}.{alias.name}"
-                yield module if _module_file(module) is not None else node.module
-
-
-def _code(path: Path) -> str:
-    """The syntax tree without docstrings."""
+@cache
+def _parsed(path: Path) -> tuple[tuple[str, ...], str]:
+    """The modules of this project that a file imports, and the digest of its syntax tree without docstrings."""
+    imported = []
     tree = ast.parse(path.read_text("utf-8"))
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, ast.Import):
+            imported += [alias.name for alias in node.names if alias.name.split(".")[0] in PACKAGES]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in PACKAGES:
+            modules = (f"{node.module}.{alias.name}" for alias in node.names)
+            imported += [module if _module_file(module) is not None else node.module for module in modules]
+        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [child for child in node.body if not _is_text(child)]
-    return ast.dump(tree)
+    return tuple(imported), hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
 def _is_text(node: ast.stmt) -> bool:

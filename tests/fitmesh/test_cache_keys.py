@@ -55,6 +55,7 @@ def unedited(digests: Digests) -> dict[str, str]:
 def _forget() -> None:
     caching.code_digest.cache_clear()
     caching.code_files.cache_clear()
+    caching._parsed.cache_clear()
 
 
 def _one_more_statement(source: str) -> str:

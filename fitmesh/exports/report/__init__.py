@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-import fitmesh
 from fitmesh.exports.report.key_frames import key_frames
 from fitmesh.exports.report.keypoint_status import STATUSES
 from fitmesh.exports.report.person_section import person_section
 from fitmesh.exports.scene import frame_rate
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
+from fitmesh.version import __version__
 from pose2d.base.files import atomic_file
 
 FILE = "report.html"
@@ -167,4 +167,4 @@ def _timings(result: Result) -> str:
 
 
 def _foot() -> str:
-    return f"<footer>fitmesh {escape(fitmesh.__version__)}</footer>"
+    return f"<footer>fitmesh {escape(__version__)}</footer>"

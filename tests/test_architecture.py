@@ -30,17 +30,14 @@ _RUN_UP_TO_FIT = """
 import json, sys
 from pathlib import Path
 from fitmesh.progress import Reporter
-from fitmesh.stages import fit, keypoints, tracks
-from fitmesh.stages.settings import WHOLE_IMAGE, Job, KeypointSettings, RunSettings, TrackSettings
+from fitmesh.stages import fit, people
+from fitmesh.stages.settings import WHOLE_IMAGE, Job, RunSettings, TrackSettings
 from pose2d.io.video import Video
 
-settings = RunSettings(
-    tracks=TrackSettings(detections=WHOLE_IMAGE), keypoints=KeypointSettings(pose_model="movenet-lightning")
-)
+settings = RunSettings(tracks=TrackSettings(detections=WHOLE_IMAGE))
 job = Job(Video(Path(sys.argv[1])), settings, Path(sys.argv[2]), Reporter(quiet=True))
-tracks.make(job, tracks.cache_key(job))
-keypoints.make(job, keypoints_key := keypoints.cache_key(job))
-fit.make(job, fit.cache_key(job, keypoints_key))
+people.make(job, people_key := people.cache_key(job))
+fit.make(job, fit.cache_key(job, people_key))
 packages = ("pose2d", "ccnet", "fitting", "eval3dpw", "fitmesh")
 loaded = {
     name: module.__file__ for name, module in sys.modules.items()
@@ -98,7 +95,7 @@ def test_training_can_be_found_by_its_names() -> None:
 
 
 def test_few_modules_are_loaded_between_a_video_and_its_bodies(tmp_path: Path) -> None:
-    """What is in sys.modules after the stages tracks, keypoints and fit on a tiny video, in a process of its own."""
+    """What is in sys.modules after the stages people and fit on a tiny video, in a process of its own."""
     video = write_video(tmp_path / "video.mp4", [0, 40, 80])
     command = [sys.executable, "-c", _RUN_UP_TO_FIT, str(video), str(tmp_path / "out")]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)

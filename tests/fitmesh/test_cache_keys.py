@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fitmesh.progress import Reporter
-from fitmesh.stages import fit, keypoints, overlay
+from fitmesh.stages import fit, overlay, people
 from fitmesh.stages.settings import Job, RunSettings
 from pose2d.base import caching
 from pose2d.io.video import Video
@@ -40,9 +40,9 @@ def digests(tree: Path) -> Digests:
 
     def now() -> dict[str, str]:
         _forget()
-        keypoints_key = keypoints.cache_key(job)
-        fit_key = fit.cache_key(job, keypoints_key)
-        return {key.stage: key.digest for key in (keypoints_key, fit_key, overlay.cache_key(job, fit_key))}
+        people_key = people.cache_key(job)
+        fit_key = fit.cache_key(job, people_key)
+        return {key.stage: key.digest for key in (people_key, fit_key, overlay.cache_key(job, fit_key))}
 
     return now
 
@@ -71,7 +71,7 @@ def _other_words_and_layout(source: str) -> str:
     [
         (SOLVER, _one_more_statement, {"fit", "overlay"}),
         (RENDERER, _one_more_statement, {"overlay"}),
-        (POSE_NETWORK, _one_more_statement, {"keypoints", "fit", "overlay"}),
+        (POSE_NETWORK, _one_more_statement, {"people", "fit", "overlay"}),
         (SOLVER, _other_words_and_layout, set()),
     ],
     ids=["solver", "renderer", "pose network", "comments and docstrings"],

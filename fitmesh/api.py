@@ -49,6 +49,7 @@ def run(
     confidence: ConfidenceSource | None = None,
     ccnet: str | Path | None = None,
     keypoints: str | Path | None = None,
+    keypoint_layout: str = "auto",
     device: str = "cpu",
     threads: int | None = None,
     body_model: str | Path | None = None,
@@ -67,7 +68,8 @@ def run(
     start_s, end_s, every: which part, and every n-th frame only.
     detector: yolox-tiny or multipose; detector_size: longer side of the image it sees, None for its own default.
     detections: boxes to use instead of the detector: a COCO-detections json, or "whole" for one box around the image.
-    keypoints: keypoints to use instead of finding people (docs/run.md lists the formats).
+    keypoints: keypoints to use instead of finding people (docs/run.md lists the formats); keypoint_layout: "body_25b"
+    for OpenPose files in that order.
     confidence: ccnet, closed-form, raw or ones; None takes ccnet where a head for the network is at hand, else raw.
     ccnet: a calibration head other than the embedded one. checkpoint: weights for a network that ships none.
     body_model: an SMPL file or folder; None is the embedded open body.
@@ -85,7 +87,7 @@ def run(
         detections=_path(detections), detector=detector, detector_size=detector_size, min_score=min_score,
         max_people=max_people,
         pose_model=pose_model, checkpoint=_path(checkpoint), confidence=confidence, ccnet=_path(ccnet),
-        keypoints=_path(keypoints), device=device, threads=threads,
+        keypoints=_path(keypoints), keypoint_layout=keypoint_layout, device=device, threads=threads,
         fit=FitSettings(_path(body_model), weighting, init, _path(init_checkpoint), focal_px, fov_deg),
         exports=tuple(exports), overwrite=overwrite,
     )  # fmt: skip
@@ -107,6 +109,7 @@ def run_settings(
     confidence: ConfidenceSource | None,
     ccnet: Path | None,
     keypoints: Path | None,
+    keypoint_layout: str,
     device: str,
     threads: int | None,
     fit: FitSettings,
@@ -131,6 +134,7 @@ def run_settings(
         tracks=TrackSettings(detections, detector, options, tracker, max_people),
         keypoints=KeypointSettings(pose_model, checkpoint, source, ccnet),
         given_keypoints=keypoints,
+        keypoint_layout=keypoint_layout,
         fit=fit,
         exports=exports,
         device=device,

@@ -1,6 +1,7 @@
 """Where the confidence of a keypoint comes from, by name: ccnet, closed-form, raw or ones."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 import ccnet
 from ccnet.closed_form import closed_form
 from ccnet.heads.files import about_of, embedded
+from ccnet.heads.simcc import ErrorDistribution, SimCCDistributionHead, distribution_of
 from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
 from pose2d.estimate import PoseEstimate
@@ -18,7 +20,18 @@ from pose2d.types import ConfidenceSource
 SOURCES: tuple[ConfidenceSource, ...] = ("ccnet", "closed-form", "raw", "ones")
 # Sources whose confidence is an expected OKS, from which a pixel error follows; "oracle" is the true OKS.
 CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
-ConfidenceFunction = Callable[[PoseEstimate], tuple[Tensor, Tensor]]  # -> confidence [N, K], presence [N, K]
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What a source says of N people's keypoints."""
+
+    confidence: Tensor  # [N, K]
+    presence: Tensor  # [N, K]
+    error: ErrorDistribution | None = None  # [N, K, M], where the source states one
+
+
+ConfidenceFunction = Callable[[PoseEstimate], Calibrated]
 
 
 def confidence_function(
@@ -29,7 +42,7 @@ def confidence_function(
         head = ccnet.load(head_path or pose_model)
         ccnet.check_fits(head, model, pose_model)
         head.to(next(model.parameters()).device)
-        return lambda estimate: head(estimate.features)
+        return lambda estimate: _from_head(head, estimate)
     if source == "closed-form":
         about = about_of(ccnet.load(pose_model)) if pose_model in embedded() else None
         return lambda estimate: _present(
@@ -67,5 +80,13 @@ def head_digest(source: ConfidenceSource, pose_model: str, head_path: Path | Non
     return ""
 
 
-def _present(confidence: Tensor) -> tuple[Tensor, Tensor]:
-    return confidence, torch.ones_like(confidence)
+def _from_head(head: ccnet.CalibrationHead, estimate: PoseEstimate) -> Calibrated:
+    if not isinstance(head, SimCCDistributionHead) or head.channels <= 2:
+        return Calibrated(*head(estimate.features))
+    head.check(estimate.features)
+    logits = head.logits(head.inputs(estimate.features.float()))
+    return Calibrated(logits[..., 0].sigmoid(), logits[..., 1].sigmoid(), distribution_of(logits))
+
+
+def _present(confidence: Tensor) -> Calibrated:
+    return Calibrated(confidence, torch.ones_like(confidence))

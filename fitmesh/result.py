@@ -16,7 +16,7 @@ from fitting.thresholds import OBSERVED_CONFIDENCE
 from pose2d.base.caching import content_digest, read_npz
 from pose2d.base.errors import UserError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
 
 
@@ -25,7 +25,7 @@ class Person:
     """One identity over T frames: every frame looked at from the first to the last it was detected in.
 
     Camera frame: x right, y down, z forward. Pixels: x right, y down, (0, 0) is the centre of the top left pixel.
-    Keypoints in COCO's order, joints in SMPL's (`fitting.body.kinematics`).
+    Keypoints in Halpe-26's order (COCO's 17 first), joints in SMPL's (`fitting.body.kinematics`).
     """
 
     identity: int
@@ -39,13 +39,13 @@ class Person:
     joint_std_mm: np.ndarray  # [T, 24] error to expect (length of the standard deviations along x, y, z); NaN: unknown
     joint_std_relative_mm: np.ndarray  # [T, 24] the same relative to the pelvis
     joint_observed: np.ndarray  # [T, 24] bool; a trusted keypoint lies at the joint or farther out on its limb
-    keypoints_px: np.ndarray  # [T, 17, 2] as the 2D network saw them, NaN in frames without a detection
-    swapped: np.ndarray  # [T, 17] bool; the network had called it by the name of the other side
-    confidence: np.ndarray  # [T, 17] in 0..1, from `Result.source`
-    presence: np.ndarray  # [T, 17] probability that the keypoint is in the image
-    raw: np.ndarray  # [T, 17] the 2D network's own confidence
-    used: np.ndarray  # [T, 17] bool, keypoints that pulled on the body
-    reprojection_px: np.ndarray  # [T, 17] distance of the body's keypoint to the seen one, NaN where it did not pull
+    keypoints_px: np.ndarray  # [T, 26, 2] as the 2D network saw them, NaN in frames without a detection
+    swapped: np.ndarray  # [T, 26] bool; the network had called it by the name of the other side
+    confidence: np.ndarray  # [T, 26] in 0..1, from `Result.source`
+    presence: np.ndarray  # [T, 26] probability that the keypoint is in the image
+    raw: np.ndarray  # [T, 26] the 2D network's own confidence
+    used: np.ndarray  # [T, 26] bool, keypoints that pulled on the body
+    reprojection_px: np.ndarray  # [T, 26] distance of the body's keypoint to the seen one, NaN where it did not pull
     box_px: np.ndarray  # [T, 4] x1, y1, x2, y2, NaN in frames without a detection
     converged: np.ndarray  # [T] bool
     stopped: str  # why the search ended
@@ -55,7 +55,7 @@ class Person:
 
     @property
     def trusted(self) -> np.ndarray:
-        """[T, 17] bool: keypoints that pulled and whose confidence times presence is at least OBSERVED_CONFIDENCE."""
+        """[T, 26] bool: keypoints that pulled and whose confidence times presence is at least OBSERVED_CONFIDENCE."""
         return self.used & (self.confidence * self.presence >= OBSERVED_CONFIDENCE)
 
 

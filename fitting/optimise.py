@@ -47,8 +47,8 @@ class Fit:
 
     params: BodyParams
     observed: Tensor  # [T] true where the frame shows enough; false: filled from its neighbours
-    used: Tensor  # [T, 17] keypoints with a weight above zero
-    reprojection_px: Tensor  # [T, 17] distance to the keypoint, NaN where it was not used
+    used: Tensor  # [T, 26] keypoints with a weight above zero
+    reprojection_px: Tensor  # [T, 26] distance to the keypoint, NaN where it was not used
     joint_std_mm: (
         Tensor | None
     )  # [T, 24, 3] of joints in the camera frame along x, y, z; None: confidence not calibrated
@@ -215,6 +215,8 @@ def make_problem(
         weight=weight,
         # A keypoint that may not be in the image is an outlier sooner, as in a mixture of it and of anything else.
         robust=robust_scale(weight, weights.sigma_px, robust_sigmas) * keypoints.presence.clamp(min=1e-3),
+        mixture_weight=weights.mixture_weight,
+        mixture_precision=weights.mixture_precision,
         lean_rad=lean_rad,
     )
     return problem, usable
@@ -290,7 +292,8 @@ def _report(
     points = problem.jacobian.place(state, derivatives=False).keypoints
     used = problem.weight > 0
     distance = (project(points, problem.focal_px, problem.center_px) - problem.xy_px).norm(dim=-1)
-    deviations = joint_deviations(problem, state) if weighting == "precision" and source in CALIBRATED else None
+    stated = weighting in ("precision", "likelihood") and source in CALIBRATED
+    deviations = joint_deviations(problem, state) if stated else None
     if not keep_leaves:
         theta = state.theta.clone()
         theta[:, LEAF_JOINTS] = problem.prior.leaves(state.body_pose)

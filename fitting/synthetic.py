@@ -58,7 +58,7 @@ def scene(
     truth = _in_camera(motion.pose[span], motion.root_m[span], body, generator)
     size = (1280, 960)
     camera, truth = _framed(truth, body, size, generator)
-    exact = camera.project(body.at(truth).keypoints)
+    exact = camera.project(body.at(truth).keypoints[:, :17])
     return Scene(truth, camera, noisy(exact, generator, noise or Noise(), motion.fps), motion.fps)
 
 

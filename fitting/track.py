@@ -40,8 +40,8 @@ class TrackFit:
 
     frame: np.ndarray  # [T] frame numbers on the even grid
     detected: np.ndarray  # [T] bool: the frame has a row of keypoints (false: a gap that was filled)
-    keypoints: Keypoints  # [T, 17, ...] COCO's, after side-swap repair; presence 0 and pixels NaN in gaps
-    swapped: np.ndarray  # [T, 17] bool: left and right were exchanged
+    keypoints: Keypoints  # [T, 26, ...] Halpe's, after side-swap repair; presence 0 and pixels NaN in gaps
+    swapped: np.ndarray  # [T, 26] bool: left and right were exchanged
     joint_observed: np.ndarray  # [T, 24] bool: a keypoint that counts lies at the joint or farther out on its limb
     fit: Fit  # [T, ...]
 
@@ -59,8 +59,8 @@ class _Prepared:
 
     frame: np.ndarray  # [T]
     detected: np.ndarray  # [T] bool
-    keypoints: Keypoints  # [T, 17, ...] finite; presence 0 where there is none
-    swapped: np.ndarray  # [T, 17] bool
+    keypoints: Keypoints  # [T, 26, ...] finite; presence 0 where there is none
+    swapped: np.ndarray  # [T, 26] bool
 
 
 @single_thread()
@@ -156,6 +156,10 @@ def _prepare(keypoints: Keypoints, frame: np.ndarray, fps: float, every: int, re
         area_px2=None
         if given.area_px2 is None
         else on_grid(given.area_px2).masked_fill(~torch.from_numpy(detected), 1),
+        error_weight=None if given.error_weight is None else on_grid(given.error_weight),
+        error_sigma=None
+        if given.error_sigma is None
+        else on_grid(given.error_sigma).masked_fill(~torch.from_numpy(detected)[:, None, None], 1),
     )
     if not repair:
         return _Prepared(grid, detected, on, np.zeros((len(grid), given.skeleton.size), np.bool_))
@@ -217,7 +221,7 @@ def fit_pieces(
     found = _joined(parts, free.params.shape, keypoints, camera, body)
     if found.joint_std_mm is None:
         return found
-    # The pieces took the shape as known exactly. What that leaves out shows where the sample was solved both ways.
+    # The pieces took the shape for exact. The variance this leaves out is the difference of the two fits of the sample.
     fixed = solve(sample, fixed_body, fps / stride)
     return replace(
         found,

@@ -121,7 +121,7 @@ def grow_boxes(
     first, last, margin = centre - side / 2, centre + side / 2, (EDGE * side)[:, None]
     on_edge = (xy <= first[:, None] + margin) | (xy >= last[:, None] - margin)  # [N, K, 2]
     inside = (xy > margin) & (xy < size[:, None] - 1 - margin)  # the image's own edge cuts everybody off
-    wanted = ((on_edge & inside).any(-1) & sure).any(axis=1)
+    wanted = np.asarray(((on_edge & inside).any(-1) & sure).any(1))
     low = np.where(sure[..., None], xy, np.inf).min(1)
     high = np.where(sure[..., None], xy, -np.inf).max(1)
     extent = np.where(wanted[:, None], high - low, 0.0)

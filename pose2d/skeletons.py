@@ -184,6 +184,5 @@ HALPE26_IN: dict[str, tuple[int | None, ...]] = {
     "body_25b": _halpe26_in(BODY_25B),
 }
 
-# Where OpenPose's keypoints are, in COCO's order. BODY_25 and the older COCO model with 18.
-OPENPOSE25_TO_COCO17 = (0, 16, 15, 18, 17, 5, 2, 6, 3, 7, 4, 12, 9, 13, 10, 14, 11)
+# Where the keypoints of OpenPose's COCO model (18) are, in COCO's order.
 OPENPOSE18_TO_COCO17 = (0, 15, 14, 17, 16, 5, 2, 6, 3, 7, 4, 11, 8, 12, 9, 13, 10)

@@ -33,6 +33,10 @@ class Keypoints:
     source: ConfidenceSource  # where `confidence` comes from
     area_px2: Tensor | None = None  # [T] the person's area in the frame, which sets the scale of OKS
     skeleton: Skeleton = COCO17
+    # The stated distribution of the error, where a head states one: a mixture of M isotropic Gaussians, [T, K, M] each,
+    # sigma in units of l = 2 sigma_k sqrt(area).
+    error_weight: Tensor | None = None
+    error_sigma: Tensor | None = None
 
     def rows(self, index: slice | Tensor | np.ndarray) -> "Keypoints":
         """Some of the frames."""
@@ -42,6 +46,8 @@ class Keypoints:
             confidence=self.confidence[index],
             presence=self.presence[index],
             area_px2=None if self.area_px2 is None else self.area_px2[index],
+            error_weight=None if self.error_weight is None else self.error_weight[index],
+            error_sigma=None if self.error_sigma is None else self.error_sigma[index],
         )
 
 

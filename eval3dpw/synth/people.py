@@ -63,7 +63,7 @@ def person_from_clip(body: Body, clip: Clip, shape: Tensor, first: int, count: i
 def _posed_person(body: Body, clip: str, pose: Tensor, shape: Tensor, translation: Tensor) -> SyntheticPerson:
     output = body(pose, _padded(body, shape), translation)
     placement = body.placement(rotation_matrices(pose), _padded(body, shape))
-    return SyntheticPerson(clip, shape, pose, translation, output.joints, output.keypoints, placement)
+    return SyntheticPerson(clip, shape, pose, translation, output.joints, output.keypoints[:, :17], placement)
 
 
 def shifted(body: Body, person: SyntheticPerson, shift_m: tuple[float, float]) -> SyntheticPerson:

@@ -92,6 +92,13 @@ def run(
             rich_help_panel=KEYPOINTS,
         ),
     ] = None,
+    keypoint_layout: Annotated[
+        str,
+        typer.Option(
+            help="body_25b where --keypoints are OpenPose's BODY_25B; other layouts are told by their size.",
+            rich_help_panel=KEYPOINTS,
+        ),
+    ] = "auto",
     device: Annotated[
         str, typer.Option(help="Where the 2D networks run: cpu, cuda, cuda:1, ..", rich_help_panel=KEYPOINTS)
     ] = "cpu",
@@ -179,7 +186,7 @@ def run(
             detections=detections, detector=detector, detector_size=detector_size, min_score=min_score,
             max_people=max_people,
             pose_model=pose_model, checkpoint=checkpoint, confidence=confidence, ccnet=ccnet,  # type: ignore[arg-type]
-            keypoints=keypoints, device=device, threads=threads,
+            keypoints=keypoints, keypoint_layout=keypoint_layout, device=device, threads=threads,
             fit=FitSettings(body_model, weighting, init, init_checkpoint, focal, fov),  # type: ignore[arg-type]
             exports=tuple(name.strip() for name in export.split(",") if name.strip()), overwrite=overwrite,
         )  # fmt: skip

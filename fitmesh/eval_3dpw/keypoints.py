@@ -38,6 +38,7 @@ class PersonKeypoints:
     xy_px: np.ndarray  # [T, K, 2]; NaN: not estimated
     confidence: Mapping[str, np.ndarray]  # [T, K] by source
     presence: Mapping[str, np.ndarray]  # [T, K] by source
+    error: Mapping[str, np.ndarray]  # "weight" and "sigma" [T, K, M] of CCNet's error distribution, or nothing
     skeleton: Skeleton = COCO17
 
     @property
@@ -60,6 +61,7 @@ class PersonKeypoints:
             source=source,
             area_px2=torch.from_numpy(self.area_px2[rows]),
             skeleton=self.skeleton,
+            **({f"error_{n}": torch.from_numpy(v[rows]) for n, v in self.error.items()} if source == "ccnet" else {}),
         )
 
 
@@ -87,7 +89,7 @@ def true_boxes(track: TruthTrack, bodies: BodySet, size: tuple[int, int], camera
 def true_keypoints_px(track: TruthTrack, camera: Camera, bodies: BodySet) -> np.ndarray:
     """[T, 17, 2]; NaN behind the camera."""
     body = bodies.load(track.gender)
-    return camera.project(body.at(camera_params(track, body)).keypoints).double().numpy()
+    return camera.project(body.at(camera_params(track, body)).keypoints[:, :17]).double().numpy()
 
 
 def true_oks(
@@ -128,6 +130,7 @@ class KeypointEstimator:
         confidence = {source: np.zeros((count, keypoints), np.float32) for source in self.sources}
         presence = {source: np.zeros((count, keypoints), np.float32) for source in self.sources}
 
+        error: dict[str, np.ndarray] = {}
         for number in np.unique(frame).tolist():
             rows = np.flatnonzero(frame == number)
             tick(len(rows))
@@ -141,8 +144,12 @@ class KeypointEstimator:
                 boxes_px[rows], estimate = estimate_people(self.model, [image] * len(rows), boxes_px[rows])
                 xy_px[rows] = estimate.xy_px.numpy()
                 for source, function in self.confidence.items():
-                    found, present = function(estimate)
-                    confidence[source][rows], presence[source][rows] = found.numpy(), present.numpy()
+                    said = function(estimate)
+                    confidence[source][rows], presence[source][rows] = said.confidence.numpy(), said.presence.numpy()
+                    if said.error is not None:
+                        for name in ("weight", "sigma"):
+                            values = getattr(said.error, name).float().numpy()
+                            error.setdefault(name, np.ones((count, *values.shape[1:]), np.float32))[rows] = values
         people = []
         ends = np.cumsum([0, *map(len, sequence.tracks)])
         for track, span in zip(sequence.tracks, map(slice, ends[:-1], ends[1:]), strict=True):
@@ -153,6 +160,7 @@ class KeypointEstimator:
                 xy_px=xy_px[span],
                 confidence={source: values[span] for source, values in confidence.items()},
                 presence={source: values[span] for source, values in presence.items()},
+                error={name: values[span] for name, values in error.items()},
                 skeleton=self.model.skeleton,
             )
             if "oracle" in self.sources:
@@ -179,6 +187,7 @@ def stored_keypoints(sequence: EvalSequence, bodies: BodySet, settings: EvalSett
                 xy_px=np.where(seen[..., None], points[..., :2], np.nan),
                 confidence={source: score[source] for source in settings.confidence},
                 presence={source: seen.astype(np.float64) for source in settings.confidence},
+                error={},
             )
         )
     return found
@@ -217,6 +226,7 @@ def write(path: Path, key: CacheKey, sequence: EvalSequence, people: list[Person
             "frame": person.frame, "boxes_px": person.boxes_px, "readable": person.readable, "xy_px": person.xy_px,
             **{f"confidence.{source}": value for source, value in person.confidence.items()},
             **{f"presence.{source}": value for source, value in person.presence.items()},
+            **{f"error.{name}": value for name, value in person.error.items()},
         }  # fmt: skip
         arrays |= {f"{track.person}.{name}": value for name, value in one.items()}
     write_npz(path, key, arrays)
@@ -236,6 +246,7 @@ def read(path: Path, sequence: EvalSequence) -> list[PersonKeypoints]:
             xy_px=arrays[f"{track.person}.xy_px"],
             confidence=with_prefix(f"{track.person}.confidence."),
             presence=with_prefix(f"{track.person}.presence."),
+            error=with_prefix(f"{track.person}.error."),
             skeleton=BY_NAME[str(arrays["skeleton"])],
         )
         for track in sequence.tracks

@@ -19,7 +19,7 @@ from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from pose2d.base.files import atomic_file
-from pose2d.skeletons import COCO17
+from pose2d.skeletons import HALPE26
 
 CSV_FILE, JSON_FILE = "motion.csv", "motion.json"
 JSON_SCHEMA = 1
@@ -93,7 +93,7 @@ def csv_columns() -> list[str]:
     joints = [f"{joint}_{part}" for joint in JOINT_NAMES for part in ("x_m", "y_m", "z_m", "std_mm", "observed")]
     keypoints = [
         f"{keypoint}_{part}"
-        for keypoint in COCO17.keypoints
+        for keypoint in HALPE26.keypoints
         for part in ("x_px", "y_px", "confidence", "presence", "reprojection_px")
     ]
     angles = [f"{angle}_deg" for angle in ANGLE_NAMES]
@@ -109,7 +109,7 @@ def _csv_lines(chunk: _Chunk) -> Iterator[str]:
     )
     values = np.concatenate([angles, joints.reshape(count, -1), keypoints.reshape(count, -1)], 1)
     formats = ["%.2f"] * len(ANGLE_NAMES) + ["%.4f", "%.4f", "%.4f", "%.1f", "%d"] * len(JOINT_NAMES)
-    formats += ["%.2f", "%.2f", "%.3f", "%.3f", "%.2f"] * COCO17.size
+    formats += ["%.2f", "%.2f", "%.3f", "%.3f", "%.2f"] * HALPE26.size
     heads = zip(person.frame.tolist(), chunk.time_s.tolist(), person.observed.tolist(), strict=True)
     for (frame, time_s, observed), row in zip(heads, values.tolist(), strict=True):
         cells = (one % value if value == value else "" for one, value in zip(formats, row, strict=True))  # NaN != NaN
@@ -140,7 +140,7 @@ def _json_head(result: Result, scene: SceneFrame) -> dict[str, Any]:
         "init": result.init,
         "joints": list(JOINT_NAMES),
         "parents": list(PARENTS),
-        "keypoints": list(COCO17.keypoints),
+        "keypoints": list(HALPE26.keypoints),
     }
 
 

@@ -20,10 +20,9 @@ from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_cu
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import prefetch
 from pose2d.base.threads import single_thread
-from pose2d.skeletons import COCO17
+from pose2d.skeletons import HALPE26, HALPE26_IN
 
 FILE = FIT_FILE
-KEYPOINTS = 17  # COCO's, with which every skeleton that can be fitted begins
 is_current = npz_is_current
 
 
@@ -156,7 +155,10 @@ def _rows(identity: int, people: KeypointsFile, found: TrackFit, body: Body) -> 
         spread[at] = values
         return spread
 
-    raw = over_all(people.raw[identity], 0)[:, :KEYPOINTS]
+    raw = np.zeros((len(found.frame), HALPE26.size), np.float32)
+    source = HALPE26_IN[people.people[identity].skeleton.name]
+    have = [number for number, index in enumerate(source) if index is not None]
+    raw[np.ix_(at, have)] = people.raw[identity][:, [index for index in source if index is not None]]
     return {
         "identity": identity,
         "shape": fit.params.shape.numpy(),
@@ -174,7 +176,7 @@ def _rows(identity: int, people: KeypointsFile, found: TrackFit, body: Body) -> 
         "row_swapped": found.swapped,
         "row_confidence": points.confidence.numpy(),
         "row_presence": points.presence.numpy(),
-        "row_raw": np.where(found.swapped, raw[:, COCO17.flip_order], raw),
+        "row_raw": np.where(found.swapped, raw[:, HALPE26.flip_order], raw),
         "row_used": fit.used.numpy(),
         "row_reprojection_px": fit.reprojection_px.numpy(),
         "row_box_px": over_all(people.boxes_px[identity], np.nan),
@@ -191,10 +193,10 @@ def _length_mm(std_mm: torch.Tensor | None, frames: int) -> np.ndarray:
 # What each array holds for one row, to write arrays of the right shape when nobody was fitted.
 _FLOATS = {
     "shape": (10,), "row_pose_rad": (24, 3), "row_translation_m": (3,), "row_joints_m": (24, 3),
-    "row_joint_std_mm": (24,), "row_joint_std_relative_mm": (24,), "row_keypoints_px": (17, 2),
-    "row_confidence": (17,), "row_presence": (17,), "row_raw": (17,), "row_reprojection_px": (17,), "row_box_px": (4,),
+    "row_joint_std_mm": (24,), "row_joint_std_relative_mm": (24,), "row_keypoints_px": (26, 2),
+    "row_confidence": (26,), "row_presence": (26,), "row_raw": (26,), "row_reprojection_px": (26,), "row_box_px": (4,),
 }  # fmt: skip
-_BOOLS = {"row_observed": (), "row_converged": (), "row_joint_observed": (24,), "row_used": (17,), "row_swapped": (17,)}
+_BOOLS = {"row_observed": (), "row_converged": (), "row_joint_observed": (24,), "row_used": (26,), "row_swapped": (26,)}
 
 
 def _joined(rows: list[Mapping[str, Any]]) -> dict[str, np.ndarray]:

@@ -5,7 +5,7 @@ They stand in for stage 1: the same two files come out. docs/run.md shows each f
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,11 +21,14 @@ from pose2d.detect.detector import Detections
 from pose2d.detect.tracker import Tracker
 from pose2d.oks import AREA_OF_BOX
 from pose2d.people import People
-from pose2d.skeletons import BY_NAME, COCO17, OPENPOSE18_TO_COCO17, OPENPOSE25_TO_COCO17
+from pose2d.skeletons import BY_NAME, COCO17, HALPE26, HALPE26_IN, OPENPOSE18_TO_COCO17
 from pose2d.types import ConfidenceSource, Track
 
-COUNT = COCO17.size
-OPENPOSE = {25: OPENPOSE25_TO_COCO17, 18: OPENPOSE18_TO_COCO17}  # by how many keypoints a file has
+Layout = tuple[int | None, ...]  # for each of Halpe's 26 keypoints its place in a file, None where it is not there
+_OPENPOSE18: Layout = (*OPENPOSE18_TO_COCO17, *(None,) * (HALPE26.size - COCO17.size))
+COCO_LAYOUTS = {17: HALPE26_IN["coco17"], 26: HALPE26_IN["halpe26"], 133: HALPE26_IN["wholebody133"]}
+OPENPOSE_LAYOUTS = {25: HALPE26_IN["body_25"], 18: _OPENPOSE18}
+LAYOUTS = ("auto", "body_25b")  # of --keypoint-layout: BODY_25 and BODY_25B both have 25 keypoints
 SEEN = 0.05  # confidence from which a keypoint helps to say where the person is
 MARGIN = 0.1  # a person reaches so far beyond the keypoints, as a share of their extent
 
@@ -39,6 +42,7 @@ def cache_key(job: Job) -> CacheKey:
             "rate": str(job.clip.info.rate),
             "boxes": "given keypoints",
             "name": file.name,
+            "layout": job.settings.keypoint_layout,
             "tracker": asdict(job.settings.tracks.tracker),
             "max_people": job.settings.tracks.max_people,
         },
@@ -49,7 +53,7 @@ def cache_key(job: Job) -> CacheKey:
 
 def make(job: Job, key: CacheKey) -> None:
     """Who is where as the file says, or found by following the boxes around the keypoints."""
-    given, info = read_given(_file(job)), job.clip.info
+    given, info = read_given(_file(job), job.settings.keypoint_layout), job.clip.info
     tracker = Tracker((info.width_px, info.height_px), job.settings.tracks.tracker)
     owner = np.full(len(given.frame), -1, np.int64)
     frames: list[int] = []
@@ -85,7 +89,7 @@ def make(job: Job, key: CacheKey) -> None:
         "area_px2": given.area_px2[index],
     }  # fmt: skip
     found = People(tracks, values, np.array(frames, np.int64), np.array(times), np.zeros(len(frames), np.bool_))
-    people.write(job, key, found, pose_model=given.pose_model, skeleton=COCO17.name, source=given.source)
+    people.write(job, key, found, pose_model=given.pose_model, skeleton=HALPE26.name, source=given.source)
 
 
 def _file(job: Job) -> Path:
@@ -101,10 +105,10 @@ class GivenKeypoints:
     identity: np.ndarray | None  # [N]; None: who is who is not said
     box_px: np.ndarray  # [N, 4] x1, y1, x2, y2
     area_px2: np.ndarray  # [N]
-    xy_px: np.ndarray  # [N, 17, 2]
-    raw: np.ndarray  # [N, 17] the network's own confidence
-    confidence: np.ndarray  # [N, 17]
-    presence: np.ndarray  # [N, 17]
+    xy_px: np.ndarray  # [N, 26, 2]
+    raw: np.ndarray  # [N, 26] the network's own confidence
+    confidence: np.ndarray  # [N, 26]
+    presence: np.ndarray  # [N, 26]
     source: ConfidenceSource
     pose_model: str  # who found them
 
@@ -123,7 +127,11 @@ def digest(path: Path) -> str:
     return content_digest(files_of(path))
 
 
-def read_given(path: Path) -> GivenKeypoints:
+def read_given(path: Path, layout: str = "auto") -> GivenKeypoints:
+    """layout: "body_25b" where files with 25 keypoints are in that order of OpenPose's, not in BODY_25's."""
+    if layout not in LAYOUTS:
+        raise UserError(f"unknown --keypoint-layout {layout!r}: choose {' or '.join(LAYOUTS)}.")
+    openpose = OPENPOSE_LAYOUTS | ({25: HALPE26_IN["body_25b"]} if layout == "body_25b" else {})
     if path.suffix.lower() == ".npz":
         return _from_npz(path)
     files = files_of(path)
@@ -131,7 +139,7 @@ def read_given(path: Path) -> GivenKeypoints:
     for number, file in enumerate(files):
         content = _json(file)
         if isinstance(content, Mapping) and "people" in content:
-            found += _openpose(content, file, _frame_number(file) if len(files) > 1 else 0)
+            found += _openpose(content, file, _frame_number(file) if len(files) > 1 else 0, openpose)
         elif number == 0 and len(files) == 1:
             found += _coco(content, file)
         else:
@@ -143,7 +151,7 @@ def read_given(path: Path) -> GivenKeypoints:
 class _Person:
     frame: int
     identity: int | None
-    points: np.ndarray  # [17, 3] x, y, confidence
+    points: np.ndarray  # [26, 3] x, y, confidence; NaN where the layout has no such keypoint
 
 
 def _coco(content: Any, file: Path) -> list[_Person]:
@@ -157,24 +165,25 @@ def _coco(content: Any, file: Path) -> list[_Person]:
     found = []
     for number, entry in enumerate(entries):
         try:
-            points = _points(entry["keypoints"], {COUNT: range(COUNT), 133: range(COUNT)})
+            points = _points(entry["keypoints"], COCO_LAYOUTS)
             if labelled:
-                points[:, 2] = points[:, 2] > 0
+                points[:, 2] = np.where(np.isnan(points[:, 2]), np.nan, points[:, 2] > 0)
             identity = entry.get("track_id")
             found.append(_Person(int(entry["image_id"]), None if identity is None else int(identity), points))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(
                 f"{file}: entry {number} is no keypoint result ({error!r}). Expected image_id (the frame's number "
-                "from 0), keypoints [x, y, confidence, ...] of COCO's 17, and, where it is known, track_id."
+                "from 0), keypoints [x, y, confidence, ...] of COCO's 17, Halpe's 26 or COCO-WholeBody's 133, and, where "
+                "it is known, track_id."
             ) from error
     return found
 
 
-def _openpose(content: Mapping[str, Any], file: Path, frame: int) -> list[_Person]:
+def _openpose(content: Mapping[str, Any], file: Path, frame: int, layouts: Mapping[int, Layout]) -> list[_Person]:
     found = []
     for number, person in enumerate(content["people"]):
         try:
-            points = _points(person["pose_keypoints_2d"], OPENPOSE)
+            points = _points(person["pose_keypoints_2d"], layouts)
             identity = next(iter(person.get("person_id", [-1])), -1)
             found.append(_Person(frame, int(identity) if int(identity) >= 0 else None, points))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -185,23 +194,27 @@ def _openpose(content: Mapping[str, Any], file: Path, frame: int) -> list[_Perso
     return found
 
 
-def _points(numbers: Any, orders: Mapping[int, Iterable[int]]) -> np.ndarray:
-    """[17, 3] in COCO's order, of a flat list x, y, confidence, ..."""
+def _points(numbers: Any, layouts: Mapping[int, Layout]) -> np.ndarray:
+    """[26, 3] in Halpe's order, of a flat list x, y, confidence, ..; NaN where the layout has no such keypoint."""
     points = np.array(numbers, np.float64).reshape(-1, 3)
-    if len(points) not in orders:
-        raise ValueError(f"{len(points)} keypoints; expected {' or '.join(map(str, orders))}")
-    return points[list(orders[len(points)])]
+    if len(points) not in layouts:
+        raise ValueError(f"{len(points)} keypoints; expected {' or '.join(map(str, layouts))}")
+    out = np.full((HALPE26.size, 3), np.nan)
+    for number, index in enumerate(layouts[len(points)]):
+        if index is not None:
+            out[number] = points[index]
+    return out
 
 
 def _given(people: list[_Person], path: Path) -> GivenKeypoints:
-    points = np.stack([person.points for person in people]) if people else np.zeros((0, COUNT, 3))
+    points = np.stack([person.points for person in people]) if people else np.zeros((0, HALPE26.size, 3))
     finite = np.isfinite(points).all(-1)
     if (points[finite][:, 2] < 0).any():
         raise UserError(f"{path} has confidences below 0; expected 0 to 1.")
     confidence = np.where(finite, points[..., 2].clip(0, 1), 0)
     visible = np.flatnonzero((confidence >= SEEN).sum(1))
     people = [people[row] for row in visible]
-    points, confidence = points[visible], confidence[visible]
+    points, confidence, finite = points[visible], confidence[visible], finite[visible]
     seen = confidence >= SEEN
     identities = [person.identity for person in people]
     if None in identities and any(identity is not None for identity in identities):
@@ -222,7 +235,7 @@ def _given(people: list[_Person], path: Path) -> GivenKeypoints:
         xy_px=points[..., :2].astype(np.float32),
         raw=confidence.astype(np.float32),
         confidence=confidence.astype(np.float32),
-        presence=np.ones(confidence.shape, np.float32),
+        presence=finite.astype(np.float32),
         source="raw",
         pose_model=path.name,
     )
@@ -243,20 +256,29 @@ def _from_npz(path: Path) -> GivenKeypoints:
     if missing:
         raise UserError(f"{path} is not a keypoints.npz of fitmesh: it lacks {', '.join(sorted(missing))}.")
     skeleton = BY_NAME[str(arrays["skeleton"])]
-    if skeleton.keypoints[:COUNT] != COCO17.keypoints:
+    if skeleton.keypoints[: COCO17.size] != COCO17.keypoints:
         raise UserError(f"{path} has keypoints of {skeleton.name}; expected COCO's 17 or a set that begins with them.")
     return GivenKeypoints(
         frame=arrays["row_frame"],
         identity=np.repeat(arrays["identity"], np.diff(arrays["first_row"])),
         box_px=arrays["row_box_px"],
         area_px2=arrays["row_area_px2"],
-        xy_px=arrays["row_xy_px"][:, :COUNT],
-        raw=arrays["row_raw"][:, :COUNT],
-        confidence=arrays["row_confidence"][:, :COUNT],
-        presence=arrays["row_presence"][:, :COUNT],
+        xy_px=_in_halpe26(arrays["row_xy_px"], skeleton.name, np.nan),
+        raw=_in_halpe26(arrays["row_raw"], skeleton.name, 0),
+        confidence=_in_halpe26(arrays["row_confidence"], skeleton.name, 0),
+        presence=_in_halpe26(arrays["row_presence"], skeleton.name, 0),
         source=cast(ConfidenceSource, str(arrays["source"])),
         pose_model=str(arrays["pose_model"]),
     )
+
+
+def _in_halpe26(values: np.ndarray, layout: str, missing: float) -> np.ndarray:
+    """[N, K, ...] of a layout -> [N, 26, ...]."""
+    out = np.full((len(values), HALPE26.size, *values.shape[2:]), missing, np.float32)
+    for number, index in enumerate(HALPE26_IN[layout]):
+        if index is not None:
+            out[:, number] = values[:, index]
+    return out
 
 
 def _json(file: Path) -> Any:

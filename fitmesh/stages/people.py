@@ -27,6 +27,7 @@ from pose2d.skeletons import BY_NAME
 from pose2d.types import ConfidenceSource, Keypoints, Track
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
+ERROR = ("error_weight", "error_sigma")  # the stated error distribution, where the head states one
 
 
 @dataclass(frozen=True)
@@ -124,14 +125,18 @@ def pose_arrays(
     """Boxes as they were used, and the arrays of `keypoints.npz` for each. `run` and `eval-3dpw` call this."""
     with torch.inference_mode():
         boxes_px, found = estimate_people(model, images, boxes_px)
-        calibrated, presence = confidence(found)
-    return boxes_px, {
+        said = confidence(found)
+    arrays = {
         "xy_px": found.xy_px.numpy(),
         "raw": found.score.numpy(),
         "sigma_px": found.sigma_px.numpy(),  # NaN where the network states none
-        "confidence": calibrated.float().cpu().numpy(),
-        "presence": presence.float().cpu().numpy(),
+        "confidence": said.confidence.float().cpu().numpy(),
+        "presence": said.presence.float().cpu().numpy(),
     }
+    if said.error is not None:
+        arrays["error_weight"] = said.error.weight.float().cpu().numpy()
+        arrays["error_sigma"] = said.error.sigma.float().cpu().numpy()
+    return boxes_px, arrays
 
 
 def _estimate(job: Job) -> Callable[[Sequence[np.ndarray], np.ndarray], tuple[np.ndarray, Mapping[str, np.ndarray]]]:
@@ -178,6 +183,7 @@ def write(job: Job, key: CacheKey, found: People, pose_model: str, skeleton: str
     count = BY_NAME[skeleton].size
     empty = {"xy_px": (count, 2), "raw": (count,), "sigma_px": (count, 2), "confidence": (count,), "presence": (count,)}
     values = {name: found.values.get(name, np.zeros((0, *size), np.float32)) for name, size in empty.items()}
+    values |= {name: found.values[name] for name in ERROR if name in found.values}
     area = found.values.get("area_px2")
     write_npz(
         job.out / KEYPOINTS_FILE,
@@ -238,6 +244,7 @@ def read_keypoints(out: Path) -> KeypointsFile:
         source=source,
         area_px2=torch.from_numpy(arrays["row_area_px2"]),
         skeleton=BY_NAME[str(arrays["skeleton"])],
+        **{name: torch.from_numpy(arrays[f"row_{name}"]) for name in ERROR if f"row_{name}" in arrays},
     )
 
     def of_each(values: np.ndarray) -> dict[int, np.ndarray]:

@@ -98,7 +98,7 @@ def check(job: Job) -> None:
         _check_networks(settings.keypoints)
         detector_class(settings.tracks.detector)
     else:
-        given_keypoints.read_given(settings.given_keypoints)
+        given_keypoints.read_given(settings.given_keypoints, settings.keypoint_layout)
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file. --out takes a folder for the results.")
     with atomic_file(out / ".probe") as probe:  # says in words why a folder cannot be written to

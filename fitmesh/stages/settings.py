@@ -86,6 +86,7 @@ class RunSettings:
     tracks: TrackSettings = field(default_factory=TrackSettings)
     keypoints: KeypointSettings = field(default_factory=KeypointSettings)
     given_keypoints: Path | None = None  # instead of finding people and their keypoints
+    keypoint_layout: str = "auto"  # of given keypoints, where their number does not tell
     fit: FitSettings = field(default_factory=FitSettings)
     exports: tuple[str, ...] = ()  # besides those that are always made
     device: str = "cpu"  # where the networks run; the same numbers come out

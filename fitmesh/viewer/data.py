@@ -17,7 +17,7 @@ from fitmesh.exports.scene import SceneFrame, scene_frame
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import JOINT_NAMES
 from fitting.keypoints.observed import JOINT_OF
-from pose2d.skeletons import COCO17
+from pose2d.skeletons import HALPE26
 
 SCALE_PERCENTILE = 95  # of all uncertainties: the end of the colour scale, so that a few outliers do not compress it
 
@@ -62,8 +62,8 @@ def viewer_data(result: Result) -> ViewerData:
         "has_report": (result.folder / "report.html").is_file(),
         "confidence": result.source,
         "joints": list(JOINT_NAMES),
-        "keypoints": list(COCO17.keypoints),
-        "joint_of_keypoint": [JOINT_OF[name] for name in COCO17.keypoints],
+        "keypoints": list(HALPE26.keypoints),
+        "joint_of_keypoint": [JOINT_OF[name] for name in HALPE26.keypoints],
         "angles": list(ANGLE_NAMES),
         "scale_mm": {
             "relative": _scale_mm([person.joint_std_relative_mm for person in result.people]),

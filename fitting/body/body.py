@@ -1,6 +1,7 @@
 """The body: pose, shape and translation -> joints, keypoints and, if wanted, the mesh.
 
-Every body has the 24 joints of `fitting.body.kinematics`, whichever file it came from, and the 17 COCO keypoints.
+Every body has the 24 joints of `fitting.body.kinematics`, whichever file it came from, and Halpe's 26 keypoints,
+the first 17 of which are COCO's.
 
 Keypoints need no mesh. A skinned vertex with weights w_j goes to sum_j w_j (P_j + G_j (x - J_j)), and a keypoint is a
 weighted sum of such vertices and of joints. Both sums can be taken once, before any pose is known: keypoint k is then
@@ -113,7 +114,7 @@ class BodyOutput:
     """Where the body is in T frames, in the frame that the translation is given in."""
 
     joints: Tensor  # [T, 24, 3] metres, posed joints by forward kinematics
-    keypoints: Tensor  # [T, 17, 3] metres, COCO-17
+    keypoints: Tensor  # [T, 26, 3] metres, Halpe-26; the first 17 are COCO's
     vertices: Tensor | None  # [T, V, 3] metres, or None when not wanted
 
 
@@ -128,14 +129,14 @@ class Body:
     J_regressor: Tensor  # [24, V] rest-pose joints from rest-pose vertices; wrong on posed ones
     weights: Tensor  # [V, 24] skinning weights
     faces: Tensor  # [F, 3] vertex numbers, counter-clockwise seen from outside
-    keypoint_joints: Tensor  # [17, 24] share of the posed joints in each COCO keypoint
-    keypoint_vertices: Tensor  # [17, V] share of the posed vertices
+    keypoint_joints: Tensor  # [26, 24] share of the posed joints in each keypoint
+    keypoint_vertices: Tensor  # [26, V] share of the posed vertices
     h36m_regressor: Tensor | None = None  # [17, V] Human3.6M joints from posed vertices
     vertex_picks: dict[str, int] = field(default_factory=dict)  # vertices by name: "nose", "LHeel", ..
 
     rest_joints: Tensor = field(init=False)  # [24, 3] metres at zero shape
     rest_joint_shapedirs: Tensor = field(init=False)  # [24, 3, S]
-    keypoint_terms: AttachedPoints = field(init=False)  # the COCO keypoints as terms on bones
+    keypoint_terms: AttachedPoints = field(init=False)  # the keypoints as terms on bones
     _template_rows: Tensor = field(init=False)  # [3 V] v_template, all x, then all y, then all z
     _shape_rows: Tensor = field(init=False)  # [S, 3 V]
     _pose_rows: Tensor | None = field(init=False)  # [P, 3 V]

@@ -50,7 +50,7 @@ def _open_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
         return torch.as_tensor(arrays[name], dtype=torch.float32)
 
     vertices = len(arrays["v_template"])
-    checked(arrays, path, {"J_regressor_coco17": (17, vertices), "J_regressor_h36m17": (17, vertices)})
+    checked(arrays, path, {"J_regressor_halpe26": (26, vertices), "J_regressor_h36m17": (17, vertices)})
     picks = zip(arrays["vertex_pick_names"], arrays["vertex_picks"], strict=True)
     return Body(
         name="open",
@@ -60,8 +60,8 @@ def _open_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
         J_regressor=real("J_regressor"),
         weights=real("weights"),
         faces=torch.as_tensor(arrays["f"].astype(np.int64)),
-        keypoint_joints=torch.zeros(17, JOINT_COUNT),
-        keypoint_vertices=real("J_regressor_coco17"),
+        keypoint_joints=torch.zeros(26, JOINT_COUNT),
+        keypoint_vertices=real("J_regressor_halpe26"),
         h36m_regressor=real("J_regressor_h36m17"),
         vertex_picks={str(name): int(vertex) for name, vertex in picks},
     )
@@ -127,7 +127,7 @@ def _matches(pattern: str, entry: Path, folder: Path, gender: str) -> bool:
 
 
 _NEEDED = ("v_template", "shapedirs", "posedirs", "J_regressor", "weights", "kintree_table", "f")
-_OPTIONAL = ("J_regressor_coco17", "J_regressor_h36m17", "vertex_pick_names", "vertex_picks")
+_OPTIONAL = ("J_regressor_coco17", "J_regressor_halpe26", "J_regressor_h36m17", "vertex_pick_names", "vertex_picks")
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

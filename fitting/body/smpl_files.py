@@ -11,8 +11,10 @@ given for those last two move nothing.
 
 import contextlib
 import io
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,10 +63,10 @@ _FACE_VERTICES = {
 def smpl_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
     """The body of a file in SMPL's layout."""
     vertices, joints = len(arrays["v_template"]), len(arrays["J_regressor"])
-    family = next((known for known in _FAMILIES if (known.vertices, known.joints) == (vertices, joints)), None)
+    family = next((f for f in _FAMILIES if (f.vertices, f.joints) == (vertices, joints)), None)
     if family is None:
-        known = "; ".join(f"{f.name} {f.vertices} and {f.joints}" for f in _FAMILIES)
-        raise UserError(f"{path} has {vertices} vertices and {joints} joints, which is no known body ({known}).")
+        families = "; ".join(f"{f.name} {f.vertices} and {f.joints}" for f in _FAMILIES)
+        raise UserError(f"{path} has {vertices} vertices and {joints} joints, which is no known body ({families}).")
     model, picks = _through_smplx(arrays, family)
 
     carrier = _carriers(model.parents.tolist(), family, path)
@@ -72,7 +74,7 @@ def smpl_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
     weights = torch.zeros(vertices, JOINT_COUNT).index_add_(1, torch.tensor(carrier), model.lbs_weights)
     moved = 9 * (JOINT_COUNT - 1 if joints == JOINT_COUNT else 21)  # correctives of resting joints are zero
     posedirs = model.posedirs[:moved].T.unflatten(0, (vertices, 3))
-    keypoint_joints, keypoint_vertices = _coco17(picks, vertices)
+    keypoint_joints, keypoint_vertices = _halpe26(picks, vertices, family.name)
     return Body(
         name=family.name,
         v_template=model.v_template,
@@ -129,9 +131,17 @@ def _carriers(parents: list[int], family: _Family, path: Path) -> list[int]:
     return carriers
 
 
-def _coco17(picks: Mapping[str, int], vertices: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The customary COCO points of SMPL bodies: limbs are the joints themselves, the face five vertices."""
-    joint_part, vertex_part = torch.zeros(17, JOINT_COUNT), torch.zeros(17, vertices)
+def _halpe26(picks: Mapping[str, int], vertices: int, family: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """The customary COCO points of SMPL bodies (limbs are the joints themselves, the face five vertices), and Halpe's
+    nine more as `data/halpe26_on_smpl.json` has them. A mesh that is not SMPL's own has no such vertices."""
+    joint_part, vertex_part = torch.zeros(26, JOINT_COUNT), torch.zeros(26, vertices)
+    table = json.loads((files("fitting") / "data" / "halpe26_on_smpl.json").read_text())
+    for number, name in enumerate(table["order"], start=COCO17.size):
+        shares = table["SMPL-X" if family == "SMPL-X" else "SMPL"][name]
+        for vertex, share in shares["vertices"].items():
+            vertex_part[number, int(vertex)] = share
+        for joint, share in shares["joints"].items():
+            joint_part[number, JOINT_NAMES.index(joint)] = share
     for number, keypoint in enumerate(COCO17.keypoints):
         if keypoint in _FACE_VERTICES:
             vertex_part[number, picks[_FACE_VERTICES[keypoint]]] = 1

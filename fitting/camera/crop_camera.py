@@ -1,4 +1,4 @@
-"""From the camera a crop network speaks of to where the person stands in the frame, and back.
+"""From the camera of a crop network to the person's translation in the full frame, and back.
 
 SPIN and CLIFF answer (s, tx, ty): shift the body by (tx, ty) metres, scale it by s, look at the square from
 -1 to 1. With a crop of side b pixels around (cx, cy) and a camera of focal length f and centre (ox, oy)
@@ -35,7 +35,7 @@ def full_to_crop(translation: Tensor, box_center_px: Tensor, box_side_px: Tensor
 
 
 def cliff_box_info(box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -> Tensor:
-    """Where the crop lies in the frame, [..., 3], scaled to about unit spread as CLIFF's network expects."""
+    """Where the crop lies in the frame, [..., 3], scaled to about unit variance as CLIFF's network expects."""
     focal = camera.mean_focal_px
     center = 2.8 * (box_center_px - box_center_px.new_tensor(camera.center_px)) / focal
     side = (box_side_px - 0.24 * focal) / (0.06 * focal)

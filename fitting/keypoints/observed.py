@@ -12,7 +12,7 @@ from fitting.camera import Camera
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights
 from fitting.thresholds import LEAST_KEYPOINTS, OBSERVED_CONFIDENCE, USABLE_CONFIDENCE
 from pose2d.base.errors import UserError
-from pose2d.skeletons import COCO17
+from pose2d.skeletons import COCO17, HALPE26, HALPE26_IN, Skeleton
 from pose2d.types import Keypoints
 
 
@@ -21,7 +21,7 @@ class TooFewKeypoints(UserError):
 
 
 def body_keypoints(keypoints: Keypoints) -> Keypoints:
-    """The 17 COCO keypoints, checked and on the CPU in float32; what is not finite gets presence 0."""
+    """Halpe's 26 keypoints, checked, on the CPU in float32; what is not finite or not in the layout has presence 0."""
     k = keypoints
     if k.skeleton.keypoints[:17] != COCO17.keypoints:
         raise UserError(
@@ -38,7 +38,7 @@ def body_keypoints(keypoints: Keypoints) -> Keypoints:
         raise UserError("there are no frames to fit: the track is empty.")
     if k.area_px2 is not None and tuple(k.area_px2.shape) != (frames,):
         raise UserError(f"area_px2 has size {list(k.area_px2.shape)}; expected [{frames}], one area per frame.")
-    xy, confidence, presence = (value.detach().cpu().float()[:, :17] for value in (k.xy_px, k.confidence, k.presence))
+    xy, confidence, presence = (_as_halpe26(value, k.skeleton) for value in (k.xy_px, k.confidence, k.presence))
     area = None if k.area_px2 is None else k.area_px2.detach().cpu().float()
     finite = torch.isfinite(xy).all(-1) & torch.isfinite(confidence) & torch.isfinite(presence)
     if area is not None:
@@ -57,8 +57,19 @@ def body_keypoints(keypoints: Keypoints) -> Keypoints:
         confidence=torch.where(finite, confidence, zero),
         presence=torch.where(finite, presence, zero),
         area_px2=area,
-        skeleton=COCO17,
+        skeleton=HALPE26,
+        error_weight=None if k.error_weight is None else _as_halpe26(k.error_weight, k.skeleton, 1.0),
+        error_sigma=None if k.error_sigma is None else _as_halpe26(k.error_sigma, k.skeleton, 1.0),
     )
+
+
+def _as_halpe26(values: Tensor, skeleton: Skeleton, missing: float = 0.0) -> Tensor:
+    """[T, K, ...] of a skeleton that begins with COCO's 17 -> [T, 26, ...]; `missing` where it has no such keypoint."""
+    source = HALPE26_IN.get(skeleton.name, tuple(range(COCO17.size)) + (None,) * (HALPE26.size - COCO17.size))
+    out = torch.full((len(values), HALPE26.size, *values.shape[2:]), missing)
+    have = [number for number, index in enumerate(source) if index is not None]
+    out[:, have] = values.detach().cpu().float()[:, [index for index in source if index is not None]]
+    return out
 
 
 def undistorted(keypoints: Keypoints, cameras: Sequence[Camera]) -> Keypoints:
@@ -93,14 +104,16 @@ def frames_with_enough(keypoints: Keypoints, weight: Tensor) -> Tensor:
     return usable
 
 
-# The joint at each COCO keypoint.
+# The joint at each keypoint.
 JOINT_OF = {
     "nose": 15, "left_eye": 15, "right_eye": 15, "left_ear": 15, "right_ear": 15,
     "left_shoulder": 16, "right_shoulder": 17, "left_elbow": 18, "right_elbow": 19, "left_wrist": 20, "right_wrist": 21,
     "left_hip": 1, "right_hip": 2, "left_knee": 4, "right_knee": 5, "left_ankle": 7, "right_ankle": 8,
+    "head_top": 15, "neck": 12, "pelvis": 0, "left_big_toe": 10, "right_big_toe": 11, "left_small_toe": 10,
+    "right_small_toe": 11, "left_heel": 7, "right_heel": 8,
 }  # fmt: skip
 PELVIS, HIPS = 0, (1, 2)
-FOLLOWED = {10: 7, 11: 8, 22: 20, 23: 21}  # toes and hands have no keypoint: they follow ankle and wrist
+FOLLOWED = {10: 7, 11: 8, 22: 20, 23: 21}  # toes and hands: what is seen of ankle and wrist is seen of them
 
 
 def observed_joints(keypoints: Keypoints, size: tuple[int, int]) -> np.ndarray:
@@ -112,7 +125,7 @@ def observed_joints(keypoints: Keypoints, size: tuple[int, int]) -> np.ndarray:
     inside = ((xy_px >= 0) & (xy_px <= np.array(size) - 1)).all(-1)
     seen = (confidence >= OBSERVED_CONFIDENCE) & inside
     observed = np.zeros((len(seen), 24), np.bool_)
-    for keypoint, name in enumerate(COCO17.keypoints):
+    for keypoint, name in enumerate(HALPE26.keypoints):
         observed[:, JOINT_OF[name]] |= seen[:, keypoint]
     for joint in range(23, 0, -1):  # children have higher numbers than their parents
         if joint not in FOLLOWED:

@@ -16,10 +16,11 @@ import numpy as np
 import torch
 
 from fitting.keypoints.weights import keypoint_area
-from pose2d.skeletons import COCO17
+from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
 
 LIMBS = (("knee", "ankle"), ("elbow", "wrist"), ("shoulder", "hip"))
+FEET = ("big_toe", "small_toe", "heel")  # go with the legs
 # Set by hand, not tuned; tests/fitting/test_side_swap.py says what they must achieve.
 SIGMA = 0.05  # of sqrt(area), at 30 frames/s: the change of velocity from frame to frame, noise included
 BOUND = 3.0  # sigmas at which a distance stops counting more
@@ -27,28 +28,37 @@ LABEL_COST = 0.5  # for each exchanged pair
 
 
 def repair_side_swaps(keypoints: Keypoints, fps: float) -> tuple[Keypoints, np.ndarray]:
-    """Finite keypoints with sides put back, and which of them changed places, [T, 17] bool."""
+    """Finite keypoints with sides put back, and which of them changed places, [T, 26] bool."""
     confidence = keypoints.confidence * keypoints.presence
     area_px2 = keypoint_area(keypoints, confidence > 0).double().numpy()
     sigma_px = SIGMA * np.sqrt(area_px2.clip(1)) * max(1.0, 30 / fps) ** 2
-    order = np.tile(np.arange(COCO17.size), (len(confidence), 1))
+    order = np.tile(np.arange(HALPE26.size), (len(confidence), 1))
     for names in LIMBS:
-        pairs = np.array([[COCO17.keypoints.index(f"{side}_{name}") for side in ("left", "right")] for name in names])
+        pairs = _pairs(names)
         exchanged = _exchanged(
             keypoints.xy_px.double().numpy()[:, pairs], confidence.double().numpy()[:, pairs], sigma_px
         )
+        if "ankle" in names:
+            pairs = np.concatenate([pairs, _pairs(FEET)])
         order[np.ix_(exchanged, pairs.ravel())] = pairs[:, ::-1].ravel()
     rows, picks = np.arange(len(order))[:, None], torch.from_numpy(order)
-    swapped = order != np.arange(COCO17.size)
+    swapped = order != np.arange(HALPE26.size)
     return (
         replace(
             keypoints,
             xy_px=keypoints.xy_px[rows, picks],
             confidence=keypoints.confidence[rows, picks],
             presence=keypoints.presence[rows, picks],
+            error_weight=None if keypoints.error_weight is None else keypoints.error_weight[rows, picks],
+            error_sigma=None if keypoints.error_sigma is None else keypoints.error_sigma[rows, picks],
         ),
         swapped,
     )
+
+
+def _pairs(names: tuple[str, ...]) -> np.ndarray:
+    """Numbers of the left and the right keypoint of each name, [n, 2]."""
+    return np.array([[HALPE26.keypoints.index(f"{side}_{name}") for side in ("left", "right")] for name in names])
 
 
 def _exchanged(xy_px: np.ndarray, confidence: np.ndarray, sigma_px: np.ndarray) -> np.ndarray:

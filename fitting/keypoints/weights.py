@@ -4,6 +4,10 @@ A calibrated confidence s is an expected OKS, so it states a pixel variance, sig
 l^2 = (2 sigma_k)^2 area (`pose2d.oks`), and `precision`, v / sigma^2, is maximum likelihood. The other weightings state
 no pixels: they divide by one variance for all keypoints of a person, (REFERENCE_SIGMA sqrt(area))^2, so that priors
 mean the same beside any of them.
+
+`likelihood` takes the stated error distribution as it is, where a head states one: a mixture of Gaussians in units of
+l, and with the probability 1 - v that the keypoint is not in the image, an error of any size (ABSENT_SIGMA). Where no
+distribution is stated it is `precision`.
 """
 
 from dataclasses import dataclass
@@ -16,13 +20,14 @@ from pose2d.base.errors import UserError
 from pose2d.oks import AREA_OF_BOX, l_squared, variance_from_expected_oks
 from pose2d.types import Keypoints
 
-Weighting = Literal["ones", "confidence", "squared", "precision", "gate"]
+Weighting = Literal["ones", "confidence", "squared", "precision", "likelihood", "gate"]
 WEIGHTINGS: tuple[str, ...] = get_args(Weighting)
 
 REFERENCE_SIGMA = 0.04  # of sqrt(area): the error of a good keypoint where no pixel variance is stated. Not tuned here;
 # bench/weighting.py chooses a factor on it for each weighting (bench/weighting_scales.json)
 PRESENT = 0.05  # presence below this: the keypoint is not in the image, and its position means nothing. Not tuned
 GATE = 0.5  # `gate`: s v below this is not used. Customary, not tuned
+ABSENT_SIGMA = 30.0  # `likelihood`: the error in units of l of a keypoint that is not in the image. Not tuned
 CONFIDENCE_RANGE = (1e-3, 0.999)  # `precision`: sigma stays between 3 % of l and 30 l. Not tuned
 
 
@@ -32,6 +37,8 @@ class Weights:
 
     weight: Tensor  # [T, K] on the squared pixel error, 1 / px^2; 0 is not used
     sigma_px: Tensor  # [T, K] the pixel error at which a keypoint is "one sigma" off, the unit of the robust scale
+    mixture_weight: Tensor | None = None  # [T, K, M] the stated error distribution, for `likelihood`
+    mixture_precision: Tensor | None = None  # [T, K, M] in units of `weight`
 
 
 def keypoint_area(keypoints: Keypoints, used: Tensor) -> Tensor:
@@ -53,6 +60,8 @@ def keypoint_weights(keypoints: Keypoints, weighting: Weighting, gate: float = G
     v = keypoints.presence * (keypoints.presence >= PRESENT)
     product = s * v
     area = keypoint_area(keypoints, product > 0)[:, None]
+    if weighting == "likelihood":
+        return _likelihood(keypoints, area.squeeze(1), v)
     if weighting == "precision":
         l2 = l_squared(area.squeeze(1), keypoints.skeleton)
         variance = variance_from_expected_oks(s.clamp(*CONFIDENCE_RANGE), l2)
@@ -65,3 +74,16 @@ def keypoint_weights(keypoints: Keypoints, weighting: Weighting, gate: float = G
         "gate": (product >= gate).to(s.dtype),
     }[weighting]
     return Weights(factor / reference, reference.sqrt())
+
+
+def _likelihood(keypoints: Keypoints, area_px2: Tensor, presence: Tensor) -> Weights:
+    """[T, K] precisions of the expected OKS, and the mixture in units of them."""
+    plain = keypoint_weights(keypoints, "precision")
+    if keypoints.error_weight is None or keypoints.error_sigma is None:
+        return plain
+    l2 = l_squared(area_px2, keypoints.skeleton)
+    precision = 1 / plain.sigma_px.square()
+    sigma = torch.cat([keypoints.error_sigma, torch.full_like(keypoints.error_sigma[..., :1], ABSENT_SIGMA)], -1)
+    share = torch.cat([keypoints.error_weight * presence[..., None], (1 - presence)[..., None]], -1).clamp_min(1e-6)
+    relative = 1 / (sigma.square() * l2[..., None]) / precision[..., None]
+    return Weights((presence > 0) * precision, plain.sigma_px, share / share.sum(-1, keepdim=True), relative)

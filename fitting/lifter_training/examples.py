@@ -111,7 +111,7 @@ NEAREST_M = 0.9  # no pelvis comes closer to the camera
 GROUPS, GROUP_SHARES = (
     (1, 3, WINDOW),
     (0.25, 0.1, 0.65),
-)  # so many frames hear each other: single frames are learned too
+)  # so many frames attend to each other: single frames are learned too
 
 
 @dataclass(frozen=True)
@@ -192,6 +192,6 @@ def placed(body: Body, rotation: Tensor, shape: Tensor) -> Placed:
     root = placement.joints[:, :1]
     return Placed(
         (placement.joints - root).unflatten(0, leading),
-        (points - root).unflatten(0, leading),
+        (points - root)[:, : COCO17.size].unflatten(0, leading),
         placement.rotation.unflatten(0, leading),
     )

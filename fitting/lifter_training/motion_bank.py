@@ -22,7 +22,7 @@ MIRROR = tuple(
 )
 FEET = (7, 8, 10, 11)
 MIXED = 0.2  # share of windows with an upper body from elsewhere
-OFF_RAD = 0.06  # spread of a constant turn added to every joint, in half of the windows
+OFF_RAD = 0.06  # standard deviation of a constant rotation added to every joint, in half of the windows
 BETWEEN = 3  # frames made of each one at 5 frames a second
 
 
@@ -137,9 +137,9 @@ def varied(given: Windows, generator: torch.Generator) -> Windows:
     keeps = (chance[0] > MIXED)[:, None, None, None] | legs[None, None, :, None]
     turn = torch.where(keeps, turn, turn[other])
 
-    spread = OFF_RAD * torch.randn(count, 1, 24, 3, generator=generator) * (chance[1] < 0.5)[:, None, None, None]
-    spread[:, :, 0] = 0
-    turn = quaternion_product(turn, axis_angle_to_quaternion(spread).expand_as(turn))
+    offset = OFF_RAD * torch.randn(count, 1, 24, 3, generator=generator) * (chance[1] < 0.5)[:, None, None, None]
+    offset[:, :, 0] = 0
+    turn = quaternion_product(turn, axis_angle_to_quaternion(offset).expand_as(turn))
 
     mirrored = turn[:, :, MIRROR] * turn.new_tensor([1.0, -1.0, -1.0, 1.0])
     flip = (chance[2] < 0.5)[:, None, None]

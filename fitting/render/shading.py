@@ -78,7 +78,7 @@ def softened(normals: np.ndarray, faces: np.ndarray, rounds: int) -> np.ndarray:
     first, neighbour = _neighbours(faces, normals.shape[0])
     one, two = np.float32(1), np.float32(2)  # a plain 2 would make it float64
     for _ in range(rounds if neighbour.size else 0):
-        spread = np.empty_like(normals)
+        smoothed = np.empty_like(normals)
         for i in range(normals.shape[0]):
             x, y, z = np.float32(0), np.float32(0), np.float32(0)
             for e in range(first[i], first[i + 1]):
@@ -87,8 +87,8 @@ def softened(normals: np.ndarray, faces: np.ndarray, rounds: int) -> np.ndarray:
             own = one + np.float32(first[i + 1] - first[i])
             x, y, z = two * x + own * normals[i, 0], two * y + own * normals[i, 1], two * z + own * normals[i, 2]
             scale = one / np.sqrt(max(x * x + y * y + z * z, np.float32(1e-30)))
-            spread[i, 0], spread[i, 1], spread[i, 2] = x * scale, y * scale, z * scale
-        normals = spread
+            smoothed[i, 0], smoothed[i, 1], smoothed[i, 2] = x * scale, y * scale, z * scale
+        normals = smoothed
     return normals
 
 

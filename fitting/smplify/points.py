@@ -26,7 +26,7 @@ class FitPoints:
 
 def coco17(body: Body) -> FitPoints:
     """The body's own COCO keypoints, in the parts that SPIN gives their slots."""
-    return FitPoints(body.keypoint_joints, body.keypoint_vertices, ((12, 11, 6, 5),), (11, 12))
+    return FitPoints(body.keypoint_joints[:17], body.keypoint_vertices[:17], ((12, 11, 6, 5),), (11, 12))
 
 
 def placer(body: Body, points: FitPoints, through: Through) -> Place:

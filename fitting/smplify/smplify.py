@@ -264,8 +264,8 @@ def square_around(xy_px: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
 def _usable(keypoints: Keypoints, camera: Camera) -> tuple[Tensor, Tensor, Tensor]:
     """Undistorted pixels [T, 17, 2], confidence times presence [T, 17], and the side of the square around [T]."""
     keypoints = undistorted(body_keypoints(keypoints), [camera])
-    confidence = keypoints.confidence * keypoints.presence
-    return keypoints.xy_px, confidence, square_around(keypoints.xy_px, confidence)[1]
+    xy_px, confidence = keypoints.xy_px[:, :17], (keypoints.confidence * keypoints.presence)[:, :17]
+    return xy_px, confidence, square_around(xy_px, confidence)[1]
 
 
 def _two_stages(

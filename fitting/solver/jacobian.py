@@ -57,7 +57,7 @@ def _above() -> Tensor:
 class Geometry:
     """The posed body and what its derivatives are made of."""
 
-    keypoints: Tensor  # [B, 17, 3] metres in the camera frame
+    keypoints: Tensor  # [B, 26, 3] metres in the camera frame
     joints: Tensor  # [B, 24, 3] metres in the camera frame
     placement: Placement  # of the body before the translation
     terms: Tensor  # [B, E, 3] c_e P_j + G_j m_e
@@ -73,7 +73,7 @@ class BodyJacobian:
         above = _above()
         carries = above | torch.eye(JOINT_COUNT, dtype=torch.bool)
         moved = torch.tensor(MOVED_JOINTS)
-        terms = points.gather.bool()[:, None] & carries[points.bone][:, moved].T  # [17, 20, E]
+        terms = points.gather.bool()[:, None] & carries[points.bone][:, moved].T  # [26, 20, E]
         self.pair_point, self.pair_moved = terms.any(-1).nonzero(
             as_tuple=True
         )  # [N] keypoints, and joints that move them
@@ -117,7 +117,7 @@ class BodyJacobian:
         return Geometry(points.gather @ terms + shift, placement.joints + shift, placement, terms, axis_jacobian)
 
     def keypoint_step_jacobian(self, geometry: Geometry, rows: Tensor) -> Tensor:
-        """Rows [B, 17, R, 3] times dq/dstep [B, 17, 3, 63] -> [B, 17, R, 63], without the large middle.
+        """Rows [B, 26, R, 3] times dq/dstep [B, 26, 3, 63] -> [B, 26, R, 63], without the large middle.
 
         u^T (-[a]_x) M = (a x u)^T M for every row u.
         """
@@ -127,7 +127,7 @@ class BodyJacobian:
         moment = torch.linalg.cross(arm.unsqueeze(2).expand_as(row), row)
         value = moment @ geometry.axis_jacobian[:, self.pair_moved]  # [B, N, R, 3]
         out = rows.new_zeros(*rows.shape[:3], STEP_SIZE)
-        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, 17, 20, R, 3] view
+        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, 26, 20, R, 3] view
         by_joint[:, self.pair_point, self.pair_moved] = value
         out[..., TRANSLATION] = rows
         return out
@@ -155,7 +155,7 @@ class BodyJacobian:
         return torch.stack(moved, 1)
 
     def keypoint_shape_jacobian(self, geometry: Geometry, joint_shape_jacobian: Tensor) -> Tensor:
-        """dq/dshape, [B, 17, 3, S]."""
+        """dq/dshape, [B, 26, 3, S]."""
         points = self.body.keypoint_terms
         on_bone = geometry.placement.rotation[:, points.bone] @ self.offset_shapedirs
         on_bone = on_bone + points.coefficient[:, None, None] * joint_shape_jacobian[:, points.bone]

@@ -25,6 +25,7 @@ from fitting.solver.problem import (
     geman_mcclure,
     ground_contact,
     ground_share,
+    keypoint_loss,
     lean,
     projection_rows,
     reprojection,
@@ -133,7 +134,7 @@ def _piece(problem: Problem, state: State, first: int, coupled: bool, joints: Te
 def _keypoint_part(problem: Problem, geometry: Geometry, joint_shape_jacobian: Tensor) -> tuple[Tensor, ...]:
     p = problem
     residual = reprojection(geometry.keypoints, p.xy_px, p.weight, p.focal_px, p.center_px)
-    _, slope = geman_mcclure(residual.square().sum(-1), p.robust)
+    _, slope = keypoint_loss(p, residual.square().sum(-1))
     root_slope = slope.sqrt().unsqueeze(-1)
     rows = projection_rows(geometry.keypoints, p.focal_px) * (root_slope * p.weight.sqrt().unsqueeze(-1)).unsqueeze(-1)
     step_jacobian = p.jacobian.keypoint_step_jacobian(geometry, rows).flatten(1, 2)  # [T, 34, 63]

@@ -56,6 +56,18 @@ def reprojection(points_cam: Tensor, xy_px: Tensor, weight: Tensor, focal_px: Te
     return weight.sqrt().unsqueeze(-1) * (project(points_cam, focal_px, center_px) - xy_px)
 
 
+def mixture_loss(squared: Tensor, weight: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
+    """-2 log of a mixture of plane Gaussians at squared residuals [..], less its value at 0, and its slope.
+
+    The slope is the mean precision under the responsibilities r_m = P(component m | residual), so a step of iteratively
+    reweighted least squares is a step of expectation-maximisation, which never raises the cost.
+    """
+    at_zero = weight.log() + precision.log()
+    exponent = at_zero - squared.unsqueeze(-1) * precision / 2
+    rho = 2 * (torch.logsumexp(at_zero, -1) - torch.logsumexp(exponent, -1))
+    return rho, (exponent.softmax(-1) * precision).sum(-1)
+
+
 def geman_mcclure(squared: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """rho(e) = e c^2 / (c^2 + e) of a squared residual e, and its slope (c^2 / (c^2 + e))^2."""
     share = scale / (scale + squared)
@@ -175,9 +187,13 @@ class Problem:
     limit_high: Tensor  # [57]
     focal_px: Tensor  # [T, 2]
     center_px: Tensor  # [T, 2]
-    xy_px: Tensor  # [T, 17, 2] pixels of a perfect lens
-    weight: Tensor  # [T, 17] 1 / px^2
-    robust: Tensor  # [T, 17] c^2 of Geman-McClure, in the units of weight * px^2
+    xy_px: Tensor  # [T, 26, 2] pixels of a perfect lens
+    weight: Tensor  # [T, 26] 1 / px^2
+    robust: Tensor  # [T, 26] c^2 of Geman-McClure, in the units of weight * px^2
+    # The stated error distribution of each keypoint instead of `robust`, [T, K, M] each: weights of Gaussians, and
+    # their precisions in the units of `weight`.
+    mixture_weight: Tensor | None = None
+    mixture_precision: Tensor | None = None
     anchor: Anchor | None = None
     fps: float | None = None  # frames per second of a track; None: independent frames
     ground: Ground | None = None
@@ -187,12 +203,12 @@ class Problem:
 
     def frames(self, index: Tensor | slice) -> "Problem":
         """The problem of some frames alone."""
-        part = {name: getattr(self, name)[index] for name in _PER_FRAME}
+        part = {name: getattr(self, name)[index] for name in self._per_frame()}
         anchor = self.anchor and self.anchor.frames(index)
         return replace(self, **part, anchor=anchor, ground=self.ground and self.ground.rows(index))
 
     def to(self, dtype: torch.dtype) -> "Problem":
-        moved = {name: getattr(self, name).to(dtype) for name in (*_PER_FRAME, "limit_low", "limit_high")}
+        moved = {name: getattr(self, name).to(dtype) for name in (*self._per_frame(), "limit_low", "limit_high")}
         jacobian = BodyJacobian(self.jacobian.body.to(dtype=dtype), self.jacobian.shape_size)
         anchor = self.anchor and self.anchor.to(dtype)
         return replace(self, **moved, prior=self.prior.to(dtype), jacobian=jacobian, anchor=anchor)
@@ -200,12 +216,22 @@ class Problem:
     def __len__(self) -> int:
         return len(self.weight)
 
+    def _per_frame(self) -> tuple[str, ...]:
+        return _PER_FRAME if self.mixture_weight is None else (*_PER_FRAME, "mixture_weight", "mixture_precision")
+
+
+def keypoint_loss(problem: Problem, squared: Tensor) -> tuple[Tensor, Tensor]:
+    """What squared whitened residuals [T, K] count, and the slope: -2 log likelihood, up to a constant."""
+    if problem.mixture_weight is None or problem.mixture_precision is None:
+        return geman_mcclure(squared, problem.robust)
+    return mixture_loss(squared, problem.mixture_weight, problem.mixture_precision)
+
 
 def frame_costs(problem: Problem, state: State, geometry: Geometry) -> Tensor:
     """-log posterior of each frame by itself [T], up to a constant; infinite for a body behind the camera."""
     p = problem
     residual = reprojection(geometry.keypoints, p.xy_px, p.weight, p.focal_px, p.center_px)
-    rho, _ = geman_mcclure(residual.square().sum(-1), p.robust)
+    rho, _ = keypoint_loss(p, residual.square().sum(-1))
     pose = state.body_pose
     beyond = box_limits(pose, p.limit_low, p.limit_high, SIGMA_RAD)
     cost = rho.sum(-1) / 2 + p.prior.energy(pose)[0] + beyond.square().sum(-1) / 2

@@ -48,7 +48,7 @@ RELIABLE, UNOBSERVED, ABSENT, UNCERTAIN, OUTLIER, SWAPPED = range(len(STATUSES))
 
 
 def keypoint_status(result: Result, person: Person) -> np.ndarray:
-    """[T, 17] numbers of STATUSES; where several apply, the last of the list below."""
+    """[T, 26] numbers of STATUSES; where several apply, the last of the list below."""
     with np.errstate(invalid="ignore"):
         far = person.reprojection_px > OUTLIER_SIGMAS * _sigma_px(result, person)
     status = np.full(person.confidence.shape, RELIABLE, np.uint8)
@@ -64,7 +64,7 @@ def keypoint_status(result: Result, person: Person) -> np.ndarray:
 
 
 def _sigma_px(result: Result, person: Person) -> np.ndarray:
-    """[T, 17] the standard deviation of the pixel error that the solver assumed."""
+    """[T, 26] the standard deviation of the pixel error that the solver assumed."""
     sides = person.box_px[:, 2:] - person.box_px[:, :2]
     area = np.nan_to_num(AREA_OF_BOX * sides.prod(1), nan=1.0).astype(np.float32)
     keypoints = Keypoints(

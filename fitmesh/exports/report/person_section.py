@@ -12,7 +12,7 @@ from fitmesh.exports.report.plots import MOST_POINTS, Axis, Line, plot, row_stat
 from fitmesh.exports.scene import clip_time_s
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import JOINT_NAMES
-from pose2d.skeletons import COCO17
+from pose2d.skeletons import HALPE26
 
 # Title, name of the angle, and the joint that must be observed for the angle to count as observed.
 _PAIRS = (
@@ -100,7 +100,7 @@ def _strips(statuses: np.ndarray, person: Person, time_s: np.ndarray) -> str:
     shown = _binned(statuses)
     cells = ['<span class="head">keypoint</span><span></span><span class="head num">reliable</span>']
     cells.append('<span class="head why">main reason otherwise</span>')
-    for keypoint, name in enumerate(COCO17.keypoints):
+    for keypoint, name in enumerate(HALPE26.keypoints):
         share = np.bincount(statuses[:, keypoint], minlength=len(STATUSES)) / len(statuses)
         others = share.copy()
         others[RELIABLE] = 0
@@ -126,7 +126,7 @@ def _strip(row: np.ndarray, title: str) -> str:
 
 
 def _binned(statuses: np.ndarray) -> np.ndarray:
-    """[T, 17] -> at most MOST_POINTS rows: the most frequent status of neighbours."""
+    """[T, 26] -> at most MOST_POINTS rows: the most frequent status of neighbours."""
     if len(statuses) <= MOST_POINTS:
         return statuses
     edges = np.linspace(0, len(statuses), MOST_POINTS + 1).round().astype(int)

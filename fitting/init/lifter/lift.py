@@ -15,6 +15,7 @@ from fitting.body.rotations import matrix_to_axis_angle
 from fitting.camera import Camera
 from fitting.init.guess import InitialGuess
 from fitting.init.lifter.network import (
+    KEYPOINTS,
     LOG_STD_RANGE,
     SHAPE,
     SLOW_STEP_S,
@@ -84,10 +85,11 @@ def _observation(keypoints: Keypoints, cameras: Sequence[Camera]) -> Observation
     sigma_px = keypoint_weights(keypoints, "ones" if keypoints.source == "ones" else "precision").sigma_px
     focal = torch.tensor([camera.focal_px for camera in cameras])
     center = torch.tensor([camera.center_px for camera in cameras])
-    rays = (keypoints.xy_px - center[:, None]) / focal[:, None]
-    sigma = sigma_px / focal.prod(-1, keepdim=True).sqrt()
+    body = slice(KEYPOINTS)  # the network reads COCO's 17
+    rays = (keypoints.xy_px[:, body] - center[:, None]) / focal[:, None]
+    sigma = sigma_px[:, body] / focal.prod(-1, keepdim=True).sqrt()
     marked = torch.full((len(rays),), float(keypoints.source not in EXACT))
-    return Observation(rays, sigma, keypoints.confidence, keypoints.presence, marked)
+    return Observation(rays, sigma, keypoints.confidence[:, body], keypoints.presence[:, body], marked)
 
 
 def _windows(frames: int, stride: int) -> tuple[Tensor, Tensor]:

@@ -44,7 +44,7 @@ CLIFF_CROPPING = Cropping((192, 256), 1.1, np.rint, cv2.INTER_LINEAR)
 
 @dataclass(frozen=True)
 class Windows:
-    """Where N crops lie in their image. The height is the side b that the crop camera speaks of."""
+    """Where N crops lie in their image. The height is the side b of the crop camera."""
 
     center_px: np.ndarray  # [N, 2]
     height_px: np.ndarray  # [N]
@@ -98,7 +98,7 @@ _REGRESSOR = ("fc1.", "fc2.", "decpose.", "decshape.", "deccam.", *MEAN_PARAMS)
 
 
 class Regression(NamedTuple):
-    """What the network says of N crops."""
+    """The network's output for N crops."""
 
     rotation: Tensor  # [N, 24, 3, 3] each joint relative to its parent; joint 0 in the camera frame
     shape: Tensor  # [N, 10] standard deviations

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from fitmesh.progress import Reporter
-from fitmesh.stages import fit, keypoints, overlay
-from fitmesh.stages.settings import Job, RunSettings
+from fitmesh.stages import fit, overlay, people
+from fitmesh.stages.settings import Job, KeypointSettings, RunSettings
 from pose2d.base import caching
 from pose2d.io.video import Video
 from pose2d.registry import module_of
 from tests.videos import write_video
 
 SOLVER, RENDERER = "fitting/solver/jacobian.py", "fitting/render/raster.py"
-POSE_NETWORK = module_of(RunSettings().keypoints.pose_model).replace(".", "/") + ".py"
+SETTINGS = RunSettings(keypoints=KeypointSettings(pose_model="movenet-lightning"))
+POSE_NETWORK = module_of(SETTINGS.keypoints.pose_model).replace(".", "/") + ".py"
 Digests = Callable[[], dict[str, str]]
 
 
@@ -35,14 +36,14 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def digests(tree: Path) -> Digests:
-    """Of the cache keys of a default run's stages, by name, with the source as it is now."""
-    job = Job(Video(write_video(tree / "video.mp4", [0, 40])), RunSettings(), tree / "out", Reporter(quiet=True))
+    """Of the cache keys of a run's stages, by name, with the source as it is now."""
+    job = Job(Video(write_video(tree / "video.mp4", [0, 40])), SETTINGS, tree / "out", Reporter(quiet=True))
 
     def now() -> dict[str, str]:
         _forget()
-        keypoints_key = keypoints.cache_key(job)
-        fit_key = fit.cache_key(job, keypoints_key)
-        return {key.stage: key.digest for key in (keypoints_key, fit_key, overlay.cache_key(job, fit_key))}
+        people_key = people.cache_key(job)
+        fit_key = fit.cache_key(job, people_key)
+        return {key.stage: key.digest for key in (people_key, fit_key, overlay.cache_key(job, fit_key))}
 
     return now
 
@@ -72,7 +73,7 @@ def _other_words_and_layout(source: str) -> str:
     [
         (SOLVER, _one_more_statement, {"fit", "overlay"}),
         (RENDERER, _one_more_statement, {"overlay"}),
-        (POSE_NETWORK, _one_more_statement, {"keypoints", "fit", "overlay"}),
+        (POSE_NETWORK, _one_more_statement, {"people", "fit", "overlay"}),
         (SOLVER, _other_words_and_layout, set()),
     ],
     ids=["solver", "renderer", "pose network", "comments and docstrings"],

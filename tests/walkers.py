@@ -30,11 +30,11 @@ def walker(frames: int, size: tuple[int, int] = (160, 120), start_x_m: float = 0
     pose[:, 16, 2], pose[:, 17, 2] = -1.1, 1.1  # arms down
     pose[:, 18, 1] = -0.5 - 0.3 * torch.sin(t / 10)
     pose[:, 1, 0], pose[:, 2, 0] = 0.3 * torch.sin(t / 8), -0.3 * torch.sin(t / 8)
-    still = body(pose[:1]).keypoints[0, :, 1]
+    still = body(pose[:1]).keypoints[0, :17, 1]
     middle = -float(still.amin() + still.amax()) / 2
     place = torch.stack((start_x_m + speed_m * t, torch.full((frames,), middle), torch.full((frames,), 5.0)), 1)
     params = fitting.BodyParams(pose, torch.zeros(10), place)
-    return Walker(params, camera.project(body.at(params).keypoints).numpy())
+    return Walker(params, camera.project(body.at(params).keypoints[:, :17]).numpy())
 
 
 def coco_results(
@@ -44,13 +44,13 @@ def coco_results(
     entries = []
     for number, person in enumerate(walkers, start=1):
         for frame, points in enumerate(person.keypoints_px):
-            trust = np.full(17, confidence)
-            trust[list(hidden)] = 0
+            scores = np.full(17, confidence)
+            scores[list(hidden)] = 0
             entry = {
                 "image_id": frame,
                 "category_id": 1,
                 "score": 1.0,
-                "keypoints": np.concatenate([points, trust[:, None]], 1).ravel().tolist(),
+                "keypoints": np.concatenate([points, scores[:, None]], 1).ravel().tolist(),
             }
             entries.append({**entry, "track_id": number} if named else entry)
     return entries

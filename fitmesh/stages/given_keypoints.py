@@ -6,7 +6,7 @@ They stand in for stage 1: the same two files come out. docs/run.md shows each f
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -86,7 +86,7 @@ def make(job: Job, key: CacheKey) -> None:
     values = {
         "xy_px": given.xy_px[index], "raw": given.raw[index], "confidence": given.confidence[index],
         "presence": given.presence[index], "sigma_px": np.full_like(given.xy_px[index], np.nan),
-        "area_px2": given.area_px2[index],
+        "area_px2": given.area_px2[index], **{name: value[index] for name, value in given.error.items()},
     }  # fmt: skip
     found = People(tracks, values, np.array(frames, np.int64), np.array(times), np.zeros(len(frames), np.bool_))
     people.write(job, key, found, pose_model=given.pose_model, skeleton=HALPE26.name, source=given.source)
@@ -111,6 +111,7 @@ class GivenKeypoints:
     presence: np.ndarray  # [N, 26]
     source: ConfidenceSource
     pose_model: str  # who found them
+    error: Mapping[str, np.ndarray] = field(default_factory=dict)  # [N, 26, M] by the names of `people.ERROR`
 
 
 def files_of(path: Path) -> list[Path]:
@@ -206,17 +207,17 @@ def _points(numbers: Any, layouts: Mapping[int, Layout]) -> np.ndarray:
     return out
 
 
-def _given(people: list[_Person], path: Path) -> GivenKeypoints:
-    points = np.stack([person.points for person in people]) if people else np.zeros((0, HALPE26.size, 3))
+def _given(persons: list[_Person], path: Path) -> GivenKeypoints:
+    points = np.stack([person.points for person in persons]) if persons else np.zeros((0, HALPE26.size, 3))
     finite = np.asarray(np.isfinite(points).all(-1))
     if (points[finite][:, 2] < 0).any():
         raise UserError(f"{path} has confidences below 0; expected 0 to 1.")
     confidence = np.where(finite, points[..., 2].clip(0, 1), 0)
     visible = np.flatnonzero((confidence >= SEEN).sum(1))
-    people = [people[row] for row in visible]
+    persons = [persons[row] for row in visible]
     points, confidence, finite = points[visible], confidence[visible], finite[visible]
     seen = confidence >= SEEN
-    identities = [person.identity for person in people]
+    identities = [person.identity for person in persons]
     if None in identities and any(identity is not None for identity in identities):
         raise UserError(f"{path} says of some people who they are and of others not: give all an identity, or none.")
     named = bool(identities) and None not in identities
@@ -224,7 +225,7 @@ def _given(people: list[_Person], path: Path) -> GivenKeypoints:
     high = np.where(seen[..., None], points[..., :2], -np.inf).max(1, initial=-np.inf)
     edge = MARGIN * (high - low).max(1, keepdims=True, initial=1)
     box = np.concatenate([low - edge, high + edge], 1)
-    frames = np.array([person.frame for person in people], np.int64)
+    frames = np.array([person.frame for person in persons], np.int64)
     if named:
         _once_each(frames, np.array(identities, np.int64), path)
     return GivenKeypoints(
@@ -269,6 +270,7 @@ def _from_npz(path: Path) -> GivenKeypoints:
         presence=_in_halpe26(arrays["row_presence"], skeleton.name, 0),
         source=cast(ConfidenceSource, str(arrays["source"])),
         pose_model=str(arrays["pose_model"]),
+        error={n: _in_halpe26(arrays[f"row_{n}"], skeleton.name, 1) for n in people.ERROR if f"row_{n}" in arrays},
     )
 
 

@@ -37,7 +37,7 @@ class Fitmesh:
 
     def stages_made(self) -> list[str]:
         """In order, as the lines of the last run tell."""
-        names = {"tracks": "tracks", "keypoints": "keypoints", "fit": "fit", "overlay": "overlay"}
+        names = {"people": "people", "fit": "fit", "overlay": "overlay"}
         names |= {"scene.glb": "glb", "csv": "csv", "bvh": "bvh", "obj": "obj", "json": "json", "report": "report"}
         lines = [line.split() for line in self.said.splitlines()]
         return [names[w[0]] for w in lines if w and w[0] in names and "in" in w and "kept" not in w]

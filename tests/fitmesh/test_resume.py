@@ -13,7 +13,7 @@ from fitmesh.stages import overlay
 from tests.fitmesh.conftest import Fitmesh
 
 ARRAYS = ("tracks.npz", "keypoints.npz", "fit.npz")
-MOMENTS = (("tracks", "started"), ("fit", "started"), ("overlay", "started"))
+MOMENTS = (("people", "started"), ("fit", "started"), ("overlay", "started"))
 
 
 def start(arguments: tuple[str | Path, ...]) -> "subprocess.Popen[str]":
@@ -49,7 +49,7 @@ def test_killed_at_several_moments_it_ends_like_an_undisturbed_run(
     assert fitmesh("run", *walk, "--out", tmp_path / "undisturbed") == 0, fitmesh.said
     arguments = (*walk, "--out", tmp_path / "killed")
     kept = [kill_at(arguments, *moment) for moment in MOMENTS]
-    assert kept == [[], [], ["tracks", "keypoints"]]
+    assert kept == [[], [], ["people"]]
     assert fitmesh("run", *arguments) == 0
     assert fitmesh.stages_made() == ["overlay", "glb", "report"]
     for name in ARRAYS:
@@ -79,7 +79,7 @@ def test_a_changed_setting_redoes_exactly_what_it_touches(
     command = ("run", *walk, "--out", tmp_path)
     after_fit = ["overlay", "glb", "report"]
     fitmesh(*command)
-    assert fitmesh.stages_made() == ["tracks", "keypoints", "fit", *after_fit]
+    assert fitmesh.stages_made() == ["people", "fit", *after_fit]
     fitmesh(*command)
     assert fitmesh.stages_made() == []
     fitmesh(*command, "--export", "csv")
@@ -92,4 +92,4 @@ def test_a_changed_setting_redoes_exactly_what_it_touches(
     fitmesh(*command, "--fov", "40", "--weighting", "ones")
     assert fitmesh.stages_made() == ["glb"]
     fitmesh(*command, "--fov", "40", "--weighting", "ones", "--max-people", "1")
-    assert fitmesh.stages_made() == ["tracks", "keypoints", "fit", *after_fit]
+    assert fitmesh.stages_made() == ["people", "fit", *after_fit]

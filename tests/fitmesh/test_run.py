@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import fitmesh as package
-from fitmesh.stages import keypoints, tracks
+from fitmesh.stages import people
+from fitmesh.stages.people import read_keypoints, read_tracks
 from fitmesh.stages.settings import RunSettings
+from pose2d.io.clip import Span
 from pose2d.io.video import Video
 from tests.fitmesh.conftest import Fitmesh
 from tests.videos import image, write_sound, write_video
@@ -38,14 +40,14 @@ def test_the_example_clip_has_two_people_with_skeletons(fitmesh: Fitmesh, tmp_pa
         "run", "--video", EXAMPLE, "--out", tmp_path, "--start", "1.3", "--every", "9", "--confidence", "raw"
     )
     assert code == 0, fitmesh.said
-    known, read = tracks.read(tmp_path / "tracks.npz"), keypoints.read(tmp_path / "keypoints.npz")
-    assert known.frames.tolist() == list(range(39, 120, 9))
-    assert [len(track.frames) for track in known.tracks] == [9, 9]
+    seen, read = read_tracks(tmp_path), read_keypoints(tmp_path)
+    assert seen.frames.tolist() == list(range(39, 120, 9))
+    assert [len(track.frames) for track in seen.tracks] == [9, 9]
     assert read.source == "raw"
-    for track in known.tracks:
+    for track in seen.tracks:
         person = read.people[track.identity]
         np.testing.assert_array_equal(read.frames[track.identity], track.frames)
-        assert person.xy_px.shape == (9, 17, 2)
+        assert person.xy_px.shape == (9, 26, 2)
         assert 0.3 < float(person.confidence.mean()) < 1
         x1, y1, x2, y2 = track.boxes_px.T
         x, y = person.xy_px.numpy()[..., 0].T, person.xy_px.numpy()[..., 1].T
@@ -73,23 +75,23 @@ def test_what_is_there_and_matches_is_kept_and_a_changed_setting_redoes_what_it_
 ) -> None:
     command = ("run", "--video", video, "--out", tmp_path, *LIGHT)
     assert fitmesh(*command, "--confidence", "raw") == 0
-    assert fitmesh.stages_made() == ["tracks", "keypoints", "fit", "overlay"]
+    assert fitmesh.stages_made() == ["people", "fit", "overlay"]
     fitmesh(*command, "--confidence", "raw")
     assert fitmesh.stages_made() == []
     fitmesh(*command, "--confidence", "ones")
-    assert fitmesh.stages_made() == ["keypoints", "fit", "overlay"]
+    assert fitmesh.stages_made() == ["people", "fit", "overlay"]
     fitmesh(*command, "--confidence", "ones", "--every", "2")
-    assert fitmesh.stages_made() == ["tracks", "keypoints", "fit", "overlay"]
+    assert fitmesh.stages_made() == ["people", "fit", "overlay"]
     (tmp_path / "overlay.mp4").unlink()
     fitmesh(*command, "--confidence", "ones", "--every", "2")
     assert fitmesh.stages_made() == ["overlay"]
     whole = (tmp_path / "keypoints.npz").read_bytes()
     (tmp_path / "keypoints.npz").write_bytes(whole[: len(whole) // 2])
     fitmesh(*command, "--confidence", "ones", "--every", "2")
-    assert fitmesh.stages_made() == ["keypoints"]
+    assert fitmesh.stages_made() == ["people"]
     assert (tmp_path / "keypoints.npz").read_bytes() == whole
     fitmesh(*command, "--confidence", "ones", "--every", "2", "--overwrite")
-    assert fitmesh.stages_made() == ["tracks", "keypoints", "fit", "overlay"]
+    assert fitmesh.stages_made() == ["people", "fit", "overlay"]
 
 
 def test_another_video_under_the_same_name_is_noticed(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_another_video_under_the_same_name_is_noticed(fitmesh: Fitmesh, video: P
     assert fitmesh.stages_made() == []
     write_video(copy, TIMES_MS[:-1])
     fitmesh("run", "--video", copy, "--out", tmp_path / "out", *LIGHT)
-    assert fitmesh.stages_made() == ["tracks", "keypoints", "fit", "overlay"]
+    assert fitmesh.stages_made() == ["people", "fit", "overlay"]
 
 
 def test_batching_over_frames_changes_no_keypoint(fitmesh: Fitmesh, tmp_path: Path) -> None:
@@ -114,9 +116,9 @@ def test_batching_over_frames_changes_no_keypoint(fitmesh: Fitmesh, tmp_path: Pa
     given = ("--video", EXAMPLE, "--end", "0.16", "--detections", tmp_path / "boxes.json")
     code = fitmesh("run", *given, "--out", tmp_path, "--pose-model", "movenet-lightning", "--confidence", "raw")
     assert code == 0, fitmesh.said
-    read = keypoints.read(tmp_path / "keypoints.npz")
+    read = read_keypoints(tmp_path)
     model = pose2d.load("movenet-lightning")
-    frames = {frame.index: frame.rgb for frame in Video(EXAMPLE).frames(tracks.Span(end_s=0.16))}
+    frames = {frame.index: frame.rgb for frame in Video(EXAMPLE).frames(Span(end_s=0.16))}
     assert sum(len(f) for f in read.frames.values()) == 15
     for identity, person in read.people.items():
         for row, (frame, box) in enumerate(zip(read.frames[identity], read.boxes_px[identity], strict=True)):
@@ -173,8 +175,8 @@ def test_the_closed_form_is_a_confidence_of_its_own(fitmesh: Fitmesh, video: Pat
 def test_nobody_in_the_video_is_said_and_leaves_whole_files(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
     assert fitmesh("run", "--video", video, "--out", tmp_path, "--quiet") == 0
     assert "nobody was found in 6 frames" in fitmesh.said
-    assert tracks.read(tmp_path / "tracks.npz").tracks == []
-    assert keypoints.read(tmp_path / "keypoints.npz").people == {}
+    assert read_tracks(tmp_path).tracks == []
+    assert read_keypoints(tmp_path).people == {}
     assert Video(tmp_path / "overlay.mp4").info.frames == 6
 
 
@@ -184,7 +186,7 @@ def test_one_frame_and_one_image_are_enough(fitmesh: Fitmesh, tmp_path: Path) ->
     for option, path in (("--video", one), ("--image", tmp_path / "one.png")):
         assert fitmesh("run", option, path, "--out", tmp_path / path.suffix[1:], *LIGHT) == 0, fitmesh.said
         assert Video(tmp_path / path.suffix[1:] / "overlay.mp4").info.frames == 1
-        assert len(keypoints.read(tmp_path / path.suffix[1:] / "keypoints.npz").people) == 1
+        assert len(read_keypoints(tmp_path / path.suffix[1:]).people) == 1
 
 
 def test_a_folder_of_images_takes_a_rate(fitmesh: Fitmesh, tmp_path: Path) -> None:
@@ -215,7 +217,7 @@ def test_only_the_people_seen_longest_are_kept(fitmesh: Fitmesh, video: Path, tm
     (tmp_path / "boxes.json").write_text(json.dumps(entries))
     given = ("--video", video, "--detections", tmp_path / "boxes.json", "--pose-model", "movenet-lightning")
     fitmesh("run", *given, "--out", tmp_path, "--max-people", "1")
-    (track,) = tracks.read(tmp_path / "tracks.npz").tracks
+    (track,) = read_tracks(tmp_path).tracks
     assert len(track.frames) == 6
 
 
@@ -261,7 +263,7 @@ def test_an_output_that_cannot_be_written_is_found_before_the_work_begins(
     fitmesh: Fitmesh, video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr(tracks, "make", None)
+    monkeypatch.setattr(people, "make", None)
     assert fitmesh("run", "--video", video, "--out", tmp_path / "file") == 2
     assert "is a file" in fitmesh.said
     assert fitmesh("run", "--video", video, "--out", tmp_path / "file" / "below") == 2
@@ -282,5 +284,5 @@ def test_the_overlay_remembers_its_key(fitmesh: Fitmesh, video: Path, tmp_path: 
     fitmesh("run", "--video", video, "--out", tmp_path, *LIGHT)
     with av.open(str(tmp_path / "overlay.mp4")) as container:
         assert container.metadata["comment"].startswith("fitmesh cache key ")
-    assert json.loads(str(contents(tmp_path / "tracks.npz")["cache_key"]))["stage"] == "tracks"
+    assert json.loads(str(contents(tmp_path / "tracks.npz")["cache_key"]))["stage"] == "people"
     assert RunSettings().overwrite is False

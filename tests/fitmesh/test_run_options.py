@@ -48,7 +48,7 @@ def test_the_json_log_is_one_object_a_line(
     assert fitmesh("run", *walk, "--out", tmp_path, "--json") == 0
     news = [json.loads(line) for line in fitmesh.said.splitlines()]
     done = [entry["stage"] for entry in news if entry.get("state") == "done"]
-    assert done == ["tracks", "keypoints", "fit", "overlay"]
+    assert done == ["people", "fit", "overlay"]
     assert [entry["identity"] for entry in news if entry["event"] == "person"] == [1, 2]
     assert news[-1]["event"] == "result"
     assert str(tmp_path / "fit.npz") in news[-1]["files"]

@@ -44,7 +44,7 @@ def result_of(
         body_path=None, body_digest="", weighting="precision", init="none", source="ccnet",
         pose_model="movenet-thunder", clip_path=Path("walk <b>&.mp4"),
         settings={"video": "walk <b>&.mp4", "every": 1},
-        timings_s={"tracks": 1.5, "keypoints": 4.25, "fit": 0.5},
+        timings_s={"people": 5.75, "fit": 0.5},
     )  # fmt: skip
     if body is not None:
         result.__dict__["body"] = body  # what the cached property would read from a file
@@ -84,8 +84,8 @@ def walker(
     pixels = camera.project(placed.keypoints).numpy()
     generator = np.random.default_rng(identity)
     error = generator.normal(0, 1.5, pixels.shape)
-    confidence = generator.uniform(0.7, 0.98, (count, 17)).astype(np.float32)
-    presence = np.full((count, 17), 0.97, np.float32)
+    confidence = generator.uniform(0.7, 0.98, (count, 26)).astype(np.float32)
+    presence = np.full((count, 26), 0.97, np.float32)
     confidence[:, 9], presence[: count // 2, 16] = 0.12, 0.1  # left wrist hard to see; right ankle out of view at first
     error[count // 3, 13] = (60, 0)  # one wild left knee
     observed = np.ones(count, bool)
@@ -96,7 +96,7 @@ def walker(
     seen[:, [NUMBER["left_hand"], NUMBER["left_wrist"]]] = False
     keypoints = (pixels + error).astype(np.float32)
     low, high = keypoints.min(1) - 15, keypoints.max(1) + 15
-    used = np.repeat(observed[:, None], 17, 1)
+    used = np.repeat(observed[:, None], 26, 1)
     return Person(
         identity=identity, frame=frames, time_s=time_s, observed=observed, pose_rad=pose, translation_m=translation,
         shape=shape, joints_m=placed.joints.numpy(), joint_std_mm=std, joint_std_relative_mm=std / 2,

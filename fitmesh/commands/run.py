@@ -176,6 +176,7 @@ def run(
     from fitmesh.stages.settings import FitSettings, Job
     from pose2d.base.errors import UserError
     from pose2d.io.clip import Span
+    from pose2d.io.images import ImageFolder
 
     if quiet and json:
         raise UserError("--quiet and --json contradict each other: give one of them.")
@@ -190,7 +191,9 @@ def run(
             fit=FitSettings(body_model, weighting, init, init_checkpoint, focal, fov),  # type: ignore[arg-type]
             exports=tuple(name.strip() for name in export.split(",") if name.strip()), overwrite=overwrite,
         )  # fmt: skip
-        job = Job(open_clip(_input(video, images, image, fps), fps), settings, out, reporter)
+        path = _input(video, images, image, fps)
+        clip = open_clip(path, fps) if image is None else ImageFolder(path)
+        job = Job(clip, settings, out, reporter)
         _say_input(job)
         _summary(run_stages(job), reporter)
     except UserError as error:

@@ -64,16 +64,18 @@ def test_openpose_files_are_read_by_name(tmp_path: Path, names: list[str]) -> No
     assert given.frame.tolist() == [3, 4]
     assert given.identity is None
     expected = [100 + names.index(name) for name in COCO17.keypoints]
-    np.testing.assert_array_equal(given.xy_px[0, :, 0], expected)
+    np.testing.assert_array_equal(given.xy_px[0, :17, 0], expected)
     np.testing.assert_array_equal(given.xy_px[:, 0, 1], [203, 204])
-    assert (given.confidence == 0.5).all()
+    assert (given.confidence[:, :17] == 0.5).all()
+    feet = given.presence[:, 20:]  # BODY_25 has feet, the model with 18 keypoints has not
+    assert (feet == (1 if len(names) == 25 else 0)).all()
 
 
 def test_labelled_data_count_as_seen_where_labelled(tmp_path: Path) -> None:
     points = [[10.0 * i, 5.0, i % 3] for i in range(17)]
     annotation = {"image_id": 7, "keypoints": [value for point in points for value in point]}
     given = read_given(write_json(tmp_path / "a.json", {"annotations": [annotation]}))
-    assert given.confidence[0].tolist() == [float(i % 3 > 0) for i in range(17)]
+    assert given.confidence[0].tolist() == [float(i % 3 > 0) for i in range(17)] + [0.0] * 9
     assert given.frame.tolist() == [7]
 
 
@@ -83,7 +85,7 @@ def test_labelled_data_count_as_seen_where_labelled(tmp_path: Path) -> None:
         ("{", "is not json"),
         ("3", "no list of keypoint results"),
         ('[{"image_id": 0}]', "entry 0 is no keypoint result"),
-        ('[{"image_id": 0, "keypoints": [1, 2, 3]}]', "1 keypoints; expected 17 or 133"),
+        ('[{"image_id": 0, "keypoints": [1, 2, 3]}]', "1 keypoints; expected 17 or 26 or 133"),
         ('{"people": [{}]}', "person 0 is not as OpenPose"),
     ],
 )
@@ -114,7 +116,7 @@ def test_frames_beyond_the_video_are_noticed(
     entries = [{**entry, "image_id": entry["image_id"] + 1000} for entry in coco_results(people)]
     given = write_json(tmp_path / "k.json", entries)
     assert fitmesh("run", "--video", walk[1], "--keypoints", given, "--out", tmp_path / "out") == 2
-    assert "frames 1000 to 1011, none of which is looked at" in fitmesh.said
+    assert "frames 1000 to 1011, none of which is read from" in fitmesh.said
 
 
 def test_nobody_in_the_file_is_nobody_in_the_video(

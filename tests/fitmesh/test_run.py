@@ -160,7 +160,7 @@ def test_a_head_for_another_network_is_refused_before_the_work_begins(
     fitmesh: Fitmesh, video: Path, tmp_path: Path, head_file: Path
 ) -> None:
     assert fitmesh("run", "--video", video, "--out", tmp_path / "out", "--ccnet", head_file) == 2
-    assert "trained for movenet-lightning, not for movenet-thunder" in fitmesh.said
+    assert "trained for movenet-lightning, not for rtmpose-s-halpe26" in fitmesh.said
     assert not (tmp_path / "out").exists()
 
 

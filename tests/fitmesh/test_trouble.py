@@ -87,7 +87,7 @@ def test_a_person_that_is_hardly_seen_is_said_and_drawn_flat(
     assert fitmesh("run", "--video", video, "--keypoints", given, "--out", tmp_path, "--init", "none") == 0, (
         fitmesh.said
     )
-    assert "person 1 never shows enough trusted keypoints" in fitmesh.said
+    assert "person 1 never shows enough confident keypoints" in fitmesh.said
     assert package.load(tmp_path).people == []
     drawn = next(iter(Video(tmp_path / "overlay.mp4").frames())).rgb
     plain = next(iter(Video(video).frames())).rgb

@@ -12,6 +12,7 @@ import torch
 from fitmesh.result import Person, Result
 from fitting.keypoints.weights import Weighting, keypoint_weights
 from pose2d.oks import AREA_OF_BOX
+from pose2d.skeletons import HALPE26
 from pose2d.types import ConfidenceSource, Keypoints
 
 MIN_PRESENCE = 0.5  # a keypoint with a lower probability is called not present ..
@@ -73,5 +74,6 @@ def _sigma_px(result: Result, person: Person) -> np.ndarray:
         presence=torch.from_numpy(person.presence),
         source=cast(ConfidenceSource, result.source),
         area_px2=torch.from_numpy(area),
+        skeleton=HALPE26,
     )
     return keypoint_weights(keypoints, cast(Weighting, result.weighting)).sigma_px.numpy()

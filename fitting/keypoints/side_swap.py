@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from fitting.keypoints.weights import keypoint_area
-from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
 
 LIMBS = (("knee", "ankle"), ("elbow", "wrist"), ("shoulder", "hip"))
@@ -28,21 +27,22 @@ LABEL_COST = 0.5  # for each exchanged pair
 
 
 def repair_side_swaps(keypoints: Keypoints, fps: float) -> tuple[Keypoints, np.ndarray]:
-    """Finite keypoints with sides put back, and which of them changed places, [T, 26] bool."""
+    """Finite keypoints with sides put back, and which of them changed places, [T, K] bool."""
     confidence = keypoints.confidence * keypoints.presence
     area_px2 = keypoint_area(keypoints, confidence > 0).double().numpy()
     sigma_px = SIGMA * np.sqrt(area_px2.clip(1)) * max(1.0, 30 / fps) ** 2
-    order = np.tile(np.arange(HALPE26.size), (len(confidence), 1))
+    size, names_of = keypoints.skeleton.size, keypoints.skeleton.keypoints
+    order = np.tile(np.arange(size), (len(confidence), 1))
     for names in LIMBS:
-        pairs = _pairs(names)
+        pairs = _pairs(names, names_of)
         exchanged = _exchanged(
             keypoints.xy_px.double().numpy()[:, pairs], confidence.double().numpy()[:, pairs], sigma_px
         )
-        if "ankle" in names:
-            pairs = np.concatenate([pairs, _pairs(FEET)])
+        if "ankle" in names and f"left_{FEET[0]}" in names_of:
+            pairs = np.concatenate([pairs, _pairs(FEET, names_of)])
         order[np.ix_(exchanged, pairs.ravel())] = pairs[:, ::-1].ravel()
     rows, picks = np.arange(len(order))[:, None], torch.from_numpy(order)
-    swapped = order != np.arange(HALPE26.size)
+    swapped = order != np.arange(size)
     return (
         replace(
             keypoints,
@@ -56,9 +56,9 @@ def repair_side_swaps(keypoints: Keypoints, fps: float) -> tuple[Keypoints, np.n
     )
 
 
-def _pairs(names: tuple[str, ...]) -> np.ndarray:
+def _pairs(names: tuple[str, ...], names_of: tuple[str, ...]) -> np.ndarray:
     """Numbers of the left and the right keypoint of each name, [n, 2]."""
-    return np.array([[HALPE26.keypoints.index(f"{side}_{name}") for side in ("left", "right")] for name in names])
+    return np.array([[names_of.index(f"{side}_{name}") for side in ("left", "right")] for name in names])
 
 
 def _exchanged(xy_px: np.ndarray, confidence: np.ndarray, sigma_px: np.ndarray) -> np.ndarray:

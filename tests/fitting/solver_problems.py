@@ -29,11 +29,11 @@ def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Pro
     g = torch.Generator().manual_seed(1)
     low, high = ranges(DOUBLE)
     prior = fitting.load_prior().to(DOUBLE)
-    weight = torch.rand(frames, 17, generator=g, dtype=DOUBLE) / 100 * keypoints
+    weight = torch.rand(frames, 26, generator=g, dtype=DOUBLE) / 100 * keypoints
     problem = Problem(
         BodyJacobian(fitting.load_body().to(dtype=DOUBLE), 10), prior, low, high,
         torch.full((frames, 2), 1000.0, dtype=DOUBLE), torch.full((frames, 2), 500.0, dtype=DOUBLE),
-        500 + 100 * torch.randn(frames, 17, 2, generator=g, dtype=DOUBLE), weight, (25 * weight).clamp(min=1e-9),
+        500 + 100 * torch.randn(frames, 26, 2, generator=g, dtype=DOUBLE), weight, (25 * weight).clamp(min=1e-9),
         anchor=anchor_at(
             some_state(frames, shared, seed=2),
             torch.linspace(0.3, 1.2, 24 * frames, dtype=DOUBLE).view(frames, 24),

@@ -210,7 +210,7 @@ def compare(body, theirs, middle_fingers, picks):
     torch.testing.assert_close(ours.joints, wanted.joints[:, numbers], atol=1e-5, rtol=0)
     face = [picks, picks + 2, picks + 1, picks + 4, picks + 3]
     limbs = [16, 17, 18, 19, 20, 21, 1, 2, 4, 5, 7, 8]
-    torch.testing.assert_close(ours.keypoints, wanted.joints[:, face + limbs], atol=1e-5, rtol=0)
+    torch.testing.assert_close(ours.keypoints[:, :17], wanted.joints[:, face + limbs], atol=1e-5, rtol=0)
 
 
 def test_a_needed_entry_stored_as_objects_is_read_without_running_it(tmp_path, smpl_arrays):

@@ -43,7 +43,7 @@ def walk(frames: int) -> BodyParams:
 def seen(
     body: fitting.Body, truth: BodyParams, noise_px: float = SIGMA_PX, camera: fitting.Camera = CAMERA
 ) -> Keypoints:
-    exact = camera.project(body.at(truth).keypoints)
+    exact = camera.project(body.at(truth).keypoints[:, :17])
     area = torch.full((len(exact),), 40_000.0)
     confidence = expected_oks(torch.full(exact.shape[:2], SIGMA_PX**2), l_squared(area, COCO17))
     xy = exact + noise_px * torch.randn(exact.shape, generator=torch.Generator().manual_seed(0))
@@ -60,7 +60,7 @@ def test_a_track_is_found_from_nothing_but_its_keypoints(body) -> None:
     found = fitting.fit(seen(body, truth), CAMERA, body)
     assert found.stopped == "converged"
     assert joint_error_mm(body, found, truth).mean() < 70
-    assert found.reprojection_px.mean() < 3 * SIGMA_PX
+    assert found.reprojection_px.nanmean() < 3 * SIGMA_PX
     assert found.params.shape.shape == (10,)
     assert found.observed.all()
     assert found.source == "ccnet"
@@ -98,7 +98,7 @@ def test_an_error_that_lasts_does_not_bend_the_shape(body) -> None:
 def test_one_frame_is_a_track_too(body) -> None:
     found = fitting.fit(seen(body, walk(1)), CAMERA, body)
     assert found.params.pose.shape == (1, 24, 3)
-    assert found.reprojection_px.mean() < 3 * SIGMA_PX
+    assert found.reprojection_px.nanmean() < 3 * SIGMA_PX
 
 
 def test_independent_frames_have_shapes_and_cameras_of_their_own(body) -> None:
@@ -114,7 +114,7 @@ def test_independent_frames_have_shapes_and_cameras_of_their_own(body) -> None:
     )
     found = fitting.fit_frames(keypoints, cameras, body)
     assert found.params.shape.shape == (4, 10)
-    assert found.reprojection_px.mean() < 3 * SIGMA_PX
+    assert found.reprojection_px.nanmean() < 3 * SIGMA_PX
     assert not torch.equal(found.params.shape[0], found.params.shape[1])
 
 
@@ -132,7 +132,7 @@ def test_lens_distortion_is_undone(body) -> None:
     truth = walk(3)
     camera = replace(CAMERA, distortion=(-0.2, 0.05, 0.0, 0.0))
     found = fitting.fit(seen(body, truth, 0.0, camera), camera, body)
-    assert found.reprojection_px.max() < 4 * SIGMA_PX
+    assert found.reprojection_px.nan_to_num().max() < 4 * SIGMA_PX
 
 
 @pytest.mark.parametrize("weighting", ["ones", "confidence", "squared", "gate"])
@@ -169,7 +169,7 @@ def test_one_bad_keypoint_is_left_out_and_the_rest_is_used(body) -> None:
     found = fitting.fit(keypoints, CAMERA, body)
     assert found.observed.all()
     assert not found.used[1, 9]
-    assert int((~found.used).sum()) == 1
+    assert int((~found.used[:, :17]).sum()) == 1
 
 
 def test_in_independent_frames_the_blind_one_is_marked_and_the_others_are_solved(body) -> None:
@@ -255,4 +255,4 @@ def test_a_body_with_pose_correctives_is_fitted_through_them(body) -> None:
     truth = walk(6)
     found = fitting.fit(seen(corrected, truth), CAMERA, corrected)
     assert found.stopped == "converged"
-    assert found.reprojection_px.mean() < 3 * SIGMA_PX
+    assert found.reprojection_px.nanmean() < 3 * SIGMA_PX

@@ -35,7 +35,7 @@ def test_the_left_jacobian_is_that_of_the_exponential(size) -> None:
 def test_keypoints_and_joints_move_as_autograd_says(jacobian) -> None:
     state = some_state(3, shared=False)
     geometry = jacobian.place(state)
-    rows = torch.eye(3, dtype=DOUBLE).expand(3, 17, 3, 3)
+    rows = torch.eye(3, dtype=DOUBLE).expand(3, 26, 3, 3)
     shape_jacobian = jacobian.joint_shape_jacobian(geometry)
     ours = (
         (jacobian.keypoint_step_jacobian(geometry, rows), jacobian.keypoint_shape_jacobian(geometry, shape_jacobian)),

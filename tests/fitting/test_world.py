@@ -76,7 +76,7 @@ def test_parameters_in_the_world_give_the_same_body_there(size: float) -> None:
     )
     turn = Rotation.from_rotvec([[0, 0, 0], [0, 0.1, 0], [0.1, 0.3, 0]]).as_matrix()
     world = world_frame(camera_up(20, 4), 1.7, np.arange(3), turn).world_from_camera
-    pelvis = body.rest_joints[0] + body.rest_joints_by_shape[0, :, :10] @ params.shape
+    pelvis = body.rest_joints[0] + body.rest_joint_shapedirs[0, :, :10] @ params.shape
     moved = params_to_world(params, pelvis, world, size)
 
     def joints(p: fitting.BodyParams) -> np.ndarray:

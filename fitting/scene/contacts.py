@@ -1,9 +1,11 @@
 """Which points of a body rest on something: heels and toes, and hands, knees and seat when they bear weight.
 
 A point that bears weight stands still. Its speed is measured in the image, with the camera's own motion taken out, in
-body heights per second, so that it means the same near and far; how high it is over the floor speaks too when there is
-a floor. Two hypotheses (resting, free) with dwell times are filtered forwards and backwards in time: a state is held
-until there is evidence against it (hysteresis), and the answer is a probability.
+body heights per second, so that it means the same near and far. The image shows little of motion along the line of
+sight; there the fitted body speaks. How high a point is over the floor counts too when there is a floor.
+
+Two hypotheses (resting, free) with dwell times are filtered forwards and backwards in time: a state is held until there
+is evidence against it (hysteresis), and the answer is a probability.
 """
 
 from dataclasses import dataclass
@@ -16,10 +18,14 @@ CONTACT_POINTS = (
 FEET = 4  # the first so many of them
 
 WINDOW_S = 0.1  # half the time over which a speed is measured
+SHARED_S = 0.1  # time within which speeds are one measurement: they share their windows, and noise is slow
 # Speeds in body heights per second: of a resting point (noise beside the stated one, rolling of the sole), and of a
 # free one (mean of a gamma density). Feet of walking CMU subjects: 0.03 in the middle of a stance, 1.1 in a swing.
-REST_SPEED, FREE_SPEED = 0.07, 0.9
-HEIGHT_SIGMA_M, FREE_HEIGHT_M = 0.05, 0.25  # of a resting point over the floor, and how high free ones roughly are
+REST_SPEED, FREE_SPEED = 0.04, 0.9
+# Along the line of sight, where the image shows little, the fit tells: deviation at rest, and of free points.
+REST_DEPTH_SPEED, FREE_DEPTH_SPEED = 0.22, 0.8
+# Height over the floor at rest, and of free points: a foot that swings clears the floor by a few centimetres.
+HEIGHT_SIGMA_M, FREE_HEIGHT_M = 0.05, 0.12
 ON, OFF = 0.6, 0.4  # hysteresis of `intervals`
 _DWELL_S = {"foot": (0.4, 0.5), "other": (6.0, 1.0)}  # mean time (free, resting)
 _SEAT_THIGH_DEG = (45.0, 70.0)  # of the thigh from vertical: standing below, sitting above
@@ -87,8 +93,32 @@ def speeds(motion: PointMotion) -> tuple[np.ndarray, np.ndarray]:
     return speed, sigma
 
 
+def depth_speeds(points_cam_m: np.ndarray, pelvis_cam_m: np.ndarray, time_s: np.ndarray, height_m: float) -> np.ndarray:
+    """Speed [T, N] along the optical axis, body heights per second, of fitted points [T, N, 3]; NaN where not fitted.
+
+    A fit's depth is too noisy to be differentiated over a tenth of a second, but a pelvis moves evenly: its depth is
+    followed over a second, and the points relative to it over a short window.
+    """
+    slow = _slope(pelvis_cam_m[:, None, 2], time_s, 0.5)
+    fast = _slope(points_cam_m[..., 2] - pelvis_cam_m[:, None, 2], time_s, WINDOW_S)
+    return (slow + fast) / height_m
+
+
+def _slope(values: np.ndarray, time_s: np.ndarray, window_s: float) -> np.ndarray:
+    """d/dt of values [T, N] by a straight line over +- window_s; NaN where the window has fewer than 3 of them."""
+    result = np.full(values.shape, np.nan)
+    for i in range(len(values)):
+        near = slice(*np.searchsorted(time_s, (time_s[i] - window_s - 1e-6, time_s[i] + window_s + 1e-6)))
+        dt, part = time_s[near], values[near]
+        if len(dt) >= 3 and np.isfinite(part).all():
+            dt = dt - dt.mean()
+            result[i] = dt @ part / (dt @ dt)
+    return result
+
+
 def contact_probability(
     motion: PointMotion,
+    depth_speed: np.ndarray | None = None,
     height_m: np.ndarray | None = None,
     height_sigma_m: float = HEIGHT_SIGMA_M,
     pose_log_odds: np.ndarray | None = None,
@@ -96,14 +126,16 @@ def contact_probability(
 ) -> np.ndarray:
     """[T, N] probability that each point rests on something.
 
-    height_m [T, N]: over the floor, NaN where not known; None without a floor. pose_log_odds [T, N]: what the pose says
-    (`seat_log_odds` for the pelvis). is_foot [N]: all unless given; other points rest rarely, and never without
-    evidence from height or pose.
+    depth_speed [T, N]: from `depth_speeds`, NaN where not known. height_m [T, N]: over the floor, NaN where not known;
+    None without a floor. pose_log_odds [T, N]: what the pose says (`seat_log_odds` for the pelvis). is_foot [N]: all
+    unless given; other points rest rarely, and never without evidence from height or pose.
     """
     count, points = motion.sigma_rad.shape
     foot = np.ones(points, bool) if is_foot is None else np.asarray(is_foot, bool)
     speed, sigma = speeds(motion)
     log_odds = _speed_log_odds(speed, sigma)
+    if depth_speed is not None:
+        log_odds = log_odds + np.where(np.isfinite(sigma), _depth_speed_log_odds(depth_speed), 0.0)
     told = np.broadcast_to(foot, (count, points)).copy()
     if height_m is not None:
         by_height = _height_log_odds(height_m, height_sigma_m)
@@ -114,7 +146,7 @@ def contact_probability(
         told |= pose_log_odds > 0
     # Speeds of neighbouring frames share their window: one independent measurement in each half window.
     step = np.gradient(motion.time_s) if count > 1 else np.ones(1)
-    log_odds = np.clip(log_odds, -_MOST_LOG_ODDS, _MOST_LOG_ODDS) * np.minimum(1.0, step / WINDOW_S)[:, None]
+    log_odds = np.clip(log_odds, -_MOST_LOG_ODDS, _MOST_LOG_ODDS) * np.minimum(1.0, step / SHARED_S)[:, None]
     probability = np.zeros((count, points))
     for kind, which in (("foot", foot), ("other", ~foot)):
         if which.any():
@@ -154,6 +186,13 @@ def _speed_log_odds(speed: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     mean2 = (FREE_SPEED / 2) ** 2 + noise
     odds = np.log(mean2 / rest2) - speed**2 / (2 * rest2) + speed / np.sqrt(mean2)
     return np.where(seen, odds, 0.0)
+
+
+def _depth_speed_log_odds(speed: np.ndarray) -> np.ndarray:
+    """Two normal densities."""
+    rest2, free2 = REST_DEPTH_SPEED**2, FREE_DEPTH_SPEED**2
+    odds = 0.5 * np.log(free2 / rest2) - np.nan_to_num(speed) ** 2 / 2 * (1 / rest2 - 1 / free2)
+    return np.where(np.isfinite(speed), odds, 0.0)
 
 
 def _height_log_odds(height_m: np.ndarray, sigma_m: float) -> np.ndarray:

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import roma
 import torch
 from scipy.ndimage import gaussian_filter1d
 from scipy.spatial.transform import Rotation
@@ -84,10 +83,6 @@ def people_scene(
     camera_from_world = (
         Rotation.from_euler("z", roll_deg, degrees=True) * Rotation.from_euler("x", pitch_deg, degrees=True)
     ).as_matrix() @ np.diag([1.0, -1.0, -1.0])
-    if camera_from_world[1, 2] * pitch_deg < 0:  # looking down must show what is below the horizon
-        camera_from_world = (
-            Rotation.from_euler("z", roll_deg, degrees=True) * Rotation.from_euler("x", -pitch_deg, degrees=True)
-        ).as_matrix() @ np.diag([1.0, -1.0, -1.0])
     center = (SIZE[0] / 2, SIZE[1] / 2)
     people, joints_cam, foot_height, foot_speed = [], [], [], []
     frames = min(len(m) for m in motions)
@@ -163,5 +158,4 @@ def standing_pose(frames: int, rng: np.random.Generator) -> tuple[torch.Tensor, 
     pose = torch.zeros(frames, 24, 3)
     pose[:, 16, 2], pose[:, 17, 2] = -1.2, 1.2
     pose += 0.03 * torch.from_numpy(slow_noise(rng, (frames, 24, 3))).float()
-    pose[:, :, :] = roma.rotmat_to_rotvec(roma.rotvec_to_rotmat(pose))
     return pose, torch.tensor([0.0, 0.97, 0.0]).expand(frames, 3).clone()

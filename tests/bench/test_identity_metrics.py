@@ -52,7 +52,7 @@ def random_frames(random: np.random.Generator, people: int, count: int) -> tuple
     truth, found = [], []
     for _ in range(count):
         place = place + random.normal(0, 6, place.shape)
-        boxes = np.concatenate([place, place + [30, 60]], 1)
+        boxes = np.concatenate([place, place + np.array([30, 60])], 1)
         if random.random() < 0.1:  # two people trade identities
             i, j = random.choice(people, 2, replace=False)
             name[[i, j]] = name[[j, i]]

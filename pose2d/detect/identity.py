@@ -22,11 +22,11 @@ class IdentityOptions:
     """Every choice that association and the rules leave open. bench/identity.py shows what they cost and give."""
 
     farthest: float = 13.3  # squared Mahalanobis distance of a box (99 %) beyond which it is somebody else
-    pose_weight: float = 3.0  # independent keypoints that a pose's keypoints together are worth
+    pose_weight: float = 1.0  # independent keypoints that a pose's keypoints together are worth
     appearance_weight: float = 1.0
-    pose_range: tuple[float, float] = (-6.0, 3.0)  # limits of the log-likelihood ratio, so that no cue decides alone
+    pose_range: tuple[float, float] = (-3.0, 4.0)  # limits of the log-likelihood ratio, so that no cue decides alone
     appearance_range: tuple[float, float] = (-8.0, 4.0)
-    pose_acceleration: float = 6.0  # of a keypoint, in body sizes (box diagonals) a second^2
+    pose_acceleration: float = 12.0  # of a keypoint, in body sizes (box diagonals) a second^2
     pose_memory_s: float = 0.3  # an unseen keypoint's velocity falls by 1/e in this time
     split_cost: float = 12.0  # a step of a track dearer than this (see step_cost) splits it
     gap_s: float = 0.5  # longer gaps stay gaps
@@ -35,6 +35,7 @@ class IdentityOptions:
     claim_l: float = 0.7  # two keypoints this near, in OKS's l, are one piece of evidence
     depth_odds: float = 2.0  # most that depth order says, as log odds
     track_odds: float = 8.0  # most that the tracks' predictions say
+    whole_weight: float = 3.0  # what the body as a whole says about a limb's owner, beside what the limb itself says
 
 
 # --- The pose that is expected ---------------------------------------------------------------------------------------
@@ -127,20 +128,39 @@ def pose_log_likelihood_ratio(
     return np.clip(options.pose_weight * ratio, *options.pose_range)
 
 
+def distinctness(xy_px: np.ndarray, boxes_px: np.ndarray, skeleton: Skeleton = COCO17) -> np.ndarray:
+    """How far the pose of each detection [D, K, 2] is its own, [D] in 0..1: 1 - the OKS with the most similar other.
+
+    A person half hidden gets the keypoints, and with them the colours, of the one in front. Then pose and appearance
+    of both say nothing about who is who, and only the boxes do.
+    """
+    count = len(xy_px)
+    if count < 2:
+        return np.ones(count)
+    sides = np.maximum(boxes_px[:, 2:] - boxes_px[:, :2], 1.0)
+    l2 = AREA_OF_BOX * sides.prod(-1)[:, None] * skeleton.oks_variance  # [D, K]
+    d2 = ((xy_px[:, None] - xy_px) ** 2).sum(-1)  # [D, D, K]
+    alike = np.exp(-np.nan_to_num(d2, nan=np.inf) / (2 * np.minimum(l2[:, None], l2))).mean(-1)
+    np.fill_diagonal(alike, 0.0)
+    return 1 - alike.max(1)
+
+
 def association_cost(
     distance2: np.ndarray,
     motion: np.ndarray,
     pose_ratio: np.ndarray,
     appearance_ratio: np.ndarray,
+    distinct: np.ndarray,
     options: IdentityOptions,
 ) -> np.ndarray:
     """The price [T, D] of giving detections to tracks, in -2 log likelihood: infinite where the box is too far away.
 
     `distance2` and `motion` are what kalman gives for the boxes (squared Mahalanobis distance, -2 log likelihood); the
-    others are log-likelihood ratios. Where neither pose nor appearance say anything, the price is that of motion.
+    others are log-likelihood ratios, which count by how `distinct` [D] a detection's pose is. Where neither pose nor
+    appearance say anything, the price is that of motion.
     """
     looks = np.clip(options.appearance_weight * appearance_ratio, *options.appearance_range)
-    return np.where(distance2 < options.farthest, motion - 2 * (pose_ratio + looks), np.inf)
+    return np.where(distance2 < options.farthest, motion - 2 * distinct**2 * (pose_ratio + looks), np.inf)
 
 
 def assign(cost: np.ndarray, limit: np.ndarray | float) -> list[tuple[int, int]]:
@@ -213,7 +233,7 @@ def step_cost(track: Sightings, options: IdentityOptions, window_s: float = 0.5)
         unsteady = float(np.linalg.norm(velocity[0] - velocity[1])) if len(rates) == 2 else 1.0
         sigma = 0.05 + (0.0 if track.from_torso[[i, i + 1]].all() else 0.15) + (0.3 + 0.5 * min(unsteady, 2.0)) * dt
         place2 = float(((moved - expected) ** 2).sum()) / sigma**2
-        size2 = float(np.log(track.body_px[i + 1] / track.body_px[i])) ** 2 / (0.15**2 + 0.4**2 * dt)
+        size2 = float(np.log(track.body_px[i + 1] / track.body_px[i])) ** 2 / (0.12**2 + 0.4**2 * dt)
         looks = log_likelihood_ratio(*(mean_appearance(track.appearance[rows]) for rows in (before, after)))[0, 0]
         cost[i] = (place2 + size2) / 2 - np.clip(looks, *options.appearance_range)
     return cost
@@ -343,7 +363,7 @@ def ownership(
                 # Positive: i explains the evidence better. The body as a whole, then each limb.
                 each = misfit[j][order] - misfit[i]
                 body = float((claimed * each).sum() / claimed.sum())
-                odds = np.clip(options.pose_weight * body + each, -options.track_odds, options.track_odds)
+                odds = np.clip(options.whole_weight * body + each, -options.track_odds, options.track_odds)
                 odds = odds + nearer[i, j]
                 share_i = 1 / (1 + np.exp(-odds))
                 factor[i] = np.minimum(factor[i], 1 - claimed * (1 - share_i))

@@ -67,6 +67,8 @@ def people_of_videos(videos: Path, cache: Path | None) -> dict[str, np.ndarray]:
             f"{path.stem}_frames": np.array(sorted(frames)),
             f"{path.stem}_rgb": np.stack([frames[f] for f in sorted(frames)]),
             f"{path.stem}_row": np.array([(f, identity) for f, identity, _ in rows]),
+            f"{path.stem}_box": np.array([box for _, _, box in rows]),
+            f"{path.stem}_time": np.array(sorted(frames)) / float(video.info.rate),
             f"{path.stem}_xy": np.array([pose.xy_px[0].numpy() for pose in poses]),
             f"{path.stem}_score": np.array([pose.score[0].numpy() for pose in poses]),
         }

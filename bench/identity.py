@@ -1,9 +1,11 @@
 """Do identities hold where people cross, hide, embrace and come back, with and without cuts?
 
-python bench/identity.py [--scenes 20]
+python bench/identity.py [--scenes 20] [--people people.npz]
 
 Simulated people walk in front of each other: boxes, keypoints and colours with the noise that detector, pose network
-and appearance have; the truth is exact. Every tracker gets the same boxes. Figures: bench/identity_metrics.py.
+and appearance have; the truth is exact. Every tracker gets the same boxes. With --people (the cache of
+bench/appearance.py) also real clips joined end to end, with the cuts that pose2d/io/shots.py finds. Figures:
+bench/identity_metrics.py.
 """
 
 import argparse
@@ -11,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -33,6 +36,7 @@ from pose2d.detect.identity import (
 )
 from pose2d.detect.kalman import Belief, MotionOptions, first_belief, predict, surprise, update
 from pose2d.detect.tracker import Tracker
+from pose2d.io.shots import find_cuts
 from pose2d.oks import AREA_OF_BOX
 from pose2d.skeletons import COCO17
 
@@ -50,8 +54,9 @@ class SeenFrame:
     xy_px: np.ndarray  # [D, 17, 2]
     sigma_px: np.ndarray  # [D, 17]
     looks: Appearances  # [D]
-    is_cut: bool
+    is_cut: bool  # as the tracker is told
     truth: FrameBoxes  # everybody who could be seen
+    time_s: float
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ def simulate(kind: Kind, seed: int, seconds: float = 12.0) -> list[SeenFrame]:
             for p in range(people)
         ])  # fmt: skip
         exact = np.stack([box_of(pose, h) for pose, h in zip(poses, height, strict=True)])
-        frames.append(_seen(kind, random, poses, exact, height, person_look, back, model.within, is_cut))
+        frames.append(_seen(kind, random, poses, exact, height, person_look, back, model.within, is_cut, now))
     return frames
 
 
@@ -143,6 +148,7 @@ def _seen(
     back: np.ndarray,
     within: np.ndarray,
     is_cut: bool,
+    time_s: float,
 ) -> SeenFrame:
     boxes, xy, looks, weights, visible = [], [], [], [], []
     area = AREA_OF_BOX * (exact[:, 2:] - exact[:, :2]).prod(1)
@@ -185,6 +191,7 @@ def _seen(
         looks=Appearances(pick(looks, len(PARTS), SIZE), pick(weights, len(PARTS))),
         is_cut=is_cut,
         truth=FrameBoxes(shown, exact[shown]),
+        time_s=time_s,
     )
 
 
@@ -216,14 +223,15 @@ def follow(
     born = 0
     found = []
     wh = np.array(IMAGE_WH)
-    for number, frame in enumerate(frames):
-        now = number / FPS
+    last_s = frames[0].time_s
+    for frame in frames:
+        now, step_s, last_s = frame.time_s, frame.time_s - last_s, frame.time_s
         if frame.is_cut and use_cuts:
             present = []
         present = [p for p in present if now - p.seen_s <= GAP_S]
         for p in present:
-            p.belief = predict(p.belief, 1 / FPS, motion)
-            p.pose = predict_pose(p.pose, 1 / FPS, p.belief.body_px, options)
+            p.belief = predict(p.belief, step_s, motion)
+            p.pose = predict_pose(p.pose, step_s, p.belief.body_px, options)
         distance2, cost = surprise([p.belief for p in present], frame.boxes_px, motion)
         nothing, distinct = np.zeros_like(distance2), distinctness(frame.xy_px, frame.boxes_px)
         pose = nothing
@@ -260,7 +268,7 @@ def today(frames: list[SeenFrame]) -> list[FrameBoxes]:
     """The tracker as it is: motion only, no cuts."""
     tracker = Tracker(IMAGE_WH)
     for number, frame in enumerate(frames):
-        tracker.see(number, number / FPS, Detections(frame.boxes_px, frame.scores))
+        tracker.see(number, frame.time_s, Detections(frame.boxes_px, frame.scores))
     rows: dict[int, list[tuple[int, np.ndarray]]] = {}
     for track in tracker.tracks():
         for number, box in zip(track.frames.tolist(), track.boxes_px, strict=True):
@@ -269,6 +277,43 @@ def today(frames: list[SeenFrame]) -> list[FrameBoxes]:
         FrameBoxes(np.array([i for i, _ in here], int), np.reshape([b for _, b in here], (-1, 4)))
         for here in (rows.get(number, []) for number in range(len(frames)))
     ]
+
+
+def joined_clips(people: dict[str, np.ndarray], seed: int, pieces: int = 6) -> tuple[list[SeenFrame], list[int]]:
+    """Pieces of real clips end to end: boxes and keypoints as the networks saw them, cuts as pose2d/io/shots.py finds
+    them, and the frames where they really are. The truth is each clip's own tracks, which were looked at."""
+    random = np.random.default_rng(seed)
+    names = sorted(key[: -len("_row")] for key in people if key.endswith("_row"))
+    order = [str(name) for name in random.permutation(names)[:pieces]]
+    frames: list[SeenFrame] = []
+    images, cuts, now, named = [], [], 0.0, 0
+    for name in order:
+        row, box, xy, score = (people[f"{name}_{kind}"] for kind in ("row", "box", "xy", "score"))
+        numbers, times = people[f"{name}_frames"], people[f"{name}_time"]
+        length = min(len(numbers), int(random.integers(5, 40)))
+        first = int(random.integers(0, len(numbers) - length + 1))
+        cuts += [len(frames)] if frames else []
+        for index in range(first, first + length):
+            here = np.flatnonzero(row[:, 0] == numbers[index])
+            image = people[f"{name}_rgb"][index]
+            now += float(times[index] - times[index - 1]) if index > first else 0.04
+            sides = np.maximum(box[here, 2:] - box[here, :2], 1)
+            soft = np.sqrt(AREA_OF_BOX * sides.prod(-1)[:, None] * COCO17.oks_variance)
+            looks = appearance.describe(image, xy[here], score[here])
+            sigma = np.where(score[here] > 0.2, 0.5 * soft, np.inf)
+            truth = FrameBoxes(named + row[here, 1], box[here])
+            frames.append(SeenFrame(box[here], np.full(len(here), 0.8), xy[here], sigma, looks, False, truth, now))
+            images.append((len(images), now, image))
+        named += int(row[:, 1].max()) + 1
+    starts = {cut.frame for cut in find_cuts(images)}
+    return [replace(frame, is_cut=number in starts) for number, frame in enumerate(frames)], cuts
+
+
+def tracks_over_cuts(found: list[FrameBoxes], cuts: list[int]) -> int:
+    """Identities seen on both sides of a cut."""
+    shot = np.searchsorted(cuts, np.arange(len(found)), side="right")
+    pairs = {(int(identity), int(s)) for frame, s in zip(found, shot, strict=True) for identity in frame.identity}
+    return len(pairs) - len({identity for identity, _ in pairs})
 
 
 TRACKERS: dict[str, Callable[[list[SeenFrame]], list[FrameBoxes]]] = {
@@ -297,7 +342,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenes", type=int, default=20)
     parser.add_argument("--kinds", nargs="*", default=list(KINDS))
+    parser.add_argument("--people", type=Path)
     arguments = parser.parse_args()
+    if arguments.people:
+        people = dict(np.load(arguments.people))
+        joins = Table("joined clips", "tracker", "cuts", "found", "invented", "tracks over a cut", "switches", "IDF1")
+        scenes = [joined_clips(people, seed) for seed in range(arguments.scenes)]
+        for tracker, run in TRACKERS.items():
+            results = [(run(frames), frames, cuts) for frames, cuts in scenes]
+            told = [({n for n, f in enumerate(frames) if f.is_cut}, set(cuts)) for _, frames, cuts in results]
+            scores = [identity_scores([f.truth for f in frames], found) for found, frames, _ in results]
+            counts = (
+                sum(len(cuts) for _, cuts in told),
+                sum(len(starts & cuts) for starts, cuts in told),
+                sum(len(starts - cuts) for starts, cuts in told),
+                sum(tracks_over_cuts(found, cuts) for found, _, cuts in results),
+                sum(score.switches for score in scores),
+            )
+            idf1 = float(np.mean([score.idf1 for score in scores]))
+            joins.add_row(f"{arguments.scenes} x 6 pieces", tracker, *map(str, counts), f"{idf1:.3f}")
+        Console(width=120).print(joins)
     table = Table("scene", "tracker", "switches", "IDF1", "HOTA", "AssA", "false tracks", "ms a frame")
     totals: dict[str, int] = {}
     for name in arguments.kinds:

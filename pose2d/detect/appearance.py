@@ -12,6 +12,7 @@ log-likelihood. Both densities are Student's t with a covariance for each part, 
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 
 import cv2
 import numpy as np
@@ -55,19 +56,18 @@ def describe(rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray, skeleto
     count = len(xy_px)
     if not count:
         return unseen(0)
+    samples = _samples(skeleton)
     confidence = np.where(np.isfinite(xy_px).all(-1), confidence, 0.0)
-    xy_px = np.nan_to_num(xy_px)
+    points = _points(samples, np.nan_to_num(xy_px))  # [N, S, 2]
     height, width = rgb.shape[:2]
-    colours, weights = np.zeros((count, len(PARTS), SIZE)), np.zeros((count, len(PARTS)))
-    for part, name in enumerate(PARTS):
-        points, weight = _points(name, xy_px, confidence, skeleton)  # [N, S, 2], [N, S]
-        column, row = np.floor(points).astype(int).transpose(2, 0, 1)
-        weight = weight * ((column >= 0) & (column < width) & (row >= 0) & (row < height))
-        sampled = rgb[row.clip(0, height - 1), column.clip(0, width - 1)]
-        lab = cv2.cvtColor(sampled.astype(np.float32) / 255, cv2.COLOR_RGB2LAB)  # [N, S, 3]
-        colours[:, part] = _quantiles(lab, weight)
-        weights[:, part] = weight.mean(1)
-    return Appearances(colours, weights)
+    column, row = np.floor(points).astype(int).transpose(2, 0, 1)
+    weight = np.einsum("sk,nk->ns", samples.share, confidence)
+    weight[:, samples.rows[-1]] = confidence[:, list(samples.ears)].min(-1, keepdims=True)
+    weight = weight * ((column >= 0) & (column < width) & (row >= 0) & (row < height))
+    sampled = rgb[row.clip(0, height - 1), column.clip(0, width - 1)]
+    lab = cv2.cvtColor(sampled.astype(np.float32) / 255, cv2.COLOR_RGB2LAB)  # [N, S, 3]
+    colours = np.stack([_quantiles(lab[:, rows], weight[:, rows]) for rows in samples.rows], 1)
+    return Appearances(colours, np.stack([weight[:, rows].mean(1) for rows in samples.rows], 1))
 
 
 def log_likelihood_ratio(a: Appearances, b: Appearances) -> np.ndarray:
@@ -113,44 +113,62 @@ def _log_t(d: np.ndarray, variance: np.ndarray) -> np.ndarray:
     return -0.5 * (FREEDOM + d.shape[-1]) * np.log1p(distance2 / FREEDOM) - 0.5 * np.log(variance).sum(-1)
 
 
-def _points(part: str, xy_px: np.ndarray, confidence: np.ndarray, skeleton: Skeleton) -> tuple[np.ndarray, np.ndarray]:
-    """Where a part's colours are read, [N, S, 2] pixels, and how surely that is on it, [N, S]."""
+@dataclass(frozen=True)
+class _Samples:
+    """Where colours are read: a mean of keypoints, moved beside a limb, or by a share of the torso's length."""
 
-    def at(name: str) -> tuple[np.ndarray, np.ndarray]:
-        index = skeleton.keypoints.index(name)
-        return xy_px[:, index], confidence[:, index]
-
-    torso = [at(f"{side}_{joint}") for side, joint in _CORNERS]
-    corners, certain = np.stack([xy for xy, _ in torso], 1), np.stack([c for _, c in torso], 1)
-    length = np.linalg.norm(corners[:, :2].mean(1) - corners[:, 2:].mean(1), axis=-1)  # [N]
-    if part == "torso":
-        across, down = (grid.ravel() for grid in np.meshgrid(np.linspace(0.2, 0.8, 5), np.linspace(0.1, 0.9, 8)))
-        share = np.stack([(1 - across) * (1 - down), across * (1 - down), (1 - across) * down, across * down])
-        return np.einsum("cs,ncx->nsx", share, corners), np.einsum("cs,nc->ns", share, certain)
-    if part == "head":
-        # Hair and face: around the ears' middle, a quarter of a torso wide.
-        ears = [at("left_ear"), at("right_ear")]
-        middle = (ears[0][0] + ears[1][0]) / 2
-        up = corners[:, :2].mean(1) - corners[:, 2:].mean(1)
-        angle = np.linspace(0, 2 * np.pi, 8, endpoint=False)
-        ring = np.concatenate([r * np.stack([np.cos(angle), np.sin(angle)], 1) for r in (0.06, 0.14)])
-        points = middle[:, None] + 0.08 * up[:, None] + length[:, None, None] * ring
-        return points, np.repeat(np.minimum(ears[0][1], ears[1][1])[:, None], len(ring), 1)
-    points, weights = [], []
-    for side in ("left", "right"):
-        for first, last in _LIMBS[part]:
-            (a, confidence_a), (b, confidence_b) = at(f"{side}_{first}"), at(f"{side}_{last}")
-            along = b - a
-            beside = np.stack([-along[:, 1], along[:, 0]], 1)
-            beside /= np.maximum(np.linalg.norm(beside, axis=-1, keepdims=True), 1e-6)
-            for share in np.linspace(0.15, 0.85, 6):
-                for offset in (-WIDTH / 2, 0.0, WIDTH / 2):
-                    points.append(a + share * along + offset * length[:, None] * beside)
-                    weights.append((1 - share) * confidence_a + share * confidence_b)
-    return np.stack(points, 1), np.stack(weights, 1)
+    share: np.ndarray  # [S, K] of each keypoint
+    along: np.ndarray  # [S, K] the limb's direction as a difference of keypoints
+    beside: np.ndarray  # [S] how far beside it, in lengths of the torso
+    ring: np.ndarray  # [S, 2] and how far in the image, in lengths of the torso
+    torso: np.ndarray  # [K] shoulders less hips
+    rows: tuple[slice, ...]  # of each part
+    ears: tuple[int, int]
 
 
-_CORNERS = (("left", "shoulder"), ("right", "shoulder"), ("left", "hip"), ("right", "hip"))
+@cache
+def _samples(skeleton: Skeleton) -> _Samples:
+    def one(name: str) -> np.ndarray:
+        return np.eye(skeleton.size)[skeleton.keypoints.index(name)]
+
+    def pair(joint: str) -> tuple[np.ndarray, np.ndarray]:
+        return one(f"left_{joint}"), one(f"right_{joint}")
+
+    torso = np.mean(pair("shoulder"), 0) - np.mean(pair("hip"), 0)
+    nothing, still = np.zeros(skeleton.size), np.zeros(2)
+    parts: dict[str, list[tuple[np.ndarray, np.ndarray, float, np.ndarray]]] = {part: [] for part in PARTS}
+    for down in np.linspace(0.1, 0.9, 8):
+        for across in np.linspace(0.2, 0.8, 5):
+            left, right = (
+                (1 - down) * top + down * low for top, low in zip(pair("shoulder"), pair("hip"), strict=True)
+            )
+            parts["torso"].append(((1 - across) * left + across * right, nothing, 0.0, still))
+    for part, limbs in _LIMBS.items():
+        for first, last in limbs:
+            for a, b in zip(pair(first), pair(last), strict=True):
+                for share in np.linspace(0.15, 0.85, 6):
+                    parts[part] += [((1 - share) * a + share * b, b - a, w, still) for w in (-WIDTH / 2, 0, WIDTH / 2)]
+    # Hair and face: two rings around the ears' middle, a quarter of a torso wide.
+    for angle in np.linspace(0, 2 * np.pi, 8, endpoint=False):
+        for radius in (0.06, 0.14):
+            ring = radius * np.array([np.cos(angle), np.sin(angle)])
+            parts["head"].append((np.mean(pair("ear"), 0) + 0.08 * torso, nothing, 0.0, ring))
+    ends = np.cumsum([0, *(len(parts[part]) for part in PARTS)])
+    share, along, beside, ring = (
+        np.array(column) for column in zip(*(s for p in PARTS for s in parts[p]), strict=True)
+    )
+    ears = tuple(skeleton.keypoints.index(f"{side}_ear") for side in ("left", "right"))
+    rows = tuple(slice(a, b) for a, b in pairwise(ends.tolist()))
+    return _Samples(share, along, beside, ring, torso, rows, (ears[0], ears[1]))
+
+
+def _points(samples: _Samples, xy_px: np.ndarray) -> np.ndarray:
+    """Pixels [N, S, 2] at which the colours of keypoints [N, K, 2] are read."""
+    length = np.linalg.norm(np.einsum("k,nkx->nx", samples.torso, xy_px), axis=-1)[:, None, None]
+    along = np.einsum("sk,nkx->nsx", samples.along, xy_px)
+    along = along / np.maximum(np.linalg.norm(along, axis=-1, keepdims=True), 1e-6)
+    beside = samples.beside[:, None] * np.stack([-along[..., 1], along[..., 0]], -1)
+    return np.einsum("sk,nkx->nsx", samples.share, xy_px) + length * (beside + samples.ring)
 
 
 def _quantiles(lab: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -159,5 +177,5 @@ def _quantiles(lab: np.ndarray, weight: np.ndarray) -> np.ndarray:
     ordered = np.take_along_axis(lab, order, 1)
     share = np.take_along_axis(np.broadcast_to(weight[..., None], lab.shape), order, 1).cumsum(1)
     share = share / np.maximum(share[:, -1:], 1e-9)
-    rows = [np.take_along_axis(ordered, (share >= q - 1e-9).argmax(1)[:, None], 1)[:, 0] for q in QUANTILES]
+    rows = [np.take_along_axis(ordered, (share >= q - 1e-6).argmax(1)[:, None], 1)[:, 0] for q in QUANTILES]
     return np.stack(rows, -1).reshape(len(lab), SIZE)

@@ -1,0 +1,290 @@
+"""Association, splits, gaps, relinking and owners on simulated people whose identities are exact."""
+
+import numpy as np
+import pytest
+
+from bench.identity import KINDS, follow, measure, pose_of
+from pose2d.detect.appearance import PARTS, SIZE, Appearances, unseen
+from pose2d.detect.identity import (
+    IdentityOptions,
+    Sightings,
+    assign,
+    association_cost,
+    distinctness,
+    filled_gaps,
+    first_pose,
+    nearer_log_odds,
+    ownership,
+    pose_log_likelihood_ratio,
+    predict_pose,
+    relink,
+    sightings,
+    splits,
+    step_cost,
+    update_pose,
+)
+
+OPTIONS = IdentityOptions()
+BODY_PX = 210.0
+
+
+def looks(*shades: float, weight: float = 0.8) -> Appearances:
+    """People in one colour from head to foot, by its distance from grey in L and b."""
+    colours = np.zeros((len(shades), len(PARTS), SIZE))
+    colours += np.array([45.0, 50, 55, 0, 0, 0, 0, 0, 0])
+    colours[..., [0, 1, 2, 6, 7, 8]] += np.array(shades)[:, None, None]
+    return Appearances(colours, np.full((len(shades), len(PARTS)), weight))
+
+
+def walk(count: int = 30, fps: float = 25.0, speed_px: float = 100.0, shade: float = 0.0) -> Sightings:
+    time_s = np.arange(count) / fps
+    noise = np.random.default_rng(0).normal(0, 2, (count, 2))
+    centre = np.stack([100 + speed_px * time_s, np.full(count, 200.0)], 1) + noise
+    return Sightings(time_s, centre, np.full(count, BODY_PX), np.ones(count, bool), looks(*[shade] * count))
+
+
+def rows(track: Sightings, keep: np.ndarray) -> Sightings:
+    return Sightings(
+        track.time_s[keep], track.centre_px[keep], track.body_px[keep], track.from_torso[keep], track.appearance[keep]
+    )
+
+
+def join(first: Sightings, second: Sightings, shift_px: tuple[float, float] = (0, 0), size: float = 1.0) -> Sightings:
+    """The first half of one track and the second half of another, moved and resized."""
+    half = len(first) // 2
+    a, b = np.arange(half), np.arange(half, len(second))
+    appearance = Appearances(
+        np.concatenate([first.appearance.colours[a], second.appearance.colours[b]]),
+        np.concatenate([first.appearance.weight[a], second.appearance.weight[b]]),
+    )
+    centre = np.concatenate([first.centre_px[a], second.centre_px[b] + np.array(shift_px)])
+    body = np.concatenate([first.body_px[a], size * second.body_px[b]])
+    return Sightings(first.time_s, centre, body, np.ones(len(first), bool), appearance)
+
+
+# --- Association -----------------------------------------------------------------------------------------------------
+
+
+def box_around(xy: np.ndarray) -> np.ndarray:
+    return np.concatenate([xy.min(-2) - 10, xy.max(-2) + 10], -1)
+
+
+def test_a_pose_that_was_expected_is_preferred_to_a_mirrored_one_in_the_same_place() -> None:
+    sigma = np.full(17, 3.0)
+    poses = [pose_of(np.array([300 + 4.0 * t, 200]), 200, 0.25 * t, 1.0) for t in range(6)]
+    belief = first_pose(poses[0], sigma, BODY_PX)
+    for pose in poses[1:5]:
+        belief = update_pose(predict_pose(belief, 0.04, BODY_PX, OPTIONS), pose, sigma)
+    belief = predict_pose(belief, 0.04, BODY_PX, OPTIONS)
+    mirrored = pose_of(np.array([320.0, 200]), 200, 1.25, -1.0)
+    seen = np.stack([poses[5], mirrored])
+    ratio = pose_log_likelihood_ratio([belief], seen, np.full((2, 17), 3.0), box_around(seen), OPTIONS)
+    assert ratio[0, 0] > 0.5
+    assert ratio[0, 0] > ratio[0, 1] + 1
+
+
+def test_a_pose_filter_follows_a_steady_movement_and_skips_what_is_not_seen() -> None:
+    sigma = np.full(17, 1.0)
+    belief = first_pose(np.zeros((17, 2)), sigma, BODY_PX)
+    for t in range(1, 20):
+        xy = np.full((17, 2), 2.0 * t)
+        xy[3] = np.nan
+        belief = update_pose(predict_pose(belief, 0.04, BODY_PX, OPTIONS), xy, sigma)
+    assert belief.xy_px[0, 0] == pytest.approx(38, abs=0.5)
+    assert belief.velocity_px[0, 0] == pytest.approx(50, abs=10)
+    assert np.isfinite(belief.xy_px).all()
+    assert belief.sigma_px[3] > 20 * belief.sigma_px[0]
+
+
+def test_without_pose_and_appearance_the_price_is_that_of_motion() -> None:
+    distance2, motion = np.array([[1.0, 20.0]]), np.array([[3.0, 22.0]])
+    nothing = np.zeros((1, 2))
+    assert association_cost(distance2, motion, nothing, nothing, np.ones(2), OPTIONS).tolist() == [[3.0, np.inf]]
+
+
+def test_appearance_turns_a_tie_of_motion() -> None:
+    motion = np.full((2, 2), 1.0)
+    ratio = np.array([[-2.0, 3.0], [3.0, -2.0]])
+    cost = association_cost(motion, motion, np.zeros((2, 2)), ratio, np.ones(2), OPTIONS)
+    assert sorted(assign(cost, 9.0)) == [(0, 1), (1, 0)]
+    # of two detections with one pose, the colours are one person's: they decide nothing
+    cost = association_cost(motion, motion, np.zeros((2, 2)), ratio, np.zeros(2), OPTIONS)
+    assert np.allclose(cost, motion)
+
+
+def test_two_detections_with_one_pose_are_not_distinct() -> None:
+    pose = pose_of(np.array([300.0, 200]), 200, 1.0, 1.0)
+    seen = np.stack([pose, pose + 1, pose + 200])
+    distinct = distinctness(seen, box_around(seen))
+    assert distinct[0] < 0.1
+    assert distinct[1] < 0.1
+    assert distinct[2] > 0.95
+    assert distinctness(seen[:1], box_around(seen[:1])).tolist() == [1.0]
+
+
+def test_nobody_on_either_side_is_no_error() -> None:
+    assert pose_log_likelihood_ratio([], np.zeros((3, 17, 2)), np.ones((3, 17)), np.zeros((3, 4)), OPTIONS).shape == (
+        0,
+        3,
+    )
+    assert assign(np.zeros((0, 3)), 9.0) == []
+
+
+def test_people_who_come_out_from_behind_a_wall_are_recognised_where_motion_alone_loses_them() -> None:
+    def scores(**cues: bool) -> tuple[int, float]:
+        found = measure(KINDS["4 behind a wall"], range(4), lambda frames: follow(frames, **cues))
+        return sum(score.switches for score in found), float(np.mean([score.idf1 for score in found]))
+
+    switches, idf1 = scores()
+    motion_switches, motion_idf1 = scores(use_pose=False, use_look=False)
+    assert switches <= 0.6 * motion_switches
+    assert idf1 > motion_idf1 + 0.15
+
+
+def test_no_track_goes_over_a_cut() -> None:
+    for score in measure(KINDS["3, a cut every 2 s"], range(2), follow):
+        assert score.idf1 > 0.85
+
+
+# --- Splits and gaps -------------------------------------------------------------------------------------------------
+
+
+def test_a_plain_walk_is_not_split() -> None:
+    assert splits(walk(), OPTIONS) == []
+    assert step_cost(walk(), OPTIONS).max() < 5
+
+
+def test_a_track_that_jumps_is_split_where_it_jumps() -> None:
+    assert splits(join(walk(), walk(), shift_px=(200, 0)), OPTIONS) == [15]
+
+
+def test_a_track_that_doubles_its_size_is_split() -> None:
+    assert splits(join(walk(), walk(), size=2.5), OPTIONS) == [15]
+
+
+def test_a_small_jump_into_other_clothes_is_split_and_into_the_same_is_not() -> None:
+    assert splits(join(walk(), walk(shade=40), shift_px=(45, 0)), OPTIONS) == [15]
+    assert splits(join(walk(), walk(), shift_px=(20, 0)), OPTIONS) == []
+
+
+def test_one_wrong_colour_is_no_reason_to_split() -> None:
+    track = walk()
+    track.appearance.colours[10] = looks(40).colours[0]
+    assert splits(track, OPTIONS) == []
+
+
+def test_a_box_cut_off_at_the_hips_does_not_split_where_the_torso_is_seen() -> None:
+    count = 30
+    time_s = np.arange(count) / 25
+    poses = np.stack([pose_of(np.array([200 + 100 * t, 200]), 200, 2 * t, 1.0) for t in time_s])
+    boxes = box_around(poses)
+    boxes[15:, 3] = 210
+    track = sightings(time_s, boxes, poses, np.full((count, 17), 0.8), looks(*[0.0] * count))
+    assert track.from_torso.all()
+    assert splits(track, OPTIONS) == []
+
+
+def test_a_short_gap_is_filled_where_both_ends_agree() -> None:
+    keep = np.r_[0:12, 20:30]  # 0.36 s
+    assert filled_gaps(rows(walk(), keep), 0.04, OPTIONS) == [11]
+
+
+def test_a_gap_stays_where_it_is_long_or_its_ends_disagree() -> None:
+    long = np.r_[0:10, 30:40]
+    assert filled_gaps(rows(walk(40), long), 0.04, OPTIONS) == []
+    keep = np.r_[0:12, 20:30]
+    assert filled_gaps(rows(join(walk(), walk(), shift_px=(150, 0)), keep), 0.04, OPTIONS) == []
+    assert filled_gaps(rows(join(walk(), walk(shade=40)), keep), 0.04, OPTIONS) == []
+
+
+def test_one_sighting_and_none_have_no_steps() -> None:
+    for keep in (np.array([0]), np.array([], int)):
+        track = rows(walk(), keep)
+        assert splits(track, OPTIONS) == []
+        assert filled_gaps(track, 0.04, OPTIONS) == []
+
+
+# --- Relinking -------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_clothes_in_another_shot_are_the_same_person_and_others_are_not() -> None:
+    first, last = np.array([0.0, 0, 5, 5]), np.array([4.0, 4, 9, 9])
+    person = relink(looks(0, 40, 41, 1, weight=1.0), first, last, OPTIONS)
+    assert person[0] == person[3]
+    assert person[1] == person[2]
+    assert person[0] != person[1]
+
+
+def test_two_people_at_the_same_time_in_the_same_clothes_stay_two() -> None:
+    first, last = np.array([0.0, 0, 5]), np.array([4.0, 4, 9])
+    person = relink(looks(0, 0, 0, weight=1.0), first, last, OPTIONS)
+    assert person[0] != person[1]
+    assert len(set(person.tolist())) == 2
+
+
+def test_nobody_seen_is_linked_to_nobody() -> None:
+    assert len(set(relink(unseen(3), np.arange(3.0), np.arange(3.0) + 0.5, OPTIONS).tolist())) == 3
+    assert relink(unseen(0), np.zeros(0), np.zeros(0), OPTIONS).tolist() == []
+
+
+# --- Owners ----------------------------------------------------------------------------------------------------------
+
+FRONT = pose_of(np.array([300.0, 200]), 200, 1.0, 1.0)
+BEHIND = pose_of(np.array([340.0, 190]), 180, 2.0, -1.0)
+NOBODY_NEARER = np.zeros((2, 2))
+
+
+def owned(seen: np.ndarray, expected: list[np.ndarray | None], nearer: np.ndarray = NOBODY_NEARER) -> np.ndarray:
+    beliefs = [None if pose is None else first_pose(pose, np.full(17, 4.0), BODY_PX) for pose in expected]
+    return ownership(seen, box_around(seen), beliefs, nearer, OPTIONS)
+
+
+def test_a_hidden_person_whose_keypoints_land_on_the_one_in_front_loses_them() -> None:
+    factor = owned(np.stack([FRONT, FRONT + 1]), [FRONT, BEHIND])
+    assert factor[0].min() > 0.9
+    assert factor[1].max() < 0.2
+
+
+def test_keypoints_with_sides_exchanged_have_one_owner_too() -> None:
+    mirror = [0, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 16, 15]
+    factor = owned(np.stack([FRONT, FRONT[mirror]]), [FRONT, BEHIND])
+    assert factor[0].min() > 0.9
+    assert factor[1].mean() < 0.3
+
+
+def test_a_single_leg_that_two_people_claim_goes_to_the_one_who_had_it() -> None:
+    seen = np.stack([FRONT, BEHIND + np.array([60, 0])])
+    expected = [seen[0].copy(), seen[1].copy()]
+    seen[1, [13, 15]] = seen[0, [13, 15]] + 1
+    factor = owned(seen, expected)
+    assert factor[1, [13, 15]].max() < 0.2
+    assert np.delete(factor[1], [11, 13, 15]).min() > 0.8
+    assert factor[0].min() > 0.8
+
+
+def test_people_beside_each_other_keep_all_keypoints() -> None:
+    factor = owned(np.stack([FRONT, FRONT + np.array([90, 0])]), [FRONT, FRONT + np.array([90, 0])])
+    assert factor.min() > 0.95
+
+
+def test_an_arm_across_a_body_is_no_shared_evidence() -> None:
+    seen = np.stack([FRONT, FRONT + np.array([80, 0])])
+    seen[1, 9] = seen[0, 7]  # a wrist at the other's elbow
+    assert owned(seen, [None, None]).min() > 0.9
+
+
+def test_without_tracks_depth_order_decides_and_without_that_both_keep_half() -> None:
+    seen = np.stack([FRONT, FRONT + 1])
+    assert np.allclose(owned(seen, [None, None]), 0.5, atol=0.05)
+    nearer = nearer_log_odds(np.array([200.0, 150]), np.array([300.0, 280]), OPTIONS)
+    assert nearer[0, 1] > 1
+    factor = owned(seen, [None, None], nearer)
+    assert factor[0].min() > 0.75
+    assert factor[1].max() < 0.35
+
+
+def test_feet_out_of_sight_leave_depth_to_size_and_it_is_antisymmetric() -> None:
+    odds = nearer_log_odds(np.array([200.0, 100, 150]), np.array([np.nan, 280, 300]), OPTIONS)
+    assert np.allclose(odds, -odds.T)
+    assert odds[0, 1] > 0
+    assert np.isfinite(odds).all()

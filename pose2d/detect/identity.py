@@ -42,7 +42,7 @@ class IdentityOptions:
 
 
 @dataclass(frozen=True)
-class PoseBelief:
+class PoseState:
     """A person's keypoints at one moment: a Kalman filter for each, alike on both axes."""
 
     xy_px: np.ndarray  # [K, 2]
@@ -55,39 +55,39 @@ class PoseBelief:
         return np.sqrt(self.cov[:, 0, 0])
 
 
-def first_pose(xy_px: np.ndarray, sigma_px: np.ndarray, body_px: float) -> PoseBelief:
+def first_pose(xy_px: np.ndarray, sigma_px: np.ndarray, body_px: float) -> PoseState:
     """From the keypoints [K, 2] of one frame with standard deviations [K] (infinite: not seen), for a body of that
     size (its box's diagonal)."""
     sigma_px = np.minimum(np.where(np.isfinite(xy_px).all(-1), sigma_px, np.inf), 10 * body_px)
     cov = np.zeros((len(xy_px), 2, 2))
     cov[:, 0, 0], cov[:, 1, 1] = sigma_px**2, body_px**2
-    return PoseBelief(np.nan_to_num(xy_px), np.zeros_like(xy_px), cov)
+    return PoseState(np.nan_to_num(xy_px), np.zeros_like(xy_px), cov)
 
 
-def predict_pose(belief: PoseBelief, dt_s: float, body_px: float, options: IdentityOptions) -> PoseBelief:
+def predict_pose(state: PoseState, dt_s: float, body_px: float, options: IdentityOptions) -> PoseState:
     """The pose `dt_s` later, without having seen it."""
     kept = np.exp(-dt_s / options.pose_memory_s)
     reach_s = options.pose_memory_s * (1 - kept)
     step = np.array([[1.0, reach_s], [0.0, kept]])
     q = (options.pose_acceleration * body_px) ** 2
     spread = q * np.array([[dt_s**3 / 3, dt_s**2 / 2], [dt_s**2 / 2, dt_s]])  # as pose2d/detect/kalman.py
-    return PoseBelief(
-        belief.xy_px + reach_s * belief.velocity_px,
-        kept * belief.velocity_px,
-        step @ belief.cov @ step.T + spread,
+    return PoseState(
+        state.xy_px + reach_s * state.velocity_px,
+        kept * state.velocity_px,
+        step @ state.cov @ step.T + spread,
     )
 
 
-def update_pose(belief: PoseBelief, xy_px: np.ndarray, sigma_px: np.ndarray) -> PoseBelief:
+def update_pose(state: PoseState, xy_px: np.ndarray, sigma_px: np.ndarray) -> PoseState:
     """The pose after seeing keypoints [K, 2] with standard deviations [K] (infinite: not seen)."""
     seen = np.isfinite(xy_px).all(-1) & np.isfinite(sigma_px)
     noise2 = np.where(seen, np.minimum(sigma_px, 1e6) ** 2, 1e12)
-    gain = belief.cov[:, :, 0] / (belief.cov[:, 0, 0] + noise2)[:, None]  # [K, (position, velocity)]
-    surprise = np.where(seen[:, None], np.nan_to_num(xy_px) - belief.xy_px, 0.0)
-    return PoseBelief(
-        belief.xy_px + gain[:, :1] * surprise,
-        belief.velocity_px + gain[:, 1:] * surprise,
-        belief.cov - np.einsum("ki,kj->kij", gain, belief.cov[:, 0]),
+    gain = state.cov[:, :, 0] / (state.cov[:, 0, 0] + noise2)[:, None]  # [K, (position, velocity)]
+    innovation = np.where(seen[:, None], np.nan_to_num(xy_px) - state.xy_px, 0.0)
+    return PoseState(
+        state.xy_px + gain[:, :1] * innovation,
+        state.velocity_px + gain[:, 1:] * innovation,
+        state.cov - np.einsum("ki,kj->kij", gain, state.cov[:, 0]),
     )
 
 
@@ -95,7 +95,7 @@ def update_pose(belief: PoseBelief, xy_px: np.ndarray, sigma_px: np.ndarray) -> 
 
 
 def pose_log_likelihood_ratio(
-    predicted: Sequence[PoseBelief],
+    predicted: Sequence[PoseState],
     xy_px: np.ndarray,
     sigma_px: np.ndarray,
     boxes_px: np.ndarray,
@@ -117,10 +117,10 @@ def pose_log_likelihood_ratio(
     soft2 = AREA_OF_BOX * sides.prod(-1)[:, None] * skeleton.oks_variance / 9  # [D, K]
     seen = np.isfinite(xy_px).all(-1) & np.isfinite(sigma_px)
     sigma2 = np.where(seen, np.minimum(sigma_px, 1e6), 1e6) ** 2
-    for row, belief in enumerate(predicted):
-        same2 = belief.cov[:, 0, 0] + sigma2 + soft2
+    for row, state in enumerate(predicted):
+        same2 = state.cov[:, 0, 0] + sigma2 + soft2
         other2 = same2 + body2 / 36
-        d2 = ((np.nan_to_num(xy_px) - belief.xy_px) ** 2).sum(-1)
+        d2 = ((np.nan_to_num(xy_px) - state.xy_px) ** 2).sum(-1)
         # Two axes of one variance: log N is -d^2 / 2 s^2 - log s^2. Half an OKS of tail: d^2 counts up to 5 sigma.
         each = np.log(other2 / same2) - np.minimum(d2 / same2, 25) / 2 + np.minimum(d2 / other2, 25) / 2
         weight = np.where(seen, body2 / 36 / other2, 0.0)  # 0 where prediction or detection says nothing
@@ -331,7 +331,7 @@ def nearer_log_odds(body_px: np.ndarray, feet_px: np.ndarray, options: IdentityO
 def ownership(
     xy_px: np.ndarray,
     boxes_px: np.ndarray,
-    predicted: Sequence[PoseBelief | None],
+    predicted: Sequence[PoseState | None],
     nearer: np.ndarray,
     options: IdentityOptions,
     skeleton: Skeleton = COCO17,
@@ -347,7 +347,7 @@ def ownership(
     factor = np.ones((count, keypoints))
     sides = np.maximum(boxes_px[:, 2:] - boxes_px[:, :2], 1.0)
     l2 = AREA_OF_BOX * sides.prod(-1)[:, None] * skeleton.oks_variance * options.claim_l**2  # [N, K]
-    misfit = np.stack([_misfit(belief, xy, scale2) for belief, xy, scale2 in zip(predicted, xy_px, l2, strict=True)])
+    misfit = np.stack([_misfit(state, xy, scale2) for state, xy, scale2 in zip(predicted, xy_px, l2, strict=True)])
     for i in range(count):
         for j in range(i + 1, count):
             if (boxes_px[i, :2] > boxes_px[j, 2:]).any() or (boxes_px[j, :2] > boxes_px[i, 2:]).any():
@@ -371,12 +371,12 @@ def ownership(
     return factor
 
 
-def _misfit(belief: PoseBelief | None, xy_px: np.ndarray, scale2: np.ndarray) -> np.ndarray:
+def _misfit(state: PoseState | None, xy_px: np.ndarray, scale2: np.ndarray) -> np.ndarray:
     """How badly a track explains keypoints [K, 2], as minus log likelihood, [K]; of a new track nothing is known."""
-    if belief is None:
+    if state is None:
         return np.zeros(len(xy_px))
-    variance = belief.cov[:, 0, 0] + scale2
-    d2 = np.nan_to_num(((xy_px - belief.xy_px) ** 2).sum(-1))
+    variance = state.cov[:, 0, 0] + scale2
+    d2 = np.nan_to_num(((xy_px - state.xy_px) ** 2).sum(-1))
     return np.minimum(d2 / variance, 16) / 2 + np.log(variance / scale2)
 
 

@@ -13,10 +13,10 @@ from ccnet.metrics import calibration
 from ccnet.predictions import detected_boxes, predict_split
 from pose2d.detect.multipose import MultiPose
 
-SHIPPED = ("movenet-lightning", "movenet-thunder")
+SHIPPED = ("movenet-lightning", "movenet-thunder", "rtmpose-s-halpe26")
 
 
-def test_heads_ship_for_both_embedded_networks():
+def test_heads_ship_for_all_embedded_networks():
     assert files.embedded() == sorted(SHIPPED)
 
 
@@ -34,7 +34,7 @@ def test_features_in_confidence_and_presence_out(name):
         features = model.features(model.normalize(torch.randint(0, 256, (3, 3, height, width), dtype=torch.uint8)))
         confidence, presence = head(features)
         part, _ = head(features[1:2])
-    assert confidence.shape == presence.shape == (3, 17)
+    assert confidence.shape == presence.shape == (3, pose2d.card(name).skeleton.size)
     assert bool(((confidence >= 0) & (confidence <= 1) & (presence >= 0) & (presence <= 1)).all())
     torch.testing.assert_close(part, confidence[1:2])
 

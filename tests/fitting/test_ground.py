@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from eval3dpw.synth.motion import load_clips
-from fitting.lifter_training.cmu import load_motion
+from fitting.motion_capture import load_motion
 from fitting.scene.ground import GroundEstimate, PersonEvidence, estimate_ground, placed
 from tests.fitting.people_scenes import Errors, Truth, angle_deg, people_scene, standing_pose, world_joints
 

@@ -1,0 +1,65 @@
+"""The head that states a distribution: what follows from it is exact, and keypoints without labels share the rest."""
+
+import math
+
+import pytest
+import torch
+
+import ccnet
+import pose2d
+from ccnet.heads.simcc import ErrorDistribution, SimCCDistributionHead, distribution_of
+from ccnet.losses import Targets, channels, likelihood
+from pose2d.skeletons import HALPE26
+
+
+@pytest.fixture(scope="module")
+def mixture() -> ErrorDistribution:
+    return ErrorDistribution(torch.tensor([0.6, 0.3, 0.1]).double(), torch.tensor([0.2, 0.8, 4.0]).double())
+
+
+def test_the_expected_oks_is_the_mean_over_the_distribution(mixture: ErrorDistribution) -> None:
+    generator = torch.Generator().manual_seed(0)
+    component = torch.multinomial(mixture.weight, 400_000, replacement=True, generator=generator)
+    error = torch.randn(400_000, 2, generator=generator, dtype=torch.float64) * mixture.sigma[component, None]
+    distance2 = error.square().sum(-1)
+    assert float(torch.exp(-distance2 / 2).mean()) == pytest.approx(float(mixture.expected_oks()), abs=3e-3)
+    for share in (0.1, 0.5, 0.9, 0.97):
+        at = distance2.quantile(share) if len(distance2) < 1e6 else distance2
+        assert float(mixture.cdf(at)) == pytest.approx(share, abs=5e-3)
+
+
+def test_the_density_integrates_to_one(mixture: ErrorDistribution) -> None:
+    radius = torch.linspace(0, 40, 40_001, dtype=torch.float64)
+    density = mixture_density(mixture, radius)
+    assert float(torch.trapezoid(2 * math.pi * radius * density, radius)) == pytest.approx(1, abs=1e-4)
+
+
+def mixture_density(mixture: ErrorDistribution, radius: torch.Tensor) -> torch.Tensor:
+    each = ErrorDistribution(mixture.weight.expand(len(radius), 3), mixture.sigma.expand(len(radius), 3))
+    return each.log_likelihood(radius.square()).exp()
+
+
+def test_the_loss_counts_present_keypoints_only_and_reads_the_error_from_the_oks() -> None:
+    logits = torch.randn(2, 26, channels("likelihood"), generator=torch.Generator().manual_seed(1))
+    oks = torch.full((2, 26), math.exp(-0.5 * 1.5**2))
+    present = torch.zeros(2, 26)
+    present[0, 3] = 1
+    targets = Targets(oks, present, present, torch.arange(2))
+    expected = -distribution_of(logits[0, 3]).log_likelihood(torch.tensor(1.5**2))
+    without = likelihood(logits, Targets(oks, torch.zeros(2, 26), present, torch.arange(2)))
+    presence = torch.nn.functional.softplus(logits[0, 3, 1]) - torch.nn.functional.softplus(-logits[0, 3, 1])
+    torch.testing.assert_close(likelihood(logits, targets)[0] - without[0], expected - 0.02 * presence)
+
+
+def test_the_embedded_head_states_a_distribution_whose_oks_is_its_confidence() -> None:
+    model, head = pose2d.load("rtmpose-s-halpe26"), ccnet.load("rtmpose-s-halpe26")
+    assert isinstance(head, SimCCDistributionHead)
+    crops = torch.randint(0, 256, (2, 3, 256, 192), generator=torch.Generator().manual_seed(0)).float()
+    with torch.inference_mode():
+        features = model.features(model.normalize(crops))
+        confidence, presence = head(features)
+        stated = head.distribution(features)
+    assert confidence.shape == presence.shape == (2, HALPE26.size)
+    assert stated.weight.shape == (2, HALPE26.size, 3)
+    torch.testing.assert_close(stated.expected_oks(), confidence, atol=2e-4, rtol=0)
+    torch.testing.assert_close(stated.weight.sum(-1), torch.ones(2, HALPE26.size))

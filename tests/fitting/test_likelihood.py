@@ -1,0 +1,75 @@
+"""The stated error distribution as the loss: what it must do to a fit."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+import fitting
+from fitting.keypoints.observed import body_keypoints
+from fitting.keypoints.weights import Weighting, keypoint_weights
+from fitting.solver.problem import mixture_loss
+from pose2d.types import Keypoints
+from tests.walkers import walker
+
+SIZE = (640, 480)
+
+
+def test_the_loss_is_the_mixtures_log_likelihood_and_the_slope_its_derivative() -> None:
+    weight = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)
+    precision = torch.tensor([4.0, 1.0, 0.01], dtype=torch.float64)
+    squared = torch.linspace(0, 50, 40, dtype=torch.float64, requires_grad=True)
+    rho, slope = mixture_loss(squared, weight, precision)
+
+    def log_density(r2: torch.Tensor) -> torch.Tensor:
+        return (weight * precision / (2 * math.pi) * torch.exp(-r2[:, None] * precision / 2)).sum(-1).log()
+
+    zero = torch.zeros(1, dtype=torch.float64)
+    torch.testing.assert_close(rho, -2 * (log_density(squared) - log_density(zero)))
+    (derivative,) = torch.autograd.grad(rho.sum(), squared)
+    torch.testing.assert_close(slope, derivative)
+
+
+def test_one_gaussian_is_weighted_like_precision() -> None:
+    keypoints = seen(5)
+    one = replace(keypoints, error_weight=torch.ones(5, 17, 1), error_sigma=torch.full((5, 17, 1), 0.5))
+    confidence = 1 / (1 + 0.5**2)  # the expected OKS of that Gaussian
+    one = body_keypoints(replace(one, confidence=torch.full((5, 17), confidence)))
+    weights = keypoint_weights(one, "likelihood")
+    assert weights.mixture_weight is not None
+    assert weights.mixture_precision is not None
+    torch.testing.assert_close(weights.mixture_precision[:, :17, 0], torch.ones(5, 17))
+    torch.testing.assert_close(weights.mixture_weight[:, :17, 0], torch.ones(5, 17), atol=1e-5, rtol=0)
+
+
+def test_without_a_stated_distribution_it_is_precision() -> None:
+    keypoints = body_keypoints(replace(seen(3), error_weight=None, error_sigma=None))
+    plain, same = keypoint_weights(keypoints, "precision"), keypoint_weights(keypoints, "likelihood")
+    torch.testing.assert_close(plain.weight, same.weight)
+    assert same.mixture_weight is None
+
+
+@pytest.mark.parametrize("weighting", ["likelihood", "precision"])
+def test_a_wild_keypoint_with_a_heavy_tail_does_not_bend_the_body(weighting: Weighting) -> None:
+    truth, keypoints = walker(8, SIZE), seen(8)
+    xy_px = keypoints.xy_px.clone()
+    xy_px[4, 9] += torch.tensor([80.0, -60.0])
+    keypoints = replace(keypoints, xy_px=xy_px)
+    found = fitting.fit(keypoints, fitting.Camera.default(SIZE), init="none", weighting=weighting, fps=25)
+    body = fitting.load_body()
+    error = (body.at(found.params).joints - body.at(truth.params).joints)[4]
+    error = error - error[:1]
+    assert float(error[:, :2].norm(dim=-1).max()) < 0.08
+    assert found.joint_std_mm is not None
+
+
+def seen(frames: int) -> Keypoints:
+    """A narrow core and a heavy tail, as stated."""
+    xy_px = torch.from_numpy(walker(frames, SIZE).keypoints_px)
+    everywhere = torch.ones(frames, 17)
+    return Keypoints(
+        xy_px, 0.9 * everywhere, everywhere, "ccnet", torch.full((frames,), 2e4),
+        error_weight=torch.tensor([0.8, 0.15, 0.05]).expand(frames, 17, 3),
+        error_sigma=torch.tensor([0.2, 0.7, 5.0]).expand(frames, 17, 3),
+    )  # fmt: skip

@@ -1,0 +1,107 @@
+"""One pass over a video: who is found must not depend on how seldom the detector looks, nor on the threads."""
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from pose2d.detect.detector import Detections
+from pose2d.detect.tracker import Tracker
+from pose2d.io.clip import Frame
+from pose2d.people import People, PeopleFinder
+
+FPS, SIZE = 30.0, (640, 480)
+Scene = Callable[[int], list[tuple[float, float]]]  # frame number -> centres of the people in it
+
+
+def box(x: float, y: float) -> np.ndarray:
+    return np.array([x - 30, y - 80, x + 30, y + 80])
+
+
+def find(scene: Scene, frames: int = 61, workers: int = 1, every_frame: bool = False) -> tuple[People, list[int]]:
+    """Everyone, and the frames that the detector looked at. Keypoints say where the box was and in which frame."""
+    looked: list[int] = []
+
+    def detect(frame: Frame) -> Detections:
+        looked.append(frame.index)
+        boxes = np.array([box(*centre) for centre in scene(frame.index)]).reshape(-1, 4)
+        return Detections(boxes, np.full(len(boxes), 0.9))
+
+    def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+        number = np.array([int(image[0, 0, 0]) for image in images])
+        return boxes_px, {"centre": (boxes_px[:, :2] + boxes_px[:, 2:]) / 2, "number": number}
+
+    clip = [Frame(i, Fraction(i, 30), np.full((480, 640, 3), i, np.uint8)) for i in range(frames)]
+    finder = PeopleFinder(detect, estimate, every_frame)
+    return finder.find(clip, FPS, Tracker(SIZE), workers), sorted(looked)
+
+
+def walking(frame: int) -> list[tuple[float, float]]:
+    return [(100.0 + 4 * frame, 240.0), (500.0, 240.0)]
+
+
+def test_where_nothing_happens_the_detector_looks_every_sixth_of_a_second() -> None:
+    found, looked = find(walking)
+    assert looked == list(range(0, 61, 5))
+    np.testing.assert_array_equal(np.flatnonzero(found.detected), looked)
+    assert [len(track.frames) for track in found.tracks] == [61, 61]
+
+
+def test_boxes_and_keypoints_in_between_belong_to_their_frames() -> None:
+    found, _ = find(walking)
+    for track, rows in zip(found.tracks, (slice(0, 61), slice(61, 122)), strict=True):
+        np.testing.assert_array_equal(track.frames, np.arange(61))
+        np.testing.assert_array_equal(found.values["number"][rows], np.arange(61))
+        moves = track.boxes_px[:, 0].std() > 1
+        expected = 100.0 + 4 * np.arange(61) if moves else np.full(61, 500.0)
+        np.testing.assert_allclose(found.values["centre"][rows, 0], expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_threads_do_not_change_the_result(workers: int) -> None:
+    one, _ = find(walking)
+    other, _ = find(walking, workers=workers)
+    for a, b in zip(one.tracks, other.tracks, strict=True):
+        assert a.boxes_px.tobytes() == b.boxes_px.tobytes()
+    for name, values in one.values.items():
+        np.testing.assert_array_equal(values, other.values[name])
+
+
+def test_somebody_who_comes_or_goes_is_followed_frame_by_frame() -> None:
+    def comes(frame: int) -> list[tuple[float, float]]:
+        return [(100.0, 240.0), *([(400.0, 240.0)] if 17 <= frame < 43 else [])]
+
+    found, looked = find(comes)
+    lengths = {len(track.frames): track for track in found.tracks}
+    np.testing.assert_array_equal(lengths[26].frames, np.arange(17, 43))
+    assert {16, 17, 18, 19, 41, 42, 43, 44} <= set(looked)
+
+
+def test_people_close_to_each_other_are_looked_at_in_every_frame() -> None:
+    def cross(frame: int) -> list[tuple[float, float]]:
+        return [(100.0 + 4 * frame, 240.0), (340.0 - 4 * frame, 240.0)]
+
+    _, looked = find(cross)
+    assert set(range(24, 36)) <= set(looked)
+    assert not {2, 3, 57, 58} & set(looked)
+
+
+def test_given_boxes_are_used_in_every_frame() -> None:
+    _, looked = find(walking, every_frame=True)
+    assert looked == list(range(61))
+
+
+def test_an_empty_video_and_one_without_people_have_nobody() -> None:
+    assert find(walking, frames=0)[0].tracks == []
+    found, looked = find(lambda frame: [])
+    assert found.tracks == []
+    assert looked == list(range(0, 61, 5))
+
+
+def test_an_error_in_a_worker_is_raised_here() -> None:
+    def broken(frame: int) -> list[tuple[float, float]]:
+        raise ValueError("the network failed")
+
+    with pytest.raises(ValueError, match="the network failed"):
+        find(broken, workers=2)

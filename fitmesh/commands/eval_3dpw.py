@@ -67,7 +67,7 @@ def eval_3dpw(
     weighting: Annotated[
         str,
         typer.Option(
-            help="From confidence to weight, with commas: confidence, squared, precision, gate, ones. Precision is for "
+            help="From confidence to weight, with commas: confidence, squared, precision, likelihood, gate, ones. Precision is for "
             "calibrated confidence only.",
             rich_help_panel=FITTING,
         ),

@@ -73,7 +73,7 @@ def run(
     confidence: ccnet, closed-form, raw or ones; None takes ccnet where a head for the network is at hand, else raw.
     ccnet: a calibration head other than the embedded one. checkpoint: weights for a network that ships none.
     body_model: an SMPL file or folder; None is the embedded open body.
-    weighting: how confidence becomes weight: precision, confidence, squared, gate or ones.
+    weighting: how confidence becomes weight: precision, likelihood, confidence, squared, gate or ones.
     init: where fits start: lifter, none, spin or cliff (these two with init_checkpoint).
     focal_px or fov_deg (across the width): the lens, if known. exports: obj, bvh, json, csv beside the usual files.
     threads: processor cores for the networks; None takes all.

@@ -10,7 +10,7 @@ from fitmesh.version import __version__
 
 app = typer.Typer(
     name="fitmesh",
-    help="Body meshes from ordinary video: every 2D keypoint pulls as hard as it can be trusted.",
+    help="Body meshes from ordinary video, every 2D keypoint weighted by its calibrated confidence.",
     rich_markup_mode="rich",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -30,7 +30,7 @@ def root(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
     ] = False,
 ) -> None:
-    """Body meshes from ordinary video: every 2D keypoint pulls as hard as it can be trusted."""
+    """Body meshes from ordinary video, every 2D keypoint weighted by its calibrated confidence."""
 
 
 app.command("run")(run.run)

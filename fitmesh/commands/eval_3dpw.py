@@ -67,8 +67,8 @@ def eval_3dpw(
     weighting: Annotated[
         str,
         typer.Option(
-            help="From confidence to weight, with commas: confidence, squared, precision, gate, ones. Precision is for "
-            "calibrated confidence only.",
+            help="From confidence to weight, with commas: confidence, squared, precision, likelihood, gate, ones. "
+            "Precision is for calibrated confidence only.",
             rich_help_panel=FITTING,
         ),
     ] = "confidence,precision",

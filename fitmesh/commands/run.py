@@ -116,7 +116,8 @@ def run(
     weighting: Annotated[
         str,
         typer.Option(
-            help="How confidence becomes weight: precision, confidence, squared, gate or ones.", rich_help_panel=BODY
+            help="How confidence becomes weight: precision, likelihood, confidence, squared, gate or ones.",
+            rich_help_panel=BODY,
         ),
     ] = "precision",
     init: Annotated[

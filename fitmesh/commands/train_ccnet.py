@@ -19,9 +19,10 @@ def train_ccnet(
     validation: Annotated[str | None, typer.Option(help="Split to compare settings on.")] = None,
     test: Annotated[str | None, typer.Option(help="Split to report on, once.", show_default="val2017 if there")] = None,
     head: Annotated[
-        str | None, typer.Option(help="movenet, peaks, conv, gap-fc, fc or query.", show_default="what fits the model")
+        str | None,
+        typer.Option(help="simcc, movenet, peaks, conv, gap-fc, fc or query.", show_default="what fits the model"),
     ] = None,
-    loss: Annotated[str, typer.Option(help="mse, cross-entropy, aleatoric, ensemble or soap.")] = "mse",
+    loss: Annotated[str, typer.Option(help="mse, likelihood, cross-entropy, aleatoric, ensemble or soap.")] = "mse",
     epochs: Annotated[int, typer.Option(min=1)] = 8,
     lr: Annotated[float, typer.Option(help="Learning rate before it decays.")] = 1e-3,
     batch: Annotated[int, typer.Option(min=1)] = 128,

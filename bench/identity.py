@@ -34,7 +34,7 @@ from pose2d.detect.identity import (
     predict_pose,
     update_pose,
 )
-from pose2d.detect.kalman import Belief, MotionOptions, first_belief, predict, surprise, update
+from pose2d.detect.kalman import MotionOptions, State, initial_state, mahalanobis, predict, update
 from pose2d.detect.tracker import Tracker
 from pose2d.io.shots import find_cuts
 from pose2d.oks import AREA_OF_BOX
@@ -204,7 +204,7 @@ def _covered(box: np.ndarray, by: np.ndarray) -> float:
 @dataclass
 class _Person:
     identity: int
-    belief: Belief
+    belief: State
     pose: PoseBelief
     look: Appearances
     seen_s: float
@@ -232,7 +232,7 @@ def follow(
         for p in present:
             p.belief = predict(p.belief, step_s, motion)
             p.pose = predict_pose(p.pose, step_s, p.belief.body_px, options)
-        distance2, cost = surprise([p.belief for p in present], frame.boxes_px, motion)
+        distance2, cost = mahalanobis([p.belief for p in present], frame.boxes_px, motion)
         nothing, distinct = np.zeros_like(distance2), distinctness(frame.xy_px, frame.boxes_px)
         pose = nothing
         if use_pose and distance2.size:
@@ -255,7 +255,7 @@ def follow(
             if not (iou(frame.boxes_px[column][None], others) > 0.2).any():
                 p.look = blend(p.look, frame.looks[[column]])
         for column in np.flatnonzero(identity < 0):
-            belief = first_belief(frame.boxes_px[column], wh, motion)
+            belief = initial_state(frame.boxes_px[column], wh, motion)
             pose_belief = first_pose(frame.xy_px[column], frame.sigma_px[column], belief.body_px)
             present.append(_Person(born, belief, pose_belief, frame.looks[[column]], now))
             identity[column] = born

@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.identity_metrics import FrameBoxes, IdentityScores, identity_scores
+from identity_metrics import FrameBoxes, IdentityScores, identity_scores
 from pose2d.detect import appearance
 from pose2d.detect.appearance import PARTS, SIZE, Appearances, blend, log_likelihood_ratio
 from pose2d.detect.detector import Detections, iou
@@ -268,7 +268,7 @@ def today(frames: list[SeenFrame]) -> list[FrameBoxes]:
     """The tracker as it is: motion only, no cuts."""
     tracker = Tracker(IMAGE_WH)
     for number, frame in enumerate(frames):
-        tracker.see(number, frame.time_s, Detections(frame.boxes_px, frame.scores))
+        tracker.update(number, frame.time_s, Detections(frame.boxes_px, frame.scores))
     rows: dict[int, list[tuple[int, np.ndarray]]] = {}
     for track in tracker.tracks():
         for number, box in zip(track.frames.tolist(), track.boxes_px, strict=True):

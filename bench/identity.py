@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from identity_metrics import FrameBoxes, IdentityScores, identity_scores
 from rich.console import Console
 from rich.table import Table
 
-from identity_metrics import FrameBoxes, IdentityScores, identity_scores
 from pose2d.detect import appearance
 from pose2d.detect.appearance import PARTS, SIZE, Appearances, blend, log_likelihood_ratio
 from pose2d.detect.detector import Detections, iou

@@ -9,6 +9,7 @@ bench/identity_metrics.py.
 """
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,10 +17,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from identity_metrics import FrameBoxes, IdentityScores, identity_scores
 from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.identity_metrics import FrameBoxes, IdentityScores, identity_scores
 from pose2d.detect import appearance
 from pose2d.detect.appearance import PARTS, SIZE, Appearances, blend, log_likelihood_ratio
 from pose2d.detect.detector import Detections, iou

@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 import pose2d
 from pose2d.detect import appearance
 from pose2d.detect.appearance import PARTS, SIZE, Appearances, describe
-from pose2d.detect.detector import Detector, DetectorOptions
+from pose2d.detect.detector import DetectorOptions, load_detector
 from pose2d.detect.tracker import Tracker
 from pose2d.estimate import estimate
 from pose2d.io.clip import Span
@@ -51,7 +51,8 @@ def people_of_videos(videos: Path, cache: Path | None) -> dict[str, np.ndarray]:
     if cache and cache.is_file():
         return dict(np.load(cache))
     torch.set_num_threads(1)
-    detector, network = Detector(DetectorOptions(score_threshold=0.2)), pose2d.load("movenet-lightning")
+    detector = load_detector("multipose", DetectorOptions(score_threshold=0.2))
+    network = pose2d.load("movenet-lightning")
     out: dict[str, np.ndarray] = {}
     for path in sorted(videos.iterdir()):
         video = Video(path)
@@ -60,7 +61,7 @@ def people_of_videos(videos: Path, cache: Path | None) -> dict[str, np.ndarray]:
         tracker, frames = Tracker(wh), {}
         for frame in video.frames(Span(every=EVERY.get(path.stem, 1)), wh):
             frames[frame.index] = frame.rgb
-            tracker.see(frame.index, float(frame.time_s), detector.detect(frame.rgb))
+            tracker.update(frame.index, float(frame.time_s), detector.detect(frame.rgb))
         rows = [(f, t.identity, box) for t in tracker.tracks() for f, box in zip(t.frames, t.boxes_px, strict=True)]
         poses = [estimate(network, frames[f], box[None]) for f, _, box in rows]
         out |= {

@@ -9,6 +9,7 @@ bench/identity_metrics.py.
 """
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,6 +19,8 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.identity_metrics import FrameBoxes, IdentityScores, identity_scores
 from pose2d.detect import appearance
@@ -268,7 +271,7 @@ def today(frames: list[SeenFrame]) -> list[FrameBoxes]:
     """The tracker as it is: motion only, no cuts."""
     tracker = Tracker(IMAGE_WH)
     for number, frame in enumerate(frames):
-        tracker.see(number, frame.time_s, Detections(frame.boxes_px, frame.scores))
+        tracker.update(number, frame.time_s, Detections(frame.boxes_px, frame.scores))
     rows: dict[int, list[tuple[int, np.ndarray]]] = {}
     for track in tracker.tracks():
         for number, box in zip(track.frames.tolist(), track.boxes_px, strict=True):

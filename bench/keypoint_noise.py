@@ -1,9 +1,9 @@
 """Claim: a 2D network's errors last. What one frame gets wrong, the next gets wrong too, so frames are not independent.
 
-MoveNet reads rendered people, whose keypoints are known. Errors of keypoints in view are put in units of their OKS
-tolerance, and each keypoint's error over time is taken apart: the part that is the same throughout, and the rest, which
-a first-order process forgets with some time constant. `fitting.synthetic.Noise` draws its errors so (lasting,
-memory_s), and `fitting.fit` counts frames so (LASTING).
+A network estimates the keypoints of rendered people, whose true ones are known; COCO's 17 are compared. Errors of
+keypoints in view are put in units of their OKS tolerance, and each keypoint's error over time is taken apart: the part
+that is the same throughout, and the rest, which a first-order process forgets with some time constant.
+`fitting.synthetic.Noise` draws its errors so (constant_share, memory_s).
 
     python bench/keypoint_noise.py --data synth_dev [--split validation]
 """
@@ -21,8 +21,8 @@ from rich.table import Table
 from eval3dpw.bodies import body_set
 from eval3dpw.synth.dataset import truth_path
 from eval3dpw.synth.sequence import SEEN
-from fitmesh.eval_3dpw.keypoints import Reader, true_keypoints_px
-from fitmesh.eval_3dpw.sequences import works
+from fitmesh.eval_3dpw.keypoints import KeypointEstimator, true_keypoints_px
+from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.eval_3dpw.settings import FPS, EvalSettings
 from fitting.synthetic import Noise
 from pose2d.oks import l_squared
@@ -36,13 +36,15 @@ SHOWN = (1, 3, 8, 18, 29)
 def errors(settings: EvalSettings) -> Iterator[np.ndarray]:
     """Each person's errors [T, K, 2] by frame, in units of the keypoint's tolerance l; NaN where not in view."""
     bodies = body_set(None)
-    reader = Reader(settings)
-    for work in works(settings, []):
-        for track, read in zip(work.tracks, reader.read(work, bodies, lambda frames: None), strict=True):
-            scale = np.sqrt(l_squared(read.area_px2, COCO17))
+    estimator = KeypointEstimator(settings)
+    for sequence in eval_sequences(settings, []):
+        people = estimator.estimate(sequence, bodies, lambda frames: None)
+        for track, person in zip(sequence.tracks, people, strict=True):
+            scale = np.sqrt(l_squared(person.area_px2, COCO17))
+            exact = true_keypoints_px(track, sequence.camera, bodies)
             with np.errstate(divide="ignore", invalid="ignore"):
-                error = (read.xy_px - true_keypoints_px(track, work.camera, bodies)) / scale[..., None]  # [T, K, 2]
-            with np.load(truth_path(settings.data, work.name)) as file:
+                error = (person.xy_px[:, : COCO17.size] - exact) / scale[..., None]  # [T, 17, 2]
+            with np.load(truth_path(settings.data, sequence.name)) as file:
                 seen = file["visibility"][track.person, track.frame] == SEEN
             whole = np.full((track.frame[-1] + 1, COCO17.size, 2), np.nan)
             whole[track.frame] = np.where(seen[..., None], error, np.nan)
@@ -73,12 +75,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="a set made by `fitmesh synth`")
     parser.add_argument("--split", default="validation")
+    parser.add_argument("--pose-model", default=EvalSettings.pose_model)
     parser.add_argument("--threads", type=int, default=2)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
-    people = list(errors(EvalSettings(chosen.data, split=chosen.split, confidence=("raw",))))
-    table = Table(title=f"{len(people)} people: correlation of errors, by the seconds between them")
-    for column in ("errors up to", "keypoints", *(f"{lag / FPS:.2f}" for lag in SHOWN), "lasting", "forgotten in"):
+    people = list(
+        errors(EvalSettings(chosen.data, split=chosen.split, pose_model=chosen.pose_model, confidence=("raw",)))
+    )
+    table = Table(
+        title=f"{len(people)} people, {chosen.pose_model}: correlation of errors, by the seconds between them"
+    )
+    for column in ("errors up to", "keypoints", *(f"{lag / FPS:.2f}" for lag in SHOWN), "constant", "time constant"):
         table.add_column(column, justify="right")
     for largest in LARGEST:
         small = [np.where(np.linalg.norm(error, axis=-1, keepdims=True) < largest, error, np.nan) for error in people]
@@ -87,7 +94,7 @@ def main() -> None:
         row = (f"{largest:g} l", f"{count:,}", *(f"{correlation[lag]:.2f}" for lag in SHOWN))
         table.add_row(*row, f"{lasting:.2f}", f"{memory_s:.2f} s")
     used = Noise()
-    table.add_row("in use", "", *[""] * len(SHOWN), f"{used.lasting:.2f}", f"{used.memory_s:.2f} s")
+    table.add_row("in use", "", *[""] * len(SHOWN), f"{used.constant_share:.2f}", f"{used.memory_s:.2f} s")
     console = Console(width=120)
     console.print(table)
     console.print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")

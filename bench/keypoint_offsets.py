@@ -24,7 +24,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from eval3dpw.synth import plan, sensor, sequence
+from eval3dpw.synth import sequence
+from eval3dpw.synth.camera import exposure_gain, sensor_image
 from eval3dpw.synth.motion import load_clips
 from fitting.body import Body
 from fitting.body.kinematics import JOINT_NAMES, rotation_matrices
@@ -74,20 +75,20 @@ def render(folder: Path, body: Body, motion: Path | None, sequences: int) -> Non
         path = folder / f"{number:03d}.npz"
         if path.is_file():
             continue
-        drawn = plan.draw(SEED, number, len(clips), SIZE[0])
-        view = replace(drawn.view, kind="orbit", person_share=0.78, aim_y_m=0.9)
-        drawn = replace(drawn, roles=drawn.roles[:1], bystanders=(), occlusion="none", view=view)
-        made = sequence.prepare(drawn, body, clips, SIZE, 40)
+        drawn = sequence.draw_plan(SEED, number, len(clips), SIZE[0])
+        view = replace(drawn.view, motion="orbit", person_share=0.78, aim_y_m=0.9)
+        drawn = replace(drawn, people=drawn.people[:1], bystanders=(), occlusion="none", view=view)
+        made = sequence.build_sequence(drawn, body, clips, SIZE, 40)
         person, posed, rng = made.people[0], made.posed(), drawn.rng("sensor")
         frames = np.linspace(0, made.frames - 1, FRAMES).astype(int)
         images, depths, transforms = [], [], []
         for frame in frames:
-            light = sequence._exposed(made, posed, int(frame))
-            image = sensor.develop(drawn.sensor, light, sensor.exposure(drawn.sensor, light), rng)
+            light = sequence._exposed_light(made, posed, int(frame))
+            image = sensor_image(drawn.sensor, light, exposure_gain(drawn.sensor, light), rng)
             transform = made.path.world_to_cam(float(frame))
-            sight = made.stage.see(made.stage.vertices_m([posed[0][frame]]), made.camera, transform)
+            buffer = made.mesh.rasterize(made.mesh.vertices_m([posed[0][frame]]), made.camera, transform)
             images.append(image)
-            depths.append(np.where(made.stage.owner(sight) == -2, np.inf, 1 / np.maximum(sight.inverse_depth, 1e-6)))
+            depths.append(np.where(made.mesh.owner(buffer) == -2, np.inf, 1 / np.maximum(buffer.inverse_depth, 1e-6)))
             transforms.append(transform)
         np.savez_compressed(
             path,

@@ -1,11 +1,13 @@
 """Where the time and the memory of `fitmesh run` go.
 
-python bench/run.py                 the example clip: seconds per stage, and how much of it is the 2D network
+python bench/run.py                 the example clip: seconds per stage, and how much of it is the networks
+python bench/run.py --end 1         only its first second
+python bench/run.py --busy          the same while another process keeps one core busy
 python bench/run.py --memory        peak memory for a short video and for the same video looped to 10,000 frames
 
-"2D network" is the time on the clock in which detector, keypoint network or calibration head are at work, scaling their
-input from 0..255 included, or are waited for until they are loaded; all other time is "everything else". What another
-thread does beside a network (decoding the next frames, loading the next network) slows it down and is paid for there.
+"networks" is the time in which detector, keypoint network or calibration head are at work, summed over the threads that
+run them, as a share of the stage's seconds times those threads. Loading the networks, cutting crops, decoding and
+waiting are the rest.
 """
 
 import argparse
@@ -16,42 +18,43 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import cv2
 import torch
-from fitmesh.stages.keypoints import KeypointSettings
-from fitmesh.stages.tracks import TrackSettings
 from rich.console import Console
 from rich.table import Table
 
-import pose2d
-from fitmesh import confidence as trust
+from fitmesh.confidence import default_source
 from fitmesh.progress import Reporter, Tick
-from fitmesh.stages import keypoints, tracks
-from fitmesh.stages.fit import FitSettings, best_init
-from fitmesh.stages.pipeline import RunSettings, run_stages
-from pose2d.base.prefetch import Background
-from pose2d.detect.detector import DetectorOptions
-from pose2d.detect.multipose import MultiPose
+from fitmesh.stages import settings as stage_settings
+from fitmesh.stages.people import read_keypoints, read_tracks
+from fitmesh.stages.pipeline import run_stages
+from fitmesh.stages.settings import Job, KeypointSettings, RunSettings, TrackSettings
+from pose2d import registry
+from pose2d.detect.detector import DETECTORS, detector_class
 from pose2d.io.clip import Span
 from pose2d.io.video import Video
 from pose2d.io.video_writer import video_writer
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "park.mp4"
 SMALL = 320  # width of the looped video, pixels
+BUSY_LOOP = "while True: pass"
 
 
-class Watch(Reporter):
-    """Notes of every stage how long it took, how much of that the 2D network worked, and the peak memory so far."""
+class StageTimes(Reporter):
+    """Notes of every stage how long it took, how long networks were at work in it, and the peak memory so far."""
 
     def __init__(self) -> None:
         super().__init__(quiet=True)
-        self.network_s = 0.0
+        self.network_s = 0.0  # summed over threads
         self.stages: dict[str, dict[str, float]] = {}
+        self._lock = Lock()
 
     @contextmanager
     def stage(self, name: str, total: int | None, unit: str = "frames") -> Iterator[Tick]:
@@ -67,46 +70,68 @@ class Watch(Reporter):
         def call(*arguments: Any, **options: Any) -> Any:
             start = time.perf_counter()
             result = function(*arguments, **options)
-            self.network_s += time.perf_counter() - start
+            with self._lock:
+                self.network_s += time.perf_counter() - start
             return result
 
         return call
 
 
-def watch_networks(watch: Watch, pose_model: str) -> None:
-    """Detector, keypoint network and calibration head are "the network"; cutting crops is not."""
-    MultiPose.candidates = watch.timed(MultiPose.candidates)  # type: ignore[method-assign]
-    network = type(pose2d.load(pose_model))
+def time_networks(times: StageTimes, settings: RunSettings) -> None:
+    """Detector, keypoint network and calibration head; cutting crops is not counted."""
+    detector = detector_class(settings.tracks.detector)
+    detector.candidates = times.timed(detector.candidates)  # type: ignore[method-assign]
+    network = type(registry.load(settings.keypoints.pose_model))
     for name in ("normalize", "features", "predict"):
-        setattr(network, name, watch.timed(getattr(network, name)))
-    Background.get = watch.timed(Background.get)  # type: ignore[method-assign]
-    judge = trust.judge
-    trust.judge = lambda *given: watch.timed(judge(*given))  # type: ignore[assignment]
+        setattr(network, name, times.timed(getattr(network, name)))
+    confidence_function = stage_settings.confidence_function
+    stage_settings.confidence_function = lambda *given: times.timed(confidence_function(*given))
 
 
-def one_run(video: Path, pose_model: str, detector_size: int) -> dict[str, Any]:
-    watch = Watch()
-    watch_networks(watch, pose_model)
-    settings = RunSettings(
-        TrackSettings(detector=DetectorOptions(long_side=detector_size)),
-        KeypointSettings(pose_model, confidence=trust.best_source(pose_model, None, None)),
-        fit=FitSettings(init=best_init()),
+def run_settings(given: argparse.Namespace) -> RunSettings:
+    options = detector_class(given.detector).defaults
+    if given.detector_size:
+        options = replace(options, long_side=given.detector_size)
+    return RunSettings(
+        span=Span(end_s=given.end),
+        tracks=TrackSettings(detector=given.detector, detector_options=options),
+        keypoints=KeypointSettings(given.pose_model, confidence=default_source(given.pose_model, None, None)),
+        threads=given.threads,
     )
+
+
+@contextmanager
+def busy_core() -> Iterator[None]:
+    """Another process that never rests."""
+    process = subprocess.Popen([sys.executable, "-c", BUSY_LOOP])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def one_run(video: Path, settings: RunSettings) -> dict[str, Any]:
+    times = StageTimes()
+    time_networks(times, settings)
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        run_stages(Video(video), Path(folder), settings, watch)
+        run_stages(Job(Video(video), settings, Path(folder), times))
         seconds = time.perf_counter() - start
-        frames = len(tracks.read(Path(folder) / tracks.FILE).frames)
-        people = len(keypoints.read(Path(folder) / keypoints.FILE).people)
+        frames = len(read_tracks(Path(folder)).frames)
+        people = len(read_keypoints(Path(folder)).people)
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"seconds": seconds, "frames": frames, "people": people, "peak_mb": peak_mb, "stages": watch.stages}
+    return {
+        "seconds": seconds, "frames": frames, "people": people, "peak_mb": peak_mb, "stages": times.stages,
+        "workers": settings.workers,
+    }  # fmt: skip
 
 
-def in_a_process_of_its_own(video: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+def run_in_child(video: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Peak memory is a process's; two measurements need two."""
-    command = [sys.executable, __file__, "--child", str(video), "--pose-model", arguments.pose_model]
-    command += ["--detector-size", str(arguments.detector_size), "--threads", str(arguments.threads)]
-    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    command = [sys.executable, __file__, "--child", str(video), "--pose-model", given.pose_model]
+    command += ["--detector", given.detector, "--detector-size", str(given.detector_size)]
+    ended = subprocess.run([*command, "--threads", str(given.threads)], check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(ended.stdout.splitlines()[-1])
 
 
@@ -123,21 +148,19 @@ def looped(source: Path, target: Path, frames: int) -> Path:
     return target
 
 
-def show_split(found: dict[str, Any], console: Console) -> None:
-    table = Table(
-        "stage", "seconds", "share", "of it 2D network", "peak MB so far", title="fitmesh run, the example clip"
-    )
+def show_split(found: dict[str, Any], title: str, console: Console) -> None:
+    table = Table("stage", "seconds", "share", "of it networks", "peak MB so far", title=title)
+    workers = {"people": found["workers"]}  # other stages run no networks by default
     for name, stage in found["stages"].items():
-        share, network = stage["seconds"] / found["seconds"], stage["network_s"] / stage["seconds"]
+        share = stage["seconds"] / found["seconds"]
+        network = stage["network_s"] / (stage["seconds"] * workers.get(name, 1))
         table.add_row(name, f"{stage['seconds']:.1f}", f"{share:.0%}", f"{network:.0%}", f"{stage['peak_mb']:.0f}")
     rest = found["seconds"] - sum(stage["seconds"] for stage in found["stages"].values())
-    table.add_row("between", f"{rest:.1f}", f"{rest / found['seconds']:.0%}", "", "")
+    table.add_row("between", f"{rest:.1f}", f"{rest / found['seconds']:.0%}", "", f"{found['peak_mb']:.0f}")
     console.print(table)
-    network = sum(stage["network_s"] for stage in found["stages"].values()) / found["seconds"]
     console.print(
-        f"{found['frames']} frames, {found['people']} people in {found['seconds']:.1f} s: "
-        f"{found['frames'] / found['seconds']:.2f} frames/s; "
-        f"2D network {network:.0%}, everything else {1 - network:.0%}"
+        f"{found['frames']} frames, {found['people']} people in {found['seconds']:.1f} s with {found['workers']} "
+        f"threads: {found['frames'] / found['seconds']:.2f} frames/s; peak memory {found['peak_mb']:.0f} MB"
     )
 
 
@@ -154,26 +177,34 @@ def show_memory(runs: list[dict[str, Any]], console: Console) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--video", type=Path, default=EXAMPLE)
+    parser.add_argument("--end", type=float, help="seconds into the video to stop at")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--frames", type=int, nargs="+", default=[500, 10_000], help="of the videos of --memory")
-    parser.add_argument("--pose-model", help="movenet-thunder; for --memory movenet-lightning")
-    parser.add_argument("--detector-size", type=int, help=f"{DetectorOptions().long_side}; for --memory 256")
+    parser.add_argument("--pose-model", help=f"{KeypointSettings().pose_model}; for --memory movenet-lightning")
+    parser.add_argument("--detector", choices=tuple(DETECTORS), default=TrackSettings().detector)
+    parser.add_argument("--detector-size", type=int, help="the detector's own; for --memory 256")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--busy", action="store_true", help="another process keeps one core busy meanwhile")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    light = arguments.memory
-    arguments.pose_model = arguments.pose_model or ("movenet-lightning" if light else "movenet-thunder")
-    arguments.detector_size = arguments.detector_size or (256 if light else DetectorOptions().long_side)
-    torch.set_num_threads(arguments.threads)
+    given = parser.parse_args()
+    if given.memory and given.end is not None:
+        parser.error("--end has no effect with --memory: --frames says how long the videos are")
+    light = given.memory
+    given.pose_model = given.pose_model or ("movenet-lightning" if light else KeypointSettings().pose_model)
+    given.detector_size = given.detector_size or (256 if light else None)
+    torch.set_num_threads(given.threads)
     console = Console(width=140)
-    if arguments.child:
-        print(json.dumps(one_run(arguments.child, arguments.pose_model, arguments.detector_size)))
-    elif arguments.memory:
-        with tempfile.TemporaryDirectory() as folder:
-            videos = [looped(arguments.video, Path(folder) / f"{count}.mp4", count) for count in arguments.frames]
-            show_memory([in_a_process_of_its_own(video, arguments) for video in videos], console)
-    else:
-        show_split(one_run(arguments.video, arguments.pose_model, arguments.detector_size), console)
+    if given.child:
+        print(json.dumps(one_run(given.child, run_settings(given))))
+        return
+    with busy_core() if given.busy else nullcontext():
+        if given.memory:
+            with tempfile.TemporaryDirectory() as folder:
+                videos = [looped(given.video, Path(folder) / f"{count}.mp4", count) for count in given.frames]
+                show_memory([run_in_child(video, given) for video in videos], console)
+        else:
+            title = f"fitmesh run, {given.video.name}{', one core busy' if given.busy else ''}"
+            show_split(one_run(given.video, run_settings(given)), title, console)
 
 
 if __name__ == "__main__":

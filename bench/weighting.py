@@ -1,7 +1,7 @@
 """Claim: calibrated confidence makes better bodies than a network's own.
 
-MoveNet reads the images once; then the same keypoints and the same solver fit everyone again and again, and nothing
-differs but how hard each keypoint pulls. In three of five ways to fit, all rows share the lifter's guess that CCNet's
+The network sees the images once; then the same keypoints and the same solver fit everyone again and again, and nothing
+differs but how hard each keypoint pulls. In three of five ways to fit, all rows share the lifter's start that CCNet's
 confidence gave; in the last two, the lifter too is fed with each row's own confidence. Every weighting gets the one
 number it is free to choose, the pixel error that a weight of one stands for, from a development set (--tune), so that
 none wins by pulling harder beside the priors. Differences are paired, intervals are over sequences.
@@ -22,20 +22,21 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 from weighting_page import METRICS, into_page, markdown, markdown_table, plot
-from weighting_rows import CCNET, CCNET_PRECISION, MODES, RAW, ROWS, SCALES_OF, Mode
+from weighting_rows import CCNET, CCNET_LIKELIHOOD, CCNET_PRECISION, MODES, RAW, ROWS, SCALES_OF, Mode
 
 from ccnet.metrics import expected_calibration_error
 from eval3dpw.bodies import body_set
 from eval3dpw.synth.dataset import truth_path
 from eval3dpw.synth.sequence import BEHIND_SELF, HIDDEN, SEEN
-from fitmesh.eval_3dpw import caches
-from fitmesh.eval_3dpw.pipeline import Road, run
-from fitmesh.eval_3dpw.sequences import works
+from fitmesh.eval_3dpw.keypoints import cache_key
+from fitmesh.eval_3dpw.pipeline import Evaluation, run
+from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.eval_3dpw.settings import EvalSettings, Row
 from fitmesh.eval_3dpw.table import NAMES, Line, Scores, cell, lines, show
 from fitmesh.progress import Reporter
 from pose2d.base.files import atomic_file
 from pose2d.base.resampling import RESAMPLES, clustered_means, draws, interval
+from pose2d.skeletons import COCO17
 
 SCALES = Path(__file__).parent / "weighting_scales.json"
 GRID = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
@@ -51,13 +52,14 @@ class Study:
     split: str
     init: str
     cache: Path
+    pose_model: str
     sequences: tuple[str, ...] = ()
     every: int = 1
 
     def settings(self, rows: Mapping[str, Row], single_frames: bool) -> EvalSettings:
         return EvalSettings(
-            self.data, split=self.split, init=self.init, sequences=self.sequences, every=self.every,
-            single_frames=single_frames,
+            self.data, split=self.split, init=self.init, pose_model=self.pose_model, sequences=self.sequences,
+            every=self.every, single_frames=single_frames,
             confidence=("ones", "raw", "closed-form", "ccnet", "oracle"), named_rows=tuple(rows.items()),
         )  # fmt: skip
 
@@ -67,7 +69,7 @@ class Study:
 
     @property
     def folder(self) -> Path:
-        return self.cache / f"{self.data.name}-{self.every}"
+        return self.cache / f"{self.data.name}-{self.pose_model}-{self.every}"
 
 
 def tune(study: Study, console: Console, picked: Sequence[str], modes: Mapping[str, Mode]) -> None:
@@ -82,17 +84,18 @@ def tune(study: Study, console: Console, picked: Sequence[str], modes: Mapping[s
             scores = study.fit(scaled, mode.single_frames)
             error = [float(scores.rows[label]["pa_mpjpe_mm"].mean()) for label in scaled]
             best = GRID[int(np.argmin(error))]
-            known.setdefault(name_of_mode, {})[name] = best
+            known.setdefault(study.pose_model, {}).setdefault(name_of_mode, {})[name] = best
             table.add_row(name, *(f"{value:.2f}" for value in error), f"x{best:g}")
             with atomic_file(SCALES) as temporary:
                 temporary.write_text(json.dumps(known, indent=1) + "\n")
         console.print(table)
 
 
-def chosen(mode: str, picked: Sequence[str]) -> dict[str, Row]:
-    """Rows with the scales that were chosen on the development set; 1 where none was."""
-    known = json.loads(SCALES.read_text()).get(SCALES_OF.get(mode, mode), {}) if SCALES.is_file() else {}
-    return {name: MODES[mode].row(name, float(known.get(name, 1.0))) for name in picked if name in MODES[mode].rows}
+def chosen(pose_model: str, mode: str, picked: Sequence[str]) -> dict[str, Row]:
+    """Rows with the scales that were chosen on the development set with the same network; 1 where none was."""
+    known = json.loads(SCALES.read_text()) if SCALES.is_file() else {}
+    scales = known.get(pose_model, {}).get(SCALES_OF.get(mode, mode), {})
+    return {name: MODES[mode].row(name, float(scales.get(name, 1.0))) for name in picked if name in MODES[mode].rows}
 
 
 def hidden(study: Study, scores: Scores) -> np.ndarray:
@@ -115,11 +118,11 @@ VISIBILITY = {
 
 
 @dataclass(frozen=True)
-class Judged:
+class KeypointConfidence:
     """Keypoints inside the image, and what each source says of them."""
 
-    says: Mapping[str, np.ndarray]  # [M] by source
-    oks: np.ndarray  # [M] what is true
+    confidence: Mapping[str, np.ndarray]  # [M] by source
+    oks: np.ndarray  # [M] the true one
     visibility: np.ndarray  # [M] as in the sidecar
 
     def lines(self) -> list[list[str]]:
@@ -130,7 +133,7 @@ class Judged:
             oks = self.oks[here]
             cells = [f"{group} ({here.sum():,})", f"{oks.mean():.2f}"]
             for source in CALIBRATED:
-                s = self.says[source][here]
+                s = self.confidence[source][here]
                 ece = expected_calibration_error(s, oks, bins=10)
                 cells.append(f"{s.mean():.2f}, {np.corrcoef(s, oks)[0, 1]:.2f}, {ece:.3f}")
             rows.append(cells)
@@ -141,23 +144,24 @@ CALIBRATED = ("raw", "closed-form", "ccnet")
 CALIBRATION_HEAD = ("keypoints", "true OKS", *(f"{source}: mean, Pearson, ECE" for source in CALIBRATED))
 
 
-def judged(study: Study) -> Judged:
+def keypoint_confidence(study: Study) -> KeypointConfidence:
     """Every keypoint of the study."""
     settings = study.settings({}, single_frames=True)
     bodies = body_set(None, None)
-    road = Road(settings, study.folder, bodies, Reporter(quiet=True))
+    evaluation = Evaluation(settings, study.folder, bodies, Reporter(quiet=True))
     parts: dict[str, list[np.ndarray]] = {name: [] for name in (*CALIBRATED, "oracle", "visibility")}
-    for work in works(settings, []):
-        reads = road.reads(work, caches.keypoints_key(work, settings, bodies))
-        with np.load(truth_path(study.data, work.name)) as file:
+    for sequence in eval_sequences(settings, []):
+        people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))
+        with np.load(truth_path(study.data, sequence.name)) as file:
             visibility = file["visibility"]
-        for track, read in zip(work.tracks, reads, strict=True):
-            inside = (read.presence["oracle"] > 0) & np.isfinite(read.xy_px).all(-1)
+        for track, person in zip(sequence.tracks, people, strict=True):
+            inside = (person.presence["oracle"] > 0) & np.isfinite(person.xy_px).all(-1)
+            inside = inside[:, : COCO17.size]  # what is true is known of these
             for source in (*CALIBRATED, "oracle"):
-                parts[source].append(read.confidence[source][inside])
-            parts["visibility"].append(visibility[track.person, read.frame][inside])
+                parts[source].append(person.confidence[source][:, : COCO17.size][inside])
+            parts["visibility"].append(visibility[track.person, person.frame][inside])
     flat = {name: np.concatenate(values) for name, values in parts.items()}
-    return Judged({source: flat[source] for source in CALIBRATED}, flat["oracle"], flat["visibility"])
+    return KeypointConfidence({source: flat[source] for source in CALIBRATED}, flat["oracle"], flat["visibility"])
 
 
 def differences(found: Sequence[Line], scores: Scores) -> list[str]:
@@ -170,6 +174,7 @@ def differences(found: Sequence[Line], scores: Scores) -> list[str]:
     claims = (
         ("start (lifter, ccnet)", "start (lifter, raw)"), (CCNET, RAW), (CCNET_PRECISION, RAW),
         (CCNET_PRECISION, CCNET), (CCNET_PRECISION, "raw squared"), (CCNET_PRECISION, "oracle precision"),
+        (CCNET_LIKELIHOOD, RAW), (CCNET_LIKELIHOOD, CCNET_PRECISION),
     )  # fmt: skip
     texts = []
     for better, worse in claims:
@@ -188,6 +193,7 @@ def main() -> None:
     parser.add_argument("--tune", type=Path, help="the set to choose scales on; not the one that is reported")
     parser.add_argument("--split", default="test")
     parser.add_argument("--init", default="lifter")
+    parser.add_argument("--pose-model", default=EvalSettings.pose_model)
     parser.add_argument("--rows", help="only these, with commas")
     parser.add_argument("--sequences", default="", help="only these, with commas")
     parser.add_argument("--every", type=int, default=1, help="every n-th frame only")
@@ -199,21 +205,20 @@ def main() -> None:
     picked = [name.strip() for name in arguments.rows.split(",")] if arguments.rows else list(ROWS)
     modes = {name: MODES[name] for name in MODES if not arguments.modes or name in arguments.modes.split(";")}
     only = tuple(name for name in arguments.sequences.split(",") if name)
+
+    def study_of(data: Path, split: str) -> Study:
+        return Study(data, split, arguments.init, arguments.cache, arguments.pose_model, only, arguments.every)
+
     if arguments.tune is not None:
-        tune(
-            Study(arguments.tune, "validation", arguments.init, arguments.cache, only, arguments.every),
-            console,
-            picked,
-            modes,
-        )
+        tune(study_of(arguments.tune, "validation"), console, picked, modes)
     if arguments.data is None:
         return
-    study = Study(arguments.data, arguments.split, arguments.init, arguments.cache, only, arguments.every)
+    study = study_of(arguments.data, arguments.split)
     tables: dict[str, list[Line]] = {}
     by_level: dict[str, dict[str, list[Line]]] = {}
     notes: list[str] = []
     for mode, how in modes.items():
-        scores = study.fit(chosen(mode, picked), how.single_frames)
+        scores = study.fit(chosen(study.pose_model, mode, picked), how.single_frames)
         tables[mode] = lines(scores, RAW)
         count = hidden(study, scores)
         masks = {level: (count >= low) & (count <= high) for level, (low, high) in OCCLUSION.items()}
@@ -229,20 +234,20 @@ def main() -> None:
                 f"{line.label} {cell(line, 'pa_mpjpe_mm', RAW)}" for line in found
             ), highlight=False)  # fmt: skip
         notes += [f"{mode}: {text}" for text in differences(tables[mode], scores)]
-    trust = judged(study)
+    confidences = keypoint_confidence(study)
     for text in notes:
         console.print(text, highlight=False)
     shown = Table(title="the confidences themselves, over keypoints inside the image")
     for head in CALIBRATION_HEAD:
         shown.add_column(head)
-    for row in trust.lines():
+    for row in confidences.lines():
         shown.add_row(*row)
     console.print(shown)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     console.print(f"{time.monotonic() - began:.0f} s (what was kept from earlier runs not counted), peak {peak:.0f} MB")
     if arguments.no_write:
         return
-    title = f"{len(scores):,} rendered person-frames in {len(scores.names)} sequences, movenet-thunder"
+    title = f"{len(scores):,} rendered person-frames in {len(scores.names)} sequences, {arguments.pose_model}"
     title += f", start: {arguments.init}"
     plot(tables, by_level, title)
     into_page(
@@ -252,7 +257,7 @@ def main() -> None:
         f"![differences to raw](../docs/img/weighting.png)\n{markdown(tables, by_level)}\n\n"
         + "\n".join(f"- {text}" for text in notes)
         + "\n\nThe confidences themselves, over keypoints inside the image:\n\n"
-        + "\n".join(markdown_table(CALIBRATION_HEAD, trust.lines()))
+        + "\n".join(markdown_table(CALIBRATION_HEAD, confidences.lines()))
     )
 
 

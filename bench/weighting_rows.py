@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fitmesh.eval_3dpw.settings import Row
 from fitting.solver.problem import ROBUST_SCALE
 
-RAW, CCNET, CCNET_PRECISION = "raw", "CCNet", "CCNet precision"
+RAW, CCNET, CCNET_PRECISION, CCNET_LIKELIHOOD = "raw", "CCNet", "CCNet precision", "CCNet likelihood"
 ROWS = {
     "ones": Row("ones", "ones"),
     RAW: Row("raw", "confidence"),
@@ -18,6 +18,7 @@ ROWS = {
     CCNET: Row("ccnet", "confidence"),
     "CCNet squared": Row("ccnet", "squared"),
     CCNET_PRECISION: Row("ccnet", "precision"),
+    CCNET_LIKELIHOOD: Row("ccnet", "likelihood"),
     "oracle": Row("oracle", "confidence"),
     "oracle precision": Row("oracle", "precision"),
 }
@@ -40,7 +41,7 @@ class Mode:
 SINGLE, TIME = "single frames", "with time"
 HARDLY_ROBUST = "single frames, hardly robust"
 OWN_SINGLE, OWN_TIME = "single frames, each from its own start", "with time, each from its own start"
-_OWN_ROWS = ("ones", RAW, "raw squared", CCNET, "CCNet squared", CCNET_PRECISION)
+_OWN_ROWS = ("ones", RAW, "raw squared", CCNET, "CCNet squared", CCNET_PRECISION, CCNET_LIKELIHOOD)
 MODES = {
     SINGLE: Mode(single_frames=True),
     TIME: Mode(single_frames=False),

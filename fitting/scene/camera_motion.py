@@ -36,6 +36,7 @@ STATIC_PX = 0.6  # a camera whose image moves less (0.13 degrees for a phone) st
 NOISE_PX = 0.25  # of a followed corner, at least
 PARALLAX_PX = 0.9  # residual displacement that counts as one
 PARALLAX_SHARE = 0.3  # of the corners that must have it
+REST_PX, REST_SHARE = 0.6, 0.25  # corners that did not move: so many of them, and a camera that stood still still does
 LOST_DEG = 3.0  # what a frame without anything to follow adds to the rotation's uncertainty
 PARALLAX_ALONG = 0.8  # of its energy that must follow lines through one point; noise gives a half
 _CALM = 8  # looks without motion, after which fewer are taken
@@ -111,6 +112,7 @@ class _Looked:
     residual_px: float  # median, small pixels
     parallax: _Parallax
     corners: int  # that were followed; 0: none, and the pose is a guess
+    still: bool = False  # enough corners are where they were
 
 
 class CameraMotionEstimator:
@@ -191,23 +193,32 @@ class CameraMotionEstimator:
             key = self._new_key(key.image, mask, key.pose)  # the last frame becomes a key frame only when needed
             if len(key.corners) < LEAST_CORNERS:
                 return None
-        guess = _moved_points(key, start, self._focal)
+        guess = _moved_points(key.corners, key.pose, start, self._focal)
         corners, points = _followed(key, guess, small, mask, self._center)
         if len(corners) < LEAST_CORNERS:
             return None
-        fit = _fit_rotation(corners, points, key.pose, start, self._focal)
-        if fit is None:
+        # Whatever walks past a camera that stood still, corners at rest say that it still does: no turning camera
+        # leaves a quarter of them in place.
+        at_rest = np.linalg.norm(points - _moved_points(corners, key.pose, start, self._focal), axis=1) < REST_PX
+        still = self._calm >= _CALM and at_rest.sum() >= LEAST_CORNERS and bool(at_rest.mean() >= REST_SHARE)
+        used = at_rest if still else np.ones(len(points), bool)
+        pose = _fit_rotation(corners[used], points[used], key.pose, start, self._focal)
+        if pose is None:
             return None
-        pose, residual = fit
+        residual = points - _moved_points(corners, key.pose, pose, self._focal)
         length = np.linalg.norm(residual, axis=1)
         parallax = _parallax(points, residual, self._focal)
-        if parallax.share >= 0.4 and parallax.along >= PARALLAX_ALONG:
+        if not still and parallax.share >= 0.4 and parallax.along >= PARALLAX_ALONG:
             starts = [parallax.direction, *([] if self._direction is None else [self._direction])]
             pose, self._direction = _fit_with_translation(corners, points, key.pose, pose, self._focal, starts)
-        return _Looked(frame, pose, float(np.median(length)), parallax, len(corners))
+        return _Looked(frame, pose, float(np.median(length)), parallax, len(corners), still)
 
     def _worn(self, looked: _Looked) -> bool:
+        """Whether the key frame shows too little of what is seen now. While the camera stands still it never does:
+        corners that people hide come back, and new ones would be found on people."""
         assert self._key is not None
+        if looked.still:
+            return False
         few = looked.corners < 0.5 * len(self._key.corners)
         moved = _shift_px(self._key.pose, looked.pose, self._focal, self._small) > _KEY_SHIFT * max(self._small)
         zoomed = abs(looked.pose.log_zoom - self._key.pose.log_zoom) > 0.15
@@ -248,10 +259,10 @@ def _turned(points: np.ndarray, cur_from_key: np.ndarray, focal_key: float, foca
     return rays * np.array([focal_cur, focal_cur, 1.0])
 
 
-def _moved_points(key: _Key, pose: _Pose, focal: float) -> np.ndarray:
+def _moved_points(corners: np.ndarray, key: _Pose, pose: _Pose, focal: float) -> np.ndarray:
     """Where the key frame's corners should be at another pose, centred pixels [N, 2]."""
-    relative = pose.first_from_camera.T @ key.pose.first_from_camera
-    y = _turned(key.corners, relative, focal * math.exp(key.pose.log_zoom), focal * math.exp(pose.log_zoom))
+    relative = pose.first_from_camera.T @ key.first_from_camera
+    y = _turned(corners, relative, focal * math.exp(key.log_zoom), focal * math.exp(pose.log_zoom))
     return y[:, :2] / np.maximum(y[:, 2:], 0.05)
 
 
@@ -273,10 +284,8 @@ def _followed(
     return key.corners[found].astype(np.float64), after[found].astype(np.float64) - center
 
 
-def _fit_rotation(
-    corners: np.ndarray, points: np.ndarray, key: _Pose, start: _Pose, focal: float
-) -> tuple[_Pose, np.ndarray] | None:
-    """Rotation and zoom from the key frame by robust Gauss-Newton, and what they leave of each corner [N, 2].
+def _fit_rotation(corners: np.ndarray, points: np.ndarray, key: _Pose, start: _Pose, focal: float) -> _Pose | None:
+    """Rotation and zoom from the key frame by robust Gauss-Newton.
 
     From where the camera was last, and from the median flow; the latter must explain clearly more corners, so that a
     crowd that walks one way does not turn a camera that stands still.
@@ -289,23 +298,22 @@ def _fit_rotation(
     if np.linalg.norm(shift) > 1.5:
         by_flow = Rotation.from_rotvec([-shift[1] / focal, shift[0] / focal, 0.0]).as_matrix()
         starts.append((by_flow @ relative, start.log_zoom))
-    best: tuple[float, np.ndarray, float, np.ndarray, np.ndarray] | None = None
+    best: tuple[float, np.ndarray, float, np.ndarray] | None = None
     for rotation, log_zoom in starts:
         fitted = _gauss_newton(corners, points, rotation, log_zoom, focal_key, focal)
         if best is None or fitted[0] > 1.5 * best[0]:
             best = fitted
     assert best is not None
-    explained, rotation, log_zoom, residual, covariance = best
+    explained, rotation, log_zoom, covariance = best
     if explained < 6 or not np.isfinite(covariance).all() or abs(log_zoom) > 3:
         return None
-    pose = _Pose(key.first_from_camera @ rotation.T, log_zoom, key.variance + np.diag(covariance))
-    return pose, residual
+    return _Pose(key.first_from_camera @ rotation.T, log_zoom, key.variance + np.diag(covariance))
 
 
 def _gauss_newton(
     corners: np.ndarray, points: np.ndarray, rotation: np.ndarray, log_zoom: float, focal_key: float, focal: float
-) -> tuple[float, np.ndarray, float, np.ndarray, np.ndarray]:
-    """Sum of weights, rotation, log zoom, residuals [N, 2], covariance [4, 4]."""
+) -> tuple[float, np.ndarray, float, np.ndarray]:
+    """Sum of weights, rotation, log zoom, covariance [4, 4]."""
     count = len(points)
     jacobian = np.zeros((count, 2, 4))
     weight = np.ones(count)
@@ -331,7 +339,7 @@ def _gauss_newton(
     good = weight > 0.25
     variance = max(NOISE_PX**2, float(np.mean(residual[good] ** 2)) if good.any() else np.inf)
     # Neighbouring corners err alike (compression blocks, rolling shutter): a quarter of them count.
-    return float(weight.sum()), rotation, log_zoom, residual, 4 * variance * np.linalg.inv(normal)
+    return float(weight.sum()), rotation, log_zoom, 4 * variance * np.linalg.inv(normal)
 
 
 def _parallax(points: np.ndarray, residual: np.ndarray, focal: float) -> _Parallax:

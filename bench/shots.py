@@ -120,10 +120,10 @@ def alterations(frames: Frames, fps: float, random: np.random.Generator) -> Iter
 
 
 def joined(clips: dict[str, tuple[Frames, float]], random: np.random.Generator, longest: int) -> tuple[Frames, list]:
-    """Random pieces of random clips end to end, no clip again within four; and the frames where they were joined."""
+    """Random pieces of random clips end to end, no clip again within three; and the frames where they were joined."""
     names, pieces, last = list(clips), [], [""]
     while len(pieces) < 30:
-        name = str(random.choice([n for n in names if n not in last[-3:]]))
+        name = str(random.choice([n for n in names if n not in last[-2:]]))
         frames = clips[name][0]
         length = min(int(random.integers(2, longest + 1)), len(frames))
         start = int(random.integers(0, len(frames) - length + 1))

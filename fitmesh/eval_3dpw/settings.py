@@ -64,7 +64,7 @@ class EvalSettings:
             return dict(self.named_rows)
         rows: dict[str, Row] = {}
         for source in self.confidence:
-            meant = [w for w in self.weighting if w != "precision" or source in CALIBRATED]
+            meant = [w for w in self.weighting if w not in ("precision", "likelihood") or source in CALIBRATED]
             name = "CCNet" if source == "ccnet" else source
             for weighting in meant or ["confidence"]:
                 rows[f"+ {name} {weighting}"] = Row(source, weighting)

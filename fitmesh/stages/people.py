@@ -122,7 +122,7 @@ def make(job: Job, key: CacheKey) -> None:
 def pose_arrays(
     model: PoseModel, confidence: ConfidenceFunction, images: Sequence[np.ndarray], boxes_px: np.ndarray
 ) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
-    """Boxes as they were used, and the arrays of `keypoints.npz` for each. `run` and `eval-3dpw` call this."""
+    """Boxes as they were used, and the arrays of `keypoints.npz` for each."""
     with torch.inference_mode():
         boxes_px, found = estimate_people(model, images, boxes_px)
         said = confidence(found)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import fitmesh
 from eval3dpw.bodies import body_set
@@ -14,8 +15,6 @@ from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.eval_3dpw.settings import EvalSettings, Row
 from fitmesh.progress import Reporter
 from tests.eval3dpw import tiny_3dpw
-
-MODEL = "movenet-lightning"
 
 
 def detections_json(path: Path, boxes_px: np.ndarray) -> Path:
@@ -28,10 +27,11 @@ def detections_json(path: Path, boxes_px: np.ndarray) -> Path:
     return path
 
 
-def test_eval_3dpw_fits_the_bodies_that_run_writes(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("model", ["movenet-lightning", "rtmpose-s-halpe26"])
+def test_eval_3dpw_fits_the_bodies_that_run_writes(model: str, tmp_path: Path, monkeypatch) -> None:
     data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
     row = Row("ccnet", "precision", start_source="ccnet")
-    settings = EvalSettings(data, pose_model=MODEL, confidence=("ccnet",), named_rows=(("CCNet", row),))
+    settings = EvalSettings(data, pose_model=model, confidence=("ccnet",), named_rows=(("CCNet", row),))
     (sequence,) = eval_sequences(settings, [])
     boxes_px = true_boxes(sequence.tracks[0], body_set(), sequence.camera.size, sequence.camera.intrinsics).round()
     monkeypatch.setattr("fitmesh.eval_3dpw.keypoints.true_boxes", lambda *_: boxes_px)
@@ -41,7 +41,7 @@ def test_eval_3dpw_fits_the_bodies_that_run_writes(tmp_path: Path, monkeypatch) 
 
     detections = detections_json(tmp_path / "boxes.json", boxes_px)
     result = fitmesh.run(
-        data / "imageFiles" / "one_00", tmp_path / "run", detections=detections, pose_model=MODEL, confidence="ccnet",
+        data / "imageFiles" / "one_00", tmp_path / "run", detections=detections, pose_model=model, confidence="ccnet",
         focal_px=tiny_3dpw.FOCAL_PX,
     )  # fmt: skip
     (person,) = result.people

@@ -1,0 +1,81 @@
+"""Claim: the detector need not look at every frame.
+
+    python bench/people.py VIDEO [VIDEO ..] [--threads 2]
+
+Each video is read twice, with the detector on every frame and as `fitmesh run` does it. Printed: people found, share of
+frames the detector looked at, person-frames found one way only, OKS between the keypoints of both ways (the mean, and
+the share above 0.9), and seconds on the clock.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from fitmesh.api import open_clip
+from fitmesh.progress import Reporter
+from fitmesh.stages import people
+from fitmesh.stages.settings import Job, RunSettings
+from pose2d.detect.detector import iou
+from pose2d.detect.tracker import Tracker
+from pose2d.oks import AREA_OF_BOX, keypoint_oks, l_squared
+from pose2d.people import People, PeopleFinder
+from pose2d.skeletons import HALPE26
+
+SAME_IOU = 0.5  # boxes of one person in one frame, found both ways
+
+
+def found(video: Path, threads: int, every_frame: bool) -> tuple[People, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(open_clip(video), RunSettings(threads=threads), Path(folder), Reporter(quiet=True))
+        job.networks.get()
+        info = job.clip.info
+        finder = PeopleFinder(people._detect(job), people._estimate(job), every_frame)
+        tracker = Tracker((info.width_px, info.height_px), job.settings.tracks.tracker)
+        start = time.perf_counter()
+        return finder.find(job.clip.frames(), float(info.rate), tracker, threads), time.perf_counter() - start
+
+
+def compared(one: People, other: People) -> tuple[int, np.ndarray]:
+    """Person-frames of either without a partner in the other, and the mean OKS of each pair."""
+    alone, oks = 0, []
+    rows = [
+        (np.concatenate([t.frames for t in p.tracks]), np.concatenate([t.boxes_px for t in p.tracks]))
+        for p in (one, other)
+    ]
+    for frame in np.unique(np.concatenate([rows[0][0], rows[1][0]])):
+        a, b = (np.flatnonzero(frames == frame) for frames, _ in rows)
+        overlap = iou(rows[0][1][a], rows[1][1][b]) >= SAME_IOU
+        alone += int((~overlap.any(1)).sum() + (~overlap.any(0)).sum())
+        for i, j in zip(*np.nonzero(overlap), strict=True):
+            box = rows[0][1][a[i]]
+            area = AREA_OF_BOX * np.prod(box[2:] - box[:2])
+            away = one.values["xy_px"][a[i]] - other.values["xy_px"][b[j]]
+            each = keypoint_oks(np.square(away).sum(-1)[None], l_squared(np.array([area]), HALPE26))
+            oks.append(float(np.asarray(each)[0, :17].mean()))
+    return alone, np.array(oks)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("videos", type=Path, nargs="+")
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    table = Table("video", "people", "looked at", "one way only", "mean OKS", "above 0.9", "seconds")
+    for video in arguments.videos:
+        (every, slow), (seldom, fast) = (found(video, arguments.threads, way) for way in (True, False))
+        alone, oks = compared(every, seldom)
+        total = sum(len(track.frames) for track in every.tracks)
+        table.add_row(
+            video.name, f"{len(every.tracks)}, {len(seldom.tracks)}", f"{seldom.detected.mean():.0%}",
+            f"{alone} of {total}", f"{oks.mean():.4f}", f"{(oks > 0.9).mean():.1%}", f"{slow:.1f}, {fast:.1f}",
+        )  # fmt: skip
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()

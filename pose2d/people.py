@@ -23,9 +23,7 @@ from pose2d.detect.tracker import Tracker
 from pose2d.io.clip import Frame
 from pose2d.types import Track
 
-INTERVAL_S = (
-    1 / 6
-)  # between two looks of the detector where nothing happens. Not tuned; bench/people.py compares with every frame
+INTERVAL_S = 1 / 6  # between two looks of the detector where nothing happens. Not tuned; see bench/people.py
 SAME_IOU = 0.4  # boxes of one person at both ends of an interval overlap at least this much
 ALONE_IOU = 0.1  # people whose boxes overlap by more are looked at in every frame
 

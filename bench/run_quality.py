@@ -41,7 +41,7 @@ def measured(result: Result, person: Person) -> dict[str, str]:
     def mean(values: np.ndarray) -> float:
         return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
 
-    trusted = person.trusted
+    trusted = person.confident
     height_px = mean((person.box_px[:, 3] - person.box_px[:, 1])[person.observed])
     off_px = mean(person.reprojection_px[trusted])
     joints_px = result.camera.project(torch.from_numpy(person.joints_m)).numpy()

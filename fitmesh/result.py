@@ -38,7 +38,7 @@ class Person:
     joints_m: np.ndarray  # [T, 24, 3] camera frame
     joint_std_mm: np.ndarray  # [T, 24] error to expect (length of the standard deviations along x, y, z); NaN: unknown
     joint_std_relative_mm: np.ndarray  # [T, 24] the same relative to the pelvis
-    joint_observed: np.ndarray  # [T, 24] bool; a trusted keypoint lies at the joint or farther out on its limb
+    joint_observed: np.ndarray  # [T, 24] bool; a confident keypoint lies at the joint or farther out on its limb
     keypoints_px: np.ndarray  # [T, 26, 2] as the 2D network saw them, NaN in frames without a detection
     swapped: np.ndarray  # [T, 26] bool; the network had called it by the name of the other side
     confidence: np.ndarray  # [T, 26] in 0..1, from `Result.source`
@@ -54,7 +54,7 @@ class Person:
         return len(self.frame)
 
     @property
-    def trusted(self) -> np.ndarray:
+    def confident(self) -> np.ndarray:
         """[T, 26] bool: keypoints that pulled and whose confidence times presence is at least OBSERVED_CONFIDENCE."""
         return self.used & (self.confidence * self.presence >= OBSERVED_CONFIDENCE)
 
@@ -104,8 +104,8 @@ class Result:
         for person in self.people:
             if person.identity == identity:
                 return person
-        known = ", ".join(str(person.identity) for person in self.people)
-        raise UserError(f"there is no person {identity} in {self.folder}: there are {known or 'none'}.")
+        names = ", ".join(str(person.identity) for person in self.people)
+        raise UserError(f"there is no person {identity} in {self.folder}: there are {names or 'none'}.")
 
     def params(self, person: Person, rows: slice | np.ndarray = slice(None)) -> fitting.BodyParams:
         """Of some rows of a person, as tensors."""

@@ -25,7 +25,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Keypoints:
-    """One person's keypoints over T frames, and how far each can be trusted."""
+    """One person's keypoints over T frames, and the confidence of each."""
 
     xy_px: Tensor  # [T, K, 2] full-frame pixels
     confidence: Tensor  # [T, K] expected OKS in [0, 1] (for source "raw": the network's own score)

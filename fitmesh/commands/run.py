@@ -254,7 +254,7 @@ def _summary(result: "RunFiles", reporter: "Reporter") -> None:
         )
     for person in found.people:
         confidence = float((person.confidence * person.presence)[person.observed].mean())
-        error = person.reprojection_px[person.trusted]
+        error = person.reprojection_px[person.confident]
         error_px = float(np.mean(error)) if len(error) else float("nan")
         reporter.say(
             f"person {person.identity}: {len(person)} frames, {person.time_s[0]:.2f} to {person.time_s[-1]:.2f} s, "

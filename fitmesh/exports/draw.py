@@ -103,7 +103,7 @@ def draw_skeleton(
 def draw_legend(rgb: np.ndarray, source: str) -> None:
     """What the colours mean and where the confidence comes from, at the lower left."""
     size = _text_size(rgb) * 0.8
-    (_, height), _ = cv2.getTextSize("trust", FONT, size, 1)
+    (_, height), _ = cv2.getTextSize("Ag", FONT, size, 1)
     x, y, gap, ramp = height, rgb.shape[0] - height, height // 2, 6 * height
     pale = round(255 * PALE)
     entries = (

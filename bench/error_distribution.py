@@ -1,0 +1,61 @@
+"""Claim: the stated distributions of keypoint errors hold.
+
+    python bench/error_distribution.py --data COCO [--split val2017]
+
+Of every labelled keypoint inside its crop: the mean log-likelihood of its error (in units of l, a density over the
+plane), and which share of the errors lies under the stated 10, 50, 90 and 97 % quantiles, in all and by keypoint.
+Beside it the Gaussian that the same expected OKS implies.
+"""
+
+import argparse
+import math
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import ccnet
+import pose2d
+from ccnet.data.datasets import read_split
+from ccnet.data.observations import join, observe
+from ccnet.heads.simcc import ErrorDistribution, distribution_of
+from pose2d.skeletons import COCO17
+
+QUANTILES = (0.1, 0.5, 0.9, 0.97)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--split", default="val2017")
+    parser.add_argument("--model", default="rtmpose-s-halpe26")
+    arguments = parser.parse_args()
+    model, head = pose2d.load(arguments.model), ccnet.load(arguments.model)
+    split = read_split(arguments.data, arguments.split, model.skeleton)
+    with torch.inference_mode():
+        seen = join(list(observe(model, head, split.people)))
+        logits = head.logits(seen.inputs)
+    present, distance2 = seen.present > 0, -2 * seen.oks.clamp_min(1e-43).log()
+    stated = distribution_of(logits)
+    oks = stated.expected_oks().clamp(1e-3, 0.999)
+    gaussian = ErrorDistribution(torch.ones_like(oks)[..., None], ((1 - oks) / oks).sqrt()[..., None])
+    table = Table("keypoints", "count", "log-likelihood", *(f"under {q:.0%}" for q in QUANTILES))
+
+    def row(name: str, distribution: ErrorDistribution, where: torch.Tensor) -> None:
+        likelihood, below = distribution.log_likelihood(distance2)[where], distribution.cdf(distance2)[where]
+        shares = (f"{float((below < q).float().mean()):.1%}" for q in QUANTILES)
+        table.add_row(name, str(int(where.sum())), f"{float(likelihood.mean()):.2f}", *shares)
+
+    row("all, stated", stated, present)
+    row("all, Gaussian of the expected OKS", gaussian, present)
+    for name in ("nose", "eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ankle"):
+        kind = torch.tensor([keypoint.endswith(name) for keypoint in model.skeleton.keypoints])
+        kind[COCO17.size :] = False
+        row(name, stated, present & kind)
+    assert math.isfinite(float(distance2[present].mean()))
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    main()

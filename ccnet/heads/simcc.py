@@ -25,7 +25,8 @@ FIRST_LOG_SIGMA = (-1.6, -0.3, 1.2)  # where the components start: sharp, ordina
 LOG_SIGMA_RANGE = (-4.0, 4.0)
 NEAR_BINS = 12  # around the peak: about two sigmas of the training target
 SUMMARY = 12  # numbers that describe a keypoint's two outputs
-# Keypoints without COCO labels -> the labelled one whose bias they take.
+# Keypoints without COCO labels -> the labelled one whose bias and presence they take: no data set says where they are
+# absent, and in training they would all count as absent.
 STAND_IN = {
     "head_top": "nose", "neck": "left_shoulder", "pelvis": "left_hip",
     **{f"{side}_{point}": f"{side}_ankle" for side in ("left", "right") for point in ("big_toe", "small_toe", "heel")},
@@ -70,6 +71,7 @@ class SimCCDistributionHead(CalibrationHead):
     kind = "simcc"
     cls_x: Tensor  # [bins, 256] copied from the network
     cls_y: Tensor
+    presence_of: Tensor  # [K] the keypoint whose presence each one has
 
     def __init__(
         self,
@@ -90,6 +92,8 @@ class SimCCDistributionHead(CalibrationHead):
         names = HALPE26.keypoints if keypoints == HALPE26.size else COCO17.keypoints
         kinds = [COCO17.keypoints.index(STAND_IN.get(name, name)) for name in names]
         self.register_buffer("keypoint_kind", torch.tensor(kinds))
+        presence_of = [number if number < COCO17.size else kinds[number] for number in range(keypoints)]
+        self.register_buffer("presence_of", torch.tensor(presence_of), persistent=False)
         self.dropout = nn.Dropout(0.3)
         self.read_token = nn.Linear(token, 32)
         self.read_map = nn.Linear(map_channels, 24)
@@ -130,6 +134,8 @@ class SimCCDistributionHead(CalibrationHead):
         kind = self.kind_bias(self.keypoint_kind).expand(len(rows), -1, -1)
         own = [summary, self.read_token(self.dropout(token)), self.read_map(self.dropout(local))]
         found = self.out(self.dropout(self.hidden(torch.cat([*own, shared, kind], -1)).relu())) + self.skip(summary)
+        presence = torch.cat([found[:, : COCO17.size, 0], found[:, self.presence_of, 0][:, COCO17.size :].detach()], 1)
+        found = torch.cat([presence[..., None], found[..., 1:]], -1)
         both = torch.cat([found[..., :1], found], -1)  # the confidence's place is filled below
         oks = distribution_of(both).expected_oks().clamp(1e-4, 1 - 1e-4)
         return torch.cat([torch.logit(oks)[..., None], found], -1)

@@ -63,3 +63,6 @@ def test_the_embedded_head_states_a_distribution_whose_oks_is_its_confidence() -
     assert stated.weight.shape == (2, HALPE26.size, 3)
     torch.testing.assert_close(stated.expected_oks(), confidence, atol=2e-4, rtol=0)
     torch.testing.assert_close(stated.weight.sum(-1), torch.ones(2, HALPE26.size))
+    for foot, ankle in (("left_heel", "left_ankle"), ("right_big_toe", "right_ankle")):
+        numbers = [HALPE26.keypoints.index(name) for name in (foot, ankle)]
+        torch.testing.assert_close(presence[:, numbers[0]], presence[:, numbers[1]])

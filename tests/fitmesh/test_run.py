@@ -57,7 +57,9 @@ def test_the_example_clip_has_two_people_with_skeletons(fitmesh: Fitmesh, tmp_pa
     for person in package.load(tmp_path).people:
         assert len(person) == 9
         assert person.observed.all()
-        assert person.reprojection_px[person.confident].mean() < 0.03 * (person.box_px[:, 3] - person.box_px[:, 1]).mean()
+        assert (
+            person.reprojection_px[person.confident].mean() < 0.03 * (person.box_px[:, 3] - person.box_px[:, 1]).mean()
+        )
         assert (person.joints_m[:, [7, 8], 1] > person.joints_m[:, [15], 1]).all()  # heads are above feet
     assert "raw" in fitmesh.said
     assert "\x1b" not in fitmesh.said

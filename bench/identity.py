@@ -29,7 +29,6 @@ from pose2d.detect.detector import Detections, iou
 from pose2d.detect.identity import (
     IdentityOptions,
     PoseState,
-    assign,
     association_cost,
     distinctness,
     first_pose,
@@ -38,7 +37,7 @@ from pose2d.detect.identity import (
     update_pose,
 )
 from pose2d.detect.kalman import MotionOptions, State, initial_state, mahalanobis, predict, update
-from pose2d.detect.tracker import Tracker
+from pose2d.detect.tracker import Tracker, assign
 from pose2d.io.shots import find_cuts
 from pose2d.oks import AREA_OF_BOX
 from pose2d.skeletons import COCO17

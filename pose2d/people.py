@@ -94,9 +94,8 @@ class PeopleFinder:
                 seen = last.result()
                 if before is not None and _undisturbed(before, before_ids, seen, tracker.options.start_score):
                     ids = tracker.update(seen.frame.index, float(seen.frame.time_s), seen.detections)
-                    between = _between(before, before_ids, seen, ids, interval[:-1])
-                    for part in between:
-                        waiting.append(pool.submit(self._estimate_rows, *part))
+                    if between := _between(before, before_ids, seen, ids, interval[:-1]):
+                        waiting.append(pool.submit(self._estimate_rows, *between))
                 else:
                     several = [pool.submit(self._look, frame) for frame in interval[:-1]]
                     for look in several:
@@ -165,11 +164,11 @@ def _undisturbed(before: _Seen, before_ids: np.ndarray, now: _Seen, start_score:
 
 def _between(
     before: _Seen, before_ids: np.ndarray, now: _Seen, ids: np.ndarray, frames: list[Frame]
-) -> list[tuple[list[Frame], np.ndarray, np.ndarray, np.ndarray]]:
-    """Rows between two looks, all people of the interval together: frames, tracks, boxes and scores."""
+) -> tuple[list[Frame], np.ndarray, np.ndarray, np.ndarray] | None:
+    """Rows between two looks, all people of the interval together: frames, tracks, boxes and scores, if any."""
     both = [(a, b) for a, one in enumerate(before_ids) for b, other in enumerate(ids) if one == other >= 0]
     if not both or not frames:
-        return []
+        return None
     start, end = float(before.frame.time_s), float(now.frame.time_s)
     rows: list[tuple[Frame, int, np.ndarray, float]] = []
     for frame in frames:
@@ -178,14 +177,12 @@ def _between(
             box = (1 - share) * before.detections.boxes_px[a] + share * now.detections.boxes_px[b]
             score = min(float(before.detections.scores[a]), float(now.detections.scores[b]))
             rows.append((frame, int(before_ids[a]), box, score))
-    return [
-        (
-            [row[0] for row in rows],
-            np.array([row[1] for row in rows], np.int64),
-            np.stack([row[2] for row in rows]),
-            np.array([row[3] for row in rows]),
-        )
-    ]
+    return (
+        [row[0] for row in rows],
+        np.array([row[1] for row in rows], np.int64),
+        np.stack([row[2] for row in rows]),
+        np.array([row[3] for row in rows]),
+    )
 
 
 def _rows(seen: _Seen, ids: np.ndarray) -> Rows:
@@ -199,19 +196,31 @@ def _rows(seen: _Seen, ids: np.ndarray) -> Rows:
     )
 
 
+def tracks_of(
+    identities: Mapping[int, int],  # the tracker's number of a track -> its identity
+    track: np.ndarray,  # [N] number of the track that each row belongs to
+    frame: np.ndarray,  # [N]
+    boxes_px: np.ndarray,  # [N, 4]
+    scores: np.ndarray,  # [N]
+) -> tuple[list[Track], np.ndarray]:
+    """Tracks in order of time, and the rows [M] that they hold one after the other."""
+    order = []
+    for number in identities:
+        rows = np.flatnonzero(track == number)
+        order.append(rows[np.argsort(frame[rows], kind="stable")])
+    tracks = [
+        Track(identity, frame[rows], boxes_px[rows], scores[rows])
+        for identity, rows in zip(identities.values(), order, strict=True)
+    ]
+    return tracks, np.concatenate([np.zeros(0, np.int64), *order])
+
+
 def _people(rows: list[Rows], tracker: Tracker, frames: np.ndarray, times: np.ndarray, looked: set[int]) -> People:
     """Rows of confirmed tracks, track by track, in order of time."""
-    numbers = tracker.confirmed()
     frame, track = (np.concatenate([np.zeros(0, np.int64), *(getattr(r, n) for r in rows)]) for n in ("frame", "track"))
     boxes_px = np.concatenate([np.zeros((0, 4)), *(r.boxes_px for r in rows)])
     scores = np.concatenate([np.zeros(0), *(r.scores for r in rows)])
-    tracks, order = [], []
-    for own, number in numbers.items():
-        mine = np.flatnonzero(track == own)
-        mine = mine[np.argsort(frame[mine], kind="stable")]
-        tracks.append(Track(number, frame[mine], boxes_px[mine], scores[mine]))
-        order.append(mine)
-    index = np.concatenate([np.zeros(0, np.int64), *order])
+    tracks, index = tracks_of(tracker.confirmed(), track, frame, boxes_px, scores)
     names = rows[0].values if rows else {}
     values = {name: np.concatenate([r.values[name] for r in rows])[index] for name in names}
     return People(tracks, values, frames, times, np.isin(frames, list(looked)))

@@ -186,3 +186,12 @@ HALPE26_IN: dict[str, tuple[int | None, ...]] = {
 
 # Where the keypoints of OpenPose's COCO model (18) are, in COCO's order.
 OPENPOSE18_TO_COCO17 = (0, 15, 14, 17, 16, 5, 2, 6, 3, 7, 4, 11, 8, 12, 9, 13, 10)
+
+
+def in_halpe26(values: np.ndarray, layout: str, missing: float) -> np.ndarray:
+    """[N, K, ...] of a layout of HALPE26_IN -> [N, 26, ...] float32; `missing` where it has no such keypoint."""
+    out = np.full((len(values), HALPE26.size, *values.shape[2:]), missing, np.float32)
+    for number, index in enumerate(HALPE26_IN[layout]):
+        if index is not None:
+            out[:, number] = values[:, index]
+    return out

@@ -13,6 +13,7 @@ from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, load_body
 from fitting.camera import Camera
 from fitting.init import regressors
+from fitting.keypoints.observed import TooFewKeypoints
 from fitting.keypoints.weights import WEIGHTINGS
 from fitting.optimise import INITIALISERS
 from fitting.track import TrackFit, fit_track
@@ -20,7 +21,7 @@ from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_cu
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import prefetch
 from pose2d.base.threads import single_thread
-from pose2d.skeletons import HALPE26, HALPE26_IN
+from pose2d.skeletons import HALPE26, in_halpe26
 
 FILE = FIT_FILE
 is_current = npz_is_current
@@ -83,7 +84,7 @@ def make(job: Job, key: CacheKey) -> None:
                 found = fit_track(
                     points, frame, camera, body, starts[identity], settings.weighting, fps=seen.fps, every=seen.every
                 )
-            except UserError:
+            except TooFewKeypoints:
                 job.reporter.warn(
                     f"person {identity} never shows enough confident keypoints at once: no body is fitted."
                 )
@@ -155,11 +156,7 @@ def _rows(identity: int, people: KeypointsFile, found: TrackFit, body: Body) -> 
         spread[at] = values
         return spread
 
-    raw = np.zeros((len(found.frame), HALPE26.size), np.float32)
-    source = HALPE26_IN[people.people[identity].skeleton.name]
-    for number, index in enumerate(source):
-        if index is not None:
-            raw[at, number] = people.raw[identity][:, index]
+    raw = over_all(in_halpe26(people.raw[identity], people.people[identity].skeleton.name, 0), 0)
     return {
         "identity": identity,
         "shape": fit.params.shape.numpy(),

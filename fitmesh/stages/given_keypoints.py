@@ -20,9 +20,9 @@ from pose2d.base.prefetch import prefetch
 from pose2d.detect.detector import Detections
 from pose2d.detect.tracker import Tracker
 from pose2d.oks import AREA_OF_BOX
-from pose2d.people import People
-from pose2d.skeletons import BY_NAME, COCO17, HALPE26, HALPE26_IN, OPENPOSE18_TO_COCO17
-from pose2d.types import ConfidenceSource, Track
+from pose2d.people import People, tracks_of
+from pose2d.skeletons import BY_NAME, COCO17, HALPE26, HALPE26_IN, OPENPOSE18_TO_COCO17, in_halpe26
+from pose2d.types import ConfidenceSource
 
 Layout = tuple[int | None, ...]  # for each of Halpe's 26 keypoints its place in a file, None where it is not there
 _OPENPOSE18: Layout = (*OPENPOSE18_TO_COCO17, *(None,) * (HALPE26.size - COCO17.size))
@@ -74,15 +74,10 @@ def make(job: Job, key: CacheKey) -> None:
             f"{_file(job)} speaks of frames {given.frame.min()} to {given.frame.max()}, none of which is read from "
             f"{job.clip.path} (frames {frames[0]} to {frames[-1]}). Frame numbers count from 0."
         )
-    seen = np.isin(given.frame, frames)
-    identities = tracker.confirmed() if given.identity is None else {int(i): int(i) for i in np.unique(owner[seen])}
-    tracks, order = [], []
-    for own, identity in identities.items():
-        rows = np.flatnonzero((owner == own) & seen)
-        rows = rows[np.argsort(given.frame[rows], kind="stable")]
-        tracks.append(Track(identity, given.frame[rows], given.box_px[rows], np.ones(len(rows))))
-        order.append(rows)
-    index = np.concatenate([np.zeros(0, np.int64), *order])
+    read = np.flatnonzero(np.isin(given.frame, frames))
+    identities = tracker.confirmed() if given.identity is None else {int(i): int(i) for i in np.unique(owner[read])}
+    tracks, index = tracks_of(identities, owner[read], given.frame[read], given.box_px[read], np.ones(len(read)))
+    index = read[index]
     values = {
         "xy_px": given.xy_px[index], "raw": given.raw[index], "confidence": given.confidence[index],
         "presence": given.presence[index], "sigma_px": np.full_like(given.xy_px[index], np.nan),
@@ -264,23 +259,14 @@ def _from_npz(path: Path) -> GivenKeypoints:
         identity=np.repeat(arrays["identity"], np.diff(arrays["first_row"])),
         box_px=arrays["row_box_px"],
         area_px2=arrays["row_area_px2"],
-        xy_px=_in_halpe26(arrays["row_xy_px"], skeleton.name, np.nan),
-        raw=_in_halpe26(arrays["row_raw"], skeleton.name, 0),
-        confidence=_in_halpe26(arrays["row_confidence"], skeleton.name, 0),
-        presence=_in_halpe26(arrays["row_presence"], skeleton.name, 0),
+        xy_px=in_halpe26(arrays["row_xy_px"], skeleton.name, np.nan),
+        raw=in_halpe26(arrays["row_raw"], skeleton.name, 0),
+        confidence=in_halpe26(arrays["row_confidence"], skeleton.name, 0),
+        presence=in_halpe26(arrays["row_presence"], skeleton.name, 0),
         source=cast(ConfidenceSource, str(arrays["source"])),
         pose_model=str(arrays["pose_model"]),
-        error={n: _in_halpe26(arrays[f"row_{n}"], skeleton.name, 1) for n in people.ERROR if f"row_{n}" in arrays},
+        error={n: in_halpe26(arrays[f"row_{n}"], skeleton.name, 1) for n in people.ERROR if f"row_{n}" in arrays},
     )
-
-
-def _in_halpe26(values: np.ndarray, layout: str, missing: float) -> np.ndarray:
-    """[N, K, ...] of a layout -> [N, 26, ...]."""
-    out = np.full((len(values), HALPE26.size, *values.shape[2:]), missing, np.float32)
-    for number, index in enumerate(HALPE26_IN[layout]):
-        if index is not None:
-            out[:, number] = values[:, index]
-    return out
 
 
 def _json(file: Path) -> Any:

@@ -4,7 +4,7 @@ Both files come out of one pass over the video (`pose2d.people`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import cast
@@ -15,10 +15,9 @@ import torch
 from fitmesh.confidence import ConfidenceFunction, head_digest
 from fitmesh.stages.settings import WHOLE_IMAGE, Job
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
-from pose2d.detect.detector import DETECTORS, Detections, detector_class, read_detections, whole_image
+from pose2d.detect.detector import DETECTORS, Detections, read_detections, whole_image
 from pose2d.detect.tracker import Tracker
 from pose2d.estimate import estimate_people
-from pose2d.io.clip import Frame
 from pose2d.models.base import PoseModel
 from pose2d.oks import AREA_OF_BOX
 from pose2d.people import Detect, People, PeopleFinder
@@ -154,15 +153,8 @@ def _detect(job: Job) -> Detect:
     if settings.detections is not None:
         given, nobody = read_detections(settings.detections), Detections(np.zeros((0, 4)), np.zeros(0))
         return lambda frame: given.get(frame.index, nobody)
-    prepare = detector_class(settings.detector).prepare
-    # The tracker has a use for boxes too doubtful to start a person.
-    threshold = min(settings.detector_options.score_threshold, settings.tracker.doubtful_score)
-    options = replace(settings.detector_options, score_threshold=threshold)
-
-    def detect(frame: Frame) -> Detections:
-        return job.detector(options).find(prepare(frame.rgb, options))
-
-    return detect
+    job.detector.start()  # while the first frames are decoded
+    return lambda frame: job.detector.get().detect(frame.rgb)
 
 
 def write(job: Job, key: CacheKey, found: People, pose_model: str, skeleton: str, source: str) -> None:

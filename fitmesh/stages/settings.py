@@ -1,10 +1,9 @@
 """Everything a run can be told, and the job that every stage is given."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
 
 from fitmesh.confidence import ConfidenceFunction, confidence_function
 from fitmesh.progress import Reporter
@@ -21,7 +20,6 @@ from pose2d.models.base import PoseModel
 from pose2d.registry import load as load_pose_model
 from pose2d.types import ConfidenceSource
 
-_LOADING = Lock()  # threads of one run share the detector
 WHOLE_IMAGE = Path("whole")  # instead of a file of detections: one box around everything
 
 
@@ -38,6 +36,12 @@ class TrackSettings:
     def __post_init__(self) -> None:
         if self.max_people is not None and self.max_people < 1:
             raise UserError(f"--max-people must be 1 or more, got {self.max_people}.")
+
+    @property
+    def search_options(self) -> DetectorOptions:
+        """The tracker has a use for boxes too doubtful to start a person."""
+        threshold = min(self.detector_options.score_threshold, self.tracker.doubtful_score)
+        return replace(self.detector_options, score_threshold=threshold)
 
 
 @dataclass(frozen=True)
@@ -124,14 +128,10 @@ class Job:
     def networks(self) -> Background[Networks]:
         return Background(self._load_networks)
 
-    def detector(self, options: DetectorOptions) -> PersonDetector:
-        """Loaded when first asked for."""
-        with _LOADING:
-            if "_detector" not in self.__dict__:
-                self.__dict__["_detector"] = load_detector(self.settings.tracks.detector, options).to(
-                    self.settings.device
-                )
-        return self.__dict__["_detector"]
+    @cached_property
+    def detector(self) -> Background[PersonDetector]:
+        tracks = self.settings.tracks
+        return Background(lambda: load_detector(tracks.detector, tracks.search_options).to(self.settings.device))
 
     def _load_networks(self) -> Networks:
         wanted = self.settings.keypoints

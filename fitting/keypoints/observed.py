@@ -12,7 +12,7 @@ from fitting.camera import Camera
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights
 from fitting.thresholds import LEAST_KEYPOINTS, OBSERVED_CONFIDENCE, USABLE_CONFIDENCE
 from pose2d.base.errors import UserError
-from pose2d.skeletons import COCO17, HALPE26, HALPE26_IN, Skeleton
+from pose2d.skeletons import COCO17, HALPE26, HALPE26_IN, Skeleton, in_halpe26
 from pose2d.types import Keypoints
 
 
@@ -65,11 +65,8 @@ def body_keypoints(keypoints: Keypoints) -> Keypoints:
 
 def _as_halpe26(values: Tensor, skeleton: Skeleton, missing: float = 0.0) -> Tensor:
     """[T, K, ...] of a skeleton that begins with COCO's 17 -> [T, 26, ...]; `missing` where it has no such keypoint."""
-    source = HALPE26_IN.get(skeleton.name, tuple(range(COCO17.size)) + (None,) * (HALPE26.size - COCO17.size))
-    out = torch.full((len(values), HALPE26.size, *values.shape[2:]), missing)
-    have = [number for number, index in enumerate(source) if index is not None]
-    out[:, have] = values.detach().cpu().float()[:, [index for index in source if index is not None]]
-    return out
+    layout = skeleton.name if skeleton.name in HALPE26_IN else COCO17.name
+    return torch.from_numpy(in_halpe26(values.detach().cpu().float().numpy(), layout, missing))
 
 
 def undistorted(keypoints: Keypoints, cameras: Sequence[Camera]) -> Keypoints:

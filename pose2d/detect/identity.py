@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from pose2d.detect.appearance import Appearances, log_likelihood_ratio
 from pose2d.oks import AREA_OF_BOX
@@ -161,15 +160,6 @@ def association_cost(
     """
     looks = np.clip(options.appearance_weight * appearance_ratio, *options.appearance_range)
     return np.where(distance2 < options.farthest, motion - 2 * distinct**2 * (pose_ratio + looks), np.inf)
-
-
-def assign(cost: np.ndarray, limit: np.ndarray | float) -> list[tuple[int, int]]:
-    """The pairs (row, column) of the assignment with the least total cost, where leaving a pair unmade costs its
-    `limit` (one, or [rows, columns]): a pair dearer than that is never made."""
-    rows, columns = cost.shape
-    gain = np.minimum(cost - limit, 0)  # the worth of pairing over not pairing
-    pairs = zip(*linear_sum_assignment(gain), strict=True) if rows and columns else ()
-    return [(int(row), int(column)) for row, column in pairs if gain[row, column] < 0]
 
 
 # --- Rules about one track -------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from pose2d.detect.appearance import PARTS, SIZE, Appearances, unseen
 from pose2d.detect.identity import (
     IdentityOptions,
     Sightings,
-    assign,
     association_cost,
     distinctness,
     filled_gaps,
@@ -23,6 +22,7 @@ from pose2d.detect.identity import (
     step_cost,
     update_pose,
 )
+from pose2d.detect.tracker import assign
 
 OPTIONS = IdentityOptions()
 BODY_PX = 210.0

@@ -1,8 +1,9 @@
 """Frames -> people: boxes with identities and the keypoints in them, in one pass over a video.
 
-The detector does not look at every frame. Frames come in intervals of about INTERVAL_S, and it looks at the last frame
-of each. Where every track goes on undisturbed, the boxes in between are interpolated; where somebody comes, goes, or is
-close to somebody else, it looks at every frame of the interval. `bench/people.py` measures what this costs.
+The detector does not look at every frame. Frames come in intervals of about LONG_S, and it looks at the last frame of
+each. Where every track goes on undisturbed, the boxes in between are interpolated; where somebody moves much, comes,
+goes, or is close to somebody else, the same is tried in steps of SHORT_S, and at last it looks at every frame.
+`bench/people.py` measures what this costs.
 
 Networks run in `workers` threads side by side, each on one core: threads that share one network wait for each other,
 and on a machine that is busy with something else they wait longer than they work. What comes out does not depend on
@@ -23,8 +24,10 @@ from pose2d.detect.tracker import Tracker
 from pose2d.io.clip import Frame
 from pose2d.types import Track
 
-INTERVAL_S = 1 / 6  # between two looks of the detector where nothing happens. Not tuned; see bench/people.py
-SAME_IOU = 0.4  # boxes of one person at both ends of an interval overlap at least this much
+# Between two looks of the detector where nothing happens, and where people move. Not tuned; see bench/people.py
+LONG_S, SHORT_S = 1 / 2, 1 / 6
+LONG_IOU, SHORT_IOU = 0.75, 0.4  # boxes of one person at both ends of an interval overlap at least this much
+HELD_BYTES = 64e6  # images of one long interval
 ALONE_IOU = 0.1  # people whose boxes overlap by more are looked at in every frame
 
 Detect = Callable[[Frame], Detections]
@@ -79,39 +82,46 @@ class PeopleFinder:
         progress: Callable[[int], None] = lambda frames: None,
     ) -> People:
         """fps: frames per second of `frames`, which sets how many make an interval."""
-        size = 1 if self._every_frame else max(1, round(INTERVAL_S * fps))
-        rows: list[Rows] = []
-        numbers: list[int] = []
-        times: list[float] = []
-        looked: set[int] = set()
-        waiting: deque[Future[Rows]] = deque()
+        step = 1 if self._every_frame else max(1, round(SHORT_S * fps))
+        long = 1 if self._every_frame else max(step, round(LONG_S * fps) // step * step)
+        state = _Progress(tracker)
         with ThreadPoolExecutor(workers) as pool, torch_threads(1):
-            before: _Seen | None = None
-            before_ids = np.zeros(0, np.int64)
-            for interval, last in self._ahead(pool, prefetch(_intervals(frames, size), depth=1)):
-                numbers += [frame.index for frame in interval]
-                times += [float(frame.time_s) for frame in interval]
+            for interval, last in self._ahead(pool, prefetch(_intervals(frames, step, long), depth=1)):
+                state.frames += [(frame.index, float(frame.time_s)) for frame in interval]
                 seen = last.result()
-                if before is not None and _undisturbed(before, before_ids, seen, tracker.options.start_score):
-                    ids = tracker.update(seen.frame.index, float(seen.frame.time_s), seen.detections)
-                    if between := _between(before, before_ids, seen, ids, interval[:-1]):
-                        waiting.append(pool.submit(self._estimate_rows, *between))
+                if len(interval) == 1:
+                    state.take(seen)
+                elif state.undisturbed(seen, LONG_IOU if len(interval) > step else SHORT_IOU):
+                    self._interpolate(state, pool, seen, interval[:-1])
                 else:
-                    several = [pool.submit(self._look, frame) for frame in interval[:-1]]
-                    for look in several:
-                        one = look.result()
-                        ids = tracker.update(one.frame.index, float(one.frame.time_s), one.detections)
-                        rows.append(_rows(one, ids))
-                        looked.add(one.frame.index)
-                    ids = tracker.update(seen.frame.index, float(seen.frame.time_s), seen.detections)
-                rows.append(_rows(seen, ids))
-                looked.add(seen.frame.index)
-                before, before_ids = seen, ids
-                while len(waiting) > 2 * workers:  # frames that wait to be cropped stay in memory
-                    rows.append(waiting.popleft().result())
+                    self._step_by_step(state, pool, interval, seen, step)
+                while len(state.waiting) > 2 * workers:  # frames that wait to be cropped stay in memory
+                    state.rows.append(state.waiting.popleft().result())
                 progress(len(interval))
-            rows += [part.result() for part in waiting]
-        return _people(rows, tracker, np.array(numbers, np.int64), np.array(times), looked)
+            state.rows += [part.result() for part in state.waiting]
+        return state.people()
+
+    def _step_by_step(
+        self, state: "_Progress", pool: ThreadPoolExecutor, interval: list[Frame], last: _Seen, step: int
+    ) -> None:
+        """An interval in steps of `step` frames, and where that is too coarse, of one."""
+        parts = [interval[first : first + step] for first in range(0, len(interval), step)]
+        looks = [pool.submit(self._look, part[-1]) for part in parts[:-1]]
+        for part, look in zip(parts, [*looks, None], strict=True):
+            seen = last if look is None else look.result()
+            if len(parts) > 1 and state.undisturbed(seen, SHORT_IOU):
+                self._interpolate(state, pool, seen, part[:-1])
+                continue
+            for one in [pool.submit(self._look, frame) for frame in part[:-1]]:
+                state.take(one.result())
+            state.take(seen)
+
+    def _interpolate(self, state: "_Progress", pool: ThreadPoolExecutor, seen: _Seen, frames: list[Frame]) -> None:
+        """Take `seen`, and estimate keypoints in boxes between it and what was seen before."""
+        before, before_ids = state.last, state.last_ids
+        state.take(seen)
+        if before is not None and (between := _between(before, before_ids, seen, state.last_ids, frames)):
+            state.waiting.append(pool.submit(self._estimate_rows, *between))
 
     def _ahead(
         self, pool: ThreadPoolExecutor, intervals: Iterable[list[Frame]]
@@ -134,20 +144,49 @@ class PeopleFinder:
         return Rows(np.array([frame.index for frame in frames], np.int64), track, boxes_px, scores, values)
 
 
-def _intervals(frames: Iterable[Frame], size: int) -> Iterator[list[Frame]]:
-    """The first frame alone, then `size` at a time: the detector looks at the last of each."""
+class _Progress:
+    """What has been found so far."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker = tracker
+        self.frames: list[tuple[int, float]] = []  # number and time of every frame that was read
+        self.rows: list[Rows] = []
+        self.looked: set[int] = set()
+        self.waiting: deque[Future[Rows]] = deque()  # rows under way
+        self.last: _Seen | None = None
+        self.last_ids = np.zeros(0, np.int64)
+
+    def take(self, seen: _Seen) -> None:
+        """The next frame, in order of time, that the detector looked at."""
+        frame = seen.frame
+        self.last, self.last_ids = seen, self.tracker.update(frame.index, float(frame.time_s), seen.detections)
+        self.rows.append(_rows(seen, self.last_ids))
+        self.looked.add(frame.index)
+
+    def undisturbed(self, now: _Seen, same_iou: float) -> bool:
+        start_score = self.tracker.options.start_score
+        return self.last is not None and _undisturbed(self.last, self.last_ids, now, start_score, same_iou)
+
+    def people(self) -> People:
+        numbers, times = (np.array([frame[n] for frame in self.frames]) for n in (0, 1))
+        return _people(self.rows, self.tracker, numbers.astype(np.int64), times.astype(np.float64), self.looked)
+
+
+def _intervals(frames: Iterable[Frame], step: int, long: int) -> Iterator[list[Frame]]:
+    """The first frame alone, then `long` at a time, or as many steps as may be held: the detector looks at the last."""
     held: list[Frame] = []
-    first = True
+    size = 1
     for frame in frames:
         held.append(frame)
-        if first or len(held) == size:
+        if len(held) == size:
             yield held
-            held, first = [], False
+            held = []
+            size = max(step, min(long, int(HELD_BYTES / frame.rgb.nbytes) // step * step))
     if held:
         yield held
 
 
-def _undisturbed(before: _Seen, before_ids: np.ndarray, now: _Seen, start_score: float) -> bool:
+def _undisturbed(before: _Seen, before_ids: np.ndarray, now: _Seen, start_score: float, same_iou: float) -> bool:
     """The same people, one to one, each apart from the others, at both ends."""
     old = before.detections.boxes_px[before_ids >= 0]
     likely = now.detections.scores >= start_score
@@ -156,7 +195,7 @@ def _undisturbed(before: _Seen, before_ids: np.ndarray, now: _Seen, start_score:
         return False
     if not len(old):
         return True
-    overlap = iou(old, new) >= SAME_IOU
+    overlap = iou(old, new) >= same_iou
     one_to_one = bool((overlap.sum(0) == 1).all() and (overlap.sum(1) == 1).all())
     apart = all((iou(boxes, boxes) - np.eye(len(boxes)) <= ALONE_IOU).all() for boxes in (old, new))
     return one_to_one and apart

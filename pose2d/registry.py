@@ -7,6 +7,7 @@ from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from torch import Tensor
 from pose2d.base.errors import UserError
 from pose2d.checkpoints import compare, few, read_state
 from pose2d.models.base import ModelCard, PoseModel
+
+Engine = Literal["onnx", "torch"]
 
 # The first part of every name -> the module in pose2d/models that has it; in the order `fitmesh models` shows.
 FAMILIES = {
@@ -60,8 +63,11 @@ def module_of(name: str) -> str:
     return f"pose2d.models.{FAMILIES[card(name).name.split('-')[0]]}"
 
 
-def load(name: str, checkpoint: str | Path | None = None) -> PoseModel:
-    """The network of that name in eval mode, with embedded weights or those of `checkpoint`."""
+def load(name: str, checkpoint: str | Path | None = None, engine: Engine = "onnx") -> PoseModel:
+    """The network of that name in eval mode, with embedded weights or those of `checkpoint`.
+
+    engine: what computes the features on a CPU, ONNX Runtime where there is a graph; other devices always use torch.
+    """
     wanted = card(name)
     if checkpoint is None and wanted.embedded is None:
         raise UserError(
@@ -73,7 +79,10 @@ def load(name: str, checkpoint: str | Path | None = None) -> PoseModel:
     # As `to_empty`, whose `empty_like` of a meta tensor imports a computer algebra system, for half a second.
     model._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))
     fill(model, embedded if checkpoint is None else checkpoint, name)
-    return model.eval().requires_grad_(False)
+    model.eval().requires_grad_(False)
+    if engine == "onnx" and wanted.graph is not None:
+        model.use_graph(wanted.graph)
+    return model
 
 
 def fill(model: PoseModel, path: str | Path, name: str) -> None:

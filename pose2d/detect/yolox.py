@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from pose2d import crops
 from pose2d.backbones.csp import Conv, CSPLayer, DarknetBlock, SpatialPyramid, onnx_convolutions
 from pose2d.base.errors import UserError
+from pose2d.base.onnx_runtime import OnnxNetwork
 from pose2d.checkpoints import compare, read_state
 from pose2d.detect.detector import DetectorInput, DetectorOptions, PersonDetector
 
@@ -25,6 +26,7 @@ HIDDEN = 96  # channels in the heads
 CELLS = 32  # both sides of an input are multiples of this
 GREY = 114  # what lies beside the image in the input
 WEIGHTS = "yolox_tiny_humanart_fp16.npz"
+GRAPH = "yolox_tiny.onnx"
 
 
 def _layer(inputs: int, outputs: int, blocks: int, residual: bool) -> CSPLayer:
@@ -94,7 +96,7 @@ class LevelHead(nn.Module):
         """Map [N, 96, h, w] -> scores [N, h * w] in [0, 1] and raw boxes [N, h * w, 4]."""
         boxes = self.reg_convs(x)
         score = self.cls(self.cls_convs(x)).sigmoid() * self.obj(boxes).sigmoid()
-        return score.flatten(1), self.reg(boxes).flatten(2).mT
+        return score.flatten(1), self.reg(boxes).flatten(2).transpose(1, 2)
 
 
 class YOLOX(nn.Module):
@@ -175,6 +177,7 @@ class YoloxTiny(PersonDetector):
     def __init__(self, options: DetectorOptions | None = None) -> None:
         super().__init__(options)
         self.net = load_yolox()
+        self._onnx = OnnxNetwork(GRAPH, self.net.state_dict())
 
     @staticmethod
     def prepare(image: np.ndarray, options: DetectorOptions) -> list[DetectorInput]:
@@ -196,5 +199,6 @@ class YoloxTiny(PersonDetector):
         return inputs
 
     def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        boxes, scores = self.net(pixels)
+        on_cpu = pixels.device.type == "cpu"
+        boxes, scores = self._onnx(pixels) if on_cpu else self.net(pixels)
         return boxes[0], scores[0]

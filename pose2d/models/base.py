@@ -50,6 +50,10 @@ class PoseModel(nn.Module):
         """Translate a published checkpoint's key names into this module's. Override where dialects differ."""
         return dict(state)
 
+    def use_graph(self, graph: str) -> None:
+        """Compute features on the CPU by ONNX Runtime from now on, with the weights as they are now."""
+        raise NotImplementedError(f"{type(self).__name__} has no graph.")
+
     def check_input(self, crops: Tensor) -> None:
         """Refuse a batch that this network cannot read, in words."""
         width, height = self.input_wh
@@ -72,3 +76,4 @@ class ModelCard:
     licence: str  # of the published weights
     source: str  # where the checkpoint comes from, for a person to read
     embedded: str | None = None  # file in pose2d/weights, when the weights ship with the package
+    graph: str | None = None  # file in pose2d/graphs, when ONNX Runtime can compute its features

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pose2d.backbones.csp import CSPNeXt, fold_batch_norms, onnx_convolutions
 from pose2d.base.errors import UserError
+from pose2d.base.onnx_runtime import OnnxNetwork
 from pose2d.models.base import ModelCard, PoseModel
 from pose2d.models.dialects import renamed
 from pose2d.models.movenet import MoveNetFeatures
@@ -75,7 +76,7 @@ class GatedAttention(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         gate, value, base = F.silu(self.uv(self.ln(tokens))).split([VALUE, VALUE, QUERY], 2)
         query, key = (base[:, :, None] * self.gamma + self.beta).unbind(2)
-        attention = F.relu(query @ key.mT / QUERY**0.5).square()
+        attention = F.relu(query @ key.transpose(1, 2) / QUERY**0.5).square()
         return tokens * self.res_scale.scale + self.o(gate * (attention @ value))
 
 
@@ -111,12 +112,19 @@ class RTMPose(PoseModel):
         self.feature_shape = (skeleton.size, TOKEN)
         self.backbone = CSPNeXt(depth, width)
         self.head = SimCCHead(self.backbone.channels, skeleton.size, input_wh)
+        self._onnx: OnnxNetwork | None = None
+
+    def use_graph(self, graph: str) -> None:
+        beside = ("head.cls_x.", "head.cls_y.")  # of `predict`, not of the features
+        self._onnx = OnnxNetwork(graph, {k: v for k, v in self.state_dict().items() if not k.startswith(beside)})
 
     def normalize(self, crops: Tensor) -> Tensor:
         return IMAGENET_RGB(crops)
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
+        if self._onnx is not None and crops.device.type == "cpu" and not crops.requires_grad:
+            return RTMPoseFeatures.join(*self._onnx(crops))
         maps = self.backbone(crops)
         return RTMPoseFeatures.join(self.head.tokens(maps), maps)
 
@@ -213,7 +221,8 @@ _SIZES = {
     "x": (1.33, 1.25, 47_540_120),
 }
 _VARIANTS = (*((size, 256, 192) for size in "tsml"), *((size, 384, 288) for size in "mlx"))
-_EMBEDDED = {("s", 256, "halpe26"): "rtmpose_s_halpe26_fp16.npz"}
+_EMBEDDED = {"rtmpose-s-halpe26": "rtmpose_s_halpe26_fp16.npz"}
+_GRAPHS = {"rtmpose-s-halpe26": "rtmpose_s_halpe26.onnx"}
 
 
 def _head_parameters(width: float, input_wh: tuple[int, int], keypoints: int) -> int:
@@ -237,7 +246,8 @@ CARDS = [
         parameters=parameters + _head_parameters(width, (crop_width, crop_height), skeleton.size),
         licence="Apache-2.0; training data partly for research",
         source="open-mmlab/mmpose",
-        embedded=_EMBEDDED.get((size, crop_height, skeleton.name)),
+        embedded=_EMBEDDED.get(_name(size, crop_height, skeleton)),
+        graph=_GRAPHS.get(_name(size, crop_height, skeleton)),
     )
     for skeleton in (HALPE26, COCO17)
     for size, crop_height, crop_width in _VARIANTS

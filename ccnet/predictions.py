@@ -17,7 +17,7 @@ from ccnet.heads.files import about_of
 from ccnet.heads.head import CalibrationHead, flip_average
 from pose2d.base.errors import UserError
 from pose2d.detect.detector import PersonDetector, read_detections
-from pose2d.estimate import PoseEstimate, estimate
+from pose2d.estimate import PoseEstimate, estimate, estimate_people
 from pose2d.models.base import PoseModel
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import ConfidenceSource
@@ -93,6 +93,8 @@ def predict_split(
         image = load_image(people[0])
         boxes_px, scores = boxes(people, image)
         if len(boxes_px):
+            if boxes is not annotated_boxes:  # as in a video: a box that cuts somebody off grows
+                boxes_px, _ = estimate_people(model, [image] * len(boxes_px), boxes_px)
             found = estimate(model, image, boxes_px, flip_test)
             calibrated = _calibrate(head, found, model.skeleton) if head is not None else ()
             parts.append((found.xy_px, found.score, found.sigma_px, found.crop_area_px2, *calibrated))

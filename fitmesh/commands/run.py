@@ -249,8 +249,8 @@ def _summary(result: "RunFiles", reporter: "Reporter") -> None:
         reporter.warn(text)
     if not seen.tracks:
         reporter.warn(
-            f"nobody was found in {len(seen.frames)} frames. If people are small or hard to see, try a larger "
-            "--detector-size or a lower --min-score."
+            f"nobody was found in {len(seen.frames)} frames. Try a larger --detector-size (640) if people are small, a "
+            "smaller one (256) for close-ups that show only a part of somebody, or a lower --min-score."
         )
     for person in found.people:
         confidence = float((person.confidence * person.presence)[person.observed].mean())

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,14 +12,15 @@ import torch
 import pose2d
 from eval3dpw.bodies import BodySet
 from eval3dpw.sequences import TruthTrack, camera_params
-from fitmesh.confidence import confidence_function, head_digest
+from fitmesh.confidence import Calibrated, confidence_function, head_digest
 from fitmesh.eval_3dpw.sequences import EvalSequence
 from fitmesh.eval_3dpw.settings import STORED, EvalSettings
 from fitmesh.progress import Tick
 from fitting.camera import Camera
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError
-from pose2d.estimate import estimate_people
+from pose2d.base.threads import torch_threads
+from pose2d.estimate import PoseEstimate, estimate_people
 from pose2d.io.images import read_image
 from pose2d.oks import AREA_OF_BOX, keypoint_oks, l_squared
 from pose2d.registry import module_of
@@ -131,24 +133,33 @@ class KeypointEstimator:
         presence = {source: np.zeros((count, keypoints), np.float32) for source in self.sources}
 
         error: dict[str, np.ndarray] = {}
-        for number in np.unique(frame).tolist():
-            rows = np.flatnonzero(frame == number)
-            tick(len(rows))
+
+        @torch.inference_mode()
+        def look(number: int) -> tuple[np.ndarray, np.ndarray, PoseEstimate, dict[ConfidenceSource, Calibrated]] | None:
+            """Who is in an image, their boxes as they were used, and what was said of them; None: it cannot be read."""
             try:
                 image = read_image(sequence.image(number))
             except UserError:
-                readable[rows] = False
-                continue
-            rows = rows[np.isfinite(boxes_px[rows]).all(1)]
-            with torch.inference_mode():
-                boxes_px[rows], estimate = estimate_people(self.model, [image] * len(rows), boxes_px[rows])
+                return None
+            rows = np.flatnonzero((frame == number) & np.isfinite(boxes_px).all(1))
+            boxes, estimate = estimate_people(self.model, [image] * len(rows), boxes_px[rows])
+            return rows, boxes, estimate, {source: function(estimate) for source, function in self.confidence.items()}
+
+        numbers = np.unique(frame).tolist()
+        # As in a run: images side by side, each with one thread.
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool, torch_threads(1):
+            for number, seen in zip(numbers, pool.map(look, numbers), strict=True):
+                tick(int((frame == number).sum()))
+                if seen is None:
+                    readable[frame == number] = False
+                    continue
+                rows, boxes_px[seen[0]], estimate, said = seen
                 xy_px[rows] = estimate.xy_px.numpy()
-                for source, function in self.confidence.items():
-                    said = function(estimate)
-                    confidence[source][rows], presence[source][rows] = said.confidence.numpy(), said.presence.numpy()
-                    if said.error is not None:
+                for source, one in said.items():
+                    confidence[source][rows], presence[source][rows] = one.confidence.numpy(), one.presence.numpy()
+                    if one.error is not None:
                         for name in ("weight", "sigma"):
-                            values = getattr(said.error, name).float().numpy()
+                            values = getattr(one.error, name).float().numpy()
                             error.setdefault(name, np.ones((count, *values.shape[1:]), np.float32))[rows] = values
         people = []
         ends = np.cumsum([0, *map(len, sequence.tracks)])

@@ -123,7 +123,7 @@ class RTMPose(PoseModel):
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
-        if self._onnx is not None and crops.device.type == "cpu" and not crops.requires_grad:
+        if self._onnx is not None and len(crops) and crops.device.type == "cpu" and not crops.requires_grad:
             return RTMPoseFeatures.join(*self._onnx(crops))
         maps = self.backbone(crops)
         return RTMPoseFeatures.join(self.head.tokens(maps), maps)

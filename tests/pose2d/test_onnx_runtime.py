@@ -34,6 +34,11 @@ def test_rtmpose_has_the_features_of_its_module(crops, threads):
     assert torch.allclose(got.trunk, expected.trunk, atol=1e-3)  # values reach 40
 
 
+def test_an_image_without_people_has_no_features(crops):
+    with torch.inference_mode():
+        assert pose2d.load(NAME).features(crops[:0]).shape == (0, 26, 256)
+
+
 @pytest.mark.parametrize("size", [(256, 416), (416, 256), (64, 96)])
 def test_yolox_has_the_boxes_of_its_module_at_any_size(size):
     module = load_yolox()

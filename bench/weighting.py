@@ -31,9 +31,10 @@ from eval3dpw.synth.sequence import BEHIND_SELF, HIDDEN, SEEN
 from fitmesh.eval_3dpw.keypoints import cache_key
 from fitmesh.eval_3dpw.pipeline import Evaluation, run
 from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitmesh.eval_3dpw.settings import EvalSettings, Row
+from fitmesh.eval_3dpw.settings import FPS, EvalSettings, Row
 from fitmesh.eval_3dpw.table import NAMES, Line, Scores, cell, lines, show
 from fitmesh.progress import Reporter
+from fitting.track import fit_track
 from pose2d.base.files import atomic_file
 from pose2d.base.resampling import RESAMPLES, clustered_means, draws, interval
 from pose2d.skeletons import COCO17
@@ -140,7 +141,8 @@ class KeypointConfidence:
         return rows
 
 
-CALIBRATED = ("raw", "closed-form", "ccnet")
+AFTER_FIT = "ccnet, after the fit"
+CALIBRATED = ("raw", "closed-form", "ccnet", AFTER_FIT)
 CALIBRATION_HEAD = ("keypoints", "true OKS", *(f"{source}: mean, Pearson, ECE" for source in CALIBRATED))
 
 
@@ -157,8 +159,13 @@ def keypoint_confidence(study: Study) -> KeypointConfidence:
         for track, person in zip(sequence.tracks, people, strict=True):
             inside = (person.presence["oracle"] > 0) & np.isfinite(person.xy_px).all(-1)
             inside = inside[:, : COCO17.size]  # what is true is known of these
+            keypoints, frame = person.keypoints("ccnet"), person.frame[person.detected]
+            fitted = fit_track(keypoints, frame, sequence.camera, fps=FPS / study.every, every=study.every)
+            after = np.zeros(person.xy_px.shape[:2], np.float32)
+            after[person.detected] = fitted.keypoints.confidence[fitted.rows(frame)].numpy()
             for source in (*CALIBRATED, "oracle"):
-                parts[source].append(person.confidence[source][:, : COCO17.size][inside])
+                confidence = after if source == AFTER_FIT else person.confidence[source]
+                parts[source].append(confidence[:, : COCO17.size][inside])
             parts["visibility"].append(visibility[track.person, person.frame][inside])
     flat = {name: np.concatenate(values) for name, values in parts.items()}
     return KeypointConfidence({source: flat[source] for source in CALIBRATED}, flat["oracle"], flat["visibility"])

@@ -19,6 +19,7 @@ from fitting.body.load import load_body
 from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
 from fitting.camera import Camera
 from fitting.init.guess import InitialGuess, nearest, with_default_errors
+from fitting.keypoints.after_fit import confidence_after_fit
 from fitting.keypoints.observed import body_keypoints, observed_joints, usable_frames
 from fitting.keypoints.side_swap import repair_side_swaps as repaired_side_swaps
 from fitting.keypoints.weights import GATE, Weighting
@@ -40,7 +41,9 @@ class TrackFit:
 
     frame: np.ndarray  # [T] frame numbers on the even grid
     detected: np.ndarray  # [T] bool: the frame has a row of keypoints (false: a gap that was filled)
-    keypoints: Keypoints  # [T, 26, ...] Halpe's, after side-swap repair; presence 0 and pixels NaN in gaps
+    # [T, 26, ...] Halpe's, after side-swap repair, with the confidence that they have once the body is known; presence
+    # 0 and pixels NaN in gaps
+    keypoints: Keypoints
     swapped: np.ndarray  # [T, 26] bool: left and right were exchanged
     joint_observed: np.ndarray  # [T, 24] bool: a keypoint that counts lies at the joint or farther out on its limb
     fit: Fit  # [T, ...]
@@ -98,14 +101,13 @@ def fit_track(
     start = "none" if guess is None else guess
     found = fit_pieces(prepared.keypoints, usable, camera, body, start, fps=fps, ground=ground, **options)
     detected = torch.from_numpy(prepared.detected)[:, None, None]
+    after = confidence_after_fit(prepared.keypoints, camera.project(body.at(found.params).keypoints))
     return TrackFit(
         frame=prepared.frame,
         detected=prepared.detected,
-        keypoints=replace(
-            prepared.keypoints, xy_px=torch.where(detected, prepared.keypoints.xy_px, torch.tensor(torch.nan))
-        ),
+        keypoints=replace(after, xy_px=torch.where(detected, after.xy_px, torch.tensor(torch.nan))),
         swapped=prepared.swapped,
-        joint_observed=observed_joints(prepared.keypoints, camera.size) & found.observed.numpy()[:, None],
+        joint_observed=observed_joints(after, camera.size) & found.observed.numpy()[:, None],
         fit=found,
     )
 

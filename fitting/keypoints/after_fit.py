@@ -7,8 +7,8 @@ is likely to be wrong: the weights of its stated mixture follow by Bayes' rule,
 
 The fit follows a keypoint in part, so only KEPT of an error's variance is left in r; BODY is the body's own error;
 POWER is below 1 because frames and keypoints are not independent. The three were chosen on a rendered validation set,
-by the correlation with the true OKS. Neighbouring frames alone say nothing: at a hidden keypoint the network's error moves
-along with the body (bench/README.md, "Hidden keypoints").
+by the correlation with the true OKS. Neighbouring frames alone say nothing: at a hidden keypoint the network's error
+moves along with the body (bench/README.md, "Hidden keypoints").
 """
 
 from dataclasses import replace

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
-from fitting.body.kinematics import rotation_matrices
+from fitting.body.kinematics import rotate, rotation_matrices
 from fitting.body.rotations import matrix_to_axis_angle
 from fitting.camera import Camera
+from fitting.keypoints.observed import JOINT_OF
 from fitting.motion_capture import Motion
 from pose2d.oks import AREA_OF_BOX, l_squared, sigma_px
 from pose2d.skeletons import COCO17
@@ -49,8 +50,12 @@ def scene(
     generator: torch.Generator,
     noise: Noise | None = None,
     frames: int | None = None,
+    marks_m: Tensor | None = None,
 ) -> Scene:
-    """A clip of captured motion seen by a random camera: height, pitch, distance, direction and focal length."""
+    """A clip of captured motion seen by a random camera: height, pitch, distance, direction and focal length.
+
+    marks_m: [17, 3] from the body's keypoints to where they are marked, along the axes of the joint that they are at.
+    """
     assert motion.root_m is not None
     span = motion.clip(clip)
     if frames is not None:
@@ -58,7 +63,12 @@ def scene(
     truth = _in_camera(motion.pose[span], motion.root_m[span], body, generator)
     size = (1280, 960)
     camera, truth = _framed(truth, body, size, generator)
-    exact = camera.project(body.at(truth).keypoints[:, :17])
+    points = body.at(truth).keypoints[:, :17]
+    if marks_m is not None:
+        whole = torch.nn.functional.pad(truth.shape, (0, body.shape_size - len(truth.shape)))
+        turned = body.placement(rotation_matrices(truth.pose), whole).rotation
+        points = points + rotate(turned[:, [JOINT_OF[name] for name in COCO17.keypoints]], marks_m)
+    exact = camera.project(points)
     return Scene(truth, camera, noisy(exact, generator, noise or Noise(), motion.fps), motion.fps)
 
 

@@ -25,7 +25,8 @@ from fitting.keypoints.side_swap import repair_side_swaps as repaired_side_swaps
 from fitting.keypoints.weights import GATE, Weighting
 from fitting.optimise import LEAN_RAD, Fit, fit, initial_guess
 from fitting.solver.prior import PosePrior
-from fitting.solver.problem import ROBUST_SCALE, Ground
+from fitting.solver.problem import ROBUST_SCALE
+from fitting.solver.scene_terms import SceneTerms
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
@@ -57,13 +58,15 @@ class TrackFit:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class PreparedTrack:
     """Keypoints on the grid."""
 
     frame: np.ndarray  # [T]
     detected: np.ndarray  # [T] bool
     keypoints: Keypoints  # [T, 26, ...] finite; presence 0 where there is none
     swapped: np.ndarray  # [T, 26] bool
+    fps: float  # frames per second of the grid
+    guess: InitialGuess | None = None  # [T] where fits start and what they stay close to; None: from the torso
 
 
 @single_thread()
@@ -81,25 +84,51 @@ def fit_track(
     robust_sigmas: float = ROBUST_SCALE,
     prior: PosePrior | None = None,
     lean_rad: float | None = LEAN_RAD,
-    ground: Ground | None = None,
+    scene: SceneTerms | None = None,
     repair_side_swaps: bool = True,
 ) -> TrackFit:
     """Fit N rows of keypoints at increasing frame numbers `frame` [N].
 
     The grid is frame[0], frame[0] + every, .. frame[-1], and fps its frames per second. A row whose pixels are all NaN
     counts as not seen. An init given as parameters has one row per grid frame, or one per row of keypoints; then gaps
-    take the nearest. A ground's contacts have one row per grid frame. The other options are those of `fitting.fit`.
+    take the nearest. A scene has one row per grid frame. The other options are those of `fitting.fit`.
     Raises UserError (TooFewKeypoints) when no frame shows enough.
     """
     body = body or load_body()
-    prepared = _prepare(keypoints, frame, fps, every, repair_side_swaps)
-    usable = usable_frames(prepared.keypoints, [camera], weighting, gate)
-    guess = _guess(init, prepared, frame, camera, body, fps)
     options: dict[str, Any] = {
         "weighting": weighting, "gate": gate, "robust_sigmas": robust_sigmas, "prior": prior, "lean_rad": lean_rad,
     }  # fmt: skip
-    start = "none" if guess is None else guess
-    found = fit_pieces(prepared.keypoints, usable, camera, body, start, fps=fps, ground=ground, **options)
+    prepared = prepare_track(keypoints, frame, camera, body, init, fps=fps, every=every, repair=repair_side_swaps)
+    return fit_prepared(prepared, camera, body, scene=scene, **options)
+
+
+def prepare_track(
+    keypoints: Keypoints, frame: np.ndarray, camera: Camera, body: Body, init: str | BodyParams | InitialGuess,
+    *, fps: float, every: int = 1, repair: bool = True,
+) -> PreparedTrack:  # fmt: skip
+    """Keypoints on the grid with the guess that their fits start from: what fits of one track share."""
+    prepared = _prepare(keypoints, frame, fps, every, repair)
+    return replace(prepared, guess=_guess(init, prepared, frame, camera, body, fps))
+
+
+def fit_prepared(
+    prepared: PreparedTrack,
+    camera: Camera,
+    body: Body,
+    *,
+    scene: SceneTerms | None = None,
+    start: BodyParams | None = None,
+    weighting: Weighting = "precision",
+    gate: float = GATE,
+    **options: Any,
+) -> TrackFit:
+    """Fit a prepared track; start: where the search begins, one row per grid frame, if not at its guess."""
+    usable = usable_frames(prepared.keypoints, [camera], weighting, gate)
+    options |= {"weighting": weighting, "gate": gate}
+    init = "none" if prepared.guess is None else prepared.guess
+    found = fit_pieces(
+        prepared.keypoints, usable, camera, body, init, fps=prepared.fps, scene=scene, start=start, **options
+    )
     detected = torch.from_numpy(prepared.detected)[:, None, None]
     after = confidence_after_fit(prepared.keypoints, camera.project(body.at(found.params).keypoints))
     return TrackFit(
@@ -132,7 +161,7 @@ def start_track(
     return guess
 
 
-def _prepare(keypoints: Keypoints, frame: np.ndarray, fps: float, every: int, repair: bool) -> _Prepared:
+def _prepare(keypoints: Keypoints, frame: np.ndarray, fps: float, every: int, repair: bool) -> PreparedTrack:
     if not 0 < fps < float("inf"):
         raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
     given = body_keypoints(keypoints)
@@ -164,14 +193,14 @@ def _prepare(keypoints: Keypoints, frame: np.ndarray, fps: float, every: int, re
         else on_grid(given.error_sigma).masked_fill(~torch.from_numpy(detected)[:, None, None], 1),
     )
     if not repair:
-        return _Prepared(grid, detected, on, np.zeros((len(grid), given.skeleton.size), np.bool_))
+        return PreparedTrack(grid, detected, on, np.zeros((len(grid), given.skeleton.size), np.bool_), fps)
     on, swapped = repaired_side_swaps(on, fps)
-    return _Prepared(grid, detected, on, swapped)
+    return PreparedTrack(grid, detected, on, swapped, fps)
 
 
 def _guess(
     init: str | BodyParams | InitialGuess,
-    prepared: _Prepared,
+    prepared: PreparedTrack,
     frame: np.ndarray,
     camera: Camera,
     body: Body,
@@ -194,7 +223,8 @@ def fit_pieces(
     init: str | InitialGuess,
     *,
     fps: float,
-    ground: Ground | None = None,
+    scene: SceneTerms | None = None,
+    start: BodyParams | None = None,
     piece: int = PIECE,
     overlap: int = OVERLAP,
     **options: Any,
@@ -205,9 +235,10 @@ def fit_pieces(
     """
 
     def solve(rows: Tensor | slice, body: Body, fps: float) -> Fit:
-        start = init if isinstance(init, str) else init.rows(rows)
-        floor = None if ground is None else ground.rows(rows)
-        return fit(keypoints.rows(rows), camera, body, start, fps=fps, ground=floor, **options)
+        guess = init if isinstance(init, str) else init.rows(rows)
+        first = None if start is None else start.rows(rows)
+        around = None if scene is None else scene.frames(rows)
+        return fit(keypoints.rows(rows), camera, body, guess, fps=fps, scene=around, start=first, **options)
 
     frames = len(usable)
     if frames <= piece:

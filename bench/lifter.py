@@ -1,9 +1,10 @@
 """Claim: the lifter gives the fit a better start than the torso does, and a fair guess by itself.
 
 Held-out CMU motion on the open body, random cameras, keypoint errors drawn from the stated sigmas and 2 % of outliers.
-Rows: how good the keypoints are (range of the confidence, an expected OKS), and how many of the 17 are missing for the
-whole track. Everyone gets the same keypoints. Then the legs are put out of the image: the error of knees and ankles,
-and how likely the pose prior finds what was made of them, beside the truth.
+Rows: how good the keypoints are (range of the confidence, an expected OKS), how many of the 26 are missing for the
+whole track, and COCO's 17 alone. Everyone gets the same keypoints. Then the legs are put out of the image: the error of
+knees and ankles, and how likely the pose prior finds what was made of them, beside the truth. Last, people who stand
+with straight legs: the bend of their knees, which the image hardly shows.
 
     python bench/lifter.py --clips clips_30fps.npz [--frames 240 --threads 1]
 """
@@ -26,11 +27,13 @@ from eval3dpw.scoring import mpjpe_mm, pa_mpjpe_mm
 from fitting.body import BodyParams
 from fitting.init.lifter import lift, lift_frames
 from fitting.motion_capture import load_motion
+from fitting.pose_kinds import LEG_JOINTS, STANDING, pose_kinds
 from fitting.solver.unknowns import BODY_JOINTS
 from fitting.synthetic import Noise, Scene, scene
+from pose2d.skeletons import COCO17, HALPE26, Skeleton
 
-LEGS = (13, 14, 15, 16)  # keypoints: knees and ankles
-LEG_JOINTS = (4, 5, 7, 8)
+LEGS = (13, 14, 15, 16, *range(20, 26))  # keypoints: knees, ankles and feet
+KNEES_AND_ANKLES = (4, 5, 7, 8)
 TRACK_FRAMES = 20
 
 Contender = Callable[[Scene, fitting.Body], BodyParams]
@@ -40,7 +43,8 @@ Contender = Callable[[Scene, fitting.Body], BodyParams]
 class Condition:
     name: str
     confidence: tuple[float, float]
-    missing: int  # of the 17 keypoints, all along the track
+    missing: int  # of the keypoints, all along the track
+    skeleton: Skeleton = HALPE26
 
 
 CONDITIONS = (
@@ -48,8 +52,10 @@ CONDITIONS = (
     Condition("good", (0.85, 0.98), 0),
     Condition("ordinary", (0.6, 0.98), 0),
     Condition("bad", (0.3, 0.7), 0),
-    Condition("ordinary, 4 missing", (0.6, 0.98), 4),
-    Condition("ordinary, 8 missing", (0.6, 0.98), 8),
+    Condition("ordinary, 6 missing", (0.6, 0.98), 6),
+    Condition("ordinary, 12 missing", (0.6, 0.98), 12),
+    Condition("ordinary, COCO's 17", (0.6, 0.98), 0, COCO17),
+    Condition("ordinary, COCO's 17, 8 missing", (0.6, 0.98), 8, COCO17),
 )
 CONTENDERS: dict[str, Contender] = {
     "lifter, 1 frame": lambda s, body: lift_frames(s.keypoints, [s.camera], body).params,
@@ -69,8 +75,8 @@ def scenes(clips: Path, frames: int, condition: Condition) -> list[Scene]:
     for number, clip in enumerate(clips_held_out[::every]):
         generator = torch.Generator().manual_seed(100 + number)
         noise = Noise(confidence=condition.confidence, outliers=0.02, missing=0.0)
-        one = scene(motion, int(clip), body, generator, noise, TRACK_FRAMES)
-        gone = torch.randperm(17, generator=generator)[: condition.missing].tolist()
+        one = scene(motion, int(clip), body, generator, noise, TRACK_FRAMES, skeleton=condition.skeleton)
+        gone = torch.randperm(condition.skeleton.size, generator=generator)[: condition.missing].tolist()
         found.append(without(one, gone))
     return found
 
@@ -102,7 +108,7 @@ def legs_out_of_view(clips: Path, frames: int, body: fitting.Body, console: Cons
         away, energy = [], []
         for found, one in zip(params, given, strict=True):
             joints, exact = body.at(found).joints, body.at(one.truth).joints
-            legs = (joints - joints[:, :1] - exact + exact[:, :1])[:, LEG_JOINTS].norm(dim=-1)
+            legs = (joints - joints[:, :1] - exact + exact[:, :1])[:, KNEES_AND_ANKLES].norm(dim=-1)
             away.append(1000 * legs.mean(1))
             energy.append(prior.energy(found.pose[:, BODY_JOINTS].flatten(1))[0])
         table.add_row(name, f"{torch.cat(away).mean():.0f}", f"{torch.cat(energy).mean():.1f}")
@@ -111,6 +117,39 @@ def legs_out_of_view(clips: Path, frames: int, body: fitting.Body, console: Cons
         row(name, [CONTENDERS[name](one, body) for one in given])
     row("truth", [one.truth for one in given])
     console.print(table)
+
+
+def standing(clips: Path, frames: int, body: fitting.Body, console: Console) -> None:
+    """Held-out poses of people who stand, their legs straightened: how far the knees are bent in what was found."""
+    motion = load_motion(clips, body, 30.0)
+    held = torch.from_numpy(motion.frames_of(motion.held_out))
+    stands = (pose_kinds(body(motion.pose).joints) == STANDING) & held
+    pose = motion.pose[stands][:: max(1, int(stands.sum()) // frames)].clone()
+    pose[:, list(LEG_JOINTS)] *= 0.1
+    assert motion.root_m is not None
+    straight = replace(
+        motion, pose=pose.repeat_interleave(TRACK_FRAMES, 0), root_m=torch.zeros(len(pose) * TRACK_FRAMES, 3),
+        clip_start=np.arange(0, (len(pose) + 1) * TRACK_FRAMES, TRACK_FRAMES), clip_name=("0_0",) * len(pose),
+        clip_description=(),
+    )  # fmt: skip
+    given = [
+        scene(straight, clip, body, torch.Generator().manual_seed(clip), Noise(CONDITIONS[2].confidence), TRACK_FRAMES)
+        for clip in range(len(pose))
+    ]
+    table = Table(title=f"{len(pose)} people who stand with straight legs: bend of the knees in degrees")
+    for column in ("method", "median", "90 % below"):
+        table.add_column(column, justify="left" if column == "method" else "right")
+    rows = {name: [CONTENDERS[name](one, body) for one in given] for name in CONTENDERS}
+    for name, params in {**rows, "truth": [one.truth for one in given]}.items():
+        bend = torch.cat([knee_bend_deg(body.at(found).joints) for found in params]).flatten()
+        table.add_row(name, *(f"{float(bend.quantile(q)):.0f}" for q in (0.5, 0.9)))
+    console.print(table)
+
+
+def knee_bend_deg(joints: torch.Tensor) -> torch.Tensor:
+    """[T, 24, 3] -> [T, 2] between thigh and shank; the open body at rest has 8."""
+    thigh, shank = joints[:, (4, 5)] - joints[:, (1, 2)], joints[:, (7, 8)] - joints[:, (4, 5)]
+    return torch.rad2deg(torch.acos(torch.cosine_similarity(thigh, shank, dim=-1).clamp(-1, 1)))
 
 
 def main() -> None:
@@ -141,6 +180,7 @@ def main() -> None:
     table.add_row("frames/s", *(f"{count * len(CONDITIONS) / seconds:.0f}" for seconds in spent.values()))
     console.print(table)
     legs_out_of_view(arguments.clips, arguments.frames, body, console)
+    standing(arguments.clips, arguments.frames // 8, body, console)
     console.print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 
 

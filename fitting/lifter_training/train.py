@@ -103,7 +103,7 @@ LEVEL = 0.4  # of the steps at an even rate of learning; until then a training c
 class TrainingSettings:
     """What decides the weights."""
 
-    steps: int = 12_000
+    steps: int = 16_000
     batch: int = 128  # windows
     rate: float = 1e-3  # of learning, at its highest
     warmup: int = 400  # steps

@@ -177,6 +177,7 @@ class Problem:
     mixture_weight: Tensor | None = None
     mixture_precision: Tensor | None = None
     anchor: Anchor | None = None
+    prior_weight: float = 1.0  # of the pose prior: less beside a guess that was made with such a prior itself
     fps: float | None = None  # frames per second of a track; None: independent frames
     scene: SceneTerms | None = None  # gravity, floor and contacts, and how the camera turned
     lean_rad: float | None = None  # standard deviation of the lean out of the image; None: any lean is as likely
@@ -217,7 +218,7 @@ def frame_costs(problem: Problem, state: State, geometry: Geometry) -> Tensor:
     rho, _ = keypoint_loss(p, residual.square().sum(-1))
     pose = state.body_pose
     beyond = box_limits(pose, p.limit_low, p.limit_high, SIGMA_RAD)
-    cost = rho.sum(-1) / 2 + p.prior.energy(pose)[0] + beyond.square().sum(-1) / 2
+    cost = rho.sum(-1) / 2 + p.prior_weight * p.prior.energy(pose)[0] + beyond.square().sum(-1) / 2
     if p.lean_rad is not None:
         squared = lean(state.root, lean_axis(p), p.lean_rad).square()
         cost = cost + geman_mcclure(squared, squared.new_tensor(LEAN_SCALE**2))[0] / 2

@@ -22,8 +22,9 @@ FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
 
 @dataclass(frozen=True)
 class Person:
-    """One identity over T frames: every frame looked at from the first to the last it was detected in.
+    """One identity over the T frames in which the person is there: seen, or filled in over at most half a second.
 
+    `frame` may have gaps: no row means that the person is absent.
     Camera frame: x right, y down, z forward. Pixels: x right, y down, (0, 0) is the centre of the top left pixel.
     Keypoints in Halpe-26's order (COCO's 17 first), joints in SMPL's (`fitting.body.kinematics`).
     """

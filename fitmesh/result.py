@@ -21,6 +21,7 @@ FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
 
 
 @dataclass(frozen=True)
+<<<<<<< HEAD
 class Shot:
     """Frames between two cuts: one camera, one world frame. A person lives in one shot."""
 
@@ -51,6 +52,13 @@ class Person:
 
     Camera frame: x right, y down, z forward. World frame: metres, y up, floor at 0, the shot's first camera above the
     origin looking along -z (`fitting.scene.world`). Pixels: x right, y down, (0, 0) is the top left pixel's centre.
+=======
+class Person:
+    """One identity over the T frames in which the person is there: seen, or filled in over at most half a second.
+
+    `frame` may have gaps: no row means that the person is absent.
+    Camera frame: x right, y down, z forward. Pixels: x right, y down, (0, 0) is the centre of the top left pixel.
+>>>>>>> h/outputs
     Keypoints in Halpe-26's order (COCO's 17 first), joints in SMPL's (`fitting.body.kinematics`).
     """
 

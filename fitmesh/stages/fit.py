@@ -168,7 +168,7 @@ def _stacked(rows: list[BodyParams]) -> BodyParams:
 
 
 def _rows(identity: int, people: KeypointsFile, found: TrackFit, body: Body) -> Mapping[str, Any]:
-    """The arrays of `fit.npz` for one person."""
+    """The arrays of `fit.npz` for one person; no row where the person is absent."""
     fit, points = found.fit, found.keypoints
     at = found.rows(people.frames[identity])
 
@@ -178,14 +178,7 @@ def _rows(identity: int, people: KeypointsFile, found: TrackFit, body: Body) -> 
         return spread
 
     raw = over_all(in_halpe26(people.raw[identity], people.people[identity].skeleton.name, 0), 0)
-    return {
-        "identity": identity,
-        "shape": fit.params.shape.numpy(),
-        "size": float(fit.params.size),
-        "height_m": body.height_m(fit.params.shape) * float(fit.params.size),
-        "same_as": identity,
-        "shot": 0,
-        "stopped": fit.stopped,
+    rows = {
         "row_frame": found.frame,
         "row_observed": fit.observed.numpy(),
         "row_converged": fit.converged.numpy(),
@@ -204,6 +197,16 @@ def _rows(identity: int, people: KeypointsFile, found: TrackFit, body: Body) -> 
         "row_reprojection_px": fit.reprojection_px.numpy(),
         "row_box_px": over_all(people.boxes_px[identity], np.nan),
         "row_contact": np.zeros((len(found.frame), 4), np.float32),
+    }
+    return {
+        "identity": identity,
+        "shape": fit.params.shape.numpy(),
+        "size": float(fit.params.size),
+        "height_m": body.height_m(fit.params.shape) * float(fit.params.size),
+        "same_as": identity,
+        "shot": 0,
+        "stopped": fit.stopped,
+        **{name: values[found.present] for name, values in rows.items()},
     }
 
 

@@ -1,6 +1,5 @@
 """What fitted tracks tell of their surroundings: evidence for the ground, and which points of a body rest."""
 
-
 from dataclasses import replace
 
 import numpy as np
@@ -31,9 +30,7 @@ def keypoint_sigma_px(found: TrackFit) -> np.ndarray:
     return np.where(seen, sigma, np.inf)
 
 
-def person_evidence(
-    found: TrackFit, body: Body, rows: np.ndarray, known_height_m: float | None
-) -> PersonEvidence:
+def person_evidence(found: TrackFit, body: Body, rows: np.ndarray, known_height_m: float | None) -> PersonEvidence:
     """rows [T]: the places of the track's frames among those of the shot."""
     fit = found.fit
     joints = body.at(fit.params).joints.double().numpy()
@@ -84,7 +81,9 @@ def resting_points(
             over = points @ up - floor_m - point_lifts(body).double().numpy()
     by_depth = depth_speeds(points_cam, at.joints[:, 0].double().numpy(), time_s, height_m)
     is_foot = np.arange(len(POINTS)) < FEET
-    probability = contact_probability(motion, by_depth, _told_heights(over, is_foot), pose_log_odds=odds, is_foot=is_foot)
+    probability = contact_probability(
+        motion, by_depth, _told_heights(over, is_foot), pose_log_odds=odds, is_foot=is_foot
+    )
     seen = np.isfinite(motion.sigma_rad) & found.fit.observed.numpy()[:, None]
     rest = np.zeros_like(probability)
     for point in range(len(POINTS)):

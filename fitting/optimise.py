@@ -76,6 +76,7 @@ def fit(
     lean_rad: float | None = LEAN_RAD,
     robust_sigmas: float = ROBUST_SCALE,
     scene: SceneTerms | None = None,
+    stretch: Tensor | None = None,
     start: BodyParams | None = None,
 ) -> Fit:
     """One person's track of T frames: a pose and a translation per frame, one shape, smooth over time.
@@ -83,6 +84,7 @@ def fit(
     init: "lifter" (a guess from the keypoints), "none" (a start from the torso), or a guess to stay close to.
     weighting: how confidence becomes weight, see `fitting.keypoints.weights`; gate is the threshold of `gate`.
     fps: frames per second of the track. scene: gravity, floor, contacts and the camera's rotation, where known.
+    stretch: [T] frames with the same number follow each other; None: all frames do.
     start: where the search begins, if not at the guess that the fit stays close to.
     lean_rad: how far people usually lean towards or away from the camera; None for a camera that looks steeply down.
     robust_sigmas: Geman-McClure scale; at so many sigmas a keypoint counts half of its square. Large is least squares.
@@ -103,7 +105,7 @@ def fit(
     state = fill_gaps(state, usable)
     if scene is not None:
         problem = replace(problem, scene=scene)
-    problem = _couple_frames(problem, usable, fps)
+    problem = replace(_couple_frames(problem, usable, fps), stretch=stretch)
     solution = solve_track(problem, state, TRACK_ITERATIONS)
     return _report(problem, solution, usable, weighting, keypoints.source, keep_leaves=guess is not None)
 

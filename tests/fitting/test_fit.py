@@ -244,7 +244,9 @@ def test_a_floor_keeps_feet_out_of_it(body) -> None:
 
     free = lowest(fitting.fit(keypoints, CAMERA, body))
     limit = float(free.max()) - 0.05
-    held = lowest(fitting.fit(keypoints, CAMERA, body, scene=fitting.SceneTerms(torch.tensor([0.0, -1.0, 0.0]), floor_m=-limit)))
+    held = lowest(
+        fitting.fit(keypoints, CAMERA, body, scene=fitting.SceneTerms(torch.tensor([0.0, -1.0, 0.0]), floor_m=-limit))
+    )
     assert (held - limit).max() < 0.5 * (free - limit).max()
 
 

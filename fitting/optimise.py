@@ -39,6 +39,7 @@ INDEPENDENT_FRAMES_PER_SECOND = 3.0
 CONSTANT_ERROR_SHARE = 0.45
 MOTION_WEIGHT = 0.01  # joints accelerate together: of the 129 terms of a frame one or two are independent; not tuned
 LEAN_RAD = 0.25  # standard deviation of the lean out of the image: pelvises tilt by 0.2, cameras as much; not tuned
+PRIOR_BESIDE_GUESS = 1.0
 FRAME_ITERATIONS, TRACK_ITERATIONS = 40, 40  # at most
 
 
@@ -284,7 +285,8 @@ def _start_from_guess(
     state = fill_gaps(state, usable & ~behind) if shared_shape else state
     if not shared_shape and bool(behind.any()):
         state = state.where(~behind, torso_start_candidates(problem)[0].frames(slice(0, len(problem))))
-    return replace(problem, anchor=anchor_at(state, guess.rotation_std_rad, guess.depth_std, guess.shape_std)), state
+    anchor = anchor_at(state, guess.rotation_std_rad, guess.depth_std, guess.shape_std)
+    return replace(problem, anchor=anchor, prior_weight=PRIOR_BESIDE_GUESS), state
 
 
 def _report(

@@ -122,8 +122,9 @@ def _check_networks(wanted: KeypointSettings) -> None:
 
 def _check_device(name: str) -> None:
     try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        if torch.zeros(1, device=name).cpu().sum() != 0:
+            raise RuntimeError("it does not compute")
+    except (RuntimeError, AssertionError, NotImplementedError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise UserError(
             f"--device {name} cannot be used ({reason}). Use --device cpu, or install a torch for it."

@@ -150,5 +150,5 @@ def npz_is_current(path: Path, key: CacheKey) -> bool:
 
 def remove_temporary(path: Path) -> None:
     """Remove what a killed run had written of `path` so far (the names that `atomic_file` gives)."""
-    for left in path.parent.glob(f".{path.stem}.????????{path.suffix}"):
+    for left in path.parent.glob(f".{path.stem[:100]}.????????{path.suffix}"):
         left.unlink(missing_ok=True)

@@ -75,12 +75,14 @@ def fit(
     lean_rad: float | None = LEAN_RAD,
     robust_sigmas: float = ROBUST_SCALE,
     ground: Ground | None = None,
+    stretch: Tensor | None = None,
 ) -> Fit:
     """One person's track of T frames: a pose and a translation per frame, one shape, smooth over time.
 
     init: "lifter" (a guess from the keypoints), "none" (a start from the torso), or a guess to stay close to.
     weighting: how confidence becomes weight, see `fitting.keypoints.weights`; gate is the threshold of `gate`.
     fps: frames per second of the track. ground: a floor, where there is one.
+    stretch: [T] frames with the same number follow each other; None: all frames do.
     lean_rad: how far people usually lean towards or away from the camera; None for a camera that looks steeply down.
     robust_sigmas: Geman-McClure scale; at so many sigmas a keypoint counts half of its square. Large is least squares.
     """
@@ -98,7 +100,7 @@ def fit(
     state = fill_gaps(state, usable)
     if ground is not None:
         problem = replace(problem, ground=ground)
-    problem = _couple_frames(problem, usable, fps)
+    problem = replace(_couple_frames(problem, usable, fps), stretch=stretch)
     solution = solve_track(problem, state, TRACK_ITERATIONS)
     return _report(problem, solution, usable, weighting, keypoints.source, keep_leaves=guess is not None)
 

@@ -259,6 +259,7 @@ def _summary(result: "RunFiles", reporter: "Reporter") -> None:
     import numpy as np
 
     import fitmesh
+    from fitmesh.exports.stretches import absences
     from fitmesh.stages.people import read_tracks
 
     seen, found = read_tracks(result.fit.parent), fitmesh.load(result.fit.parent)
@@ -273,14 +274,16 @@ def _summary(result: "RunFiles", reporter: "Reporter") -> None:
         confidence = float((person.confidence * person.presence)[person.observed].mean())
         error = person.reprojection_px[person.confident]
         error_px = float(np.mean(error)) if len(error) else float("nan")
+        away = sum(np.isin(found.frames, np.arange(a, b + 1)).sum() for a, b in absences(found, person))
         reporter.say(
             f"person {person.identity}: {len(person)} frames, {person.time_s[0]:.2f} to {person.time_s[-1]:.2f} s, "
-            f"{int(person.observed.sum())} observed; mean confidence {confidence:.2f} ({found.source}), "
-            f"keypoints {error_px:.1f} px off",
+            f"{int(person.observed.sum())} observed{f', absent in {away}' if away else ''}; "
+            f"mean confidence {confidence:.2f} ({found.source}), keypoints {error_px:.1f} px off",
             "person",
             identity=person.identity,
             frames=len(person),
             observed=int(person.observed.sum()),
+            absent=int(away),
             start_s=float(person.time_s[0]),
             end_s=float(person.time_s[-1]),
             mean_confidence=round(confidence, 4),

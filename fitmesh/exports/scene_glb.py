@@ -11,6 +11,7 @@ import torch
 from fitmesh.exports.draw import identity_colour
 from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Gltf
 from fitmesh.exports.scene import RestBody, SceneFrame, clip_time_s, rest_body, scene_frame, scene_rotations
+from fitmesh.exports.stretches import stretches
 from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
 from fitmesh.version import __version__
@@ -123,7 +124,7 @@ def _person(
     for node, rotation in zip(joints, scene_rotations(person.pose_rad), strict=True):
         animation.move(node, "rotation", times, _one_hemisphere(rotation.as_quat()))
     animation.move(joints[0], "translation", times, pelvis_m)
-    _show_while_tracked(animation, root, result, person)
+    _show_while_present(animation, root, result, person)
     return [root, mesh]
 
 
@@ -134,14 +135,17 @@ def _one_hemisphere(xyzw: np.ndarray) -> np.ndarray:
     return np.concatenate([xyzw[:1], xyzw[1:] * sign[:, None]])
 
 
-def _show_while_tracked(animation: _Animation, root: int, result: Result, person: Person) -> None:
-    """Scale 0 before the first and after the last frame: glTF's way to hide a node. The mesh shrinks to a point."""
-    first, last = np.searchsorted(result.frames, person.frame[[0, -1]])
+def _show_while_present(animation: _Animation, root: int, result: Result, person: Person) -> None:
+    """Scale 0 wherever the person is absent: glTF's way to hide a node. The mesh shrinks to a point."""
     time_s = result.time_s - result.time_s[0]
-    keys = [(0.0, 0.0)] if first > 0 else []
-    keys.append((float(time_s[first]), 1.0))
-    if last + 1 < len(time_s):
-        keys.append((float(time_s[last + 1]), 0.0))
+    keys: list[tuple[float, float]] = []
+    for rows in stretches(result, person):
+        first, last = np.searchsorted(result.frames, person.frame[[rows.start, rows.stop - 1]])
+        if not keys and first > 0:
+            keys.append((0.0, 0.0))
+        keys.append((float(time_s[first]), 1.0))
+        if last + 1 < len(time_s):
+            keys.append((float(time_s[last + 1]), 0.0))
     if len(keys) > 1:
         when, scale = np.array(keys).T
         animation.move(root, "scale", animation.times(when), np.repeat(scale[:, None], 3, 1), "STEP")

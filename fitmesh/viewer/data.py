@@ -13,6 +13,7 @@ import numpy as np
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.draw import identity_colour
 from fitmesh.exports.scene import SceneFrame, scene_frame
+from fitmesh.exports.stretches import stretches
 from fitmesh.result import Person, Result
 from fitmesh.version import __version__
 from fitting.body.kinematics import JOINT_NAMES
@@ -48,6 +49,7 @@ def viewer_data(result: Result) -> ViewerData:
                 "colour": "#{:02x}{:02x}{:02x}".format(*identity_colour(person.identity)),
                 "first": int(np.searchsorted(result.frames, person.frame[0])),
                 "count": len(person),
+                "spans": _spans(result, person),
                 "arrays": arrays,
             }
         )
@@ -72,6 +74,18 @@ def viewer_data(result: Result) -> ViewerData:
         "people": people,
     }
     return ViewerData(json.dumps(meta, allow_nan=False).encode(), b"".join(blocks))
+
+
+def _spans(result: Result, person: Person) -> list[dict[str, int]]:
+    """Where the person is there: from which place in `frames`, from which row of the arrays, how many."""
+    return [
+        {
+            "first": int(np.searchsorted(result.frames, person.frame[rows.start])),
+            "row": rows.start,
+            "count": rows.stop - rows.start,
+        }
+        for rows in stretches(result, person)
+    ]
 
 
 def _arrays(person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:

@@ -240,9 +240,10 @@ def _with_motion(
     per_angle = factor / prior.angular_sigma  # [57]
 
     # All second differences of the window, and their weights: those of the inner frames are complete.
-    linear, weight = _weighted(acceleration(joints[low:high], problem.fps, sigma).flatten(1), root_weight)
+    follows = problem.follows(slice(low, high))
+    linear, weight = _weighted(acceleration(joints[low:high], problem.fps, sigma).flatten(1), root_weight, follows)
     theta = state.theta[low:high][:, BODY_JOINTS].flatten(1)
-    angular, angular_weight = _weighted(acceleration(theta, problem.fps, prior.angular_sigma), root_weight)
+    angular, angular_weight = _weighted(acceleration(theta, problem.fps, prior.angular_sigma), root_weight, follows)
     # a / size(shape): the shape moves the joints, and changes the size they are measured by.
     relative = problem.jacobian.size_gradient / problem.jacobian.size(state.shape)
     shape_second = _second_difference(shape_jacobian) - linear.unsqueeze(-1) * relative
@@ -271,10 +272,10 @@ def _with_motion(
     return gradient, matrix, arrow, shape_gradient, corner, next_one, next_two
 
 
-def _weighted(residual: Tensor, root_weight: float) -> tuple[Tensor, Tensor]:
-    """Residuals [t, 3 n] of n vectors as they count, and the robust loss's slope beside each number."""
+def _weighted(residual: Tensor, root_weight: float, follows: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Residuals [t, 3 n] of n vectors as they count, and the robust loss's slope (times `follows`) for each number."""
     _, slope = charbonnier(residual.unflatten(1, (-1, 3)).square().sum(-1), MOTION_SCALE)
-    return root_weight * residual, slope.repeat_interleave(3, dim=1)
+    return root_weight * residual, (slope * follows).repeat_interleave(3, dim=1)
 
 
 def _weight_of_frames(weight: Tensor) -> Tensor:

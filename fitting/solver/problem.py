@@ -196,6 +196,7 @@ class Problem:
     mixture_precision: Tensor | None = None
     anchor: Anchor | None = None
     fps: float | None = None  # frames per second of a track; None: independent frames
+    stretch: Tensor | None = None  # [T] frames with the same number follow each other; None: all frames do
     ground: Ground | None = None
     lean_rad: float | None = None  # standard deviation of the lean out of the image; None: any lean is as likely
     motion_weight: float = 1.0  # of the acceleration terms
@@ -205,7 +206,8 @@ class Problem:
         """The problem of some frames alone."""
         part = {name: getattr(self, name)[index] for name in self._per_frame()}
         anchor = self.anchor and self.anchor.frames(index)
-        return replace(self, **part, anchor=anchor, ground=self.ground and self.ground.rows(index))
+        stretch = None if self.stretch is None else self.stretch[index]
+        return replace(self, **part, anchor=anchor, ground=self.ground and self.ground.rows(index), stretch=stretch)
 
     def to(self, dtype: torch.dtype) -> "Problem":
         moved = {name: getattr(self, name).to(dtype) for name in (*self._per_frame(), "limit_low", "limit_high")}
@@ -218,6 +220,13 @@ class Problem:
 
     def _per_frame(self) -> tuple[str, ...]:
         return _PER_FRAME if self.mixture_weight is None else (*_PER_FRAME, "mixture_weight", "mixture_precision")
+
+    def follows(self, frames: slice = slice(None)) -> Tensor | float:
+        """[t - 2, 1] 1 where three frames of these follow each other, 0 where the person was away in between."""
+        if self.stretch is None:
+            return 1.0
+        stretch = self.stretch[frames]
+        return (stretch[2:] == stretch[:-2]).to(self.weight.dtype)[:, None]
 
 
 def keypoint_loss(problem: Problem, squared: Tensor) -> tuple[Tensor, Tensor]:
@@ -271,8 +280,8 @@ def motion_cost(problem: Problem, state: State, joints: Tensor) -> Tensor:
         return joints.new_zeros(())
     linear = acceleration(joints, problem.fps, acceleration_sigma(problem, state))
     angular = acceleration(state.theta[:, BODY_JOINTS].flatten(1), problem.fps, problem.prior.angular_sigma)
-    joint = charbonnier(linear.square().sum(-1), MOTION_SCALE)[0].sum()
-    turn = charbonnier(angular.unflatten(1, (-1, 3)).square().sum(-1), MOTION_SCALE)[0].sum()
+    joint = (charbonnier(linear.square().sum(-1), MOTION_SCALE)[0] * problem.follows()).sum()
+    turn = (charbonnier(angular.unflatten(1, (-1, 3)).square().sum(-1), MOTION_SCALE)[0] * problem.follows()).sum()
     return problem.motion_weight * (joint + turn) / 2
 
 

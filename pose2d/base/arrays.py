@@ -168,7 +168,9 @@ def _array(stream: Any, size: int, name: str, cap: int) -> np.ndarray:
         claimed = size_text(count * dtype.itemsize)
         raise Unreadable(f"{name} claims {claimed} and there are {size_text(max(0, size - header_bytes))}")
     if count * dtype.itemsize > cap:
-        raise Unreadable(f"{name} would take {size_text(count * dtype.itemsize)} of memory, {size_text(cap)} may be used")
+        raise Unreadable(
+            f"{name} would take {size_text(count * dtype.itemsize)} of memory, {size_text(cap)} may be used"
+        )
     flat = np.empty(count, dtype)
     if count and dtype.itemsize:
         content = memoryview(flat.view(np.uint8))

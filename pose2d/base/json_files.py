@@ -1,7 +1,7 @@
 """JSON from files: the one reader, and access that checks types on the way.
 
-    annotations = read_json(path, "Expected a COCO file.").item("annotations").items()
-    box = annotations[0].item("bbox").numbers(4)        # UserError: "x.json: annotations[0].bbox has 3 numbers .."
+annotations = read_json(path, "Expected a COCO file.").item("annotations").items()
+box = annotations[0].item("bbox").numbers(4)        # UserError: "x.json: annotations[0].bbox has 3 numbers .."
 """
 
 import json
@@ -118,7 +118,9 @@ def read_json(path: str | Path, expected: str = "") -> Json:
             raise UserError(f"{path} is a folder, not a JSON file. {expected}".rstrip())
         size, cap = path.stat().st_size, most_bytes(MOST_JSON_BYTES * JSON_GROWTH) // JSON_GROWTH
         if size > cap:
-            raise UserError(f"{path} has {size_text(size)}; with the memory at hand at most {size_text(cap)} can be read.")
+            raise UserError(
+                f"{path} has {size_text(size)}; with the memory at hand at most {size_text(cap)} can be read."
+            )
         with path.open("rb") as file:
             content = file.read(cap + 1)
         if len(content) > cap:  # what is no ordinary file (a device, a pipe) has no size

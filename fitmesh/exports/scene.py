@@ -7,7 +7,7 @@ levelled: nothing in one video says how far it is tilted.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -126,8 +126,7 @@ def frame_rate(result: Result) -> Fraction:
 
 def chunks(person: Person, rows: int = 500) -> Iterator[Person]:
     """The same person some frames at a time, so that memory does not grow with the track."""
-    constant = {"identity", "shape", "stopped"}
-    by_row = [field.name for field in fields(person) if field.name not in constant]
+    by_row = [name for name, value in vars(person).items() if isinstance(value, np.ndarray) and name != "shape"]
     for first in range(0, len(person), rows):
         part = slice(first, first + rows)
         yield replace(person, **{name: getattr(person, name)[part] for name in by_row})

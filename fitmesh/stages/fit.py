@@ -16,6 +16,7 @@ from fitting.init import regressors
 from fitting.keypoints.observed import TooFewKeypoints
 from fitting.keypoints.weights import WEIGHTINGS
 from fitting.optimise import INITIALISERS
+from fitting.scene.lens import GIVEN_LOG_SIGMA
 from fitting.track import TrackFit, fit_track
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, write_npz
 from pose2d.base.errors import UserError
@@ -110,10 +111,30 @@ def make(job: Job, key: CacheKey) -> None:
             "time_s": seen.time_s,
             "focal_px": np.array(camera.focal_px),
             "center_px": np.array(camera.center_px),
+            **_unknown_scene(settings, camera, seen.frames),
             "first_row": np.cumsum([0, *(len(r["row_frame"]) for r in rows)]),
             **_joined(rows),
         },
     )
+
+
+def _unknown_scene(settings: FitSettings, camera: Camera, frames: np.ndarray) -> Mapping[str, Any]:
+    """The arrays about shots, gravity, floor and lens when nothing is known but what the user stated."""
+    given = settings.focal_px is not None or settings.fov_deg is not None
+    return {
+        "shot_first_frame": frames[:1].astype(np.int64),
+        "shot_camera": np.array(["unknown"]),
+        "shot_up_cam": np.full((1, 3), np.nan, np.float32),
+        "shot_up_std_deg": np.full(1, np.nan, np.float32),
+        "shot_floor_known": np.zeros(1, np.bool_),
+        "shot_camera_height_m": np.full(1, np.nan, np.float32),
+        "shot_focal_px": np.full(1, camera.focal_px[0]),
+        "shot_focal_log_std": np.full(1, GIVEN_LOG_SIGMA if given else np.nan),
+        "shot_focal_source": np.array(["given" if given else "image diagonal"]),
+        "world_from_camera": np.full((len(frames), 4, 4), np.nan, np.float32),
+        "frame_focal_px": np.full(len(frames), camera.focal_px[0]),
+        "events": np.zeros(0, "<U1"),
+    }
 
 
 def _starts(job: Job, people: KeypointsFile, camera: Camera) -> Mapping[int, str | BodyParams]:
@@ -175,10 +196,15 @@ def _rows(identity: int, people: KeypointsFile, found: TrackFit, body: Body) -> 
         "row_used": fit.used.numpy(),
         "row_reprojection_px": fit.reprojection_px.numpy(),
         "row_box_px": over_all(people.boxes_px[identity], np.nan),
+        "row_contact": np.zeros((len(found.frame), 4), np.float32),
     }
     return {
         "identity": identity,
         "shape": fit.params.shape.numpy(),
+        "size": float(fit.params.size),
+        "height_m": body.height_m(fit.params.shape) * float(fit.params.size),
+        "same_as": identity,
+        "shot": 0,
         "stopped": fit.stopped,
         **{name: values[found.present] for name, values in rows.items()},
     }
@@ -196,7 +222,9 @@ _FLOATS = {
     "shape": (10,), "row_pose_rad": (24, 3), "row_translation_m": (3,), "row_joints_m": (24, 3),
     "row_joint_std_mm": (24,), "row_joint_std_relative_mm": (24,), "row_keypoints_px": (26, 2),
     "row_confidence": (26,), "row_presence": (26,), "row_raw": (26,), "row_reprojection_px": (26,), "row_box_px": (4,),
+    "row_contact": (4,),
 }  # fmt: skip
+_PER_PERSON = {"identity": np.int64, "same_as": np.int64, "shot": np.int64, "size": np.float32, "height_m": np.float32}
 _BOOLS = {"row_observed": (), "row_converged": (), "row_joint_observed": (24,), "row_used": (26,), "row_swapped": (26,)}
 
 
@@ -204,14 +232,14 @@ def _joined(rows: list[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     """Everyone's rows one after the other."""
     if not rows:
         return {
-            "identity": np.zeros(0, np.int64),
+            **{name: np.zeros(0, kind) for name, kind in _PER_PERSON.items()},
             "stopped": np.zeros(0, "<U1"),
             "row_frame": np.zeros(0, np.int64),
             **{name: np.zeros((0, *size), np.float32) for name, size in _FLOATS.items()},
             **{name: np.zeros((0, *size), np.bool_) for name, size in _BOOLS.items()},
         }
     joined: dict[str, np.ndarray] = {
-        "identity": np.array([r["identity"] for r in rows], np.int64),
+        **{name: np.array([r[name] for r in rows], kind) for name, kind in _PER_PERSON.items()},
         "shape": np.stack([r["shape"] for r in rows]),
         "stopped": np.array([r["stopped"] for r in rows], np.str_),
     }

@@ -116,7 +116,9 @@ def windows(banks: list[Bank], shares: list[float], time_s: Tensor, generator: t
     which = torch.multinomial(torch.tensor(shares), len(time_s), replacement=True, generator=generator)
     parts = [_of_bank(one, time_s[which == number], generator) for number, one in enumerate(banks)]
     order = torch.argsort(which, stable=True).argsort()
-    return Windows(*(torch.cat([getattr(p, name) for p in parts])[order] for name in ("turn", "root_m", "kind", "inside")))
+    return Windows(
+        *(torch.cat([getattr(p, name) for p in parts])[order] for name in ("turn", "root_m", "kind", "inside"))
+    )
 
 
 def _of_bank(one: Bank, time_s: Tensor, generator: torch.Generator) -> Windows:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fitting.init.lifter.network import Observation
+from fitting.synthetic import drawn_sigma, stated_mixtures
 from pose2d.oks import AREA_OF_BOX, l_squared
 from pose2d.skeletons import COCO17, HALPE26
 
@@ -29,14 +30,11 @@ SWAPS = (
 )  # fmt: skip
 LEAST_INSIDE = 4  # keypoints in the image; nobody is found in it who shows fewer
 HARD_TO_PLACE = (*_HEAD, 18)  # OKS asks for much more exactness of a face and a neck
-LOG_SIGMAS, LOG_SIGMA_SPREAD = (-1.5, -0.3, 1.2), 0.3  # core, ordinary, plainly wrong; as a trained head's are
 MIXTURES = 0.65  # share of windows whose errors are stated as mixtures
 ONLY_COCO = 0.3  # share of windows with COCO's 17 keypoints alone
 
 
-def observe(
-    rays: Tensor, marked: Tensor, half: Tensor, seated: Tensor, generator: torch.Generator
-) -> Observation:
+def observe(rays: Tensor, marked: Tensor, half: Tensor, seated: Tensor, generator: torch.Generator) -> Observation:
     """Exact directions [B, T, 26, 2] in images of half size [B, 2] -> what a 2D network might give for them.
 
     marked: [B, T], passed on. seated: [B] bool, people who are likely to be behind a table.
@@ -93,9 +91,7 @@ def observe(
     share, memory = even(0.0, 0.9, (count,)), even(0.6, 0.99, (count,))
     weight, sigma = stated_mixtures(confidence, chance(MIXTURES, (count, 1, 1)), generator)
     drawn = _lasting(normal(size), normal(size), share, memory)
-    place = torch.special.ndtr(drawn)[..., None]
-    component = (place > weight.cumsum(-1)[..., :-1]).sum(-1, keepdim=True)
-    own = sigma.gather(-1, component).squeeze(-1) * l2.sqrt()
+    own = drawn_sigma(weight, sigma, drawn) * l2.sqrt()
     error = _lasting(normal((*size, 2)), normal((*size, 2)), share, memory)
     error = error * torch.where(chance(0.04, size), even(1.5, 4.0, size), torch.ones(()))[..., None]
     astray = chance(0.02, size)[..., None]
@@ -103,24 +99,6 @@ def observe(
     rays = torch.where(astray, anywhere, exact + error * own[..., None])
     edges = torch.cat((-half, half), -1)[:, None].expand(count, frames, 4)
     return Observation(rays, weight, sigma * l2.sqrt()[..., None], confidence, presence, edges, marked)
-
-
-def stated_mixtures(confidence: Tensor, mixed: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Weights and sigmas [..., 3], in units of l, with the expected OKS `confidence` [...]; not mixed: one Gaussian.
-
-    sum_m w_m / (1 + sigma_m^2) = s fixes the core's weight once the sigmas and the rest's share are drawn.
-    """
-    log_sigma = torch.tensor(LOG_SIGMAS) + LOG_SIGMA_SPREAD * torch.randn(*confidence.shape, 3, generator=generator)
-    sigma = log_sigma.exp()
-    one = (1 / confidence - 1).sqrt()  # of the one Gaussian
-    sigma[..., 0] = torch.minimum(sigma[..., 0], 0.7 * one)
-    oks = 1 / (1 + sigma.square())
-    ordinary = torch.rand(confidence.shape, generator=generator).sqrt()
-    rest = ordinary * oks[..., 1] + (1 - ordinary) * oks[..., 2]
-    core = (1 - (oks[..., 0] - confidence) / (oks[..., 0] - rest).clamp(min=1e-3)).clamp(0.02, 0.98)
-    weight = torch.stack((core, (1 - core) * ordinary, (1 - core) * (1 - ordinary)), -1)
-    plain = torch.tensor([1.0, 0.0, 0.0])
-    return torch.where(mixed[..., None], weight, plain), torch.where(mixed[..., None], sigma, one[..., None])
 
 
 def _members(groups: tuple[tuple[int, ...], ...]) -> Tensor:

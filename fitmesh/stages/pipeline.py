@@ -135,7 +135,6 @@ def _write_run_json(job: Job, timings_s: Mapping[str, float]) -> None:
 def _timings(out: Path) -> dict[str, float]:
     """Of an earlier run in the same folder."""
     try:
-        stated = read_json(out / RUN_FILE).get("timings_s", {}).object()
-        return {name: float(value) for name, value in stated.items() if isinstance(value, int | float)}
+        return fitmesh.result.numbers_of(read_json(out / RUN_FILE).get("timings_s", {}).value)
     except UserError:
         return {}

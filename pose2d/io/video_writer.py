@@ -92,7 +92,8 @@ def video_writer(
     """Write a video that appears at `path` whole, or not at all.
 
     `rate` is the mean frames per second; `tick_s` divides every frame's time. Odd sizes grow by one pixel, since
-    4:2:0 colour halves both sides; sides longer than 8192 pixels are shrunk. `tags` are kept in the file (mp4 knows "title", "comment" and the like).
+    4:2:0 colour halves both sides; images with a side above 8192 pixels are shrunk.
+    `tags` are kept in the file (mp4 knows "title", "comment" and the like).
     """
     faststart = {"movflags": "+faststart"}  # the index comes first: a browser can play before it has everything
     with (

@@ -62,9 +62,8 @@ def run_stages(job: Job) -> RunFiles:
             job.reporter.skipped(name)
         else:
             if damaged and not job.settings.overwrite:
-                job.reporter.warn(
-                    f"{', '.join(damaged)}: changed or damaged since it was written, so it is made again."
-                )
+                which = ", ".join(damaged[:3]) + (" .." if len(damaged) > 3 else "")
+                job.reporter.warn(f"{which}: changed or damaged since it was written, so it is made again.")
             written.forget(stage.files())
             _write_run_json(job, timings, written)  # while files change, no record vouches for them
             start = time.monotonic()
@@ -99,7 +98,7 @@ def stages(job: Job) -> list[Stage]:
                 out,
                 export.make,
                 partial(export.noted_files, out, name),
-            )  # fmt: skip
+            )
             for name in export.wanted(job.settings.exports)
         ),
     ]

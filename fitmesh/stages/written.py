@@ -9,6 +9,7 @@ from fitmesh.result import RUN_FILE
 from pose2d.base.errors import UserError
 from pose2d.base.json_files import read_json
 
+MOST_FILES = 200
 _BLOCK = 1 << 20
 
 
@@ -37,7 +38,10 @@ class Written:
         ]
 
     def record(self, names: Iterable[str]) -> None:
-        self.digests |= {name: _digest(self.out / name) for name in names if (self.out / name).is_file()}
+        """Of an export of more files than MOST_FILES (an .obj a frame) only the sizes are known, in its own note."""
+        known = [name for name in names if (self.out / name).is_file()]
+        if len(known) <= MOST_FILES:
+            self.digests |= {name: _digest(self.out / name) for name in known}
 
     def forget(self, names: Iterable[str]) -> None:
         for name in names:

@@ -39,8 +39,8 @@ def test_a_range_holds_finite_numbers_only(value: float) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"start_s": float("nan")}, {"end_s": float("inf")}, {"every": 0}, {"detector_size": 31}, {"min_score": float("nan")},
-     {"focal_px": float("inf")}, {"threads": 10**9}, {"max_people": -1}, {"fov_deg": 0.0}],
+    [{"start_s": float("nan")}, {"end_s": float("inf")}, {"every": 0}, {"detector_size": 31},
+     {"min_score": float("nan")}, {"focal_px": float("inf")}, {"threads": 10**9}, {"max_people": -1}, {"fov_deg": 0.0}],
 )  # fmt: skip
 def test_the_function_has_the_limits_of_the_command(tmp_path: Path, options: dict[str, float]) -> None:
     with pytest.raises(UserError):
@@ -59,10 +59,9 @@ def test_an_unforeseen_error_is_two_lines_and_a_log_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(trouble.tempfile, "gettempdir", lambda: str(tmp_path))
-    try:
+    with pytest.raises(KeyError) as raised:
         {}["absent"]
-    except KeyError as error:
-        assert trouble.exit_code_of(error) == 1
+    assert trouble.exit_code_of(raised.value) == 1
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert "KeyError" in lines[0]

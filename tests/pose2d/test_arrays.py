@@ -1,5 +1,6 @@
 """The reader of .npz and .npy: equal or refused, and never more memory than the file can fill."""
 
+import contextlib
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -50,14 +51,10 @@ def test_changed_bytes_are_refused_or_change_nothing(tmp_path: Path, data: st.Da
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
     path.write_bytes(content)
-    try:
-        found = read_npz(path, "")
-    except UserError as error:
-        assert str(path) in str(error)
-        return
-    for name in found:
-        if name == "value":
-            np.testing.assert_array_equal(found[name], value)
+    with contextlib.suppress(UserError):
+        found = read_npz(path, "", ["value"])
+        if "value" in found:  # its name may have been changed
+            np.testing.assert_array_equal(found["value"], value)
 
 
 @pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -251,3 +252,47 @@ def test_the_command_says_where_and_stops_on_ctrl_c(result: Result, tmp_path: Pa
     finally:
         process.kill()
     assert (process.returncode, out.strip(), err) == (0, "Stopped.", "")
+
+
+@pytest.mark.parametrize("header", ["bytes=" + "9" * 5000 + "-", "bytes=-" + "9" * 5000, "bytes=0-" + "9" * 40])
+def test_a_range_of_thousands_of_digits_is_refused(server: ViewerServer, header: str) -> None:
+    assert ask(server, "/scene.glb", {"Range": header})[0] == 416
+
+
+def test_a_link_out_of_the_folder_is_not_served(result: Result, server: ViewerServer, tmp_path: Path) -> None:
+    (tmp_path / "secret.mp4").write_bytes(b"secret")
+    result.overlay_path.unlink()
+    result.overlay_path.symlink_to(tmp_path / "secret.mp4")
+    try:
+        status, body, _ = ask(server, "/overlay.mp4")
+        assert (status, b"secret" in body) == (403, False)
+    finally:
+        result.overlay_path.unlink()
+        result.overlay_path.write_bytes(VIDEO)
+
+
+def test_a_report_of_somebody_else_runs_alone(result: Result) -> None:
+    report = result.folder / "report.html"
+    report.write_text("<script>fetch('/meta.json')</script>")
+    try:
+        with serve(result) as other:
+            threading.Thread(target=other.serve_forever, daemon=True).start()
+            policy = ask(other, "/report.html")[2]["Content-Security-Policy"]
+            other.shutdown()
+    finally:
+        report.unlink()
+    assert "default-src 'none'" in policy
+    assert "sandbox allow-scripts" in policy
+
+
+def test_two_hundred_requests_at_once_are_all_answered(server: ViewerServer) -> None:
+    with ThreadPoolExecutor(200) as pool:
+        answers = list(pool.map(lambda _: ask(server, "/meta.json")[0], range(200)))
+    assert answers == [200] * 200
+
+
+def test_a_connection_that_says_nothing_is_closed(server: ViewerServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server.RequestHandlerClass, "timeout", 0.2)
+    with socket.create_connection(("127.0.0.1", server.server_port), 10) as half_open:
+        half_open.sendall(b"GET /meta.json HTT")
+        assert half_open.recv(100) == b""

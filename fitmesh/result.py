@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pose2d.base.json_files import read_json
 
 import fitting
 from fitmesh.schemas import check_fit
 from fitting.thresholds import OBSERVED_CONFIDENCE
 from pose2d.base.caching import content_digest, read_npz
 from pose2d.base.errors import UserError
+from pose2d.base.json_files import read_json
 
 SCHEMA_VERSION = 3
 FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"

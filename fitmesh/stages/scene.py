@@ -1,6 +1,5 @@
 """What a run is told and finds about its scene: lens, gravity, floor, people's heights; its arrays in `fit.npz`."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from fitting.camera import Camera
+from fitting.camera.camera import COUNTS
 from fitting.scene.ground import GivenGround
 from fitting.scene.lens import FocalEstimate, focal_prior, given_focal
 from fitting.scene.world import world_frame
 from fitting.shot import SceneOptions, ShotFit
 from pose2d.base.errors import UserError
+from pose2d.base.json_files import read_json
 from pose2d.io.lens_metadata import read_lens_metadata
 
 OFF, AUTO = "off", "auto"
@@ -99,48 +100,32 @@ def _stated(focal: FocalEstimate, size: tuple[int, int]) -> Lens:
     return Lens(Camera.from_focal(focal.focal_px, size), focal, True, "")
 
 
-def _read_json(path: Path, expected: str) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}): expected {expected}.") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} holds no table: expected {expected}.")
-    return content
-
-
 def _read_intrinsics(path: Path, size: tuple[int, int]) -> Camera:
-    expected = 'json with "matrix" [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] and, if any, "distortion" [k1, k2, p1, p2, ..]'
-    content = _read_json(path, expected)
-    try:
-        matrix = np.asarray(content["matrix"], float)
-        distortion = np.asarray(content.get("distortion", ()), float)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} states no intrinsics: expected {expected}.") from error
-    return Camera.from_intrinsics(matrix, size, distortion)
+    content = read_json(
+        path,
+        'Expected "matrix" [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels and, if any, "distortion" [k1, k2, p1, p2, ..].',
+    )
+    matrix = np.array([row.finite_numbers(3) for row in content.item("matrix").items()])
+    return Camera.from_intrinsics(matrix, size, content.get("distortion", []).finite_numbers(*COUNTS))
 
 
 def read_floor(path: Path) -> GivenGround:
     """Up direction and camera height of a json file, either of them alone or both."""
-    expected = (
-        f'json with "up" [x, y, z] (against gravity, in the camera frame: x right, y down, z forward), '
-        f'"camera_height_m" or both; or one of the words {OFF} and {AUTO}'
+    content = read_json(
+        path,
+        'Expected "up" [x, y, z] (against gravity, in the camera frame: x right, y down, z forward), "camera_height_m" '
+        f"(metres over the floor) or both; or, instead of a file, one of the words {OFF} and {AUTO}.",
     )
-    content = _read_json(path, expected)
-    up, height = content.get("up"), content.get("camera_height_m")
-    try:
-        direction = None if up is None else np.asarray(up, float)
-        height = None if height is None else float(height)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{path} states no floor: expected {expected}.") from error
-    fine = direction is None or (
-        direction.shape == (3,) and bool(np.isfinite(direction).all()) and float(np.linalg.norm(direction)) > 1e-6
-    )
-    if not fine or (direction is None and height is None) or (height is not None and not 0 < height < 1e4):
-        raise UserError(f"{path} states no floor: expected {expected}.")
-    if direction is None:
+    up = content.item("up").finite_numbers(3) if "up" in content else None
+    height = content.item("camera_height_m").number(1e-3, 1e4) if "camera_height_m" in content else None
+    if up is None:
+        if height is None:
+            raise content.refuse("states no floor")
         return GivenGround(None, height)
-    x, y, z = (direction / np.linalg.norm(direction)).tolist()
+    length = float(np.linalg.norm(up))
+    if not length > 1e-6:
+        raise content.item("up").refuse("has no direction")
+    x, y, z = (up / length).tolist()
     return GivenGround((x, y, z), height)
 
 

@@ -103,7 +103,8 @@ def _stated(focal: FocalEstimate, size: tuple[int, int]) -> Lens:
 def _read_intrinsics(path: Path, size: tuple[int, int]) -> Camera:
     content = read_json(
         path,
-        'Expected "matrix" [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels and, if any, "distortion" [k1, k2, p1, p2, ..].',
+        'Expected "matrix" [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels and, if any, "distortion" '
+        "[k1, k2, p1, p2, ..].",
     )
     matrix = np.array([row.finite_numbers(3) for row in content.item("matrix").items()])
     return Camera.from_intrinsics(matrix, size, content.get("distortion", []).finite_numbers(*COUNTS))

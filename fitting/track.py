@@ -139,7 +139,7 @@ def fit_prepared(
     gate: float = GATE,
     **options: Any,
 ) -> TrackFit:
-    """Fit a prepared track; scene and start (where the search begins, if not at the guess) have a row per frame."""
+    """Fit a prepared track. scene, and start (where the search begins, if not at the guess): a row per grid frame."""
     rows = prepared.rows
     there = prepared.keypoints.rows(rows)
     usable = usable_frames(there, [camera], weighting, gate)

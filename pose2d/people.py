@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -33,6 +34,13 @@ ALONE_IOU = 0.1  # people whose boxes overlap by more are looked at in every fra
 Detect = Callable[[Frame], Detections]
 # images [N] and boxes [N, 4] -> boxes as they were used, and arrays [N, ...] by name (keypoints, confidence, ..)
 Estimate = Callable[[Sequence[np.ndarray], np.ndarray], tuple[np.ndarray, Mapping[str, np.ndarray]]]
+
+
+class FrameWatch(Protocol):
+    """Somebody who wants to see frames beside the people in them, such as how the background moves."""
+
+    def add(self, frame: Frame, boxes_px: np.ndarray) -> None:
+        """Frames in order of time with boxes [N, 4] around everyone; some are left out."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +77,11 @@ class _Seen:
 class PeopleFinder:
     """Everything that finds people, loaded once."""
 
-    def __init__(self, detect: Detect, estimate: Estimate, every_frame: bool = False) -> None:
+    def __init__(
+        self, detect: Detect, estimate: Estimate, every_frame: bool = False, watch: FrameWatch | None = None
+    ) -> None:
         """every_frame: boxes are given in every frame, or the frames are few: nothing is interpolated."""
-        self._detect, self._estimate, self._every_frame = detect, estimate, every_frame
+        self._detect, self._estimate, self._every_frame, self._watch = detect, estimate, every_frame, watch
 
     def find(
         self,
@@ -84,7 +94,7 @@ class PeopleFinder:
         """fps: frames per second of `frames`, which sets how many make an interval."""
         step = 1 if self._every_frame else max(1, round(SHORT_S * fps))
         long = 1 if self._every_frame else max(step, round(LONG_S * fps) // step * step)
-        state = _Progress(tracker)
+        state = _Progress(tracker, self._watch)
         with ThreadPoolExecutor(workers) as pool, torch_threads(1):
             for interval, last in self._ahead(pool, prefetch(_intervals(frames, step, long), depth=1)):
                 state.frames += [(frame.index, float(frame.time_s)) for frame in interval]
@@ -119,6 +129,7 @@ class PeopleFinder:
     def _interpolate(self, state: "_Progress", pool: ThreadPoolExecutor, seen: _Seen, frames: list[Frame]) -> None:
         """Take `seen`, and estimate keypoints in boxes between it and what was seen before."""
         before, before_ids = state.last, state.last_ids
+        state.pass_by(frames, seen)
         state.take(seen)
         if before is not None and (between := _between(before, before_ids, seen, state.last_ids, frames)):
             state.waiting.append(pool.submit(self._estimate_rows, *between))
@@ -147,8 +158,8 @@ class PeopleFinder:
 class _Progress:
     """What has been found so far."""
 
-    def __init__(self, tracker: Tracker) -> None:
-        self.tracker = tracker
+    def __init__(self, tracker: Tracker, watch: FrameWatch | None) -> None:
+        self.tracker, self.watch = tracker, watch
         self.frames: list[tuple[int, float]] = []  # number and time of every frame that was read
         self.rows: list[Rows] = []
         self.looked: set[int] = set()
@@ -162,6 +173,15 @@ class _Progress:
         self.last, self.last_ids = seen, self.tracker.update(frame.index, float(frame.time_s), seen.detections)
         self.rows.append(_rows(seen, self.last_ids))
         self.looked.add(frame.index)
+        if self.watch is not None:
+            self.watch.add(frame, seen.detections.boxes_px)
+
+    def pass_by(self, frames: list[Frame], now: _Seen) -> None:
+        """Frames between the last look and this one: people are somewhere between their boxes at both ends."""
+        if self.watch is not None and self.last is not None:
+            boxes_px = np.concatenate((self.last.detections.boxes_px, now.detections.boxes_px))
+            for frame in frames:
+                self.watch.add(frame, boxes_px)
 
     def undisturbed(self, now: _Seen, same_iou: float) -> bool:
         start_score = self.tracker.options.start_score

@@ -14,6 +14,7 @@ import torch
 
 from fitmesh.confidence import ConfidenceFunction, head_digest
 from fitmesh.schemas import check_keypoints, check_tracks
+from fitmesh.stages.background import BackgroundMotion
 from fitmesh.stages.settings import WHOLE_IMAGE, Job
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.detect.detector import DETECTORS, Detections, read_detections, whole_image
@@ -94,6 +95,7 @@ def cache_key(job: Job) -> CacheKey:
             f"pose2d.detect.{DETECTORS[settings.detector][0]}",
             module_of(keypoints.pose_model),
             "fitmesh.confidence",
+            "fitmesh.stages.background",
         ),
     )
 
@@ -107,7 +109,8 @@ def make(job: Job, key: CacheKey) -> None:
     info, settings = job.clip.info, job.settings
     job.networks.start()  # while the first frames are decoded
     tracker = Tracker((info.width_px, info.height_px), settings.tracks.tracker)
-    finder = PeopleFinder(_detect(job), _estimate(job), every_frame=settings.tracks.detections is not None)
+    background = BackgroundMotion((info.width_px, info.height_px))
+    finder = PeopleFinder(_detect(job), _estimate(job), settings.tracks.detections is not None, background)
     fps = float(info.rate / settings.span.every)
     with job.reporter.stage("people", settings.span.expected_frames(info)) as tick, torch.inference_mode():
         found = finder.find(job.clip.frames(settings.span), fps, tracker, settings.workers, tick)
@@ -115,7 +118,7 @@ def make(job: Job, key: CacheKey) -> None:
     write(
         job, key, found,
         pose_model=settings.keypoints.pose_model, skeleton=networks.pose.skeleton.name,
-        source=settings.keypoints.confidence,
+        source=settings.keypoints.confidence, background=background,
     )  # fmt: skip
 
 
@@ -158,7 +161,10 @@ def _detect(job: Job) -> Detect:
     return lambda frame: job.detector.get().detect(frame.rgb)
 
 
-def write(job: Job, key: CacheKey, found: People, pose_model: str, skeleton: str, source: str) -> None:
+def write(
+    job: Job, key: CacheKey, found: People, pose_model: str, skeleton: str, source: str,
+    background: BackgroundMotion | None = None,
+) -> None:  # fmt: skip
     """Both files; of at most `max_people`, those seen in the most frames."""
     info, limit = job.clip.info, job.settings.tracks.max_people
     most = sorted(range(len(found.tracks)), key=lambda n: -len(found.tracks[n].frames))[:limit]
@@ -203,6 +209,7 @@ def write(job: Job, key: CacheKey, found: People, pose_model: str, skeleton: str
             **rows,
             "row_score": np.concatenate([np.zeros(0), *(track.scores for track in tracks)]),
             "warnings": np.array(job.clip.warnings, dtype=np.str_),
+            **({} if background is None else background.arrays(found.frames, found.frames[:1])),
         },
     )
 

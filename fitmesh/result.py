@@ -21,7 +21,6 @@ FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
 
 
 @dataclass(frozen=True)
-<<<<<<< HEAD
 class Shot:
     """Frames between two cuts: one camera, one world frame. A person lives in one shot."""
 
@@ -48,17 +47,12 @@ class Event:
 
 @dataclass(frozen=True)
 class Person:
-    """One identity over T frames of one shot; a frame without a row: the person is absent.
+    """One identity over the T frames of one shot in which the person is there: seen, or filled in over a short gap.
+
+    `frame` may have gaps of more than that: no row means that the person is absent.
 
     Camera frame: x right, y down, z forward. World frame: metres, y up, floor at 0, the shot's first camera above the
     origin looking along -z (`fitting.scene.world`). Pixels: x right, y down, (0, 0) is the top left pixel's centre.
-=======
-class Person:
-    """One identity over the T frames in which the person is there: seen, or filled in over at most half a second.
-
-    `frame` may have gaps: no row means that the person is absent.
-    Camera frame: x right, y down, z forward. Pixels: x right, y down, (0, 0) is the centre of the top left pixel.
->>>>>>> h/outputs
     Keypoints in Halpe-26's order (COCO's 17 first), joints in SMPL's (`fitting.body.kinematics`).
     """
 

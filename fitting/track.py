@@ -373,7 +373,7 @@ def _joined(parts: Sequence[tuple[slice, Fit]], shape: Tensor, keypoints: Keypoi
             torch.cat((getattr(params, name)[: rows.start], getattr(mixed, name), getattr(part.params, name)[shared:]))
             for name in ("pose", "translation")
         )
-        params = BodyParams(pose, shape, translation)
+        params = replace(params, pose=pose, translation=translation)
         keep = rows.start + shared // 2
         for name, values in rest.items():
             other = getattr(part, name)

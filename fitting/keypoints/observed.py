@@ -131,3 +131,15 @@ def observed_joints(keypoints: Keypoints, size: tuple[int, int]) -> np.ndarray:
     for leaf, followed in FOLLOWED.items():
         observed[:, leaf] = observed[:, followed]
     return observed
+
+
+# A joint turns the bone that ends at the next joint, so the surface of a limb is seen where its far end is.
+FAR_END = {1: 4, 2: 5, 4: 7, 5: 8, 16: 18, 17: 19, 18: 20, 19: 21}
+
+
+def observed_bones(joint_observed: np.ndarray) -> np.ndarray:
+    """Of joints [..., 24] -> of the surface that each of them moves [..., 24]: a thigh is seen where the knee is."""
+    bones = joint_observed.copy()
+    for joint, end in FAR_END.items():
+        bones[..., joint] = joint_observed[..., end]
+    return bones

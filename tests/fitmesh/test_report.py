@@ -173,7 +173,9 @@ def test_uncertainty_that_is_unknown_is_said_to_be_unknown(tmp_path: Path) -> No
 
 def test_a_long_track_is_drawn_with_few_points(tmp_path: Path) -> None:
     values = np.sin(np.arange(9000) / 50)
-    drawn = plot(Axis("a", "", np.arange(9000) / 30, np.zeros(9000, bool), np.zeros(9000, bool)), [Line("", values, "one")])
+    drawn = plot(
+        Axis("a", "", np.arange(9000) / 30, np.zeros(9000, bool), np.zeros(9000, bool)), [Line("", values, "one")]
+    )
     assert len(drawn) < 20_000
     assert len(thinned(values)) <= 600
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
+from fitmesh import limits
 from fitmesh.confidence import default_source
 from fitmesh.progress import Reporter, Tick
 from fitmesh.result import Result, load
@@ -121,8 +122,15 @@ def run_settings(
         for name, value in (("--detections", detections), ("--checkpoint", checkpoint), ("--ccnet", ccnet)):
             if value is not None:
                 raise UserError(f"{name} has no effect with --keypoints, which brings its own: leave one of them out.")
-    if threads is not None and threads < 1:
-        raise UserError(f"--threads must be 1 or more, got {threads}.")
+    limits.THREADS.check("--threads", threads)
+    limits.DETECTOR_SIZE.check("--detector-size", detector_size)
+    limits.SHARE.check("--min-score", min_score)
+    limits.PEOPLE.check("--max-people", max_people)
+    limits.FOCAL_PX.check("--focal", fit.focal_px)
+    limits.FOV_DEG.check("--fov", fit.fov_deg)
+    limits.TIME_S.check("--start", span.start_s)
+    limits.TIME_S.check("--end", span.end_s)
+    limits.EVERY.check("--every", span.every)
     options = detector_class(detector).defaults
     if detector_size is not None:
         options = replace(options, long_side=detector_size)
@@ -145,6 +153,7 @@ def run_settings(
 
 def open_clip(path: Path, fps: float | None = None) -> Clip:
     """A folder of images, an image, or a video."""
+    limits.FPS.check("--fps", fps)
     if path.is_dir():
         return ImageFolder(path, DEFAULT_RATE if fps is None else Fraction(fps).limit_denominator(100_000))
     if fps is not None:

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fitmesh import limits
+from fitmesh.signals import Stopped, working
+
 if TYPE_CHECKING:
     from fitmesh.progress import Reporter
     from fitmesh.stages.pipeline import RunFiles
@@ -33,11 +36,17 @@ def run(
         Path | None, typer.Option(help="A folder of images that follow each other.", rich_help_panel=INPUT)
     ] = None,
     image: Annotated[Path | None, typer.Option(help="One image.", rich_help_panel=INPUT)] = None,
-    start: Annotated[float, typer.Option(help="Seconds into the video to start at.", rich_help_panel=INPUT)] = 0.0,
-    end: Annotated[float | None, typer.Option(help="Seconds into the video to stop at.", rich_help_panel=INPUT)] = None,
-    every: Annotated[int, typer.Option(help="Use every n-th frame only.", rich_help_panel=INPUT)] = 1,
+    start: Annotated[
+        float, typer.Option(help="Seconds into the video to start at.", rich_help_panel=INPUT), limits.TIME_S
+    ] = 0.0,
+    end: Annotated[
+        float | None, typer.Option(help="Seconds into the video to stop at.", rich_help_panel=INPUT), limits.TIME_S
+    ] = None,
+    every: Annotated[int, typer.Option(help="Use every n-th frame only.", rich_help_panel=INPUT), limits.EVERY] = 1,
     fps: Annotated[
-        float | None, typer.Option(help="Images per second of --images.", rich_help_panel=INPUT, show_default="30")
+        float | None,
+        typer.Option(help="Images per second of --images.", rich_help_panel=INPUT, show_default="30"),
+        limits.FPS,
     ] = None,
     detections: Annotated[
         Path | None,
@@ -57,15 +66,19 @@ def run(
             rich_help_panel=PEOPLE,
             show_default="the detector's own",
         ),
+        limits.DETECTOR_SIZE,
     ] = None,
     min_score: Annotated[
         float,
         typer.Option(
             help="Keep people whom the detector scores at least this in several frames.", rich_help_panel=PEOPLE
         ),
+        limits.SHARE,
     ] = 0.55,
     max_people: Annotated[
-        int | None, typer.Option(help="Keep only this many people, those seen longest.", rich_help_panel=PEOPLE)
+        int | None,
+        typer.Option(help="Keep only this many people, those seen longest.", rich_help_panel=PEOPLE),
+        limits.PEOPLE,
     ] = None,
     pose_model: Annotated[
         str, typer.Option(help="Keypoint network; `fitmesh models` lists them.", rich_help_panel=KEYPOINTS)
@@ -105,6 +118,7 @@ def run(
     threads: Annotated[
         int | None,
         typer.Option(help="Processor cores for the networks.", rich_help_panel=KEYPOINTS, show_default="all"),
+        limits.THREADS,
     ] = None,
     body_model: Annotated[
         Path | None,
@@ -132,10 +146,12 @@ def run(
         typer.Option(
             help="Focal length in pixels, if known.", rich_help_panel=BODY, show_default="the image's diagonal"
         ),
+        limits.FOCAL_PX,
     ] = None,
     fov: Annotated[
         float | None,
         typer.Option(help="Or the angle of view across the image's width, in degrees.", rich_help_panel=BODY),
+        limits.FOV_DEG,
     ] = None,
     export: Annotated[
         str,
@@ -196,13 +212,14 @@ def run(
         clip = open_clip(path, fps) if image is None else ImageFolder(path)
         job = Job(clip, settings, out, reporter)
         _say_input(job)
-        _summary(run_stages(job), reporter)
+        with working():
+            _summary(run_stages(job), reporter)
     except UserError as error:
         reporter.failed(str(error))
         raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Stopped) as stopped:
         reporter.say("Stopped. Finished stages are kept; the same command goes on from there.", "stopped")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(getattr(stopped, "exit_code", INTERRUPTED)) from None
 
 
 def _input(video: Path | None, images: Path | None, image: Path | None, fps: float | None) -> Path:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from fitmesh.confidence import ConfidenceFunction, head_digest
+from fitmesh.schemas import check_keypoints, check_tracks
 from fitmesh.stages.settings import WHOLE_IMAGE, Job
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.detect.detector import DETECTORS, Detections, read_detections, whole_image
@@ -208,6 +209,7 @@ def write(job: Job, key: CacheKey, found: People, pose_model: str, skeleton: str
 
 def read_tracks(out: Path) -> TracksFile:
     arrays = read_npz(out / TRACKS_FILE)
+    check_tracks(arrays, out / TRACKS_FILE)
     first = arrays["first_row"]
     tracks = [
         Track(int(identity), arrays["row_frame"][a:b], arrays["row_box_px"][a:b], arrays["row_score"][a:b])
@@ -226,6 +228,7 @@ def read_tracks(out: Path) -> TracksFile:
 
 def read_keypoints(out: Path) -> KeypointsFile:
     arrays = read_npz(out / KEYPOINTS_FILE)
+    check_keypoints(arrays, out / KEYPOINTS_FILE)
     first = arrays["first_row"]
     spans = {int(i): slice(a, b) for i, a, b in zip(arrays["identity"], first[:-1], first[1:], strict=True)}
     source = cast(ConfidenceSource, str(arrays["source"]))

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import fitmesh.result
 from fitmesh.confidence import check_source
 from fitmesh.result import RUN_FILE
@@ -16,8 +14,10 @@ from fitmesh.stages import export, fit, given_keypoints, overlay, people
 from fitmesh.stages.settings import Job, KeypointSettings
 from fitmesh.version import __version__
 from pose2d.base.caching import CacheKey, remove_temporary
+from pose2d.base.devices import check_device
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
+from pose2d.base.json_files import read_json
 from pose2d.detect.detector import detector_class
 from pose2d.registry import card
 from pose2d.skeletons import COCO17
@@ -93,7 +93,7 @@ def check(job: Job) -> None:
     settings, out = job.settings, job.out
     export.wanted(settings.exports)
     fit.check(settings.fit, (job.clip.info.width_px, job.clip.info.height_px))
-    _check_device(settings.device)
+    check_device(settings.device)
     if settings.given_keypoints is None:
         _check_networks(settings.keypoints)
         detector_class(settings.tracks.detector)
@@ -120,16 +120,6 @@ def _check_networks(wanted: KeypointSettings) -> None:
     check_source(wanted.confidence, wanted.pose_model, wanted.ccnet)
 
 
-def _check_device(name: str) -> None:
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise UserError(
-            f"--device {name} cannot be used ({reason}). Use --device cpu, or install a torch for it."
-        ) from error
-
-
 def _write_run_json(job: Job, timings_s: Mapping[str, float]) -> None:
     """`run.json`: what the run was told, where its clip is, and how long each stage took when it was made."""
     facts: dict[str, Any] = {
@@ -145,7 +135,7 @@ def _write_run_json(job: Job, timings_s: Mapping[str, float]) -> None:
 def _timings(out: Path) -> dict[str, float]:
     """Of an earlier run in the same folder."""
     try:
-        earlier = json.loads((out / RUN_FILE).read_text())
-        return dict(earlier.get("timings_s", {}))
-    except (OSError, ValueError, TypeError, AttributeError):
+        stated = read_json(out / RUN_FILE).get("timings_s", {}).object()
+        return {name: float(value) for name, value in stated.items() if isinstance(value, int | float)}
+    except UserError:
         return {}

@@ -1,8 +1,8 @@
 """People on an image, as meshes or as 2D skeletons, with what was observed and how confident it is.
 
 A mesh has the colour of the identity; where nothing was observed it is pale grey and the image shines through. A
-keypoint's colour runs from red (confidence 0) over yellow to green (1). In a skeleton, a bone is as opaque as the lower confidence of its two ends;
-left limbs are orange and right limbs blue.
+keypoint's colour runs from red (confidence 0) over yellow to green (1). In a skeleton, a bone is as opaque as the lower
+confidence of its two ends; left limbs are orange and right limbs blue.
 """
 
 import colorsys

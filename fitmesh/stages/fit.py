@@ -188,6 +188,7 @@ def _rows(identity: int, people: KeypointsFile, found: TrackFit, body: Body) -> 
         "row_joint_std_mm": _length_mm(fit.joint_std_mm, len(found.frame)),
         "row_joint_std_relative_mm": _length_mm(fit.joint_std_relative_mm, len(found.frame)),
         "row_joint_observed": found.joint_observed,
+        "row_keypoint_observed": found.keypoint_observed,
         "row_keypoints_px": np.where(found.detected[:, None, None], points.xy_px.numpy(), np.nan).astype(np.float32),
         "row_swapped": found.swapped,
         "row_confidence": points.confidence.numpy(),
@@ -222,7 +223,7 @@ _FLOATS = {
     "shape": (10,), "row_pose_rad": (24, 3), "row_translation_m": (3,), "row_joints_m": (24, 3),
     "row_joint_std_mm": (24,), "row_joint_std_relative_mm": (24,), "row_keypoints_px": (26, 2),
     "row_confidence": (26,), "row_presence": (26,), "row_raw": (26,), "row_reprojection_px": (26,), "row_box_px": (4,),
-    "row_contact": (4,),
+    "row_contact": (4,), "row_keypoint_observed": (26,),
 }  # fmt: skip
 _PER_PERSON = {"identity": np.int64, "same_as": np.int64, "shot": np.int64, "size": np.float32, "height_m": np.float32}
 _BOOLS = {"row_observed": (), "row_converged": (), "row_joint_observed": (24,), "row_used": (26,), "row_swapped": (26,)}

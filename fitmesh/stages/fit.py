@@ -7,8 +7,9 @@ import numpy as np
 import torch
 
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION
-from fitmesh.stages.people import KeypointsFile, read_keypoints, read_tracks
+from fitmesh.stages.people import KeypointsFile
 from fitmesh.stages.settings import FitSettings, Job
+from fitmesh.stages.track_edits import edited_keypoints, edited_tracks, edits_digest
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, load_body
 from fitting.camera import Camera
@@ -52,6 +53,8 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
         "body": content_digest([settings.body_file]),
         "prior": content_digest([OPEN_BODY.with_name("pose_prior.npz")]),
     }
+    if edits := edits_digest(job.out):
+        inputs["edits"] = edits
     if settings.init == "lifter":
         inputs["init"] = content_digest([OPEN_BODY.with_name("lifter.npz")])
     if settings.init_checkpoint is not None:
@@ -73,7 +76,7 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
 def make(job: Job, key: CacheKey) -> None:
     """Fit everyone in `keypoints.npz`. Only image regressors (SPIN, CLIFF) look at the clip again."""
     settings = job.settings.fit
-    seen, people = read_tracks(job.out), read_keypoints(job.out)
+    seen, people = edited_tracks(job.out), edited_keypoints(job.out)
     camera, body = settings.camera((seen.width_px, seen.height_px)), load_body(settings.body_file)
     starts = _starts(job, people, camera)
     rows: list[Mapping[str, Any]] = []

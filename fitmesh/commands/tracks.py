@@ -44,9 +44,8 @@ def tracks(
         )
     people, edits = list_tracks(out), list_edits(out)
     for person in people:
-        typer.echo(
-            f"person {person.identity}: {person.frames} frames, {person.start_s:.2f} to {person.end_s:.2f} s of the video"
-        )
+        span = f"{person.start_s:.2f} to {person.end_s:.2f} s of the video"
+        typer.echo(f"person {person.identity}: {person.frames} frames, {span}")
     if not people:
         typer.echo("nobody")
     for number, edit in enumerate(edits, 1):

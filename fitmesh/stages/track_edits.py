@@ -1,9 +1,9 @@
 """Tracks corrected by hand: `tracks_edits.json` in the folder of a run, applied to what the stage `people` found.
 
 tracks.npz and keypoints.npz stay as they were found, so that any edit can be taken back without looking at the video
-again; every later stage reads them through `edited_tracks` and `edited_keypoints`. The edits are part of the fit's cache
-key. They are bound to the tracks they were made for: should those be found anew and come out differently, nothing is
-guessed, and the edits are refused.
+again; every later stage reads them through `edited_tracks` and `edited_keypoints`. The edits are part of the fit's
+cache key. They are bound to the tracks they were made for: should those be found anew and come out differently,
+nothing is guessed, and the edits are refused.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""`fitmesh tracks`: merges, splits and drops survive the next run, and nonsense is refused before anything is written."""
+"""`fitmesh tracks`: edits survive the next run, and nonsense is refused before anything is written."""
 
 import json
 from pathlib import Path

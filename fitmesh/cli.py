@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fitmesh.commands import body, eval_3dpw, eval_coco, models, run, synth, train_ccnet, view
+from fitmesh.commands import body, eval_3dpw, eval_coco, models, run, synth, tracks, train_ccnet, view
 from fitmesh.commands.option_types import checked
 from fitmesh.signals import Stopped
 from fitmesh.trouble import exit_code_of, watch_threads
@@ -40,6 +40,7 @@ def root(
 for _name, _command in {
     "run": run.run,
     "view": view.view,
+    "tracks": tracks.tracks,
     "models": models.models,
     "body": body.body,
     "train-ccnet": train_ccnet.train_ccnet,

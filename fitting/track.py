@@ -22,7 +22,7 @@ from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_
 from fitting.camera import Camera
 from fitting.init.guess import InitialGuess, joined_guesses, nearest, with_default_errors
 from fitting.keypoints.after_fit import confidence_after_fit
-from fitting.keypoints.observed import body_keypoints, observed_joints, usable_frames
+from fitting.keypoints.observed import body_keypoints, observed_joints, probability_observed, usable_frames
 from fitting.keypoints.side_swap import repair_side_swaps as repaired_side_swaps
 from fitting.keypoints.stretches import ABSENT, stretches
 from fitting.keypoints.weights import GATE, Weighting
@@ -59,6 +59,11 @@ class TrackFit:
     swapped: np.ndarray  # [T, 26] bool: left and right were exchanged
     joint_observed: np.ndarray  # [T, 24] bool: a keypoint that counts lies at the joint or farther out on its limb
     fit: Fit  # [T, ...]
+
+    @property
+    def keypoint_observed(self) -> np.ndarray:
+        """[T, 26] probability that a keypoint is in the image and close to the truth (`probability_observed`)."""
+        return probability_observed(self.keypoints).numpy()
 
     def rows(self, frame: np.ndarray) -> np.ndarray:
         """Indices into the T rows of these frame numbers."""
@@ -451,7 +456,7 @@ def _joined(parts: Sequence[tuple[slice, Fit]], shape: Tensor, keypoints: Keypoi
             torch.cat((getattr(params, name)[: rows.start], getattr(mixed, name), getattr(part.params, name)[shared:]))
             for name in ("pose", "translation")
         )
-        params = BodyParams(pose, shape, translation)
+        params = replace(params, pose=pose, translation=translation)
         keep = rows.start + shared // 2
         for name, values in rest.items():
             other = getattr(part, name)

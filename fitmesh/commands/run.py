@@ -289,9 +289,9 @@ def _summary(result: "RunFiles", reporter: "Reporter") -> None:
 
     import fitmesh
     from fitmesh.exports.stretches import absences
-    from fitmesh.stages.people import read_tracks
+    from fitmesh.stages.track_edits import edited_tracks
 
-    seen, found = read_tracks(result.fit.parent), fitmesh.load(result.fit.parent)
+    seen, found = edited_tracks(result.fit.parent), fitmesh.load(result.fit.parent)
     for text in seen.warnings:
         reporter.warn(text)
     if not seen.tracks:

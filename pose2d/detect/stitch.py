@@ -206,15 +206,14 @@ def _doubts(
 
 def chains(after: np.ndarray) -> np.ndarray:
     """The number of the chain of links that each piece belongs to, [P]: that of its first piece."""
-    chain = np.arange(len(after))
-    for piece in np.flatnonzero(after >= 0):  # pieces are ordered by track, not by time: follow each to its end
-        chain[after[piece]] = piece
-    for piece in range(len(chain)):
-        root = piece
+    chain = list(range(len(after)))
+    for piece in np.flatnonzero(after >= 0).tolist():
+        chain[int(after[piece])] = piece
+    for piece, root in enumerate(chain):  # pieces are ordered by track, not by time: follow each to its first
         while chain[root] != root:
             root = chain[root]
         chain[piece] = root
-    return chain
+    return np.array(chain, np.int64)
 
 
 def stitched(

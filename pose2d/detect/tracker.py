@@ -153,7 +153,8 @@ class Tracker:
         poses = [t.pose for t in tracks if t.pose is not None]
         if cues is not None and len(poses) == len(tracks):
             looks = stack([t.look for t in tracks if t.look is not None])
-            pairs = np.nonzero(near)
+            row, column = np.nonzero(near)
+            pairs = row, column
             cost[pairs] -= 2 * cue_log_likelihood(pairs, poses, looks, boxes_px, cues, distinct, self.options.cues)
         return np.where(near, cost, np.inf)
 
@@ -216,7 +217,7 @@ def _alone(boxes_px: np.ndarray, likely: np.ndarray, most_iou: float) -> np.ndar
     """Which boxes [N] overlap no other of the likely ones by more than `most_iou`."""
     overlap = iou(boxes_px, boxes_px[likely])
     overlap[likely, np.arange(len(likely))] = 0
-    return ~(overlap > most_iou).any(1)
+    return (overlap <= most_iou).all(1)
 
 
 def assign(cost: np.ndarray, limit: np.ndarray | float) -> list[tuple[int, int]]:

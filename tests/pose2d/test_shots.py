@@ -157,13 +157,13 @@ def test_marked_frames_keep_their_order_and_know_the_cut_and_wait_only_after_a_s
 
 
 def test_a_dissolve_is_known_late_and_no_image_waits_for_it() -> None:
-    a, b = shot(1, 40), shot(2, 40)
-    share = np.linspace(0, 1, 22)[1:-1, None, None, None]
-    frames = np.concatenate([a[:20], ((1 - share) * a[20:] + share * b[:20]).astype(np.uint8), b[20:]])
+    a, b = shot(1, 40, step_px=0.2).astype(float), shot(2, 40, step_px=0.2).astype(float)
+    share = np.linspace(0, 1, 14)[1:-1, None, None, None]
+    frames = np.concatenate([a[:28], (1 - share) * a[28:] + share * b[:12], b[12:]]).astype(np.uint8)
     _, starts, marker, most = marked(frames)
     assert starts == [0]
     assert len(marker.late) == 1
-    assert 20 < marker.late[0].frame < 40
+    assert 31 <= marker.late[0].frame <= 37
     assert most <= 8
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fitmesh.commands import body, eval_3dpw, eval_coco, models, run, synth, train_ccnet, view
+from fitmesh.commands import body, eval_3dpw, eval_coco, models, run, synth, tracks, train_ccnet, view
 from fitmesh.commands.option_types import checked
 from fitmesh.signals import Stopped
 from fitmesh.trouble import exit_code_of, watch_threads
@@ -41,6 +41,7 @@ def root(
 COMMANDS: dict[str, Callable[..., Any]] = {
     "run": run.run,
     "view": view.view,
+    "tracks": tracks.tracks,
     "models": models.models,
     "body": body.body,
     "train-ccnet": train_ccnet.train_ccnet,

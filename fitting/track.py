@@ -22,13 +22,14 @@ from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_
 from fitting.camera import Camera
 from fitting.init.guess import InitialGuess, joined_guesses, nearest, with_default_errors
 from fitting.keypoints.after_fit import confidence_after_fit
-from fitting.keypoints.observed import body_keypoints, observed_joints, usable_frames
+from fitting.keypoints.observed import body_keypoints, observed_joints, probability_observed, usable_frames
 from fitting.keypoints.side_swap import repair_side_swaps as repaired_side_swaps
 from fitting.keypoints.stretches import ABSENT, stretches
 from fitting.keypoints.weights import GATE, Weighting
 from fitting.optimise import LEAN_RAD, Fit, fit, initial_guess
 from fitting.solver.prior import PosePrior
-from fitting.solver.problem import ROBUST_SCALE, Ground
+from fitting.solver.problem import ROBUST_SCALE
+from fitting.solver.scene_terms import SceneTerms
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
@@ -59,6 +60,11 @@ class TrackFit:
     joint_observed: np.ndarray  # [T, 24] bool: a keypoint that counts lies at the joint or farther out on its limb
     fit: Fit  # [T, ...]
 
+    @property
+    def keypoint_observed(self) -> np.ndarray:
+        """[T, 26] probability that a keypoint is in the image and close to the truth (`probability_observed`)."""
+        return probability_observed(self.keypoints).numpy()
+
     def rows(self, frame: np.ndarray) -> np.ndarray:
         """Indices into the T rows of these frame numbers."""
         index = np.searchsorted(self.frame, frame).clip(0, len(self.frame) - 1)
@@ -68,7 +74,7 @@ class TrackFit:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class PreparedTrack:
     """Keypoints on the grid."""
 
     frame: np.ndarray  # [T]
@@ -76,6 +82,8 @@ class _Prepared:
     keypoints: Keypoints  # [T, 26, ...] finite; presence 0 where there is none
     swapped: np.ndarray  # [T, 26] bool
     stretch: np.ndarray  # [T] number of the stretch in which the person is there, or ABSENT
+    fps: float  # frames per second of the grid
+    guess: InitialGuess | None = None  # [T] where fits start and what they stay close to; None: from the torso
 
     @property
     def rows(self) -> np.ndarray:
@@ -98,39 +106,65 @@ def fit_track(
     robust_sigmas: float = ROBUST_SCALE,
     prior: PosePrior | None = None,
     lean_rad: float | None = LEAN_RAD,
-    ground: Ground | None = None,
+    scene: SceneTerms | None = None,
     repair_side_swaps: bool = True,
 ) -> TrackFit:
     """Fit N rows of keypoints at increasing frame numbers `frame` [N].
 
     The grid is frame[0], frame[0] + every, .. frame[-1], and fps its frames per second. A row whose pixels are all NaN
     counts as not seen. An init given as parameters has one row per grid frame, or one per row of keypoints; then gaps
-    take the nearest. A ground's contacts have one row per grid frame. The other options are those of `fitting.fit`.
+    take the nearest. A scene has one row per grid frame. The other options are those of `fitting.fit`.
     Raises UserError (TooFewKeypoints) when no frame shows enough.
     """
     body = body or load_body()
-    prepared = _prepare(keypoints, frame, camera, fps, every, repair_side_swaps)
-    rows = prepared.rows
-    there = prepared.keypoints.rows(rows)
-    usable = usable_frames(there, [camera], weighting, gate)
-    guess = _guess(init, prepared, frame, camera, body, fps)
     options: dict[str, Any] = {
         "weighting": weighting, "gate": gate, "robust_sigmas": robust_sigmas, "prior": prior, "lean_rad": lean_rad,
     }  # fmt: skip
-    start = "none" if guess is None else guess.rows(rows)
-    floor = None if ground is None else ground.rows(torch.from_numpy(rows))
+    prepared = prepare_track(keypoints, frame, camera, body, init, fps=fps, every=every, repair=repair_side_swaps)
+    return fit_prepared(prepared, camera, body, scene=scene, **options)
+
+
+def prepare_track(
+    keypoints: Keypoints, frame: np.ndarray, camera: Camera, body: Body, init: str | BodyParams | InitialGuess,
+    *, fps: float, every: int = 1, repair: bool = True,
+) -> PreparedTrack:  # fmt: skip
+    """Keypoints on the grid with the guess that their fits start from: what fits of one track share."""
+    prepared = _prepare(keypoints, frame, camera, fps, every, repair)
+    return replace(prepared, guess=_guess(init, prepared, frame, camera, body, fps))
+
+
+def fit_prepared(
+    prepared: PreparedTrack,
+    camera: Camera,
+    body: Body,
+    *,
+    scene: SceneTerms | None = None,
+    start: BodyParams | None = None,
+    weighting: Weighting = "precision",
+    gate: float = GATE,
+    **options: Any,
+) -> TrackFit:
+    """Fit a prepared track. scene, and start (where the search begins, if not at the guess): a row per grid frame."""
+    rows = prepared.rows
+    there = prepared.keypoints.rows(rows)
+    usable = usable_frames(there, [camera], weighting, gate)
+    options |= {"weighting": weighting, "gate": gate}
+    init = "none" if prepared.guess is None else prepared.guess.rows(rows)
+    around = None if scene is None else scene.frames(torch.from_numpy(rows))
+    first = None if start is None else start.rows(rows)
     stretch = torch.from_numpy(prepared.stretch[rows])
-    stride = max(1, math.ceil(fps / FASTEST_FPS))
-    if stride == 1:
-        found = fit_pieces(there, usable, camera, body, start, fps=fps, ground=floor, stretch=stretch, **options)
-    else:
-        at = _thinned(rows, prepared.stretch[rows], usable, stride)
-        found = _between(
-            fit_pieces(
-                there.rows(at), usable[at], camera, body, start if isinstance(start, str) else start.rows(at),
-                fps=fps / stride, ground=None if floor is None else floor.rows(at), stretch=stretch[at], **options,
-            ), at, len(rows),
-        )  # fmt: skip
+    if around is not None and around.rest is not None:  # nothing rests across an absence
+        begins = torch.diff(stretch, prepend=stretch[:1] - 1) != 0
+        around = replace(around, rest=around.rest.masked_fill(begins[:, None], 0))
+    stride = max(1, math.ceil(prepared.fps / FASTEST_FPS))
+    at = _thinned(rows, prepared.stretch[rows], usable, stride)
+    found = fit_pieces(
+        there.rows(at), usable[at], camera, body, init if isinstance(init, str) else init.rows(at),
+        fps=prepared.fps / stride, scene=around and around.frames(at), stretch=stretch[at],
+        start=first and first.rows(at), **options,
+    )  # fmt: skip
+    if stride > 1:
+        found = _between(found, at, len(rows))
     after = confidence_after_fit(there, camera.project(body.at(found.params).keypoints))
     present = np.isin(prepared.stretch, stretch[found.observed].numpy())
     return _with_absences(found, after, observed_joints(after, camera.size), prepared, present)
@@ -164,7 +198,7 @@ def _between(found: Fit, at: Tensor, frames: int) -> Fit:
 
 
 def _with_absences(
-    found: Fit, after: Keypoints, observed: np.ndarray, prepared: _Prepared, present: np.ndarray
+    found: Fit, after: Keypoints, observed: np.ndarray, prepared: PreparedTrack, present: np.ndarray
 ) -> TrackFit:
     """The fit of the rows where the person is there, on the whole grid."""
     frames, rows = len(prepared.frame), torch.from_numpy(prepared.rows)
@@ -237,7 +271,7 @@ def start_track(
 
 def _prepare(
     keypoints: Keypoints, frame: np.ndarray, camera: Camera, fps: float, every: int, repair: bool
-) -> _Prepared:
+) -> PreparedTrack:
     if not 0 < fps < float("inf"):
         raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
     given = body_keypoints(keypoints)
@@ -275,7 +309,7 @@ def _prepare(
     swapped = np.zeros((len(grid), given.skeleton.size), np.bool_)
     if repair:
         on, swapped = _repaired(on, stretch, fps)
-    return _Prepared(grid, detected, on, swapped, stretch)
+    return PreparedTrack(grid, detected, on, swapped, stretch, fps)
 
 
 def _repaired(keypoints: Keypoints, stretch: np.ndarray, fps: float) -> tuple[Keypoints, np.ndarray]:
@@ -299,7 +333,7 @@ def _runs(stretch: np.ndarray) -> list[slice]:
 
 def _guess(
     init: str | BodyParams | InitialGuess,
-    prepared: _Prepared,
+    prepared: PreparedTrack,
     frame: np.ndarray,
     camera: Camera,
     body: Body,
@@ -328,8 +362,9 @@ def fit_pieces(
     init: str | InitialGuess,
     *,
     fps: float,
-    ground: Ground | None = None,
+    scene: SceneTerms | None = None,
     stretch: Tensor | None = None,
+    start: BodyParams | None = None,
     piece: int = PIECE,
     overlap: int = OVERLAP,
     **options: Any,
@@ -340,10 +375,13 @@ def fit_pieces(
     """
 
     def solve(rows: Tensor | slice, body: Body, fps: float) -> Fit:
-        start = init if isinstance(init, str) else init.rows(rows)
-        floor = None if ground is None else ground.rows(rows)
+        guess = init if isinstance(init, str) else init.rows(rows)
+        first = None if start is None else start.rows(rows)
+        around = None if scene is None else scene.frames(rows)
         runs = None if stretch is None else stretch[rows]
-        return fit(keypoints.rows(rows), camera, body, start, fps=fps, ground=floor, stretch=runs, **options)
+        return fit(
+            keypoints.rows(rows), camera, body, guess, fps=fps, scene=around, stretch=runs, start=first, **options
+        )
 
     frames = len(usable)
     if frames <= piece:
@@ -416,7 +454,7 @@ def _joined(parts: Sequence[tuple[slice, Fit]], shape: Tensor, keypoints: Keypoi
             torch.cat((getattr(params, name)[: rows.start], getattr(mixed, name), getattr(part.params, name)[shared:]))
             for name in ("pose", "translation")
         )
-        params = BodyParams(pose, shape, translation)
+        params = replace(params, pose=pose, translation=translation)
         keep = rows.start + shared // 2
         for name, values in rest.items():
             other = getattr(part, name)

@@ -50,6 +50,8 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
         prior=problem.prior.single_gaussian(),
         motion_weight=MOTION_FACTOR * problem.motion_weight,
         anchor=problem.anchor and problem.anchor.widened(GUESS_STD_FACTOR, DISTANCE_STD_FACTOR),
+        # A floor and contacts that were found with the same keypoints may be wrong where those are.
+        scene=problem.scene and problem.scene.without_contact,
     )
     system = normal_equations(problem, state)
     try:

@@ -1,5 +1,6 @@
 """The front door: `fitmesh COMMAND`."""
 
+import io
 import sys
 from typing import Annotated
 
@@ -53,6 +54,9 @@ for _name, _command in {
 def main() -> None:
     """Run a command. Whatever goes wrong becomes a sentence on stderr and an exit code (`fitmesh.trouble`)."""
     watch_threads()
+    for stream in (sys.stdout, sys.stderr):  # a file name need not be valid UTF-8
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except (Exception, KeyboardInterrupt, Stopped) as error:

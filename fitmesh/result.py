@@ -221,7 +221,7 @@ def load(folder: str | Path) -> Result:
         pose_model=str(arrays["pose_model"]),
         clip_path=Path(about["clip"]) if isinstance(about.get("clip"), str) and about["clip"] else None,
         settings=about["settings"] if isinstance(about.get("settings"), dict) else {},
-        timings_s=about["timings_s"] if isinstance(about.get("timings_s"), dict) else {},
+        timings_s=numbers_of(about.get("timings_s")),
     )
 
 
@@ -264,6 +264,12 @@ def _shots(arrays: Mapping[str, np.ndarray]) -> list[Shot]:
         )
         for number, up in enumerate(arrays["shot_up_cam"])
     ]
+
+
+def numbers_of(stated: Any) -> dict[str, float]:
+    """The finite numbers of an object in run.json, which anyone may have edited."""
+    given = stated.items() if isinstance(stated, dict) else ()
+    return {name: float(value) for name, value in given if type(value) in (int, float) and 0 <= value < 1e9}
 
 
 def _event(line: str) -> Event:

@@ -4,6 +4,7 @@ The scene is how the camera turned, the lens, gravity and floor, everyone's size
 (`fitting.scene`). Each of them may be unknown; what is not known constrains nothing.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,11 +20,13 @@ from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.from_fit import person_evidence, resting_points
 from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, estimate_ground
 from fitting.scene.ground_evidence import ShotCamera
-from fitting.scene.lens import FocalEstimate, refocused_params
-from fitting.solver.scene_terms import FEET, SceneTerms
+from fitting.scene.lens import PRIOR_LOG_SIGMA, FocalEstimate, refocused_params
+from fitting.solver.scene_terms import FEET, POINTS, SceneTerms
 from fitting.track import PreparedTrack, TrackFit, fit_prepared, prepare_track
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
+
+CONTRADICTION = 3.0  # deviations between metadata and people from which on people are believed
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ def fit_shot(
         if not options.ground:
             progress(len(first[person.identity][1].frame))
     if not options.ground:
-        fitted = {i: _as_found(found, 1.0, focal, motion, grid, None) for i, (_, found) in first.items()}
+        fitted = {i: _as_found(found, 1.0, camera, focal, motion, grid, None) for i, (_, found) in first.items()}
         return ShotFit(fitted, camera, focal, motion, None, "not looked for")
     known = {person.identity: person.height_m for person in people}
     answer = _ground(first, known, camera, focal, body, grid, motion, options.given)
@@ -120,7 +123,7 @@ def fit_shot(
     for number, (identity, (prepared, found)) in enumerate(first.items()):
         size = _size(number, found, body, ground, known[identity])
         again, rest = _within(prepared, found, seen_camera, body, grid, seen_motion, ground, number, size, ratio, how)
-        fitted[identity] = _as_found(again, size, seen_focal, seen_motion, grid, rest)
+        fitted[identity] = _as_found(again, size, seen_camera, seen_focal, seen_motion, grid, rest)
         progress(len(found.frame))
     return ShotFit(fitted, seen_camera, seen_focal, seen_motion, ground, answer.reason)
 
@@ -181,7 +184,21 @@ def _ground(
         first_from_camera=motion.first_from_camera if motion is not None and turns else None,
         moving=motion is not None and motion.kind == "moving",
     )
-    return estimate_ground(evidence, seen, given)
+    answer = estimate_ground(evidence, seen, given)
+    if not focal.source.startswith("metadata"):
+        return answer
+    # Metadata may be that of another lens or of the uncropped picture: where people and floor contradict it clearly,
+    # they are believed.
+    doubted = estimate_ground(evidence, replace(seen, focal=replace(focal, log_sigma=PRIOR_LOG_SIGMA)), given)
+    if doubted.ground is None or doubted.ground.focal is None:
+        return answer
+    other = doubted.ground.focal
+    away = abs(math.log(other.focal_px / focal.focal_px)) / math.hypot(other.log_sigma, focal.log_sigma)
+    if away < CONTRADICTION:
+        return answer
+    words = f"{doubted.reason}; people and floor contradict the file's focal length of {focal.focal_px:.0f} px"
+    found = replace(other, source="people and floor, against the file's metadata")
+    return GroundAnswer(replace(doubted.ground, focal=found), words)
 
 
 def _size(
@@ -226,19 +243,21 @@ def _within(
         rest, on_floor = resting_points(
             found, start, body, rows / grid.fps, camera.mean_focal_px, camera.center_px, turning, up, floor_m
         )
+    used = [n for n in range(len(POINTS)) if n < FEET or rest[:, n].any()]  # derivatives of the others would be zero
     scene = SceneTerms(
         up=None if up is None else torch.from_numpy(up).float(),
         world_rotation=None if turning is None else torch.from_numpy(turning).float(),
         floor_m=floor_m,
-        rest=torch.from_numpy(rest).float() if rest.any() else None,
-        on_floor=torch.from_numpy(on_floor).float(),
+        points=tuple(POINTS[n] for n in used),
+        rest=torch.from_numpy(rest[:, used]).float() if rest.any() else None,
+        on_floor=torch.from_numpy(on_floor[:, used]).float(),
     )
     again = fit_prepared(replace(prepared, guess=guess), camera, body, scene=scene, start=start, **how)
     return again, rest[:, :FEET]
 
 
 def _as_found(
-    found: TrackFit, size: float, focal: FocalEstimate, motion: CameraMotion | None, grid: _Grid,
+    found: TrackFit, size: float, camera: Camera, focal: FocalEstimate, motion: CameraMotion | None, grid: _Grid,
     rest: np.ndarray | None,
 ) -> FittedPerson:  # fmt: skip
     """At its size, with pixels as they were read, and with the lens's uncertainty in the depth."""
@@ -252,8 +271,8 @@ def _as_found(
     keypoints, reprojection = found.keypoints, fit.reprojection_px
     zoom = _zoom(motion, grid.rows(found.frame))
     if zoom is not None:
-        factor = torch.from_numpy(zoom).float()
-        reprojection = reprojection * factor[:, None]
+        keypoints = _unzoomed(keypoints, camera, 1 / zoom)
+        reprojection = reprojection * torch.from_numpy(zoom).float()[:, None]
     fit = replace(
         fit, params=params, joint_std_mm=camera_std, joint_std_relative_mm=relative_std, reprojection_px=reprojection
     )

@@ -15,6 +15,8 @@ from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17, HALPE26, HALPE26_IN, Skeleton, in_halpe26
 from pose2d.types import Keypoints
 
+FARTHEST_PX = 1e6  # from the image's corner
+
 
 class TooFewKeypoints(UserError):
     """No frame of a track shows enough to be fitted."""
@@ -40,9 +42,16 @@ def body_keypoints(keypoints: Keypoints) -> Keypoints:
         raise UserError(f"area_px2 has size {list(k.area_px2.shape)}; expected [{frames}], one area per frame.")
     xy, confidence, presence = (_as_halpe26(value, k.skeleton) for value in (k.xy_px, k.confidence, k.presence))
     area = None if k.area_px2 is None else k.area_px2.detach().cpu().float()
-    finite = torch.isfinite(xy).all(-1) & torch.isfinite(confidence) & torch.isfinite(presence)
+    # A keypoint a million pixels away is a mistake of its source, and its square would drown everything else.
+    finite = (xy.abs() <= FARTHEST_PX).all(-1) & torch.isfinite(confidence) & torch.isfinite(presence)
+    if k.error_weight is not None and k.error_sigma is not None:
+        weight, sigma = (_as_halpe26(value, k.skeleton, 1.0) for value in (k.error_weight, k.error_sigma))
+        finite &= (torch.isfinite(weight) & (weight >= 0)).all(-1) & ((sigma > 0) & (sigma < FARTHEST_PX)).all(-1)
+        one = torch.ones(())
+        weight, sigma = (torch.where(finite[..., None], value, one) for value in (weight, sigma))
+        k = replace(k, error_weight=weight, error_sigma=sigma)
     if area is not None:
-        finite &= (torch.isfinite(area) & (area > 0))[:, None]
+        finite &= ((area > 0) & (area < FARTHEST_PX**2))[:, None]
         area = torch.where(finite.any(1), area, torch.ones_like(area))
     for name, value in (("confidence", confidence), ("presence", presence)):
         inside = value[finite]
@@ -58,8 +67,6 @@ def body_keypoints(keypoints: Keypoints) -> Keypoints:
         presence=torch.where(finite, presence, zero),
         area_px2=area,
         skeleton=HALPE26,
-        error_weight=None if k.error_weight is None else _as_halpe26(k.error_weight, k.skeleton, 1.0),
-        error_sigma=None if k.error_sigma is None else _as_halpe26(k.error_sigma, k.skeleton, 1.0),
     )
 
 

@@ -20,7 +20,7 @@ from typing import Literal
 
 import cv2
 import numpy as np
-from scipy.spatial.transform import Rotation
+from scipy.spatial.transform import Rotation, Slerp
 
 from fitting.scene.background_flow import (
     CORNERS,
@@ -68,6 +68,25 @@ class CameraMotion:
     residual_px: float  # median displacement of background corners that rotation and zoom do not explain, full frame
     parallax_share: float  # of corners whose residual tells of parallax, in the worst span between key frames
     reason: str  # what the kind rests on, in words
+
+    def at(self, frames: np.ndarray) -> "CameraMotion":
+        """At other frames [F]: in between evenly, before the first and after the last as there."""
+        if len(self.frames) == len(frames) and (self.frames == frames).all():
+            return self
+        known = self.frames.astype(float)
+        wanted = np.clip(frames, known[0], known[-1])
+        rotation = self.first_from_camera[np.zeros(len(frames), int)]
+        if len(known) > 1:
+            rotation = Slerp(known, Rotation.from_matrix(self.first_from_camera))(wanted).as_matrix()
+        near = np.clip(np.searchsorted(known, wanted), 0, len(known) - 1)
+        changed = {
+            "frames": np.asarray(frames),
+            "first_from_camera": rotation,
+            "rotation_sigma_deg": self.rotation_sigma_deg[near],
+            "zoom": np.exp(np.interp(wanted, known, np.log(self.zoom))),
+            "zoom_log_sigma": self.zoom_log_sigma[near],
+        }
+        return CameraMotion(**{**self.__dict__, **changed})
 
     def with_focal(self, focal_px: float) -> "CameraMotion":
         """The same image motion under another focal length: turns about x and y scale by old / new."""

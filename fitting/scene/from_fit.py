@@ -78,7 +78,7 @@ def resting_points(
     if up is not None:
         odds[:, PELVIS_POINT] = seat_log_odds(joints, up)
         if floor_m is not None:
-            over = points @ up - floor_m - point_lifts(body).double().numpy()
+            over = points @ up - floor_m - point_lifts(body)[list(POINTS)].double().numpy()
     by_depth = depth_speeds(points_cam, at.joints[:, 0].double().numpy(), time_s, height_m)
     is_foot = np.arange(len(POINTS)) < FEET
     probability = contact_probability(

@@ -98,7 +98,7 @@ class BodyJacobian:
 
     @cached_property
     def point_lift(self) -> Tensor:
-        """[9] metres of `scene_terms.POINTS` over what they rest on."""
+        """[26] metres of keypoints over what they rest on."""
         return point_lifts(self.body)
 
     @cached_property

@@ -85,7 +85,7 @@ def _span(result: Result, shot: Shot, end: int) -> str:
     inside = result.time_s[first:last]
     if not len(inside):
         return "no frame"
-    return f"{seconds(result, float(inside[0]))} to {float(inside[-1] - result.time_s[0]):.2f} s"
+    return f"{moment(float(inside[0] - result.time_s[0]))} to {float(inside[-1] - result.time_s[0]):.2f} s"
 
 
 def _people(result: Result, shot: int) -> str:

@@ -112,7 +112,7 @@ def test_the_scene_seen_through_the_videos_camera_is_where_the_video_shows_it(pa
         slide(page, frame)
         answer = page.evaluate(SILHOUETTE)
         image = cv2.imdecode(np.frombuffer(base64.b64decode(answer["png"]), np.uint8), cv2.IMREAD_UNCHANGED)
-        drawn = image[..., 3] > 100
+        drawn = image[..., 3] > 60  # skin that was not observed is 0.35 opaque
         height, width = drawn.shape
         focal = height / 2 / np.tan(np.radians(answer["fov"]) / 2)
         middle = (width / 2 - 0.5, height / 2 - 0.5)  # of the canvas, where (0, 0) is the centre of a pixel

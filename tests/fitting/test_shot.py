@@ -237,7 +237,7 @@ def test_nobody_is_an_answer(body: Body) -> None:
 
 
 def test_a_mirror_image_stands_on_the_same_floor(family: list[ShotPerson], body: Body) -> None:
-    """Somebody before a mirror is seen twice: left and right exchanged, behind the wall, on the floor's continuation."""
+    """Somebody before a mirror is seen twice: once with left and right exchanged, on the floor behind the wall."""
     points = standing(body, 1.0, -0.8, 5.0, 2)
     mirrored = (points * np.array([1, 1, -1.0]) + np.array([0.3, 0, -13.0]))[:, HALPE26.flip_order]
     people = [person(n, seen(in_camera(p))) for n, p in enumerate((points, mirrored))]

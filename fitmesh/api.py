@@ -16,6 +16,7 @@ from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSetti
 from fitting.keypoints.weights import Weighting
 from pose2d.base.errors import UserError
 from pose2d.detect.detector import detector_class
+from pose2d.detect.identity import IdentityOptions
 from pose2d.detect.tracker import TrackerOptions
 from pose2d.io.clip import Clip, Span
 from pose2d.io.images import DEFAULT_RATE, SUFFIXES, ImageFolder
@@ -46,6 +47,7 @@ def run(
     detector_size: int | None = None,
     min_score: float = 0.55,
     max_people: int | None = None,
+    relink: bool = False,
     pose_model: str = "rtmpose-s-halpe26",
     checkpoint: str | Path | None = None,
     confidence: ConfidenceSource | None = None,
@@ -72,6 +74,7 @@ def run(
     video: a video file, an image, or a folder of images that follow each other (`fps` is theirs).
     start_s, end_s, every: which part, and every n-th frame only.
     detector: yolox-tiny or multipose; detector_size: longer side of the image it sees, None for its own default.
+    relink: say who is the same person in several shots, by appearance (`same_as`).
     detections: boxes to use instead of the detector: a COCO-detections json, or "whole" for one box around the image.
     keypoints: keypoints to use instead of finding people (docs/run.md lists the formats); keypoint_layout: "body_25b"
     for OpenPose files in that order.
@@ -92,7 +95,7 @@ def run(
     settings = run_settings(
         Span(start_s, end_s, every),
         detections=_path(detections), detector=detector, detector_size=detector_size, min_score=min_score,
-        max_people=max_people,
+        max_people=max_people, relink=relink,
         pose_model=pose_model, checkpoint=_path(checkpoint), confidence=confidence, ccnet=_path(ccnet),
         keypoints=_path(keypoints), keypoint_layout=keypoint_layout, device=device, threads=threads,
         fit=FitSettings(
@@ -114,6 +117,7 @@ def run_settings(
     detector_size: int | None,
     min_score: float,
     max_people: int | None,
+    relink: bool,
     pose_model: str,
     checkpoint: Path | None,
     confidence: ConfidenceSource | None,
@@ -148,7 +152,7 @@ def run_settings(
     source = confidence or default_source(pose_model, checkpoint, ccnet)
     return RunSettings(
         span=span,
-        tracks=TrackSettings(detections, detector, options, tracker, max_people),
+        tracks=TrackSettings(detections, detector, options, tracker, max_people, IdentityOptions(relink=relink)),
         keypoints=KeypointSettings(pose_model, checkpoint, source, ccnet),
         given_keypoints=keypoints,
         keypoint_layout=keypoint_layout,

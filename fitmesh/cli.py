@@ -1,11 +1,12 @@
 """The front door: `fitmesh COMMAND`."""
 
+import io
 import sys
 from typing import Annotated
 
 import typer
 
-from fitmesh.commands import body, eval_3dpw, eval_coco, models, run, synth, train_ccnet, view
+from fitmesh.commands import body, eval_3dpw, eval_coco, models, run, synth, tracks, train_ccnet, view
 from fitmesh.commands.option_types import checked
 from fitmesh.signals import Stopped
 from fitmesh.trouble import exit_code_of, watch_threads
@@ -39,6 +40,7 @@ def root(
 for _name, _command in {
     "run": run.run,
     "view": view.view,
+    "tracks": tracks.tracks,
     "models": models.models,
     "body": body.body,
     "train-ccnet": train_ccnet.train_ccnet,
@@ -52,6 +54,9 @@ for _name, _command in {
 def main() -> None:
     """Run a command. Whatever goes wrong becomes a sentence on stderr and an exit code (`fitmesh.trouble`)."""
     watch_threads()
+    for stream in (sys.stdout, sys.stderr):  # a file name need not be valid UTF-8
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except (Exception, KeyboardInterrupt, Stopped) as error:

@@ -97,6 +97,7 @@ FIT = {
     "row_reprojection_px": Array("f", ("rows", 26)),
     "row_box_px": Array("f", ("rows", 4)),
     "row_contact": Array("f", ("rows", 4)),
+    "row_keypoint_observed": Array("f", ("rows", 26), low=0, high=1),
 }
 
 

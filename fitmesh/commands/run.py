@@ -81,6 +81,14 @@ def run(
         typer.Option(help="Keep only this many people, those seen longest.", rich_help_panel=PEOPLE),
         limits.PEOPLE,
     ] = None,
+    relink: Annotated[
+        bool,
+        typer.Option(
+            "--relink",
+            help="Say who is the same person in several shots or after a long absence, by appearance.",
+            rich_help_panel=PEOPLE,
+        ),
+    ] = False,
     pose_model: Annotated[
         str, typer.Option(help="Keypoint network; `fitmesh models` lists them.", rich_help_panel=KEYPOINTS)
     ] = "rtmpose-s-halpe26",
@@ -228,7 +236,7 @@ def run(
         settings = run_settings(
             Span(start, end, every),
             detections=detections, detector=detector, detector_size=detector_size, min_score=min_score,
-            max_people=max_people,
+            max_people=max_people, relink=relink,
             pose_model=pose_model, checkpoint=checkpoint, confidence=confidence, ccnet=ccnet,  # type: ignore[arg-type]
             keypoints=keypoints, keypoint_layout=keypoint_layout, device=device, threads=threads,
             fit=FitSettings(
@@ -289,9 +297,9 @@ def _summary(result: "RunFiles", reporter: "Reporter") -> None:
 
     import fitmesh
     from fitmesh.exports.stretches import absences
-    from fitmesh.stages.people import read_tracks
+    from fitmesh.stages.track_edits import edited_tracks
 
-    seen, found = read_tracks(result.fit.parent), fitmesh.load(result.fit.parent)
+    seen, found = edited_tracks(result.fit.parent), fitmesh.load(result.fit.parent)
     for text in seen.warnings:
         reporter.warn(text)
     if not seen.tracks:

@@ -18,6 +18,7 @@ from scipy.spatial.transform import Rotation
 from fitmesh.result import Person, Result
 from fitting import Body
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
+from fitting.keypoints.observed import observed_bones
 
 _SCENE_FROM_CAMERA = np.diag([1.0, -1.0, -1.0])  # axes; a rotation, so left stays left
 _FEET = [JOINT_NAMES.index(name) for name in ("left_ankle", "right_ankle", "left_foot", "right_foot")]
@@ -109,8 +110,8 @@ class MeshSequence:
         return self._vertices_m[row - self._first]
 
     def observed(self, row: int) -> np.ndarray:
-        """[V] in 0..1: the share of each vertex's skinning weight that lies on observed joints."""
-        return np.clip(self._weights @ self._person.joint_observed[row].astype(np.float32), 0, 1)
+        """[V] in 0..1: the share of each vertex's skinning weight that lies on observed bones."""
+        return np.clip(self._weights @ observed_bones(self._person.joint_observed[row]).astype(np.float32), 0, 1)
 
 
 def clip_time_s(result: Result, person: Person) -> np.ndarray:

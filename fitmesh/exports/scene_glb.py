@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fitmesh.exports.draw import identity_colour
+from fitmesh.exports.draw import surface_colour
 from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Gltf
 from fitmesh.exports.scene import RestBody, SceneFrame, clip_time_s, rest_body, scene_frame, scene_rotations
 from fitmesh.exports.stretches import stretches
@@ -16,6 +16,7 @@ from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
 from fitmesh.version import __version__
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
+from fitting.keypoints.observed import observed_bones
 from fitting.render.shading import vertex_normals
 
 FILE = "scene.glb"
@@ -178,15 +179,24 @@ def _mesh(gltf: Gltf, result: Result, person: Person, rest: RestBody, shared: di
         "NORMAL": gltf.array(normals.astype("<f4"), ARRAY_BUFFER),
         "JOINTS_0": shared["JOINTS_0"],
         "WEIGHTS_0": shared["WEIGHTS_0"],
+        "COLOR_0": gltf.array(_colours(result, person), ARRAY_BUFFER, normalized=True),
     }
     primitive = {"attributes": attributes, "indices": shared["faces"], "material": _material(gltf, person.identity)}
     return gltf.add("meshes", {"name": f"person_{person.identity}", "primitives": [primitive]})
 
 
-def _material(gltf: Gltf, identity: int) -> int:
-    colour = np.array(identity_colour(identity)) / 255
+def _colours(result: Result, person: Person) -> np.ndarray:
+    """[V, 4] of a surface that is paler the fewer frames it was observed in. glTF cannot change colours over time."""
+    share = observed_bones(person.joint_observed).mean(0)
+    colour = surface_colour(person.identity, np.clip(result.body.weights.numpy() @ share, 0, 1))
     linear = np.where(colour <= 0.04045, colour / 12.92, ((colour + 0.055) / 1.055) ** 2.4)
-    shading = {"baseColorFactor": [*linear.round(4).tolist(), 1.0], "metallicFactor": 0.0, "roughnessFactor": 0.8}
+    opaque = np.ones((len(linear), 1))
+    return np.round(65535 * np.concatenate([linear, opaque], 1)).astype("<u2")
+
+
+def _material(gltf: Gltf, identity: int) -> int:
+    """White: the colour is that of the vertices, times this."""
+    shading = {"baseColorFactor": [1.0, 1.0, 1.0, 1.0], "metallicFactor": 0.0, "roughnessFactor": 0.8}
     return gltf.add("materials", {"name": f"person_{identity}", "pbrMetallicRoughness": shading})
 
 

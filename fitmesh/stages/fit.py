@@ -9,9 +9,10 @@ import torch
 
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION
 from fitmesh.stages.background import read_motion
-from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, read_keypoints, read_tracks
+from fitmesh.stages.people import TRACKS_FILE, KeypointsFile
 from fitmesh.stages.scene import OFF, Lens, lens_of, said_of, scene_arrays
 from fitmesh.stages.settings import FitSettings, Job
+from fitmesh.stages.track_edits import edited_keypoints, edited_tracks, edits_digest
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, load_body
 from fitting.camera import Camera
@@ -59,6 +60,8 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
         "body": content_digest([settings.body_file]),
         "prior": content_digest([OPEN_BODY.with_name("pose_prior.npz")]),
     }
+    if edits := edits_digest(job.out):
+        inputs["edits"] = edits
     if settings.init == "lifter":
         inputs["init"] = content_digest([OPEN_BODY.with_name("lifter.npz")])
     for name, path in (("floor", settings.scene.floor_file), ("intrinsics", settings.scene.intrinsics)):
@@ -88,7 +91,7 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
 def make(job: Job, key: CacheKey) -> None:
     """Fit everyone in `keypoints.npz`, shot by shot. Only image regressors (SPIN, CLIFF) look at the clip again."""
     settings = job.settings.fit
-    seen, people, arrays = read_tracks(job.out), read_keypoints(job.out), read_npz(job.out / TRACKS_FILE)
+    seen, people, arrays = edited_tracks(job.out), edited_keypoints(job.out), read_npz(job.out / TRACKS_FILE)
     body = load_body(settings.body_file)
     lens = lens_of(settings.scene, job.clip.path, (seen.width_px, seen.height_px))
     if lens.warning:
@@ -238,6 +241,7 @@ def _rows(identity: int, shot: int, people: KeypointsFile, person: FittedPerson,
         "row_joint_std_mm": _length_mm(fit.joint_std_mm, len(found.frame)),
         "row_joint_std_relative_mm": _length_mm(fit.joint_std_relative_mm, len(found.frame)),
         "row_joint_observed": found.joint_observed,
+        "row_keypoint_observed": found.keypoint_observed,
         "row_keypoints_px": np.where(found.detected[:, None, None], points.xy_px.numpy(), np.nan).astype(np.float32),
         "row_swapped": found.swapped,
         "row_confidence": points.confidence.numpy(),
@@ -272,7 +276,7 @@ _FLOATS = {
     "shape": (10,), "row_pose_rad": (24, 3), "row_translation_m": (3,), "row_joints_m": (24, 3),
     "row_joint_std_mm": (24,), "row_joint_std_relative_mm": (24,), "row_keypoints_px": (26, 2),
     "row_confidence": (26,), "row_presence": (26,), "row_raw": (26,), "row_reprojection_px": (26,), "row_box_px": (4,),
-    "row_contact": (4,),
+    "row_contact": (4,), "row_keypoint_observed": (26,),
 }  # fmt: skip
 _PER_PERSON = {"identity": np.int64, "same_as": np.int64, "shot": np.int64, "size": np.float32, "height_m": np.float32}
 _BOOLS = {"row_observed": (), "row_converged": (), "row_joint_observed": (24,), "row_used": (26,), "row_swapped": (26,)}

@@ -14,6 +14,7 @@ from pose2d.base.caching import content_digest
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import Background
 from pose2d.detect.detector import DetectorOptions, PersonDetector, detector_class, load_detector
+from pose2d.detect.identity import IdentityOptions
 from pose2d.detect.tracker import TrackerOptions
 from pose2d.io.clip import Clip, Span
 from pose2d.models.base import PoseModel
@@ -32,6 +33,7 @@ class TrackSettings:
     detector_options: DetectorOptions = field(default_factory=lambda: detector_class("yolox-tiny").defaults)
     tracker: TrackerOptions = field(default_factory=TrackerOptions)
     max_people: int | None = None  # only those seen in the most frames
+    identity: IdentityOptions = field(default_factory=IdentityOptions)
 
     def __post_init__(self) -> None:
         if self.max_people is not None and self.max_people < 1:

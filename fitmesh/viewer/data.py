@@ -17,7 +17,7 @@ from fitmesh.exports.stretches import stretches
 from fitmesh.result import Person, Result
 from fitmesh.version import __version__
 from fitting.body.kinematics import JOINT_NAMES
-from fitting.keypoints.observed import JOINT_OF
+from fitting.keypoints.observed import JOINT_OF, observed_bones
 from pose2d.skeletons import HALPE26
 
 SCALE_PERCENTILE = 95  # of all uncertainties: the end of the colour scale, so that a few outliers do not compress it
@@ -95,6 +95,7 @@ def _arrays(person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
         "relative_mm": person.joint_std_relative_mm,
         "absolute_mm": person.joint_std_mm,
         "joint_observed": person.joint_observed,
+        "bone_observed": observed_bones(person.joint_observed),
         "observed": person.observed,
         "angles_deg": np.stack(list(joint_angles_deg(person.pose_rad, person.joints_m).values()), -1),
         "confidence": person.confidence,

@@ -43,7 +43,7 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
             tick(1)
         parts += [_statuses(), _settings(result), _timings(result), _foot()]
         with atomic_file(out / FILE) as temporary:
-            temporary.write_text(_page(result, "".join(parts)), encoding="utf-8")
+            temporary.write_text(_page(result, "".join(parts)), encoding="utf-8", errors="replace")
 
 
 def _page(result: Result, content: str) -> str:

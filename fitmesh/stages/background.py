@@ -77,7 +77,7 @@ def read_motion(arrays: Mapping[str, np.ndarray], shot: int) -> CameraMotion | N
     """One shot's from the arrays of `tracks.npz`; None where they have none."""
     if "camera_kind" not in arrays:
         return None
-    firsts = arrays["shot_first_frame"] if "shot_first_frame" in arrays else arrays["frame"][:1]
+    firsts = arrays["shot_first_frame"]
     end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf
     here = (arrays["frame"] >= firsts[shot]) & (arrays["frame"] < end)
     zoom = arrays["camera_zoom"][here].astype(np.float64)

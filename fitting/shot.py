@@ -26,6 +26,7 @@ from fitting.track import PreparedTrack, TrackFit, fit_prepared, prepare_track
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
 
+UPRIGHT_RAD = 0.25  # standard deviation of people's lean from the vertical, towards or away from the camera
 CONTRADICTION = 3.0  # deviations between metadata and people from which on people are believed
 
 
@@ -269,6 +270,8 @@ def _within(
         rest=torch.from_numpy(rest[:, used]).float() if rest.any() else None,
         on_floor=torch.from_numpy(on_floor[:, used]).float(),
     )
+    if up is not None:
+        how = {"lean_rad": UPRIGHT_RAD, **how}
     again = fit_prepared(replace(prepared, guess=guess), camera, body, scene=scene, start=start, **how)
     return again, rest[:, :FEET]
 

@@ -109,7 +109,7 @@ def watched(turn_deg: float, frames: int = 30, cut: int | None = None) -> tuple[
     far = k @ np.diag([1.0, 1.0, 1.0])
     walls = [cv2.resize(texture(np.random.default_rng(seed), 700), (2800, 2800)) for seed in (0, 1)]
     to_center = np.array([[1, 0, SIZE[0] / 2 - 1400], [0, 1, SIZE[1] / 2 - 1400], [0, 0, 1.0]])
-    turns = Rotation.from_euler("y", np.linspace(0, turn_deg, frames), degrees=True).as_matrix()
+    turns = Rotation.from_euler("y", np.linspace(0, turn_deg, frames)[:, None], degrees=True).as_matrix()
     for frame in range(frames):
         if frame in (0, cut):
             watch.cut(frame)

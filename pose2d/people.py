@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -43,6 +44,16 @@ Detect = Callable[[Frame], Detections]
 Estimate = Callable[[Sequence[np.ndarray], np.ndarray], tuple[np.ndarray, Mapping[str, np.ndarray]]]
 # image, boxes [N, 4] and what `estimate` said of them -> what tells people apart
 Describe = Callable[[np.ndarray, np.ndarray, Mapping[str, np.ndarray]], Cues]
+
+
+class FrameWatch(Protocol):
+    """Somebody who wants to see frames beside the people in them, such as how the background moves."""
+
+    def cut(self, frame: int) -> None:
+        """A shot begins with the frame of this number."""
+
+    def add(self, frame: Frame, boxes_px: np.ndarray) -> None:
+        """Frames in order of time with boxes [N, 4] around everyone; some are left out."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +105,20 @@ class PeopleFinder:
     """Everything that finds people, loaded once."""
 
     def __init__(
-        self, detect: Detect, estimate: Estimate, every_frame: bool = False, describe: Describe | None = None
+        self,
+        detect: Detect,
+        estimate: Estimate,
+        every_frame: bool = False,
+        describe: Describe | None = None,
+        watch: FrameWatch | None = None,
     ) -> None:
         """every_frame: boxes are given in every frame, or the frames are few: nothing is interpolated.
 
         describe: without it people are told apart by their boxes alone. With it, `estimate` says at least xy_px,
-        confidence and presence.
+        confidence and presence. watch: sees the frames too.
         """
-        self._detect, self._estimate, self._every_frame, self._describe = detect, estimate, every_frame, describe
+        self._detect, self._estimate, self._every_frame = detect, estimate, every_frame
+        self._describe, self._watch = describe, watch
 
     def find(
         self,
@@ -115,7 +132,7 @@ class PeopleFinder:
         """fps: frames per second of `frames`, which sets how many make an interval."""
         step = 1 if self._every_frame else max(1, round(SHORT_S * fps))
         long = 1 if self._every_frame else max(step, round(LONG_S * fps) // step * step)
-        state, shots = _Progress(tracker), ShotMarker()
+        state, shots = _Progress(tracker, self._watch), ShotMarker()
         with ThreadPoolExecutor(workers) as pool, torch_threads(1):
             for interval, last in self._ahead(pool, prefetch(_intervals(shots.mark(frames), step, long), depth=1)):
                 state.begin(interval)
@@ -150,6 +167,7 @@ class PeopleFinder:
     def _interpolate(self, state: "_Progress", pool: ThreadPoolExecutor, seen: _Seen, frames: list[Frame]) -> None:
         """Take `seen`, and estimate keypoints in boxes between it and what was seen before."""
         before, before_ids = state.last, state.last_ids
+        state.pass_by(frames, seen)
         state.take(seen)
         if before is not None and (between := _between(before, before_ids, seen, state.last_ids, frames)):
             state.waiting.append(pool.submit(self._estimate_rows, *between))
@@ -180,8 +198,8 @@ class PeopleFinder:
 class _Progress:
     """What has been found so far."""
 
-    def __init__(self, tracker: Tracker) -> None:
-        self.tracker = tracker
+    def __init__(self, tracker: Tracker, watch: FrameWatch | None) -> None:
+        self.tracker, self.watch = tracker, watch
         self.frames: list[tuple[int, float]] = []  # number and time of every frame that was read
         self.shots: list[int] = []  # first frames
         self.skeleton: Skeleton | None = None
@@ -198,6 +216,8 @@ class _Progress:
                 self.tracker.cut()
             self.last, self.last_ids = None, np.zeros(0, np.int64)
             self.shots.append(interval.frames[0].index)
+            if self.watch is not None:
+                self.watch.cut(interval.frames[0].index)
         self.frames += [(frame.index, float(frame.time_s)) for frame in interval.frames]
 
     def take(self, seen: _Seen) -> None:
@@ -211,6 +231,15 @@ class _Progress:
             self.skeleton = seen.cues.skeleton
         self.rows.append(_rows(seen, self.last_ids))
         self.looked.add(frame.index)
+        if self.watch is not None:
+            self.watch.add(frame, seen.detections.boxes_px)
+
+    def pass_by(self, frames: list[Frame], now: _Seen) -> None:
+        """Frames between the last look and this one: people are somewhere between their boxes at both ends."""
+        if self.watch is not None and self.last is not None:
+            boxes_px = np.concatenate((self.last.detections.boxes_px, now.detections.boxes_px))
+            for frame in frames:
+                self.watch.add(frame, boxes_px)
 
     def undisturbed(self, now: _Seen, same_iou: float) -> bool:
         start_score = self.tracker.options.start_score

@@ -3,19 +3,21 @@
 They stand in for stage 1: the same two files come out. docs/run.md shows each format.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
+from fitmesh.confidence import SOURCES
+from fitmesh.schemas import FARTHEST_PX, check_keypoints
 from fitmesh.stages import people
 from fitmesh.stages.settings import Job
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz
 from pose2d.base.errors import UserError
+from pose2d.base.json_files import Json, read_json
 from pose2d.base.prefetch import prefetch
 from pose2d.detect.appearance import unseen
 from pose2d.detect.association import cues_of
@@ -179,14 +181,20 @@ def read_given(path: Path, layout: str = "auto") -> GivenKeypoints:
     files = files_of(path)
     found: list[_Person] = []
     for number, file in enumerate(files):
-        content = _json(file)
-        if isinstance(content, Mapping) and "people" in content:
-            found += _openpose(content, file, _frame_number(file) if len(files) > 1 else 0, openpose)
+        content = read_json(file, _FORMATS)
+        if "people" in content:
+            found += _openpose(content, _frame_number(file) if len(files) > 1 else 0, openpose)
         elif number == 0 and len(files) == 1:
-            found += _coco(content, file)
+            found += _coco(content)
         else:
             raise UserError(f'{file} has no "people": expected a file as OpenPose writes it.')
     return _given(found, path)
+
+
+_FORMATS = (
+    "Expected COCO keypoint results (image_id: the frame's number from 0; keypoints: x, y, confidence of COCO's 17, "
+    "Halpe's 26 or COCO-WholeBody's 133; track_id where it is known) or OpenPose's files (people, pose_keypoints_2d)."
+)
 
 
 @dataclass(frozen=True)
@@ -196,51 +204,33 @@ class _Person:
     points: np.ndarray  # [26, 3] x, y, confidence; NaN where the layout has no such keypoint
 
 
-def _coco(content: Any, file: Path) -> list[_Person]:
-    entries = content.get("annotations") if isinstance(content, Mapping) else content
-    if not isinstance(entries, list):
-        raise UserError(
-            f'{file} is no list of keypoint results, no COCO data set with "annotations", and has no "people" as '
-            "OpenPose's files have."
-        )
-    labelled = isinstance(content, Mapping)  # there the third number says: 0 not labelled, 1 hidden, 2 visible
+def _coco(content: Json) -> list[_Person]:
+    labelled = isinstance(content.value, Mapping)  # there the third number says: 0 not labelled, 1 hidden, 2 visible
     found = []
-    for number, entry in enumerate(entries):
-        try:
-            points = _points(entry["keypoints"], COCO_LAYOUTS)
-            if labelled:
-                points[:, 2] = np.where(np.isnan(points[:, 2]), np.nan, points[:, 2] > 0)
-            identity = entry.get("track_id")
-            found.append(_Person(int(entry["image_id"]), None if identity is None else int(identity), points))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(
-                f"{file}: entry {number} is no keypoint result ({error!r}). Expected image_id (the frame's number "
-                "from 0), keypoints [x, y, confidence, ...] of COCO's 17, Halpe's 26 or COCO-WholeBody's 133, and, "
-                "where it is known, track_id."
-            ) from error
+    for entry in (content.item("annotations") if labelled else content).items():
+        points = _points(entry.item("keypoints"), COCO_LAYOUTS)
+        if labelled:
+            points[:, 2] = np.where(np.isnan(points[:, 2]), np.nan, points[:, 2] > 0)
+        identity = None if entry.get("track_id", None).value is None else entry.item("track_id").integer()
+        found.append(_Person(entry.item("image_id").integer(), identity, points))
     return found
 
 
-def _openpose(content: Mapping[str, Any], file: Path, frame: int, layouts: Mapping[int, Layout]) -> list[_Person]:
+def _openpose(content: Json, frame: int, layouts: Mapping[int, Layout]) -> list[_Person]:
     found = []
-    for number, person in enumerate(content["people"]):
-        try:
-            points = _points(person["pose_keypoints_2d"], layouts)
-            identity = next(iter(person.get("person_id", [-1])), -1)
-            found.append(_Person(frame, int(identity) if int(identity) >= 0 else None, points))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(
-                f"{file}: person {number} is not as OpenPose writes it ({error!r}). Expected pose_keypoints_2d of the "
-                "BODY_25 or the COCO model."
-            ) from error
+    for person in content.item("people").items():
+        points = _points(person.item("pose_keypoints_2d"), layouts)
+        identity = next((one.integer() for one in person.get("person_id", []).items()), -1)
+        found.append(_Person(frame, identity if identity >= 0 else None, points))
     return found
 
 
-def _points(numbers: Any, layouts: Mapping[int, Layout]) -> np.ndarray:
+def _points(numbers: Json, layouts: Mapping[int, Layout]) -> np.ndarray:
     """[26, 3] in Halpe's order, of a flat list x, y, confidence, ..; NaN where the layout has no such keypoint."""
-    points = np.array(numbers, np.float64).reshape(-1, 3)
-    if len(points) not in layouts:
-        raise ValueError(f"{len(points)} keypoints; expected {' or '.join(map(str, layouts))}")
+    points = numbers.numbers(*(3 * count for count in layouts)).reshape(-1, 3)
+    known = points[np.isfinite(points).all(-1)]
+    if len(known) and np.abs(known[:, :2]).max() > FARTHEST_PX:
+        raise numbers.refuse(f"has a keypoint at {np.abs(known[:, :2]).max():.3g} px: no image is so large")
     out = np.full((HALPE26.size, 3), np.nan)
     for number, index in enumerate(layouts[len(points)]):
         if index is not None:
@@ -292,14 +282,10 @@ def _once_each(frames: np.ndarray, identities: np.ndarray, path: Path) -> None:
 
 def _from_npz(path: Path) -> GivenKeypoints:
     arrays = read_npz(path)
-    missing = {"identity", "first_row", "row_frame", "row_xy_px", "row_confidence", "row_presence", "skeleton"} - set(
-        arrays
-    )
-    if missing:
-        raise UserError(f"{path} is not a keypoints.npz of fitmesh: it lacks {', '.join(sorted(missing))}.")
-    skeleton = BY_NAME[str(arrays["skeleton"])]
-    if skeleton.keypoints[: COCO17.size] != COCO17.keypoints:
-        raise UserError(f"{path} has keypoints of {skeleton.name}; expected COCO's 17 or a set that begins with them.")
+    check_keypoints(arrays, path)
+    skeleton, source = BY_NAME[str(arrays["skeleton"])], str(arrays["source"])
+    if source not in SOURCES:
+        raise UserError(f"{path} has confidence from {source[:80]!r}; expected one of {', '.join(SOURCES)}.")
     return GivenKeypoints(
         frame=arrays["row_frame"],
         identity=np.repeat(arrays["identity"], np.diff(arrays["first_row"])),
@@ -309,23 +295,14 @@ def _from_npz(path: Path) -> GivenKeypoints:
         raw=in_halpe26(arrays["row_raw"], skeleton.name, 0),
         confidence=in_halpe26(arrays["row_confidence"], skeleton.name, 0),
         presence=in_halpe26(arrays["row_presence"], skeleton.name, 0),
-        source=cast(ConfidenceSource, str(arrays["source"])),
+        source=cast(ConfidenceSource, source),
         pose_model=str(arrays["pose_model"]),
         error={n: in_halpe26(arrays[f"row_{n}"], skeleton.name, 1) for n in people.ERROR if f"row_{n}" in arrays},
     )
-
-
-def _json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text())
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}.") from error
-    except ValueError as error:
-        raise UserError(f"{file} is not json: {error}.") from error
 
 
 def _frame_number(file: Path) -> int:
     match = re.search(r"(\d+)_keypoints\.json$", file.name)
     if match is None:
         raise UserError(f"{file} does not tell its frame: expected a name that ends in a number and _keypoints.json.")
-    return int(match[1])
+    return int(match[1][-18:])  # more digits are no number of a frame

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 
 from fitmesh.confidence import ConfidenceFunction, head_digest
+from fitmesh.schemas import check_keypoints, check_tracks
+from fitmesh.stages.background import BackgroundMotion
 from fitmesh.stages.settings import WHOLE_IMAGE, Job
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.detect.association import Cues, cues_of
@@ -98,6 +100,7 @@ def cache_key(job: Job) -> CacheKey:
             f"pose2d.detect.{DETECTORS[settings.detector][0]}",
             module_of(keypoints.pose_model),
             "fitmesh.confidence",
+            "fitmesh.stages.background",
         ),
     )
 
@@ -111,7 +114,9 @@ def make(job: Job, key: CacheKey) -> None:
     info, settings = job.clip.info, job.settings
     job.networks.start()  # while the first frames are decoded
     tracker = Tracker((info.width_px, info.height_px), settings.tracks.tracker)
-    finder = PeopleFinder(_detect(job), _estimate(job), settings.tracks.detections is not None, _describe(job))
+    background = BackgroundMotion((info.width_px, info.height_px))
+    given = settings.tracks.detections is not None
+    finder = PeopleFinder(_detect(job), _estimate(job), given, _describe(job), background)
     fps = float(info.rate / settings.span.every)
     with job.reporter.stage("people", settings.span.expected_frames(info)) as tick, torch.inference_mode():
         found = finder.find(
@@ -121,7 +126,7 @@ def make(job: Job, key: CacheKey) -> None:
     write(
         job, key, found,
         pose_model=settings.keypoints.pose_model, skeleton=networks.pose.skeleton.name,
-        source=settings.keypoints.confidence,
+        source=settings.keypoints.confidence, background=background,
     )  # fmt: skip
 
 
@@ -172,7 +177,10 @@ def _detect(job: Job) -> Detect:
     return lambda frame: job.detector.get().detect(frame.rgb)
 
 
-def write(job: Job, key: CacheKey, found: People, pose_model: str, skeleton: str, source: str) -> None:
+def write(
+    job: Job, key: CacheKey, found: People, pose_model: str, skeleton: str, source: str,
+    background: BackgroundMotion | None = None,
+) -> None:  # fmt: skip
     """Both files; of at most `max_people`, those seen in the most frames."""
     info, limit = job.clip.info, job.settings.tracks.max_people
     most = sorted(range(len(found.tracks)), key=lambda n: -len(found.tracks[n].frames))[:limit]
@@ -223,6 +231,7 @@ def write(job: Job, key: CacheKey, found: People, pose_model: str, skeleton: str
             "same_as": _same_as(found.same_as, rows["identity"]),
             "events": np.array([e.line() for e in found.events if e.identity in rows["identity"]], dtype=np.str_),
             "warnings": np.array(job.clip.warnings, dtype=np.str_),
+            **({} if background is None else background.arrays(found.frames, found.shot_first_frame)),
         },
     )
 
@@ -237,6 +246,7 @@ def _same_as(same_as: Mapping[int, int], kept: np.ndarray) -> np.ndarray:
 
 def read_tracks(out: Path) -> TracksFile:
     arrays = read_npz(out / TRACKS_FILE)
+    check_tracks(arrays, out / TRACKS_FILE)
     first = arrays["first_row"]
     tracks = [
         Track(int(identity), arrays["row_frame"][a:b], arrays["row_box_px"][a:b], arrays["row_score"][a:b])
@@ -258,6 +268,7 @@ def read_tracks(out: Path) -> TracksFile:
 
 def read_keypoints(out: Path) -> KeypointsFile:
     arrays = read_npz(out / KEYPOINTS_FILE)
+    check_keypoints(arrays, out / KEYPOINTS_FILE)
     first = arrays["first_row"]
     spans = {int(i): slice(a, b) for i, a, b in zip(arrays["identity"], first[:-1], first[1:], strict=True)}
     source = cast(ConfidenceSource, str(arrays["source"]))

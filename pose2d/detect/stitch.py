@@ -17,7 +17,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from pose2d.detect.appearance import Appearances, log_likelihood_ratio_of_pairs, stack
-from pose2d.detect.jumps import Path, mean_looks
+from pose2d.detect.jumps import TrackPath, mean_looks
 
 _TURN_RANGE, _SIZE_RANGE = (-3.0, 1.5), (-4.0, 2.0)  # limits of what turning and growing say
 
@@ -28,6 +28,7 @@ class StitchOptions:
 
     meet: float = 0.3  # people meet while one's box is covered by another's to at least this share
     gap_s: float = 0.3  # a longer gap also ends a piece
+    least_s: float = 0.3  # a shorter piece tells nothing and is none
     longest_s: float = 5.0  # nobody is expected back after a longer absence
     least_score: float = 2.0  # of a link: log-likelihood ratio
     least_kept: float = -4.0  # the same for pieces that the tracker saw as one, where nobody else claims either
@@ -36,6 +37,7 @@ class StitchOptions:
     turn: float = 1.0  # change of velocity over one second, standard deviation
     size_noise: float = 0.15  # of the log size
     appearance_range: tuple[float, float] = (-8.0, 6.0)
+    inside: float = 1.5  # what it says that one was lost inside the image, and that one appears there
     trusted: float = 4.0  # what it says at most that the tracker saw two pieces as one; less, the more they overlapped
     doubt: float = 2.0  # an exchange this little less likely is reported as a likely swap
     looks_s: float = 4.0  # appearance comes from so much of a piece
@@ -58,6 +60,8 @@ class Pieces:
     end_body_px: np.ndarray  # [P]
     start_looks: Appearances  # [P]
     end_looks: Appearances  # [P]
+    start_inside: np.ndarray  # [P] bool: not at an edge of the image
+    end_inside: np.ndarray  # [P] bool
     covered_after: np.ndarray  # [P] the largest share of the person that was covered until the track's next piece
 
     def __len__(self) -> int:
@@ -72,7 +76,7 @@ class Doubt:
     pieces: tuple[int, int]  # those they came in as
 
 
-def pieces_of(paths: Mapping[int, Path], covered: Mapping[int, np.ndarray], options: StitchOptions) -> Pieces:
+def pieces_of(paths: Mapping[int, TrackPath], covered: Mapping[int, np.ndarray], options: StitchOptions) -> Pieces:
     """paths: each track in order of time; covered: for each of its sightings the share of the smaller box that this
     person's and another's box have in common. A person who is never alone is one piece."""
     rows: list[tuple[int, int, int]] = []
@@ -80,7 +84,8 @@ def pieces_of(paths: Mapping[int, Path], covered: Mapping[int, np.ndarray], opti
         alone = covered[number] < options.meet
         run = np.cumsum(np.concatenate([[0], (np.diff(path.time_s) > options.gap_s) | np.diff(alone)]))
         found = [np.flatnonzero((run == r) & alone) for r in np.unique(run[alone])]
-        rows += [(number, int(piece[0]), int(piece[-1])) for piece in found] or [(number, 0, len(path) - 1)]
+        long = [piece for piece in found if path.time_s[piece[-1]] - path.time_s[piece[0]] >= options.least_s]
+        rows += [(number, int(piece[0]), int(piece[-1])) for piece in long] or [(number, 0, len(path) - 1)]
     between = [slice(last + 1, first) for (_, _, last), (_, first, _) in pairwise([*rows, (-1, 0, 0)])]
     ends = [_ends(paths[track], first, last, options) for track, first, last in rows]
     column = lambda name: np.array([getattr(e, name) for e in ends])  # noqa: E731
@@ -98,6 +103,8 @@ def pieces_of(paths: Mapping[int, Path], covered: Mapping[int, np.ndarray], opti
         end_body_px=column("end_body_px"),
         start_looks=stack([e.start_looks for e in ends]),
         end_looks=stack([e.end_looks for e in ends]),
+        start_inside=np.array([paths[t].inside[a] for t, a, _ in rows], bool),
+        end_inside=np.array([paths[t].inside[b] for t, _, b in rows], bool),
         covered_after=np.array([covered[row[0]][part].max(initial=0) for row, part in zip(rows, between, strict=True)]),
     )
 
@@ -114,7 +121,7 @@ class _Ends:
     end_looks: Appearances
 
 
-def _ends(path: Path, first: int, last: int, options: StitchOptions) -> _Ends:
+def _ends(path: TrackPath, first: int, last: int, options: StitchOptions) -> _Ends:
     t = path.time_s
     begin = slice(first, min(last + 1, max(int(np.searchsorted(t, t[first] + 0.4, side="right")), first + 1)))
     end = slice(max(first, min(int(np.searchsorted(t, t[last] - 0.4)), last)), last + 1)
@@ -153,8 +160,9 @@ def link_scores(
     size = np.log((size_var + 0.16) / size_var) / 2 - grown2 / size_var / 2 + grown2 / (size_var + 0.16) / 2
     looks = log_likelihood_ratio_of_pairs(pieces.end_looks[i], pieces.start_looks[j])
     others = np.clip(turn, *_TURN_RANGE) + np.clip(size, *_SIZE_RANGE) + np.clip(looks, *o.appearance_range)
+    inside = o.inside * (pieces.end_inside[i].astype(float) + pieces.start_inside[j])
     kept = np.clip(o.trusted * (1.2 - pieces.covered_after[i]), 0.5, o.trusted)
-    return place + others + np.where(_kept(pieces, pairs), kept, 0.0) - 0.3 * dt
+    return place + others + inside + np.where(_kept(pieces, pairs), kept, 0.0) - 0.3 * dt
 
 
 def place_scores(
@@ -192,8 +200,20 @@ def link(pieces: Pieces, image_wh: tuple[int, int], options: StitchOptions) -> t
     # What the tracker saw as one and nobody else claims stays one, unless it is most unlikely.
     free = (after[i] < 0) & ~np.isin(j, after) & _kept(pieces, (i, j)) & (score > options.least_kept)
     after[i[free]] = j[free]
+    _fill_in(pieces, after)
     table = {(int(a), int(b)): float(s) for a, b, s in zip(i[good], j[good], score[good], strict=True)}
     return after, _doubts(pieces, after, table, options)
+
+
+def _fill_in(pieces: Pieces, after: np.ndarray) -> None:
+    """A piece that nothing is linked to belongs between the two of its track that are linked past it."""
+    for piece in np.flatnonzero(after >= 0):
+        following = int(after[piece])
+        between = range(int(piece) + 1, following)
+        if pieces.track[piece] != pieces.track[following] or not len(between):
+            continue
+        if (after[list(between)] < 0).all() and not np.isin(list(between), after).any():
+            after[piece:following] = np.arange(piece + 1, following + 1)
 
 
 def _candidates(
@@ -201,7 +221,7 @@ def _candidates(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of pieces near enough in time and place to be linked, some rows at a time: of hundreds of people nearly all
     pairs are not."""
-    most = _TURN_RANGE[1] + _SIZE_RANGE[1] + options.appearance_range[1]
+    most = _TURN_RANGE[1] + _SIZE_RANGE[1] + options.appearance_range[1] + 2 * options.inside
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for first in range(0, len(pieces), block):
         rows = np.arange(first, min(first + block, len(pieces)))
@@ -258,7 +278,7 @@ def chains(after: np.ndarray) -> np.ndarray:
 
 
 def stitched(
-    paths: Mapping[int, Path], pieces: Pieces, after: np.ndarray, options: StitchOptions
+    paths: Mapping[int, TrackPath], pieces: Pieces, after: np.ndarray, options: StitchOptions
 ) -> dict[int, np.ndarray]:
     """For each track the number of the chain that each of its sightings belongs to, [T].
 
@@ -294,9 +314,9 @@ def stitched(
     return out
 
 
-def _exchange_s(paths: Mapping[int, Path], pieces: Pieces, one: int, other: int) -> float | None:
-    """When the person of piece `one` went on in the track of piece `other`: where both tracks were nearest to each
-    other in between; None where either is nobody."""
+def _exchange_s(paths: Mapping[int, TrackPath], pieces: Pieces, one: int, other: int) -> float | None:
+    """When the person of piece `one` went on in the track of piece `other`: where an exchange explains the steps of
+    both tracks best, and they are nearest to each other; None where either is nobody."""
     if one < 0 or other < 0:
         return None
     a, b = paths[int(pieces.track[one])], paths[int(pieces.track[other])]
@@ -306,5 +326,12 @@ def _exchange_s(paths: Mapping[int, Path], pieces: Pieces, one: int, other: int)
     if not between.any():
         later = b.time_s[(b.time_s > start)]
         return float(later[0]) - 1e-6 if len(later) else start
-    away = np.linalg.norm(a.centre_px[in_a[between]] - b.centre_px[in_b[between]], axis=-1)
-    return float(common[between][int(away.argmin())])
+    x, y = (
+        np.column_stack([path.centre_px[rows[between]], path.body_px[rows[between]]])
+        for path, rows in ((a, in_a), (b, in_b))
+    )
+    away = ((x - y) ** 2).sum(-1)
+    straight = ((x[1:] - x[:-1]) ** 2).sum(-1) + ((y[1:] - y[:-1]) ** 2).sum(-1)
+    crossed = ((y[1:] - x[:-1]) ** 2).sum(-1) + ((x[1:] - y[:-1]) ** 2).sum(-1)
+    cost = np.append(crossed - straight, away[-1]) + 0.1 * away  # of an exchange after each of the common frames
+    return float(common[between][int(cost.argmin())])

@@ -21,8 +21,6 @@ def path(x: np.ndarray, shade: np.ndarray, frames: np.ndarray) -> TrackPath:
     centre = np.stack([x, np.full(len(x), 300.0)], 1)
     everywhere = np.ones(len(x), bool)
     return TrackPath(frames / FPS, centre, np.full(len(x), BODY), everywhere, look(shade), everywhere)
-        frames / FPS, centre, np.full(len(x), BODY), np.ones(len(x), bool), look(shade), np.ones(len(x), bool)
-    )
 
 
 def crossing(exchanged: bool, shades: tuple[float, float], frames: int = 100) -> tuple[dict[int, TrackPath], dict]:

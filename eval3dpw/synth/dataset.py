@@ -127,7 +127,7 @@ def _truth_arrays(made: SyntheticSequence, truths: list[FrameTruth]) -> dict[str
         "boxes_px": np.stack([t.boxes_px for t in truths], 1),  # [P, T, 4]
         "area_px2": np.stack([t.area_px2 for t in truths], 1),  # [P, T]
         "seen_px2": np.stack([t.seen_px2 for t in truths], 1),  # [P, T]
-        "keypoints_m": torch.stack([p.keypoints for p in made.people]).numpy(),  # [P, T, 17, 3] in the world
+        "keypoints_m": torch.stack([p.keypoints[:, :17] for p in made.people]).numpy(),  # [P, T, 17, 3] in the world
         "occlusion": np.array(made.plan.occlusion),
         "scene": np.array(made.plan.scene),
         "camera": np.array(made.plan.view.motion),

@@ -7,12 +7,12 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import cv2
 import numpy as np
@@ -71,16 +71,25 @@ class MadeSequence:
 def make_dataset(out: Path, settings: SynthSettings, jobs: int = 1) -> Iterator[MadeSequence]:
     """Write the data set into a folder; yields every sequence when it is complete."""
     _check(settings)
-    _record_settings(out, settings)
-    numbers = range(settings.sequences)
+    record_settings(out, settings)
+    yield from in_processes(make_sequence, out, settings, range(settings.sequences), jobs)
+
+
+Settings = TypeVar("Settings")
+
+
+def in_processes(
+    make: Callable[[Path, Settings, int], MadeSequence], out: Path, settings: Settings, numbers: range, jobs: int
+) -> Iterator[MadeSequence]:
+    """Make sequences by their numbers, so many at a time."""
     if jobs == 1:
-        yield from (make_sequence(out, settings, number) for number in numbers)
+        yield from (make(out, settings, number) for number in numbers)
         return
     # A fresh interpreter for each worker: forking a process that runs torch's threads can hang.
     with ProcessPoolExecutor(
         jobs, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:
-        waiting = [pool.submit(make_sequence, out, settings, number) for number in numbers]
+        waiting = [pool.submit(make, out, settings, number) for number in numbers]
         for done in as_completed(waiting):
             yield done.result()
 
@@ -167,10 +176,11 @@ def _check(settings: SynthSettings) -> None:
         _photographs(settings.backgrounds)
 
 
-def _record_settings(out: Path, settings: SynthSettings) -> None:
+def record_settings(out: Path, settings: SynthSettings, more: Mapping[str, Any] | None = None) -> None:
     """Write the settings into the folder; refuse a folder with a data set of other settings."""
     path = out / _SETTINGS
     recorded = {**asdict(settings), "motion": _named(settings.motion), "backgrounds": _named(settings.backgrounds)}
+    recorded |= more or {}
     text = json.dumps({k: v for k, v in recorded.items() if k != "sequences"}, indent=1)  # more may be asked for later
     if path.is_file():
         if path.read_text() != text:

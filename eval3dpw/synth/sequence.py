@@ -52,10 +52,10 @@ _APART_M = 0.6  # least distance of two people, pelvis to pelvis
 OUTSIDE, HIDDEN, BEHIND_SELF, SEEN = 0, 1, 2, 3
 BY_OBJECT, BY_NOBODY = -1, -2
 # Depth of each keypoint below the surface, metres: joints are inside the body, the face is on it.
-_DEPTH_M = np.array(
-    [0.06, 0.05, 0.05, 0.08, 0.08, 0.17, 0.17, 0.12, 0.12, 0.10, 0.10, 0.24, 0.24, 0.16, 0.16, 0.14, 0.14]
-    + [0.12, 0.17, 0.24, 0.10, 0.10, 0.10, 0.10, 0.12, 0.12]
-)  # Halpe's 26
+_DEPTH_M = np.array([
+    0.06, 0.05, 0.05, 0.08, 0.08, 0.17, 0.17, 0.12, 0.12, 0.10, 0.10, 0.24, 0.24, 0.16, 0.16, 0.14, 0.14,  # COCO's 17
+    0.12, 0.17, 0.24, 0.10, 0.10, 0.10, 0.10, 0.12, 0.12,  # and Halpe's others
+])  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ levelled: nothing in one video says how far it is tilted.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -18,6 +18,7 @@ from scipy.spatial.transform import Rotation
 from fitmesh.result import Person, Result
 from fitting import Body
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
+from fitting.keypoints.observed import observed_bones
 
 _SCENE_FROM_CAMERA = np.diag([1.0, -1.0, -1.0])  # axes; a rotation, so left stays left
 _FEET = [JOINT_NAMES.index(name) for name in ("left_ankle", "right_ankle", "left_foot", "right_foot")]
@@ -109,8 +110,8 @@ class MeshSequence:
         return self._vertices_m[row - self._first]
 
     def observed(self, row: int) -> np.ndarray:
-        """[V] in 0..1: the share of each vertex's skinning weight that lies on observed joints."""
-        return np.clip(self._weights @ self._person.joint_observed[row].astype(np.float32), 0, 1)
+        """[V] in 0..1: the share of each vertex's skinning weight that lies on observed bones."""
+        return np.clip(self._weights @ observed_bones(self._person.joint_observed[row]).astype(np.float32), 0, 1)
 
 
 def clip_time_s(result: Result, person: Person) -> np.ndarray:
@@ -126,8 +127,7 @@ def frame_rate(result: Result) -> Fraction:
 
 def chunks(person: Person, rows: int = 500) -> Iterator[Person]:
     """The same person some frames at a time, so that memory does not grow with the track."""
-    constant = {"identity", "shape", "stopped"}
-    by_row = [field.name for field in fields(person) if field.name not in constant]
+    by_row = [name for name, value in vars(person).items() if isinstance(value, np.ndarray) and name != "shape"]
     for first in range(0, len(person), rows):
         part = slice(first, first + rows)
         yield replace(person, **{name: getattr(person, name)[part] for name in by_row})

@@ -1,7 +1,8 @@
 """`motion.csv` and `motion.json`: the numbers, one row per person and frame, written as they are made.
 
 Joint positions are metres in the scene frame (y up), angles degrees, keypoints pixels; docs/exports.md explains every
-column and key. A value that is unknown is an empty cell in the table and null in the json.
+column and key. A value that is unknown is an empty cell in the table and null in the json. Frames in which a person is
+absent have no row.
 """
 
 import json
@@ -14,6 +15,7 @@ import numpy as np
 
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.scene import SceneFrame, chunks, clip_time_s, frame_rate, rest_body, scene_frame
+from fitmesh.exports.stretches import absences
 from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
 from fitmesh.version import __version__
@@ -151,6 +153,7 @@ def _json_person(result: Result, person: Person) -> dict[str, Any]:
         "shape": _rounded(person.shape, 4),
         "height_m": round(float(np.ptp(rest.vertices_m[:, 1])), 3),
         "rest_joints_m": _rounded(rest.joints_m, 4),
+        "absent_frames": [list(span) for span in absences(result, person)],
     }
 
 

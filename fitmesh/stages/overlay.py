@@ -14,8 +14,9 @@ import fitmesh.result
 from fitmesh.exports.draw import DrawnPerson, draw_boxes, draw_legend, draw_meshes, draw_skeleton
 from fitmesh.exports.scene import MeshSequence
 from fitmesh.result import OVERLAY_FILE, Person, Result
-from fitmesh.stages.people import KeypointsFile, read_keypoints
+from fitmesh.stages.people import KeypointsFile
 from fitmesh.stages.settings import Job
+from fitmesh.stages.track_edits import edited_keypoints
 from pose2d.base.caching import CacheKey, code_digest
 from pose2d.base.prefetch import background_writer, prefetch
 from pose2d.base.threads import single_thread
@@ -116,7 +117,7 @@ def _write(video: VideoWriter, frame: Frame) -> None:
 
 
 def _painter(out: Path) -> _Painter:
-    result, found = fitmesh.result.load(out), read_keypoints(out)
+    result, found = fitmesh.result.load(out), edited_keypoints(out)
     fitted = {person.identity for person in result.people}
     return _Painter(
         result=result,

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import fitting
-from fitmesh.result import Person, Result
+from fitmesh.result import Person, Result, Shot
 from fitting.body.kinematics import JOINT_NAMES
 
 NUMBER = {name: joint for joint, name in enumerate(JOINT_NAMES)}
@@ -41,6 +41,8 @@ def result_of(
 ) -> Result:
     result = Result(
         folder=folder, people=people, camera=camera, frames=frames, time_s=time_s, rate=rate, body_name="open",
+        shots=[Shot(int(frames[0]), "unknown", None, np.nan, False, np.nan, camera.focal_px[0], np.nan, "given")],
+        focal_px=np.full(len(frames), camera.focal_px[0]), world_from_camera=np.full((len(frames), 4, 4), np.nan),
         body_path=None, body_digest="", weighting="precision", init="none", source="ccnet",
         pose_model="movenet-thunder", clip_path=Path("walk <b>&.mp4"),
         settings={"video": "walk <b>&.mp4", "every": 1},
@@ -100,10 +102,13 @@ def walker(
     return Person(
         identity=identity, frame=frames, time_s=time_s, observed=observed, pose_rad=pose, translation_m=translation,
         shape=shape, joints_m=placed.joints.numpy(), joint_std_mm=std, joint_std_relative_mm=std / 2,
-        joint_observed=seen, keypoints_px=keypoints, confidence=confidence, presence=presence, raw=confidence / 2,
+        joint_observed=seen, keypoint_observed=confidence * presence, keypoints_px=keypoints,
+        confidence=confidence, presence=presence, raw=confidence / 2,
         used=used, swapped=np.zeros_like(used),
         reprojection_px=np.where(used, np.linalg.norm(error, axis=-1), np.nan).astype(np.float32),
         box_px=np.concatenate([low, high], 1), converged=np.ones(count, bool), stopped="converged",
+        shot=0, same_as=identity, size=1.0, height_m=body.height_m(shape), contact=np.zeros((count, 4), np.float32),
+        world_from_camera=None,
     )  # fmt: skip
 
 

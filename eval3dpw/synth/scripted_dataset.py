@@ -1,4 +1,4 @@
-"""Scripted scenes as files: images, and one row of truth for every person of every frame. See docs/synth.md."""
+"""Scripted scenes as files: images, and the truth of every identity in every frame. See docs/synth.md."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from eval3dpw.synth.clip_kinds import Kind, clips_by_kind
 from eval3dpw.synth.dataset import MadeSequence, SynthSettings, in_processes, record_settings, truth_path
 from eval3dpw.synth.motion import Clip
 from eval3dpw.synth.scripted import SCRIPTS, SceneScript, ScriptedPlan, ScriptedShot, build_shots, scripted_plan
-from eval3dpw.synth.sequence import BY_OBJECT, FrameTruth, render_frames
+from eval3dpw.synth.sequence import BY_NOBODY, FrameTruth, render_frames
 from eval3dpw.synth.staging import contacts
 from fitting.body import Body
 from fitting.body.load import load_body
@@ -74,60 +74,70 @@ def make_scripted_sequence(out: Path, settings: ScriptedSettings, number: int) -
 def truth_arrays(
     plan: ScriptedPlan, shots: list[ScriptedShot], truths: list[list[FrameTruth]], body: Body
 ) -> dict[str, Any]:
-    """One row for each person of each frame whose body is in the image, hidden or not; frames in order."""
+    """Arrays [P, T, ..] by identity and frame: NaN, or 0 for what counts, where somebody is not in the shot."""
     lengths = [shot.sequence.frames for shot in shots]
     first = np.cumsum([0, *lengths[:-1]])
-    rows: dict[str, list[Any]] = {}
-    sizes = np.ones(plan.people)
-    shapes = np.zeros((plan.people, 10), np.float32)
-    for number, (shot, seen) in enumerate(zip(shots, truths, strict=True)):
-        people = shot.sequence.people
-        stands = [contacts(body, p, plan.fps, steps) for p, steps in zip(people, shot.has_steps, strict=True)]
-        for person, identity in zip(people, shot.identities, strict=True):
+    frames, size = sum(lengths), (plan.people, sum(lengths))
+    arrays: dict[str, np.ndarray] = {
+        "in_shot": np.zeros(size, bool),
+        "boxes_px": np.zeros((*size, 4)),
+        "area_px2": np.zeros(size),
+        "seen_px2": np.zeros(size),
+        "halpe_px": np.full((*size, 26, 2), np.nan),
+        "halpe_visibility": np.zeros((*size, 26), np.uint8),
+        "halpe_hidden_by": np.full((*size, 26), BY_NOBODY, np.int16),
+        "halpe_m": np.full((*size, 26, 3), np.nan, np.float32),
+        "joints_m": np.full((*size, 24, 3), np.nan, np.float32),
+        "pose_rad": np.full((*size, 24, 3), np.nan, np.float32),
+        "translation_m": np.full((*size, 3), np.nan, np.float32),
+        "contact": np.zeros((*size, 4), bool),
+        "still": np.zeros((*size, 4), bool),
+    }
+    sizes, shapes = np.ones(plan.people), np.zeros((plan.people, 10), np.float32)
+    for start, shot, seen in zip(first, shots, truths, strict=True):
+        span, who = slice(start, start + len(seen)), np.array(shot.identities)
+        for place, (person, identity) in enumerate(zip(shot.sequence.people, shot.identities, strict=True)):
             sizes[identity], shapes[identity] = person.size, person.shape.numpy()
-        for frame, truth in enumerate(seen):
-            for place, (person, identity) in enumerate(zip(people, shot.identities, strict=True)):
-                if truth.area_px2[place] == 0:
-                    continue
-                by = truth.hidden_by[place]
-                whom = np.array(shot.identities)[np.maximum(by, 0)]
-                row = {
-                    "row_frame": first[number] + frame,
-                    "row_shot": number,
-                    "row_identity": identity,
-                    "row_box_px": truth.boxes_px[place],
-                    "row_keypoints_px": truth.keypoints_px[place],
-                    "row_visibility": truth.visibility[place],
-                    "row_hidden_by": np.where(by < 0, by, whom).astype(np.int16),
-                    "row_area_px2": truth.area_px2[place],
-                    "row_seen_px2": truth.seen_px2[place],
-                    "row_keypoints_m": person.keypoints[frame].numpy(),
-                    "row_joints_m": person.joints[frame].numpy(),
-                    "row_pose_rad": person.pose[frame].numpy(),
-                    "row_translation_m": person.translation[frame].numpy(),
-                    "row_contact": stands[place][0][frame],
-                    "row_still": stands[place][1][frame],
-                }
-                for name, value in row.items():
-                    rows.setdefault(name, []).append(value)
+            stands, still = contacts(body, person, plan.fps, shot.has_steps[place])
+            by = np.stack([truth.hidden_by[place] for truth in seen])
+            values = {
+                "in_shot": True,
+                "boxes_px": np.stack([truth.boxes_px[place] for truth in seen]),
+                "area_px2": np.array([truth.area_px2[place] for truth in seen]),
+                "seen_px2": np.array([truth.seen_px2[place] for truth in seen]),
+                "halpe_px": np.stack([truth.keypoints_px[place] for truth in seen]),
+                "halpe_visibility": np.stack([truth.visibility[place] for truth in seen]),
+                "halpe_hidden_by": np.where(by < 0, by, who[np.maximum(by, 0)]),
+                "halpe_m": person.keypoints.numpy(),
+                "joints_m": person.joints.numpy(),
+                "pose_rad": person.pose.numpy(),
+                "translation_m": person.translation.numpy(),
+                "contact": stands,
+                "still": still,
+            }
+            for name, value in values.items():
+                arrays[name][identity, span] = value
     heights = [_height_m(body, torch.from_numpy(shape)) for shape in shapes]
     return {
-        **{name: np.array(values) for name, values in rows.items()},
+        **arrays,
+        "keypoints_px": arrays["halpe_px"][:, :, :17],
+        "visibility": arrays["halpe_visibility"][:, :, :17],
+        "hidden_by": arrays["halpe_hidden_by"][:, :, :17],
         "shot_first_frame": first,
         "shot_camera": np.array([shot.camera_kind for shot in shots]),
         "shot_focal_px": np.array([shot.sequence.camera.focal_px[0] for shot in shots]),
         "shot_scene": np.array([shot.sequence.plan.scene for shot in shots]),
         "camera_from_world": np.concatenate([shot.sequence.cam_poses() for shot in shots]),
-        "frames": sum(lengths),
-        "fps": plan.fps,
+        "frames": np.array(frames),
+        "fps": np.array(plan.fps),
         "size_px": np.array(shots[0].sequence.camera.size),
         "identity": np.arange(plan.people),
         "size": sizes,
         "shape": shapes,
         "height_m": sizes * heights,
-        "uniforms": plan.uniforms,
-        "script": plan.script,
-        "kind": plan.kind,
+        "uniforms": np.array(plan.uniforms),
+        "script": np.array(plan.script),
+        "kind": np.array(plan.kind),
     }
 
 
@@ -159,6 +169,3 @@ def _check(settings: ScriptedSettings) -> None:
             f"there is no captured {' or '.join(missing)} for --split {settings.split}: give a file of CMU clips with "
             "--motion."
         )
-
-
-__all__ = ["BY_OBJECT", "ScriptedSettings", "make_scripted", "make_scripted_sequence"]

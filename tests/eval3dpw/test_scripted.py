@@ -42,17 +42,20 @@ def walk(frames: int = 60, fps: int = 30) -> Clip:
     return Clip("01_01", pose, root)
 
 
-def test_each_row_is_a_person_in_a_frame_of_the_shot_it_names(made: Path) -> None:
+def test_everybody_is_in_the_shots_that_say_so_and_nowhere_else(made: Path) -> None:
     for truth in truths(made):
         frames, first = int(truth["frames"]), truth["shot_first_frame"]
         assert first[0] == 0
         assert truth["camera_from_world"].shape == (frames, 4, 4)
-        shot = np.searchsorted(first, truth["row_frame"], side="right") - 1
-        assert (shot == truth["row_shot"]).all()
-        pairs = list(zip(truth["row_frame"].tolist(), truth["row_identity"].tolist(), strict=True))
-        assert len(set(pairs)) == len(pairs)
-        assert set(truth["row_identity"]) <= set(truth["identity"])
-        assert (np.diff(truth["row_frame"]) >= 0).all()
+        assert truth["in_shot"].shape == truth["boxes_px"].shape[:2] == (len(truth["identity"]), frames)
+        for start, end in zip(first, [*first[1:], frames], strict=True):  # all of a shot, or nothing of it
+            assert (truth["in_shot"][:, start:end].all(1) | ~truth["in_shot"][:, start:end].any(1)).all()
+        absent = ~truth["in_shot"]
+        assert not truth["area_px2"][absent].any()
+        assert not truth["contact"][absent].any()
+        assert np.isnan(truth["keypoints_px"][absent]).all()
+        assert np.isfinite(truth["keypoints_px"][~absent]).all()
+        assert (truth["seen_px2"] <= truth["area_px2"]).all()
 
 
 def test_a_sequence_with_cuts_has_three_shots_with_other_cameras(made: Path) -> None:
@@ -66,21 +69,20 @@ def test_a_sequence_with_cuts_has_three_shots_with_other_cameras(made: Path) -> 
 
 def test_projected_keypoints_agree_with_camera_and_visibility(made: Path) -> None:
     for truth in truths(made):
-        camera = truth["camera_from_world"][truth["row_frame"]]
-        points = np.einsum("nij,nkj->nki", camera[:, :3, :3], truth["row_keypoints_m"]) + camera[:, None, :3, 3]
+        camera, there = truth["camera_from_world"], truth["in_shot"]
+        points = np.einsum("tij,ptkj->ptki", camera[:, :3, :3], truth["halpe_m"]) + camera[:, None, :3, 3]
         width, height = truth["size_px"]
-        focal = truth["shot_focal_px"][truth["row_shot"]][:, None, None]
-        center = np.array([(width - 1) / 2, (height - 1) / 2])
-        exact = points[..., :2] / points[..., 2:] * focal
-        offset = truth["row_keypoints_px"] - exact
+        shot = np.searchsorted(truth["shot_first_frame"], np.arange(int(truth["frames"])), side="right") - 1
+        focal = truth["shot_focal_px"][shot][:, None, None]
+        offset = (truth["halpe_px"] - points[..., :2] / points[..., 2:] * focal)[there]
         np.testing.assert_allclose(offset, np.broadcast_to(offset[0, 0], offset.shape), atol=0.01)
-        assert np.abs(offset[0, 0] - center).max() <= 0.5
-        x, y = np.moveaxis(truth["row_keypoints_px"], -1, 0)
-        inside = (np.round(x) >= 0) & (np.round(y) >= 0) & (np.round(x) < width) & (np.round(y) < height)
-        assert ((truth["row_visibility"] != OUTSIDE) == inside).all()
-        hidden = truth["row_visibility"] == HIDDEN
-        assert (hidden == (truth["row_hidden_by"] != BY_NOBODY)).all()
-        assert (truth["row_hidden_by"][hidden] != truth["row_identity"][np.nonzero(hidden)[0]]).all()
+        assert np.abs(offset[0, 0] - ((width - 1) / 2, (height - 1) / 2)).max() <= 0.5  # the image's middle
+        x, y = np.moveaxis(np.round(truth["halpe_px"][there]), -1, 0)
+        inside = (x >= 0) & (y >= 0) & (x < width) & (y < height)
+        assert ((truth["halpe_visibility"][there] != OUTSIDE) == inside).all()
+        hidden = truth["halpe_visibility"] == HIDDEN
+        assert (hidden == (truth["halpe_hidden_by"] != BY_NOBODY)).all()
+        assert (truth["halpe_hidden_by"][hidden] != np.nonzero(hidden)[0]).all()  # nobody is hidden by themselves
 
 
 def test_the_mesh_before_a_hidden_keypoint_belongs_to_who_hides_it() -> None:

@@ -39,7 +39,7 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
     scene = scene_frame(result)
     with progress.stage("bvh", len(result.people), "people") as tick, atomic_folder(out / FOLDER) as folder:
         for person in result.people:
-            rest = rest_body(result.body, person.shape)
+            rest = rest_body(result.body, person)
             order, lines = _hierarchy(rest, _tips(result.body, rest))
             lines += _motion(result, person, rest, scene, order)
             (folder / f"person_{person.identity}.bvh").write_text("\n".join(lines) + "\n")
@@ -85,8 +85,8 @@ def _motion(result: Result, person: Person, rest: RestBody, scene: SceneFrame, o
     step_s = float(1 / frame_rate(result))
     rotations, pelvis_m = _resampled(
         clip_time_s(result, person),
-        scene_rotations(person.pose_rad),
-        scene.points(person.translation_m + rest.joints_m[0]),
+        scene_rotations(person.pose_rad, scene.at(person.frame)),
+        scene.points((person.translation_m + rest.joints_m[0])[:, None], person.frame)[:, 0],
         step_s,
     )
     angles = _continuous(np.stack([euler_deg(rotations[joint], "ZXY") for joint in order], 1))

@@ -77,7 +77,7 @@ def viewer_data(result: Result) -> ViewerData:
 def _arrays(person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
     """All [T, ...]; NaN where a value is unknown."""
     return {
-        "joints_m": scene.points(person.joints_m),
+        "joints_m": scene.points(person.joints_m, person.frame),
         "relative_mm": person.joint_std_relative_mm,
         "absolute_mm": person.joint_std_mm,
         "joint_observed": person.joint_observed,

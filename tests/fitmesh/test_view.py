@@ -176,7 +176,7 @@ def test_the_numbers_the_page_gets_are_those_of_the_result(result: Result) -> No
     late = result.people[1]
     assert [person["identity"] for person in meta["people"]] == [1, 4]
     assert meta["frames"][meta["people"][1]["first"]] == late.frame[0]
-    np.testing.assert_allclose(array(1, "joints_m"), scene_frame(result).points(late.joints_m), atol=1e-5)
+    np.testing.assert_allclose(array(1, "joints_m"), scene_frame(result).points(late.joints_m, late.frame), atol=1e-5)
     np.testing.assert_array_equal(array(1, "relative_mm"), late.joint_std_relative_mm)
     assert np.isnan(array(1, "absolute_mm")[~late.observed]).all()
     assert meta["time_s"][0] == 0

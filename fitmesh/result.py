@@ -1,6 +1,5 @@
 """What `fitmesh run` found, read back: `fitmesh.load("out/")`."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -12,9 +11,11 @@ from typing import Any
 import numpy as np
 
 import fitting
-from fitting.thresholds import OBSERVED_CONFIDENCE
+from fitmesh.schemas import check_fit
+from fitting.keypoints.observed import OBSERVED_PROBABILITY
 from pose2d.base.caching import content_digest, read_npz
 from pose2d.base.errors import UserError
+from pose2d.base.json_files import read_json
 
 SCHEMA_VERSION = 3
 FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
@@ -47,8 +48,9 @@ class Event:
 
 @dataclass(frozen=True)
 class Person:
-    """One identity over T frames of one shot; a frame without a row: the person is absent.
+    """One identity over the T frames of one shot in which the person is there: seen, or filled in over half a second.
 
+    `frame` may have gaps: no row means that the person is absent.
     Camera frame: x right, y down, z forward. World frame: metres, y up, floor at 0, the shot's first camera above the
     origin looking along -z (`fitting.scene.world`). Pixels: x right, y down, (0, 0) is the top left pixel's centre.
     Keypoints in Halpe-26's order (COCO's 17 first), joints in SMPL's (`fitting.body.kinematics`).
@@ -65,6 +67,7 @@ class Person:
     joint_std_mm: np.ndarray  # [T, 24] error to expect (length of the standard deviations along x, y, z); NaN: unknown
     joint_std_relative_mm: np.ndarray  # [T, 24] the same relative to the pelvis
     joint_observed: np.ndarray  # [T, 24] bool; a confident keypoint lies at the joint or farther out on its limb
+    keypoint_observed: np.ndarray  # [T, 26] probability that a keypoint is in the image and close to the truth
     keypoints_px: np.ndarray  # [T, 26, 2] as the 2D network saw them, NaN in frames without a detection
     swapped: np.ndarray  # [T, 26] bool; the network had called it by the name of the other side
     confidence: np.ndarray  # [T, 26] in 0..1, from `Result.source`
@@ -87,8 +90,8 @@ class Person:
 
     @property
     def confident(self) -> np.ndarray:
-        """[T, 26] bool: keypoints that pulled and whose confidence times presence is at least OBSERVED_CONFIDENCE."""
-        return self.used & (self.confidence * self.presence >= OBSERVED_CONFIDENCE)
+        """[T, 26] bool: keypoints that pulled and, more likely than not, are in the image and close to the truth."""
+        return self.used & (self.keypoint_observed >= OBSERVED_PROBABILITY)
 
     @property
     def joints_world_m(self) -> np.ndarray | None:
@@ -191,12 +194,7 @@ def load(folder: str | Path) -> Result:
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder of results. Give the --out folder of `fitmesh run`.")
     arrays = read_npz(folder / FIT_FILE)
-    version = int(arrays.get("schema_version", 0))
-    if version != SCHEMA_VERSION:
-        raise UserError(
-            f"{folder / FIT_FILE} has schema {version}, and this fitmesh reads {SCHEMA_VERSION}: "
-            "make it anew with `fitmesh run`."
-        )
+    check_fit(arrays, folder / FIT_FILE, SCHEMA_VERSION)
     about = _about(folder)
     body_path = str(arrays["body_path"])
     return Result(
@@ -221,9 +219,9 @@ def load(folder: str | Path) -> Result:
         init=str(arrays["init"]),
         source=str(arrays["source"]),
         pose_model=str(arrays["pose_model"]),
-        clip_path=Path(about["clip"]) if about.get("clip") else None,
-        settings=about.get("settings", {}),
-        timings_s=about.get("timings_s", {}),
+        clip_path=Path(about["clip"]) if isinstance(about.get("clip"), str) and about["clip"] else None,
+        settings=about["settings"] if isinstance(about.get("settings"), dict) else {},
+        timings_s=numbers_of(about.get("timings_s")),
     )
 
 
@@ -268,15 +266,26 @@ def _shots(arrays: Mapping[str, np.ndarray]) -> list[Shot]:
     ]
 
 
+def numbers_of(stated: Any) -> dict[str, float]:
+    """The finite numbers of an object in run.json, which anyone may have edited."""
+    given = stated.items() if isinstance(stated, dict) else ()
+    return {name: float(value) for name, value in given if type(value) in (int, float) and 0 <= value < 1e9}
+
+
 def _event(line: str) -> Event:
     """From "time_s|identity|kind|text"."""
-    time_s, identity, kind, text = line.split("|", 3)
-    return Event(float(time_s), int(identity), kind, text)
+    try:
+        time_s, identity, kind, text = line.split("|", 3)
+        return Event(float(time_s), int(identity), kind, text)
+    except ValueError as error:
+        raise UserError(
+            f"{FIT_FILE} is damaged: {line[:80]!r} is no event. Make it anew with `fitmesh run`."
+        ) from error
 
 
 def _about(folder: Path) -> Mapping[str, Any]:
     """What the run said of itself; the fit can be read without it."""
     try:
-        return json.loads((folder / RUN_FILE).read_text())
-    except (OSError, ValueError):
+        return read_json(folder / RUN_FILE).object()
+    except UserError:
         return {}

@@ -20,7 +20,8 @@ from fitting.keypoints.weights import GATE, Weighting, keypoint_weights
 from fitting.solver.jacobian import BodyJacobian
 from fitting.solver.levenberg_marquardt import Solution, fill_gaps, solve_frames, solve_track
 from fitting.solver.prior import PosePrior, load_prior
-from fitting.solver.problem import NEAREST_KEYPOINT_M, ROBUST_SCALE, Ground, Problem, anchor_at, project, robust_scale
+from fitting.solver.problem import NEAREST_KEYPOINT_M, ROBUST_SCALE, Problem, anchor_at, project, robust_scale
+from fitting.solver.scene_terms import SceneTerms
 from fitting.solver.uncertainty import joint_deviations
 from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, State, from_params, ranges, to_params
 from pose2d.base.errors import UserError
@@ -74,13 +75,17 @@ def fit(
     prior: PosePrior | None = None,
     lean_rad: float | None = LEAN_RAD,
     robust_sigmas: float = ROBUST_SCALE,
-    ground: Ground | None = None,
+    scene: SceneTerms | None = None,
+    stretch: Tensor | None = None,
+    start: BodyParams | None = None,
 ) -> Fit:
     """One person's track of T frames: a pose and a translation per frame, one shape, smooth over time.
 
     init: "lifter" (a guess from the keypoints), "none" (a start from the torso), or a guess to stay close to.
     weighting: how confidence becomes weight, see `fitting.keypoints.weights`; gate is the threshold of `gate`.
-    fps: frames per second of the track. ground: a floor, where there is one.
+    fps: frames per second of the track. scene: gravity, floor, contacts and the camera's rotation, where known.
+    stretch: [T] frames with the same number follow each other; None: all frames do.
+    start: where the search begins, if not at the guess that the fit stays close to.
     lean_rad: how far people usually lean towards or away from the camera; None for a camera that looks steeply down.
     robust_sigmas: Geman-McClure scale; at so many sigmas a keypoint counts half of its square. Large is least squares.
     """
@@ -95,10 +100,12 @@ def fit(
         state = replace(state, shape=state.shape.mean(0))
     else:
         problem, state = _start_from_guess(problem, guess, usable, shared_shape=True)
+    if start is not None:
+        state = from_params(start, problem.jacobian.shape_size)
     state = fill_gaps(state, usable)
-    if ground is not None:
-        problem = replace(problem, ground=ground)
-    problem = _couple_frames(problem, usable, fps)
+    if scene is not None:
+        problem = replace(problem, scene=scene)
+    problem = replace(_couple_frames(problem, usable, fps), stretch=stretch)
     solution = solve_track(problem, state, TRACK_ITERATIONS)
     return _report(problem, solution, usable, weighting, keypoints.source, keep_leaves=guess is not None)
 

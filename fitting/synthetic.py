@@ -17,7 +17,7 @@ from fitting.camera import Camera
 from fitting.keypoints.observed import JOINT_OF
 from fitting.motion_capture import Motion
 from pose2d.oks import AREA_OF_BOX, l_squared, sigma_px
-from pose2d.skeletons import COCO17
+from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import Keypoints
 
 
@@ -105,29 +105,39 @@ def _framed(
     return Camera.from_focal(focal, size), BodyParams(params.pose, params.shape, params.translation + shift)
 
 
-def correlated_noise(frames: int, generator: torch.Generator, noise: Noise, fps: float) -> Tensor:
-    """Errors in sigmas [T, 17, 2]: each by itself is standard normal, neighbours in time are alike."""
-    fresh = torch.randn(frames, COCO17.size, 2, generator=generator)
+def correlated_noise(
+    frames: int, generator: torch.Generator, noise: Noise, fps: float, keypoints: int = COCO17.size
+) -> Tensor:
+    """Errors in sigmas [T, K, 2]: each by itself is standard normal, neighbours in time are alike."""
+    fresh = torch.randn(frames, keypoints, 2, generator=generator)
     keep = math.exp(-1 / (fps * noise.memory_s)) if noise.memory_s > 0 else 0.0
     passing = [fresh[0]]
     for new in fresh[1:]:
         passing.append(keep * passing[-1] + (1 - keep**2) ** 0.5 * new)
-    constant = torch.randn(COCO17.size, 2, generator=generator)
+    constant = torch.randn(keypoints, 2, generator=generator)
     return noise.constant_share**0.5 * constant + (1 - noise.constant_share) ** 0.5 * torch.stack(passing)
 
 
 def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise, fps: float = 30.0) -> Keypoints:
-    """Keypoints [T, 17, 2] read with errors that the confidence states truly."""
+    """COCO's 17 or Halpe's 26 keypoints [T, K, 2] read with errors that the confidence states truly."""
+    skeleton = _skeleton(exact_px.shape[1])
     low, high = exact_px.amin(1), exact_px.amax(1)
     sides = (high - low).clamp(min=1)
     area = AREA_OF_BOX * sides[:, 0].clamp(min=0) * sides[:, 1]
     area = torch.maximum(area, AREA_OF_BOX * sides.amax(1) ** 2 / 4)
     size = tuple(exact_px.shape[:2])
     confidence = _uniform(generator, *noise.confidence, size)
-    sigma = sigma_px(confidence, l_squared(area, COCO17))
-    error = correlated_noise(len(exact_px), generator, noise, fps) * sigma[..., None] * noise.factor
+    sigma = sigma_px(confidence, l_squared(area, skeleton))
+    error = correlated_noise(len(exact_px), generator, noise, fps, skeleton.size) * sigma[..., None] * noise.factor
     astray = torch.rand(size, generator=generator) < noise.outliers
     anywhere = low[:, None] + torch.rand(*size, 2, generator=generator) * sides[:, None]
     xy = torch.where(astray[..., None], anywhere, exact_px + error)
     presence = (torch.rand(size, generator=generator) >= noise.missing).to(xy.dtype)
-    return Keypoints(xy, confidence, presence, "oracle", area)
+    return Keypoints(xy, confidence, presence, "oracle", area, skeleton)
+
+
+def _skeleton(keypoints: int) -> Skeleton:
+    by_size = {COCO17.size: COCO17, HALPE26.size: HALPE26}
+    if keypoints not in by_size:
+        raise ValueError(f"there is no skeleton of {keypoints} keypoints to draw noise for: 17 or 26")
+    return by_size[keypoints]

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import shutil
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -14,7 +15,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 
@@ -36,12 +36,14 @@ from fitting.body.load import load_body
 from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
+from pose2d.io.images import read_image
 
 _SETTINGS = "synth.json"
 _IMAGES = (".jpg", ".jpeg", ".png")
 # OpenPose's 18 keypoints by COCO's numbers; the second is the neck, between the shoulders.
 _OPENPOSE18 = (0, None, 6, 8, 10, 5, 7, 9, 12, 14, 16, 11, 13, 15, 2, 1, 4, 3)
 _CONFIDENCE = {HIDDEN: 0.2, BEHIND_SELF: 0.6, SEEN: 0.9}
+WORKER_PATIENCE_S = 5.0  # how long a worker may take to end
 _FEWEST_SEEN = 4  # with fewer keypoints visible a 2D network would detect nobody
 
 
@@ -77,12 +79,29 @@ def make_dataset(out: Path, settings: SynthSettings, jobs: int = 1) -> Iterator[
         yield from (make_sequence(out, settings, number) for number in numbers)
         return
     # A fresh interpreter for each worker: forking a process that runs torch's threads can hang.
-    with ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_start_worker)
+    finished = False
+    try:
         waiting = [pool.submit(make_sequence, out, settings, number) for number in numbers]
         for done in as_completed(waiting):
             yield done.result()
+        finished = True
+    finally:
+        workers = list((getattr(pool, "_processes", None) or {}).values())
+        pool.shutdown(wait=finished, cancel_futures=True)
+        if not finished:  # an error, or Ctrl-C: what is half made is thrown away anyway
+            for worker in workers:
+                worker.terminate()
+            for worker in workers:
+                worker.join(WORKER_PATIENCE_S)
+            for left in (out / "imageFiles").glob(".*"):
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _start_worker() -> None:
+    """One thread each. Ctrl-C reaches every process of a terminal; the first one decides."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
 
 
 def make_sequence(out: Path, settings: SynthSettings, number: int) -> MadeSequence:
@@ -139,10 +158,7 @@ def _photograph(folder: Path, plan: SequencePlan) -> np.ndarray:
     """One of the folder's images, the same for the same seed and folder."""
     images = _photographs(folder)
     path = images[int(plan.rng("photograph").integers(len(images)))]
-    image = cv2.imread(str(path), cv2.IMREAD_COLOR)
-    if image is None:
-        raise UserError(f"{path} is not a readable image; take it out of the folder of backgrounds.")
-    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+    return read_image(path)
 
 
 def _photographs(folder: Path) -> list[Path]:
@@ -173,7 +189,7 @@ def _record_settings(out: Path, settings: SynthSettings) -> None:
     recorded = {**asdict(settings), "motion": _named(settings.motion), "backgrounds": _named(settings.backgrounds)}
     text = json.dumps({k: v for k, v in recorded.items() if k != "sequences"}, indent=1)  # more may be asked for later
     if path.is_file():
-        if path.read_text() != text:
+        if path.read_bytes() != text.encode():
             raise UserError(
                 f"{out} holds a data set made with other settings (see {path}). Use the same ones to continue it, "
                 "or another folder."

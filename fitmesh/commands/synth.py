@@ -1,17 +1,23 @@
 """`fitmesh synth`: rendered people with exact truth, in 3DPW's layout."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fitmesh import limits
+from fitmesh.signals import working
+
 
 def synth(
     out: Annotated[Path, typer.Option(help="Folder for the data set; made if absent.")],
-    sequences: Annotated[int, typer.Option(help="How many sequences.")] = 26,
-    frames: Annotated[int, typer.Option(help="Frames of a sequence at most; the motion may be shorter.")] = 100,
+    sequences: Annotated[int, typer.Option(help="How many sequences."), limits.COUNT] = 26,
+    frames: Annotated[
+        int, typer.Option(help="Frames of a sequence at most; the motion may be shorter."), limits.COUNT
+    ] = 100,
     size: Annotated[str, typer.Option(help="Width and height of the images in pixels.")] = "640x360",
-    seed: Annotated[int, typer.Option(help="The same seed makes the same bytes.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same bytes."), limits.SEED] = 0,
     split: Annotated[
         str, typer.Option(help="train, validation or test; no two share a captured person. train needs --motion.")
     ] = "test",
@@ -22,7 +28,7 @@ def synth(
         Path | None, typer.Option(help="A folder of photographs to use as backgrounds.", show_default="built scenes")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(help="Sequences made in parallel.", show_default="one for each core")
+        int | None, typer.Option(help="Sequences made in parallel.", show_default="one for each core"), limits.JOBS
     ] = None,
 ) -> None:
     """Make a data set of rendered people in exactly 3DPW's layout, so that eval-3dpw runs without a licence.
@@ -47,10 +53,11 @@ def synth(
     )
     console = Console(highlight=False)
     began, new_frames, person_frames = time.monotonic(), 0, 0
-    for done in make_dataset(out, settings, jobs or os.cpu_count() or 1):
-        new_frames += 0 if done.skipped else done.frames
-        person_frames += done.frames * done.people
-        console.print(f"{done.name}: {done.frames} frames{', kept' if done.skipped else ''}")
+    with working():
+        for done in make_dataset(out, settings, min(jobs or os.cpu_count() or 1, sequences)):
+            new_frames += 0 if done.skipped else done.frames
+            person_frames += done.frames * done.people
+            console.print(f"{done.name}: {done.frames} frames{', kept' if done.skipped else ''}")
     took = time.monotonic() - began
     console.print(
         f"{sequences} sequences with {person_frames} person-frames in {out}"
@@ -61,7 +68,10 @@ def synth(
 def _size(text: str) -> tuple[int, int]:
     from pose2d.base.errors import UserError
 
-    parts = text.lower().split("x")
-    if len(parts) != 2 or not all(part.isdigit() for part in parts):
-        raise UserError(f"--size must read like 640x360, got {text!r}.")
-    return int(parts[0]), int(parts[1])
+    match = re.fullmatch(r"([0-9]{1,5})x([0-9]{1,5})", text.lower())
+    if match is None:
+        raise UserError(f"--size must read like 640x360, got {text[:80]!r}.")
+    width, height = int(match[1]), int(match[2])
+    limits.SIDE_PX.check("the width in --size", width)
+    limits.SIDE_PX.check("the height in --size", height)
+    return width, height

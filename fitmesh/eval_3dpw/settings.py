@@ -81,6 +81,9 @@ class EvalSettings:
         """Find now what would otherwise be found after an hour's work."""
         if self.every < 1:
             raise UserError(f"--every must be 1 or more, got {self.every}.")
+        for option, given in (("--confidence", self.confidence), ("--weighting", self.weighting)):
+            if not given and not self.named_rows:
+                raise UserError(f"{option} names nothing: give at least one.")
         names = ("none", *INITIALISERS, *regressors.NAMES)
         if self.init not in names:
             raise UserError(f"unknown initialiser {self.init!r}: choose {', '.join(names)}.")

@@ -1,7 +1,8 @@
 """`bvh/person_N.bvh`: a skeleton and its motion, for animation tools.
 
 Scene frame (metres, y up), Euler angles in degrees in the order z, x, y: R = Rz Rx Ry. A BVH file has one frame time,
-so frames at uneven times are resampled at the video's rate; frames at even times are written as they are.
+so frames at uneven times are resampled at the video's rate; frames at even times are written as they are. It cannot
+hide anything either: while a person is absent, the skeleton holds the last pose, and then jumps.
 """
 
 from pathlib import Path
@@ -13,12 +14,12 @@ from fitmesh.exports.angles import euler_deg
 from fitmesh.exports.scene import (
     RestBody,
     SceneFrame,
-    clip_time_s,
     frame_rate,
     rest_body,
     scene_frame,
     scene_rotations,
 )
+from fitmesh.exports.stretches import on_every_frame
 from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
 from fitting import Body
@@ -83,10 +84,11 @@ def _tips(body: Body, rest: RestBody) -> dict[int, np.ndarray]:
 
 def _motion(result: Result, person: Person, rest: RestBody, scene: SceneFrame, order: list[int]) -> list[str]:
     step_s = float(1 / frame_rate(result))
+    rows, time_s = _held(result, person)
     rotations, pelvis_m = _resampled(
-        clip_time_s(result, person),
-        scene_rotations(person.pose_rad, scene.at(person.frame)),
-        scene.points((person.translation_m + rest.joints_m[0])[:, None], person.frame)[:, 0],
+        time_s,
+        scene_rotations(person.pose_rad[rows], scene.at(person.frame[rows])),
+        scene.points((person.translation_m[rows] + rest.joints_m[0])[:, None], person.frame[rows])[:, 0],
         step_s,
     )
     angles = _continuous(np.stack([euler_deg(rotations[joint], "ZXY") for joint in order], 1))
@@ -98,6 +100,13 @@ def _motion(result: Result, person: Person, rest: RestBody, scene: SceneFrame, o
         f"Frame Time: {step_s:.10f}",
         *(line % tuple(row) for row in rows.tolist()),
     ]
+
+
+def _held(result: Result, person: Person) -> tuple[np.ndarray, np.ndarray]:
+    """The row to show in every frame from the first to the last, and when: in an absence, the last row before it."""
+    rows = on_every_frame(result, person, np.arange(len(person)), -1)
+    first = int(np.searchsorted(result.frames, person.frame[0]))
+    return np.maximum.accumulate(rows), result.time_s[first : first + len(rows)] - result.time_s[0]
 
 
 def _resampled(

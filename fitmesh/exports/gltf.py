@@ -32,8 +32,13 @@ class Gltf:
         entries.append(entry)
         return len(entries) - 1
 
-    def array(self, values: np.ndarray, target: int | None = None, *, limits: bool = False) -> int:
-        """An accessor for [N], [N, 3], [N, 4] or [N, 4, 4] (columns first) numbers; `limits` states min and max."""
+    def array(
+        self, values: np.ndarray, target: int | None = None, *, limits: bool = False, normalized: bool = False
+    ) -> int:
+        """An accessor for [N], [N, 3], [N, 4] or [N, 4, 4] (columns first) numbers.
+
+        `limits` states min and max; `normalized`: the largest whole number stands for 1.
+        """
         values = np.ascontiguousarray(values)
         start = self._append(values.tobytes())
         view: dict[str, Any] = {"buffer": 0, "byteOffset": start, "byteLength": values.nbytes}
@@ -45,6 +50,8 @@ class Gltf:
             "count": len(values),
             "type": _TYPE[values.shape[1:]],
         }
+        if normalized:
+            accessor["normalized"] = True
         if limits:
             flat = values.reshape(len(values), -1)
             accessor["min"], accessor["max"] = flat.min(0).tolist(), flat.max(0).tolist()

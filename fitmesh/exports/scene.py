@@ -20,6 +20,7 @@ from scipy.spatial.transform import Rotation
 from fitmesh.result import Person, Result
 from fitting import Body
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
+from fitting.keypoints.observed import observed_bones
 from fitting.scene.world import points_to_world
 from pose2d.skeletons import HALPE26
 
@@ -139,8 +140,8 @@ class MeshSequence:
         return self._vertices_m[row - self._first]
 
     def observed(self, row: int) -> np.ndarray:
-        """[V] in 0..1: the share of each vertex's skinning weight that lies on observed joints."""
-        return np.clip(self._weights @ self._person.joint_observed[row].astype(np.float32), 0, 1)
+        """[V] in 0..1: the share of each vertex's skinning weight that lies on observed bones."""
+        return np.clip(self._weights @ observed_bones(self._person.joint_observed[row]).astype(np.float32), 0, 1)
 
 
 def clip_time_s(result: Result, person: Person) -> np.ndarray:

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from fitmesh.exports.draw import identity_colour
+from fitmesh.exports.draw import surface_colour
 from fitmesh.exports.glb_surroundings import add_cameras, add_floor
 from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Animation, Gltf, one_hemisphere
 from fitmesh.exports.scene import RestBody, SceneFrame, clip_time_s, rest_body, scene_frame, scene_rotations
+from fitmesh.exports.stretches import stretches
 from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result, Shot
 from fitmesh.version import __version__
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
+from fitting.keypoints.observed import observed_bones
 from fitting.render.shading import vertex_normals
 
 FILE = "scene.glb"
@@ -103,18 +105,21 @@ def _person(
     for node, rotation in zip(joints, scene_rotations(person.pose_rad, scene.at(person.frame)), strict=True):
         animation.move(node, "rotation", times, one_hemisphere(rotation.as_quat()))
     animation.move(joints[0], "translation", times, pelvis_m)
-    _show_while_tracked(animation, root, result, person)
+    _show_while_present(animation, root, result, person)
     return [root, mesh]
 
 
-def _show_while_tracked(animation: Animation, root: int, result: Result, person: Person) -> None:
-    """Scale 0 before the first and after the last frame: glTF's way to hide a node. The mesh shrinks to a point."""
-    first, last = np.searchsorted(result.frames, person.frame[[0, -1]])
+def _show_while_present(animation: Animation, root: int, result: Result, person: Person) -> None:
+    """Scale 0 wherever the person is absent: glTF's way to hide a node. The mesh shrinks to a point."""
     time_s = result.time_s - result.time_s[0]
-    keys = [(0.0, 0.0)] if first > 0 else []
-    keys.append((float(time_s[first]), 1.0))
-    if last + 1 < len(time_s):
-        keys.append((float(time_s[last + 1]), 0.0))
+    keys: list[tuple[float, float]] = []
+    for rows in stretches(result, person):
+        first, last = np.searchsorted(result.frames, person.frame[[rows.start, rows.stop - 1]])
+        if not keys and first > 0:
+            keys.append((0.0, 0.0))
+        keys.append((float(time_s[first]), 1.0))
+        if last + 1 < len(time_s):
+            keys.append((float(time_s[last + 1]), 0.0))
     if len(keys) > 1:
         when, scale = np.array(keys).T
         animation.move(root, "scale", animation.times(when), np.repeat(scale[:, None], 3, 1), "STEP")
@@ -147,15 +152,24 @@ def _mesh(gltf: Gltf, result: Result, person: Person, rest: RestBody, shared: di
         "NORMAL": gltf.array(normals.astype("<f4"), ARRAY_BUFFER),
         "JOINTS_0": shared["JOINTS_0"],
         "WEIGHTS_0": shared["WEIGHTS_0"],
+        "COLOR_0": gltf.array(_colours(result, person), ARRAY_BUFFER, normalized=True),
     }
     primitive = {"attributes": attributes, "indices": shared["faces"], "material": _material(gltf, person.identity)}
     return gltf.add("meshes", {"name": f"person_{person.identity}", "primitives": [primitive]})
 
 
-def _material(gltf: Gltf, identity: int) -> int:
-    colour = np.array(identity_colour(identity)) / 255
+def _colours(result: Result, person: Person) -> np.ndarray:
+    """[V, 4] of a surface that is paler the fewer frames it was observed in. glTF cannot change colours over time."""
+    share = observed_bones(person.joint_observed).mean(0)
+    colour = surface_colour(person.identity, np.clip(result.body.weights.numpy() @ share, 0, 1))
     linear = np.where(colour <= 0.04045, colour / 12.92, ((colour + 0.055) / 1.055) ** 2.4)
-    shading = {"baseColorFactor": [*linear.round(4).tolist(), 1.0], "metallicFactor": 0.0, "roughnessFactor": 0.8}
+    opaque = np.ones((len(linear), 1))
+    return np.round(65535 * np.concatenate([linear, opaque], 1)).astype("<u2")
+
+
+def _material(gltf: Gltf, identity: int) -> int:
+    """White: the colour is that of the vertices, times this."""
+    shading = {"baseColorFactor": [1.0, 1.0, 1.0, 1.0], "metallicFactor": 0.0, "roughnessFactor": 0.8}
     return gltf.add("materials", {"name": f"person_{identity}", "pbrMetallicRoughness": shading})
 
 

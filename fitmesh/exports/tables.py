@@ -2,7 +2,7 @@
 
 Joint positions are metres, in the camera frame and, where gravity is known, in the world frame; angles are degrees,
 keypoints pixels. docs/exports.md explains every column and key. A value that is unknown is an empty cell in the table
-and null in the json.
+and null in the json. Frames in which a person is absent have no row.
 """
 
 import json
@@ -15,6 +15,7 @@ import numpy as np
 
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.scene import chunks, clip_time_s, frame_rate, rest_body
+from fitmesh.exports.stretches import absences
 from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result, Shot
 from fitmesh.version import __version__
@@ -197,6 +198,7 @@ def _json_person(result: Result, person: Person) -> dict[str, Any]:
         "size": round(person.size, 4),
         "height_m": round(person.height_m, 3),
         "rest_joints_m": _rounded(rest.joints_m, 4),
+        "absent_frames": [list(span) for span in absences(result, person)],
     }
 
 

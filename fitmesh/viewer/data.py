@@ -13,10 +13,11 @@ import numpy as np
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.draw import identity_colour
 from fitmesh.exports.scene import SceneFrame, scene_frame
+from fitmesh.exports.stretches import stretches
 from fitmesh.result import Person, Result
 from fitmesh.version import __version__
 from fitting.body.kinematics import JOINT_NAMES
-from fitting.keypoints.observed import JOINT_OF
+from fitting.keypoints.observed import JOINT_OF, observed_bones
 from pose2d.skeletons import HALPE26
 
 SCALE_PERCENTILE = 95  # of all uncertainties: the end of the colour scale, so that a few outliers do not compress it
@@ -48,6 +49,7 @@ def viewer_data(result: Result) -> ViewerData:
                 "colour": "#{:02x}{:02x}{:02x}".format(*identity_colour(person.identity)),
                 "first": int(np.searchsorted(result.frames, person.frame[0])),
                 "count": len(person),
+                "spans": _spans(result, person),
                 "arrays": arrays,
             }
         )
@@ -74,6 +76,18 @@ def viewer_data(result: Result) -> ViewerData:
     return ViewerData(json.dumps(meta, allow_nan=False).encode(), b"".join(blocks))
 
 
+def _spans(result: Result, person: Person) -> list[dict[str, int]]:
+    """Where the person is there: from which place in `frames`, from which row of the arrays, how many."""
+    return [
+        {
+            "first": int(np.searchsorted(result.frames, person.frame[rows.start])),
+            "row": rows.start,
+            "count": rows.stop - rows.start,
+        }
+        for rows in stretches(result, person)
+    ]
+
+
 def _arrays(person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
     """All [T, ...]; NaN where a value is unknown."""
     return {
@@ -81,6 +95,7 @@ def _arrays(person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
         "relative_mm": person.joint_std_relative_mm,
         "absolute_mm": person.joint_std_mm,
         "joint_observed": person.joint_observed,
+        "bone_observed": observed_bones(person.joint_observed),
         "observed": person.observed,
         "angles_deg": np.stack(list(joint_angles_deg(person.pose_rad, person.joints_m).values()), -1),
         "confidence": person.confidence,

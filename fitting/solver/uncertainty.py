@@ -50,12 +50,18 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
         prior=problem.prior.single_gaussian(),
         motion_weight=MOTION_FACTOR * problem.motion_weight,
         anchor=problem.anchor and problem.anchor.widened(GUESS_STD_FACTOR, DISTANCE_STD_FACTOR),
+        # A floor and contacts that were found with the same keypoints may be wrong where those are.
+        scene=problem.scene and problem.scene.without_contact,
     )
     system = normal_equations(problem, state)
     try:
         own, response, shape_covariance = _covariances(system, problem.shape_weight)
     except NotPositiveDefinite:
-        parts = _covariances(system.double(), problem.shape_weight)
+        try:
+            parts = _covariances(system.double(), problem.shape_weight)
+        except NotPositiveDefinite:  # rounding has eaten what little the data say: nothing can be stated
+            unknown = torch.full((len(state), 24, 3), torch.nan)
+            return JointDeviations(unknown, unknown.clone())
         own, response, shape_covariance = (part.to(system.matrix.dtype) for part in parts)
     camera_frame: list[Tensor] = []
     relative_to_pelvis: list[Tensor] = []

@@ -82,7 +82,7 @@ def test_the_gradient_is_that_of_the_cost(shared) -> None:
     _, total = costs(problem, state.moved(step, shape))
     step_jacobian, shape_jacobian = torch.autograd.grad(total, (step, shape))
     system = normal_equations(problem, state)
-    torch.testing.assert_close(system.gradient, step_jacobian, atol=3e-8 * float(step_jacobian.abs().max()), rtol=0)
+    torch.testing.assert_close(system.gradient, step_jacobian, atol=5e-8 * float(step_jacobian.abs().max()), rtol=0)
     torch.testing.assert_close(
         system.shape_gradient, shape_jacobian, atol=1e-8 * float(shape_jacobian.abs().max()), rtol=0
     )

@@ -9,14 +9,15 @@ import numpy as np
 
 from fitmesh.exports.report.key_frames import key_frames
 from fitmesh.exports.report.keypoint_status import STATUSES
-from fitmesh.exports.report.person_section import person_section
+from fitmesh.exports.report.person_section import person_heading, person_section
 from fitmesh.exports.scene import frame_rate
 from fitmesh.progress import Reporter
-from fitmesh.result import Result
+from fitmesh.result import Person, Result
 from fitmesh.version import __version__
 from pose2d.base.files import atomic_file
 
 FILE = "report.html"
+MOST_UNFOLDED = 4  # people; of more, the sections are folded
 _HERE = Path(__file__).parent
 # Nothing may be loaded from anywhere, whatever a file name in the page contains.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -38,11 +39,11 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
         parts = [_head(result), _tiles(result), _frames(result)]
         tick(1)
         for person in result.people:
-            parts.append(person_section(result, person))
+            parts.append(_person(result, person))
             tick(1)
         parts += [_statuses(), _settings(result), _timings(result), _foot()]
         with atomic_file(out / FILE) as temporary:
-            temporary.write_text(_page(result, "".join(parts)), encoding="utf-8")
+            temporary.write_text(_page(result, "".join(parts)), encoding="utf-8", errors="replace")
 
 
 def _page(result: Result, content: str) -> str:
@@ -104,6 +105,13 @@ def _frames(result: Result) -> str:
         for frame in shown
     )
     return f'<h2>Key frames</h2><div class="frames">{figures}</div>'
+
+
+def _person(result: Result, person: Person) -> str:
+    heading, content = person_heading(person), person_section(result, person)
+    if len(result.people) <= MOST_UNFOLDED:
+        return f"<section>{heading}{content}</section>"
+    return f'<details class="person"><summary>{heading}</summary>{content}</details>'
 
 
 def _statuses() -> str:

@@ -2,9 +2,10 @@
 import * as THREE from 'three';
 import { GLTFLoader } from '/three/GLTFLoader.js';
 import { OrbitControls } from '/three/OrbitControls.js';
-import { jointColour } from '/colours.js';
+import { boneColour, jointColour } from '/colours.js';
 
 const JOINT_RADIUS_M = 0.024, JOINT_PX = [2.5, 6], PICK_PX = 26; // a joint's radius on the screen: least, most
+const PALE_OPACITY = 0.4; // of a bone that was not observed
 
 export class Scene {
   constructor(canvas, meta) {
@@ -47,7 +48,7 @@ export class Scene {
     const mesh = root.getObjectByName(`person_${person.identity}_mesh`);
     mesh.frustumCulled = false; // its bounds are those of the rest pose
     const { geometry } = mesh;
-    geometry.setAttribute('color', new THREE.BufferAttribute(new Float32Array(3 * geometry.attributes.position.count), 3));
+    geometry.setAttribute('color', new THREE.BufferAttribute(new Float32Array(4 * geometry.attributes.position.count), 4));
     mesh.material = new THREE.MeshStandardMaterial({ vertexColors: true, roughness: 0.8, transparent: true, opacity: 0.88 });
     const joints = this.meta.joints.map(() => {
       const ball = new THREE.Mesh(Scene.ball, new THREE.MeshBasicMaterial({ depthTest: false, transparent: true }));
@@ -145,18 +146,19 @@ export class Scene {
     if (mesh.visible) this.paint(person, mesh);
   }
 
-  // Every vertex has the colours of the joints that move it, by skinning weight.
+  // Every vertex has the colours of the bones that move it, by skinning weight; unseen ones let the scene shine through.
   paint(person, mesh) {
     const { color, skinIndex, skinWeight } = mesh.geometry.attributes;
-    const palette = this.meta.joints.map((_, joint) =>
-      jointColour(person, joint, this.frame, this.mode, this.meta, this.colour).toArray());
+    const observed = person.row('bone_observed', this.frame);
+    const palette = this.meta.joints.map((_, bone) =>
+      [...boneColour(person, bone, this.frame, this.mode, this.meta, this.colour).toArray(), observed[bone] ? 1 : PALE_OPACITY]);
     for (let vertex = 0; vertex < color.count; vertex++) {
-      let red = 0, green = 0, blue = 0;
+      let red = 0, green = 0, blue = 0, opaque = 0;
       for (let k = 0; k < 4; k++) {
         const weight = skinWeight.array[4 * vertex + k], tint = palette[skinIndex.array[4 * vertex + k]];
-        red += weight * tint[0]; green += weight * tint[1]; blue += weight * tint[2];
+        red += weight * tint[0]; green += weight * tint[1]; blue += weight * tint[2]; opaque += weight * tint[3];
       }
-      color.array[3 * vertex] = red; color.array[3 * vertex + 1] = green; color.array[3 * vertex + 2] = blue;
+      color.setXYZW(vertex, red, green, blue, opaque);
     }
     color.needsUpdate = true;
   }

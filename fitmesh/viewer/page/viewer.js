@@ -75,12 +75,15 @@ function setColour(mode) {
 
 function drawSpans() {
   for (const person of meta.people) {
-    const line = document.createElement('div'), bar = document.createElement('i');
-    bar.style.left = `${100 * person.first / meta.frames.length}%`;
-    bar.style.width = `${100 * person.count / meta.frames.length}%`;
-    bar.style.background = person.colour;
+    const line = document.createElement('div');
     line.title = `person ${person.identity}`;
-    line.append(bar);
+    for (const { first, count } of person.spans) {
+      const bar = document.createElement('i');
+      bar.style.left = `${100 * first / meta.frames.length}%`;
+      bar.style.width = `${100 * count / meta.frames.length}%`;
+      bar.style.background = person.colour;
+      line.append(bar);
+    }
     $('spans').append(line);
   }
 }

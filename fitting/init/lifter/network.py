@@ -12,7 +12,7 @@ only differences of time matter, any frame rate will do, and a single frame is a
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from fitting.body.kinematics import JOINT_COUNT
 from fitting.body.rotations import matrix_to_rot6d, rot6d_to_matrix
+from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 
@@ -241,14 +242,13 @@ def load_lifter(path: str | Path | None = None) -> Lifter:
     """The embedded network, or one that `fitting.lifter_training.train` wrote, in eval mode."""
     source = Path(str(files("fitting") / "data" / "lifter.npz")) if path is None else Path(path)
     network = Lifter()
-    try:
-        with np.load(source, allow_pickle=False) as file:
-            state = {name: torch.from_numpy(cast(np.ndarray, file[name])).float() for name in file.files}
-        network.load_state_dict(state)
-    except FileNotFoundError as error:
+    if not source.is_file():
         raise UserError(
             f"{source} does not exist; expected a lifter's weights. Make them: python -m fitting.lifter_training.train."
-        ) from error
-    except Exception as error:  # no zip, objects instead of numbers, tensors of another network
+        )
+    found = read_npz(source, "Expected the weights of a lifter.")
+    try:
+        network.load_state_dict({name: torch.from_numpy(value).float() for name, value in found.items()})
+    except Exception as error:  # text instead of numbers, tensors of another network
         raise UserError(f"{source} does not hold the weights of a lifter.") from error
     return network.eval().requires_grad_(False)

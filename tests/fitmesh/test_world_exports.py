@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.spatial.transform import Rotation
 
 from fitmesh.exports import EXPORTERS
@@ -106,10 +107,13 @@ def test_the_glb_camera_pans_and_sees_the_joints_where_the_video_does(result: Re
     person = result.people[0]
     assert person.joints_world_m is not None
     seen = np.stack([rotation[row].inv().apply(person.joints_world_m[row] - place) for row in range(len(person))])
-    middle = (np.array(result.size) - 1) / 2
+    middle = np.array(result.camera.center_px)
     pixels = np.stack((seen[..., 0], -seen[..., 1]), -1) / -seen[..., 2:] * focal + middle
     expected = np.stack(
-        [result.camera_at(int(f)).project(j) for f, j in zip(person.frame, person.joints_m, strict=True)]
+        [
+            result.camera_at(int(f)).project(torch.from_numpy(j))
+            for f, j in zip(person.frame, person.joints_m, strict=True)
+        ]
     )
     np.testing.assert_allclose(pixels, expected, atol=0.01)
 

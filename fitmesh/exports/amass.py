@@ -4,8 +4,8 @@ World with z up, as AMASS has it: x to the right as the camera first sees it, y 
 `trans` is SMPL's: added to every point of the posed body, so that the pelvis is at its rest position plus `trans`.
 
 AMASS knows neither absences nor a size. Each stretch of frames in which the person is there is a file of its own, so
-that nobody learns a pose that was only held; and lengths are divided by the person's size, so that a body of SMPL's size
-moves like the person and stands on the floor.
+that nobody learns a pose that was only held; and lengths are divided by the person's size, so that a body of SMPL's
+size moves like the person and stands on the floor.
 """
 
 from pathlib import Path

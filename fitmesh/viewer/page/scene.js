@@ -133,13 +133,18 @@ export class Scene {
     if (!width || !height) return;
     this.renderer.setSize(width, height, false);
     this.camera.aspect = width / height;
-    // The whole image of the video fits into a window of any shape.
+    this.setLens();
+    if (!this.following) this.controls.update();
+    this.needsRender = true;
+  }
+
+  // From the camera, the whole image of the video fits into a window of any shape.
+  setLens() {
     const half = Math.tan(THREE.MathUtils.degToRad(this.videoFov / 2));
     const fit = half * Math.max(1, this.videoCamera.aspect / this.camera.aspect);
     this.camera.fov = this.fromCamera ? THREE.MathUtils.radToDeg(2 * Math.atan(fit)) : 40;
     this.camera.updateProjectionMatrix();
-    if (this.following) this.follow(); else this.controls.update();
-    this.needsRender = true;
+    if (this.following) this.follow();
   }
 
   follow() {
@@ -159,7 +164,7 @@ export class Scene {
       if (number === shot) shapeFrustum(pyramid, this.videoFov, this.videoCamera.aspect);
     });
     this.footprints.show(frame, shot, this.footprintsShown !== false);
-    if (this.fromCamera) this.resize(); // the lens may zoom, another shot have another
+    if (this.fromCamera) this.setLens(); // it may zoom, and every shot has its own
     for (const figure of this.figures) this.place(figure);
     this.needsRender = true;
   }

@@ -33,6 +33,7 @@ from pose2d.models.rtmpose import RTMPose
 
 RTMPOSE, YOLOX = "rtmpose_s_halpe26_256x192.onnx", "yolox_tiny_humanart_416.onnx"
 ROUNDS, DETECTOR_ROUNDS, BATCH, CALIBRATION = 24, 12, 8, 128
+PER_CHANNEL_OPSET = 13  # the first that has a scale for every channel
 SimCC = Callable[[Tensor], tuple[Tensor, Tensor]]  # normalised crops -> the network's two outputs
 
 
@@ -73,6 +74,7 @@ def runtime(path: Path | str, threads: int) -> onnxruntime.InferenceSession:
 
 def int8_file(path: Path, inputs: Tensor, folder: Path) -> Path:
     """Weights per channel and activations in 8 bits, calibrated on `inputs`."""
+    import onnx.version_converter
     from onnxruntime import quantization
 
     class Reader(quantization.CalibrationDataReader):
@@ -83,8 +85,9 @@ def int8_file(path: Path, inputs: Tensor, folder: Path) -> Path:
             one = next(self.rows, None)
             return None if one is None else {"input": one.numpy()}
 
-    prepared, out = folder / "prepared.onnx", folder / "int8.onnx"
-    quantization.quant_pre_process(str(path), str(prepared))
+    newer, prepared, out = folder / "newer.onnx", folder / "prepared.onnx", folder / "int8.onnx"
+    onnx.save(onnx.version_converter.convert_version(onnx.load(path), PER_CHANNEL_OPSET), newer)
+    quantization.quant_pre_process(str(newer), str(prepared))
     quantization.quantize_static(
         str(prepared), str(out), Reader(), per_channel=True, activation_type=quantization.QuantType.QUInt8,
         weight_type=quantization.QuantType.QInt8, calibrate_method=quantization.CalibrationMethod.MinMax,

@@ -297,6 +297,8 @@ def test_a_connection_that_says_nothing_is_closed(server: ViewerServer, monkeypa
     with socket.create_connection(("127.0.0.1", server.server_port), 10) as half_open:
         half_open.sendall(b"GET /meta.json HTT")
         assert half_open.recv(100) == b""
+
+
 def test_every_stance_leaves_one_footprint_where_the_foot_stood(tmp_path: Path) -> None:
     result = in_world(walkers(tmp_path, frames=12))
     contact = np.zeros((12, 4), np.float32)

@@ -255,7 +255,7 @@ def _within(
     up = None if ground is None else ground.up_cam
     floor_m = None
     if ground is not None and stays and ground.on_floor[number]:
-        floor_m = -ground.camera_height_m / size
+        floor_m = (ground.level_m[number] - ground.camera_height_m) / size  # of what this person stands on
     rest = on_floor = np.zeros((len(found.frame), 9))
     if stays:
         rest, on_floor = resting_points(

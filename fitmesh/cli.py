@@ -1,11 +1,13 @@
 """The front door: `fitmesh COMMAND`."""
 
+import io
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
-from fitmesh.commands import body, eval_3dpw, eval_coco, models, run, synth, train_ccnet, view
+from fitmesh.commands import body, eval_3dpw, eval_coco, models, run, synth, tracks, train_ccnet, view
 from fitmesh.commands.option_types import checked
 from fitmesh.signals import Stopped
 from fitmesh.trouble import exit_code_of, watch_threads
@@ -36,22 +38,27 @@ def root(
     """Body meshes from ordinary video, every 2D keypoint weighted by its calibrated confidence."""
 
 
-for _name, _command in {
+COMMANDS: dict[str, Callable[..., Any]] = {
     "run": run.run,
     "view": view.view,
+    "tracks": tracks.tracks,
     "models": models.models,
     "body": body.body,
     "train-ccnet": train_ccnet.train_ccnet,
     "eval-coco": eval_coco.eval_coco,
     "eval-3dpw": eval_3dpw.eval_3dpw,
     "synth": synth.synth,
-}.items():
+}
+for _name, _command in COMMANDS.items():
     app.command(_name)(checked(_command))
 
 
 def main() -> None:
     """Run a command. Whatever goes wrong becomes a sentence on stderr and an exit code (`fitmesh.trouble`)."""
     watch_threads()
+    for stream in (sys.stdout, sys.stderr):  # a file name need not be valid UTF-8
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except (Exception, KeyboardInterrupt, Stopped) as error:

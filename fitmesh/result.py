@@ -12,7 +12,7 @@ import numpy as np
 
 import fitting
 from fitmesh.schemas import check_fit
-from fitting.thresholds import OBSERVED_CONFIDENCE
+from fitting.keypoints.observed import OBSERVED_PROBABILITY
 from pose2d.base.caching import content_digest, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.json_files import read_json
@@ -67,6 +67,7 @@ class Person:
     joint_std_mm: np.ndarray  # [T, 24] error to expect (length of the standard deviations along x, y, z); NaN: unknown
     joint_std_relative_mm: np.ndarray  # [T, 24] the same relative to the pelvis
     joint_observed: np.ndarray  # [T, 24] bool; a confident keypoint lies at the joint or farther out on its limb
+    keypoint_observed: np.ndarray  # [T, 26] probability that a keypoint is in the image and close to the truth
     keypoints_px: np.ndarray  # [T, 26, 2] as the 2D network saw them, NaN in frames without a detection
     swapped: np.ndarray  # [T, 26] bool; the network had called it by the name of the other side
     confidence: np.ndarray  # [T, 26] in 0..1, from `Result.source`
@@ -89,8 +90,8 @@ class Person:
 
     @property
     def confident(self) -> np.ndarray:
-        """[T, 26] bool: keypoints that pulled and whose confidence times presence is at least OBSERVED_CONFIDENCE."""
-        return self.used & (self.confidence * self.presence >= OBSERVED_CONFIDENCE)
+        """[T, 26] bool: keypoints that pulled and, more likely than not, are in the image and close to the truth."""
+        return self.used & (self.keypoint_observed >= OBSERVED_PROBABILITY)
 
     @property
     def joints_world_m(self) -> np.ndarray | None:
@@ -220,7 +221,7 @@ def load(folder: str | Path) -> Result:
         pose_model=str(arrays["pose_model"]),
         clip_path=Path(about["clip"]) if isinstance(about.get("clip"), str) and about["clip"] else None,
         settings=about["settings"] if isinstance(about.get("settings"), dict) else {},
-        timings_s=about["timings_s"] if isinstance(about.get("timings_s"), dict) else {},
+        timings_s=numbers_of(about.get("timings_s")),
     )
 
 
@@ -263,6 +264,12 @@ def _shots(arrays: Mapping[str, np.ndarray]) -> list[Shot]:
         )
         for number, up in enumerate(arrays["shot_up_cam"])
     ]
+
+
+def numbers_of(stated: Any) -> dict[str, float]:
+    """The finite numbers of an object in run.json, which anyone may have edited."""
+    given = stated.items() if isinstance(stated, dict) else ()
+    return {name: float(value) for name, value in given if type(value) in (int, float) and 0 <= value < 1e9}
 
 
 def _event(line: str) -> Event:

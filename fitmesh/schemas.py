@@ -34,6 +34,14 @@ TRACKS = {
     "row_box_px": Array("f", ("rows", 4), finite=True),
     "row_score": Array("f", ("rows",)),
     "warnings": Array("U", ("warnings",)),
+    "camera_kind": Array("U", ("shots",), optional=True),
+    "camera_reason": Array("U", ("shots",), optional=True),
+    "camera_focal_px": Array("f", (), low=1, finite=True, optional=True),
+    "camera_first_from_frame": Array("f", ("frames", 3, 3), finite=True, optional=True),
+    "camera_rotation_std_deg": Array("f", ("frames",), optional=True),
+    "camera_zoom": Array("f", ("frames",), low=1e-3, high=1e3, finite=True, optional=True),
+    "camera_turning_focal_px": Array("f", ("shots",), optional=True),
+    "camera_turning_focal_log_std": Array("f", ("shots",), optional=True),
 }
 KEYPOINTS = {
     **_ROWS,
@@ -91,6 +99,7 @@ FIT = {
     "row_reprojection_px": Array("f", ("rows", 26)),
     "row_box_px": Array("f", ("rows", 4)),
     "row_contact": Array("f", ("rows", 4)),
+    "row_keypoint_observed": Array("f", ("rows", 26), low=0, high=1),
 }
 
 

@@ -4,6 +4,7 @@ The scene is how the camera turned, the lens, gravity and floor, everyone's size
 (`fitting.scene`). Each of them may be unknown; what is not known constrains nothing.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,11 +20,14 @@ from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.from_fit import person_evidence, resting_points
 from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, estimate_ground
 from fitting.scene.ground_evidence import ShotCamera
-from fitting.scene.lens import FocalEstimate, refocused_params
-from fitting.solver.scene_terms import FEET, SceneTerms
+from fitting.scene.lens import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, FocalEstimate, combined, refocused_params
+from fitting.solver.scene_terms import FEET, POINTS, SceneTerms
 from fitting.track import PreparedTrack, TrackFit, fit_prepared, prepare_track
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
+
+UPRIGHT_RAD = 0.25  # standard deviation of people's lean from the vertical, towards or away from the camera
+CONTRADICTION = 3.0  # deviations between metadata and people from which on people are believed
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,8 @@ def fit_shot(
     progress: told how many frames were fitted, each once.
     """
     options = options or SceneOptions()
+    if motion is not None:
+        focal, camera, motion = _refined_by_turning(focal, camera, motion)
     start = min((int(person.frame[0]) for person in people), default=0)
     grid = _Grid(start if motion is None else int(motion.frames[0]), every, fps)
     first: dict[int, tuple[PreparedTrack, TrackFit]] = {}
@@ -107,22 +113,37 @@ def fit_shot(
         if not options.ground:
             progress(len(first[person.identity][1].frame))
     if not options.ground:
-        fitted = {i: _as_found(found, 1.0, focal, motion, grid, None) for i, (_, found) in first.items()}
+        fitted = {i: _as_found(found, 1.0, camera, focal, motion, grid, None) for i, (_, found) in first.items()}
         return ShotFit(fitted, camera, focal, motion, None, "not looked for")
     known = {person.identity: person.height_m for person in people}
     answer = _ground(first, known, camera, focal, body, grid, motion, options.given)
     ground = answer.ground
     seen_focal = focal if ground is None or ground.focal is None else ground.focal
     ratio = seen_focal.focal_px / focal.focal_px
-    seen_camera = replace(camera, focal_px=(camera.focal_px[0] * ratio, camera.focal_px[1] * ratio))
+    seen_camera = _with_focal(camera, ratio)
     seen_motion = None if motion is None else motion.with_focal(seen_focal.focal_px)
     fitted = {}
     for number, (identity, (prepared, found)) in enumerate(first.items()):
         size = _size(number, found, body, ground, known[identity])
         again, rest = _within(prepared, found, seen_camera, body, grid, seen_motion, ground, number, size, ratio, how)
-        fitted[identity] = _as_found(again, size, seen_focal, seen_motion, grid, rest)
+        fitted[identity] = _as_found(again, size, seen_camera, seen_focal, seen_motion, grid, rest)
         progress(len(found.frame))
     return ShotFit(fitted, seen_camera, seen_focal, seen_motion, ground, answer.reason)
+
+
+def _refined_by_turning(
+    focal: FocalEstimate, camera: Camera, motion: CameraMotion
+) -> tuple[FocalEstimate, Camera, CameraMotion]:
+    """What a camera that turns tells of its lens, joined to what is known."""
+    told = FocalEstimate(motion.turning_focal_px, motion.turning_focal_log_sigma, "the camera's turning")
+    if not math.isfinite(told.log_sigma) or focal.log_sigma <= GIVEN_LOG_SIGMA:
+        return focal, camera, motion
+    joined = combined([focal, told])
+    return joined, _with_focal(camera, joined.focal_px / focal.focal_px), motion.with_focal(joined.focal_px)
+
+
+def _with_focal(camera: Camera, ratio: float) -> Camera:
+    return replace(camera, focal_px=(camera.focal_px[0] * ratio, camera.focal_px[1] * ratio))
 
 
 def _turning(motion: CameraMotion | None, rows: np.ndarray) -> np.ndarray | None:
@@ -181,7 +202,21 @@ def _ground(
         first_from_camera=motion.first_from_camera if motion is not None and turns else None,
         moving=motion is not None and motion.kind == "moving",
     )
-    return estimate_ground(evidence, seen, given)
+    answer = estimate_ground(evidence, seen, given)
+    if not focal.source.startswith("metadata"):
+        return answer
+    # Metadata may be that of another lens or of the uncropped picture: where people and floor contradict it clearly,
+    # they are believed.
+    doubted = estimate_ground(evidence, replace(seen, focal=replace(focal, log_sigma=PRIOR_LOG_SIGMA)), given)
+    if doubted.ground is None or doubted.ground.focal is None:
+        return answer
+    other = doubted.ground.focal
+    away = abs(math.log(other.focal_px / focal.focal_px)) / math.hypot(other.log_sigma, focal.log_sigma)
+    if away < CONTRADICTION:
+        return answer
+    words = f"{doubted.reason}; people and floor contradict the file's focal length of {focal.focal_px:.0f} px"
+    found = replace(other, source="people and floor, against the file's metadata")
+    return GroundAnswer(replace(doubted.ground, focal=found), words)
 
 
 def _size(
@@ -220,25 +255,29 @@ def _within(
     up = None if ground is None else ground.up_cam
     floor_m = None
     if ground is not None and stays and ground.on_floor[number]:
-        floor_m = -ground.camera_height_m / size
+        floor_m = (ground.level_m[number] - ground.camera_height_m) / size  # of what this person stands on
     rest = on_floor = np.zeros((len(found.frame), 9))
     if stays:
         rest, on_floor = resting_points(
             found, start, body, rows / grid.fps, camera.mean_focal_px, camera.center_px, turning, up, floor_m
         )
+    used = [n for n in range(len(POINTS)) if n < FEET or rest[:, n].any()]  # derivatives of the others would be zero
     scene = SceneTerms(
         up=None if up is None else torch.from_numpy(up).float(),
         world_rotation=None if turning is None else torch.from_numpy(turning).float(),
         floor_m=floor_m,
-        rest=torch.from_numpy(rest).float() if rest.any() else None,
-        on_floor=torch.from_numpy(on_floor).float(),
+        points=tuple(POINTS[n] for n in used),
+        rest=torch.from_numpy(rest[:, used]).float() if rest.any() else None,
+        on_floor=torch.from_numpy(on_floor[:, used]).float(),
     )
+    if up is not None:
+        how = {"lean_rad": UPRIGHT_RAD, **how}
     again = fit_prepared(replace(prepared, guess=guess), camera, body, scene=scene, start=start, **how)
     return again, rest[:, :FEET]
 
 
 def _as_found(
-    found: TrackFit, size: float, focal: FocalEstimate, motion: CameraMotion | None, grid: _Grid,
+    found: TrackFit, size: float, camera: Camera, focal: FocalEstimate, motion: CameraMotion | None, grid: _Grid,
     rest: np.ndarray | None,
 ) -> FittedPerson:  # fmt: skip
     """At its size, with pixels as they were read, and with the lens's uncertainty in the depth."""
@@ -252,8 +291,8 @@ def _as_found(
     keypoints, reprojection = found.keypoints, fit.reprojection_px
     zoom = _zoom(motion, grid.rows(found.frame))
     if zoom is not None:
-        factor = torch.from_numpy(zoom).float()
-        reprojection = reprojection * factor[:, None]
+        keypoints = _unzoomed(keypoints, camera, 1 / zoom)
+        reprojection = reprojection * torch.from_numpy(zoom).float()[:, None]
     fit = replace(
         fit, params=params, joint_std_mm=camera_std, joint_std_relative_mm=relative_std, reprojection_px=reprojection
     )

@@ -6,6 +6,7 @@ solver fits all stretches with one shape and nothing else in common, so an absen
 longer than PIECE frames is solved in overlapping pieces, so that memory does not grow with the track.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
@@ -21,7 +22,7 @@ from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_
 from fitting.camera import Camera
 from fitting.init.guess import InitialGuess, joined_guesses, nearest, with_default_errors
 from fitting.keypoints.after_fit import confidence_after_fit
-from fitting.keypoints.observed import body_keypoints, observed_joints, usable_frames
+from fitting.keypoints.observed import body_keypoints, observed_joints, probability_observed, usable_frames
 from fitting.keypoints.side_swap import repair_side_swaps as repaired_side_swaps
 from fitting.keypoints.stretches import ABSENT, stretches
 from fitting.keypoints.weights import GATE, Weighting
@@ -34,6 +35,11 @@ from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
 
 PIECE = 600  # frames solved together: 20 s at 30 frames/s, about 60 MB
+# A body's motion ends far below this. Above, the search takes every n-th frame and bodies in between are interpolated:
+# acceleration grows with the square of the rate and its square in the normal equations with the fourth power, which at
+# 480 frames/s exceeds what float32 holds beside a keypoint's pull.
+FASTEST_FPS = 240.0
+MOST_FRAMES = 10_000_000  # of one track: four days at 30 frames/s
 OVERLAP = 30  # frames on each side of a seam that both pieces solve, and over which one fades into the other
 _PER_FRAME = ("observed", "used", "joint_std_mm", "joint_std_relative_mm", "converged")
 
@@ -53,6 +59,11 @@ class TrackFit:
     swapped: np.ndarray  # [T, 26] bool: left and right were exchanged
     joint_observed: np.ndarray  # [T, 24] bool: a keypoint that counts lies at the joint or farther out on its limb
     fit: Fit  # [T, ...]
+
+    @property
+    def keypoint_observed(self) -> np.ndarray:
+        """[T, 26] probability that a keypoint is in the image and close to the truth (`probability_observed`)."""
+        return probability_observed(self.keypoints).numpy()
 
     def rows(self, frame: np.ndarray) -> np.ndarray:
         """Indices into the T rows of these frame numbers."""
@@ -133,7 +144,7 @@ def fit_prepared(
     gate: float = GATE,
     **options: Any,
 ) -> TrackFit:
-    """Fit a prepared track; scene and start (where the search begins, if not at the guess) have a row per grid frame."""
+    """Fit a prepared track. scene, and start (where the search begins, if not at the guess): a row per grid frame."""
     rows = prepared.rows
     there = prepared.keypoints.rows(rows)
     usable = usable_frames(there, [camera], weighting, gate)
@@ -145,12 +156,45 @@ def fit_prepared(
     if around is not None and around.rest is not None:  # nothing rests across an absence
         begins = torch.diff(stretch, prepend=stretch[:1] - 1) != 0
         around = replace(around, rest=around.rest.masked_fill(begins[:, None], 0))
+    stride = max(1, math.ceil(prepared.fps / FASTEST_FPS))
+    at = _thinned(rows, prepared.stretch[rows], usable, stride)
     found = fit_pieces(
-        there, usable, camera, body, init, fps=prepared.fps, scene=around, stretch=stretch, start=first, **options
-    )
+        there.rows(at), usable[at], camera, body, init if isinstance(init, str) else init.rows(at),
+        fps=prepared.fps / stride, scene=around and around.frames(at), stretch=stretch[at],
+        start=first and first.rows(at), **options,
+    )  # fmt: skip
+    if stride > 1:
+        found = _between(found, at, len(rows))
     after = confidence_after_fit(there, camera.project(body.at(found.params).keypoints))
     present = np.isin(prepared.stretch, stretch[found.observed].numpy())
     return _with_absences(found, after, observed_joints(after, camera.size), prepared, present)
+
+
+def _thinned(rows: np.ndarray, stretch: np.ndarray, usable: Tensor, stride: int) -> Tensor:
+    """Indices of every stride-th row of each stretch; where none of them shows enough, also of one that does."""
+    first = np.array([rows[np.argmax(stretch == number)] for number in range(int(stretch.max()) + 1)])
+    keep = (rows - first[stretch]) % stride == 0
+    if not bool(usable[torch.from_numpy(keep)].any()):
+        keep[int(usable.nonzero()[0])] = True
+    return torch.from_numpy(np.flatnonzero(keep))
+
+
+def _between(found: Fit, at: Tensor, frames: int) -> Fit:
+    """A fit of some rows `at` -> of all: bodies evenly in between, the rest as in the row before; only `at` pulled."""
+    solved = torch.zeros(frames, dtype=torch.bool)
+    solved[at] = True
+    before = (torch.searchsorted(at, torch.arange(frames), right=True) - 1).clamp(min=0)
+    std, relative = found.joint_std_mm, found.joint_std_relative_mm
+    return replace(
+        found,
+        params=_bridged(found.params, at.numpy(), frames),
+        observed=found.observed[before],
+        used=found.used[before] & solved[:, None],
+        reprojection_px=torch.where(solved[:, None], found.reprojection_px[before], torch.nan),
+        joint_std_mm=None if std is None else std[before],
+        joint_std_relative_mm=None if relative is None else relative[before],
+        converged=found.converged[before],
+    )
 
 
 def _with_absences(
@@ -165,10 +209,8 @@ def _with_absences(
 
     detected = torch.from_numpy(prepared.detected)[:, None, None]
     keypoints = replace(prepared.keypoints, confidence=spread(after.confidence, torch.tensor(0.0)))
-    if after.error_weight is not None:
-        keypoints = replace(
-            keypoints, error_weight=prepared.keypoints.error_weight.index_copy(0, rows, after.error_weight)
-        )
+    if after.error_weight is not None and keypoints.error_weight is not None:
+        keypoints = replace(keypoints, error_weight=keypoints.error_weight.index_copy(0, rows, after.error_weight))
     whole = (
         found
         if len(rows) == frames
@@ -239,6 +281,8 @@ def _prepare(
     steps = np.diff(frame)
     if every < 1 or (steps <= 0).any() or (steps % every).any():
         raise UserError(f"frame numbers must increase by multiples of every = {every}.")
+    if (frame[-1] - frame[0]) // every >= MOST_FRAMES:
+        raise UserError(f"frames {frame[0]} to {frame[-1]} are too many for one track; at most {MOST_FRAMES}.")
     grid = np.arange(frame[0], frame[-1] + 1, every)
     index = torch.from_numpy((frame - frame[0]) // every)
 
@@ -410,7 +454,7 @@ def _joined(parts: Sequence[tuple[slice, Fit]], shape: Tensor, keypoints: Keypoi
             torch.cat((getattr(params, name)[: rows.start], getattr(mixed, name), getattr(part.params, name)[shared:]))
             for name in ("pose", "translation")
         )
-        params = BodyParams(pose, shape, translation)
+        params = replace(params, pose=pose, translation=translation)
         keep = rows.start + shared // 2
         for name, values in rest.items():
             other = getattr(part, name)

@@ -258,7 +258,8 @@ def _digest(people: Sequence[AnnotatedPerson]) -> str:
     """Of the annotations. Images are named, not read: a data set has too many bytes of them."""
     digest = hashlib.sha256()
     for person in people:
-        digest.update(f"{person.id} {person.image.name} {person.box_px} {person.area_px2}".encode())
+        text = f"{person.id} {person.image.name} {person.box_px} {person.area_px2}"
+        digest.update(text.encode("utf-8", "surrogateescape"))
         digest.update(person.keypoints.tobytes())
     return digest.hexdigest()[:16]
 

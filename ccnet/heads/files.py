@@ -145,8 +145,8 @@ def save(head: CalibrationHead, path: str | Path, about: About) -> None:
     """Trained weights in half precision; copied weights and scales in single, unless half is exact."""
     if not all(bool(torch.isfinite(tensor).all()) for tensor in head.state_dict().values()):
         raise UserError(
-            f"training left a weight that is not finite (NaN or infinity), so {path} is not written. Give more people to "
-            "train on, or a smaller --lr."
+            f"training left a weight that is not finite (NaN or infinity), so {path} is not written. Give more people "
+            "to train on, or a smaller --lr."
         )
     learnt = {name for name, _ in head.named_parameters()}
     tensors = {}

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from fitmesh.stages.pipeline import RunFiles
     from fitmesh.stages.settings import Job
 
-INPUT, PEOPLE, KEYPOINTS, BODY, OUTPUT = "Input (one of the first three)", "People", "Keypoints", "Bodies", "Output"
+INPUT, PEOPLE, KEYPOINTS = "Input (one of the first three)", "People", "Keypoints"
+BODY, SCENE, OUTPUT = "Bodies", "Scene", "Output"
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
 
 
@@ -80,6 +81,14 @@ def run(
         typer.Option(help="Keep only this many people, those seen longest.", rich_help_panel=PEOPLE),
         limits.PEOPLE,
     ] = None,
+    relink: Annotated[
+        bool,
+        typer.Option(
+            "--relink",
+            help="Say who is the same person in several shots or after a long absence, by appearance.",
+            rich_help_panel=PEOPLE,
+        ),
+    ] = False,
     pose_model: Annotated[
         str, typer.Option(help="Keypoint network; `fitmesh models` lists them.", rich_help_panel=KEYPOINTS)
     ] = "rtmpose-s-halpe26",
@@ -144,19 +153,45 @@ def run(
     focal: Annotated[
         float | None,
         typer.Option(
-            help="Focal length in pixels, if known.", rich_help_panel=BODY, show_default="the image's diagonal"
+            help="Focal length in pixels, if known.",
+            rich_help_panel=SCENE,
+            show_default="the file's metadata, or what people and floor say",
         ),
         limits.FOCAL_PX,
     ] = None,
     fov: Annotated[
         float | None,
-        typer.Option(help="Or the angle of view across the image's width, in degrees.", rich_help_panel=BODY),
+        typer.Option(help="Or the angle of view across the image's width, in degrees.", rich_help_panel=SCENE),
         limits.FOV_DEG,
     ] = None,
+    intrinsics: Annotated[
+        Path | None,
+        typer.Option(
+            help="Or a calibration: json with matrix (3x3, pixels) and distortion (OpenCV's).", rich_help_panel=SCENE
+        ),
+    ] = None,
+    floor: Annotated[
+        str,
+        typer.Option(
+            help="Gravity and floor: auto (from everybody who stands), off, or a json file with up (x right, y down, "
+            "z forward) and camera_height_m.",
+            rich_help_panel=SCENE,
+        ),
+    ] = "auto",
+    height: Annotated[
+        str,
+        typer.Option(
+            help="Body heights that are known, in metres: 1.82 for everybody, 2:1.25 for person 2, commas between.",
+            rich_help_panel=SCENE,
+            show_default="adults, unless the floor says otherwise",
+        ),
+    ] = "",
     export: Annotated[
         str,
         typer.Option(
-            help="More files, with commas between: obj, bvh, json, csv.", rich_help_panel=OUTPUT, show_default="none"
+            help="More files, with commas between: obj, bvh, amass, trc, json, csv.",
+            rich_help_panel=OUTPUT,
+            show_default="none",
         ),
     ] = "",
     out: Annotated[
@@ -190,6 +225,7 @@ def run(
     from fitmesh.json_progress import JsonReporter
     from fitmesh.progress import Reporter
     from fitmesh.stages.pipeline import run_stages
+    from fitmesh.stages.scene import SceneSettings
     from fitmesh.stages.settings import FitSettings, Job
     from pose2d.base.errors import UserError
     from pose2d.io.clip import Span
@@ -202,10 +238,13 @@ def run(
         settings = run_settings(
             Span(start, end, every),
             detections=detections, detector=detector, detector_size=detector_size, min_score=min_score,
-            max_people=max_people,
+            max_people=max_people, relink=relink,
             pose_model=pose_model, checkpoint=checkpoint, confidence=confidence, ccnet=ccnet,  # type: ignore[arg-type]
             keypoints=keypoints, keypoint_layout=keypoint_layout, device=device, threads=threads,
-            fit=FitSettings(body_model, weighting, init, init_checkpoint, focal, fov),  # type: ignore[arg-type]
+            fit=FitSettings(
+                body_model, weighting, init, init_checkpoint,  # type: ignore[arg-type]
+                SceneSettings(focal, fov, intrinsics, floor, height),
+            ),
             exports=tuple(name.strip() for name in export.split(",") if name.strip()), overwrite=overwrite,
         )  # fmt: skip
         path = _input(video, images, image, fps)
@@ -260,9 +299,9 @@ def _summary(result: "RunFiles", reporter: "Reporter") -> None:
 
     import fitmesh
     from fitmesh.exports.stretches import absences
-    from fitmesh.stages.people import read_tracks
+    from fitmesh.stages.track_edits import edited_tracks
 
-    seen, found = read_tracks(result.fit.parent), fitmesh.load(result.fit.parent)
+    seen, found = edited_tracks(result.fit.parent), fitmesh.load(result.fit.parent)
     for text in seen.warnings:
         reporter.warn(text)
     if not seen.tracks:

@@ -19,10 +19,14 @@ from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.json_files import Json, read_json
 from pose2d.base.prefetch import prefetch
+from pose2d.detect.appearance import unseen
+from pose2d.detect.association import cues_of
 from pose2d.detect.detector import Detections
 from pose2d.detect.tracker import Tracker
+from pose2d.io.clip import Frame
+from pose2d.io.shots import ShotMarker
 from pose2d.oks import AREA_OF_BOX
-from pose2d.people import People, tracks_of
+from pose2d.people import People, Rows, people_of, tracks_of
 from pose2d.skeletons import BY_NAME, COCO17, HALPE26, HALPE26_IN, OPENPOSE18_TO_COCO17, in_halpe26
 from pose2d.types import ConfidenceSource
 
@@ -47,27 +51,28 @@ def cache_key(job: Job) -> CacheKey:
             "layout": job.settings.keypoint_layout,
             "tracker": asdict(job.settings.tracks.tracker),
             "max_people": job.settings.tracks.max_people,
+            "identity": asdict(job.settings.tracks.identity),
         },
         inputs={"clip": job.clip_digest, "keypoints": digest(file)},
-        code=code_digest("pose2d.detect.tracker", "fitmesh.stages.given_keypoints"),
+        code=code_digest("pose2d.people", "fitmesh.stages.given_keypoints"),
     )
 
 
 def make(job: Job, key: CacheKey) -> None:
-    """Who is where as the file says, or found by following the boxes around the keypoints."""
+    """Who is where as the file says, or found by tracking the boxes and keypoints."""
     given, info = read_given(_file(job), job.settings.keypoint_layout), job.clip.info
     tracker = Tracker((info.width_px, info.height_px), job.settings.tracks.tracker)
-    owner = np.full(len(given.frame), -1, np.int64)
+    shots, first_frames = ShotMarker(), []
+    parts: list[Rows] = []
     frames: list[int] = []
     times: list[float] = []
     with job.reporter.stage("people", job.settings.span.expected_frames(info)) as tick:
-        for frame in prefetch(job.clip.frames(job.settings.span)):
+        for frame, starts_shot in shots.mark(prefetch(job.clip.frames(job.settings.span))):
+            if starts_shot:
+                tracker.cut()
+                first_frames.append(frame.index)
             rows = np.flatnonzero(given.frame == frame.index)
-            if given.identity is None:
-                boxes = Detections(given.box_px[rows], np.ones(len(rows)))
-                owner[rows] = tracker.update(frame.index, float(frame.time_s), boxes)
-            else:
-                owner[rows] = given.identity[rows]
+            parts.append(_followed(given, rows, frame, tracker))
             frames.append(frame.index)
             times.append(float(frame.time_s))
             tick(1)
@@ -76,17 +81,58 @@ def make(job: Job, key: CacheKey) -> None:
             f"{_file(job)} speaks of frames {given.frame.min()} to {given.frame.max()}, none of which is read from "
             f"{job.clip.path} (frames {frames[0]} to {frames[-1]}). Frame numbers count from 0."
         )
-    read = np.flatnonzero(np.isin(given.frame, frames))
-    identities = tracker.confirmed() if given.identity is None else {int(i): int(i) for i in np.unique(owner[read])}
-    tracks, index = tracks_of(identities, owner[read], given.frame[read], given.box_px[read], np.ones(len(read)))
-    index = read[index]
-    values = {
-        "xy_px": given.xy_px[index], "raw": given.raw[index], "confidence": given.confidence[index],
-        "presence": given.presence[index], "sigma_px": np.full_like(given.xy_px[index], np.nan),
-        "area_px2": given.area_px2[index], **{name: value[index] for name, value in given.error.items()},
-    }  # fmt: skip
-    found = People(tracks, values, np.array(frames, np.int64), np.array(times), np.zeros(len(frames), np.bool_))
+    cuts = np.unique([*first_frames, *(cut.frame for cut in shots.late)]).astype(np.int64)
+    numbers, seconds = np.array(frames, np.int64), np.array(times)
+    if given.identity is None:
+        options = job.settings.tracks.identity
+        found = people_of(parts, tracker, numbers, seconds, set(), cuts, HALPE26, options)
+    else:
+        found = _as_named(parts, numbers, seconds, cuts)
     people.write(job, key, found, pose_model=given.pose_model, skeleton=HALPE26.name, source=given.source)
+
+
+def _followed(given: "GivenKeypoints", rows: np.ndarray, frame: Frame, tracker: Tracker) -> Rows:
+    """The people of one frame, under the numbers of the tracker's tracks or under the identities they were given."""
+    boxes, scores = given.box_px[rows], np.ones(len(rows))
+    values = {
+        "xy_px": given.xy_px[rows], "raw": given.raw[rows], "confidence": given.confidence[rows],
+        "presence": given.presence[rows], "sigma_px": np.full_like(given.xy_px[rows], np.nan),
+        "area_px2": given.area_px2[rows], **{name: value[rows] for name, value in given.error.items()},
+    }  # fmt: skip
+    if given.identity is not None:
+        return Rows(given.frame[rows], given.identity[rows], boxes, scores, values, unseen(len(rows)))
+    cues = cues_of(frame.rgb, boxes, values["xy_px"], values["confidence"] * values["presence"], HALPE26)
+    track = tracker.update(frame.index, float(frame.time_s), Detections(boxes, scores), cues)
+    return Rows(given.frame[rows], track, boxes, scores, values, cues.looks)
+
+
+def _as_named(parts: list[Rows], frames: np.ndarray, times: np.ndarray, shot_first_frame: np.ndarray) -> People:
+    """Everybody as the file names them. A track lies within one shot, so who is seen in several has a new number in
+    every later one, and `same_as` says who it is."""
+    frame, name = (np.concatenate([np.zeros(0, np.int64), *(getattr(r, n) for r in parts)]) for n in ("frame", "track"))
+    shot = np.searchsorted(shot_first_frame, frame, side="right")
+    fresh = int(name.max(initial=0)) + 1
+    identity, same_as = name.copy(), dict[int, int]()
+    for where, who in sorted({(int(s), int(n)) for s, n in zip(shot, name, strict=True)}):
+        number = who
+        if who in same_as:
+            number, fresh = fresh, fresh + 1
+            identity[(name == who) & (shot == where)] = number
+        same_as[number] = who
+    boxes = np.concatenate([np.zeros((0, 4)), *(r.boxes_px for r in parts)])
+    tracks, index = tracks_of({n: n for n in sorted(same_as)}, identity, frame, boxes, np.ones(len(frame)))
+    values = {n: np.concatenate([r.values[n] for r in parts])[index] for n in (parts[0].values if parts else ())}
+    return People(
+        tracks=tracks,
+        values=values,
+        frames=frames,
+        time_s=times,
+        detected=np.zeros(len(frames), np.bool_),
+        shot_first_frame=shot_first_frame,
+        owner_presence=np.ones((len(index), HALPE26.size), np.float32),
+        same_as=same_as,
+        events=[],
+    )
 
 
 def _file(job: Job) -> Path:

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 from fitting.body import Body, BodyParams
+from fitting.keypoints.observed import OBSERVED_PROBABILITY
 from fitting.keypoints.weights import PRESENT, keypoint_weights
 from fitting.scene.contacts import contact_probability, depth_speeds, intervals, point_motion, seat_log_odds
 from fitting.scene.ground_evidence import PersonEvidence
 from fitting.solver.scene_terms import FEET, POINTS, point_lifts
-from fitting.thresholds import OBSERVED_CONFIDENCE
 from fitting.track import TrackFit
 
 _FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # `ground_evidence.FOOT_POINTS` among Halpe's 26
@@ -25,7 +25,7 @@ def keypoint_sigma_px(found: TrackFit) -> np.ndarray:
     points = found.keypoints
     finite = replace(points, xy_px=torch.nan_to_num(points.xy_px))
     sigma = keypoint_weights(finite, "precision").sigma_px.numpy()
-    seen = (points.confidence * points.presence).numpy() >= OBSERVED_CONFIDENCE
+    seen = found.keypoint_observed >= OBSERVED_PROBABILITY
     seen &= (points.presence.numpy() >= PRESENT) & found.detected[:, None]
     return np.where(seen, sigma, np.inf)
 
@@ -78,7 +78,7 @@ def resting_points(
     if up is not None:
         odds[:, PELVIS_POINT] = seat_log_odds(joints, up)
         if floor_m is not None:
-            over = points @ up - floor_m - point_lifts(body).double().numpy()
+            over = points @ up - floor_m - point_lifts(body)[list(POINTS)].double().numpy()
     by_depth = depth_speeds(points_cam, at.joints[:, 0].double().numpy(), time_s, height_m)
     is_foot = np.arange(len(POINTS)) < FEET
     probability = contact_probability(

@@ -13,7 +13,7 @@ from torch import Tensor
 from fitting.body.rotations import matrix_to_axis_angle
 from fitting.solver.jacobian import BodyJacobian, Geometry
 from fitting.solver.prior import PosePrior
-from fitting.solver.scene_terms import POINTS, SCALE, SceneTerms, floor_residuals, rest_residuals
+from fitting.solver.scene_terms import SCALE, SceneTerms, floor_residuals, rest_residuals
 from fitting.solver.unknowns import BODY_JOINTS, SIGMA_RAD, State
 from fitting.thresholds import NEAREST_KEYPOINT_M
 
@@ -234,8 +234,8 @@ def frame_costs(problem: Problem, state: State, geometry: Geometry) -> Tensor:
     if p.anchor is not None:
         cost = cost + sum(part.square().sum(-1) for part in p.anchor.residuals(state)) / 2
     if p.scene is not None and p.scene.has_floor:
-        points = p.scene.in_shot(geometry.keypoints[:, POINTS])
-        residual, _ = floor_residuals(points, p.scene, p.jacobian.point_lift)
+        points = p.scene.in_shot(geometry.keypoints[:, p.scene.points])
+        residual, _ = floor_residuals(points, p.scene, p.jacobian.point_lift[list(p.scene.points)])
         cost = cost + charbonnier(residual.square(), SCALE)[0].sum(-1) / 2
     behind = ((geometry.keypoints[..., 2] < NEAREST_KEYPOINT_M) & (p.weight > 0)).any(-1)
     cost = torch.where(behind | ~torch.isfinite(cost), torch.inf, cost)
@@ -271,26 +271,27 @@ def motion_cost(problem: Problem, state: State, joints: Tensor) -> Tensor:
     return problem.motion_weight * (joint + turn) / 2
 
 
-def rest_cost(problem: Problem, points: Tensor) -> Tensor:
-    """Of resting points that move, []; points [T, 9, 3] in the shot's axes."""
-    if problem.scene is None or problem.scene.rest is None or problem.fps is None or len(points) < 3:
-        return points.new_zeros(())
-    residual, _ = rest_residuals(points, problem.scene, problem.fps)
+def rest_cost(problem: Problem, keypoints: Tensor) -> Tensor:
+    """Of resting points that move, []; keypoints [T, 26, 3] in each frame's camera."""
+    if problem.scene is None or problem.scene.rest is None or problem.fps is None or len(keypoints) < 3:
+        return keypoints.new_zeros(())
+    seen = problem.scene.in_shot(keypoints[:, problem.scene.points])
+    residual, _ = rest_residuals(seen, problem.scene, problem.fps)
     return charbonnier(residual.square().sum(-1), SCALE)[0].sum() / 2
 
 
 def costs(problem: Problem, state: State) -> tuple[Tensor, Tensor]:
     """Each frame's own cost [T], and the total cost []."""
-    own, joints, points = [], [], []
+    own, joints, keypoints = [], [], []
     for first in range(0, len(state), CHUNK):
         frames = slice(first, first + CHUNK)
         geometry = problem.jacobian.place(state.frames(frames), derivatives=False)
         own.append(frame_costs(problem.frames(frames), state.frames(frames), geometry))
         joints.append(geometry.joints)
-        points.append(geometry.keypoints[:, POINTS])
+        keypoints.append(geometry.keypoints)
     each = torch.cat(own)
     moving = motion_cost(problem, state, in_shot(problem, torch.cat(joints)))
-    total = each.double().sum() + moving.double() + rest_cost(problem, in_shot(problem, torch.cat(points))).double()
+    total = each.double().sum() + moving.double() + rest_cost(problem, torch.cat(keypoints)).double()
     return each, total + shape_cost(problem, state).double() if state.shared_shape else total
 
 

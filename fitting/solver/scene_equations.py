@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fitting.solver.jacobian import Geometry
 from fitting.solver.problem import Problem, charbonnier
-from fitting.solver.scene_terms import POINTS, SCALE, floor_residuals, rest_residuals
+from fitting.solver.scene_terms import SCALE, floor_residuals, rest_residuals
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Blocks:
 
 @dataclass(frozen=True)
 class ScenePoints:
-    """POINTS of some frames in the shot's axes, and their derivatives."""
+    """The points of some frames in the shot's axes, and their derivatives."""
 
-    place: Tensor  # [T, 9, 3]
-    step_jacobian: Tensor  # [T, 9, 3, 63]
-    shape_jacobian: Tensor  # [T, 9, 3, S]
+    place: Tensor  # [T, n, 3]
+    step_jacobian: Tensor  # [T, n, 3, 63]
+    shape_jacobian: Tensor  # [T, n, 3, S]
 
     def frames(self, index: slice) -> "ScenePoints":
         return ScenePoints(self.place[index], self.step_jacobian[index], self.shape_jacobian[index])
@@ -48,9 +48,9 @@ def points_of(
     if scene is None or (scene.rest is None and not scene.has_floor):
         return None
     scene, jacobian = scene.frames(slice(low, high)), problem.jacobian
-    step = jacobian.some_keypoints_step_jacobian(wide, POINTS)
-    shape = jacobian.keypoint_shape_jacobian(wide, joint_shape_jacobian)[:, POINTS]
-    return ScenePoints(scene.in_shot(wide.keypoints[:, POINTS]), scene.in_shot(step), scene.in_shot(shape))
+    step = jacobian.some_keypoints_step_jacobian(wide, scene.points)
+    shape = jacobian.some_keypoints_shape_jacobian(wide, joint_shape_jacobian, scene.points)
+    return ScenePoints(scene.in_shot(wide.keypoints[:, scene.points]), scene.in_shot(step), scene.in_shot(shape))
 
 
 def add_floor(problem: Problem, points: ScenePoints, blocks: Blocks) -> None:
@@ -58,7 +58,7 @@ def add_floor(problem: Problem, points: ScenePoints, blocks: Blocks) -> None:
     scene = problem.scene
     assert scene is not None
     assert scene.up is not None
-    residual, share = floor_residuals(points.place, scene, problem.jacobian.point_lift)
+    residual, share = floor_residuals(points.place, scene, problem.jacobian.point_lift[list(scene.points)])
     root_slope = charbonnier(residual.square(), SCALE)[1].sqrt()
     share, residual = root_slope * share, root_slope * residual
     step = torch.einsum("tn,c,tncd->tnd", share, scene.up, points.step_jacobian)
@@ -81,9 +81,9 @@ def add_rest(
     assert fps is not None
     residual, share = rest_residuals(points.place, scene.frames(slice(low, high)), fps)
     root_slope = charbonnier(residual.square().sum(-1), SCALE)[1].sqrt()
-    share = (root_slope * share).repeat_interleave(3, dim=1)  # [t - 1, 27]
+    share = (root_slope * share).repeat_interleave(3, dim=1)  # [t - 1, 3 n]
     residual = (root_slope.unsqueeze(-1) * residual).flatten(1)
-    step, shape = points.step_jacobian.flatten(1, 2), points.shape_jacobian.flatten(1, 2)  # [t, 27, 63], [t, 27, S]
+    step, shape = points.step_jacobian.flatten(1, 2), points.shape_jacobian.flatten(1, 2)  # [t, 3 n, 63], [t, 3 n, S]
     shape_difference = share.unsqueeze(-1) * (shape[1:] - shape[:-1])
 
     inner = slice(first - low, last - low)

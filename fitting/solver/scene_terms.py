@@ -42,8 +42,9 @@ class SceneTerms:
     up: Tensor | None = None  # [3] unit, against gravity, in the shot's axes; None: not known
     world_rotation: Tensor | None = None  # [T, 3, 3] from each frame's camera to the shot's axes; None: all the same
     floor_m: float | None = None  # up . x of the floor's points x; None: not known
-    rest: Tensor | None = None  # [T, 9] 0..1 probability that each of POINTS rests on something
-    on_floor: Tensor | None = None  # [T, 9] 0..1 probability that it rests on the floor
+    points: tuple[int, ...] = POINTS  # [n] keypoints that may rest, and that the floor holds
+    rest: Tensor | None = None  # [T, n] 0..1 probability that each of them rests on something
+    on_floor: Tensor | None = None  # [T, n] 0..1 probability that it rests on the floor
     floor_sigma_m: float = FLOOR_SIGMA_M
 
     def frames(self, index: slice | Tensor) -> "SceneTerms":
@@ -91,16 +92,18 @@ class SceneTerms:
 
 
 def point_lifts(body: Body) -> Tensor:
-    """[9] metres of POINTS over what they rest on."""
+    """[26] metres of keypoints over what they rest on; zero but for POINTS."""
     rest = body(torch.zeros(1, 24, 3), vertices=True)
     assert rest.vertices is not None
     sole = rest.vertices[0, :, 1].min()
-    feet = rest.keypoints[0, list(POINTS[:FEET]), 1] - sole
-    return torch.cat((feet, feet.new_tensor(_OTHER_LIFT_M)))
+    lifts = torch.zeros_like(rest.keypoints[0, :, 1])
+    lifts[list(POINTS[:FEET])] = rest.keypoints[0, list(POINTS[:FEET]), 1] - sole
+    lifts[list(POINTS[FEET:])] = lifts.new_tensor(_OTHER_LIFT_M)
+    return lifts
 
 
 def floor_residuals(points_shot: Tensor, scene: SceneTerms, lift: Tensor) -> tuple[Tensor, Tensor]:
-    """Points [T, 9, 3] in the shot's axes -> residuals [T, 9] and their derivative by the height [T, 9]."""
+    """Points [T, n, 3] in the shot's axes, lift [n] -> residuals [T, n] and their derivative by the height [T, n]."""
     assert scene.up is not None
     assert scene.floor_m is not None
     height = points_shot @ scene.up - scene.floor_m - lift
@@ -110,7 +113,7 @@ def floor_residuals(points_shot: Tensor, scene: SceneTerms, lift: Tensor) -> tup
 
 
 def rest_residuals(points_shot: Tensor, scene: SceneTerms, fps: float) -> tuple[Tensor, Tensor]:
-    """Points [T, 9, 3] -> residuals [T - 1, 9, 3] of neighbouring frames, and their derivative by the step [T - 1, 9].
+    """Points [T, n, 3] -> residuals [T - 1, n, 3] of neighbouring frames, and their derivative by the step [T - 1, n].
 
     Summed over frames it stands for an integral over time, as acceleration does.
     """

@@ -57,7 +57,11 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
     try:
         own, response, shape_covariance = _covariances(system, problem.shape_weight)
     except NotPositiveDefinite:
-        parts = _covariances(system.double(), problem.shape_weight)
+        try:
+            parts = _covariances(system.double(), problem.shape_weight)
+        except NotPositiveDefinite:  # rounding has eaten what little the data say: nothing can be stated
+            unknown = torch.full((len(state), 24, 3), torch.nan)
+            return JointDeviations(unknown, unknown.clone())
         own, response, shape_covariance = (part.to(system.matrix.dtype) for part in parts)
     camera_frame: list[Tensor] = []
     relative_to_pelvis: list[Tensor] = []

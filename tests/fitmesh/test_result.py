@@ -26,6 +26,7 @@ ROWS = {
     "joint_std_mm": (24,),
     "joint_std_relative_mm": (24,),
     "joint_observed": (24,),
+    "keypoint_observed": (26,),
     "keypoints_px": (26, 2),
     "confidence": (26,),
     "presence": (26,),

@@ -239,7 +239,7 @@ def test_a_floor_keeps_feet_out_of_it(body) -> None:
     keypoints = seen(body, walk(6))
 
     def lowest(found: fitting.Fit) -> torch.Tensor:
-        lift = point_lifts(body)[:4]
+        lift = point_lifts(body)[list(POINTS[:4])]
         return (body.at(found.params).keypoints[:, POINTS[:4], 1] + lift).amax(1)  # of the soles; y is down
 
     free = lowest(fitting.fit(keypoints, CAMERA, body))

@@ -6,7 +6,10 @@ whole track, and COCO's 17 alone. Everyone gets the same keypoints. Then the leg
 knees and ankles, and how likely the pose prior finds what was made of them, beside the truth. Last, people who stand
 with straight legs: the bend of their knees, which the image hardly shows.
 
-    python bench/lifter.py --clips clips_30fps.npz [--frames 240 --threads 1]
+    python bench/lifter.py --clips clips_30fps.npz [--frames 480 --threads 1]
+    python bench/lifter.py --clips clips_30fps.npz --choose  # how much the guess and the pose prior count beside it
+
+Constants are chosen on every second of the subjects that nothing is learned from; the tables are of the others.
 """
 
 import argparse
@@ -15,7 +18,9 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
@@ -24,14 +29,16 @@ from rich.table import Table
 
 import fitting
 from eval3dpw.scoring import mpjpe_mm, pa_mpjpe_mm
+from fitting import optimise
 from fitting.body import BodyParams
 from fitting.init.lifter import lift, lift_frames
-from fitting.motion_capture import load_motion
+from fitting.motion_capture import HELD_OUT_EVERY, load_motion
 from fitting.pose_kinds import LEG_JOINTS, STANDING, pose_kinds
 from fitting.solver.unknowns import BODY_JOINTS
 from fitting.synthetic import Noise, Scene, scene
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 
+lift_module = import_module("fitting.init.lifter.lift")  # its package has a function of that name
 LEGS = (13, 14, 15, 16, *range(20, 26))  # keypoints: knees, ankles and feet
 KNEES_AND_ANKLES = (4, 5, 7, 8)
 TRACK_FRAMES = 20
@@ -65,12 +72,13 @@ CONTENDERS: dict[str, Contender] = {
 }
 
 
-def scenes(clips: Path, frames: int, condition: Condition) -> list[Scene]:
+def scenes(clips: Path, frames: int, condition: Condition, choosing: bool = False) -> list[Scene]:
     """The same people and cameras for every condition, spread over all held-out clips; only the keypoints differ."""
     body = fitting.load_body()
     motion = load_motion(clips, body, 30.0)
     found: list[Scene] = []
-    clips_held_out = np.flatnonzero(motion.held_out)
+    subject = np.array([int(name.split("_")[0]) for name in motion.clip_name])
+    clips_held_out = np.flatnonzero(motion.held_out & (subject // HELD_OUT_EVERY % 2 == choosing))
     every = max(1, len(clips_held_out) * TRACK_FRAMES // frames)
     for number, clip in enumerate(clips_held_out[::every]):
         generator = torch.Generator().manual_seed(100 + number)
@@ -152,15 +160,41 @@ def knee_bend_deg(joints: torch.Tensor) -> torch.Tensor:
     return torch.rad2deg(torch.acos(torch.cosine_similarity(thigh, shank, dim=-1).clamp(-1, 1)))
 
 
+def choose(clips: Path, frames: int, body: fitting.Body, console: Console) -> None:
+    """PA-MPJPE / MPJPE of tracks and of single frames by how much the guess and the prior beside it count."""
+    given = scenes(clips, frames, CONDITIONS[2], choosing=True)
+    table = Table(title="ordinary keypoints of the other subjects: track; single frames")
+    factors = (1.0, 1.3, 1.7, 2.2)
+    for column in ("weight of the pose prior", *(f"guess x{factor}" for factor in factors)):
+        table.add_column(column)
+    for weight in (1.0, 0.5, 0.25, 0.1):
+        cells = []
+        for factor in factors:
+            with (
+                mock.patch.object(lift_module, "SEEN_TWICE", factor),
+                mock.patch.object(optimise, "PRIOR_BESIDE_GUESS", weight),
+            ):
+                tracks = [CONTENDERS["fit lifter"](one, body) for one in given]
+                single = [fitting.fit_frames(one.keypoints, one.camera, body).params for one in given]
+            both = (errors(params, given, body) for params in (tracks, single))
+            cells.append("; ".join("{:.1f} / {:.1f}".format(*pair) for pair in both))
+        table.add_row(f"{weight:g}", *cells)
+    console.print(table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clips", type=Path, required=True)
-    parser.add_argument("--frames", type=int, default=240)
+    parser.add_argument("--frames", type=int, default=480)
+    parser.add_argument("--choose", action="store_true", help="compare weights of guess and prior on other subjects")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     body = fitting.load_body()
     console = Console(width=150)
+    if arguments.choose:
+        choose(arguments.clips, arguments.frames, body, console)
+        return
     count = sum(len(one.keypoints.xy_px) for one in scenes(arguments.clips, arguments.frames, CONDITIONS[0]))
     table = Table(title=f"{count} frames of held-out motion, {arguments.threads} thread(s): PA-MPJPE / MPJPE in mm")
     table.add_column("keypoints")

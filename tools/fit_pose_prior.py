@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import fitting
-from fitting.body.kinematics import JOINT_NAMES
+from fitting.body.kinematics import JOINT_NAMES, MIRROR
 from fitting.motion_capture import Motion, load_motion
 from fitting.pose_kinds import LEG_JOINTS, drawing_weights, legs_kept, pose_kinds
 from fitting.solver.prior import from_mixture, packed
@@ -31,12 +31,7 @@ Mixture = tuple[Tensor, Tensor, Tensor]  # weights [M], means [M, 69], covarianc
 
 def mirrored(pose: Tensor) -> Tensor:
     """The mirror image of poses [N, 24, 3]: left and right trade places, turns about y and z change sign."""
-    other = [JOINT_NAMES.index(_other_side(name)) for name in JOINT_NAMES]
-    return pose[:, other] * pose.new_tensor([1, -1, -1])
-
-
-def _other_side(name: str) -> str:
-    return name.replace("left", "right") if "left" in name else name.replace("right", "left")
+    return pose[:, MIRROR] * pose.new_tensor([1, -1, -1])
 
 
 def floor() -> Tensor:

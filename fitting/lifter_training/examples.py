@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.kinematics import rotate, rotation_matrices
+from fitting.body.kinematics import MIRROR, rotate, rotation_matrices
 from fitting.init.lifter.network import SHAPE, SLOW_STEP_S, WINDOW, Inputs, inputs
-from fitting.lifter_training.motion_bank import MIRROR, Bank, matrices, varied, windows
+from fitting.lifter_training.motion_bank import Bank, matrices, varied, windows
 from fitting.lifter_training.noise import observe
 from fitting.pose_kinds import SEATED
 from fitting.thresholds import NEAREST_KEYPOINT_M

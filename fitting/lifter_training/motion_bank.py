@@ -13,15 +13,12 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.kinematics import JOINT_NAMES
+from fitting.body.kinematics import MIRROR
 from fitting.body.rotations import axis_angle_to_quaternion, quaternion_product, quaternion_to_matrix
 from fitting.motion_capture import Motion
 from fitting.pose_kinds import LEG_JOINTS, drawing_weights, legs_kept, pose_kinds
 
 LEGS = (0, 1, 2, 4, 5, 7, 8, 10, 11)  # pelvis and below: what another clip's upper body can be set upon
-MIRROR = tuple(
-    JOINT_NAMES.index(name.replace("left", "?").replace("right", "left").replace("?", "right")) for name in JOINT_NAMES
-)
 FEET = (7, 8, 10, 11)
 MIXED = 0.2  # share of windows with an upper body from elsewhere
 OFF_RAD = 0.06  # standard deviation of a constant rotation added to every joint, in half of the windows

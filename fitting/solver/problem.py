@@ -141,11 +141,9 @@ class Anchor:
         deviations = (self.root_rad[index], self.pose_rad[index], self.translation_m[index])
         return Anchor(self.state.frames(index), *deviations, self.shape)
 
-    def widened(self, pose: float, place: float) -> "Anchor":
-        """The same guess with deviations larger by a factor: of the pose, and of size and distance."""
-        return Anchor(
-            self.state, pose * self.root_rad, pose * self.pose_rad, place * self.translation_m, place * self.shape
-        )
+    def widened(self, place: float) -> "Anchor":
+        """The same guess with deviations of size and distance larger by a factor."""
+        return replace(self, translation_m=place * self.translation_m, shape=place * self.shape)
 
     def to(self, dtype: torch.dtype) -> "Anchor":
         root, pose, translation = (value.to(dtype) for value in (self.root_rad, self.pose_rad, self.translation_m))

@@ -37,6 +37,9 @@ SLOWEST = 1 / SLOW_STEP_S  # at fewer frames per second windows were never seen 
 HOP = WINDOW // 2
 EXACT: tuple[ConfidenceSource, ...] = ("oracle",)  # keypoints that are the body's own, not a network's
 BATCH = 256  # windows at a time
+# The fit reads the same keypoints again, so the lifter's own deviations would count them twice.
+# Chosen with fitting.optimise.PRIOR_BESIDE_GUESS by `bench/lifter.py --choose`.
+SEEN_TWICE = 1.7
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def guess_from_keypoints(
 ) -> InitialGuess:
     """The initialiser of that name: a track at a frame rate, or (None) frames by themselves."""
     found = lift_frames(keypoints, cameras, body) if fps is None else lift(keypoints, cameras[0], body, fps=fps)
-    return InitialGuess(found.params, found.rotation_std_rad, found.depth_std)
+    return InitialGuess(found.params, SEEN_TWICE * found.rotation_std_rad, found.depth_std)
 
 
 def _observation(keypoints: Keypoints, cameras: Sequence[Camera]) -> Observation:

@@ -39,8 +39,8 @@ INDEPENDENT_FRAMES_PER_SECOND = 3.0
 CONSTANT_ERROR_SHARE = 0.45
 MOTION_WEIGHT = 0.01  # joints accelerate together: of the 129 terms of a frame one or two are independent; not tuned
 LEAN_RAD = 0.25  # standard deviation of the lean out of the image: pelvises tilt by 0.2, cameras as much; not tuned
-# A guess was made with a prior of its own, so the pose prior beside it weighs less: `bench/lifter.py --choose`, on half of
-# the subjects that nothing is learned from; the figures of bench/README.md are of the other half.
+# A guess was made with a prior of its own, so the pose prior beside it weighs less: `bench/lifter.py --choose`, on half
+# of the subjects that nothing is learned from; the figures of bench/README.md are of the other half.
 PRIOR_BESIDE_GUESS = 0.5
 FRAME_ITERATIONS, TRACK_ITERATIONS = 40, 40  # at most
 

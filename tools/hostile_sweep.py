@@ -7,6 +7,7 @@ that nobody foresaw, more than 60 seconds, a lack of memory (the limit is 4 GiB)
 """
 
 import argparse
+import itertools
 import json
 import shutil
 import sys
@@ -35,7 +36,8 @@ def main() -> None:
     valid = make_valid(given.work / "valid")
     outcomes: list[Outcome] = []
     scratch = given.work / "case"
-    for case in [case for case in all_cases(valid, given.seed) if given.only in case.name][:: given.every]:
+    chosen = (case for case in all_cases(valid, given.seed) if given.only in case.name)
+    for case in itertools.islice(chosen, 0, None, given.every):
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
         outcome = run_case(case, scratch)

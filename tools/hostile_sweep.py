@@ -7,6 +7,7 @@ that nobody foresaw, more than 60 seconds, a lack of memory (the limit is 4 GiB)
 """
 
 import argparse
+import importlib
 import itertools
 import json
 import shutil
@@ -20,6 +21,9 @@ from tools.hostile.cases import all_cases
 from tools.hostile.inputs import make_valid
 from tools.hostile.runner import Outcome, run_case, summary
 
+HEAVY = ("fitmesh.api", "fitmesh.eval_3dpw.pipeline", "fitmesh.coco.train_ccnet", "fitmesh.coco.eval_coco",
+         "eval3dpw.synth.dataset", "fitmesh.viewer.server", "fitmesh.tracks")  # fmt: skip
+
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -32,6 +36,8 @@ def main() -> None:
 
     import torch
 
+    for module in HEAVY:  # once here instead of in every case
+        importlib.import_module(module)
     torch.set_num_threads(1)
     valid = make_valid(given.work / "valid")
     outcomes: list[Outcome] = []

@@ -1,7 +1,8 @@
 """Which keypoints does a result call observed, and are they? On a set made by `fitmesh synth`, which knows.
 
-A keypoint is called observed when it is, more likely than not, in the image and within NEAR sqrt(area) of the truth
-(`fitting.keypoints.observed`). The table has, for several NEAR, the share of keypoints called observed among those that
+A keypoint is called observed when the stated probability that it is in the image and within NEAR sqrt(area) of the
+truth is at least OBSERVED_PROBABILITY (`fitting.keypoints.observed`). The table has, for several NEAR, the share of
+keypoints called observed among those that
 
 seen     are visible, or behind the own body
 hidden   are hidden by an object or by somebody else, though inside the image

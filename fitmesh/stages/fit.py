@@ -81,7 +81,7 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
             "floor": settings.scene.floor if settings.scene.floor_file is None else "given",
             "height": settings.scene.height,
             # Read from the clip's own file, whose digest is not among the inputs when keypoints are given.
-            "lens": str(lens_of(settings.scene, job.clip.path, (info.width_px, info.height_px)).focal),
+            "lens": str(lens_of(settings.scene, job.clip.files()[0], (info.width_px, info.height_px)).focal),
         },
         inputs=inputs,
         code=code_digest("fitting.shot", "fitting.init.regressors", "fitmesh.stages.scene"),
@@ -93,7 +93,7 @@ def make(job: Job, key: CacheKey) -> None:
     settings = job.settings.fit
     seen, people, arrays = edited_tracks(job.out), edited_keypoints(job.out), read_npz(job.out / TRACKS_FILE)
     body = load_body(settings.body_file)
-    lens = lens_of(settings.scene, job.clip.path, (seen.width_px, seen.height_px))
+    lens = lens_of(settings.scene, job.clip.files()[0], (seen.width_px, seen.height_px))
     if lens.warning:
         job.reporter.warn(f"{job.clip.path}: {lens.warning} A usual lens is assumed; --focal or --fov state it.")
     starts = _starts(job, people, lens, body)

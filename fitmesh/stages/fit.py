@@ -141,9 +141,9 @@ def make(job: Job, key: CacheKey) -> None:
             "focal_px": np.array(camera.focal_px),
             "center_px": np.array(camera.center_px),
             **scene_arrays(fits, firsts, seen.frames, lowest),
-            "events": arrays["events"],
+            "events": np.array([event.line() for event in seen.events], np.str_),
             "first_row": np.cumsum([0, *(len(r["row_frame"]) for r in rows)]),
-            **_joined([{**r, "same_as": seen.same_as.get(i, i)} for i, r in zip(identities, rows, strict=True)]),
+            **_joined([{**r, "same_as": seen.same_as[i]} for i, r in zip(identities, rows, strict=True)]),
         },
     )
 

@@ -145,7 +145,7 @@ def test_the_cache_key_travels_with_the_result(fitmesh: Fitmesh, walk: tuple[str
 def test_nothing_is_said_of_the_world_when_nothing_is_known(
     fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
-    assert fitmesh("run", *walk, "--out", tmp_path, "--focal", "210") == 0, fitmesh.said
+    assert fitmesh("run", *walk, "--out", tmp_path, "--focal", "210", "--floor", "off") == 0, fitmesh.said
     result = fitmesh_load(tmp_path)
     (shot,) = result.shots
     assert (shot.first_frame, shot.camera, shot.up_cam, shot.floor_known) == (0, "unknown", None, False)

@@ -54,8 +54,11 @@ def _careful_step(system: NormalEquations, damping: Tensor) -> tuple[Tensor, Ten
         return step.to(damping.dtype), shape_step.to(damping.dtype)
 
 
-def solve_track(problem: Problem, state: State, iterations: int = 40) -> Solution:
-    """All frames together: one shape, and acceleration if the problem has a frame rate."""
+def solve_track(problem: Problem, state: State, iterations: int = 40, tolerance: float = TOLERANCE) -> Solution:
+    """All frames together: one shape, and acceleration if the problem has a frame rate.
+
+    tolerance: a step that gains less log-likelihood per frame ends the search.
+    """
     damping = torch.tensor(FIRST_DAMPING, dtype=state.root.dtype)
     each, total = costs(problem, state)
     stopped, done = LIMIT, 0
@@ -73,7 +76,7 @@ def solve_track(problem: Problem, state: State, iterations: int = 40) -> Solutio
             gained = float(total - new_total)
             state, each, total, system = moved, new_each, new_total, None
             damping = (damping * DAMPING_DECREASE).clamp(min=LEAST_DAMPING)
-            if gained < TOLERANCE * len(state):
+            if gained < tolerance * len(state):
                 stopped = CONVERGED
                 break
         else:

@@ -40,9 +40,9 @@ OUTSIDE, HIDDEN, BEHIND_SELF = 0, 1, 2
 LEGS = slice(13, 17)  # knees and ankles
 
 
-def measured(data: Path, split: str, cache: Path) -> tuple[list[Keypoints], np.ndarray, np.ndarray]:
+def measured(data: Path, split: str, every: int, cache: Path) -> tuple[list[Keypoints], np.ndarray, np.ndarray]:
     """Keypoints after the fit, what is visible of each [N, 17], and how far each is from the truth in l [N, 17]."""
-    settings = EvalSettings(data, confidence=("ccnet",), split=split)
+    settings = EvalSettings(data, confidence=("ccnet",), split=split, every=every)
     bodies = body_set(None, None)
     evaluation = Evaluation(settings, cache, bodies, Reporter(quiet=True))
     after, visibility, distance = [], [], []
@@ -52,14 +52,14 @@ def measured(data: Path, split: str, cache: Path) -> tuple[list[Keypoints], np.n
             states = file["visibility"]  # [P, T, 17]
         for state, track, person in zip(states, sequence.tracks, people, strict=True):
             body, frame = bodies.load(track.gender), person.frame[person.detected]
-            found = fit_track(person.keypoints("ccnet"), frame, sequence.camera, body, fps=FPS)
+            found = fit_track(person.keypoints("ccnet"), frame, sequence.camera, body, fps=FPS / every, every=every)
             rows = found.rows(frame)
             points = found.keypoints.rows(rows)
             exact = true_keypoints_px(track, sequence.camera, bodies)[person.detected]
             assert points.area_px2 is not None
             scale = np.sqrt(l_squared(points.area_px2.double().numpy(), COCO17))
             after.append(points)
-            visibility.append(state[person.detected])
+            visibility.append(state[frame])
             distance.append(np.linalg.norm(points.xy_px[:, :17].numpy() - exact, axis=-1) / scale)
     return after, np.concatenate(visibility), np.concatenate(distance)
 
@@ -92,9 +92,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--split", default="validation")
+    parser.add_argument("--every", type=int, default=1, help="use every n-th frame")
     parser.add_argument("--cache", type=Path, default=Path("observed_cache"), help="of the keypoints")
     arguments = parser.parse_args()
-    after, state, distance = measured(arguments.data, arguments.split, arguments.cache)
+    after, state, distance = measured(arguments.data, arguments.split, arguments.every, arguments.cache)
     table = Table(title=f"{arguments.data.name}: {len(state)} person-frames; called observed, %")
     for column in ("NEAR", "seen", "hidden", "outside", "hidden legs", "right", "wrong", "error", "stated", "true"):
         table.add_column(column, justify="right")

@@ -34,7 +34,9 @@ def exit_code_of(error: BaseException) -> int:
         return FAILED
     if isinstance(error, RecursionError):
         say("Error: the input is nested too deeply.")
-    elif isinstance(error, OSError) and error.filename is not None:
+        _log(error)
+        return USER_ERROR
+    if isinstance(error, OSError) and error.filename is not None:
         say(f"Error: {printable(error.filename)}: {error.strerror or error}.")
         _log(error)
         return USER_ERROR

@@ -209,10 +209,8 @@ def _with_absences(
 
     detected = torch.from_numpy(prepared.detected)[:, None, None]
     keypoints = replace(prepared.keypoints, confidence=spread(after.confidence, torch.tensor(0.0)))
-    if after.error_weight is not None:
-        keypoints = replace(
-            keypoints, error_weight=prepared.keypoints.error_weight.index_copy(0, rows, after.error_weight)
-        )
+    if after.error_weight is not None and keypoints.error_weight is not None:
+        keypoints = replace(keypoints, error_weight=keypoints.error_weight.index_copy(0, rows, after.error_weight))
     whole = (
         found
         if len(rows) == frames

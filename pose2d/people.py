@@ -37,6 +37,7 @@ from pose2d.types import Event, Track
 LONG_S, SHORT_S = 1 / 2, 1 / 6
 LONG_IOU, SHORT_IOU = 0.75, 0.4  # boxes of one person at both ends of an interval overlap at least this much
 HELD_BYTES = 64e6  # images of one long interval
+TASK = 8  # crops that a worker takes at a time: few, so that both are busy to the end, and images are soon let go
 ALONE_IOU = 0.1  # people whose boxes overlap by more are looked at in every frame
 
 Detect = Callable[[Frame], Detections]
@@ -143,7 +144,7 @@ class PeopleFinder:
                     self._interpolate(state, pool, seen, interval.frames[:-1])
                 else:
                     self._step_by_step(state, pool, interval.frames, seen, step)
-                while len(state.waiting) > 2 * workers:  # frames that wait to be cropped stay in memory
+                while len(state.waiting) > workers:  # frames that wait to be cropped stay in memory
                     state.rows.append(state.waiting.popleft().result())
                 progress(len(interval.frames))
             state.rows += [part.result() for part in state.waiting]
@@ -170,7 +171,10 @@ class PeopleFinder:
         state.pass_by(frames, seen)
         state.take(seen)
         if before is not None and (between := _between(before, before_ids, seen, state.last_ids, frames)):
-            state.waiting.append(pool.submit(self._estimate_rows, *between))
+            rows, track, boxes_px, scores = between
+            for part in (slice(first, first + TASK) for first in range(0, len(rows), TASK)):
+                task = pool.submit(self._estimate_rows, rows[part], track[part], boxes_px[part], scores[part])
+                state.waiting.append(task)
 
     def _ahead(
         self, pool: ThreadPoolExecutor, intervals: Iterable[_Interval]

@@ -189,7 +189,9 @@ def run(
     export: Annotated[
         str,
         typer.Option(
-            help="More files, with commas between: obj, bvh, json, csv.", rich_help_panel=OUTPUT, show_default="none"
+            help="More files, with commas between: obj, bvh, amass, trc, json, csv.",
+            rich_help_panel=OUTPUT,
+            show_default="none",
         ),
     ] = "",
     out: Annotated[

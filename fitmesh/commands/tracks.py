@@ -45,7 +45,8 @@ def tracks(
     people, edits = list_tracks(out), list_edits(out)
     for person in people:
         span = f"{person.start_s:.2f} to {person.end_s:.2f} s of the video"
-        typer.echo(f"person {person.identity}: {person.frames} frames, {span}")
+        known = f", the same as {person.same_as}" if person.same_as != person.identity else ""
+        typer.echo(f"person {person.identity}: {person.frames} frames, {span}{known}")
     if not people:
         typer.echo("nobody")
     for number, edit in enumerate(edits, 1):

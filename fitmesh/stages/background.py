@@ -61,6 +61,8 @@ class BackgroundMotion:
             "camera_first_from_frame": joined("first_from_camera", np.zeros((0, 3, 3))),
             "camera_rotation_std_deg": joined("rotation_sigma_deg", np.zeros(0)),
             "camera_zoom": joined("zoom", np.zeros(0)),
+            "camera_turning_focal_px": np.array([m.turning_focal_px for m in motions], np.float64),
+            "camera_turning_focal_log_std": np.array([m.turning_focal_log_sigma for m in motions], np.float64),
         }
 
 
@@ -77,7 +79,7 @@ def read_motion(arrays: Mapping[str, np.ndarray], shot: int) -> CameraMotion | N
     """One shot's from the arrays of `tracks.npz`; None where they have none."""
     if "camera_kind" not in arrays:
         return None
-    firsts = arrays["shot_first_frame"] if "shot_first_frame" in arrays else arrays["frame"][:1]
+    firsts = arrays["shot_first_frame"]
     end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf
     here = (arrays["frame"] >= firsts[shot]) & (arrays["frame"] < end)
     zoom = arrays["camera_zoom"][here].astype(np.float64)
@@ -92,6 +94,8 @@ def read_motion(arrays: Mapping[str, np.ndarray], shot: int) -> CameraMotion | N
         residual_px=0.0,
         parallax_share=0.0,
         reason=str(arrays["camera_reason"][shot]),
+        turning_focal_px=float(arrays["camera_turning_focal_px"][shot]),
+        turning_focal_log_sigma=float(arrays["camera_turning_focal_log_std"][shot]),
     )
 
 

@@ -44,7 +44,7 @@ class _Painter:
     def paint(self, rgb: np.ndarray, frame: int, figures: list[DrawnPerson]) -> None:
         """Into the image [H, W, 3] itself."""
         result = self.result
-        draw_meshes(rgb, figures, result.camera, result.body.faces)
+        draw_meshes(rgb, figures, result.camera_at(frame), result.body.faces)
         rest = {i: row for i, rows in self.unfitted_row_of.items() if (row := rows.get(frame)) is not None}
         draw_boxes(rgb, {identity: self.unfitted.boxes_px[identity][row] for identity, row in rest.items()})
         for identity, row in rest.items():

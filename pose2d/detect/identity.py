@@ -13,7 +13,7 @@ import numpy as np
 
 from pose2d.detect.appearance import Appearances, stack
 from pose2d.detect.association import keypoint_sigma
-from pose2d.detect.jumps import JumpOptions, Path, body_sizes, mean_looks, path_of, splits
+from pose2d.detect.jumps import JumpOptions, TrackPath, body_sizes, inside_image, mean_looks, path_of, splits
 from pose2d.detect.ownership import OwnershipOptions, nearer_log_odds, ownership
 from pose2d.detect.pose_motion import PoseMotionOptions, PoseState, first_pose, predict_pose, update_pose
 from pose2d.detect.relink import RELINK_RATIO, relink
@@ -31,7 +31,6 @@ class IdentityOptions:
     least_owned: float = 0.3  # share of a person's keypoints below which the person was not seen in that frame
     least_rows: int = 3  # what a split leaves over with fewer is dropped
     lost_s: float = 0.5  # a track that ends longer before its shot does was lost, unless it left the image
-    edge: float = 0.03  # a box ending this near an edge, in image sides, leaves the image
     jumps: JumpOptions = field(default_factory=JumpOptions)
     stitch: StitchOptions = field(default_factory=StitchOptions)
     owner: OwnershipOptions = field(default_factory=OwnershipOptions)
@@ -84,7 +83,7 @@ def settle(
     track = _renumbered(seen.track, shot)
     owner = np.ones(seen.sure.shape, np.float32)
     if skeleton is not None:
-        track = _split_jumps(replace(seen, track=track), skeleton, options, notes)
+        track = _split_jumps(replace(seen, track=track), image_wh, skeleton, options, notes)
         track = _stitch(replace(seen, track=track), shot, image_wh, skeleton, options.stitch, notes)
         owner = owners(replace(seen, track=track), skeleton, options.owner)
         track = _drop_unowned(replace(seen, track=track), owner, options, notes)
@@ -128,12 +127,14 @@ def _rows_of_tracks(seen: Sightings) -> dict[int, np.ndarray]:
     return {int(seen.track[rows[0]]): rows for rows in np.split(order, ends) if len(rows) and seen.track[rows[0]] >= 0}
 
 
-def _split_jumps(seen: Sightings, skeleton: Skeleton, options: IdentityOptions, notes: list[_Note]) -> np.ndarray:
+def _split_jumps(
+    seen: Sightings, image_wh: tuple[int, int], skeleton: Skeleton, options: IdentityOptions, notes: list[_Note]
+) -> np.ndarray:
     """Track numbers [N] after tracks that jump were split; pieces too short to be somebody are dropped."""
     track = seen.track.copy()
     fresh = int(track.max(initial=-1)) + 1
     for number, rows in _rows_of_tracks(seen).items():
-        starts = splits(_path(seen, rows, skeleton), options.jumps)
+        starts = splits(_path(seen, rows, skeleton, image_wh), options.jumps)
         if not starts:
             continue
         pieces = [rows[a:b] for a, b in pairwise([0, *starts, len(rows)])]
@@ -152,9 +153,9 @@ def _split_jumps(seen: Sightings, skeleton: Skeleton, options: IdentityOptions, 
     return track
 
 
-def _path(seen: Sightings, rows: np.ndarray, skeleton: Skeleton) -> Path:
+def _path(seen: Sightings, rows: np.ndarray, skeleton: Skeleton, image_wh: tuple[int, int]) -> TrackPath:
     part = seen.rows(rows)
-    return path_of(part.time_s, part.boxes_px, part.xy_px, part.sure, part.looks, skeleton)
+    return path_of(part.time_s, part.boxes_px, part.xy_px, part.sure, part.looks, skeleton, image_wh)
 
 
 def _stitch(
@@ -173,7 +174,7 @@ def _stitch(
         rows_of = {name: rows for name, rows in everyone.items() if shot[rows[0]] == number}
         if not rows_of:
             continue
-        paths = {name: _path(seen, rows, skeleton) for name, rows in rows_of.items()}
+        paths = {name: _path(seen, rows, skeleton, image_wh) for name, rows in rows_of.items()}
         pieces = pieces_of(paths, {name: covered[rows] for name, rows in rows_of.items()}, options)
         after, doubts = link(pieces, image_wh, options)
         fresh = int(track.max(initial=-1)) + 1
@@ -335,12 +336,10 @@ def _note_lost(
     options: IdentityOptions,
     notes: list[_Note],
 ) -> None:
-    margin = options.edge * np.array(image_wh)
+    inside = inside_image(seen.boxes_px, image_wh)
     for number, rows in _rows_of_tracks(seen).items():
         last = rows[-1]
-        box = seen.boxes_px[last]
-        leaves = (box[:2] < margin).any() or (box[2:] > np.array(image_wh) - margin).any()
-        if not leaves and last_frame_s[shot[last]] - seen.time_s[last] > options.lost_s:
+        if inside[last] and last_frame_s[shot[last]] - seen.time_s[last] > options.lost_s:
             notes.append(_Note(float(seen.time_s[last]), number, "lost", "{0} is not seen again after this"))
 
 

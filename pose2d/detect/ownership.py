@@ -53,14 +53,13 @@ def ownership(
     l2 = keypoint_l2(boxes_px, skeleton) * options.claim_l**2  # [N, K]
     misfit = np.stack([_misfit(state, xy, scale2) for state, xy, scale2 in zip(predicted, xy_px, l2, strict=True)])
     overlap = ((boxes_px[:, None, :2] < boxes_px[:, 2:]) & (boxes_px[:, None, 2:] > boxes_px[:, :2])).all(-1)
-    for i, j in np.argwhere(np.triu(overlap, 1)):
-        for order in (np.arange(keypoints), np.array(skeleton.flip_order)):
-            d2 = ((xy_px[i] - xy_px[j][order]) ** 2).sum(-1)
-            # [K] of i
-            alike = np.exp(-np.nan_to_num(d2, nan=np.inf) / (2 * np.minimum(l2[i], l2[j])))
-            claimed = _claimed(alike, skeleton)
-            if claimed.max(initial=0.0) < 0.05:
-                continue
+    first, second = np.nonzero(np.triu(overlap, 1))
+    for order in (np.arange(keypoints), np.array(skeleton.flip_order)):
+        d2 = ((xy_px[first] - xy_px[second][:, order]) ** 2).sum(-1)
+        alike = np.exp(-np.nan_to_num(d2, nan=np.inf) / (2 * np.minimum(l2[first], l2[second])))
+        claims = _claimed(alike, skeleton)  # [pairs, K] of the first
+        for pair in np.flatnonzero(claims.max(1, initial=0.0) >= 0.05):
+            i, j, claimed = first[pair], second[pair], claims[pair]
             # Positive: i explains the evidence better. The body as a whole, then each limb.
             each = misfit[j][order] - misfit[i]
             body = float((claimed * each).sum() / claimed.sum())
@@ -81,10 +80,10 @@ def _misfit(state: PoseState | None, xy_px: np.ndarray, scale2: np.ndarray) -> n
 
 
 def _claimed(alike: np.ndarray, skeleton: Skeleton) -> np.ndarray:
-    """How surely each keypoint is one piece of evidence for two people, [K]: near each other (`alike`, in 0..1) and so
-    is the other end of one of its limbs. Single keypoints come near each other whenever people pass."""
+    """How surely each keypoint is one piece of evidence for two people, [M, K] of M pairs: near each other (`alike`
+    [M, K], in 0..1) and so is the other end of one of its limbs. Single keypoints come near whenever people pass."""
     limb = np.zeros_like(alike)
     for a, b in skeleton.edges:
-        both = np.sqrt(alike[a] * alike[b])
-        limb[a], limb[b] = max(limb[a], both), max(limb[b], both)
+        both = np.sqrt(alike[:, a] * alike[:, b])
+        limb[:, a], limb[:, b] = np.maximum(limb[:, a], both), np.maximum(limb[:, b], both)
     return np.minimum(limb, np.sqrt(alike))

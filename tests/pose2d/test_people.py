@@ -137,10 +137,6 @@ def test_at_a_cut_tracks_end_and_the_detector_looks_at_the_first_frame_of_the_sh
     assert found.shot_first_frame.tolist() == [0, 22, 40]
     assert [(t.frames[0], t.frames[-1]) for t in found.tracks] == [(0, 21), (22, 39), (40, 60)]
     assert [len(t.frames) for t in found.tracks] == [22, 18, 21]
-        (0, 21, 22),
-        (22, 39, 18),
-        (40, 60, 21),
-    ]
     assert [t.identity for t in found.tracks] == [1, 2, 3]
     assert {0, 21, 22, 39, 40, 60} <= set(looked)
     assert len(looked) < 15

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pose2d.detect.appearance import PARTS, SIZE, Appearances
-from pose2d.detect.jumps import Path
+from pose2d.detect.jumps import TrackPath
 from pose2d.detect.stitch import StitchOptions, chains, link, pieces_of, stitched
 
 OPTIONS, WH = StitchOptions(), (1000, 600)
@@ -17,12 +17,13 @@ def look(shade: np.ndarray, weight: float = 0.8) -> Appearances:
     return Appearances(colours, np.full((len(shade), len(PARTS)), weight))
 
 
-def path(x: np.ndarray, shade: np.ndarray, frames: np.ndarray) -> Path:
+def path(x: np.ndarray, shade: np.ndarray, frames: np.ndarray) -> TrackPath:
     centre = np.stack([x, np.full(len(x), 300.0)], 1)
-    return Path(frames / FPS, centre, np.full(len(x), BODY), np.ones(len(x), bool), look(shade))
+    everywhere = np.ones(len(x), bool)
+    return TrackPath(frames / FPS, centre, np.full(len(x), BODY), everywhere, look(shade), everywhere)
 
 
-def crossing(exchanged: bool, shades: tuple[float, float], frames: int = 100) -> tuple[dict[int, Path], dict]:
+def crossing(exchanged: bool, shades: tuple[float, float], frames: int = 100) -> tuple[dict[int, TrackPath], dict]:
     """Two people walk through each other; the tracker exchanges them in the middle, or not."""
     t = np.arange(frames)
     xs = 200 + 6.0 * t, 800 - 6.0 * t
@@ -36,7 +37,7 @@ def crossing(exchanged: bool, shades: tuple[float, float], frames: int = 100) ->
     return paths, covered
 
 
-def result(paths: dict[int, Path], covered: dict) -> tuple[dict[int, np.ndarray], int]:
+def result(paths: dict[int, TrackPath], covered: dict) -> tuple[dict[int, np.ndarray], int]:
     pieces = pieces_of(paths, covered, OPTIONS)
     after, doubts = link(pieces, WH, OPTIONS)
     return stitched(paths, pieces, after, OPTIONS), len(doubts)

@@ -22,7 +22,6 @@ from fitting.body.load import load_body
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 
-
 _SUBFRAMES = 2  # renderings of an image: half the usual, for scenes with up to six people
 
 

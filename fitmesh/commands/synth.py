@@ -21,20 +21,23 @@ def synth(
     backgrounds: Annotated[
         Path | None, typer.Option(help="A folder of photographs to use as backgrounds.", show_default="built scenes")
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(help="Sequences made in parallel.", show_default="one for each core")
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads", "--jobs", min=1, help="Processor cores to use, a sequence on each.", show_default="all"
+        ),
     ] = None,
 ) -> None:
     """Make a data set of rendered people in exactly 3DPW's layout, so that eval-3dpw runs without a licence.
 
     Sequences that are complete in the folder are kept, so an interrupted run continues where it stopped.
     """
-    import os
     import time
 
     from rich.console import Console
 
     from eval3dpw.synth.dataset import SynthSettings, make_dataset
+    from pose2d.base.threads import cores
 
     settings = SynthSettings(
         split=split,  # type: ignore[arg-type]  # checked before anything is made
@@ -47,7 +50,7 @@ def synth(
     )
     console = Console(highlight=False)
     began, new_frames, person_frames = time.monotonic(), 0, 0
-    for done in make_dataset(out, settings, jobs or os.cpu_count() or 1):
+    for done in make_dataset(out, settings, threads or cores()):
         new_frames += 0 if done.skipped else done.frames
         person_frames += done.frames * done.people
         console.print(f"{done.name}: {done.frames} frames{', kept' if done.skipped else ''}")

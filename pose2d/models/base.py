@@ -81,6 +81,16 @@ def _trunk_of(features: Any) -> Any:
     return features.trunk
 
 
+def trunk_of(features: Tensor) -> Tensor:
+    """The map that travels with features, or a UserError where an operation has lost it."""
+    if isinstance(features, FeaturesWithTrunk):
+        return features.trunk
+    raise UserError(
+        "this needs what the network's features() returned: arithmetic on it or a round trip through numpy loses the "
+        "map that comes with it. Call it before changing the features, or slice, concatenate and copy only the batch."
+    )
+
+
 class PoseModel(nn.Module):
     """A frozen network in two halves, so that the pose head and CCNet share one forward pass.
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pose2d.base.errors import UserError
 from pose2d.decode import fit_gaussian, windows
-from pose2d.models.base import CropConvention, FeaturesWithTrunk, ModelCard, PoseModel
+from pose2d.models.base import CropConvention, FeaturesWithTrunk, ModelCard, PoseModel, trunk_of
 from pose2d.models.movenet_network import HIDDEN, SINGLE_HEADS, STRIDE, MapHead, MoveNet, adopt, cells_of, normalize
 from pose2d.skeletons import COCO17
 from pose2d.types import Prediction
@@ -25,16 +25,6 @@ class MoveNetFeatures(FeaturesWithTrunk):
     MoveNet's heads (heatmap, person centre, regression, offset) each have hidden features of their own. A calibration
     head reads the heatmap's 96 channels; decoding needs the trunk too.
     """
-
-
-def trunk_of(features: Tensor) -> Tensor:
-    """The trunk that travels with MoveNet's features, or a UserError where an operation has lost it."""
-    if isinstance(features, MoveNetFeatures):
-        return features.trunk
-    raise UserError(
-        "MoveNet's predict needs what its features() returned: arithmetic on it or a round trip through numpy loses "
-        "the trunk map. Call predict before changing the features, or slice, concatenate and copy only the batch."
-    )
 
 
 NEARNESS = 1.8  # cells: a person's middle counts 1 / (distance + NEARNESS), the published graph's constant

@@ -94,13 +94,11 @@ def on_rendered(folder: Path, cache: Path | None) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scenes", type=int, default=20)
+    parser.add_argument("--scenes", type=int, default=20, help="simulated ones of each kind; 0: none")
     parser.add_argument("--kinds", nargs="*", default=list(KINDS))
     parser.add_argument("--people", type=Path)
     parser.add_argument("--seed", type=int, default=100, help="of the first scene")
-    parser.add_argument(
-        "--rendered", type=Path, help="a folder of `fitmesh synth --scenes crossing,embrace,behind,cuts`"
-    )
+    parser.add_argument("--rendered", type=Path, help="made by `fitmesh synth --scenes crossing,embrace,behind,cuts`")
     parser.add_argument("--cache", type=Path, help="of what the networks see in it")
     arguments = parser.parse_args()
     if arguments.rendered:
@@ -124,6 +122,8 @@ def main() -> None:
             idf1 = float(np.mean([score.idf1 for score in scores]))
             joins.add_row(f"{arguments.scenes} x 6 pieces", tracker, *map(str, counts), f"{idf1:.3f}")
         Console(width=120).print(joins)
+    if not arguments.scenes:
+        return
     table = Table("scene", "tracker", "switches", "IDF1", "HOTA", "AssA", "false tracks", "ms a frame")
     totals: dict[str, int] = {}
     for name in arguments.kinds:

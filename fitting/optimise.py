@@ -39,6 +39,9 @@ INDEPENDENT_FRAMES_PER_SECOND = 3.0
 CONSTANT_ERROR_SHARE = 0.45
 MOTION_WEIGHT = 0.01  # joints accelerate together: of the 129 terms of a frame one or two are independent; not tuned
 LEAN_RAD = 0.25  # standard deviation of the lean out of the image: pelvises tilt by 0.2, cameras as much; not tuned
+# A guess was made with a prior of its own, so the pose prior beside it weighs less: `bench/lifter.py --choose`, on half
+# of the subjects that nothing is learned from; the figures of bench/README.md are of the other half.
+PRIOR_BESIDE_GUESS = 0.5
 FRAME_ITERATIONS, TRACK_ITERATIONS = 40, 40  # at most
 ROUGH_TOLERANCE = 0.2  # log-likelihood per frame of a fit that another one begins from
 
@@ -69,7 +72,7 @@ def fit(
     camera: Camera,
     body: Body | None = None,
     init: str | BodyParams | InitialGuess = "lifter",
-    weighting: Weighting = "precision",
+    weighting: Weighting = "likelihood",
     *,
     fps: float = 30.0,
     gate: float = GATE,
@@ -137,7 +140,7 @@ def fit_frames(
     camera: Camera | Sequence[Camera],
     body: Body | None = None,
     init: str | BodyParams | InitialGuess = "lifter",
-    weighting: Weighting = "precision",
+    weighting: Weighting = "likelihood",
     *,
     gate: float = GATE,
     prior: PosePrior | None = None,
@@ -195,7 +198,7 @@ def make_problem(
     keypoints: Keypoints,
     cameras: Sequence[Camera],
     body: Body,
-    weighting: Weighting = "precision",
+    weighting: Weighting = "likelihood",
     gate: float = GATE,
     prior: PosePrior | None = None,
     lean_rad: float | None = LEAN_RAD,
@@ -288,7 +291,8 @@ def _start_from_guess(
     state = fill_gaps(state, usable & ~behind) if shared_shape else state
     if not shared_shape and bool(behind.any()):
         state = state.where(~behind, torso_start_candidates(problem)[0].frames(slice(0, len(problem))))
-    return replace(problem, anchor=anchor_at(state, guess.rotation_std_rad, guess.depth_std, guess.shape_std)), state
+    anchor = anchor_at(state, guess.rotation_std_rad, guess.depth_std, guess.shape_std)
+    return replace(problem, anchor=anchor, prior_weight=PRIOR_BESIDE_GUESS), state
 
 
 def _report(

@@ -139,10 +139,10 @@ def run(
     weighting: Annotated[
         str,
         typer.Option(
-            help="How confidence becomes weight: precision, likelihood, confidence, squared, gate or ones.",
+            help="How confidence becomes weight: likelihood, precision, confidence, squared, gate or ones.",
             rich_help_panel=BODY,
         ),
-    ] = "precision",
+    ] = "likelihood",
     init: Annotated[
         str,
         typer.Option(help="Where fits start: lifter (embedded), none, spin or cliff.", rich_help_panel=BODY),

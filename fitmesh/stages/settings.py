@@ -61,7 +61,7 @@ class FitSettings:
     """Which body, weighted how, in which scene."""
 
     body_model: Path | None = None  # file or folder; None: the open body
-    weighting: Weighting = "precision"
+    weighting: Weighting = "likelihood"
     init: str = "lifter"  # where the optimisation starts
     init_checkpoint: Path | None = None  # weights of an initialiser that ships none
     scene: SceneSettings = field(default_factory=SceneSettings)

@@ -112,9 +112,17 @@ def fit(
     if scene is not None:
         problem = replace(problem, scene=scene)
     problem = replace(_couple_frames(problem, usable, fps), stretch=stretch)
+    if problem.mixture_weight is not None and start is None:
+        state = solve_track(without_tails(problem), state, TRACK_ITERATIONS, ROUGH_TOLERANCE).state
     solution = solve_track(problem, state, TRACK_ITERATIONS, ROUGH_TOLERANCE if rough else TOLERANCE)
     source, leaves = keypoints.source, guess is not None
     return _report(problem, solution, usable, weighting, source, keep_leaves=leaves, deviations=not rough)
+
+
+def without_tails(problem: Problem) -> Problem:
+    """Every keypoint with the one Gaussian of its expected OKS, for the first part of a search: a mixture's heavy tails
+    would let go of good keypoints that the start happens to be far from."""
+    return replace(problem, mixture_weight=None, mixture_precision=None)
 
 
 def _couple_frames(problem: Problem, usable: Tensor, fps: float) -> Problem:
@@ -161,6 +169,8 @@ def fit_frames(
     else:
         problem, start = _start_from_guess(problem, guess, usable, shared_shape=False)
         solved_part, first = problem.frames(usable), start.frames(usable)
+    if solved_part.mixture_weight is not None:
+        first = solve_frames(without_tails(solved_part), first, FRAME_ITERATIONS, ROUGH_TOLERANCE).state
     solution = solve_frames(solved_part, first, FRAME_ITERATIONS)
     found = _report(solved_part, solution, usable[usable], weighting, keypoints.source, keep_leaves=guess is not None)
     return found if bool(usable.all()) else _with_unusable(found, to_params(start), usable)

@@ -126,7 +126,7 @@ def run(
     ] = "cpu",
     threads: Annotated[
         int | None,
-        typer.Option(help="Processor cores for the networks.", rich_help_panel=KEYPOINTS, show_default="all"),
+        typer.Option(help="Processor cores to use.", rich_help_panel=KEYPOINTS, show_default="all"),
         limits.THREADS,
     ] = None,
     body_model: Annotated[

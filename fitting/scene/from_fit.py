@@ -8,7 +8,8 @@ from scipy.ndimage import maximum_filter1d
 
 from fitting.body import Body, BodyParams
 from fitting.keypoints.observed import OBSERVED_PROBABILITY
-from fitting.keypoints.weights import PRESENT, keypoint_weights
+from fitting.keypoints.weights import PRESENT, stated_error_px
+from fitting.optimise import CONSTANT_ERROR_SHARE
 from fitting.scene.contacts import contact_probability, depth_speeds, intervals, point_motion, seat_log_odds
 from fitting.scene.ground_evidence import PersonEvidence
 from fitting.solver.scene_terms import FEET, POINTS, point_lifts
@@ -24,10 +25,14 @@ PELVIS_POINT = POINTS.index(19)
 
 
 def keypoint_sigma_px(found: TrackFit) -> np.ndarray:
-    """[T, 26] deviation of the keypoints that count as seen; inf: not seen."""
+    """[T, 26] deviation of the keypoints that count as seen, as it changes over time; inf: not seen.
+
+    Of the core of the stated distribution: whoever is in its tail is plainly wrong, and mostly so in all neighbouring
+    frames. The constant share of an error moves no keypoint.
+    """
     points = found.keypoints
-    finite = replace(points, xy_px=torch.nan_to_num(points.xy_px))
-    sigma = keypoint_weights(finite, "precision").sigma_px.numpy()
+    weight, sigma_px = stated_error_px(replace(points, xy_px=torch.nan_to_num(points.xy_px)))
+    sigma = ((1 - CONSTANT_ERROR_SHARE) ** 0.5 * (weight / sigma_px.square()).sum(-1).rsqrt()).numpy()
     seen = found.keypoint_observed >= OBSERVED_PROBABILITY
     seen &= (points.presence.numpy() >= PRESENT) & found.detected[:, None]
     return np.where(seen, sigma, np.inf)

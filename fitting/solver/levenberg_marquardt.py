@@ -87,10 +87,10 @@ def solve_track(problem: Problem, state: State, iterations: int = 40, tolerance:
     return Solution(orthonormal(state), each, float(total), (stopped,), done)
 
 
-def solve_frames(problem: Problem, state: State, iterations: int = 40) -> Solution:
+def solve_frames(problem: Problem, state: State, iterations: int = 40, tolerance: float = TOLERANCE) -> Solution:
     """Every frame for itself, with a shape and a damping of its own; a bounded number of frames at a time."""
     parts = [
-        _solve_batch(problem.frames(rows), state.frames(rows), iterations)
+        _solve_batch(problem.frames(rows), state.frames(rows), iterations, tolerance)
         for rows in (slice(first, first + BATCH) for first in range(0, len(state), BATCH))
     ]
     cost = torch.cat([part.cost for part in parts])
@@ -103,7 +103,7 @@ def solve_frames(problem: Problem, state: State, iterations: int = 40) -> Soluti
     )
 
 
-def _solve_batch(problem: Problem, state: State, iterations: int) -> Solution:
+def _solve_batch(problem: Problem, state: State, iterations: int, tolerance: float) -> Solution:
     """Frames side by side; those that are done leave the batch."""
     count = len(state)
     damping = torch.full((count,), FIRST_DAMPING, dtype=state.root.dtype)
@@ -126,7 +126,7 @@ def _solve_batch(problem: Problem, state: State, iterations: int) -> Solution:
         state = moved.where(better, state)
         cost = torch.where(better, new_cost, cost)
         damping = torch.where(better, (damping * DAMPING_DECREASE).clamp(min=LEAST_DAMPING), damping * DAMPING_INCREASE)
-        converged = better & (gained < TOLERANCE)
+        converged = better & (gained < tolerance)
         stuck = ~better & (damping > MOST_DAMPING)
         leaves = converged | stuck
         if done == iterations:

@@ -12,6 +12,7 @@ import fitmesh
 from fitmesh.result import SCHEMA_VERSION
 from pose2d.base.errors import UserError
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
+from tests.fitmesh.walkers import save, walkers
 from tests.videos import write_video
 from tests.walkers import LEGS, coco_results, walker, write_json
 
@@ -223,3 +224,11 @@ def test_shots_world_frame_and_sizes_are_read_back(
         "likely swap",
         "with person 1 | at the door",
     )
+
+
+def test_a_lens_with_distortion_is_read_back(tmp_path: Path) -> None:
+    plain = walkers(tmp_path, frames=3)
+    bent = replace(plain, camera=replace(plain.camera, distortion=(-0.2, 0.05, 0.001, -0.001)))
+    save(bent)
+    assert fitmesh_load(tmp_path).camera == bent.camera
+    assert fitmesh_load(tmp_path).camera_at(int(bent.frames[1])).distortion == bent.camera.distortion

@@ -14,7 +14,6 @@ from fitting.scene.camera_motion import SIDE_PX, CameraMotion, CameraMotionEstim
 from fitting.scene.lens import focal_prior
 from pose2d.io.clip import Frame
 
-
 # What `tracks.npz` has of the camera: per shot, and per frame.
 ARRAYS = (
     "camera_kind", "camera_reason", "camera_focal_px", "camera_first_from_frame", "camera_rotation_std_deg",

@@ -14,6 +14,12 @@ from fitting.scene.camera_motion import SIDE_PX, CameraMotion, CameraMotionEstim
 from fitting.scene.lens import focal_prior
 from pose2d.io.clip import Frame
 
+# What `tracks.npz` has of the camera: per shot, and per frame.
+ARRAYS = (
+    "camera_kind", "camera_reason", "camera_focal_px", "camera_first_from_frame", "camera_rotation_std_deg",
+    "camera_zoom", "camera_turning_focal_px", "camera_turning_focal_log_std",
+)  # fmt: skip
+
 
 class BackgroundMotion:
     """One estimator a shot. Angles are measured under a focal length from the prior; `CameraMotion.with_focal` mends
@@ -77,7 +83,7 @@ def unknown_motion(frames: np.ndarray, focal_px: float, reason: str) -> CameraMo
 
 def read_motion(arrays: Mapping[str, np.ndarray], shot: int) -> CameraMotion | None:
     """One shot's from the arrays of `tracks.npz`; None where they have none."""
-    if "camera_kind" not in arrays:
+    if any(name not in arrays for name in ARRAYS):
         return None
     firsts = arrays["shot_first_frame"]
     end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf

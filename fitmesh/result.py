@@ -90,7 +90,7 @@ class Person:
 
     @property
     def confident(self) -> np.ndarray:
-        """[T, 26] bool: keypoints that pulled and, more likely than not, are in the image and close to the truth."""
+        """[T, 26] bool: keypoints that pulled and are probably in the image and close to the truth."""
         return self.used & (self.keypoint_observed >= OBSERVED_PROBABILITY)
 
     @property

@@ -17,6 +17,7 @@ _FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # `ground_evidence.FOOT_POINTS` amon
 # A foot that rests so far from the floor stands on something else. Feet of people on the floor are found within 0.1 m.
 OFF_FLOOR_M = 0.2
 LOW_M = 0.15  # hands, knees and seat that rest lower than this rest on the floor
+JOINT_SIGMA_M = 0.05  # of a foot relative to the pelvis: the median of what fits state of walkers
 PELVIS_POINT = POINTS.index(19)
 
 
@@ -35,11 +36,10 @@ def person_evidence(found: TrackFit, body: Body, rows: np.ndarray, known_height_
     fit = found.fit
     joints = body.at(fit.params).joints.double().numpy()
     joints = np.where(fit.observed.numpy()[:, None, None], joints, np.nan)
-    sigma = None if fit.joint_std_relative_mm is None else fit.joint_std_relative_mm.norm(dim=-1).numpy() / 1000
     return PersonEvidence(
         frames=rows,
         joints_cam_m=joints,
-        joint_sigma_m=sigma,
+        joint_sigma_m=np.full(joints.shape[:2], JOINT_SIGMA_M),
         observed=found.joint_observed,
         feet_px=found.keypoints.xy_px.numpy()[:, _FOOT_KEYPOINTS].astype(float),
         feet_sigma_px=keypoint_sigma_px(found)[:, _FOOT_KEYPOINTS],

@@ -57,7 +57,7 @@ def run(
     device: str = "cpu",
     threads: int | None = None,
     body_model: str | Path | None = None,
-    weighting: Weighting = "precision",
+    weighting: Weighting = "likelihood",
     init: str = "lifter",
     init_checkpoint: str | Path | None = None,
     focal_px: float | None = None,

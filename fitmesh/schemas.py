@@ -64,6 +64,7 @@ FIT = {
     **{name: _TEXT for name in ("body", "body_path", "body_digest", "weighting", "init", "source", "pose_model")},
     "focal_px": Array("f", (2,), finite=True),
     "center_px": Array("f", (2,), finite=True),
+    "distortion": Array("f", ("coefficients",), finite=True, optional=True),
     "frame_focal_px": Array("f", ("frames",)),
     "world_from_camera": Array("f", ("frames", 4, 4)),
     "events": Array("U", ("events",)),

@@ -107,7 +107,7 @@ def fit_shot(
     first: dict[int, tuple[PreparedTrack, TrackFit]] = {}
     for person in people:
         try:
-            first[person.identity] = _alone(person, camera, body, grid, motion, how)
+            first[person.identity] = _alone(person, camera, body, grid, motion, {"rough": options.ground, **how})
         except TooFewKeypoints:
             continue
         if not options.ground:

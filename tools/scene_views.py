@@ -16,7 +16,7 @@ import numpy as np
 
 import fitmesh
 from fitmesh.exports.draw import RGB, identity_colour
-from fitmesh.exports.scene import SceneFrame, foot_points, scene_frame
+from fitmesh.exports.scene import SceneFrame, about_frame, foot_points, scene_frame
 from fitmesh.result import Person, Result
 from fitting import Camera
 from fitting.render import Mesh, render_onto
@@ -88,7 +88,9 @@ def draw_views(result: Result, times: int, shot: int, width: int) -> np.ndarray:
     )
     panels = [_draw(view, result, scene, people, joints, frames, chosen) for view in (side, top)]
     panels = [_caption(panel, view.name, width) for view, panel in zip((side, top), panels, strict=True)]
-    return np.vstack([_caption(np.zeros((0, panels[0].shape[1], 3), np.uint8), _about(result, shot), width), *panels])
+    return np.vstack(
+        [_caption(np.zeros((0, panels[0].shape[1], 3), np.uint8), _about(result, scene, shot), width), *panels]
+    )
 
 
 def _box(
@@ -171,12 +173,11 @@ def _camera(rgb: np.ndarray, view: View, camera: Camera, scene_from_camera: np.n
         cv2.line(rgb, other, others[(number + 1) % 4], LENS, 1, cv2.LINE_AA)
 
 
-def _about(result: Result, shot: int) -> str:
+def _about(result: Result, scene: SceneFrame, shot: int) -> str:
     about = result.shots[shot]
-    frame = "world frame" if about.up_cam is not None else "camera frame (gravity not known)"
-    floor = f", camera {about.camera_height_m:.2f} m high" if about.floor_known else ", floor not known"
     tall = "  ".join(f"{p.identity}: {p.height_m:.2f} m" for p in result.people if p.shot == shot)
-    return f"{frame}{floor}, camera {about.camera}, f {about.focal_px:.0f} px ({about.focal_source})   {tall}"
+    lens = f"{about.camera} camera, f {about.focal_px:.0f} px ({about.focal_source})"
+    return f"{about_frame(about, scene.upright[shot]).replace('±', '+-').replace('°', ' deg')}; {lens}   {tall}"
 
 
 def _caption(panel: np.ndarray, text: str, width: int) -> np.ndarray:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ccnet.heads.head import CalibrationHead, FeatureShape
-from pose2d.models.movenet import trunk_of
+from pose2d.models.base import trunk_of
 from pose2d.models.rtmpose import BINS, RTMPose
 from pose2d.skeletons import COCO17, HALPE26
 

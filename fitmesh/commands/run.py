@@ -126,7 +126,7 @@ def run(
     ] = "cpu",
     threads: Annotated[
         int | None,
-        typer.Option(help="Processor cores for the networks.", rich_help_panel=KEYPOINTS, show_default="all"),
+        typer.Option(help="Processor cores to use.", rich_help_panel=KEYPOINTS, show_default="all"),
         limits.THREADS,
     ] = None,
     body_model: Annotated[
@@ -139,10 +139,10 @@ def run(
     weighting: Annotated[
         str,
         typer.Option(
-            help="How confidence becomes weight: precision, likelihood, confidence, squared, gate or ones.",
+            help="How confidence becomes weight: likelihood, precision, confidence, squared, gate or ones.",
             rich_help_panel=BODY,
         ),
-    ] = "precision",
+    ] = "likelihood",
     init: Annotated[
         str,
         typer.Option(help="Where fits start: lifter (embedded), none, spin or cliff.", rich_help_panel=BODY),

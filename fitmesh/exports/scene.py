@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from scipy.spatial.transform import Rotation
 
-from fitmesh.result import Person, Result
+from fitmesh.result import Person, Result, Shot
 from fitting import Body
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from fitting.keypoints.observed import observed_bones
@@ -86,6 +86,17 @@ def scene_frame(result: Result) -> SceneFrame:
             from_camera[a:b, :3, :3] = _SCENE_FROM_CAMERA
             from_camera[a:b, 1, 3] = _height_over_feet_m(result, number)
     return SceneFrame(result.frames, from_camera, tuple(upright))
+
+
+def about_frame(shot: Shot, upright: bool) -> str:
+    """One line that says what a shot's scene frame is."""
+    if not upright:
+        return "gravity not known: as if the camera were level, the lowest feet at y = 0"
+    ground = "the floor is y = 0" if shot.floor_known else "the lowest feet are at y = 0"
+    height = f", camera {shot.camera_height_m:.2f} m high" if np.isfinite(shot.camera_height_m) else ""
+    tilt = f", gravity ± {shot.up_std_deg:.0f}°" if np.isfinite(shot.up_std_deg) else ""
+    path = "; the camera travels, its path is not known" if shot.camera == "moving" else ""
+    return f"world frame: upright, {ground}{height}{tilt}{path}"
 
 
 def _height_over_feet_m(result: Result, shot: int) -> float:

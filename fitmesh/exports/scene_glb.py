@@ -14,10 +14,18 @@ import torch
 from fitmesh.exports.draw import surface_colour
 from fitmesh.exports.glb_surroundings import add_cameras, add_floor
 from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Animation, Gltf, one_hemisphere
-from fitmesh.exports.scene import RestBody, SceneFrame, clip_time_s, rest_body, scene_frame, scene_rotations
+from fitmesh.exports.scene import (
+    RestBody,
+    SceneFrame,
+    about_frame,
+    clip_time_s,
+    rest_body,
+    scene_frame,
+    scene_rotations,
+)
 from fitmesh.exports.stretches import stretches
 from fitmesh.progress import Reporter
-from fitmesh.result import Person, Result, Shot
+from fitmesh.result import Person, Result
 from fitmesh.version import __version__
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from fitting.keypoints.observed import observed_bones
@@ -53,7 +61,10 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
             "skin_error_mm": {"mean": round(mean_mm, 3), "largest": round(largest_mm, 3)},
             "units": "metres",
             "axes": "x right as the shot's first camera sees it, y up, z towards that camera",
-            "shots": [_about(shot, upright) for shot, upright in zip(result.shots, scene.upright, strict=True)],
+            "shots": [
+                {"first_frame": shot.first_frame, "camera": shot.camera, "frame": about_frame(shot, upright)}
+                for shot, upright in zip(result.shots, scene.upright, strict=True)
+            ],
         }
     )
     animation = Animation(gltf)
@@ -65,16 +76,6 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
             tick(1)
         animation.finish()
         gltf.write(out / FILE, roots, f"fitmesh {__version__}")
-
-
-def _about(shot: Shot, upright: bool) -> dict[str, Any]:
-    """What a reader must know of a shot's frame."""
-    known = "world: upright, y = 0 is " + ("the floor" if shot.floor_known else "the lowest foot")
-    return {
-        "first_frame": shot.first_frame,
-        "camera": shot.camera,
-        "frame": known if upright else "camera turned until y is up: gravity is not known, y = 0 is the lowest foot",
-    }
 
 
 def _shared_arrays(gltf: Gltf, result: Result, skin: Skin) -> dict[str, int]:

@@ -140,6 +140,7 @@ def make(job: Job, key: CacheKey) -> None:
             "time_s": seen.time_s,
             "focal_px": np.array(camera.focal_px),
             "center_px": np.array(camera.center_px),
+            "distortion": np.array(camera.distortion, np.float64),
             **scene_arrays(fits, firsts, seen.frames, lowest),
             "events": np.array([event.line() for event in seen.events], np.str_),
             "first_row": np.cumsum([0, *(len(r["row_frame"]) for r in rows)]),

@@ -64,8 +64,8 @@ def run_stages(job: Job) -> RunFiles:
             if damaged and not job.settings.overwrite:
                 which = ", ".join(damaged[:3]) + (" .." if len(damaged) > 3 else "")
                 job.reporter.warn(f"{which}: changed or damaged since it was written, so it is made again.")
-            written.forget(stage.files())
-            _write_run_json(job, timings, written)  # while files change, no record vouches for them
+            if written.forget(stage.files()):  # while files change, no record vouches for them
+                _write_run_json(job, timings, written)
             start = time.monotonic()
             stage.make(job, stage.key)
             timings[name] = round(time.monotonic() - start, 3)  # a stage that is kept keeps its time

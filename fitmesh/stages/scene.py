@@ -36,7 +36,8 @@ class SceneSettings:
         given = [n for n, v in (("--focal", self.focal_px), ("--fov", self.fov_deg), ("--intrinsics", self.intrinsics))
                  if v is not None]  # fmt: skip
         if len(given) > 1:
-            raise UserError(f"{' and '.join(given)} say the same thing in several ways: give one of them.")
+            ways = {2: "two", 3: "three"}[len(given)]
+            raise UserError(f"{' and '.join(given)} say the same thing in {ways} ways: give one of them.")
         self.heights()
 
     @property

@@ -12,9 +12,9 @@ import numpy as np
 
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.draw import identity_colour
-from fitmesh.exports.scene import SceneFrame, scene_frame
+from fitmesh.exports.scene import SceneFrame, about_frame, scene_frame
 from fitmesh.exports.stretches import stretches
-from fitmesh.result import Person, Result, Shot
+from fitmesh.result import Person, Result
 from fitmesh.version import __version__
 from fitmesh.viewer.footprints import footprints
 from fitting.body.kinematics import JOINT_NAMES
@@ -68,7 +68,7 @@ def viewer_data(result: Result) -> ViewerData:
             {
                 "first": int(np.searchsorted(result.frames, shot.first_frame)),
                 "upright": upright,
-                "about": _about(shot, upright, number if len(result.shots) > 1 else None),
+                "about": (f"shot {number}, " if len(result.shots) > 1 else "") + about_frame(shot, upright),
             }
             for number, (shot, upright) in enumerate(zip(result.shots, scene.upright, strict=True), 1)
         ],
@@ -129,17 +129,6 @@ def _footprints(result: Result, person: Person, scene: SceneFrame) -> list[dict[
         }
         for print_ in footprints(result, person, scene)
     ]
-
-
-def _about(shot: Shot, upright: bool, number: int | None) -> str:
-    """One line on the frame that the scene is drawn in."""
-    start = "" if number is None else f"shot {number}: "
-    if not upright:
-        return start + "gravity not known; drawn as if the camera were level, the lowest feet on the grid"
-    ground = "floor at 0" if shot.floor_known else "the lowest feet at 0"
-    height = f", camera {shot.camera_height_m:.2f} m high" if np.isfinite(shot.camera_height_m) else ""
-    tilt = f", gravity ± {shot.up_std_deg:.0f}°" if np.isfinite(shot.up_std_deg) else ""
-    return f"{start}world frame: upright, {ground}{height}{tilt}; camera {shot.camera}"
 
 
 def _scale_mm(values: list[np.ndarray]) -> float | None:

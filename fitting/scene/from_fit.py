@@ -7,7 +7,8 @@ import torch
 
 from fitting.body import Body, BodyParams
 from fitting.keypoints.observed import OBSERVED_PROBABILITY
-from fitting.keypoints.weights import PRESENT, keypoint_weights
+from fitting.keypoints.weights import PRESENT, stated_error_px
+from fitting.optimise import CONSTANT_ERROR_SHARE
 from fitting.scene.contacts import contact_probability, depth_speeds, intervals, point_motion, seat_log_odds
 from fitting.scene.ground_evidence import PersonEvidence
 from fitting.solver.scene_terms import FEET, POINTS, point_lifts
@@ -17,14 +18,19 @@ _FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # `ground_evidence.FOOT_POINTS` amon
 # A foot that rests so far from the floor stands on something else. Feet of people on the floor are found within 0.1 m.
 OFF_FLOOR_M = 0.2
 LOW_M = 0.15  # hands, knees and seat that rest lower than this rest on the floor
+JOINT_SIGMA_M = 0.05  # of a foot relative to the pelvis: the median of what fits state of walkers
 PELVIS_POINT = POINTS.index(19)
 
 
 def keypoint_sigma_px(found: TrackFit) -> np.ndarray:
-    """[T, 26] deviation of the keypoints that count as seen; inf: not seen."""
+    """[T, 26] deviation of the keypoints that count as seen, as it changes over time; inf: not seen.
+
+    Of the core of the stated distribution: whoever is in its tail is plainly wrong, and mostly so in all neighbouring
+    frames. The constant share of an error moves no keypoint.
+    """
     points = found.keypoints
-    finite = replace(points, xy_px=torch.nan_to_num(points.xy_px))
-    sigma = keypoint_weights(finite, "precision").sigma_px.numpy()
+    weight, sigma_px = stated_error_px(replace(points, xy_px=torch.nan_to_num(points.xy_px)))
+    sigma = ((1 - CONSTANT_ERROR_SHARE) ** 0.5 * (weight / sigma_px.square()).sum(-1).rsqrt()).numpy()
     seen = found.keypoint_observed >= OBSERVED_PROBABILITY
     seen &= (points.presence.numpy() >= PRESENT) & found.detected[:, None]
     return np.where(seen, sigma, np.inf)
@@ -35,11 +41,10 @@ def person_evidence(found: TrackFit, body: Body, rows: np.ndarray, known_height_
     fit = found.fit
     joints = body.at(fit.params).joints.double().numpy()
     joints = np.where(fit.observed.numpy()[:, None, None], joints, np.nan)
-    sigma = None if fit.joint_std_relative_mm is None else fit.joint_std_relative_mm.norm(dim=-1).numpy() / 1000
     return PersonEvidence(
         frames=rows,
         joints_cam_m=joints,
-        joint_sigma_m=sigma,
+        joint_sigma_m=np.full(joints.shape[:2], JOINT_SIGMA_M),
         observed=found.joint_observed,
         feet_px=found.keypoints.xy_px.numpy()[:, _FOOT_KEYPOINTS].astype(float),
         feet_sigma_px=keypoint_sigma_px(found)[:, _FOOT_KEYPOINTS],

@@ -36,6 +36,7 @@ STEP_GAIN, STEP_GAIN_SIGMA = 1.15, 0.18
 # The camera itself: people hold it level and look slightly down. Wide, and with heavy tails.
 PITCH_DEG, PITCH_SIGMA_DEG, ROLL_SIGMA_DEG = 6.0, 20.0, 8.0
 LEAST_STANDING_S = 0.3
+LEAST_RESTING = 0.3  # of the time that people are upright: walkers always have a foot down, runners half the time
 WORST_UP_SIGMA_DEG = 12.0  # above, gravity counts as not known
 
 
@@ -76,11 +77,15 @@ def estimate_ground(
     people: Sequence[PersonEvidence], camera: ShotCamera, given: GivenGround | None = None
 ) -> GroundAnswer:
     """One gravity and one floor for the whole shot."""
-    evidence, standing_s = gathered(people, camera)
+    evidence, standing_s, resting_s = gathered(people, camera)
     if standing_s < LEAST_STANDING_S or len(evidence.axis) == 0:
         return GroundAnswer(None, f"nobody stands upright with feet in view ({standing_s:.1f} s in all)")
     if len(evidence.foot) == 0:
         return GroundAnswer(None, "nobody's feet are seen to stand still")
+    if resting_s < LEAST_RESTING * standing_s:
+        return GroundAnswer(
+            None, f"feet rest in {resting_s:.1f} of {standing_s:.1f} s only: people jump, or stand on what gives way"
+        )
     heights = np.array([person.height_m for person in people], float)
     heights = np.where(np.isfinite(heights) & (heights > 0.3), heights, ADULT_M)
     problem = _Problem(evidence, heights, camera.focal, _target_heights(people), given or GivenGround())

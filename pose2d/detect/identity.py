@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from pose2d.detect.appearance import Appearances, stack
-from pose2d.detect.association import keypoint_sigma
+from pose2d.detect.association import keypoint_sigma, pose_similarity
 from pose2d.detect.jumps import JumpOptions, TrackPath, body_sizes, inside_image, mean_looks, path_of, splits
 from pose2d.detect.ownership import OwnershipOptions, nearer_log_odds, ownership
 from pose2d.detect.pose_motion import PoseMotionOptions, PoseState, first_pose, predict_pose, update_pose
@@ -20,6 +20,8 @@ from pose2d.detect.relink import RELINK_RATIO, relink
 from pose2d.detect.stitch import StitchOptions, chains, link, pieces_of, stitched
 from pose2d.skeletons import Skeleton
 from pose2d.types import Event
+
+RUN_GAP_S = 0.3  # two tracks that have one pose are undone run by run; a longer pause begins another
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def settle(
     _note_lost(seen, shot, last_frame_s, image_wh, options, notes)
     identities = _in_order_of_appearance(seen)
     identity = np.array([identities.get(number, -1) for number in track.tolist()], np.int64)
-    events = [note.event(identities) for note in notes if note.track in identities]
+    events = [note.event(identities) for note in notes if note.concerns(identities)]
     same_as = {i: i for i in identities.values()}
     if options.relink:
         same_as = _same_people(replace(seen, track=identity), options)
@@ -108,6 +110,10 @@ class _Note:
     kind: str
     text: str
     others: tuple[int, ...] = ()
+
+    def concerns(self, identities: Mapping[int, int]) -> bool:
+        """Whether those it is about are still there; an exchange needs both."""
+        return self.track in identities and (self.kind != "swap" or all(other in identities for other in self.others))
 
     def event(self, identities: Mapping[int, int]) -> Event:
         names = [f"person {identities[t]}" if t in identities else "somebody" for t in (self.track, *self.others)]
@@ -213,6 +219,7 @@ def _once_a_frame(seen: Sightings) -> np.ndarray:
 def owners(seen: Sightings, skeleton: Skeleton, options: OwnershipOptions) -> np.ndarray:
     """For every sighting by how much the presence of its keypoints falls, [N, K]: see `ownership`."""
     factor = np.ones(seen.sure.shape, np.float32)
+    one_pose: dict[tuple[int, int], list[tuple[int, int]]] = {}  # rows of two tracks with the same pose
     tracks = _rows_of_tracks(seen)
     body = np.ones(len(seen))
     for rows in tracks.values():
@@ -230,9 +237,28 @@ def owners(seen: Sightings, skeleton: Skeleton, options: OwnershipOptions) -> np
             predicted = [state.at(row, motion) for row in here]
             nearer = nearer_log_odds(body[here], feet[here], options)
             factor[here] = ownership(seen.xy_px[here], seen.boxes_px[here], predicted, nearer, options, skeleton)
+            alike = pose_similarity(seen.xy_px[here], seen.boxes_px[here], skeleton)
+            for i, j in np.argwhere(np.triu(alike >= options.same_pose)):
+                pair = int(seen.track[here[i]]), int(seen.track[here[j]])
+                one_pose.setdefault(pair, []).append((int(here[i]), int(here[j])))
         for row in here:
             state.update(row, factor[row], motion)
+    lengths = {number: len(rows) for number, rows in tracks.items()}
+    for pair, rows in one_pose.items():
+        _decide_runs(seen, factor, np.array(rows), lengths[pair[0]] >= lengths[pair[1]])
     return factor
+
+
+def _decide_runs(seen: Sightings, factor: np.ndarray, rows: np.ndarray, first_is_longer: bool) -> None:
+    """Two tracks have one pose in these sightings, rows [M, 2]: every run of them is given to one of the two as a
+    whole, by what each frame says about the owner, and where that is a draw to the track that is longer."""
+    starts = np.flatnonzero(np.diff(seen.time_s[rows[:, 0]]) > RUN_GAP_S) + 1
+    for run in np.split(rows, starts):
+        if len(run) < 3:
+            continue
+        more = float(factor[run[:, 0]].mean() - factor[run[:, 1]].mean())
+        first_owns = more > 0.1 or (more >= -0.1 and first_is_longer)
+        factor[run[:, 0]], factor[run[:, 1]] = (1.0, 0.0) if first_owns else (0.0, 1.0)
 
 
 def _crowded_frames(seen: Sightings, tracks: Mapping[int, np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:

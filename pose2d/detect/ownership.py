@@ -13,6 +13,8 @@ from pose2d.detect.association import keypoint_l2
 from pose2d.detect.pose_motion import PoseState
 from pose2d.skeletons import Skeleton
 
+NEW_TRACK = 3.0  # minus log likelihood of any keypoint under a new track: a deviation of some four times OKS's l
+
 
 @dataclass(frozen=True)
 class OwnershipOptions:
@@ -21,6 +23,7 @@ class OwnershipOptions:
     claim_l: float = 0.7  # two keypoints this near, in OKS's l, are one piece of evidence
     depth_odds: float = 2.0  # most that depth order says, as log odds
     track_odds: float = 8.0  # most that the tracks' predictions say
+    same_pose: float = 0.6  # two poses of at least this OKS in one frame are one person's
     whole_weight: float = 3.0  # what the body as a whole says about a limb's owner, beside what the limb itself says
 
 
@@ -71,9 +74,10 @@ def ownership(
 
 
 def _misfit(state: PoseState | None, xy_px: np.ndarray, scale2: np.ndarray) -> np.ndarray:
-    """How badly a track explains keypoints [K, 2], as minus log likelihood, [K]; of a new track nothing is known."""
+    """How badly a track explains keypoints [K, 2], as minus log likelihood, [K]. A new track expected nothing anywhere,
+    which is worse than a track that expected them there and better than one that did not."""
     if state is None:
-        return np.zeros(len(xy_px))
+        return np.full(len(xy_px), NEW_TRACK)
     variance = state.cov[:, 0, 0] + scale2
     d2 = np.nan_to_num(((xy_px - state.xy_px) ** 2).sum(-1))
     return np.minimum(d2 / variance, 16) / 2 + np.log(variance / scale2)

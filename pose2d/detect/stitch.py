@@ -50,9 +50,9 @@ class Pieces:
     track: np.ndarray  # [P] the tracker's number
     first: np.ndarray  # [P] place of the first sighting in the track
     last: np.ndarray  # [P] of the last
-    start_s: np.ndarray  # [P]
-    end_s: np.ndarray  # [P]
-    start_px: np.ndarray  # [P, 2] centre
+    start_s: np.ndarray  # [P] of the first piece of a track: when the track begins
+    end_s: np.ndarray  # [P] of the last piece: when it ends
+    start_px: np.ndarray  # [P, 2] centre at these times
     end_px: np.ndarray  # [P, 2]
     start_velocity_px: np.ndarray  # [P, 2] a second; 0 where too short to tell
     end_velocity_px: np.ndarray  # [P, 2]
@@ -87,32 +87,38 @@ def pieces_of(paths: Mapping[int, TrackPath], covered: Mapping[int, np.ndarray],
         long = [piece for piece in found if path.time_s[piece[-1]] - path.time_s[piece[0]] >= options.least_s]
         rows += [(number, int(piece[0]), int(piece[-1])) for piece in long] or [(number, 0, len(path) - 1)]
     between = [slice(last + 1, first) for (_, _, last), (_, first, _) in pairwise([*rows, (-1, 0, 0)])]
+    # Where the track itself begins or ends, not alone any more, it is still seen: nobody else goes on from there.
+    begins = [0 if n == 0 or rows[n - 1][0] != row[0] else row[1] for n, row in enumerate(rows)]
+    ends_at = [
+        len(paths[row[0]]) - 1 if n + 1 == len(rows) or rows[n + 1][0] != row[0] else row[2]
+        for n, row in enumerate(rows)
+    ]
+    starts = [(paths[row[0]], at) for row, at in zip(rows, begins, strict=True)]
+    stops = [(paths[row[0]], at) for row, at in zip(rows, ends_at, strict=True)]
     ends = [_ends(paths[track], first, last, options) for track, first, last in rows]
     column = lambda name: np.array([getattr(e, name) for e in ends])  # noqa: E731
     return Pieces(
         track=np.array([r[0] for r in rows], np.int64),
         first=np.array([r[1] for r in rows], np.int64),
         last=np.array([r[2] for r in rows], np.int64),
-        start_s=np.array([paths[t].time_s[a] for t, a, _ in rows]),
-        end_s=np.array([paths[t].time_s[b] for t, _, b in rows]),
-        start_px=column("start_px").reshape(-1, 2),
-        end_px=column("end_px").reshape(-1, 2),
+        start_s=np.array([path.time_s[at] for path, at in starts]),
+        end_s=np.array([path.time_s[at] for path, at in stops]),
+        start_px=np.array([path.centre_px[at] for path, at in starts]).reshape(-1, 2),
+        end_px=np.array([path.centre_px[at] for path, at in stops]).reshape(-1, 2),
         start_velocity_px=column("start_velocity_px").reshape(-1, 2),
         end_velocity_px=column("end_velocity_px").reshape(-1, 2),
         start_body_px=column("start_body_px"),
         end_body_px=column("end_body_px"),
         start_looks=stack([e.start_looks for e in ends]),
         end_looks=stack([e.end_looks for e in ends]),
-        start_inside=np.array([paths[t].inside[a] for t, a, _ in rows], bool),
-        end_inside=np.array([paths[t].inside[b] for t, _, b in rows], bool),
+        start_inside=np.array([path.inside[at] for path, at in starts], bool),
+        end_inside=np.array([path.inside[at] for path, at in stops], bool),
         covered_after=np.array([covered[row[0]][part].max(initial=0) for row, part in zip(rows, between, strict=True)]),
     )
 
 
 @dataclass(frozen=True)
 class _Ends:
-    start_px: np.ndarray
-    end_px: np.ndarray
     start_velocity_px: np.ndarray
     end_velocity_px: np.ndarray
     start_body_px: float
@@ -129,7 +135,7 @@ def _ends(path: TrackPath, first: int, last: int, options: StitchOptions) -> _En
     looks_begin = max(first, int(np.searchsorted(t, t[last] - options.looks_s)))
     velocity = [_velocity(t[part], path.centre_px[part]) for part in (begin, end)]
     return _Ends(
-        path.centre_px[first], path.centre_px[last], velocity[0], velocity[1],
+        velocity[0], velocity[1],
         float(np.median(path.body_px[begin])), float(np.median(path.body_px[end])),
         mean_looks(path.looks, np.array([first]), np.array([looks_end])),
         mean_looks(path.looks, np.array([looks_begin]), np.array([last + 1])),

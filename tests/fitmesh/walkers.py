@@ -183,6 +183,7 @@ def save(result: Result) -> None:
         init=result.init, source=result.source, pose_model=result.pose_model, width_px=result.size[0],
         height_px=result.size[1], rate=[result.rate.numerator, result.rate.denominator], frame=result.frames,
         time_s=result.time_s, focal_px=result.camera.focal_px, center_px=result.camera.center_px,
+        distortion=np.array(result.camera.distortion, float),
         frame_focal_px=result.focal_px, world_from_camera=result.world_from_camera,
         events=np.array([f"{e.time_s}|{e.identity}|{e.kind}|{e.text}" for e in result.events], np.str_),
         shot_up_cam=[unknown if shot.up_cam is None else shot.up_cam for shot in shots],

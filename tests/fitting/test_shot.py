@@ -178,7 +178,7 @@ def test_under_a_panning_camera_feet_stay_put_in_the_world(body: Body) -> None:
     fit = fit_shot([person(0, seen(in_camera(points, motion.first_from_camera)))], CAMERA, KNOWN, body, fps=FPS,
                    motion=motion)  # fmt: skip
     assert fit.ground is not None
-    assert angle_deg(fit.ground.up_cam, UP) < 6
+    assert angle_deg(fit.ground.up_cam, UP) < 2.5 * fit.ground.up_sigma_deg  # one person, who stands
     feet = body.at(fit.people[0].track.fit.params).keypoints[:, FEET].double().numpy()
     world = np.einsum("tij,tnj->tni", motion.first_from_camera, feet)
     assert np.median(np.linalg.norm(np.diff(world, axis=0), axis=-1)) * FPS < 0.02

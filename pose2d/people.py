@@ -87,7 +87,7 @@ class PeopleFinder:
         long = 1 if self._every_frame else max(step, round(LONG_S * fps) // step * step)
         state = _Progress(tracker)
         with ThreadPoolExecutor(workers) as pool, torch_threads(1):
-            for interval, last in self._ahead(pool, prefetch(_intervals(frames, step, long), depth=1)):
+            for interval, last in self._ahead(pool, _intervals(prefetch(frames), step, long)):
                 state.frames += [(frame.index, float(frame.time_s)) for frame in interval]
                 seen = last.result()
                 if len(interval) == 1:

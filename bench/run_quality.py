@@ -45,7 +45,9 @@ def measured(result: Result, person: Person) -> dict[str, str]:
     height_px = mean((person.box_px[:, 3] - person.box_px[:, 1])[person.observed])
     off_px = mean(person.reprojection_px[trusted])
     joints_px = result.camera.project(torch.from_numpy(person.joints_m)).numpy()
-    seen = person.joint_observed
+    apart = np.diff(person.frame, prepend=person.frame[0]) > np.diff(result.frames).min(initial=np.iinfo(np.int64).max)
+    seen, trusted = person.joint_observed.copy(), trusted.copy()
+    seen[apart], trusted[apart] = False, False  # no motion across an absence
     in_image = second_difference(joints_px, seen)
     in_2d = second_difference(person.keypoints_px, trusted)
     relative_mm = 1000 * (person.joints_m - person.joints_m[:, :1])

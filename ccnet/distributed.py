@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pose2d.base.devices import check_device
+
 
 @dataclass(frozen=True)
 class ProcessGroup:
@@ -46,6 +48,7 @@ def process_group(device: str | None = None) -> Iterator[ProcessGroup]:
     local = int(os.environ.get("LOCAL_RANK", "0"))
     if device is None:
         device = f"cuda:{local % torch.cuda.device_count()}" if torch.cuda.is_available() else "cpu"
+    check_device(device)
     if world_size == 1:
         yield ProcessGroup(0, 1, torch.device(device))
         return

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -117,11 +117,14 @@ def _resume(
     """Steps already done: 0 if there is no checkpoint of this very run."""
     if not path.is_file():
         return 0
-    with safe_open(path, "pt") as file:
-        metadata = file.metadata()
-        if metadata["run"] != json.dumps(run, sort_keys=True):
-            return 0
-        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("run") != json.dumps(run, sort_keys=True) or not metadata.get("step", "").isdecimal():
+                return 0
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError):
+        return 0  # damaged: the run starts anew
 
     def under(prefix: str) -> dict[str, Tensor]:
         return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

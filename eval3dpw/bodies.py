@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
+from pose2d.base.arrays import read_npy
 from pose2d.base.errors import UserError
 
 # 14 of Human3.6M's 17: ankles, knees, hips, wrists, elbows, shoulders, thorax, head; in the order of SPIN's list.
@@ -91,11 +92,7 @@ def _read_regressor(path: Path | None, body: Body) -> Tensor:
         raise UserError(f"3DPW is scored on joints that need {what}")
     if not path.is_file():
         raise UserError(f"there is no file {path}. Expected {what}")
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"cannot read {path} ({error}). Expected {what}") from error
-    if not isinstance(array, np.ndarray) or array.shape != (17, vertices) or not np.isfinite(array).all():
-        size = list(array.shape) if isinstance(array, np.ndarray) else "an archive"
-        raise UserError(f"{path} holds {size}; expected {what}")
+    array = read_npy(path, f"Expected {what}")
+    if array.dtype.kind not in "fiu" or array.shape != (17, vertices) or not np.isfinite(array).all():
+        raise UserError(f"{path} holds {array.dtype} {list(array.shape)}; expected {what}")
     return torch.as_tensor(array, dtype=torch.float32)

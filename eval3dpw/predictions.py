@@ -6,7 +6,6 @@ points in metres, `joints` [M, 14, 3] with, as the protocol needs them, `pelvis`
 `kinematic` [M, 24, 3], `translation` [M, 3] (see `Bodies`).
 """
 
-import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,12 @@ import torch
 from eval3dpw.bodies import Bodies, BodySet
 from eval3dpw.sequences import TruthTrack
 from fitting.body import BodyParams
+from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 
 _KEYS = ("sequence", "person", "frame")
+LARGEST = 1e6  # metres, radians, standard deviations: nothing of a body comes near
 _POINTS = ("joints", "pelvis", "vertices", "kinematic", "translation")
 
 
@@ -50,18 +51,20 @@ class Predictions:
 
 
 def read_predictions(path: Path) -> Predictions:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(
-            f"cannot read {path} ({error}). Expected predictions in an .npz (docs/eval-3dpw.md)."
-        ) from error
+    arrays = read_npz(path, "Expected predictions in an .npz (docs/eval-3dpw.md).")
     missing = [name for name in _KEYS if name not in arrays]
     if not missing and "joints" not in arrays:
         missing = [name for name in ("pose", "shape") if name not in arrays]
     if missing:
         raise UserError(f"{path} lacks {', '.join(missing)}; docs/eval-3dpw.md says what predictions hold.")
+    kinds = {"sequence": "U", "person": "iu", "frame": "iu"}
+    for name, value in arrays.items():
+        if name in (*_KEYS, *_POINTS, "pose", "shape") and (
+            value.dtype.kind not in kinds.get(name, "fiu") or value.ndim < 1 or (name in _KEYS and value.ndim != 1)
+        ):
+            raise UserError(
+                f"{path}: {name} holds {value.dtype} {list(value.shape)}; docs/eval-3dpw.md says what it may."
+            )
     count = len(arrays["frame"])
     sizes = {"pose": 72, "joints": 14 * 3, "translation": 3, "pelvis": 3, "kinematic": 24 * 3}
     for name, value in arrays.items():
@@ -70,8 +73,10 @@ def read_predictions(path: Path) -> Predictions:
             if len(value) != count or (name in sizes and each != sizes[name]):
                 wanted = f", {sizes[name]} numbers each" if name in sizes else ""
                 raise UserError(f"{path}: {name} has size {list(value.shape)}; expected {count} rows{wanted}.")
-            if name not in _KEYS and not np.isfinite(value).all():
-                raise UserError(f"{path}: {name} has a number that is not finite (NaN or infinity).")
+            if name not in _KEYS and (not np.isfinite(value).all() or np.abs(value).max(initial=0) > LARGEST):
+                raise UserError(
+                    f"{path}: {name} has a number that is not finite (NaN or infinity) or above {LARGEST:g}."
+                )
     keys = zip(arrays["sequence"].tolist(), arrays["person"].tolist(), arrays["frame"].tolist(), strict=True)
     return Predictions({(str(s), int(p), int(f)): row for row, (s, p, f) in enumerate(keys)}, arrays)
 

@@ -5,7 +5,6 @@ imageFiles/NAME/image_00000.jpg                   one image per frame
 """
 
 import re
-import zipfile
 from collections.abc import Mapping
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass, replace
@@ -20,15 +19,24 @@ from fitting.body import Body, BodyParams
 from fitting.body.kinematics import rotation_matrices
 from fitting.body.rotations import matrix_to_axis_angle
 from pose2d.base import unpickle
+from pose2d.base.arrays import Array, check_arrays, read_npz
 from pose2d.base.errors import UserError
 
 GENDERS = {"m": "male", "f": "female", "n": "neutral"}
+LARGEST = 1e6  # radians, metres, standard deviations: nothing of a body comes near
 SHAPE_SIZE = 10  # some files carry 300 directions; the body files in use have these
 SPIN_BOX_SCALE = 1.2  # SPIN's `scale` is 1.2 times the longer side of the keypoints' box, over 200 pixels
 _PERSON_KEYS = ("poses", "trans", "betas", "genders", "campose_valid", "poses2d")
 _SEQUENCE_KEYS = ("cam_poses", "cam_intrinsics", *_PERSON_KEYS)
-_SPIN_KEYS = {"imgname": (), "center": (2,), "scale": (), "pose": (72,), "shape": (10,), "gender": ()}
-_SPIN_IMAGE = re.compile(r"(?:.*/)?([^/]+)/image_(\d+)\.\w+$")
+_SPIN_KEYS = {
+    "imgname": Array("U", ("N",)),
+    "center": Array("f", ("N", 2), finite=True, low=-1e6, high=1e6),
+    "scale": Array("f", ("N",), finite=True, low=0, high=1e4),
+    "pose": Array("f", ("N", 72), finite=True, low=-1e3, high=1e3),
+    "shape": Array("f", ("N", 10), finite=True, low=-1e3, high=1e3),
+    "gender": Array("U", ("N",)),
+}
+_SPIN_IMAGE = re.compile(r"(?:.*/)?([^/]+)/image_(\d{1,9})\.\w+$")
 _GET_AGAIN = "Get sequenceFiles.zip again from virtualhumans.mpi-inf.mpg.de/3DPW"
 _HOW = (
     "Unpack sequenceFiles.zip and imageFiles.zip of virtualhumans.mpi-inf.mpg.de/3DPW into one folder and pass it, "
@@ -70,7 +78,7 @@ def image_numbers(data: Path, sequence: str) -> set[int]:
     """Frames that have an image."""
     folder = data / "imageFiles" / sequence
     numbers = (path.stem.removeprefix("image_") for path in folder.glob("image_*.jpg"))
-    return {int(number) for number in numbers if number.isdecimal()}
+    return {int(number) for number in numbers if number.isdecimal() and len(number) < 10}
 
 
 # Sequence pickles.
@@ -112,11 +120,18 @@ def read_sequence(path: str | Path) -> Sequence:
         raise UserError(f"{path} is not a 3DPW sequence: it lacks {', '.join(missing)}. {_GET_AGAIN}.")
     T_cam_world = _numbers(content["cam_poses"], path, "cam_poses", (-1, 4, 4))
     frames = len(T_cam_world)
+    wrong = [key for key in _PERSON_KEYS if not isinstance(content[key], list | tuple | np.ndarray)]
+    wrong += [key for key in _PERSON_KEYS if isinstance(content[key], np.ndarray) and content[key].ndim < 1]
+    if wrong:
+        raise UserError(f"{path} is damaged: {wrong[0]} is no list of people. {_GET_AGAIN}.")
     counts = {key: len(content[key]) for key in _PERSON_KEYS}
     if len(set(counts.values())) != 1:
         raise UserError(f"{path} is damaged: it has different numbers of people in {counts}. {_GET_AGAIN}.")
     people = tuple(_person(content, i, frames, path) for i in range(counts["poses"]))
     intrinsics = _numbers(content["cam_intrinsics"], path, "cam_intrinsics", (3, 3))
+    valid = np.any([person.camera_valid for person in people], axis=0) if people else np.zeros(frames, bool)
+    if not (np.isfinite(intrinsics).all() and np.isfinite(T_cam_world[valid]).all()):
+        raise UserError(f"{path} is damaged: its camera has a number that is not finite. {_GET_AGAIN}.")
     return Sequence(path.stem, intrinsics, T_cam_world, people)
 
 
@@ -131,8 +146,9 @@ def _person(content: Mapping[str, Any], i: int, frames: int, path: Path) -> Sequ
     valid = numbers("campose_valid", (frames,)) > 0
     pose, translation = numbers("poses", (frames, 72)), numbers("trans", (frames, 3))
     shape = np.ravel(numbers("betas", (-1,)))[:SHAPE_SIZE]
-    if not (np.isfinite(pose[valid]).all() and np.isfinite(translation[valid]).all() and np.isfinite(shape).all()):
-        raise UserError(f"{path} is damaged: person {i} has a number that is not finite. {_GET_AGAIN}.")
+    for values in (pose[valid], translation[valid], shape):
+        if not np.isfinite(values).all() or np.abs(values).max(initial=0) > LARGEST:
+            raise UserError(f"{path} is damaged: person {i} has a number that is not finite. {_GET_AGAIN}.")
     return SequencePerson(
         gender=GENDERS[gender[:1].lower()],
         shape=shape,
@@ -147,7 +163,7 @@ def _numbers(value: Any, path: Path, key: str, shape: tuple[int, ...]) -> np.nda
     """`value` as float64 of that shape; -1 is any length."""
     try:
         array = np.asarray(value, np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{path} is damaged: {key} is not an array of numbers. {_GET_AGAIN}.") from error
     if array.ndim != len(shape) or any(
         expected not in (-1, given) for expected, given in zip(shape, array.shape, strict=True)
@@ -280,23 +296,12 @@ def _spin_track(
 
 
 def _spin_rows(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            missing = [key for key in _SPIN_KEYS if key not in file.files]
-            if missing:
-                raise UserError(f"{path} is not SPIN's file of 3DPW: it lacks {', '.join(missing)}.")
-            rows = {key: file[key] for key in _SPIN_KEYS}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"cannot read {path} ({error}). Expected 3dpw_test.npz as SPIN distributes it.") from error
-    count = len(rows["imgname"])
-    for key, tail in _SPIN_KEYS.items():
-        if rows[key].shape != (count, *tail):
-            raise UserError(f"{path}: {key} has size {list(rows[key].shape)}; expected {[count, *tail]}.")
-        if key not in ("imgname", "gender"):
+    rows = read_npz(path, "Expected 3dpw_test.npz as SPIN distributes it.", _SPIN_KEYS)
+    check_arrays(rows, _SPIN_KEYS, path, "SPIN's file of 3DPW")
+    for key, wanted in _SPIN_KEYS.items():
+        if wanted.kind == "f":
             rows[key] = rows[key].astype(np.float64)
-            if not np.isfinite(rows[key]).all():
-                raise UserError(f"{path}: {key} has a number that is not finite.")
-    if not count:
+    if not len(rows["imgname"]):
         raise UserError(f"{path} has no rows.")
     return rows
 

@@ -7,13 +7,15 @@ from fitmesh.version import __version__
 
 if TYPE_CHECKING:
     from fitmesh.api import Progress, run
-    from fitmesh.result import Person, Result, load
+    from fitmesh.result import Event, Person, Result, Shot, load
+    from fitmesh.tracks import edit_tracks
     from pose2d.base.errors import UserError
 
-__all__ = ["Person", "Progress", "Result", "UserError", "__version__", "load", "run"]
+__all__ = ["Event", "Person", "Progress", "Result", "Shot", "UserError", "__version__", "edit_tracks", "load", "run"]
 _HOME = {
     "run": "fitmesh.api", "Progress": "fitmesh.api", "UserError": "pose2d.base.errors",
-    "Person": "fitmesh.result", "Result": "fitmesh.result", "load": "fitmesh.result",
+    "Event": "fitmesh.result", "Person": "fitmesh.result", "Result": "fitmesh.result", "Shot": "fitmesh.result",
+    "load": "fitmesh.result", "edit_tracks": "fitmesh.tracks",
 }  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 """`python -m fitmesh`, also for torchrun."""
 
-from fitmesh.cli import main
+from fitmesh.entry import main
 
 main()

@@ -1,19 +1,22 @@
 """`fitmesh.run`: what the command does, as a function."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
+from fitmesh import limits
 from fitmesh.confidence import default_source
 from fitmesh.progress import Reporter, Tick
 from fitmesh.result import Result, load
 from fitmesh.stages.pipeline import run_stages
+from fitmesh.stages.scene import SceneSettings
 from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSettings, TrackSettings
 from fitting.keypoints.weights import Weighting
 from pose2d.base.errors import UserError
 from pose2d.detect.detector import detector_class
+from pose2d.detect.identity import IdentityOptions
 from pose2d.detect.tracker import TrackerOptions
 from pose2d.io.clip import Clip, Span
 from pose2d.io.images import DEFAULT_RATE, SUFFIXES, ImageFolder
@@ -44,6 +47,7 @@ def run(
     detector_size: int | None = None,
     min_score: float = 0.55,
     max_people: int | None = None,
+    relink: bool = False,
     pose_model: str = "rtmpose-s-halpe26",
     checkpoint: str | Path | None = None,
     confidence: ConfidenceSource | None = None,
@@ -53,11 +57,14 @@ def run(
     device: str = "cpu",
     threads: int | None = None,
     body_model: str | Path | None = None,
-    weighting: Weighting = "precision",
+    weighting: Weighting = "likelihood",
     init: str = "lifter",
     init_checkpoint: str | Path | None = None,
     focal_px: float | None = None,
     fov_deg: float | None = None,
+    intrinsics: str | Path | None = None,
+    floor: str | Path = "auto",
+    height_m: float | Mapping[int, float] | None = None,
     exports: Sequence[str] = (),
     overwrite: bool = False,
     progress: Callable[[Progress], None] | None = None,
@@ -67,6 +74,7 @@ def run(
     video: a video file, an image, or a folder of images that follow each other (`fps` is theirs).
     start_s, end_s, every: which part, and every n-th frame only.
     detector: yolox-tiny or multipose; detector_size: longer side of the image it sees, None for its own default.
+    relink: say who is the same person in several shots, by appearance (`same_as`).
     detections: boxes to use instead of the detector: a COCO-detections json, or "whole" for one box around the image.
     keypoints: keypoints to use instead of finding people (docs/run.md lists the formats); keypoint_layout: "body_25b"
     for OpenPose files in that order.
@@ -75,7 +83,9 @@ def run(
     body_model: an SMPL file or folder; None is the embedded open body.
     weighting: how confidence becomes weight: precision, likelihood, confidence, squared, gate or ones.
     init: where fits start: lifter, none, spin or cliff (these two with init_checkpoint).
-    focal_px or fov_deg (across the width): the lens, if known. exports: obj, bvh, json, csv beside the usual files.
+    focal_px, fov_deg (across the width) or intrinsics (a json file): the lens, if known.
+    floor: "auto", "off", or a json file with up direction and camera height; height_m: of everybody, or by identity.
+    exports: obj, bvh, amass, trc, json, csv beside the usual files.
     threads: processor cores for the networks; None takes all.
     progress: called several times a second while a stage works.
 
@@ -85,10 +95,13 @@ def run(
     settings = run_settings(
         Span(start_s, end_s, every),
         detections=_path(detections), detector=detector, detector_size=detector_size, min_score=min_score,
-        max_people=max_people,
+        max_people=max_people, relink=relink,
         pose_model=pose_model, checkpoint=_path(checkpoint), confidence=confidence, ccnet=_path(ccnet),
         keypoints=_path(keypoints), keypoint_layout=keypoint_layout, device=device, threads=threads,
-        fit=FitSettings(_path(body_model), weighting, init, _path(init_checkpoint), focal_px, fov_deg),
+        fit=FitSettings(
+            _path(body_model), weighting, init, _path(init_checkpoint),
+            SceneSettings(focal_px, fov_deg, _path(intrinsics), str(floor), _heights(height_m)),
+        ),
         exports=tuple(exports), overwrite=overwrite,
     )  # fmt: skip
     reporter = Reporter(quiet=True) if progress is None else _CallbackReporter(progress)
@@ -104,6 +117,7 @@ def run_settings(
     detector_size: int | None,
     min_score: float,
     max_people: int | None,
+    relink: bool,
     pose_model: str,
     checkpoint: Path | None,
     confidence: ConfidenceSource | None,
@@ -121,8 +135,15 @@ def run_settings(
         for name, value in (("--detections", detections), ("--checkpoint", checkpoint), ("--ccnet", ccnet)):
             if value is not None:
                 raise UserError(f"{name} has no effect with --keypoints, which brings its own: leave one of them out.")
-    if threads is not None and threads < 1:
-        raise UserError(f"--threads must be 1 or more, got {threads}.")
+    limits.THREADS.check("--threads", threads)
+    limits.DETECTOR_SIZE.check("--detector-size", detector_size)
+    limits.SHARE.check("--min-score", min_score)
+    limits.PEOPLE.check("--max-people", max_people)
+    limits.FOCAL_PX.check("--focal", fit.scene.focal_px)
+    limits.FOV_DEG.check("--fov", fit.scene.fov_deg)
+    limits.TIME_S.check("--start", span.start_s)
+    limits.TIME_S.check("--end", span.end_s)
+    limits.EVERY.check("--every", span.every)
     options = detector_class(detector).defaults
     if detector_size is not None:
         options = replace(options, long_side=detector_size)
@@ -131,7 +152,7 @@ def run_settings(
     source = confidence or default_source(pose_model, checkpoint, ccnet)
     return RunSettings(
         span=span,
-        tracks=TrackSettings(detections, detector, options, tracker, max_people),
+        tracks=TrackSettings(detections, detector, options, tracker, max_people, IdentityOptions(relink=relink)),
         keypoints=KeypointSettings(pose_model, checkpoint, source, ccnet),
         given_keypoints=keypoints,
         keypoint_layout=keypoint_layout,
@@ -145,11 +166,19 @@ def run_settings(
 
 def open_clip(path: Path, fps: float | None = None) -> Clip:
     """A folder of images, an image, or a video."""
+    limits.FPS.check("--fps", fps)
     if path.is_dir():
         return ImageFolder(path, DEFAULT_RATE if fps is None else Fraction(fps).limit_denominator(100_000))
     if fps is not None:
         raise UserError("--fps is for a folder of images: a video knows its own rate.")
     return ImageFolder(path) if path.suffix.lower() in SUFFIXES else Video(path)
+
+
+def _heights(given: float | Mapping[int, float] | None) -> str:
+    """As `--height` has them."""
+    if given is None:
+        return ""
+    return ",".join(f"{i}:{h}" for i, h in given.items()) if isinstance(given, Mapping) else str(given)
 
 
 def _path(given: str | Path | None) -> Path | None:

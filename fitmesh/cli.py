@@ -1,11 +1,16 @@
 """The front door: `fitmesh COMMAND`."""
 
+import io
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
-from fitmesh.commands import body, eval_3dpw, eval_coco, models, run, synth, train_ccnet, view
+from fitmesh.commands import body, eval_3dpw, eval_coco, models, run, synth, tracks, train_ccnet, view
+from fitmesh.commands.option_types import checked
+from fitmesh.signals import Stopped
+from fitmesh.trouble import exit_code_of, watch_threads
 from fitmesh.version import __version__
 
 app = typer.Typer(
@@ -33,28 +38,31 @@ def root(
     """Body meshes from ordinary video, every 2D keypoint weighted by its calibrated confidence."""
 
 
-app.command("run")(run.run)
-app.command("view")(view.view)
-app.command("models")(models.models)
-app.command("body")(body.body)
-app.command("train-ccnet")(train_ccnet.train_ccnet)
-app.command("eval-coco")(eval_coco.eval_coco)
-app.command("eval-3dpw")(eval_3dpw.eval_3dpw)
-app.command("synth")(synth.synth)
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "run": run.run,
+    "view": view.view,
+    "tracks": tracks.tracks,
+    "models": models.models,
+    "body": body.body,
+    "train-ccnet": train_ccnet.train_ccnet,
+    "eval-coco": eval_coco.eval_coco,
+    "eval-3dpw": eval_3dpw.eval_3dpw,
+    "synth": synth.synth,
+}
+for _name, _command in COMMANDS.items():
+    app.command(_name)(checked(_command))
 
 
 def main() -> None:
-    """Run a command; a user's mistake becomes one sentence on stderr and exit code 2."""
+    """Run a command. Whatever goes wrong becomes a sentence on stderr and an exit code (`fitmesh.trouble`)."""
+    watch_threads()
+    for stream in (sys.stdout, sys.stderr):  # a file name need not be valid UTF-8
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
-    except Exception as error:
-        # Imported only now: it brings torch with it, and `fitmesh --help` should not wait for torch.
-        from pose2d.base.errors import UserError
-
-        if not isinstance(error, UserError):
-            raise
-        typer.secho(f"Error: {error}", fg=typer.colors.RED, err=True)
-        sys.exit(2)
+    except (Exception, KeyboardInterrupt, Stopped) as error:
+        sys.exit(exit_code_of(error))
 
 
 if __name__ == "__main__":

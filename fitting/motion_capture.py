@@ -8,6 +8,7 @@ rotation after a fixed one that takes our rest direction to the captured rest di
 Data: mocap.cs.cmu.edu, created with funding from NSF EIA-0196217; free for all uses.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from torch import Tensor
 from fitting.body import Body
 from fitting.body.kinematics import JOINT_COUNT, PARENTS, rotation_matrices
 from fitting.body.rotations import euler_zyx_to_matrix, matrix_to_axis_angle
+from pose2d.base.arrays import Array, check_arrays, read_npz
 from pose2d.base.errors import UserError
 
 # Our joint -> the captured joint that turns it, and for limbs the joint at the bone's far end: (theirs, ours).
@@ -33,6 +35,8 @@ _FAR_END = {
     19: ("RightHand", 21),
 }  # fmt: skip
 HELD_OUT_EVERY = 5  # every fifth subject number is kept for measuring
+# Kinds of motion, by words of their descriptions, that nothing is learned from: to measure what is new to everything.
+LEFT_OUT_KINDS = ("cartwheel", "balanc", "yoga", "crawl")
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Motion:
     clip_start: np.ndarray  # [C + 1] first frame of each clip, and the end
     clip_name: tuple[str, ...]  # [C] subject_take
     fps: float
+    clip_description: tuple[str, ...] = ()  # [C], or none are known
 
     def clip(self, number: int) -> slice:
         return slice(int(self.clip_start[number]), int(self.clip_start[number + 1]))
@@ -54,30 +59,81 @@ class Motion:
         return np.array([int(name.split("_")[0]) % HELD_OUT_EVERY == 0 for name in self.clip_name])
 
     @property
-    def held_out_frames(self) -> np.ndarray:
-        """[N] the same, per frame."""
-        return np.repeat(self.held_out, np.diff(self.clip_start))
+    def left_out(self) -> np.ndarray:
+        """[C] true for clips of a kind of motion that nothing is learned from."""
+        texts = self.clip_description or ("",) * len(self.clip_name)
+        return np.array([any(kind in text.lower() for kind in LEFT_OUT_KINDS) for text in texts])
+
+    @property
+    def learned(self) -> np.ndarray:
+        """[C] true for clips that may be learned from."""
+        return ~self.held_out & ~self.left_out
+
+    def frames_of(self, clips: np.ndarray) -> np.ndarray:
+        """[N] bool: frames of the clips that are true in [C]."""
+        return np.repeat(clips, np.diff(self.clip_start))
+
+
+_BONES = {
+    "joint": Array("U", ("bones",)),
+    "parent": Array("i", ("bones",), low=-1),
+    "offset": Array("f", ("bones", 3), finite=True),
+}
+_CLIPS = {
+    "joint": Array("U", ("joints",)),
+    "euler_zyx_deg_x100": Array("f", ("frames", "joints", 3), finite=True),
+    "root_pos": Array("f", ("frames", 3), finite=True, optional=True),
+    "clip_start": Array("i", ("clips + 1",), low=0),
+    "clip_name": Array("U", ("clips",)),
+    "clip_desc": Array("U", ("clips",), optional=True),
+}
+
+
+def _check_tree(bones: Mapping[str, np.ndarray], file: Mapping[str, np.ndarray], path: Path) -> None:
+    """Every joint there, each after its parent; clips one after the other."""
+    order, names = [str(n) for n in bones["joint"]], [str(n) for n in file["joint"]]
+    lacking = sorted({*_SOURCE, *(theirs for theirs, _ in _FAR_END.values())} - (set(names) & set(order)))
+    if lacking:
+        raise UserError(f"{path} lacks the joints {', '.join(lacking[:4])} of CMU's skeleton.")
+    above = {name: int(parent) for name, parent in zip(order, bones["parent"], strict=True)}
+    for number, name in enumerate(names):
+        if name not in above or above[name] >= len(order):
+            raise UserError(f"{path}: joint {name[:40]!r} has no place in the skeleton.")
+        if above[name] >= 0 and order[above[name]] not in names[:number]:
+            raise UserError(f"{path}: joint {name[:40]!r} comes before its parent.")
+    start = file["clip_start"].astype(np.int64)
+    wrong_name = [n for n in map(str, file["clip_name"]) if not n.split("_")[0].isdecimal()]
+    if len(start) != len(file["clip_name"]) + 1 or (np.diff(start) < 0).any() or wrong_name:
+        raise UserError(f"{path}: clip_start and clip_name do not say which frames belong to which clip.")
+    if int(start[-1]) > len(file["euler_zyx_deg_x100"]):
+        raise UserError(f"{path}: clip_start goes beyond the frames that are there.")
 
 
 def load_motion(path: str | Path, body: Body, fps: float, skeleton: str | Path | None = None) -> Motion:
-    """A file of clips in the arrays `euler_zyx_deg_x100`, `joint`, `clip_start`, `clip_name` (and `root_pos`).
+    """A file of clips: `euler_zyx_deg_x100`, `joint`, `clip_start`, `clip_name` (and `clip_desc`, `root_pos`).
 
     skeleton: the file that has `joint`, `parent` and `offset`; the same one unless given.
     """
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path} does not exist; expected a file of CMU motion capture (.npz).")
-    with np.load(path, allow_pickle=False) as file, np.load(skeleton or path, allow_pickle=False) as bones:
-        euler = torch.from_numpy(np.deg2rad(file["euler_zyx_deg_x100"].astype(np.float32) / 100))
-        names = [str(name) for name in file["joint"]]
-        offsets = {str(n): o for n, o in zip(bones["joint"], bones["offset"], strict=True)}
-        above = {str(n): int(p) for n, p in zip(bones["joint"], bones["parent"], strict=True)}
-        order = [str(name) for name in bones["joint"]]
-        root = torch.from_numpy(file["root_pos"]) if "root_pos" in file.files else None
-        start, clips = file["clip_start"], tuple(str(name) for name in file["clip_name"])
+    expected = "Expected a file of CMU motion capture (.npz)."
+    file = read_npz(path, expected)
+    bones = file if skeleton is None else read_npz(skeleton, expected)
+    check_arrays(bones, _BONES, skeleton or path, "a file of CMU motion capture")
+    check_arrays(file, _CLIPS, path, "a file of CMU motion capture")
+    _check_tree(bones, file, path)
+    euler = torch.from_numpy(np.deg2rad(file["euler_zyx_deg_x100"].astype(np.float32) / 100))
+    names = [str(name) for name in file["joint"]]
+    offsets = {str(n): o for n, o in zip(bones["joint"], bones["offset"], strict=True)}
+    above = {str(n): int(p) for n, p in zip(bones["joint"], bones["parent"], strict=True)}
+    order = [str(name) for name in bones["joint"]]
+    root = torch.from_numpy(file["root_pos"]) if "root_pos" in file else None
+    start, clips = file["clip_start"], tuple(str(name) for name in file["clip_name"])
+    descriptions = tuple(map(str, file["clip_desc"])) if "clip_desc" in file else ()
     parents = [names.index(order[above[name]]) if above[name] >= 0 else -1 for name in names]
     pose = torch.cat([_retarget(part, names, parents, offsets, body) for part in euler.split(8192)])
-    return Motion(pose, None if root is None else root * _scale(offsets, body), start, clips, fps)
+    return Motion(pose, None if root is None else root * _scale(offsets, body), start, clips, fps, descriptions)
 
 
 def _retarget(

@@ -5,8 +5,8 @@
 USABLE_CONFIDENCE = 0.2
 LEAST_KEYPOINTS = 4
 
-# Confidence times presence from which a keypoint counts as seen, in what is shown and in `joint_observed`. Not tuned.
-OBSERVED_CONFIDENCE = 0.25
+# A network's own score, which states no probability, from which a keypoint counts as seen. Not tuned.
+OBSERVED_SCORE = 0.25
 
 # Metres: a point closer to the camera's plane has no image. The solver keeps bodies beyond the first; the renderer cuts
 # triangles at the second, nearer one, so that no body the solver accepts is cut. Not tuned.

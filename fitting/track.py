@@ -1,10 +1,12 @@
 """A person's keypoints over a video -> a body in every frame. `run`, `eval-3dpw` and the benches all fit here.
 
-The keypoints are laid on an even grid of frames, left and right are put back where they flicker, the initialiser makes
-a guess of the whole track, and the solver fits it; a track longer than PIECE frames in overlapping pieces with one
-shape, so that memory does not grow with the track.
+The keypoints are laid on an even grid of frames and split into stretches where the person is there
+(`keypoints.stretches`). In each, left and right are put back where they flicker, and the initialiser makes a guess. The
+solver fits all stretches with one shape and nothing else in common, so an absence costs nothing, however long. What is
+longer than PIECE frames is solved in overlapping pieces, so that memory does not grow with the track.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
@@ -18,19 +20,26 @@ from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
 from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
 from fitting.camera import Camera
-from fitting.init.guess import InitialGuess, nearest, with_default_errors
+from fitting.init.guess import InitialGuess, joined_guesses, nearest, with_default_errors
 from fitting.keypoints.after_fit import confidence_after_fit
-from fitting.keypoints.observed import body_keypoints, observed_joints, usable_frames
+from fitting.keypoints.observed import body_keypoints, observed_joints, probability_observed, usable_frames
 from fitting.keypoints.side_swap import repair_side_swaps as repaired_side_swaps
+from fitting.keypoints.stretches import ABSENT, stretches
 from fitting.keypoints.weights import GATE, Weighting
 from fitting.optimise import LEAN_RAD, Fit, fit, initial_guess
 from fitting.solver.prior import PosePrior
-from fitting.solver.problem import ROBUST_SCALE, Ground
+from fitting.solver.problem import ROBUST_SCALE
+from fitting.solver.scene_terms import SceneTerms
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
 
 PIECE = 600  # frames solved together: 20 s at 30 frames/s, about 60 MB
+# A body's motion ends far below this. Above, the search takes every n-th frame and bodies in between are interpolated:
+# acceleration grows with the square of the rate and its square in the normal equations with the fourth power, which at
+# 480 frames/s exceeds what float32 holds beside a keypoint's pull.
+FASTEST_FPS = 240.0
+MOST_FRAMES = 10_000_000  # of one track: four days at 30 frames/s
 OVERLAP = 30  # frames on each side of a seam that both pieces solve, and over which one fades into the other
 _PER_FRAME = ("observed", "used", "joint_std_mm", "joint_std_relative_mm", "converged")
 
@@ -40,13 +49,21 @@ class TrackFit:
     """A person's body over every frame of the grid from the first to the last one seen."""
 
     frame: np.ndarray  # [T] frame numbers on the even grid
-    detected: np.ndarray  # [T] bool: the frame has a row of keypoints (false: a gap that was filled)
+    # [T] bool: the person is there, seen or filled in over a short gap. False: nobody knows where the person is; the
+    # body only goes evenly from where it was to where it will be, for those who need a number in every frame
+    present: np.ndarray
+    detected: np.ndarray  # [T] bool: the frame has a row of keypoints
     # [T, 26, ...] Halpe's, after side-swap repair, with the confidence that they have once the body is known; presence
     # 0 and pixels NaN in gaps
     keypoints: Keypoints
     swapped: np.ndarray  # [T, 26] bool: left and right were exchanged
     joint_observed: np.ndarray  # [T, 24] bool: a keypoint that counts lies at the joint or farther out on its limb
     fit: Fit  # [T, ...]
+
+    @property
+    def keypoint_observed(self) -> np.ndarray:
+        """[T, 26] probability that a keypoint is in the image and close to the truth (`probability_observed`)."""
+        return probability_observed(self.keypoints).numpy()
 
     def rows(self, frame: np.ndarray) -> np.ndarray:
         """Indices into the T rows of these frame numbers."""
@@ -57,13 +74,21 @@ class TrackFit:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class PreparedTrack:
     """Keypoints on the grid."""
 
     frame: np.ndarray  # [T]
     detected: np.ndarray  # [T] bool
     keypoints: Keypoints  # [T, 26, ...] finite; presence 0 where there is none
     swapped: np.ndarray  # [T, 26] bool
+    stretch: np.ndarray  # [T] number of the stretch in which the person is there, or ABSENT
+    fps: float  # frames per second of the grid
+    guess: InitialGuess | None = None  # [T] where fits start and what they stay close to; None: from the torso
+
+    @property
+    def rows(self) -> np.ndarray:
+        """[M] indices of the frames in which the person is there."""
+        return np.flatnonzero(self.stretch != ABSENT)
 
 
 @single_thread()
@@ -73,7 +98,7 @@ def fit_track(
     camera: Camera,
     body: Body | None = None,
     init: str | BodyParams | InitialGuess = "lifter",
-    weighting: Weighting = "precision",
+    weighting: Weighting = "likelihood",
     *,
     fps: float = 30.0,
     every: int = 1,
@@ -81,35 +106,147 @@ def fit_track(
     robust_sigmas: float = ROBUST_SCALE,
     prior: PosePrior | None = None,
     lean_rad: float | None = LEAN_RAD,
-    ground: Ground | None = None,
+    scene: SceneTerms | None = None,
     repair_side_swaps: bool = True,
 ) -> TrackFit:
     """Fit N rows of keypoints at increasing frame numbers `frame` [N].
 
     The grid is frame[0], frame[0] + every, .. frame[-1], and fps its frames per second. A row whose pixels are all NaN
     counts as not seen. An init given as parameters has one row per grid frame, or one per row of keypoints; then gaps
-    take the nearest. A ground's contacts have one row per grid frame. The other options are those of `fitting.fit`.
+    take the nearest. A scene has one row per grid frame. The other options are those of `fitting.fit`.
     Raises UserError (TooFewKeypoints) when no frame shows enough.
     """
     body = body or load_body()
-    prepared = _prepare(keypoints, frame, fps, every, repair_side_swaps)
-    usable = usable_frames(prepared.keypoints, [camera], weighting, gate)
-    guess = _guess(init, prepared, frame, camera, body, fps)
     options: dict[str, Any] = {
         "weighting": weighting, "gate": gate, "robust_sigmas": robust_sigmas, "prior": prior, "lean_rad": lean_rad,
     }  # fmt: skip
-    start = "none" if guess is None else guess
-    found = fit_pieces(prepared.keypoints, usable, camera, body, start, fps=fps, ground=ground, **options)
+    prepared = prepare_track(keypoints, frame, camera, body, init, fps=fps, every=every, repair=repair_side_swaps)
+    return fit_prepared(prepared, camera, body, scene=scene, **options)
+
+
+def prepare_track(
+    keypoints: Keypoints, frame: np.ndarray, camera: Camera, body: Body, init: str | BodyParams | InitialGuess,
+    *, fps: float, every: int = 1, repair: bool = True,
+) -> PreparedTrack:  # fmt: skip
+    """Keypoints on the grid with the guess that their fits start from: what fits of one track share."""
+    prepared = _prepare(keypoints, frame, camera, fps, every, repair)
+    return replace(prepared, guess=_guess(init, prepared, frame, camera, body, fps))
+
+
+def fit_prepared(
+    prepared: PreparedTrack,
+    camera: Camera,
+    body: Body,
+    *,
+    scene: SceneTerms | None = None,
+    start: BodyParams | None = None,
+    weighting: Weighting = "likelihood",
+    gate: float = GATE,
+    **options: Any,
+) -> TrackFit:
+    """Fit a prepared track. scene, and start (where the search begins, if not at the guess): a row per grid frame."""
+    rows = prepared.rows
+    there = prepared.keypoints.rows(rows)
+    usable = usable_frames(there, [camera], weighting, gate)
+    options |= {"weighting": weighting, "gate": gate}
+    init = "none" if prepared.guess is None else prepared.guess.rows(rows)
+    around = None if scene is None else scene.frames(torch.from_numpy(rows))
+    first = None if start is None else start.rows(rows)
+    stretch = torch.from_numpy(prepared.stretch[rows])
+    if around is not None and around.rest is not None:  # nothing rests across an absence
+        begins = torch.diff(stretch, prepend=stretch[:1] - 1) != 0
+        around = replace(around, rest=around.rest.masked_fill(begins[:, None], 0))
+    stride = max(1, math.ceil(prepared.fps / FASTEST_FPS))
+    at = _thinned(rows, prepared.stretch[rows], usable, stride)
+    found = fit_pieces(
+        there.rows(at), usable[at], camera, body, init if isinstance(init, str) else init.rows(at),
+        fps=prepared.fps / stride, scene=around and around.frames(at), stretch=stretch[at],
+        start=first and first.rows(at), **options,
+    )  # fmt: skip
+    if stride > 1:
+        found = _between(found, at, len(rows))
+    after = confidence_after_fit(there, camera.project(body.at(found.params).keypoints))
+    present = np.isin(prepared.stretch, stretch[found.observed].numpy())
+    return _with_absences(found, after, observed_joints(after, camera.size), prepared, present)
+
+
+def _thinned(rows: np.ndarray, stretch: np.ndarray, usable: Tensor, stride: int) -> Tensor:
+    """Indices of every stride-th row of each stretch; where none of them shows enough, also of one that does."""
+    first = np.array([rows[np.argmax(stretch == number)] for number in range(int(stretch.max()) + 1)])
+    keep = (rows - first[stretch]) % stride == 0
+    if not bool(usable[torch.from_numpy(keep)].any()):
+        keep[int(usable.nonzero()[0])] = True
+    return torch.from_numpy(np.flatnonzero(keep))
+
+
+def _between(found: Fit, at: Tensor, frames: int) -> Fit:
+    """A fit of some rows `at` -> of all: bodies evenly in between, the rest as in the row before; only `at` pulled."""
+    solved = torch.zeros(frames, dtype=torch.bool)
+    solved[at] = True
+    before = (torch.searchsorted(at, torch.arange(frames), right=True) - 1).clamp(min=0)
+    std, relative = found.joint_std_mm, found.joint_std_relative_mm
+    return replace(
+        found,
+        params=_bridged(found.params, at.numpy(), frames),
+        observed=found.observed[before],
+        used=found.used[before] & solved[:, None],
+        reprojection_px=torch.where(solved[:, None], found.reprojection_px[before], torch.nan),
+        joint_std_mm=None if std is None else std[before],
+        joint_std_relative_mm=None if relative is None else relative[before],
+        converged=found.converged[before],
+    )
+
+
+def _with_absences(
+    found: Fit, after: Keypoints, observed: np.ndarray, prepared: PreparedTrack, present: np.ndarray
+) -> TrackFit:
+    """The fit of the rows where the person is there, on the whole grid."""
+    frames, rows = len(prepared.frame), torch.from_numpy(prepared.rows)
+    nothing, no = torch.tensor(torch.nan), torch.tensor(False)
+
+    def spread(values: Tensor, elsewhere: Tensor) -> Tensor:
+        return elsewhere.to(values.dtype).expand(frames, *values.shape[1:]).clone().index_copy_(0, rows, values)
+
     detected = torch.from_numpy(prepared.detected)[:, None, None]
-    after = confidence_after_fit(prepared.keypoints, camera.project(body.at(found.params).keypoints))
+    keypoints = replace(prepared.keypoints, confidence=spread(after.confidence, torch.tensor(0.0)))
+    if after.error_weight is not None and keypoints.error_weight is not None:
+        keypoints = replace(keypoints, error_weight=keypoints.error_weight.index_copy(0, rows, after.error_weight))
+    whole = (
+        found
+        if len(rows) == frames
+        else replace(
+            found,
+            params=_bridged(found.params, prepared.rows, frames),
+            observed=spread(found.observed, no),
+            used=spread(found.used, no),
+            reprojection_px=spread(found.reprojection_px, nothing),
+            joint_std_mm=None if found.joint_std_mm is None else spread(found.joint_std_mm, nothing),
+            joint_std_relative_mm=None
+            if found.joint_std_relative_mm is None
+            else spread(found.joint_std_relative_mm, nothing),
+            converged=spread(found.converged, no),
+        )
+    )
+    joints = np.zeros((frames, observed.shape[1]), np.bool_)
+    joints[prepared.rows] = observed & found.observed.numpy()[:, None]
     return TrackFit(
         frame=prepared.frame,
+        present=present,
         detected=prepared.detected,
-        keypoints=replace(after, xy_px=torch.where(detected, after.xy_px, torch.tensor(torch.nan))),
+        keypoints=replace(keypoints, xy_px=torch.where(detected, keypoints.xy_px, nothing)),
         swapped=prepared.swapped,
-        joint_observed=observed_joints(after, camera.size) & found.observed.numpy()[:, None],
-        fit=found,
+        joint_observed=joints,
+        fit=whole,
     )
+
+
+def _bridged(params: BodyParams, rows: np.ndarray, frames: int) -> BodyParams:
+    """Of some rows of the grid -> of all: in between evenly, before the first and after the last the same."""
+    frame, at = torch.arange(frames), torch.from_numpy(rows)
+    after = torch.searchsorted(at, frame).clamp(max=len(at) - 1)
+    before = (torch.searchsorted(at, frame, right=True) - 1).clamp(min=0)
+    share = ((frame - at[before]) / (at[after] - at[before]).clamp(min=1)).clamp(0, 1)
+    return _mixed(params.rows(before), params.rows(after), share)
 
 
 @single_thread()
@@ -125,14 +262,16 @@ def start_track(
     repair_side_swaps: bool = True,
 ) -> InitialGuess:
     """The guess that `fit_track` starts from, one row per grid frame; for fits that share it."""
-    prepared = _prepare(keypoints, frame, fps, every, repair_side_swaps)
+    prepared = _prepare(keypoints, frame, camera, fps, every, repair_side_swaps)
     guess = _guess(init, prepared, frame, camera, body or load_body(), fps)
     if guess is None:
         raise UserError('init="none" makes no guess before the fit: choose an initialiser, such as "lifter".')
     return guess
 
 
-def _prepare(keypoints: Keypoints, frame: np.ndarray, fps: float, every: int, repair: bool) -> _Prepared:
+def _prepare(
+    keypoints: Keypoints, frame: np.ndarray, camera: Camera, fps: float, every: int, repair: bool
+) -> PreparedTrack:
     if not 0 < fps < float("inf"):
         raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
     given = body_keypoints(keypoints)
@@ -142,6 +281,8 @@ def _prepare(keypoints: Keypoints, frame: np.ndarray, fps: float, every: int, re
     steps = np.diff(frame)
     if every < 1 or (steps <= 0).any() or (steps % every).any():
         raise UserError(f"frame numbers must increase by multiples of every = {every}.")
+    if (frame[-1] - frame[0]) // every >= MOST_FRAMES:
+        raise UserError(f"frames {frame[0]} to {frame[-1]} are too many for one track; at most {MOST_FRAMES}.")
     grid = np.arange(frame[0], frame[-1] + 1, every)
     index = torch.from_numpy((frame - frame[0]) // every)
 
@@ -163,27 +304,54 @@ def _prepare(keypoints: Keypoints, frame: np.ndarray, fps: float, every: int, re
         if given.error_sigma is None
         else on_grid(given.error_sigma).masked_fill(~torch.from_numpy(detected)[:, None, None], 1),
     )
-    if not repair:
-        return _Prepared(grid, detected, on, np.zeros((len(grid), given.skeleton.size), np.bool_))
-    on, swapped = repaired_side_swaps(on, fps)
-    return _Prepared(grid, detected, on, swapped)
+    # Whatever the weighting, so that fits with different ones can share a start.
+    stretch = stretches(on, usable_frames(on, [camera], "ones"), fps)
+    swapped = np.zeros((len(grid), given.skeleton.size), np.bool_)
+    if repair:
+        on, swapped = _repaired(on, stretch, fps)
+    return PreparedTrack(grid, detected, on, swapped, stretch, fps)
+
+
+def _repaired(keypoints: Keypoints, stretch: np.ndarray, fps: float) -> tuple[Keypoints, np.ndarray]:
+    """Side swaps repaired in each stretch by itself."""
+    swapped = np.zeros(tuple(keypoints.confidence.shape), np.bool_)
+    changed = ("xy_px", "confidence", "presence", "error_weight", "error_sigma")
+    values = {name: value.clone() for name in changed if (value := getattr(keypoints, name)) is not None}
+    for rows in _runs(stretch):
+        part, swapped[rows] = repaired_side_swaps(keypoints.rows(rows), fps)
+        for name, value in values.items():
+            value[rows] = getattr(part, name)
+    return replace(keypoints, **values), swapped
+
+
+def _runs(stretch: np.ndarray) -> list[slice]:
+    """The rows of each stretch."""
+    edges = np.searchsorted(stretch[stretch != ABSENT], np.arange(stretch.max() + 2))
+    rows = np.flatnonzero(stretch != ABSENT)
+    return [slice(int(rows[a]), int(rows[b - 1]) + 1) for a, b in pairwise(edges.tolist())]
 
 
 def _guess(
     init: str | BodyParams | InitialGuess,
-    prepared: _Prepared,
+    prepared: PreparedTrack,
     frame: np.ndarray,
     camera: Camera,
     body: Body,
     fps: float,
 ) -> InitialGuess | None:
-    """The guess for every frame of the grid; None for "none"."""
+    """The guess for every frame of the grid, in absences that of the nearest frame; None for "none"."""
     count = len(prepared.frame)
     if not isinstance(init, str):
         init = init if isinstance(init, InitialGuess) else with_default_errors(init)
         if len(init) == len(frame) != count:
             init = init.rows(nearest(np.asarray(frame), prepared.frame))
-    return initial_guess(init, prepared.keypoints, [camera], body, count, fps)
+        return initial_guess(init, prepared.keypoints, [camera], body, count, fps)
+    parts = [
+        initial_guess(init, prepared.keypoints.rows(rows), [camera], body, rows.stop - rows.start, fps)
+        for rows in _runs(prepared.stretch)
+    ]
+    known = [part for part in parts if part is not None]
+    return joined_guesses(known).rows(nearest(prepared.rows, np.arange(count))) if known else None
 
 
 def fit_pieces(
@@ -194,7 +362,9 @@ def fit_pieces(
     init: str | InitialGuess,
     *,
     fps: float,
-    ground: Ground | None = None,
+    scene: SceneTerms | None = None,
+    stretch: Tensor | None = None,
+    start: BodyParams | None = None,
     piece: int = PIECE,
     overlap: int = OVERLAP,
     **options: Any,
@@ -205,9 +375,13 @@ def fit_pieces(
     """
 
     def solve(rows: Tensor | slice, body: Body, fps: float) -> Fit:
-        start = init if isinstance(init, str) else init.rows(rows)
-        floor = None if ground is None else ground.rows(rows)
-        return fit(keypoints.rows(rows), camera, body, start, fps=fps, ground=floor, **options)
+        guess = init if isinstance(init, str) else init.rows(rows)
+        first = None if start is None else start.rows(rows)
+        around = None if scene is None else scene.frames(rows)
+        runs = None if stretch is None else stretch[rows]
+        return fit(
+            keypoints.rows(rows), camera, body, guess, fps=fps, scene=around, stretch=runs, start=first, **options
+        )
 
     frames = len(usable)
     if frames <= piece:
@@ -270,23 +444,22 @@ def _with_variance(std: Tensor | None, free: Tensor | None, fixed: Tensor | None
 def _joined(parts: Sequence[tuple[slice, Fit]], shape: Tensor, keypoints: Keypoints, camera: Camera, body: Body) -> Fit:
     """The pieces one after the other; where two overlap, the first fades into the second."""
     first = parts[0][1]
-    pose, translation = first.params.pose, first.params.translation
+    params = first.params
     rest = {name: getattr(first, name) for name in _PER_FRAME}
     for rows, part in parts[1:]:
-        shared = len(pose) - rows.start  # frames that both have
+        shared = len(params) - rows.start  # frames that both have
         share = torch.linspace(0, 1, shared + 2)[1:-1]
-        a = axis_angle_to_quaternion(pose[rows.start :])
-        b = axis_angle_to_quaternion(part.params.pose[:shared])
-        b = torch.where((a * b).sum(-1, keepdim=True) < 0, -b, b)
-        mixed = torch.nn.functional.normalize(torch.lerp(a, b, share[:, None, None]), dim=-1)
-        between = torch.lerp(translation[rows.start :], part.params.translation[:shared], share[:, None])
-        pose = torch.cat((pose[: rows.start], quaternion_to_axis_angle(mixed), part.params.pose[shared:]))
-        translation = torch.cat((translation[: rows.start], between, part.params.translation[shared:]))
+        mixed = _mixed(params.rows(slice(rows.start, None)), part.params.rows(slice(shared)), share)
+        pose, translation = (
+            torch.cat((getattr(params, name)[: rows.start], getattr(mixed, name), getattr(part.params, name)[shared:]))
+            for name in ("pose", "translation")
+        )
+        params = replace(params, pose=pose, translation=translation)
         keep = rows.start + shared // 2
         for name, values in rest.items():
             other = getattr(part, name)
             rest[name] = None if values is None else torch.cat((values[:keep], other[keep - rows.start :]))
-    params = BodyParams(pose, shape, translation)
+    params = replace(params, shape=shape)
     distance = (camera.project(body.at(params).keypoints) - keypoints.xy_px).norm(dim=-1)
     return replace(
         first,
@@ -297,3 +470,12 @@ def _joined(parts: Sequence[tuple[slice, Fit]], shape: Tensor, keypoints: Keypoi
         iterations=max(part.iterations for _, part in parts),
         cost=sum(part.cost for _, part in parts),
     )
+
+
+def _mixed(a: BodyParams, b: BodyParams, share: Tensor) -> BodyParams:
+    """From a (share 0) to b (share 1), in each of T frames; the shape is a's."""
+    first, second = axis_angle_to_quaternion(a.pose), axis_angle_to_quaternion(b.pose)
+    second = torch.where((first * second).sum(-1, keepdim=True) < 0, -second, second)
+    between = torch.nn.functional.normalize(torch.lerp(first, second, share[:, None, None]), dim=-1)
+    translation = torch.lerp(a.translation, b.translation, share[:, None])
+    return replace(a, pose=quaternion_to_axis_angle(between), translation=translation)

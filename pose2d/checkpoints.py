@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.onnx_weights import ordered_weights, read_onnx
 from pose2d.base.torch_checkpoint import read_torch
@@ -41,11 +42,15 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
 
 
 def _read_npz(path: Path) -> dict[str, Tensor]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {key: torch.from_numpy(file[key]) for key in file.files}
-    except Exception as error:  # a zip, a header or an array may be broken, each with its own exception
-        raise UserError(f"{path} is not a readable .npz file: {error}") from error
+    found = read_npz(path, "Expected a checkpoint: named arrays of numbers.")
+    wrong = [name for name, value in found.items() if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8]
+    if wrong:
+        raise UserError(f"{path} is not a checkpoint: {few(wrong)} hold something other than numbers.")
+    native = {name: value.astype(value.dtype.newbyteorder("="), copy=False) for name, value in found.items()}
+    return {
+        name: torch.from_numpy(value if value.dtype.kind != "u" else value.astype(np.int64))
+        for name, value in native.items()
+    }
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -54,7 +59,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
     try:
         return load_file(path)
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
         raise UserError(f"{path} is not a readable .safetensors file: {error}") from error
 
 

@@ -1,6 +1,5 @@
 """Annotated people on disk: COCO, COCO-WholeBody and MPII in the layouts they are published in."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,10 +10,12 @@ import cv2
 import numpy as np
 
 from pose2d.base.errors import UserError
+from pose2d.base.json_files import Json, read_json
 from pose2d.io.images import read_image
 from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133, Skeleton
 
 WHOLEBODY_FIELDS = ("keypoints", "foot_kpts", "face_kpts", "lefthand_kpts", "righthand_kpts")
+_MOST_PX = 1 << 20  # of an image's side
 MPII_BOX_PX = 200.0  # MPII states a person's size in units of 200 pixels
 
 
@@ -57,7 +58,7 @@ def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Spli
         images = _image_folder(root, name)
     elif skeleton in (COCO17, HALPE26):
         source = root / "annotations" / f"person_keypoints_{name}.json"
-        dataset = _read_json(source)
+        dataset = _coco(_read_json(source))
         images = _image_folder(root, name)
     else:
         raise UserError(f"no data set with the keypoints of {skeleton.name!r} can be read, only: coco17, mpii16, "
@@ -95,15 +96,12 @@ def by_image(people: Sequence[AnnotatedPerson]) -> Iterator[tuple[Path, list[Ann
         yield image, list(group)
 
 
-def _read_json(path: Path) -> Any:
+def _read_json(path: Path) -> Json:
     if not path.is_file():
         beside = sorted(p.name for p in path.parent.glob("*.json")) if path.parent.is_dir() else []
         found = f" Found there: {', '.join(beside)}." if beside else ""
         raise UserError(f"no annotations at {path}.{found}")
-    try:
-        return json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not JSON: {error}. It may be cut off; download it again.") from error
+    return read_json(path, "Expected annotations as they are published; download them again.")
 
 
 def _image_folder(root: Path, split: str) -> Path:
@@ -116,38 +114,77 @@ def _image_folder(root: Path, split: str) -> Path:
     raise UserError(f"no images for {split!r}: expected a folder {root / split} or {root / 'images' / split}.")
 
 
+def _coco(content: Json) -> dict[str, Any]:
+    """A COCO keypoint file, every entry that is read later checked."""
+    images = {}
+    for image in content.item("images").items():
+        entry = {"id": image.item("id").integer(), "file_name": _file_name(image.item("file_name"))}
+        if "width" in image:
+            entry |= {side: image.item(side).integer(1, _MOST_PX) for side in ("width", "height")}
+        images[entry["id"]] = entry
+    categories = [
+        {**category.object(), "id": category.item("id").integer()} for category in content.item("categories").items()
+    ]
+    annotations = []
+    for annotation in content.item("annotations").items():
+        image_id = annotation.item("image_id").integer()
+        if image_id not in images:
+            raise annotation.item("image_id").refuse("is none of the images")
+        points = annotation.get("keypoints", []).finite_numbers()
+        if len(points) % 3:
+            raise annotation.item("keypoints").refuse(f"has {len(points)} numbers; expected x, y, visibility of each")
+        entry = {
+            "id": annotation.item("id").integer(),
+            "image_id": image_id,
+            "category_id": annotation.item("category_id").integer(),
+            "iscrowd": annotation.get("iscrowd", 0).integer(0, 1),
+            "bbox": annotation.item("bbox").finite_numbers(4).tolist(),
+            "area": annotation.item("area").number(0),
+            "keypoints": points.tolist(),
+        }
+        if "num_keypoints" in annotation:
+            entry["num_keypoints"] = annotation.item("num_keypoints").integer(0)
+        annotations.append(entry)
+    return {"images": list(images.values()), "annotations": annotations, "categories": categories}
+
+
+def _file_name(name: Json) -> str:
+    """Inside the folder of images."""
+    parts = Path(name.text()).parts
+    if ".." in parts or Path(name.text()).is_absolute() or "\0" in name.text():
+        raise name.refuse("leaves the folder of images")
+    return name.text()
+
+
 def _people(
     dataset: Mapping[str, Any], image_folder: Path, skeleton: Skeleton, source: Path
 ) -> Iterable[AnnotatedPerson]:
-    try:
-        image_of = {image["id"]: image for image in dataset["images"]}
-        people = []
-        for annotation in dataset["annotations"]:
-            keypoints = np.asarray(annotation.get("keypoints", ()), np.float32).reshape(-1, 3)
-            box = _clean_box(annotation["bbox"], image_of[annotation["image_id"]])
-            if annotation.get("iscrowd", 0) or box is None or not (keypoints[:, 2:] > 0).any():
-                continue
-            if skeleton == HALPE26 and len(keypoints) == COCO17.size:  # COCO labels the first 17 of them
-                keypoints = np.concatenate([keypoints, np.zeros((HALPE26.size - COCO17.size, 3), np.float32)])
-            if len(keypoints) != skeleton.size:
-                raise UserError(
-                    f"{source}: annotation {annotation['id']} has {len(keypoints)} keypoints, expected the "
-                    f"{skeleton.size} of {skeleton.name}. Choose a model that predicts the keypoints of this data set."
-                )
-            image = image_of[annotation["image_id"]]
-            people.append(
-                AnnotatedPerson(
-                    id=int(annotation["id"]),
-                    image_id=int(annotation["image_id"]),
-                    image=image_folder / image["file_name"],
-                    image_wh=(int(image["width"]), int(image["height"])) if "width" in image else None,
-                    box_px=box,
-                    area_px2=float(annotation["area"]),
-                    keypoints=keypoints,
-                )
+    image_of = {image["id"]: image for image in dataset["images"]}
+    people = []
+    for annotation in dataset["annotations"]:
+        keypoints = np.asarray(annotation["keypoints"], np.float32).reshape(-1, 3)
+        image = image_of[annotation["image_id"]]
+        box = _clean_box(annotation["bbox"], image)
+        if annotation["iscrowd"] or box is None or not (keypoints[:, 2:] > 0).any():
+            continue
+        if skeleton == HALPE26 and len(keypoints) == COCO17.size:  # COCO labels the first 17 of them
+            keypoints = np.concatenate([keypoints, np.zeros((HALPE26.size - COCO17.size, 3), np.float32)])
+        if len(keypoints) != skeleton.size:
+            raise UserError(
+                f"{source}: annotation {annotation['id']} has {len(keypoints)} keypoints, expected the "
+                f"{skeleton.size} of {skeleton.name}. Choose a model that predicts the keypoints of this data set."
             )
-    except (KeyError, TypeError) as error:
-        raise UserError(f"{source} is not a COCO keypoint file: {error} is missing.") from error
+        people.append(
+            AnnotatedPerson(
+                id=annotation["id"],
+                image_id=annotation["image_id"],
+                image=image_folder / image["file_name"],
+                image_wh=(image["width"], image["height"]) if "width" in image else None,
+                box_px=box,
+                area_px2=annotation["area"],
+                keypoints=keypoints,
+            )
+        )
     return sorted(people, key=lambda person: (str(person.image), person.id))
 
 
@@ -172,36 +209,40 @@ def _check_images(people: Sequence[AnnotatedPerson], folder: Path) -> None:
         )
 
 
-def _wholebody_as_one(dataset: Mapping[str, Any]) -> dict[str, Any]:
+def _wholebody_as_one(content: Json) -> dict[str, Any]:
     """The five keypoint lists of COCO-WholeBody joined into one of 133."""
-    annotations = []
-    for annotation in dataset.get("annotations", ()):
-        points = [value for field in WHOLEBODY_FIELDS for value in annotation.get(field, ())]
+    joined = []
+    for annotation in content.item("annotations").items():
+        points = [value for field in WHOLEBODY_FIELDS for value in annotation.get(field, []).finite_numbers().tolist()]
         labelled = sum(value > 0 for value in points[2::3])
-        annotations.append({**annotation, "keypoints": points, "num_keypoints": labelled})
-    return {**dataset, "annotations": annotations}
+        joined.append({**annotation.object(), "keypoints": points, "num_keypoints": labelled})
+    return _coco(Json({**content.object(), "annotations": joined}, content.path, expected=content.expected))
 
 
-def _mpii_as_coco(people: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _mpii_as_coco(content: Json) -> dict[str, Any]:
     """MPII in the JSON form of HRNet's authors (`image`, `center`, `scale`, `joints`, `joints_vis`) as COCO's.
 
     Coordinates count from 1. The centre is moved down by 15 pixels per unit of size, as the published results have
     it; the area is that of the tight box around the labelled keypoints.
     """
-    names = sorted({str(person["image"]) for person in people})
+    people = list(content.items())
+    names = sorted({_file_name(person.item("image")) for person in people})
     ids = {name: index for index, name in enumerate(names, 1)}
     annotations = []
     for number, person in enumerate(people, 1):
-        xy = np.asarray(person["joints"], float) - 1
-        visible = np.asarray(person["joints_vis"]) > 0
-        scale = float(person["scale"])
-        centre = np.asarray(person["center"], float) + np.array([0, 15 * scale]) - 1
+        joints = [joint.finite_numbers(2) for joint in person.item("joints").items()]
+        visible = person.item("joints_vis").finite_numbers(len(joints)) > 0
+        if len(joints) != MPII16.size:
+            raise person.item("joints").refuse(f"has {len(joints)} keypoints; expected {MPII16.size}")
+        xy = np.stack(joints) - 1
+        scale = person.item("scale").number(-1, 1e4)
+        centre = person.item("center").finite_numbers(2) + np.array([0, 15 * scale]) - 1
         side = MPII_BOX_PX * scale
         extent = np.ptp(xy[visible], axis=0) if visible.any() else np.zeros(2)
         annotations.append(
             {
                 "id": number,
-                "image_id": ids[str(person["image"])],
+                "image_id": ids[person.item("image").text()],
                 "category_id": 1,
                 "iscrowd": 0,
                 "bbox": [*(centre - side / 2), side, side],

@@ -16,7 +16,9 @@ from ccnet.data.augment import Augment, degrade, jitter_box
 from ccnet.data.datasets import AnnotatedPerson, load_image
 from ccnet.heads.head import CalibrationHead, Ensemble
 from pose2d import crops
+from pose2d.base.arrays import read_npz
 from pose2d.base.caching import CacheKey, code_digest, weights_digest
+from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.prefetch import prefetch
 from pose2d.estimate import Crops, crop_people, estimate_crops
@@ -181,7 +183,7 @@ class ObservationCache:
             people = self.people[first : first + SHARD]
             if number % world_size != rank:
                 continue
-            if self._inputs_file(first).is_file():
+            if self._is_complete(first, len(people)):
                 progress(len(people))
                 continue
             parts = []
@@ -197,11 +199,21 @@ class ObservationCache:
         """All but `inputs` in memory, and `inputs` left on disk."""
         parts, inputs = [], []
         for first in self._shards():
-            with np.load(self._rest_file(first), allow_pickle=False) as file:
-                parts.append({name: torch.from_numpy(file[name]) for name in file.files})
-            inputs.append(np.load(self._inputs_file(first), mmap_mode="r"))
+            rest_of_shard = read_npz(self._rest_file(first), f"Delete {self.folder} and run again.")
+            parts.append({name: torch.from_numpy(value) for name, value in rest_of_shard.items()})
+            inputs.append(np.load(self._inputs_file(first), mmap_mode="r", allow_pickle=False))
         rest = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         return Observations(inputs=torch.zeros(len(rest["oks"]), 0), **rest), ShardedRows(inputs)
+
+    def _is_complete(self, first: int, count: int) -> bool:
+        """Whether both files of a shard are there and whole; a damaged one is made again."""
+        names = {f.name for f in fields(Observations) if f.name != "inputs"}
+        try:
+            rest = read_npz(self._rest_file(first), "")
+            inputs = np.load(self._inputs_file(first), mmap_mode="r", allow_pickle=False)  # refuses a wrong size
+        except (UserError, OSError, ValueError, EOFError):
+            return False
+        return set(rest) == names and all(len(value) == count for value in (*rest.values(), inputs))
 
     def _shards(self) -> range:
         return range(0, len(self.people), SHARD)
@@ -246,7 +258,8 @@ def _digest(people: Sequence[AnnotatedPerson]) -> str:
     """Of the annotations. Images are named, not read: a data set has too many bytes of them."""
     digest = hashlib.sha256()
     for person in people:
-        digest.update(f"{person.id} {person.image.name} {person.box_px} {person.area_px2}".encode())
+        text = f"{person.id} {person.image.name} {person.box_px} {person.area_px2}"
+        digest.update(text.encode("utf-8", "surrogateescape"))
         digest.update(person.keypoints.tobytes())
     return digest.hexdigest()[:16]
 

@@ -1,6 +1,8 @@
 """Calibration heads on disk: weights in a safetensors file with the record of the pose model they belong to."""
 
 import json
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +19,7 @@ from ccnet.heads.simcc import SimCCDistributionHead
 from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
+from pose2d.base.json_files import Json
 from pose2d.models.base import PoseModel
 from pose2d.models.movenet import SinglePose
 from pose2d.models.rtmpose import BINS, RTMPose
@@ -140,6 +143,11 @@ def describe(head: CalibrationHead, model: PoseModel, name: str, **more: Any) ->
 
 def save(head: CalibrationHead, path: str | Path, about: About) -> None:
     """Trained weights in half precision; copied weights and scales in single, unless half is exact."""
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in head.state_dict().values()):
+        raise UserError(
+            f"training left a weight that is not finite (NaN or infinity), so {path} is not written. Give more people "
+            "to train on, or a smaller --lr."
+        )
     learnt = {name for name, _ in head.named_parameters()}
     tensors = {}
     for name, tensor in head.state_dict().items():
@@ -169,22 +177,60 @@ def load(name_or_path: str | Path) -> CalibrationHead:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             tensors = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise UserError(f"{path} is not a safetensors file: {error}.") from error
-    record = json.loads(metadata.get("about", "{}"))
-    if record.pop("format", None) != FORMAT:
-        raise UserError(f"{path} is not a calibration head made by `fitmesh train-ccnet`.")
-    shape = tuple(record.pop("feature_shape"))
-    about = About(**record)
-    keypoints = SKELETONS[about.skeleton].size
-    heads = [KINDS[about.kind](shape, keypoints, about.channels, **about.options) for _ in range(about.members)]
-    head = heads[0] if about.members == 1 else Ensemble(heads)
+    except (SafetensorError, OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
+        raise UserError(f"{path} is not a safetensors file, or it is damaged: {error}.") from error
+    about, shape = _about(metadata, path)
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
+        raise UserError(f"{path} has a weight that is not finite (NaN or infinity): train it again.")
     try:
+        keypoints = SKELETONS[about.skeleton].size
+        heads = [KINDS[about.kind](shape, keypoints, about.channels, **about.options) for _ in range(about.members)]
+        head = heads[0] if about.members == 1 else Ensemble(heads)
         head.load_state_dict(tensors)
-    except RuntimeError as error:
+    except Exception as error:  # a record and tensors that contradict each other fail in many ways
         raise UserError(f"the tensors in {path} are not those of a {about.kind} head: train it again.") from error
     head.about = about
     return head.eval().requires_grad_(False)
+
+
+_MOST = {"members": 64, "channels": 64, "side": 8192, "numbers": 1 << 24}  # no head comes near
+
+
+def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, ...]]:
+    """The record and the shape of the features, with limits on everything that decides what is allocated."""
+    expected = "Expected a calibration head made by `fitmesh train-ccnet`."
+    try:
+        content = Json(json.loads(metadata.get("about", "{}")), path, expected=expected)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} has a damaged record. {expected}") from error
+    if content.get("format", "").value != FORMAT:
+        raise UserError(f"{path} is not a calibration head made by `fitmesh train-ccnet`.")
+    shape = tuple(side.integer(1, _MOST["side"]) for side in content.item("feature_shape").items())
+    if not 1 <= len(shape) <= 3 or math.prod(shape) > _MOST["numbers"]:
+        raise content.item("feature_shape").refuse("is no shape of features")
+    for name, known in (("kind", KINDS), ("skeleton", SKELETONS)):
+        if content.item(name).text() not in known:
+            raise content.item(name).refuse(f"is none of {', '.join(known)}")
+    options = dict(content.get("options", {}).object())
+    for name in options:
+        if name == "bins":
+            options[name] = [side.integer(1, _MOST["side"]) for side in content.item("options").item(name).items()]
+        elif name == "map_channels":
+            options[name] = content.item("options").item(name).integer(1, _MOST["side"])
+        elif name != "log_odds" or not isinstance(options[name], bool):
+            raise content.item("options").refuse(f"has an unknown {name!r}")
+    return About(
+        model=content.item("model").text(),
+        model_fingerprint=content.item("model_fingerprint").text(),
+        skeleton=content.item("skeleton").text(),
+        kind=content.item("kind").text(),
+        members=content.get("members", 1).integer(1, _MOST["members"]),
+        channels=content.get("channels", 2).integer(1, _MOST["channels"]),
+        options=options,
+        training=dict(content.get("training", {}).object()),
+        area_share=content.get("area_share", 0.25).number(0, 1e3),
+        target_cells=content.get("target_cells", 2.0).number(0, 1e3),
+    ), shape
 
 
 def embedded() -> list[str]:

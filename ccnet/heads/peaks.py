@@ -178,7 +178,8 @@ class _PeakHead(CalibrationHead):
         for part, shape, alike in zip(inputs.split(self.parts, 1), self.shapes, self.alike, strict=True):
             if part.shape[1] == 0:
                 continue
-            std, mean = torch.std_mean(part.unflatten(1, shape), alike, keepdim=True)
+            # Over N, not N - 1: one example has a deviation of 0, not of NaN.
+            std, mean = torch.std_mean(part.unflatten(1, shape), alike, correction=0, keepdim=True)
             means.append(mean.expand(1, *shape).flatten())
             scales.append(std.clamp_min(1e-3).expand(1, *shape).flatten())
         self.centre.copy_(torch.cat(means))

@@ -7,14 +7,14 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import cv2
 import numpy as np
 import torch
 
@@ -36,12 +36,14 @@ from fitting.body.load import load_body
 from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
+from pose2d.io.images import read_image
 
 _SETTINGS = "synth.json"
 _IMAGES = (".jpg", ".jpeg", ".png")
 # OpenPose's 18 keypoints by COCO's numbers; the second is the neck, between the shoulders.
 _OPENPOSE18 = (0, None, 6, 8, 10, 5, 7, 9, 12, 14, 16, 11, 13, 15, 2, 1, 4, 3)
 _CONFIDENCE = {HIDDEN: 0.2, BEHIND_SELF: 0.6, SEEN: 0.9}
+WORKER_PATIENCE_S = 5.0  # how long a worker may take to end
 _FEWEST_SEEN = 4  # with fewer keypoints visible a 2D network would detect nobody
 
 
@@ -71,18 +73,44 @@ class MadeSequence:
 def make_dataset(out: Path, settings: SynthSettings, jobs: int = 1) -> Iterator[MadeSequence]:
     """Write the data set into a folder; yields every sequence when it is complete."""
     _check(settings)
-    _record_settings(out, settings)
-    numbers = range(settings.sequences)
+    record_settings(out, settings)
+    yield from in_processes(make_sequence, out, settings, range(settings.sequences), jobs)
+
+
+Settings = TypeVar("Settings")
+
+
+def in_processes(
+    make: Callable[[Path, Settings, int], MadeSequence], out: Path, settings: Settings, numbers: range, jobs: int
+) -> Iterator[MadeSequence]:
+    """Make sequences by their numbers, so many at a time."""
     if jobs == 1:
-        yield from (make_sequence(out, settings, number) for number in numbers)
+        yield from (make(out, settings, number) for number in numbers)
         return
     # A fresh interpreter for each worker: forking a process that runs torch's threads can hang.
-    with ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
-        waiting = [pool.submit(make_sequence, out, settings, number) for number in numbers]
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_start_worker)
+    finished = False
+    try:
+        waiting = [pool.submit(make, out, settings, number) for number in numbers]
         for done in as_completed(waiting):
             yield done.result()
+        finished = True
+    finally:
+        workers = list((getattr(pool, "_processes", None) or {}).values())
+        pool.shutdown(wait=finished, cancel_futures=True)
+        if not finished:  # an error, or Ctrl-C: what is half made is thrown away anyway
+            for worker in workers:
+                worker.terminate()
+            for worker in workers:
+                worker.join(WORKER_PATIENCE_S)
+            for left in (out / "imageFiles").glob(".*"):
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _start_worker() -> None:
+    """One thread each. Ctrl-C reaches every process of a terminal; the first one decides."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
 
 
 def make_sequence(out: Path, settings: SynthSettings, number: int) -> MadeSequence:
@@ -127,7 +155,7 @@ def _truth_arrays(made: SyntheticSequence, truths: list[FrameTruth]) -> dict[str
         "boxes_px": np.stack([t.boxes_px for t in truths], 1),  # [P, T, 4]
         "area_px2": np.stack([t.area_px2 for t in truths], 1),  # [P, T]
         "seen_px2": np.stack([t.seen_px2 for t in truths], 1),  # [P, T]
-        "keypoints_m": torch.stack([p.keypoints for p in made.people]).numpy(),  # [P, T, 17, 3] in the world
+        "keypoints_m": torch.stack([p.keypoints[:, :17] for p in made.people]).numpy(),  # [P, T, 17, 3] in the world
         "occlusion": np.array(made.plan.occlusion),
         "scene": np.array(made.plan.scene),
         "camera": np.array(made.plan.view.motion),
@@ -139,10 +167,7 @@ def _photograph(folder: Path, plan: SequencePlan) -> np.ndarray:
     """One of the folder's images, the same for the same seed and folder."""
     images = _photographs(folder)
     path = images[int(plan.rng("photograph").integers(len(images)))]
-    image = cv2.imread(str(path), cv2.IMREAD_COLOR)
-    if image is None:
-        raise UserError(f"{path} is not a readable image; take it out of the folder of backgrounds.")
-    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+    return read_image(path)
 
 
 def _photographs(folder: Path) -> list[Path]:
@@ -167,13 +192,14 @@ def _check(settings: SynthSettings) -> None:
         _photographs(settings.backgrounds)
 
 
-def _record_settings(out: Path, settings: SynthSettings) -> None:
+def record_settings(out: Path, settings: SynthSettings, more: Mapping[str, Any] | None = None) -> None:
     """Write the settings into the folder; refuse a folder with a data set of other settings."""
     path = out / _SETTINGS
     recorded = {**asdict(settings), "motion": _named(settings.motion), "backgrounds": _named(settings.backgrounds)}
+    recorded |= more or {}
     text = json.dumps({k: v for k, v in recorded.items() if k != "sequences"}, indent=1)  # more may be asked for later
     if path.is_file():
-        if path.read_text() != text:
+        if path.read_bytes() != text.encode():
             raise UserError(
                 f"{out} holds a data set made with other settings (see {path}). Use the same ones to continue it, "
                 "or another folder."

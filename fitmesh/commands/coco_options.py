@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
+from fitmesh import limits
+
 Data = Annotated[Path, typer.Option(help="Data set folder in COCO's layout (or MPII's, COCO-WholeBody's).")]
 Model = Annotated[str, typer.Option(help="Pose model, one of `fitmesh models`.")]
 Checkpoint = Annotated[Path | None, typer.Option(help="The pose model's weights, if not embedded.")]
-Threads = Annotated[int | None, typer.Option(help="Processor cores to use.", show_default="all")]
+Threads = Annotated[int | None, typer.Option(help="Processor cores to use.", show_default="all"), limits.THREADS]

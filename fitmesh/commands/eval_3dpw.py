@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from fitmesh import limits
+from fitmesh.signals import Stopped, working
+
 DATA, KEYPOINTS, FITTING, SCORING, OUTPUT = "Data", "Keypoints", "Fitting", "Scoring", "Output"
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
 
@@ -33,7 +36,7 @@ def eval_3dpw(
         str | None,
         typer.Option(help="Only these sequences, by name, with commas.", rich_help_panel=DATA, show_default="all"),
     ] = None,
-    every: Annotated[int, typer.Option(help="Use every n-th frame only.", rich_help_panel=DATA)] = 1,
+    every: Annotated[int, typer.Option(help="Use every n-th frame only.", rich_help_panel=DATA), limits.EVERY] = 1,
     pose_model: Annotated[
         str,
         typer.Option(
@@ -71,7 +74,7 @@ def eval_3dpw(
             "Precision is for calibrated confidence only.",
             rich_help_panel=FITTING,
         ),
-    ] = "confidence,precision",
+    ] = "confidence,likelihood",
     single_frames: Annotated[
         bool,
         typer.Option("--single-frames", help="Fit every frame for itself, as SMPLify does.", rich_help_panel=FITTING),
@@ -86,7 +89,9 @@ def eval_3dpw(
         Path, typer.Option(help="Folder for results and for what is kept between runs.", rich_help_panel=OUTPUT)
     ] = Path("eval-3dpw"),
     threads: Annotated[
-        int | None, typer.Option(help="Processor cores to use.", rich_help_panel=OUTPUT, show_default="all")
+        int | None,
+        typer.Option(help="Processor cores to use.", rich_help_panel=OUTPUT, show_default="all"),
+        limits.THREADS,
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show the table only.", rich_help_panel=OUTPUT)] = False,
 ) -> None:
@@ -114,10 +119,11 @@ def eval_3dpw(
     reporter, console = Reporter(quiet), Console()
     use_threads(threads)
     try:
-        outcome = pipeline.run(settings, out, reporter)
-    except KeyboardInterrupt:
+        with working():
+            outcome = pipeline.run(settings, out, reporter)
+    except (KeyboardInterrupt, Stopped) as stopped:
         reporter.say("Stopped. Finished sequences are kept; the same command goes on from there.")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(getattr(stopped, "exit_code", INTERRUPTED)) from None
     scores, lines = outcome.scores, table.lines(outcome.scores, outcome.base)
     about = {
         "data": str(data), "split": split, "protocol": protocol, "init": init, "pose_model": pose_model,

@@ -5,12 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fitmesh import limits
+from fitmesh.signals import Stopped, working
+
 if TYPE_CHECKING:
     from fitmesh.progress import Reporter
     from fitmesh.stages.pipeline import RunFiles
     from fitmesh.stages.settings import Job
 
-INPUT, PEOPLE, KEYPOINTS, BODY, OUTPUT = "Input (one of the first three)", "People", "Keypoints", "Bodies", "Output"
+INPUT, PEOPLE, KEYPOINTS = "Input (one of the first three)", "People", "Keypoints"
+BODY, SCENE, OUTPUT = "Bodies", "Scene", "Output"
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
 
 
@@ -33,11 +37,17 @@ def run(
         Path | None, typer.Option(help="A folder of images that follow each other.", rich_help_panel=INPUT)
     ] = None,
     image: Annotated[Path | None, typer.Option(help="One image.", rich_help_panel=INPUT)] = None,
-    start: Annotated[float, typer.Option(help="Seconds into the video to start at.", rich_help_panel=INPUT)] = 0.0,
-    end: Annotated[float | None, typer.Option(help="Seconds into the video to stop at.", rich_help_panel=INPUT)] = None,
-    every: Annotated[int, typer.Option(help="Use every n-th frame only.", rich_help_panel=INPUT)] = 1,
+    start: Annotated[
+        float, typer.Option(help="Seconds into the video to start at.", rich_help_panel=INPUT), limits.TIME_S
+    ] = 0.0,
+    end: Annotated[
+        float | None, typer.Option(help="Seconds into the video to stop at.", rich_help_panel=INPUT), limits.TIME_S
+    ] = None,
+    every: Annotated[int, typer.Option(help="Use every n-th frame only.", rich_help_panel=INPUT), limits.EVERY] = 1,
     fps: Annotated[
-        float | None, typer.Option(help="Images per second of --images.", rich_help_panel=INPUT, show_default="30")
+        float | None,
+        typer.Option(help="Images per second of --images.", rich_help_panel=INPUT, show_default="30"),
+        limits.FPS,
     ] = None,
     detections: Annotated[
         Path | None,
@@ -57,16 +67,28 @@ def run(
             rich_help_panel=PEOPLE,
             show_default="the detector's own",
         ),
+        limits.DETECTOR_SIZE,
     ] = None,
     min_score: Annotated[
         float,
         typer.Option(
             help="Keep people whom the detector scores at least this in several frames.", rich_help_panel=PEOPLE
         ),
+        limits.SHARE,
     ] = 0.55,
     max_people: Annotated[
-        int | None, typer.Option(help="Keep only this many people, those seen longest.", rich_help_panel=PEOPLE)
+        int | None,
+        typer.Option(help="Keep only this many people, those seen longest.", rich_help_panel=PEOPLE),
+        limits.PEOPLE,
     ] = None,
+    relink: Annotated[
+        bool,
+        typer.Option(
+            "--relink",
+            help="Say who is the same person in several shots or after a long absence, by appearance.",
+            rich_help_panel=PEOPLE,
+        ),
+    ] = False,
     pose_model: Annotated[
         str, typer.Option(help="Keypoint network; `fitmesh models` lists them.", rich_help_panel=KEYPOINTS)
     ] = "rtmpose-s-halpe26",
@@ -105,6 +127,7 @@ def run(
     threads: Annotated[
         int | None,
         typer.Option(help="Processor cores to use.", rich_help_panel=KEYPOINTS, show_default="all"),
+        limits.THREADS,
     ] = None,
     body_model: Annotated[
         Path | None,
@@ -116,10 +139,10 @@ def run(
     weighting: Annotated[
         str,
         typer.Option(
-            help="How confidence becomes weight: precision, likelihood, confidence, squared, gate or ones.",
+            help="How confidence becomes weight: likelihood, precision, confidence, squared, gate or ones.",
             rich_help_panel=BODY,
         ),
-    ] = "precision",
+    ] = "likelihood",
     init: Annotated[
         str,
         typer.Option(help="Where fits start: lifter (embedded), none, spin or cliff.", rich_help_panel=BODY),
@@ -130,17 +153,45 @@ def run(
     focal: Annotated[
         float | None,
         typer.Option(
-            help="Focal length in pixels, if known.", rich_help_panel=BODY, show_default="the image's diagonal"
+            help="Focal length in pixels, if known.",
+            rich_help_panel=SCENE,
+            show_default="the file's metadata, or what people and floor say",
         ),
+        limits.FOCAL_PX,
     ] = None,
     fov: Annotated[
         float | None,
-        typer.Option(help="Or the angle of view across the image's width, in degrees.", rich_help_panel=BODY),
+        typer.Option(help="Or the angle of view across the image's width, in degrees.", rich_help_panel=SCENE),
+        limits.FOV_DEG,
     ] = None,
+    intrinsics: Annotated[
+        Path | None,
+        typer.Option(
+            help="Or a calibration: json with matrix (3x3, pixels) and distortion (OpenCV's).", rich_help_panel=SCENE
+        ),
+    ] = None,
+    floor: Annotated[
+        str,
+        typer.Option(
+            help="Gravity and floor: auto (from everybody who stands), off, or a json file with up (x right, y down, "
+            "z forward) and camera_height_m.",
+            rich_help_panel=SCENE,
+        ),
+    ] = "auto",
+    height: Annotated[
+        str,
+        typer.Option(
+            help="Body heights that are known, in metres: 1.82 for everybody, 2:1.25 for person 2, commas between.",
+            rich_help_panel=SCENE,
+            show_default="adults, unless the floor says otherwise",
+        ),
+    ] = "",
     export: Annotated[
         str,
         typer.Option(
-            help="More files, with commas between: obj, bvh, json, csv.", rich_help_panel=OUTPUT, show_default="none"
+            help="More files, with commas between: obj, bvh, amass, trc, json, csv.",
+            rich_help_panel=OUTPUT,
+            show_default="none",
         ),
     ] = "",
     out: Annotated[
@@ -174,6 +225,7 @@ def run(
     from fitmesh.json_progress import JsonReporter
     from fitmesh.progress import Reporter
     from fitmesh.stages.pipeline import run_stages
+    from fitmesh.stages.scene import SceneSettings
     from fitmesh.stages.settings import FitSettings, Job
     from pose2d.base.errors import UserError
     from pose2d.io.clip import Span
@@ -186,23 +238,27 @@ def run(
         settings = run_settings(
             Span(start, end, every),
             detections=detections, detector=detector, detector_size=detector_size, min_score=min_score,
-            max_people=max_people,
+            max_people=max_people, relink=relink,
             pose_model=pose_model, checkpoint=checkpoint, confidence=confidence, ccnet=ccnet,  # type: ignore[arg-type]
             keypoints=keypoints, keypoint_layout=keypoint_layout, device=device, threads=threads,
-            fit=FitSettings(body_model, weighting, init, init_checkpoint, focal, fov),  # type: ignore[arg-type]
+            fit=FitSettings(
+                body_model, weighting, init, init_checkpoint,  # type: ignore[arg-type]
+                SceneSettings(focal, fov, intrinsics, floor, height),
+            ),
             exports=tuple(name.strip() for name in export.split(",") if name.strip()), overwrite=overwrite,
         )  # fmt: skip
         path = _input(video, images, image, fps)
         clip = open_clip(path, fps) if image is None else ImageFolder(path)
         job = Job(clip, settings, out, reporter)
         _say_input(job)
-        _summary(run_stages(job), reporter)
+        with working():
+            _summary(run_stages(job), reporter)
     except UserError as error:
         reporter.failed(str(error))
         raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Stopped) as stopped:
         reporter.say("Stopped. Finished stages are kept; the same command goes on from there.", "stopped")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(getattr(stopped, "exit_code", INTERRUPTED)) from None
 
 
 def _input(video: Path | None, images: Path | None, image: Path | None, fps: float | None) -> Path:
@@ -242,9 +298,10 @@ def _summary(result: "RunFiles", reporter: "Reporter") -> None:
     import numpy as np
 
     import fitmesh
-    from fitmesh.stages.people import read_tracks
+    from fitmesh.exports.stretches import absences
+    from fitmesh.stages.track_edits import edited_tracks
 
-    seen, found = read_tracks(result.fit.parent), fitmesh.load(result.fit.parent)
+    seen, found = edited_tracks(result.fit.parent), fitmesh.load(result.fit.parent)
     for text in seen.warnings:
         reporter.warn(text)
     if not seen.tracks:
@@ -256,14 +313,16 @@ def _summary(result: "RunFiles", reporter: "Reporter") -> None:
         confidence = float((person.confidence * person.presence)[person.observed].mean())
         error = person.reprojection_px[person.confident]
         error_px = float(np.mean(error)) if len(error) else float("nan")
+        away = sum(np.isin(found.frames, np.arange(a, b + 1)).sum() for a, b in absences(found, person))
         reporter.say(
             f"person {person.identity}: {len(person)} frames, {person.time_s[0]:.2f} to {person.time_s[-1]:.2f} s, "
-            f"{int(person.observed.sum())} observed; mean confidence {confidence:.2f} ({found.source}), "
-            f"keypoints {error_px:.1f} px off",
+            f"{int(person.observed.sum())} observed{f', absent in {away}' if away else ''}; "
+            f"mean confidence {confidence:.2f} ({found.source}), keypoints {error_px:.1f} px off",
             "person",
             identity=person.identity,
             frames=len(person),
             observed=int(person.observed.sum()),
+            absent=int(away),
             start_s=float(person.time_s[0]),
             end_s=float(person.time_s[-1]),
             mean_confidence=round(confidence, 4),

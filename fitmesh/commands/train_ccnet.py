@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
+from fitmesh import limits
 from fitmesh.commands.coco_options import Checkpoint, Data, Model, Threads
+from fitmesh.signals import working
 
 
 def train_ccnet(
@@ -23,20 +25,26 @@ def train_ccnet(
         typer.Option(help="simcc, movenet, peaks, conv, gap-fc, fc or query.", show_default="what fits the model"),
     ] = None,
     loss: Annotated[str, typer.Option(help="mse, likelihood, cross-entropy, aleatoric, ensemble or soap.")] = "mse",
-    epochs: Annotated[int, typer.Option(min=1)] = 8,
-    lr: Annotated[float, typer.Option(help="Learning rate before it decays.")] = 1e-3,
-    batch: Annotated[int, typer.Option(min=1)] = 128,
-    weight_decay: Annotated[float, typer.Option()] = 1e-3,
+    epochs: Annotated[int, typer.Option(), limits.COUNT] = 8,
+    lr: Annotated[float, typer.Option(help="Learning rate before it decays."), limits.LEARNING_RATE] = 1e-3,
+    batch: Annotated[int, typer.Option(), limits.COUNT] = 128,
+    weight_decay: Annotated[float, typer.Option(), limits.WEIGHT_DECAY] = 1e-3,
     person_weight: Annotated[
-        float, typer.Option(help="Weight of the person's confidence beside the keypoints'; 0 as in the paper.")
+        float,
+        typer.Option(help="Weight of the person's confidence beside the keypoints'; 0 as in the paper."),
+        limits.LOSS_WEIGHT,
     ] = 3.0,
     augment: Annotated[
-        int, typer.Option(min=0, help="Passes over randomly augmented crops, beside one over the crops as they are.")
+        int,
+        typer.Option(help="Passes over randomly augmented crops, beside one over the crops as they are."),
+        limits.PASSES,
     ] = 1,
     plain: Annotated[bool, typer.Option(help="Train on the crops as they are, too.")] = True,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(), limits.SEED] = 0,
     cache_gb: Annotated[
-        float, typer.Option(help="Disk for features; if they take more, the network runs in every epoch.")
+        float,
+        typer.Option(help="Disk for features; if they take more, the network runs in every epoch."),
+        limits.CACHE_GB,
     ] = 20.0,
     cache: Annotated[
         Path | None, typer.Option(help="Folder for features, to share between runs.", show_default="OUT/cache")
@@ -65,18 +73,17 @@ def train_ccnet(
         augmented_passes=augment,
         cache_bytes=int(cache_gb * 1e9),
     )
-    run(
-        TrainCcnetRequest(
-            data=data,
-            model=model,
-            checkpoint=checkpoint,
-            out=out,
-            train=tuple(train or ("train2017",)),
-            validation=validation,
-            test=test,
-            cache=cache or out / "cache",
-            device=device,
-            threads=threads,
-        ),
-        settings,
+    request = TrainCcnetRequest(
+        data=data,
+        model=model,
+        checkpoint=checkpoint,
+        out=out,
+        train=tuple(train or ("train2017",)),
+        validation=validation,
+        test=test,
+        cache=cache or out / "cache",
+        device=device,
+        threads=threads,
     )
+    with working():
+        run(request, settings)

@@ -14,8 +14,11 @@ from fitmesh.eval_3dpw.settings import FPS, EvalSettings, Row
 from fitting.body import Body, BodyParams
 from fitting.init import regressors
 from fitting.init.guess import InitialGuess, nearest, with_default_errors
+from fitting.keypoints.observed import TooFewKeypoints
 from fitting.optimise import INITIALISERS, fit_frames
-from fitting.track import fit_track, start_track
+from fitting.scene.lens import given_focal
+from fitting.shot import SceneOptions, ShotPerson, fit_shot
+from fitting.track import start_track
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.io.images import read_image
@@ -91,9 +94,16 @@ def fit_person(
         found = fit_frames(keypoints, sequence.camera, body, init, **how).params
         return found.rows(nearest(frame, person.frame))
     init = start if isinstance(start, str) else start.guess
-    track = fit_track(
-        keypoints, frame, sequence.camera, body, init, fps=FPS / settings.every, every=settings.every, **how
-    )
+    camera = sequence.camera
+    focal = given_focal(camera.mean_focal_px, camera.size)
+    # 3DPW's camera moves, and each person is judged alone: no scene is looked for.
+    shot = fit_shot(
+        [ShotPerson(0, keypoints, frame, init)], camera, focal, body, fps=FPS / settings.every, every=settings.every,
+        options=SceneOptions(ground=False), **how,
+    )  # fmt: skip
+    if not shot.people:
+        raise TooFewKeypoints("no frame shows enough of the person to be fitted.")
+    track = shot.people[0].track
     return track.fit.params.rows(nearest(track.frame, person.frame))
 
 
@@ -113,7 +123,7 @@ def cache_key(keypoints: CacheKey, settings: EvalSettings, row: str) -> CacheKey
         stage="eval-3dpw fit",
         settings={"row": row, "init": settings.init, "single_frames": settings.single_frames},
         inputs=inputs,
-        code=code_digest("fitting.track", "fitting.init.regressors", "fitmesh.eval_3dpw.fits"),
+        code=code_digest("fitting.shot", "fitting.init.regressors", "fitmesh.eval_3dpw.fits"),
     )
 
 

@@ -270,7 +270,8 @@ def _images_digest(sequence: EvalSequence) -> str:
     for track in sequence.tracks:
         for number in track.frame.tolist():
             path = sequence.image(number)
-            digest.update(f"{path.name} {path.stat().st_size if path.is_file() else -1};".encode())
+            text = f"{path.name} {path.stat().st_size if path.is_file() else -1};"
+            digest.update(text.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 

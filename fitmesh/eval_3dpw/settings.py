@@ -52,7 +52,7 @@ class EvalSettings:
     pose_checkpoint: Path | None = None
     ccnet: Path | None = None  # a calibration head other than the embedded one
     confidence: tuple[ConfidenceSource, ...] = ("raw", "ccnet")
-    weighting: tuple[Weighting, ...] = ("confidence", "precision")
+    weighting: tuple[Weighting, ...] = ("confidence", "likelihood")
     single_frames: bool = False  # every frame for itself, as SMPLify does
     protocol: str = "spin"
     predictions: Path | None = None  # bodies found elsewhere: score these and nothing else
@@ -81,6 +81,9 @@ class EvalSettings:
         """Find now what would otherwise be found after an hour's work."""
         if self.every < 1:
             raise UserError(f"--every must be 1 or more, got {self.every}.")
+        for option, given in (("--confidence", self.confidence), ("--weighting", self.weighting)):
+            if not given and not self.named_rows:
+                raise UserError(f"{option} names nothing: give at least one.")
         names = ("none", *INITIALISERS, *regressors.NAMES)
         if self.init not in names:
             raise UserError(f"unknown initialiser {self.init!r}: choose {', '.join(names)}.")

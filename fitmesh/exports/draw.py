@@ -1,8 +1,8 @@
 """People on an image, as meshes or as 2D skeletons, with what was observed and how confident it is.
 
-A mesh has the colour of the identity and is pale grey where nothing was observed. A keypoint's colour runs from red
-(confidence 0) over yellow to green (1). In a skeleton, a bone is as opaque as the lower confidence of its two ends;
-left limbs are orange and right limbs blue.
+A mesh has the colour of the identity; where nothing was observed it is pale grey and the image shines through. A
+keypoint's colour runs from red (confidence 0) over yellow to green (1). In a skeleton, a bone is as opaque as the lower
+confidence of its two ends; left limbs are orange and right limbs blue.
 """
 
 import colorsys
@@ -27,7 +27,8 @@ SUBPIXEL = 4  # cv2 draws at fractions of 1 / 2^SUBPIXEL pixels
 FONT = cv2.FONT_HERSHEY_DUPLEX
 MESH_OPACITY = 0.7
 MESH_SOFTNESS = 16  # smoothing rounds: an overlay shows the pose, not the anatomy of the body model
-PALE = 0.82  # grey of a surface of which nothing was observed
+PALE = 0.82  # grey of a surface of which nothing was observed ..
+PALE_OPACITY = 0.5  # .. and how opaque it is beside one that was
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,10 @@ def confidence_colour(confidence: float) -> RGB:
 
 def draw_meshes(rgb: np.ndarray, people: Sequence[DrawnPerson], camera: Camera, faces: Tensor | np.ndarray) -> None:
     """Everybody's mesh, keypoints and number, into `rgb` [H, W, 3] in place; nearer people hide farther ones."""
-    meshes = [Mesh(person.vertices_m, faces, _surface_colour(person), MESH_SOFTNESS) for person in people]
+    meshes = [
+        Mesh(person.vertices_m, faces, surface_colour(person.identity, person.observed), MESH_SOFTNESS, _opaque(person))
+        for person in people
+    ]
     render_onto(rgb, meshes, camera, alpha=MESH_OPACITY)
     for person in people:
         _draw_keypoints(rgb, person.keypoints_px, person.confidence)
@@ -125,10 +129,15 @@ def _confidence_ramp(steps: int) -> tuple[RGB, ...]:
     return tuple(confidence_colour(i / (steps - 1)) for i in range(steps))
 
 
-def _surface_colour(person: DrawnPerson) -> np.ndarray:
-    """[V, 3] in 0..1."""
-    own = np.array(identity_colour(person.identity)) / 255
-    return PALE + person.observed[:, None] * (own - PALE)
+def surface_colour(identity: int, observed: np.ndarray) -> np.ndarray:
+    """[V, 3] in 0..1 of a surface of which a share [V] was observed."""
+    own = np.array(identity_colour(identity)) / 255
+    return PALE + observed[:, None] * (own - PALE)
+
+
+def _opaque(person: DrawnPerson) -> np.ndarray:
+    """[V] in 0..1, times MESH_OPACITY."""
+    return PALE_OPACITY + (1 - PALE_OPACITY) * person.observed
 
 
 def _draw_keypoints(rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray) -> None:

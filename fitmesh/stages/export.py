@@ -10,6 +10,7 @@ from fitmesh.stages.settings import Job
 from pose2d.base.caching import CacheKey, code_digest, remove_temporary
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
+from pose2d.base.json_files import read_json
 
 ALWAYS = ("glb", "report")
 FOLDER = ".cache_keys"  # these files have no room for a cache key of their own
@@ -37,11 +38,19 @@ def cache_key(name: str, fit_key: CacheKey, overlay_key: CacheKey) -> CacheKey:
 def is_current(out: Path, key: CacheKey) -> bool:
     """The cache key is the same, and every file is there in the size it was written in."""
     try:
-        noted = json.loads(_note(out, key.stage).read_text())
+        noted = read_json(_note(out, key.stage)).object()
         sizes = {name: (out / name).stat().st_size for name in noted["bytes"]}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (UserError, OSError, ValueError, KeyError, TypeError):
         return False
     return noted.get("cache_key") == key.text and sizes == noted["bytes"]
+
+
+def noted_files(out: Path, name: str) -> list[str]:
+    """What an export left in `out`, as its note says; nothing without one."""
+    try:
+        return [file for file in read_json(_note(out, name)).item("bytes").object() if ".." not in Path(file).parts]
+    except UserError:
+        return []
 
 
 def make(job: Job, key: CacheKey) -> None:

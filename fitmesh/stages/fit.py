@@ -1,35 +1,44 @@
 """Stage 2: keypoints with their confidence -> a body per person and frame, in `fit.npz`."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION
-from fitmesh.stages.people import KeypointsFile, read_keypoints, read_tracks
+from fitmesh.stages.background import read_motion
+from fitmesh.stages.people import TRACKS_FILE, KeypointsFile
+from fitmesh.stages.scene import OFF, Lens, lens_of, said_of, scene_arrays
 from fitmesh.stages.settings import FitSettings, Job
+from fitmesh.stages.track_edits import edited_keypoints, edited_tracks, edits_digest
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, load_body
 from fitting.camera import Camera
 from fitting.init import regressors
-from fitting.keypoints.observed import TooFewKeypoints
 from fitting.keypoints.weights import WEIGHTINGS
 from fitting.optimise import INITIALISERS
-from fitting.track import TrackFit, fit_track
-from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, write_npz
+from fitting.scene.camera_motion import CameraMotion
+from fitting.scene.lens import refocused_params
+from fitting.shot import FittedPerson, ShotFit, ShotPerson, fit_shot
+from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import prefetch
 from pose2d.base.threads import single_thread
 from pose2d.skeletons import HALPE26, in_halpe26
 
 FILE = FIT_FILE
+HALPE_FEET = tuple(
+    HALPE26.keypoints.index(f"{side}_{point}") for side in ("left", "right") for point in ("heel", "big_toe")
+)
 is_current = npz_is_current
 
 
-def check(settings: FitSettings, size: tuple[int, int]) -> None:
+def check(settings: FitSettings, clip: Path, size: tuple[int, int]) -> None:
     """Refuse now what would otherwise be refused after the keypoints were estimated."""
-    settings.camera(size)
+    lens_of(settings.scene, clip, size)
+    settings.scene.options()
     load_body(settings.body_file)
     if settings.weighting not in WEIGHTINGS:
         raise UserError(f"unknown --weighting {settings.weighting!r}: choose {', '.join(WEIGHTINGS)}.")
@@ -51,8 +60,14 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
         "body": content_digest([settings.body_file]),
         "prior": content_digest([OPEN_BODY.with_name("pose_prior.npz")]),
     }
+    if edits := edits_digest(job.out):
+        inputs["edits"] = edits
     if settings.init == "lifter":
         inputs["init"] = content_digest([OPEN_BODY.with_name("lifter.npz")])
+    for name, path in (("floor", settings.scene.floor_file), ("intrinsics", settings.scene.intrinsics)):
+        if path is not None:
+            inputs[name] = content_digest([path])
+    info = job.clip.info
     if settings.init_checkpoint is not None:
         inputs |= {"clip": job.clip_digest, "init": content_digest([settings.init_checkpoint])}
     return CacheKey(
@@ -61,36 +76,51 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
             "schema": SCHEMA_VERSION,
             "weighting": settings.weighting,
             "init": settings.init,
-            "focal_px": settings.focal_px,
-            "fov_deg": settings.fov_deg,
+            "focal_px": settings.scene.focal_px,
+            "fov_deg": settings.scene.fov_deg,
+            "floor": settings.scene.floor if settings.scene.floor_file is None else "given",
+            "height": settings.scene.height,
+            # Read from the clip's own file, whose digest is not among the inputs when keypoints are given.
+            "lens": str(lens_of(settings.scene, job.clip.files()[0], (info.width_px, info.height_px)).focal),
         },
         inputs=inputs,
-        code=code_digest("fitting.track", "fitting.init.regressors"),
+        code=code_digest("fitting.shot", "fitting.init.regressors", "fitmesh.stages.scene"),
     )
 
 
 def make(job: Job, key: CacheKey) -> None:
-    """Fit everyone in `keypoints.npz`. Only image regressors (SPIN, CLIFF) look at the clip again."""
+    """Fit everyone in `keypoints.npz`, shot by shot. Only image regressors (SPIN, CLIFF) look at the clip again."""
     settings = job.settings.fit
-    seen, people = read_tracks(job.out), read_keypoints(job.out)
-    camera, body = settings.camera((seen.width_px, seen.height_px)), load_body(settings.body_file)
-    starts = _starts(job, people, camera)
-    rows: list[Mapping[str, Any]] = []
+    seen, people, arrays = edited_tracks(job.out), edited_keypoints(job.out), read_npz(job.out / TRACKS_FILE)
+    body = load_body(settings.body_file)
+    lens = lens_of(settings.scene, job.clip.files()[0], (seen.width_px, seen.height_px))
+    if lens.warning:
+        job.reporter.warn(f"{job.clip.path}: {lens.warning} A usual lens is assumed; --focal or --fov state it.")
+    starts = _starts(job, people, lens, body)
+    firsts = seen.shot_first_frame
     total = sum(int(frame[-1] - frame[0]) // seen.every + 1 for frame in people.frames.values())
+    rows: list[Mapping[str, Any]] = []
+    fits: list[ShotFit] = []
     with job.reporter.stage("fit", total) as tick, single_thread():
-        for identity, points in people.people.items():
-            frame = people.frames[identity]
-            try:
-                found = fit_track(
-                    points, frame, camera, body, starts[identity], settings.weighting, fps=seen.fps, every=seen.every
-                )
-            except TooFewKeypoints:
-                job.reporter.warn(
-                    f"person {identity} never shows enough confident keypoints at once: no body is fitted."
-                )
-                continue
-            rows.append(_rows(identity, people, found, body))
-            tick(len(found.frame))
+        for shot in range(len(firsts)):
+            here = _people_of(shot, firsts, people, starts, settings.scene.heights())
+            found = fit_shot(
+                here, lens.camera, lens.focal, body, fps=seen.fps, every=seen.every, motion=_motion(arrays, shot, lens),
+                options=settings.scene.options(), progress=tick, weighting=settings.weighting,
+            )  # fmt: skip
+            for person in here:
+                if person.identity not in found.people:
+                    job.reporter.warn(
+                        f"person {person.identity} never shows enough confident keypoints at once: no body is fitted."
+                    )
+                    continue
+                rows.append(_rows(person.identity, shot, people, found.people[person.identity], body))
+            fits.append(found)
+            if here and settings.scene.floor != OFF:
+                job.reporter.say(said_of(found, f"shot {shot + 1}" if len(firsts) > 1 else "scene"), "scene")
+    lowest = [_lowest_foot(found, body) for found in fits]
+    camera = fits[0].camera if fits else lens.camera
+    identities = [r["identity"] for r in rows]
     write_npz(
         job.out / FILE,
         key,
@@ -110,18 +140,60 @@ def make(job: Job, key: CacheKey) -> None:
             "time_s": seen.time_s,
             "focal_px": np.array(camera.focal_px),
             "center_px": np.array(camera.center_px),
+            "distortion": np.array(camera.distortion, np.float64),
+            **scene_arrays(fits, firsts, seen.frames, lowest),
+            "events": np.array([event.line() for event in seen.events], np.str_),
             "first_row": np.cumsum([0, *(len(r["row_frame"]) for r in rows)]),
-            **_joined(rows),
+            **_joined([{**r, "same_as": seen.same_as[i]} for i, r in zip(identities, rows, strict=True)]),
         },
     )
 
 
-def _starts(job: Job, people: KeypointsFile, camera: Camera) -> Mapping[int, str | BodyParams]:
-    """Where each person's fit starts: the name of an initialiser, or an image regressor's answers, a row a box."""
+def _people_of(
+    shot: int, firsts: np.ndarray, people: KeypointsFile, starts: Mapping[int, str | BodyParams],
+    heights: Mapping[int | None, float],
+) -> list[ShotPerson]:  # fmt: skip
+    """Everyone whose track begins in a shot; a track lies within one shot."""
+    end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf
+    return [
+        ShotPerson(i, points, people.frames[i], starts[i], heights.get(i, heights.get(None)))
+        for i, points in people.people.items()
+        if firsts[shot] <= people.frames[i][0] < end
+    ]
+
+
+def _motion(arrays: Mapping[str, np.ndarray], shot: int, lens: Lens) -> CameraMotion | None:
+    """How the camera moved, in angles of this lens."""
+    found = read_motion(arrays, shot)
+    return None if found is None else found.with_focal(lens.focal.focal_px)
+
+
+def _lowest_foot(found: ShotFit, body: Body) -> float:
+    """up . x of the lowest foot of a shot in the first camera's axes; 0 where gravity is not known."""
+    if found.ground is None:
+        return 0.0
+    lowest = [0.0]
+    for person in found.people.values():
+        track = person.track
+        feet = body.at(track.fit.params).keypoints[:, HALPE_FEET].double().numpy()
+        if found.motion is not None:
+            at = np.searchsorted(found.motion.frames, track.frame).clip(0, len(found.motion.frames) - 1)
+            feet = np.einsum("tij,tnj->tni", found.motion.first_from_camera[at], feet)
+        lowest.append(float((feet @ found.ground.up_cam)[track.fit.observed.numpy()].min(initial=0.0)))
+    return min(lowest)
+
+
+def _starts(job: Job, people: KeypointsFile, lens: Lens, body: Body) -> Mapping[int, str | BodyParams]:
+    """Where each person's fit starts: the name of an initialiser, or an image regressor's answers, a row a box.
+
+    Regressors are asked in the convention they were trained with: an unknown focal length is the image's diagonal.
+    """
     settings = job.settings.fit
     if settings.init_checkpoint is None:
         return dict.fromkeys(people.people, settings.init)
     network = regressors.load(settings.init, settings.init_checkpoint)
+    camera = lens.camera if lens.known else Camera.default(lens.camera.size)
+    ratio = lens.camera.mean_focal_px / camera.mean_focal_px
     wanted: dict[int, list[tuple[int, int]]] = {}  # frame number -> identity and row
     for identity, frames in people.frames.items():
         for row, frame in enumerate(frames.tolist()):
@@ -135,7 +207,8 @@ def _starts(job: Job, people: KeypointsFile, camera: Camera) -> Mapping[int, str
                 for number, (identity, row) in enumerate(here):
                     found[identity][row] = answer.rows(slice(number, number + 1))
             tick(1)
-    return {identity: _stacked([rows[row] for row in sorted(rows)]) for identity, rows in found.items()}
+    stacked = {identity: _stacked([rows[row] for row in sorted(rows)]) for identity, rows in found.items()}
+    return {identity: refocused_params(params, body.rest_joints[0], ratio) for identity, params in stacked.items()}
 
 
 def _stacked(rows: list[BodyParams]) -> BodyParams:
@@ -146,8 +219,9 @@ def _stacked(rows: list[BodyParams]) -> BodyParams:
     )
 
 
-def _rows(identity: int, people: KeypointsFile, found: TrackFit, body: Body) -> Mapping[str, Any]:
-    """The arrays of `fit.npz` for one person."""
+def _rows(identity: int, shot: int, people: KeypointsFile, person: FittedPerson, body: Body) -> Mapping[str, Any]:
+    """The arrays of `fit.npz` for one person; no row where the person is absent."""
+    found = person.track
     fit, points = found.fit, found.keypoints
     at = found.rows(people.frames[identity])
 
@@ -157,10 +231,7 @@ def _rows(identity: int, people: KeypointsFile, found: TrackFit, body: Body) -> 
         return spread
 
     raw = over_all(in_halpe26(people.raw[identity], people.people[identity].skeleton.name, 0), 0)
-    return {
-        "identity": identity,
-        "shape": fit.params.shape.numpy(),
-        "stopped": fit.stopped,
+    rows = {
         "row_frame": found.frame,
         "row_observed": fit.observed.numpy(),
         "row_converged": fit.converged.numpy(),
@@ -170,6 +241,7 @@ def _rows(identity: int, people: KeypointsFile, found: TrackFit, body: Body) -> 
         "row_joint_std_mm": _length_mm(fit.joint_std_mm, len(found.frame)),
         "row_joint_std_relative_mm": _length_mm(fit.joint_std_relative_mm, len(found.frame)),
         "row_joint_observed": found.joint_observed,
+        "row_keypoint_observed": found.keypoint_observed,
         "row_keypoints_px": np.where(found.detected[:, None, None], points.xy_px.numpy(), np.nan).astype(np.float32),
         "row_swapped": found.swapped,
         "row_confidence": points.confidence.numpy(),
@@ -178,6 +250,17 @@ def _rows(identity: int, people: KeypointsFile, found: TrackFit, body: Body) -> 
         "row_used": fit.used.numpy(),
         "row_reprojection_px": fit.reprojection_px.numpy(),
         "row_box_px": over_all(people.boxes_px[identity], np.nan),
+        "row_contact": person.contact,
+    }
+    return {
+        "identity": identity,
+        "shape": fit.params.shape.numpy(),
+        "size": float(fit.params.size),
+        "height_m": body.height_m(fit.params.shape) * float(fit.params.size),
+        "same_as": identity,
+        "shot": shot,
+        "stopped": fit.stopped,
+        **{name: values[found.present] for name, values in rows.items()},
     }
 
 
@@ -193,7 +276,9 @@ _FLOATS = {
     "shape": (10,), "row_pose_rad": (24, 3), "row_translation_m": (3,), "row_joints_m": (24, 3),
     "row_joint_std_mm": (24,), "row_joint_std_relative_mm": (24,), "row_keypoints_px": (26, 2),
     "row_confidence": (26,), "row_presence": (26,), "row_raw": (26,), "row_reprojection_px": (26,), "row_box_px": (4,),
+    "row_contact": (4,), "row_keypoint_observed": (26,),
 }  # fmt: skip
+_PER_PERSON = {"identity": np.int64, "same_as": np.int64, "shot": np.int64, "size": np.float32, "height_m": np.float32}
 _BOOLS = {"row_observed": (), "row_converged": (), "row_joint_observed": (24,), "row_used": (26,), "row_swapped": (26,)}
 
 
@@ -201,14 +286,14 @@ def _joined(rows: list[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     """Everyone's rows one after the other."""
     if not rows:
         return {
-            "identity": np.zeros(0, np.int64),
+            **{name: np.zeros(0, kind) for name, kind in _PER_PERSON.items()},
             "stopped": np.zeros(0, "<U1"),
             "row_frame": np.zeros(0, np.int64),
             **{name: np.zeros((0, *size), np.float32) for name, size in _FLOATS.items()},
             **{name: np.zeros((0, *size), np.bool_) for name, size in _BOOLS.items()},
         }
     joined: dict[str, np.ndarray] = {
-        "identity": np.array([r["identity"] for r in rows], np.int64),
+        **{name: np.array([r[name] for r in rows], kind) for name, kind in _PER_PERSON.items()},
         "shape": np.stack([r["shape"] for r in rows]),
         "stopped": np.array([r["stopped"] for r in rows], np.str_),
     }

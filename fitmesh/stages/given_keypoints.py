@@ -3,24 +3,30 @@
 They stand in for stage 1: the same two files come out. docs/run.md shows each format.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
+from fitmesh.confidence import SOURCES
+from fitmesh.schemas import FARTHEST_PX, check_keypoints
 from fitmesh.stages import people
 from fitmesh.stages.settings import Job
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz
 from pose2d.base.errors import UserError
+from pose2d.base.json_files import Json, read_json
 from pose2d.base.prefetch import prefetch
+from pose2d.detect.appearance import unseen
+from pose2d.detect.association import cues_of
 from pose2d.detect.detector import Detections
 from pose2d.detect.tracker import Tracker
+from pose2d.io.clip import Frame
+from pose2d.io.shots import ShotMarker
 from pose2d.oks import AREA_OF_BOX
-from pose2d.people import People, tracks_of
+from pose2d.people import People, Rows, people_of, tracks_of
 from pose2d.skeletons import BY_NAME, COCO17, HALPE26, HALPE26_IN, OPENPOSE18_TO_COCO17, in_halpe26
 from pose2d.types import ConfidenceSource
 
@@ -45,27 +51,28 @@ def cache_key(job: Job) -> CacheKey:
             "layout": job.settings.keypoint_layout,
             "tracker": asdict(job.settings.tracks.tracker),
             "max_people": job.settings.tracks.max_people,
+            "identity": asdict(job.settings.tracks.identity),
         },
         inputs={"clip": job.clip_digest, "keypoints": digest(file)},
-        code=code_digest("pose2d.detect.tracker", "fitmesh.stages.given_keypoints"),
+        code=code_digest("pose2d.people", "fitmesh.stages.given_keypoints"),
     )
 
 
 def make(job: Job, key: CacheKey) -> None:
-    """Who is where as the file says, or found by following the boxes around the keypoints."""
+    """Who is where as the file says, or found by tracking the boxes and keypoints."""
     given, info = read_given(_file(job), job.settings.keypoint_layout), job.clip.info
     tracker = Tracker((info.width_px, info.height_px), job.settings.tracks.tracker)
-    owner = np.full(len(given.frame), -1, np.int64)
+    shots, first_frames = ShotMarker(), []
+    parts: list[Rows] = []
     frames: list[int] = []
     times: list[float] = []
     with job.reporter.stage("people", job.settings.span.expected_frames(info)) as tick:
-        for frame in prefetch(job.clip.frames(job.settings.span)):
+        for frame, starts_shot in shots.mark(prefetch(job.clip.frames(job.settings.span))):
+            if starts_shot:
+                tracker.cut()
+                first_frames.append(frame.index)
             rows = np.flatnonzero(given.frame == frame.index)
-            if given.identity is None:
-                boxes = Detections(given.box_px[rows], np.ones(len(rows)))
-                owner[rows] = tracker.update(frame.index, float(frame.time_s), boxes)
-            else:
-                owner[rows] = given.identity[rows]
+            parts.append(_followed(given, rows, frame, tracker))
             frames.append(frame.index)
             times.append(float(frame.time_s))
             tick(1)
@@ -74,17 +81,58 @@ def make(job: Job, key: CacheKey) -> None:
             f"{_file(job)} speaks of frames {given.frame.min()} to {given.frame.max()}, none of which is read from "
             f"{job.clip.path} (frames {frames[0]} to {frames[-1]}). Frame numbers count from 0."
         )
-    read = np.flatnonzero(np.isin(given.frame, frames))
-    identities = tracker.confirmed() if given.identity is None else {int(i): int(i) for i in np.unique(owner[read])}
-    tracks, index = tracks_of(identities, owner[read], given.frame[read], given.box_px[read], np.ones(len(read)))
-    index = read[index]
-    values = {
-        "xy_px": given.xy_px[index], "raw": given.raw[index], "confidence": given.confidence[index],
-        "presence": given.presence[index], "sigma_px": np.full_like(given.xy_px[index], np.nan),
-        "area_px2": given.area_px2[index], **{name: value[index] for name, value in given.error.items()},
-    }  # fmt: skip
-    found = People(tracks, values, np.array(frames, np.int64), np.array(times), np.zeros(len(frames), np.bool_))
+    cuts = np.unique([*first_frames, *(cut.frame for cut in shots.late)]).astype(np.int64)
+    numbers, seconds = np.array(frames, np.int64), np.array(times)
+    if given.identity is None:
+        options = job.settings.tracks.identity
+        found = people_of(parts, tracker, numbers, seconds, set(), cuts, HALPE26, options)
+    else:
+        found = _as_named(parts, numbers, seconds, cuts)
     people.write(job, key, found, pose_model=given.pose_model, skeleton=HALPE26.name, source=given.source)
+
+
+def _followed(given: "GivenKeypoints", rows: np.ndarray, frame: Frame, tracker: Tracker) -> Rows:
+    """The people of one frame, under the numbers of the tracker's tracks or under the identities they were given."""
+    boxes, scores = given.box_px[rows], np.ones(len(rows))
+    values = {
+        "xy_px": given.xy_px[rows], "raw": given.raw[rows], "confidence": given.confidence[rows],
+        "presence": given.presence[rows], "sigma_px": np.full_like(given.xy_px[rows], np.nan),
+        "area_px2": given.area_px2[rows], **{name: value[rows] for name, value in given.error.items()},
+    }  # fmt: skip
+    if given.identity is not None:
+        return Rows(given.frame[rows], given.identity[rows], boxes, scores, values, unseen(len(rows)))
+    cues = cues_of(frame.rgb, boxes, values["xy_px"], values["confidence"] * values["presence"], HALPE26)
+    track = tracker.update(frame.index, float(frame.time_s), Detections(boxes, scores), cues)
+    return Rows(given.frame[rows], track, boxes, scores, values, cues.looks)
+
+
+def _as_named(parts: list[Rows], frames: np.ndarray, times: np.ndarray, shot_first_frame: np.ndarray) -> People:
+    """Everybody as the file names them. A track lies within one shot, so who is seen in several has a new number in
+    every later one, and `same_as` says who it is."""
+    frame, name = (np.concatenate([np.zeros(0, np.int64), *(getattr(r, n) for r in parts)]) for n in ("frame", "track"))
+    shot = np.searchsorted(shot_first_frame, frame, side="right")
+    fresh = int(name.max(initial=0)) + 1
+    identity, same_as = name.copy(), dict[int, int]()
+    for where, who in sorted({(int(s), int(n)) for s, n in zip(shot, name, strict=True)}):
+        number = who
+        if who in same_as:
+            number, fresh = fresh, fresh + 1
+            identity[(name == who) & (shot == where)] = number
+        same_as[number] = who
+    boxes = np.concatenate([np.zeros((0, 4)), *(r.boxes_px for r in parts)])
+    tracks, index = tracks_of({n: n for n in sorted(same_as)}, identity, frame, boxes, np.ones(len(frame)))
+    values = {n: np.concatenate([r.values[n] for r in parts])[index] for n in (parts[0].values if parts else ())}
+    return People(
+        tracks=tracks,
+        values=values,
+        frames=frames,
+        time_s=times,
+        detected=np.zeros(len(frames), np.bool_),
+        shot_first_frame=shot_first_frame,
+        owner_presence=np.ones((len(index), HALPE26.size), np.float32),
+        same_as=same_as,
+        events=[],
+    )
 
 
 def _file(job: Job) -> Path:
@@ -133,14 +181,20 @@ def read_given(path: Path, layout: str = "auto") -> GivenKeypoints:
     files = files_of(path)
     found: list[_Person] = []
     for number, file in enumerate(files):
-        content = _json(file)
-        if isinstance(content, Mapping) and "people" in content:
-            found += _openpose(content, file, _frame_number(file) if len(files) > 1 else 0, openpose)
+        content = read_json(file, _FORMATS)
+        if "people" in content:
+            found += _openpose(content, _frame_number(file) if len(files) > 1 else 0, openpose)
         elif number == 0 and len(files) == 1:
-            found += _coco(content, file)
+            found += _coco(content)
         else:
             raise UserError(f'{file} has no "people": expected a file as OpenPose writes it.')
     return _given(found, path)
+
+
+_FORMATS = (
+    "Expected COCO keypoint results (image_id: the frame's number from 0; keypoints: x, y, confidence of COCO's 17, "
+    "Halpe's 26 or COCO-WholeBody's 133; track_id where it is known) or OpenPose's files (people, pose_keypoints_2d)."
+)
 
 
 @dataclass(frozen=True)
@@ -150,51 +204,33 @@ class _Person:
     points: np.ndarray  # [26, 3] x, y, confidence; NaN where the layout has no such keypoint
 
 
-def _coco(content: Any, file: Path) -> list[_Person]:
-    entries = content.get("annotations") if isinstance(content, Mapping) else content
-    if not isinstance(entries, list):
-        raise UserError(
-            f'{file} is no list of keypoint results, no COCO data set with "annotations", and has no "people" as '
-            "OpenPose's files have."
-        )
-    labelled = isinstance(content, Mapping)  # there the third number says: 0 not labelled, 1 hidden, 2 visible
+def _coco(content: Json) -> list[_Person]:
+    labelled = isinstance(content.value, Mapping)  # there the third number says: 0 not labelled, 1 hidden, 2 visible
     found = []
-    for number, entry in enumerate(entries):
-        try:
-            points = _points(entry["keypoints"], COCO_LAYOUTS)
-            if labelled:
-                points[:, 2] = np.where(np.isnan(points[:, 2]), np.nan, points[:, 2] > 0)
-            identity = entry.get("track_id")
-            found.append(_Person(int(entry["image_id"]), None if identity is None else int(identity), points))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(
-                f"{file}: entry {number} is no keypoint result ({error!r}). Expected image_id (the frame's number "
-                "from 0), keypoints [x, y, confidence, ...] of COCO's 17, Halpe's 26 or COCO-WholeBody's 133, and, "
-                "where it is known, track_id."
-            ) from error
+    for entry in (content.item("annotations") if labelled else content).items():
+        points = _points(entry.item("keypoints"), COCO_LAYOUTS)
+        if labelled:
+            points[:, 2] = np.where(np.isnan(points[:, 2]), np.nan, points[:, 2] > 0)
+        identity = None if entry.get("track_id", None).value is None else entry.item("track_id").integer()
+        found.append(_Person(entry.item("image_id").integer(), identity, points))
     return found
 
 
-def _openpose(content: Mapping[str, Any], file: Path, frame: int, layouts: Mapping[int, Layout]) -> list[_Person]:
+def _openpose(content: Json, frame: int, layouts: Mapping[int, Layout]) -> list[_Person]:
     found = []
-    for number, person in enumerate(content["people"]):
-        try:
-            points = _points(person["pose_keypoints_2d"], layouts)
-            identity = next(iter(person.get("person_id", [-1])), -1)
-            found.append(_Person(frame, int(identity) if int(identity) >= 0 else None, points))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(
-                f"{file}: person {number} is not as OpenPose writes it ({error!r}). Expected pose_keypoints_2d of the "
-                "BODY_25 or the COCO model."
-            ) from error
+    for person in content.item("people").items():
+        points = _points(person.item("pose_keypoints_2d"), layouts)
+        identity = next((one.integer() for one in person.get("person_id", []).items()), -1)
+        found.append(_Person(frame, identity if identity >= 0 else None, points))
     return found
 
 
-def _points(numbers: Any, layouts: Mapping[int, Layout]) -> np.ndarray:
+def _points(numbers: Json, layouts: Mapping[int, Layout]) -> np.ndarray:
     """[26, 3] in Halpe's order, of a flat list x, y, confidence, ..; NaN where the layout has no such keypoint."""
-    points = np.array(numbers, np.float64).reshape(-1, 3)
-    if len(points) not in layouts:
-        raise ValueError(f"{len(points)} keypoints; expected {' or '.join(map(str, layouts))}")
+    points = numbers.numbers(*(3 * count for count in layouts)).reshape(-1, 3)
+    known = points[np.isfinite(points).all(-1)]
+    if len(known) and np.abs(known[:, :2]).max() > FARTHEST_PX:
+        raise numbers.refuse(f"has a keypoint at {np.abs(known[:, :2]).max():.3g} px: no image is so large")
     out = np.full((HALPE26.size, 3), np.nan)
     for number, index in enumerate(layouts[len(points)]):
         if index is not None:
@@ -246,14 +282,10 @@ def _once_each(frames: np.ndarray, identities: np.ndarray, path: Path) -> None:
 
 def _from_npz(path: Path) -> GivenKeypoints:
     arrays = read_npz(path)
-    missing = {"identity", "first_row", "row_frame", "row_xy_px", "row_confidence", "row_presence", "skeleton"} - set(
-        arrays
-    )
-    if missing:
-        raise UserError(f"{path} is not a keypoints.npz of fitmesh: it lacks {', '.join(sorted(missing))}.")
-    skeleton = BY_NAME[str(arrays["skeleton"])]
-    if skeleton.keypoints[: COCO17.size] != COCO17.keypoints:
-        raise UserError(f"{path} has keypoints of {skeleton.name}; expected COCO's 17 or a set that begins with them.")
+    check_keypoints(arrays, path)
+    skeleton, source = BY_NAME[str(arrays["skeleton"])], str(arrays["source"])
+    if source not in SOURCES:
+        raise UserError(f"{path} has confidence from {source[:80]!r}; expected one of {', '.join(SOURCES)}.")
     return GivenKeypoints(
         frame=arrays["row_frame"],
         identity=np.repeat(arrays["identity"], np.diff(arrays["first_row"])),
@@ -263,23 +295,14 @@ def _from_npz(path: Path) -> GivenKeypoints:
         raw=in_halpe26(arrays["row_raw"], skeleton.name, 0),
         confidence=in_halpe26(arrays["row_confidence"], skeleton.name, 0),
         presence=in_halpe26(arrays["row_presence"], skeleton.name, 0),
-        source=cast(ConfidenceSource, str(arrays["source"])),
+        source=cast(ConfidenceSource, source),
         pose_model=str(arrays["pose_model"]),
         error={n: in_halpe26(arrays[f"row_{n}"], skeleton.name, 1) for n in people.ERROR if f"row_{n}" in arrays},
     )
-
-
-def _json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text())
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}.") from error
-    except ValueError as error:
-        raise UserError(f"{file} is not json: {error}.") from error
 
 
 def _frame_number(file: Path) -> int:
     match = re.search(r"(\d+)_keypoints\.json$", file.name)
     if match is None:
         raise UserError(f"{file} does not tell its frame: expected a name that ends in a number and _keypoints.json.")
-    return int(match[1])
+    return int(match[1][-18:])  # more digits are no number of a frame

@@ -14,8 +14,9 @@ import fitmesh.result
 from fitmesh.exports.draw import DrawnPerson, draw_boxes, draw_legend, draw_meshes, draw_skeleton
 from fitmesh.exports.scene import MeshSequence
 from fitmesh.result import OVERLAY_FILE, Person, Result
-from fitmesh.stages.people import KeypointsFile, read_keypoints
+from fitmesh.stages.people import KeypointsFile
 from fitmesh.stages.settings import Job
+from fitmesh.stages.track_edits import edited_keypoints
 from pose2d.base.caching import CacheKey, code_digest
 from pose2d.base.prefetch import background_writer, prefetch
 from pose2d.base.threads import single_thread
@@ -43,7 +44,7 @@ class _Painter:
     def paint(self, rgb: np.ndarray, frame: int, figures: list[DrawnPerson]) -> None:
         """Into the image [H, W, 3] itself."""
         result = self.result
-        draw_meshes(rgb, figures, result.camera, result.body.faces)
+        draw_meshes(rgb, figures, result.camera_at(frame), result.body.faces)
         rest = {i: row for i, rows in self.unfitted_row_of.items() if (row := rows.get(frame)) is not None}
         draw_boxes(rgb, {identity: self.unfitted.boxes_px[identity][row] for identity, row in rest.items()})
         for identity, row in rest.items():
@@ -116,7 +117,7 @@ def _write(video: VideoWriter, frame: Frame) -> None:
 
 
 def _painter(out: Path) -> _Painter:
-    result, found = fitmesh.result.load(out), read_keypoints(out)
+    result, found = fitmesh.result.load(out), edited_keypoints(out)
     fitted = {person.identity for person in result.people}
     return _Painter(
         result=result,

@@ -13,17 +13,20 @@ import numpy as np
 import torch
 
 from fitmesh.confidence import ConfidenceFunction, head_digest
+from fitmesh.schemas import check_keypoints, check_tracks
+from fitmesh.stages.background import BackgroundMotion
 from fitmesh.stages.settings import WHOLE_IMAGE, Job
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
+from pose2d.detect.association import Cues, cues_of
 from pose2d.detect.detector import DETECTORS, Detections, read_detections, whole_image
 from pose2d.detect.tracker import Tracker
 from pose2d.estimate import estimate_people
 from pose2d.models.base import PoseModel
 from pose2d.oks import AREA_OF_BOX
-from pose2d.people import Detect, People, PeopleFinder
+from pose2d.people import Describe, Detect, People, PeopleFinder
 from pose2d.registry import module_of
 from pose2d.skeletons import BY_NAME
-from pose2d.types import ConfidenceSource, Keypoints, Track
+from pose2d.types import ConfidenceSource, Event, Keypoints, Track
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
 ERROR = ("error_weight", "error_sigma")  # the stated error distribution, where the head states one
@@ -38,7 +41,10 @@ class TracksFile:
     rate: Fraction  # frames per second of the source
     frames: np.ndarray  # [F] numbers of the frames that were read
     time_s: np.ndarray  # [F] when each is shown
-    tracks: list[Track]
+    tracks: list[Track]  # each within one shot
+    shot_first_frame: np.ndarray  # [S] number of the first frame of each shot
+    same_as: dict[int, int]  # identity -> the earliest identity of the same person, where --relink found one
+    events: list[Event]  # what a person should look at, in order of time
     warnings: list[str]  # about the video
 
     @property
@@ -84,6 +90,7 @@ def cache_key(job: Job) -> CacheKey:
             "detector": [settings.detector, asdict(settings.detector_options)] if boxes == "detector" else None,
             "tracker": asdict(settings.tracker),
             "max_people": settings.max_people,
+            "identity": asdict(settings.identity),
             "pose_model": keypoints.pose_model,
             "confidence": keypoints.confidence,
         },
@@ -93,6 +100,7 @@ def cache_key(job: Job) -> CacheKey:
             f"pose2d.detect.{DETECTORS[settings.detector][0]}",
             module_of(keypoints.pose_model),
             "fitmesh.confidence",
+            "fitmesh.stages.background",
         ),
     )
 
@@ -106,15 +114,19 @@ def make(job: Job, key: CacheKey) -> None:
     info, settings = job.clip.info, job.settings
     job.networks.start()  # while the first frames are decoded
     tracker = Tracker((info.width_px, info.height_px), settings.tracks.tracker)
-    finder = PeopleFinder(_detect(job), _estimate(job), every_frame=settings.tracks.detections is not None)
+    background = BackgroundMotion((info.width_px, info.height_px))
+    given = settings.tracks.detections is not None
+    finder = PeopleFinder(_detect(job), _estimate(job), given, _describe(job), background)
     fps = float(info.rate / settings.span.every)
     with job.reporter.stage("people", settings.span.expected_frames(info)) as tick, torch.inference_mode():
-        found = finder.find(job.clip.frames(settings.span), fps, tracker, settings.workers, tick)
+        found = finder.find(
+            job.clip.frames(settings.span), fps, tracker, settings.workers, tick, settings.tracks.identity
+        )
     networks = job.networks.take()
     write(
         job, key, found,
         pose_model=settings.keypoints.pose_model, skeleton=networks.pose.skeleton.name,
-        source=settings.keypoints.confidence,
+        source=settings.keypoints.confidence, background=background,
     )  # fmt: skip
 
 
@@ -146,6 +158,14 @@ def _estimate(job: Job) -> Callable[[Sequence[np.ndarray], np.ndarray], tuple[np
     return estimate
 
 
+def _describe(job: Job) -> Describe:
+    def describe(rgb: np.ndarray, boxes_px: np.ndarray, values: Mapping[str, np.ndarray]) -> Cues:
+        sure = values["confidence"] * values["presence"]
+        return cues_of(rgb, boxes_px, values["xy_px"], sure, job.networks.get().pose.skeleton)
+
+    return describe
+
+
 def _detect(job: Job) -> Detect:
     settings = job.settings.tracks
     if settings.detections == WHOLE_IMAGE:
@@ -157,7 +177,10 @@ def _detect(job: Job) -> Detect:
     return lambda frame: job.detector.get().detect(frame.rgb)
 
 
-def write(job: Job, key: CacheKey, found: People, pose_model: str, skeleton: str, source: str) -> None:
+def write(
+    job: Job, key: CacheKey, found: People, pose_model: str, skeleton: str, source: str,
+    background: BackgroundMotion | None = None,
+) -> None:  # fmt: skip
     """Both files; of at most `max_people`, those seen in the most frames."""
     info, limit = job.clip.info, job.settings.tracks.max_people
     most = sorted(range(len(found.tracks)), key=lambda n: -len(found.tracks[n].frames))[:limit]
@@ -176,6 +199,8 @@ def write(job: Job, key: CacheKey, found: People, pose_model: str, skeleton: str
     empty = {"xy_px": (count, 2), "raw": (count,), "sigma_px": (count, 2), "confidence": (count,), "presence": (count,)}
     values = {name: found.values.get(name, np.zeros((0, *size), np.float32)) for name, size in empty.items()}
     values |= {name: found.values[name] for name in ERROR if name in found.values}
+    if len(found.owner_presence):
+        values["presence"] = values["presence"] * found.owner_presence
     area = found.values.get("area_px2")
     write_npz(
         job.out / KEYPOINTS_FILE,
@@ -187,6 +212,7 @@ def write(job: Job, key: CacheKey, found: People, pose_model: str, skeleton: str
             **rows,
             "row_area_px2": AREA_OF_BOX * (boxes_px[:, 2:] - boxes_px[:, :2]).prod(1) if area is None else area[index],
             **{f"row_{name}": value[index] for name, value in values.items()},
+            "row_owner_presence": found.owner_presence.reshape(-1, count)[index],
         },
     )
     write_npz(
@@ -201,13 +227,26 @@ def write(job: Job, key: CacheKey, found: People, pose_model: str, skeleton: str
             "detected": found.detected,
             **rows,
             "row_score": np.concatenate([np.zeros(0), *(track.scores for track in tracks)]),
+            "shot_first_frame": found.shot_first_frame,
+            "same_as": _same_as(found.same_as, rows["identity"]),
+            "events": np.array([e.line() for e in found.events if e.identity in rows["identity"]], dtype=np.str_),
             "warnings": np.array(job.clip.warnings, dtype=np.str_),
+            **({} if background is None else background.arrays(found.frames, found.shot_first_frame)),
         },
     )
 
 
+def _same_as(same_as: Mapping[int, int], kept: np.ndarray) -> np.ndarray:
+    """For each identity that is kept the earliest of the same person that is kept too."""
+    earliest: dict[int, int] = {}
+    for identity in sorted(kept.tolist()):
+        earliest.setdefault(same_as[identity], identity)
+    return np.array([earliest[same_as[identity]] for identity in kept.tolist()], np.int64)
+
+
 def read_tracks(out: Path) -> TracksFile:
     arrays = read_npz(out / TRACKS_FILE)
+    check_tracks(arrays, out / TRACKS_FILE)
     first = arrays["first_row"]
     tracks = [
         Track(int(identity), arrays["row_frame"][a:b], arrays["row_box_px"][a:b], arrays["row_score"][a:b])
@@ -220,12 +259,16 @@ def read_tracks(out: Path) -> TracksFile:
         frames=arrays["frame"],
         time_s=arrays["time_s"],
         tracks=tracks,
+        shot_first_frame=arrays["shot_first_frame"],
+        same_as=dict(zip(arrays["identity"].tolist(), arrays["same_as"].tolist(), strict=True)),
+        events=[Event.from_line(str(line)) for line in arrays["events"]],
         warnings=[str(text) for text in arrays["warnings"]],
     )
 
 
 def read_keypoints(out: Path) -> KeypointsFile:
     arrays = read_npz(out / KEYPOINTS_FILE)
+    check_keypoints(arrays, out / KEYPOINTS_FILE)
     first = arrays["first_row"]
     spans = {int(i): slice(a, b) for i, a, b in zip(arrays["identity"], first[:-1], first[1:], strict=True)}
     source = cast(ConfidenceSource, str(arrays["source"]))

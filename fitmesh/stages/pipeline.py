@@ -2,22 +2,24 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
 
 import fitmesh.result
 from fitmesh.confidence import check_source
 from fitmesh.result import RUN_FILE
 from fitmesh.stages import export, fit, given_keypoints, overlay, people
 from fitmesh.stages.settings import Job, KeypointSettings
+from fitmesh.stages.written import Written
 from fitmesh.version import __version__
 from pose2d.base.caching import CacheKey, remove_temporary
+from pose2d.base.devices import check_device
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
+from pose2d.base.json_files import read_json
 from pose2d.detect.detector import detector_class
 from pose2d.registry import card
 from pose2d.skeletons import COCO17
@@ -43,6 +45,7 @@ class Stage:
     is_current: Callable[[Path, CacheKey], bool]
     path: Path
     make: Callable[[Job, CacheKey], None]
+    files: Callable[[], Sequence[str]]  # what it leaves in `out`
 
 
 def run_stages(job: Job) -> RunFiles:
@@ -50,18 +53,25 @@ def run_stages(job: Job) -> RunFiles:
     check(job)
     for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, overlay.FILE, RUN_FILE):
         remove_temporary(job.out / name)
-    timings = _timings(job.out)
+    timings, written = _timings(job.out), Written.read(job.out)
     made = []
     for stage in stages(job):
         name = stage.key.stage
-        if not job.settings.overwrite and stage.is_current(stage.path, stage.key):
+        damaged = written.changed(stage.files())
+        if not job.settings.overwrite and not damaged and stage.is_current(stage.path, stage.key):
             job.reporter.skipped(name)
         else:
+            if damaged and not job.settings.overwrite:
+                which = ", ".join(damaged[:3]) + (" .." if len(damaged) > 3 else "")
+                job.reporter.warn(f"{which}: changed or damaged since it was written, so it is made again.")
+            if written.forget(stage.files()):  # while files change, no record vouches for them
+                _write_run_json(job, timings, written)
             start = time.monotonic()
             stage.make(job, stage.key)
             timings[name] = round(time.monotonic() - start, 3)  # a stage that is kept keeps its time
             made.append(name)
-        _write_run_json(job, timings)
+            written.record(stage.files())
+        _write_run_json(job, timings, written)
     result = fitmesh.result.load(job.out)
     names = (name for one in export.wanted(job.settings.exports) for name in export.EXPORTERS[one].files(result))
     return RunFiles(
@@ -78,11 +88,17 @@ def stages(job: Job) -> list[Stage]:
     fit_key = fit.cache_key(job, people_key)
     overlay_key = overlay.cache_key(job, fit_key)
     return [
-        Stage(people_key, people.is_current, out, source.make),
-        Stage(fit_key, fit.is_current, out / fit.FILE, fit.make),
-        Stage(overlay_key, overlay.is_current, out / overlay.FILE, overlay.make),
+        Stage(people_key, people.is_current, out, source.make, lambda: (people.TRACKS_FILE, people.KEYPOINTS_FILE)),
+        Stage(fit_key, fit.is_current, out / fit.FILE, fit.make, lambda: (fit.FILE,)),
+        Stage(overlay_key, overlay.is_current, out / overlay.FILE, overlay.make, lambda: (overlay.FILE,)),
         *(
-            Stage(export.cache_key(name, fit_key, overlay_key), export.is_current, out, export.make)
+            Stage(
+                export.cache_key(name, fit_key, overlay_key),
+                export.is_current,
+                out,
+                export.make,
+                partial(export.noted_files, out, name),
+            )
             for name in export.wanted(job.settings.exports)
         ),
     ]
@@ -92,8 +108,8 @@ def check(job: Job) -> None:
     """Find now what would otherwise be found after an hour's work."""
     settings, out = job.settings, job.out
     export.wanted(settings.exports)
-    fit.check(settings.fit, (job.clip.info.width_px, job.clip.info.height_px))
-    _check_device(settings.device)
+    fit.check(settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
+    check_device(settings.device)
     if settings.given_keypoints is None:
         _check_networks(settings.keypoints)
         detector_class(settings.tracks.detector)
@@ -120,23 +136,14 @@ def _check_networks(wanted: KeypointSettings) -> None:
     check_source(wanted.confidence, wanted.pose_model, wanted.ccnet)
 
 
-def _check_device(name: str) -> None:
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise UserError(
-            f"--device {name} cannot be used ({reason}). Use --device cpu, or install a torch for it."
-        ) from error
-
-
-def _write_run_json(job: Job, timings_s: Mapping[str, float]) -> None:
-    """`run.json`: what the run was told, where its clip is, and how long each stage took when it was made."""
+def _write_run_json(job: Job, timings_s: Mapping[str, float], written: Written) -> None:
+    """`run.json`: what the run was told, where its clip is, how long each stage took, and digests of what it wrote."""
     facts: dict[str, Any] = {
         "fitmesh": __version__,
         "clip": str(job.clip.path.resolve()),
         "settings": asdict(job.settings),
         "timings_s": timings_s,
+        "files": written.digests,
     }
     with atomic_file(job.out / RUN_FILE) as temporary:
         temporary.write_text(json.dumps(facts, indent=1, default=str) + "\n")
@@ -145,7 +152,6 @@ def _write_run_json(job: Job, timings_s: Mapping[str, float]) -> None:
 def _timings(out: Path) -> dict[str, float]:
     """Of an earlier run in the same folder."""
     try:
-        earlier = json.loads((out / RUN_FILE).read_text())
-        return dict(earlier.get("timings_s", {}))
-    except (OSError, ValueError, TypeError, AttributeError):
+        return fitmesh.result.numbers_of(read_json(out / RUN_FILE).get("timings_s", {}).value)
+    except UserError:
         return {}

@@ -6,14 +6,15 @@ from pathlib import Path
 
 from fitmesh.confidence import ConfidenceFunction, confidence_function
 from fitmesh.progress import Reporter
+from fitmesh.stages.scene import SceneSettings
 from fitting.body.load import OPEN_BODY, find_body_file
-from fitting.camera import Camera
 from fitting.keypoints.weights import Weighting
 from pose2d.base.caching import content_digest
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import Background
 from pose2d.base.threads import cores
 from pose2d.detect.detector import DetectorOptions, PersonDetector, detector_class, load_detector
+from pose2d.detect.identity import IdentityOptions
 from pose2d.detect.tracker import TrackerOptions
 from pose2d.io.clip import Clip, Span
 from pose2d.models.base import PoseModel
@@ -32,6 +33,7 @@ class TrackSettings:
     detector_options: DetectorOptions = field(default_factory=lambda: detector_class("yolox-tiny").defaults)
     tracker: TrackerOptions = field(default_factory=TrackerOptions)
     max_people: int | None = None  # only those seen in the most frames
+    identity: IdentityOptions = field(default_factory=IdentityOptions)
 
     def __post_init__(self) -> None:
         if self.max_people is not None and self.max_people < 1:
@@ -56,30 +58,17 @@ class KeypointSettings:
 
 @dataclass(frozen=True)
 class FitSettings:
-    """Which body, seen through which lens, weighted how."""
+    """Which body, weighted how, in which scene."""
 
     body_model: Path | None = None  # file or folder; None: the open body
-    weighting: Weighting = "precision"
+    weighting: Weighting = "likelihood"
     init: str = "lifter"  # where the optimisation starts
     init_checkpoint: Path | None = None  # weights of an initialiser that ships none
-    focal_px: float | None = None
-    fov_deg: float | None = None  # across the image's width
-
-    def __post_init__(self) -> None:
-        if self.focal_px is not None and self.fov_deg is not None:
-            raise UserError("--focal and --fov say the same thing in two ways: give one of them.")
+    scene: SceneSettings = field(default_factory=SceneSettings)
 
     @property
     def body_file(self) -> Path:
         return OPEN_BODY if self.body_model is None else find_body_file(self.body_model, "neutral")
-
-    def camera(self, size: tuple[int, int]) -> Camera:
-        """For images of (width, height) pixels; CLIFF's focal length, the diagonal, when none is known."""
-        if self.focal_px is not None:
-            return Camera.from_focal(self.focal_px, size)
-        if self.fov_deg is not None:
-            return Camera.from_field_of_view(self.fov_deg, size, across="width")
-        return Camera.default(size)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,12 @@ _TYPES = {
     ".glb": "model/gltf-binary",
     ".mp4": "video/mp4",
 }
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")  # more digits than any file has bytes are no range
+# A report may come from somebody else: it runs alone, loads nothing and sees nothing of this server.
+_REPORT_POLICY = (
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
+)
 _INLINE_SCRIPT = re.compile(rb"<script type=\"importmap\">(.*?)</script>", re.DOTALL)
 
 
@@ -44,12 +49,14 @@ class Content:
     kind: str  # media type
     source: Path | bytes
     policy: str = ""  # Content-Security-Policy
+    within: Path | None = None  # the file must lie in this folder, wherever links lead
 
 
 class ViewerServer(ThreadingHTTPServer):
     """Serves one result. Its address is `url`."""
 
     daemon_threads = True  # a video that is still being sent does not delay the exit
+    request_queue_size = 512  # connections that wait to be accepted; a browser opens a handful, a test hundreds
 
     def __init__(self, contents: Mapping[str, Content], port: int) -> None:
         self.contents = contents
@@ -66,7 +73,7 @@ class ViewerServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Browsers close connections in the middle of videos, and Ctrl-C closes them here: neither is an error."""
         closed_here = request.fileno() == -1
-        if not closed_here and not isinstance(sys.exc_info()[1], ConnectionError):
+        if not closed_here and not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
 
@@ -84,15 +91,16 @@ def serve(result: Result, port: int = 0) -> ViewerServer:
     contents["/"] = Content(_TYPES[".html"], PAGE / "index.html", _policy((PAGE / "index.html").read_bytes()))
     contents["/meta.json"] = Content(_TYPES[".json"], data.meta)
     contents["/values.bin"] = Content("application/octet-stream", data.values)
-    contents["/scene.glb"] = Content(_TYPES[".glb"], scene)
-    for path in (result.overlay_path, result.folder / "report.html"):
+    for path in (scene, result.overlay_path, result.folder / "report.html"):
         if path.is_file():
-            contents[f"/{path.name}"] = Content(_TYPES[path.suffix], path)
+            policy = _REPORT_POLICY if path.suffix == ".html" else ""
+            contents[f"/{path.name}"] = Content(_TYPES[path.suffix], path, policy, result.folder)
     return ViewerServer(contents, port)
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    timeout = 30  # seconds without a byte: a connection that was never closed ends here
     server_version = "fitmesh"
     sys_version = ""
     server: BaseServer
@@ -113,7 +121,10 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(content.source, bytes):
             return self._send_bytes(content, content.source, with_body)
         try:
-            file = content.source.open("rb")
+            real = content.source.resolve(strict=True)
+            if content.within is not None and not real.is_relative_to(content.within.resolve()):
+                return self._refuse(HTTPStatus.FORBIDDEN)  # a link out of the folder
+            file = real.open("rb")
         except OSError:  # it was deleted meanwhile
             return self._refuse(HTTPStatus.NOT_FOUND)
         with file:

@@ -99,14 +99,16 @@ class BodyParams:
     pose: Tensor  # [T, 24, 3] axis-angle in radians, each joint relative to its parent; joint 0 turns it all
     shape: Tensor  # [S] one body for all frames, or [T, S]; in standard deviations
     translation: Tensor  # [T, 3] metres, added to every point
+    size: Tensor = field(default_factory=lambda: torch.ones(()))  # [], [1] or [T]; multiplies the posed body: children
 
     def __len__(self) -> int:
         return len(self.pose)
 
     def rows(self, index: slice | Tensor | np.ndarray) -> "BodyParams":
-        """Some of the frames; a shape for all frames stays one for all."""
+        """Some of the frames; a shape or size for all frames stays one for all."""
         shape = self.shape if self.shape.ndim == 1 else self.shape[index]
-        return BodyParams(self.pose[index], shape, self.translation[index])
+        size = self.size[index] if self.size.numel() > 1 else self.size
+        return BodyParams(self.pose[index], shape, self.translation[index], size)
 
 
 @dataclass(frozen=True)
@@ -163,12 +165,14 @@ class Body:
         shape: ArrayLike | None = None,
         translation: ArrayLike | None = None,
         vertices: bool = False,
+        size: ArrayLike | None = None,
     ) -> BodyOutput:
         """Place the body in T frames.
 
         pose: axis-angle [T, 24, 3] or [T, 72] in radians, or matrices [T, 24, 3, 3].
         shape: [S] for all frames or [T, S]; a shorter one gives the leading directions; None is the mean body.
         translation: [T, 3] metres; None is none.
+        size: [] or [1] for all frames or [T], multiplies the posed body before it is moved; None is 1.
         """
         rotation = _pose_matrices(self._tensor(pose, "pose"))
         frames = len(rotation)
@@ -179,6 +183,10 @@ class Body:
         joints = placement.joints
         keypoints = self.keypoint_terms.place(placement, self.keypoint_terms.moments(shape, feature))
         mesh = self.mesh(placement, shape, feature) if vertices else None
+        if size is not None:
+            scale = _checked_size(self._tensor(size, "size"), frames).reshape(-1, 1, 1)
+            joints, keypoints = scale * joints, scale * keypoints
+            mesh = None if mesh is None else mesh.mul_(scale)
         if translation is not None:
             shift = _checked_translation(self._tensor(translation, "translation"), frames).unsqueeze(1)
             joints, keypoints = joints + shift, keypoints + shift
@@ -187,7 +195,12 @@ class Body:
 
     def at(self, params: BodyParams, vertices: bool = False) -> BodyOutput:
         """The same for `BodyParams`."""
-        return self(params.pose, params.shape, params.translation, vertices)
+        return self(params.pose, params.shape, params.translation, vertices, params.size)
+
+    def height_m(self, shape: ArrayLike) -> float:
+        """From the soles to the top of the head of one shape [S] in its rest pose, before any size."""
+        rest = self.v_template[:, 1] + self.shapedirs[:, 1, : len(shape)] @ self._tensor(shape, "shape")
+        return float(rest.max() - rest.min())
 
     # The steps, for code that takes them apart. They check nothing.
 
@@ -314,4 +327,13 @@ def _checked_translation(value: Tensor, frames: int) -> Tensor:
     """A translation [T, 3], or [1, 3] for all frames."""
     if tuple(value.shape) not in ((frames, 3), (1, 3)):
         raise UserError(f"translation has size {list(value.shape)}; expected [{frames}, 3] metres.")
+    return value
+
+
+def _checked_size(value: Tensor, frames: int) -> Tensor:
+    """A size [] or [1] for all frames, or [T]."""
+    if value.ndim > 1 or value.numel() not in (1, frames) or not bool((value > 0).all()):
+        raise UserError(
+            f"size has {list(value.shape)} numbers; expected one above 0, or one for each of {frames} frames."
+        )
     return value

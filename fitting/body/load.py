@@ -1,6 +1,7 @@
 """From files to bodies: the embedded one, or SMPL, SMPL-H and SMPL-X. Pickles are read safely and never executed."""
 
 import io
+import math
 import re
 import zipfile
 from collections.abc import Mapping
@@ -17,7 +18,9 @@ from fitting.body.body import Body
 from fitting.body.kinematics import JOINT_COUNT
 from fitting.body.smpl_files import smpl_body
 from pose2d.base import unpickle
+from pose2d.base.arrays import MOST_GROWTH
 from pose2d.base.errors import UserError
+from pose2d.base.limits import MOST_ARRAY_BYTES, most_bytes, size_text
 from pose2d.base.threads import single_thread
 
 OPEN_BODY = Path(str(files("fitting") / "data" / "open_body.npz"))
@@ -178,14 +181,20 @@ def checked(arrays: Mapping[str, np.ndarray], path: Path, sizes: Mapping[str, tu
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    cap = most_bytes(MOST_ARRAY_BYTES)
     try:
         with zipfile.ZipFile(path) as archive:
-            present = set(archive.namelist())
-            return {
-                name: _entry(io.BytesIO(archive.read(f"{name}.npy")))
-                for name in (*_NEEDED, *_OPTIONAL)
-                if f"{name}.npy" in present
-            }
+            members = {member.filename: member for member in archive.infolist()}
+            wanted = {n: members[f"{n}.npy"] for n in (*_NEEDED, *_OPTIONAL) if f"{n}.npy" in members}
+            total = sum(member.file_size for member in wanted.values())
+            if total > cap or total > MOST_GROWTH * path.stat().st_size:
+                raise UserError(
+                    f"{path} claims {size_text(total)} of arrays, more than it can hold or than may be read "
+                    f"({size_text(cap)}). Get it again."
+                )
+            return {name: _entry(io.BytesIO(archive.read(member))) for name, member in wanted.items()}
+    except UserError:
+        raise
     except unpickle.Refused as refusal:
         raise UserError(f"{path} was refused: {refusal}. Get the file again from its official site.") from refusal
     except Exception as error:  # what damaged bytes raise is as varied as the bytes
@@ -198,8 +207,11 @@ def _entry(content: io.BytesIO) -> np.ndarray:
     """One array; one stored as Python objects (a sparse matrix, say) goes through our own unpickler."""
     version = np.lib.format.read_magic(content)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    if header(content)[2].hasobject:
+    shape, _, dtype = header(content)
+    if dtype.hasobject:
         return _dense(unpickle.load_stream(content))
+    if math.prod(shape) * dtype.itemsize > len(content.getbuffer()):
+        raise ValueError("an array claims more than there is")
     content.seek(0)
     return np.lib.format.read_array(content, allow_pickle=False)
 
@@ -208,4 +220,8 @@ def _dense(value: Any) -> np.ndarray:
     if isinstance(value, np.ndarray) and value.dtype.hasobject and value.ndim == 0:
         value = value.item()
     # A scipy.sparse matrix is known by its method, so that scipy.sparse, slow to import, is not needed.
-    return value.toarray() if hasattr(value, "toarray") else np.asarray(value)
+    if not hasattr(value, "toarray"):
+        return np.asarray(value)
+    if math.prod(value.shape) * 8 > most_bytes(MOST_ARRAY_BYTES):
+        raise UserError(f"a sparse matrix of size {value.shape} is no part of a body: the file is damaged.")
+    return value.toarray()

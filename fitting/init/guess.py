@@ -1,5 +1,6 @@
 """An initial guess of a person's body, and how far it may be off."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,6 +39,23 @@ def with_default_errors(params: BodyParams) -> InitialGuess:
     """Parameters of unknown quality."""
     frames = len(params)
     return InitialGuess(params, torch.full((frames, 24), ROTATION_STD_RAD), torch.full((frames,), DEPTH_STD))
+
+
+def joined_guesses(parts: Sequence[InitialGuess]) -> InitialGuess:
+    """Stretches of one person, one after the other."""
+    frames = [len(part) for part in parts]
+    shape = torch.cat([p.params.shape.expand(n, -1) for p, n in zip(parts, frames, strict=True)])
+    return replace(
+        parts[0],
+        params=replace(
+            parts[0].params,
+            pose=torch.cat([part.params.pose for part in parts]),
+            shape=shape,
+            translation=torch.cat([part.params.translation for part in parts]),
+        ),
+        rotation_std_rad=torch.cat([part.rotation_std_rad for part in parts]),
+        depth_std=torch.cat([part.depth_std for part in parts]),
+    )
 
 
 def nearest(available: np.ndarray, wanted: np.ndarray) -> np.ndarray:

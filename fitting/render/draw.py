@@ -27,6 +27,7 @@ class Mesh:
     faces: Tensor | np.ndarray  # [F, 3] vertex numbers, counter-clockwise from outside
     color: Color | Tensor | np.ndarray | None = None  # red, green, blue 0..1 of all [3] or each [V, 3]; None: by turn
     softness: int = 0  # rounds in which light is shared with neighbouring vertices; hides small detail of the skin
+    opacity: Tensor | np.ndarray | None = None  # [V] 0..1, times `alpha`; None: 1
 
 
 def render(
@@ -62,24 +63,27 @@ def render_onto(
         raise UserError(f"alpha must lie between 0 and 1, got {alpha}.")
     if backend not in ("numba", "pytorch3d"):
         raise UserError(f"unknown renderer {backend!r}: choose numba or pytorch3d.")
-    shown = [_shown(mesh, number, camera) for number, mesh in enumerate(meshes)]
+    shown = [_shown(mesh, number, camera, alpha) for number, mesh in enumerate(meshes)]
     for together in _groups([screen.window(*camera.size) for screen, _ in shown]):
         screen = joined([shown[number][0] for number in together])
         colors = np.concatenate([shown[number][1] for number in together])
         if backend == "numba":
-            paint(image, screen, colors, alpha=alpha, antialias=antialias)
+            paint(image, screen, colors, antialias=antialias)
         else:
             from fitting.render.pytorch3d_paint import paint as paint_with_pytorch3d
 
-            paint_with_pytorch3d(image, screen, colors, alpha=alpha, antialias=antialias)
+            paint_with_pytorch3d(image, screen, colors, antialias=antialias)
 
 
-def _shown(mesh: Mesh, number: int, camera: Camera) -> tuple[Screen, np.ndarray]:
-    """A mesh in the image, and the lit colours of its vertices there [V', 3] 0..255."""
+def _shown(mesh: Mesh, number: int, camera: Camera, alpha: float) -> tuple[Screen, np.ndarray]:
+    """A mesh in the image, and its vertices there [V', 4]: lit colours 0..255 times opacity, and the opacity."""
     vertices, faces, color = _checked(mesh, number)
     normals = softened(vertex_normals(vertices, faces), faces, mesh.softness)
     screen = project_triangles(vertices, faces, camera)
-    return screen, screen.interpolate(shade(normals, color), faces)
+    opacity = np.full((len(vertices), 1), alpha, np.float32)
+    if mesh.opacity is not None:
+        opacity *= _array(mesh.opacity).astype(np.float32).reshape(-1, 1)
+    return screen, screen.interpolate(np.concatenate((shade(normals, color) * opacity, opacity), 1), faces)
 
 
 def _groups(windows: Sequence[Window]) -> list[list[int]]:
@@ -126,6 +130,12 @@ def _checked(mesh: Mesh, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
         raise UserError(
             f"mesh {number}: colours must lie between 0 and 1, [3] or [{len(vertices)}, 3]; got {list(color.shape)}."
         )
+    if mesh.opacity is not None:
+        opacity = _array(mesh.opacity)
+        if opacity.shape != (len(vertices),) or not ((opacity >= 0) & (opacity <= 1)).all():
+            raise UserError(
+                f"mesh {number}: opacity must lie between 0 and 1, [{len(vertices)}]; got {list(opacity.shape)}."
+            )
     return vertices, faces.astype(np.int32), np.broadcast_to(color, vertices.shape)
 
 

@@ -29,8 +29,8 @@ def problem() -> str | None:
     return None
 
 
-def paint(image: np.ndarray, screen: Screen, colors: np.ndarray, *, alpha: float = 1.0, antialias: bool = True) -> None:
-    """Blend triangles with vertex colours [V', 3] float32 0..255 into `image` [H, W, 3] uint8, in place."""
+def paint(image: np.ndarray, screen: Screen, colors: np.ndarray, *, antialias: bool = True) -> None:
+    """Blend triangles into `image` [H, W, 3] uint8, in place; colors [V', 4] as in `raster.paint`."""
     if why := problem():
         raise UserError(f"{why}. The renderer `numba` needs nothing of the kind.")
     from pytorch3d.renderer.mesh.rasterize_meshes import rasterize_meshes
@@ -50,12 +50,11 @@ def paint(image: np.ndarray, screen: Screen, colors: np.ndarray, *, alpha: float
         cull_backfaces=True,
     )
     triangle, weights = triangle[0, ..., 0], weights[0, ..., 0, :]  # [H g, W g], [H g, W g, 3]
-    corner_colors = torch.from_numpy(colors).to(device)[faces[triangle.clamp(min=0)]]  # [H g, W g, 3, 3]
+    corner_colors = torch.from_numpy(colors).to(device)[faces[triangle.clamp(min=0)]]  # [H g, W g, 3, 4]
     color = torch.einsum("hwi,hwic->hwc", weights, corner_colors)
-    covered = (triangle >= 0).float()
-    over = _pooled(torch.cat((color * covered[..., None], covered[..., None]), dim=-1), grid)
-    through = torch.from_numpy(image).to(device) * (1 - alpha * over[..., 3:])
-    image[:] = (through + alpha * over[..., :3] + 0.5).clamp(0, 255).byte().cpu().numpy()
+    over = _pooled(color * (triangle >= 0).float()[..., None], grid)
+    through = torch.from_numpy(image).to(device) * (1 - over[..., 3:])
+    image[:] = (through + over[..., :3] + 0.5).clamp(0, 255).byte().cpu().numpy()
 
 
 def _normalised(screen: Screen, width: int, height: int) -> np.ndarray:

@@ -129,9 +129,10 @@ _GRID = 4  # samples along each side of an outline pixel
 _DEPTH_STEP = 0.005  # neighbours whose depths differ by more than this share are an outline
 
 
-def paint(image: np.ndarray, screen: Screen, colors: np.ndarray, *, alpha: float = 1.0, antialias: bool = True) -> None:
-    """Blend triangles with vertex colours [V', 3] float32 0..255 into `image` [H, W, 3] uint8, in place.
+def paint(image: np.ndarray, screen: Screen, colors: np.ndarray, *, antialias: bool = True) -> None:
+    """Blend triangles into `image` [H, W, 3] uint8, in place.
 
+    colors [V', 4] float32 of the vertices: red, green, blue 0..255, each times the opacity 0..1, and the opacity.
     Faces seen from behind are left out: a body is closed, so they are hidden anyway.
     """
     left, top, right, bottom = screen.window(image.shape[1], image.shape[0])
@@ -143,7 +144,7 @@ def paint(image: np.ndarray, screen: Screen, colors: np.ndarray, *, alpha: float
         samples = _outline_visibility(*mesh, slot, count)
     else:
         slot, samples = np.full((1, 1), -1, np.int32), np.zeros((0, _GRID * _GRID), np.int32)
-    _blend(image[top:bottom, left:right], *mesh, colors, alpha, triangle, slot, samples)
+    _blend(image[top:bottom, left:right], *mesh, colors, triangle, slot, samples)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -213,7 +214,6 @@ def _blend(
     inverse_depth: np.ndarray,
     faces: np.ndarray,
     colors: np.ndarray,
-    alpha: float,
     triangle: np.ndarray,
     slot: np.ndarray,
     samples: np.ndarray,
@@ -225,8 +225,8 @@ def _blend(
             s = slot[y, x] if with_outlines else -1
             if s < 0 and triangle[y, x] < 0:
                 continue
-            red, green, blue, covered = 0.0, 0.0, 0.0, 0
-            r, g, b, last = 0.0, 0.0, 0.0, -1
+            red, green, blue, covered = 0.0, 0.0, 0.0, 0.0
+            r, g, b, o, last = 0.0, 0.0, 0.0, 0.0, -1
             count = 1 if s < 0 else _GRID * _GRID
             for k in range(count):
                 f = triangle[y, x] if s < 0 else samples[s, k]
@@ -239,9 +239,10 @@ def _blend(
                     r = wa * p[0] + wb * q[0] + wc * t[0]
                     g = wa * p[1] + wb * q[1] + wc * t[1]
                     b = wa * p[2] + wb * q[2] + wc * t[2]
+                    o = wa * p[3] + wb * q[3] + wc * t[3]
                     last = f
-                red, green, blue, covered = red + r, green + g, blue + b, covered + 1
-            over, through = alpha / count, 1 - alpha * covered / count
+                red, green, blue, covered = red + r, green + g, blue + b, covered + o
+            over, through = 1 / count, 1 - covered / count
             image[y, x, 0] = np.uint8(image[y, x, 0] * through + red * over + 0.5)
             image[y, x, 1] = np.uint8(image[y, x, 1] * through + green * over + 0.5)
             image[y, x, 2] = np.uint8(image[y, x, 2] * through + blue * over + 0.5)

@@ -15,34 +15,47 @@ static shot keeps one key frame for its whole length.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import cv2
 import numpy as np
-from scipy.optimize import least_squares
-from scipy.spatial.transform import Rotation
+from scipy.spatial.transform import Rotation, Slerp
+
+from fitting.scene.background_flow import (
+    CORNERS,
+    LEAST_CORNERS,
+    NO_PARALLAX,
+    Key,
+    Parallax,
+    Pose,
+    Turn,
+    fit_rotation,
+    fit_with_translation,
+    focal_from_turns,
+    followed,
+    measure_parallax,
+    moved_points,
+    shift_px,
+    shrunk,
+)
 
 Kind = Literal["static", "rotating", "moving", "unknown"]
 
 # Chosen on textured backgrounds seen through known cameras with noise, JPEG compression and moving people
 # (tests/fitting/test_camera_motion.py); pixels are those of the small image.
 SIDE_PX = 320  # longer side of the image that is looked at
-CORNERS = 120  # followed at a time
-LEAST_CORNERS = 12  # fewer, or all of them in one place, say nothing
 STILL_STRIDE, TURNING_STRIDE = 5, 2  # every so-manyth frame is looked at
 BOX_MARGIN = 0.08  # of a person's box on each side: hair, shadows, bags
 STATIC_PX = 0.6  # a camera whose image moves less (0.13 degrees for a phone) stands still
-NOISE_PX = 0.25  # of a followed corner, at least
-PARALLAX_PX = 0.9  # residual displacement that counts as one
 PARALLAX_SHARE = 0.3  # of the corners that must have it
 REST_PX, REST_SHARE = 0.6, 0.25  # corners that did not move: so many of them, and a camera that stood still still does
+STATIC_SHARE = 0.35  # of the corners that are in place, at nearly all times, under a camera that stands still
+LEAST_TURN, MOST_TURNS = 0.08, 12  # of the longer side that a turn must move the image; so many tell the focal length
 LOST_DEG = 3.0  # what a frame without anything to follow adds to the rotation's uncertainty
 PARALLAX_ALONG = 0.8  # of its energy that must follow lines through one point; noise gives a half
 _CALM = 8  # looks without motion, after which fewer are taken
-_WIDE_START, _NEAR_START = (8.0, 5.0, 3.0, 2.0, 1.5, 1.5, 1.2, 1.2), (1.5, 1.2, 1.2)  # robust scales, pixels
 _KEY_SHIFT = 0.22  # of the image's longer side, after which a new key frame is taken
-_LK_STOP = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 20, 0.02)
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,27 @@ class CameraMotion:
     residual_px: float  # median displacement of background corners that rotation and zoom do not explain, full frame
     parallax_share: float  # of corners whose residual tells of parallax, in the worst span between key frames
     reason: str  # what the kind rests on, in words
+    turning_focal_px: float = math.nan  # of the first frame, as the turning itself tells it; NaN: it does not
+    turning_focal_log_sigma: float = math.inf
+
+    def at(self, frames: np.ndarray) -> "CameraMotion":
+        """At other frames [F]: in between evenly, before the first and after the last as there."""
+        if len(self.frames) == len(frames) and (self.frames == frames).all():
+            return self
+        known = self.frames.astype(float)
+        wanted = np.clip(frames, known[0], known[-1])
+        rotation = self.first_from_camera[np.zeros(len(frames), int)]
+        if len(known) > 1:
+            rotation = Slerp(known, Rotation.from_matrix(self.first_from_camera))(wanted).as_matrix()
+        near = np.clip(np.searchsorted(known, wanted), 0, len(known) - 1)
+        changed = {
+            "frames": np.asarray(frames),
+            "first_from_camera": rotation,
+            "rotation_sigma_deg": self.rotation_sigma_deg[near],
+            "zoom": np.exp(np.interp(wanted, known, np.log(self.zoom))),
+            "zoom_log_sigma": self.zoom_log_sigma[near],
+        }
+        return CameraMotion(**{**self.__dict__, **changed})
 
     def with_focal(self, focal_px: float) -> "CameraMotion":
         """The same image motion under another focal length: turns about x and y scale by old / new."""
@@ -76,43 +110,16 @@ class CameraMotion:
 
 
 @dataclass(frozen=True)
-class _Pose:
-    first_from_camera: np.ndarray  # [3, 3]
-    log_zoom: float
-    variance: np.ndarray  # [4] of the rotation (rad^2) and of log zoom
-
-
-@dataclass(frozen=True)
-class _Key:
-    """The frame that corners are followed from."""
-
-    image: np.ndarray  # [h, w] uint8
-    corners: np.ndarray  # [N, 2] small pixels from the image's centre
-    pose: _Pose
-
-
-@dataclass(frozen=True)
-class _Parallax:
-    """What rotation and zoom leave."""
-
-    share: float  # of corners with a residual
-    along: float  # share of the residual's energy along lines through one point
-    direction: np.ndarray  # [3] unit, where the camera goes, up to sign
-
-
-_NO_PARALLAX = _Parallax(0.0, 0.0, np.array([1.0, 0.0, 0.0]))
-
-
-@dataclass(frozen=True)
 class _Looked:
     """What one looked-at frame told."""
 
     frame: int
-    pose: _Pose
+    pose: Pose
     residual_px: float  # median, small pixels
-    parallax: _Parallax
+    parallax: Parallax
     corners: int  # that were followed; 0: none, and the pose is a guess
     still: bool = False  # enough corners are where they were
+    at_rest: float = 1.0  # share of corners that are where they were in the shot's first image
 
 
 class CameraMotionEstimator:
@@ -125,13 +132,14 @@ class CameraMotionEstimator:
         self._center = (np.array(self._small) - 1) / 2
         self._focal = focal_px * self._scale
         self._focal_px = float(focal_px)
-        self._key: _Key | None = None
-        self._last: _Key | None = None  # the frame looked at last, a key frame to be
+        self._key: Key | None = None
+        self._last: Key | None = None  # the frame looked at last, a key frame to be
         self._looked: list[_Looked] = []
         self._frames: list[int] = []
         self._calm = _CALM  # frames looked at in a row without motion
         self._moved = False
         self._direction: np.ndarray | None = None  # [3] where the camera went last, if it went anywhere
+        self._turns: list[Turn] = []  # the farthest from each key frame
 
     def wants(self, frame: int) -> bool:
         """Whether `feed` would look at this frame's image: the caller need not make a grey image otherwise."""
@@ -145,18 +153,26 @@ class CameraMotionEstimator:
         self._frames.append(frame)
         if grey is None or not self.wants(frame):
             return
-        small = _shrunk(grey, self._small)
+        small = shrunk(grey, self._small)
         mask = self._background(np.asarray(boxes_px, np.float64).reshape(-1, 4))
         if self._key is None:
-            pose = _Pose(np.eye(3), 0.0, np.zeros(4))
+            pose = Pose(np.eye(3), 0.0, np.zeros(4))
             self._key = self._last = self._new_key(small, mask, pose)
-            self._looked.append(_Looked(frame, pose, 0.0, _NO_PARALLAX, len(self._key.corners)))
+            self._looked.append(_Looked(frame, pose, 0.0, NO_PARALLAX, len(self._key.corners)))
             return
         self._look(frame, small, mask)
 
     def finish(self) -> CameraMotion:
         """The camera of all frames fed so far."""
-        return _summary(self._frames, self._looked, self._focal, self._focal_px, self._scale, self._small)
+        found = _summary(self._frames, self._looked, self._focal, self._focal_px, self._scale, self._small)
+        told = (
+            focal_from_turns(self._turns[:MOST_TURNS], self._focal)
+            if found.kind == "rotating" and self._turns
+            else None
+        )
+        if told is None:
+            return found
+        return replace(found, turning_focal_px=self._focal_px * math.exp(told[0]), turning_focal_log_sigma=told[1])
 
     # --- one frame ------------------------------------------------------------------------------------------------
 
@@ -170,48 +186,61 @@ class CameraMotionEstimator:
             if looked is not None:
                 self._key = self._last
         if looked is None:  # nothing to follow: the pose is kept, and how far it may be off is not known
-            pose = _Pose(start.first_from_camera, start.log_zoom, start.variance + math.radians(LOST_DEG) ** 2)
-            looked = _Looked(frame, pose, 0.0, _NO_PARALLAX, 0)
+            pose = Pose(start.first_from_camera, start.log_zoom, start.variance + math.radians(LOST_DEG) ** 2)
+            looked = _Looked(frame, pose, 0.0, NO_PARALLAX, 0)
             anew = self._new_key(small, mask, pose)
             if len(anew.corners) >= LEAST_CORNERS:
                 self._key = self._last = anew
         else:
-            self._last = self._new_key(small, mask, looked.pose) if self._worn(looked) else _Key(
+            self._last = self._new_key(small, mask, looked.pose) if self._worn(looked) else Key(
                 small, np.zeros((0, 2), np.float32), looked.pose
             )  # fmt: skip
             if len(self._last.corners) >= LEAST_CORNERS:
                 self._key = self._last
-        step = _shift_px(start, looked.pose, self._focal, self._small)
+        step = shift_px(start, looked.pose, self._focal, self._small)
         self._calm = self._calm + 1 if step < STATIC_PX else 0
         self._moved = self._calm < _CALM
         self._looked.append(looked)
 
-    def _against(self, key: _Key, start: _Pose, frame: int, small: np.ndarray, mask: np.ndarray) -> _Looked | None:
+    def _against(self, key: Key, start: Pose, frame: int, small: np.ndarray, mask: np.ndarray) -> _Looked | None:
         if len(key.corners) < LEAST_CORNERS:
             if key is self._key:
                 return None
             key = self._new_key(key.image, mask, key.pose)  # the last frame becomes a key frame only when needed
             if len(key.corners) < LEAST_CORNERS:
                 return None
-        guess = _moved_points(key.corners, key.pose, start, self._focal)
-        corners, points = _followed(key, guess, small, mask, self._center)
+        guess = moved_points(key.corners, key.pose, start, self._focal)
+        corners, points = followed(key, guess, small, mask, self._center)
         if len(corners) < LEAST_CORNERS:
             return None
         # Whatever walks past a camera that stood still, corners at rest say that it still does: no turning camera
         # leaves a quarter of them in place.
-        at_rest = np.linalg.norm(points - _moved_points(corners, key.pose, start, self._focal), axis=1) < REST_PX
+        at_rest = np.linalg.norm(points - moved_points(corners, key.pose, start, self._focal), axis=1) < REST_PX
         still = self._calm >= _CALM and at_rest.sum() >= LEAST_CORNERS and bool(at_rest.mean() >= REST_SHARE)
         used = at_rest if still else np.ones(len(points), bool)
-        pose = _fit_rotation(corners[used], points[used], key.pose, start, self._focal)
+        pose = fit_rotation(corners[used], points[used], key.pose, start, self._focal)
         if pose is None:
             return None
-        residual = points - _moved_points(corners, key.pose, pose, self._focal)
+        residual = points - moved_points(corners, key.pose, pose, self._focal)
         length = np.linalg.norm(residual, axis=1)
-        parallax = _parallax(points, residual, self._focal)
+        parallax = measure_parallax(points, residual, self._focal)
         if not still and parallax.share >= 0.4 and parallax.along >= PARALLAX_ALONG:
             starts = [parallax.direction, *([] if self._direction is None else [self._direction])]
-            pose, self._direction = _fit_with_translation(corners, points, key.pose, pose, self._focal, starts)
-        return _Looked(frame, pose, float(np.median(length)), parallax, len(corners), still)
+            pose, self._direction = fit_with_translation(corners, points, key.pose, pose, self._focal, starts)
+        self._remember(Turn(corners, points, key.pose, pose))
+        from_first = key.pose.log_zoom == 0.0 and bool((key.pose.first_from_camera == np.eye(3)).all())
+        in_place = float((np.linalg.norm(points - corners, axis=1) < REST_PX).mean()) if from_first else 0.0
+        return _Looked(frame, pose, float(np.median(length)), parallax, len(corners), still, in_place)
+
+    def _remember(self, turn: Turn) -> None:
+        """The last turn from each key frame, of at most MOST_TURNS: those that went farthest."""
+        if shift_px(turn.key, turn.pose, self._focal, self._small) < LEAST_TURN * max(self._small):
+            return
+        if self._turns and self._turns[-1].key is turn.key:
+            self._turns.pop()
+        self._turns.append(turn)
+        if len(self._turns) > 2 * MOST_TURNS:
+            self._turns = self._turns[::2]
 
     def _worn(self, looked: _Looked) -> bool:
         """Whether the key frame shows too little of what is seen now. While the camera stands still it never does:
@@ -220,15 +249,15 @@ class CameraMotionEstimator:
         if looked.still:
             return False
         few = looked.corners < 0.5 * len(self._key.corners)
-        moved = _shift_px(self._key.pose, looked.pose, self._focal, self._small) > _KEY_SHIFT * max(self._small)
+        moved = shift_px(self._key.pose, looked.pose, self._focal, self._small) > _KEY_SHIFT * max(self._small)
         zoomed = abs(looked.pose.log_zoom - self._key.pose.log_zoom) > 0.15
         return few or moved or zoomed
 
-    def _new_key(self, small: np.ndarray, mask: np.ndarray, pose: _Pose) -> _Key:
+    def _new_key(self, small: np.ndarray, mask: np.ndarray, pose: Pose) -> Key:
         spacing = max(4, round(math.sqrt(self._small[0] * self._small[1] / CORNERS) / 2))
         found = cv2.goodFeaturesToTrack(small, CORNERS, 0.01, spacing, mask=mask, blockSize=5)
         points = np.zeros((0, 2)) if found is None else found[:, 0] - self._center
-        return _Key(small, points.astype(np.float32), pose)
+        return Key(small, points.astype(np.float32), pose)
 
     def _background(self, boxes_px: np.ndarray) -> np.ndarray:
         """[h, w] 255 outside people and away from the border."""
@@ -240,179 +269,6 @@ class CameraMotionEstimator:
             left, top = max(0, math.floor(x1 - dx)), max(0, math.floor(y1 - dy))
             mask[top : max(0, math.ceil(y2 + dy)), left : max(0, math.ceil(x2 + dx))] = 0
         return mask
-
-
-# --- Pure functions -------------------------------------------------------------------------------------------------
-
-
-def _shrunk(grey: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    if grey.ndim == 3:
-        grey = cv2.cvtColor(grey, cv2.COLOR_RGB2GRAY)
-    if grey.shape[::-1] != size:
-        grey = cv2.resize(grey, size, interpolation=cv2.INTER_AREA)
-    return np.ascontiguousarray(grey)
-
-
-def _turned(points: np.ndarray, cur_from_key: np.ndarray, focal_key: float, focal_cur: float) -> np.ndarray:
-    """Centred pixels [N, 2] of the key frame -> [N, 3] directions in the current camera, scaled to its pixels."""
-    rays = np.concatenate((points / focal_key, np.ones((len(points), 1))), 1) @ cur_from_key.T
-    return rays * np.array([focal_cur, focal_cur, 1.0])
-
-
-def _moved_points(corners: np.ndarray, key: _Pose, pose: _Pose, focal: float) -> np.ndarray:
-    """Where the key frame's corners should be at another pose, centred pixels [N, 2]."""
-    relative = pose.first_from_camera.T @ key.first_from_camera
-    y = _turned(corners, relative, focal * math.exp(key.log_zoom), focal * math.exp(pose.log_zoom))
-    return y[:, :2] / np.maximum(y[:, 2:], 0.05)
-
-
-def _followed(
-    key: _Key, guess: np.ndarray, small: np.ndarray, mask: np.ndarray, center: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Corners of the key frame that are found in the current one, outside people there too: both [M, 2], centred."""
-    before = (key.corners + center).astype(np.float32)
-    start = np.clip(guess + center, -20, np.array(small.shape[::-1]) + 20).astype(np.float32)
-    after, status, error = cv2.calcOpticalFlowPyrLK(
-        key.image, small, before, start, winSize=(15, 15), maxLevel=3, criteria=_LK_STOP,
-        flags=cv2.OPTFLOW_USE_INITIAL_FLOW,
-    )  # fmt: skip
-    pixel = np.rint(after).astype(int)
-    height, width = small.shape
-    inside = ((pixel >= 0) & (pixel < (width, height))).all(1)
-    free = mask[np.clip(pixel[:, 1], 0, height - 1), np.clip(pixel[:, 0], 0, width - 1)] > 0
-    found = (status[:, 0] == 1) & inside & free & (error[:, 0] < 30)
-    return key.corners[found].astype(np.float64), after[found].astype(np.float64) - center
-
-
-def _fit_rotation(corners: np.ndarray, points: np.ndarray, key: _Pose, start: _Pose, focal: float) -> _Pose | None:
-    """Rotation and zoom from the key frame by robust Gauss-Newton.
-
-    From where the camera was last, and from the median flow; the latter must explain clearly more corners, so that a
-    crowd that walks one way does not turn a camera that stands still.
-    """
-    focal_key = focal * math.exp(key.log_zoom)
-    relative = start.first_from_camera.T @ key.first_from_camera
-    y = _turned(corners, relative, focal_key, focal * math.exp(start.log_zoom))
-    shift = np.median(points - y[:, :2] / np.maximum(y[:, 2:], 0.05), axis=0)
-    starts = [(relative, start.log_zoom)]
-    if np.linalg.norm(shift) > 1.5:
-        by_flow = Rotation.from_rotvec([-shift[1] / focal, shift[0] / focal, 0.0]).as_matrix()
-        starts.append((by_flow @ relative, start.log_zoom))
-    best: tuple[float, np.ndarray, float, np.ndarray] | None = None
-    for rotation, log_zoom in starts:
-        fitted = _gauss_newton(corners, points, rotation, log_zoom, focal_key, focal)
-        if best is None or fitted[0] > 1.5 * best[0]:
-            best = fitted
-    assert best is not None
-    explained, rotation, log_zoom, covariance = best
-    if explained < 6 or not np.isfinite(covariance).all() or abs(log_zoom) > 3:
-        return None
-    return _Pose(key.first_from_camera @ rotation.T, log_zoom, key.variance + np.diag(covariance))
-
-
-def _gauss_newton(
-    corners: np.ndarray, points: np.ndarray, rotation: np.ndarray, log_zoom: float, focal_key: float, focal: float
-) -> tuple[float, np.ndarray, float, np.ndarray]:
-    """Sum of weights, rotation, log zoom, covariance [4, 4]."""
-    count = len(points)
-    jacobian = np.zeros((count, 2, 4))
-    weight = np.ones(count)
-    residual = np.zeros((count, 2))
-    normal = np.eye(4)
-    y = _turned(corners, rotation, focal_key, focal * math.exp(log_zoom))
-    apart = np.linalg.norm(points - y[:, :2] / np.maximum(y[:, 2:], 0.05), axis=1)
-    for scale in _NEAR_START if np.quantile(apart, 0.6) < 1.0 else _WIDE_START:  # wide first draws far starts in
-        y = _turned(corners, rotation, focal_key, focal * math.exp(log_zoom))
-        depth = np.maximum(y[:, 2], 0.05)
-        seen = y[:, :2] / depth[:, None]
-        residual = points - seen
-        weight = (scale**2 / (scale**2 + np.sum(residual**2, 1))) ** 2  # Geman-McClure
-        f = focal * math.exp(log_zoom)
-        u, v = seen[:, 0], seen[:, 1]
-        jacobian[:, 0] = np.stack((-u * v / f, f + u * u / f, -v, u), -1)
-        jacobian[:, 1] = np.stack((-f - v * v / f, u * v / f, u, v), -1)
-        weighted = jacobian * weight[:, None, None]
-        normal = np.einsum("nki,nkj->ij", weighted, jacobian) + np.diag([1e-6, 1e-6, 1e-6, 1e-3])
-        step = np.linalg.solve(normal, np.einsum("nki,nk->i", weighted, residual))
-        rotation = Rotation.from_rotvec(step[:3]).as_matrix() @ rotation
-        log_zoom = log_zoom + float(step[3])
-    good = weight > 0.25
-    variance = max(NOISE_PX**2, float(np.mean(residual[good] ** 2)) if good.any() else np.inf)
-    # Neighbouring corners err alike (compression blocks, rolling shutter): a quarter of them count.
-    return float(weight.sum()), rotation, log_zoom, 4 * variance * np.linalg.inv(normal)
-
-
-def _parallax(points: np.ndarray, residual: np.ndarray, focal: float) -> _Parallax:
-    """Share of corners that rotation does not explain, and how much of their motion follows lines through one point.
-
-    A camera that goes by t moves the image of a point at (u, v) along (f t_x - u t_z, f t_y - v t_z), whatever its
-    depth, so n . t = 0 with n = (-f r_v, f r_u, u r_v - v r_u).
-    """
-    length = np.linalg.norm(residual, axis=1)
-    moved = (length > PARALLAX_PX) & (length < 40)
-    share = float(moved.mean())
-    if moved.sum() < LEAST_CORNERS:
-        return _Parallax(share, 0.0, _NO_PARALLAX.direction)
-    r, p = residual[moved], points[moved]
-    unit = r / length[moved, None]
-    n = np.stack((-focal * unit[:, 1], focal * unit[:, 0], p[:, 0] * unit[:, 1] - p[:, 1] * unit[:, 0]), -1)
-    weight = np.ones(len(n))
-    along, t = np.zeros(len(n)), _NO_PARALLAX.direction
-    for _ in range(6):
-        _, vectors = np.linalg.eigh((n * weight[:, None]).T @ n)
-        t = vectors[:, 0]
-        line = np.stack((focal * t[0] - p[:, 0] * t[2], focal * t[1] - p[:, 1] * t[2]), -1)
-        size = np.maximum(np.linalg.norm(line, axis=1), 1e-9)
-        along = (np.sum(unit * line, 1) / size) ** 2
-        weight = 1 / np.maximum(size, 1e-6) ** 2 / (0.1 + 1 - along)
-    energy = np.minimum(length[moved], 6.0) ** 2
-    return _Parallax(share, float(energy @ along / energy.sum()), t)
-
-
-def _fit_with_translation(
-    corners: np.ndarray, points: np.ndarray, key: _Pose, start: _Pose, focal: float, directions: list[np.ndarray]
-) -> tuple[_Pose, np.ndarray]:
-    """The rotation when the camera goes somewhere as well: corners need only lie on their epipolar lines.
-
-    x'^T [t]x R x = 0 in Sampson's form, robustly, over R and the direction of t. Going forward and
-    zooming in look alike, so the zoom stays what it was at the key frame.
-    """
-    f = focal * math.exp(key.log_zoom)
-    before = np.concatenate((corners / f, np.ones((len(corners), 1))), 1)
-    after = np.concatenate((points / f, np.ones((len(points), 1))), 1)
-    base = start.first_from_camera.T @ key.first_from_camera
-
-    def residuals(state: np.ndarray) -> np.ndarray:
-        turned = before @ (Rotation.from_rotvec(state[:3]).as_matrix() @ base).T
-        t = state[3:] / max(np.linalg.norm(state[3:]), 1e-9)
-        line = np.cross(t, turned)  # E x
-        other = np.cross(after, t)  # E^T x' in the turned frame, whose length in the image plane is what counts
-        distance = np.sum(after * line, 1)
-        size = np.sqrt(line[:, 0] ** 2 + line[:, 1] ** 2 + other[:, 0] ** 2 + other[:, 1] ** 2)
-        # The last number keeps t of unit length; rotation is held weakly where the start put it.
-        tail = [np.linalg.norm(state[3:]) - 1, *(state[:3] / np.radians(15.0))]
-        return np.concatenate((f * distance / np.maximum(size, 1e-9) / NOISE_PX, tail))
-
-    best = None
-    for t in directions:
-        found = least_squares(residuals, np.array([0, 0, 0, *t]), loss="soft_l1", f_scale=2.0, max_nfev=10)
-        if best is None or found.cost < best.cost:
-            best = found
-    assert best is not None
-    normal = best.jac.T @ best.jac + 1e-9 * np.eye(6)
-    # Turning and going sideways look nearly alike; against known cameras errors are three times what corners tell.
-    covariance = 36 * np.linalg.inv(normal)[:3, :3]
-    rotation = Rotation.from_rotvec(best.x[:3]).as_matrix() @ base
-    variance = np.append(key.variance[:3] + np.diag(covariance), start.variance[3])
-    return _Pose(key.first_from_camera @ rotation.T, key.log_zoom, variance), best.x[3:] / np.linalg.norm(best.x[3:])
-
-
-def _shift_px(a: _Pose, b: _Pose, focal: float, size: tuple[int, int]) -> float:
-    """How far the image moves between two poses, small pixels: root mean square over a grid."""
-    grid = np.stack(np.meshgrid(*(np.linspace(-0.4, 0.4, 3) * side for side in size)), -1).reshape(-1, 2)
-    relative = b.first_from_camera.T @ a.first_from_camera
-    y = _turned(grid, relative, focal * math.exp(a.log_zoom), focal * math.exp(b.log_zoom))
-    return float(np.sqrt(np.mean(np.sum((y[:, :2] / np.maximum(y[:, 2:], 0.05) - grid) ** 2, 1))))
 
 
 def _summary(
@@ -466,10 +322,14 @@ def _kind(looked: list[_Looked], known: list[_Looked], focal: float, size: tuple
         if len(looked) == 1 and looked[0].corners >= LEAST_CORNERS:
             return "static", 0.0, "one frame was looked at"
         return "unknown", 0.0, f"the background shows corners in {len(known)} of {len(looked)} frames looked at"
-    shift = np.array([_shift_px(known[0].pose, look.pose, focal, size) for look in known])
+    shift = np.array([shift_px(known[0].pose, look.pose, focal, size) for look in known])
     parallax = np.array([(look.parallax.share, look.parallax.along) for look in known[1:]])
     telling = (parallax[:, 0] >= PARALLAX_SHARE) & (parallax[:, 1] >= PARALLAX_ALONG)
     share = float(np.quantile(parallax[:, 0], 0.9))
+    # People whom nobody boxed, trees and water move corners, but a camera that moves leaves none in place for long.
+    in_place = float(np.quantile([look.at_rest for look in known], 0.05))
+    if in_place >= STATIC_SHARE:
+        return "static", share, f"at least {100 * in_place:.0f} % of the background's corners stay in place"
     if np.quantile(shift, 0.95) < STATIC_PX:
         return "static", share, f"the background moves by less than {STATIC_PX} pixels of {max(size)}"
     if telling.mean() >= 0.2:

@@ -10,6 +10,7 @@ Three kinds of evidence meet in one robust least-squares problem:
   steps         while a foot stands, the pelvis passes over it. How far, the pose tells in metres; how far it comes
                 nearer, the apparent size tells in units of the focal length. Their ratio is the focal length.
   sizes         adults are 1.70 +- 0.09 m tall; children exist, giants do not.
+  levels        some people stand on a roof or a stage; that is dearer than a child and cheaper than a doll.
 
 The floor alone cannot tell the focal length (a longer lens is a flatter floor); floor and plumb lines together can
 when the camera looks down or up, and steps towards or away from the camera can.
@@ -22,56 +23,29 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from fitting.scene.contacts import contact_probability, depth_speeds, intervals, point_motion
+from fitting.scene.ground_evidence import Evidence, PersonEvidence, ShotCamera, gathered
 from fitting.scene.lens import FocalEstimate, refocused
 
-PELVIS, HIPS, KNEES, ANKLES, TOES, NECK = 0, (1, 2), (4, 5), (7, 8), (10, 11), 12
-FOOT_POINTS = ("left_ankle", "left_heel", "left_toe", "right_ankle", "right_heel", "right_toe")
-
+SMALLEST_M, SMALLEST_LOG_SIGMA = 0.8, 0.05  # below stand no people, on their own feet
+# Somebody on a roof, a step or a stage: beyond so many metres it costs so much log-likelihood, whatever the height.
+LEVEL_M, LEVEL_COST = 0.15, 6.0
+KNOWN_LOG_SIGMA, GIVEN_UP_DEG = 0.01, 0.3  # of a height and an up direction that the user states
 ADULT_M, ADULT_SIGMA_M = 1.70, 0.09
-# Height of the ankle and toe joints over the sole, of the open body (1.70 m).
-ANKLE_OVER_SOLE, TOE_OVER_SOLE = 0.072 / 1.70, 0.031 / 1.70  # of the body's height
-# The neck lies in front of the ankles' middle: 5.9 degrees for walking, 6.3 for standing CMU subjects (deviation 1.7
-# between subjects), sideways 0.2 (1.0).
-FORWARD_LEAN_DEG = 6.0
-AXIS_IMAGE_DEG, AXIS_DEPTH_DEG = 2.0, 6.0  # deviation of one person's mean axis across and along the line of sight
-FOOT_M = 0.025  # of a stance point from the floor, beside its depth's error
-DEPTH_LOG_SIGMA = 0.03  # of a fitted depth, as it changes over a shot
-STEP_DEPTH_LOG_SIGMA = 0.015  # of how a fitted depth changes during one stance
 # Fits shrink a leg's swing in depth: by 1.2 against CMU walkers at the true focal length, 1.0 to 1.4 between shots.
 STEP_GAIN, STEP_GAIN_SIGMA = 1.15, 0.18
-STRAIGHT_KNEE_DEG, STRAIGHT_HIP_DEG = 40.0, 40.0  # bends up to which somebody counts as standing
-FARTHEST_FROM_UP_DEG = 65.0  # of a standing person's axis from the camera's own up direction
 # The camera itself: people hold it level and look slightly down. Wide, and with heavy tails.
 PITCH_DEG, PITCH_SIGMA_DEG, ROLL_SIGMA_DEG = 6.0, 20.0, 8.0
 LEAST_STANDING_S = 0.3
+LEAST_RESTING = 0.3  # of the time that people are upright: walkers always have a foot down, runners half the time
 WORST_UP_SIGMA_DEG = 12.0  # above, gravity counts as not known
-CHUNK_S = 0.5  # evidence of one person within this time is one measurement
 
 
 @dataclass(frozen=True)
-class PersonEvidence:
-    """One person of a shot over the T frames that show them."""
+class GivenGround:
+    """What the user states of gravity and floor, in the first camera's frame."""
 
-    frames: np.ndarray  # [T] frame numbers of the shot, increasing
-    joints_cam_m: np.ndarray  # [T, 24, 3] SMPL's joints in each frame's own camera, as fitted; NaN allowed
-    joint_sigma_m: np.ndarray | None  # [T, 24] their deviation; None: not stated
-    observed: np.ndarray  # [T, 24] bool: the joint rests on something seen
-    feet_px: np.ndarray  # [T, 6, 2] FOOT_POINTS in full-frame pixels
-    feet_sigma_px: np.ndarray  # [T, 6] deviation; inf or NaN: not seen
-    height_m: float  # of the fitted body, standing
-
-
-@dataclass(frozen=True)
-class ShotCamera:
-    """The camera that the people were fitted with."""
-
-    focal: FocalEstimate  # focal_px: what the fits used
-    center_px: tuple[float, float]
-    fps: float
-    first_from_camera: np.ndarray | None = None  # [F, 3, 3] by frame number; None: static
-    zoom: np.ndarray | None = None  # [F]
-    moving: bool = False  # the camera goes somewhere: standing feet do not stand still in the image
+    up_cam: tuple[float, float, float] | None = None  # unit, against gravity; None: to be found
+    camera_height_m: float | None = None  # of the first camera over the floor; None: to be found
 
 
 @dataclass(frozen=True)
@@ -86,6 +60,7 @@ class GroundEstimate:
     scale_log_sigma: np.ndarray  # [P]
     height_m: np.ndarray  # [P] scale times the fitted height
     on_floor: np.ndarray  # [P] bool: this person's own feet took part; else the scale is the prior's
+    level_m: np.ndarray  # [P] of what each person stands on over the floor: a roof, a stage; mostly 0
     focal: FocalEstimate | None  # with the people's evidence joined to what was given; None: they add nothing
     stance_points: int  # that the floor rests on
 
@@ -98,36 +73,22 @@ class GroundAnswer:
     reason: str  # what it rests on, or what is missing
 
 
-@dataclass(frozen=True)
-class _Evidence:
-    """Everything that the problem needs, in the first camera's axes; M plumb lines, N stance points."""
-
-    axis: np.ndarray  # [M, 3] unit
-    axis_root: np.ndarray  # [M, 3] pelvis, metres
-    axis_sigma: np.ndarray  # [M, 2] radians, across and along the line of sight
-    axis_person: np.ndarray  # [M]
-    foot: np.ndarray  # [N, 3] metres
-    foot_root: np.ndarray  # [N, 3]
-    foot_lift: np.ndarray  # [N] metres of the joint over its sole
-    foot_sigma: np.ndarray  # [N, 2] metres across, log of depth
-    foot_person: np.ndarray  # [N]
-    view_axis: np.ndarray  # [M, 3] optical axis at the plumb line's time
-    foot_view_axis: np.ndarray  # [N, 3]
-    step: np.ndarray  # [K, 4] metres along the optical axis from a stance's begin to its end: of the pelvis by its
-    # depth, of the pelvis by the camera's turning, of the foot relative to the pelvis; and the deviation
-    step_share: np.ndarray  # [K] weight of each, so that one person's steps together weigh as a few
-
-
-def estimate_ground(people: Sequence[PersonEvidence], camera: ShotCamera) -> GroundAnswer:
+def estimate_ground(
+    people: Sequence[PersonEvidence], camera: ShotCamera, given: GivenGround | None = None
+) -> GroundAnswer:
     """One gravity and one floor for the whole shot."""
-    evidence, standing_s = _gathered(people, camera)
+    evidence, standing_s, resting_s = gathered(people, camera)
     if standing_s < LEAST_STANDING_S or len(evidence.axis) == 0:
         return GroundAnswer(None, f"nobody stands upright with feet in view ({standing_s:.1f} s in all)")
     if len(evidence.foot) == 0:
         return GroundAnswer(None, "nobody's feet are seen to stand still")
+    if resting_s < LEAST_RESTING * standing_s:
+        return GroundAnswer(
+            None, f"feet rest in {resting_s:.1f} of {standing_s:.1f} s only: people jump, or stand on what gives way"
+        )
     heights = np.array([person.height_m for person in people], float)
     heights = np.where(np.isfinite(heights) & (heights > 0.3), heights, ADULT_M)
-    problem = _Problem(evidence, heights, camera.focal)
+    problem = _Problem(evidence, heights, camera.focal, _target_heights(people), given or GivenGround())
     state, covariance = problem.solved()
     ground = _read(problem, state, covariance, evidence, heights, camera.focal)
     if not np.isfinite(ground.up_cam).all() or ground.up_sigma_deg > WORST_UP_SIGMA_DEG:
@@ -138,222 +99,39 @@ def estimate_ground(people: Sequence[PersonEvidence], camera: ShotCamera) -> Gro
     )
 
 
-# --- Evidence -------------------------------------------------------------------------------------------------------
-
-
-def _gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[_Evidence, float]:
-    axes: list[tuple] = []
-    feet: list[tuple] = []
-    steps: list[tuple] = []
-    standing_s = 0.0
-    for number, person in enumerate(people):
-        if len(person.frames) == 0:
-            continue
-        turn, focal = _camera_at(person.frames, camera)
-        upright, axis = _upright(person)
-        standing_s += float(upright.sum()) / camera.fps
-        axes += _axis_chunks(person, number, upright, axis, turn, camera)
-        stance = _stance(person, upright, axis, turn, focal, camera)
-        feet += _foot_chunks(person, number, stance, turn, camera)
-        if not camera.moving:
-            steps += _steps(person, stance, turn, camera)
-    return _packed(axes, feet, steps), standing_s
-
-
-def _camera_at(frames: np.ndarray, camera: ShotCamera) -> tuple[np.ndarray, np.ndarray]:
-    """Rotation to the first camera's axes [T, 3, 3], focal length [T]."""
-    turn = np.broadcast_to(np.eye(3), (len(frames), 3, 3))
-    focal = np.full(len(frames), camera.focal.focal_px)
-    if camera.first_from_camera is not None:
-        turn = camera.first_from_camera[frames]
-    if camera.zoom is not None:
-        focal = focal * camera.zoom[frames]
-    return turn, focal
-
-
-def _bend_deg(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Angle between directions [..., 3]."""
-    size = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
-    return np.degrees(np.arccos(np.clip(np.sum(first * second, -1) / np.maximum(size, 1e-9), -1, 1)))
-
-
-def _upright(person: PersonEvidence) -> tuple[np.ndarray, np.ndarray]:
-    """[T] whether somebody stands or walks, and the axis [T, 3] that then points up: from the pose alone.
-
-    A leg that bears weight is nearly straight at knee and hip; lying people pass that too, so the axis must also be
-    within reach of the camera's own up direction.
-    """
-    joints = person.joints_cam_m
-    finite = np.isfinite(joints).all((1, 2))
-    joints = np.where(finite[:, None, None], joints, 0.0)
-    neck, pelvis = joints[:, NECK], joints[:, PELVIS]
-    thigh = joints[:, HIPS] - joints[:, KNEES]  # upwards
-    shank = joints[:, KNEES] - joints[:, ANKLES]
-    straight = (_bend_deg(thigh, shank) < STRAIGHT_KNEE_DEG) & (
-        _bend_deg(thigh, (neck - pelvis)[:, None]) < STRAIGHT_HIP_DEG
-    )
-    raw = neck - joints[:, ANKLES].mean(1)
-    axis = _without_forward_lean(raw, joints[:, HIPS[1]] - joints[:, HIPS[0]])
-    near_up = _bend_deg(axis, np.array([0.0, -1.0, 0.0])) < FARTHEST_FROM_UP_DEG
-    seen = person.observed[:, ANKLES].any(1) & person.observed[:, (16, 17)].any(1)
-    return straight.any(1) & near_up & seen & finite & (joints[:, PELVIS, 2] > 0.2), axis
-
-
-def _without_forward_lean(axis: np.ndarray, to_the_right: np.ndarray) -> np.ndarray:
-    """The axis [T, 3] turned back about the body's own left-right direction by the mean lean of people."""
-    axis = axis / np.maximum(np.linalg.norm(axis, axis=-1, keepdims=True), 1e-9)
-    right = to_the_right - np.sum(to_the_right * axis, -1, keepdims=True) * axis
-    right = right / np.maximum(np.linalg.norm(right, axis=-1, keepdims=True), 1e-9)
-    forward = np.cross(axis, right)
-    lean = math.radians(FORWARD_LEAN_DEG)
-    return math.cos(lean) * axis - math.sin(lean) * forward
-
-
-def _chunks(frames: np.ndarray, keep: np.ndarray, fps: float) -> list[np.ndarray]:
-    """Indices of kept frames, in groups of at most CHUNK_S."""
-    index = np.flatnonzero(keep)
-    if len(index) == 0:
-        return []
-    group = np.floor(frames[index] / max(fps * CHUNK_S, 1.0)).astype(int)
-    return np.split(index, np.flatnonzero(np.diff(group)) + 1)
-
-
-def _axis_chunks(
-    person: PersonEvidence, number: int, upright: np.ndarray, axis: np.ndarray, turn: np.ndarray, camera: ShotCamera
-) -> list[tuple]:
-    chunks = _chunks(person.frames, upright, camera.fps)
-    # Posture is one error however long somebody stands; who walks changes it with every step.
-    roots = np.einsum("tij,tj->ti", turn, np.nan_to_num(person.joints_cam_m[:, PELVIS]))
-    walked_m = float(np.linalg.norm(np.ptp(roots[upright], axis=0))) if upright.any() else 0.0
-    spread = max(1.0, len(chunks) / min(1 + walked_m, 3.0)) ** 0.5
-    rows = []
-    for index in chunks:
-        in_first = np.einsum("tij,tj->ti", turn[index], axis[index])
-        mean = np.median(in_first, axis=0)
-        mean /= max(np.linalg.norm(mean), 1e-9)
-        scatter = float(np.radians(np.median(_bend_deg(in_first, mean))))
-        sigma = [math.hypot(math.radians(s), scatter / 2) * spread for s in (AXIS_IMAGE_DEG, AXIS_DEPTH_DEG)]
-        root = np.einsum("tij,tj->ti", turn[index], person.joints_cam_m[index, PELVIS]).mean(0)
-        rows.append((mean, root, sigma, number, turn[index, :, 2].mean(0)))
-    return rows
-
-
-def _stance(
-    person: PersonEvidence, upright: np.ndarray, axis: np.ndarray, turn: np.ndarray, focal: np.ndarray,
-    camera: ShotCamera,
-) -> np.ndarray:  # fmt: skip
-    """[T, 4] whether left ankle, left toe, right ankle, right toe bear the weight of somebody upright."""
-    joints = person.joints_cam_m
-    if camera.moving:  # the lower foot along the body's own axis
-        low = -np.einsum("tkj,tj->tk", joints[:, (*ANKLES, *TOES)], axis)
-        left, right = low[:, (0, 2)].max(1), low[:, (1, 3)].max(1)
-        return np.stack((left > right, left > right, right > left, right > left), 1) & upright[:, None]
-    height_px = focal * person.height_m / np.maximum(np.nan_to_num(joints[:, PELVIS, 2]), 0.2)
-    motion = point_motion(
-        person.feet_px, person.feet_sigma_px, height_px, person.frames / camera.fps, focal, camera.center_px, turn
-    )
-    feet = joints[:, (7, 7, 10, 8, 8, 11)]
-    by_depth = depth_speeds(feet, joints[:, PELVIS], motion.time_s, person.height_m)
-    probability = contact_probability(motion, by_depth)
-    seen = np.isfinite(motion.sigma_rad)
-    resting = np.zeros(probability.shape, bool)
-    for point in range(probability.shape[1]):
-        for first, end in intervals(probability[:, point]):
-            resting[first:end, point] = True
-    resting &= seen
-    # The ankle tells of the heel where no heel is seen: it stays put until the heel lifts.
-    heel = np.where(seen[:, (1, 4)], resting[:, (1, 4)], resting[:, (0, 3)])
-    toe = np.where(seen[:, (2, 5)], resting[:, (2, 5)], False)
-    return np.stack((heel[:, 0], toe[:, 0], heel[:, 1], toe[:, 1]), 1) & upright[:, None]
-
-
-def _foot_chunks(
-    person: PersonEvidence, number: int, stance: np.ndarray, turn: np.ndarray, camera: ShotCamera
-) -> list[tuple]:
-    joints = np.einsum("tij,tkj->tki", turn, np.nan_to_num(person.joints_cam_m))
-    rows = []
-    which = (ANKLES[0], TOES[0], ANKLES[1], TOES[1])
-    for point, joint in enumerate(which):
-        lift = person.height_m * (ANKLE_OVER_SOLE if joint in ANKLES else TOE_OVER_SOLE)
-        for index in _chunks(person.frames, stance[:, point] & person.observed[:, joint], camera.fps):
-            sigma = FOOT_M if not camera.moving else 3 * FOOT_M
-            if person.joint_sigma_m is not None:
-                own = np.nan_to_num(person.joint_sigma_m[index, joint], nan=0.1, posinf=1.0)
-                sigma = math.hypot(sigma, min(float(np.median(own)), 0.1))
-            rows.append(
-                (joints[index, joint].mean(0), joints[index, PELVIS].mean(0), lift, (sigma, DEPTH_LOG_SIGMA), number,
-                 turn[index, :, 2].mean(0))
-            )  # fmt: skip
-    return rows
-
-
-def _steps(person: PersonEvidence, stance: np.ndarray, turn: np.ndarray, camera: ShotCamera) -> list[tuple]:
-    """How pelvis and foot move along the optical axis while a foot stands, from its first to its last fifth."""
-    rows = []
-    joints = np.nan_to_num(person.joints_cam_m)
-    for side, joint in enumerate(ANKLES):
-        rests = stance[:, 2 * side] & person.observed[:, joint]
-        for first, end in intervals(rests.astype(float)):
-            ends = max(1, (end - first) // 5)
-            if end - first < 0.25 * camera.fps or person.frames[end - 1] - person.frames[first] >= 1.5 * (end - first):
-                continue
-            view = turn[first:end, :, 2].mean(0)
-            view /= np.linalg.norm(view)
-            root, relative = joints[first:end, PELVIS], joints[first:end, joint] - joints[first:end, PELVIS]
-            along = turn[first:end].swapaxes(1, 2) @ view  # the mean optical axis in each frame's camera
-            parts = (
-                root[:, 2] * along[:, 2],
-                root[:, 0] * along[:, 0] + root[:, 1] * along[:, 1],
-                np.sum(relative * along, 1),
-            )
-            change = [float(part[-ends:].mean() - part[:ends].mean()) for part in parts]
-            sigma = math.hypot(STEP_DEPTH_LOG_SIGMA * float(root[:, 2].mean()), FOOT_M)
-            rows.append((*change, sigma))
-    share = min(1.0, (8 / len(rows)) ** 0.5) if rows else 1.0
-    return [(row, share) for row in rows]
-
-
-def _packed(axes: list[tuple], feet: list[tuple], steps: list[tuple]) -> _Evidence:
-    def column(rows: list[tuple], place: int, shape: tuple[int, ...]) -> np.ndarray:
-        return np.array([row[place] for row in rows], float).reshape(len(rows), *shape)
-
-    return _Evidence(
-        axis=column(axes, 0, (3,)),
-        axis_root=column(axes, 1, (3,)),
-        axis_sigma=column(axes, 2, (2,)),
-        axis_person=column(axes, 3, ()).astype(int),
-        view_axis=column(axes, 4, (3,)),
-        foot=column(feet, 0, (3,)),
-        foot_root=column(feet, 1, (3,)),
-        foot_lift=column(feet, 2, ()),
-        foot_sigma=column(feet, 3, (2,)),
-        foot_person=column(feet, 4, ()).astype(int),
-        foot_view_axis=column(feet, 5, (3,)),
-        step=column(steps, 0, (4,)),
-        step_share=column(steps, 1, ()),
-    )
-
-
-# --- The problem ----------------------------------------------------------------------------------------------------
-
-
 def _heavy(residual: np.ndarray | float, scale: float = 2.0) -> np.ndarray:
     """A residual whose square grows like a logarithm beyond `scale` (Cauchy's loss, as a residual)."""
     r = np.asarray(residual, float)
     return np.sign(r) * scale * np.sqrt(np.log1p((r / scale) ** 2))
 
 
-def _size_residual(log_height: np.ndarray) -> np.ndarray:
-    """Adults are normal around ADULT_M; far below lie children, far above nobody."""
+def _target_heights(people: Sequence[PersonEvidence]) -> np.ndarray:
+    """[P] heights that are known; NaN: not known."""
+    return np.array([np.nan if p.known_height_m is None else p.known_height_m for p in people], float)
+
+
+def _size_residual(log_height: np.ndarray, known_m: np.ndarray) -> np.ndarray:
+    """Adults are normal around ADULT_M; far below lie children, far above nobody. Known heights are held."""
     z = (log_height - math.log(ADULT_M)) / (ADULT_SIGMA_M / ADULT_M)
-    return np.where(z < 0, _heavy(z, 1.6), z)
+    too_small = np.maximum(math.log(SMALLEST_M) - log_height, 0) / SMALLEST_LOG_SIGMA
+    known = (log_height - np.log(np.where(np.isfinite(known_m), known_m, 1.0))) / KNOWN_LOG_SIGMA
+    return np.where(np.isfinite(known_m), known, np.where(z < 0, np.hypot(_heavy(z, 1.6), too_small), z))
+
+
+def _level_residual(level_m: np.ndarray) -> np.ndarray:
+    """Of people who stand on something else than the floor: any height costs about the same, a pit more than a roof."""
+    away = level_m**2 / (level_m**2 + LEVEL_M**2)
+    return np.sqrt(2 * away * np.where(level_m < 0, LEVEL_COST + 1.0, LEVEL_COST)) * np.sign(level_m)
 
 
 class _Problem:
-    """Unknowns: up (2 tangent numbers), H, log focal ratio, gain of steps, log size of each person."""
+    """Unknowns: up (2 tangent numbers), H, log focal ratio, gain of steps, log size and level of each person."""
 
-    def __init__(self, evidence: _Evidence, heights_m: np.ndarray, focal: FocalEstimate) -> None:
+    def __init__(
+        self, evidence: Evidence, heights_m: np.ndarray, focal: FocalEstimate, known_m: np.ndarray, given: GivenGround
+    ) -> None:
         self._evidence, self._heights, self._focal = evidence, heights_m, focal
+        self._known, self._given = known_m, given
         self._base = np.eye(3)  # columns: two tangents and the up direction that the tangents turn
         counts = np.bincount(evidence.foot_person, minlength=len(heights_m))
         # Feet of one person share that person's errors: together they weigh as a few measurements in each direction.
@@ -365,7 +143,8 @@ class _Problem:
 
     def residuals(self, state: np.ndarray) -> np.ndarray:
         e = self._evidence
-        up, camera_height, log_ratio, gain, log_size = self.up(state), state[2], state[3], state[4], state[5:]
+        up, camera_height, log_ratio, gain = self.up(state), state[2], state[3], state[4]
+        log_size, level = np.split(state[5:], 2)
         ratio = math.exp(log_ratio)
         axis = _refocused_axes(e.axis, e.axis_root, e.view_axis, ratio)
         ray = _stretched(e.axis_root, e.view_axis, ratio)
@@ -380,7 +159,8 @@ class _Problem:
         below = foot @ up
         size = np.exp(-log_size[e.foot_person])
         sigma = np.hypot(e.foot_sigma[:, 0], e.foot_sigma[:, 1] * np.abs(below))
-        floor = (below - e.foot_lift + camera_height * size) / sigma * self._foot_share
+        over = camera_height - level[e.foot_person]
+        floor = (below - e.foot_lift + over * size) / sigma * self._foot_share
         # Divided by the ratio: the pelvis' depth is what is noisy, and must not multiply an unknown.
         by_depth, by_turning, relative, step_sigma = e.step.T
         step = (by_depth + (by_turning + gain * relative) / ratio) / step_sigma * e.step_share
@@ -391,7 +171,9 @@ class _Problem:
                 _heavy(plumb.ravel()),
                 _heavy(floor),
                 _heavy(step),
-                _size_residual(np.log(self._heights) + log_size),
+                _size_residual(np.log(self._heights) + log_size, self._known),
+                _level_residual(level),
+                self._given_residuals(up, camera_height),
                 [
                     log_ratio / max(self._focal.log_sigma, 1e-3),
                     (gain - STEP_GAIN) / STEP_GAIN_SIGMA,
@@ -401,26 +183,49 @@ class _Problem:
             )
         )
 
+    def _given_residuals(self, up: np.ndarray, camera_height: float) -> np.ndarray:
+        rows: list[np.ndarray] = []
+        if self._given.up_cam is not None:
+            rows.append(np.cross(up, self._given.up_cam) / math.radians(GIVEN_UP_DEG))
+        if self._given.camera_height_m is not None:
+            rows.append(np.array([(camera_height / self._given.camera_height_m - 1) / KNOWN_LOG_SIGMA]))
+        return np.concatenate([np.zeros(0), *rows])
+
     def solved(self) -> tuple[np.ndarray, np.ndarray]:
         """The best of several starts, and the covariance of the unknowns."""
         e = self._evidence
-        start_size = np.log(ADULT_M / self._heights)
+        start_size = np.log(np.where(np.isfinite(self._known), self._known, ADULT_M) / self._heights)
         mean = np.median(e.axis, axis=0)
         best: tuple[float, np.ndarray, np.ndarray, np.ndarray] | None = None
         for pitch_deg in (None, -10.0, 10.0, 30.0, 50.0):
-            up = mean.copy()
-            if pitch_deg is not None:
+            up = mean.copy() if self._given.up_cam is None else np.array(self._given.up_cam)
+            if pitch_deg is not None and self._given.up_cam is None:
                 up[2] = -math.tan(math.radians(pitch_deg)) * np.hypot(up[0], up[1])
             self._base = _basis(up)
-            below = np.median(e.foot @ self.up(np.zeros(2)) - e.foot_lift)
-            start = np.concatenate(([0, 0, -below, 0, STEP_GAIN], start_size))
-            found = least_squares(self.residuals, start, method="trf", x_scale="jac", max_nfev=60)
-            if np.isfinite(found.cost) and (best is None or found.cost < best[0]):
-                best = (float(found.cost), found.x, found.jac, self._base)
+            below = e.foot @ self.up(np.zeros(2)) - e.foot_lift
+            one_floor = np.concatenate(([0, 0, -np.median(below), 0, STEP_GAIN], start_size, np.zeros(len(start_size))))
+            for start in (one_floor, *self._on_levels(one_floor, below)):
+                found = least_squares(self.residuals, start, method="trf", x_scale="jac", max_nfev=60)
+                if np.isfinite(found.cost) and (best is None or found.cost < best[0]):
+                    best = (float(found.cost), found.x, found.jac, self._base)
         assert best is not None
         _, state, jacobian, self._base = best
         normal = jacobian.T @ jacobian + 1e-9 * np.eye(len(state))
         return state, np.linalg.inv(normal)
+
+    def _on_levels(self, start: np.ndarray, below: np.ndarray) -> list[np.ndarray]:
+        """The same start with everybody an adult on a level of their own, where these are far apart."""
+        count = len(self._heights)
+        size = np.exp(start[5 : 5 + count])
+        who = [n for n in range(count) if (self._evidence.foot_person == n).any()]
+        height = {n: float(np.median(below[self._evidence.foot_person == n])) * size[n] for n in who}
+        if len(who) < 2 or max(height.values()) - min(height.values()) < 2 * LEVEL_M:
+            return []
+        other = start.copy()
+        other[2] = -min(height.values())
+        for n in who:
+            other[5 + count + n] = height[n] + other[2]
+        return [other]
 
 
 def _stretched(points: np.ndarray, view_axis: np.ndarray, ratio: float) -> np.ndarray:
@@ -450,7 +255,7 @@ def _read(
     problem: _Problem,
     state: np.ndarray,
     covariance: np.ndarray,
-    evidence: _Evidence,
+    evidence: Evidence,
     heights_m: np.ndarray,
     focal: FocalEstimate,
 ) -> GroundEstimate:
@@ -465,10 +270,11 @@ def _read(
         up_sigma_deg=float(np.degrees(max(sigma[0], sigma[1]) * stretch)),
         camera_height_m=float(state[2]),
         camera_height_sigma_m=float(sigma[2]),
-        scale=np.exp(state[5:]),
-        scale_log_sigma=sigma[5:],
-        height_m=heights_m * np.exp(state[5:]),
+        scale=np.exp(state[5 : 5 + count]),
+        scale_log_sigma=sigma[5 : 5 + count],
+        height_m=heights_m * np.exp(state[5 : 5 + count]),
         on_floor=on_floor,
+        level_m=state[5 + count :],
         focal=people if told else None,
         stance_points=len(evidence.foot),
     )

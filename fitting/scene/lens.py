@@ -8,7 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from scipy.spatial.transform import Rotation
 
+from fitting.body import BodyParams
 from pose2d.base.errors import UserError
 
 # As shares of the image's diagonal. Phones: 26 mm equivalent is 0.60, EMDB's phone has 1435 px of 2400 (0.60), and
@@ -86,6 +89,20 @@ def refocused(points_cam_m: np.ndarray, root_cam_m: np.ndarray, focal_ratio: flo
     new_root = root_cam_m * np.array([1.0, 1.0, focal_ratio])
     turn = _shortest_turn(root_cam_m, new_root)
     return new_root[:, None] + np.einsum("tij,tnj->tni", turn, points_cam_m - root_cam_m[:, None])
+
+
+def refocused_params(params: BodyParams, rest_pelvis_m: torch.Tensor, focal_ratio: float) -> BodyParams:
+    """The same for a body's parameters; rest_pelvis_m [3]: the pelvis of this body's shape at rest."""
+    if focal_ratio == 1.0:
+        return params
+    rest = rest_pelvis_m.double().numpy()
+    root = rest + params.translation.double().numpy()
+    new_root = root * np.array([1.0, 1.0, focal_ratio])
+    turn = Rotation.from_matrix(_shortest_turn(root, new_root))
+    pose = params.pose.clone()
+    pose[:, 0] = torch.from_numpy((turn * Rotation.from_rotvec(pose[:, 0].double().numpy())).as_rotvec()).to(pose)
+    moved = torch.from_numpy(new_root - rest).to(params.translation)
+    return BodyParams(pose, params.shape, moved, params.size)
 
 
 def _shortest_turn(source: np.ndarray, target: np.ndarray) -> np.ndarray:

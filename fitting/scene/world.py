@@ -67,22 +67,20 @@ def points_to_camera(points_world_m: np.ndarray, world_from_camera: np.ndarray) 
     return np.einsum("tji,tnj->tni", world_from_camera[:, :3, :3], shifted)
 
 
-def params_to_world(
-    params: BodyParams, rest_pelvis_m: torch.Tensor, world_from_camera: np.ndarray, size: float = 1.0
-) -> BodyParams:
+def params_to_world(params: BodyParams, rest_pelvis_m: torch.Tensor, world_from_camera: np.ndarray) -> BodyParams:
     """A body's parameters [T] in the world: the root is turned, and the translation puts the pelvis in its place.
 
-    rest_pelvis_m [3]: the pelvis of this body's shape at rest, before `size` multiplies the whole body. A body turns
+    rest_pelvis_m [3]: the pelvis of this body's shape at rest, before its size multiplies the whole body. A body turns
     about its pelvis, not about the origin, so the translation is not simply transformed:
 
         pelvis = size * rest_pelvis + translation,     translation' = R pelvis + t - size * rest_pelvis
     """
     dtype = params.translation.dtype
-    rest = size * rest_pelvis_m.detach().cpu().double().numpy()
+    rest = params.size.detach().cpu().double().reshape(-1, 1).numpy() * rest_pelvis_m.detach().cpu().double().numpy()
     pelvis = rest + params.translation.detach().cpu().double().numpy()
     moved = points_to_world(pelvis[:, None], world_from_camera)[:, 0] - rest
     root = Rotation.from_rotvec(params.pose[:, 0].detach().cpu().double().numpy())
     pose = params.pose.detach().clone()
     turned = (Rotation.from_matrix(world_from_camera[:, :3, :3]) * root).as_rotvec()
     pose[:, 0] = torch.from_numpy(turned).to(pose)
-    return BodyParams(pose, params.shape, torch.from_numpy(moved).to(dtype))
+    return BodyParams(pose, params.shape, torch.from_numpy(moved).to(dtype), params.size)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fitting.body import Body
 from fitting.body.kinematics import JOINT_COUNT, PARENTS, Placement
+from fitting.solver.scene_terms import point_lifts
 from fitting.solver.unknowns import MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION, State
 
 
@@ -96,6 +97,11 @@ class BodyJacobian:
         return (1 + self.size_gradient @ shape).clamp(min=0.3)
 
     @cached_property
+    def point_lift(self) -> Tensor:
+        """[26] metres of keypoints over what they rest on."""
+        return point_lifts(self.body)
+
+    @cached_property
     def _parent_of_moved(self) -> Tensor:
         return torch.tensor([PARENTS[joint] for joint in MOVED_JOINTS[1:]])
 
@@ -132,6 +138,21 @@ class BodyJacobian:
         out[..., TRANSLATION] = rows
         return out
 
+    def some_keypoints_step_jacobian(self, geometry: Geometry, points: tuple[int, ...]) -> Tensor:
+        """dq/dstep of some keypoints, [B, len(points), 3, 63]."""
+        place = torch.full((len(self.body.keypoint_joints),), -1)
+        place[list(points)] = torch.arange(len(points))
+        pairs = (place[self.pair_point] >= 0).nonzero().squeeze(1)
+        joints = geometry.placement.joints[:, self.pair_joint[pairs]]
+        arm = self.pair_terms[pairs] @ geometry.terms - self.pair_share[pairs, None] * joints  # [B, N, 3]
+        moved = self.pair_moved[pairs]
+        value = cross_matrix(-arm) @ geometry.axis_jacobian[:, moved]
+        out = arm.new_zeros(len(arm), len(points), 3, STEP_SIZE)
+        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, n, 20, 3, 3] view
+        by_joint[:, place[self.pair_point[pairs]], moved] = value
+        out[..., TRANSLATION] = torch.eye(3, dtype=arm.dtype)
+        return out
+
     def joint_step_jacobian(self, geometry: Geometry) -> Tensor:
         """dP/dstep, [B, 24, 3, 63]."""
         joints = geometry.placement.joints
@@ -160,3 +181,15 @@ class BodyJacobian:
         on_bone = geometry.placement.rotation[:, points.bone] @ self.offset_shapedirs
         on_bone = on_bone + points.coefficient[:, None, None] * joint_shape_jacobian[:, points.bone]
         return torch.einsum("ke,becs->bkcs", points.gather, on_bone)
+
+    def some_keypoints_shape_jacobian(
+        self, geometry: Geometry, joint_shape_jacobian: Tensor, points: tuple[int, ...]
+    ) -> Tensor:
+        """The same of some keypoints, [B, len(points), 3, S]."""
+        all_points = self.body.keypoint_terms
+        gather = all_points.gather[list(points)]
+        terms = gather.bool().any(0).nonzero().squeeze(1)
+        bone = all_points.bone[terms]
+        on_bone = geometry.placement.rotation[:, bone] @ self.offset_shapedirs[terms]
+        on_bone = on_bone + all_points.coefficient[terms, None, None] * joint_shape_jacobian[:, bone]
+        return torch.einsum("ke,becs->bkcs", gather[:, terms], on_bone)

@@ -1,7 +1,7 @@
 """The Gauss-Newton system at a state: gradient and matrix, frame by frame, coupled over time in a track.
 
 A robust keypoint enters with the slope of its loss (iteratively reweighted least squares); the mixture prior with its
-nearest component; limits and floor where they bind.
+nearest component; limits where they bind.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,6 @@ from torch import Tensor
 from fitting.solver.jacobian import Geometry, left_jacobian
 from fitting.solver.problem import (
     CHUNK,
-    FEET,
     LEAN_SCALE,
     MOTION_SCALE,
     Anchor,
@@ -23,13 +22,14 @@ from fitting.solver.problem import (
     box_limits,
     charbonnier,
     geman_mcclure,
-    ground_contact,
-    ground_share,
+    in_shot,
     keypoint_loss,
     lean,
+    lean_axis,
     projection_rows,
     reprojection,
 )
+from fitting.solver.scene_equations import Blocks, add_floor, add_rest, points_of
 from fitting.solver.unknowns import BODY_JOINTS, POSE, SIGMA_RAD, TRANSLATION, State
 
 
@@ -72,6 +72,7 @@ def normal_equations(problem: Problem, state: State) -> NormalEquations:
     if coupled:
         parts = (state.frames(slice(a, a + CHUNK)) for a in range(0, len(state), CHUNK))
         joints = torch.cat([problem.jacobian.place(part, derivatives=False).joints for part in parts])
+        joints = in_shot(problem, joints)
     columns = [
         list(column)
         for column in zip(
@@ -118,17 +119,22 @@ def _piece(problem: Problem, state: State, first: int, coupled: bool, joints: Te
     gradient, matrix, arrow, shape_gradient, corner = _keypoint_part(part, geometry, joint_shape_jacobian[inner])
     _add_pose_part(part, moved, gradient, matrix)
     if part.lean_rad is not None:
-        _add_lean(part.lean_rad, moved, gradient, matrix)
+        _add_lean(part.lean_rad, lean_axis(part), moved, gradient, matrix)
     if part.anchor is not None:
         _add_anchor(part.anchor, moved, gradient, matrix)
-    if part.ground is not None:
-        _add_ground(part, geometry, joint_shape_jacobian[inner], gradient, matrix, arrow, shape_gradient, corner)
+    blocks = Blocks(gradient, matrix, arrow, shape_gradient, corner)
+    points = points_of(problem, wide, joint_shape_jacobian, low, high)
+    if points is not None and problem.scene is not None and problem.scene.has_floor:
+        add_floor(part, points.frames(inner), blocks)
     if not coupled:
         return gradient, matrix, arrow, shape_gradient, corner
-    return _with_motion(
+    found = _with_motion(
         problem, state, wide, joint_shape_jacobian, joints, (low, first, last, high),
         gradient, matrix, arrow, shape_gradient, corner,
     )  # fmt: skip
+    if points is not None and problem.scene is not None and problem.scene.rest is not None:
+        add_rest(problem, points, (low, first, last, high), blocks, found[5])
+    return found
 
 
 def _keypoint_part(problem: Problem, geometry: Geometry, joint_shape_jacobian: Tensor) -> tuple[Tensor, ...]:
@@ -153,18 +159,18 @@ def _add_pose_part(problem: Problem, state: State, gradient: Tensor, matrix: Ten
     """The pose prior's nearest component, and the limits that are overstepped."""
     pose = state.body_pose
     _, nearest = problem.prior.energy(pose)
-    precision = problem.prior.precision[nearest]
+    precision = problem.prior_weight * problem.prior.precision[nearest]
     beyond = box_limits(pose, problem.limit_low, problem.limit_high, SIGMA_RAD)
     gradient[:, POSE] += torch.einsum("tij,tj->ti", precision, pose - problem.prior.mean[nearest]) + beyond / SIGMA_RAD
     matrix[:, POSE, POSE] += precision
     matrix.diagonal(dim1=-2, dim2=-1)[:, POSE] += (beyond != 0) / SIGMA_RAD**2
 
 
-def _add_lean(lean_rad: float, state: State, gradient: Tensor, matrix: Tensor) -> None:
-    residual = lean(state.root, lean_rad)
+def _add_lean(lean_rad: float, axis: Tensor, state: State, gradient: Tensor, matrix: Tensor) -> None:
+    residual = lean(state.root, axis, lean_rad)
     _, slope = geman_mcclure(residual.square(), residual.new_tensor(LEAN_SCALE**2))
-    up = state.root[:, :, 1]  # a turn w moves it by w x up, whose depth is w_x up_y - w_y up_x
-    row = torch.stack((up[:, 1], -up[:, 0], torch.zeros_like(residual)), -1) / lean_rad
+    up = state.root[:, :, 1]  # a turn w moves it by w x up, and axis . (w x up) = w . (up x axis)
+    row = torch.linalg.cross(up, axis) / lean_rad
     gradient[:, :3] += (slope * residual)[:, None] * row
     matrix[:, :3, :3] += slope[:, None, None] * row[:, :, None] * row[:, None]
 
@@ -180,27 +186,6 @@ def _add_anchor(anchor: Anchor, state: State, gradient: Tensor, matrix: Tensor) 
     diagonal[:, POSE] += 1 / anchor.pose_rad**2
     gradient[:, TRANSLATION] += translation / anchor.translation_m
     diagonal[:, TRANSLATION] += 1 / anchor.translation_m**2
-
-
-def _add_ground(
-    problem: Problem, geometry: Geometry, joint_shape_jacobian: Tensor,
-    gradient: Tensor, matrix: Tensor, arrow: Tensor, shape_gradient: Tensor, corner: Tensor,
-) -> None:  # fmt: skip
-    ground = problem.ground
-    assert ground is not None
-    feet = geometry.joints[:, FEET]
-    normal = feet.new_tensor(ground.normal_cam)
-    residual = ground_contact(feet, ground)
-    share = ground_share(feet @ normal - ground.height_m, ground) / ground.sigma_m
-    step_jacobian = torch.einsum(
-        "tf,c,tfcd->tfd", share, normal, problem.jacobian.joint_step_jacobian(geometry)[:, FEET]
-    )
-    shape_jacobian = torch.einsum("tf,c,tfcs->tfs", share, normal, joint_shape_jacobian[:, FEET])
-    gradient += torch.einsum("tfd,tf->td", step_jacobian, residual)
-    matrix += step_jacobian.mT @ step_jacobian
-    arrow += step_jacobian.mT @ shape_jacobian
-    shape_gradient += torch.einsum("tfs,tf->ts", shape_jacobian, residual)
-    corner += shape_jacobian.mT @ shape_jacobian
 
 
 def _second_difference(values: Tensor) -> Tensor:
@@ -233,16 +218,19 @@ def _with_motion(
     prior, root_weight = problem.prior, problem.motion_weight**0.5
     factor = acceleration_factor(problem.fps) * root_weight
     sigma = acceleration_sigma(problem, state)
-    step_jacobian = (problem.jacobian.joint_step_jacobian(wide) * (factor / sigma).unsqueeze(-1)).flatten(
-        1, 2
-    )  # [t, 72, 63]
+    step_jacobian = problem.jacobian.joint_step_jacobian(wide)
+    if problem.scene is not None:
+        seen = problem.scene.frames(slice(low, high))
+        step_jacobian, joint_shape_jacobian = seen.in_shot(step_jacobian), seen.in_shot(joint_shape_jacobian)
+    step_jacobian = (step_jacobian * (factor / sigma).unsqueeze(-1)).flatten(1, 2)  # [t, 72, 63]
     shape_jacobian = (joint_shape_jacobian * (factor / sigma).unsqueeze(-1)).flatten(1, 2)  # [t, 72, S]
     per_angle = factor / prior.angular_sigma  # [57]
 
     # All second differences of the window, and their weights: those of the inner frames are complete.
-    linear, weight = _weighted(acceleration(joints[low:high], problem.fps, sigma).flatten(1), root_weight)
+    follows = problem.follows(slice(low, high))
+    linear, weight = _weighted(acceleration(joints[low:high], problem.fps, sigma).flatten(1), root_weight, follows)
     theta = state.theta[low:high][:, BODY_JOINTS].flatten(1)
-    angular, angular_weight = _weighted(acceleration(theta, problem.fps, prior.angular_sigma), root_weight)
+    angular, angular_weight = _weighted(acceleration(theta, problem.fps, prior.angular_sigma), root_weight, follows)
     # a / size(shape): the shape moves the joints, and changes the size they are measured by.
     relative = problem.jacobian.size_gradient / problem.jacobian.size(state.shape)
     shape_second = _second_difference(shape_jacobian) - linear.unsqueeze(-1) * relative
@@ -271,10 +259,10 @@ def _with_motion(
     return gradient, matrix, arrow, shape_gradient, corner, next_one, next_two
 
 
-def _weighted(residual: Tensor, root_weight: float) -> tuple[Tensor, Tensor]:
-    """Residuals [t, 3 n] of n vectors as they count, and the robust loss's slope beside each number."""
+def _weighted(residual: Tensor, root_weight: float, follows: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Residuals [t, 3 n] of n vectors as they count, and the robust loss's slope (times `follows`) for each number."""
     _, slope = charbonnier(residual.unflatten(1, (-1, 3)).square().sum(-1), MOTION_SCALE)
-    return root_weight * residual, slope.repeat_interleave(3, dim=1)
+    return root_weight * residual, (slope * follows).repeat_interleave(3, dim=1)
 
 
 def _weight_of_frames(weight: Tensor) -> Tensor:

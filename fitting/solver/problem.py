@@ -13,6 +13,7 @@ from torch import Tensor
 from fitting.body.rotations import matrix_to_axis_angle
 from fitting.solver.jacobian import BodyJacobian, Geometry
 from fitting.solver.prior import PosePrior
+from fitting.solver.scene_terms import SCALE, SceneTerms, floor_residuals, rest_residuals
 from fitting.solver.unknowns import BODY_JOINTS, SIGMA_RAD, State
 from fitting.thresholds import NEAREST_KEYPOINT_M
 
@@ -20,20 +21,6 @@ LEAN_SCALE = 3.0  # sigmas at which a lean counts half of its square: people do 
 ROBUST_SCALE = 5.0  # sigmas at which a keypoint counts half of its square; bench/weighting.py compares it with 1000
 MOTION_SCALE = 2.0  # sigmas beyond which an acceleration counts by its size and no longer by its square. Not tuned
 REFERENCE_FPS = 30.0  # rate at which the prior states the acceleration's standard deviation
-
-
-@dataclass(frozen=True)
-class Ground:
-    """A floor, in the camera frame: points x with normal . x = height."""
-
-    normal_cam: tuple[float, float, float]  # unit vector, out of the floor
-    height_m: float  # normal . x of the floor's own points
-    contact: Tensor | None = None  # [T, 2] 0..1, probability that the left and right foot stand on it; None: unknown
-    sigma_m: float = 0.02
-
-    def rows(self, index: slice | Tensor) -> "Ground":
-        """The floor of some of the frames."""
-        return self if self.contact is None else replace(self, contact=self.contact[index])
 
 
 def project(points_cam: Tensor, focal_px: Tensor, center_px: Tensor) -> Tensor:
@@ -79,13 +66,21 @@ def robust_scale(weight: Tensor, sigma_px: Tensor, sigmas: float = ROBUST_SCALE)
     return (sigmas**2 * weight * sigma_px.square()).clamp(min=1e-12)
 
 
-def lean(root: Tensor, sigma_rad: float) -> Tensor:
-    """How far bodies turned by root [T, 3, 3] lean out of the image's plane, in sigmas [T].
+def lean(root: Tensor, axis: Tensor, sigma_rad: float) -> Tensor:
+    """How far bodies turned by root [T, 3, 3] lean along an axis [T, 3], in sigmas [T].
 
     Seen from the front, a body that leans towards or away from the camera looks like a slightly shorter one that
-    does not, so noise alone would make everybody lean. The sine of the lean is the depth of the body's up axis.
+    does not, so noise alone would make everybody lean. The sine of the lean is the body's up axis along the direction
+    away from the camera: the optical axis, or its horizontal part where gravity is known.
     """
-    return root[:, 2, 1] / sigma_rad
+    return (root[:, :, 1] * axis).sum(-1) / sigma_rad
+
+
+def lean_axis(problem: "Problem") -> Tensor:
+    """[T, 3] the direction away from the camera that `lean` is measured along."""
+    if problem.scene is not None and problem.scene.up is not None:
+        return problem.scene.lean_axis(len(problem))
+    return problem.focal_px.new_tensor([0.0, 0.0, 1.0]).expand(len(problem), 3)
 
 
 def shape_prior(shape: Tensor) -> Tensor:
@@ -122,19 +117,6 @@ def acceleration_factor(fps: float) -> float:
     return fps**2 * (REFERENCE_FPS / fps) ** 0.5
 
 
-def ground_contact(feet_cam: Tensor, ground: Ground) -> Tensor:
-    """Feet [T, 2, 3] -> [T, 2]: height over the floor where they stand on it, and depth below it anywhere."""
-    height = feet_cam @ feet_cam.new_tensor(ground.normal_cam) - ground.height_m
-    return ground_share(height, ground) * height / ground.sigma_m
-
-
-def ground_share(height: Tensor, ground: Ground) -> Tensor:
-    """How much of the height counts: all below the floor, sqrt(contact) above."""
-    above = torch.zeros_like(height) if ground.contact is None else ground.contact.to(height).sqrt()
-    return torch.where(height < 0, torch.ones_like(height), above)
-
-
-FEET = (10, 11)  # the joints that a floor holds
 _PER_FRAME = ("focal_px", "center_px", "xy_px", "weight", "robust")
 CHUNK = 512  # frames handled at a time: bounds memory on long tracks
 
@@ -159,11 +141,9 @@ class Anchor:
         deviations = (self.root_rad[index], self.pose_rad[index], self.translation_m[index])
         return Anchor(self.state.frames(index), *deviations, self.shape)
 
-    def widened(self, pose: float, place: float) -> "Anchor":
-        """The same guess with deviations larger by a factor: of the pose, and of size and distance."""
-        return Anchor(
-            self.state, pose * self.root_rad, pose * self.pose_rad, place * self.translation_m, place * self.shape
-        )
+    def widened(self, place: float) -> "Anchor":
+        """The same guess with deviations of size and distance larger by a factor."""
+        return replace(self, translation_m=place * self.translation_m, shape=place * self.shape)
 
     def to(self, dtype: torch.dtype) -> "Anchor":
         root, pose, translation = (value.to(dtype) for value in (self.root_rad, self.pose_rad, self.translation_m))
@@ -195,8 +175,10 @@ class Problem:
     mixture_weight: Tensor | None = None
     mixture_precision: Tensor | None = None
     anchor: Anchor | None = None
+    prior_weight: float = 1.0  # of the pose prior: less beside a guess that was made with such a prior itself
     fps: float | None = None  # frames per second of a track; None: independent frames
-    ground: Ground | None = None
+    stretch: Tensor | None = None  # [T] frames with the same number follow each other; None: all frames do
+    scene: SceneTerms | None = None  # gravity, floor and contacts, and how the camera turned
     lean_rad: float | None = None  # standard deviation of the lean out of the image; None: any lean is as likely
     motion_weight: float = 1.0  # of the acceleration terms
     shape_weight: float = 1.0  # of the shape's prior and initial guess
@@ -205,19 +187,28 @@ class Problem:
         """The problem of some frames alone."""
         part = {name: getattr(self, name)[index] for name in self._per_frame()}
         anchor = self.anchor and self.anchor.frames(index)
-        return replace(self, **part, anchor=anchor, ground=self.ground and self.ground.rows(index))
+        stretch = None if self.stretch is None else self.stretch[index]
+        return replace(self, **part, anchor=anchor, scene=self.scene and self.scene.frames(index), stretch=stretch)
 
     def to(self, dtype: torch.dtype) -> "Problem":
         moved = {name: getattr(self, name).to(dtype) for name in (*self._per_frame(), "limit_low", "limit_high")}
         jacobian = BodyJacobian(self.jacobian.body.to(dtype=dtype), self.jacobian.shape_size)
         anchor = self.anchor and self.anchor.to(dtype)
-        return replace(self, **moved, prior=self.prior.to(dtype), jacobian=jacobian, anchor=anchor)
+        scene = self.scene and self.scene.to(dtype)
+        return replace(self, **moved, prior=self.prior.to(dtype), jacobian=jacobian, anchor=anchor, scene=scene)
 
     def __len__(self) -> int:
         return len(self.weight)
 
     def _per_frame(self) -> tuple[str, ...]:
         return _PER_FRAME if self.mixture_weight is None else (*_PER_FRAME, "mixture_weight", "mixture_precision")
+
+    def follows(self, frames: slice = slice(None)) -> Tensor | float:
+        """[t - 2, 1] 1 where three frames of these follow each other, 0 where the person was away in between."""
+        if self.stretch is None:
+            return 1.0
+        stretch = self.stretch[frames]
+        return (stretch[2:] == stretch[:-2]).to(self.weight.dtype)[:, None]
 
 
 def keypoint_loss(problem: Problem, squared: Tensor) -> tuple[Tensor, Tensor]:
@@ -234,14 +225,16 @@ def frame_costs(problem: Problem, state: State, geometry: Geometry) -> Tensor:
     rho, _ = keypoint_loss(p, residual.square().sum(-1))
     pose = state.body_pose
     beyond = box_limits(pose, p.limit_low, p.limit_high, SIGMA_RAD)
-    cost = rho.sum(-1) / 2 + p.prior.energy(pose)[0] + beyond.square().sum(-1) / 2
+    cost = rho.sum(-1) / 2 + p.prior_weight * p.prior.energy(pose)[0] + beyond.square().sum(-1) / 2
     if p.lean_rad is not None:
-        squared = lean(state.root, p.lean_rad).square()
+        squared = lean(state.root, lean_axis(p), p.lean_rad).square()
         cost = cost + geman_mcclure(squared, squared.new_tensor(LEAN_SCALE**2))[0] / 2
     if p.anchor is not None:
         cost = cost + sum(part.square().sum(-1) for part in p.anchor.residuals(state)) / 2
-    if p.ground is not None:
-        cost = cost + ground_contact(geometry.joints[:, FEET], p.ground).square().sum(-1) / 2
+    if p.scene is not None and p.scene.has_floor:
+        points = p.scene.in_shot(geometry.keypoints[:, p.scene.points])
+        residual, _ = floor_residuals(points, p.scene, p.jacobian.point_lift[list(p.scene.points)])
+        cost = cost + charbonnier(residual.square(), SCALE)[0].sum(-1) / 2
     behind = ((geometry.keypoints[..., 2] < NEAREST_KEYPOINT_M) & (p.weight > 0)).any(-1)
     cost = torch.where(behind | ~torch.isfinite(cost), torch.inf, cost)
     return cost if state.shared_shape else cost + shape_cost(problem, state)
@@ -266,24 +259,40 @@ def acceleration_sigma(problem: Problem, state: State) -> Tensor:
 
 
 def motion_cost(problem: Problem, state: State, joints: Tensor) -> Tensor:
-    """Of a track's acceleration, []; joints [T, 24, 3]."""
+    """Of a track's acceleration, []; joints [T, 24, 3] in the shot's axes."""
     if problem.fps is None or len(state) < 3:
         return joints.new_zeros(())
     linear = acceleration(joints, problem.fps, acceleration_sigma(problem, state))
     angular = acceleration(state.theta[:, BODY_JOINTS].flatten(1), problem.fps, problem.prior.angular_sigma)
-    joint = charbonnier(linear.square().sum(-1), MOTION_SCALE)[0].sum()
-    turn = charbonnier(angular.unflatten(1, (-1, 3)).square().sum(-1), MOTION_SCALE)[0].sum()
+    joint = (charbonnier(linear.square().sum(-1), MOTION_SCALE)[0] * problem.follows()).sum()
+    turn = (charbonnier(angular.unflatten(1, (-1, 3)).square().sum(-1), MOTION_SCALE)[0] * problem.follows()).sum()
     return problem.motion_weight * (joint + turn) / 2
+
+
+def rest_cost(problem: Problem, keypoints: Tensor) -> Tensor:
+    """Of resting points that move, []; keypoints [T, 26, 3] in each frame's camera."""
+    if problem.scene is None or problem.scene.rest is None or problem.fps is None or len(keypoints) < 3:
+        return keypoints.new_zeros(())
+    seen = problem.scene.in_shot(keypoints[:, problem.scene.points])
+    residual, _ = rest_residuals(seen, problem.scene, problem.fps)
+    return charbonnier(residual.square().sum(-1), SCALE)[0].sum() / 2
 
 
 def costs(problem: Problem, state: State) -> tuple[Tensor, Tensor]:
     """Each frame's own cost [T], and the total cost []."""
-    own, joints = [], []
+    own, joints, keypoints = [], [], []
     for first in range(0, len(state), CHUNK):
         frames = slice(first, first + CHUNK)
         geometry = problem.jacobian.place(state.frames(frames), derivatives=False)
         own.append(frame_costs(problem.frames(frames), state.frames(frames), geometry))
         joints.append(geometry.joints)
+        keypoints.append(geometry.keypoints)
     each = torch.cat(own)
-    total = each.double().sum() + motion_cost(problem, state, torch.cat(joints)).double()
+    moving = motion_cost(problem, state, in_shot(problem, torch.cat(joints)))
+    total = each.double().sum() + moving.double() + rest_cost(problem, torch.cat(keypoints)).double()
     return each, total + shape_cost(problem, state).double() if state.shared_shape else total
+
+
+def in_shot(problem: Problem, points: Tensor) -> Tensor:
+    """Points [T, n, 3] of each frame's camera in axes that do not turn with the camera."""
+    return points if problem.scene is None else problem.scene.in_shot(points)

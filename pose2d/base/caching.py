@@ -8,7 +8,6 @@ there is one rule.
 import ast
 import hashlib
 import json
-import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from pose2d.base import arrays
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 
@@ -53,7 +53,7 @@ def content_digest(paths: Iterable[Path]) -> str:
                 while block := file.read(1 << 20):
                     digest.update(block)
         except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror}.") from error
+            raise UserError(f"cannot read {path}: {error.strerror or error}.") from error
         digest.update(path.stat().st_size.to_bytes(8, "little"))
     return digest.hexdigest()
 
@@ -123,32 +123,29 @@ def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def write_npz(path: Path, key: CacheKey, arrays: Mapping[str, Any]) -> None:
+def write_npz(path: Path, key: CacheKey, content: Mapping[str, Any]) -> None:
     with atomic_file(path) as temporary:
-        np.savez_compressed(temporary, **{**arrays, _KEY: key.text})
+        np.savez_compressed(temporary, **{**content, _KEY: key.text})
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Every array of a stage's file but its cache key."""
     if not path.is_file():
         raise UserError(f"{path} is not there. Run `fitmesh run` to make it.")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files if name != _KEY}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is damaged ({error}). Run again with --overwrite to make it anew.") from error
+    found = arrays.read_npz(path, "Run the command that made it again, with --overwrite if it has that option.")
+    return {name: value for name, value in found.items() if name != _KEY}
 
 
 def npz_is_current(path: Path, key: CacheKey) -> bool:
     """False also for a file that is absent or damaged: it is made (again)."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return str(file[_KEY]) == key.text
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        stated = arrays.read_npz(path, "", [_KEY]).get(_KEY)
+    except UserError:
         return False
+    return stated is not None and stated.shape == () and str(stated) == key.text and arrays.is_intact(path)
 
 
 def remove_temporary(path: Path) -> None:
     """Remove what a killed run had written of `path` so far (the names that `atomic_file` gives)."""
-    for left in path.parent.glob(f".{path.stem}.????????{path.suffix}"):
+    for left in path.parent.glob(f".{path.stem[:100]}.????????{path.suffix}"):
         left.unlink(missing_ok=True)

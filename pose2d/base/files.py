@@ -9,6 +9,17 @@ from pathlib import Path
 
 from pose2d.base.errors import UserError
 
+_unfinished: set[Path] = set()  # files and folders being written now
+
+
+def remove_unfinished() -> None:
+    """For a process that ends at once: what is half written goes with it."""
+    for path in tuple(_unfinished):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
@@ -19,7 +30,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem[:100]}.", suffix=path.suffix, dir=path.parent)
         os.close(handle)
         umask = os.umask(0)
         os.umask(umask)
@@ -27,6 +38,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}. Choose a folder you may write to.") from error
     temporary = Path(name)
+    _unfinished.add(temporary)
     try:
         yield temporary
         os.replace(temporary, path)
@@ -34,6 +46,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         raise UserError(f"cannot write {path}: {error.strerror or error}.") from error
     finally:
         temporary.unlink(missing_ok=True)
+        _unfinished.discard(temporary)
 
 
 @contextmanager
@@ -47,6 +60,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         for left in (partial, old):
             shutil.rmtree(left, ignore_errors=True)
         partial.mkdir(parents=True)
+        _unfinished.add(partial)
         yield partial
         if path.exists():
             os.replace(path, old)
@@ -56,3 +70,4 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+        _unfinished.discard(partial)

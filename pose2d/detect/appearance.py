@@ -9,6 +9,7 @@ people of one video): 0 says nothing, 3 says 20 times likelier the same person, 
 log-likelihood. Both densities are Student's t with a covariance for each part, fitted by bench/appearance.py.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -71,16 +72,27 @@ def describe(rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray, skeleto
 
 
 def log_likelihood_ratio(a: Appearances, b: Appearances) -> np.ndarray:
-    """How much likelier each of a [N] and each of b [M] are the same person than two people of one video: log, [N, M].
+    """`log_likelihood_ratio_of_pairs` of each of a [N] with each of b [M]: [N, M]."""
+    rows = [log_likelihood_ratio_of_pairs(a[[row] * len(b)], b) for row in range(len(a))]
+    return np.reshape(rows, (len(a), len(b)))
+
+
+def log_likelihood_ratio_of_pairs(a: Appearances, b: Appearances) -> np.ndarray:
+    """How much likelier a and b [M], row by row, are the same person than two people of one video: log, [M].
 
     A part counts by the less certain of its two weights.
     """
     model = _model()
-    difference = a.colours[:, None] - b.colours[None]  # [N, M, P, D]
-    d = np.einsum("nmpi,pij->nmpj", difference, model.basis)
+    d = np.einsum("mpi,pij->mpj", a.colours - b.colours, model.basis)
     same, other = (_log_t(d, variance) for variance in (model.within, model.total))
-    weight = np.minimum(a.weight[:, None], b.weight[None])
-    return (model.scale * weight * (same - other)).sum(-1)
+    return (model.scale * np.minimum(a.weight, b.weight) * (same - other)).sum(-1)
+
+
+def stack(parts: Sequence[Appearances]) -> Appearances:
+    """The appearances of several, one after the other."""
+    if not parts:
+        return unseen(0)
+    return Appearances(np.concatenate([p.colours for p in parts]), np.concatenate([p.weight for p in parts]))
 
 
 def blend(mean: Appearances, seen: Appearances, memory: float = 0.9) -> Appearances:

@@ -1,7 +1,6 @@
 """Where people are: detectors behind one interface, or boxes that were given."""
 
 import difflib
-import json
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +14,10 @@ from torch import Tensor, nn
 
 from pose2d import crops
 from pose2d.base.errors import UserError
+from pose2d.base.json_files import read_json
 
 COCO_PERSON = 1  # category of a person in COCO's files
+FARTHEST_PX = 1e7  # of a box that was given: no image is so large
 
 
 @dataclass(frozen=True)
@@ -144,28 +145,22 @@ def whole_image(image: np.ndarray) -> Detections:
 
 def read_detections(path: str | Path) -> dict[int, Detections]:
     """Person boxes by image id, from a COCO-detections json: [{image_id, category_id, bbox: [x, y, w, h], score}]."""
-    try:
-        entries = json.loads(Path(path).read_text())
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}.") from error
-    except ValueError as error:
-        raise UserError(f"{path} is not json: {error}.") from error
-    if not isinstance(entries, list):
-        raise UserError(
-            f"{path} must hold a list of detections (COCO's results format), not a {type(entries).__name__}."
-        )
+    content = read_json(
+        path, "Expected a list of detections in COCO's results format: image_id, bbox [x, y, w, h], score."
+    )
     rows: dict[int, list[tuple[list[float], float]]] = {}
-    for number, entry in enumerate(entries):
+    for entry in content.items():
+        if entry.get("category_id", COCO_PERSON).integer() != COCO_PERSON:
+            continue
+        x, y, w, h = entry.item("bbox").finite_numbers(4).tolist()
+        if max(map(abs, (x, y, w, h))) > FARTHEST_PX:
+            raise entry.item("bbox").refuse("is farther away than any image is large")
         try:
-            if int(entry.get("category_id", COCO_PERSON)) != COCO_PERSON:
-                continue
-            x, y, w, h = (float(value) for value in entry["bbox"])
             crops.check_boxes(np.array([[x, y, x + w, y + h]]))
-            rows.setdefault(int(entry["image_id"]), []).append(([x, y, x + w, y + h], float(entry.get("score", 1.0))))
-        except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
-            raise UserError(
-                f"{path}: entry {number} is no detection ({error!r}). Expected image_id, bbox [x, y, w, h] and score."
-            ) from error
+        except UserError as error:
+            raise entry.item("bbox").refuse(f"is no box ({error})") from error
+        score = entry.get("score", 1.0).number()
+        rows.setdefault(entry.item("image_id").integer(), []).append(([x, y, x + w, y + h], score))
     found = {}
     for image, people in rows.items():
         boxes, scores = np.array([box for box, _ in people]), np.array([score for _, score in people])

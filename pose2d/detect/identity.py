@@ -1,380 +1,387 @@
-"""Who is who, as pure functions: prices of giving a detection to a track, and rules about tracks that were made.
+"""Who is who over a whole video, once all of it was seen: what the tracker made, looked at again.
 
-Three cues say whether a detection is a track's next sighting, each as a log-likelihood ratio or in the same unit, so
-that they add up: motion of the box (pose2d/detect/kalman.py), the pose against the one expected (keypoint by keypoint,
-at the scale of OKS), and appearance (pose2d/detect/appearance.py). The rules: a track that jumps is split, a short
-gap is filled where both ends agree, and a keypoint that two people claim has one owner.
+In this order: a track ends at a cut, a track that jumps is split (jumps.py), people who met are told apart once more
+by what they were like before and after (stitch.py), every keypoint gets one owner (ownership.py), and somebody whose
+keypoints are all somebody else's is not there. What a person should look at becomes an event.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
-from pose2d.detect.appearance import Appearances, log_likelihood_ratio
-from pose2d.oks import AREA_OF_BOX
-from pose2d.skeletons import COCO17, Skeleton
+from pose2d.detect.appearance import Appearances, stack
+from pose2d.detect.association import keypoint_sigma, pose_similarity
+from pose2d.detect.jumps import JumpOptions, TrackPath, body_sizes, inside_image, mean_looks, path_of, splits
+from pose2d.detect.ownership import OwnershipOptions, nearer_log_odds, ownership
+from pose2d.detect.pose_motion import PoseMotionOptions, PoseState, first_pose, predict_pose, update_pose
+from pose2d.detect.relink import RELINK_RATIO, relink
+from pose2d.detect.stitch import StitchOptions, chains, link, pieces_of, stitched
+from pose2d.skeletons import Skeleton
+from pose2d.types import Event
+
+RUN_GAP_S = 0.3  # two tracks that have one pose are undone run by run; a longer pause begins another
 
 
 @dataclass(frozen=True)
 class IdentityOptions:
-    """Every choice that association and the rules leave open. bench/identity.py shows what they cost and give."""
+    """Chosen on the tuning seeds of bench/identity.py."""
 
-    farthest: float = 13.3  # squared Mahalanobis distance of a box (99 %) beyond which it is somebody else
-    pose_weight: float = 1.0  # independent keypoints that a pose's keypoints together are worth
-    appearance_weight: float = 1.0
-    pose_range: tuple[float, float] = (-3.0, 4.0)  # limits of the log-likelihood ratio, so that no cue decides alone
-    appearance_range: tuple[float, float] = (-8.0, 4.0)
-    pose_acceleration: float = 12.0  # of a keypoint, in body sizes (box diagonals) a second^2
-    pose_memory_s: float = 0.3  # an unseen keypoint's velocity falls by 1/e in this time
-    split_cost: float = 12.0  # a step of a track dearer than this (see step_cost) splits it
-    gap_s: float = 0.5  # longer gaps stay gaps
-    gap_cost: float = 5.0  # and gaps whose ends disagree more than this (see step_cost)
-    relink_ratio: float = 4.0  # least log-likelihood ratio at which two tracks of different shots are one person
-    claim_l: float = 0.7  # two keypoints this near, in OKS's l, are one piece of evidence
-    depth_odds: float = 2.0  # most that depth order says, as log odds
-    track_odds: float = 8.0  # most that the tracks' predictions say
-    whole_weight: float = 3.0  # what the body as a whole says about a limb's owner, beside what the limb itself says
-
-
-# --- The pose that is expected ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PoseState:
-    """A person's keypoints at one moment: a Kalman filter for each, alike on both axes."""
-
-    xy_px: np.ndarray  # [K, 2]
-    velocity_px: np.ndarray  # [K, 2] per second
-    cov: np.ndarray  # [K, 2, 2] of (position, velocity), pixels and seconds
-
-    @property
-    def sigma_px(self) -> np.ndarray:
-        """[K] standard deviation of the position on either axis."""
-        return np.sqrt(self.cov[:, 0, 0])
-
-
-def first_pose(xy_px: np.ndarray, sigma_px: np.ndarray, body_px: float) -> PoseState:
-    """From the keypoints [K, 2] of one frame with standard deviations [K] (infinite: not seen), for a body of that
-    size (its box's diagonal)."""
-    sigma_px = np.minimum(np.where(np.isfinite(xy_px).all(-1), sigma_px, np.inf), 10 * body_px)
-    cov = np.zeros((len(xy_px), 2, 2))
-    cov[:, 0, 0], cov[:, 1, 1] = sigma_px**2, body_px**2
-    return PoseState(np.nan_to_num(xy_px), np.zeros_like(xy_px), cov)
-
-
-def predict_pose(state: PoseState, dt_s: float, body_px: float, options: IdentityOptions) -> PoseState:
-    """The pose `dt_s` later, without having seen it."""
-    kept = np.exp(-dt_s / options.pose_memory_s)
-    reach_s = options.pose_memory_s * (1 - kept)
-    step = np.array([[1.0, reach_s], [0.0, kept]])
-    q = (options.pose_acceleration * body_px) ** 2
-    spread = q * np.array([[dt_s**3 / 3, dt_s**2 / 2], [dt_s**2 / 2, dt_s]])  # as pose2d/detect/kalman.py
-    return PoseState(
-        state.xy_px + reach_s * state.velocity_px,
-        kept * state.velocity_px,
-        step @ state.cov @ step.T + spread,
-    )
-
-
-def update_pose(state: PoseState, xy_px: np.ndarray, sigma_px: np.ndarray) -> PoseState:
-    """The pose after seeing keypoints [K, 2] with standard deviations [K] (infinite: not seen)."""
-    seen = np.isfinite(xy_px).all(-1) & np.isfinite(sigma_px)
-    noise2 = np.where(seen, np.minimum(sigma_px, 1e6) ** 2, 1e12)
-    gain = state.cov[:, :, 0] / (state.cov[:, 0, 0] + noise2)[:, None]  # [K, (position, velocity)]
-    innovation = np.where(seen[:, None], np.nan_to_num(xy_px) - state.xy_px, 0.0)
-    return PoseState(
-        state.xy_px + gain[:, :1] * innovation,
-        state.velocity_px + gain[:, 1:] * innovation,
-        state.cov - np.einsum("ki,kj->kij", gain, state.cov[:, 0]),
-    )
-
-
-# --- Prices and assignment -------------------------------------------------------------------------------------------
-
-
-def pose_log_likelihood_ratio(
-    predicted: Sequence[PoseState],
-    xy_px: np.ndarray,
-    sigma_px: np.ndarray,
-    boxes_px: np.ndarray,
-    options: IdentityOptions,
-    skeleton: Skeleton = COCO17,
-) -> np.ndarray:
-    """How much likelier each pose [D, K, 2] with standard deviations [D, K] is the one expected of each track than
-    that of anybody in the same place: log, [T, D].
-
-    Same person: a keypoint is off by what the prediction, the detection and the body's softness (a third of OKS's l)
-    leave open. Another person: off by another sixth of the body's size on either axis. A sum over keypoints would
-    count the same movement K times, so the mean counts `pose_weight` times.
-    """
-    ratio = np.zeros((len(predicted), len(xy_px)))
-    if not ratio.size:
-        return ratio
-    sides = np.maximum(boxes_px[:, 2:] - boxes_px[:, :2], 1.0)
-    body2 = (sides**2).sum(-1)[:, None]  # [D, 1] pixels^2
-    soft2 = AREA_OF_BOX * sides.prod(-1)[:, None] * skeleton.oks_variance / 9  # [D, K]
-    seen = np.isfinite(xy_px).all(-1) & np.isfinite(sigma_px)
-    sigma2 = np.where(seen, np.minimum(sigma_px, 1e6), 1e6) ** 2
-    for row, state in enumerate(predicted):
-        same2 = state.cov[:, 0, 0] + sigma2 + soft2
-        other2 = same2 + body2 / 36
-        d2 = ((np.nan_to_num(xy_px) - state.xy_px) ** 2).sum(-1)
-        # Two axes of one variance: log N is -d^2 / 2 s^2 - log s^2. Half an OKS of tail: d^2 counts up to 5 sigma.
-        each = np.log(other2 / same2) - np.minimum(d2 / same2, 25) / 2 + np.minimum(d2 / other2, 25) / 2
-        weight = np.where(seen, body2 / 36 / other2, 0.0)  # 0 where prediction or detection says nothing
-        ratio[row] = (weight * each).sum(-1) / np.maximum(weight.sum(-1), 1.0)
-    return np.clip(options.pose_weight * ratio, *options.pose_range)
-
-
-def distinctness(xy_px: np.ndarray, boxes_px: np.ndarray, skeleton: Skeleton = COCO17) -> np.ndarray:
-    """How far the pose of each detection [D, K, 2] is its own, [D] in 0..1: 1 - the OKS with the most similar other.
-
-    A person half hidden gets the keypoints, and with them the colours, of the one in front. Then pose and appearance
-    of both say nothing about who is who, and only the boxes do.
-    """
-    count = len(xy_px)
-    if count < 2:
-        return np.ones(count)
-    sides = np.maximum(boxes_px[:, 2:] - boxes_px[:, :2], 1.0)
-    l2 = AREA_OF_BOX * sides.prod(-1)[:, None] * skeleton.oks_variance  # [D, K]
-    d2 = ((xy_px[:, None] - xy_px) ** 2).sum(-1)  # [D, D, K]
-    alike = np.exp(-np.nan_to_num(d2, nan=np.inf) / (2 * np.minimum(l2[:, None], l2))).mean(-1)
-    np.fill_diagonal(alike, 0.0)
-    return 1 - alike.max(1)
-
-
-def association_cost(
-    distance2: np.ndarray,
-    motion: np.ndarray,
-    pose_ratio: np.ndarray,
-    appearance_ratio: np.ndarray,
-    distinct: np.ndarray,
-    options: IdentityOptions,
-) -> np.ndarray:
-    """The price [T, D] of giving detections to tracks, in -2 log likelihood: infinite where the box is too far away.
-
-    `distance2` and `motion` are what kalman gives for the boxes (squared Mahalanobis distance, -2 log likelihood); the
-    others are log-likelihood ratios, which count by how `distinct` [D] a detection's pose is. Where neither pose nor
-    appearance say anything, the price is that of motion.
-    """
-    looks = np.clip(options.appearance_weight * appearance_ratio, *options.appearance_range)
-    return np.where(distance2 < options.farthest, motion - 2 * distinct**2 * (pose_ratio + looks), np.inf)
-
-
-# --- Rules about one track -------------------------------------------------------------------------------------------
+    relink: bool = False  # join the same person across shots and long absences
+    relink_ratio: float = RELINK_RATIO
+    least_owned: float = 0.3  # share of a person's keypoints below which the person was not seen in that frame
+    least_rows: int = 3  # what a split leaves over with fewer is dropped
+    lost_s: float = 0.5  # a track that ends longer before its shot does was lost, unless it left the image
+    jumps: JumpOptions = field(default_factory=JumpOptions)
+    stitch: StitchOptions = field(default_factory=StitchOptions)
+    owner: OwnershipOptions = field(default_factory=OwnershipOptions)
 
 
 @dataclass(frozen=True)
 class Sightings:
-    """One track: T sightings of what is taken for one person."""
+    """N people, each in one frame."""
 
-    time_s: np.ndarray  # [T] strictly increasing
-    centre_px: np.ndarray  # [T, 2] of the torso, or of the box where that was not seen
-    body_px: np.ndarray  # [T] the body's size: a box's diagonal
-    from_torso: np.ndarray  # [T] bool: which of the two `centre_px` is
-    appearance: Appearances  # [T]
+    track: np.ndarray  # [N] number of the track; -1: nobody
+    frame: np.ndarray  # [N] frame number
+    time_s: np.ndarray  # [N]
+    boxes_px: np.ndarray  # [N, 4]
+    xy_px: np.ndarray  # [N, K, 2]
+    sure: np.ndarray  # [N, K] confidence times presence
+    looks: Appearances  # [N]; unseen where the detector did not look
 
     def __len__(self) -> int:
-        return len(self.time_s)
+        return len(self.track)
+
+    def rows(self, index: np.ndarray) -> "Sightings":
+        return Sightings(
+            self.track[index], self.frame[index], self.time_s[index], self.boxes_px[index], self.xy_px[index],
+            self.sure[index], self.looks[index],
+        )  # fmt: skip
 
 
-def sightings(
-    time_s: np.ndarray,
-    boxes_px: np.ndarray,
-    xy_px: np.ndarray,
-    confidence: np.ndarray,
-    appearance: Appearances,
-    skeleton: Skeleton = COCO17,
-    least: float = 0.3,
-) -> Sightings:
-    """From the boxes [T, 4] and keypoints [T, K, 2] of a track. A box shrinks and moves when something hides the legs;
-    the torso does not: its centre and length are used in every frame in which all its keypoints reach `least`."""
-    shoulders, hips = (
-        [skeleton.keypoints.index(f"{side}_{joint}") for side in ("left", "right")] for joint in ("shoulder", "hip")
-    )
-    torso = shoulders + hips
-    seen = (confidence[:, torso] >= least).all(1) & np.isfinite(xy_px[:, torso]).all((1, 2))
-    middle = np.where(seen[:, None], np.nan_to_num(xy_px[:, torso]).mean(1), (boxes_px[:, :2] + boxes_px[:, 2:]) / 2)
-    diagonal = np.linalg.norm(boxes_px[:, 2:] - boxes_px[:, :2], axis=-1)
-    # The largest within half a second either way: half a person's box is not a smaller person.
-    near = np.abs(time_s[:, None] - time_s) <= 0.5
-    body = np.where(near, diagonal, 0).max(1)
-    return Sightings(time_s, middle, np.maximum(body, 1.0), seen, appearance)
+@dataclass(frozen=True)
+class Settled:
+    """Who is who."""
+
+    identity: np.ndarray  # [N] of each sighting, counted from 1 in the order of first sightings; -1: dropped
+    owner_presence: np.ndarray  # [N, K] factor on presence: 1 where the keypoint is the person's own
+    same_as: Mapping[int, int]  # identity -> that of the earliest track of the same person
+    events: list[Event]
 
 
-def step_cost(track: Sightings, options: IdentityOptions, window_s: float = 0.5) -> np.ndarray:
-    """How implausible each step from a sighting to the next is, [T - 1], as minus a log-likelihood ratio: place and
-    size against constant velocity, appearance before against appearance after. 0 is as usual, 12 is another person.
-
-    Velocity and appearance come from up to `window_s` on either side, so that one bad frame is no evidence.
-    """
-    count = len(track)
-    cost = np.zeros(max(count - 1, 0))
-    for i in range(count - 1):
-        dt = track.time_s[i + 1] - track.time_s[i]
-        before = np.flatnonzero((track.time_s <= track.time_s[i]) & (track.time_s > track.time_s[i] - window_s))
-        after = np.flatnonzero((track.time_s > track.time_s[i]) & (track.time_s <= track.time_s[i + 1] + window_s))
-        body = float(np.sqrt(track.body_px[i] * track.body_px[i + 1]))
-        moved = (track.centre_px[i + 1] - track.centre_px[i]) / body
-        velocity = [_velocity(track, rows) / body for rows in (before, after)]
-        rates = [v for v in velocity if np.isfinite(v).all()]
-        expected = np.mean(rates, 0) * dt if rates else np.zeros(2)
-        unsteady = float(np.linalg.norm(velocity[0] - velocity[1])) if len(rates) == 2 else 1.0
-        sigma = 0.05 + (0.0 if track.from_torso[[i, i + 1]].all() else 0.15) + (0.3 + 0.5 * min(unsteady, 2.0)) * dt
-        place2 = float(((moved - expected) ** 2).sum()) / sigma**2
-        size2 = float(np.log(track.body_px[i + 1] / track.body_px[i])) ** 2 / (0.12**2 + 0.4**2 * dt)
-        looks = log_likelihood_ratio(*(mean_appearance(track.appearance[rows]) for rows in (before, after)))[0, 0]
-        cost[i] = (place2 + size2) / 2 - np.clip(looks, *options.appearance_range)
-    return cost
-
-
-def splits(track: Sightings, options: IdentityOptions) -> list[int]:
-    """The sightings at which somebody else begins: a track that jumps in place, size or appearance."""
-    cost = step_cost(track, options)
-    found: list[int] = []
-    for step in np.flatnonzero(cost > options.split_cost):
-        # Appearance windows blur a change over its neighbours: the dearest step nearby is the place.
-        near = np.flatnonzero(np.abs(track.time_s[1:] - track.time_s[step + 1]) <= 0.5)
-        if cost[step] == cost[near].max() and (not found or step + 1 - found[-1] > 1):
-            found.append(int(step) + 1)
-    return found
-
-
-def filled_gaps(track: Sightings, frame_s: float, options: IdentityOptions) -> list[int]:
-    """The sightings i whose gap to sighting i + 1 may be filled: short, and both ends agree. In every other gap (a
-    step longer than 1.5 frames of `frame_s`) the person is absent."""
-    dt = np.diff(track.time_s)
-    short = (dt > 1.5 * frame_s) & (dt <= options.gap_s)
-    if not short.any():
-        return []
-    return np.flatnonzero(short & (step_cost(track, options) <= options.gap_cost)).tolist()
-
-
-def _velocity(track: Sightings, rows: np.ndarray) -> np.ndarray:
-    """Pixels a second over these sightings [2]; NaN of fewer than three."""
-    if len(rows) < 3:
-        return np.full(2, np.nan)
-    time_s = track.time_s[rows] - track.time_s[rows].mean()
-    return (time_s[:, None] * track.centre_px[rows]).sum(0) / max(float((time_s**2).sum()), 1e-9)
-
-
-def mean_appearance(rows: Appearances) -> Appearances:
-    """One appearance for several sightings: the weighted median of each colour."""
-    weight = rows.weight.sum(0)
-    order = rows.colours.argsort(0)
-    ordered = np.take_along_axis(rows.colours, order, 0)
-    share = np.take_along_axis(np.broadcast_to(rows.weight[..., None], rows.colours.shape), order, 0).cumsum(0)
-    middle = (share >= share[-1:] / 2 - 1e-12).argmax(0)
-    return Appearances(np.take_along_axis(ordered, middle[None], 0), (weight / max(len(rows), 1))[None])
-
-
-# --- The same person in another shot ---------------------------------------------------------------------------------
-
-
-def relink(looks: Appearances, first_s: np.ndarray, last_s: np.ndarray, options: IdentityOptions) -> np.ndarray:
-    """One number for each person, [N], from the appearances of N tracks and the times they begin and end.
-
-    Tracks that are seen at the same time are different people. Of the others, the two groups most alike are joined
-    first, by the mean ratio between their members, as long as that stays above `relink_ratio`.
-    """
-    count = len(looks)
-    person = np.arange(count)
-    if count < 2:
-        return person
-    ratio = log_likelihood_ratio(looks, looks)
-    apart = (first_s[:, None] <= last_s) & (first_s <= last_s[:, None])
-    np.fill_diagonal(apart, False)
-    size = np.ones(count)
-    alive = np.ones(count, bool)
-    np.fill_diagonal(ratio, -np.inf)
-    ratio[apart] = -np.inf
-    while True:
-        a, b = np.unravel_index(int(ratio.argmax()), ratio.shape)
-        if ratio[a, b] < options.relink_ratio:
-            break
-        merged = (size[a] * ratio[a] + size[b] * ratio[b]) / (size[a] + size[b])
-        merged[apart[a] | apart[b]] = -np.inf
-        merged[~alive] = merged[a] = merged[b] = -np.inf
-        apart[a] |= apart[b]
-        apart[:, a] |= apart[:, b]
-        ratio[a], ratio[:, a] = merged, merged
-        ratio[b], ratio[:, b] = -np.inf, -np.inf
-        size[a] += size[b]
-        alive[b] = False
-        person[person == b] = a
-    return np.unique(person, return_inverse=True)[1]
-
-
-# --- One owner for a keypoint ----------------------------------------------------------------------------------------
-
-
-def nearer_log_odds(body_px: np.ndarray, feet_px: np.ndarray, options: IdentityOptions) -> np.ndarray:
-    """Log odds [N, N] that each person is in front of each other, from the sizes [N] of their bodies and the height
-    [N] of their feet in the image (y down; NaN: not seen). On one floor who is nearer stands lower."""
-    size = np.log(body_px[:, None] / body_px) / 0.25
-    feet = (feet_px[:, None] - feet_px) / (0.1 * (body_px[:, None] + body_px) / 2)
-    both = np.where(np.isfinite(feet), (size + np.nan_to_num(feet)) / 2, size / 2)
-    return np.clip(both, -options.depth_odds, options.depth_odds)
-
-
-def ownership(
-    xy_px: np.ndarray,
-    boxes_px: np.ndarray,
-    predicted: Sequence[PoseState | None],
-    nearer: np.ndarray,
+def settle(
+    seen: Sightings,
+    shot_first_frame: np.ndarray,
+    last_frame_s: np.ndarray,
+    image_wh: tuple[int, int],
+    skeleton: Skeleton | None,
     options: IdentityOptions,
-    skeleton: Skeleton = COCO17,
-) -> np.ndarray:
-    """By how much presence falls, as factors [N, K], where people of one frame claim the same evidence.
+) -> Settled:
+    """shot_first_frame [S]: where shots begin; last_frame_s [S]: the time of each shot's last frame; skeleton: of the
+    keypoints, None where there are none."""
+    notes: list[_Note] = []
+    shot = np.searchsorted(shot_first_frame, seen.frame, side="right") - 1
+    track = _renumbered(seen.track, shot)
+    owner = np.ones(seen.sure.shape, np.float32)
+    if skeleton is not None:
+        track = _split_jumps(replace(seen, track=track), image_wh, skeleton, options, notes)
+        track = _stitch(replace(seen, track=track), shot, image_wh, skeleton, options.stitch, notes)
+        owner = owners(replace(seen, track=track), skeleton, options.owner)
+        track = _drop_unowned(replace(seen, track=track), owner, options, notes)
+    seen = replace(seen, track=track)
+    _note_lost(seen, shot, last_frame_s, image_wh, options, notes)
+    identities = _in_order_of_appearance(seen)
+    identity = np.array([identities.get(number, -1) for number in track.tolist()], np.int64)
+    events = [note.event(identities) for note in notes if note.concerns(identities)]
+    same_as = {i: i for i in identities.values()}
+    if options.relink:
+        same_as = _same_people(replace(seen, track=identity), options)
+    owner[identity < 0] = 1.0
+    return Settled(identity, owner, same_as, sorted(events, key=lambda event: (event.time_s, event.identity)))
 
-    Two people claim the same limb when both its ends, or their mirror images, coincide at the scale of OKS. It goes to
-    the one whose track expected it there (`predicted`, None for a new track) and who is in front (`nearer`, log odds
-    [N, N]); the decision is made for the body as a whole and corrected for each limb. Where nothing decides, both keep
-    half.
-    """
-    count, keypoints = xy_px.shape[:2]
-    factor = np.ones((count, keypoints))
-    sides = np.maximum(boxes_px[:, 2:] - boxes_px[:, :2], 1.0)
-    l2 = AREA_OF_BOX * sides.prod(-1)[:, None] * skeleton.oks_variance * options.claim_l**2  # [N, K]
-    misfit = np.stack([_misfit(state, xy, scale2) for state, xy, scale2 in zip(predicted, xy_px, l2, strict=True)])
-    for i in range(count):
-        for j in range(i + 1, count):
-            if (boxes_px[i, :2] > boxes_px[j, 2:]).any() or (boxes_px[j, :2] > boxes_px[i, 2:]).any():
+
+@dataclass(frozen=True)
+class _Note:
+    """An event before tracks have their final numbers; `{0}`, `{1}` in the text stand for people."""
+
+    time_s: float
+    track: int
+    kind: str
+    text: str
+    others: tuple[int, ...] = ()
+
+    def concerns(self, identities: Mapping[int, int]) -> bool:
+        """Whether those it is about are still there; an exchange needs both."""
+        return self.track in identities and (self.kind != "swap" or all(other in identities for other in self.others))
+
+    def event(self, identities: Mapping[int, int]) -> Event:
+        names = [f"person {identities[t]}" if t in identities else "somebody" for t in (self.track, *self.others)]
+        return Event(self.time_s, identities[self.track], self.kind, self.text.format(*names))  # type: ignore[arg-type]
+
+
+def _renumbered(track: np.ndarray, shot: np.ndarray) -> np.ndarray:
+    """Track numbers such that none lies in two shots; -1 stays."""
+    numbers = np.unique(np.stack([track, shot], 1), axis=0, return_inverse=True)[1].reshape(-1)
+    return np.where(track < 0, -1, numbers)
+
+
+def _rows_of_tracks(seen: Sightings) -> dict[int, np.ndarray]:
+    """Of every track its rows in order of time."""
+    order = np.lexsort((seen.frame, seen.track))
+    ends = np.flatnonzero(np.diff(seen.track[order])) + 1
+    return {int(seen.track[rows[0]]): rows for rows in np.split(order, ends) if len(rows) and seen.track[rows[0]] >= 0}
+
+
+def _split_jumps(
+    seen: Sightings, image_wh: tuple[int, int], skeleton: Skeleton, options: IdentityOptions, notes: list[_Note]
+) -> np.ndarray:
+    """Track numbers [N] after tracks that jump were split; pieces too short to be somebody are dropped."""
+    track = seen.track.copy()
+    fresh = int(track.max(initial=-1)) + 1
+    for number, rows in _rows_of_tracks(seen).items():
+        starts = splits(_path(seen, rows, skeleton, image_wh), options.jumps)
+        if not starts:
+            continue
+        pieces = [rows[a:b] for a, b in pairwise([0, *starts, len(rows)])]
+        longest = max(map(len, pieces))
+        last = number
+        for n, piece in enumerate(pieces):
+            name = number if n == 0 else fresh
+            fresh += n > 0
+            if len(piece) < min(options.least_rows, longest):
+                track[piece] = -1
                 continue
-            scale2 = np.minimum(l2[i], l2[j])
-            for mirrored in (False, True):
-                order = np.array(skeleton.flip_order if mirrored else range(keypoints))
-                d2 = ((xy_px[i] - xy_px[j][order]) ** 2).sum(-1)
-                alike = np.exp(-np.nan_to_num(d2, nan=np.inf) / (2 * scale2))  # [K] of i
-                claimed = _claimed(alike, skeleton)
-                if claimed.max(initial=0.0) < 0.05:
-                    continue
-                # Positive: i explains the evidence better. The body as a whole, then each limb.
-                each = misfit[j][order] - misfit[i]
-                body = float((claimed * each).sum() / claimed.sum())
-                odds = np.clip(options.whole_weight * body + each, -options.track_odds, options.track_odds)
-                odds = odds + nearer[i, j]
-                share_i = 1 / (1 + np.exp(-odds))
-                factor[i] = np.minimum(factor[i], 1 - claimed * (1 - share_i))
-                factor[j][order] = np.minimum(factor[j][order], 1 - claimed * share_i)
+            track[piece] = name
+            if n > 0:
+                notes.append(_Note(float(seen.time_s[piece[0]]), name, "split", "{0} begins where {1} jumped", (last,)))
+            last = name
+    return track
+
+
+def _path(seen: Sightings, rows: np.ndarray, skeleton: Skeleton, image_wh: tuple[int, int]) -> TrackPath:
+    part = seen.rows(rows)
+    return path_of(part.time_s, part.boxes_px, part.xy_px, part.sure, part.looks, skeleton, image_wh)
+
+
+def _stitch(
+    seen: Sightings,
+    shot: np.ndarray,
+    image_wh: tuple[int, int],
+    skeleton: Skeleton,
+    options: StitchOptions,
+    notes: list[_Note],
+) -> np.ndarray:
+    """Track numbers [N] after people who met, or were hidden, were told apart by what they were before and after."""
+    covered = _covered(seen)
+    track = np.full(len(seen), -1, np.int64)
+    everyone = _rows_of_tracks(seen)
+    for number in np.unique(shot):
+        rows_of = {name: rows for name, rows in everyone.items() if shot[rows[0]] == number}
+        if not rows_of:
+            continue
+        paths = {name: _path(seen, rows, skeleton, image_wh) for name, rows in rows_of.items()}
+        pieces = pieces_of(paths, {name: covered[rows] for name, rows in rows_of.items()}, options)
+        after, doubts = link(pieces, image_wh, options)
+        fresh = int(track.max(initial=-1)) + 1
+        for name, chain in stitched(paths, pieces, after, options).items():
+            track[rows_of[name]] = np.where(chain < 0, -1, fresh + chain)
+        chain_of = chains(after)
+        for doubt in doubts:
+            one, other = (fresh + int(chain_of[piece]) for piece in doubt.pieces)
+            notes.append(_Note(doubt.time_s, one, "swap", "{0} and {1} may have been exchanged here", (other,)))
+    return _once_a_frame(replace(seen, track=track))
+
+
+def _covered(seen: Sightings) -> np.ndarray:
+    """Of each sighting the largest share of the smaller box that its and another person's box have in common, [N]."""
+    out = np.zeros(len(seen))
+    for rows in _by_frame(seen):
+        if len(rows) > 1:
+            boxes = seen.boxes_px[rows]
+            both = np.minimum(boxes[:, None, 2:], boxes[:, 2:]) - np.maximum(boxes[:, None, :2], boxes[:, :2])
+            area = (boxes[:, 2:] - boxes[:, :2]).prod(1)
+            share = both.clip(0).prod(-1) / np.maximum(np.minimum(area[:, None], area), 1e-9)
+            np.fill_diagonal(share, 0.0)
+            out[rows] = share.max(1)
+    return out
+
+
+def _once_a_frame(seen: Sightings) -> np.ndarray:
+    """Track numbers [N]: where a track has two sightings in one frame, the surer one stays."""
+    order = np.lexsort((-seen.sure.sum(1), seen.frame, seen.track))
+    again = (np.diff(seen.track[order]) == 0) & (np.diff(seen.frame[order]) == 0)
+    track = seen.track.copy()
+    track[order[1:][again]] = -1
+    return track
+
+
+def owners(seen: Sightings, skeleton: Skeleton, options: OwnershipOptions) -> np.ndarray:
+    """For every sighting by how much the presence of its keypoints falls, [N, K]: see `ownership`."""
+    factor = np.ones(seen.sure.shape, np.float32)
+    one_pose: dict[tuple[int, int], list[tuple[int, int]]] = {}  # rows of two tracks with the same pose
+    tracks = _rows_of_tracks(seen)
+    body = np.ones(len(seen))
+    for rows in tracks.values():
+        body[rows] = body_sizes(seen.time_s[rows], seen.boxes_px[rows])
+    crowded, needed = _crowded_frames(seen, tracks)
+    ankles = [skeleton.keypoints.index(f"{side}_ankle") for side in ("left", "right")]
+    feet = np.where(seen.sure[:, ankles] >= 0.3, seen.xy_px[:, ankles, 1], -np.inf).max(1)
+    feet[~np.isfinite(feet)] = np.nan
+    motion, state = PoseMotionOptions(), _Expected(seen, skeleton, body)
+    for rows in crowded:
+        here = rows[needed[rows]]
+        if not len(here):
+            continue
+        if len(here) > 1:
+            predicted = [state.at(row, motion) for row in here]
+            nearer = nearer_log_odds(body[here], feet[here], options)
+            factor[here] = ownership(seen.xy_px[here], seen.boxes_px[here], predicted, nearer, options, skeleton)
+            alike = pose_similarity(seen.xy_px[here], seen.boxes_px[here], skeleton)
+            for i, j in np.argwhere(np.triu(alike >= options.same_pose)):
+                pair = int(seen.track[here[i]]), int(seen.track[here[j]])
+                one_pose.setdefault(pair, []).append((int(here[i]), int(here[j])))
+        for row in here:
+            state.update(row, factor[row], motion)
+    lengths = {number: len(rows) for number, rows in tracks.items()}
+    for pair, rows in one_pose.items():
+        _decide_runs(seen, factor, np.array(rows), lengths[pair[0]] >= lengths[pair[1]])
     return factor
 
 
-def _misfit(state: PoseState | None, xy_px: np.ndarray, scale2: np.ndarray) -> np.ndarray:
-    """How badly a track explains keypoints [K, 2], as minus log likelihood, [K]; of a new track nothing is known."""
-    if state is None:
-        return np.zeros(len(xy_px))
-    variance = state.cov[:, 0, 0] + scale2
-    d2 = np.nan_to_num(((xy_px - state.xy_px) ** 2).sum(-1))
-    return np.minimum(d2 / variance, 16) / 2 + np.log(variance / scale2)
+def _decide_runs(seen: Sightings, factor: np.ndarray, rows: np.ndarray, first_is_longer: bool) -> None:
+    """Two tracks have one pose in these sightings, rows [M, 2]: every run of them is given to one of the two as a
+    whole, by what each frame says about the owner, and where that is a draw to the track that is longer."""
+    starts = np.flatnonzero(np.diff(seen.time_s[rows[:, 0]]) > RUN_GAP_S) + 1
+    for run in np.split(rows, starts):
+        if len(run) < 3:
+            continue
+        more = float(factor[run[:, 0]].mean() - factor[run[:, 1]].mean())
+        first_owns = more > 0.1 or (more >= -0.1 and first_is_longer)
+        factor[run[:, 0]], factor[run[:, 1]] = (1.0, 0.0) if first_owns else (0.0, 1.0)
 
 
-def _claimed(alike: np.ndarray, skeleton: Skeleton) -> np.ndarray:
-    """How surely each keypoint is one piece of evidence for two people, [K]: near each other (`alike`, in 0..1) and so
-    is the other end of one of its limbs. Single keypoints come near each other whenever people pass."""
-    limb = np.zeros_like(alike)
-    for a, b in skeleton.edges:
-        both = np.sqrt(alike[a] * alike[b])
-        limb[a], limb[b] = max(limb[a], both), max(limb[b], both)
-    return np.minimum(limb, np.sqrt(alike))
+def _crowded_frames(seen: Sightings, tracks: Mapping[int, np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Rows of each frame in order of time, and which rows [N] matter: those of people whose boxes overlap another's in
+    that frame or within the second after it."""
+    close = np.zeros(len(seen), bool)
+    rows_of_frame = _by_frame(seen)
+    for rows in rows_of_frame:
+        if len(rows) > 1:
+            boxes = seen.boxes_px[rows]
+            both = np.minimum(boxes[:, None, 2:], boxes[:, 2:]) - np.maximum(boxes[:, None, :2], boxes[:, :2])
+            overlap = (both > 0).all(-1)
+            np.fill_diagonal(overlap, False)
+            close[rows] = overlap.any(1)
+    needed = np.zeros(len(seen), bool)
+    for rows in tracks.values():
+        times, close_s = seen.time_s[rows], seen.time_s[rows][close[rows]]
+        if len(close_s):
+            following = np.searchsorted(close_s, times)
+            needed[rows] = (following < len(close_s)) & (close_s[following.clip(max=len(close_s) - 1)] - times <= 1.0)
+    return rows_of_frame, needed
+
+
+def _by_frame(seen: Sightings) -> list[np.ndarray]:
+    kept = np.flatnonzero(seen.track >= 0)
+    order = kept[np.lexsort((seen.track[kept], seen.frame[kept]))]
+    return [rows for rows in np.split(order, np.flatnonzero(np.diff(seen.frame[order])) + 1) if len(rows)]
+
+
+class _Expected:
+    """The pose that each track is expected to have."""
+
+    def __init__(self, seen: Sightings, skeleton: Skeleton, body_px: np.ndarray) -> None:
+        self._seen, self._body = seen, body_px
+        self._sigma = keypoint_sigma(seen.boxes_px, seen.xy_px, seen.sure, skeleton)
+        self._states: dict[int, tuple[float, PoseState]] = {}
+
+    def at(self, row: int, options: PoseMotionOptions) -> PoseState | None:
+        last = self._states.get(int(self._seen.track[row]))
+        if last is None:
+            return None
+        return predict_pose(last[1], float(self._seen.time_s[row]) - last[0], float(self._body[row]), options)
+
+    def update(self, row: int, owned: np.ndarray, options: PoseMotionOptions) -> None:
+        """After a sighting, of which only the keypoints count that are the person's own."""
+        expected = self.at(row, options)
+        sigma = np.where(owned >= 0.5, self._sigma[row], np.inf)
+        xy = self._seen.xy_px[row].astype(np.float64)
+        state = update_pose(expected, xy, sigma) if expected else first_pose(xy, sigma, float(self._body[row]))
+        self._states[int(self._seen.track[row])] = (float(self._seen.time_s[row]), state)
+
+
+def _drop_unowned(seen: Sightings, owner: np.ndarray, options: IdentityOptions, notes: list[_Note]) -> np.ndarray:
+    """Track numbers [N] without the sightings that show somebody else: of a person hidden, or found twice."""
+    weight = np.where(seen.sure > 0.1, seen.sure, 0.0)
+    owned = (weight * owner).sum(1) / np.maximum(weight.sum(1), 1e-9)
+    ghost = (owned < options.least_owned) & (weight.sum(1) > 0) & (seen.track >= 0)
+    track = seen.track.copy()
+    for number, rows in _rows_of_tracks(seen).items():
+        if not ghost[rows].any():
+            continue
+        if ghost[rows].mean() > 0.5:  # mostly somebody else: never a person of its own
+            track[rows] = -1
+            front = _in_front(seen, rows[ghost[rows]])
+            text = "a second track on {0} was dropped"
+            notes.append(_Note(float(seen.time_s[rows[0]]), front, "merged", text))
+            continue
+        track[rows[ghost[rows]]] = -1
+        for a, b in _runs(ghost[rows]):
+            if seen.time_s[rows[b - 1]] - seen.time_s[rows[a]] >= options.lost_s:
+                text = f"{{0}} cannot be told from {{1}} until {seen.time_s[rows[b - 1]]:.2f} s"
+                front = _in_front(seen, rows[a:b])
+                notes.append(_Note(float(seen.time_s[rows[a]]), number, "merged", text, (front,)))
+    return track
+
+
+def _in_front(seen: Sightings, rows: np.ndarray) -> int:
+    """The track whose boxes overlap those of these rows, all of one track, the most."""
+    votes: dict[int, float] = {}
+    for row in rows:
+        others = np.flatnonzero((seen.frame == seen.frame[row]) & (seen.track >= 0) & (seen.track != seen.track[row]))
+        both = np.minimum(seen.boxes_px[others, 2:], seen.boxes_px[row, 2:]) - np.maximum(
+            seen.boxes_px[others, :2], seen.boxes_px[row, :2]
+        )
+        for other, area in zip(seen.track[others].tolist(), both.clip(0).prod(1).tolist(), strict=True):
+            votes[other] = votes.get(other, 0.0) + area
+    return max(votes, key=lambda track: votes[track], default=-1)
+
+
+def _runs(flags: np.ndarray) -> list[tuple[int, int]]:
+    """First and end of every run of true values."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(int)))
+    return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
+
+
+def _note_lost(
+    seen: Sightings,
+    shot: np.ndarray,
+    last_frame_s: np.ndarray,
+    image_wh: tuple[int, int],
+    options: IdentityOptions,
+    notes: list[_Note],
+) -> None:
+    inside = inside_image(seen.boxes_px, image_wh)
+    for number, rows in _rows_of_tracks(seen).items():
+        last = rows[-1]
+        if inside[last] and last_frame_s[shot[last]] - seen.time_s[last] > options.lost_s:
+            notes.append(_Note(float(seen.time_s[last]), number, "lost", "{0} is not seen again after this"))
+
+
+def _in_order_of_appearance(seen: Sightings) -> dict[int, int]:
+    """Track numbers -> identities, counted from 1 by first sighting."""
+    first = {number: (int(seen.frame[rows[0]]), number) for number, rows in _rows_of_tracks(seen).items()}
+    return {number: place for place, number in enumerate(sorted(first, key=lambda n: first[n]), start=1)}
+
+
+def _same_people(seen: Sightings, options: IdentityOptions) -> dict[int, int]:
+    """Identity -> the earliest identity of the same person, by appearance over the whole track."""
+    tracks = _rows_of_tracks(seen)
+    looks = stack([mean_looks(seen.looks[rows], np.array([0]), np.array([len(rows)])) for rows in tracks.values()])
+    first, last = (np.array([seen.time_s[rows[end]] for rows in tracks.values()]) for end in (0, -1))
+    person = relink(looks, first, last, options.relink_ratio)
+    earliest: dict[int, int] = {}
+    for identity, group in zip(tracks, person.tolist(), strict=True):  # identities are in order of appearance
+        earliest.setdefault(group, identity)
+    return {identity: earliest[group] for identity, group in zip(tracks, person.tolist(), strict=True)}

@@ -1,5 +1,6 @@
 """What every source of images offers, be it a video, a folder or one photo: facts first, then frames one by one."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,11 +43,11 @@ class Span:
     every: int = 1  # 1: all; 3: every third
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise UserError(f"--every must be 1 or more, got {self.every}.")
-        if self.start_s < 0:
-            raise UserError(f"--start must not be negative, got {self.start_s}.")
-        if self.end_s is not None and self.end_s <= self.start_s:
+        if not isinstance(self.every, int) or self.every < 1:
+            raise UserError(f"--every must be a whole number of 1 or more, got {self.every}.")
+        if not 0 <= self.start_s < math.inf:  # NaN fails too
+            raise UserError(f"--start must be 0 seconds or more, got {self.start_s}.")
+        if self.end_s is not None and not self.start_s < self.end_s < math.inf:
             raise UserError(f"--end ({self.end_s} s) must come after --start ({self.start_s} s).")
 
     def too_early(self, time_s: Fraction) -> bool:

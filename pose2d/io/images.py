@@ -1,18 +1,23 @@
 """Images in: one photo, or a folder of frames that belong together."""
 
 import re
+import warnings
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
 import cv2
 import numpy as np
+from PIL import Image
 
 from pose2d.base.errors import UserError
+from pose2d.base.limits import MOST_PIXELS, most_bytes, size_text
 from pose2d.io.clip import WHOLE, Clip, ClipInfo, Frame, Span
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".jp2", ".avif", ".ppm", ".pgm")
 DEFAULT_RATE = Fraction(30)
+MOST_FILE_BYTES = 1 << 30  # of an image: 100 megapixels of 16 bits have 600 MB
+LARGEST_SIDE = 32_000  # OpenCV warps no image whose side needs more than 15 bits
 
 
 def read_image(path: str | Path) -> np.ndarray:
@@ -22,15 +27,20 @@ def read_image(path: str | Path) -> np.ndarray:
         raise UserError(f"{path} is a folder, not an image. For a folder of images use --images.")
     if not path.is_file():
         raise UserError(f"no image at {path}. Check the path.")
+    if path.stat().st_size > most_bytes(MOST_FILE_BYTES):
+        raise UserError(
+            f"{path} has {size_text(path.stat().st_size)}: too large for an image. For a video use --video."
+        )
     try:
         data = np.fromfile(path, np.uint8)  # not imread: it cannot say why a file would not open
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    check_size(path, image_size(path))
     bgr = None
     if data.size:
         try:
             bgr = cv2.imdecode(data, cv2.IMREAD_COLOR)
-        except cv2.error:  # a header that claims more pixels than OpenCV will allocate
+        except (cv2.error, MemoryError):  # a header that claims more pixels than OpenCV will allocate
             bgr = None
     if bgr is None:
         raise UserError(
@@ -40,14 +50,37 @@ def read_image(path: str | Path) -> np.ndarray:
     return cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB)
 
 
+def image_size(path: Path) -> tuple[int, int] | None:
+    """Width and height as the file's header states them, without decoding; None where it cannot be told so."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(path) as image:
+                return image.size
+    except Image.DecompressionBombError:
+        return LARGEST_SIDE, LARGEST_SIDE
+    except Exception:  # not an image, or a kind that only OpenCV reads: the decoder has the last word
+        return None
+
+
+def check_size(path: Path, size: tuple[int, int] | None) -> None:
+    """Refuse what would take gigabytes before any of it is decoded."""
+    if size is not None and (size[0] * size[1] > MOST_PIXELS or max(size) > LARGEST_SIDE):
+        stated = "too many pixels" if size == (LARGEST_SIDE,) * 2 else f"{size[0]}x{size[1]} pixels"
+        raise UserError(
+            f"{path} has {stated}; at most {MOST_PIXELS // 10**6} megapixels and {LARGEST_SIDE} pixels a side can be "
+            "read. Make it smaller first."
+        )
+
+
 class ImageFolder(Clip):
     """Image files shown one after another, all of one size."""
 
     def __init__(self, path: str | Path, rate: Fraction = DEFAULT_RATE) -> None:
         self.path = Path(path)
         self.warnings = []
-        if rate <= 0:
-            raise UserError(f"--fps must be above 0, got {float(rate):g}.")
+        if not 0 < rate <= 10**6:
+            raise UserError(f"--fps must lie between 0 and a million, got {float(rate):g}.")
         self._files = [self.path] if not self.path.is_dir() else _listed(self.path)
         height, width = read_image(self._files[0]).shape[:2]
         self.info = ClipInfo(
@@ -90,4 +123,4 @@ def _listed(folder: Path) -> list[Path]:
 
 def _in_counting_order(path: Path) -> list[tuple[bool, int, str]]:
     """frame_9 comes before frame_10."""
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", path.name)]
+    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", path.name)]

@@ -5,6 +5,7 @@ PyAV gives the exact rate as a fraction and timestamps on the clock that the sou
 frame to zero), and only PyAV tells a broken file from one that has ended.
 """
 
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -17,12 +18,16 @@ from av.video.reformatter import Interpolation, VideoReformatter
 
 from pose2d.base.errors import UserError
 from pose2d.io.clip import WHOLE, Clip, ClipInfo, Frame, Span
+from pose2d.io.images import check_size
 
+SLOWEST_FPS, FASTEST_FPS = Fraction(1, 1000), Fraction(10**6)  # what is stated beyond this is a mistake
+MOST_STRETCHED = Fraction(1, 16), Fraction(16)  # width over height of a pixel
 KINDS = "mp4, mov, mkv, webm or gif"
 # FFmpeg takes these for videos: still images, a text file "played" on a terminal, play lists that name other files.
 _NOT_VIDEOS = ("_pipe", "image2", "tty", "hls", "concat", "dash")
 # Each pixel of a smaller image is the mean of those it covers, its colour too (FFmpeg would halve that once more).
-AVERAGE = Interpolation.AREA | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
+# By FFmpeg's numbers: accurate rounding, colour in and out at full width. PyAV before 18 has no names for them.
+AVERAGE = int(Interpolation.AREA) | 0x40000 | 0x2000 | 0x4000
 
 
 class Video(Clip):
@@ -40,6 +45,7 @@ class Video(Clip):
                     "Copy or record it again, or convert it to mp4 (H.264)."
                 )
             self._stored_wh = _square_pixels(stream, first)
+            check_size(self.path, self._stored_wh)
             self._turn = _turn(first)
             width, height = self._stored_wh[:: -1 if self._turn.sideways else 1]
             self.info = ClipInfo(
@@ -59,7 +65,7 @@ class Video(Clip):
         self.warnings = []
         first_wanted = last_time = None
         width, height = self._stored_wh if size is None else size[:: -1 if self._turn.sideways else 1]
-        smoothly = Interpolation.BILINEAR if size is None else AVERAGE
+        smoothly = int(Interpolation.BILINEAR) if size is None else AVERAGE
         with _open(self.path) as container:
             stream = _image_stream(container, self.path)
             colours = VideoReformatter()  # kept: building its tables anew for every frame costs more than using them
@@ -187,11 +193,15 @@ def _decoded(
 def _square_pixels(stream: av.VideoStream, frame: av.VideoFrame) -> tuple[int, int]:
     """Stored width and height with the width stretched so that pixels are square."""
     aspect = stream.sample_aspect_ratio or Fraction(1)
+    if not MOST_STRETCHED[0] <= aspect <= MOST_STRETCHED[1]:  # a damaged header
+        aspect = Fraction(1)
     return max(1, round(frame.width * aspect)), frame.height
 
 
 def _rate(stream: av.VideoStream) -> Fraction:
-    return Fraction(stream.average_rate or stream.guessed_rate or 30)
+    """Of a damaged header the usual 30."""
+    rate = Fraction(stream.average_rate or stream.guessed_rate or 30)
+    return rate if SLOWEST_FPS <= rate <= FASTEST_FPS else Fraction(30)
 
 
 def _duration_s(container: av.container.InputContainer, stream: av.VideoStream) -> float | None:
@@ -199,9 +209,8 @@ def _duration_s(container: av.container.InputContainer, stream: av.VideoStream) 
     if stream.duration and stream.time_base:
         return float(stream.duration * stream.time_base)
     tag = stream.metadata.get("DURATION")  # Matroska: "00:00:02.966000000"
-    if tag and tag.count(":") == 2:
-        hours, minutes, seconds = tag.split(":")
-        return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+    if tag and (match := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,2}):([0-9]{1,2}(?:\.[0-9]{1,12})?)", tag)):
+        return int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3])
     if container.duration and not container.streams.audio:
         return container.duration / av.time_base
     return None

@@ -6,6 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import av
+import cv2
 import numpy as np
 from av.video.reformatter import Colorspace, VideoReformatter
 
@@ -21,6 +22,8 @@ QUALITY = {"crf": "22", "preset": "superfast", "g": "30"}
 IN_ORDER = {"bf": "0"}
 BT709 = 1  # the value all three colour fields of H.264 use for it
 LIMITED_RANGE = 1
+LARGEST_WH = 8192  # pixels a side: the most of H.264's highest level
+LEAST_WH = 16  # one of its blocks
 
 
 class VideoWriter:
@@ -41,7 +44,7 @@ class VideoWriter:
 
     def write(self, rgb: np.ndarray, time_s: Fraction) -> None:
         """Add one frame, [H, W, 3] uint8, shown from `time_s` (the source's clock) on."""
-        rgb = np.ascontiguousarray(_even(rgb))
+        rgb = np.ascontiguousarray(_even(_within(rgb, LARGEST_WH)))
         if self._stream is None:
             self._stream = self._open_stream(*rgb.shape[1::-1])
             self._start_s = time_s
@@ -89,7 +92,8 @@ def video_writer(
     """Write a video that appears at `path` whole, or not at all.
 
     `rate` is the mean frames per second; `tick_s` divides every frame's time. Odd sizes grow by one pixel, since
-    4:2:0 colour halves both sides. `tags` are kept in the file (mp4 knows "title", "comment" and the like).
+    4:2:0 colour halves both sides; images with a side above 8192 pixels are shrunk.
+    `tags` are kept in the file (mp4 knows "title", "comment" and the like).
     """
     faststart = {"movflags": "+faststart"}  # the index comes first: a browser can play before it has everything
     with (
@@ -102,6 +106,18 @@ def video_writer(
             writer.add_sound(sound_from)
         yield writer
         writer.finish()
+
+
+def _within(rgb: np.ndarray, most: int) -> np.ndarray:
+    """Shrunk where a side is longer than H.264 allows; a strip thinner than two pixels is repeated."""
+    height, width = rgb.shape[:2]
+    if max(height, width) > most:
+        share = most / max(height, width)
+        rgb = cv2.resize(
+            rgb, (max(2, round(share * width)), max(2, round(share * height))), interpolation=cv2.INTER_AREA
+        )
+    grow = (max(0, LEAST_WH - rgb.shape[0]), max(0, LEAST_WH - rgb.shape[1]))
+    return np.pad(rgb, ((0, grow[0]), (0, grow[1]), (0, 0)), mode="edge") if any(grow) else rgb
 
 
 def _even(rgb: np.ndarray) -> np.ndarray:

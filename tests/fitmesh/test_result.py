@@ -1,6 +1,7 @@
 """`fitmesh.load`: what a run found, with the shapes and meanings that docs/run.md promises."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import fitmesh
 from fitmesh.result import SCHEMA_VERSION
 from pose2d.base.errors import UserError
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
+from tests.fitmesh.walkers import save, walkers
 from tests.videos import write_video
 from tests.walkers import LEGS, coco_results, walker, write_json
 
@@ -25,6 +27,7 @@ ROWS = {
     "joint_std_mm": (24,),
     "joint_std_relative_mm": (24,),
     "joint_observed": (24,),
+    "keypoint_observed": (26,),
     "keypoints_px": (26, 2),
     "confidence": (26,),
     "presence": (26,),
@@ -33,6 +36,7 @@ ROWS = {
     "swapped": (26,),
     "reprojection_px": (26,),
     "box_px": (4,),
+    "contact": (4,),
 }
 LEFT_WRIST, LEGS_FROM_KNEES, HIPS = 20, [4, 5, 7, 8, 10, 11], [1, 2]
 
@@ -50,7 +54,7 @@ def test_what_was_fitted_is_read_back_whole(fitmesh: Fitmesh, walk: tuple[str | 
     assert result.clip_path == Path(walk[1]).resolve()
     assert result.settings["fit"]["weighting"] == "precision"
     assert set(result.timings_s) == {"people", "fit", "overlay"}
-    assert result.camera.focal_px == (200.0, 200.0)  # the diagonal of 160 x 120
+    np.testing.assert_allclose(result.camera.focal_px, 0.72 * 200)  # of the diagonal of 160 x 120
     for person in result.people:
         for name, size in ROWS.items():
             assert getattr(person, name).shape == (FRAMES, *size), name
@@ -111,9 +115,10 @@ def test_a_folder_without_results_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "fit.npz").write_text("words")
     with pytest.raises(UserError, match="is damaged"):
         fitmesh.load(tmp_path)
-    np.savez(tmp_path / "fit.npz", schema_version=SCHEMA_VERSION + 1)
-    with pytest.raises(UserError, match=f"schema {SCHEMA_VERSION + 1}"):
-        fitmesh.load(tmp_path)
+    for version in (SCHEMA_VERSION - 1, SCHEMA_VERSION + 1):
+        np.savez(tmp_path / "fit.npz", schema_version=version)
+        with pytest.raises(UserError, match=rf"schema {version}.*`fitmesh run`"):
+            fitmesh.load(tmp_path)
 
 
 def test_another_body_is_noticed(fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path) -> None:
@@ -136,3 +141,94 @@ def test_the_cache_key_travels_with_the_result(fitmesh: Fitmesh, walk: tuple[str
     assert fitmesh("run", *walk, "--out", tmp_path) == 0
     with np.load(tmp_path / "fit.npz", allow_pickle=False) as file:
         assert json.loads(str(file["cache_key"]))["stage"] == "fit"
+
+
+def test_nothing_is_said_of_the_world_when_nothing_is_known(
+    fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    assert fitmesh("run", *walk, "--out", tmp_path, "--focal", "210", "--floor", "off") == 0, fitmesh.said
+    result = fitmesh_load(tmp_path)
+    (shot,) = result.shots
+    assert (shot.first_frame, shot.camera, shot.up_cam, shot.floor_known) == (0, "unknown", None, False)
+    assert (shot.focal_px, shot.focal_source) == (210, "given")
+    assert 0 < shot.focal_log_std < 0.05
+    assert np.isnan([shot.up_std_deg, shot.camera_height_m]).all()
+    assert result.world_from_camera.shape == (FRAMES, 4, 4)
+    assert np.isnan(result.world_from_camera).all()
+    assert result.camera_at(3) == result.camera
+    assert (result.shot_at(0), result.shot_at(FRAMES - 1), result.events) == (0, 0, [])
+    for person in result.people:
+        assert (person.size, person.shot, person.same_as) == (1, 0, person.identity)
+        assert person.joints_world_m is None
+        assert not person.contact.any()
+        assert person.height_m == pytest.approx(
+            np.ptp(result.body(torch.zeros(1, 24, 3), person.shape, vertices=True).vertices[0, :, 1].numpy()), abs=1e-4
+        )
+    with pytest.raises(UserError, match="frame 999 is not among"):
+        result.camera_at(999)
+
+
+def test_shots_world_frame_and_sizes_are_read_back(
+    fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    """Into the file of a run go a cut, a camera 1.4 m high and pitched down by 18 degrees, a zoom and a child."""
+    assert fitmesh("run", *walk, "--out", tmp_path) == 0, fitmesh.said
+    cut, pitch = FRAMES // 2, np.radians(18)
+    up = np.array([0, -np.cos(pitch), -np.sin(pitch)])
+    world = np.full((FRAMES, 4, 4), np.nan, np.float32)
+    world[:cut] = np.eye(4)
+    world[:cut, :3, :3] = [[1, 0, 0], up, [0, np.sin(pitch), -np.cos(pitch)]]
+    world[:cut, 1, 3] = 1.4
+    with np.load(tmp_path / "fit.npz", allow_pickle=False) as file:
+        arrays = dict(file)
+    first_row, rows = arrays["first_row"], np.arange(len(arrays["row_frame"]))
+    keep = np.where(rows < first_row[1], arrays["row_frame"] < cut, arrays["row_frame"] >= cut)  # one person a shot
+    arrays |= {name: values[keep] for name, values in arrays.items() if name.startswith("row_")}
+    arrays |= {
+        "first_row": np.array([0, cut, FRAMES]),
+        "shot_first_frame": np.array([0, cut]),
+        "shot_camera": np.array(["static", "unknown"]),
+        "shot_up_cam": np.stack([up, np.full(3, np.nan)]),
+        "shot_up_std_deg": np.array([2, np.nan]),
+        "shot_floor_known": np.array([True, False]),
+        "shot_camera_height_m": np.array([1.4, np.nan]),
+        "shot_focal_px": np.array([200.0, 300]),
+        "shot_focal_log_std": np.array([0.1, np.nan]),
+        "shot_focal_source": np.array(["people and floor", "prior"]),
+        "world_from_camera": world,
+        "frame_focal_px": np.linspace(200, 300, FRAMES),
+        "shot": np.array([0, 1]),
+        "same_as": np.array([1, 1]),
+        "size": np.array([0.7, 1]),
+        "events": np.array(["1.5|2|likely swap|with person 1 | at the door"]),
+    }
+    np.savez(tmp_path / "fit.npz", **arrays)
+    result = fitmesh_load(tmp_path)
+    child, other = result.people
+    assert [shot.camera for shot in result.shots] == ["static", "unknown"]
+    assert result.shots[0].camera_height_m == pytest.approx(1.4)
+    assert [result.shot_at(frame) for frame in (0, cut - 1, cut, FRAMES - 1)] == [0, 0, 1, 1]
+    np.testing.assert_allclose(result.camera_at(FRAMES - 1).focal_px, (300, 300))
+    assert (other.shot, other.same_as, other.joints_world_m) == (1, 1, None)
+    homogeneous = np.concatenate([child.joints_m, np.ones((*child.joints_m.shape[:2], 1))], -1)
+    assert child.joints_world_m is not None
+    np.testing.assert_allclose(child.joints_world_m, (homogeneous @ world[0].T)[..., :3], atol=1e-5)
+    posed, full = (result.body.at(replace(result.params(child), size=torch.tensor(s))).joints for s in (0.7, 1.0))
+    shift = torch.from_numpy(child.translation_m)[:, None]
+    np.testing.assert_allclose(posed - shift, 0.7 * (full - shift), atol=1e-5)
+    np.testing.assert_allclose(result.body.at(result.params(child)).joints, posed)
+    (event,) = result.events
+    assert (event.time_s, event.identity, event.kind, event.text) == (
+        1.5,
+        2,
+        "likely swap",
+        "with person 1 | at the door",
+    )
+
+
+def test_a_lens_with_distortion_is_read_back(tmp_path: Path) -> None:
+    plain = walkers(tmp_path, frames=3)
+    bent = replace(plain, camera=replace(plain.camera, distortion=(-0.2, 0.05, 0.001, -0.001)))
+    save(bent)
+    assert fitmesh_load(tmp_path).camera == bent.camera
+    assert fitmesh_load(tmp_path).camera_at(int(bent.frames[1])).distortion == bent.camera.distortion

@@ -7,7 +7,8 @@ import torch
 import fitting
 from fitting.body.kinematics import rotation_matrices
 from fitting.solver.jacobian import BodyJacobian
-from fitting.solver.problem import Ground, Problem, anchor_at
+from fitting.solver.problem import Problem, anchor_at
+from fitting.solver.scene_terms import SceneTerms
 from fitting.solver.unknowns import State, ranges
 
 DOUBLE = torch.float64
@@ -22,6 +23,14 @@ def some_state(frames: int, shared: bool, seed: int = 0) -> State:
     place = torch.tensor([0.0, 0.0, 4.0], dtype=DOUBLE) + 0.3 * normal(frames, 3)
     shape = normal(10) if shared else normal(frames, 10)
     return State(rotation_matrices(normal(frames, 3)), 0.4 * normal(frames, 24, 3), place, shape)
+
+
+def some_scene(frames: int, generator: torch.Generator) -> SceneTerms:
+    """A turning camera over a floor that feet are above and below, some of them at rest."""
+    turn = rotation_matrices(0.2 * torch.randn(frames, 3, generator=generator, dtype=DOUBLE))
+    rest, on_floor = (torch.rand(frames, 9, generator=generator, dtype=DOUBLE) for _ in range(2))
+    up = torch.nn.functional.normalize(torch.tensor([0.1, -1.0, -0.2], dtype=DOUBLE), dim=0)
+    return SceneTerms(up, turn, -0.5, rest, on_floor)
 
 
 def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Problem, State]:
@@ -41,7 +50,7 @@ def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Pro
             1.5,
         ),
         fps=25.0 if shared else None,
-        ground=Ground((0.0, -1.0, 0.0), -0.5, torch.rand(frames, 2, generator=g, dtype=DOUBLE)),
+        scene=some_scene(frames, g),
         lean_rad=0.3,
         shape_weight=3.0,
         motion_weight=0.2,
@@ -50,5 +59,5 @@ def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Pro
         huge = torch.full_like(prior.acceleration_sigma, 1e18)
         still = replace(prior, acceleration_sigma=huge, angular_sigma=1e9 * prior.angular_sigma)
         # Accelerations far inside the robust scale are quadratic; the share makes up for their smallness.
-        problem = replace(problem, prior=still, ground=None, motion_weight=0.2e18)
+        problem = replace(problem, prior=still, scene=None, motion_weight=0.2e18)
     return problem, some_state(frames, shared)

@@ -289,3 +289,20 @@ def test_no_frames_give_no_bodies(body):
     empty = body(torch.zeros(0, 24, 3), vertices=True)
     assert empty.keypoints.shape == (0, 26, 3)
     assert empty.vertices.shape == (0, 6800, 3)
+
+
+def test_a_size_multiplies_the_posed_body_before_it_is_moved() -> None:
+    body, generator = fitting.load_body(), torch.Generator().manual_seed(4)
+    pose, shape = 0.3 * torch.randn(2, 24, 3, generator=generator), torch.randn(10, generator=generator)
+    move, size = torch.tensor([[1.0, 2, 3], [4, 5, 6]]), torch.tensor([0.6, 1.1])
+    plain = body.at(fitting.BodyParams(pose, shape, torch.zeros(2, 3)), vertices=True)
+    params = fitting.BodyParams(pose, shape, move, size)
+    sized = body.at(params, vertices=True)
+    for name in ("joints", "keypoints", "vertices"):
+        expected = size[:, None, None] * getattr(plain, name) + move[:, None]
+        torch.testing.assert_close(getattr(sized, name), expected)
+    torch.testing.assert_close(body.at(params.rows(slice(1, 2))).joints, sized.joints[1:])
+    one = body.at(fitting.BodyParams(pose, shape, move, torch.tensor(0.6)).rows(slice(0, 1)))
+    torch.testing.assert_close(one.joints, sized.joints[:1])
+    with pytest.raises(UserError, match="size has"):
+        body.at(fitting.BodyParams(pose, shape, move, torch.tensor([1.0, 1, 1])))

@@ -9,6 +9,7 @@ import fitting
 from fitting.body import BodyParams
 from fitting.body.kinematics import rotation_matrices
 from fitting.body.rotations import matrix_to_axis_angle
+from fitting.solver.scene_terms import POINTS, point_lifts
 from pose2d.base.errors import UserError
 from pose2d.oks import expected_oks, l_squared
 from pose2d.skeletons import COCO17, MPII16
@@ -238,11 +239,14 @@ def test_a_floor_keeps_feet_out_of_it(body) -> None:
     keypoints = seen(body, walk(6))
 
     def lowest(found: fitting.Fit) -> torch.Tensor:
-        return body.at(found.params).joints[:, [10, 11], 1].amax(1)  # y is down
+        lift = point_lifts(body)[list(POINTS[:4])]
+        return (body.at(found.params).keypoints[:, POINTS[:4], 1] + lift).amax(1)  # of the soles; y is down
 
     free = lowest(fitting.fit(keypoints, CAMERA, body))
     limit = float(free.max()) - 0.05
-    held = lowest(fitting.fit(keypoints, CAMERA, body, ground=fitting.Ground((0.0, -1.0, 0.0), -limit)))
+    held = lowest(
+        fitting.fit(keypoints, CAMERA, body, scene=fitting.SceneTerms(torch.tensor([0.0, -1.0, 0.0]), floor_m=-limit))
+    )
     assert (held - limit).max() < 0.5 * (free - limit).max()
 
 

@@ -4,20 +4,21 @@ import pytest
 import torch
 
 import fitting
+from fitting.body.kinematics import rotation_matrices
 from fitting.solver.problem import (
     REFERENCE_FPS,
     ROBUST_SCALE,
-    Ground,
     acceleration,
     box_limits,
     charbonnier,
     geman_mcclure,
-    ground_contact,
+    lean,
     project,
     projection_rows,
     reprojection,
     robust_scale,
 )
+from fitting.solver.scene_terms import BELOW_SIGMA_M, REST_SPEED, SceneTerms, floor_residuals, rest_residuals
 
 DOUBLE = torch.float64
 
@@ -106,9 +107,30 @@ def test_steady_motion_costs_nothing() -> None:
 
 
 def test_feet_below_the_floor_cost_and_above_it_only_in_contact() -> None:
-    floor = Ground((0.0, -1.0, 0.0), -1.0, torch.tensor([[1.0, 0.0]]), sigma_m=0.1)  # y = 1 is the floor, y is down
-    feet = torch.tensor([[[0.0, 0.8, 3.0], [0.0, 0.8, 3.0]]])
-    torch.testing.assert_close(ground_contact(feet, floor), torch.tensor([[2.0, 0.0]]))
-    torch.testing.assert_close(
-        ground_contact(feet + torch.tensor([0.0, 0.3, 0.0]), floor), torch.tensor([[-1.0, -1.0]])
-    )
+    # y = 1 is the floor, y is down; only the left heel stands
+    standing = torch.nn.functional.one_hot(torch.tensor([0]), 9).float()
+    scene = SceneTerms(torch.tensor([0.0, -1.0, 0.0]), floor_m=-1.0, on_floor=standing, floor_sigma_m=0.1)
+    lift = torch.full((9,), 0.05)
+    points = torch.tensor([0.0, 0.75, 3.0]).expand(1, 9, 3)
+    torch.testing.assert_close(floor_residuals(points, scene, lift)[0], 2.0 * standing)
+    below, _ = floor_residuals(points + torch.tensor([0.0, 0.3, 0.0]), scene, lift)
+    torch.testing.assert_close(below, torch.full((1, 9), -0.1 / BELOW_SIGMA_M))
+
+
+def test_a_point_at_rest_costs_by_its_speed_in_the_world() -> None:
+    turn = rotation_matrices(torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.1, 0.0], [0.0, 0.2, 0.0]]))
+    scene = SceneTerms(world_rotation=turn, rest=torch.ones(3, 9))
+    still = torch.tensor([0.3, 1.0, 4.0])
+    seen = torch.einsum("tji,j->ti", turn, still)[:, None].expand(3, 9, 3)
+    assert rest_residuals(scene.in_shot(seen), scene, 30.0)[0].abs().max() < 1e-3
+    moved = scene.in_shot(seen) + torch.tensor([REST_SPEED / 30, 0, 0]) * torch.arange(3)[:, None, None]
+    torch.testing.assert_close(rest_residuals(moved, scene, 30.0)[0][..., 0], torch.ones(2, 9), atol=2e-3, rtol=0)
+
+
+def test_people_are_upright_where_gravity_is_known() -> None:
+    up = torch.tensor([0.0, -0.9, -0.4358899])
+    flip = torch.diag(torch.tensor([1.0, -1.0, -1.0]))
+    pitched = rotation_matrices(torch.tensor([[0.451026, 0.0, 0.0]])) @ flip  # the body's y axis along up
+    axis = SceneTerms(up=up).lean_axis(1)
+    assert lean(pitched, axis, 0.25).abs().max() < 1e-4
+    assert lean(flip[None], axis, 0.25).abs().max() > 1

@@ -14,7 +14,7 @@ from tests.fitting.solver_problems import some_problem
 
 
 def single(problem, state):
-    return replace(problem.to(torch.float32), ground=None), state.to(torch.float32)
+    return replace(problem.to(torch.float32), scene=None), state.to(torch.float32)
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -34,7 +34,7 @@ def test_more_iterations_never_cost_more_and_the_start_is_the_worst(shared) -> N
 
 def test_the_gradient_vanishes_where_it_converged() -> None:
     problem, state = some_problem(5, True)
-    problem = replace(problem, ground=None)
+    problem = replace(problem, scene=None)
     start = normal_equations(problem, state).gradient.norm()
     found = solve_track(problem, state, 100)
     assert found.stopped == (CONVERGED,)

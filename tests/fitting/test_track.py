@@ -129,3 +129,69 @@ def test_nothing_to_fit_and_frame_numbers_off_the_grid_are_named() -> None:
         fit_track(given, np.arange(3), camera)
     with pytest.raises(UserError, match="makes no guess"):
         start_track(given, np.arange(4), camera, init="none")
+
+
+def test_a_long_absence_has_no_body_and_is_not_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fitting.track
+
+    solved: list[int] = []
+    fit = fitting.track.fit
+
+    def counted(keypoints: Keypoints, *args: object, **named: object) -> "fitting.Fit":
+        solved.append(len(keypoints.xy_px))
+        return fit(keypoints, *args, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fitting.track, "fit", counted)
+    given, camera, body = seen(40), fitting.Camera.default(SIZE), fitting.load_body()
+    frame = np.concatenate([np.arange(20), np.arange(920, 940)])  # away for 30 s
+    found = fit_track(given, frame, camera, body, fps=30)
+    assert solved == [40]
+    assert len(found.frame) == 940
+    np.testing.assert_array_equal(found.frame[found.present], frame)
+    assert not found.fit.observed[~found.present].any()
+    assert not found.joint_observed[~found.present].any()
+    assert torch.isfinite(found.fit.params.pose).all()
+    assert torch.isnan(found.fit.reprojection_px[~found.present]).all()
+    assert found.fit.joint_std_mm is not None
+    assert torch.isfinite(found.fit.joint_std_mm[found.present]).all()
+
+
+def test_stretches_share_a_shape_and_no_motion() -> None:
+    """Whoever comes back elsewhere is not pulled towards where the person was."""
+    given, camera, body = seen(40), fitting.Camera.default(SIZE), fitting.load_body()
+    moved = given.xy_px.clone()
+    moved[20:, :, 0] += 250
+    there = replace(given, xy_px=moved)
+    frame = np.concatenate([np.arange(20), np.arange(60, 80)])
+    apart = fit_track(there, frame, camera, body, "none", fps=25)
+    assert apart.fit.params.shape.shape == (10,)
+    ends = apart.present.nonzero()[0][[19, 20]]
+    joints = body.at(apart.fit.params).joints
+    gone_m = float((joints[ends[1], 0] - joints[ends[0], 0]).norm())
+    assert gone_m > 0.6  # 250 px at 5 m
+    error_px = apart.fit.reprojection_px[apart.present].nanmean(1)
+    assert float(error_px[18:22].max()) < 1.3 * float(error_px.mean())
+    coupled = fitting.fit(there, camera, body, "none", fps=25)  # as if there had been no time in between
+    assert float(coupled.reprojection_px[18:22].nanmean()) > 1.5 * float(error_px[18:22].mean())
+
+
+def test_side_swaps_are_repaired_in_each_stretch_by_itself() -> None:
+    """After an absence the first label counts: no motion says that the sides were exchanged."""
+    given, camera = seen(40), fitting.Camera.default(SIZE)
+    pair = [13, 14, 15, 16]
+    xy_px = given.xy_px.clone()
+    xy_px[20:, pair] = given.xy_px[20:, [14, 13, 16, 15]]
+    flipped = replace(given, xy_px=xy_px)
+    apart = fit_track(flipped, np.concatenate([np.arange(20), np.arange(60, 80)]), camera, init="none", fps=25)
+    assert not apart.swapped.any()
+    together = fit_track(flipped, np.arange(40), camera, init="none", fps=25)
+    assert together.swapped.any()
+
+
+def test_a_shared_start_has_a_row_for_absences_too() -> None:
+    given, camera = seen(20), fitting.Camera.default(SIZE)
+    frame = np.concatenate([np.arange(10), np.arange(60, 70)])
+    start = start_track(given, frame, camera, fps=25)
+    assert len(start) == 70
+    by_name, shared = (fit_track(given, frame, camera, init=init, fps=25) for init in ("lifter", start))
+    torch.testing.assert_close(shared.fit.params.pose, by_name.fit.params.pose, rtol=0, atol=0)

@@ -33,6 +33,7 @@ def test_the_deviation_is_that_of_the_dense_posterior() -> None:
         problem,
         prior=problem.prior.single_gaussian(),
         anchor=problem.anchor.widened(GUESS_STD_FACTOR, DISTANCE_STD_FACTOR),
+        scene=problem.scene and problem.scene.without_contact,
     )
     system = normal_equations(doubted, state)
     geometry = problem.jacobian.place(state)

@@ -73,17 +73,14 @@ def test_parameters_in_the_world_give_the_same_body_there(size: float) -> None:
         0.4 * torch.randn(3, 24, 3, generator=generator),
         torch.randn(10, generator=generator),
         torch.tensor([[0.2, 0.1, 5.0], [0.0, 0, 6], [1, 0.5, 4]]),
+        torch.tensor(size),
     )
     turn = Rotation.from_rotvec([[0, 0, 0], [0, 0.1, 0], [0.1, 0.3, 0]]).as_matrix()
     world = world_frame(camera_up(20, 4), 1.7, np.arange(3), turn).world_from_camera
     pelvis = body.rest_joints[0] + body.rest_joint_shapedirs[0, :, :10] @ params.shape
-    moved = params_to_world(params, pelvis, world, size)
-
-    def joints(p: fitting.BodyParams) -> np.ndarray:
-        unplaced = fitting.BodyParams(p.pose, p.shape, torch.zeros_like(p.translation))
-        return (size * body.at(unplaced).joints + p.translation[:, None]).double().numpy()
-
-    assert np.allclose(points_to_world(joints(params), world), joints(moved), atol=2e-6)
+    moved = params_to_world(params, pelvis, world)
+    joints = body.at(params).joints.double().numpy()
+    assert np.allclose(points_to_world(joints, world), body.at(moved).joints, atol=2e-6)
 
 
 @pytest.mark.parametrize("up", [[0, 0, 0], [np.nan, 0, 1], [1.0, 2.0]])

@@ -1,30 +1,24 @@
-"""Association, splits, gaps, relinking and owners on simulated people whose identities are exact."""
+"""Association, splits, relinking and owners on simulated people whose identities are exact."""
 
 import numpy as np
 import pytest
 
-from bench.identity import KINDS, follow, measure, pose_of
+from bench.identity import KINDS, follow, measure, motion_only, pose_of
 from pose2d.detect.appearance import PARTS, SIZE, Appearances, unseen
-from pose2d.detect.identity import (
-    IdentityOptions,
-    Sightings,
-    association_cost,
+from pose2d.detect.association import (
+    AssociationOptions,
+    Cues,
+    cue_log_likelihood,
     distinctness,
-    filled_gaps,
-    first_pose,
-    nearer_log_odds,
-    ownership,
     pose_log_likelihood_ratio,
-    predict_pose,
-    relink,
-    sightings,
-    splits,
-    step_cost,
-    update_pose,
 )
-from pose2d.detect.tracker import assign
+from pose2d.detect.jumps import JumpOptions, TrackPath, path_of, splits, step_cost
+from pose2d.detect.ownership import OwnershipOptions, nearer_log_odds, ownership
+from pose2d.detect.pose_motion import PoseMotionOptions, first_pose, predict_pose, update_pose
+from pose2d.detect.relink import RELINK_RATIO, relink
+from pose2d.skeletons import COCO17
 
-OPTIONS = IdentityOptions()
+OPTIONS, MOTION, JUMPS, OWNER = AssociationOptions(), PoseMotionOptions(), JumpOptions(), OwnershipOptions()
 BODY_PX = 210.0
 
 
@@ -36,30 +30,32 @@ def looks(*shades: float, weight: float = 0.8) -> Appearances:
     return Appearances(colours, np.full((len(shades), len(PARTS)), weight))
 
 
-def walk(count: int = 30, fps: float = 25.0, speed_px: float = 100.0, shade: float = 0.0) -> Sightings:
+def walk(count: int = 30, fps: float = 25.0, speed_px: float = 100.0, shade: float = 0.0) -> TrackPath:
     time_s = np.arange(count) / fps
     noise = np.random.default_rng(0).normal(0, 2, (count, 2))
     centre = np.stack([100 + speed_px * time_s, np.full(count, 200.0)], 1) + noise
-    return Sightings(time_s, centre, np.full(count, BODY_PX), np.ones(count, bool), looks(*[shade] * count))
+    everywhere = np.ones(count, bool)
+    return TrackPath(time_s, centre, np.full(count, BODY_PX), everywhere, looks(*[shade] * count), everywhere)
 
 
-def rows(track: Sightings, keep: np.ndarray) -> Sightings:
-    return Sightings(
-        track.time_s[keep], track.centre_px[keep], track.body_px[keep], track.from_torso[keep], track.appearance[keep]
-    )
+def rows(track: TrackPath, keep: np.ndarray) -> TrackPath:
+    return TrackPath(
+        track.time_s[keep], track.centre_px[keep], track.body_px[keep], track.from_torso[keep], track.looks[keep],
+        track.inside[keep],
+    )  # fmt: skip
 
 
-def join(first: Sightings, second: Sightings, shift_px: tuple[float, float] = (0, 0), size: float = 1.0) -> Sightings:
+def join(first: TrackPath, second: TrackPath, shift_px: tuple[float, float] = (0, 0), size: float = 1.0) -> TrackPath:
     """The first half of one track and the second half of another, moved and resized."""
     half = len(first) // 2
     a, b = np.arange(half), np.arange(half, len(second))
     appearance = Appearances(
-        np.concatenate([first.appearance.colours[a], second.appearance.colours[b]]),
-        np.concatenate([first.appearance.weight[a], second.appearance.weight[b]]),
+        np.concatenate([first.looks.colours[a], second.looks.colours[b]]),
+        np.concatenate([first.looks.weight[a], second.looks.weight[b]]),
     )
     centre = np.concatenate([first.centre_px[a], second.centre_px[b] + np.array(shift_px)])
     body = np.concatenate([first.body_px[a], size * second.body_px[b]])
-    return Sightings(first.time_s, centre, body, np.ones(len(first), bool), appearance)
+    return TrackPath(first.time_s, centre, body, np.ones(len(first), bool), appearance, first.inside)
 
 
 # --- Association -----------------------------------------------------------------------------------------------------
@@ -69,18 +65,23 @@ def box_around(xy: np.ndarray) -> np.ndarray:
     return np.concatenate([xy.min(-2) - 10, xy.max(-2) + 10], -1)
 
 
+def cues(seen: np.ndarray, *shades: float) -> Cues:
+    return Cues(seen, np.full(seen.shape[:2], 3.0), looks(*(shades or [0.0] * len(seen))), COCO17)
+
+
 def test_a_pose_that_was_expected_is_preferred_to_a_mirrored_one_in_the_same_place() -> None:
     sigma = np.full(17, 3.0)
     poses = [pose_of(np.array([300 + 4.0 * t, 200]), 200, 0.25 * t, 1.0) for t in range(6)]
     belief = first_pose(poses[0], sigma, BODY_PX)
     for pose in poses[1:5]:
-        belief = update_pose(predict_pose(belief, 0.04, BODY_PX, OPTIONS), pose, sigma)
-    belief = predict_pose(belief, 0.04, BODY_PX, OPTIONS)
+        belief = update_pose(predict_pose(belief, 0.04, BODY_PX, MOTION), pose, sigma)
+    belief = predict_pose(belief, 0.04, BODY_PX, MOTION)
     mirrored = pose_of(np.array([320.0, 200]), 200, 1.25, -1.0)
     seen = np.stack([poses[5], mirrored])
-    ratio = pose_log_likelihood_ratio([belief], seen, np.full((2, 17), 3.0), box_around(seen), OPTIONS)
-    assert ratio[0, 0] > 0.5
-    assert ratio[0, 0] > ratio[0, 1] + 1
+    pairs = np.array([0, 0]), np.array([0, 1])
+    ratio = pose_log_likelihood_ratio(pairs, [belief], box_around(seen), cues(seen), OPTIONS)
+    assert ratio[0] > 0.5
+    assert ratio[0] > ratio[1] + 1
 
 
 def test_a_pose_filter_follows_a_steady_movement_and_skips_what_is_not_seen() -> None:
@@ -89,56 +90,49 @@ def test_a_pose_filter_follows_a_steady_movement_and_skips_what_is_not_seen() ->
     for t in range(1, 20):
         xy = np.full((17, 2), 2.0 * t)
         xy[3] = np.nan
-        belief = update_pose(predict_pose(belief, 0.04, BODY_PX, OPTIONS), xy, sigma)
+        belief = update_pose(predict_pose(belief, 0.04, BODY_PX, MOTION), xy, sigma)
     assert belief.xy_px[0, 0] == pytest.approx(38, abs=0.5)
     assert belief.velocity_px[0, 0] == pytest.approx(50, abs=10)
     assert np.isfinite(belief.xy_px).all()
     assert belief.sigma_px[3] > 20 * belief.sigma_px[0]
 
 
-def test_without_pose_and_appearance_the_price_is_that_of_motion() -> None:
-    distance2, motion = np.array([[1.0, 20.0]]), np.array([[3.0, 22.0]])
-    nothing = np.zeros((1, 2))
-    assert association_cost(distance2, motion, nothing, nothing, np.ones(2), OPTIONS).tolist() == [[3.0, np.inf]]
-
-
-def test_appearance_turns_a_tie_of_motion() -> None:
-    motion = np.full((2, 2), 1.0)
-    ratio = np.array([[-2.0, 3.0], [3.0, -2.0]])
-    cost = association_cost(motion, motion, np.zeros((2, 2)), ratio, np.ones(2), OPTIONS)
-    assert sorted(assign(cost, 9.0)) == [(0, 1), (1, 0)]
-    # of two detections with one pose, the colours are one person's: they decide nothing
-    cost = association_cost(motion, motion, np.zeros((2, 2)), ratio, np.zeros(2), OPTIONS)
-    assert np.allclose(cost, motion)
+def test_appearance_tells_two_poses_apart_that_are_alike_but_not_where_one_pose_was_found_twice() -> None:
+    pose = pose_of(np.array([300.0, 200]), 200, 1.0, 1.0)
+    seen = np.stack([pose, pose])
+    pairs = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+    states = [first_pose(pose, np.full(17, 3.0), BODY_PX)] * 2
+    said = cue_log_likelihood(
+        pairs, states, looks(0.0, 40.0), box_around(seen), cues(seen, 40.0, 0.0), np.ones(2), OPTIONS
+    )
+    assert said[1] > said[0] + 3
+    assert said[2] > said[3] + 3
+    nothing = cue_log_likelihood(
+        pairs, states, looks(0.0, 40.0), box_around(seen), cues(seen, 40.0, 0.0), np.zeros(2), OPTIONS
+    )
+    assert (nothing == 0).all()
 
 
 def test_two_detections_with_one_pose_are_not_distinct() -> None:
     pose = pose_of(np.array([300.0, 200]), 200, 1.0, 1.0)
     seen = np.stack([pose, pose + 1, pose + 200])
-    distinct = distinctness(seen, box_around(seen))
+    distinct = distinctness(seen, box_around(seen), COCO17)
     assert distinct[0] < 0.1
     assert distinct[1] < 0.1
     assert distinct[2] > 0.95
-    assert distinctness(seen[:1], box_around(seen[:1])).tolist() == [1.0]
+    assert distinctness(seen[:1], box_around(seen[:1]), COCO17).tolist() == [1.0]
 
 
 def test_nobody_on_either_side_is_no_error() -> None:
-    assert pose_log_likelihood_ratio([], np.zeros((3, 17, 2)), np.ones((3, 17)), np.zeros((3, 4)), OPTIONS).shape == (
-        0,
-        3,
-    )
-    assert assign(np.zeros((0, 3)), 9.0) == []
+    nobody = np.zeros(0, int), np.zeros(0, int)
+    none = cues(np.zeros((0, 17, 2)))
+    assert cue_log_likelihood(nobody, [], unseen(0), np.zeros((0, 4)), none, np.zeros(0), OPTIONS).shape == (0,)
 
 
 def test_people_who_come_out_from_behind_a_wall_are_recognised_where_motion_alone_loses_them() -> None:
-    def scores(**cues: bool) -> tuple[int, float]:
-        found = measure(KINDS["4 behind a wall"], range(4), lambda frames: follow(frames, **cues))
-        return sum(score.switches for score in found), float(np.mean([score.idf1 for score in found]))
-
-    switches, idf1 = scores()
-    motion_switches, motion_idf1 = scores(use_pose=False, use_look=False)
-    assert switches <= 0.6 * motion_switches
-    assert idf1 > motion_idf1 + 0.15
+    ours, motion = (measure(KINDS["4 behind a wall"], range(4), way) for way in (follow, motion_only))
+    assert sum(s.switches for s in ours) <= 0.6 * sum(s.switches for s in motion)
+    assert np.mean([s.idf1 for s in ours]) > np.mean([s.idf1 for s in motion]) + 0.15
 
 
 def test_no_track_goes_over_a_cut() -> None:
@@ -146,31 +140,31 @@ def test_no_track_goes_over_a_cut() -> None:
         assert score.idf1 > 0.85
 
 
-# --- Splits and gaps -------------------------------------------------------------------------------------------------
+# --- Splits -------------------------------------------------------------------------------------------------
 
 
 def test_a_plain_walk_is_not_split() -> None:
-    assert splits(walk(), OPTIONS) == []
-    assert step_cost(walk(), OPTIONS).max() < 5
+    assert splits(walk(), JUMPS) == []
+    assert step_cost(walk(), JUMPS).max() < 5
 
 
 def test_a_track_that_jumps_is_split_where_it_jumps() -> None:
-    assert splits(join(walk(), walk(), shift_px=(200, 0)), OPTIONS) == [15]
+    assert splits(join(walk(), walk(), shift_px=(200, 0)), JUMPS) == [15]
 
 
 def test_a_track_that_doubles_its_size_is_split() -> None:
-    assert splits(join(walk(), walk(), size=2.5), OPTIONS) == [15]
+    assert splits(join(walk(), walk(), size=2.5), JUMPS) == [15]
 
 
 def test_a_small_jump_into_other_clothes_is_split_and_into_the_same_is_not() -> None:
-    assert splits(join(walk(), walk(shade=40), shift_px=(45, 0)), OPTIONS) == [15]
-    assert splits(join(walk(), walk(), shift_px=(20, 0)), OPTIONS) == []
+    assert splits(join(walk(), walk(shade=40), shift_px=(45, 0)), JUMPS) == [15]
+    assert splits(join(walk(), walk(), shift_px=(20, 0)), JUMPS) == []
 
 
 def test_one_wrong_colour_is_no_reason_to_split() -> None:
     track = walk()
-    track.appearance.colours[10] = looks(40).colours[0]
-    assert splits(track, OPTIONS) == []
+    track.looks.colours[10] = looks(40).colours[0]
+    assert splits(track, JUMPS) == []
 
 
 def test_a_box_cut_off_at_the_hips_does_not_split_where_the_torso_is_seen() -> None:
@@ -179,29 +173,15 @@ def test_a_box_cut_off_at_the_hips_does_not_split_where_the_torso_is_seen() -> N
     poses = np.stack([pose_of(np.array([200 + 100 * t, 200]), 200, 2 * t, 1.0) for t in time_s])
     boxes = box_around(poses)
     boxes[15:, 3] = 210
-    track = sightings(time_s, boxes, poses, np.full((count, 17), 0.8), looks(*[0.0] * count))
+    track = path_of(time_s, boxes, poses, np.full((count, 17), 0.8), looks(*[0.0] * count), COCO17, (1000, 600))
     assert track.from_torso.all()
-    assert splits(track, OPTIONS) == []
-
-
-def test_a_short_gap_is_filled_where_both_ends_agree() -> None:
-    keep = np.r_[0:12, 20:30]  # 0.36 s
-    assert filled_gaps(rows(walk(), keep), 0.04, OPTIONS) == [11]
-
-
-def test_a_gap_stays_where_it_is_long_or_its_ends_disagree() -> None:
-    long = np.r_[0:10, 30:40]
-    assert filled_gaps(rows(walk(40), long), 0.04, OPTIONS) == []
-    keep = np.r_[0:12, 20:30]
-    assert filled_gaps(rows(join(walk(), walk(), shift_px=(150, 0)), keep), 0.04, OPTIONS) == []
-    assert filled_gaps(rows(join(walk(), walk(shade=40)), keep), 0.04, OPTIONS) == []
+    assert splits(track, JUMPS) == []
 
 
 def test_one_sighting_and_none_have_no_steps() -> None:
     for keep in (np.array([0]), np.array([], int)):
         track = rows(walk(), keep)
-        assert splits(track, OPTIONS) == []
-        assert filled_gaps(track, 0.04, OPTIONS) == []
+        assert splits(track, JUMPS) == []
 
 
 # --- Relinking -------------------------------------------------------------------------------------------------------
@@ -209,7 +189,7 @@ def test_one_sighting_and_none_have_no_steps() -> None:
 
 def test_the_same_clothes_in_another_shot_are_the_same_person_and_others_are_not() -> None:
     first, last = np.array([0.0, 0, 5, 5]), np.array([4.0, 4, 9, 9])
-    person = relink(looks(0, 40, 41, 1, weight=1.0), first, last, OPTIONS)
+    person = relink(looks(0, 40, 41, 1, weight=1.0), first, last, RELINK_RATIO)
     assert person[0] == person[3]
     assert person[1] == person[2]
     assert person[0] != person[1]
@@ -217,14 +197,14 @@ def test_the_same_clothes_in_another_shot_are_the_same_person_and_others_are_not
 
 def test_two_people_at_the_same_time_in_the_same_clothes_stay_two() -> None:
     first, last = np.array([0.0, 0, 5]), np.array([4.0, 4, 9])
-    person = relink(looks(0, 0, 0, weight=1.0), first, last, OPTIONS)
+    person = relink(looks(0, 0, 0, weight=1.0), first, last, RELINK_RATIO)
     assert person[0] != person[1]
     assert len(set(person.tolist())) == 2
 
 
 def test_nobody_seen_is_linked_to_nobody() -> None:
-    assert len(set(relink(unseen(3), np.arange(3.0), np.arange(3.0) + 0.5, OPTIONS).tolist())) == 3
-    assert relink(unseen(0), np.zeros(0), np.zeros(0), OPTIONS).tolist() == []
+    assert len(set(relink(unseen(3), np.arange(3.0), np.arange(3.0) + 0.5, RELINK_RATIO).tolist())) == 3
+    assert relink(unseen(0), np.zeros(0), np.zeros(0), RELINK_RATIO).tolist() == []
 
 
 # --- Owners ----------------------------------------------------------------------------------------------------------
@@ -236,7 +216,7 @@ NOBODY_NEARER = np.zeros((2, 2))
 
 def owned(seen: np.ndarray, expected: list[np.ndarray | None], nearer: np.ndarray = NOBODY_NEARER) -> np.ndarray:
     beliefs = [None if pose is None else first_pose(pose, np.full(17, 4.0), BODY_PX) for pose in expected]
-    return ownership(seen, box_around(seen), beliefs, nearer, OPTIONS)
+    return ownership(seen, box_around(seen), beliefs, nearer, OWNER, COCO17)
 
 
 def test_a_hidden_person_whose_keypoints_land_on_the_one_in_front_loses_them() -> None:
@@ -276,7 +256,7 @@ def test_an_arm_across_a_body_is_no_shared_evidence() -> None:
 def test_without_tracks_depth_order_decides_and_without_that_both_keep_half() -> None:
     seen = np.stack([FRONT, FRONT + 1])
     assert np.allclose(owned(seen, [None, None]), 0.5, atol=0.05)
-    nearer = nearer_log_odds(np.array([200.0, 150]), np.array([300.0, 280]), OPTIONS)
+    nearer = nearer_log_odds(np.array([200.0, 150]), np.array([300.0, 280]), OWNER)
     assert nearer[0, 1] > 1
     factor = owned(seen, [None, None], nearer)
     assert factor[0].min() > 0.75
@@ -284,7 +264,7 @@ def test_without_tracks_depth_order_decides_and_without_that_both_keep_half() ->
 
 
 def test_feet_out_of_sight_leave_depth_to_size_and_it_is_antisymmetric() -> None:
-    odds = nearer_log_odds(np.array([200.0, 100, 150]), np.array([np.nan, 280, 300]), OPTIONS)
+    odds = nearer_log_odds(np.array([200.0, 100, 150]), np.array([np.nan, 280, 300]), OWNER)
     assert np.allclose(odds, -odds.T)
     assert odds[0, 1] > 0
     assert np.isfinite(odds).all()

@@ -19,7 +19,15 @@ def box(x: float, y: float) -> np.ndarray:
     return np.array([x - 30, y - 80, x + 30, y + 80])
 
 
-def find(scene: Scene, frames: int = 61, workers: int = 1, every_frame: bool = False) -> tuple[People, list[int]]:
+def view(seed: int) -> np.ndarray:
+    """An image [480, 640, 3] unlike those of other seeds."""
+    blocks = np.random.default_rng(seed).integers(30, 226, (12, 16, 3), dtype=np.uint8)
+    return blocks.repeat(40, 0).repeat(40, 1)
+
+
+def find(
+    scene: Scene, frames: int = 61, workers: int = 1, every_frame: bool = False, cuts: Sequence[int] = ()
+) -> tuple[People, list[int]]:
     """Everyone, and the frames that the detector looked at. Keypoints say where the box was and in which frame."""
     looked: list[int] = []
 
@@ -32,7 +40,12 @@ def find(scene: Scene, frames: int = 61, workers: int = 1, every_frame: bool = F
         number = np.array([int(image[0, 0, 0]) for image in images])
         return boxes_px, {"centre": (boxes_px[:, :2] + boxes_px[:, 2:]) / 2, "number": number}
 
-    clip = [Frame(i, Fraction(i, 30), np.full((480, 640, 3), i, np.uint8)) for i in range(frames)]
+    views = [view(shot) for shot in range(len(cuts) + 1)] if cuts else [np.zeros((480, 640, 3), np.uint8)]
+    clip = []
+    for i in range(frames):
+        rgb = views[sum(i >= cut for cut in cuts)].copy()
+        rgb[0, 0] = i
+        clip.append(Frame(i, Fraction(i, 30), rgb))
     finder = PeopleFinder(detect, estimate, every_frame)
     return finder.find(clip, FPS, Tracker(SIZE), workers), sorted(looked)
 
@@ -117,3 +130,40 @@ def test_an_error_in_a_worker_is_raised_here() -> None:
 
     with pytest.raises(ValueError, match="the network failed"):
         find(broken, workers=2)
+
+
+def test_at_a_cut_tracks_end_and_the_detector_looks_at_the_first_frame_of_the_shot() -> None:
+    found, looked = find(lambda frame: [(500.0, 240.0)], cuts=(22, 40))
+    assert found.shot_first_frame.tolist() == [0, 22, 40]
+    assert [(t.frames[0], t.frames[-1]) for t in found.tracks] == [(0, 21), (22, 39), (40, 60)]
+    assert [len(t.frames) for t in found.tracks] == [22, 18, 21]
+    assert [t.identity for t in found.tracks] == [1, 2, 3]
+    assert {0, 21, 22, 39, 40, 60} <= set(looked)
+    assert len(looked) < 15
+    assert found.same_as == {1: 1, 2: 2, 3: 3}
+
+
+def test_no_box_is_interpolated_over_a_cut() -> None:
+    found, _ = find(lambda frame: [(300.0 if frame < 22 else 330.0, 240.0)], cuts=(22,))
+    for track, x in zip(found.tracks, (300.0, 330.0), strict=True):
+        np.testing.assert_array_equal(track.boxes_px[:, 0], x - 30)
+
+
+def test_a_cut_every_two_frames_ends_and_finds_everybody() -> None:
+    found, _ = find(lambda frame: [(500.0, 240.0)], frames=30, cuts=tuple(range(2, 30, 2)))
+    assert found.shot_first_frame.tolist() == list(range(0, 30, 2))
+    assert [t.frames.tolist() for t in found.tracks] == [[n, n + 1] for n in range(0, 30, 2)]
+
+
+def test_one_frame_is_one_shot() -> None:
+    found, looked = find(lambda frame: [(500.0, 240.0)], frames=1)
+    assert (found.shot_first_frame.tolist(), looked) == ([0], [0])
+    assert len(found.tracks) == 1
+
+
+def test_whoever_is_not_seen_again_in_the_middle_of_the_image_is_lost_and_who_walks_out_is_not() -> None:
+    lost, _ = find(lambda frame: [(320.0, 240.0)] if frame < 30 else [])
+    assert [(event.kind, event.identity) for event in lost.events] == [("lost", 1)]
+    assert lost.events[0].time_s == pytest.approx(29 / 30)
+    left, _ = find(lambda frame: [(320.0 + 10 * frame, 240.0)] if frame < 30 else [])
+    assert left.events == []

@@ -2,13 +2,15 @@
 
 import itertools
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
-from pose2d.io.shots import Cut, ShotDetector, find_cuts, mark_cuts, new_structure, shot_of_frames, thumbnail
+from pose2d.io.clip import Frame
+from pose2d.io.shots import Cut, ShotDetector, ShotMarker, find_cuts, new_structure, shot_of_frames, thumbnail
 from pose2d.io.video import Video
 
 
@@ -124,24 +126,45 @@ def test_a_cut_every_two_frames_is_found_and_memory_stays_bounded() -> None:
     assert len(detector._undecided) <= 10
 
 
-def test_marked_items_keep_their_order_and_carry_the_cut() -> None:
-    frames = np.concatenate([shot(seed, 25) for seed in range(3)])
-    held = 0
+def marked(frames: np.ndarray, fps: float = 25.0) -> tuple[list[int], list[int], ShotMarker, int]:
+    """Numbers of the frames as they come out, those that begin a shot, the marker, and the most frames that waited."""
+    held = most = 0
 
-    def source() -> Iterator[tuple[int, float, np.ndarray, int]]:
+    def source() -> Iterator[Frame]:
         nonlocal held
         for number, rgb in enumerate(frames):
             held += 1
-            yield number, number / 25, rgb, number
+            yield Frame(number, Fraction(number / fps), rgb)
 
-    items, marked = [], []
-    for item, cut in mark_cuts(source()):
+    marker, out, starts = ShotMarker(), [], []
+    for frame, starts_shot in marker.mark(source()):
+        most = max(most, held)
         held -= 1
-        assert held <= 48
-        items.append(item)
-        marked += [(item, cut.frame)] if cut else []
-    assert items == list(range(75))
-    assert marked == [(25, 25), (50, 50)]
+        out.append(frame.index)
+        starts += [frame.index] if starts_shot else []
+    return out, starts, marker, most
+
+
+def test_marked_frames_keep_their_order_and_know_the_cut_and_wait_only_after_a_sudden_change() -> None:
+    frames = np.concatenate([shot(seed, 25) for seed in range(3)])
+    out, starts, marker, most = marked(frames)
+    assert out == list(range(75))
+    assert starts == [0, 25, 50]
+    assert [cut.frame for cut in marker.cuts] == [25, 50]
+    assert marker.late == []
+    assert most <= 8
+    assert marked(shot(1, 40))[3] == 1
+
+
+def test_a_dissolve_is_known_late_and_no_image_waits_for_it() -> None:
+    a, b = shot(1, 40, step_px=0.2).astype(float), shot(2, 40, step_px=0.2).astype(float)
+    share = np.linspace(0, 1, 14)[1:-1, None, None, None]
+    frames = np.concatenate([a[:28], (1 - share) * a[28:] + share * b[:12], b[12:]]).astype(np.uint8)
+    _, starts, marker, most = marked(frames)
+    assert starts == [0]
+    assert len(marker.late) == 1
+    assert 31 <= marker.late[0].frame <= 37
+    assert most <= 8
 
 
 def test_frames_are_numbered_by_shot() -> None:

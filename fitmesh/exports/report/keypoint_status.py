@@ -44,8 +44,9 @@ STATUSES = (
         "outlier", "outlier", f"the body ended up more than {OUTLIER_SIGMAS:g} standard deviations away from it"
     ),
     KeypointStatus("swapped", "side swapped", "the network gave it the name of the other side, which was corrected"),
+    KeypointStatus("away", "person absent", "nobody was seen for more than half a second: there is no body"),
 )
-RELIABLE, UNOBSERVED, ABSENT, UNCERTAIN, OUTLIER, SWAPPED = range(len(STATUSES))
+RELIABLE, UNOBSERVED, ABSENT, UNCERTAIN, OUTLIER, SWAPPED, AWAY = range(len(STATUSES))
 
 
 def keypoint_status(result: Result, person: Person) -> np.ndarray:

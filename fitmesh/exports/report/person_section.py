@@ -1,18 +1,22 @@
 """What the report says of one person."""
 
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
 from html import escape
 
 import numpy as np
 
 from fitmesh.exports.angles import joint_angles_deg
-from fitmesh.exports.draw import identity_colour
-from fitmesh.exports.report.keypoint_status import RELIABLE, STATUSES, keypoint_status
+from fitmesh.exports.report.keypoint_status import AWAY, RELIABLE, STATUSES, keypoint_status
+from fitmesh.exports.report.overview import swatch
 from fitmesh.exports.report.plots import MOST_POINTS, Axis, Line, plot, row_statistic, runs, time_marks
-from fitmesh.exports.scene import clip_time_s
+from fitmesh.exports.stretches import on_every_frame
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import JOINT_NAMES
 from pose2d.skeletons import HALPE26
+
+MOST_ABSENCES = 5  # listed with their times
 
 # Title, name of the angle, and the joint that must be observed for the angle to count as observed.
 _PAIRS = (
@@ -23,51 +27,94 @@ _PAIRS = (
 )
 
 
+@dataclass(frozen=True)
+class _Grid:
+    """A person's rows laid on every frame from the first to the last, NaN where the person is absent."""
+
+    result: Result
+    person: Person
+
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """[T, ...] of the rows -> [G, ...]."""
+        return on_every_frame(self.result, self.person, values.astype(np.float64))
+
+    @cached_property
+    def time_s(self) -> np.ndarray:
+        """[G] since the first processed frame."""
+        first = int(np.searchsorted(self.result.frames, self.person.frame[0]))
+        return self.result.time_s[first : first + len(self.away)] - self.result.time_s[0]
+
+    @cached_property
+    def away(self) -> np.ndarray:
+        """[G] bool: the person is absent."""
+        return on_every_frame(self.result, self.person, np.zeros(len(self.person), np.bool_), True)
+
+    def axis(self, title: str, unit: str, low: float | None = None, high: float | None = None) -> Axis:
+        gaps = on_every_frame(self.result, self.person, ~self.person.observed, False)
+        return Axis(title, unit, self.time_s, gaps, self.away, low, high)
+
+
+def person_heading(person: Person) -> str:
+    return f"<h2>{swatch(person.identity)}Person {person.identity}</h2>"
+
+
 def person_section(result: Result, person: Person) -> str:
     """Plots over time, and the status of every keypoint."""
-    time_s, gaps = clip_time_s(result, person), ~person.observed
-    colour = "#{:02x}{:02x}{:02x}".format(*identity_colour(person.identity))
-    seen = f"{person.observed.mean():.0%} of {len(person)} frames observed"
+    grid = _Grid(result, person)
+    status = on_every_frame(result, person, keypoint_status(result, person).astype(np.int64), AWAY)
+    plots = _quality(result, person, grid) + _angles(person, grid)
     return (
-        f'<section><h2><span class="swatch" style="background:{colour}"></span>Person {person.identity}</h2>'
-        f'<p class="soft">{time_s[0]:.2f} to {time_s[-1]:.2f} s, {seen}; '
-        f"the fit stopped: {escape(person.stopped)}. Dotted angles were not observed.</p>"
-        f'<div class="card plots">{_quality(result, person, time_s, gaps)}{_angles(person, time_s, gaps)}</div>'
+        f'<p class="soft">{_when(result, person, grid)}; the fit stopped: {escape(person.stopped)}. '
+        "Dotted angles were not observed.</p>"
+        f'<div class="card plots">{plots}</div>'
         f"<h3>Which keypoints were reliable, and why the others were not</h3>{_legend()}"
-        f'<div class="card">{_strips(keypoint_status(result, person), person, time_s)}</div></section>'
+        f'<div class="card">{_strips(status, person, grid.time_s)}</div>'
     )
 
 
-def _quality(result: Result, person: Person, time_s: np.ndarray, gaps: np.ndarray) -> str:
-    seen = np.where(gaps[:, None], np.nan, person.confidence)
+def _when(result: Result, person: Person, grid: _Grid) -> str:
+    seen = f"{person.observed.mean():.0%} of {len(person)} frames observed"
+    text = f"{grid.time_s[0]:.2f} to {grid.time_s[-1]:.2f} s, {seen}"
+    away = runs(grid.away)
+    if not away:
+        return text
+    spans = [f"{grid.time_s[a]:.2f} to {grid.time_s[b]:.2f} s" for a, b in away[:MOST_ABSENCES]]
+    more = f" and {len(away) - MOST_ABSENCES} more times" if len(away) > MOST_ABSENCES else ""
+    return f"{text}, absent from {', '.join(spans)}{more}"
+
+
+def _quality(result: Result, person: Person, grid: _Grid) -> str:
+    seen = np.where(person.observed[:, None], person.confidence, np.nan)
+
+    def statistic(values: np.ndarray, measure: Callable[..., np.ndarray]) -> np.ndarray:
+        return grid.spread(row_statistic(values, measure))
+
     confidence = plot(
-        Axis(f"Keypoint confidence ({result.source}), mean and range of the middle 80 %", "", time_s, gaps, 0, 1),
-        [Line("", row_statistic(seen, np.nanmean), "one")],
-        (row_statistic(seen, partial(np.nanpercentile, q=10)), row_statistic(seen, partial(np.nanpercentile, q=90))),
+        grid.axis(f"Keypoint confidence ({result.source}), mean and range of the middle 80 %", "", 0, 1),
+        [Line("", statistic(seen, np.nanmean), "one")],
+        (statistic(seen, partial(np.nanpercentile, q=10)), statistic(seen, partial(np.nanpercentile, q=90))),
     )
     error = person.reprojection_px
     reprojection = plot(
-        Axis("Reprojection error", " px", time_s, gaps, 0),
+        grid.axis("Reprojection error", " px", 0),
         [
-            Line("median", row_statistic(error, np.nanmedian), "one"),
-            Line(
-                "largest of the more confident half", row_statistic(_confident_half(error, person), np.nanmax), "left"
-            ),
+            Line("median", statistic(error, np.nanmedian), "one"),
+            Line("largest of the more confident half", statistic(_confident_half(error, person), np.nanmax), "left"),
         ],
     )
     if not np.isfinite(person.joint_std_mm).any():
         return confidence + reprojection
     spread = plot(
-        Axis("Uncertainty of joints relative to the pelvis, standard deviation", " mm", time_s, gaps, 0),
+        grid.axis("Uncertainty of joints relative to the pelvis, standard deviation", " mm", 0),
         [
-            Line("mean", row_statistic(person.joint_std_relative_mm, np.nanmean), "one"),
-            Line("largest", row_statistic(person.joint_std_relative_mm, np.nanmax), "left"),
+            Line("mean", statistic(person.joint_std_relative_mm, np.nanmean), "one"),
+            Line("largest", statistic(person.joint_std_relative_mm, np.nanmax), "left"),
         ],
     )
     return confidence + reprojection + spread
 
 
-def _angles(person: Person, time_s: np.ndarray, gaps: np.ndarray) -> str:
+def _angles(person: Person, grid: _Grid) -> str:
     angles = joint_angles_deg(person.pose_rad, person.joints_m)
     plots = []
     for title, name, needed in _PAIRS:
@@ -75,9 +122,9 @@ def _angles(person: Person, time_s: np.ndarray, gaps: np.ndarray) -> str:
         for side in ("left", "right"):
             values = angles[f"{side}_{name}"]
             seen = person.joint_observed[:, JOINT_NAMES.index(f"{side}_{needed}")]
-            lines.append(Line(side, np.where(seen, values, np.nan), side))
-            lines.append(Line("", np.where(seen, np.nan, values), f"{side} inferred"))
-        plots.append(plot(Axis(title, "°", time_s, gaps), lines))
+            lines.append(Line(side, grid.spread(np.where(seen, values, np.nan)), side))
+            lines.append(Line("", grid.spread(np.where(seen, np.nan, values)), f"{side} inferred"))
+        plots.append(plot(grid.axis(title, "°"), lines))
     return "".join(plots)
 
 
@@ -101,7 +148,8 @@ def _strips(statuses: np.ndarray, person: Person, time_s: np.ndarray) -> str:
     cells = ['<span class="head">keypoint</span><span></span><span class="head num">reliable</span>']
     cells.append('<span class="head why">main reason otherwise</span>')
     for keypoint, name in enumerate(HALPE26.keypoints):
-        share = np.bincount(statuses[:, keypoint], minlength=len(STATUSES)) / len(statuses)
+        count = np.bincount(statuses[:, keypoint], minlength=len(STATUSES))[:AWAY]
+        share = count / count.sum()
         others = share.copy()
         others[RELIABLE] = 0
         why = STATUSES[others.argmax()].title if others.any() else ""

@@ -27,7 +27,8 @@ class Axis:
     title: str
     unit: str
     time_s: np.ndarray  # [T]
-    gaps: np.ndarray  # [T] bool, frames to shade
+    gaps: np.ndarray  # [T] bool, frames that were filled in: shaded
+    away: np.ndarray  # [T] bool, frames in which the person is absent: shaded differently
     low: float | None = None  # fixed lower end; None: as the values need
     high: float | None = None
 
@@ -38,7 +39,11 @@ def plot(axis: Axis, lines: Sequence[Line], band: tuple[np.ndarray, np.ndarray] 
     low, high = _range(np.concatenate(together), axis)
     ticks = _ticks(low, high)
     start, end = float(axis.time_s[0]), float(axis.time_s[-1])
-    parts = [_gap(first, last, axis.time_s) for first, last in runs(axis.gaps)]
+    parts = [
+        _shade(kind, first, last, axis.time_s)
+        for kind, flags in (("gap", axis.gaps), ("away", axis.away))
+        for first, last in runs(flags)
+    ]
     parts += [
         f'<line class="grid" x1="0" x2="{WIDTH}" y1="{_y(t, low, high)}" y2="{_y(t, low, high)}"/>' for t in ticks
     ]
@@ -137,10 +142,10 @@ def _band(time_s: np.ndarray, lower: np.ndarray, upper: np.ndarray, low: float, 
     return "".join(parts)
 
 
-def _gap(first: int, last: int, time_s: np.ndarray) -> str:
+def _shade(kind: str, first: int, last: int, time_s: np.ndarray) -> str:
     x, half = _x(time_s), WIDTH / max(len(time_s) - 1, 1) / 2
     left, right = max(0.0, x[first] - half), min(float(WIDTH), x[last] + half)
-    return f'<rect class="gap" x="{left:.1f}" width="{right - left:.1f}" y="0" height="{HEIGHT}"/>'
+    return f'<rect class="{kind}" x="{left:.1f}" width="{right - left:.1f}" y="0" height="{HEIGHT}"/>'
 
 
 def _range(values: np.ndarray, axis: Axis) -> tuple[float, float]:

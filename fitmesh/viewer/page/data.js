@@ -17,10 +17,15 @@ export async function load() {
       array.size = array.shape.slice(1).reduce((a, b) => a * b, 1);
       array.numbers = numbers.subarray(array.first, array.first + array.shape[0] * array.size);
     }
-    // The numbers [...] of one array in one frame of the video; null where the person is not tracked.
+    // The row of the arrays for one frame of the video; -1 where the person is absent.
+    person.rowAt = frame => {
+      const span = person.spans.find(({ first, count }) => frame >= first && frame < first + count);
+      return span ? span.row + frame - span.first : -1;
+    };
+    // The numbers [...] of one array in one frame of the video; null where the person is absent.
     person.row = (name, frame) => {
-      const row = frame - person.first;
-      if (row < 0 || row >= person.count) return null;
+      const row = person.rowAt(frame);
+      if (row < 0) return null;
       const { numbers, size } = person.arrays[name];
       return numbers.subarray(row * size, (row + 1) * size);
     };

@@ -5,7 +5,7 @@ const number = (value, digits, unit) => Number.isFinite(value) ? `${value.toFixe
 
 function rows(meta, person, joint, frame) {
   const point = person.row('joints_m', frame);
-  if (!point) return [['', 'not tracked in this frame']];
+  if (!point) return [['', 'absent in this frame']];
   const at = name => person.row(name, frame);
   const list = [
     ['x, y, z', [0, 1, 2].map(axis => point[3 * joint + axis].toFixed(2)).join(', ') + ' m'],
@@ -27,18 +27,24 @@ function rows(meta, person, joint, frame) {
 
 function curve(person, joint, frame) {
   const { numbers, size } = person.arrays.relative_mm;
-  const values = Array.from({ length: person.count }, (_, row) => numbers[row * size + joint]);
-  const finite = values.filter(Number.isFinite);
+  const finite = Array.from({ length: person.count }, (_, row) => numbers[row * size + joint]).filter(Number.isFinite);
   if (finite.length < 2) return null;
-  const most = Math.max(...finite), svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
-  svg.setAttribute('viewBox', `0 0 ${person.count - 1} 1`);
+  const most = finite.reduce((a, b) => Math.max(a, b)), svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  const last = person.spans.at(-1), length = last.first + last.count - person.first;
+  svg.setAttribute('viewBox', `0 0 ${length - 1} 1`);
   svg.setAttribute('preserveAspectRatio', 'none');
-  const line = document.createElementNS(svg.namespaceURI, 'polyline');
-  line.setAttribute('points', values.map((value, row) => Number.isFinite(value) ? `${row},${1 - value / most}` : '').filter(Boolean).join(' '));
+  for (const span of person.spans) { // one line for each: none across an absence
+    const line = document.createElementNS(svg.namespaceURI, 'polyline'), points = [];
+    for (let i = 0; i < span.count; i++) {
+      const value = numbers[(span.row + i) * size + joint];
+      if (Number.isFinite(value)) points.push(`${span.first - person.first + i},${1 - value / most}`);
+    }
+    line.setAttribute('points', points.join(' '));
+    svg.append(line);
+  }
   const now = document.createElementNS(svg.namespaceURI, 'line'), x = frame - person.first;
   for (const [key, value] of [['x1', x], ['x2', x], ['y1', 0], ['y2', 1]]) now.setAttribute(key, value);
-  svg.append(line);
-  if (x >= 0 && x < person.count) svg.append(now);
+  if (x >= 0 && x < length) svg.append(now);
   return { svg, most };
 }
 

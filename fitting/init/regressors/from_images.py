@@ -27,6 +27,7 @@ from fitting.init.regressors.network import (
 )
 from pose2d.backbones.hrnet import HRNetVector
 from pose2d.backbones.resnet import ResNet
+from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError
 from pose2d.checkpoints import compare, read_state
 from pose2d.crops import check_boxes
@@ -133,12 +134,13 @@ def _looks_like(state: Mapping[str, Tensor]) -> str:
 def _read_mean_params(path: Path) -> dict[str, Tensor]:
     """smpl_mean_params.npz: `pose` [144], `shape` [10], `cam` [3]."""
     sizes = {"pose": POSE, "shape": SHAPE, "cam": CAMERA}
+    wanted = ", ".join(f"`{name}` [{size}]" for name, size in sizes.items())
+    expected = f"SMPL's mean parameters: expected an .npz with {wanted}."
+    found = read_npz(path, f"It should hold {expected}", sizes)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            values = [torch.tensor(file[name], dtype=torch.float32).view(1, size) for name, size in sizes.items()]
-    except Exception as error:  # no file, no zip, no such entry, another size, objects instead of numbers
-        wanted = ", ".join(f"`{name}` [{size}]" for name, size in sizes.items())
-        raise UserError(f"{path} does not hold SMPL's mean parameters: expected an .npz with {wanted}.") from error
+        values = [torch.tensor(found[name], dtype=torch.float32).view(1, size) for name, size in sizes.items()]
+    except Exception as error:  # no such entry, another size, text instead of numbers
+        raise UserError(f"{path} does not hold {expected}") from error
     return dict(zip(MEAN_PARAMS, values, strict=True))
 
 

@@ -1,0 +1,71 @@
+"""What bench/world.py found, as tables and as a section of bench/README.md."""
+
+from pathlib import Path
+
+import numpy as np
+
+from bench.world_scenes import ShotTruth
+from pose2d.base.files import atomic_file
+
+PAGE = Path(__file__).with_name("README.md")
+BEGIN, END = "<!-- world: written by bench/world.py -->", "<!-- end of world -->"
+
+
+def medians(rows: dict[str, list[dict[str, float]]]) -> dict[str, list[str]]:
+    """Each figure's median over shots, by column; shares are means."""
+    names = list(dict.fromkeys(name for found in rows.values() for row in found for name in row))
+    table = {}
+    for name in names:
+        cells = []
+        for found in rows.values():
+            values = np.array([row.get(name, np.nan) for row in found])
+            values = values[np.isfinite(values)]
+            middle = np.mean if name.endswith(("known, %", "right, %")) else np.median
+            cells.append(f"{middle(values):.1f}" if len(values) else "")
+        table[name] = cells
+    return table
+
+
+def groups(shots: list[ShotTruth]) -> dict[str, list[int]]:
+    """Shots by what their targets are stated for."""
+    every = list(enumerate(shots))
+    found = {
+        "all": [n for n, _ in every],
+        "somebody walks": [n for n, s in every if s.kind == "walking"],
+        "people stand": [n for n, s in every if s.kind == "standing"],
+        "jumping, sitting, steps": [n for n, s in every if s.kind in ("jumping", "sitting", "stairs")],
+        "two or more people": [n for n, s in every if len(s.people) > 1],
+        "static camera": [n for n, s in every if s.camera_kind == "static"],
+        "panning camera": [n for n, s in every if s.camera_kind == "pan"],
+        "camera in a hand": [n for n, s in every if s.camera_kind == "hand"],
+    }
+    return {name: index for name, index in found.items() if index}
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    rule = ["---", *("---:" for _ in head[1:])]
+    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
+
+
+def section(
+    command: str, what: str, parts: dict[str, dict[str, list[dict[str, float]]]], truth: dict[str, float]
+) -> str:
+    lines = ["## World", "", f"`{command}`: {what}"]
+    for title, rows in parts.items():
+        count = len(next(iter(rows.values())))
+        cells = [[name, *values] for name, values in medians(rows).items() if any(values)]
+        lines += ["", f"**{title.capitalize()}** ({count} shots)", "", *table(["median over shots", *rows], cells)]
+    own = ", ".join(f"{name.split(',')[0]} {value:.1f} {name.split(',')[1].strip()}" for name, value in truth.items())
+    return "\n".join([*lines, "", f"The truth's own figures: {own}."])
+
+
+def write_section(text: str) -> None:
+    """Between its marks in bench/README.md, or at the end."""
+    page = PAGE.read_text()
+    whole = f"{BEGIN}\n{text}\n{END}"
+    if BEGIN in page:
+        page = page[: page.index(BEGIN)] + whole + page[page.index(END) + len(END) :]
+    else:
+        page = f"{page.rstrip()}\n\n{whole}\n"
+    with atomic_file(PAGE) as temporary:
+        temporary.write_text(page)

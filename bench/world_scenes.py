@@ -1,0 +1,135 @@
+"""Simulated shots with exact truth: captured motion of people on one floor, seen by a camera whose lens is not told.
+
+Nothing is rendered but a small grey background for the camera's motion (bench/world_background.py): keypoints are
+projected exactly and read with noise of the stated size (`fitting.synthetic.Noise`). World frame: y up, metres, floor
+at y = 0.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from eval3dpw.synth.clip_kinds import KINDS, Kind
+from eval3dpw.synth.motion import FPS, Clip
+from eval3dpw.synth.people import SyntheticPerson
+from eval3dpw.synth.staging import StagedCameraKind, contacts, draw_size, framed, stage
+from fitting.body import Body
+from fitting.camera import Camera
+from fitting.synthetic import Noise, noisy
+from fitting.synthetic_feet import FEET_KEYPOINTS
+from pose2d.types import Keypoints
+
+SIZES = ((1280, 720), (1920, 1080), (720, 1280), (960, 720))
+LENS_SHARE = (0.55, 1.3)  # focal length over the image's diagonal
+# Who else is in a shot with somebody who sits or takes steps.
+COMPANY: dict[Kind, Kind] = {"sitting": "standing", "stairs": "walking"}
+
+
+@dataclass(frozen=True)
+class PersonTruth:
+    """One person over T frames, in the world."""
+
+    clip: str
+    size: float  # on the whole body
+    height_m: float  # standing
+    joints_m: np.ndarray  # [T, 24, 3]
+    keypoints_m: np.ndarray  # [T, 26, 3]
+    standing: np.ndarray  # [T, 4] bool: left heel, left toes, right heel, right toes
+    still: np.ndarray  # [T, 4] bool: stands stiller than STILL_M_S
+    keypoints: Keypoints | None  # [T, 26] as a network would read them; None: from images
+
+    @property
+    def feet_m(self) -> np.ndarray:
+        return self.keypoints_m[:, FEET_KEYPOINTS]
+
+
+@dataclass(frozen=True)
+class ShotTruth:
+    """A shot of T frames from frame 0 on."""
+
+    name: str
+    kind: Kind
+    camera_kind: StagedCameraKind
+    people: list[PersonTruth]
+    camera: Camera  # the true one
+    camera_from_world: np.ndarray  # [T, 4, 4]
+    fps: float
+    seed: tuple[int, int]
+
+    @property
+    def frames(self) -> int:
+        return len(self.camera_from_world)
+
+    @property
+    def up_cam(self) -> np.ndarray:
+        """[3] in the first camera."""
+        return self.camera_from_world[0, :3, 1]
+
+    @property
+    def camera_height_m(self) -> float:
+        """Of the first camera."""
+        return float(self.positions_m()[0, 1])
+
+    def positions_m(self) -> np.ndarray:
+        """[T, 3] of the camera."""
+        return -np.einsum("tji,tj->ti", self.camera_from_world[:, :3, :3], self.camera_from_world[:, :3, 3])
+
+    def in_camera(self, points_m: np.ndarray) -> np.ndarray:
+        """World points [T, N, 3] in each frame's camera."""
+        turned = np.einsum("tij,tnj->tni", self.camera_from_world[:, :3, :3], points_m)
+        return turned + self.camera_from_world[:, None, :3, 3]
+
+
+def simulated_shot(
+    clips: dict[Kind, list[Clip]], body: Body, seed: int, number: int, seconds: float = 10.0, noise: Noise | None = None
+) -> ShotTruth:
+    """One of a series that goes through kinds, cameras and numbers of people."""
+    rng = np.random.default_rng([seed, number, 17])
+    kind = KINDS[(0, 1, 0, 2, 0, 3, 1, 4)[number % 8]]  # walking, standing, walking, jumping, walking, sitting, ..
+    count = (1, 2, 2, 1, 3, 2, 1, 2, 4, 1)[number % 10]
+    cameras: tuple[StagedCameraKind, ...] = ("static", "pan", "static", "hand", "static", "static", "pan")
+    camera_kind = cameras[number % len(cameras)]
+    has_child = count > 1 and bool(rng.random() < 0.5)
+    kinds = [kind, *[COMPANY.get(kind, kind)] * (count - 1)]
+    frames = round(seconds * FPS)
+    found = None
+    while found is None:
+        chosen = [clips[of][int(rng.integers(len(clips[of])))] for of in kinds]
+        sizes = [draw_size(rng, child=has_child and place == count - 1) for place in range(count)]
+        people = stage(body, chosen, list(kinds), sizes, frames, FPS, rng)
+        size_px = SIZES[int(rng.integers(len(SIZES)))]
+        share = math.exp(rng.uniform(*np.log(LENS_SHARE)))
+        camera = Camera.from_focal(share * math.hypot(*size_px), size_px)
+        tries = (framed(people, camera, camera_kind, FPS, rng) for _ in range(8))
+        found = next((view_and_path for view_and_path in tries if view_and_path is not None), None)
+    path = found[1].camera_from_world
+    generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
+    truths = [
+        _seen(person, of, camera, path, body, noise or Noise(), generator)
+        for person, of in zip(people, kinds, strict=True)
+    ]
+    name = f"{number:02d} {kind}, {count} {'with a child, ' if has_child else ''}{camera_kind}"
+    return ShotTruth(name, kind, camera_kind, truths, camera, path, FPS, (seed, number))
+
+
+def _seen(
+    person: SyntheticPerson, kind: Kind, camera: Camera, path: np.ndarray, body: Body, noise: Noise,
+    generator: torch.Generator,
+) -> PersonTruth:  # fmt: skip
+    points = person.keypoints.double().numpy()
+    cam = np.einsum("tij,tnj->tni", path[:, :3, :3], points) + path[:, None, :3, 3]
+    exact = camera.project(torch.from_numpy(cam).float())
+    stands, still = contacts(body, person, FPS, has_steps=kind == "stairs")
+    return PersonTruth(
+        person.clip, person.size, person.size * height_m(body, person.shape), person.joints.double().numpy(), points,
+        stands, still, noisy(exact, generator, noise, FPS),
+    )  # fmt: skip
+
+
+def height_m(body: Body, shape: torch.Tensor) -> float:
+    """Of a body at rest, standing."""
+    rest = body(torch.zeros(1, 24, 3), shape, vertices=True).vertices
+    assert rest is not None
+    return float(rest[0, :, 1].max() - rest[0, :, 1].min())

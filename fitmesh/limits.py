@@ -1,0 +1,24 @@
+"""The limits of every numeric option, for the commands and for `fitmesh.run` alike."""
+
+from pose2d.base.ranges import Range
+
+TIME_S = Range(0, 10**7)  # four months of video
+EVERY = Range(1, 10**6)
+FPS = Range(0.001, 100_000)
+DETECTOR_SIZE = Range(32, 2048, multiple=32)  # a square of 2048 pixels takes 2 GB in the detector
+SHARE = Range(0, 1)
+PEOPLE = Range(1, 10**6)
+THREADS = Range(1, 256)
+FOCAL_PX = Range(1, 10**6)
+FOV_DEG = Range(0.1, 175)
+COUNT = Range(1, 10**6)
+SEED = Range(0, 2**32 - 1)
+JOBS = Range(1, 256)
+LEARNING_RATE = Range(1e-9, 10)
+WEIGHT_DECAY = Range(0, 10)
+LOSS_WEIGHT = Range(0, 1000)
+PASSES = Range(0, 1000)
+CACHE_GB = Range(0, 10**6)
+PORT = Range(0, 65535)
+SIDE_PX = Range(16, 8192)  # of images that `synth` makes
+SCENE_S = Range(0.1, 60)  # of a scripted scene

@@ -1,0 +1,163 @@
+"""What the arrays of tracks.npz, keypoints.npz and fit.npz look like; docs/run.md says what they mean.
+
+Files may come from another machine or be damaged: nothing reads them before they have been checked here.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from pose2d.base.arrays import Array, check_arrays
+from pose2d.base.errors import UserError
+from pose2d.skeletons import BY_NAME, COCO17
+
+MOST_PIXELS_A_SIDE = 1 << 20
+FARTHEST_PX = 1e7  # coordinates beyond this are not those of a keypoint in or near an image
+_TEXT = Array("U", ())
+_SIDE = Array("i", (), low=1, high=MOST_PIXELS_A_SIDE)
+_CLIP = {
+    "width_px": _SIDE,
+    "height_px": _SIDE,
+    "rate": Array("i", (2,), low=1, high=2**53),
+    "frame": Array("i", ("frames",), low=0),
+    "time_s": Array("f", ("frames",), finite=True),
+}
+_ROWS = {
+    "identity": Array("i", ("people",)),
+    "first_row": Array("i", ("people + 1",), low=0),
+    "row_frame": Array("i", ("rows",), low=0),
+}
+TRACKS = {
+    **_CLIP,
+    **_ROWS,
+    "row_box_px": Array("f", ("rows", 4), finite=True),
+    "row_score": Array("f", ("rows",)),
+    "warnings": Array("U", ("warnings",)),
+    "camera_kind": Array("U", ("shots",), optional=True),
+    "camera_reason": Array("U", ("shots",), optional=True),
+    "camera_focal_px": Array("f", (), low=1, finite=True, optional=True),
+    "camera_first_from_frame": Array("f", ("frames", 3, 3), finite=True, optional=True),
+    "camera_rotation_std_deg": Array("f", ("frames",), optional=True),
+    "camera_zoom": Array("f", ("frames",), low=1e-3, high=1e3, finite=True, optional=True),
+    "camera_turning_focal_px": Array("f", ("shots",), optional=True),
+    "camera_turning_focal_log_std": Array("f", ("shots",), optional=True),
+}
+KEYPOINTS = {
+    **_ROWS,
+    "pose_model": _TEXT,
+    "skeleton": _TEXT,
+    "source": _TEXT,
+    "row_box_px": Array("f", ("rows", 4)),
+    "row_area_px2": Array("f", ("rows",), low=0),
+    "row_xy_px": Array("f", ("rows", "keypoints", 2)),
+    "row_raw": Array("f", ("rows", "keypoints")),
+    "row_confidence": Array("f", ("rows", "keypoints"), low=0, high=1),
+    "row_presence": Array("f", ("rows", "keypoints"), low=0, high=1),
+    "row_sigma_px": Array("f", ("rows", "keypoints", 2), optional=True),
+    "row_error_weight": Array("f", ("rows", "keypoints", "components"), optional=True),
+    "row_error_sigma": Array("f", ("rows", "keypoints", "components"), optional=True),
+}
+FIT = {
+    **_CLIP,
+    **_ROWS,
+    **{name: _TEXT for name in ("body", "body_path", "body_digest", "weighting", "init", "source", "pose_model")},
+    "focal_px": Array("f", (2,), finite=True),
+    "center_px": Array("f", (2,), finite=True),
+    "distortion": Array("f", ("coefficients",), finite=True, optional=True),
+    "frame_focal_px": Array("f", ("frames",)),
+    "world_from_camera": Array("f", ("frames", 4, 4)),
+    "events": Array("U", ("events",)),
+    "shot_first_frame": Array("i", ("shots",), low=0),
+    "shot_camera": Array("U", ("shots",)),
+    "shot_up_cam": Array("f", ("shots", 3)),
+    "shot_up_std_deg": Array("f", ("shots",)),
+    "shot_floor_known": Array("b", ("shots",)),
+    "shot_camera_height_m": Array("f", ("shots",)),
+    "shot_focal_px": Array("f", ("shots",)),
+    "shot_focal_log_std": Array("f", ("shots",)),
+    "shot_focal_source": Array("U", ("shots",)),
+    "shape": Array("f", ("people", "directions"), finite=True),
+    "size": Array("f", ("people",), finite=True),
+    "height_m": Array("f", ("people",), finite=True),
+    "same_as": Array("i", ("people",)),
+    "shot": Array("i", ("people",), low=0),
+    "stopped": Array("U", ("people",)),
+    "row_observed": Array("b", ("rows",)),
+    "row_converged": Array("b", ("rows",)),
+    "row_pose_rad": Array("f", ("rows", 24, 3), finite=True),
+    "row_translation_m": Array("f", ("rows", 3), finite=True),
+    "row_joints_m": Array("f", ("rows", 24, 3), finite=True),
+    "row_joint_std_mm": Array("f", ("rows", 24)),
+    "row_joint_std_relative_mm": Array("f", ("rows", 24)),
+    "row_joint_observed": Array("b", ("rows", 24)),
+    "row_keypoints_px": Array("f", ("rows", 26, 2)),
+    "row_swapped": Array("b", ("rows", 26)),
+    "row_confidence": Array("f", ("rows", 26)),
+    "row_presence": Array("f", ("rows", 26)),
+    "row_raw": Array("f", ("rows", 26)),
+    "row_used": Array("b", ("rows", 26)),
+    "row_reprojection_px": Array("f", ("rows", 26)),
+    "row_box_px": Array("f", ("rows", 4)),
+    "row_contact": Array("f", ("rows", 4)),
+    "row_keypoint_observed": Array("f", ("rows", 26), low=0, high=1),
+}
+
+
+def check_tracks(arrays: Mapping[str, np.ndarray], path: Path) -> None:
+    check_arrays(arrays, TRACKS, path, "a tracks.npz of fitmesh")
+    _check_rows(arrays, path)
+    _check_times(arrays, path)
+
+
+def check_keypoints(arrays: Mapping[str, np.ndarray], path: Path) -> None:
+    check_arrays(arrays, KEYPOINTS, path, "a keypoints.npz of fitmesh")
+    _check_rows(arrays, path)
+    name = str(arrays["skeleton"])
+    if name not in BY_NAME:
+        raise UserError(f"{path} has keypoints of {name[:80]!r}; expected one of {', '.join(BY_NAME)}.")
+    skeleton = BY_NAME[name]
+    if skeleton.keypoints[: COCO17.size] != COCO17.keypoints:
+        raise UserError(f"{path} has keypoints of {name}; expected COCO's 17 or a set that begins with them.")
+    if arrays["row_xy_px"].shape[1] != skeleton.size:
+        raise UserError(f"{path} has {arrays['row_xy_px'].shape[1]} keypoints a person; {name} has {skeleton.size}.")
+    known = arrays["row_xy_px"][np.isfinite(arrays["row_xy_px"])]
+    if known.size and np.abs(known).max() > FARTHEST_PX:
+        raise UserError(f"{path} has a keypoint at {np.abs(known).max():.3g} px: no image is so large.")
+
+
+def check_fit(arrays: Mapping[str, np.ndarray], path: Path, version: int) -> None:
+    stated = arrays.get("schema_version")
+    number = int(stated) if stated is not None and stated.shape == () and stated.dtype.kind in "iu" else 0
+    if number != version:
+        raise UserError(
+            f"{path} has schema {number}, and this fitmesh reads {version}: make it anew with `fitmesh run`."
+        )
+    check_arrays(arrays, FIT, path, "a fit.npz of fitmesh")
+    _check_rows(arrays, path)
+    _check_times(arrays, path)
+    if not np.isin(arrays["row_frame"], arrays["frame"]).all():
+        raise UserError(f"{path} is damaged: it has a body in a frame that was not looked at.")
+    if len(arrays["shot"]) and int(arrays["shot"].max()) >= len(arrays["shot_first_frame"]):
+        raise UserError(f"{path} is damaged: a person is in a shot that is not there.")
+
+
+def _check_rows(arrays: Mapping[str, np.ndarray], path: Path) -> None:
+    """Everyone's rows, one after the other, frames rising."""
+    first, frame = arrays["first_row"].astype(np.int64), arrays["row_frame"]
+    people = len(arrays["identity"])
+    if len(first) != people + 1 or first[0] != 0 or first[-1] != len(frame) or (np.diff(first) < 1).any():
+        raise UserError(f"{path} is damaged: first_row does not say which rows belong to whom.")
+    if len(np.unique(arrays["identity"])) != people:
+        raise UserError(f"{path} is damaged: two people have one identity.")
+    steps = np.diff(frame.astype(np.int64))
+    inside = np.ones(len(steps), np.bool_)
+    inside[first[1:-1] - 1] = False  # from one person to the next
+    if (steps[inside] <= 0).any():
+        raise UserError(f"{path} is damaged: the frames of a person do not rise.")
+
+
+def _check_times(arrays: Mapping[str, np.ndarray], path: Path) -> None:
+    for name in ("frame", "time_s"):
+        if (np.diff(arrays[name]) <= 0).any():
+            raise UserError(f"{path} is damaged: {name} does not rise.")

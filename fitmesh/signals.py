@@ -1,0 +1,73 @@
+"""Ctrl-C, SIGTERM and SIGHUP: a word, no temporary files, and the exit code that a shell expects.
+
+Imports nothing heavy: it is at work before the slow imports begin.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+PATIENCE_S = 10.0  # how long the work in hand may take to clean up before the process ends all the same
+WORDS = "Stopped. What is finished is kept; the same command goes on from there."
+_WATCHED = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+class Stopped(BaseException):
+    """Raised in the main thread by a signal while a command works, so that it cleans up on its way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+class _State:
+    working = False  # something may have to be cleaned up
+    asked = False  # a first signal is being obeyed
+
+
+def install() -> None:
+    """From now on signals end the process in order. Signals that the caller ignores (nohup) stay ignored."""
+    for number in _WATCHED:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _stop)
+
+
+@contextmanager
+def working() -> Iterator[None]:
+    """While there may be something to clean up: a signal raises Stopped. Elsewhere it ends the process at once."""
+    before, _State.working = _State.working, True
+    try:
+        yield
+    finally:
+        _State.working = before
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    if not _State.working or _State.asked:
+        leave(128 + number)
+    _State.asked = True
+    timer = threading.Timer(PATIENCE_S, leave, (128 + number,))
+    timer.daemon = True
+    timer.start()
+    raise Stopped(number)
+
+
+def leave(code: int) -> None:
+    """At once, from any thread, also when an exception would be lost in a callback."""
+    files: Any = sys.modules.get("pose2d.base.files")
+    if files is not None:
+        files.remove_unfinished()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            continue
+    try:
+        os.write(2, f"{WORDS}\n".encode())
+    finally:
+        os._exit(code)

@@ -1,0 +1,192 @@
+"""What a run is told and finds about its scene: lens, gravity, floor, people's heights; its arrays in `fit.npz`."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fitting.camera import Camera
+from fitting.camera.camera import COUNTS
+from fitting.scene.ground import GivenGround
+from fitting.scene.lens import FocalEstimate, focal_prior, given_focal
+from fitting.scene.world import world_frame
+from fitting.shot import SceneOptions, ShotFit
+from pose2d.base.errors import UserError
+from pose2d.base.json_files import read_json
+from pose2d.io.lens_metadata import read_lens_metadata
+
+OFF, AUTO = "off", "auto"
+LEAST_HEIGHT_M, MOST_HEIGHT_M = 0.4, 2.6
+
+
+@dataclass(frozen=True)
+class SceneSettings:
+    """The lens and what stands around people, as far as the user states them."""
+
+    focal_px: float | None = None
+    fov_deg: float | None = None  # across the image's width
+    intrinsics: Path | None = None  # json: matrix [3][3] and distortion
+    floor: str = AUTO  # off, auto, or a json file with up and camera_height_m
+    height: str = ""  # metres of everybody, or identity:metres with commas between
+
+    def __post_init__(self) -> None:
+        given = [n for n, v in (("--focal", self.focal_px), ("--fov", self.fov_deg), ("--intrinsics", self.intrinsics))
+                 if v is not None]  # fmt: skip
+        if len(given) > 1:
+            ways = {2: "two", 3: "three"}[len(given)]
+            raise UserError(f"{' and '.join(given)} say the same thing in {ways} ways: give one of them.")
+        self.heights()
+
+    @property
+    def floor_file(self) -> Path | None:
+        return None if self.floor in (OFF, AUTO) else Path(self.floor)
+
+    def options(self) -> SceneOptions:
+        if self.floor == OFF:
+            return SceneOptions(ground=False)
+        return SceneOptions() if self.floor_file is None else SceneOptions(given=read_floor(self.floor_file))
+
+    def heights(self) -> dict[int | None, float]:
+        """By identity; None: everybody else's."""
+        found: dict[int | None, float] = {}
+        for part in (text.strip() for text in self.height.split(",")):
+            if not part:
+                continue
+            who, _, metres = part.rpartition(":")
+            try:
+                identity, value = int(who) if who else None, float(metres)
+            except ValueError:
+                identity, value = None, math.nan
+            if not LEAST_HEIGHT_M <= value <= MOST_HEIGHT_M:
+                raise UserError(
+                    f"--height {part!r} is no height: give metres for everybody (1.82) or identity:metres (2:1.25), "
+                    f"between {LEAST_HEIGHT_M} and {MOST_HEIGHT_M}, with commas between several."
+                )
+            found[identity] = value
+        return found
+
+
+@dataclass(frozen=True)
+class Lens:
+    """The camera of a clip before anybody was fitted."""
+
+    camera: Camera
+    focal: FocalEstimate
+    known: bool  # stated by the user or by the file
+    warning: str  # what is wrong with the file's own statement; empty: nothing
+
+
+def lens_of(settings: SceneSettings, clip: Path, size: tuple[int, int]) -> Lens:
+    """The user's word, then the file's, then what cameras have."""
+    if settings.intrinsics is not None:
+        camera = _read_intrinsics(settings.intrinsics, size)
+        return Lens(camera, given_focal(camera.mean_focal_px, size), True, "")
+    if settings.focal_px is not None:
+        return _stated(given_focal(settings.focal_px, size), size)
+    if settings.fov_deg is not None:
+        camera = Camera.from_field_of_view(settings.fov_deg, size, across="width")
+        return _stated(given_focal(camera.mean_focal_px, size), size)
+    found = read_lens_metadata(clip, size) if clip.is_file() else None
+    if found is not None and found.focal_px is not None:
+        return _stated(FocalEstimate(found.focal_px, found.log_sigma, f"metadata: {found.source}"), size)
+    prior = focal_prior(size)
+    warning = found.reason if found is not None and "not believable" in found.reason else ""
+    return Lens(Camera.from_focal(prior.focal_px, size), prior, False, warning)
+
+
+def _stated(focal: FocalEstimate, size: tuple[int, int]) -> Lens:
+    return Lens(Camera.from_focal(focal.focal_px, size), focal, True, "")
+
+
+def _read_intrinsics(path: Path, size: tuple[int, int]) -> Camera:
+    content = read_json(
+        path,
+        'Expected "matrix" [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels and, if any, "distortion" '
+        "[k1, k2, p1, p2, ..].",
+    )
+    matrix = np.array([row.finite_numbers(3) for row in content.item("matrix").items()])
+    return Camera.from_intrinsics(matrix, size, content.get("distortion", []).finite_numbers(*COUNTS))
+
+
+def read_floor(path: Path) -> GivenGround:
+    """Up direction and camera height of a json file, either of them alone or both."""
+    content = read_json(
+        path,
+        'Expected "up" [x, y, z] (against gravity, in the camera frame: x right, y down, z forward), "camera_height_m" '
+        f"(metres over the floor) or both; or, instead of a file, one of the words {OFF} and {AUTO}.",
+    )
+    up = content.item("up").finite_numbers(3) if "up" in content else None
+    height = content.item("camera_height_m").number(1e-3, 1e4) if "camera_height_m" in content else None
+    if up is None:
+        if height is None:
+            raise content.refuse("states no floor")
+        return GivenGround(None, height)
+    length = float(np.linalg.norm(up))
+    if not length > 1e-6:
+        raise content.item("up").refuse("has no direction")
+    x, y, z = (up / length).tolist()
+    return GivenGround((x, y, z), height)
+
+
+# --- fit.npz --------------------------------------------------------------------------------------------------------
+
+
+def scene_arrays(
+    fits: Sequence[ShotFit], first_frames: np.ndarray, frames: np.ndarray, lowest_m: Sequence[float]
+) -> Mapping[str, Any]:
+    """The arrays about shots, gravity, floor and lens.
+
+    first_frames [S] and fits: of each shot; frames [F]: all that were read; lowest_m: up . x of the lowest foot of each
+    shot, where gravity is known.
+    """
+    world = np.full((len(frames), 4, 4), np.nan, np.float32)
+    focal = np.zeros(len(frames))
+    shots: dict[str, list[Any]] = {name: [] for name in _SHOT_ARRAYS}
+    ends = [*first_frames[1:].tolist(), np.inf]
+    for fit, first, end, lowest in zip(fits, first_frames.tolist(), ends, lowest_m, strict=True):
+        here = (frames >= first) & (frames < end)
+        ground, motion = fit.ground, fit.motion
+        moving = motion is not None and motion.kind == "moving"
+        turned = None if motion is None or motion.kind in ("static", "unknown") else motion.first_from_camera
+        if ground is not None:
+            height = -lowest if moving else ground.camera_height_m
+            world[here] = world_frame(ground.up_cam, height, frames[here], turned, moving).world_from_camera
+        focal[here] = fit.camera.focal_px[0] * (motion.zoom if motion is not None else 1.0)
+        values = (
+            first,
+            "unknown" if motion is None else motion.kind,
+            np.full(3, np.nan) if ground is None else ground.up_cam,
+            np.nan if ground is None else ground.up_sigma_deg,
+            ground is not None and not moving,
+            np.nan if ground is None or moving else ground.camera_height_m,
+            fit.camera.focal_px[0],
+            fit.focal.log_sigma,
+            fit.focal.source,
+        )
+        for name, value in zip(_SHOT_ARRAYS, values, strict=True):
+            shots[name].append(value)
+    arrays = {name: np.array(values, dtype=_SHOT_ARRAYS[name]) for name, values in shots.items()}
+    return {**arrays, "world_from_camera": world, "frame_focal_px": focal}
+
+
+_SHOT_ARRAYS: dict[str, type] = {
+    "shot_first_frame": np.int64, "shot_camera": np.str_, "shot_up_cam": np.float32, "shot_up_std_deg": np.float32,
+    "shot_floor_known": np.bool_, "shot_camera_height_m": np.float32, "shot_focal_px": np.float64,
+    "shot_focal_log_std": np.float64, "shot_focal_source": np.str_,
+}  # fmt: skip
+
+
+def said_of(fit: ShotFit, when: str) -> str:
+    """One shot's scene in words."""
+    camera = "camera not looked at" if fit.motion is None else f"{fit.motion.kind} camera ({fit.motion.reason})"
+    lens = f"focal length {fit.focal.focal_px:.0f} px +- {100 * fit.focal.log_sigma:.0f} % ({fit.focal.source})"
+    if fit.ground is None:
+        return f"{when}: {camera}; {lens}; gravity and floor not known: {fit.reason}"
+    pitch = math.degrees(math.asin(np.clip(-fit.ground.up_cam[2], -1, 1)))
+    return (
+        f"{when}: {camera}; {lens}; camera {fit.ground.camera_height_m:.1f} m over the floor, looking {pitch:.0f} "
+        f"degrees down +- {fit.ground.up_sigma_deg:.0f} ({fit.reason})"
+    )

@@ -1,0 +1,107 @@
+"""What fitted tracks tell of their surroundings: evidence for the ground, and which points of a body rest."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from fitting.body import Body, BodyParams
+from fitting.keypoints.observed import OBSERVED_PROBABILITY
+from fitting.keypoints.weights import PRESENT, keypoint_weights
+from fitting.scene.contacts import contact_probability, depth_speeds, intervals, point_motion, seat_log_odds
+from fitting.scene.ground_evidence import PersonEvidence
+from fitting.solver.scene_terms import FEET, POINTS, point_lifts
+from fitting.track import TrackFit
+
+_FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # `ground_evidence.FOOT_POINTS` among Halpe's 26
+# A foot that rests so far from the floor stands on something else. Feet of people on the floor are found within 0.1 m.
+OFF_FLOOR_M = 0.2
+LOW_M = 0.15  # hands, knees and seat that rest lower than this rest on the floor
+JOINT_SIGMA_M = 0.05  # of a foot relative to the pelvis: the median of what fits state of walkers
+PELVIS_POINT = POINTS.index(19)
+
+
+def keypoint_sigma_px(found: TrackFit) -> np.ndarray:
+    """[T, 26] deviation of the keypoints that count as seen; inf: not seen."""
+    points = found.keypoints
+    finite = replace(points, xy_px=torch.nan_to_num(points.xy_px))
+    sigma = keypoint_weights(finite, "precision").sigma_px.numpy()
+    seen = found.keypoint_observed >= OBSERVED_PROBABILITY
+    seen &= (points.presence.numpy() >= PRESENT) & found.detected[:, None]
+    return np.where(seen, sigma, np.inf)
+
+
+def person_evidence(found: TrackFit, body: Body, rows: np.ndarray, known_height_m: float | None) -> PersonEvidence:
+    """rows [T]: the places of the track's frames among those of the shot."""
+    fit = found.fit
+    joints = body.at(fit.params).joints.double().numpy()
+    joints = np.where(fit.observed.numpy()[:, None, None], joints, np.nan)
+    return PersonEvidence(
+        frames=rows,
+        joints_cam_m=joints,
+        joint_sigma_m=np.full(joints.shape[:2], JOINT_SIGMA_M),
+        observed=found.joint_observed,
+        feet_px=found.keypoints.xy_px.numpy()[:, _FOOT_KEYPOINTS].astype(float),
+        feet_sigma_px=keypoint_sigma_px(found)[:, _FOOT_KEYPOINTS],
+        height_m=body.height_m(fit.params.shape),
+        known_height_m=known_height_m,
+    )
+
+
+def resting_points(
+    found: TrackFit,
+    params: BodyParams,
+    body: Body,
+    time_s: np.ndarray,
+    focal_px: float,
+    center_px: tuple[float, float],
+    first_from_camera: np.ndarray | None,
+    up: np.ndarray | None,
+    floor_m: float | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """[T, 9] probability that each of POINTS rests, zero outside the spans of `intervals`, and that it is on the floor.
+
+    params: the body at size 1, as the ground has it (`floor_m`: up . x of the floor at that size); first_from_camera
+    [T, 3, 3]: None for a camera that does not turn.
+    """
+    at = body.at(params)
+    turn = np.broadcast_to(np.eye(3), (len(params), 3, 3)) if first_from_camera is None else first_from_camera
+    joints = np.einsum("tij,tnj->tni", turn, at.joints.double().numpy())
+    points_cam = at.keypoints[:, POINTS].double().numpy()
+    points = np.einsum("tij,tnj->tni", turn, points_cam)
+    height_m = body.height_m(params.shape)
+    xy, sigma = found.keypoints.xy_px.numpy()[:, POINTS], keypoint_sigma_px(found)[:, POINTS]
+    apparent = focal_px * height_m / np.maximum(at.joints[:, 0, 2].double().numpy(), 0.2)
+    motion = point_motion(xy, sigma, apparent, time_s, focal_px, center_px, first_from_camera)
+    over = None
+    odds = np.zeros((len(params), len(POINTS)))
+    if up is not None:
+        odds[:, PELVIS_POINT] = seat_log_odds(joints, up)
+        if floor_m is not None:
+            over = points @ up - floor_m - point_lifts(body)[list(POINTS)].double().numpy()
+    by_depth = depth_speeds(points_cam, at.joints[:, 0].double().numpy(), time_s, height_m)
+    is_foot = np.arange(len(POINTS)) < FEET
+    probability = contact_probability(
+        motion, by_depth, _told_heights(over, is_foot), pose_log_odds=odds, is_foot=is_foot
+    )
+    seen = np.isfinite(motion.sigma_rad) & found.fit.observed.numpy()[:, None]
+    rest = np.zeros_like(probability)
+    for point in range(len(POINTS)):
+        for first, end in intervals(probability[:, point]):
+            rest[first:end, point] = probability[first:end, point]
+    rest *= seen
+    if over is None:
+        return rest, np.zeros_like(rest)
+    near = np.where(is_foot, np.abs(over) < OFF_FLOOR_M, over < LOW_M)
+    return rest, rest * near
+
+
+def _told_heights(over: np.ndarray | None, is_foot: np.ndarray) -> np.ndarray | None:
+    """Heights that speak for or against rest: a pelvis rests on seats of any height."""
+    if over is None:
+        return None
+    told = over.copy()
+    told[:, PELVIS_POINT] = np.nan
+    # Feet far over the floor may stand on a step: their speed decides.
+    told[:, is_foot] = np.where(told[:, is_foot] > OFF_FLOOR_M, np.nan, told[:, is_foot])
+    return told

@@ -1,0 +1,267 @@
+"""What people of a shot say about gravity and floor: plumb lines, stance feet and steps (`fitting.scene.ground`)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitting.scene.contacts import contact_probability, depth_speeds, intervals, point_motion
+from fitting.scene.lens import FocalEstimate
+
+PELVIS, HIPS, KNEES, ANKLES, TOES, NECK = 0, (1, 2), (4, 5), (7, 8), (10, 11), 12
+FOOT_POINTS = ("left_ankle", "left_heel", "left_toe", "right_ankle", "right_heel", "right_toe")
+
+# Height of the ankle and toe joints over the sole, of the open body (1.70 m).
+ANKLE_OVER_SOLE, TOE_OVER_SOLE = 0.072 / 1.70, 0.031 / 1.70  # of the body's height
+# The neck lies in front of the ankles' middle: 5.9 degrees for walking, 6.3 for standing CMU subjects (deviation 1.7
+# between subjects), sideways 0.2 (1.0).
+FORWARD_LEAN_DEG = 6.0
+AXIS_IMAGE_DEG, AXIS_DEPTH_DEG = 2.0, 6.0  # deviation of one person's mean axis across and along the line of sight
+FOOT_M = 0.025  # of a stance point from the floor, beside its depth's error
+DEPTH_LOG_SIGMA = 0.03  # of a fitted depth, as it changes over a shot
+STEP_DEPTH_LOG_SIGMA = 0.015  # of how a fitted depth changes during one stance
+STRAIGHT_KNEE_DEG, STRAIGHT_HIP_DEG = 40.0, 40.0  # bends up to which somebody counts as standing
+FARTHEST_FROM_UP_DEG = 65.0  # of a standing person's axis from the camera's own up direction
+CHUNK_S = 0.5  # evidence of one person within this time is one measurement
+
+
+@dataclass(frozen=True)
+class PersonEvidence:
+    """One person of a shot over the T frames that show them."""
+
+    frames: np.ndarray  # [T] frame numbers of the shot, increasing
+    joints_cam_m: np.ndarray  # [T, 24, 3] SMPL's joints in each frame's own camera, as fitted; NaN allowed
+    joint_sigma_m: np.ndarray | None  # [T, 24] their deviation; None: not stated
+    observed: np.ndarray  # [T, 24] bool: the joint rests on something seen
+    feet_px: np.ndarray  # [T, 6, 2] FOOT_POINTS in full-frame pixels
+    feet_sigma_px: np.ndarray  # [T, 6] deviation; inf or NaN: not seen
+    height_m: float  # of the fitted body, standing
+    known_height_m: float | None = None  # that the person is known to have
+
+
+@dataclass(frozen=True)
+class ShotCamera:
+    """The camera that the people were fitted with."""
+
+    focal: FocalEstimate  # focal_px: what the fits used
+    center_px: tuple[float, float]
+    fps: float
+    first_from_camera: np.ndarray | None = None  # [F, 3, 3] by frame number; None: static
+    zoom: np.ndarray | None = None  # [F]
+    moving: bool = False  # the camera goes somewhere: standing feet do not stand still in the image
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that the problem needs, in the first camera's axes; M plumb lines, N stance points."""
+
+    axis: np.ndarray  # [M, 3] unit
+    axis_root: np.ndarray  # [M, 3] pelvis, metres
+    axis_sigma: np.ndarray  # [M, 2] radians, across and along the line of sight
+    axis_person: np.ndarray  # [M]
+    foot: np.ndarray  # [N, 3] metres
+    foot_root: np.ndarray  # [N, 3]
+    foot_lift: np.ndarray  # [N] metres of the joint over its sole
+    foot_sigma: np.ndarray  # [N, 2] metres across, log of depth
+    foot_person: np.ndarray  # [N]
+    view_axis: np.ndarray  # [M, 3] optical axis at the plumb line's time
+    foot_view_axis: np.ndarray  # [N, 3]
+    step: np.ndarray  # [K, 4] metres along the optical axis from a stance's begin to its end: of the pelvis by its
+    # depth, of the pelvis by the camera's turning, of the foot relative to the pelvis; and the deviation
+    step_share: np.ndarray  # [K] weight of each, so that one person's steps together weigh as a few
+
+
+def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evidence, float, float]:
+    """Also the seconds that people were upright, and of those the seconds that one of their feet rested."""
+    axes: list[tuple] = []
+    feet: list[tuple] = []
+    steps: list[tuple] = []
+    standing_s = resting_s = 0.0
+    for number, person in enumerate(people):
+        if len(person.frames) == 0:
+            continue
+        turn, focal = _camera_at(person.frames, camera)
+        upright, axis = _upright(person)
+        standing_s += float(upright.sum()) / camera.fps
+        axes += _axis_chunks(person, number, upright, axis, turn, camera)
+        stance = _stance(person, upright, axis, turn, focal, camera)
+        resting_s += float(stance.any(1).sum()) / camera.fps
+        feet += _foot_chunks(person, number, stance, turn, camera)
+        if not camera.moving:
+            steps += _steps(person, stance, turn, camera)
+    return _packed(axes, feet, steps), standing_s, resting_s
+
+
+def _camera_at(frames: np.ndarray, camera: ShotCamera) -> tuple[np.ndarray, np.ndarray]:
+    """Rotation to the first camera's axes [T, 3, 3], focal length [T]."""
+    turn = np.broadcast_to(np.eye(3), (len(frames), 3, 3))
+    focal = np.full(len(frames), camera.focal.focal_px)
+    if camera.first_from_camera is not None:
+        turn = camera.first_from_camera[frames]
+    if camera.zoom is not None:
+        focal = focal * camera.zoom[frames]
+    return turn, focal
+
+
+def _bend_deg(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Angle between directions [..., 3]."""
+    size = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
+    return np.degrees(np.arccos(np.clip(np.sum(first * second, -1) / np.maximum(size, 1e-9), -1, 1)))
+
+
+def _upright(person: PersonEvidence) -> tuple[np.ndarray, np.ndarray]:
+    """[T] whether somebody stands or walks, and the axis [T, 3] that then points up: from the pose alone.
+
+    A leg that bears weight is nearly straight at knee and hip; lying people pass that too, so the axis must also be
+    within reach of the camera's own up direction.
+    """
+    joints = person.joints_cam_m
+    finite = np.isfinite(joints).all((1, 2))
+    joints = np.where(finite[:, None, None], joints, 0.0)
+    neck, pelvis = joints[:, NECK], joints[:, PELVIS]
+    thigh = joints[:, HIPS] - joints[:, KNEES]  # upwards
+    shank = joints[:, KNEES] - joints[:, ANKLES]
+    straight = (_bend_deg(thigh, shank) < STRAIGHT_KNEE_DEG) & (
+        _bend_deg(thigh, (neck - pelvis)[:, None]) < STRAIGHT_HIP_DEG
+    )
+    raw = neck - joints[:, ANKLES].mean(1)
+    axis = _without_forward_lean(raw, joints[:, HIPS[1]] - joints[:, HIPS[0]])
+    near_up = _bend_deg(axis, np.array([0.0, -1.0, 0.0])) < FARTHEST_FROM_UP_DEG
+    seen = person.observed[:, ANKLES].any(1) & person.observed[:, (16, 17)].any(1)
+    return straight.any(1) & near_up & seen & finite & (joints[:, PELVIS, 2] > 0.2), axis
+
+
+def _without_forward_lean(axis: np.ndarray, to_the_right: np.ndarray) -> np.ndarray:
+    """The axis [T, 3] turned back about the body's own left-right direction by the mean lean of people."""
+    axis = axis / np.maximum(np.linalg.norm(axis, axis=-1, keepdims=True), 1e-9)
+    right = to_the_right - np.sum(to_the_right * axis, -1, keepdims=True) * axis
+    right = right / np.maximum(np.linalg.norm(right, axis=-1, keepdims=True), 1e-9)
+    forward = np.cross(axis, right)
+    lean = math.radians(FORWARD_LEAN_DEG)
+    return math.cos(lean) * axis - math.sin(lean) * forward
+
+
+def _chunks(frames: np.ndarray, keep: np.ndarray, fps: float) -> list[np.ndarray]:
+    """Indices of kept frames, in groups of at most CHUNK_S."""
+    index = np.flatnonzero(keep)
+    if len(index) == 0:
+        return []
+    group = np.floor(frames[index] / max(fps * CHUNK_S, 1.0)).astype(int)
+    return np.split(index, np.flatnonzero(np.diff(group)) + 1)
+
+
+def _axis_chunks(
+    person: PersonEvidence, number: int, upright: np.ndarray, axis: np.ndarray, turn: np.ndarray, camera: ShotCamera
+) -> list[tuple]:
+    chunks = _chunks(person.frames, upright, camera.fps)
+    # Posture is one error however long somebody stands; who walks changes it with every step.
+    roots = np.einsum("tij,tj->ti", turn, np.nan_to_num(person.joints_cam_m[:, PELVIS]))
+    walked_m = float(np.linalg.norm(np.ptp(roots[upright], axis=0))) if upright.any() else 0.0
+    spread = max(1.0, len(chunks) / min(1 + walked_m, 3.0)) ** 0.5
+    rows = []
+    for index in chunks:
+        in_first = np.einsum("tij,tj->ti", turn[index], axis[index])
+        mean = np.median(in_first, axis=0)
+        mean /= max(np.linalg.norm(mean), 1e-9)
+        scatter = float(np.radians(np.median(_bend_deg(in_first, mean))))
+        sigma = [math.hypot(math.radians(s), scatter / 2) * spread for s in (AXIS_IMAGE_DEG, AXIS_DEPTH_DEG)]
+        root = np.einsum("tij,tj->ti", turn[index], person.joints_cam_m[index, PELVIS]).mean(0)
+        rows.append((mean, root, sigma, number, turn[index, :, 2].mean(0)))
+    return rows
+
+
+def _stance(
+    person: PersonEvidence, upright: np.ndarray, axis: np.ndarray, turn: np.ndarray, focal: np.ndarray,
+    camera: ShotCamera,
+) -> np.ndarray:  # fmt: skip
+    """[T, 4] whether left ankle, left toe, right ankle, right toe bear the weight of somebody upright."""
+    joints = person.joints_cam_m
+    if camera.moving:  # the lower foot along the body's own axis
+        low = -np.einsum("tkj,tj->tk", joints[:, (*ANKLES, *TOES)], axis)
+        left, right = low[:, (0, 2)].max(1), low[:, (1, 3)].max(1)
+        return np.stack((left > right, left > right, right > left, right > left), 1) & upright[:, None]
+    height_px = focal * person.height_m / np.maximum(np.nan_to_num(joints[:, PELVIS, 2]), 0.2)
+    motion = point_motion(
+        person.feet_px, person.feet_sigma_px, height_px, person.frames / camera.fps, focal, camera.center_px, turn
+    )
+    feet = joints[:, (7, 7, 10, 8, 8, 11)]
+    by_depth = depth_speeds(feet, joints[:, PELVIS], motion.time_s, person.height_m)
+    probability = contact_probability(motion, by_depth)
+    seen = np.isfinite(motion.sigma_rad)
+    resting = np.zeros(probability.shape, bool)
+    for point in range(probability.shape[1]):
+        for first, end in intervals(probability[:, point]):
+            resting[first:end, point] = True
+    resting &= seen
+    # The ankle tells of the heel where no heel is seen: it stays put until the heel lifts.
+    heel = np.where(seen[:, (1, 4)], resting[:, (1, 4)], resting[:, (0, 3)])
+    toe = np.where(seen[:, (2, 5)], resting[:, (2, 5)], False)
+    return np.stack((heel[:, 0], toe[:, 0], heel[:, 1], toe[:, 1]), 1) & upright[:, None]
+
+
+def _foot_chunks(
+    person: PersonEvidence, number: int, stance: np.ndarray, turn: np.ndarray, camera: ShotCamera
+) -> list[tuple]:
+    joints = np.einsum("tij,tkj->tki", turn, np.nan_to_num(person.joints_cam_m))
+    rows = []
+    which = (ANKLES[0], TOES[0], ANKLES[1], TOES[1])
+    for point, joint in enumerate(which):
+        lift = person.height_m * (ANKLE_OVER_SOLE if joint in ANKLES else TOE_OVER_SOLE)
+        for index in _chunks(person.frames, stance[:, point] & person.observed[:, joint], camera.fps):
+            sigma = FOOT_M if not camera.moving else 3 * FOOT_M
+            if person.joint_sigma_m is not None:
+                own = np.nan_to_num(person.joint_sigma_m[index, joint], nan=0.1, posinf=1.0)
+                sigma = math.hypot(sigma, min(float(np.median(own)), 0.1))
+            rows.append(
+                (joints[index, joint].mean(0), joints[index, PELVIS].mean(0), lift, (sigma, DEPTH_LOG_SIGMA), number,
+                 turn[index, :, 2].mean(0))
+            )  # fmt: skip
+    return rows
+
+
+def _steps(person: PersonEvidence, stance: np.ndarray, turn: np.ndarray, camera: ShotCamera) -> list[tuple]:
+    """How pelvis and foot move along the optical axis while a foot stands, from its first to its last fifth."""
+    rows = []
+    joints = np.nan_to_num(person.joints_cam_m)
+    for side, joint in enumerate(ANKLES):
+        rests = stance[:, 2 * side] & person.observed[:, joint]
+        for first, end in intervals(rests.astype(float)):
+            ends = max(1, (end - first) // 5)
+            if end - first < 0.25 * camera.fps or person.frames[end - 1] - person.frames[first] >= 1.5 * (end - first):
+                continue
+            view = turn[first:end, :, 2].mean(0)
+            view /= np.linalg.norm(view)
+            root, relative = joints[first:end, PELVIS], joints[first:end, joint] - joints[first:end, PELVIS]
+            along = turn[first:end].swapaxes(1, 2) @ view  # the mean optical axis in each frame's camera
+            parts = (
+                root[:, 2] * along[:, 2],
+                root[:, 0] * along[:, 0] + root[:, 1] * along[:, 1],
+                np.sum(relative * along, 1),
+            )
+            change = [float(part[-ends:].mean() - part[:ends].mean()) for part in parts]
+            sigma = math.hypot(STEP_DEPTH_LOG_SIGMA * float(root[:, 2].mean()), FOOT_M)
+            rows.append((*change, sigma))
+    share = min(1.0, (8 / len(rows)) ** 0.5) if rows else 1.0
+    return [(row, share) for row in rows]
+
+
+def _packed(axes: list[tuple], feet: list[tuple], steps: list[tuple]) -> Evidence:
+    def column(rows: list[tuple], place: int, shape: tuple[int, ...]) -> np.ndarray:
+        return np.array([row[place] for row in rows], float).reshape(len(rows), *shape)
+
+    return Evidence(
+        axis=column(axes, 0, (3,)),
+        axis_root=column(axes, 1, (3,)),
+        axis_sigma=column(axes, 2, (2,)),
+        axis_person=column(axes, 3, ()).astype(int),
+        view_axis=column(axes, 4, (3,)),
+        foot=column(feet, 0, (3,)),
+        foot_root=column(feet, 1, (3,)),
+        foot_lift=column(feet, 2, ()),
+        foot_sigma=column(feet, 3, (2,)),
+        foot_person=column(feet, 4, ()).astype(int),
+        foot_view_axis=column(feet, 5, (3,)),
+        step=column(steps, 0, (4,)),
+        step_share=column(steps, 1, ()),
+    )

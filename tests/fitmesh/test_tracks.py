@@ -1,0 +1,218 @@
+"""`fitmesh tracks`: edits survive the next run, and nonsense is refused before anything is written."""
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fitmesh as package
+from fitmesh.stages.people import TracksFile, read_keypoints, read_tracks
+from fitmesh.stages.track_edits import (
+    FILE,
+    Drop,
+    Edit,
+    Merge,
+    Split,
+    _edited,
+    edited_keypoints,
+    edited_tracks,
+    identities_after,
+)
+from fitmesh.tracks import edit_tracks, list_tracks
+from pose2d.base.errors import UserError
+from pose2d.types import Event, Track
+from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
+from tests.videos import write_video
+from tests.walkers import coco_results, walker, write_json
+
+pytestmark = pytest.mark.usefixtures("no_exports")
+BROKEN = 5  # the second walker's identity changes here, from 2 to 3
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> tuple[str | Path, ...]:
+    """A run of two people, one of whom was taken for two."""
+    people = [walker(FRAMES, SIZE, -0.6), walker(FRAMES, SIZE, 0.5)]
+    entries = coco_results(people)
+    for entry in entries:
+        if entry["track_id"] == 2 and entry["image_id"] >= BROKEN:
+            entry["track_id"] = 3
+    video = write_video(tmp_path / "video.mp4", [40 * i for i in range(FRAMES)], SIZE)
+    keypoints = write_json(tmp_path / "k.json", entries)
+    return "run", "--video", video, "--keypoints", keypoints, "--init", "none", "--out", tmp_path / "out"
+
+
+@pytest.fixture
+def out(fitmesh: Fitmesh, arguments: tuple[str | Path, ...], tmp_path: Path) -> Path:
+    assert fitmesh(*arguments) == 0, fitmesh.said
+    return tmp_path / "out"
+
+
+def people_of(folder: Path) -> dict[int, list[int]]:
+    return {person.identity: person.frame.tolist() for person in package.load(folder).people}
+
+
+def test_a_merge_is_kept_by_the_next_run_which_makes_only_the_rest(
+    fitmesh: Fitmesh, arguments: tuple[str | Path, ...], out: Path
+) -> None:
+    found = [(out / name).read_bytes() for name in ("tracks.npz", "keypoints.npz")]
+    assert fitmesh("tracks", out, "--merge", "2,3") == 0, fitmesh.said
+    assert "person 2: 12 frames, 0.00 to 0.44 s" in fitmesh.out
+    assert "edit 1: merge 2, 3" in fitmesh.out
+    assert fitmesh(*arguments) == 0
+    assert fitmesh.stages_made() == ["fit", "overlay"]
+    assert people_of(out) == {1: list(range(FRAMES)), 2: list(range(FRAMES))}
+    assert fitmesh(*arguments) == 0
+    assert fitmesh.stages_made() == []
+    assert [(out / name).read_bytes() for name in ("tracks.npz", "keypoints.npz")] == found
+
+
+def test_a_merged_person_has_the_rows_of_both_in_order(out: Path) -> None:
+    before = read_keypoints(out)
+    edit_tracks(out, merge=[(3, 2)])
+    after = edited_keypoints(out)
+    assert sorted(after.people) == [1, 3]
+    np.testing.assert_array_equal(after.frames[3], np.arange(FRAMES))
+    expected = np.concatenate([before.people[2].xy_px, before.people[3].xy_px])
+    np.testing.assert_array_equal(after.people[3].xy_px, expected)
+    np.testing.assert_array_equal(after.raw[3], np.concatenate([before.raw[2], before.raw[3]]))
+    (track,) = [track for track in edited_tracks(out).tracks if track.identity == 3]
+    np.testing.assert_array_equal(track.boxes_px, after.boxes_px[3])
+
+
+def test_a_split_gives_the_later_frames_a_new_number(
+    fitmesh: Fitmesh, arguments: tuple[str | Path, ...], out: Path
+) -> None:
+    assert fitmesh("tracks", out, "--split", "1@0.2s") == 0, fitmesh.said
+    assert "split 1 at 0.2 s, then 4" in fitmesh.out
+    assert fitmesh(*arguments) == 0
+    assert people_of(out) == {1: [0, 1, 2, 3, 4], 2: [0, 1, 2, 3, 4], 3: list(range(5, 12)), 4: list(range(5, 12))}
+
+
+def test_edits_of_one_command_follow_each_other_and_a_crossing_is_mended(out: Path) -> None:
+    """1 and 2 changed places at 0.2 s: split, then put the right halves together."""
+    people = edit_tracks(out, split=[(1, 0.2)])
+    assert [person.identity for person in people] == [1, 2, 3, 4]
+    people = edit_tracks(out, merge=[(1, 3), (2, 4)], drop=[2])
+    assert [(p.identity, p.frames, round(p.start_s, 2), round(p.end_s, 2)) for p in people] == [(1, 12, 0.0, 0.44)]
+
+
+def test_undo_takes_back_one_edit_and_clear_all(fitmesh: Fitmesh, arguments: tuple[str | Path, ...], out: Path) -> None:
+    edit_tracks(out, merge=[(2, 3)], drop=[1])
+    assert fitmesh("tracks", out, "--undo") == 0
+    assert [person.identity for person in list_tracks(out)] == [1, 2]
+    assert "edit 1: merge 2, 3" in fitmesh.out
+    assert "edit 2" not in fitmesh.out
+    assert fitmesh("tracks", out, "--clear") == 0
+    assert not (out / FILE).exists()
+    assert fitmesh(*arguments) == 0
+    assert sorted(people_of(out)) == [1, 2, 3]
+    assert fitmesh("tracks", out, "--undo") == 2
+    assert "0 edits" in fitmesh.said
+
+
+def test_everyone_may_be_dropped(fitmesh: Fitmesh, arguments: tuple[str | Path, ...], out: Path) -> None:
+    assert fitmesh("tracks", out, "--drop", "1,2", "--drop", "3") == 0, fitmesh.said
+    assert "nobody" in fitmesh.out
+    assert fitmesh(*arguments) == 0
+    assert people_of(out) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--merge", "2,9"), "no person 9 in the tracks: there are 1, 2, 3"),
+        (("--merge", "1,2"), "both are seen in 5 frames, first at 0.00 s"),
+        (("--merge", "2"), "two or more different people"),
+        (("--merge", "2,2"), "two or more different people"),
+        (("--merge", "two,3"), "--merge takes the numbers of people"),
+        (("--split", "1@9s"), "is seen from 0.00 to 0.44 s"),
+        (("--split", "1@0"), "leaves nothing on one side"),
+        (("--split", "7@0.2"), "no person 7"),
+        (("--split", "1"), "such as 2@4.5s"),
+        (("--split", "1@nan"), "such as 2@4.5s"),
+        (("--drop", "-4"), "--drop takes the numbers"),
+        (("--drop", "8"), "no person 8"),
+        (("--drop", "1", "--undo"), "one of them at a time"),
+        (("--merge", "2,3", "--drop", "3"), "no person 3 in the tracks: there are 1, 2"),
+    ],
+)
+def test_nonsense_is_refused_before_anything_is_written(
+    fitmesh: Fitmesh, out: Path, options: tuple[str, ...], says: str
+) -> None:
+    edit_tracks(out, drop=[])
+    assert fitmesh("tracks", out, *options) == 2
+    assert says in " ".join(fitmesh.said.split())
+    assert not (out / FILE).exists()
+
+
+def test_edits_of_other_tracks_are_refused_not_guessed(
+    fitmesh: Fitmesh, arguments: tuple[str | Path, ...], out: Path
+) -> None:
+    edit_tracks(out, merge=[(2, 3)])
+    keypoints = Path(str(arguments[4]))
+    entries = [entry for entry in json.loads(keypoints.read_text()) if entry["track_id"] != 3]
+    write_json(keypoints, entries)
+    assert fitmesh(*arguments) == 2
+    assert "were made for other tracks" in " ".join(fitmesh.said.split())
+    assert len(read_tracks(out).tracks) == 2
+    assert fitmesh("tracks", out, "--clear") == 0
+    assert fitmesh(*arguments) == 0
+    assert sorted(people_of(out)) == [1, 2]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"tracks": "x"}', '{"tracks": "x", "edits": [{"jump": 3}]}'])
+def test_a_damaged_file_of_edits_is_named(out: Path, content: str) -> None:
+    (out / FILE).write_text(content)
+    with pytest.raises(UserError, match=FILE):
+        list_tracks(out)
+
+
+def test_a_folder_without_tracks_is_named(fitmesh: Fitmesh, tmp_path: Path) -> None:
+    assert fitmesh("tracks", tmp_path) == 2
+    assert "tracks.npz is not there" in " ".join(fitmesh.said.split())
+
+
+def tracks_with_a_cut() -> TracksFile:
+    """Person 1 before the cut at frame 6, 2 after it, 3 and 4 one after the other in the first shot."""
+    spans = {1: range(6), 2: range(6, 12), 3: range(3), 4: range(4, 6)}
+    found = [
+        Track(who, np.array(span), np.tile([0.0, 0.0, 9.0, 9.0], (len(span), 1)), np.full(len(span), who / 10))
+        for who, span in spans.items()
+    ]
+    return TracksFile(
+        width_px=64, height_px=48, rate=Fraction(10), frames=np.arange(12), time_s=np.arange(12) / 10, tracks=found,
+        shot_first_frame=np.array([0, 6]), same_as={who: who for who in spans},
+        events=[Event(0.2, 3, "lost", "gone"), Event(0.45, 4, "swap", "with 1"), Event(1.1, 2, "lost", "gone")],
+        warnings=[],
+    )  # fmt: skip
+
+
+def edited(*edits: Edit) -> TracksFile:
+    tracks = tracks_with_a_cut()
+    return _edited(tracks, identities_after(tracks, edits))
+
+
+def test_nobody_is_followed_over_a_cut() -> None:
+    """Merged people of different shots stay two, and are said to be the same; within a shot they become one."""
+    after = edited(Merge((2, 1)))
+    assert {track.identity: track.frames.tolist() for track in after.tracks if track.identity < 3} == {
+        1: [0, 1, 2, 3, 4, 5],
+        2: [6, 7, 8, 9, 10, 11],
+    }
+    assert after.same_as == {1: 1, 2: 1, 3: 3, 4: 4}
+    after = edited(Merge((3, 4, 2)))
+    assert [(track.identity, len(track.frames)) for track in after.tracks] == [(1, 6), (2, 6), (3, 5)]
+    assert after.same_as == {1: 1, 2: 3, 3: 3}
+    assert edited(Merge((3, 4, 2)), Drop(3)).same_as == {1: 1, 2: 2}
+    assert edited(Merge((2, 1)), Split(2, 0.8, 5)).same_as == {1: 1, 2: 1, 3: 3, 4: 4, 5: 5}
+
+
+def test_events_follow_the_people_they_are_about() -> None:
+    assert [(e.identity, e.kind) for e in edited().events] == [(3, "lost"), (4, "swap"), (2, "lost")]
+    after = edited(Merge((3, 4)), Drop(2))
+    assert [(e.identity, e.kind) for e in after.events] == [(3, "swap")]  # not lost any more; 2 is nobody's business
+    scores = next(track.scores for track in after.tracks if track.identity == 3)
+    np.testing.assert_allclose(scores, [0.3, 0.3, 0.3, 0.4, 0.4])

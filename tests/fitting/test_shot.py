@@ -1,0 +1,274 @@
+"""Everyone of one shot: the scene they stand in, and what happens when it is not known."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.transform import Rotation
+
+import fitting
+from fitting.body import Body, BodyParams
+from fitting.camera import Camera
+from fitting.scene.camera_motion import CameraMotion
+from fitting.scene.ground import GivenGround
+from fitting.scene.lens import FocalEstimate
+from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
+from pose2d.skeletons import HALPE26
+from pose2d.types import Keypoints
+from tests.fitting.people_scenes import angle_deg, standing_pose
+
+SIZE, FOCAL_PX, FPS, FRAMES = (1280, 720), 1000.0, 30.0, 24
+CAMERA = Camera.from_focal(FOCAL_PX, SIZE)
+KNOWN = FocalEstimate(FOCAL_PX, 0.01, "given")
+PITCH_DEG, CAMERA_M = 14.0, 1.9
+FEET = (24, 20, 25, 21)
+
+
+@pytest.fixture(scope="module")
+def body() -> Body:
+    return fitting.load_body()
+
+
+def standing(body: Body, size: float, x_m: float, far_m: float, seed: int, frames: int = FRAMES) -> np.ndarray:
+    """Keypoints [T, 26, 3] of somebody who stands on the floor in the world (y up, the camera looks along -z)."""
+    pose, _ = standing_pose(frames, np.random.default_rng(seed))
+    pose[:, (1, 2, 4, 5, 7, 8)] *= 0.05  # who stands does not shuffle
+    pose[:, 0] *= 0.3
+    posed = body(pose, vertices=True)
+    assert posed.vertices is not None
+    points = size * posed.keypoints.double().numpy()
+    turn = Rotation.from_euler("y", 20 * seed, degrees=True).as_matrix()
+    points = points @ turn.T
+    points[..., 1] -= size * float(posed.vertices[..., 1].min())
+    points[..., (0, 2)] -= points[:, FEET].mean(1)[:, None, (0, 2)]  # the feet stay where they are
+    return points + np.array([x_m, 0, -far_m])
+
+
+def in_camera(points: np.ndarray, turn: np.ndarray | None = None) -> np.ndarray:
+    """turn [T, 3, 3]: first_from_camera."""
+    rotation = Rotation.from_euler("x", PITCH_DEG, degrees=True).as_matrix() @ np.diag([1.0, -1.0, -1.0])
+    cam = (points - np.array([0, CAMERA_M, 0])) @ rotation.T
+    return cam if turn is None else np.einsum("tji,tnj->tni", turn, cam)
+
+
+UP = Rotation.from_euler("x", PITCH_DEG, degrees=True).as_matrix() @ np.diag([1.0, -1.0, -1.0]) @ np.array([0, 1.0, 0])
+
+
+def seen(points_cam: np.ndarray, zoom: np.ndarray | None = None) -> Keypoints:
+    """Exact keypoints with good confidence; zoom [T]."""
+    focal = FOCAL_PX * (np.ones(len(points_cam)) if zoom is None else zoom)
+    xy = points_cam[..., :2] / points_cam[..., 2:] * focal[:, None, None] + np.array(CAMERA.center_px)
+    confidence = torch.full(xy.shape[:2], 0.9)
+    sides = np.ptp(xy, axis=1)
+    area = torch.from_numpy(0.5 * sides[:, 0] * sides[:, 1]).float()
+    return Keypoints(torch.from_numpy(xy).float(), confidence, torch.ones_like(confidence), "oracle", area, HALPE26)
+
+
+def person(identity: int, keypoints: Keypoints, **more: object) -> ShotPerson:
+    return ShotPerson(identity, keypoints, np.arange(len(keypoints.xy_px)), **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def family(body: Body) -> list[ShotPerson]:
+    """Two adults and a child of 1.1 m."""
+    places = ((1.0, -1.0, 5.0), (1.0, 1.2, 6.5), (0.65, 0.2, 4.2))
+    return [person(n, seen(in_camera(standing(body, s, x, z, n + 1)))) for n, (s, x, z) in enumerate(places)]
+
+
+@pytest.fixture(scope="module")
+def found(family: list[ShotPerson], body: Body) -> ShotFit:
+    return fit_shot(family, CAMERA, KNOWN, body, fps=FPS)
+
+
+def finite(fit: ShotFit) -> bool:
+    params = [p.track.fit.params for p in fit.people.values()]
+    numbers = [
+        torch.cat((p.pose.flatten(), p.shape.flatten(), p.translation.flatten(), p.size.flatten())) for p in params
+    ]
+    return all(bool(torch.isfinite(n).all()) for n in numbers) and math.isfinite(fit.focal.focal_px)
+
+
+def height_m(fit: ShotFit, identity: int, body: Body) -> float:
+    params = fit.people[identity].track.fit.params
+    return body.height_m(params.shape) * float(params.size)
+
+
+def test_people_who_stand_tell_where_up_is_and_who_is_a_child(found: ShotFit, body: Body) -> None:
+    assert found.ground is not None
+    assert angle_deg(found.ground.up_cam, UP) < 4
+    assert found.ground.camera_height_m == pytest.approx(CAMERA_M, abs=0.4)  # 4 degrees at 5.5 m
+    assert height_m(found, 2, body) == pytest.approx(0.65 * 1.696, rel=0.1)
+    assert height_m(found, 0, body) == pytest.approx(1.696, rel=0.07)
+
+
+def test_feet_that_stand_stay_put_on_the_floor(found: ShotFit, body: Body) -> None:
+    assert found.ground is not None
+    for fitted in found.people.values():
+        feet = body.at(fitted.track.fit.params).keypoints[:, FEET].double().numpy()
+        assert fitted.contact.mean() > 0.7
+        assert np.median(np.linalg.norm(np.diff(feet, axis=0), axis=-1)) * FPS < 0.02
+        lift = float(fitted.track.fit.params.size) * fitting.solver.scene_terms.point_lifts(body)[list(FEET)].numpy()
+        height = feet @ found.ground.up_cam + found.ground.camera_height_m - lift
+        assert np.abs(np.median(height)) < 0.05
+
+
+def test_without_a_floor_everyone_is_fitted_as_a_track(family: list[ShotPerson], body: Body) -> None:
+    alone = fit_shot(family[:1], CAMERA, KNOWN, body, fps=FPS, options=SceneOptions(ground=False))
+    track = fitting.fit_track(family[0].keypoints, family[0].frame, CAMERA, body, fps=FPS)
+    ours, theirs = alone.people[0].track.fit.params, track.fit.params
+    for name in ("pose", "shape", "translation"):
+        assert getattr(ours, name).numpy().tobytes() == getattr(theirs, name).numpy().tobytes()
+    assert alone.ground is None
+
+
+def test_a_static_camera_changes_no_byte(family: list[ShotPerson], body: Body) -> None:
+    still = np.broadcast_to(np.eye(3), (FRAMES, 3, 3)).copy()
+    motion = CameraMotion(
+        "static", np.arange(FRAMES), still, np.zeros(FRAMES), np.ones(FRAMES), np.zeros(FRAMES), FOCAL_PX, 0, 0, ""
+    )
+    options = SceneOptions(ground=False)
+    a = fit_shot(family[:1], CAMERA, KNOWN, body, fps=FPS, options=options).people[0].track.fit.params
+    b = fit_shot(family[:1], CAMERA, KNOWN, body, fps=FPS, motion=motion, options=options).people[0].track.fit.params
+    assert a.pose.numpy().tobytes() == b.pose.numpy().tobytes()
+
+
+def test_a_known_height_is_the_height(family: list[ShotPerson], body: Body) -> None:
+    tall = [replace(family[0], height_m=1.9), family[1]]
+    fit = fit_shot(tall, CAMERA, KNOWN, body, fps=FPS)
+    assert height_m(fit, 0, body) == pytest.approx(1.9, rel=0.03)
+    assert height_m(fit, 1, body) == pytest.approx(1.9, rel=0.08)  # on the same floor, and as tall in the truth
+
+
+def test_a_given_floor_is_kept(family: list[ShotPerson], body: Body) -> None:
+    x, y, z = UP.tolist()
+    fit = fit_shot(family, CAMERA, KNOWN, body, fps=FPS, options=SceneOptions(given=GivenGround((x, y, z), CAMERA_M)))
+    assert fit.ground is not None
+    assert angle_deg(fit.ground.up_cam, UP) < 0.5
+    assert fit.ground.camera_height_m == pytest.approx(CAMERA_M, rel=0.02)
+    assert height_m(fit, 2, body) == pytest.approx(0.65 * 1.696, rel=0.05)
+
+
+def test_the_lens_is_in_the_depth_s_deviation_and_in_no_other(family: list[ShotPerson], body: Body) -> None:
+    options = SceneOptions(ground=False)
+    unsure = replace(KNOWN, log_sigma=0.29)
+    sharp, wide = (fit_shot(family[:1], CAMERA, f, body, fps=FPS, options=options).people[0].track.fit
+                   for f in (KNOWN, unsure))  # fmt: skip
+    assert sharp.joint_std_mm is not None
+    assert wide.joint_std_mm is not None
+    depth_mm = 1000 * sharp.params.translation[:, 2]
+    more = (wide.joint_std_mm[..., 2].square() - sharp.joint_std_mm[..., 2].square()).sqrt()
+    torch.testing.assert_close(more[:, 0], depth_mm * math.sqrt(0.29**2 - 0.01**2), rtol=0.02, atol=1.0)
+    torch.testing.assert_close(wide.joint_std_mm[..., :2], sharp.joint_std_mm[..., :2])
+    torch.testing.assert_close(wide.joint_std_relative_mm, sharp.joint_std_relative_mm)
+
+
+def turning(degrees: float, zoom: np.ndarray | None = None) -> CameraMotion:
+    turn = Rotation.from_euler("y", np.linspace(0, degrees, FRAMES)[:, None], degrees=True).as_matrix()
+    ones = np.ones(FRAMES)
+    return CameraMotion(
+        "rotating", np.arange(FRAMES), turn, 0.05 * ones, ones if zoom is None else zoom, 0 * ones, FOCAL_PX, 0, 0, ""
+    )
+
+
+def test_under_a_panning_camera_feet_stay_put_in_the_world(body: Body) -> None:
+    motion = turning(12.0)
+    points = standing(body, 1.0, 0.3, 5.0, 1)
+    fit = fit_shot([person(0, seen(in_camera(points, motion.first_from_camera)))], CAMERA, KNOWN, body, fps=FPS,
+                   motion=motion)  # fmt: skip
+    assert fit.ground is not None
+    assert angle_deg(fit.ground.up_cam, UP) < 2.5 * fit.ground.up_sigma_deg  # one person, who stands
+    feet = body.at(fit.people[0].track.fit.params).keypoints[:, FEET].double().numpy()
+    world = np.einsum("tij,tnj->tni", motion.first_from_camera, feet)
+    assert np.median(np.linalg.norm(np.diff(world, axis=0), axis=-1)) * FPS < 0.02
+    assert np.median(np.linalg.norm(np.diff(feet, axis=0), axis=-1)) * FPS > 0.2
+
+
+def test_a_zoom_moves_nobody_and_pixels_stay_those_of_the_video(body: Body) -> None:
+    zoom = np.linspace(1.0, 1.6, FRAMES)
+    points = in_camera(standing(body, 1.0, 0.3, 5.0, 1))
+    zoomed, plain = seen(points, zoom), seen(points)
+    options = SceneOptions(ground=False)
+    a = fit_shot([person(0, zoomed)], CAMERA, KNOWN, body, fps=FPS, motion=turning(0.0, zoom), options=options)
+    b = fit_shot([person(0, plain)], CAMERA, KNOWN, body, fps=FPS, motion=turning(0.0), options=options)
+    torch.testing.assert_close(a.people[0].track.keypoints.xy_px, zoomed.xy_px, atol=1e-2, rtol=0)
+    moved = a.people[0].track.fit.params.translation - b.people[0].track.fit.params.translation
+    assert moved.abs().max() < 0.02
+
+
+def test_a_camera_that_goes_somewhere_holds_no_foot(family: list[ShotPerson], body: Body) -> None:
+    motion = replace(turning(3.0), kind="moving")
+    fit = fit_shot(family[:1], CAMERA, KNOWN, body, fps=FPS, motion=motion)
+    assert (fit.people[0].contact == 0).all()
+    assert finite(fit)
+
+
+def hidden_feet(keypoints: Keypoints) -> Keypoints:
+    presence = keypoints.presence.clone()
+    presence[:, [13, 14, 15, 16, *range(20, 26)]] = 0
+    return replace(keypoints, presence=presence)
+
+
+def test_what_cannot_be_known_is_said_and_everyone_is_fitted_all_the_same(body: Body) -> None:
+    points = standing(body, 1.0, 0.3, 5.0, 1)
+    flying = points + np.array([0.06, 0.05, 0.0]) * np.arange(FRAMES)[:, None, None]
+    lying = points @ Rotation.from_euler("z", 90, degrees=True).as_matrix().T
+    lying = lying - lying.mean((0, 1)) + np.array([0, 0.2, -5.0])
+    cases = {
+        "no feet in view": hidden_feet(seen(in_camera(points))),
+        "in the air": seen(in_camera(flying)),
+        "lying": seen(in_camera(lying)),
+        "two frames": seen(in_camera(points[:2])),
+        "one frame": seen(in_camera(points[:1])),
+    }
+    for name, keypoints in cases.items():
+        fit = fit_shot([person(0, keypoints)], CAMERA, KNOWN, body, fps=FPS)
+        assert fit.ground is None, name
+        assert fit.reason, name
+        assert finite(fit), name
+        assert float(fit.people[0].track.fit.params.size) == 1.0, name
+
+
+def test_nobody_is_an_answer(body: Body) -> None:
+    fit = fit_shot([], CAMERA, KNOWN, body, fps=FPS)
+    assert fit.people == {}
+    assert fit.ground is None
+
+
+def test_a_mirror_image_stands_on_the_same_floor(family: list[ShotPerson], body: Body) -> None:
+    """Somebody before a mirror is seen twice: once with left and right exchanged, on the floor behind the wall."""
+    points = standing(body, 1.0, -0.8, 5.0, 2)
+    mirrored = (points * np.array([1, 1, -1.0]) + np.array([0.3, 0, -13.0]))[:, HALPE26.flip_order]
+    people = [person(n, seen(in_camera(p))) for n, p in enumerate((points, mirrored))]
+    fit = fit_shot(people, CAMERA, KNOWN, body, fps=FPS)
+    assert fit.ground is not None
+    assert angle_deg(fit.ground.up_cam, UP) < 6
+    assert finite(fit)
+
+
+def test_metadata_of_another_lens_gives_way_to_people_who_contradict_it(body: Body) -> None:
+    """A file that claims 2.2 times the true focal length."""
+    wrong = FocalEstimate(2.2 * FOCAL_PX, 0.08, "metadata: a tag")
+    camera = Camera.from_focal(wrong.focal_px, SIZE)
+    places = ((1.0, -1.6, 3.5), (1.0, 1.8, 7.5), (1.0, 0.2, 5.0))
+    people = [person(n, seen(in_camera(standing(body, s, x, z, n + 1)))) for n, (s, x, z) in enumerate(places)]
+    fit = fit_shot(people, camera, wrong, body, fps=FPS)
+    assert finite(fit)
+    if "contradict" in fit.reason:
+        assert abs(math.log(fit.focal.focal_px / FOCAL_PX)) < abs(math.log(wrong.focal_px / FOCAL_PX))
+
+
+def test_parameters_refocused_there_and_back_are_the_same(body: Body) -> None:
+    from fitting.scene.lens import refocused_params
+
+    generator = torch.Generator().manual_seed(0)
+    pose = 0.3 * torch.randn(4, 24, 3, generator=generator)
+    params = BodyParams(
+        pose, torch.zeros(10), torch.tensor([0.5, 0.2, 5.0]) + 0.1 * torch.randn(4, 3, generator=generator)
+    )
+    there = refocused_params(params, body.rest_joints[0], 1.3)
+    back = refocused_params(there, body.rest_joints[0], 1 / 1.3)
+    torch.testing.assert_close(back.pose, params.pose, atol=1e-5, rtol=0)
+    torch.testing.assert_close(back.translation, params.translation, atol=1e-5, rtol=0)
+    assert (there.translation[:, 2] > 1.25 * params.translation[:, 2]).all()

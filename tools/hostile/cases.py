@@ -1,0 +1,348 @@
+"""The cases: options of every command, files for every loader, runs over damaged results."""
+
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, get_origin, get_type_hints
+
+import numpy as np
+import typer
+
+from pose2d.base.ranges import Range
+from tools.hostile.inputs import Valid, pickled
+from tools.hostile.mutations import damaged_bytes, damaged_json, damaged_npz
+from tools.hostile.runner import Case, command
+
+BAD_NUMBERS = ("nan", "inf", "-inf", "1e400", "-1", "1e30", "99999999999999999999", "abc", "", "0x10", "9" * 5000)
+BAD_TEXTS: tuple[str | bytes, ...] = (
+    "",
+    " ",
+    "zzz",
+    "a" * 300,
+    "a/" * 3000,
+    b"\xff\xfe",
+    "../..",
+    "/dev/null",
+    "\n",
+    "é" * 200,
+)
+Loader = Callable[[Path], object]
+
+
+def option_cases(valid: Valid) -> Iterator[Case]:
+    """Every option of every command, with values that it cannot have. The inputs named beside are not there."""
+    from fitmesh.cli import COMMANDS
+
+    base: dict[str, list[str]] = {
+        "run": ["--video", "missing.mp4", "--out", "out"],
+        "view": ["missing"],
+        "tracks": ["missing"],
+        "body": ["--body-model", "missing.npz"],
+        "train-ccnet": ["--data", "missing", "--model", "movenet-thunder", "--out", "out"],
+        "eval-coco": ["--data", "missing"],
+        "eval-3dpw": ["--data", "missing"],
+        "synth": ["--out", "out", "--motion", "missing.npz"],
+    }
+    for name, function in COMMANDS.items():
+        for option, hint in get_type_hints(function, include_extras=True).items():
+            if get_origin(hint) is not Annotated or hint.__origin__ is bool or option == "config":
+                continue
+            if isinstance(hint.__metadata__[0], typer.models.ArgumentInfo):
+                continue
+            numeric = any(isinstance(extra, Range) for extra in hint.__metadata__)
+            flag = f"--{option.replace('_', '-')}"
+            for value in BAD_NUMBERS if numeric else BAD_TEXTS:
+                arguments = [*base.get(name, []), f"{flag}=".encode() + os.fsencode(value)]
+                shown = os.fsdecode(value)[:20].encode("utf-8", "replace").decode()
+                yield Case(f"{name} {flag} {shown!r}", command(name, *arguments))
+
+
+def choice_cases(valid: Valid) -> Iterator[Case]:
+    """Names that are none, beside a video and keypoints that are right."""
+    given = ["--video", str(valid.video), "--keypoints", str(valid.keypoints), "--out", "out"]
+    for flag in ("--device", "--weighting", "--init", "--export", "--keypoint-layout", "--body-model"):
+        for value in ("zzz", "meta", "../x"):
+            yield Case(f"run {flag} {value}", command("run", *given, flag, value))
+    frames = ["--video", str(valid.video), "--out", "out"]
+    for flag, values in {
+        "--detector": ("zzz", "yolox"), "--pose-model": ("zzz", "poses2d"), "--confidence": ("zzz", "oracle"),
+        "--checkpoint": ("missing.pth", str(valid.video)), "--ccnet": ("missing", str(valid.video)),
+        "--detections": ("missing.json", str(valid.video)), "--detector-size": ("33", "0"),
+    }.items():  # fmt: skip
+        for value in values:
+            yield Case(f"run {flag} {value[-20:]}", command("run", *frames, flag, value))
+    for value in ("zzz", "1,zzz", "99", "1@x", "-1", "9" * 400, "1@nan", "1@1e400"):
+        for flag in ("--merge", "--split", "--drop"):
+            yield Case(f"tracks {flag} {value[:12]}", command("tracks", valid.out, f"{flag}={value}"))
+    for number in (480, 960, 10_000, 99_999):
+        images = valid.folder / "frames"
+        if not images.is_dir():
+            images.mkdir()
+            for index in range(12):
+                shutil.copy(valid.image, images / f"{index:03d}.png")
+        arguments = ["--images", str(images), "--fps", str(number), "--keypoints", str(valid.keypoints)]
+        run = command("run", *arguments, "--init", "none", "--out", "out")
+        yield Case(f"run at {number} frames/s", run, must_refuse=False, must_succeed=True)
+
+
+def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
+    """Every loader with damaged files."""
+    import ccnet
+    import fitmesh
+    import fitting
+    from ccnet.data.datasets import read_split
+    from eval3dpw.predictions import read_predictions
+    from eval3dpw.sequences import read_sequence, read_spin_npz
+    from fitmesh.config_file import read_config
+    from fitmesh.stages.given_keypoints import read_given
+    from fitmesh.stages.people import read_keypoints, read_tracks
+    from fitting.init.lifter.network import load_lifter
+    from fitting.motion_capture import load_motion
+    from fitting.solver.prior import read_mixture
+    from pose2d.base.json_files import read_json
+    from pose2d.checkpoints import read_state
+    from pose2d.detect.detector import read_detections
+    from pose2d.io.images import read_image
+    from pose2d.io.video import Video
+    from pose2d.skeletons import COCO17, MPII16
+
+    def binary(title: str, loader: Loader, name: str, data: bytes) -> Iterator[Case]:
+        for what, content in damaged_bytes(data, rng):
+            certain = what in ("empty", "noise", "text", "zeros")
+            yield Case(f"{title}: {what}", _load(loader, name, content), must_refuse=certain)
+
+    def arrays(title: str, loader: Loader, name: str, content: dict[str, np.ndarray], strict: bool) -> Iterator[Case]:
+        for what, data, wrong in damaged_npz(content, rng):
+            optional = any(word in what for word in ("row_sigma_px", "row_error", "row_score", "cache_key", "detected"))
+            yield Case(f"{title}: {what}", _load(loader, name, data), must_refuse=wrong and strict and not optional)
+
+    def records(title: str, loader: Loader, name: str, content: Any) -> Iterator[Case]:
+        for what, data in damaged_json(content, rng):
+            yield Case(f"{title}: {what}", _load(loader, name, data), must_refuse=False)
+
+    yield from arrays("fit.npz", lambda p: fitmesh.load(p.parent), "fit.npz", valid.arrays(valid.out / "fit.npz"), True)
+    given = valid.arrays(valid.out / "keypoints.npz")
+    yield from arrays("keypoints.npz", lambda p: read_keypoints(p.parent), "keypoints.npz", given, True)
+    yield from arrays("--keypoints npz", read_given, "k.npz", given, True)
+    seen = valid.arrays(valid.out / "tracks.npz")
+    yield from arrays("tracks.npz", lambda p: read_tracks(p.parent), "tracks.npz", seen, True)
+    predicted = {
+        "sequence": np.array(["a", "a"]), "person": np.zeros(2, int), "frame": np.arange(2),
+        "pose": np.zeros((2, 72)), "shape": np.zeros((2, 10)), "translation": np.zeros((2, 3)),
+    }  # fmt: skip
+    yield from arrays("predictions", read_predictions, "p.npz", predicted, False)
+    spin = {
+        "imgname": np.array(["imageFiles/a_00/image_00000.jpg"] * 2), "center": np.zeros((2, 2)),
+        "scale": np.ones(2), "pose": np.zeros((2, 72)), "shape": np.zeros((2, 10)), "gender": np.array(["m", "m"]),
+    }  # fmt: skip
+    yield from arrays("SPIN's file", read_spin_npz, "s.npz", spin, False)
+    body = fitting.load_body()
+    yield from arrays("motion", lambda p: load_motion(p, body, 30), "m.npz", valid.arrays(valid.motion), False)
+    yield from binary("body.npz", lambda p: fitting.load_body(p), "body.npz", valid.body.read_bytes())
+    yield from binary("body.pkl", lambda p: fitting.load_body(p), "body.pkl", pickled({"v_template": np.zeros((9, 3))}))
+    yield from binary("pose prior", read_mixture, "gmm.pkl", pickled({"means": np.zeros((1, 69))}))
+    yield from binary(
+        "lifter", load_lifter, "lifter.npz", Path(str(fitting.__path__[0]), "data/lifter.npz").read_bytes()
+    )
+    yield from binary("head", ccnet.load, "head.safetensors", valid.head.read_bytes())
+    yield from binary("checkpoint npz", read_state, "c.npz", valid.body.read_bytes())
+    yield from binary("checkpoint pth", read_state, "c.pth", pickled({"state_dict": 1}))
+    yield from binary("checkpoint safetensors", read_state, "c.safetensors", valid.head.read_bytes())
+    yield from binary("checkpoint onnx", read_state, "c.onnx", b"\x08\x07" + rng.bytes(400))
+    yield from binary("video", _frames(Video), "v.mp4", valid.video.read_bytes())
+    yield from binary("image", read_image, "i.png", valid.image.read_bytes())
+    yield from binary("config", lambda p: read_config(p, ["start"]), "c.toml", b"start = 1.0\n")
+    sequence = next((valid.threedpw / "sequenceFiles").rglob("*.pkl"))
+    yield from binary("3DPW", read_sequence, "a.pkl", sequence.read_bytes())
+    content = pickle.loads(sequence.read_bytes())  # our own file
+    for key in content:
+        for strange in (None, 3, "x", [None], [[]], np.full((2, 2), np.nan), {}, float("inf")):
+            data = pickled({**content, key: strange})
+            yield Case(f"3DPW: {key} is {str(strange)[:12]!r}", _load(read_sequence, "a.pkl", data), must_refuse=False)
+        data = pickled({name: value for name, value in content.items() if name != key})
+        yield Case(f"3DPW: without {key}", _load(read_sequence, "a.pkl", data), must_refuse=False)
+    yield from records("--keypoints COCO", read_given, "k.json", valid.json(valid.keypoints)[:3])
+    person = {"person_id": [-1], "pose_keypoints_2d": [1.0] * 75}
+    yield from records("--keypoints OpenPose", read_given, "k.json", {"version": 1.3, "people": [person]})
+    boxes = [{"image_id": 0, "category_id": 1, "bbox": [1.0, 2.0, 30.0, 40.0], "score": 0.5}]
+    yield from records("--detections", read_detections, "d.json", boxes)
+    coco = valid.json(valid.coco / "annotations" / "person_keypoints_val2017.json")
+    yield from records(
+        "COCO",
+        _data_set(
+            valid.coco, "annotations/person_keypoints_val2017.json", lambda root: read_split(root, "val2017", COCO17)
+        ),
+        "a.json",
+        coco,
+    )
+    mpii = valid.json(valid.mpii / "annot" / "valid.json")
+    yield from records(
+        "MPII",
+        _data_set(valid.mpii, "annot/valid.json", lambda root: read_split(root, "valid", MPII16)),
+        "a.json",
+        mpii,
+    )
+    yield from records("run.json", _with_run_json(valid.out), "run.json", valid.json(valid.out / "run.json"))
+    yield from records("head's record", _head_with_record(valid.head), "r.json", _record(valid.head))
+    yield from records("JSON", read_json, "x.json", {"a": [1, {"b": 2}]})
+
+
+def image_cases() -> Iterator[Case]:
+    """Headers that claim more than there is, and pictures that are really large, thin or small."""
+    import cv2
+
+    from pose2d.io.images import read_image
+
+    def png(width: int, height: int) -> bytes:
+        import struct
+        import zlib
+
+        def chunk(kind: bytes, data: bytes) -> bytes:
+            return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+        head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+        return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+
+    for width, height in (
+        (30_000, 30_000),
+        (2**31 - 1, 1),
+        (100_001, 1000),
+        (0, 0),
+        (2**31 - 1, 2**31 - 1),
+        (50_000, 10),
+    ):
+        yield Case(f"image header of {width}x{height}", _load(read_image, "i.png", png(width, height)))
+    for width, height in ((20_000, 40), (1, 1), (1, 4000), (4000, 1), (3, 3)):
+        encoded = cv2.imencode(".png", np.zeros((height, width, 3), np.uint8))[1].tobytes()
+        run = _load(
+            lambda p: command("run", "--image", str(p), "--out", "out", "--detections", "whole")(), "i.png", encoded
+        )
+        yield Case(f"run on an image of {width}x{height}", run, must_refuse=False, must_succeed=width == 20_000)
+
+
+def fit_cases(rng: np.random.Generator) -> Iterator[Case]:
+    """Keypoints that no person has: whatever comes out must be finite."""
+    import torch
+
+    import fitting
+    from pose2d.skeletons import COCO17
+    from pose2d.types import Keypoints
+    from tests.walkers import walker
+
+    truth = torch.from_numpy(walker(3).keypoints_px).float()
+
+    def fit(xy: "torch.Tensor", confidence: "torch.Tensor") -> Callable[[], object]:
+        def run() -> None:
+            points = Keypoints(
+                xy, confidence, torch.ones_like(confidence), "raw", torch.full((len(xy),), 3000.0), COCO17
+            )
+            found = fitting.fit(points, fitting.Camera.default((160, 120)), init="none", weighting="confidence")
+            values = (found.params.pose, found.params.shape, found.params.translation)
+            if not all(bool(torch.isfinite(value).all()) for value in values):
+                raise AssertionError("parameters that are not finite")
+
+        return run
+
+    high = torch.full(truth.shape[:2], 0.9)
+    for number in (1e30, -1e30, 1e6, 1e5, float("inf"), float("nan"), 0.0):
+        yield Case(f"fit of keypoints at {number}", fit(torch.full_like(truth, number), high), must_refuse=False)
+        one = truth.clone()
+        one[1, 5] = number
+        yield Case(f"fit with one keypoint at {number}", fit(one, high), must_refuse=False)
+    for value in (float("nan"), float("inf"), -1.0, 2.0, 0.0, 1e-30):
+        yield Case(f"fit with confidence {value}", fit(truth, torch.full_like(high, value)), must_refuse=False)
+    yield Case("fit of noise", fit(torch.from_numpy(rng.normal(0, 1e3, truth.shape)).float(), high), must_refuse=False)
+
+
+def result_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
+    """A file of a finished run is damaged: the same command makes it again, whole."""
+    given = ["--video", str(valid.video), "--keypoints", str(valid.keypoints), "--init", "none", "--threads", "1"]
+    for name in ("fit.npz", "keypoints.npz", "tracks.npz", "overlay.mp4", "scene.glb", "report.html", "run.json"):
+        data = (valid.out / name).read_bytes()
+        for what, content in damaged_bytes(data, rng, 2):
+            if what in ("empty", "cut to 70%") or "changed" in what:
+                yield Case(
+                    f"run again after {name}: {what}", _again(valid.out, name, data, content, given), False, True
+                )
+
+
+def _again(out: Path, name: str, data: bytes, content: bytes, given: list[str]) -> Callable[[], object]:
+    def run() -> None:
+        shutil.copytree(out, "out")
+        Path("out", name).write_bytes(content)
+        try:
+            command("run", *given, "--out", "out")()
+        except SystemExit as left:
+            if left.code:
+                raise
+        again = Path("out", name).read_bytes()
+        if name.endswith((".npz", ".glb", ".mp4")) and again != data:
+            raise AssertionError(f"{name} is not what it was: {len(again)} bytes, {len(data)} before")
+
+    return run
+
+
+def _load(loader: Loader, name: str, content: bytes) -> Callable[[], object]:
+    def run() -> object:
+        Path(name).write_bytes(content)
+        return loader(Path(name).resolve())
+
+    return run
+
+
+def _frames(video: Any) -> Loader:
+    return lambda path: sum(1 for _ in video(path).frames())
+
+
+def _data_set(root: Path, name: str, read: Loader) -> Loader:
+    def run(path: Path) -> object:
+        here = path.parent / "set"
+        shutil.copytree(root, here)
+        shutil.copy(path, here / name)
+        return read(here)
+
+    return run
+
+
+def _with_run_json(out: Path) -> Loader:
+    def run(path: Path) -> object:
+        import fitmesh
+
+        shutil.copy(out / "fit.npz", path.parent / "fit.npz")
+        result = fitmesh.load(path.parent)
+        return result.clip_path, dict(result.settings), sum(result.timings_s.values())
+
+    return run
+
+
+def _record(head: Path) -> Any:
+    import json
+
+    from safetensors import safe_open
+
+    with safe_open(head, "pt") as file:
+        return json.loads(file.metadata()["about"])
+
+
+def _head_with_record(head: Path) -> Loader:
+    def run(path: Path) -> object:
+        from safetensors.torch import load_file, save_file
+
+        import ccnet
+
+        save_file(load_file(head), "changed.safetensors", {"about": path.read_text("utf-8", "replace")})
+        return ccnet.load(Path("changed.safetensors").resolve())
+
+    return run
+
+
+def all_cases(valid: Valid, seed: int) -> Iterator[Case]:
+    rng = np.random.default_rng(seed)
+    yield from option_cases(valid)
+    yield from choice_cases(valid)
+    yield from file_cases(valid, rng)
+    yield from image_cases()
+    yield from fit_cases(rng)
+    yield from result_cases(valid, rng)

@@ -61,17 +61,19 @@ print(json.dumps({"seconds": seconds, "frames": frames, "people": found, "peak_m
 OURS = """
 import json, resource, sys, time
 from pathlib import Path
-from fitmesh.api import open_clip, run_settings
+from fitmesh.api import open_clip
+from fitmesh.confidence import default_source
 from fitmesh.progress import Reporter
-from fitmesh.stages import fit, overlay, people, pipeline
+from fitmesh.stages import pipeline
 from fitmesh.stages.people import read_tracks
-from fitmesh.stages.settings import FitSettings, Job
-from pose2d.io.clip import Span
+from fitmesh.stages.settings import Job, KeypointSettings, RunSettings, TrackSettings
+from pose2d.detect.detector import detector_class
 video, out, threads, options = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
-settings = run_settings(
-    Span(), detections=None, detector=options["detector"], detector_size=None, min_score=0.55, max_people=None,
-    pose_model=options["pose_model"], checkpoint=None, confidence=None, ccnet=None, keypoints=None,
-    keypoint_layout="auto", device="cpu", threads=threads, fit=FitSettings(), exports=(), overwrite=True,
+detector, pose_model = options["detector"], options["pose_model"]
+settings = RunSettings(
+    tracks=TrackSettings(detector=detector, detector_options=detector_class(detector).defaults),
+    keypoints=KeypointSettings(pose_model, confidence=default_source(pose_model, None, None)),
+    threads=threads, overwrite=True,
 )
 job = Job(open_clip(video), settings, out, Reporter(quiet=True))
 marks = {}

@@ -101,7 +101,7 @@ def grid_clip(source: Path, target: Path, copies: int, frames: int) -> Path:
     """The clip itself, or copies of it in a grid of 3 x 3, each a fifth of its length later than the one before."""
     side = 1 if copies == 1 else 3
     width, height = SIZE_WH[0] // side, SIZE_WH[1] // side
-    images = [cv2.resize(frame.rgb, (width, height)) for frame in open_clip(source).frames()]
+    images = [_fitted(frame.rgb, width, height) for frame in open_clip(source).frames()]
     order = [*range(len(images)), *range(len(images) - 2, 0, -1)]
     with video_writer(target, Fraction(30), Fraction(1, 30)) as video:
         for number in range(frames):
@@ -112,6 +112,16 @@ def grid_clip(source: Path, target: Path, copies: int, frames: int) -> Path:
                 image[row * height :, column * width :][:height, :width] = shown
             video.write(image, Fraction(number, 30))
     return target
+
+
+def _fitted(rgb: np.ndarray, width: int, height: int) -> np.ndarray:
+    """As large as fits, in the middle of the lower edge: who is cut off there stays cut off by the image."""
+    scale = min(width / rgb.shape[1], height / rgb.shape[0])
+    small = cv2.resize(rgb, (round(scale * rgb.shape[1]), round(scale * rgb.shape[0])))
+    image = np.full((height, width, 3), 128, np.uint8)
+    left = (width - small.shape[1]) // 2
+    image[height - small.shape[0] :, left : left + small.shape[1]] = small
+    return image
 
 
 def measured(command: list[str], threads: int) -> dict[str, float]:

@@ -24,7 +24,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from fractions import Fraction
 from pathlib import Path
 
 import cv2
@@ -101,16 +100,17 @@ def grid_clip(source: Path, target: Path, copies: int, frames: int) -> Path:
     """The clip itself, or copies of it in a grid of 3 x 3, each a fifth of its length later than the one before."""
     side = 1 if copies == 1 else 3
     width, height = SIZE_WH[0] // side, SIZE_WH[1] // side
-    images = [_fitted(frame.rgb, width, height) for frame in open_clip(source).frames()]
+    clip = open_clip(source)
+    images = [_fitted(frame.rgb, width, height) for frame in clip.frames()]
     order = [*range(len(images)), *range(len(images) - 2, 0, -1)]
-    with video_writer(target, Fraction(30), Fraction(1, 30)) as video:
+    with video_writer(target, clip.info.rate, 1 / clip.info.rate) as video:
         for number in range(frames):
             image = np.full((SIZE_WH[1], SIZE_WH[0], 3), 128, np.uint8)
             for copy in range(copies):
                 row, column = divmod(copy, side)
                 shown = images[order[(number + copy * len(images) // 5) % len(order)]]
                 image[row * height :, column * width :][:height, :width] = shown
-            video.write(image, Fraction(number, 30))
+            video.write(image, number / clip.info.rate)
     return target
 
 

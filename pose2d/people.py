@@ -33,8 +33,8 @@ from pose2d.io.shots import ShotMarker
 from pose2d.skeletons import Skeleton
 from pose2d.types import Event, Track
 
-# Between two looks of the detector where nothing happens, and where people move. LONG_IOU was chosen among 0.35, 0.5 and
-# 0.75 on worker_back and bedroom_children (bench/people.py): at 0.5 the same people in the same frames, at 0.35 not
+# Between two looks of the detector where nothing happens, and where people move. LONG_IOU was chosen among 0.35, 0.5
+# and 0.75 on worker_back and bedroom_children (bench/people.py): the last at which no person-frame more is missed
 LONG_S, SHORT_S = 1 / 2, 1 / 6
 LONG_IOU, SHORT_IOU = 0.5, 0.4  # boxes of one person at both ends of an interval overlap at least this much
 HELD_BYTES = 64e6  # images of one long interval

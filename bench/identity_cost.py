@@ -82,10 +82,8 @@ def main() -> None:
             f"{sum(per_frame[1:]) / per_frame[0]:.1%}",
         )  # fmt: skip
         for track in found.tracks:
-            first, last = track.frames[0], track.frames[-1]
-            lines.append(
-                f"{video.name}: person {track.identity}, frames {first} to {last}, seen in {len(track.frames)}"
-            )
+            span = f"frames {track.frames[0]} to {track.frames[-1]}"
+            lines.append(f"{video.name}: person {track.identity}, {span}, seen in {len(track.frames)}")
         lines += [f"{video.name}: {event.line()}" for event in found.events]
     Console(width=140).print(table)
     print("\n".join(lines))

@@ -13,7 +13,16 @@ import numpy as np
 
 from pose2d.detect.appearance import Appearances, stack
 from pose2d.detect.association import keypoint_sigma, pose_similarity
-from pose2d.detect.jumps import JumpOptions, TrackPath, body_sizes, inside_image, mean_looks, path_of, splits
+from pose2d.detect.jumps import (
+    JumpOptions,
+    TrackPath,
+    body_sizes,
+    inside_image,
+    largest_near,
+    mean_looks,
+    path_of,
+    splits,
+)
 from pose2d.detect.ownership import OwnershipOptions, nearer_log_odds, ownership
 from pose2d.detect.pose_motion import PoseMotionOptions, PoseState, first_pose, predict_pose, update_pose
 from pose2d.detect.relink import RELINK_RATIO, relink
@@ -22,6 +31,7 @@ from pose2d.detect.untangle import UntangleOptions, untangled
 from pose2d.skeletons import Skeleton
 from pose2d.types import Event
 
+HIDES_S = 0.25  # who met somebody is not alone for so long before and after
 RUN_GAP_S = 0.3  # two tracks that have one pose are undone run by run; a longer pause begins another
 
 
@@ -198,7 +208,8 @@ def _stitch(
 
 
 def _covered(seen: Sightings) -> np.ndarray:
-    """Of each sighting the largest share of the smaller box that its and another person's box have in common, [N]."""
+    """Of each sighting the largest share of the smaller box that its and another person's box have in common then or a
+    moment before or after, [N]."""
     out = np.zeros(len(seen))
     for rows in _by_frame(seen):
         if len(rows) > 1:
@@ -208,6 +219,8 @@ def _covered(seen: Sightings) -> np.ndarray:
             share = both.clip(0).prod(-1) / np.maximum(np.minimum(area[:, None], area), 1e-9)
             np.fill_diagonal(share, 0.0)
             out[rows] = share.max(1)
+    for rows in _rows_of_tracks(seen).values():  # whoever hides somebody wholly seems to be alone
+        out[rows] = largest_near(out[rows], seen.time_s[rows], HIDES_S)
     return out
 
 

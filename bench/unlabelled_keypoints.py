@@ -92,7 +92,8 @@ def _sequences(settings: EvalSettings, head_file: str) -> Iterator[People]:
             used_px, found = estimate_people(model, images, boxes_px[rows])
             stated = head.distribution(found.features)
             points = body.at(params).keypoints[rows].double()
-            turned = body.placement(rotation_matrices(params.pose), params.shape).rotation[rows].double()
+            shape = torch.nn.functional.pad(params.shape, (0, body.shape_size - len(params.shape)))
+            turned = body.placement(rotation_matrices(params.pose), shape).rotation[rows].double()
             exact = camera.project(points).double()
             sides = used_px[:, 2:] - used_px[:, :2]
             l_px = l_squared(torch.from_numpy(AREA_OF_BOX * sides.prod(1)), HALPE26).sqrt()

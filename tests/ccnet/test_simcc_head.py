@@ -1,6 +1,7 @@
 """The head that states a distribution: what follows from it is exact, and keypoints without labels share the rest."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 import ccnet
 import pose2d
 from ccnet.data.observations import cache_key
+from ccnet.heads import files
 from ccnet.heads.simcc import AXES, ErrorDistribution, SimCCDistributionHead, distribution_of, principal_axes
 from ccnet.heads.simcc_inputs import SUMMARY, SimCCInputs
 from ccnet.losses import Targets, channels, default, likelihood
@@ -122,6 +124,17 @@ def test_keypoints_without_labels_teach_presence_nothing(untrained: SimCCDistrib
     logits[:, COCO17.size :, 1].sum().backward()
     assert all(p.grad is None or not p.grad.any() for p in untrained.presence.parameters())
     torch.testing.assert_close(logits[:, 20, 1], logits[:, 15, 1])  # left big toe, left ankle
+
+
+def test_a_head_says_the_same_after_saving_and_loading(tmp_path: Path) -> None:
+    model = pose2d.load("rtmpose-s-halpe26")
+    head = new_head(model, TrainingSettings(head="simcc", loss="likelihood")).eval()
+    files.save(head, tmp_path / "head.safetensors", files.describe(head, model, "rtmpose-s-halpe26"))
+    loaded = ccnet.load(tmp_path / "head.safetensors")
+    ccnet.check_fits(loaded, model, "rtmpose-s-halpe26")
+    inputs = torch.rand(2, HALPE26.size * (SUMMARY + 256) + 512 * 48, generator=torch.Generator().manual_seed(5))
+    with torch.inference_mode():
+        torch.testing.assert_close(loaded.logits(inputs), head.logits(inputs), atol=5e-3, rtol=1e-2)
 
 
 def test_a_loss_that_does_not_fit_the_head_is_refused() -> None:

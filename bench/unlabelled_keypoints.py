@@ -41,7 +41,7 @@ from pose2d.oks import AREA_OF_BOX, l_squared
 from pose2d.skeletons import COCO17, HALPE26
 
 QUANTILES = (0.1, 0.5, 0.9, 0.97)
-SCALES = np.geomspace(0.5, 2.0, 57)
+SCALES = np.geomspace(0.25, 4.0, 81)
 KINDS = tuple(dict.fromkeys(kind_of(name) for name in HALPE26.keypoints))
 NUMBERS = {kind: [i for i, name in enumerate(HALPE26.keypoints) if kind_of(name) == kind] for kind in KINDS}
 LABELLED = tuple(kind for kind in KINDS if NUMBERS[kind][0] < COCO17.size)

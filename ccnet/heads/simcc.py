@@ -25,7 +25,8 @@ LOG_SIGMA_RANGE = (-4.0, 4.0)
 AXES = 64  # of tokens and of the map's channels that are read
 RANGE = (-5.0, 5.0)  # of the trained layers' inputs, in standard deviations
 # Keypoints without COCO labels -> the labelled one whose bias and presence they take: no data set says where they are
-# absent, and in training they would all count as absent.
+# absent, and in training they would all count as absent. Both are as sharp in pixels, so an error in units of the one's
+# l is scaled to the other's (a neck's is a third of a shoulder's); bench/unlabelled_keypoints.py checks it.
 STAND_IN = {
     "head_top": "nose", "neck": "left_shoulder", "pelvis": "left_hip",
     **{f"{side}_{point}": f"{side}_ankle" for side in ("left", "right") for point in ("big_toe", "small_toe", "heel")},
@@ -111,6 +112,7 @@ class SimCCDistributionHead(SimCCInputs):
     map_axes: Tensor  # [C, AXES]
     presence_of: Tensor  # [K] the keypoint whose presence each one has
     keypoint_kind: Tensor  # [K] in COCO's order
+    log_unit: Tensor  # [K] logarithm of the kind's l over the keypoint's own
 
     def __init__(
         self,
@@ -132,6 +134,9 @@ class SimCCDistributionHead(SimCCInputs):
         self.register_buffer("keypoint_kind", torch.tensor(kinds), persistent=False)
         presence_of = [number if number < COCO17.size else kinds[number] for number in range(keypoints)]
         self.register_buffer("presence_of", torch.tensor(presence_of), persistent=False)
+        sigma = dict(zip(HALPE26.keypoints, HALPE26.oks_sigma, strict=True))
+        ratio = [sigma[STAND_IN.get(name, name)] / sigma[name] for name in names]
+        self.register_buffer("log_unit", torch.tensor(ratio).log(), persistent=False)
         cells = self.map_shape[1] * self.map_shape[2]
         self.error = KeypointNetwork(cells, channels - 2, width)
         self.presence = KeypointNetwork(cells, 1, width)
@@ -151,7 +156,8 @@ class SimCCDistributionHead(SimCCInputs):
         grid = (2 * summary[..., -2:] - 1).clamp(-1, 1)[:, :, None]  # [N, K, 1, 2] the map's corners are -1 and 1
         local = F.grid_sample(maps, grid, align_corners=False)[..., 0].mT  # [N, K, AXES]
         summary = ((summary - self.summary_mean) / self.summary_scale).clamp(*RANGE)
-        error = self.error(summary, token, local, maps, self.keypoint_kind)
+        weight, log_sigma = self.error(summary, token, local, maps, self.keypoint_kind).chunk(2, -1)
+        error = torch.cat([weight, log_sigma + self.log_unit[:, None]], -1)
         own = [values[:, : COCO17.size] for values in (summary, token, local)]
         presence = self.presence(*own, maps, self.keypoint_kind[: COCO17.size])
         presence = torch.cat(

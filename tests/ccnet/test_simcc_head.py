@@ -126,6 +126,19 @@ def test_keypoints_without_labels_teach_presence_nothing(untrained: SimCCDistrib
     torch.testing.assert_close(logits[:, 20, 1], logits[:, 15, 1])  # left big toe, left ankle
 
 
+def test_a_keypoint_without_labels_is_as_sharp_in_pixels_as_the_one_it_stands_beside(
+    untrained: SimCCDistributionHead,
+) -> None:
+    rows = torch.rand(1, HALPE26.size, SUMMARY + 256, generator=torch.Generator().manual_seed(6))
+    neck, shoulder = (HALPE26.keypoints.index(name) for name in ("neck", "left_shoulder"))
+    rows[:, neck] = rows[:, shoulder]
+    with torch.inference_mode():
+        stated = distribution_of(untrained.logits(torch.cat([rows.flatten(1), torch.zeros(1, 512 * 48)], 1)))
+    in_pixels = stated.sigma * torch.tensor(HALPE26.oks_sigma)[:, None]
+    torch.testing.assert_close(in_pixels[:, neck], in_pixels[:, shoulder])
+    torch.testing.assert_close(stated.weight[:, neck], stated.weight[:, shoulder])
+
+
 def test_a_head_says_the_same_after_saving_and_loading(tmp_path: Path) -> None:
     model = pose2d.load("rtmpose-s-halpe26")
     head = new_head(model, TrainingSettings(head="simcc", loss="likelihood")).eval()

@@ -17,10 +17,10 @@ class UntangleOptions:
     """Chosen on the tuning seeds of bench/identity.py."""
 
     longest_s: float = 3.0  # nothing is interpolated over more
-    place: float = 0.08  # standard deviation of an interpolated place at its ends, in box heights
+    place: float = 0.06  # standard deviation of an interpolated place at its ends, in box heights
     drift: float = 0.15  # and by how much it grows in a second from the nearer end
-    height: float = 0.2  # of the log height: boxes shrink where something hides a part
-    keep: float = 3.0  # by how much (-2 log likelihood) another person must explain a box better than its track's
+    height: float = 0.15  # of the log height: boxes shrink where something hides a part
+    keep: float = 2.0  # by how much (-2 log likelihood) another person must explain a box better than its track's
 
 
 def untangled(

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.identity_metrics import FrameBoxes, IdentityScores, identity_scores
 from bench.identity_scenes import IMAGE_WH, KINDS, Kind, joined_clips, pose_of, simulate
-from bench.identity_trackers import Follow, contestants, follow, motion_only
+from bench.identity_trackers import Follow, contestants, follow, follow_online, motion_only, settled
 
 __all__ = ["KINDS", "follow", "measure", "motion_only", "pose_of"]
 
@@ -48,13 +48,61 @@ def measure(kind: Kind, seeds: range, tracker: Follow) -> list[IdentityScores]:
     return scores
 
 
+def on_rendered(folder: Path, cache: Path | None) -> None:
+    """Rendered people seen by detector and pose network."""
+    from bench.identity_rendered import Rendered, sequences, wrong_owners
+
+    kinds: dict[str, list[Rendered]] = {}
+    for one in sequences(folder, cache):
+        kinds.setdefault(one.name.split("_")[0], []).append(one)
+    table = Table("rendered", "tracker", "switches", "IDF1", "HOTA", "AssA", "false tracks", "tracks over a cut")
+    totals: dict[str, int] = {}
+    for kind, scenes in kinds.items():
+        for tracker, run in contestants().items():
+            found = [run(scene.frames, scene.wh) for scene in scenes]
+            scores = [
+                identity_scores([f.truth for f in scene.frames], boxes)
+                for scene, boxes in zip(scenes, found, strict=True)
+            ]
+            switches = sum(s.switches for s in scores)
+            totals[tracker] = totals.get(tracker, 0) + switches
+            means = [float(np.mean([getattr(s, f) for s in scores])) for f in ("idf1", "hota", "association_accuracy")]
+            over = sum(tracks_over_cuts(b, s.cuts) for s, b in zip(scenes, found, strict=True))
+            table.add_row(
+                f"{kind} x{len(scenes)}", tracker, str(switches), *(f"{m:.3f}" for m in means),
+                str(sum(s.false_tracks for s in scores)), str(over),
+            )  # fmt: skip
+    Console(width=120).print(table)
+    print("switches in all:", totals)
+    everything = [scene for scenes in kinds.values() for scene in scenes]
+    told = [({n for n, f in enumerate(s.frames) if f.is_cut}, set(s.cuts)) for s in everything]
+    print(
+        f"cuts: {sum(len(c) for _, c in told)}, found {sum(len(a & c) for a, c in told)}, "
+        f"invented {sum(len(a - c) for a, c in told)}"
+    )
+    before, after = np.zeros(2, int), np.zeros(2, int)
+    for scene in everything:
+        result = settled(scene.frames, scene.wh)
+        ends = np.cumsum([len(f.boxes_px) for f in scene.frames])[:-1]
+        kept = np.split(result.identity >= 0, ends)
+        factor = np.split(result.owner_presence, ends)
+        tracked = [owner >= 0 for owner in follow_online(scene.frames, scene.wh, cues=True, cuts=True)[1]]
+        before += wrong_owners(scene, tracked, [np.ones_like(f) for f in factor])
+        after += wrong_owners(scene, kept, factor)
+    print("sightings with somebody else's limbs:", *(f"{w} of {t} ({w / t:.2%})" for w, t in (before, after)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scenes", type=int, default=20)
+    parser.add_argument("--scenes", type=int, default=20, help="simulated ones of each kind; 0: none")
     parser.add_argument("--kinds", nargs="*", default=list(KINDS))
     parser.add_argument("--people", type=Path)
     parser.add_argument("--seed", type=int, default=100, help="of the first scene")
+    parser.add_argument("--rendered", type=Path, help="made by `fitmesh synth --scenes crossing,embrace,behind,cuts`")
+    parser.add_argument("--cache", type=Path, help="of what the networks see in it")
     arguments = parser.parse_args()
+    if arguments.rendered:
+        on_rendered(arguments.rendered, arguments.cache)
     trackers, seeds = contestants(), range(arguments.seed, arguments.seed + arguments.scenes)
     if arguments.people:
         people = dict(np.load(arguments.people))
@@ -74,6 +122,8 @@ def main() -> None:
             idf1 = float(np.mean([score.idf1 for score in scores]))
             joins.add_row(f"{arguments.scenes} x 6 pieces", tracker, *map(str, counts), f"{idf1:.3f}")
         Console(width=120).print(joins)
+    if not arguments.scenes:
+        return
     table = Table("scene", "tracker", "switches", "IDF1", "HOTA", "AssA", "false tracks", "ms a frame")
     totals: dict[str, int] = {}
     for name in arguments.kinds:

@@ -27,10 +27,12 @@ import fitting
 from bench.world_background import camera_motion
 from bench.world_metrics import PersonEstimate, ShotEstimate, shot_metrics, standing_speed_cm_s
 from bench.world_page import groups, medians, section, write_section
-from bench.world_scenes import ShotTruth, clips_by_kind, simulated_shot
+from bench.world_rendered import boxes, read_truth, run
+from bench.world_rendered import estimate as rendered_estimate
+from bench.world_scenes import ShotTruth, simulated_shot
+from eval3dpw.synth.clip_kinds import clips_by_kind
 from fitting.body import Body
 from fitting.camera import Camera
-from fitting.motion_capture import load_motion
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.lens import FocalEstimate, focal_prior
 from fitting.shot import FittedPerson, SceneOptions, ShotFit, ShotPerson, fit_shot
@@ -40,8 +42,8 @@ CHOOSING_SEED, REPORTING_SEED = 1, 2
 
 
 WHAT = (
-    "simulated shots of 10 s with exact truth: captured motion of held-out subjects, one to four adults and children on "
-    "one floor, lenses of 0.55 to 1.3 diagonals that nobody is told, 26 keypoints with noise of the stated size, a "
+    "simulated shots of 10 s with exact truth: captured motion of held-out subjects, one to four adults and children "
+    "on one floor, lenses of 0.55 to 1.3 diagonals that nobody is told, 26 keypoints with noise of the stated size, a "
     "textured background for the camera's motion. Constants were chosen with other subjects and another seed "
     "(`--choose`). A column without gravity takes the camera for level and the lowest feet for the floor."
 )
@@ -50,7 +52,8 @@ WHAT = (
 def fitted(
     shot: ShotTruth, body: Body, focal: FocalEstimate, motion: CameraMotion | None, options: SceneOptions
 ) -> ShotEstimate:
-    people = [ShotPerson(n, person.keypoints, np.arange(shot.frames)) for n, person in enumerate(shot.people)]
+    keypoints = [person.keypoints for person in shot.people if person.keypoints is not None]
+    people = [ShotPerson(n, read, np.arange(shot.frames)) for n, read in enumerate(keypoints)]
     camera = Camera.from_focal(focal.focal_px, shot.camera.size)
     found = fit_shot(people, camera, focal, body, fps=shot.fps, motion=motion, options=options)
     return estimate(found, body, len(people))
@@ -129,6 +132,29 @@ def measure(
     return rows
 
 
+def measure_rendered(
+    root: Path, body: Body, out: Path, console: Console
+) -> tuple[list[ShotTruth], dict[str, list[dict[str, float]]]]:
+    """From images, through the real network."""
+    shots = read_truth(root)
+    rows: dict[str, list[dict[str, float]]] = {name: [] for name in COLUMNS}
+    for shot in shots:
+        diagonal = float(np.hypot(*shot.camera.size))
+        how = {"everything off": ("off", diagonal), "only the lens's prior": ("off", None), "new": ("auto", None)}
+        for name, (floor, focal_px) in how.items():
+            result = run(root, shot, out, floor, focal_px)
+            found = rendered_estimate(result, shot, boxes(root, shot.name), body, looked=name == "new")
+            rows[name].append(shot_metrics(shot, found))
+            seen = sum(person is not None for person in found.people)
+        last = rows["new"][-1]
+        console.print(
+            f"{shot.name}: {seen} of {len(shot.people)} people, gravity {last['gravity, deg']:.1f} deg, camera "
+            f"{result.shots[0].camera}",
+            highlight=False,
+        )
+    return shots, rows
+
+
 def show(console: Console, title: str, rows: dict[str, list[dict[str, float]]], truth: dict[str, float]) -> None:
     table = Table(title=title)
     for head in ("median", "of the truth", *rows):
@@ -147,27 +173,34 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only shots with one of these numbers, with commas")
     parser.add_argument("--columns", default="", help="only these, with semicolons")
     parser.add_argument("--rendered", type=Path, help="a set made by `fitmesh synth --scenes world`")
+    parser.add_argument("--out", type=Path, default=Path("world_rendered"), help="for the runs of --rendered")
     parser.add_argument("--log", type=Path, help="every shot's figures, a line of JSON each")
     parser.add_argument("--write", action="store_true", help="put the tables into bench/README.md")
     arguments = parser.parse_args()
     console, began, body = Console(width=150), time.monotonic(), fitting.load_body()
-    picked = {name: column for name, column in COLUMNS.items() if not arguments.columns or name in arguments.columns.split(";")}  # fmt: skip
+    wanted = arguments.columns.split(";") if arguments.columns else list(COLUMNS)
+    picked = {name: column for name, column in COLUMNS.items() if name in wanted}
+    parts: dict[str, dict[str, list[dict[str, float]]]] = {}
+    truth: dict[str, float] = {}
     if arguments.clips is not None:
-        motion = load_motion(arguments.clips, body, 30.0)
-        clips = clips_by_kind(motion, body, reporting=not arguments.choose)
+        clips = clips_by_kind(body, reporting=not arguments.choose, motion=arguments.clips)
         seed = CHOOSING_SEED if arguments.choose else REPORTING_SEED
         numbers = [int(n) for n in arguments.only.split(",") if n] or list(range(arguments.shots))
-        shots = [simulated_shot(motion, clips, body, seed, n, arguments.seconds) for n in numbers]
+        shots = [simulated_shot(clips, body, seed, n, arguments.seconds) for n in numbers]
         rows = measure(shots, body, picked, console, arguments.log)
-        parts = {
-            title: {name: [found[i] for i in index] for name, found in rows.items()}
-            for title, index in groups(shots).items()
-        }
-        for title, part in parts.items():
-            show(console, title, part, truth_figures(shots) if title == "all" else {})
-        if arguments.write:
-            command = f"python bench/world.py --clips {arguments.clips.name} --shots {arguments.shots} --write"
-            write_section(section(command, WHAT, parts, truth_figures(shots)))
+        truth = truth_figures(shots)
+        for title, index in groups(shots).items():
+            parts[title] = {name: [found[i] for i in index] for name, found in rows.items()}
+    if arguments.rendered is not None:
+        rendered, rows = measure_rendered(arguments.rendered, body, arguments.out, console)
+        parts["rendered, through the network"] = rows
+        truth = truth or truth_figures(rendered)
+    for title, part in parts.items():
+        show(console, title, part, truth if title == "all" else {})
+    if arguments.write:
+        command = f"python bench/world.py --clips {arguments.clips.name} --shots {arguments.shots}"
+        command += f" --rendered {arguments.rendered.name}" if arguments.rendered is not None else ""
+        write_section(section(f"{command} --write", WHAT, parts, truth))
     console.print(f"{time.monotonic() - began:.0f} s")
 
 

@@ -93,6 +93,7 @@ def boxes_px(shot: ShotTruth, frame: int) -> np.ndarray:
     """[P, 4] what a detector would say."""
     boxes = []
     for person in shot.people:
+        assert person.keypoints is not None
         xy = person.keypoints.xy_px[frame][person.keypoints.presence[frame] > 0].numpy()
         low, high = xy.min(0), xy.max(0)
         margin = PEOPLE_MARGIN * (high - low).max()

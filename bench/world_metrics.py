@@ -40,7 +40,7 @@ class ShotEstimate:
     first_from_camera: np.ndarray | None  # [T, 3, 3]; None: does not turn, as far as is known
 
     def world_from_camera(self, frames: int) -> np.ndarray:
-        """[T, 4, 4]. A camera of which nothing is known is taken to be level, and the lowest feet to be on the floor."""
+        """[T, 4, 4]. A camera of which nothing is known is taken to be level, the lowest feet to be on the floor."""
         up = np.array([0.0, -1.0, 0.0]) if self.up_cam is None else self.up_cam
         numbers = np.arange(frames)
         height = self.camera_height_m
@@ -58,12 +58,13 @@ class ShotEstimate:
 def shot_metrics(truth: ShotTruth, found: ShotEstimate) -> dict[str, float]:
     """Every figure of one shot; NaN where a figure means nothing."""
     up = found.up_cam if found.up_cam is not None else np.array([0.0, -1.0, 0.0])
+    right = _RIGHT_KINDS[truth.camera_kind]
     figures = {
         "gravity, deg": angle_deg(up, truth.up_cam),
         "gravity known, %": 100.0 * (found.up_cam is not None),
         "stated floor, cm off": 100 * abs(found.camera_height_m - truth.camera_height_m),
         "focal length, %": 100 * abs(found.focal_px / truth.camera.focal_px[0] - 1),
-        "camera kind right, %": np.nan if found.kind is None else 100.0 * (found.kind in _RIGHT_KINDS[truth.camera_kind]),
+        "camera kind right, %": np.nan if found.kind is None else 100.0 * (found.kind in right),
         "turn over 5 s, deg off": np.nan if truth.camera_kind == "static" else turn_error_deg(truth, found),
     }  # fmt: skip
     world_from_camera = found.world_from_camera(truth.frames)

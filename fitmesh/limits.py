@@ -21,3 +21,4 @@ PASSES = Range(0, 1000)
 CACHE_GB = Range(0, 10**6)
 PORT = Range(0, 65535)
 SIDE_PX = Range(16, 8192)  # of images that `synth` makes
+SCENE_S = Range(0.1, 60)  # of a scripted scene

@@ -98,7 +98,7 @@ def fit_track(
     camera: Camera,
     body: Body | None = None,
     init: str | BodyParams | InitialGuess = "lifter",
-    weighting: Weighting = "precision",
+    weighting: Weighting = "likelihood",
     *,
     fps: float = 30.0,
     every: int = 1,
@@ -140,7 +140,7 @@ def fit_prepared(
     *,
     scene: SceneTerms | None = None,
     start: BodyParams | None = None,
-    weighting: Weighting = "precision",
+    weighting: Weighting = "likelihood",
     gate: float = GATE,
     **options: Any,
 ) -> TrackFit:

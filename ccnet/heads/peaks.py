@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ccnet.heads.head import CalibrationHead, FeatureShape
-from pose2d.models.movenet import ChosenCells, HeadMaps, SinglePose, choose, trunk_of
+from pose2d.models.base import trunk_of
+from pose2d.models.movenet import ChosenCells, HeadMaps, SinglePose, choose
 from pose2d.models.movenet_network import SINGLE_HEADS, MapHead
 from pose2d.skeletons import COCO17
 

@@ -8,12 +8,12 @@ import os
 import pickle
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -73,16 +73,25 @@ class MadeSequence:
 def make_dataset(out: Path, settings: SynthSettings, jobs: int = 1) -> Iterator[MadeSequence]:
     """Write the data set into a folder; yields every sequence when it is complete."""
     _check(settings)
-    _record_settings(out, settings)
-    numbers = range(settings.sequences)
+    record_settings(out, settings)
+    yield from in_processes(make_sequence, out, settings, range(settings.sequences), jobs)
+
+
+Settings = TypeVar("Settings")
+
+
+def in_processes(
+    make: Callable[[Path, Settings, int], MadeSequence], out: Path, settings: Settings, numbers: range, jobs: int
+) -> Iterator[MadeSequence]:
+    """Make sequences by their numbers, so many at a time."""
     if jobs == 1:
-        yield from (make_sequence(out, settings, number) for number in numbers)
+        yield from (make(out, settings, number) for number in numbers)
         return
     # A fresh interpreter for each worker: forking a process that runs torch's threads can hang.
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_start_worker)
     finished = False
     try:
-        waiting = [pool.submit(make_sequence, out, settings, number) for number in numbers]
+        waiting = [pool.submit(make, out, settings, number) for number in numbers]
         for done in as_completed(waiting):
             yield done.result()
         finished = True
@@ -147,7 +156,7 @@ def _truth_arrays(made: SyntheticSequence, truths: list[FrameTruth]) -> dict[str
         "boxes_px": np.stack([t.boxes_px for t in truths], 1),  # [P, T, 4]
         "area_px2": np.stack([t.area_px2 for t in truths], 1),  # [P, T]
         "seen_px2": np.stack([t.seen_px2 for t in truths], 1),  # [P, T]
-        "keypoints_m": torch.stack([p.keypoints for p in made.people]).numpy(),  # [P, T, 17, 3] in the world
+        "keypoints_m": torch.stack([p.keypoints[:, :17] for p in made.people]).numpy(),  # [P, T, 17, 3] in the world
         "occlusion": np.array(made.plan.occlusion),
         "scene": np.array(made.plan.scene),
         "camera": np.array(made.plan.view.motion),
@@ -184,10 +193,11 @@ def _check(settings: SynthSettings) -> None:
         _photographs(settings.backgrounds)
 
 
-def _record_settings(out: Path, settings: SynthSettings) -> None:
+def record_settings(out: Path, settings: SynthSettings, more: Mapping[str, Any] | None = None) -> None:
     """Write the settings into the folder; refuse a folder with a data set of other settings."""
     path = out / _SETTINGS
     recorded = {**asdict(settings), "motion": _named(settings.motion), "backgrounds": _named(settings.backgrounds)}
+    recorded |= more or {}
     text = json.dumps({k: v for k, v in recorded.items() if k != "sequences"}, indent=1)  # more may be asked for later
     if path.is_file():
         if path.read_bytes() != text.encode():

@@ -33,8 +33,9 @@ class SyntheticPerson:
     pose: Tensor  # [T, 24, 3] axis-angle, the root in the world
     translation: Tensor  # [T, 3]
     joints: Tensor  # [T, 24, 3]
-    keypoints: Tensor  # [T, 17, 3] COCO
-    placement: Placement  # before the translation
+    keypoints: Tensor  # [T, 26, 3] Halpe's; the first 17 are COCO's
+    placement: Placement  # before size and translation
+    size: float = 1.0  # multiplies the whole body about the origin, before the translation: children
 
     @property
     def path(self) -> np.ndarray:
@@ -49,7 +50,7 @@ def draw_shape(rng: np.random.Generator) -> Tensor:
 def person_from_clip(body: Body, clip: Clip, shape: Tensor, first: int, count: int, yaw: float) -> SyntheticPerson:
     """Some frames of a clip, rotated by `yaw`, feet on the ground, the path centred on the origin."""
     piece = rotated(Clip(clip.name, clip.pose[first : first + count], clip.root_m[first : first + count]), yaw)
-    leg_ratio = _leg_length(body, shape) / _leg_length(body, torch.zeros(BETAS))
+    leg_ratio = leg_length(body, shape) / leg_length(body, torch.zeros(BETAS))
     translation = (
         piece.root_m * leg_ratio - body.placement(torch.eye(3).expand(1, 24, 3, 3), _padded(body, shape)).joints[0, 0]
     )
@@ -63,7 +64,17 @@ def person_from_clip(body: Body, clip: Clip, shape: Tensor, first: int, count: i
 def _posed_person(body: Body, clip: str, pose: Tensor, shape: Tensor, translation: Tensor) -> SyntheticPerson:
     output = body(pose, _padded(body, shape), translation)
     placement = body.placement(rotation_matrices(pose), _padded(body, shape))
-    return SyntheticPerson(clip, shape, pose, translation, output.joints, output.keypoints[:, :17], placement)
+    return SyntheticPerson(clip, shape, pose, translation, output.joints, output.keypoints, placement)
+
+
+def sized_person(
+    body: Body, clip: str, pose: Tensor, shape: Tensor, translation: Tensor, size: float
+) -> SyntheticPerson:
+    """As posed, with every point of the body multiplied by `size` before it is moved."""
+    output = body(pose, _padded(body, shape))
+    placement = body.placement(rotation_matrices(pose), _padded(body, shape))
+    joints, keypoints = (size * points + translation[:, None] for points in (output.joints, output.keypoints))
+    return SyntheticPerson(clip, shape, pose, translation, joints, keypoints, placement, size)
 
 
 def shifted(body: Body, person: SyntheticPerson, shift_m: tuple[float, float]) -> SyntheticPerson:
@@ -77,7 +88,7 @@ def _padded(body: Body, shape: Tensor) -> Tensor:
     return torch.cat((shape, shape.new_zeros(body.shape_size - len(shape))))
 
 
-def _leg_length(body: Body, shape: Tensor) -> float:
+def leg_length(body: Body, shape: Tensor) -> float:
     joints = body.rest_joints + torch.einsum("jcs,s->jc", body.rest_joint_shapedirs, _padded(body, shape))
     return sum(float((joints[a] - joints[b]).norm()) for a, b in ((1, 4), (4, 7), (2, 5), (5, 8)))
 
@@ -95,9 +106,10 @@ class ClothedBody:
     appearance: np.ndarray  # [F, (LATTICE_STEPS + 1)^2, CHANNELS] float32, see outfit.py
     body_vertices: int  # the first of the V are the body's own, in its order
 
-    def posed(self, placement: Placement, translation: Tensor) -> np.ndarray:
+    def posed(self, placement: Placement, translation: Tensor, size: float = 1.0) -> np.ndarray:
         """[T, V, 3] float32 metres."""
-        return (skin(self.rest, self.weights, placement).mT + translation[:, None]).numpy()
+        bare = skin(self.rest, self.weights, placement).mT
+        return ((bare if size == 1.0 else size * bare) + translation[:, None]).numpy()
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -49,10 +50,12 @@ FOCAL_OF_WIDTH = (0.75, 1.35)  # focal length as a share of the image's width: 6
 _APART_M = 0.6  # least distance of two people, pelvis to pelvis
 # Visibility of a keypoint: outside the image, hidden by another object or person, behind the own body, seen.
 OUTSIDE, HIDDEN, BEHIND_SELF, SEEN = 0, 1, 2, 3
+BY_OBJECT, BY_NOBODY = -1, -2
 # Depth of each keypoint below the surface, metres: joints are inside the body, the face is on it.
-_DEPTH_M = np.array(
-    [0.06, 0.05, 0.05, 0.08, 0.08, 0.17, 0.17, 0.12, 0.12, 0.10, 0.10, 0.24, 0.24, 0.16, 0.16, 0.14, 0.14]
-)
+_DEPTH_M = np.array([
+    0.06, 0.05, 0.05, 0.08, 0.08, 0.17, 0.17, 0.12, 0.12, 0.10, 0.10, 0.24, 0.24, 0.16, 0.16, 0.14, 0.14,  # COCO's 17
+    0.12, 0.17, 0.24, 0.10, 0.10, 0.10, 0.10, 0.12, 0.12,  # and Halpe's others
+])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -125,8 +128,9 @@ def _bystander_count(level: OcclusionLevel, rng: np.random.Generator) -> int:
 class FrameTruth:
     """One image's truth in pixels."""
 
-    keypoints_px: np.ndarray  # [P, 17, 2]
-    visibility: np.ndarray  # [P, 17] uint8: OUTSIDE, HIDDEN, BEHIND_SELF or SEEN
+    keypoints_px: np.ndarray  # [P, K, 2]
+    visibility: np.ndarray  # [P, K] uint8: OUTSIDE, HIDDEN, BEHIND_SELF or SEEN
+    hidden_by: np.ndarray  # [P, K] int16: number of the person who hides it, BY_OBJECT, or BY_NOBODY
     boxes_px: np.ndarray  # [P, 4] x1, y1, x2, y2 of the whole person, cut at the image's edge
     area_px2: np.ndarray  # [P] of the person in the image without occlusion
     seen_px2: np.ndarray  # [P] of the visible part
@@ -140,24 +144,26 @@ def frame_truth(
     camera: Camera,
     world_to_cam: np.ndarray,
 ) -> FrameTruth:
-    """Of keypoints_m [P, 17, 3] in the world frame."""
+    """Of keypoints_m [P, K, 3] in the world frame: COCO's 17 or Halpe's 26."""
     buffer = mesh.rasterize(vertices_m, camera, world_to_cam)
     owner = mesh.owner(buffer)
     surface_m = 1 / np.maximum(buffer.inverse_depth, 1e-6)
     in_cam = keypoints_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3]
     depth = np.maximum(in_cam[..., 2], 1e-3)
     pixels = in_cam[..., :2] / depth[..., None] * camera.focal_px + camera.center_px
-    count = len(keypoints_m)
-    visibility = np.zeros((count, 17), np.uint8)
+    count, points = keypoints_m.shape[:2]
+    visibility, hidden_by = np.zeros((count, points), np.uint8), np.zeros((count, points), np.int16)
     boxes, area, seen = np.zeros((count, 4)), np.zeros(count), np.zeros(count)
     for person in range(count):
         alone = _unoccluded(mesh, people_m, person, camera, world_to_cam)
-        visibility[person] = _visibility(owner, surface_m, pixels[person], in_cam[person, :, 2], person)
+        visibility[person], hidden_by[person] = _visibility(
+            owner, surface_m, pixels[person], in_cam[person, :, 2], person
+        )
         rows, columns = np.flatnonzero(alone.any(1)), np.flatnonzero(alone.any(0))
         if len(rows):
             boxes[person] = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
         area[person], seen[person] = alone.sum(), (owner == person).sum()
-    return FrameTruth(pixels, visibility, boxes, area, seen)
+    return FrameTruth(pixels, visibility, hidden_by, boxes, area, seen)
 
 
 def _unoccluded(
@@ -172,15 +178,23 @@ def _unoccluded(
 
 def _visibility(
     owner: np.ndarray, surface_m: np.ndarray, pixels: np.ndarray, depth_m: np.ndarray, person: int
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of each keypoint [K], and what hides it [K]."""
     height, width = owner.shape
     x, y = np.round(pixels).astype(int).T
     inside = (x >= 0) & (y >= 0) & (x < width) & (y < height) & (depth_m > 0.05)
     x, y = np.clip(x, 0, width - 1), np.clip(y, 0, height - 1)
     whose, nearest = owner[y, x], surface_m[y, x]
     other = (whose != person) & (nearest < depth_m - 0.02) & (whose != -2)
-    buried = (whose == person) & (nearest < depth_m - _DEPTH_M)
-    return np.where(inside, np.where(other, HIDDEN, np.where(buried, BEHIND_SELF, SEEN)), OUTSIDE).astype(np.uint8)
+    buried = (whose == person) & (nearest < depth_m - _DEPTH_M[: len(depth_m)])
+    state = np.where(inside, np.where(other, HIDDEN, np.where(buried, BEHIND_SELF, SEEN)), OUTSIDE)
+    return state.astype(np.uint8), np.where(inside & other, whose, BY_NOBODY)
+
+
+class ViewPath(Protocol):
+    """Where a camera is at any time."""
+
+    def world_to_cam(self, frame: float) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -192,7 +206,7 @@ class SyntheticSequence:
     bystanders: list[SyntheticPerson]  # in the images, but not in the truth
     clothed: list[ClothedBody]  # of people, then of bystanders
     camera: Camera
-    path: CameraPath
+    path: ViewPath
     mesh: SceneMesh
 
     @property
@@ -202,7 +216,7 @@ class SyntheticSequence:
     def posed(self) -> list[np.ndarray]:
         """Vertices [T, V, 3] of everybody, clothed."""
         everyone = (*self.people, *self.bystanders)
-        return [c.posed(p.placement, p.translation) for c, p in zip(self.clothed, everyone, strict=True)]
+        return [c.posed(p.placement, p.translation, p.size) for c, p in zip(self.clothed, everyone, strict=True)]
 
     def cam_poses(self) -> np.ndarray:
         """[T, 4, 4] world to camera."""
@@ -234,7 +248,7 @@ def build_sequence(
         around = photo_scene(photo, area, path.world_to_cam(len(centers) / 2), focal, rng)
     sampled = range(0, len(centers), 5)
     viewed = ViewedKeypoints(
-        torch.stack([person.keypoints[sampled] for person in people], 1).numpy(),
+        torch.stack([person.keypoints[sampled, :17] for person in people], 1).numpy(),
         np.stack([path.world_to_cam(frame) for frame in sampled]),
         camera,
     )
@@ -246,15 +260,17 @@ def build_sequence(
     return SyntheticSequence(plan, people, bystanders, clothed, camera, path, build_scene_mesh(clothed, around, rng))
 
 
-def render_frames(sequence: SyntheticSequence) -> Iterator[tuple[bytes, FrameTruth]]:
-    """The JPEG of every frame, and its truth."""
+def render_frames(
+    sequence: SyntheticSequence, keypoint_count: int = 17, subframes: int = SUBFRAMES
+) -> Iterator[tuple[bytes, FrameTruth]]:
+    """The JPEG of every frame, and its truth: of COCO's 17 keypoints or Halpe's 26."""
     plan, people = sequence.plan, sequence.people
     rng = plan.rng("sensor")
     posed = sequence.posed()
-    keypoints = torch.stack([person.keypoints for person in people], 1).numpy()
+    keypoints = torch.stack([person.keypoints[:, :keypoint_count] for person in people], 1).numpy()
     gain = None
     for frame in range(sequence.frames):
-        light = _exposed_light(sequence, posed, frame)
+        light = _exposed_light(sequence, posed, frame, subframes)
         gain = exposure_gain(plan.sensor, light) if gain is None else gain
         image = sensor_image(plan.sensor, light, gain, rng)
         bodies = [vertices[frame] for vertices in posed]
@@ -265,13 +281,16 @@ def render_frames(sequence: SyntheticSequence) -> Iterator[tuple[bytes, FrameTru
         yield encode_jpeg(plan.sensor, image), truth
 
 
-def _exposed_light(sequence: SyntheticSequence, posed: list[np.ndarray], frame: int) -> np.ndarray:
+def _exposed_light(
+    sequence: SyntheticSequence, posed: list[np.ndarray], frame: int, subframes: int = SUBFRAMES
+) -> np.ndarray:
     """Mean light [H, W, 3] while the shutter is open; subframes are shifted by parts of a pixel, which antialiases."""
     at_frame = [vertices[frame] for vertices in posed]
     center = np.mean([vertices.mean(0) for vertices in at_frame], 0)
     shadows = sequence.mesh.shadows(sequence.mesh.vertices_m(at_frame), center)
     total = np.zeros((sequence.camera.size[1], sequence.camera.size[0], 3), np.float32)
-    for shift, time in zip(SUBFRAME_SHIFTS_PX, exposure_times(sequence.plan.sensor), strict=True):
+    shifts = SUBFRAME_SHIFTS_PX[:: SUBFRAMES // subframes]  # two of them lie opposite each other
+    for shift, time in zip(shifts, exposure_times(sequence.plan.sensor, subframes), strict=True):
         x, y = sequence.camera.center_px
         subframe_camera = Camera.from_focal(
             sequence.camera.focal_px, sequence.camera.size, (x + shift[0], y + shift[1])
@@ -279,7 +298,7 @@ def _exposed_light(sequence: SyntheticSequence, posed: list[np.ndarray], frame: 
         vertices = sequence.mesh.vertices_m([_interpolated(v, frame, time) for v in posed])
         transform = sequence.path.world_to_cam(frame + time)
         total += sequence.mesh.light(vertices, subframe_camera, transform, shadows, 4 * shift)
-    return total / SUBFRAMES
+    return total / subframes
 
 
 def _interpolated(vertices: np.ndarray, frame: int, time: float) -> np.ndarray:

@@ -14,6 +14,12 @@ from fitting.scene.camera_motion import SIDE_PX, CameraMotion, CameraMotionEstim
 from fitting.scene.lens import focal_prior
 from pose2d.io.clip import Frame
 
+# What `tracks.npz` has of the camera: per shot, and per frame.
+ARRAYS = (
+    "camera_kind", "camera_reason", "camera_focal_px", "camera_first_from_frame", "camera_rotation_std_deg",
+    "camera_zoom", "camera_turning_focal_px", "camera_turning_focal_log_std",
+)  # fmt: skip
+
 
 class BackgroundMotion:
     """One estimator a shot. Angles are measured under a focal length from the prior; `CameraMotion.with_focal` mends
@@ -61,6 +67,8 @@ class BackgroundMotion:
             "camera_first_from_frame": joined("first_from_camera", np.zeros((0, 3, 3))),
             "camera_rotation_std_deg": joined("rotation_sigma_deg", np.zeros(0)),
             "camera_zoom": joined("zoom", np.zeros(0)),
+            "camera_turning_focal_px": np.array([m.turning_focal_px for m in motions], np.float64),
+            "camera_turning_focal_log_std": np.array([m.turning_focal_log_sigma for m in motions], np.float64),
         }
 
 
@@ -75,9 +83,9 @@ def unknown_motion(frames: np.ndarray, focal_px: float, reason: str) -> CameraMo
 
 def read_motion(arrays: Mapping[str, np.ndarray], shot: int) -> CameraMotion | None:
     """One shot's from the arrays of `tracks.npz`; None where they have none."""
-    if "camera_kind" not in arrays:
+    if any(name not in arrays for name in ARRAYS):
         return None
-    firsts = arrays["shot_first_frame"] if "shot_first_frame" in arrays else arrays["frame"][:1]
+    firsts = arrays["shot_first_frame"]
     end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf
     here = (arrays["frame"] >= firsts[shot]) & (arrays["frame"] < end)
     zoom = arrays["camera_zoom"][here].astype(np.float64)
@@ -92,6 +100,8 @@ def read_motion(arrays: Mapping[str, np.ndarray], shot: int) -> CameraMotion | N
         residual_px=0.0,
         parallax_share=0.0,
         reason=str(arrays["camera_reason"][shot]),
+        turning_focal_px=float(arrays["camera_turning_focal_px"][shot]),
+        turning_focal_log_sigma=float(arrays["camera_turning_focal_log_std"][shot]),
     )
 
 

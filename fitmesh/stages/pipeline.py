@@ -108,7 +108,7 @@ def check(job: Job) -> None:
     """Find now what would otherwise be found after an hour's work."""
     settings, out = job.settings, job.out
     export.wanted(settings.exports)
-    fit.check(settings.fit, job.clip.path, (job.clip.info.width_px, job.clip.info.height_px))
+    fit.check(settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
     check_device(settings.device)
     if settings.given_keypoints is None:
         _check_networks(settings.keypoints)

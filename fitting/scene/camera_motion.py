@@ -15,7 +15,7 @@ static shot keeps one key frame for its whole length.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import cv2
@@ -29,8 +29,10 @@ from fitting.scene.background_flow import (
     Key,
     Parallax,
     Pose,
+    Turn,
     fit_rotation,
     fit_with_translation,
+    focal_from_turns,
     followed,
     measure_parallax,
     moved_points,
@@ -48,6 +50,8 @@ BOX_MARGIN = 0.08  # of a person's box on each side: hair, shadows, bags
 STATIC_PX = 0.6  # a camera whose image moves less (0.13 degrees for a phone) stands still
 PARALLAX_SHARE = 0.3  # of the corners that must have it
 REST_PX, REST_SHARE = 0.6, 0.25  # corners that did not move: so many of them, and a camera that stood still still does
+STATIC_SHARE = 0.35  # of the corners that are in place, at nearly all times, under a camera that stands still
+LEAST_TURN, MOST_TURNS = 0.08, 12  # of the longer side that a turn must move the image; so many tell the focal length
 LOST_DEG = 3.0  # what a frame without anything to follow adds to the rotation's uncertainty
 PARALLAX_ALONG = 0.8  # of its energy that must follow lines through one point; noise gives a half
 _CALM = 8  # looks without motion, after which fewer are taken
@@ -68,6 +72,8 @@ class CameraMotion:
     residual_px: float  # median displacement of background corners that rotation and zoom do not explain, full frame
     parallax_share: float  # of corners whose residual tells of parallax, in the worst span between key frames
     reason: str  # what the kind rests on, in words
+    turning_focal_px: float = math.nan  # of the first frame, as the turning itself tells it; NaN: it does not
+    turning_focal_log_sigma: float = math.inf
 
     def at(self, frames: np.ndarray) -> "CameraMotion":
         """At other frames [F]: in between evenly, before the first and after the last as there."""
@@ -113,6 +119,7 @@ class _Looked:
     parallax: Parallax
     corners: int  # that were followed; 0: none, and the pose is a guess
     still: bool = False  # enough corners are where they were
+    at_rest: float = 1.0  # share of corners that are where they were in the shot's first image
 
 
 class CameraMotionEstimator:
@@ -132,6 +139,7 @@ class CameraMotionEstimator:
         self._calm = _CALM  # frames looked at in a row without motion
         self._moved = False
         self._direction: np.ndarray | None = None  # [3] where the camera went last, if it went anywhere
+        self._turns: list[Turn] = []  # the farthest from each key frame
 
     def wants(self, frame: int) -> bool:
         """Whether `feed` would look at this frame's image: the caller need not make a grey image otherwise."""
@@ -156,7 +164,15 @@ class CameraMotionEstimator:
 
     def finish(self) -> CameraMotion:
         """The camera of all frames fed so far."""
-        return _summary(self._frames, self._looked, self._focal, self._focal_px, self._scale, self._small)
+        found = _summary(self._frames, self._looked, self._focal, self._focal_px, self._scale, self._small)
+        told = (
+            focal_from_turns(self._turns[:MOST_TURNS], self._focal)
+            if found.kind == "rotating" and self._turns
+            else None
+        )
+        if told is None:
+            return found
+        return replace(found, turning_focal_px=self._focal_px * math.exp(told[0]), turning_focal_log_sigma=told[1])
 
     # --- one frame ------------------------------------------------------------------------------------------------
 
@@ -211,7 +227,20 @@ class CameraMotionEstimator:
         if not still and parallax.share >= 0.4 and parallax.along >= PARALLAX_ALONG:
             starts = [parallax.direction, *([] if self._direction is None else [self._direction])]
             pose, self._direction = fit_with_translation(corners, points, key.pose, pose, self._focal, starts)
-        return _Looked(frame, pose, float(np.median(length)), parallax, len(corners), still)
+        self._remember(Turn(corners, points, key.pose, pose))
+        from_first = key.pose.log_zoom == 0.0 and bool((key.pose.first_from_camera == np.eye(3)).all())
+        in_place = float((np.linalg.norm(points - corners, axis=1) < REST_PX).mean()) if from_first else 0.0
+        return _Looked(frame, pose, float(np.median(length)), parallax, len(corners), still, in_place)
+
+    def _remember(self, turn: Turn) -> None:
+        """The last turn from each key frame, of at most MOST_TURNS: those that went farthest."""
+        if shift_px(turn.key, turn.pose, self._focal, self._small) < LEAST_TURN * max(self._small):
+            return
+        if self._turns and self._turns[-1].key is turn.key:
+            self._turns.pop()
+        self._turns.append(turn)
+        if len(self._turns) > 2 * MOST_TURNS:
+            self._turns = self._turns[::2]
 
     def _worn(self, looked: _Looked) -> bool:
         """Whether the key frame shows too little of what is seen now. While the camera stands still it never does:
@@ -297,6 +326,10 @@ def _kind(looked: list[_Looked], known: list[_Looked], focal: float, size: tuple
     parallax = np.array([(look.parallax.share, look.parallax.along) for look in known[1:]])
     telling = (parallax[:, 0] >= PARALLAX_SHARE) & (parallax[:, 1] >= PARALLAX_ALONG)
     share = float(np.quantile(parallax[:, 0], 0.9))
+    # People whom nobody boxed, trees and water move corners, but a camera that moves leaves none in place for long.
+    in_place = float(np.quantile([look.at_rest for look in known], 0.05))
+    if in_place >= STATIC_SHARE:
+        return "static", share, f"at least {100 * in_place:.0f} % of the background's corners stay in place"
     if np.quantile(shift, 0.95) < STATIC_PX:
         return "static", share, f"the background moves by less than {STATIC_PX} pixels of {max(size)}"
     if telling.mean() >= 0.2:

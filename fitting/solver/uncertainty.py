@@ -30,8 +30,7 @@ from fitting.solver.problem import CHUNK, Problem
 from fitting.solver.unknowns import State
 
 MOTION_FACTOR = 0.003  # on the weight of acceleration in the search: bridges frames that show nothing
-GUESS_STD_FACTOR = 1.5  # on an initial guess, which may have been made from the same keypoints
-DISTANCE_STD_FACTOR = 5.0  # the same for size and distance, which keypoints alone hardly tell apart
+DISTANCE_STD_FACTOR = 5.0  # on a guess of size and distance, which keypoints alone hardly tell apart
 MIRROR_STD_FACTOR = 1.2  # widens depth relative to the pelvis in a track, where a limb once mirrored in depth stays so
 
 
@@ -49,7 +48,7 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
         problem,
         prior=problem.prior.single_gaussian(),
         motion_weight=MOTION_FACTOR * problem.motion_weight,
-        anchor=problem.anchor and problem.anchor.widened(GUESS_STD_FACTOR, DISTANCE_STD_FACTOR),
+        anchor=problem.anchor and problem.anchor.widened(DISTANCE_STD_FACTOR),
         # A floor and contacts that were found with the same keypoints may be wrong where those are.
         scene=problem.scene and problem.scene.without_contact,
     )

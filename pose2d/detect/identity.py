@@ -1,8 +1,8 @@
 """Who is who over a whole video, once all of it was seen: what the tracker made, looked at again.
 
 In this order: a track ends at a cut, a track that jumps is split (jumps.py), people who met are told apart once more
-by what they were like before and after (stitch.py), every keypoint gets one owner (ownership.py), and somebody whose
-keypoints are all somebody else's is not there. What a person should look at becomes an event.
+by what they were like before and after (stitch.py, untangle.py), every keypoint gets one owner (ownership.py), and
+somebody whose keypoints are all somebody else's is not there. What a person should look at becomes an event.
 """
 
 from collections.abc import Mapping
@@ -12,14 +12,27 @@ from itertools import pairwise
 import numpy as np
 
 from pose2d.detect.appearance import Appearances, stack
-from pose2d.detect.association import keypoint_sigma
-from pose2d.detect.jumps import JumpOptions, Path, body_sizes, mean_looks, path_of, splits
+from pose2d.detect.association import keypoint_sigma, pose_similarity
+from pose2d.detect.jumps import (
+    JumpOptions,
+    TrackPath,
+    body_sizes,
+    inside_image,
+    largest_near,
+    mean_looks,
+    path_of,
+    splits,
+)
 from pose2d.detect.ownership import OwnershipOptions, nearer_log_odds, ownership
 from pose2d.detect.pose_motion import PoseMotionOptions, PoseState, first_pose, predict_pose, update_pose
 from pose2d.detect.relink import RELINK_RATIO, relink
 from pose2d.detect.stitch import StitchOptions, chains, link, pieces_of, stitched
+from pose2d.detect.untangle import UntangleOptions, untangled
 from pose2d.skeletons import Skeleton
 from pose2d.types import Event
+
+HIDES_S = 0.25  # who met somebody is not alone for so long before and after
+RUN_GAP_S = 0.3  # two tracks that have one pose are undone run by run; a longer pause begins another
 
 
 @dataclass(frozen=True)
@@ -31,9 +44,9 @@ class IdentityOptions:
     least_owned: float = 0.3  # share of a person's keypoints below which the person was not seen in that frame
     least_rows: int = 3  # what a split leaves over with fewer is dropped
     lost_s: float = 0.5  # a track that ends longer before its shot does was lost, unless it left the image
-    edge: float = 0.03  # a box ending this near an edge, in image sides, leaves the image
     jumps: JumpOptions = field(default_factory=JumpOptions)
     stitch: StitchOptions = field(default_factory=StitchOptions)
+    untangle: UntangleOptions = field(default_factory=UntangleOptions)
     owner: OwnershipOptions = field(default_factory=OwnershipOptions)
 
 
@@ -84,15 +97,15 @@ def settle(
     track = _renumbered(seen.track, shot)
     owner = np.ones(seen.sure.shape, np.float32)
     if skeleton is not None:
-        track = _split_jumps(replace(seen, track=track), skeleton, options, notes)
-        track = _stitch(replace(seen, track=track), shot, image_wh, skeleton, options.stitch, notes)
+        track = _split_jumps(replace(seen, track=track), image_wh, skeleton, options, notes)
+        track = _stitch(replace(seen, track=track), shot, image_wh, skeleton, options.stitch, options.untangle, notes)
         owner = owners(replace(seen, track=track), skeleton, options.owner)
         track = _drop_unowned(replace(seen, track=track), owner, options, notes)
     seen = replace(seen, track=track)
     _note_lost(seen, shot, last_frame_s, image_wh, options, notes)
     identities = _in_order_of_appearance(seen)
     identity = np.array([identities.get(number, -1) for number in track.tolist()], np.int64)
-    events = [note.event(identities) for note in notes if note.track in identities]
+    events = [note.event(identities) for note in notes if note.concerns(identities)]
     same_as = {i: i for i in identities.values()}
     if options.relink:
         same_as = _same_people(replace(seen, track=identity), options)
@@ -109,6 +122,10 @@ class _Note:
     kind: str
     text: str
     others: tuple[int, ...] = ()
+
+    def concerns(self, identities: Mapping[int, int]) -> bool:
+        """Whether those it is about are still there; an exchange needs both."""
+        return self.track in identities and (self.kind != "swap" or all(other in identities for other in self.others))
 
     def event(self, identities: Mapping[int, int]) -> Event:
         names = [f"person {identities[t]}" if t in identities else "somebody" for t in (self.track, *self.others)]
@@ -128,12 +145,14 @@ def _rows_of_tracks(seen: Sightings) -> dict[int, np.ndarray]:
     return {int(seen.track[rows[0]]): rows for rows in np.split(order, ends) if len(rows) and seen.track[rows[0]] >= 0}
 
 
-def _split_jumps(seen: Sightings, skeleton: Skeleton, options: IdentityOptions, notes: list[_Note]) -> np.ndarray:
+def _split_jumps(
+    seen: Sightings, image_wh: tuple[int, int], skeleton: Skeleton, options: IdentityOptions, notes: list[_Note]
+) -> np.ndarray:
     """Track numbers [N] after tracks that jump were split; pieces too short to be somebody are dropped."""
     track = seen.track.copy()
     fresh = int(track.max(initial=-1)) + 1
     for number, rows in _rows_of_tracks(seen).items():
-        starts = splits(_path(seen, rows, skeleton), options.jumps)
+        starts = splits(_path(seen, rows, skeleton, image_wh), options.jumps)
         if not starts:
             continue
         pieces = [rows[a:b] for a, b in pairwise([0, *starts, len(rows)])]
@@ -152,9 +171,9 @@ def _split_jumps(seen: Sightings, skeleton: Skeleton, options: IdentityOptions, 
     return track
 
 
-def _path(seen: Sightings, rows: np.ndarray, skeleton: Skeleton) -> Path:
+def _path(seen: Sightings, rows: np.ndarray, skeleton: Skeleton, image_wh: tuple[int, int]) -> TrackPath:
     part = seen.rows(rows)
-    return path_of(part.time_s, part.boxes_px, part.xy_px, part.sure, part.looks, skeleton)
+    return path_of(part.time_s, part.boxes_px, part.xy_px, part.sure, part.looks, skeleton, image_wh)
 
 
 def _stitch(
@@ -163,6 +182,7 @@ def _stitch(
     image_wh: tuple[int, int],
     skeleton: Skeleton,
     options: StitchOptions,
+    tangle: UntangleOptions,
     notes: list[_Note],
 ) -> np.ndarray:
     """Track numbers [N] after people who met, or were hidden, were told apart by what they were before and after."""
@@ -173,7 +193,7 @@ def _stitch(
         rows_of = {name: rows for name, rows in everyone.items() if shot[rows[0]] == number}
         if not rows_of:
             continue
-        paths = {name: _path(seen, rows, skeleton) for name, rows in rows_of.items()}
+        paths = {name: _path(seen, rows, skeleton, image_wh) for name, rows in rows_of.items()}
         pieces = pieces_of(paths, {name: covered[rows] for name, rows in rows_of.items()}, options)
         after, doubts = link(pieces, image_wh, options)
         fresh = int(track.max(initial=-1)) + 1
@@ -183,11 +203,13 @@ def _stitch(
         for doubt in doubts:
             one, other = (fresh + int(chain_of[piece]) for piece in doubt.pieces)
             notes.append(_Note(doubt.time_s, one, "swap", "{0} and {1} may have been exchanged here", (other,)))
-    return _once_a_frame(replace(seen, track=track))
+    alone = covered < options.meet
+    return _once_a_frame(replace(seen, track=untangled(track, seen.frame, seen.time_s, seen.boxes_px, alone, tangle)))
 
 
 def _covered(seen: Sightings) -> np.ndarray:
-    """Of each sighting the largest share of the smaller box that its and another person's box have in common, [N]."""
+    """Of each sighting the largest share of the smaller box that its and another person's box have in common then or a
+    moment before or after, [N]."""
     out = np.zeros(len(seen))
     for rows in _by_frame(seen):
         if len(rows) > 1:
@@ -197,6 +219,8 @@ def _covered(seen: Sightings) -> np.ndarray:
             share = both.clip(0).prod(-1) / np.maximum(np.minimum(area[:, None], area), 1e-9)
             np.fill_diagonal(share, 0.0)
             out[rows] = share.max(1)
+    for rows in _rows_of_tracks(seen).values():  # whoever hides somebody wholly seems to be alone
+        out[rows] = largest_near(out[rows], seen.time_s[rows], HIDES_S)
     return out
 
 
@@ -212,6 +236,7 @@ def _once_a_frame(seen: Sightings) -> np.ndarray:
 def owners(seen: Sightings, skeleton: Skeleton, options: OwnershipOptions) -> np.ndarray:
     """For every sighting by how much the presence of its keypoints falls, [N, K]: see `ownership`."""
     factor = np.ones(seen.sure.shape, np.float32)
+    one_pose: dict[tuple[int, int], list[tuple[int, int]]] = {}  # rows of two tracks with the same pose
     tracks = _rows_of_tracks(seen)
     body = np.ones(len(seen))
     for rows in tracks.values():
@@ -229,9 +254,28 @@ def owners(seen: Sightings, skeleton: Skeleton, options: OwnershipOptions) -> np
             predicted = [state.at(row, motion) for row in here]
             nearer = nearer_log_odds(body[here], feet[here], options)
             factor[here] = ownership(seen.xy_px[here], seen.boxes_px[here], predicted, nearer, options, skeleton)
+            alike = pose_similarity(seen.xy_px[here], seen.boxes_px[here], skeleton)
+            for i, j in np.argwhere(np.triu(alike >= options.same_pose)):
+                pair = int(seen.track[here[i]]), int(seen.track[here[j]])
+                one_pose.setdefault(pair, []).append((int(here[i]), int(here[j])))
         for row in here:
             state.update(row, factor[row], motion)
+    lengths = {number: len(rows) for number, rows in tracks.items()}
+    for pair, rows in one_pose.items():
+        _decide_runs(seen, factor, np.array(rows), lengths[pair[0]] >= lengths[pair[1]])
     return factor
+
+
+def _decide_runs(seen: Sightings, factor: np.ndarray, rows: np.ndarray, first_is_longer: bool) -> None:
+    """Two tracks have one pose in these sightings, rows [M, 2]: every run of them is given to one of the two as a
+    whole, by what each frame says about the owner, and where that is a draw to the track that is longer."""
+    starts = np.flatnonzero(np.diff(seen.time_s[rows[:, 0]]) > RUN_GAP_S) + 1
+    for run in np.split(rows, starts):
+        if len(run) < 3:
+            continue
+        more = float(factor[run[:, 0]].mean() - factor[run[:, 1]].mean())
+        first_owns = more > 0.1 or (more >= -0.1 and first_is_longer)
+        factor[run[:, 0]], factor[run[:, 1]] = (1.0, 0.0) if first_owns else (0.0, 1.0)
 
 
 def _crowded_frames(seen: Sightings, tracks: Mapping[int, np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
@@ -335,12 +379,10 @@ def _note_lost(
     options: IdentityOptions,
     notes: list[_Note],
 ) -> None:
-    margin = options.edge * np.array(image_wh)
+    inside = inside_image(seen.boxes_px, image_wh)
     for number, rows in _rows_of_tracks(seen).items():
         last = rows[-1]
-        box = seen.boxes_px[last]
-        leaves = (box[:2] < margin).any() or (box[2:] > np.array(image_wh) - margin).any()
-        if not leaves and last_frame_s[shot[last]] - seen.time_s[last] > options.lost_s:
+        if inside[last] and last_frame_s[shot[last]] - seen.time_s[last] > options.lost_s:
             notes.append(_Note(float(seen.time_s[last]), number, "lost", "{0} is not seen again after this"))
 
 

@@ -13,6 +13,8 @@ from pose2d.detect.association import keypoint_l2
 from pose2d.detect.pose_motion import PoseState
 from pose2d.skeletons import Skeleton
 
+NEW_TRACK = 3.0  # minus log likelihood of any keypoint under a new track: a deviation of some four times OKS's l
+
 
 @dataclass(frozen=True)
 class OwnershipOptions:
@@ -21,6 +23,7 @@ class OwnershipOptions:
     claim_l: float = 0.7  # two keypoints this near, in OKS's l, are one piece of evidence
     depth_odds: float = 2.0  # most that depth order says, as log odds
     track_odds: float = 8.0  # most that the tracks' predictions say
+    same_pose: float = 0.6  # two poses of at least this OKS in one frame are one person's
     whole_weight: float = 3.0  # what the body as a whole says about a limb's owner, beside what the limb itself says
 
 
@@ -53,14 +56,13 @@ def ownership(
     l2 = keypoint_l2(boxes_px, skeleton) * options.claim_l**2  # [N, K]
     misfit = np.stack([_misfit(state, xy, scale2) for state, xy, scale2 in zip(predicted, xy_px, l2, strict=True)])
     overlap = ((boxes_px[:, None, :2] < boxes_px[:, 2:]) & (boxes_px[:, None, 2:] > boxes_px[:, :2])).all(-1)
-    for i, j in np.argwhere(np.triu(overlap, 1)):
-        for order in (np.arange(keypoints), np.array(skeleton.flip_order)):
-            d2 = ((xy_px[i] - xy_px[j][order]) ** 2).sum(-1)
-            # [K] of i
-            alike = np.exp(-np.nan_to_num(d2, nan=np.inf) / (2 * np.minimum(l2[i], l2[j])))
-            claimed = _claimed(alike, skeleton)
-            if claimed.max(initial=0.0) < 0.05:
-                continue
+    first, second = np.nonzero(np.triu(overlap, 1))
+    for order in (np.arange(keypoints), np.array(skeleton.flip_order)):
+        d2 = ((xy_px[first] - xy_px[second][:, order]) ** 2).sum(-1)
+        alike = np.exp(-np.nan_to_num(d2, nan=np.inf) / (2 * np.minimum(l2[first], l2[second])))
+        claims = _claimed(alike, skeleton)  # [pairs, K] of the first
+        for pair in np.flatnonzero(claims.max(1, initial=0.0) >= 0.05):
+            i, j, claimed = first[pair], second[pair], claims[pair]
             # Positive: i explains the evidence better. The body as a whole, then each limb.
             each = misfit[j][order] - misfit[i]
             body = float((claimed * each).sum() / claimed.sum())
@@ -72,19 +74,20 @@ def ownership(
 
 
 def _misfit(state: PoseState | None, xy_px: np.ndarray, scale2: np.ndarray) -> np.ndarray:
-    """How badly a track explains keypoints [K, 2], as minus log likelihood, [K]; of a new track nothing is known."""
+    """How badly a track explains keypoints [K, 2], as minus log likelihood, [K]. A new track expected nothing anywhere,
+    which is worse than a track that expected them there and better than one that did not."""
     if state is None:
-        return np.zeros(len(xy_px))
+        return np.full(len(xy_px), NEW_TRACK)
     variance = state.cov[:, 0, 0] + scale2
     d2 = np.nan_to_num(((xy_px - state.xy_px) ** 2).sum(-1))
     return np.minimum(d2 / variance, 16) / 2 + np.log(variance / scale2)
 
 
 def _claimed(alike: np.ndarray, skeleton: Skeleton) -> np.ndarray:
-    """How surely each keypoint is one piece of evidence for two people, [K]: near each other (`alike`, in 0..1) and so
-    is the other end of one of its limbs. Single keypoints come near each other whenever people pass."""
+    """How surely each keypoint is one piece of evidence for two people, [M, K] of M pairs: near each other (`alike`
+    [M, K], in 0..1) and so is the other end of one of its limbs. Single keypoints come near whenever people pass."""
     limb = np.zeros_like(alike)
     for a, b in skeleton.edges:
-        both = np.sqrt(alike[a] * alike[b])
-        limb[a], limb[b] = max(limb[a], both), max(limb[b], both)
+        both = np.sqrt(alike[:, a] * alike[:, b])
+        limb[:, a], limb[:, b] = np.maximum(limb[:, a], both), np.maximum(limb[:, b], both)
     return np.minimum(limb, np.sqrt(alike))

@@ -67,12 +67,16 @@ class _Seen:
     is_start: bool = False  # a cut was reported here
 
 
-def thumbnail(rgb: np.ndarray) -> np.ndarray:
-    """An RGB uint8 image [H, W, 3] as compared here: [36, 64] grey levels, float32."""
+def shrunk(rgb: np.ndarray) -> np.ndarray:
+    """An RGB uint8 image [H, W, 3] of the size that is compared here, [36, 64, 3]."""
     if rgb.shape[1] > 4 * SIZE_PX[0] and rgb.shape[0] > 4 * SIZE_PX[1]:  # 16 samples a pixel are enough: 5x faster
         rgb = cv2.resize(rgb, (4 * SIZE_PX[0], 4 * SIZE_PX[1]), interpolation=cv2.INTER_NEAREST)
-    small = cv2.resize(rgb, SIZE_PX, interpolation=cv2.INTER_AREA) if rgb.shape[1::-1] != SIZE_PX else rgb
-    return cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32)
+    return cv2.resize(rgb, SIZE_PX, interpolation=cv2.INTER_AREA) if rgb.shape[1::-1] != SIZE_PX else rgb
+
+
+def thumbnail(rgb: np.ndarray) -> np.ndarray:
+    """An RGB uint8 image [H, W, 3] as compared here: [36, 64] grey levels, float32."""
+    return cv2.cvtColor(shrunk(rgb), cv2.COLOR_RGB2GRAY).astype(np.float32)
 
 
 def new_structure(before: np.ndarray, after: np.ndarray) -> float:

@@ -12,7 +12,7 @@ from pose2d.detect.association import (
     distinctness,
     pose_log_likelihood_ratio,
 )
-from pose2d.detect.jumps import JumpOptions, Path, path_of, splits, step_cost
+from pose2d.detect.jumps import JumpOptions, TrackPath, path_of, splits, step_cost
 from pose2d.detect.ownership import OwnershipOptions, nearer_log_odds, ownership
 from pose2d.detect.pose_motion import PoseMotionOptions, first_pose, predict_pose, update_pose
 from pose2d.detect.relink import RELINK_RATIO, relink
@@ -30,20 +30,22 @@ def looks(*shades: float, weight: float = 0.8) -> Appearances:
     return Appearances(colours, np.full((len(shades), len(PARTS)), weight))
 
 
-def walk(count: int = 30, fps: float = 25.0, speed_px: float = 100.0, shade: float = 0.0) -> Path:
+def walk(count: int = 30, fps: float = 25.0, speed_px: float = 100.0, shade: float = 0.0) -> TrackPath:
     time_s = np.arange(count) / fps
     noise = np.random.default_rng(0).normal(0, 2, (count, 2))
     centre = np.stack([100 + speed_px * time_s, np.full(count, 200.0)], 1) + noise
-    return Path(time_s, centre, np.full(count, BODY_PX), np.ones(count, bool), looks(*[shade] * count))
+    everywhere = np.ones(count, bool)
+    return TrackPath(time_s, centre, np.full(count, BODY_PX), everywhere, looks(*[shade] * count), everywhere)
 
 
-def rows(track: Path, keep: np.ndarray) -> Path:
-    return Path(
-        track.time_s[keep], track.centre_px[keep], track.body_px[keep], track.from_torso[keep], track.looks[keep]
-    )
+def rows(track: TrackPath, keep: np.ndarray) -> TrackPath:
+    return TrackPath(
+        track.time_s[keep], track.centre_px[keep], track.body_px[keep], track.from_torso[keep], track.looks[keep],
+        track.inside[keep],
+    )  # fmt: skip
 
 
-def join(first: Path, second: Path, shift_px: tuple[float, float] = (0, 0), size: float = 1.0) -> Path:
+def join(first: TrackPath, second: TrackPath, shift_px: tuple[float, float] = (0, 0), size: float = 1.0) -> TrackPath:
     """The first half of one track and the second half of another, moved and resized."""
     half = len(first) // 2
     a, b = np.arange(half), np.arange(half, len(second))
@@ -53,7 +55,7 @@ def join(first: Path, second: Path, shift_px: tuple[float, float] = (0, 0), size
     )
     centre = np.concatenate([first.centre_px[a], second.centre_px[b] + np.array(shift_px)])
     body = np.concatenate([first.body_px[a], size * second.body_px[b]])
-    return Path(first.time_s, centre, body, np.ones(len(first), bool), appearance)
+    return TrackPath(first.time_s, centre, body, np.ones(len(first), bool), appearance, first.inside)
 
 
 # --- Association -----------------------------------------------------------------------------------------------------
@@ -171,7 +173,7 @@ def test_a_box_cut_off_at_the_hips_does_not_split_where_the_torso_is_seen() -> N
     poses = np.stack([pose_of(np.array([200 + 100 * t, 200]), 200, 2 * t, 1.0) for t in time_s])
     boxes = box_around(poses)
     boxes[15:, 3] = 210
-    track = path_of(time_s, boxes, poses, np.full((count, 17), 0.8), looks(*[0.0] * count), COCO17)
+    track = path_of(time_s, boxes, poses, np.full((count, 17), 0.8), looks(*[0.0] * count), COCO17, (1000, 600))
     assert track.from_torso.all()
     assert splits(track, JUMPS) == []
 

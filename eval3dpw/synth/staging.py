@@ -1,0 +1,225 @@
+"""People of captured motion put onto one floor, and cameras that show all of them. World frame: y up, floor at y = 0.
+
+Feet are planted (`fitting.synthetic_feet`): a foot that stands does not slide, whatever the body's proportions.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from scipy.ndimage import gaussian_filter1d
+from scipy.spatial.transform import Rotation
+from torch import Tensor
+
+from eval3dpw.synth.motion import FPS, Clip
+from eval3dpw.synth.noise import SmoothNoise
+from eval3dpw.synth.people import SyntheticPerson, draw_shape, leg_length, sized_person
+from fitting.body import Body
+from fitting.camera import Camera
+from fitting.synthetic_feet import FEET_KEYPOINTS, feet_over_sole_m, planted, speeds_m_s, standing
+
+StagedCameraKind = Literal["static", "pan", "hand"]
+PITCH_DEG, HEIGHT_M = (-10.0, 40.0), (0.5, 3.0)
+CHILD_SIZE, ADULT_SPREAD = (0.55, 0.8), 0.045
+STILL_M_S = 0.03  # a foot whose speed is measured stands stiller than that in the truth
+
+
+def draw_size(rng: np.random.Generator, child: bool) -> float:
+    return float(rng.uniform(*CHILD_SIZE)) if child else float(np.clip(rng.normal(1, ADULT_SPREAD), 0.9, 1.1))
+
+
+def there_and_back(count: int, frames: int) -> np.ndarray:
+    """[frames] indices of a clip of `count` frames played to its end, backwards, and so on."""
+    way = np.arange(frames) % max(2 * (count - 1), 1)
+    return np.where(way < count, way, 2 * (count - 1) - way)
+
+
+def staged_person(
+    body: Body,
+    clip: Clip,
+    rows: np.ndarray,
+    shape: Tensor,
+    size: float,
+    yaw: float,
+    fps: float = FPS,
+    has_steps: bool = False,
+    pose: Tensor | None = None,
+) -> SyntheticPerson:
+    """Frames `rows` [T] of a clip, turned by `yaw`, feet planted, the path's middle over the origin.
+
+    pose [T, 24, 3]: instead of the clip's own, before it is turned.
+    """
+    turn = Rotation.from_euler("y", yaw)
+    turned = (clip.pose[rows] if pose is None else pose).clone()
+    turned[:, 0] = torch.from_numpy((turn * Rotation.from_rotvec(turned[:, 0].double().numpy())).as_rotvec()).float()
+    whole = torch.nn.functional.pad(shape, (0, body.shape_size - len(shape)))
+    legs = leg_length(body, shape) / leg_length(body, torch.zeros(len(shape)))
+    rest_root = body.rest_joints[0] + body.rest_joint_shapedirs[0] @ whole
+    root = torch.from_numpy(size * legs * turn.apply(clip.root_m[rows].double().numpy())).float()
+    person = sized_person(body, clip.name, turned, shape, root - size * rest_root, size)
+    feet = person.keypoints[:, list(FEET_KEYPOINTS)].double().numpy()
+    shift = torch.from_numpy(planted(feet, size * feet_over_sole_m(body, shape), fps, level=not has_steps)).float()
+    middle = (person.joints[:, 0] + shift).amin(0) / 2 + (person.joints[:, 0] + shift).amax(0) / 2
+    return moved(body, person, shift - middle * torch.tensor([1.0, 0.0, 1.0]))
+
+
+def moved(body: Body, person: SyntheticPerson, shift_m: Tensor) -> SyntheticPerson:
+    """The same person elsewhere: shift_m [3] or [T, 3]."""
+    return sized_person(body, person.clip, person.pose, person.shape, person.translation + shift_m, person.size)
+
+
+def contacts(body: Body, person: SyntheticPerson, fps: float, has_steps: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """[T, 4] whether left heel, left toes, right heel, right toes stand, and whether they are also still."""
+    feet = person.keypoints[:, list(FEET_KEYPOINTS)].double().numpy()
+    stands = standing(feet, person.size * feet_over_sole_m(body, person.shape), fps, level=not has_steps)
+    return stands, stands & (speeds_m_s(feet, fps) < STILL_M_S)
+
+
+def set_apart(
+    body: Body, people: list[SyntheticPerson], rng: np.random.Generator, apart_m: float = 0.55
+) -> list[SyntheticPerson]:
+    """Everybody at a random place where no two come closer than that."""
+    placed: list[SyntheticPerson] = []
+    for person in people:
+        reach = 1.0
+        while True:
+            spot = rng.uniform(-reach, reach, 2) if placed else np.zeros(2)
+            near = [np.linalg.norm(p.path - person.path - spot, axis=1).min() for p in placed]
+            if not near or min(near) > apart_m:
+                placed.append(moved(body, person, torch.tensor([spot[0], 0.0, spot[1]], dtype=torch.float32)))
+                break
+            reach *= 1.03
+    return placed
+
+
+# --- Cameras --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RecordedPath:
+    """A camera known at whole frames; in between it is interpolated."""
+
+    camera_from_world: np.ndarray  # [T, 4, 4]
+
+    def world_to_cam(self, frame: float) -> np.ndarray:
+        """[4, 4] at a time in frames, fractions included."""
+        at = float(np.clip(frame, 0, len(self.camera_from_world) - 1))
+        low = min(int(at), max(len(self.camera_from_world) - 2, 0))
+        a, b = self.camera_from_world[low], self.camera_from_world[min(low + 1, len(self.camera_from_world) - 1)]
+        if at == low or np.array_equal(a, b):
+            return a.copy()
+        share = at - low
+        turn = Rotation.from_matrix(b[:3, :3] @ a[:3, :3].T).as_rotvec()
+        between = np.eye(4)
+        between[:3, :3] = Rotation.from_rotvec(share * turn).as_matrix() @ a[:3, :3]
+        places = [-m[:3, :3].T @ m[:3, 3] for m in (a, b)]
+        between[:3, 3] = -between[:3, :3] @ (places[0] + share * (places[1] - places[0]))
+        return between
+
+    @property
+    def positions_m(self) -> np.ndarray:
+        """[T, 3]."""
+        return -np.einsum("tji,tj->ti", self.camera_from_world[:, :3, :3], self.camera_from_world[:, :3, 3])
+
+
+@dataclass(frozen=True)
+class StagedView:
+    """Where a camera stands and looks before it moves."""
+
+    azimuth: float  # radians, from the people to the camera
+    distance_m: float
+    height_m: float
+    pitch_deg: float  # down
+    roll_deg: float
+
+
+def camera_path(
+    view: StagedView, kind: StagedCameraKind, centers_m: np.ndarray, fps: float, rng: np.random.Generator
+) -> RecordedPath:
+    """centers_m [T, 3]: the middle of the people."""
+    frames = len(centers_m)
+    middle = (centers_m.min(0) + centers_m.max(0)) / 2
+    spot = middle * (1, 0, 1) + view.distance_m * np.array([np.sin(view.azimuth), 0, np.cos(view.azimuth)])
+    spot[1] = view.height_m
+    position = np.broadcast_to(spot, (frames, 3)).copy()
+    time = np.arange(frames)
+    aim = np.broadcast_to(middle, (frames, 3))
+    turn = np.zeros((frames, 3))  # degrees about the camera's x, y, z
+    if kind == "pan":
+        aim = gaussian_filter1d(centers_m, fps * 0.5, axis=0, mode="nearest")
+        sweep, phase = rng.uniform(2, 5), rng.uniform(0, 2 * np.pi)
+        turn[:, 1] = sweep * np.sin(2 * np.pi * time / fps / rng.uniform(5, 9) + phase)
+        turn[:, 0] = 0.3 * sweep * np.sin(2 * np.pi * time / fps / rng.uniform(4, 9))
+    if kind == "hand":
+        aim = gaussian_filter1d(centers_m, fps * 0.7, axis=0, mode="nearest")
+        shake, drift = SmoothNoise(rng, (0.3, 1.5), fps), SmoothNoise(rng, (0.04, 0.15), fps)
+        tremble = SmoothNoise(rng, (0.4, 2.5), fps)
+        position = position + np.stack([0.015 * shake.at(t) + 0.12 * drift.at(t) for t in time]) * (1, 0.4, 1)
+        turn = np.stack([0.5 * tremble.at(t) for t in time])
+    ahead = (aim - position) * (1, 0, 1)
+    yaw = np.arctan2(ahead[:, 0], ahead[:, 2])
+    # Axes of a level camera that looks along yaw: x right, y down, z forward.
+    forward = np.stack((np.sin(yaw), np.zeros(frames), np.cos(yaw)), 1)
+    right = np.stack((-np.cos(yaw), np.zeros(frames), np.sin(yaw)), 1)
+    level = np.stack((right, np.broadcast_to((0.0, -1.0, 0.0), (frames, 3)), forward), 1)
+    tilt = Rotation.from_euler("zx", [view.roll_deg, view.pitch_deg], degrees=True)
+    rotation = (Rotation.from_euler("xyz", turn, degrees=True) * tilt).as_matrix() @ level
+    path = np.broadcast_to(np.eye(4), (frames, 4, 4)).copy()
+    path[:, :3, :3], path[:, :3, 3] = rotation, -np.einsum("tij,tj->ti", rotation, position)
+    return RecordedPath(path)
+
+
+def shown(people: list[SyntheticPerson], camera: Camera, path: RecordedPath) -> tuple[float, float, float]:
+    """Of the person that is seen worst: share of keypoints in the image, height over the image's, nearest depth."""
+    worst, smallest, nearest = 1.0, np.inf, np.inf
+    turn, shift = path.camera_from_world[::10, :3, :3], path.camera_from_world[::10, None, :3, 3]
+    for person in people:
+        cam = np.einsum("tij,tnj->tni", turn, person.keypoints[::10].double().numpy()) + shift
+        nearest = min(nearest, float(cam[..., 2].min()))
+        if nearest < 0.8:
+            return 0.0, 0.0, nearest
+        xy = cam[..., :2] / cam[..., 2:] * camera.focal_px + camera.center_px
+        worst = min(worst, float(((xy > 0) & (xy < camera.size)).all(-1).mean()))
+        smallest = min(smallest, float(np.median(xy[..., 1].max(1) - xy[..., 1].min(1))) / camera.size[1])
+    return worst, smallest, nearest
+
+
+def framed(
+    people: list[SyntheticPerson],
+    camera: Camera,
+    kind: StagedCameraKind,
+    fps: float,
+    rng: np.random.Generator,
+    least_tall: float = 0.17,
+) -> tuple[StagedView, RecordedPath] | None:
+    """A camera that shows everybody whole; None when none was found at the pitch that was drawn."""
+    centers = np.mean([p.joints[:, 0].double().numpy() for p in people], axis=0)
+    pitch, roll = rng.uniform(*PITCH_DEG), rng.normal(0, 2)
+    for _ in range(60):
+        distance = float(np.exp(rng.uniform(np.log(2.2), np.log(11))))
+        # The height at which a camera of this pitch looks at people's middle, give or take what the image leaves free.
+        height = 0.85 + distance * math.tan(math.radians(pitch)) + rng.normal(0, 0.12) * distance
+        if not HEIGHT_M[0] <= height <= HEIGHT_M[1]:
+            continue
+        view = StagedView(rng.uniform(-np.pi, np.pi), distance, height, pitch, roll)
+        path = camera_path(view, kind, centers, fps, np.random.default_rng(rng.integers(2**31)))
+        inside, tall, near = shown(people, camera, path)
+        if inside > 0.96 and tall > least_tall and near > 1.2:
+            return view, path
+    return None
+
+
+def stage(
+    body: Body, clips: list[Clip], kinds: list[str], sizes: list[float], frames: int, fps: float,
+    rng: np.random.Generator,
+) -> list[SyntheticPerson]:  # fmt: skip
+    """Everybody with their own clip, shape and direction, apart from each other."""
+    step = round(FPS / fps)
+    people = []
+    for clip, kind, size in zip(clips, kinds, sizes, strict=True):
+        rows = there_and_back(len(clip.pose), frames * step)[::step]
+        yaw = float(rng.uniform(0, 2 * np.pi))
+        people.append(staged_person(body, clip, rows, draw_shape(rng), size, yaw, fps, has_steps=kind == "stairs"))
+    return set_apart(body, people, rng)

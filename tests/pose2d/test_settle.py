@@ -1,0 +1,80 @@
+"""A whole video looked at again: who was not there, who was there twice, and what is said about it."""
+
+import numpy as np
+
+from bench.identity_scenes import pose_of
+from pose2d.detect.appearance import unseen
+from pose2d.detect.identity import IdentityOptions, Settled, Sightings, settle
+from pose2d.skeletons import COCO17
+from pose2d.types import Event
+
+WH, FPS = (1000, 600), 25.0
+FAR = pose_of(np.array([700.0, 300]), 300, 0.0, 1.0)
+
+
+def person(x: float, height: float = 300.0, y: float = 300.0) -> np.ndarray:
+    return pose_of(np.array([x, y]), height, 1.0, 1.0)
+
+
+def settled(poses: dict[int, dict[int, np.ndarray]], cuts: tuple[int, ...] = (), relink: bool = False) -> Settled:
+    """poses: of each track by frame."""
+    rows = [(track, frame, pose) for track, frames in poses.items() for frame, pose in frames.items()]
+    xy = np.array([pose for _, _, pose in rows]).reshape(-1, 17, 2)
+    boxes = np.concatenate([xy.min(1) - 15, xy.max(1) + 15], 1)
+    frame = np.array([f for _, f, _ in rows])
+    sure = np.full(xy.shape[:2], 0.8)
+    seen = Sightings(np.array([t for t, _, _ in rows]), frame, frame / FPS, boxes, xy, sure, unseen(len(rows)))
+    starts = np.array([0, *cuts])
+    last = np.array([*(cut - 1 for cut in cuts), frame.max(initial=0)]) / FPS
+    return settle(seen, starts, last, WH, COCO17, IdentityOptions(relink=relink))
+
+
+def test_a_second_track_on_the_same_person_is_dropped_and_said() -> None:
+    front = {n: person(300 + 2 * n) for n in range(40)}
+    twice = {n: person(301 + 2 * n) for n in range(10, 40)}
+    found = settled({0: front, 1: twice, 2: dict.fromkeys(range(40), FAR)})
+    assert set(found.identity[:40].tolist()) == {1}
+    assert set(found.identity[40:70].tolist()) == {-1}
+    assert [(event.kind, event.identity) for event in found.events] == [("merged", 1)]
+
+
+def test_somebody_hidden_whose_keypoints_land_on_the_one_in_front_is_absent_meanwhile() -> None:
+    """They stand side by side; for a second the one behind is given the pose of the one in front."""
+    front = {n: person(300, 330.0) for n in range(75)}
+    behind = {n: person(300, 330.0) + 1 if 25 <= n < 50 else person(390, 280.0) for n in range(75)}
+    found = settled({0: front, 1: behind})
+    assert (found.identity[:75] == 1).all()
+    assert (found.owner_presence[:75] > 0.5).all()
+    np.testing.assert_array_equal(np.flatnonzero(found.identity[75:] < 0), np.arange(25, 50))
+    assert [(event.kind, event.identity) for event in found.events] == [("merged", 2)]
+    assert "person 1" in found.events[0].text
+
+
+def test_a_track_lies_within_one_shot_and_somebody_after_a_cut_is_somebody_new() -> None:
+    found = settled({0: {n: person(300) for n in range(40)}}, cuts=(15, 30))
+    assert [set(part.tolist()) for part in np.split(found.identity, [15, 30])] == [{1}, {2}, {3}]
+    assert found.same_as == {1: 1, 2: 2, 3: 3}
+
+
+def test_identities_are_counted_in_order_of_appearance() -> None:
+    found = settled({5: {n: person(300) for n in range(10, 40)}, 9: dict.fromkeys(range(40), FAR)})
+    assert set(found.identity[:30].tolist()) == {2}
+    assert set(found.identity[30:].tolist()) == {1}
+
+
+def test_nobody_is_nobody() -> None:
+    found = settled({})
+    assert len(found.identity) == 0
+    assert found.events == []
+
+
+def test_an_event_survives_being_written_as_a_line() -> None:
+    event = Event(1.25, 3, "swap", "person 3 and person 4 may have been exchanged | here")
+    assert Event.from_line(event.line()) == event
+
+
+def test_five_hundred_people_in_a_frame_end_and_stay_five_hundred() -> None:
+    places = [(40 + 38 * (n % 25), 20 + 28 * (n // 25)) for n in range(500)]
+    poses = {n: {f: pose_of(np.array([x + f, y]), 40.0, 1.0, 1.0) for f in range(4)} for n, (x, y) in enumerate(places)}
+    found = settled(poses)
+    assert len(set(found.identity.tolist()) - {-1}) == 500

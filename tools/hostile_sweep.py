@@ -1,6 +1,6 @@
 """A sweep of hostile input over all commands and loaders; prints what did not end well.
 
-    python tools/hostile_sweep.py                    all cases, some minutes; --only PATTERN for those whose name matches
+    python tools/hostile_sweep.py                    all cases, some minutes; --only PATTERN for some of them
 
 Each case ends in words and exit code 2 (or succeeds, where that is right). Counted as failures: a traceback or an error
 that nobody foresaw, more than 60 seconds, a lack of memory (the limit is 4 GiB), a success where the input is wrong.

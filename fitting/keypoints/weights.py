@@ -5,9 +5,10 @@ l^2 = (2 sigma_k)^2 area (`pose2d.oks`), and `precision`, v / sigma^2, is maximu
 no pixels: they divide by one variance for all keypoints of a person, (REFERENCE_SIGMA sqrt(area))^2, so that priors
 mean the same beside any of them.
 
-`likelihood` takes the stated error distribution as it is, where a head states one: a mixture of Gaussians in units of
-l, and with the probability 1 - v that the keypoint is not in the image, an error of any size (ABSENT_SIGMA). Where no
-distribution is stated it is `precision`.
+`likelihood` takes the stated error distribution, where a head states one: a mixture of Gaussians in units of l, with the
+probability 1 - v that the keypoint is not in the image an error of any size (ABSENT_SIGMA), and, since a head may be wrong
+about a keypoint that it cannot see, the one Gaussian that the expected OKS implies, wider by WIDER, with the share HEDGE.
+Where no distribution is stated it is `precision`.
 """
 
 from dataclasses import dataclass
@@ -27,7 +28,10 @@ REFERENCE_SIGMA = 0.04  # of sqrt(area): the error of a good keypoint where no p
 # bench/weighting.py chooses a factor on it for each weighting (bench/weighting_scales.json)
 PRESENT = 0.05  # presence below this: the keypoint is not in the image, and its position means nothing. Not tuned
 GATE = 0.5  # `gate`: s v below this is not used. Customary, not tuned
-ABSENT_SIGMA = 30.0  # `likelihood`: the error in units of l of a keypoint that is not in the image. Not tuned
+# `likelihood`: error in units of l of a keypoint that is not in the image; share of the one Gaussian, and how much wider
+# it is than the expected OKS says. Chosen on rendered people of other seeds than bench/weighting.py reports: without the
+# Gaussian, fits are better where nothing is hidden (59.7 against 60.1 mm) and worse where something is (112.1, 108.5).
+ABSENT_SIGMA, HEDGE, WIDER = 5.0, 0.8, 1.5
 CONFIDENCE_RANGE = (1e-3, 0.999)  # `precision`: sigma stays between 3 % of l and 30 l. Not tuned
 
 
@@ -96,7 +100,9 @@ def _likelihood(keypoints: Keypoints, area_px2: Tensor, presence: Tensor) -> Wei
         return plain
     l2 = l_squared(area_px2, keypoints.skeleton)
     precision = 1 / plain.sigma_px.square()
-    sigma = torch.cat([keypoints.error_sigma, torch.full_like(keypoints.error_sigma[..., :1], ABSENT_SIGMA)], -1)
-    share = torch.cat([keypoints.error_weight * presence[..., None], (1 - presence)[..., None]], -1).clamp_min(1e-6)
+    one = WIDER * plain.sigma_px / l2.sqrt()
+    sigma = torch.cat([keypoints.error_sigma, torch.stack([one, torch.full_like(one, ABSENT_SIGMA)], -1)], -1)
+    stated = (1 - HEDGE) * keypoints.error_weight * presence[..., None]
+    share = torch.cat([stated, torch.stack([HEDGE * presence, 1 - presence], -1)], -1).clamp_min(1e-6)
     relative = 1 / (sigma.square() * l2[..., None]) / precision[..., None]
     return Weights((presence > 0) * precision, plain.sigma_px, share / share.sum(-1, keepdim=True), relative)

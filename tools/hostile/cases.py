@@ -1,11 +1,12 @@
 """The cases: options of every command, files for every loader, runs over damaged results."""
 
+import inspect
 import os
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any, get_origin
 
 import numpy as np
 import typer
@@ -46,7 +47,8 @@ def option_cases(valid: Valid) -> Iterator[Case]:
         "synth": ["--out", "out", "--motion", "missing.npz"],
     }
     for name, function in COMMANDS.items():
-        for option, hint in get_type_hints(function, include_extras=True).items():
+        for option, parameter in inspect.signature(function).parameters.items():
+            hint = parameter.annotation
             if get_origin(hint) is not Annotated or hint.__origin__ is bool or option == "config":
                 continue
             if isinstance(hint.__metadata__[0], typer.models.ArgumentInfo):

@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
@@ -82,7 +82,9 @@ class PathParser:
 
 def checked(command: Callable[..., Any]) -> Callable[..., Any]:
     """The same command, every option of which has its check."""
-    for name, hint in get_type_hints(command, include_extras=True).items():
+    # By the signature: get_type_hints of Python 3.10 wraps the type of an option whose default is None once more.
+    for name, parameter in inspect.signature(command).parameters.items():
+        hint = parameter.annotation
         if get_origin(hint) is not Annotated:
             continue
         option = next((extra for extra in hint.__metadata__ if isinstance(extra, typer.models.ParameterInfo)), None)

@@ -1,11 +1,12 @@
 """The cases: options of every command, files for every loader, runs over damaged results."""
 
+import inspect
 import os
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any, get_origin
 
 import numpy as np
 import typer
@@ -46,7 +47,8 @@ def option_cases(valid: Valid) -> Iterator[Case]:
         "synth": ["--out", "out", "--motion", "missing.npz"],
     }
     for name, function in COMMANDS.items():
-        for option, hint in get_type_hints(function, include_extras=True).items():
+        for option, parameter in inspect.signature(function).parameters.items():
+            hint = parameter.annotation
             if get_origin(hint) is not Annotated or hint.__origin__ is bool or option == "config":
                 continue
             if isinstance(hint.__metadata__[0], typer.models.ArgumentInfo):
@@ -95,6 +97,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from ccnet.data.datasets import read_split
     from eval3dpw.predictions import read_predictions
     from eval3dpw.sequences import read_sequence, read_spin_npz
+    from fitmesh import schemas
     from fitmesh.config_file import read_config
     from fitmesh.stages.given_keypoints import read_given
     from fitmesh.stages.people import read_keypoints, read_tracks
@@ -108,14 +111,17 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from pose2d.io.video import Video
     from pose2d.skeletons import COCO17, MPII16
 
+    known = {**schemas.FIT, **schemas.KEYPOINTS, **schemas.TRACKS}
+    required = {name for name, array in known.items() if not array.optional}
+
     def binary(title: str, loader: Loader, name: str, data: bytes) -> Iterator[Case]:
         for what, content in damaged_bytes(data, rng):
-            certain = what in ("empty", "noise", "text", "zeros")
+            certain = what in ("empty", "noise", "text", "zeros") and (title, what) != ("config", "empty")
             yield Case(f"{title}: {what}", _load(loader, name, content), must_refuse=certain)
 
     def arrays(title: str, loader: Loader, name: str, content: dict[str, np.ndarray], strict: bool) -> Iterator[Case]:
         for what, data, wrong in damaged_npz(content, rng):
-            optional = any(word in what for word in ("row_sigma_px", "row_error", "row_score", "cache_key", "detected"))
+            optional = what.removeprefix("without ").split(" ")[0] not in required
             yield Case(f"{title}: {what}", _load(loader, name, data), must_refuse=wrong and strict and not optional)
 
     def records(title: str, loader: Loader, name: str, content: Any) -> Iterator[Case]:

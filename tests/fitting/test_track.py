@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import fitting
+from fitting.init.lifter.lift import guess_from_keypoints
 from fitting.keypoints.observed import TooFewKeypoints, body_keypoints
 from fitting.track import _pieces, fit_pieces, fit_track, start_track
 from pose2d.base.errors import UserError
@@ -25,9 +26,10 @@ def seen(frames: int) -> Keypoints:
 
 def test_pieces_fit_as_well_as_the_whole_and_meet_without_a_seam() -> None:
     known, camera, body = seen(100), fitting.Camera.default(SIZE), fitting.load_body()
-    whole = fitting.fit(known, camera, body, "none", fps=25)
+    whole = fitting.fit(known, camera, body, fps=25)
     usable = torch.ones(100, dtype=torch.bool)
-    pieces = fit_pieces(body_keypoints(known), usable, camera, body, "none", fps=25, piece=40, overlap=8)
+    guess = guess_from_keypoints(known, [camera], body, 25)
+    pieces = fit_pieces(body_keypoints(known), usable, camera, body, guess, fps=25, piece=40, overlap=8)
     assert pieces.params.shape.shape == whole.params.shape.shape == (10,)
     assert pieces.params.pose.shape == (100, 24, 3)
     assert float(pieces.reprojection_px.nanmean()) < 1.1 * float(whole.reprojection_px.nanmean())

@@ -112,10 +112,8 @@ def fit(
     if scene is not None:
         problem = replace(problem, scene=scene)
     problem = replace(_couple_frames(problem, usable, fps), stretch=stretch)
-    if problem.mixture_weight is not None and start is None and not rough:
+    if problem.mixture_weight is not None and start is None:
         state = solve_track(without_tails(problem), state, TRACK_ITERATIONS, ROUGH_TOLERANCE).state
-    if rough:
-        problem = without_tails(problem)
     solution = solve_track(problem, state, TRACK_ITERATIONS, ROUGH_TOLERANCE if rough else TOLERANCE)
     source, leaves = keypoints.source, guess is not None
     return _report(problem, solution, usable, weighting, source, keep_leaves=leaves, deviations=not rough)

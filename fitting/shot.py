@@ -26,6 +26,8 @@ from fitting.track import PreparedTrack, TrackFit, fit_prepared, prepare_track
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
 
+# The first fits: the camera may look down by anything, so people may lean out of the image further than usual.
+ROUGH = {"rough": True, "lean_rad": 0.5}
 UPRIGHT_RAD = 0.25  # standard deviation of people's lean from the vertical, towards or away from the camera
 CONTRADICTION = 3.0  # deviations between metadata and people from which on people are believed
 
@@ -107,7 +109,9 @@ def fit_shot(
     first: dict[int, tuple[PreparedTrack, TrackFit]] = {}
     for person in people:
         try:
-            first[person.identity] = _alone(person, camera, body, grid, motion, {"rough": options.ground, **how})
+            first[person.identity] = _alone(
+                person, camera, body, grid, motion, {**(ROUGH if options.ground else {}), **how}
+            )
         except TooFewKeypoints:
             continue
         if not options.ground:

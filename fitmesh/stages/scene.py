@@ -168,7 +168,7 @@ def scene_arrays(
         )
         for name, value in zip(_SHOT_ARRAYS, values, strict=True):
             shots[name].append(value)
-    arrays = {name: np.array(values, dtype=_SHOT_ARRAYS[name]) for name, values in shots.items()}
+    arrays: dict[str, np.ndarray] = {name: np.array(shots[name], dtype=kind) for name, kind in _SHOT_ARRAYS.items()}
     return {**arrays, "world_from_camera": world, "frame_focal_px": focal}
 
 

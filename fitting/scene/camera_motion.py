@@ -51,6 +51,7 @@ STATIC_PX = 0.6  # a camera whose image moves less (0.13 degrees for a phone) st
 PARALLAX_SHARE = 0.3  # of the corners that must have it
 REST_PX, REST_SHARE = 0.6, 0.25  # corners that did not move: so many of them, and a camera that stood still still does
 STATIC_SHARE = 0.35  # of the corners that are in place, at nearly all times, under a camera that stands still
+LEAST_FOCAL_CHANGE = 0.03  # log: a smaller one is not worth measuring anew
 LEAST_TURN, MOST_TURNS = 0.08, 12  # of the longer side that a turn must move the image; so many tell the focal length
 LOST_DEG = 3.0  # what a frame without anything to follow adds to the rotation's uncertainty
 PARALLAX_ALONG = 0.8  # of its energy that must follow lines through one point; noise gives a half
@@ -99,14 +100,20 @@ class CameraMotion:
         if self.kind == "static" or focal_px == self.focal_px:
             return CameraMotion(**{**self.__dict__, "focal_px": float(focal_px)})
         ratio = self.focal_px / focal_px
-        steps = self.first_from_camera[:-1].swapaxes(1, 2) @ self.first_from_camera[1:]
-        scaled = Rotation.from_matrix(steps).as_rotvec() * np.array([ratio, ratio, 1.0])
-        total = [np.eye(3)]
-        for step in Rotation.from_rotvec(scaled).as_matrix():
-            total.append(total[-1] @ step)
+        turned = with_scaled_turns(self.first_from_camera, 1 / ratio)
         sigma = self.rotation_sigma_deg * max(ratio, 1.0)
-        changed = {"first_from_camera": np.stack(total), "rotation_sigma_deg": sigma, "focal_px": float(focal_px)}
+        changed = {"first_from_camera": turned, "rotation_sigma_deg": sigma, "focal_px": float(focal_px)}
         return CameraMotion(**{**self.__dict__, **changed})
+
+
+def with_scaled_turns(first_from_camera: np.ndarray, focal_ratio: float) -> np.ndarray:
+    """Rotations [F, 3, 3] as another focal length (new / old) would have measured them: turns about x and y shrink."""
+    steps = first_from_camera[:-1].swapaxes(1, 2) @ first_from_camera[1:]
+    scaled = Rotation.from_matrix(steps).as_rotvec() / np.array([focal_ratio, focal_ratio, 1.0]) if len(steps) else []
+    total = [first_from_camera[0]]
+    for step in Rotation.from_rotvec(scaled).as_matrix() if len(steps) else []:
+        total.append(total[-1] @ step)
+    return np.stack(total)
 
 
 @dataclass(frozen=True)
@@ -140,6 +147,7 @@ class CameraMotionEstimator:
         self._moved = False
         self._direction: np.ndarray | None = None  # [3] where the camera went last, if it went anywhere
         self._turns: list[Turn] = []  # the farthest from each key frame
+        self._next_turn = LEAST_TURN  # so far the image must move before the focal length is looked at again
 
     def wants(self, frame: int) -> bool:
         """Whether `feed` would look at this frame's image: the caller need not make a grey image otherwise."""
@@ -201,6 +209,7 @@ class CameraMotionEstimator:
         self._calm = self._calm + 1 if step < STATIC_PX else 0
         self._moved = self._calm < _CALM
         self._looked.append(looked)
+        self._refocus()
 
     def _against(self, key: Key, start: Pose, frame: int, small: np.ndarray, mask: np.ndarray) -> _Looked | None:
         if len(key.corners) < LEAST_CORNERS:
@@ -233,7 +242,7 @@ class CameraMotionEstimator:
         return _Looked(frame, pose, float(np.median(length)), parallax, len(corners), still, in_place)
 
     def _remember(self, turn: Turn) -> None:
-        """The last turn from each key frame, of at most MOST_TURNS: those that went farthest."""
+        """The last turn from each key frame, of at most MOST_TURNS."""
         if shift_px(turn.key, turn.pose, self._focal, self._small) < LEAST_TURN * max(self._small):
             return
         if self._turns and self._turns[-1].key is turn.key:
@@ -241,6 +250,35 @@ class CameraMotionEstimator:
         self._turns.append(turn)
         if len(self._turns) > 2 * MOST_TURNS:
             self._turns = self._turns[::2]
+
+    def _refocus(self) -> None:
+        """Take the focal length that turns so far tell. Under a wrong one, a camera that pans seems to go somewhere.
+
+        What was measured under the old one is turned by the new one's angles, and its parallax is forgotten.
+        """
+        if not self._turns:
+            return
+        size = max(self._small)
+        farthest = shift_px(self._turns[-1].key, self._turns[-1].pose, self._focal, self._small) / size
+        if farthest < self._next_turn:
+            return
+        self._next_turn = max(2 * farthest, 2 * self._next_turn) if farthest < _KEY_SHIFT else math.inf
+        told = focal_from_turns(self._turns[-MOST_TURNS:], self._focal)
+        if told is None or abs(told[0]) < LEAST_FOCAL_CHANGE:
+            return
+        ratio = math.exp(told[0])
+        old = [look.pose for look in self._looked]
+        places = with_scaled_turns(np.stack([pose.first_from_camera for pose in old]), ratio)
+        new = {id(a): replace(a, first_from_camera=b) for a, b in zip(old, places, strict=True)}
+        self._looked = [replace(look, pose=new[id(look.pose)], parallax=NO_PARALLAX) for look in self._looked]
+        assert self._key is not None
+        assert self._last is not None
+        same = self._last is self._key
+        self._key = replace(self._key, pose=new.get(id(self._key.pose), self._key.pose))
+        self._last = self._key if same else replace(self._last, pose=new.get(id(self._last.pose), self._last.pose))
+        self._turns = []
+        self._direction = None
+        self._focal, self._focal_px = self._focal * ratio, self._focal_px * ratio
 
     def _worn(self, looked: _Looked) -> bool:
         """Whether the key frame shows too little of what is seen now. While the camera stands still it never does:

@@ -36,7 +36,7 @@ STEP_GAIN, STEP_GAIN_SIGMA = 1.15, 0.18
 # The camera itself: people hold it level and look slightly down. Wide, and with heavy tails.
 PITCH_DEG, PITCH_SIGMA_DEG, ROLL_SIGMA_DEG = 6.0, 20.0, 8.0
 LEAST_STANDING_S = 0.3
-LEAST_RESTING = 0.3  # of the time that people are upright: walkers always have a foot down, runners half the time
+LEAST_RESTING = 0.1  # of the time that people are upright; noise hides some of it, jumping nearly all
 WORST_UP_SIGMA_DEG = 12.0  # above, gravity counts as not known
 
 

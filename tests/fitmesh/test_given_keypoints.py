@@ -9,6 +9,7 @@ import pytest
 from fitmesh.stages.given_keypoints import read_given
 from fitmesh.stages.people import read_keypoints, read_tracks
 from pose2d.base.errors import UserError
+from pose2d.skeletons import BODY_25B, COCO17, HALPE26, WHOLEBODY133, Skeleton
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.walkers import coco_results, walker, write_json
 
@@ -54,8 +55,6 @@ def test_keypoints_of_an_earlier_run_give_the_same_fit(
 
 @pytest.mark.parametrize("names", [BODY_25, COCO_18])
 def test_openpose_files_are_read_by_name(tmp_path: Path, names: list[str]) -> None:
-    from pose2d.skeletons import COCO17
-
     for frame in (3, 4):
         flat = [value for i in range(len(names)) for value in (100 + i, 200 + frame, 0.5)]
         content = {"people": [{"person_id": [-1], "pose_keypoints_2d": flat}]}
@@ -69,6 +68,25 @@ def test_openpose_files_are_read_by_name(tmp_path: Path, names: list[str]) -> No
     assert (given.confidence[:, :17] == 0.5).all()
     feet = given.presence[:, 20:]  # BODY_25 has feet, the model with 18 keypoints has not
     assert (feet == (1 if len(names) == 25 else 0)).all()
+
+
+def test_body_25b_is_read_in_its_own_order_with_its_feet(tmp_path: Path) -> None:
+    flat = [value for i in range(25) for value in (100 + i, 200, 0.5)]
+    write_json(tmp_path / "clip_0_keypoints.json", {"people": [{"person_id": [-1], "pose_keypoints_2d": flat}]})
+    given = read_given(tmp_path, "body_25b")
+    present = given.presence[0] > 0
+    expected = [100 + BODY_25B.index(name) for name in HALPE26.keypoints if name in BODY_25B]
+    np.testing.assert_array_equal(given.xy_px[0, present, 0], expected)
+    assert present[20:].all()
+
+
+@pytest.mark.parametrize("skeleton", [HALPE26, WHOLEBODY133])
+def test_layouts_with_feet_keep_them(tmp_path: Path, skeleton: Skeleton) -> None:
+    flat = [value for i in range(skeleton.size) for value in (10.0 * i, 5.0, 0.5)]
+    given = read_given(write_json(tmp_path / "k.json", [{"image_id": 0, "keypoints": flat, "score": 1.0}]))
+    expected = [10.0 * skeleton.keypoints.index(name) for name in HALPE26.keypoints[20:]]
+    np.testing.assert_array_equal(given.xy_px[0, 20:, 0], expected)
+    assert (given.presence[0, 20:] > 0).all()
 
 
 def test_labelled_data_count_as_seen_where_labelled(tmp_path: Path) -> None:

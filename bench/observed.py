@@ -1,15 +1,17 @@
 """Which keypoints does a result call observed, and are they? On a set made by `fitmesh synth`, which knows.
 
-A keypoint is called observed when it is, more likely than not, in the image and within NEAR l of the truth
-(`fitting.keypoints.observed`). The table has, for several NEAR, the share of keypoints called observed among those that
+A keypoint is called observed when the stated probability that it is in the image and within NEAR sqrt(area) of the
+truth is at least OBSERVED_PROBABILITY (`fitting.keypoints.observed`). The table has, for several NEAR, the share of
+keypoints called observed among those that
 
 seen     are visible, or behind the own body
 hidden   are hidden by an object or by somebody else, though inside the image
 outside  are outside the image
-right    are visible and within one l of the truth       wrong   are farther than two l from the truth, or not in it
+right    are visible and within 0.1 sqrt(area) of the truth (7 cm)
+wrong    are outside the image, or farther than 0.25 sqrt(area) from the truth (19 cm)
 
 and the balanced error, the mean of (1 - right) and wrong. `stated` and `true` are the mean stated probability and the
-share of keypoints that are in the image and within NEAR l. The first row is confidence times presence of at least 0.25.
+share of keypoints that are in the image and within NEAR. The first row is confidence times presence of at least 0.25.
 
     fitmesh synth --split validation --sequences 12 --frames 24 --seed 31 --out val
     python bench/observed.py val
@@ -32,17 +34,16 @@ from fitmesh.eval_3dpw.settings import FPS, EvalSettings
 from fitmesh.progress import Reporter
 from fitting.keypoints.observed import NEAR, OBSERVED_PROBABILITY, probability_observed
 from fitting.track import fit_track
-from pose2d.oks import l_squared
-from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
 
 OUTSIDE, HIDDEN, BEHIND_SELF = 0, 1, 2
 LEGS = slice(13, 17)  # knees and ankles
+RIGHT, WRONG = 0.1, 0.25  # of sqrt(area)
 
 
-def measured(data: Path, split: str, cache: Path) -> tuple[list[Keypoints], np.ndarray, np.ndarray]:
-    """Keypoints after the fit, what is visible of each [N, 17], and how far each is from the truth in l [N, 17]."""
-    settings = EvalSettings(data, confidence=("ccnet",), split=split)
+def measured(data: Path, split: str, every: int, cache: Path) -> tuple[list[Keypoints], np.ndarray, np.ndarray]:
+    """Keypoints after the fit, what is visible of each [N, 17], its distance from the truth in sqrt(area) [N, 17]."""
+    settings = EvalSettings(data, confidence=("ccnet",), split=split, every=every)
     bodies = body_set(None, None)
     evaluation = Evaluation(settings, cache, bodies, Reporter(quiet=True))
     after, visibility, distance = [], [], []
@@ -52,14 +53,14 @@ def measured(data: Path, split: str, cache: Path) -> tuple[list[Keypoints], np.n
             states = file["visibility"]  # [P, T, 17]
         for state, track, person in zip(states, sequence.tracks, people, strict=True):
             body, frame = bodies.load(track.gender), person.frame[person.detected]
-            found = fit_track(person.keypoints("ccnet"), frame, sequence.camera, body, fps=FPS)
+            found = fit_track(person.keypoints("ccnet"), frame, sequence.camera, body, fps=FPS / every, every=every)
             rows = found.rows(frame)
             points = found.keypoints.rows(rows)
             exact = true_keypoints_px(track, sequence.camera, bodies)[person.detected]
             assert points.area_px2 is not None
-            scale = np.sqrt(l_squared(points.area_px2.double().numpy(), COCO17))
+            scale = points.area_px2.double().sqrt().numpy()[:, None]
             after.append(points)
-            visibility.append(state[person.detected])
+            visibility.append(state[frame])
             distance.append(np.linalg.norm(points.xy_px[:, :17].numpy() - exact, axis=-1) / scale)
     return after, np.concatenate(visibility), np.concatenate(distance)
 
@@ -71,7 +72,7 @@ def row(
         return float(called[of].mean()) if of.any() else float("nan")
 
     there = state >= BEHIND_SELF
-    right, wrong = share(there & (d <= 1)), share((state == OUTSIDE) | (d > 2))
+    right, wrong = share(there & (d <= RIGHT)), share((state == OUTSIDE) | (d > WRONG))
     legs = np.zeros_like(there)
     legs[:, LEGS] = True
     cells = [
@@ -92,18 +93,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--split", default="validation")
+    parser.add_argument("--every", type=int, default=1, help="use every n-th frame")
     parser.add_argument("--cache", type=Path, default=Path("observed_cache"), help="of the keypoints")
+    parser.add_argument("--thresholds", type=float, nargs="*", default=[OBSERVED_PROBABILITY])
     arguments = parser.parse_args()
-    after, state, distance = measured(arguments.data, arguments.split, arguments.cache)
+    thresholds: list[float] = arguments.thresholds
+    after, state, distance = measured(arguments.data, arguments.split, arguments.every, arguments.cache)
     table = Table(title=f"{arguments.data.name}: {len(state)} person-frames; called observed, %")
     for column in ("NEAR", "seen", "hidden", "outside", "hidden legs", "right", "wrong", "error", "stated", "true"):
         table.add_column(column, justify="right")
     before = torch.cat([k.confidence[:, :17] * k.presence[:, :17] for k in after]).numpy() >= 0.25
     table.add_row(*row("0.25", before, None, 0, state, distance))
-    for near in (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0):
+    for near in (0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.25):
         stated = torch.cat([probability_observed(k, near)[:, :17] for k in after]).numpy()
         name = f"{near:g}{' (used)' if near == NEAR else ''}"
-        table.add_row(*row(name, stated >= OBSERVED_PROBABILITY, stated, near, state, distance))
+        for least in thresholds:
+            at = "" if least == OBSERVED_PROBABILITY else f" at {least:g}"
+            table.add_row(*row(f"{name}{at}", stated >= least, stated, near, state, distance))
     Console(width=140).print(table)
 
 

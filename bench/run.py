@@ -2,7 +2,7 @@
 
 python bench/run.py                 the example clip: seconds per stage, and how much of it is the networks
 python bench/run.py --end 1         only its first second
-python bench/run.py --busy          the same while another process keeps one core busy
+python bench/run.py --busy          frames per second when idle, and while another process keeps one core busy
 python bench/run.py --memory        peak memory for a short video and for the same video looped to 10,000 frames
 
 "networks" is the time in which detector, keypoint network or calibration head are at work, summed over the threads that
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -130,7 +130,9 @@ def one_run(video: Path, settings: RunSettings) -> dict[str, Any]:
 def run_in_child(video: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Peak memory is a process's; two measurements need two."""
     command = [sys.executable, __file__, "--child", str(video), "--pose-model", given.pose_model]
-    command += ["--detector", given.detector, "--detector-size", str(given.detector_size)]
+    command += ["--detector", given.detector]
+    command += ["--detector-size", str(given.detector_size)] if given.detector_size else []
+    command += ["--end", str(given.end)] if given.end is not None else []
     ended = subprocess.run([*command, "--threads", str(given.threads)], check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(ended.stdout.splitlines()[-1])
 
@@ -164,6 +166,15 @@ def show_split(found: dict[str, Any], title: str, console: Console) -> None:
     )
 
 
+def show_busy(idle: dict[str, Any], busy: dict[str, Any], title: str, console: Console) -> None:
+    """Frames per second of each stage and of the whole run, side by side."""
+    table = Table("stage", "idle, frames/s", "one core busy", "share", title=title)
+    for name in [*idle["stages"], "whole run"]:
+        each = [run["frames"] / run["stages"].get(name, run)["seconds"] for run in (idle, busy)]
+        table.add_row(name, *(f"{speed:.1f}" for speed in each), f"{each[1] / each[0]:.0%}")
+    console.print(table)
+
+
 def show_memory(runs: list[dict[str, Any]], console: Console) -> None:
     names = list(runs[0]["stages"])
     table = Table("frames", "seconds", *names, "peak MB", "ratio", title="peak memory in MB after each stage")
@@ -184,7 +195,7 @@ def main() -> None:
     parser.add_argument("--detector", choices=tuple(DETECTORS), default=TrackSettings().detector)
     parser.add_argument("--detector-size", type=int, help="the detector's own; for --memory 256")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--busy", action="store_true", help="another process keeps one core busy meanwhile")
+    parser.add_argument("--busy", action="store_true", help="idle, and beside a process that keeps one core busy")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.memory and given.end is not None:
@@ -197,14 +208,17 @@ def main() -> None:
     if given.child:
         print(json.dumps(one_run(given.child, run_settings(given))))
         return
-    with busy_core() if given.busy else nullcontext():
-        if given.memory:
-            with tempfile.TemporaryDirectory() as folder:
-                videos = [looped(given.video, Path(folder) / f"{count}.mp4", count) for count in given.frames]
-                show_memory([run_in_child(video, given) for video in videos], console)
-        else:
-            title = f"fitmesh run, {given.video.name}{', one core busy' if given.busy else ''}"
-            show_split(one_run(given.video, run_settings(given)), title, console)
+    if given.memory:
+        with tempfile.TemporaryDirectory() as folder:
+            videos = [looped(given.video, Path(folder) / f"{count}.mp4", count) for count in given.frames]
+            show_memory([run_in_child(video, given) for video in videos], console)
+    elif given.busy:
+        idle = run_in_child(given.video, given)
+        with busy_core():
+            busy = run_in_child(given.video, given)
+        show_busy(idle, busy, f"fitmesh run, {given.video.name}, {given.threads} threads", console)
+    else:
+        show_split(one_run(given.video, run_settings(given)), f"fitmesh run, {given.video.name}", console)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from ccnet.data.examples import Examples
 from ccnet.distributed import ProcessGroup
 from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead, Ensemble
+from ccnet.heads.simcc import SimCCDistributionHead
 from ccnet.losses import Loss, SoapLoss, Targets
 from ccnet.settings import TrainingSettings
 from pose2d.base.errors import UserError
@@ -31,6 +32,11 @@ def new_head(model: PoseModel, settings: TrainingSettings) -> CalibrationHead:
     """The untrained head of these settings; its first weights depend on the seed alone."""
     if settings.loss not in losses.NAMES:
         raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
+    if (settings.loss == "likelihood") != (settings.head == SimCCDistributionHead.kind):
+        raise UserError(
+            f"loss {settings.loss!r} does not fit head {settings.head!r}: `likelihood` trains the head that states a "
+            f"distribution, {SimCCDistributionHead.kind!r}, and no other loss does."
+        )
     torch.manual_seed(settings.seed)
     members = MEMBERS if settings.loss == "ensemble" else 1
     return files.build(model, settings.head, losses.channels(settings.loss), members)
@@ -117,11 +123,14 @@ def _resume(
     """Steps already done: 0 if there is no checkpoint of this very run."""
     if not path.is_file():
         return 0
-    with safe_open(path, "pt") as file:
-        metadata = file.metadata()
-        if metadata["run"] != json.dumps(run, sort_keys=True):
-            return 0
-        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("run") != json.dumps(run, sort_keys=True) or not metadata.get("step", "").isdecimal():
+                return 0
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError):
+        return 0  # damaged: the run starts anew
 
     def under(prefix: str) -> dict[str, Tensor]:
         return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

@@ -57,7 +57,7 @@ def run(
     device: str = "cpu",
     threads: int | None = None,
     body_model: str | Path | None = None,
-    weighting: Weighting = "precision",
+    weighting: Weighting = "likelihood",
     init: str = "lifter",
     init_checkpoint: str | Path | None = None,
     focal_px: float | None = None,
@@ -85,7 +85,7 @@ def run(
     init: where fits start: lifter, none, spin or cliff (these two with init_checkpoint).
     focal_px, fov_deg (across the width) or intrinsics (a json file): the lens, if known.
     floor: "auto", "off", or a json file with up direction and camera height; height_m: of everybody, or by identity.
-    exports: obj, bvh, json, csv beside the usual files.
+    exports: obj, bvh, amass, trc, json, csv beside the usual files.
     threads: processor cores for the networks; None takes all.
     progress: called several times a second while a stage works.
 

@@ -2,7 +2,8 @@
 
 import io
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -37,7 +38,7 @@ def root(
     """Body meshes from ordinary video, every 2D keypoint weighted by its calibrated confidence."""
 
 
-for _name, _command in {
+COMMANDS: dict[str, Callable[..., Any]] = {
     "run": run.run,
     "view": view.view,
     "tracks": tracks.tracks,
@@ -47,7 +48,8 @@ for _name, _command in {
     "eval-coco": eval_coco.eval_coco,
     "eval-3dpw": eval_3dpw.eval_3dpw,
     "synth": synth.synth,
-}.items():
+}
+for _name, _command in COMMANDS.items():
     app.command(_name)(checked(_command))
 
 

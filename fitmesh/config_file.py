@@ -13,17 +13,22 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+MOST_BYTES = 1 << 20
+
 
 def read_config(path: Path, options: Iterable[str]) -> dict[str, Any]:
     """Values by option name, with underscores. `options` are the names of a command's options, with underscores."""
     valid = set(options)
     try:
         with path.open("rb") as file:
+            if path.stat().st_size > MOST_BYTES or not path.is_file():
+                raise UserError(f"{path} is not a configuration: expected a TOML file of some lines.")
             given = tomllib.load(file)
     except OSError as error:
         raise UserError(f"cannot read the configuration {path}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"the configuration {path} is not TOML: {error}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        reason = (str(error).splitlines() or ["nested too deeply"])[0][:200]
+        raise UserError(f"the configuration {path} is not TOML: {reason}.") from error
     values: dict[str, Any] = {}
     for name, value in given.items():
         option = name.replace("-", "_")

@@ -90,7 +90,7 @@ class Person:
 
     @property
     def confident(self) -> np.ndarray:
-        """[T, 26] bool: keypoints that pulled and, more likely than not, are in the image and close to the truth."""
+        """[T, 26] bool: keypoints that pulled and are probably in the image and close to the truth."""
         return self.used & (self.keypoint_observed >= OBSERVED_PROBABILITY)
 
     @property
@@ -205,6 +205,7 @@ def load(folder: str | Path) -> Result:
             (float(arrays["focal_px"][0]), float(arrays["focal_px"][1])),
             (float(arrays["center_px"][0]), float(arrays["center_px"][1])),
             (int(arrays["width_px"]), int(arrays["height_px"])),
+            tuple(arrays.get("distortion", np.zeros(0)).tolist()),
         ),
         frames=arrays["frame"],
         time_s=arrays["time_s"],

@@ -36,10 +36,12 @@ TRACKS = {
     "warnings": Array("U", ("warnings",)),
     "camera_kind": Array("U", ("shots",), optional=True),
     "camera_reason": Array("U", ("shots",), optional=True),
-    "camera_focal_px": Array("f", (), low=1, finite=True, optional=True),
+    "camera_focal_px": Array("f", ("shots",), low=1, finite=True, optional=True),
     "camera_first_from_frame": Array("f", ("frames", 3, 3), finite=True, optional=True),
     "camera_rotation_std_deg": Array("f", ("frames",), optional=True),
     "camera_zoom": Array("f", ("frames",), low=1e-3, high=1e3, finite=True, optional=True),
+    "camera_turning_focal_px": Array("f", ("shots",), optional=True),
+    "camera_turning_focal_log_std": Array("f", ("shots",), optional=True),
 }
 KEYPOINTS = {
     **_ROWS,
@@ -62,6 +64,7 @@ FIT = {
     **{name: _TEXT for name in ("body", "body_path", "body_digest", "weighting", "init", "source", "pose_model")},
     "focal_px": Array("f", (2,), finite=True),
     "center_px": Array("f", (2,), finite=True),
+    "distortion": Array("f", ("coefficients",), finite=True, optional=True),
     "frame_focal_px": Array("f", ("frames",)),
     "world_from_camera": Array("f", ("frames", 4, 4)),
     "events": Array("U", ("events",)),

@@ -11,12 +11,12 @@ from fitmesh.stages.track_edits import (
     Merge,
     Split,
     edited_tracks,
-    next_identity,
-    owners_after,
+    identities_after,
     read_edits,
     write_edits,
 )
 from pose2d.base.errors import UserError
+from pose2d.types import Event
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class TrackSummary:
     frames: int  # in which the person was seen
     start_s: float  # time in the video of the first ..
     end_s: float  # .. and of the last
+    same_as: int  # the earliest identity of the same person in another shot, or its own
 
 
 def list_tracks(out: str | Path) -> list[TrackSummary]:
@@ -34,9 +35,20 @@ def list_tracks(out: str | Path) -> list[TrackSummary]:
     found = edited_tracks(Path(out))
     times = dict(zip(found.frames.tolist(), found.time_s.tolist(), strict=True))
     return [
-        TrackSummary(track.identity, len(track.frames), times[int(track.frames[0])], times[int(track.frames[-1])])
+        TrackSummary(
+            track.identity,
+            len(track.frames),
+            times[int(track.frames[0])],
+            times[int(track.frames[-1])],
+            found.same_as[track.identity],
+        )
         for track in found.tracks
     ]
+
+
+def list_events(out: str | Path) -> list[Event]:
+    """What should be looked at, in order of time."""
+    return sorted(edited_tracks(Path(out)).events, key=lambda event: event.time_s)
 
 
 def list_edits(out: str | Path) -> list[Edit]:
@@ -54,7 +66,8 @@ def edit_tracks(
 ) -> list[TrackSummary]:
     """Correct the tracks of a run; `fitmesh.run` with the same settings then makes the rest anew.
 
-    merge: groups of identities that are one person, who keeps the first. They must not be seen in the same frame.
+    merge: groups of identities that are one person, who keeps the first. They must not be seen in the same frame; in
+    different shots they stay two and are said to be the same.
     split: an identity and a time of the video in seconds, from which on it is somebody else, with a new identity.
     drop: identities to leave out. undo: take back so many of the last edits before that.
     Merges come first, then splits, then drops. All is checked before anything is written (UserError). Returns everyone
@@ -69,7 +82,7 @@ def edit_tracks(
     edits += [Merge(tuple(group)) for group in merge]
     edits += _splits(split, tracks, edits)
     edits += [Drop(identity) for identity in drop]
-    owners_after(tracks, edits)
+    identities_after(tracks, edits)  # refuses what cannot be done
     write_edits(folder, tracks, edits)
     return list_tracks(folder)
 
@@ -82,6 +95,6 @@ def clear_edits(out: str | Path) -> None:
 def _splits(wanted: Sequence[tuple[int, float]], tracks: TracksFile, before: Sequence[Edit]) -> list[Edit]:
     splits: list[Edit] = []
     for identity, time_s in wanted:
-        new = next_identity(owners_after(tracks, [*before, *splits]))
+        new = identities_after(tracks, [*before, *splits]).next_identity()
         splits.append(Split(identity, float(time_s), new))
     return splits

@@ -35,6 +35,8 @@ _FAR_END = {
     19: ("RightHand", 21),
 }  # fmt: skip
 HELD_OUT_EVERY = 5  # every fifth subject number is kept for measuring
+# Kinds of motion, by words of their descriptions, that nothing is learned from: to measure what is new to everything.
+LEFT_OUT_KINDS = ("cartwheel", "balanc", "yoga", "crawl")
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Motion:
     clip_start: np.ndarray  # [C + 1] first frame of each clip, and the end
     clip_name: tuple[str, ...]  # [C] subject_take
     fps: float
+    clip_description: tuple[str, ...] = ()  # [C], or none are known
 
     def clip(self, number: int) -> slice:
         return slice(int(self.clip_start[number]), int(self.clip_start[number + 1]))
@@ -56,9 +59,19 @@ class Motion:
         return np.array([int(name.split("_")[0]) % HELD_OUT_EVERY == 0 for name in self.clip_name])
 
     @property
-    def held_out_frames(self) -> np.ndarray:
-        """[N] the same, per frame."""
-        return np.repeat(self.held_out, np.diff(self.clip_start))
+    def left_out(self) -> np.ndarray:
+        """[C] true for clips of a kind of motion that nothing is learned from."""
+        texts = self.clip_description or ("",) * len(self.clip_name)
+        return np.array([any(kind in text.lower() for kind in LEFT_OUT_KINDS) for text in texts])
+
+    @property
+    def learned(self) -> np.ndarray:
+        """[C] true for clips that may be learned from."""
+        return ~self.held_out & ~self.left_out
+
+    def frames_of(self, clips: np.ndarray) -> np.ndarray:
+        """[N] bool: frames of the clips that are true in [C]."""
+        return np.repeat(clips, np.diff(self.clip_start))
 
 
 _BONES = {
@@ -72,6 +85,7 @@ _CLIPS = {
     "root_pos": Array("f", ("frames", 3), finite=True, optional=True),
     "clip_start": Array("i", ("clips + 1",), low=0),
     "clip_name": Array("U", ("clips",)),
+    "clip_desc": Array("U", ("clips",), optional=True),
 }
 
 
@@ -96,7 +110,7 @@ def _check_tree(bones: Mapping[str, np.ndarray], file: Mapping[str, np.ndarray],
 
 
 def load_motion(path: str | Path, body: Body, fps: float, skeleton: str | Path | None = None) -> Motion:
-    """A file of clips in the arrays `euler_zyx_deg_x100`, `joint`, `clip_start`, `clip_name` (and `root_pos`).
+    """A file of clips: `euler_zyx_deg_x100`, `joint`, `clip_start`, `clip_name` (and `clip_desc`, `root_pos`).
 
     skeleton: the file that has `joint`, `parent` and `offset`; the same one unless given.
     """
@@ -116,9 +130,10 @@ def load_motion(path: str | Path, body: Body, fps: float, skeleton: str | Path |
     order = [str(name) for name in bones["joint"]]
     root = torch.from_numpy(file["root_pos"]) if "root_pos" in file else None
     start, clips = file["clip_start"], tuple(str(name) for name in file["clip_name"])
+    descriptions = tuple(map(str, file["clip_desc"])) if "clip_desc" in file else ()
     parents = [names.index(order[above[name]]) if above[name] >= 0 else -1 for name in names]
     pose = torch.cat([_retarget(part, names, parents, offsets, body) for part in euler.split(8192)])
-    return Motion(pose, None if root is None else root * _scale(offsets, body), start, clips, fps)
+    return Motion(pose, None if root is None else root * _scale(offsets, body), start, clips, fps, descriptions)
 
 
 def _retarget(

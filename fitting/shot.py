@@ -20,12 +20,15 @@ from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.from_fit import person_evidence, resting_points
 from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, estimate_ground
 from fitting.scene.ground_evidence import ShotCamera
-from fitting.scene.lens import PRIOR_LOG_SIGMA, FocalEstimate, refocused_params
+from fitting.scene.lens import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, FocalEstimate, combined, refocused_params
 from fitting.solver.scene_terms import FEET, POINTS, SceneTerms
 from fitting.track import PreparedTrack, TrackFit, fit_prepared, prepare_track
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
 
+# The first fits: the camera may look down by anything, so people may lean out of the image further than usual.
+ROUGH = {"rough": True, "lean_rad": 0.5}
+UPRIGHT_RAD = 0.25  # standard deviation of people's lean from the vertical, towards or away from the camera
 CONTRADICTION = 3.0  # deviations between metadata and people from which on people are believed
 
 
@@ -99,12 +102,16 @@ def fit_shot(
     progress: told how many frames were fitted, each once.
     """
     options = options or SceneOptions()
+    if motion is not None:
+        focal, camera, motion = _refined_by_turning(focal, camera, motion)
     start = min((int(person.frame[0]) for person in people), default=0)
     grid = _Grid(start if motion is None else int(motion.frames[0]), every, fps)
     first: dict[int, tuple[PreparedTrack, TrackFit]] = {}
     for person in people:
         try:
-            first[person.identity] = _alone(person, camera, body, grid, motion, how)
+            first[person.identity] = _alone(
+                person, camera, body, grid, motion, {**(ROUGH if options.ground else {}), **how}
+            )
         except TooFewKeypoints:
             continue
         if not options.ground:
@@ -117,7 +124,7 @@ def fit_shot(
     ground = answer.ground
     seen_focal = focal if ground is None or ground.focal is None else ground.focal
     ratio = seen_focal.focal_px / focal.focal_px
-    seen_camera = replace(camera, focal_px=(camera.focal_px[0] * ratio, camera.focal_px[1] * ratio))
+    seen_camera = _with_focal(camera, ratio)
     seen_motion = None if motion is None else motion.with_focal(seen_focal.focal_px)
     fitted = {}
     for number, (identity, (prepared, found)) in enumerate(first.items()):
@@ -126,6 +133,21 @@ def fit_shot(
         fitted[identity] = _as_found(again, size, seen_camera, seen_focal, seen_motion, grid, rest)
         progress(len(found.frame))
     return ShotFit(fitted, seen_camera, seen_focal, seen_motion, ground, answer.reason)
+
+
+def _refined_by_turning(
+    focal: FocalEstimate, camera: Camera, motion: CameraMotion
+) -> tuple[FocalEstimate, Camera, CameraMotion]:
+    """What a camera that turns tells of its lens, joined to what is known."""
+    told = FocalEstimate(motion.turning_focal_px, motion.turning_focal_log_sigma, "the camera's turning")
+    if not math.isfinite(told.log_sigma) or focal.log_sigma <= GIVEN_LOG_SIGMA:
+        return focal, camera, motion
+    joined = combined([focal, told])
+    return joined, _with_focal(camera, joined.focal_px / focal.focal_px), motion.with_focal(joined.focal_px)
+
+
+def _with_focal(camera: Camera, ratio: float) -> Camera:
+    return replace(camera, focal_px=(camera.focal_px[0] * ratio, camera.focal_px[1] * ratio))
 
 
 def _turning(motion: CameraMotion | None, rows: np.ndarray) -> np.ndarray | None:
@@ -237,7 +259,7 @@ def _within(
     up = None if ground is None else ground.up_cam
     floor_m = None
     if ground is not None and stays and ground.on_floor[number]:
-        floor_m = -ground.camera_height_m / size
+        floor_m = (ground.level_m[number] - ground.camera_height_m) / size  # of what this person stands on
     rest = on_floor = np.zeros((len(found.frame), 9))
     if stays:
         rest, on_floor = resting_points(
@@ -252,6 +274,8 @@ def _within(
         rest=torch.from_numpy(rest[:, used]).float() if rest.any() else None,
         on_floor=torch.from_numpy(on_floor[:, used]).float(),
     )
+    if up is not None:
+        how = {"lean_rad": UPRIGHT_RAD, **how}
     again = fit_prepared(replace(prepared, guess=guess), camera, body, scene=scene, start=start, **how)
     return again, rest[:, :FEET]
 

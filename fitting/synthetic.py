@@ -41,6 +41,7 @@ class Noise:
     factor: float = 1.0  # actual over stated sigma
     constant_share: float = 0.45  # of the squared error: constant over a clip (bench/keypoint_noise.py)
     memory_s: float = 0.18  # time constant of the rest, a first-order process; 0: frames are independent
+    mixtures: bool = False  # errors are stated as mixtures with a narrow core and heavy tails, and drawn from them
 
 
 def scene(
@@ -51,10 +52,12 @@ def scene(
     noise: Noise | None = None,
     frames: int | None = None,
     marks_m: Tensor | None = None,
+    skeleton: Skeleton = HALPE26,
 ) -> Scene:
     """A clip of captured motion seen by a random camera: height, pitch, distance, direction and focal length.
 
-    marks_m: [17, 3] from the body's keypoints to where they are marked, along the axes of the joint that they are at.
+    marks_m: [K, 3] from the body's keypoints to where they are marked, along the axes of the joint that they are at.
+    skeleton: COCO's 17 or Halpe's 26 keypoints.
     """
     assert motion.root_m is not None
     span = motion.clip(clip)
@@ -63,11 +66,11 @@ def scene(
     truth = _in_camera(motion.pose[span], motion.root_m[span], body, generator)
     size = (1280, 960)
     camera, truth = _framed(truth, body, size, generator)
-    points = body.at(truth).keypoints[:, :17]
+    points = body.at(truth).keypoints[:, : skeleton.size]
     if marks_m is not None:
         whole = torch.nn.functional.pad(truth.shape, (0, body.shape_size - len(truth.shape)))
         turned = body.placement(rotation_matrices(truth.pose), whole).rotation
-        points = points + rotate(turned[:, [JOINT_OF[name] for name in COCO17.keypoints]], marks_m)
+        points = points + rotate(turned[:, [JOINT_OF[name] for name in skeleton.keypoints]], marks_m)
     exact = camera.project(points)
     return Scene(truth, camera, noisy(exact, generator, noise or Noise(), motion.fps), motion.fps)
 
@@ -127,13 +130,49 @@ def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise, fps: float
     area = torch.maximum(area, AREA_OF_BOX * sides.amax(1) ** 2 / 4)
     size = tuple(exact_px.shape[:2])
     confidence = _uniform(generator, *noise.confidence, size)
-    sigma = sigma_px(confidence, l_squared(area, skeleton))
+    l2 = l_squared(area, skeleton)
+    stated: dict[str, Tensor] = {}
+    if noise.mixtures:
+        weight, sigmas = stated_mixtures(confidence, torch.ones_like(confidence, dtype=torch.bool), generator)
+        stated = {"error_weight": weight, "error_sigma": sigmas}
+        place = correlated_noise(len(exact_px), generator, noise, fps, skeleton.size)[..., 0]
+        sigma = drawn_sigma(weight, sigmas, place) * l2.sqrt()
+    else:
+        sigma = sigma_px(confidence, l2)
     error = correlated_noise(len(exact_px), generator, noise, fps, skeleton.size) * sigma[..., None] * noise.factor
     astray = torch.rand(size, generator=generator) < noise.outliers
     anywhere = low[:, None] + torch.rand(*size, 2, generator=generator) * sides[:, None]
     xy = torch.where(astray[..., None], anywhere, exact_px + error)
     presence = (torch.rand(size, generator=generator) >= noise.missing).to(xy.dtype)
-    return Keypoints(xy, confidence, presence, "oracle", area, skeleton)
+    return Keypoints(xy, confidence, presence, "oracle", area, skeleton, **stated)
+
+
+LOG_SIGMAS, LOG_SIGMA_SPREAD = (-1.5, -0.3, 1.2), 0.3  # core, ordinary, plainly wrong; as a trained head's are
+
+
+def stated_mixtures(confidence: Tensor, mixed: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Weights and sigmas [..., 3], in units of l, with the expected OKS `confidence` [...]; not mixed: one Gaussian.
+
+    sum_m w_m / (1 + sigma_m^2) = s fixes the core's weight once the sigmas and the rest's share are drawn.
+    """
+    log_sigma = torch.tensor(LOG_SIGMAS) + LOG_SIGMA_SPREAD * torch.randn(*confidence.shape, 3, generator=generator)
+    sigma = log_sigma.exp()
+    one = (1 / confidence - 1).sqrt()  # of the one Gaussian
+    sigma[..., 0] = torch.minimum(sigma[..., 0], 0.7 * one)
+    oks = 1 / (1 + sigma.square())
+    ordinary = torch.rand(confidence.shape, generator=generator).sqrt()
+    rest = ordinary * oks[..., 1] + (1 - ordinary) * oks[..., 2]
+    core = (1 - (oks[..., 0] - confidence) / (oks[..., 0] - rest).clamp(min=1e-3)).clamp(0.02, 0.98)
+    weight = torch.stack((core, (1 - core) * ordinary, (1 - core) * (1 - ordinary)), -1)
+    plain = torch.tensor([1.0, 0.0, 0.0])
+    return torch.where(mixed[..., None], weight, plain), torch.where(mixed[..., None], sigma, one[..., None])
+
+
+def drawn_sigma(weight: Tensor, sigma: Tensor, normal: Tensor) -> Tensor:
+    """The sigma [...] of the component that standard normal numbers [...] pick from mixtures [..., M]."""
+    place = torch.special.ndtr(normal)[..., None]
+    component = (place > weight.cumsum(-1)[..., :-1]).sum(-1, keepdim=True)
+    return sigma.gather(-1, component).squeeze(-1)
 
 
 def _skeleton(keypoints: int) -> Skeleton:

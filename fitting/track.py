@@ -98,7 +98,7 @@ def fit_track(
     camera: Camera,
     body: Body | None = None,
     init: str | BodyParams | InitialGuess = "lifter",
-    weighting: Weighting = "precision",
+    weighting: Weighting = "likelihood",
     *,
     fps: float = 30.0,
     every: int = 1,
@@ -140,7 +140,7 @@ def fit_prepared(
     *,
     scene: SceneTerms | None = None,
     start: BodyParams | None = None,
-    weighting: Weighting = "precision",
+    weighting: Weighting = "likelihood",
     gate: float = GATE,
     **options: Any,
 ) -> TrackFit:
@@ -209,10 +209,8 @@ def _with_absences(
 
     detected = torch.from_numpy(prepared.detected)[:, None, None]
     keypoints = replace(prepared.keypoints, confidence=spread(after.confidence, torch.tensor(0.0)))
-    if after.error_weight is not None:
-        keypoints = replace(
-            keypoints, error_weight=prepared.keypoints.error_weight.index_copy(0, rows, after.error_weight)
-        )
+    if after.error_weight is not None and keypoints.error_weight is not None:
+        keypoints = replace(keypoints, error_weight=keypoints.error_weight.index_copy(0, rows, after.error_weight))
     whole = (
         found
         if len(rows) == frames

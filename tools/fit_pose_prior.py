@@ -3,7 +3,8 @@
     python tools/fit_pose_prior.py --poses poses_5fps.npz --clips clips_30fps.npz --out fitting/data/pose_prior.npz
 
 Prints the held-out log-likelihood of one Gaussian beside that of the mixture. Subjects whose number is a multiple of
-five are never learned from. Every pose counts twice, as it is and mirrored.
+five are never learned from, nor are the kinds of motion in `fitting.motion_capture.LEFT_OUT_KINDS`. Poses are drawn by
+kind, and some who stand get straighter legs (`fitting.pose_kinds`). Every pose counts twice, as it is and mirrored.
 """
 
 import argparse
@@ -15,8 +16,9 @@ import torch
 from torch import Tensor
 
 import fitting
-from fitting.body.kinematics import JOINT_NAMES
+from fitting.body.kinematics import JOINT_NAMES, MIRROR
 from fitting.motion_capture import Motion, load_motion
+from fitting.pose_kinds import LEG_JOINTS, drawing_weights, legs_kept, pose_kinds
 from fitting.solver.prior import from_mixture, packed
 from fitting.solver.unknowns import BODY_JOINTS
 from pose2d.base.files import atomic_file
@@ -29,12 +31,7 @@ Mixture = tuple[Tensor, Tensor, Tensor]  # weights [M], means [M, 69], covarianc
 
 def mirrored(pose: Tensor) -> Tensor:
     """The mirror image of poses [N, 24, 3]: left and right trade places, turns about y and z change sign."""
-    other = [JOINT_NAMES.index(_other_side(name)) for name in JOINT_NAMES]
-    return pose[:, other] * pose.new_tensor([1, -1, -1])
-
-
-def _other_side(name: str) -> str:
-    return name.replace("left", "right") if "left" in name else name.replace("right", "left")
+    return pose[:, MIRROR] * pose.new_tensor([1, -1, -1])
 
 
 def floor() -> Tensor:
@@ -88,7 +85,7 @@ def smoothness(motion: Motion, body: fitting.Body) -> tuple[np.ndarray, np.ndarr
     """Spread of joint acceleration [24] m/s^2 and of axis-angle acceleration [57] rad/s^2 in what is learned from."""
     linear, angular = [], []
     assert motion.root_m is not None
-    for number in np.flatnonzero(~motion.held_out):
+    for number in np.flatnonzero(motion.learned):
         frames = motion.clip(int(number))
         out = body(motion.pose[frames], None, motion.root_m[frames])
         second = torch.diff(out.joints, n=2, dim=0) * motion.fps**2
@@ -117,10 +114,12 @@ def main() -> None:
 
     body = fitting.load_body()
     motion = load_motion(arguments.poses, body, 5.0, skeleton=arguments.clips)
-    held = torch.from_numpy(motion.held_out_frames)
     generator = torch.Generator().manual_seed(0)
-    learned, kept = motion.pose[~held], motion.pose[held]
-    learned = learned[torch.randperm(len(learned), generator=generator)[: arguments.samples]]
+    learned, kept = (motion.pose[motion.frames_of(clips)] for clips in (motion.learned, motion.held_out))
+    kind = pose_kinds(torch.cat([body(part).joints for part in learned.split(8192)]))
+    drawn = torch.multinomial(drawing_weights(kind), arguments.samples, replacement=True, generator=generator)
+    learned, kind = learned[drawn].clone(), kind[drawn]
+    learned[:, list(LEG_JOINTS)] *= legs_kept(kind, generator)[:, None, None]
     learned = torch.cat((learned, mirrored(learned)))[:, 1:].flatten(1)
     kept = kept[torch.randperm(len(kept), generator=generator)[:20_000], 1:].flatten(1)
 

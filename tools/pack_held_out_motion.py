@@ -22,7 +22,7 @@ OUT = ROOT / "eval3dpw" / "synth" / "data" / "held_out_motion.npz"
 def main() -> None:
     motion = load_motion(sys.argv[1], load_body(), fps=30)
     assert motion.root_m is not None
-    kept, frames = motion.held_out, motion.held_out_frames
+    kept, frames = motion.held_out, motion.frames_of(motion.held_out)
     steps = np.round(motion.pose.numpy()[frames] / RADIANS_PER_STEP)
     assert np.abs(steps).max() < 2**15
     with atomic_file(OUT) as temporary:

@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ccnet.heads.head import CalibrationHead, FeatureShape
-from pose2d.models.movenet import ChosenCells, HeadMaps, SinglePose, choose, trunk_of
+from pose2d.models.base import trunk_of
+from pose2d.models.movenet import ChosenCells, HeadMaps, SinglePose, choose
 from pose2d.models.movenet_network import SINGLE_HEADS, MapHead
 from pose2d.skeletons import COCO17
 
@@ -177,7 +178,8 @@ class _PeakHead(CalibrationHead):
         for part, shape, alike in zip(inputs.split(self.parts, 1), self.shapes, self.alike, strict=True):
             if part.shape[1] == 0:
                 continue
-            std, mean = torch.std_mean(part.unflatten(1, shape), alike, keepdim=True)
+            # Over N, not N - 1: one example has a deviation of 0, not of NaN.
+            std, mean = torch.std_mean(part.unflatten(1, shape), alike, correction=0, keepdim=True)
             means.append(mean.expand(1, *shape).flatten())
             scales.append(std.clamp_min(1e-3).expand(1, *shape).flatten())
         self.centre.copy_(torch.cat(means))

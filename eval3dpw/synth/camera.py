@@ -150,9 +150,9 @@ def draw_sensor(rng: np.random.Generator, width: int) -> Sensor:
     )
 
 
-def exposure_times(sensor: Sensor) -> np.ndarray:
-    """[SUBFRAMES] times within the exposure in frames, around 0."""
-    return sensor.shutter * ((np.arange(SUBFRAMES) + 0.5) / SUBFRAMES - 0.5)
+def exposure_times(sensor: Sensor, count: int = SUBFRAMES) -> np.ndarray:
+    """[count] times within the exposure in frames, around 0."""
+    return sensor.shutter * ((np.arange(count) + 0.5) / count - 0.5)
 
 
 def exposure_gain(sensor: Sensor, light: np.ndarray) -> float:

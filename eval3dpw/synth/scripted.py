@@ -211,8 +211,9 @@ def _behind(
         walker = _walker(plan, body, clips, shape, frames, heading, rng)
         back = -0.75 * lane - 0.3 * float(np.ptp(walker.path[:, 1]))
         people.append(_at(body, walker, rng.uniform(-0.5, 0.5), back))
-    front = max(float(p.path[:, 1].max()) for p in people) + 0.55
-    wide = rng.uniform(0.8, 1.4)
+    front = max(float(p.path[:, 1].max()) for p in people) + 0.4
+    walked = float(np.mean([np.ptp(p.path[:, 0]) for p in people]))
+    wide = float(np.clip(rng.uniform(0.25, 0.4) * walked, 0.45, 1.3))  # hides people for a part of their way
     what = str(rng.choice(["posters", "painted", "concrete", "planks"]))
     wall = solids.box((wide, 2.3, 0.25), what).moved((rng.uniform(-0.2, 0.2), 0, front + 0.2))
     return _close_up(people, identities, [wall], size, "static", plan.fps, rng)

@@ -22,6 +22,8 @@ from fitting.body.load import load_body
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 
+_SUBFRAMES = 2  # renderings of an image: half the usual, for scenes with up to six people
+
 
 @dataclass(frozen=True)
 class ScriptedSettings:
@@ -61,7 +63,7 @@ def make_scripted_sequence(out: Path, settings: ScriptedSettings, number: int) -
     frame = 0
     for shot in shots:
         truths.append([])
-        for jpeg, truth in render_frames(shot.sequence, keypoint_count=26):
+        for jpeg, truth in render_frames(shot.sequence, 26, _SUBFRAMES):
             (partial / image_path(out, plan.name, frame).name).write_bytes(jpeg)
             truths[-1].append(truth)
             frame += 1

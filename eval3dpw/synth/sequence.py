@@ -260,7 +260,9 @@ def build_sequence(
     return SyntheticSequence(plan, people, bystanders, clothed, camera, path, build_scene_mesh(clothed, around, rng))
 
 
-def render_frames(sequence: SyntheticSequence, keypoint_count: int = 17) -> Iterator[tuple[bytes, FrameTruth]]:
+def render_frames(
+    sequence: SyntheticSequence, keypoint_count: int = 17, subframes: int = SUBFRAMES
+) -> Iterator[tuple[bytes, FrameTruth]]:
     """The JPEG of every frame, and its truth: of COCO's 17 keypoints or Halpe's 26."""
     plan, people = sequence.plan, sequence.people
     rng = plan.rng("sensor")
@@ -268,7 +270,7 @@ def render_frames(sequence: SyntheticSequence, keypoint_count: int = 17) -> Iter
     keypoints = torch.stack([person.keypoints[:, :keypoint_count] for person in people], 1).numpy()
     gain = None
     for frame in range(sequence.frames):
-        light = _exposed_light(sequence, posed, frame)
+        light = _exposed_light(sequence, posed, frame, subframes)
         gain = exposure_gain(plan.sensor, light) if gain is None else gain
         image = sensor_image(plan.sensor, light, gain, rng)
         bodies = [vertices[frame] for vertices in posed]
@@ -279,13 +281,16 @@ def render_frames(sequence: SyntheticSequence, keypoint_count: int = 17) -> Iter
         yield encode_jpeg(plan.sensor, image), truth
 
 
-def _exposed_light(sequence: SyntheticSequence, posed: list[np.ndarray], frame: int) -> np.ndarray:
+def _exposed_light(
+    sequence: SyntheticSequence, posed: list[np.ndarray], frame: int, subframes: int = SUBFRAMES
+) -> np.ndarray:
     """Mean light [H, W, 3] while the shutter is open; subframes are shifted by parts of a pixel, which antialiases."""
     at_frame = [vertices[frame] for vertices in posed]
     center = np.mean([vertices.mean(0) for vertices in at_frame], 0)
     shadows = sequence.mesh.shadows(sequence.mesh.vertices_m(at_frame), center)
     total = np.zeros((sequence.camera.size[1], sequence.camera.size[0], 3), np.float32)
-    for shift, time in zip(SUBFRAME_SHIFTS_PX, exposure_times(sequence.plan.sensor), strict=True):
+    shifts = SUBFRAME_SHIFTS_PX[:: SUBFRAMES // subframes]  # two of them lie opposite each other
+    for shift, time in zip(shifts, exposure_times(sequence.plan.sensor, subframes), strict=True):
         x, y = sequence.camera.center_px
         subframe_camera = Camera.from_focal(
             sequence.camera.focal_px, sequence.camera.size, (x + shift[0], y + shift[1])
@@ -293,7 +298,7 @@ def _exposed_light(sequence: SyntheticSequence, posed: list[np.ndarray], frame: 
         vertices = sequence.mesh.vertices_m([_interpolated(v, frame, time) for v in posed])
         transform = sequence.path.world_to_cam(frame + time)
         total += sequence.mesh.light(vertices, subframe_camera, transform, shadows, 4 * shift)
-    return total / SUBFRAMES
+    return total / subframes
 
 
 def _interpolated(vertices: np.ndarray, frame: int, time: float) -> np.ndarray:

@@ -74,7 +74,7 @@ def eval_3dpw(
             "Precision is for calibrated confidence only.",
             rich_help_panel=FITTING,
         ),
-    ] = "confidence,precision",
+    ] = "confidence,likelihood",
     single_frames: Annotated[
         bool,
         typer.Option("--single-frames", help="Fit every frame for itself, as SMPLify does.", rich_help_panel=FITTING),

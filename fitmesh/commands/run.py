@@ -126,7 +126,7 @@ def run(
     ] = "cpu",
     threads: Annotated[
         int | None,
-        typer.Option(help="Processor cores for the networks.", rich_help_panel=KEYPOINTS, show_default="all"),
+        typer.Option(help="Processor cores to use.", rich_help_panel=KEYPOINTS, show_default="all"),
         limits.THREADS,
     ] = None,
     body_model: Annotated[
@@ -139,10 +139,10 @@ def run(
     weighting: Annotated[
         str,
         typer.Option(
-            help="How confidence becomes weight: precision, likelihood, confidence, squared, gate or ones.",
+            help="How confidence becomes weight: likelihood, precision, confidence, squared, gate or ones.",
             rich_help_panel=BODY,
         ),
-    ] = "precision",
+    ] = "likelihood",
     init: Annotated[
         str,
         typer.Option(help="Where fits start: lifter (embedded), none, spin or cliff.", rich_help_panel=BODY),
@@ -189,7 +189,9 @@ def run(
     export: Annotated[
         str,
         typer.Option(
-            help="More files, with commas between: obj, bvh, json, csv.", rich_help_panel=OUTPUT, show_default="none"
+            help="More files, with commas between: obj, bvh, amass, trc, json, csv.",
+            rich_help_panel=OUTPUT,
+            show_default="none",
         ),
     ] = "",
     out: Annotated[
@@ -297,9 +299,9 @@ def _summary(result: "RunFiles", reporter: "Reporter") -> None:
 
     import fitmesh
     from fitmesh.exports.stretches import absences
-    from fitmesh.stages.track_edits import edited_tracks
+    from fitmesh.stages.people import read_tracks
 
-    seen, found = edited_tracks(result.fit.parent), fitmesh.load(result.fit.parent)
+    seen, found = read_tracks(result.fit.parent), fitmesh.load(result.fit.parent)
     for text in seen.warnings:
         reporter.warn(text)
     if not seen.tracks:
@@ -325,6 +327,13 @@ def _summary(result: "RunFiles", reporter: "Reporter") -> None:
             end_s=float(person.time_s[-1]),
             mean_confidence=round(confidence, 4),
             reprojection_px=round(error_px, 3),
+        )
+    if found.events:
+        things = f"{len(found.events)} thing{'s' if len(found.events) > 1 else ''}"
+        reporter.say(
+            f"{things} to check about who is who: report.html lists them, `fitmesh tracks` corrects them",
+            "check",
+            count=len(found.events),
         )
     files = [result.fit, result.overlay, *result.exports]
     shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]

@@ -49,23 +49,25 @@ def synth(
         typer.Option(help="Length of a scripted scene.", show_default="as each is written"),
         limits.SCENE_S,
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(help="Sequences made in parallel.", show_default="one for each core"), limits.JOBS
+    threads: Annotated[
+        int | None,
+        typer.Option("--threads", "--jobs", help="Processor cores to use, a sequence on each.", show_default="all"),
+        limits.JOBS,
     ] = None,
 ) -> None:
     """Make a data set of rendered people in exactly 3DPW's layout, so that eval-3dpw runs without a licence.
 
     Sequences that are complete in the folder are kept, so an interrupted run continues where it stopped.
     """
-    import os
 
     from rich.console import Console
 
     from eval3dpw.synth.dataset import SynthSettings, make_dataset
     from eval3dpw.synth.scripted_dataset import ScriptedSettings, make_scripted
+    from pose2d.base.threads import cores
 
     console = Console(highlight=False)
-    workers = jobs or os.cpu_count() or 1
+    workers = threads or cores()
     if scenes is not None:
         scripts = tuple(name.strip() for name in scenes.split(",") if name.strip())
         scripted = ScriptedSettings(scripts, sequences or 8, seconds, _size(size), seed, split, motion)  # type: ignore[arg-type]

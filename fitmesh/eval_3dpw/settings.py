@@ -52,7 +52,7 @@ class EvalSettings:
     pose_checkpoint: Path | None = None
     ccnet: Path | None = None  # a calibration head other than the embedded one
     confidence: tuple[ConfidenceSource, ...] = ("raw", "ccnet")
-    weighting: tuple[Weighting, ...] = ("confidence", "precision")
+    weighting: tuple[Weighting, ...] = ("confidence", "likelihood")
     single_frames: bool = False  # every frame for itself, as SMPLify does
     protocol: str = "spin"
     predictions: Path | None = None  # bodies found elsewhere: score these and nothing else

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fitmesh.exports import bvh, obj, report, scene_glb, tables
+from fitmesh.exports import amass, bvh, obj, report, scene_glb, tables, trc
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 
@@ -23,6 +23,8 @@ EXPORTERS = {
     "report": Exporter(report.files, report.write, "a page that shows the quality of the run"),
     "obj": Exporter(obj.files, obj.write, "the exact mesh of every person and frame"),
     "bvh": Exporter(bvh.files, bvh.write, "skeleton motion, one file per person"),
+    "amass": Exporter(amass.files, amass.write, "SMPL-H poses in AMASS's layout, z up, for retargeting"),
+    "trc": Exporter(trc.files, trc.write, "markers for OpenSim and Pose2Sim"),
     "json": Exporter(tables.json_files, tables.write_json, "everything, readable by any program"),
     "csv": Exporter(tables.csv_files, tables.write_csv, "joints and joint angles, one row per person and frame"),
 }

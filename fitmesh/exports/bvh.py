@@ -8,9 +8,9 @@ hide anything either: while a person is absent, the skeleton holds the last pose
 from pathlib import Path
 
 import numpy as np
-from scipy.spatial.transform import Rotation, Slerp
 
 from fitmesh.exports.angles import euler_deg
+from fitmesh.exports.even_times import evenly
 from fitmesh.exports.scene import (
     RestBody,
     SceneFrame,
@@ -28,7 +28,6 @@ from pose2d.base.files import atomic_folder
 
 FOLDER = "bvh"
 _CHILDREN = [[child for child, parent in enumerate(PARENTS) if parent == joint] for joint in range(JOINT_COUNT)]
-_SAME_TIME = 0.05  # of a frame: containers round time stamps, to a millisecond in mkv
 
 
 def files(result: Result) -> list[str]:
@@ -40,7 +39,7 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
     scene = scene_frame(result)
     with progress.stage("bvh", len(result.people), "people") as tick, atomic_folder(out / FOLDER) as folder:
         for person in result.people:
-            rest = rest_body(result.body, person.shape)
+            rest = rest_body(result.body, person)
             order, lines = _hierarchy(rest, _tips(result.body, rest))
             lines += _motion(result, person, rest, scene, order)
             (folder / f"person_{person.identity}.bvh").write_text("\n".join(lines) + "\n")
@@ -85,10 +84,10 @@ def _tips(body: Body, rest: RestBody) -> dict[int, np.ndarray]:
 def _motion(result: Result, person: Person, rest: RestBody, scene: SceneFrame, order: list[int]) -> list[str]:
     step_s = float(1 / frame_rate(result))
     rows, time_s = _held(result, person)
-    rotations, pelvis_m = _resampled(
+    rotations, pelvis_m = evenly(
         time_s,
-        scene_rotations(person.pose_rad[rows]),
-        scene.points(person.translation_m[rows] + rest.joints_m[0]),
+        scene_rotations(person.pose_rad[rows], scene.at(person.frame[rows])),
+        scene.points((person.translation_m[rows] + rest.joints_m[0])[:, None], person.frame[rows])[:, 0],
         step_s,
     )
     angles = _continuous(np.stack([euler_deg(rotations[joint], "ZXY") for joint in order], 1))
@@ -107,18 +106,6 @@ def _held(result: Result, person: Person) -> tuple[np.ndarray, np.ndarray]:
     rows = on_every_frame(result, person, np.arange(len(person)), -1)
     first = int(np.searchsorted(result.frames, person.frame[0]))
     return np.maximum.accumulate(rows), result.time_s[first : first + len(rows)] - result.time_s[0]
-
-
-def _resampled(
-    time_s: np.ndarray, rotations: list[Rotation], position_m: np.ndarray, step_s: float
-) -> tuple[list[Rotation], np.ndarray]:
-    """Rotations of T frames and positions [T, 3] at times [T] -> the same every `step_s` from the first time on."""
-    at = (time_s - time_s[0]) / step_s  # in frames
-    if np.abs(at - np.arange(len(at))).max() < _SAME_TIME:
-        return rotations, position_m
-    wanted = np.minimum(np.arange(int(np.floor(at[-1] + _SAME_TIME)) + 1), at[-1])
-    position_m = np.stack([np.interp(wanted, at, axis) for axis in position_m.T], -1)
-    return [Slerp(at, rotation)(wanted) for rotation in rotations], position_m
 
 
 def _continuous(euler_zxy_deg: np.ndarray) -> np.ndarray:

@@ -82,3 +82,31 @@ class Gltf:
         self._chunks.append(padded)
         self._size += len(padded)
         return start
+
+
+class Animation:
+    """The one animation of a scene, with one time axis for everybody."""
+
+    def __init__(self, gltf: Gltf) -> None:
+        self._gltf = gltf
+        self._samplers: list[dict[str, Any]] = []
+        self._channels: list[dict[str, Any]] = []
+
+    def times(self, time_s: np.ndarray) -> int:
+        return self._gltf.array(time_s.astype("<f4"), limits=True)
+
+    def move(self, node: int, path: str, times: int, values: np.ndarray, interpolation: str = "LINEAR") -> None:
+        output = self._gltf.array(values.astype("<f4"))
+        self._samplers.append({"input": times, "output": output, "interpolation": interpolation})
+        self._channels.append({"sampler": len(self._samplers) - 1, "target": {"node": node, "path": path}})
+
+    def finish(self) -> None:
+        if self._channels:
+            self._gltf.add("animations", {"name": "motion", "samplers": self._samplers, "channels": self._channels})
+
+
+def one_hemisphere(xyzw: np.ndarray) -> np.ndarray:
+    """[T, 4] with the sign of each quaternion nearest to the one before: players interpolate the numbers."""
+    flipped = (xyzw[1:] * xyzw[:-1]).sum(-1) < 0
+    sign = np.cumprod(np.where(flipped, -1.0, 1.0))
+    return np.concatenate([xyzw[:1], xyzw[1:] * sign[:, None]])

@@ -33,7 +33,7 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
             person_folder.mkdir()
             meshes = MeshSequence(result, person)
             for row, frame in enumerate(person.frame.tolist()):
-                vertices_m = scene.points(meshes.vertices_m(row).astype(np.float64))
+                (vertices_m,) = scene.points(meshes.vertices_m(row)[None].astype(np.float64), np.array([frame]))
                 header = f"# fitmesh person {person.identity} frame {frame}, metres, y up\no person_{person.identity}\n"
                 text = header + vertex_lines % tuple(np.ravel(vertices_m).tolist()) + face_lines
                 (person_folder / f"frame_{frame:06d}.obj").write_text(text)

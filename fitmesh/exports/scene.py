@@ -1,24 +1,28 @@
 """What every export shares: the scene frame, the times, and each person's meshes, at rest and in motion.
 
-Scene frame: metres, x to the right as the camera sees it, y up, z from the people towards the camera; the camera looks
-along -z. It is the camera frame (x right, y down, z forward) rotated by 180 degrees about x and lifted until the
-lowest feet stand on y = 0, so the camera is at (0, camera_height_m, 0). A camera that is pitched up or down is not
-levelled: nothing in one video says how far it is tilted.
+Scene frame: metres, x to the right as the camera first sees it, y up, z from the people towards the camera. In a shot
+whose gravity is known it is the world frame (`fitting.scene.world`): upright, floor at y = 0, the camera where it was
+each time. In a shot whose gravity is not known it is the camera frame (x right, y down, z forward) rotated by 180
+degrees about x and lifted until the lowest feet stand on y = 0: a camera that is pitched up or down is not levelled.
+Every shot has a frame of its own; all have the same origin, under the shot's first camera.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import torch
 from scipy.spatial.transform import Rotation
 
-from fitmesh.result import Person, Result
+from fitmesh.result import Person, Result, Shot
 from fitting import Body
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from fitting.keypoints.observed import observed_bones
+from fitting.scene.world import points_to_world
+from pose2d.skeletons import HALPE26
 
 _SCENE_FROM_CAMERA = np.diag([1.0, -1.0, -1.0])  # axes; a rotation, so left stays left
 _FEET = [JOINT_NAMES.index(name) for name in ("left_ankle", "right_ankle", "left_foot", "right_foot")]
@@ -30,18 +34,17 @@ _LOW_PERCENTILE = 5.0  # of the lower foot over all frames: one bad frame does n
 class SceneFrame:
     """The frame of all exports of one result, so that they line up when imported together."""
 
-    camera_height_m: float  # above the floor, y = 0
+    frames: np.ndarray  # [F] frame numbers
+    from_camera: np.ndarray  # [F, 4, 4] takes homogeneous points of the camera frame to the scene frame, metres
+    upright: tuple[bool, ...]  # of each shot: gravity is known, and its scene frame is the world frame
 
-    def points(self, points_cam_m: np.ndarray) -> np.ndarray:
-        """[..., 3] in the camera frame -> [..., 3] in the scene frame, metres."""
-        return points_cam_m @ _SCENE_FROM_CAMERA + np.array([0.0, self.camera_height_m, 0.0])
+    def at(self, frame: np.ndarray) -> np.ndarray:
+        """[T, 4, 4] `from_camera` of some frame numbers [T]."""
+        return self.from_camera[np.searchsorted(self.frames, frame)]
 
-    @property
-    def from_camera(self) -> np.ndarray:
-        """[4, 4] takes homogeneous points of the camera frame to the scene frame."""
-        matrix = np.eye(4)
-        matrix[:3, :3], matrix[1, 3] = _SCENE_FROM_CAMERA, self.camera_height_m
-        return matrix
+    def points(self, points_cam_m: np.ndarray, frame: np.ndarray) -> np.ndarray:
+        """[T, N, 3] in the camera frame, in frame numbers [T] -> [T, N, 3] in the scene frame, metres."""
+        return points_to_world(points_cam_m, self.at(frame))
 
 
 @dataclass(frozen=True)
@@ -64,28 +67,66 @@ class RestBody:
         return float(self.joints_m[[10, 11], 1].min() - self.vertices_m[:, 1].min())
 
 
-def rest_body(body: Body, shape: np.ndarray) -> RestBody:
-    """A body of this shape in its T-pose."""
-    posed = body(torch.zeros(1, 24, 3), shape, vertices=True)
+def rest_body(body: Body, person: Person) -> RestBody:
+    """A body of this person's shape and size in its T-pose."""
+    posed = body(torch.zeros(1, 24, 3), person.shape, vertices=True, size=torch.tensor(person.size))
     assert posed.vertices is not None
     return RestBody(posed.joints[0].double().numpy(), posed.vertices[0].double().numpy())
 
 
 def scene_frame(result: Result) -> SceneFrame:
-    """The frame in which the lowest feet of everybody stand on y = 0."""
-    if not result.people:
-        return SceneFrame(0.0)
-    joints_cam_m = np.concatenate([person.joints_m for person in result.people])
-    sole_m = float(np.mean([rest_body(result.body, person.shape).sole_m for person in result.people]))
+    """World frames where gravity is known; elsewhere the lowest feet of everybody in the shot stand on y = 0."""
+    from_camera = result.world_from_camera.astype(np.float64)
+    first = np.searchsorted(result.frames, [shot.first_frame for shot in result.shots])
+    upright = []
+    for number, (a, b) in enumerate(pairwise([*first.tolist(), len(result.frames)])):
+        upright.append(bool(b > a and np.isfinite(from_camera[a:b]).all()))
+        if not upright[-1]:
+            from_camera[a:b] = np.eye(4)
+            from_camera[a:b, :3, :3] = _SCENE_FROM_CAMERA
+            from_camera[a:b, 1, 3] = _height_over_feet_m(result, number)
+    return SceneFrame(result.frames, from_camera, tuple(upright))
+
+
+def about_frame(shot: Shot, upright: bool) -> str:
+    """One line that says what a shot's scene frame is."""
+    if not upright:
+        return "gravity not known: as if the camera were level, the lowest feet at y = 0"
+    ground = "the floor is y = 0" if shot.floor_known else "the lowest feet are at y = 0"
+    height = f", camera {shot.camera_height_m:.2f} m high" if np.isfinite(shot.camera_height_m) else ""
+    tilt = f", gravity ± {shot.up_std_deg:.0f}°" if np.isfinite(shot.up_std_deg) else ""
+    path = "; the camera travels, its path is not known" if shot.camera == "moving" else ""
+    return f"world frame: upright, {ground}{height}{tilt}{path}"
+
+
+def _height_over_feet_m(result: Result, shot: int) -> float:
+    """The camera's height over the lowest feet of a shot, for a camera that is not levelled."""
+    people = [person for person in result.people if person.shot == shot]
+    if not people:
+        return 0.0
+    joints_cam_m = np.concatenate([person.joints_m for person in people])
+    sole_m = float(np.mean([rest_body(result.body, person).sole_m for person in people]))
     lowest_m = joints_cam_m[:, _FEET, 1].max(1)  # the camera's y points down
-    return SceneFrame(float(np.percentile(lowest_m, 100 - _LOW_PERCENTILE)) + sole_m)
+    return float(np.percentile(lowest_m, 100 - _LOW_PERCENTILE)) + sole_m
 
 
-def scene_rotations(pose_rad: np.ndarray) -> list[Rotation]:
-    """Axis-angles [T, 24, 3] in the camera frame -> one `Rotation` of T frames per joint, the root's in the scene."""
+def scene_rotations(pose_rad: np.ndarray, from_camera: np.ndarray) -> list[Rotation]:
+    """Axis-angles [T, 24, 3] in the camera frame -> one `Rotation` of T frames per joint, the root's in the scene.
+
+    from_camera [T, 4, 4]: of the same frames.
+    """
     joints = [Rotation.from_rotvec(pose_rad[:, joint]) for joint in range(pose_rad.shape[1])]
-    joints[0] = Rotation.from_matrix(_SCENE_FROM_CAMERA) * joints[0]
+    joints[0] = Rotation.from_matrix(from_camera[:, :3, :3]) * joints[0]
     return joints
+
+
+def foot_points(result: Result, person: Person, scene: SceneFrame) -> np.ndarray:
+    """[T, 4, 3] left heel, left toes, right heel, right toes in the scene frame, as `Person.contact` orders them."""
+    points = scene.points(result.body.at(result.params(person)).keypoints.double().numpy(), person.frame)
+    name = HALPE26.keypoints.index
+    sides = [(f"{side}_heel", f"{side}_big_toe", f"{side}_small_toe") for side in ("left", "right")]
+    feet = [(points[:, name(heel)], (points[:, name(big)] + points[:, name(small)]) / 2) for heel, big, small in sides]
+    return np.stack([place for foot in feet for place in foot], 1)
 
 
 class MeshSequence:

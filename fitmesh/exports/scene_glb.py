@@ -1,6 +1,9 @@
-"""`scene.glb`: every person as a skinned, animated mesh, and the camera. Opens in Blender and three.js."""
+"""`scene.glb`: every person as a skinned, animated mesh, the camera and the floor. Opens in Blender and three.js.
 
-import math
+All shots are in one file. Each has a world frame of its own, and its people are shown only during it, so a cut in the
+video is a cut in the scene.
+"""
+
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +12,17 @@ import numpy as np
 import torch
 
 from fitmesh.exports.draw import surface_colour
-from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Gltf
-from fitmesh.exports.scene import RestBody, SceneFrame, clip_time_s, rest_body, scene_frame, scene_rotations
+from fitmesh.exports.glb_surroundings import add_cameras, add_floor
+from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Animation, Gltf, one_hemisphere
+from fitmesh.exports.scene import (
+    RestBody,
+    SceneFrame,
+    about_frame,
+    clip_time_s,
+    rest_body,
+    scene_frame,
+    scene_rotations,
+)
 from fitmesh.exports.stretches import stretches
 from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
@@ -20,7 +32,6 @@ from fitting.keypoints.observed import observed_bones
 from fitting.render.shading import vertex_normals
 
 FILE = "scene.glb"
-NEAR_M, FAR_M = 0.05, 1000.0
 INFLUENCES = 4  # joints that may move a vertex; what game engines and most importers read
 _SAMPLES = 16  # frames of each person in which the reduced skin is compared with the exact one
 
@@ -48,10 +59,16 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
             "confidence": result.source,
             "first_frame_s": float(result.time_s[0]) if len(result.time_s) else 0.0,
             "skin_error_mm": {"mean": round(mean_mm, 3), "largest": round(largest_mm, 3)},
+            "units": "metres",
+            "axes": "x right as the shot's first camera sees it, y up, z towards that camera",
+            "shots": [
+                {"first_frame": shot.first_frame, "camera": shot.camera, "frame": about_frame(shot, upright)}
+                for shot, upright in zip(result.shots, scene.upright, strict=True)
+            ],
         }
     )
-    roots = [_camera(gltf, result, scene)]
-    animation = _Animation(gltf)
+    animation = Animation(gltf)
+    roots = [*add_cameras(gltf, animation, result, scene), *add_floor(gltf, result, scene)]
     shared = _shared_arrays(gltf, result, skin) if result.people else {}
     with progress.stage("scene.glb", len(result.people), "people") as tick:
         for person in result.people:
@@ -59,43 +76,6 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
             tick(1)
         animation.finish()
         gltf.write(out / FILE, roots, f"fitmesh {__version__}")
-
-
-class _Animation:
-    """The one animation of the scene, with one time axis for everybody."""
-
-    def __init__(self, gltf: Gltf) -> None:
-        self._gltf = gltf
-        self._samplers: list[dict[str, Any]] = []
-        self._channels: list[dict[str, Any]] = []
-
-    def times(self, time_s: np.ndarray) -> int:
-        return self._gltf.array(time_s.astype("<f4"), limits=True)
-
-    def move(self, node: int, path: str, times: int, values: np.ndarray, interpolation: str = "LINEAR") -> None:
-        output = self._gltf.array(values.astype("<f4"))
-        self._samplers.append({"input": times, "output": output, "interpolation": interpolation})
-        self._channels.append({"sampler": len(self._samplers) - 1, "target": {"node": node, "path": path}})
-
-    def finish(self) -> None:
-        if self._channels:
-            self._gltf.add("animations", {"name": "motion", "samplers": self._samplers, "channels": self._channels})
-
-
-def _camera(gltf: Gltf, result: Result, scene: SceneFrame) -> int:
-    """glTF cameras look along -z with y up, as the scene frame does; the principal point is in extras."""
-    (fx, fy), (width, height) = result.camera.focal_px, result.camera.size
-    perspective = {
-        "yfov": 2 * math.atan(height / (2 * fy)),
-        "aspectRatio": (width / fx) / (height / fy),
-        "znear": NEAR_M,
-        "zfar": FAR_M,
-    }
-    extras = {"width_px": width, "height_px": height, "focal_px": [fx, fy], "center_px": list(result.camera.center_px)}
-    camera = gltf.add(
-        "cameras", {"name": "camera", "type": "perspective", "perspective": perspective, "extras": extras}
-    )
-    return gltf.add("nodes", {"name": "camera", "camera": camera, "translation": [0.0, scene.camera_height_m, 0.0]})
 
 
 def _shared_arrays(gltf: Gltf, result: Result, skin: Skin) -> dict[str, int]:
@@ -110,33 +90,27 @@ def _shared_arrays(gltf: Gltf, result: Result, skin: Skin) -> dict[str, int]:
 
 
 def _person(
-    gltf: Gltf, animation: _Animation, result: Result, person: Person, scene: SceneFrame, shared: dict[str, int]
+    gltf: Gltf, animation: Animation, result: Result, person: Person, scene: SceneFrame, shared: dict[str, int]
 ) -> list[int]:
     """The nodes of skeleton and mesh. A skinned mesh ignores its parents, so it is a root node beside them."""
     name = f"person_{person.identity}"
-    rest = rest_body(result.body, person.shape)
-    pelvis_m = scene.points(person.translation_m + rest.joints_m[0])
+    rest = rest_body(result.body, person)
+    pelvis_m = scene.points((person.translation_m + rest.joints_m[0])[:, None], person.frame)[:, 0]
     joints = _joint_nodes(gltf, rest, pelvis_m[0])
     mesh = gltf.add("nodes", {"name": f"{name}_mesh", "mesh": _mesh(gltf, result, person, rest, shared)})
     gltf.lists["nodes"][mesh]["skin"] = _skin(gltf, name, rest, joints)
-    root = gltf.add("nodes", {"name": name, "children": [joints[0]]})
+    extras = {"shot": person.shot + 1, "same_as": person.same_as, "height_m": round(person.height_m, 3)}
+    root = gltf.add("nodes", {"name": name, "children": [joints[0]], "extras": extras})
 
     times = animation.times(clip_time_s(result, person))
-    for node, rotation in zip(joints, scene_rotations(person.pose_rad), strict=True):
-        animation.move(node, "rotation", times, _one_hemisphere(rotation.as_quat()))
+    for node, rotation in zip(joints, scene_rotations(person.pose_rad, scene.at(person.frame)), strict=True):
+        animation.move(node, "rotation", times, one_hemisphere(rotation.as_quat()))
     animation.move(joints[0], "translation", times, pelvis_m)
     _show_while_present(animation, root, result, person)
     return [root, mesh]
 
 
-def _one_hemisphere(xyzw: np.ndarray) -> np.ndarray:
-    """[T, 4] with the sign of each quaternion nearest to the one before: players interpolate the numbers."""
-    flipped = (xyzw[1:] * xyzw[:-1]).sum(-1) < 0
-    sign = np.cumprod(np.where(flipped, -1.0, 1.0))
-    return np.concatenate([xyzw[:1], xyzw[1:] * sign[:, None]])
-
-
-def _show_while_present(animation: _Animation, root: int, result: Result, person: Person) -> None:
+def _show_while_present(animation: Animation, root: int, result: Result, person: Person) -> None:
     """Scale 0 wherever the person is absent: glTF's way to hide a node. The mesh shrinks to a point."""
     time_s = result.time_s - result.time_s[0]
     keys: list[tuple[float, float]] = []

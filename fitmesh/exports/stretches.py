@@ -14,6 +14,12 @@ def stretches(result: Result, person: Person) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
+def named_stretches(result: Result, person: Person) -> list[tuple[str, slice]]:
+    """The same with names for files: person_1, person_1_part_2, .."""
+    found = enumerate(stretches(result, person), 1)
+    return [(f"person_{person.identity}" + (f"_part_{n}" if n > 1 else ""), rows) for n, rows in found]
+
+
 def absences(result: Result, person: Person) -> list[tuple[int, int]]:
     """First and last frame number of every absence between the first and the last row."""
     place = np.searchsorted(result.frames, person.frame)

@@ -1,8 +1,8 @@
 """`motion.csv` and `motion.json`: the numbers, one row per person and frame, written as they are made.
 
-Joint positions are metres in the scene frame (y up), angles degrees, keypoints pixels; docs/exports.md explains every
-column and key. A value that is unknown is an empty cell in the table and null in the json. Frames in which a person is
-absent have no row.
+Joint positions are metres, in the camera frame and, where gravity is known, in the world frame; angles are degrees,
+keypoints pixels. docs/exports.md explains every column and key. A value that is unknown is an empty cell in the table
+and null in the json. Frames in which a person is absent have no row.
 """
 
 import json
@@ -14,17 +14,19 @@ from typing import Any
 import numpy as np
 
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
-from fitmesh.exports.scene import SceneFrame, chunks, clip_time_s, frame_rate, rest_body, scene_frame
+from fitmesh.exports.scene import chunks, clip_time_s, frame_rate, rest_body
 from fitmesh.exports.stretches import absences
 from fitmesh.progress import Reporter
-from fitmesh.result import Person, Result
+from fitmesh.result import Person, Result, Shot
 from fitmesh.version import __version__
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from pose2d.base.files import atomic_file
 from pose2d.skeletons import HALPE26
 
 CSV_FILE, JSON_FILE = "motion.csv", "motion.json"
-JSON_SCHEMA = 1
+JSON_SCHEMA = 2
+CONTACTS = ("left_heel", "left_toes", "right_heel", "right_toes")
+_MATRIX = [f"world_from_camera_{row}{column}" for row in range(3) for column in range(4)]  # its last row is 0 0 0 1
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class _Chunk:
 
     person: Person  # of T frames
     time_s: np.ndarray  # [T] since the first processed frame
-    joints_m: np.ndarray  # [T, 24, 3] scene frame
+    joints_world_m: np.ndarray  # [T, 24, 3] NaN where gravity is not known
+    world_from_camera: np.ndarray  # [T, 4, 4] NaN where gravity is not known
     angles_deg: dict[str, np.ndarray]  # name -> [T]
 
 
@@ -47,7 +50,6 @@ def json_files(result: Result) -> list[str]:
 
 def write_csv(result: Result, out: Path, progress: Reporter) -> None:
     """For spreadsheets and statistics."""
-    scene = scene_frame(result)
     with (
         progress.stage("csv", _row_count(result), "rows") as tick,
         atomic_file(out / CSV_FILE) as temporary,
@@ -55,23 +57,22 @@ def write_csv(result: Result, out: Path, progress: Reporter) -> None:
     ):
         file.write(",".join(csv_columns()) + "\n")
         for person in result.people:
-            for chunk in _chunks(result, person, scene, tick):
+            for chunk in _chunks(result, person, tick):
                 file.writelines(_csv_lines(chunk))
 
 
 def write_json(result: Result, out: Path, progress: Reporter) -> None:
     """For any program; one line per person and frame, so that it can be searched and compared line by line."""
-    scene = scene_frame(result)
     with (
         progress.stage("json", _row_count(result), "rows") as tick,
         atomic_file(out / JSON_FILE) as temporary,
         temporary.open("w") as file,
     ):
-        file.write(_json(_json_head(result, scene))[:-1] + ',\n"people": [')
+        file.write(_json(_json_head(result))[:-1] + ',\n"people": [')
         for number, person in enumerate(result.people):
             file.write(("," if number else "") + "\n" + _json(_json_person(result, person))[:-1] + ',\n"frames": [\n')
             separator = ""
-            for chunk in _chunks(result, person, scene, tick):
+            for chunk in _chunks(result, person, tick):
                 for record in _json_records(chunk):
                     file.write(separator + _json(record))
                     separator = ",\n"
@@ -83,48 +84,64 @@ def _row_count(result: Result) -> int:
     return sum(len(person) for person in result.people)
 
 
-def _chunks(result: Result, person: Person, scene: SceneFrame, tick: Callable[[int], None]) -> Iterator[_Chunk]:
+def _chunks(result: Result, person: Person, tick: Callable[[int], None]) -> Iterator[_Chunk]:
     for part in chunks(person):
         angles_deg = joint_angles_deg(part.pose_rad, part.joints_m)
-        yield _Chunk(part, clip_time_s(result, part), scene.points(part.joints_m), angles_deg)
+        joints_world_m, world = part.joints_world_m, part.world_from_camera
+        if joints_world_m is None or world is None:
+            joints_world_m, world = np.full_like(part.joints_m, np.nan), np.full((len(part), 4, 4), np.nan)
+        yield _Chunk(part, clip_time_s(result, part), joints_world_m, world, angles_deg)
         tick(len(part))
 
 
 def csv_columns() -> list[str]:
     """The header."""
-    joints = [f"{joint}_{part}" for joint in JOINT_NAMES for part in ("x_m", "y_m", "z_m", "std_mm", "observed")]
+    places = [f"{frame}_{axis}_m" for frame in ("world", "camera") for axis in "xyz"]
+    joints = [f"{joint}_{part}" for joint in JOINT_NAMES for part in (*places, "std_mm", "observed")]
+    contacts = [f"{point}_contact" for point in CONTACTS]
     keypoints = [
         f"{keypoint}_{part}"
         for keypoint in HALPE26.keypoints
         for part in ("x_px", "y_px", "confidence", "presence", "reprojection_px")
     ]
     angles = [f"{angle}_deg" for angle in ANGLE_NAMES]
-    return ["person", "frame", "time_s", "observed", *angles, *joints, *(f"2d_{name}" for name in keypoints)]
+    return [
+        "person", "frame", "time_s", "observed", "shot", *angles, *contacts, *joints,
+        *(f"2d_{name}" for name in keypoints), *_MATRIX,
+    ]  # fmt: skip
 
 
 def _csv_lines(chunk: _Chunk) -> Iterator[str]:
     person, count = chunk.person, len(chunk.person)
     angles = np.stack(list(chunk.angles_deg.values()), -1).round(2) + 0.0  # + 0.0: no minus zero
-    joints = np.concatenate([chunk.joints_m, person.joint_std_mm[..., None], person.joint_observed[..., None]], -1)
+    places = [chunk.joints_world_m, person.joints_m]
+    joints = np.concatenate([*places, person.joint_std_mm[..., None], person.joint_observed[..., None]], -1)
     keypoints = np.concatenate(
         [person.keypoints_px, np.stack([person.confidence, person.presence, person.reprojection_px], -1)], -1
     )
-    values = np.concatenate([angles, joints.reshape(count, -1), keypoints.reshape(count, -1)], 1)
-    formats = ["%.2f"] * len(ANGLE_NAMES) + ["%.4f", "%.4f", "%.4f", "%.1f", "%d"] * len(JOINT_NAMES)
-    formats += ["%.2f", "%.2f", "%.3f", "%.3f", "%.2f"] * HALPE26.size
+    matrix = chunk.world_from_camera[:, :3].reshape(count, -1)
+    values = np.concatenate(
+        [angles, person.contact, joints.reshape(count, -1), keypoints.reshape(count, -1), matrix], 1
+    )
+    formats = ["%.2f"] * len(ANGLE_NAMES) + ["%.3f"] * len(CONTACTS) + [*["%.4f"] * 6, "%.1f", "%d"] * len(JOINT_NAMES)
+    formats += ["%.2f", "%.2f", "%.3f", "%.3f", "%.2f"] * HALPE26.size + ["%.6f"] * len(_MATRIX)
     heads = zip(person.frame.tolist(), chunk.time_s.tolist(), person.observed.tolist(), strict=True)
     for (frame, time_s, observed), row in zip(heads, values.tolist(), strict=True):
         cells = (one % value if value == value else "" for one, value in zip(formats, row, strict=True))  # NaN != NaN
-        yield f"{person.identity},{frame},{time_s:.6f},{int(observed)}," + ",".join(cells) + "\n"
+        yield f"{person.identity},{frame},{time_s:.6f},{int(observed)},{person.shot + 1}," + ",".join(cells) + "\n"
 
 
-def _json_head(result: Result, scene: SceneFrame) -> dict[str, Any]:
+def _json_head(result: Result) -> dict[str, Any]:
     rate = frame_rate(result)
     return {
         "fitmesh": __version__,
         "schema": JSON_SCHEMA,
         "units": "metres, millimetres (_mm), degrees (_deg), pixels (_px), seconds (_s)",
-        "axes": "x right, y up, z towards the camera; the camera is at (0, camera.height_m, 0) and looks along -z",
+        "axes": {
+            "camera": "x right, y down, z forward; the lens is at the origin",
+            "world": "x right as the shot's first camera sees it, y up, z towards that camera; floor at y = 0, that "
+            "camera above the origin; null where gravity is not known",
+        },
         "rate": [rate.numerator, rate.denominator],
         "frame_count": len(result.frames),
         "camera": {
@@ -132,9 +149,20 @@ def _json_head(result: Result, scene: SceneFrame) -> dict[str, Any]:
             "height_px": result.camera.size[1],
             "focal_px": list(result.camera.focal_px),
             "center_px": list(result.camera.center_px),
-            "height_m": scene.camera_height_m,
-            "scene_from_camera": scene.from_camera.tolist(),
         },
+        "shots": [_json_shot(shot) for shot in result.shots],
+        "camera_frames": [
+            {
+                "frame": frame,
+                "time_s": round(time_s - float(result.time_s[0]), 6),
+                "shot": result.shot_at(frame) + 1,
+                "focal_px": round(float(focal_px), 3),
+                "world_from_camera": _rounded(matrix, 6) if np.isfinite(matrix).all() else None,
+            }
+            for frame, time_s, focal_px, matrix in zip(
+                result.frames.tolist(), result.time_s.tolist(), result.focal_px, result.world_from_camera, strict=True
+            )
+        ],
         "body": result.body_name,
         "pose_model": result.pose_model,
         "confidence": result.source,
@@ -146,12 +174,29 @@ def _json_head(result: Result, scene: SceneFrame) -> dict[str, Any]:
     }
 
 
+def _json_shot(shot: Shot) -> dict[str, Any]:
+    return {
+        "first_frame": shot.first_frame,
+        "camera": shot.camera,
+        "up_camera": None if shot.up_cam is None else _rounded(shot.up_cam, 6),
+        "up_std_deg": _rounded(np.array(shot.up_std_deg), 2),
+        "floor_known": shot.floor_known,
+        "camera_height_m": _rounded(np.array(shot.camera_height_m), 3),
+        "focal_px": round(shot.focal_px, 3),
+        "focal_log_std": _rounded(np.array(shot.focal_log_std), 4),
+        "focal_source": shot.focal_source,
+    }
+
+
 def _json_person(result: Result, person: Person) -> dict[str, Any]:
-    rest = rest_body(result.body, person.shape)
+    rest = rest_body(result.body, person)
     return {
         "person": person.identity,
+        "same_as": person.same_as,
+        "shot": person.shot + 1,
         "shape": _rounded(person.shape, 4),
-        "height_m": round(float(np.ptp(rest.vertices_m[:, 1])), 3),
+        "size": round(person.size, 4),
+        "height_m": round(person.height_m, 3),
         "rest_joints_m": _rounded(rest.joints_m, 4),
         "absent_frames": [list(span) for span in absences(result, person)],
     }
@@ -164,7 +209,9 @@ def _json_records(chunk: _Chunk) -> Iterator[dict[str, Any]]:
             "frame": int(person.frame[row]),
             "time_s": round(float(chunk.time_s[row]), 6),
             "observed": bool(person.observed[row]),
-            "joints_m": _rounded(chunk.joints_m[row], 4),
+            "joints_world_m": None if person.world_from_camera is None else _rounded(chunk.joints_world_m[row], 4),
+            "joints_camera_m": _rounded(person.joints_m[row], 4),
+            "contact": dict(zip(CONTACTS, _rounded(person.contact[row], 3), strict=True)),
             "joint_std_mm": _rounded(person.joint_std_mm[row], 1),
             "joint_observed": person.joint_observed[row].tolist(),
             "angles_deg": {name: round(float(value[row]), 2) + 0.0 for name, value in chunk.angles_deg.items()},

@@ -81,7 +81,7 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
             "floor": settings.scene.floor if settings.scene.floor_file is None else "given",
             "height": settings.scene.height,
             # Read from the clip's own file, whose digest is not among the inputs when keypoints are given.
-            "lens": str(lens_of(settings.scene, job.clip.path, (info.width_px, info.height_px)).focal),
+            "lens": str(lens_of(settings.scene, job.clip.files()[0], (info.width_px, info.height_px)).focal),
         },
         inputs=inputs,
         code=code_digest("fitting.shot", "fitting.init.regressors", "fitmesh.stages.scene"),
@@ -93,11 +93,11 @@ def make(job: Job, key: CacheKey) -> None:
     settings = job.settings.fit
     seen, people, arrays = edited_tracks(job.out), edited_keypoints(job.out), read_npz(job.out / TRACKS_FILE)
     body = load_body(settings.body_file)
-    lens = lens_of(settings.scene, job.clip.path, (seen.width_px, seen.height_px))
+    lens = lens_of(settings.scene, job.clip.files()[0], (seen.width_px, seen.height_px))
     if lens.warning:
         job.reporter.warn(f"{job.clip.path}: {lens.warning} A usual lens is assumed; --focal or --fov state it.")
     starts = _starts(job, people, lens, body)
-    firsts = arrays["shot_first_frame"] if "shot_first_frame" in arrays else seen.frames[:1]
+    firsts = seen.shot_first_frame
     total = sum(int(frame[-1] - frame[0]) // seen.every + 1 for frame in people.frames.values())
     rows: list[Mapping[str, Any]] = []
     fits: list[ShotFit] = []
@@ -121,7 +121,6 @@ def make(job: Job, key: CacheKey) -> None:
     lowest = [_lowest_foot(found, body) for found in fits]
     camera = fits[0].camera if fits else lens.camera
     identities = [r["identity"] for r in rows]
-    same_as = dict(zip(arrays["identity"].tolist(), arrays.get("same_as", arrays["identity"]).tolist(), strict=True))
     write_npz(
         job.out / FILE,
         key,
@@ -141,10 +140,11 @@ def make(job: Job, key: CacheKey) -> None:
             "time_s": seen.time_s,
             "focal_px": np.array(camera.focal_px),
             "center_px": np.array(camera.center_px),
+            "distortion": np.array(camera.distortion, np.float64),
             **scene_arrays(fits, firsts, seen.frames, lowest),
-            "events": arrays.get("events", np.zeros(0, "<U1")),
+            "events": np.array([event.line() for event in seen.events], np.str_),
             "first_row": np.cumsum([0, *(len(r["row_frame"]) for r in rows)]),
-            **_joined([{**r, "same_as": same_as.get(i, i)} for i, r in zip(identities, rows, strict=True)]),
+            **_joined([{**r, "same_as": seen.same_as[i]} for i, r in zip(identities, rows, strict=True)]),
         },
     )
 

@@ -64,8 +64,8 @@ def run_stages(job: Job) -> RunFiles:
             if damaged and not job.settings.overwrite:
                 which = ", ".join(damaged[:3]) + (" .." if len(damaged) > 3 else "")
                 job.reporter.warn(f"{which}: changed or damaged since it was written, so it is made again.")
-            written.forget(stage.files())
-            _write_run_json(job, timings, written)  # while files change, no record vouches for them
+            if written.forget(stage.files()):  # while files change, no record vouches for them
+                _write_run_json(job, timings, written)
             start = time.monotonic()
             stage.make(job, stage.key)
             timings[name] = round(time.monotonic() - start, 3)  # a stage that is kept keeps its time
@@ -108,7 +108,7 @@ def check(job: Job) -> None:
     """Find now what would otherwise be found after an hour's work."""
     settings, out = job.settings, job.out
     export.wanted(settings.exports)
-    fit.check(settings.fit, job.clip.path, (job.clip.info.width_px, job.clip.info.height_px))
+    fit.check(settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
     check_device(settings.device)
     if settings.given_keypoints is None:
         _check_networks(settings.keypoints)

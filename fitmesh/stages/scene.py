@@ -36,7 +36,8 @@ class SceneSettings:
         given = [n for n, v in (("--focal", self.focal_px), ("--fov", self.fov_deg), ("--intrinsics", self.intrinsics))
                  if v is not None]  # fmt: skip
         if len(given) > 1:
-            raise UserError(f"{' and '.join(given)} say the same thing in several ways: give one of them.")
+            ways = {2: "two", 3: "three"}[len(given)]
+            raise UserError(f"{' and '.join(given)} say the same thing in {ways} ways: give one of them.")
         self.heights()
 
     @property
@@ -167,7 +168,7 @@ def scene_arrays(
         )
         for name, value in zip(_SHOT_ARRAYS, values, strict=True):
             shots[name].append(value)
-    arrays = {name: np.array(values, dtype=_SHOT_ARRAYS[name]) for name, values in shots.items()}
+    arrays: dict[str, np.ndarray] = {name: np.array(shots[name], dtype=kind) for name, kind in _SHOT_ARRAYS.items()}
     return {**arrays, "world_from_camera": world, "frame_focal_px": focal}
 
 

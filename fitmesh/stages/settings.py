@@ -1,6 +1,5 @@
 """Everything a run can be told, and the job that every stage is given."""
 
-import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ from fitting.keypoints.weights import Weighting
 from pose2d.base.caching import content_digest
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import Background
+from pose2d.base.threads import cores
 from pose2d.detect.detector import DetectorOptions, PersonDetector, detector_class, load_detector
 from pose2d.detect.identity import IdentityOptions
 from pose2d.detect.tracker import TrackerOptions
@@ -61,7 +61,7 @@ class FitSettings:
     """Which body, weighted how, in which scene."""
 
     body_model: Path | None = None  # file or folder; None: the open body
-    weighting: Weighting = "precision"
+    weighting: Weighting = "likelihood"
     init: str = "lifter"  # where the optimisation starts
     init_checkpoint: Path | None = None  # weights of an initialiser that ships none
     scene: SceneSettings = field(default_factory=SceneSettings)
@@ -89,7 +89,7 @@ class RunSettings:
     @property
     def workers(self) -> int:
         """Threads that run networks side by side; on another device one is enough to keep it busy."""
-        return (self.threads or os.cpu_count() or 1) if self.device == "cpu" else 1
+        return (self.threads or cores()) if self.device == "cpu" else 1
 
 
 @dataclass(frozen=True)

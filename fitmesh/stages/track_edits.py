@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,19 +20,19 @@ from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, read_k
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.json_files import Json, read_json
-from pose2d.types import Keypoints, Track
+from pose2d.types import Event, Keypoints, Track
 
 FILE = "tracks_edits.json"
 NOBODY = -1  # owner of a row that was dropped; identities are positive
 _EXPECTED = "Expected the edits that `fitmesh tracks` writes; `fitmesh tracks OUT --clear` removes them."
-_Rows = TypeVar("_Rows", np.ndarray, Keypoints)
+_Rows = Any  # an array [T, ...], or the Keypoints of T frames
 
 
 @dataclass(frozen=True)
 class Merge:
     """Several tracks are one person."""
 
-    identities: tuple[int, ...]  # the first is kept
+    identities: tuple[int, ...]  # in each shot, the first that is in it is kept
 
     def __str__(self) -> str:
         return f"merge {', '.join(map(str, self.identities))}"
@@ -64,10 +64,45 @@ Edit = Merge | Split | Drop
 Owners = dict[int, np.ndarray]  # found identity -> [T] the identity that each of its rows has now, or NOBODY
 
 
+@dataclass(frozen=True)
+class Identities:
+    """Who is who after some edits; edits change it in place."""
+
+    tracks: TracksFile  # as found
+    owners: Owners
+    person: dict[int, int]  # identity -> a number that identities of the same person share
+
+    def everyone(self) -> list[int]:
+        """Who still has rows, in order."""
+        found = np.unique(np.concatenate([np.zeros(0, np.int64), *self.owners.values()]))
+        return [identity for identity in found.tolist() if identity != NOBODY]
+
+    def frames(self, identity: int) -> np.ndarray:
+        """Frame numbers, rising."""
+        parts = [track.frames[self.owners[track.identity] == identity] for track in self.tracks.tracks]
+        return np.sort(np.concatenate(parts))
+
+    def shot(self, identity: int) -> int:
+        """A track lies within one shot."""
+        return int(np.searchsorted(self.tracks.shot_first_frame, self.frames(identity)[0], side="right"))
+
+    def next_identity(self) -> int:
+        """One that nobody has or had."""
+        return 1 + max((max(found, int(now.max(initial=0))) for found, now in self.owners.items()), default=0)
+
+    def same_as(self) -> dict[int, int]:
+        """Identity -> the earliest identity of the same person."""
+        earliest: dict[int, int] = {}
+        for identity in sorted(self.everyone(), key=lambda one: int(self.frames(one)[0])):
+            earliest.setdefault(self.person[identity], identity)
+        return {identity: earliest[self.person[identity]] for identity in self.everyone()}
+
+
 def edited_tracks(out: Path) -> TracksFile:
     """`tracks.npz` with the edits applied."""
     found = read_tracks(out)
-    return _edited(found, owners_after(found, read_edits(out, found)))
+    edits = read_edits(out, found)
+    return _edited(found, identities_after(found, edits)) if edits else found
 
 
 def edited_keypoints(out: Path) -> KeypointsFile:
@@ -76,9 +111,9 @@ def edited_keypoints(out: Path) -> KeypointsFile:
     edits = read_edits(out, tracks)
     if not edits:
         return keypoints
-    owners, frames = owners_after(tracks, edits), keypoints.frames
-    changed = {
-        entry.name: _gathered(owners, frames, values)
+    now = identities_after(tracks, edits)
+    changed: dict[str, Any] = {
+        entry.name: _gathered(now, keypoints.frames, values)
         for entry in fields(keypoints)
         if isinstance(values := getattr(keypoints, entry.name), dict)
     }
@@ -119,100 +154,111 @@ def write_edits(out: Path, tracks: TracksFile, edits: Sequence[Edit]) -> None:
         temporary.write_text(text)
 
 
-def owners_after(tracks: TracksFile, edits: Sequence[Edit]) -> Owners:
-    """Whose each row is; UserError for an edit that cannot be made."""
+def identities_after(tracks: TracksFile, edits: Sequence[Edit]) -> Identities:
+    """UserError for an edit that cannot be made."""
     owners = {track.identity: np.full(len(track.frames), track.identity, np.int64) for track in tracks.tracks}
+    now = Identities(tracks, owners, dict(tracks.same_as))
     for edit in edits:
-        _apply(edit, owners, tracks)
-    return owners
+        if isinstance(edit, Merge):
+            _merge(edit, now)
+        elif isinstance(edit, Split):
+            _split(edit, now)
+        else:
+            _check_known(edit.identity, now)
+            _give(edit.identity, NOBODY, now)
+    return now
 
 
-def next_identity(owners: Owners) -> int:
-    """One that nobody has or had."""
-    return 1 + max((max(found, int(now.max(initial=0))) for found, now in owners.items()), default=0)
+def _give(identity: int, other: int, now: Identities) -> None:
+    for rows in now.owners.values():
+        rows[rows == identity] = other
 
 
-def _apply(edit: Edit, owners: Owners, tracks: TracksFile) -> None:
-    """Change `owners` in place, after all is checked."""
-    if isinstance(edit, Merge):
-        first, *others = _checked_merge(edit, owners, tracks)
-        for now in owners.values():
-            now[np.isin(now, others)] = first
-        return
-    _check_known(edit.identity, owners)
-    if isinstance(edit, Drop):
-        for now in owners.values():
-            now[now == edit.identity] = NOBODY
-        return
-    times = dict(zip(tracks.frames.tolist(), tracks.time_s.tolist(), strict=True))
-    frames = frames_of(edit.identity, owners, tracks)
-    first_s, last_s = times[frames[0]], times[frames[-1]]
-    if not first_s < edit.time_s <= last_s:
-        raise UserError(
-            f"person {edit.identity} is seen from {first_s:.2f} to {last_s:.2f} s: a split at {edit.time_s:g} s leaves "
-            "nothing on one side."
-        )
-    for track in tracks.tracks:
-        late = np.array([times[frame] >= edit.time_s for frame in track.frames.tolist()], np.bool_)
-        now = owners[track.identity]
-        now[late & (now == edit.identity)] = edit.new_identity
+def _merge(edit: Merge, now: Identities) -> None:
+    """Within a shot tracks become one. Nobody is followed over a cut: there they stay two, known to be the same."""
+    _check_merge(edit, now)
+    keeps: dict[int, int] = {}  # shot -> who has its rows
+    shots = {identity: now.shot(identity) for identity in edit.identities}
+    people = {now.person[identity] for identity in edit.identities}
+    for identity, shot in shots.items():
+        _give(identity, keeps.setdefault(shot, identity), now)
+    now.person.update({one: now.person[edit.identities[0]] for one, who in now.person.items() if who in people})
 
 
-def _checked_merge(edit: Merge, owners: Owners, tracks: TracksFile) -> tuple[int, ...]:
+def _check_merge(edit: Merge, now: Identities) -> None:
     if len(edit.identities) < 2 or len(set(edit.identities)) < len(edit.identities):
         raise UserError(f"a merge takes two or more different people, got {', '.join(map(str, edit.identities))}.")
-    for identity in edit.identities:
-        _check_known(identity, owners)
     taken: dict[int, int] = {}
     for identity in edit.identities:
-        frames = frames_of(identity, owners, tracks)
+        _check_known(identity, now)
+        frames = now.frames(identity)
         both = [frame for frame in frames.tolist() if frame in taken]
         if both:
-            time_s = float(tracks.time_s[np.searchsorted(tracks.frames, both[0])])
+            time_s = float(now.tracks.time_s[np.searchsorted(now.tracks.frames, both[0])])
             raise UserError(
                 f"people {taken[both[0]]} and {identity} cannot be one: both are seen in {len(both)} frames, first at "
                 f"{time_s:.2f} s (frame {both[0]}). Split or drop one of them there first."
             )
         taken |= dict.fromkeys(frames.tolist(), identity)
-    return edit.identities
 
 
-def _check_known(identity: int, owners: Owners) -> None:
-    known = identities_of(owners)
-    if identity not in known:
+def _split(edit: Split, now: Identities) -> None:
+    _check_known(edit.identity, now)
+    times = dict(zip(now.tracks.frames.tolist(), now.tracks.time_s.tolist(), strict=True))
+    frames = now.frames(edit.identity)
+    first_s, last_s = times[int(frames[0])], times[int(frames[-1])]
+    if not first_s < edit.time_s <= last_s:
         raise UserError(
-            f"there is no person {identity} in the tracks: there are {', '.join(map(str, known)) or 'none'}."
+            f"person {edit.identity} is seen from {first_s:.2f} to {last_s:.2f} s: a split at {edit.time_s:g} s leaves "
+            "nothing on one side."
         )
+    for track in now.tracks.tracks:
+        late = np.array([times[frame] >= edit.time_s for frame in track.frames.tolist()], np.bool_)
+        rows = now.owners[track.identity]
+        rows[late & (rows == edit.identity)] = edit.new_identity
+    now.person[edit.new_identity] = edit.new_identity
 
 
-def identities_of(owners: Owners) -> list[int]:
-    """Everyone who still has rows, in order."""
-    everyone = np.unique(np.concatenate([np.zeros(0, np.int64), *owners.values()]))
-    return [identity for identity in everyone.tolist() if identity != NOBODY]
+def _check_known(identity: int, now: Identities) -> None:
+    known = now.everyone()
+    if identity not in known:
+        names = ", ".join(map(str, known)) or "none"
+        raise UserError(f"there is no person {identity} in the tracks: there are {names}.")
 
 
-def frames_of(identity: int, owners: Owners, tracks: TracksFile) -> np.ndarray:
-    """Frame numbers, rising."""
-    return np.sort(np.concatenate([track.frames[owners[track.identity] == identity] for track in tracks.tracks]))
-
-
-def _edited(found: TracksFile, owners: Owners) -> TracksFile:
+def _edited(found: TracksFile, now: Identities) -> TracksFile:
     by_identity = {track.identity: track for track in found.tracks}
     frames = {identity: track.frames for identity, track in by_identity.items()}
-    boxes_px = _gathered(owners, frames, {i: track.boxes_px for i, track in by_identity.items()})
-    scores = _gathered(owners, frames, {i: track.scores for i, track in by_identity.items()})
+    boxes_px = _gathered(now, frames, {i: track.boxes_px for i, track in by_identity.items()})
+    scores = _gathered(now, frames, {i: track.scores for i, track in by_identity.items()})
     tracks = [
         Track(identity, rows, boxes_px[identity], scores[identity])
-        for identity, rows in _gathered(owners, frames, frames).items()
+        for identity, rows in _gathered(now, frames, frames).items()
     ]
-    return replace(found, tracks=tracks)
+    events = [moved for event in found.events if (moved := _event(event, now)) is not None]
+    return replace(found, tracks=tracks, same_as=now.same_as(), events=events)
 
 
-def _gathered(owners: Owners, frames: Mapping[int, np.ndarray], values: Mapping[int, _Rows]) -> dict[int, _Rows]:
+def _event(event: Event, now: Identities) -> Event | None:
+    """About whoever has the identity's row nearest in time; None when that is nobody, or a loss that was mended."""
+    times = dict(zip(now.tracks.frames.tolist(), now.tracks.time_s.tolist(), strict=True))
+    for track in now.tracks.tracks:
+        if track.identity == event.identity:
+            away = np.abs([times[frame] - event.time_s for frame in track.frames.tolist()])
+            identity = int(now.owners[track.identity][int(away.argmin())])
+            if identity == NOBODY or (event.kind == "lost" and times[int(now.frames(identity)[-1])] > event.time_s):
+                return None
+            return replace(event, identity=identity)
+    return event
+
+
+def _gathered(now: Identities, frames: Mapping[int, np.ndarray], values: Mapping[int, _Rows]) -> dict[int, _Rows]:
     """What found identities have in rows [T, ...] -> what those after the edits have, by rising frame."""
     gathered: dict[int, _Rows] = {}
-    for identity in identities_of(owners):
-        parts = [(found, np.flatnonzero(now == identity)) for found, now in owners.items() if (now == identity).any()]
+    for identity in now.everyone():
+        parts = [
+            (found, np.flatnonzero(who == identity)) for found, who in now.owners.items() if (who == identity).any()
+        ]
         order = np.argsort(np.concatenate([frames[found][rows] for found, rows in parts]), kind="stable")
         gathered[identity] = _taken([_take(values[found], rows) for found, rows in parts], order)
     return gathered
@@ -226,9 +272,9 @@ def _taken(parts: Sequence[_Rows], order: np.ndarray) -> _Rows:
     """One after the other, then in this order."""
     first = parts[0]
     if not isinstance(first, Keypoints):
-        return np.concatenate(parts)[order]  # type: ignore[arg-type]
+        return np.concatenate(parts)[order]
     names = [entry.name for entry in fields(first) if isinstance(getattr(first, entry.name), torch.Tensor)]
-    whole = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    whole: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
     return replace(first, **whole).rows(order)
 
 

@@ -43,9 +43,12 @@ class Written:
         if len(known) <= MOST_FILES:
             self.digests |= {name: _digest(self.out / name) for name in known}
 
-    def forget(self, names: Iterable[str]) -> None:
-        for name in names:
-            self.digests.pop(name, None)
+    def forget(self, names: Iterable[str]) -> bool:
+        """Whether there was anything to forget."""
+        known = [name for name in names if name in self.digests]
+        for name in known:
+            del self.digests[name]
+        return bool(known)
 
 
 def _digest(path: Path) -> str:

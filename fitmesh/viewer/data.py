@@ -12,10 +12,11 @@ import numpy as np
 
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.draw import identity_colour
-from fitmesh.exports.scene import SceneFrame, scene_frame
+from fitmesh.exports.scene import SceneFrame, about_frame, scene_frame
 from fitmesh.exports.stretches import stretches
 from fitmesh.result import Person, Result
 from fitmesh.version import __version__
+from fitmesh.viewer.footprints import footprints
 from fitting.body.kinematics import JOINT_NAMES
 from fitting.keypoints.observed import JOINT_OF, observed_bones
 from pose2d.skeletons import HALPE26
@@ -50,6 +51,8 @@ def viewer_data(result: Result) -> ViewerData:
                 "first": int(np.searchsorted(result.frames, person.frame[0])),
                 "count": len(person),
                 "spans": _spans(result, person),
+                "shot": person.shot,
+                "footprints": _footprints(result, person, scene),
                 "arrays": arrays,
             }
         )
@@ -60,6 +63,15 @@ def viewer_data(result: Result) -> ViewerData:
         "time_s": (result.time_s - result.time_s[:1]).tolist(),
         "width_px": result.camera.size[0],
         "height_px": result.camera.size[1],
+        "focal_y_px": (result.focal_px * (result.camera.focal_px[1] / result.camera.focal_px[0])).round(3).tolist(),
+        "shots": [
+            {
+                "first": int(np.searchsorted(result.frames, shot.first_frame)),
+                "upright": upright,
+                "about": (f"shot {number}, " if len(result.shots) > 1 else "") + about_frame(shot, upright),
+            }
+            for number, (shot, upright) in enumerate(zip(result.shots, scene.upright, strict=True), 1)
+        ],
         "has_video": result.overlay_path.is_file(),
         "has_report": (result.folder / "report.html").is_file(),
         "confidence": result.source,
@@ -91,7 +103,7 @@ def _spans(result: Result, person: Person) -> list[dict[str, int]]:
 def _arrays(person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
     """All [T, ...]; NaN where a value is unknown."""
     return {
-        "joints_m": scene.points(person.joints_m),
+        "joints_m": scene.points(person.joints_m, person.frame),
         "relative_mm": person.joint_std_relative_mm,
         "absolute_mm": person.joint_std_mm,
         "joint_observed": person.joint_observed,
@@ -102,6 +114,21 @@ def _arrays(person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
         "presence": person.presence,
         "reprojection_px": person.reprojection_px,
     }
+
+
+def _footprints(result: Result, person: Person, scene: SceneFrame) -> list[dict[str, Any]]:
+    """`first` and `last` count the frames of the video."""
+    place = np.searchsorted(result.frames, person.frame)
+    return [
+        {
+            "left": print_.left,
+            "first": int(place[print_.first]),
+            "last": int(place[print_.last]),
+            "heel_m": print_.heel_m.round(4).tolist(),
+            "toes_m": print_.toes_m.round(4).tolist(),
+        }
+        for print_ in footprints(result, person, scene)
+    ]
 
 
 def _scale_mm(values: list[np.ndarray]) -> float | None:

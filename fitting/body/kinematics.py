@@ -22,6 +22,10 @@ JOINT_NAMES = (
     "left_shoulder", "right_shoulder", "left_elbow", "right_elbow", "left_wrist", "right_wrist", "left_hand",
     "right_hand",
 )  # fmt: skip
+# For each joint its counterpart on the other side.
+MIRROR = tuple(
+    JOINT_NAMES.index(name.replace("left", "?").replace("right", "left").replace("?", "right")) for name in JOINT_NAMES
+)
 PARENTS = (-1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 12, 13, 14, 16, 17, 18, 19, 20, 21)
 JOINT_COUNT = len(PARENTS)
 

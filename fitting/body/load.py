@@ -220,4 +220,8 @@ def _dense(value: Any) -> np.ndarray:
     if isinstance(value, np.ndarray) and value.dtype.hasobject and value.ndim == 0:
         value = value.item()
     # A scipy.sparse matrix is known by its method, so that scipy.sparse, slow to import, is not needed.
-    return value.toarray() if hasattr(value, "toarray") else np.asarray(value)
+    if not hasattr(value, "toarray"):
+        return np.asarray(value)
+    if math.prod(value.shape) * 8 > most_bytes(MOST_ARRAY_BYTES):
+        raise UserError(f"a sparse matrix of size {value.shape} is no part of a body: the file is damaged.")
+    return value.toarray()

@@ -36,27 +36,27 @@ def stretches(keypoints: Keypoints, shown: Tensor, fps: float) -> np.ndarray:
     if not len(rows):
         return number
     first = count = 0
+    beside = 1 + max(1, round(VELOCITY_S * fps))  # rows on each side of a gap that matter
     for last in [*np.flatnonzero(np.diff(rows) > 1).tolist(), len(rows) - 1]:
-        end = last == len(rows) - 1
-        if end or not _bridged(keypoints, rows[: last + 1], rows[last + 1 :], fps):
+        before, after = rows[max(first, last + 1 - beside) : last + 1][::-1], rows[last + 1 : last + 1 + beside]
+        if not len(after) or not _bridged(keypoints, before, after, fps):
             number[rows[first] : rows[last] + 1] = count
             first, count = last + 1, count + 1
     return number
 
 
 def _bridged(keypoints: Keypoints, before: np.ndarray, after: np.ndarray, fps: float) -> bool:
-    """Whether the gap between two runs of rows that show enough can be filled."""
-    a, b = int(before[-1]), int(after[0])
+    """Whether the gap between rows that show enough can be filled; both lead away from it."""
+    a, b = int(before[0]), int(after[0])
     if (b - a - 1) / fps > LONGEST_GAP_S:
         return False
-    counts = keypoints.confidence * keypoints.presence >= USABLE_CONFIDENCE
-    shared = (counts[a] & counts[b]).numpy()
+    ends = keypoints.rows(np.array([a, b]))
+    shared = (ends.confidence * ends.presence >= USABLE_CONFIDENCE).all(0).numpy()
     if shared.sum() < LEAST_KEYPOINTS:
         return False
-    xy = keypoints.xy_px.double().numpy()
-    (place_a, size_a, pose_a), (place_b, size_b, pose_b) = (_normalised(xy[row, shared]) for row in (a, b))
+    (place_a, size_a, pose_a), (place_b, size_b, pose_b) = map(_normalised, ends.xy_px.double().numpy()[:, shared])
     seconds, size = (b - a) / fps, math.sqrt(size_a * size_b)
-    velocity = np.mean([_velocity(xy, before[::-1], shared, fps), _velocity(xy, after, shared, fps)], axis=0)
+    velocity = np.mean([_velocity(keypoints, rows, shared, fps) for rows in (before, after)], axis=0)
     away = np.linalg.norm(place_b - place_a - seconds * velocity) / size
     order = _other_side(keypoints, shared)
     pose = min(_distance(pose_a, pose_b), _distance(pose_a, pose_b[order]))  # sides are not repaired yet
@@ -81,11 +81,10 @@ def _other_side(keypoints: Keypoints, shared: np.ndarray) -> np.ndarray:
     return np.array([position.get(int(flip[keypoint]), place) for keypoint, place in position.items()])
 
 
-def _velocity(xy_px: np.ndarray, rows: np.ndarray, shared: np.ndarray, fps: float) -> np.ndarray:
-    """[2] px/s over the first VELOCITY_S of `rows`, which lead away from the gap; zero where one frame stands alone."""
+def _velocity(keypoints: Keypoints, rows: np.ndarray, shared: np.ndarray, fps: float) -> np.ndarray:
+    """[2] px/s over `rows` [n], which lead away from the gap; zero where one frame stands alone."""
     together = rows[np.abs(rows - rows[0]) == np.arange(len(rows))]
-    other = together[min(len(together) - 1, max(1, round(VELOCITY_S * fps)))]
-    if other == rows[0]:
+    if len(together) < 2:
         return np.zeros(2)
-    moved = (xy_px[other, shared] - xy_px[rows[0], shared]).mean(0)
-    return moved * fps / float(other - rows[0])
+    near, far = keypoints.xy_px[together[[0, -1]]].double().numpy()[:, shared]
+    return (far - near).mean(0) * fps / float(together[-1] - together[0])

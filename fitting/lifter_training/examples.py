@@ -12,16 +12,18 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.kinematics import rotate, rotation_matrices
+from fitting.body.kinematics import MIRROR, rotate, rotation_matrices
 from fitting.init.lifter.network import SHAPE, SLOW_STEP_S, WINDOW, Inputs, inputs
-from fitting.lifter_training.motion_bank import MIRROR, Bank, matrices, varied, windows
+from fitting.lifter_training.motion_bank import Bank, matrices, varied, windows
 from fitting.lifter_training.noise import observe
+from fitting.pose_kinds import SEATED
 from fitting.thresholds import NEAREST_KEYPOINT_M
-from pose2d.skeletons import COCO17
+from pose2d.skeletons import HALPE26
 
 STANDING_M, PELVIS_M = 1.75, 0.95  # how tall, and how high above the floor, people roughly are
-FOCAL = (0.6, 2.5)  # of the image's diagonal, as far as FILL allows
+FOCAL = (0.55, 2.5)  # of the image's diagonal, as far as FILL allows
 FILL = (0.15, 1.2)  # of the image's height
+CLOSE, CLOSE_FILL = 0.15, (1.2, 3.0)  # share of close-ups of the upper body, and how much they would fill
 DISTANCE_M = (1.4, 12.0)
 ASPECTS = (16 / 9, 16 / 9, 4 / 3, 1.0, 3 / 4, 9 / 16)
 
@@ -48,16 +50,21 @@ def views(count: int, generator: torch.Generator) -> Views:
     image = torch.stack((aspect, torch.ones(count)), -1) / (1 + aspect.square()).sqrt()[:, None]  # of its diagonal
     distance = scale(*DISTANCE_M)
     whole = image[:, 1] * distance / STANDING_M  # the focal length at which a person fills the image's height
+    close = chance(CLOSE)
     focal = torch.minimum(torch.maximum(scale(*FOCAL), FILL[0] * whole), FILL[1] * whole)
+    focal = torch.where(close, scale(*CLOSE_FILL) * whole, focal)
     half = image / (2 * focal)[:, None]
     free = half - torch.stack((0.2 / distance, 0.45 * STANDING_M / distance), -1)
     place = torch.stack((even(-1, 1), even(-1, 1)), -1) * torch.maximum(free, 0.1 * half)
+    low = half[:, 1] * even(0.2, 0.8) + 0.15 * STANDING_M / distance  # the pelvis is near the image's lower edge
+    place[:, 1] = torch.where(close, low, place[:, 1])
 
     # Either the camera's height says how far it looks down at a person there, or the pitch is anything.
     height = torch.where(chance(0.15), even(2.5, 5.0), even(0.3, 2.5))
     elevation = torch.atan2(PELVIS_M - height, distance)
-    down = torch.where(chance(0.6), -(elevation + place[:, 1].atan()), even(-0.25, 0.55)).clamp(-0.7, 1.1)
-    roll = torch.where(chance(0.1), even(-0.35, 0.35), 0.04 * torch.randn(count, generator=generator))
+    pitch = torch.where(chance(0.5), even(-0.25, 0.55), even(-0.52, 1.05))
+    down = torch.where(chance(0.6), -(elevation + place[:, 1].atan()), pitch).clamp(-0.7, 1.1)
+    roll = torch.where(chance(0.12), even(-0.52, 0.52), 0.04 * torch.randn(count, generator=generator))
     flip = torch.diag(torch.tensor([1.0, -1.0, -1.0]))  # y up, z to us -> y down, z away
     turn = _about(2, roll) @ _about(0, down) @ flip @ _about(1, even(-math.pi, math.pi))
     target = torch.cat((place, torch.ones(count, 1)), -1) * distance[:, None]
@@ -71,23 +78,31 @@ def _about(axis: int, angle: Tensor) -> Tensor:
 
 
 # Keypoint -> the bone that carries the difference, and millimetres along its axes at rest: x to the body's left, y up,
-# z to the front. The right side is the mirror image.
+# z to the front. The right side is the mirror image. Between those of RTMPose-s (bench/keypoint_offsets.py) and of
+# MoveNet; MARKS_SPREAD_M covers their difference.
 _SHIFT_MM = {
-    "nose": (15, (0, 11, -5)),
-    "left_eye": (15, (-2, 0, 4)),
-    "left_ear": (15, (0, 1, 13)),
-    "left_shoulder": (9, (-2, 15, -8)),
-    "left_elbow": (16, (-4, 2, 8)),
-    "left_wrist": (18, (7, 0, 1)),
-    "left_hip": (0, (-10, 35, 15)),
-    "left_knee": (1, (-2, 11, 1)),
-    "left_ankle": (4, (1, 10, 1)),
+    "nose": (15, (0, 17, -7)),
+    "left_eye": (15, (-1, 4, 3)),
+    "left_ear": (15, (2, 2, 13)),
+    "left_shoulder": (9, (-5, 9, -8)),
+    "left_elbow": (16, (-2, 4, 8)),
+    "left_wrist": (18, (5, 0, 1)),
+    "left_hip": (0, (-4, 20, 19)),
+    "left_knee": (1, (0, 12, -3)),
+    "left_ankle": (4, (4, 15, 3)),
+    "head_top": (15, (0, -1, -1)),
+    "neck": (12, (0, -1, 12)),
+    "pelvis": (0, (0, 11, 19)),
+    "left_big_toe": (10, (2, 10, -1)),
+    "left_small_toe": (10, (0, 9, -1)),
+    "left_heel": (7, (1, -1, -1)),
 }
+MARKS_SPREAD_M = 0.008  # standard deviation per axis
 
 
 def _table() -> tuple[list[int], Tensor]:
     bones, shifts = [], []
-    for name in COCO17.keypoints:
+    for name in HALPE26.keypoints:
         bone, (x, y, z) = _SHIFT_MM[name.replace("right", "left")]
         right = name.startswith("right")
         bones.append(MIRROR[bone] if right else bone)
@@ -98,9 +113,12 @@ def _table() -> tuple[list[int], Tensor]:
 _BONES, _SHIFTS_M = _table()
 
 
-def marks(turned: Tensor) -> Tensor:
-    """From the body's keypoints to where they are marked, [..., 17, 3] metres, of turned bones [..., 24, 3, 3]."""
-    return rotate(turned[..., _BONES, :, :], _SHIFTS_M)
+def marks(turned: Tensor, spread_m: Tensor) -> Tensor:
+    """From the body's keypoints to where they are marked, [B, T, 26, 3] metres, of turned bones [B, T, 24, 3, 3].
+
+    spread_m: [B, 26, 3] what each person's marks differ by.
+    """
+    return rotate(turned[..., _BONES, :, :], _SHIFTS_M + spread_m[:, None])
 
 
 STEP_S = (0.06, 0.16)  # between frames of a window; now and then up to SLOW_STEP_S
@@ -126,7 +144,7 @@ class Examples:
     shape: Tensor  # [B, 10]
     pelvis_m: Tensor  # [B, T, 3]
     joints_m: Tensor  # [B, T, 24, 3] from the pelvis
-    keypoints_m: Tensor  # [B, T, 17, 3] from the pelvis
+    keypoints_m: Tensor  # [B, T, 26, 3] from the pelvis
 
 
 def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generator) -> Examples:
@@ -136,7 +154,8 @@ def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generat
     step = torch.where(torch.rand(count, 1, generator=generator) < 0.1, even(STEP_S[1], SLOW_STEP_S), even(*STEP_S))
     time_s = torch.arange(WINDOW) * step
     motion = varied(windows(banks, SHARES[: len(banks)], time_s * even(*SPEED), generator), generator)
-    shape = torch.randn(count, SHAPE, generator=generator).clamp(-2.5, 2.5)
+    # Everybody has bones that the lifter's ten shape numbers cannot tell.
+    whole_shape = torch.randn(count, body.shape_size, generator=generator).clamp(-2.5, 2.5)
     view = views(count, generator)
 
     rotation = matrices(motion.turn)
@@ -144,12 +163,12 @@ def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generat
     travel = torch.einsum("bij,btj->bti", view.turn, motion.root_m - motion.root_m.mean(1, keepdim=True))
     pelvis = travel + view.target_m[:, None]
     pelvis[..., 2] += (NEAREST_M - pelvis[..., 2].amin(1, keepdim=True)).clamp(min=0)
-    joints, keypoints, turned = placed(body, rotation, shape[:, None].expand(-1, WINDOW, -1))
+    joints, keypoints, turned = placed(body, rotation, whole_shape[:, None].expand(-1, WINDOW, -1))
     marked = (torch.rand(count, 1, generator=generator) < MARKED).expand(count, WINDOW)
-    seen_m = keypoints + pelvis[:, :, None] + marked[..., None, None] * marks(turned)
-    seen = observe(
-        seen_m[..., :2] / seen_m[..., 2:].clamp(min=NEAREST_KEYPOINT_M), marked.float(), view.half, generator
-    )
+    spread_m = MARKS_SPREAD_M * torch.randn(count, HALPE26.size, 3, generator=generator)
+    seen_m = keypoints + pelvis[:, :, None] + marked[..., None, None] * marks(turned, spread_m)
+    exact = seen_m[..., :2] / seen_m[..., 2:].clamp(min=NEAREST_KEYPOINT_M)
+    seen = observe(exact, marked.float(), view.half, motion.kind == SEATED, generator)
     given = inputs(seen)
 
     to_turned = given.box.to_camera.mT
@@ -168,7 +187,7 @@ def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generat
         attends,
         motion.inside * ahead * torch.where(given.box.visible, 1.0, 0.3),
         rotation,
-        shape,
+        whole_shape[:, :SHAPE],
         pelvis,
         torch.einsum("btij,btkj->btki", to_turned, joints),
         torch.einsum("btij,btkj->btki", to_turned, keypoints),
@@ -179,12 +198,12 @@ class Placed(NamedTuple):
     """A body by its pelvis, in metres."""
 
     joints: Tensor  # [..., 24, 3]
-    keypoints: Tensor  # [..., 17, 3]
+    keypoints: Tensor  # [..., 26, 3]
     turned: Tensor  # [..., 24, 3, 3] bones from their rest
 
 
 def placed(body: Body, rotation: Tensor, shape: Tensor) -> Placed:
-    """Of local rotations [..., 24, 3, 3] and shapes [..., 10]."""
+    """Of local rotations [..., 24, 3, 3] and shapes [..., S]."""
     leading = rotation.shape[:-3]
     whole = torch.nn.functional.pad(shape, (0, body.shape_size - shape.shape[-1])).flatten(0, -2)
     placement = body.placement(rotation.flatten(0, -4), whole)
@@ -192,6 +211,6 @@ def placed(body: Body, rotation: Tensor, shape: Tensor) -> Placed:
     root = placement.joints[:, :1]
     return Placed(
         (placement.joints - root).unflatten(0, leading),
-        (points - root)[:, : COCO17.size].unflatten(0, leading),
+        (points - root).unflatten(0, leading),
         placement.rotation.unflatten(0, leading),
     )

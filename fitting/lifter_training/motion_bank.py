@@ -6,20 +6,19 @@ foot stand still.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.kinematics import JOINT_NAMES
+from fitting.body.kinematics import MIRROR
 from fitting.body.rotations import axis_angle_to_quaternion, quaternion_product, quaternion_to_matrix
 from fitting.motion_capture import Motion
+from fitting.pose_kinds import LEG_JOINTS, drawing_weights, legs_kept, pose_kinds
 
 LEGS = (0, 1, 2, 4, 5, 7, 8, 10, 11)  # pelvis and below: what another clip's upper body can be set upon
-MIRROR = tuple(
-    JOINT_NAMES.index(name.replace("left", "?").replace("right", "left").replace("?", "right")) for name in JOINT_NAMES
-)
 FEET = (7, 8, 10, 11)
 MIXED = 0.2  # share of windows with an upper body from elsewhere
 OFF_RAD = 0.06  # standard deviation of a constant rotation added to every joint, in half of the windows
@@ -33,7 +32,14 @@ class Bank:
     turn: Tensor  # [N, 24, 4] unit quaternions (x, y, z, w), without jumps of sign within a clip
     root_m: Tensor  # [N, 3] pelvis, y up
     clip_start: Tensor  # [C + 1]
+    kind: Tensor  # [N] of each frame's pose (`fitting.pose_kinds`)
     fps: float
+
+    @cached_property
+    def cumulative(self) -> Tensor:
+        """[N] of how often frames are drawn, up to 1."""
+        total = drawing_weights(self.kind).double().cumsum(0)
+        return total / total[-1]
 
 
 @dataclass(frozen=True)
@@ -42,20 +48,24 @@ class Windows:
 
     turn: Tensor  # [B, T, 24, 4]
     root_m: Tensor  # [B, T, 3]
+    kind: Tensor  # [B] of the pose that was drawn
     inside: Tensor  # [B, T] false beyond the end of the clip, where the last frame stands still
 
 
-def bank(motion: Motion, body: Body, held_out: bool) -> Bank:
-    """The clips that may be learned from, or those that are kept for measuring."""
-    kept = np.flatnonzero(motion.held_out == held_out)
-    spans = [motion.clip(int(clip)) for clip in kept]
+def bank(motion: Motion, body: Body, clips: np.ndarray) -> Bank:
+    """The clips [C] that are true: those that may be learned from, or some that are kept for measuring."""
+    spans = [motion.clip(int(clip)) for clip in np.flatnonzero(clips)]
     frames = torch.from_numpy(np.concatenate([np.arange(span.start, span.stop) for span in spans]))
     start = torch.from_numpy(np.cumsum([0, *(span.stop - span.start for span in spans)]))
     turn = _continuous(axis_angle_to_quaternion(motion.pose[frames]), start)
-    if motion.root_m is not None:
-        return Bank(turn, motion.root_m[frames], start, motion.fps)
-    turn, start = _filled_in(turn, start)
-    return Bank(turn, _standing(turn, start, body), start, motion.fps * BETWEEN)
+    root_m, fps = None, motion.fps
+    if motion.root_m is None:
+        (turn, start), fps = _filled_in(turn, start), motion.fps * BETWEEN
+    else:
+        root_m = motion.root_m[frames]
+    joints = torch.cat([_joints(part, body) for part in turn.split(8192)])
+    root_m = _standing(joints[:, FEET], start) if root_m is None else root_m
+    return Bank(turn, root_m, start, pose_kinds(joints), fps)
 
 
 def _continuous(quaternion: Tensor, start: Tensor) -> Tensor:
@@ -81,12 +91,11 @@ def _filled_in(turn: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     return torch.nn.functional.normalize(torch.cat(clips), dim=-1), torch.from_numpy(ends)
 
 
-def _standing(turn: Tensor, start: Tensor, body: Body) -> Tensor:
-    """Pelvis [N, 3]: the lower foot neither slides nor sinks."""
-    feet = torch.cat([_joints(part, body)[:, FEET] for part in turn.split(8192)])  # relative to the pelvis
+def _standing(feet: Tensor, start: Tensor) -> Tensor:
+    """Pelvis [N, 3] such that the lower foot neither slides nor sinks; feet [N, 4, 3] relative to the pelvis."""
     low = feet[..., 1].argmin(1)
-    step = torch.zeros(len(turn), 3)
-    frame = torch.arange(len(turn) - 1)
+    step = torch.zeros(len(feet), 3)
+    frame = torch.arange(len(feet) - 1)
     step[1:] = feet[frame, low[:-1]] - feet[frame + 1, low[:-1]]
     step[start[:-1]] = 0
     place = step.cumsum(0)
@@ -100,21 +109,24 @@ def _joints(turn: Tensor, body: Body) -> Tensor:
 
 
 def windows(banks: list[Bank], shares: list[float], time_s: Tensor, generator: torch.Generator) -> Windows:
-    """One window per row of times [B, T] in seconds from its begin; clips are drawn by their length."""
+    """One window per row of times [B, T] in seconds from its begin, around frames drawn by their kind."""
     which = torch.multinomial(torch.tensor(shares), len(time_s), replacement=True, generator=generator)
     parts = [_of_bank(one, time_s[which == number], generator) for number, one in enumerate(banks)]
     order = torch.argsort(which, stable=True).argsort()
-    return Windows(*(torch.cat([getattr(p, name) for p in parts])[order] for name in ("turn", "root_m", "inside")))
+    return Windows(
+        *(torch.cat([getattr(p, name) for p in parts])[order] for name in ("turn", "root_m", "kind", "inside"))
+    )
 
 
 def _of_bank(one: Bank, time_s: Tensor, generator: torch.Generator) -> Windows:
     count = len(time_s)
-    anywhere = (torch.rand(count, generator=generator) * float(one.clip_start[-1])).long()
-    clip = torch.searchsorted(one.clip_start, anywhere, right=True) - 1
+    drawn = torch.searchsorted(one.cumulative, torch.rand(count, dtype=torch.float64, generator=generator))
+    drawn = drawn.clamp(max=len(one.kind) - 1)
+    clip = torch.searchsorted(one.clip_start, drawn, right=True) - 1
     first, last = one.clip_start[clip][:, None], one.clip_start[clip + 1][:, None] - 1
     length = time_s[:, -1] * one.fps
-    room = ((last - first).squeeze(1) - length).clamp(min=0)
-    begin = first.squeeze(1) + torch.rand(count, generator=generator) * room
+    earliest, latest = first.squeeze(1), (last.squeeze(1) - length).clamp(min=first.squeeze(1))
+    begin = (drawn - torch.rand(count, generator=generator) * length).clamp(earliest, latest)
     at = begin[:, None] + time_s * one.fps
     inside = at <= last
     low = at.floor().long().clamp(max=last).clamp(min=first)
@@ -122,14 +134,21 @@ def _of_bank(one: Bank, time_s: Tensor, generator: torch.Generator) -> Windows:
     share = (at - low).clamp(0, 1).float()
     turn = torch.lerp(one.turn[low], one.turn[high], share[..., None, None])
     root = torch.lerp(one.root_m[low], one.root_m[high], share[..., None])
-    return Windows(torch.nn.functional.normalize(turn, dim=-1), root, inside)
+    return Windows(torch.nn.functional.normalize(turn, dim=-1), root, one.kind[drawn], inside)
 
 
 def varied(given: Windows, generator: torch.Generator) -> Windows:
-    """More motion than was captured: mirror images, upper bodies of other windows, and joints a little off."""
+    """More motion than was captured: straighter legs, mirror images, upper bodies of others, joints a little off."""
     count = len(given.turn)
     chance = torch.rand(3, count, generator=generator)
     turn, root = given.turn, given.root_m
+
+    straight = torch.zeros_like(turn)
+    straight[..., 3] = 1
+    kept = torch.ones(count, 1, 24, 1)
+    kept[:, :, list(LEG_JOINTS)] = legs_kept(given.kind, generator)[:, None, None, None]
+    same_sign = torch.where(turn[..., 3:] < 0, -turn, turn)
+    turn = torch.where(kept < 1, torch.nn.functional.normalize(torch.lerp(straight, same_sign, kept), dim=-1), turn)
 
     other = torch.randperm(count, generator=generator)
     legs = torch.zeros(24, dtype=torch.bool)
@@ -145,7 +164,7 @@ def varied(given: Windows, generator: torch.Generator) -> Windows:
     flip = (chance[2] < 0.5)[:, None, None]
     turn = torch.where(flip[..., None], mirrored, turn)
     root = torch.where(flip, root * root.new_tensor([-1.0, 1.0, 1.0]), root)
-    return Windows(turn, root, given.inside)
+    return Windows(turn, root, given.kind, given.inside)
 
 
 def matrices(turn: Tensor) -> Tensor:

@@ -103,7 +103,7 @@ LEVEL = 0.4  # of the steps at an even rate of learning; until then a training c
 class TrainingSettings:
     """What decides the weights."""
 
-    steps: int = 16_500
+    steps: int = 16_000
     batch: int = 128  # windows
     rate: float = 1e-3  # of learning, at its highest
     warmup: int = 400  # steps
@@ -233,7 +233,8 @@ def main() -> None:
     body = load_body()
     motions = (load_motion(given.clips, body, 30.0), load_motion(given.poses, body, 5.0, given.clips))
     settings = TrainingSettings(steps=given.steps, seed=given.seed)
-    learned, kept = ([bank(motion, body, held_out) for motion in motions] for held_out in (False, True))
+    learned = [bank(motion, body, motion.learned) for motion in motions]
+    kept = [bank(motion, body, motion.held_out & ~motion.left_out) for motion in motions]
     train(learned, kept, body, given.out, settings, lambda line: print(time.strftime("%H:%M:%S"), line, flush=True))
 
 

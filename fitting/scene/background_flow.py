@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
-from scipy.optimize import least_squares
+from scipy.optimize import least_squares, minimize_scalar
 from scipy.spatial.transform import Rotation
 
 # Chosen on textured backgrounds seen through known cameras with noise, JPEG compression and moving people
 # (tests/fitting/test_camera_motion.py).
 CORNERS = 120  # followed at a time
 LEAST_CORNERS = 12  # fewer, or all of them in one place, say nothing
+LEAST_FOCAL_LOG_SIGMA, WORST_FOCAL_LOG_SIGMA = 0.03, 0.15  # of a focal length from turning: distortion, rolling shutter
 NOISE_PX = 0.25  # of a followed corner, at least
 PARALLAX_PX = 0.9  # residual displacement that counts as one
 _WIDE_START, _NEAR_START = (8.0, 5.0, 3.0, 2.0, 1.5, 1.5, 1.2, 1.2), (1.5, 1.2, 1.2)  # robust scales, pixels
@@ -221,3 +222,53 @@ def shift_px(a: Pose, b: Pose, focal: float, size: tuple[int, int]) -> float:
     relative = b.first_from_camera.T @ a.first_from_camera
     y = turned_points(grid, relative, focal * math.exp(a.log_zoom), focal * math.exp(b.log_zoom))
     return float(np.sqrt(np.mean(np.sum((y[:, :2] / np.maximum(y[:, 2:], 0.05) - grid) ** 2, 1))))
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Corners of a key frame and where they were when the camera had turned far."""
+
+    corners: np.ndarray  # [N, 2]
+    points: np.ndarray  # [N, 2]
+    key: Pose
+    pose: Pose
+
+
+def focal_from_turns(turns: list[Turn], focal: float) -> tuple[float, float] | None:
+    """The focal length that explains the turns best, over `focal`, as a logarithm with its deviation; None: any does.
+
+    A camera that pans by d moves a point at x focal lengths from the axis by d (1 + x^2) focal lengths: how much faster
+    the edges move than the middle tells how wide the lens is.
+    """
+    wide, fine = np.linspace(-0.9, 0.9, 10), 0.05
+    costs = [_turns_cost(turns, focal, value) for value in wide]
+    best = int(np.argmin(costs))
+    if best in (0, len(wide) - 1):
+        return None
+    found = minimize_scalar(
+        lambda value: _turns_cost(turns, focal, value), bounds=(wide[best - 1], wide[best + 1]), method="bounded",
+        options={"xatol": 2e-3},
+    )  # fmt: skip
+    around = [_turns_cost(turns, focal, found.x + step) for step in (-fine, 0.0, fine)]
+    curvature = (around[0] - 2 * around[1] + around[2]) / fine**2
+    if not np.isfinite(curvature) or curvature <= 0:
+        return None
+    sigma = math.hypot(curvature**-0.5, LEAST_FOCAL_LOG_SIGMA)
+    return (float(found.x), sigma) if sigma < WORST_FOCAL_LOG_SIGMA else None
+
+
+def _turns_cost(turns: list[Turn], focal: float, log_ratio: float) -> float:
+    """-log likelihood of all turns, each with the rotation and zoom that suit this focal length best."""
+    ratio, total = math.exp(log_ratio), 0.0
+    for turn in turns:
+        relative = Rotation.from_matrix(turn.pose.first_from_camera.T @ turn.key.first_from_camera).as_rotvec()
+        start = Rotation.from_rotvec(relative * np.array([1 / ratio, 1 / ratio, 1.0])).as_matrix()
+        focal_key, focal_now = focal * ratio * math.exp(turn.key.log_zoom), focal * ratio
+        _, rotation, log_zoom, _ = _gauss_newton(
+            turn.corners, turn.points, start, turn.pose.log_zoom, focal_key, focal_now
+        )
+        y = turned_points(turn.corners, rotation, focal_key, focal_now * math.exp(log_zoom))
+        squared = np.sum((turn.points - y[:, :2] / np.maximum(y[:, 2:], 0.05)) ** 2, 1)
+        # Neighbouring corners err alike: a quarter of them count, as in `_gauss_newton`.
+        total += float(np.sum(squared / (1 + squared))) / (8 * NOISE_PX**2)
+    return total

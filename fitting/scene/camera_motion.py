@@ -15,7 +15,7 @@ static shot keeps one key frame for its whole length.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import cv2
@@ -29,8 +29,10 @@ from fitting.scene.background_flow import (
     Key,
     Parallax,
     Pose,
+    Turn,
     fit_rotation,
     fit_with_translation,
+    focal_from_turns,
     followed,
     measure_parallax,
     moved_points,
@@ -48,6 +50,9 @@ BOX_MARGIN = 0.08  # of a person's box on each side: hair, shadows, bags
 STATIC_PX = 0.6  # a camera whose image moves less (0.13 degrees for a phone) stands still
 PARALLAX_SHARE = 0.3  # of the corners that must have it
 REST_PX, REST_SHARE = 0.6, 0.25  # corners that did not move: so many of them, and a camera that stood still still does
+STATIC_SHARE = 0.35  # of the corners that are in place, at nearly all times, under a camera that stands still
+LEAST_FOCAL_CHANGE = 0.03  # log: a smaller one is not worth measuring anew
+LEAST_TURN, MOST_TURNS = 0.08, 12  # of the longer side that a turn must move the image; so many tell the focal length
 LOST_DEG = 3.0  # what a frame without anything to follow adds to the rotation's uncertainty
 PARALLAX_ALONG = 0.8  # of its energy that must follow lines through one point; noise gives a half
 _CALM = 8  # looks without motion, after which fewer are taken
@@ -68,6 +73,8 @@ class CameraMotion:
     residual_px: float  # median displacement of background corners that rotation and zoom do not explain, full frame
     parallax_share: float  # of corners whose residual tells of parallax, in the worst span between key frames
     reason: str  # what the kind rests on, in words
+    turning_focal_px: float = math.nan  # of the first frame, as the turning itself tells it; NaN: it does not
+    turning_focal_log_sigma: float = math.inf
 
     def at(self, frames: np.ndarray) -> "CameraMotion":
         """At other frames [F]: in between evenly, before the first and after the last as there."""
@@ -93,14 +100,20 @@ class CameraMotion:
         if self.kind == "static" or focal_px == self.focal_px:
             return CameraMotion(**{**self.__dict__, "focal_px": float(focal_px)})
         ratio = self.focal_px / focal_px
-        steps = self.first_from_camera[:-1].swapaxes(1, 2) @ self.first_from_camera[1:]
-        scaled = Rotation.from_matrix(steps).as_rotvec() * np.array([ratio, ratio, 1.0])
-        total = [np.eye(3)]
-        for step in Rotation.from_rotvec(scaled).as_matrix():
-            total.append(total[-1] @ step)
+        turned = with_scaled_turns(self.first_from_camera, 1 / ratio)
         sigma = self.rotation_sigma_deg * max(ratio, 1.0)
-        changed = {"first_from_camera": np.stack(total), "rotation_sigma_deg": sigma, "focal_px": float(focal_px)}
+        changed = {"first_from_camera": turned, "rotation_sigma_deg": sigma, "focal_px": float(focal_px)}
         return CameraMotion(**{**self.__dict__, **changed})
+
+
+def with_scaled_turns(first_from_camera: np.ndarray, focal_ratio: float) -> np.ndarray:
+    """Rotations [F, 3, 3] as another focal length (new / old) would have measured them: turns about x and y shrink."""
+    steps = first_from_camera[:-1].swapaxes(1, 2) @ first_from_camera[1:]
+    scaled = Rotation.from_matrix(steps).as_rotvec() / np.array([focal_ratio, focal_ratio, 1.0]) if len(steps) else []
+    total = [first_from_camera[0]]
+    for step in Rotation.from_rotvec(scaled).as_matrix() if len(steps) else []:
+        total.append(total[-1] @ step)
+    return np.stack(total)
 
 
 @dataclass(frozen=True)
@@ -113,6 +126,7 @@ class _Looked:
     parallax: Parallax
     corners: int  # that were followed; 0: none, and the pose is a guess
     still: bool = False  # enough corners are where they were
+    at_rest: float = 1.0  # share of corners that are where they were in the shot's first image
 
 
 class CameraMotionEstimator:
@@ -132,6 +146,8 @@ class CameraMotionEstimator:
         self._calm = _CALM  # frames looked at in a row without motion
         self._moved = False
         self._direction: np.ndarray | None = None  # [3] where the camera went last, if it went anywhere
+        self._turns: list[Turn] = []  # the farthest from each key frame
+        self._next_turn = LEAST_TURN  # so far the image must move before the focal length is looked at again
 
     def wants(self, frame: int) -> bool:
         """Whether `feed` would look at this frame's image: the caller need not make a grey image otherwise."""
@@ -156,7 +172,15 @@ class CameraMotionEstimator:
 
     def finish(self) -> CameraMotion:
         """The camera of all frames fed so far."""
-        return _summary(self._frames, self._looked, self._focal, self._focal_px, self._scale, self._small)
+        found = _summary(self._frames, self._looked, self._focal, self._focal_px, self._scale, self._small)
+        told = (
+            focal_from_turns(self._turns[:MOST_TURNS], self._focal)
+            if found.kind == "rotating" and self._turns
+            else None
+        )
+        if told is None:
+            return found
+        return replace(found, turning_focal_px=self._focal_px * math.exp(told[0]), turning_focal_log_sigma=told[1])
 
     # --- one frame ------------------------------------------------------------------------------------------------
 
@@ -185,6 +209,7 @@ class CameraMotionEstimator:
         self._calm = self._calm + 1 if step < STATIC_PX else 0
         self._moved = self._calm < _CALM
         self._looked.append(looked)
+        self._refocus()
 
     def _against(self, key: Key, start: Pose, frame: int, small: np.ndarray, mask: np.ndarray) -> _Looked | None:
         if len(key.corners) < LEAST_CORNERS:
@@ -211,7 +236,49 @@ class CameraMotionEstimator:
         if not still and parallax.share >= 0.4 and parallax.along >= PARALLAX_ALONG:
             starts = [parallax.direction, *([] if self._direction is None else [self._direction])]
             pose, self._direction = fit_with_translation(corners, points, key.pose, pose, self._focal, starts)
-        return _Looked(frame, pose, float(np.median(length)), parallax, len(corners), still)
+        self._remember(Turn(corners, points, key.pose, pose))
+        from_first = key.pose.log_zoom == 0.0 and bool((key.pose.first_from_camera == np.eye(3)).all())
+        in_place = float((np.linalg.norm(points - corners, axis=1) < REST_PX).mean()) if from_first else 0.0
+        return _Looked(frame, pose, float(np.median(length)), parallax, len(corners), still, in_place)
+
+    def _remember(self, turn: Turn) -> None:
+        """The last turn from each key frame, of at most MOST_TURNS."""
+        if shift_px(turn.key, turn.pose, self._focal, self._small) < LEAST_TURN * max(self._small):
+            return
+        if self._turns and self._turns[-1].key is turn.key:
+            self._turns.pop()
+        self._turns.append(turn)
+        if len(self._turns) > 2 * MOST_TURNS:
+            self._turns = self._turns[::2]
+
+    def _refocus(self) -> None:
+        """Take the focal length that turns so far tell. Under a wrong one, a camera that pans seems to go somewhere.
+
+        What was measured under the old one is turned by the new one's angles, and its parallax is forgotten.
+        """
+        if not self._turns:
+            return
+        size = max(self._small)
+        farthest = shift_px(self._turns[-1].key, self._turns[-1].pose, self._focal, self._small) / size
+        if farthest < self._next_turn:
+            return
+        self._next_turn = max(2 * farthest, 2 * self._next_turn) if farthest < _KEY_SHIFT else math.inf
+        told = focal_from_turns(self._turns[-MOST_TURNS:], self._focal)
+        if told is None or abs(told[0]) < LEAST_FOCAL_CHANGE:
+            return
+        ratio = math.exp(told[0])
+        old = [look.pose for look in self._looked]
+        places = with_scaled_turns(np.stack([pose.first_from_camera for pose in old]), ratio)
+        new = {id(a): replace(a, first_from_camera=b) for a, b in zip(old, places, strict=True)}
+        self._looked = [replace(look, pose=new[id(look.pose)], parallax=NO_PARALLAX) for look in self._looked]
+        assert self._key is not None
+        assert self._last is not None
+        same = self._last is self._key
+        self._key = replace(self._key, pose=new.get(id(self._key.pose), self._key.pose))
+        self._last = self._key if same else replace(self._last, pose=new.get(id(self._last.pose), self._last.pose))
+        self._turns = []
+        self._direction = None
+        self._focal, self._focal_px = self._focal * ratio, self._focal_px * ratio
 
     def _worn(self, looked: _Looked) -> bool:
         """Whether the key frame shows too little of what is seen now. While the camera stands still it never does:
@@ -297,6 +364,10 @@ def _kind(looked: list[_Looked], known: list[_Looked], focal: float, size: tuple
     parallax = np.array([(look.parallax.share, look.parallax.along) for look in known[1:]])
     telling = (parallax[:, 0] >= PARALLAX_SHARE) & (parallax[:, 1] >= PARALLAX_ALONG)
     share = float(np.quantile(parallax[:, 0], 0.9))
+    # People whom nobody boxed, trees and water move corners, but a camera that moves leaves none in place for long.
+    in_place = float(np.quantile([look.at_rest for look in known], 0.05))
+    if in_place >= STATIC_SHARE:
+        return "static", share, f"at least {100 * in_place:.0f} % of the background's corners stay in place"
     if np.quantile(shift, 0.95) < STATIC_PX:
         return "static", share, f"the background moves by less than {STATIC_PX} pixels of {max(size)}"
     if telling.mean() >= 0.2:

@@ -26,7 +26,7 @@ REST_SPEED, FREE_SPEED = 0.04, 0.9
 REST_DEPTH_SPEED, FREE_DEPTH_SPEED = 0.22, 0.8
 # Height over the floor at rest, and of free points: a foot that swings clears the floor by a few centimetres.
 HEIGHT_SIGMA_M, FREE_HEIGHT_M = 0.05, 0.12
-ON, OFF = 0.6, 0.4  # hysteresis of `intervals`
+ON, OFF = 0.8, 0.6  # hysteresis of `intervals`; against 0.6 and 0.4 on shots of `bench/world.py --choose`
 _DWELL_S = {"foot": (0.4, 0.5), "other": (6.0, 1.0)}  # mean time (free, resting)
 _SEAT_THIGH_DEG = (45.0, 70.0)  # of the thigh from vertical: standing below, sitting above
 _MOST_LOG_ODDS = 6.0  # of one frame: no single measurement is beyond doubt
@@ -165,17 +165,10 @@ def seat_log_odds(joints_m: np.ndarray, up: np.ndarray) -> np.ndarray:
 
 
 def intervals(probability: np.ndarray, on: float = ON, off: float = OFF) -> list[tuple[int, int]]:
-    """Spans [first, end) of one point's [T] during which it rests: begun above `on`, ended below `off`."""
-    spans, start = [], None
-    for i, p in enumerate(probability):
-        if start is None and p >= on:
-            start = i
-        elif start is not None and p < off:
-            spans.append((start, i))
-            start = None
-    if start is not None:
-        spans.append((start, len(probability)))
-    return spans
+    """Spans [first, end) of one point's [T] during which it rests: all of them above `off`, somewhere above `on`."""
+    above = np.concatenate(([False], probability >= off, [False]))
+    edges = np.flatnonzero(above[1:] != above[:-1]).reshape(-1, 2)
+    return [(int(first), int(end)) for first, end in edges if (probability[first:end] >= on).any()]
 
 
 def _speed_log_odds(speed: np.ndarray, sigma: np.ndarray) -> np.ndarray:

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from scipy.ndimage import maximum_filter1d
 
 from fitting.body import Body, BodyParams
 from fitting.keypoints.observed import OBSERVED_PROBABILITY
-from fitting.keypoints.weights import PRESENT, keypoint_weights
+from fitting.keypoints.weights import PRESENT, stated_error_px
+from fitting.optimise import CONSTANT_ERROR_SHARE
 from fitting.scene.contacts import contact_probability, depth_speeds, intervals, point_motion, seat_log_odds
 from fitting.scene.ground_evidence import PersonEvidence
 from fitting.solver.scene_terms import FEET, POINTS, point_lifts
@@ -16,15 +18,21 @@ from fitting.track import TrackFit
 _FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # `ground_evidence.FOOT_POINTS` among Halpe's 26
 # A foot that rests so far from the floor stands on something else. Feet of people on the floor are found within 0.1 m.
 OFF_FLOOR_M = 0.2
+UNSEEN_S = 0.1
 LOW_M = 0.15  # hands, knees and seat that rest lower than this rest on the floor
+JOINT_SIGMA_M = 0.05  # of a foot relative to the pelvis: the median of what fits state of walkers
 PELVIS_POINT = POINTS.index(19)
 
 
 def keypoint_sigma_px(found: TrackFit) -> np.ndarray:
-    """[T, 26] deviation of the keypoints that count as seen; inf: not seen."""
+    """[T, 26] deviation of the keypoints that count as seen, as it changes over time; inf: not seen.
+
+    Of the core of the stated distribution: whoever is in its tail is plainly wrong, and mostly so in all neighbouring
+    frames. The constant share of an error moves no keypoint.
+    """
     points = found.keypoints
-    finite = replace(points, xy_px=torch.nan_to_num(points.xy_px))
-    sigma = keypoint_weights(finite, "precision").sigma_px.numpy()
+    weight, sigma_px = stated_error_px(replace(points, xy_px=torch.nan_to_num(points.xy_px)))
+    sigma = ((1 - CONSTANT_ERROR_SHARE) ** 0.5 * (weight / sigma_px.square()).sum(-1).rsqrt()).numpy()
     seen = found.keypoint_observed >= OBSERVED_PROBABILITY
     seen &= (points.presence.numpy() >= PRESENT) & found.detected[:, None]
     return np.where(seen, sigma, np.inf)
@@ -35,11 +43,10 @@ def person_evidence(found: TrackFit, body: Body, rows: np.ndarray, known_height_
     fit = found.fit
     joints = body.at(fit.params).joints.double().numpy()
     joints = np.where(fit.observed.numpy()[:, None, None], joints, np.nan)
-    sigma = None if fit.joint_std_relative_mm is None else fit.joint_std_relative_mm.norm(dim=-1).numpy() / 1000
     return PersonEvidence(
         frames=rows,
         joints_cam_m=joints,
-        joint_sigma_m=sigma,
+        joint_sigma_m=np.full(joints.shape[:2], JOINT_SIGMA_M),
         observed=found.joint_observed,
         feet_px=found.keypoints.xy_px.numpy()[:, _FOOT_KEYPOINTS].astype(float),
         feet_sigma_px=keypoint_sigma_px(found)[:, _FOOT_KEYPOINTS],
@@ -84,7 +91,7 @@ def resting_points(
     probability = contact_probability(
         motion, by_depth, _told_heights(over, is_foot), pose_log_odds=odds, is_foot=is_foot
     )
-    seen = np.isfinite(motion.sigma_rad) & found.fit.observed.numpy()[:, None]
+    seen = _near_in_time(np.isfinite(motion.sigma_rad) & found.fit.observed.numpy()[:, None], time_s)
     rest = np.zeros_like(probability)
     for point in range(len(POINTS)):
         for first, end in intervals(probability[:, point]):
@@ -94,6 +101,13 @@ def resting_points(
         return rest, np.zeros_like(rest)
     near = np.where(is_foot, np.abs(over) < OFF_FLOOR_M, over < LOW_M)
     return rest, rest * near
+
+
+def _near_in_time(seen: np.ndarray, time_s: np.ndarray) -> np.ndarray:
+    """[T, n] whether a point is seen within UNSEEN_S of each frame: one that is missed once rests all the same."""
+    step = float(np.median(np.diff(time_s))) if len(time_s) > 1 else 1.0
+    reach = max(0, round(UNSEEN_S / max(step, 1e-6)))
+    return maximum_filter1d(seen.astype(np.uint8), 2 * reach + 1, axis=0, mode="constant") > 0
 
 
 def _told_heights(over: np.ndarray | None, is_foot: np.ndarray) -> np.ndarray | None:

@@ -10,6 +10,7 @@ Three kinds of evidence meet in one robust least-squares problem:
   steps         while a foot stands, the pelvis passes over it. How far, the pose tells in metres; how far it comes
                 nearer, the apparent size tells in units of the focal length. Their ratio is the focal length.
   sizes         adults are 1.70 +- 0.09 m tall; children exist, giants do not.
+  levels        some people stand on a roof or a stage; that is dearer than a child and cheaper than a doll.
 
 The floor alone cannot tell the focal length (a longer lens is a flatter floor); floor and plumb lines together can
 when the camera looks down or up, and steps towards or away from the camera can.
@@ -25,6 +26,9 @@ from scipy.optimize import least_squares
 from fitting.scene.ground_evidence import Evidence, PersonEvidence, ShotCamera, gathered
 from fitting.scene.lens import FocalEstimate, refocused
 
+SMALLEST_M, SMALLEST_LOG_SIGMA = 0.8, 0.05  # below stand no people, on their own feet
+# Somebody on a roof, a step or a stage: beyond so many metres it costs so much log-likelihood, whatever the height.
+LEVEL_M, LEVEL_COST = 0.15, 6.0
 KNOWN_LOG_SIGMA, GIVEN_UP_DEG = 0.01, 0.3  # of a height and an up direction that the user states
 ADULT_M, ADULT_SIGMA_M = 1.70, 0.09
 # Fits shrink a leg's swing in depth: by 1.2 against CMU walkers at the true focal length, 1.0 to 1.4 between shots.
@@ -32,6 +36,7 @@ STEP_GAIN, STEP_GAIN_SIGMA = 1.15, 0.18
 # The camera itself: people hold it level and look slightly down. Wide, and with heavy tails.
 PITCH_DEG, PITCH_SIGMA_DEG, ROLL_SIGMA_DEG = 6.0, 20.0, 8.0
 LEAST_STANDING_S = 0.3
+LEAST_RESTING = 0.1  # of the time that people are upright; noise hides some of it, jumping nearly all
 WORST_UP_SIGMA_DEG = 12.0  # above, gravity counts as not known
 
 
@@ -55,6 +60,7 @@ class GroundEstimate:
     scale_log_sigma: np.ndarray  # [P]
     height_m: np.ndarray  # [P] scale times the fitted height
     on_floor: np.ndarray  # [P] bool: this person's own feet took part; else the scale is the prior's
+    level_m: np.ndarray  # [P] of what each person stands on over the floor: a roof, a stage; mostly 0
     focal: FocalEstimate | None  # with the people's evidence joined to what was given; None: they add nothing
     stance_points: int  # that the floor rests on
 
@@ -71,11 +77,15 @@ def estimate_ground(
     people: Sequence[PersonEvidence], camera: ShotCamera, given: GivenGround | None = None
 ) -> GroundAnswer:
     """One gravity and one floor for the whole shot."""
-    evidence, standing_s = gathered(people, camera)
+    evidence, standing_s, resting_s = gathered(people, camera)
     if standing_s < LEAST_STANDING_S or len(evidence.axis) == 0:
         return GroundAnswer(None, f"nobody stands upright with feet in view ({standing_s:.1f} s in all)")
     if len(evidence.foot) == 0:
         return GroundAnswer(None, "nobody's feet are seen to stand still")
+    if resting_s < LEAST_RESTING * standing_s:
+        return GroundAnswer(
+            None, f"feet rest in {resting_s:.1f} of {standing_s:.1f} s only: people jump, or stand on what gives way"
+        )
     heights = np.array([person.height_m for person in people], float)
     heights = np.where(np.isfinite(heights) & (heights > 0.3), heights, ADULT_M)
     problem = _Problem(evidence, heights, camera.focal, _target_heights(people), given or GivenGround())
@@ -103,12 +113,19 @@ def _target_heights(people: Sequence[PersonEvidence]) -> np.ndarray:
 def _size_residual(log_height: np.ndarray, known_m: np.ndarray) -> np.ndarray:
     """Adults are normal around ADULT_M; far below lie children, far above nobody. Known heights are held."""
     z = (log_height - math.log(ADULT_M)) / (ADULT_SIGMA_M / ADULT_M)
+    too_small = np.maximum(math.log(SMALLEST_M) - log_height, 0) / SMALLEST_LOG_SIGMA
     known = (log_height - np.log(np.where(np.isfinite(known_m), known_m, 1.0))) / KNOWN_LOG_SIGMA
-    return np.where(np.isfinite(known_m), known, np.where(z < 0, _heavy(z, 1.6), z))
+    return np.where(np.isfinite(known_m), known, np.where(z < 0, np.hypot(_heavy(z, 1.6), too_small), z))
+
+
+def _level_residual(level_m: np.ndarray) -> np.ndarray:
+    """Of people who stand on something else than the floor: any height costs about the same, a pit more than a roof."""
+    away = level_m**2 / (level_m**2 + LEVEL_M**2)
+    return np.sqrt(2 * away * np.where(level_m < 0, LEVEL_COST + 1.0, LEVEL_COST)) * np.sign(level_m)
 
 
 class _Problem:
-    """Unknowns: up (2 tangent numbers), H, log focal ratio, gain of steps, log size of each person."""
+    """Unknowns: up (2 tangent numbers), H, log focal ratio, gain of steps, log size and level of each person."""
 
     def __init__(
         self, evidence: Evidence, heights_m: np.ndarray, focal: FocalEstimate, known_m: np.ndarray, given: GivenGround
@@ -126,7 +143,8 @@ class _Problem:
 
     def residuals(self, state: np.ndarray) -> np.ndarray:
         e = self._evidence
-        up, camera_height, log_ratio, gain, log_size = self.up(state), state[2], state[3], state[4], state[5:]
+        up, camera_height, log_ratio, gain = self.up(state), state[2], state[3], state[4]
+        log_size, level = np.split(state[5:], 2)
         ratio = math.exp(log_ratio)
         axis = _refocused_axes(e.axis, e.axis_root, e.view_axis, ratio)
         ray = _stretched(e.axis_root, e.view_axis, ratio)
@@ -141,7 +159,8 @@ class _Problem:
         below = foot @ up
         size = np.exp(-log_size[e.foot_person])
         sigma = np.hypot(e.foot_sigma[:, 0], e.foot_sigma[:, 1] * np.abs(below))
-        floor = (below - e.foot_lift + camera_height * size) / sigma * self._foot_share
+        over = camera_height - level[e.foot_person]
+        floor = (below - e.foot_lift + over * size) / sigma * self._foot_share
         # Divided by the ratio: the pelvis' depth is what is noisy, and must not multiply an unknown.
         by_depth, by_turning, relative, step_sigma = e.step.T
         step = (by_depth + (by_turning + gain * relative) / ratio) / step_sigma * e.step_share
@@ -153,6 +172,7 @@ class _Problem:
                 _heavy(floor),
                 _heavy(step),
                 _size_residual(np.log(self._heights) + log_size, self._known),
+                _level_residual(level),
                 self._given_residuals(up, camera_height),
                 [
                     log_ratio / max(self._focal.log_sigma, 1e-3),
@@ -182,15 +202,30 @@ class _Problem:
             if pitch_deg is not None and self._given.up_cam is None:
                 up[2] = -math.tan(math.radians(pitch_deg)) * np.hypot(up[0], up[1])
             self._base = _basis(up)
-            below = np.median(e.foot @ self.up(np.zeros(2)) - e.foot_lift)
-            start = np.concatenate(([0, 0, -below, 0, STEP_GAIN], start_size))
-            found = least_squares(self.residuals, start, method="trf", x_scale="jac", max_nfev=60)
-            if np.isfinite(found.cost) and (best is None or found.cost < best[0]):
-                best = (float(found.cost), found.x, found.jac, self._base)
+            below = e.foot @ self.up(np.zeros(2)) - e.foot_lift
+            one_floor = np.concatenate(([0, 0, -np.median(below), 0, STEP_GAIN], start_size, np.zeros(len(start_size))))
+            for start in (one_floor, *self._on_levels(one_floor, below)):
+                found = least_squares(self.residuals, start, method="trf", x_scale="jac", max_nfev=60)
+                if np.isfinite(found.cost) and (best is None or found.cost < best[0]):
+                    best = (float(found.cost), found.x, found.jac, self._base)
         assert best is not None
         _, state, jacobian, self._base = best
         normal = jacobian.T @ jacobian + 1e-9 * np.eye(len(state))
         return state, np.linalg.inv(normal)
+
+    def _on_levels(self, start: np.ndarray, below: np.ndarray) -> list[np.ndarray]:
+        """The same start with everybody an adult on a level of their own, where these are far apart."""
+        count = len(self._heights)
+        size = np.exp(start[5 : 5 + count])
+        who = [n for n in range(count) if (self._evidence.foot_person == n).any()]
+        height = {n: float(np.median(below[self._evidence.foot_person == n])) * size[n] for n in who}
+        if len(who) < 2 or max(height.values()) - min(height.values()) < 2 * LEVEL_M:
+            return []
+        other = start.copy()
+        other[2] = -min(height.values())
+        for n in who:
+            other[5 + count + n] = height[n] + other[2]
+        return [other]
 
 
 def _stretched(points: np.ndarray, view_axis: np.ndarray, ratio: float) -> np.ndarray:
@@ -235,10 +270,11 @@ def _read(
         up_sigma_deg=float(np.degrees(max(sigma[0], sigma[1]) * stretch)),
         camera_height_m=float(state[2]),
         camera_height_sigma_m=float(sigma[2]),
-        scale=np.exp(state[5:]),
-        scale_log_sigma=sigma[5:],
-        height_m=heights_m * np.exp(state[5:]),
+        scale=np.exp(state[5 : 5 + count]),
+        scale_log_sigma=sigma[5 : 5 + count],
+        height_m=heights_m * np.exp(state[5 : 5 + count]),
         on_floor=on_floor,
+        level_m=state[5 + count :],
         focal=people if told else None,
         stance_points=len(evidence.foot),
     )

@@ -72,11 +72,12 @@ class Evidence:
     step_share: np.ndarray  # [K] weight of each, so that one person's steps together weigh as a few
 
 
-def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evidence, float]:
+def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evidence, float, float]:
+    """Also the seconds that people were upright, and of those the seconds that one of their feet rested."""
     axes: list[tuple] = []
     feet: list[tuple] = []
     steps: list[tuple] = []
-    standing_s = 0.0
+    standing_s = resting_s = 0.0
     for number, person in enumerate(people):
         if len(person.frames) == 0:
             continue
@@ -85,10 +86,11 @@ def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evid
         standing_s += float(upright.sum()) / camera.fps
         axes += _axis_chunks(person, number, upright, axis, turn, camera)
         stance = _stance(person, upright, axis, turn, focal, camera)
+        resting_s += float(stance.any(1).sum()) / camera.fps
         feet += _foot_chunks(person, number, stance, turn, camera)
         if not camera.moving:
             steps += _steps(person, stance, turn, camera)
-    return _packed(axes, feet, steps), standing_s
+    return _packed(axes, feet, steps), standing_s, resting_s
 
 
 def _camera_at(frames: np.ndarray, camera: ShotCamera) -> tuple[np.ndarray, np.ndarray]:

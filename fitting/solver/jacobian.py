@@ -181,3 +181,15 @@ class BodyJacobian:
         on_bone = geometry.placement.rotation[:, points.bone] @ self.offset_shapedirs
         on_bone = on_bone + points.coefficient[:, None, None] * joint_shape_jacobian[:, points.bone]
         return torch.einsum("ke,becs->bkcs", points.gather, on_bone)
+
+    def some_keypoints_shape_jacobian(
+        self, geometry: Geometry, joint_shape_jacobian: Tensor, points: tuple[int, ...]
+    ) -> Tensor:
+        """The same of some keypoints, [B, len(points), 3, S]."""
+        all_points = self.body.keypoint_terms
+        gather = all_points.gather[list(points)]
+        terms = gather.bool().any(0).nonzero().squeeze(1)
+        bone = all_points.bone[terms]
+        on_bone = geometry.placement.rotation[:, bone] @ self.offset_shapedirs[terms]
+        on_bone = on_bone + all_points.coefficient[terms, None, None] * joint_shape_jacobian[:, bone]
+        return torch.einsum("ke,becs->bkcs", gather[:, terms], on_bone)

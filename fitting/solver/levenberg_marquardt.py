@@ -54,8 +54,11 @@ def _careful_step(system: NormalEquations, damping: Tensor) -> tuple[Tensor, Ten
         return step.to(damping.dtype), shape_step.to(damping.dtype)
 
 
-def solve_track(problem: Problem, state: State, iterations: int = 40) -> Solution:
-    """All frames together: one shape, and acceleration if the problem has a frame rate."""
+def solve_track(problem: Problem, state: State, iterations: int = 40, tolerance: float = TOLERANCE) -> Solution:
+    """All frames together: one shape, and acceleration if the problem has a frame rate.
+
+    tolerance: a step that gains less log-likelihood per frame ends the search.
+    """
     damping = torch.tensor(FIRST_DAMPING, dtype=state.root.dtype)
     each, total = costs(problem, state)
     stopped, done = LIMIT, 0
@@ -73,7 +76,7 @@ def solve_track(problem: Problem, state: State, iterations: int = 40) -> Solutio
             gained = float(total - new_total)
             state, each, total, system = moved, new_each, new_total, None
             damping = (damping * DAMPING_DECREASE).clamp(min=LEAST_DAMPING)
-            if gained < TOLERANCE * len(state):
+            if gained < tolerance * len(state):
                 stopped = CONVERGED
                 break
         else:
@@ -84,10 +87,10 @@ def solve_track(problem: Problem, state: State, iterations: int = 40) -> Solutio
     return Solution(orthonormal(state), each, float(total), (stopped,), done)
 
 
-def solve_frames(problem: Problem, state: State, iterations: int = 40) -> Solution:
+def solve_frames(problem: Problem, state: State, iterations: int = 40, tolerance: float = TOLERANCE) -> Solution:
     """Every frame for itself, with a shape and a damping of its own; a bounded number of frames at a time."""
     parts = [
-        _solve_batch(problem.frames(rows), state.frames(rows), iterations)
+        _solve_batch(problem.frames(rows), state.frames(rows), iterations, tolerance)
         for rows in (slice(first, first + BATCH) for first in range(0, len(state), BATCH))
     ]
     cost = torch.cat([part.cost for part in parts])
@@ -100,7 +103,7 @@ def solve_frames(problem: Problem, state: State, iterations: int = 40) -> Soluti
     )
 
 
-def _solve_batch(problem: Problem, state: State, iterations: int) -> Solution:
+def _solve_batch(problem: Problem, state: State, iterations: int, tolerance: float) -> Solution:
     """Frames side by side; those that are done leave the batch."""
     count = len(state)
     damping = torch.full((count,), FIRST_DAMPING, dtype=state.root.dtype)
@@ -123,7 +126,7 @@ def _solve_batch(problem: Problem, state: State, iterations: int) -> Solution:
         state = moved.where(better, state)
         cost = torch.where(better, new_cost, cost)
         damping = torch.where(better, (damping * DAMPING_DECREASE).clamp(min=LEAST_DAMPING), damping * DAMPING_INCREASE)
-        converged = better & (gained < TOLERANCE)
+        converged = better & (gained < tolerance)
         stuck = ~better & (damping > MOST_DAMPING)
         leaves = converged | stuck
         if done == iterations:

@@ -141,11 +141,9 @@ class Anchor:
         deviations = (self.root_rad[index], self.pose_rad[index], self.translation_m[index])
         return Anchor(self.state.frames(index), *deviations, self.shape)
 
-    def widened(self, pose: float, place: float) -> "Anchor":
-        """The same guess with deviations larger by a factor: of the pose, and of size and distance."""
-        return Anchor(
-            self.state, pose * self.root_rad, pose * self.pose_rad, place * self.translation_m, place * self.shape
-        )
+    def widened(self, place: float) -> "Anchor":
+        """The same guess with deviations of size and distance larger by a factor."""
+        return replace(self, translation_m=place * self.translation_m, shape=place * self.shape)
 
     def to(self, dtype: torch.dtype) -> "Anchor":
         root, pose, translation = (value.to(dtype) for value in (self.root_rad, self.pose_rad, self.translation_m))
@@ -177,6 +175,7 @@ class Problem:
     mixture_weight: Tensor | None = None
     mixture_precision: Tensor | None = None
     anchor: Anchor | None = None
+    prior_weight: float = 1.0  # of the pose prior: less beside a guess that was made with such a prior itself
     fps: float | None = None  # frames per second of a track; None: independent frames
     stretch: Tensor | None = None  # [T] frames with the same number follow each other; None: all frames do
     scene: SceneTerms | None = None  # gravity, floor and contacts, and how the camera turned
@@ -226,7 +225,7 @@ def frame_costs(problem: Problem, state: State, geometry: Geometry) -> Tensor:
     rho, _ = keypoint_loss(p, residual.square().sum(-1))
     pose = state.body_pose
     beyond = box_limits(pose, p.limit_low, p.limit_high, SIGMA_RAD)
-    cost = rho.sum(-1) / 2 + p.prior.energy(pose)[0] + beyond.square().sum(-1) / 2
+    cost = rho.sum(-1) / 2 + p.prior_weight * p.prior.energy(pose)[0] + beyond.square().sum(-1) / 2
     if p.lean_rad is not None:
         squared = lean(state.root, lean_axis(p), p.lean_rad).square()
         cost = cost + geman_mcclure(squared, squared.new_tensor(LEAN_SCALE**2))[0] / 2

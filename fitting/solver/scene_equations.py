@@ -49,7 +49,7 @@ def points_of(
         return None
     scene, jacobian = scene.frames(slice(low, high)), problem.jacobian
     step = jacobian.some_keypoints_step_jacobian(wide, scene.points)
-    shape = jacobian.keypoint_shape_jacobian(wide, joint_shape_jacobian)[:, scene.points]
+    shape = jacobian.some_keypoints_shape_jacobian(wide, joint_shape_jacobian, scene.points)
     return ScenePoints(scene.in_shot(wide.keypoints[:, scene.points]), scene.in_shot(step), scene.in_shot(shape))
 
 

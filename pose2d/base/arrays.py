@@ -173,7 +173,7 @@ def _array(stream: Any, size: int, name: str, cap: int) -> np.ndarray:
         )
     flat = np.empty(count, dtype)
     if count and dtype.itemsize:
-        content = memoryview(flat.view(np.uint8))
+        content = flat.view(np.uint8).data
         at = 0
         while at < len(content):
             block = stream.read(min(_BLOCK, len(content) - at))

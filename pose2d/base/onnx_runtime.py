@@ -26,6 +26,8 @@ class OnnxNetwork:
         options = onnxruntime.SessionOptions()
         # A pool of its own would spin while it waits, and take that time from whatever else runs.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
+        for pool in ("intra", "inter"):
+            options.add_session_config_entry(f"session.{pool}_op.allow_spinning", "0")
         options.log_severity_level = 3
         values = [onnxruntime.OrtValue.ortvalue_from_numpy(value.numpy()) for value in weights.values()]
         options.add_external_initializers(list(weights), values)

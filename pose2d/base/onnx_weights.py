@@ -3,6 +3,7 @@
 Field numbers are those of onnx.proto (ModelProto.graph = 7, GraphProto.node = 1, ...). Nothing of a file is executed.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
 _DTYPES = {1: "<f4", 2: "<u1", 3: "<i1", 6: "<i4", 7: "<i8", 9: "?", 10: "<f2", 11: "<f8"}  # TensorProto.DataType
 _TYPED_FIELDS = {4: "<f4", 10: "<f8"}  # float_data, double_data: packed numbers beside raw_data
 _INTEGER_FIELDS = {5, 7}  # int32_data, int64_data: packed varints
+MOST_NUMBERS = 2**31  # along one axis of a tensor: ONNX files are at most 2 GB
 
 
 @dataclass(frozen=True)
@@ -212,8 +214,7 @@ def _tensor(data: memoryview, folder: Path) -> tuple[str, np.ndarray]:
     elif kind == 10 and values is not None:
         values = values.astype(np.uint16).view(np.float16)  # half floats lie in int32_data as their bits
     values = np.zeros(0) if values is None else values
-    count = int(np.prod([float(side) for side in shape]))
-    if count != values.size:
+    if math.prod(shape) != values.size or max(shape, default=0) > MOST_NUMBERS:
         raise _Broken(f"tensor {name!r} of shape {shape} has {values.size} numbers")
     return name, values.astype(_DTYPES[kind]).reshape(shape)
 
@@ -243,7 +244,7 @@ def _beside(entry: Mapping[str, str], name: str, folder: Path) -> bytes:
         with path.open("rb") as file:
             file.seek(start)
             data = file.read(length)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError, MemoryError) as error:
         raise _Broken(f"tensor {name!r} lies in {location!r}, which cannot be read ({error})") from error
     if length >= 0 and len(data) != length:
         raise _Broken(f"{location!r} has {len(data)} of the {length} bytes of tensor {name!r}")

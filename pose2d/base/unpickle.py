@@ -9,6 +9,7 @@ file's own arguments.
 
 import math
 import pickle
+import pickletools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 from pose2d.base.errors import UserError
 
 _TYPE = re.compile(r"([<>|=]?)([biufcSUO])(\d*)")  # truth, whole, unsigned, real, complex, bytes, text, object
+_MEMO_SLACK = 1 << 16
 _MOST_ENTRIES = 2**32  # no body or sequence comes near it
 
 
@@ -47,7 +49,17 @@ def load(path: str | Path, encoding: str = "latin1") -> Any:
 
 def load_stream(stream: BinaryIO, encoding: str = "latin1") -> Any:
     """The same from an open file. Raises Refused, or whatever damaged bytes cause."""
+    _check_memo(stream)
     return _Finisher().finish(_Reader(stream, encoding=encoding).load())
+
+
+def _check_memo(stream: BinaryIO) -> None:
+    """Python's unpickler makes room for as many remembered objects as the largest number that the file names."""
+    start = stream.tell()
+    for count, (code, argument, _) in enumerate(pickletools.genops(stream)):
+        if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > count + _MEMO_SLACK:
+            raise Refused("it counts objects that are not there")
+    stream.seek(start)
 
 
 class _Reader(pickle.Unpickler):

@@ -168,6 +168,14 @@ def load_yolox(weights: str | Path | None = None) -> YOLOX:
     return model.eval().requires_grad_(False)
 
 
+def _resized(image: np.ndarray, size_wh: tuple[int, int]) -> np.ndarray:
+    """Each pixel of a smaller image is the mean of those it covers. Halving first takes half the time."""
+    while image.shape[1] >= 2 * size_wh[0] and image.shape[0] >= 2 * size_wh[1]:
+        image = cv2.resize(image, (image.shape[1] // 2, image.shape[0] // 2), interpolation=cv2.INTER_AREA)
+    shrinks = image.shape[1] >= size_wh[0]
+    return cv2.resize(image, size_wh, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+
+
 class YoloxTiny(PersonDetector):
     """YOLOX-tiny with its embedded weights."""
 
@@ -191,11 +199,11 @@ class YoloxTiny(PersonDetector):
         for long_side in options.long_sides:
             scale = long_side / max(height, width)
             small_w, small_h = (max(1, min(long_side, round(side * scale))) for side in (width, height))
-            interpolation = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-            small = cv2.resize(image, (small_w, small_h), interpolation=interpolation)
-            padded = np.full([-(-small_h // CELLS) * CELLS, -(-small_w // CELLS) * CELLS, 3], GREY, np.float32)
-            padded[:small_h, :small_w] = small[:, :, ::-1]  # blue first, 0..255
-            inputs.append(DetectorInput(torch.from_numpy(padded).permute(2, 0, 1)[None], scale, (width, height)))
+            small = _resized(image, (small_w, small_h))
+            padded = np.full([1, 3, -(-small_h // CELLS) * CELLS, -(-small_w // CELLS) * CELLS], GREY, np.float32)
+            for channel in range(3):  # blue first, 0..255
+                padded[0, channel, :small_h, :small_w] = small[:, :, 2 - channel]
+            inputs.append(DetectorInput(torch.from_numpy(padded), scale, (width, height)))
         return inputs
 
     def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:

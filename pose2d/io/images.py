@@ -11,11 +11,12 @@ import numpy as np
 from PIL import Image
 
 from pose2d.base.errors import UserError
-from pose2d.base.limits import MOST_PIXELS
+from pose2d.base.limits import MOST_PIXELS, most_bytes, size_text
 from pose2d.io.clip import WHOLE, Clip, ClipInfo, Frame, Span
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".jp2", ".avif", ".ppm", ".pgm")
 DEFAULT_RATE = Fraction(30)
+MOST_FILE_BYTES = 1 << 30  # of an image: 100 megapixels of 16 bits have 600 MB
 LARGEST_SIDE = 32_000  # OpenCV warps no image whose side needs more than 15 bits
 
 
@@ -26,6 +27,10 @@ def read_image(path: str | Path) -> np.ndarray:
         raise UserError(f"{path} is a folder, not an image. For a folder of images use --images.")
     if not path.is_file():
         raise UserError(f"no image at {path}. Check the path.")
+    if path.stat().st_size > most_bytes(MOST_FILE_BYTES):
+        raise UserError(
+            f"{path} has {size_text(path.stat().st_size)}: too large for an image. For a video use --video."
+        )
     try:
         data = np.fromfile(path, np.uint8)  # not imread: it cannot say why a file would not open
     except OSError as error:
@@ -118,4 +123,4 @@ def _listed(folder: Path) -> list[Path]:
 
 def _in_counting_order(path: Path) -> list[tuple[bool, int, str]]:
     """frame_9 comes before frame_10."""
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", path.name)]
+    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", path.name)]

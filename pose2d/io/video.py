@@ -5,6 +5,7 @@ PyAV gives the exact rate as a fraction and timestamps on the clock that the sou
 frame to zero), and only PyAV tells a broken file from one that has ended.
 """
 
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -208,9 +209,8 @@ def _duration_s(container: av.container.InputContainer, stream: av.VideoStream) 
     if stream.duration and stream.time_base:
         return float(stream.duration * stream.time_base)
     tag = stream.metadata.get("DURATION")  # Matroska: "00:00:02.966000000"
-    if tag and tag.count(":") == 2:
-        hours, minutes, seconds = tag.split(":")
-        return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+    if tag and (match := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,2}):([0-9]{1,2}(?:\.[0-9]{1,12})?)", tag)):
+        return int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3])
     if container.duration and not container.streams.audio:
         return container.duration / av.time_base
     return None

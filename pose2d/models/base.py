@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,82 @@ from pose2d.skeletons import Skeleton
 from pose2d.types import Prediction
 
 CropConvention = Literal["sbl", "udp", "square"]
+# What may happen to a batch between `features` and `predict` without touching channels or space.
+_KEEP_TRUNK = {
+    Tensor.__getitem__,
+    Tensor.index_select,
+    torch.index_select,
+    Tensor.narrow,
+    Tensor.split,
+    torch.split,
+    Tensor.chunk,
+    torch.chunk,
+    torch.cat,
+    torch.concat,
+    Tensor.detach,
+    torch.detach,
+    Tensor.clone,
+    torch.clone,
+    Tensor.contiguous,
+    Tensor.to,
+    Tensor.cpu,
+    Tensor.cuda,
+    Tensor.float,
+    Tensor.half,
+    Tensor.bfloat16,
+    Tensor.double,
+    Tensor.pin_memory,
+}
+
+
+class FeaturesWithTrunk(Tensor):
+    """Features [N, ...] that carry a second map of the network with them, one row a crop.
+
+    Slicing, concatenating, copying or casting a batch keeps both in step. Any other operation gives a plain tensor.
+    """
+
+    trunk: Tensor  # [N, ...]
+
+    @classmethod
+    def join(cls, hidden: Tensor, trunk: Tensor) -> "FeaturesWithTrunk":
+        features = hidden.as_subclass(cls)
+        features.trunk = trunk
+        return features
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **kwargs)
+            if func not in _KEEP_TRUNK:
+                return result
+            parts = args[0] if isinstance(args[0], (tuple, list)) else args[:1]
+            outputs = result if isinstance(result, (tuple, list)) else (result,)
+            whole = all(isinstance(part, cls) for part in parts)
+            if not whole or any(out.shape[1:] != parts[0].shape[1:] for out in outputs):
+                return result
+            trunks = func(_trunk_of(args[0]), *args[1:], **kwargs)
+            if isinstance(result, Tensor):
+                return cls.join(result, trunks)
+            return type(result)(cls.join(out, trunk) for out, trunk in zip(result, trunks, strict=True))
+
+
+def _trunk_of(features: Any) -> Any:
+    if isinstance(features, (tuple, list)):
+        return [_trunk_of(part) for part in features]
+    return features.trunk
+
+
+def trunk_of(features: Tensor) -> Tensor:
+    """The map that travels with features, or a UserError where an operation has lost it."""
+    if isinstance(features, FeaturesWithTrunk):
+        return features.trunk
+    raise UserError(
+        "this needs what the network's features() returned: arithmetic on it or a round trip through numpy loses the "
+        "map that comes with it. Call it before changing the features, or slice, concatenate and copy only the batch."
+    )
 
 
 class PoseModel(nn.Module):

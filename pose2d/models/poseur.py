@@ -14,9 +14,8 @@ from pose2d.backbones.hrnet import HRNet, widths
 from pose2d.backbones.resnet import CHANNELS as RESNET_CHANNELS
 from pose2d.backbones.resnet import ResNet
 from pose2d.base.errors import UserError
-from pose2d.models.base import ModelCard, PoseModel
+from pose2d.models.base import FeaturesWithTrunk, ModelCard, PoseModel
 from pose2d.models.flow import MASK, Flow
-from pose2d.models.movenet import MoveNetFeatures
 from pose2d.models.rle import NamedLinear
 from pose2d.normalization import IMAGENET_RGB
 from pose2d.skeletons import COCO17, WHOLEBODY133, Skeleton
@@ -131,7 +130,7 @@ class Transformer(nn.Module):
         return query, reference
 
 
-class PoseurFeatures(MoveNetFeatures):
+class PoseurFeatures(FeaturesWithTrunk):
     """The last layer's queries [N, K, 256]; `trunk` is the reference [N, K, 2] from which they moved."""
 
 

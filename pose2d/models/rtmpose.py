@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from pose2d.backbones.csp import CSPNeXt, fold_batch_norms, onnx_convolutions
 from pose2d.base.errors import UserError
 from pose2d.base.onnx_runtime import OnnxNetwork
-from pose2d.models.base import ModelCard, PoseModel
+from pose2d.models.base import FeaturesWithTrunk, ModelCard, PoseModel
 from pose2d.models.dialects import renamed
-from pose2d.models.movenet import MoveNetFeatures
 from pose2d.normalization import IMAGENET_RGB
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import Prediction
@@ -38,7 +37,7 @@ LEAST_SIGMA_BINS = 0.5
 Refinement = Literal["none", "mean"]
 
 
-class RTMPoseFeatures(MoveNetFeatures):
+class RTMPoseFeatures(FeaturesWithTrunk):
     """The keypoints' tokens [N, K, 256] after the attention unit; `trunk` is the backbone's map [N, C, H/32, W/32]."""
 
 

@@ -7,6 +7,7 @@ import json
 import sys
 
 import bpy
+import mathutils
 
 folder, fps, frame, identity = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 bpy.ops.wm.read_factory_settings(use_empty=True)
@@ -18,12 +19,15 @@ scene.render.fps_base = round(fps) / fps
 scene.frame_set(frame)  # glTF's time 0 is frame 0
 mesh = scene.objects[f"person_{identity}_mesh"].evaluated_get(bpy.context.evaluated_depsgraph_get())
 vertices = [list(mesh.matrix_world @ vertex.co) for vertex in mesh.to_mesh().vertices]
+(camera,) = (thing for thing in scene.objects if thing.type == "CAMERA")
+looks_along = list(camera.matrix_world.to_3x3() @ mathutils.Vector((0, 0, -1)))
+corners = [scene.objects["floor"].matrix_world @ vertex.co for vertex in scene.objects["floor"].data.vertices]
+floor = [[pick(corner[axis] for corner in corners) for axis in range(3)] for pick in (min, max)]
 bpy.ops.import_anim.bvh(filepath=f"{folder}/bvh/person_{identity}.bvh")
 scene.frame_set(frame + 1)  # a bvh starts at frame 1
 armature = bpy.context.object
 joints = {bone.name: list(armature.matrix_world @ bone.head) for bone in armature.pose.bones}
-(camera,) = (thing for thing in scene.objects if thing.type == "CAMERA")
 print("\n" + json.dumps({
     "vertices": vertices, "joints": joints, "camera": list(camera.location), "fov_y": camera.data.angle_y,
-    "sensor_fit": camera.data.sensor_fit,
+    "sensor_fit": camera.data.sensor_fit, "looks_along": looks_along, "floor": floor,
 }))  # fmt: skip

@@ -11,7 +11,14 @@ from fitmesh.commands.run import run as command
 from tests.fitmesh.conftest import Fitmesh
 
 # The command's name for an option of the function, where they differ.
-RENAMED = {"start_s": "start", "end_s": "end", "focal_px": "focal", "fov_deg": "fov", "exports": "export"}
+RENAMED = {
+    "start_s": "start",
+    "end_s": "end",
+    "focal_px": "focal",
+    "fov_deg": "fov",
+    "exports": "export",
+    "height_m": "height",
+}
 
 
 def test_the_command_and_the_function_have_the_same_options_and_defaults() -> None:

@@ -14,7 +14,7 @@ from fitmesh.exports.scene import scene_frame
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 from fitting.body.kinematics import JOINT_NAMES
-from tests.fitmesh.walkers import walkers
+from tests.fitmesh.walkers import in_world, walkers
 
 ROW = 7
 PROBE = Path(__file__).with_name("blender_probe.py")
@@ -24,7 +24,7 @@ Z_UP = np.array([[1, 0, 0], [0, 0, -1], [0, 1, 0]])  # glTF's y up -> Blender's 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     folder = tmp_path_factory.mktemp("blender")
-    result = walkers(folder)
+    result = in_world(walkers(folder), pitch_deg=18, height_m=1.4, pan_deg=20)
     for name in ("glb", "bvh"):
         EXPORTERS[name].write(result, folder, Reporter(quiet=True))
     return result
@@ -41,14 +41,16 @@ def imported(result: Result) -> dict[str, Any]:
 
 
 def test_blender_moves_the_mesh_as_the_fit_does(result: Result, imported: dict[str, Any]) -> None:
-    expected = scene_frame(result).points(result.vertices(result.people[0], ROW)) @ Z_UP.T
+    person = result.people[0]
+    (expected,) = scene_frame(result).points(result.vertices(person, ROW)[None], person.frame[[ROW]]) @ Z_UP.T
     error_mm = 1000 * np.linalg.norm(np.array(imported["vertices"]) - expected, axis=1)
     assert error_mm.mean() < 0.1
     assert np.median(error_mm) < 0.01
 
 
 def test_blender_moves_the_bvh_skeleton_as_the_fit_does(result: Result, imported: dict[str, Any]) -> None:
-    expected = scene_frame(result).points(result.people[0].joints_m[ROW]) @ Z_UP.T
+    assert result.people[0].joints_world_m is not None
+    expected = result.people[0].joints_world_m[ROW] @ Z_UP.T
     found = np.array([imported["joints"][name] for name in JOINT_NAMES])
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
@@ -56,4 +58,14 @@ def test_blender_moves_the_bvh_skeleton_as_the_fit_does(result: Result, imported
 def test_blenders_camera_is_the_videos(result: Result, imported: dict[str, Any]) -> None:
     expected = 2 * np.arctan(result.camera.size[1] / 2 / result.camera.focal_px[1])
     assert imported["fov_y"] == pytest.approx(expected, rel=1e-4)
-    np.testing.assert_allclose(imported["camera"], scene_frame(result).points(np.zeros((1, 3)))[0] @ Z_UP.T, atol=1e-6)
+    np.testing.assert_allclose(imported["camera"], (0, 0, 1.4), atol=1e-6)
+    forward = result.world_from_camera[ROW, :3, :3] @ (0, 0, 1)  # panned and pitched
+    np.testing.assert_allclose(imported["looks_along"], Z_UP @ forward, atol=1e-4)
+
+
+def test_blenders_floor_is_at_zero_and_people_stand_on_it(result: Result, imported: dict[str, Any]) -> None:
+    low, high = imported["floor"]
+    assert low[2] == high[2] == 0
+    heights = np.array(imported["vertices"])[:, 2]
+    assert -0.001 < heights.min() < 0.1
+    assert heights.max() == pytest.approx(result.people[0].height_m, rel=0.06)

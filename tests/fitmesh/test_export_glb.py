@@ -106,7 +106,9 @@ def test_skinning_the_file_gives_the_fitted_mesh(result: Result, glb: Glb) -> No
     for person in result.people:
         for row in (0, len(person) // 2, len(person) - 1):
             error_mm = 1000 * np.linalg.norm(
-                glb.posed(person.identity, row) - scene.points(result.vertices(person, row)), axis=1
+                glb.posed(person.identity, row)
+                - scene.points(result.vertices(person, row)[None], person.frame[[row]])[0],
+                axis=1,
             )
             assert error_mm[influences <= 4].max() < 0.02
             assert error_mm.max() < stated + 1
@@ -140,7 +142,7 @@ def test_the_camera_sees_joints_where_the_fit_put_them(result: Result, glb: Glb)
     height = 2 * np.tan(camera["perspective"]["yfov"] / 2)
     width = height * camera["perspective"]["aspectRatio"]
     person, (across, down) = result.people[0], result.camera.size
-    points = scene_frame(result).points(person.joints_m[3]) - np.array(node["translation"])
+    points = scene_frame(result).points(person.joints_m[[3]], person.frame[[3]])[0] - np.array(node["translation"])
     assert (points[:, 2] < 0).all()  # in front of a camera that looks along -z
     x = (points[:, 0] / -points[:, 2] / width + 0.5) * across
     y = (0.5 - points[:, 1] / -points[:, 2] / height) * down

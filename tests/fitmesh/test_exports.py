@@ -91,7 +91,7 @@ def test_bvh_plays_back_to_the_joints(result: Result) -> None:
     for person in result.people:
         names, places, step_s = play_bvh(result.folder / "bvh" / f"person_{person.identity}.bvh")
         assert sorted(names) == sorted(JOINT_NAMES)
-        expected = scene_frame(result).points(person.joints_m)[:, [NUMBER[name] for name in names]]
+        expected = scene_frame(result).points(person.joints_m, person.frame)[:, [NUMBER[name] for name in names]]
         assert np.linalg.norm(places - expected, axis=-1).max() < 1e-4
         assert step_s == pytest.approx(1001 / 30000, abs=1e-10)
 
@@ -119,7 +119,7 @@ def test_bvh_of_uneven_frames_keeps_the_speed_of_the_motion(tmp_path: Path) -> N
     EXPORTERS["bvh"].write(uneven, tmp_path, QUIET)
     _, places, _ = play_bvh(tmp_path / "bvh" / "person_1.bvh")
     assert len(places) == 30
-    expected = scene_frame(uneven).points(person.joints_m)[:, 0]
+    expected = scene_frame(replace(result, people=[person])).points(person.joints_m, person.frame)[:, 0]
     np.testing.assert_allclose(places[:, 0], expected, atol=2e-3)
 
 
@@ -142,7 +142,9 @@ def test_obj_holds_the_exact_mesh_of_a_frame(result: Result) -> None:
     text = (result.folder / "obj" / "person_4" / f"frame_{person.frame[2]:06d}.obj").read_text().splitlines()
     vertices = np.array([line.split()[1:] for line in text if line.startswith("v ")], float)
     faces = np.array([line.split()[1:] for line in text if line.startswith("f ")], int)
-    np.testing.assert_allclose(vertices, scene_frame(result).points(result.vertices(person, 2)), atol=6e-5)
+    np.testing.assert_allclose(
+        vertices, scene_frame(result).points(result.vertices(person, 2)[None], person.frame[[2]])[0], atol=6e-5
+    )
     np.testing.assert_array_equal(faces - 1, result.body.faces.numpy())
 
 
@@ -173,13 +175,12 @@ def test_json_has_the_values_and_null_where_there_are_none(result: Result) -> No
     assert read["rate"] == [30000, 1001]
     assert [person["person"] for person in read["people"]] == [1, 4]
     person, frames = result.people[0], read["people"][0]["frames"]
-    expected = scene_frame(result).points(person.joints_m)
-    np.testing.assert_allclose([frame["joints_m"] for frame in frames], expected, atol=6e-5)
+    np.testing.assert_allclose([frame["joints_camera_m"] for frame in frames], person.joints_m, atol=6e-5)
+    assert frames[3]["joints_world_m"] is None
     unseen = int(np.flatnonzero(~person.observed)[0])
     assert frames[unseen]["observed"] is False
     assert frames[unseen]["joint_std_mm"] == [None] * 24
-    camera = np.array(read["camera"]["scene_from_camera"])
-    np.testing.assert_allclose(person.joints_m @ camera[:3, :3].T + camera[:3, 3], expected, atol=1e-6)
+    assert [frame["world_from_camera"] for frame in read["camera_frames"]] == [None] * len(result.frames)
 
 
 def test_csv_has_one_row_per_person_and_frame(result: Result) -> None:
@@ -189,7 +190,8 @@ def test_csv_has_one_row_per_person_and_frame(result: Result) -> None:
     person, row = result.people[0], rows[3]
     assert (row["person"], row["frame"], row["observed"]) == ("1", "103", "1")
     assert float(row["time_s"]) == pytest.approx(3 * 1001 / 30000, abs=1e-6)
-    assert float(row["left_knee_y_m"]) == pytest.approx(scene_frame(result).points(person.joints_m)[3, 4, 1], abs=1e-4)
+    assert float(row["left_knee_camera_y_m"]) == pytest.approx(person.joints_m[3, 4, 1], abs=1e-4)
+    assert row["left_knee_world_y_m"] == row["world_from_camera_00"] == ""
     assert float(row["2d_left_wrist_confidence"]) == pytest.approx(0.12)
     unseen = rows[int(np.flatnonzero(~person.observed)[0])]
     assert unseen["pelvis_std_mm"] == ""

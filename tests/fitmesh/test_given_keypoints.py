@@ -82,11 +82,11 @@ def test_labelled_data_count_as_seen_where_labelled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{", "is not json"),
-        ("3", "no list of keypoint results"),
-        ('[{"image_id": 0}]', "entry 0 is no keypoint result"),
-        ('[{"image_id": 0, "keypoints": [1, 2, 3]}]', "1 keypoints; expected 17 or 26 or 133"),
-        ('{"people": [{}]}', "person 0 is not as OpenPose"),
+        ("{", "is not JSON"),
+        ("3", "is a number, not a list"),
+        ('[{"image_id": 0}]', r'\[0\] has no "keypoints"'),
+        ('[{"image_id": 0, "keypoints": [1, 2, 3]}]', "has 3 numbers; expected 51 or 78 or 399"),
+        ('{"people": [{}]}', r'people\[0\] has no "pose_keypoints_2d"'),
     ],
 )
 def test_what_is_no_keypoint_file_is_refused(tmp_path: Path, content: str, words: str) -> None:

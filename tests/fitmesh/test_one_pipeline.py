@@ -42,7 +42,7 @@ def test_eval_3dpw_fits_the_bodies_that_run_writes(model: str, tmp_path: Path, m
     detections = detections_json(tmp_path / "boxes.json", boxes_px)
     result = fitmesh.run(
         data / "imageFiles" / "one_00", tmp_path / "run", detections=detections, pose_model=model, confidence="ccnet",
-        focal_px=tiny_3dpw.FOCAL_PX,
+        focal_px=tiny_3dpw.FOCAL_PX, floor="off",
     )  # fmt: skip
     (person,) = result.people
     assert person.pose_rad.tobytes() == measured.pose.numpy().tobytes()

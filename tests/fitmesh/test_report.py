@@ -20,7 +20,7 @@ from fitmesh.exports.report.keypoint_status import (
 )
 from fitmesh.exports.report.plots import Axis, Line, plot, runs, thinned
 from fitmesh.progress import Reporter
-from fitmesh.result import Result
+from fitmesh.result import Event, Result
 from tests.fitmesh.walkers import walkers
 from tests.videos import write_video
 
@@ -68,10 +68,11 @@ def text(result: Result) -> str:
     return (result.folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_page_loads_nothing(text: str) -> None:
+def test_the_page_loads_nothing_but_the_overlay_beside_it(text: str) -> None:
     page = Page(text)
-    assert page.addresses
-    assert all(address.startswith("data:image/jpeg;base64,") for address in page.addresses)
+    images = [address for address in page.addresses if address != "overlay.mp4"]
+    assert images
+    assert all(address.startswith("data:image/jpeg;base64,") for address in images)
     assert not re.search(r"@import|url\(|fetch\(|XMLHttp", text)
     assert "default-src 'none'" in text
 
@@ -186,3 +187,51 @@ def test_gaps_interrupt_a_line() -> None:
     assert drawn.count("<polyline") == 2
     assert drawn.count('class="dot') == 1
     assert runs(~np.isfinite(values)) == [(2, 2), (5, 5)]
+
+
+def test_every_event_is_a_warning_with_its_time(result: Result, tmp_path: Path) -> None:
+    start_s = float(result.time_s[0])
+    events = [
+        Event(start_s + 0.5, 4, "lost", "not seen again"),
+        Event(start_s + 0.25, 1, "swap", "may have changed places with <b>4</b>"),
+        *(Event(start_s + 0.6, 1, "split", f"number {n}") for n in range(20)),
+    ]
+    EXPORTERS["report"].write(replace(result, events=events), tmp_path, QUIET)
+    text = (tmp_path / "report.html").read_text()
+    words = " ".join(" ".join(Page(text).words).split())
+    assert "22 things to check" in words
+    assert "14 more" in words
+    assert words.index("likely swap") < words.index("lost")
+    assert f'data-seconds="0.250">0.25 s</button> ({start_s + 0.25:.2f} s of the video)' in text
+    assert "with &lt;b&gt;4" in text
+    EXPORTERS["report"].write(result, tmp_path, QUIET)
+    assert "to check" not in (tmp_path / "report.html").read_text()
+
+
+def test_shots_are_listed_with_their_people(result: Result, tmp_path: Path) -> None:
+    first, second = (replace(result.shots[0], first_frame=int(frame)) for frame in result.frames[[0, 12]])
+    people = [result.people[0], replace(result.people[1], shot=1, same_as=1)]
+    two = replace(result, shots=[first, replace(second, camera="moving")], people=people)
+    EXPORTERS["report"].write(two, tmp_path, QUIET)
+    words = " ".join(" ".join(Page((tmp_path / "report.html").read_text()).words).split())
+    step_s = 1001 / 30000
+    assert "2 shots" in words
+    assert f"0.00 s to {11 * step_s:.2f} s" in words
+    assert f"{12 * step_s:.2f} s" in words
+    assert "4 (the same as 1)" in words
+    assert " shots" not in " ".join(Page((result.folder / "report.html").read_text()).words)
+
+
+def test_many_people_are_folded(result: Result, tmp_path: Path) -> None:
+    crowd = [replace(result.people[0], identity=number, same_as=number) for number in range(1, 6)]
+    EXPORTERS["report"].write(replace(result, people=crowd), tmp_path, QUIET)
+    page = Page((tmp_path / "report.html").read_text())
+    assert page.tags.count("details") == 5 + 1  # and the settings
+    assert Page((result.folder / "report.html").read_text()).tags.count("details") == 1
+
+
+def test_the_video_is_shown_where_there_is_one(result: Result, tmp_path: Path) -> None:
+    assert Page((result.folder / "report.html").read_text()).tags.count("video") == 1
+    alone = replace(result, folder=tmp_path)
+    EXPORTERS["report"].write(alone, tmp_path, QUIET)
+    assert Page((tmp_path / "report.html").read_text()).tags.count("video") == 0

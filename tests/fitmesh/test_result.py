@@ -12,6 +12,7 @@ import fitmesh
 from fitmesh.result import SCHEMA_VERSION
 from pose2d.base.errors import UserError
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
+from tests.fitmesh.walkers import save, walkers
 from tests.videos import write_video
 from tests.walkers import LEGS, coco_results, walker, write_json
 
@@ -53,7 +54,7 @@ def test_what_was_fitted_is_read_back_whole(fitmesh: Fitmesh, walk: tuple[str | 
     assert result.clip_path == Path(walk[1]).resolve()
     assert result.settings["fit"]["weighting"] == "precision"
     assert set(result.timings_s) == {"people", "fit", "overlay"}
-    assert result.camera.focal_px == (200.0, 200.0)  # the diagonal of 160 x 120
+    np.testing.assert_allclose(result.camera.focal_px, 0.72 * 200)  # of the diagonal of 160 x 120
     for person in result.people:
         for name, size in ROWS.items():
             assert getattr(person, name).shape == (FRAMES, *size), name
@@ -145,7 +146,7 @@ def test_the_cache_key_travels_with_the_result(fitmesh: Fitmesh, walk: tuple[str
 def test_nothing_is_said_of_the_world_when_nothing_is_known(
     fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
-    assert fitmesh("run", *walk, "--out", tmp_path, "--focal", "210") == 0, fitmesh.said
+    assert fitmesh("run", *walk, "--out", tmp_path, "--focal", "210", "--floor", "off") == 0, fitmesh.said
     result = fitmesh_load(tmp_path)
     (shot,) = result.shots
     assert (shot.first_frame, shot.camera, shot.up_cam, shot.floor_known) == (0, "unknown", None, False)
@@ -223,3 +224,11 @@ def test_shots_world_frame_and_sizes_are_read_back(
         "likely swap",
         "with person 1 | at the door",
     )
+
+
+def test_a_lens_with_distortion_is_read_back(tmp_path: Path) -> None:
+    plain = walkers(tmp_path, frames=3)
+    bent = replace(plain, camera=replace(plain.camera, distortion=(-0.2, 0.05, 0.001, -0.001)))
+    save(bent)
+    assert fitmesh_load(tmp_path).camera == bent.camera
+    assert fitmesh_load(tmp_path).camera_at(int(bent.frames[1])).distortion == bent.camera.distortion

@@ -1,16 +1,28 @@
 """`fitmesh tracks`: edits survive the next run, and nonsense is refused before anything is written."""
 
 import json
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fitmesh as package
-from fitmesh.stages.people import read_keypoints, read_tracks
-from fitmesh.stages.track_edits import FILE, edited_keypoints, edited_tracks
+from fitmesh.stages.people import TracksFile, read_keypoints, read_tracks
+from fitmesh.stages.track_edits import (
+    FILE,
+    Drop,
+    Edit,
+    Merge,
+    Split,
+    _edited,
+    edited_keypoints,
+    edited_tracks,
+    identities_after,
+)
 from fitmesh.tracks import edit_tracks, list_tracks
 from pose2d.base.errors import UserError
+from pose2d.types import Event, Track
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.videos import write_video
 from tests.walkers import coco_results, walker, write_json
@@ -161,3 +173,61 @@ def test_a_damaged_file_of_edits_is_named(out: Path, content: str) -> None:
 def test_a_folder_without_tracks_is_named(fitmesh: Fitmesh, tmp_path: Path) -> None:
     assert fitmesh("tracks", tmp_path) == 2
     assert "tracks.npz is not there" in " ".join(fitmesh.said.split())
+
+
+def tracks_with_a_cut() -> TracksFile:
+    """Person 1 before the cut at frame 6, 2 after it, 3 and 4 one after the other in the first shot."""
+    spans = {1: range(6), 2: range(6, 12), 3: range(3), 4: range(4, 6)}
+    found = [
+        Track(who, np.array(span), np.tile([0.0, 0.0, 9.0, 9.0], (len(span), 1)), np.full(len(span), who / 10))
+        for who, span in spans.items()
+    ]
+    return TracksFile(
+        width_px=64, height_px=48, rate=Fraction(10), frames=np.arange(12), time_s=np.arange(12) / 10, tracks=found,
+        shot_first_frame=np.array([0, 6]), same_as={who: who for who in spans},
+        events=[Event(0.2, 3, "lost", "gone"), Event(0.45, 4, "swap", "with 1"), Event(1.1, 2, "lost", "gone")],
+        warnings=[],
+    )  # fmt: skip
+
+
+def edited(*edits: Edit) -> TracksFile:
+    tracks = tracks_with_a_cut()
+    return _edited(tracks, identities_after(tracks, edits))
+
+
+def test_nobody_is_followed_over_a_cut() -> None:
+    """Merged people of different shots stay two, and are said to be the same; within a shot they become one."""
+    after = edited(Merge((2, 1)))
+    assert {track.identity: track.frames.tolist() for track in after.tracks if track.identity < 3} == {
+        1: [0, 1, 2, 3, 4, 5],
+        2: [6, 7, 8, 9, 10, 11],
+    }
+    assert after.same_as == {1: 1, 2: 1, 3: 3, 4: 4}
+    after = edited(Merge((3, 4, 2)))
+    assert [(track.identity, len(track.frames)) for track in after.tracks] == [(1, 6), (2, 6), (3, 5)]
+    assert after.same_as == {1: 1, 2: 3, 3: 3}
+    assert edited(Merge((3, 4, 2)), Drop(3)).same_as == {1: 1, 2: 2}
+    assert edited(Merge((2, 1)), Split(2, 0.8, 5)).same_as == {1: 1, 2: 1, 3: 3, 4: 4, 5: 5}
+
+
+def test_events_follow_the_people_they_are_about() -> None:
+    assert [(e.identity, e.kind) for e in edited().events] == [(3, "lost"), (4, "swap"), (2, "lost")]
+    after = edited(Merge((3, 4)), Drop(2))
+    assert [(e.identity, e.kind) for e in after.events] == [(3, "swap")]  # not lost any more; 2 is nobody's business
+    scores = next(track.scores for track in after.tracks if track.identity == 3)
+    np.testing.assert_allclose(scores, [0.3, 0.3, 0.3, 0.4, 0.4])
+
+
+def test_what_to_check_is_listed_with_its_time(fitmesh: Fitmesh, out: Path) -> None:
+    with np.load(out / "tracks.npz") as file:
+        arrays = dict(file)
+    arrays["events"] = np.array(["0.160|2|lost|was not found again", "0.080|1|swap|may be 2 from here on"])
+    np.savez(out / "tracks.npz", **arrays)
+    assert fitmesh("tracks", out) == 0, fitmesh.said
+    lines = [line for line in fitmesh.out.splitlines() if line.startswith("check")]
+    assert lines == [
+        "check 0.08 s: person 1, swap: may be 2 from here on",
+        "check 0.16 s: person 2, lost: was not found again",
+    ]
+    assert fitmesh("tracks", out, "--merge", "2,3") == 0
+    assert "lost" not in fitmesh.out

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +17,14 @@ import numpy as np
 import pytest
 
 from fitmesh.exports import EXPORTERS
-from fitmesh.exports.scene import scene_frame
+from fitmesh.exports.scene import foot_points, scene_frame
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 from fitmesh.viewer.data import viewer_data
+from fitmesh.viewer.footprints import footprints
 from fitmesh.viewer.server import PAGE, ViewerServer, serve
 from pose2d.base.errors import UserError
-from tests.fitmesh.walkers import walkers
+from tests.fitmesh.walkers import in_world, walkers
 
 VIDEO = bytes(range(256)) * 40
 
@@ -176,7 +178,7 @@ def test_the_numbers_the_page_gets_are_those_of_the_result(result: Result) -> No
     late = result.people[1]
     assert [person["identity"] for person in meta["people"]] == [1, 4]
     assert meta["frames"][meta["people"][1]["first"]] == late.frame[0]
-    np.testing.assert_allclose(array(1, "joints_m"), scene_frame(result).points(late.joints_m), atol=1e-5)
+    np.testing.assert_allclose(array(1, "joints_m"), scene_frame(result).points(late.joints_m, late.frame), atol=1e-5)
     np.testing.assert_array_equal(array(1, "relative_mm"), late.joint_std_relative_mm)
     assert np.isnan(array(1, "absolute_mm")[~late.observed]).all()
     assert meta["time_s"][0] == 0
@@ -229,7 +231,7 @@ def test_the_command_says_where_and_stops_on_ctrl_c(result: Result, tmp_path: Pa
     script = (
         "import signal, sys, fitmesh.result, pathlib\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # whoever starts the tests may ignore it
-        "from tests.fitmesh.walkers import walkers\n"
+        "from tests.fitmesh.walkers import in_world, walkers\n"
         f"fitmesh.result.load = lambda out: walkers(pathlib.Path({str(result.folder)!r}), frames=8)\n"
         "from fitmesh.cli import main\n"
         "sys.argv = ['fitmesh', 'view', 'out', '--no-browser']\n"
@@ -251,3 +253,73 @@ def test_the_command_says_where_and_stops_on_ctrl_c(result: Result, tmp_path: Pa
     finally:
         process.kill()
     assert (process.returncode, out.strip(), err) == (0, "Stopped.", "")
+
+
+@pytest.mark.parametrize("header", ["bytes=" + "9" * 5000 + "-", "bytes=-" + "9" * 5000, "bytes=0-" + "9" * 40])
+def test_a_range_of_thousands_of_digits_is_refused(server: ViewerServer, header: str) -> None:
+    assert ask(server, "/scene.glb", {"Range": header})[0] == 416
+
+
+def test_a_link_out_of_the_folder_is_not_served(result: Result, server: ViewerServer, tmp_path: Path) -> None:
+    (tmp_path / "secret.mp4").write_bytes(b"secret")
+    result.overlay_path.unlink()
+    result.overlay_path.symlink_to(tmp_path / "secret.mp4")
+    try:
+        status, body, _ = ask(server, "/overlay.mp4")
+        assert (status, b"secret" in body) == (403, False)
+    finally:
+        result.overlay_path.unlink()
+        result.overlay_path.write_bytes(VIDEO)
+
+
+def test_a_report_of_somebody_else_runs_alone(result: Result) -> None:
+    report = result.folder / "report.html"
+    report.write_text("<script>fetch('/meta.json')</script>")
+    try:
+        with serve(result) as other:
+            threading.Thread(target=other.serve_forever, daemon=True).start()
+            policy = ask(other, "/report.html")[2]["Content-Security-Policy"]
+            other.shutdown()
+    finally:
+        report.unlink()
+    assert "default-src 'none'" in policy
+    assert "sandbox allow-scripts" in policy
+
+
+def test_two_hundred_requests_at_once_are_all_answered(server: ViewerServer) -> None:
+    with ThreadPoolExecutor(200) as pool:
+        answers = list(pool.map(lambda _: ask(server, "/meta.json")[0], range(200)))
+    assert answers == [200] * 200
+
+
+def test_a_connection_that_says_nothing_is_closed(server: ViewerServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server.RequestHandlerClass, "timeout", 0.2)
+    with socket.create_connection(("127.0.0.1", server.server_port), 10) as half_open:
+        half_open.sendall(b"GET /meta.json HTT")
+        assert half_open.recv(100) == b""
+
+
+def test_every_stance_leaves_one_footprint_where_the_foot_stood(tmp_path: Path) -> None:
+    result = in_world(walkers(tmp_path, frames=12))
+    contact = np.zeros((12, 4), np.float32)
+    contact[2:6, 0], contact[4:7, 1] = 0.9, 0.8  # the left foot: heel first, then it rolls onto the toes
+    contact[9:12, 3] = 0.6  # the right foot: toes only, until the end
+    person = replace(result.people[0], contact=contact)
+    scene = scene_frame(result)
+    places = foot_points(result, person, scene)
+    left, right = footprints(result, person, scene)
+    assert (left.left, left.first, left.last, right.left, right.first, right.last) == (True, 2, 6, False, 9, 11)
+    np.testing.assert_allclose(left.heel_m, np.median(places[2:6, 0], 0))
+    np.testing.assert_allclose(left.toes_m, np.median(places[4:7, 1], 0))
+    np.testing.assert_allclose(right.toes_m, np.median(places[9:12, 3], 0))
+    np.testing.assert_allclose(right.heel_m, np.median(places[9:12, 2], 0))
+    meta = json.loads(viewer_data(replace(result, people=[person])).meta)
+    assert [(print_["first"], print_["last"]) for print_ in meta["people"][0]["footprints"]] == [(2, 6), (9, 11)]
+    assert meta["shots"][0]["upright"] is True
+    assert "camera 1.40 m high" in meta["shots"][0]["about"]
+
+
+def test_without_gravity_there_are_no_footprints(result: Result) -> None:
+    person = replace(result.people[0], contact=np.ones((len(result.people[0]), 4), np.float32))
+    assert footprints(result, person, scene_frame(result)) == []
+    assert "gravity not known" in json.loads(viewer_data(result).meta)["shots"][0]["about"]

@@ -17,7 +17,7 @@ from fitmesh.progress import Reporter
 from fitmesh.result import Result
 from fitmesh.viewer.server import serve
 from fitting.render import Mesh, render
-from tests.fitmesh.walkers import SIZE, walkers
+from tests.fitmesh.walkers import NUMBER, SIZE, in_world, walkers
 from tests.videos import write_video
 
 QUIET = Reporter(quiet=True)
@@ -110,21 +110,67 @@ def test_the_scene_seen_through_the_videos_camera_is_where_the_video_shows_it(pa
     page.click("#camera-view")
     for frame in (8, 16):
         slide(page, frame)
-        answer = page.evaluate(SILHOUETTE)
-        image = cv2.imdecode(np.frombuffer(base64.b64decode(answer["png"]), np.uint8), cv2.IMREAD_UNCHANGED)
-        drawn = image[..., 3] > 100
-        height, width = drawn.shape
-        focal = height / 2 / np.tan(np.radians(answer["fov"]) / 2)
-        middle = (width / 2 - 0.5, height / 2 - 0.5)  # of the canvas, where (0, 0) is the centre of a pixel
-        camera = fitting.Camera.from_focal(float(focal), (width, height), middle)
-        people = [(person, frame - int(person.frame[0] - result.frames[0])) for person in result.people]
-        meshes = [Mesh(result.vertices(person, row), result.body.faces, (0, 0, 0)) for person, row in people]
-        expected = render(meshes, camera, alpha=1).mean(2) < 200
-        assert expected.sum() > 1000
-        assert (drawn & expected).sum() / (drawn | expected).sum() > 0.96
-        mirrored = drawn[:, ::-1]
-        assert (mirrored & expected).sum() / (mirrored | expected).sum() < 0.5
+        assert_seen_as_in_the_video(page, result, frame)
     page.evaluate("fitmesh.scene.jointsShown = true")
+
+
+def assert_seen_as_in_the_video(page: Any, result: Result, frame: int) -> None:
+    """The page's silhouettes are those of the fitted meshes through the video's camera."""
+    answer = page.evaluate(SILHOUETTE)
+    image = cv2.imdecode(np.frombuffer(base64.b64decode(answer["png"]), np.uint8), cv2.IMREAD_UNCHANGED)
+    drawn = image[..., 3] > 60  # skin that was not observed is 0.35 opaque
+    height, width = drawn.shape
+    focal = height / 2 / np.tan(np.radians(answer["fov"]) / 2)
+    middle = (width / 2 - 0.5, height / 2 - 0.5)  # of the canvas, where (0, 0) is the centre of a pixel
+    camera = fitting.Camera.from_focal(float(focal), (width, height), middle)
+    people = [(person, frame - int(person.frame[0] - result.frames[0])) for person in result.people]
+    meshes = [Mesh(result.vertices(person, row), result.body.faces, (0, 0, 0)) for person, row in people]
+    expected = render(meshes, camera, alpha=1).mean(2) < 200
+    assert expected.sum() > 1000
+    assert (drawn & expected).sum() / (drawn | expected).sum() > 0.96
+    mirrored = drawn[:, ::-1]
+    assert (mirrored & expected).sum() / (mirrored | expected).sum() < 0.5
+
+
+def test_in_the_world_frame_the_camera_pans_and_the_floor_is_level(browser: Any, tmp_path: Path) -> None:
+    result = in_world(walkers(tmp_path, frames=FRAMES), pitch_deg=18, height_m=1.4, pan_deg=12)
+    EXPORTERS["glb"].write(result, tmp_path, QUIET)
+    server = serve(result)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    page = browser.new_page(viewport={"width": 700, "height": 400})
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(server.url)
+    page.wait_for_selector("body[data-ready=yes]")
+    assert "camera 1.40 m high" in page.locator("#frame-note").inner_text()
+    page.click("#world-view")
+    for frame in (6, 16):
+        page.locator("#slider").fill(str(frame))
+        shown = page.evaluate("""() => {
+            const { scene } = fitmesh, lens = scene.frustums[0], grid = scene.scene.getObjectByName('grid');
+            const { elements } = lens.matrixWorld;
+            return { lens: lens.visible, eye: [...elements.slice(12, 15)], axis: [...elements.slice(8, 11)],
+                     grid: grid.visible && grid.position.y,
+                     prints: scene.footprints.prints.filter(print => print.mesh.visible).length };
+        }""")
+        assert shown["lens"]
+        assert shown["grid"] == 0
+        np.testing.assert_allclose(shown["eye"], (0, 1.4, 0), atol=1e-6)
+        forward = -np.array(shown["axis"]) / np.linalg.norm(shown["axis"])
+        world = result.world_from_camera[frame]
+        np.testing.assert_allclose(forward, world[:3, :3] @ (0, 0, 1), atol=1e-5)
+        first = page.evaluate("fitmesh.meta.people.flatMap(person => person.footprints.map(print => print.first))")
+        assert shown["prints"] == sum(when <= frame for when in first) > 0
+    page.uncheck("#footprints")
+    assert page.evaluate("fitmesh.scene.footprints.prints.some(print => print.mesh.visible)") is False
+    page.click("#camera-view")
+    assert page.evaluate("fitmesh.scene.frustums[0].visible") is False
+    for frame in (8, 16):
+        page.locator("#slider").fill(str(frame))
+        wait(page, f"document.body.dataset.frame === '{frame}'")
+        assert_seen_as_in_the_video(page, result, frame)
+    page.close()
+    server.shutdown()
+    server.server_close()
 
 
 def test_a_click_on_a_joint_shows_its_values(page: Any, result: Result) -> None:
@@ -158,6 +204,19 @@ def test_uncertainty_is_shown_as_colour(page: Any) -> None:
     assert page.locator("#legend").is_hidden()
 
 
+def test_skin_that_was_not_observed_is_pale_and_lets_the_scene_shine_through(page: Any, result: Result) -> None:
+    """Of person 1 the left wrist is never observed, so neither is the forearm."""
+    page.select_option("#colour", "person")
+    slide(page, 3)
+    forearm, thigh = (
+        int(np.flatnonzero(result.body.weights[:, joint].numpy() > 0.95)[0]) for joint in (NUMBER["left_elbow"], 1)
+    )
+    read = "v => [0, 1, 2, 3].map(k => fitmesh.scene.figures[0].mesh.geometry.attributes.color.array[4 * v + k])"
+    pale, own = page.evaluate(read, forearm), page.evaluate(read, thigh)
+    assert max(pale[:3]) - min(pale[:3]) < 0.1 < max(own[:3]) - min(own[:3])
+    assert pale[3] < 0.5 < 0.95 < own[3]
+
+
 def test_play_moves_both_and_pause_stops_both(page: Any) -> None:
     slide(page, 0)
     page.click("#play")
@@ -184,7 +243,29 @@ def test_the_report_opens_and_fits_a_phone(browser: Any, result: Result) -> None
     plot = page.locator(".plot svg").first
     plot.hover()
     assert " s" in page.locator(".plot output").first.inner_text()
-    assert [url for url in asked if not url.startswith("data:")] == [address]
+    beside = {address, address.replace("report.html", "overlay.mp4")}
+    assert set(url for url in asked if not url.startswith("data:")) <= beside
+    page.close()
+
+
+def test_the_reports_times_move_its_video(browser: Any, result: Result) -> None:
+    page = browser.new_page(viewport={"width": 900, "height": 800})
+    page.goto(f"file://{(result.folder / 'report.html').resolve()}")
+    wait(page, "document.querySelector('.video video').readyState > 0")
+    time = page.locator(".time").last
+    time.click()
+    seconds = time.get_attribute("data-seconds")
+    wait(page, f"Math.abs(document.querySelector('.video video').currentTime - {seconds}) < 0.05")
+    page.close()
+
+
+def test_a_report_without_its_video_says_so(browser: Any, result: Result, tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_bytes((result.folder / "report.html").read_bytes())
+    page = browser.new_page(viewport={"width": 900, "height": 800})
+    page.goto(f"file://{tmp_path / 'report.html'}")
+    wait(page, "document.querySelector('.video video').hidden")
+    assert page.locator(".video p").is_visible()
+    assert page.locator(".time").first.is_disabled()
     page.close()
 
 

@@ -1,13 +1,17 @@
 """A synthetic `Result` of two walking people with exact values, without a video or a network."""
 
+from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import torch
+from scipy.spatial.transform import Rotation
 
 import fitting
-from fitmesh.result import Person, Result, Shot
+from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Person, Result, Shot
 from fitting.body.kinematics import JOINT_NAMES
+from fitting.scene.world import params_to_world
 
 NUMBER = {name: joint for joint, name in enumerate(JOINT_NAMES)}
 SIZE = (640, 360)
@@ -112,10 +116,93 @@ def walker(
     )  # fmt: skip
 
 
+def in_world(
+    result: Result, pitch_deg: float = 18.0, height_m: float = 1.4, pan_deg: float = 0.0, child: float = 0.7
+) -> Result:
+    """The same walk before a camera that is pitched down, `height_m` over the floor, and pans to the right.
+
+    Everybody stands upright in the world, the lowest sole on y = 0; the last person is a child of this size.
+    """
+    count, body = len(result.frames), result.body
+    pan = np.linspace(0, pan_deg, count)
+    level_from_camera = Rotation.from_euler("YX", np.stack([pan, np.full(count, -pitch_deg)], 1), degrees=True)
+    world = np.tile(np.eye(4), (count, 1, 1))
+    world[:, :3, :3] = np.diag([1.0, -1.0, -1.0]) @ level_from_camera.as_matrix()
+    world[:, 1, 3] = height_m
+    camera_from_level = np.tile(np.eye(4), (count, 1, 1))
+    camera_from_level[:, :3, :3] = level_from_camera.inv().as_matrix()
+    people = []
+    for person in result.people:
+        person = replace(person, size=child if person is result.people[-1] else 1.0)
+        level = result.params(person)
+        rest = body(np.zeros((1, 24, 3)), person.shape, size=np.float32(person.size), vertices=True)
+        lowest = float(body.at(level, vertices=True).vertices[..., 1].max())  # y points down
+        level = replace(level, translation=level.translation + torch.tensor([0.0, height_m - lowest, 0.0]))
+        rows = np.searchsorted(result.frames, person.frame)
+        params = params_to_world(level, rest.joints[0, 0] / person.size, camera_from_level[rows])
+        placed = body.at(params)
+        error_px = person.keypoints_px - result.camera.project(body.at(result.params(person)).keypoints).numpy()
+        over_floor = height_m - body.at(level).keypoints[..., 1]
+        feet = torch.stack([over_floor[:, [heel, big, small]] for heel, big, small in ((24, 20, 22), (25, 21, 23))], 1)
+        contact = torch.stack([feet[..., 0], feet[..., 1:].mean(-1)], -1).flatten(1) < 0.05
+        people.append(
+            replace(
+                person,
+                pose_rad=params.pose.numpy(),
+                translation_m=params.translation.numpy(),
+                joints_m=placed.joints.numpy(),
+                keypoints_px=(result.camera.project(placed.keypoints).numpy() + error_px).astype(np.float32),
+                height_m=person.size * body.height_m(person.shape),
+                contact=contact.numpy().astype(np.float32),
+                world_from_camera=world[rows].astype(np.float32),
+            )
+        )
+    up = world[0, 1, :3]
+    shot = Shot(
+        int(result.frames[0]), "rotating" if pan_deg else "static", up, 2.0, True, height_m, result.camera.focal_px[0],
+        0.1, "people and floor",
+    )  # fmt: skip
+    known = replace(result, people=people, shots=[shot], world_from_camera=world.astype(np.float32))
+    known.__dict__["body"] = body
+    return known
+
+
+def save(result: Result) -> None:
+    """As `fit.npz` in the result's folder, so that `fitmesh.load` reads it back."""
+    shots, people = result.shots, result.people
+    rows = [
+        field.name
+        for field in fields(Person)
+        if field.name not in ("identity", "time_s", "shape", "stopped", "shot", "same_as", "size", "height_m")
+        and field.name != "world_from_camera"
+    ]
+    unknown = np.full(3, np.nan)
+    np.savez(
+        result.folder / FIT_FILE,
+        schema_version=SCHEMA_VERSION, body=result.body_name, body_path="", body_digest="", weighting=result.weighting,
+        init=result.init, source=result.source, pose_model=result.pose_model, width_px=result.size[0],
+        height_px=result.size[1], rate=[result.rate.numerator, result.rate.denominator], frame=result.frames,
+        time_s=result.time_s, focal_px=result.camera.focal_px, center_px=result.camera.center_px,
+        distortion=np.array(result.camera.distortion, float),
+        frame_focal_px=result.focal_px, world_from_camera=result.world_from_camera,
+        events=np.array([f"{e.time_s}|{e.identity}|{e.kind}|{e.text}" for e in result.events], np.str_),
+        shot_up_cam=[unknown if shot.up_cam is None else shot.up_cam for shot in shots],
+        **{
+            f"shot_{name}": np.array([getattr(shot, name) for shot in shots])
+            for name in ("first_frame", "camera", "up_std_deg", "floor_known", "camera_height_m", "focal_px",
+                         "focal_log_std", "focal_source")
+        },
+        **{
+            name: np.array([getattr(person, name) for person in people])
+            for name in ("identity", "shape", "stopped", "shot", "same_as", "size", "height_m")
+        },
+        first_row=np.cumsum([0, *map(len, people)]),
+        **{f"row_{name}": np.concatenate([getattr(person, name) for person in people]) for name in rows},
+    )  # fmt: skip
+
+
 def _compose(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Axis-angle of `first` after `second`."""
-    import torch
-
     from fitting.body.kinematics import rotation_matrices
     from fitting.body.rotations import matrix_to_axis_angle
 

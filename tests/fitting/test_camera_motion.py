@@ -31,6 +31,7 @@ def shot(
     noise: float = 4.0,
     quality: int = 35,
     seed: int = 0,
+    assumed: float = FOCAL_PX,
 ) -> Shot:
     rng = np.random.default_rng(seed)
     boards = [wall(texture(rng, 1400), (0, 0, 30), 90, 90)]
@@ -39,7 +40,7 @@ def shot(
             center = (rng.uniform(-0.7, 0.7) * z, rng.uniform(-0.3, 0.4) * z, z)
             boards.append(wall(texture(rng, 200), center, 0.18 * z, 0.35 * z))
     figures = [texture(rng, 300) for _ in range(people)]
-    estimator = CameraMotionEstimator(SIZE, FOCAL_PX)
+    estimator = CameraMotionEstimator(SIZE, assumed)
     truth, zooms = [], []
     for frame in range(round(seconds * FPS)):
         s = frame / FPS
@@ -78,6 +79,15 @@ def test_a_pan_is_followed_to_a_fraction_of_a_degree_over_five_seconds(rate: flo
     assert got.error_deg.max() < 0.4  # the target is 1
     assert np.abs(np.log(got.motion.zoom)).max() < 0.02
     assert (got.error_deg < 3.5 * got.motion.rotation_sigma_deg + 0.02).all()
+
+
+@pytest.mark.parametrize("wrong", [0.75, 1.4])
+def test_a_pan_tells_the_focal_length(wrong: float) -> None:
+    got = shot(lambda s: (0.5 * s, 9 * s, 0), seconds=4, assumed=wrong * FOCAL_PX).motion
+    assert got.kind == "rotating"
+    off = abs(np.log(got.turning_focal_px / FOCAL_PX))
+    assert off < 0.1
+    assert off < 3 * got.turning_focal_log_sigma
 
 
 def test_a_shaken_camera_that_stays_in_place_is_rotating() -> None:

@@ -81,7 +81,8 @@ def test_a_short_wobble_does_not_end_a_contact() -> None:
 
 def test_intervals_have_hysteresis() -> None:
     p = np.array([0.1, 0.5, 0.7, 0.5, 0.45, 0.7, 0.3, 0.5, 0.5, 0.9])
-    assert intervals(p) == [(2, 6), (9, 10)]
+    assert intervals(p, 0.6, 0.4) == [(1, 6), (7, 10)]
+    assert intervals(p[:2], 0.6, 0.4) == []
 
 
 def test_a_still_foot_high_over_the_floor_bears_no_weight() -> None:

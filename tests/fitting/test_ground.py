@@ -12,7 +12,8 @@ from scipy.spatial.transform import Rotation
 import fitting
 from eval3dpw.synth.motion import load_clips
 from fitting.motion_capture import load_motion
-from fitting.scene.ground import GroundEstimate, PersonEvidence, estimate_ground, placed
+from fitting.scene.ground import GroundEstimate, estimate_ground, placed
+from fitting.scene.ground_evidence import PersonEvidence
 from tests.fitting.people_scenes import Errors, Truth, angle_deg, people_scene, standing_pose, world_joints
 
 WALKING = ("05_01", "35_29", "45_01", "55_04", "90_22")
@@ -202,6 +203,18 @@ def test_somebody_on_a_ladder_does_not_tilt_the_floor() -> None:
     ground = estimate_ground(truth.people, truth.camera).ground
     assert ground is not None
     assert angle_deg(ground.up_cam, truth.up_cam) < 4
+
+
+def test_somebody_on_a_roof_is_no_doll_on_the_floor() -> None:
+    roof = walkers()[3] + np.array([0, 2.0, 0])
+    for motions in ([walkers()[0], roof], [*walkers()[:2], roof]):
+        truth = people_scene(motions, np.random.default_rng(5), [1.0] * len(motions), pitch_deg=2, camera_height_m=1.6)
+        ground = estimate_ground(truth.people, truth.camera).ground
+        assert ground is not None
+        assert angle_deg(ground.up_cam, truth.up_cam) < 5
+        assert np.abs(ground.height_m / truth.height_m - 1).max() < 0.12
+        assert ground.level_m[-1] == pytest.approx(2.0, abs=0.4)
+        assert np.abs(ground.level_m[:-1]).max() < 0.15
 
 
 def test_all_walking_and_standing_clips_of_cmu_meet_the_targets(shared: Path) -> None:

@@ -54,6 +54,20 @@ def test_keypoints_and_joints_move_as_autograd_says(jacobian) -> None:
             torch.testing.assert_close(derivative, own, atol=1e-12, rtol=0)
 
 
+def test_derivatives_of_some_keypoints_are_those_among_all(jacobian) -> None:
+    geometry = jacobian.place(some_state(3, shared=True))
+    some = (24, 20, 9, 19)
+    rows = torch.eye(3, dtype=DOUBLE).expand(3, 26, 3, 3)
+    by_shape = jacobian.joint_shape_jacobian(geometry)
+    torch.testing.assert_close(
+        jacobian.some_keypoints_step_jacobian(geometry, some), jacobian.keypoint_step_jacobian(geometry, rows)[:, some]
+    )
+    torch.testing.assert_close(
+        jacobian.some_keypoints_shape_jacobian(geometry, by_shape, some),
+        jacobian.keypoint_shape_jacobian(geometry, by_shape)[:, some],
+    )
+
+
 def test_pose_correctives_are_in_the_place_and_nearly_in_the_derivative() -> None:
     body = fitting.load_body().to(dtype=DOUBLE)
     generator = torch.Generator().manual_seed(0)

@@ -70,7 +70,7 @@ def test_toes_and_hands_go_where_the_mixture_expects_them() -> None:
 
 def test_the_embedded_prior_is_likelier_than_one_gaussian_on_subjects_it_never_saw(shared) -> None:
     motion = load_motion(shared / "data" / "cmu" / "clips_30fps.npz", load_body(), 30.0)
-    pose = motion.pose[torch.from_numpy(motion.held_out_frames)][::10][:, BODY_JOINTS].flatten(1)
+    pose = motion.pose[torch.from_numpy(motion.frames_of(motion.held_out))][::10][:, BODY_JOINTS].flatten(1)
     prior = load_prior()
     assert prior.log_likelihood(pose).mean() > prior.single_gaussian().log_likelihood(pose).mean() + 5
 

@@ -187,3 +187,23 @@ def test_softened_light_hides_a_bump_and_leaves_a_plane_as_it_is():
     soft = softened(rough, faces, 5)
     np.testing.assert_allclose(np.linalg.norm(soft, axis=1), 1, atol=1e-5)
     assert np.abs(soft - flat).max() < 0.3 * np.abs(rough - flat).max()
+
+
+def test_opacity_lets_the_photograph_shine_through_vertex_by_vertex() -> None:
+    vertices, faces = sphere((0, 0, 3), 1.0)
+    photo = np.full((TOY.size[1], TOY.size[0], 3), 40, np.uint8)
+    solid, half = (
+        render([Mesh(vertices, faces, (0.9, 0.5, 0.1), 0, o)], TOY, photo, alpha=0.8)
+        for o in (None, 0.5 * np.ones(len(vertices)))
+    )
+    expected = 40 + (solid.astype(float) - 40) / 2
+    np.testing.assert_allclose(half, expected, atol=1)
+    upper = render(
+        [Mesh(vertices, faces, (0.9, 0.5, 0.1), 0, (vertices[:, 1] < 0).astype(float))], TOY, photo, alpha=0.8
+    )
+    rows = np.abs(upper.astype(int) - photo).sum((1, 2))
+    middle = TOY.size[1] // 2
+    assert rows[: middle - 3].max() > 0
+    assert rows[middle + 8 :].max() == 0  # below the middle nothing is drawn
+    with pytest.raises(UserError, match="opacity"):
+        render([Mesh(vertices, faces, None, 0, np.ones(3))], TOY)

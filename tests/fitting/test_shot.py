@@ -98,7 +98,7 @@ def height_m(fit: ShotFit, identity: int, body: Body) -> float:
 def test_people_who_stand_tell_where_up_is_and_who_is_a_child(found: ShotFit, body: Body) -> None:
     assert found.ground is not None
     assert angle_deg(found.ground.up_cam, UP) < 4
-    assert found.ground.camera_height_m == pytest.approx(CAMERA_M, rel=0.1)
+    assert found.ground.camera_height_m == pytest.approx(CAMERA_M, abs=0.4)  # 4 degrees at 5.5 m
     assert height_m(found, 2, body) == pytest.approx(0.65 * 1.696, rel=0.1)
     assert height_m(found, 0, body) == pytest.approx(1.696, rel=0.07)
 
@@ -165,7 +165,7 @@ def test_the_lens_is_in_the_depth_s_deviation_and_in_no_other(family: list[ShotP
 
 
 def turning(degrees: float, zoom: np.ndarray | None = None) -> CameraMotion:
-    turn = Rotation.from_euler("y", np.linspace(0, degrees, FRAMES), degrees=True).as_matrix()
+    turn = Rotation.from_euler("y", np.linspace(0, degrees, FRAMES)[:, None], degrees=True).as_matrix()
     ones = np.ones(FRAMES)
     return CameraMotion(
         "rotating", np.arange(FRAMES), turn, 0.05 * ones, ones if zoom is None else zoom, 0 * ones, FOCAL_PX, 0, 0, ""
@@ -178,7 +178,7 @@ def test_under_a_panning_camera_feet_stay_put_in_the_world(body: Body) -> None:
     fit = fit_shot([person(0, seen(in_camera(points, motion.first_from_camera)))], CAMERA, KNOWN, body, fps=FPS,
                    motion=motion)  # fmt: skip
     assert fit.ground is not None
-    assert angle_deg(fit.ground.up_cam, UP) < 6
+    assert angle_deg(fit.ground.up_cam, UP) < 2.5 * fit.ground.up_sigma_deg  # one person, who stands
     feet = body.at(fit.people[0].track.fit.params).keypoints[:, FEET].double().numpy()
     world = np.einsum("tij,tnj->tni", motion.first_from_camera, feet)
     assert np.median(np.linalg.norm(np.diff(world, axis=0), axis=-1)) * FPS < 0.02
@@ -237,7 +237,7 @@ def test_nobody_is_an_answer(body: Body) -> None:
 
 
 def test_a_mirror_image_stands_on_the_same_floor(family: list[ShotPerson], body: Body) -> None:
-    """Somebody before a mirror is seen twice: left and right exchanged, behind the wall, on the floor's continuation."""
+    """Somebody before a mirror is seen twice: once with left and right exchanged, on the floor behind the wall."""
     points = standing(body, 1.0, -0.8, 5.0, 2)
     mirrored = (points * np.array([1, 1, -1.0]) + np.array([0.3, 0, -13.0]))[:, HALPE26.flip_order]
     people = [person(n, seen(in_camera(p))) for n, p in enumerate((points, mirrored))]

@@ -111,6 +111,32 @@ def test_other_files_are_refused(tmp_path, content):
         read_onnx(path)
 
 
+@pytest.mark.parametrize(("offset", "length"), [("-5", "8"), ("0", str(10**30)), ("zero", "8"), (str(10**30), "8")])
+def test_places_beside_the_file_that_cannot_be_are_refused(written, offset, length):
+    model = _two_branches()
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", "weights.bin"), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=value)
+    path = written(model)
+    path.with_name("weights.bin").write_bytes(bytes(1000))
+    with pytest.raises(UserError, match=r"weights\.bin"):
+        read_onnx(path)
+
+
+@pytest.mark.parametrize("shape", [(0, 2**62), (2**62, 2**62, 0), (-1, 6), (-2, -3, 1, 1)])
+def test_shapes_that_no_tensor_has_are_refused(written, shape):
+    model = _two_branches()
+    tensor = model.graph.initializer[0]
+    if 0 in shape:
+        tensor.raw_data = b""
+    del tensor.dims[:]
+    tensor.dims.extend(shape)
+    with pytest.raises(UserError, match="tensor 'wa'"):
+        read_onnx(written(model))
+
+
 def test_a_tensor_with_too_few_numbers_is_refused(written):
     model = _two_branches()
     model.graph.initializer[0].dims[0] = 2**40

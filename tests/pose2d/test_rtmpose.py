@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 import pose2d
 from pose2d import UserError, crops
-from pose2d.backbones.csp import Conv, fold_batch_norms
+from pose2d.backbones.csp import ChannelAttention, Conv, fold_batch_norms
 from pose2d.models import rtmpose
 from pose2d.models.rtmpose import BINS, NORM_EPSILON, RTMPose, RTMPoseFeatures, decode_axis
 from tests.patterns import pattern
@@ -104,6 +104,50 @@ def test_a_checkpoint_with_batch_norms_gives_the_same_network(model, features, s
     loaded = pose2d.load(NAME, saved({"state_dict": state, "meta": {"epoch": 700}}))
     for key, value in model.state_dict().items():
         assert torch.allclose(loaded.state_dict()[key], value, atol=1e-4), key
+
+
+def _random(name: str) -> RTMPose:
+    model = pose2d.card(name).build().eval().requires_grad_(False)
+    generator = torch.Generator().manual_seed(0)
+    for value in model.state_dict().values():
+        value.copy_(0.02 * torch.randn(value.shape, generator=generator))
+    return model
+
+
+@pytest.mark.parametrize("name", ["t-coco17", "m-halpe26", "l-halpe26"])
+def test_other_sizes_load_from_a_checkpoint_by_name(name, saved):
+    model = _random(f"rtmpose-{name}")
+    loaded = pose2d.load(f"rtmpose-{name}", saved({"state_dict": _with_batch_norms(model)}))
+    for key, value in model.state_dict().items():
+        assert torch.allclose(loaded.state_dict()[key], value, atol=1e-4), key
+    assert pose2d.card(f"rtmpose-{name}").skeleton == loaded.skeleton
+
+
+class _Exported(torch.nn.Module):
+    """What the published exports compute: crops in, the outputs of both axes out, attention by a convolution."""
+
+    def __init__(self, model: RTMPose) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, crops):
+        head = self.model.head
+        tokens = head.tokens(self.model.backbone(crops))
+        return head.cls_x(tokens), head.cls_y(tokens)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["t-coco17", "m-halpe26"])
+def test_other_sizes_load_from_an_export_by_name(name, tmp_path, monkeypatch):
+    pytest.importorskip("onnx")
+    gate = lambda layer, x: x * F.hardsigmoid(layer.fc(F.adaptive_avg_pool2d(x, 1)))  # noqa: E731
+    monkeypatch.setattr(ChannelAttention, "forward", gate)
+    model, path = _random(f"rtmpose-{name}"), tmp_path / "export.onnx"
+    crops = torch.rand(1, 3, *model.input_wh[::-1])
+    torch.onnx.export(_Exported(model), (crops,), str(path), opset_version=11, dynamo=False)
+    loaded = pose2d.load(f"rtmpose-{name}", path)
+    for key, value in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[key], value), key
 
 
 def test_folding_is_a_convolution_and_a_batch_norm_in_one():

@@ -5,10 +5,12 @@ import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import numpy as np
+import typer
 
+from pose2d.base.ranges import Range
 from tools.hostile.inputs import Valid, pickled
 from tools.hostile.mutations import damaged_bytes, damaged_json, damaged_npz
 from tools.hostile.runner import Case, command
@@ -31,27 +33,26 @@ Loader = Callable[[Path], object]
 
 def option_cases(valid: Valid) -> Iterator[Case]:
     """Every option of every command, with values that it cannot have. The inputs named beside are not there."""
-    import typer.main
-
-    from fitmesh.cli import app
+    from fitmesh.cli import COMMANDS
 
     base: dict[str, list[str]] = {
         "run": ["--video", "missing.mp4", "--out", "out"],
         "view": ["missing"],
-        "models": [],
+        "tracks": ["missing"],
         "body": ["--body-model", "missing.npz"],
         "train-ccnet": ["--data", "missing", "--model", "movenet-thunder", "--out", "out"],
         "eval-coco": ["--data", "missing"],
         "eval-3dpw": ["--data", "missing"],
         "synth": ["--out", "out", "--motion", "missing.npz"],
     }
-    group: Any = typer.main.get_command(app)
-    for name, one in group.commands.items():
-        for option in one.params:
-            flag = option.opts[0]
-            if getattr(option, "is_flag", False) or flag in ("--help", "--config") or not flag.startswith("--"):
+    for name, function in COMMANDS.items():
+        for option, hint in get_type_hints(function, include_extras=True).items():
+            if get_origin(hint) is not Annotated or hint.__origin__ is bool or option == "config":
                 continue
-            numeric = getattr(option.type, "name", "").upper() in ("INTEGER", "FLOAT")
+            if isinstance(hint.__metadata__[0], typer.models.ArgumentInfo):
+                continue
+            numeric = any(isinstance(extra, Range) for extra in hint.__metadata__)
+            flag = f"--{option.replace('_', '-')}"
             for value in BAD_NUMBERS if numeric else BAD_TEXTS:
                 arguments = [*base.get(name, []), f"{flag}=".encode() + os.fsencode(value)]
                 shown = os.fsdecode(value)[:20].encode("utf-8", "replace").decode()
@@ -72,6 +73,9 @@ def choice_cases(valid: Valid) -> Iterator[Case]:
     }.items():  # fmt: skip
         for value in values:
             yield Case(f"run {flag} {value[-20:]}", command("run", *frames, flag, value))
+    for value in ("zzz", "1,zzz", "99", "1@x", "-1", "9" * 400, "1@nan", "1@1e400"):
+        for flag in ("--merge", "--split", "--drop"):
+            yield Case(f"tracks {flag} {value[:12]}", command("tracks", valid.out, f"{flag}={value}"))
     for number in (480, 960, 10_000, 99_999):
         images = valid.folder / "frames"
         if not images.is_dir():

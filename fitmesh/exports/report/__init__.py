@@ -9,6 +9,7 @@ import numpy as np
 
 from fitmesh.exports.report.key_frames import key_frames
 from fitmesh.exports.report.keypoint_status import STATUSES
+from fitmesh.exports.report.overview import moment, shots, video, warnings
 from fitmesh.exports.report.person_section import person_heading, person_section
 from fitmesh.exports.scene import frame_rate
 from fitmesh.progress import Reporter
@@ -19,8 +20,8 @@ from pose2d.base.files import atomic_file
 FILE = "report.html"
 MOST_UNFOLDED = 4  # people; of more, the sections are folded
 _HERE = Path(__file__).parent
-# Nothing may be loaded from anywhere, whatever a file name in the page contains.
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+# Nothing may be loaded but the overlay beside the page, whatever a file name in the page contains.
+_POLICY = "default-src 'none'; img-src data:; media-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 _SOURCES = {
     "ccnet": "calibrated by a head on the network's own features (CCNet): the expected OKS",
     "closed-form": "calibrated in closed form from the network's own score or spread: the expected OKS",
@@ -34,9 +35,9 @@ def files(result: Result) -> list[str]:
 
 
 def write(result: Result, out: Path, progress: Reporter) -> None:
-    """Key frames come from overlay.mp4 in the result's folder; without it the page has no images."""
+    """Key frames come from overlay.mp4 in the result's folder; without it the page has no images and no video."""
     with progress.stage("report", len(result.people) + 1, "parts") as tick:
-        parts = [_head(result), _tiles(result), _frames(result)]
+        parts = [_head(result), warnings(result), _tiles(result), video(result), _frames(result), shots(result)]
         tick(1)
         for person in result.people:
             parts.append(_person(result, person))
@@ -100,7 +101,7 @@ def _frames(result: Result) -> str:
     if not shown:
         return '<p class="soft">No images: overlay.mp4 is not in the folder.</p>'
     figures = "".join(
-        f'<figure><img src="{frame.jpg}" alt="frame {frame.frame}" loading="lazy"><figcaption>{frame.time_s:.2f} s, '
+        f'<figure><img src="{frame.jpg}" alt="frame {frame.frame}" loading="lazy"><figcaption>{moment(frame.time_s)}, '
         f"frame {frame.frame}{f' · <em>{escape(frame.why)}</em>' if frame.why else ''}</figcaption></figure>"
         for frame in shown
     )
@@ -111,7 +112,8 @@ def _person(result: Result, person: Person) -> str:
     heading, content = person_heading(person), person_section(result, person)
     if len(result.people) <= MOST_UNFOLDED:
         return f"<section>{heading}{content}</section>"
-    return f'<details class="person"><summary>{heading}</summary>{content}</details>'
+    facts = f"{len(person)} frames, {person.observed.mean():.0%} observed"
+    return f'<details class="person"><summary>{heading}<span>{facts}</span></summary>{content}</details>'
 
 
 def _statuses() -> str:

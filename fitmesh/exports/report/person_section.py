@@ -8,8 +8,8 @@ from html import escape
 import numpy as np
 
 from fitmesh.exports.angles import joint_angles_deg
-from fitmesh.exports.draw import identity_colour
 from fitmesh.exports.report.keypoint_status import AWAY, RELIABLE, STATUSES, keypoint_status
+from fitmesh.exports.report.overview import swatch
 from fitmesh.exports.report.plots import MOST_POINTS, Axis, Line, plot, row_statistic, runs, time_marks
 from fitmesh.exports.stretches import on_every_frame
 from fitmesh.result import Person, Result
@@ -55,8 +55,7 @@ class _Grid:
 
 
 def person_heading(person: Person) -> str:
-    colour = "#{:02x}{:02x}{:02x}".format(*identity_colour(person.identity))
-    return f'<h2><span class="swatch" style="background:{colour}"></span>Person {person.identity}</h2>'
+    return f"<h2>{swatch(person.identity)}Person {person.identity}</h2>"
 
 
 def person_section(result: Result, person: Person) -> str:

@@ -19,3 +19,16 @@ for (const figure of document.querySelectorAll('.plot')) {
   });
   svg.addEventListener('pointerleave', () => { cursor.remove(); out.textContent = ''; });
 }
+
+// Times move the player; without one they are plain text.
+const video = document.querySelector('.video video'), times = document.querySelectorAll('.time');
+const withoutVideo = () => {
+  if (video) { video.hidden = true; video.nextElementSibling.hidden = false; }
+  for (const time of times) time.disabled = true;
+};
+if (!video || video.error) withoutVideo(); else video.addEventListener('error', withoutVideo);
+for (const time of times) time.addEventListener('click', () => {
+  video.pause();
+  video.currentTime = Number(time.dataset.seconds) + 1e-3;
+  video.scrollIntoView({ block: 'nearest', behavior: 'smooth' });
+});

@@ -3,6 +3,7 @@ import * as THREE from 'three';
 import { GLTFLoader } from '/three/GLTFLoader.js';
 import { OrbitControls } from '/three/OrbitControls.js';
 import { boneColour, jointColour } from '/colours.js';
+import { Footprints, floor, frustum, shapeFrustum } from '/surroundings.js';
 
 const JOINT_RADIUS_M = 0.024, JOINT_PX = [2.5, 6], PICK_PX = 26; // a joint's radius on the screen: least, most
 const PALE_OPACITY = 0.4; // of a bone that was not observed
@@ -20,6 +21,7 @@ export class Scene {
     this.camera = new THREE.PerspectiveCamera(40, 1, 0.05, 500);
     this.controls = new OrbitControls(this.camera, canvas);
     this.controls.addEventListener('change', () => { this.needsRender = true; });
+    this.controls.addEventListener('start', () => this.letGo());
     this.colour = new THREE.Color();
     this.scene.add(new THREE.HemisphereLight(0xffffff, 0x8a8578, 2.2));
     const sun = new THREE.DirectionalLight(0xffffff, 1.6);
@@ -29,8 +31,10 @@ export class Scene {
 
   async load(address) {
     const gltf = await new GLTFLoader().loadAsync(address);
-    this.videoCamera = gltf.cameras[0];
+    this.videoCameras = gltf.cameras; // one a shot
     this.scene.add(gltf.scene);
+    const grid = gltf.scene.getObjectByName('floor');
+    if (grid) grid.visible = false; // the page draws its own
     gltf.scene.updateMatrixWorld(true);
     if (gltf.animations.length) {
       const clip = gltf.animations[0];
@@ -40,8 +44,25 @@ export class Scene {
       this.action.play();
     }
     this.figures = this.meta.people.map(person => this.figure(person, gltf.scene));
+    this.frustums = this.videoCameras.map(frustum);
+    this.footprints = new Footprints(this.meta);
+    this.scene.add(this.footprints.group);
     this.addFloor();
     this.viewFromCamera();
+  }
+
+  // The number of the shot that a frame belongs to.
+  get shot() {
+    return this.meta.shots.findLastIndex(shot => shot.first <= this.frame);
+  }
+
+  get videoCamera() {
+    return this.videoCameras[this.shot];
+  }
+
+  // Vertical angle of view of the video's camera in this frame, in degrees: it may zoom.
+  get videoFov() {
+    return THREE.MathUtils.radToDeg(2 * Math.atan(this.meta.height_px / 2 / this.meta.focal_y_px[this.frame]));
   }
 
   figure(person, root) {
@@ -70,38 +91,41 @@ export class Scene {
     if (box.isEmpty()) box.set(new THREE.Vector3(-1, 0, -5), new THREE.Vector3(1, 2, -3));
     this.middle = box.getCenter(new THREE.Vector3());
     this.extent = box.getSize(new THREE.Vector3()).length();
-    const tiles = 2 * Math.ceil(Math.max(4, this.extent));
-    const grid = new THREE.GridHelper(tiles, tiles, 0x8a8d95, 0x8a8d95);
-    grid.material.transparent = true;
-    grid.material.opacity = 0.28;
-    grid.position.set(Math.round(this.middle.x), 0, Math.round(this.middle.z));
-    this.scene.add(grid, this.cameraFrustum());
+    for (const camera of this.videoCameras) box.expandByPoint(camera.getWorldPosition(new THREE.Vector3()));
+    this.whole = box;
+    this.scene.add(floor(box));
   }
 
-  // A small pyramid at the video's camera.
-  cameraFrustum() {
-    const depth = 0.4, up = depth * Math.tan(THREE.MathUtils.degToRad(this.videoCamera.fov / 2)), side = up * this.videoCamera.aspect;
-    const corners = [[-side, -up], [side, -up], [side, up], [-side, up]].map(([x, y]) => new THREE.Vector3(x, y, -depth));
-    const lines = corners.flatMap((corner, i) => [new THREE.Vector3(), corner, corner, corners[(i + 1) % 4]]);
-    const shape = new THREE.LineSegments(
-      new THREE.BufferGeometry().setFromPoints(lines), new THREE.LineBasicMaterial({ color: 0x5b4bb7 }));
-    shape.applyMatrix4(this.videoCamera.matrixWorld);
-    return shape;
-  }
-
+  // Through the video's camera, wherever it goes, until the mouse takes over.
   viewFromCamera() {
-    this.fromCamera = true;
-    this.videoCamera.getWorldPosition(this.camera.position);
-    const distance = Math.max(0.5, this.camera.position.z - this.middle.z);
-    this.controls.target.set(this.camera.position.x, this.camera.position.y, this.camera.position.z - distance);
+    this.fromCamera = this.following = true;
     this.resize();
   }
 
+  // The mouse turns the view from where it is now.
+  letGo() {
+    if (!this.following) return;
+    this.following = false;
+    const ahead = new THREE.Vector3(0, 0, -1).applyQuaternion(this.camera.quaternion);
+    const distance = Math.max(0.5, this.middle.clone().sub(this.camera.position).dot(ahead));
+    this.controls.target.copy(this.camera.position).addScaledVector(ahead, distance);
+    this.controls.update();
+  }
+
+  // The whole scene from behind the camera: people, floor, camera.
+  viewWorld() {
+    this.look(this.whole.getCenter(new THREE.Vector3()), new THREE.Vector3(0.75, 0.5, 0.65),
+      Math.max(3, 1.15 * this.whole.getSize(new THREE.Vector3()).length()));
+  }
+
   viewFrom(x, y, z) {
-    this.fromCamera = false;
-    const distance = Math.max(2.5, 1.1 * this.extent);
-    this.controls.target.copy(this.middle);
-    this.camera.position.copy(this.middle).addScaledVector(new THREE.Vector3(x, y, z).normalize(), distance);
+    this.look(this.middle, new THREE.Vector3(x, y, z), Math.max(2.5, 1.1 * this.extent));
+  }
+
+  look(target, from, distance) {
+    this.fromCamera = this.following = false;
+    this.controls.target.copy(target);
+    this.camera.position.copy(target).addScaledVector(from.normalize(), distance);
     this.resize();
   }
 
@@ -110,13 +134,22 @@ export class Scene {
     if (!width || !height) return;
     this.renderer.setSize(width, height, false);
     this.camera.aspect = width / height;
-    // The whole image of the video fits into a window of any shape.
-    const half = Math.tan(THREE.MathUtils.degToRad(this.videoCamera.fov / 2));
+    this.setLens();
+    if (!this.following) this.controls.update();
+    this.needsRender = true;
+  }
+
+  // From the camera, the whole image of the video fits into a window of any shape.
+  setLens() {
+    const half = Math.tan(THREE.MathUtils.degToRad(this.videoFov / 2));
     const fit = half * Math.max(1, this.videoCamera.aspect / this.camera.aspect);
     this.camera.fov = this.fromCamera ? THREE.MathUtils.radToDeg(2 * Math.atan(fit)) : 40;
     this.camera.updateProjectionMatrix();
-    this.controls.update();
-    this.needsRender = true;
+    if (this.following) this.follow();
+  }
+
+  follow() {
+    this.videoCamera.matrixWorld.decompose(this.camera.position, this.camera.quaternion, new THREE.Vector3());
   }
 
   show(frame) {
@@ -125,6 +158,14 @@ export class Scene {
       this.action.time = this.meta.time_s[frame];
       this.mixer.update(0);
     }
+    this.scene.updateMatrixWorld();
+    const { shot } = this;
+    this.frustums.forEach((pyramid, number) => {
+      pyramid.visible = number === shot && !this.following;
+      if (number === shot) shapeFrustum(pyramid, this.videoFov, this.videoCamera.aspect);
+    });
+    this.footprints.show(frame, shot, this.footprintsShown !== false);
+    if (this.fromCamera) this.setLens(); // it may zoom, and every shot has its own
     for (const figure of this.figures) this.place(figure);
     this.needsRender = true;
   }
@@ -200,7 +241,7 @@ export class Scene {
   }
 
   render() {
-    this.controls.update();
+    if (!this.following) this.controls.update();
     if (!this.needsRender) return;
     this.needsRender = false;
     this.sizeJoints();

@@ -16,6 +16,9 @@ function show(next) {
   slider.value = next;
   scene.show(next);
   $('time').textContent = `${meta.time_s[next].toFixed(2)} s · frame ${meta.frames[next]}`;
+  const shot = meta.shots[scene.shot];
+  $('frame-note').textContent = shot.about;
+  $('frame-note').classList.toggle('unknown', !shot.upright);
   if (scene.selected) showPanel($('panel'), meta, scene.selected, next, () => select(null));
   document.body.dataset.frame = next; // for tests and scripts
 }
@@ -104,9 +107,20 @@ function addListeners() {
   $('colour').addEventListener('change', event => setColour(event.target.value));
   $('joints').addEventListener('change', event => { scene.jointsShown = event.target.checked; show(frame); });
   $('meshes').addEventListener('change', event => { scene.meshesShown = event.target.checked; show(frame); });
-  $('camera-view').addEventListener('click', () => scene.viewFromCamera());
-  $('side-view').addEventListener('click', () => scene.viewFrom(1, 0.15, 0));
-  $('top-view').addEventListener('click', () => scene.viewFrom(0, 1, 0.001));
+  $('footprints').addEventListener('change', event => { scene.footprintsShown = event.target.checked; show(frame); });
+  const views = {
+    'camera-view': () => scene.viewFromCamera(), 'world-view': () => scene.viewWorld(),
+    'side-view': () => scene.viewFrom(1, 0.15, 0), 'top-view': () => scene.viewFrom(0, 1, 0.001),
+  };
+  for (const [name, look] of Object.entries(views)) $(name).addEventListener('click', () => {
+    look();
+    for (const other of Object.keys(views)) $(other).setAttribute('aria-pressed', other === name);
+    show(frame);
+  });
+  scene.controls.addEventListener('start', () => {
+    for (const name of Object.keys(views)) $(name).setAttribute('aria-pressed', false);
+    show(frame);
+  });
   let down = null;
   const canvas = $('canvas');
   canvas.addEventListener('pointerdown', event => { down = [event.clientX, event.clientY]; });
@@ -142,6 +156,7 @@ async function start() {
   await scene.load('/scene.glb');
   slider.max = meta.frames.length - 1;
   if (!meta.scale_mm.relative) for (const option of $('colour').options) if (option.value.match(/relative|absolute/)) option.disabled = true;
+  $('footprints').parentElement.hidden = !meta.people.some(person => person.footprints.length);
   drawSpans();
   addListeners();
   $('colour').value = meta.scale_mm.relative ? 'relative' : 'person';

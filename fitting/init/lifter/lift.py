@@ -15,7 +15,6 @@ from fitting.body.rotations import matrix_to_axis_angle
 from fitting.camera import Camera
 from fitting.init.guess import InitialGuess
 from fitting.init.lifter.network import (
-    KEYPOINTS,
     LOG_STD_RANGE,
     SHAPE,
     SLOW_STEP_S,
@@ -29,7 +28,7 @@ from fitting.init.lifter.network import (
     load_lifter,
 )
 from fitting.keypoints.observed import body_keypoints, undistorted
-from fitting.keypoints.weights import keypoint_weights
+from fitting.keypoints.weights import stated_error_px
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource, Keypoints
 
@@ -38,6 +37,9 @@ SLOWEST = 1 / SLOW_STEP_S  # at fewer frames per second windows were never seen 
 HOP = WINDOW // 2
 EXACT: tuple[ConfidenceSource, ...] = ("oracle",)  # keypoints that are the body's own, not a network's
 BATCH = 256  # windows at a time
+# The fit reads the same keypoints again, so the lifter's own deviations would count them twice.
+# Chosen with fitting.optimise.PRIOR_BESIDE_GUESS by `bench/lifter.py --choose`.
+SEEN_TWICE = 1.7
 
 
 @dataclass(frozen=True)
@@ -76,20 +78,21 @@ def guess_from_keypoints(
 ) -> InitialGuess:
     """The initialiser of that name: a track at a frame rate, or (None) frames by themselves."""
     found = lift_frames(keypoints, cameras, body) if fps is None else lift(keypoints, cameras[0], body, fps=fps)
-    return InitialGuess(found.params, found.rotation_std_rad, found.depth_std)
+    return InitialGuess(found.params, SEEN_TWICE * found.rotation_std_rad, found.depth_std)
 
 
 def _observation(keypoints: Keypoints, cameras: Sequence[Camera]) -> Observation:
     keypoints = undistorted(body_keypoints(keypoints), cameras)
-    # Ones state no pixel error; then every keypoint is taken for an ordinarily good one.
-    sigma_px = keypoint_weights(keypoints, "ones" if keypoints.source == "ones" else "precision").sigma_px
+    weight, sigma_px = stated_error_px(keypoints)
     focal = torch.tensor([camera.focal_px for camera in cameras])
     center = torch.tensor([camera.center_px for camera in cameras])
-    body = slice(KEYPOINTS)  # the network reads COCO's 17
-    rays = (keypoints.xy_px[:, body] - center[:, None]) / focal[:, None]
-    sigma = sigma_px[:, body] / focal.prod(-1, keepdim=True).sqrt()
+    size = torch.tensor([camera.size for camera in cameras], dtype=torch.float32)
+    rays = (keypoints.xy_px - center[:, None]) / focal[:, None]
+    sigma = sigma_px / focal.prod(-1).sqrt()[:, None, None]
+    edges = torch.cat((-center, size - center), -1) / torch.cat((focal, focal), -1)
     marked = torch.full((len(rays),), float(keypoints.source not in EXACT))
-    return Observation(rays, sigma, keypoints.confidence[:, body], keypoints.presence[:, body], marked)
+    edges = edges.expand(len(rays), 4)
+    return Observation(rays, weight, sigma, keypoints.confidence, keypoints.presence, edges, marked)
 
 
 def _windows(frames: int, stride: int) -> tuple[Tensor, Tensor]:

@@ -24,22 +24,27 @@ from fitting.body.rotations import matrix_to_rot6d, rot6d_to_matrix
 from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
+from pose2d.skeletons import HALPE26
 
-KEYPOINTS = 17
+KEYPOINTS = HALPE26.size
 LEAST_CONFIDENCE, LEAST_KEYPOINTS = 0.05, 2  # a frame with fewer keypoints of this confidence is not used
 SIGMA_SCALE = 0.15  # of the box: a keypoint of this sigma has half weight
 FARTHEST = 4.0  # boxes; coordinates beyond are clamped
-PER_KEYPOINT = 5
-FEATURES = PER_KEYPOINT * KEYPOINTS + 5
+SIGMA_RANGE = (0.0075, 3.0)  # of the box: stated deviations beyond are clamped
+FARTHEST_EDGE = 4.0  # boxes from the box's centre to the image's edges
+PER_KEYPOINT = 6
+FEATURES = PER_KEYPOINT * KEYPOINTS + 9
 
 
 class Observation(NamedTuple):
     """Keypoints of frames [...], in any number of leading dimensions; the last of them is time."""
 
-    rays: Tensor  # [..., T, 17, 2] on the plane z = 1; finite everywhere
-    sigma: Tensor  # [..., T, 17] standard deviation on either axis, same unit
-    confidence: Tensor  # [..., T, 17] expected OKS
-    presence: Tensor  # [..., T, 17]
+    rays: Tensor  # [..., T, 26, 2] on the plane z = 1; finite everywhere
+    error_weight: Tensor  # [..., T, 26, M] stated distribution of the error: a mixture of M isotropic Gaussians
+    error_sigma: Tensor  # [..., T, 26, M] on the plane z = 1
+    confidence: Tensor  # [..., T, 26] expected OKS
+    presence: Tensor  # [..., T, 26]
+    edges: Tensor  # [..., T, 4] the image's left, top, right and bottom edge on the plane z = 1
     marked: Tensor  # [..., T] 1: where annotators mark joints (`marks` of the training), 0: the body's own points
 
 
@@ -54,8 +59,8 @@ class Box(NamedTuple):
 class Inputs(NamedTuple):
     features: Tensor  # [..., T, FEATURES]
     box: Box
-    points: Tensor  # [..., T, 17, 2] keypoints in boxes from the box's centre
-    weight: Tensor  # [..., T, 17] presence, less where sigma is large, 0..1
+    points: Tensor  # [..., T, 26, 2] keypoints in boxes from the box's centre
+    weight: Tensor  # [..., T, 26] presence, less where sigma is large, 0..1
 
 
 def inputs(seen: Observation) -> Inputs:
@@ -76,13 +81,20 @@ def inputs(seen: Observation) -> Inputs:
     box = Box(to_camera, size, visible)
 
     points = (rays / size[..., None, None]).clamp(-FARTHEST, FARTHEST)
-    sigma = seen.sigma * (shrink / size)[..., None]
+    variance = (seen.error_sigma * (shrink / size)[..., None, None]).square()
     presence = seen.presence * visible[..., None]
-    weight = presence / (1 + (sigma / SIGMA_SCALE).square())
-    stated = torch.stack((weight, presence, presence * (sigma.clamp(0.0075, 3).log() + 3)), -1)
+    weight = presence * (seen.error_weight / (1 + variance / SIGMA_SCALE**2)).sum(-1)
+    # A mixture in two numbers: how sharp its core is (mean precision), and how much wider its tail (mean variance).
+    core = (seen.error_weight / variance.clamp(min=1e-8)).sum(-1).rsqrt().clamp(*SIGMA_RANGE).log()
+    tail = (seen.error_weight * variance).sum(-1).sqrt().clamp(*SIGMA_RANGE).log() - core
+    stated = torch.stack((weight, presence, presence * (core + 3), presence * tail), -1)
     keypoint = torch.cat((points * weight[..., None], stated), -1)
+    # Legs that nobody sees are below the image, or behind something in it: people who sit at desks.
+    outwards = seen.edges.new_tensor([-1.0, -1.0, 1.0, 1.0])
+    edges = outwards * (seen.edges - torch.cat((center, center), -1)) / size[..., None]
+    edges = edges.clamp(-FARTHEST_EDGE, FARTHEST_EDGE)
     about_box = torch.stack((size.log() + 3, visible.to(size.dtype), seen.marked), -1)
-    place = torch.cat((2.8 * center, about_box), -1)
+    place = torch.cat((2.8 * center, about_box, edges / 2), -1)
     return Inputs(torch.cat((keypoint.flatten(-2), place), -1), box, points, weight)
 
 
@@ -231,7 +243,7 @@ def rotary(x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def save_lifter(state: dict[str, Tensor], path: str | Path) -> None:
-    """Write a state dictionary, whole or not at all."""
+    """Write a state dictionary atomically."""
     arrays: dict[str, Any] = {name: value.detach().cpu().half().numpy() for name, value in state.items()}
     with atomic_file(path) as temporary:
         np.savez(temporary, **arrays)

@@ -135,12 +135,12 @@ def _read_mean_params(path: Path) -> dict[str, Tensor]:
     """smpl_mean_params.npz: `pose` [144], `shape` [10], `cam` [3]."""
     sizes = {"pose": POSE, "shape": SHAPE, "cam": CAMERA}
     wanted = ", ".join(f"`{name}` [{size}]" for name, size in sizes.items())
-    expected = f"Expected SMPL's mean parameters, an .npz with {wanted}."
-    found = read_npz(path, expected, sizes)
+    expected = f"SMPL's mean parameters: expected an .npz with {wanted}."
+    found = read_npz(path, f"It should hold {expected}", sizes)
     try:
         values = [torch.tensor(found[name], dtype=torch.float32).view(1, size) for name, size in sizes.items()]
     except Exception as error:  # no such entry, another size, text instead of numbers
-        raise UserError(f"{path} does not hold SMPL's mean parameters. {expected}") from error
+        raise UserError(f"{path} does not hold {expected}") from error
     return dict(zip(MEAN_PARAMS, values, strict=True))
 
 

@@ -1,0 +1,79 @@
+"""`amass/person_N.npz`: the layout of AMASS with SMPL-H poses, which retargeting tools read.
+
+World with z up, as AMASS has it: x to the right as the camera first sees it, y away from that camera, z up, metres.
+`trans` is SMPL's: added to every point of the posed body, so that the pelvis is at its rest position plus `trans`.
+
+AMASS knows neither absences nor a size. Each stretch of frames in which the person is there is a file of its own, so
+that nobody learns a pose that was only held; and lengths are divided by the person's size, so that a body of SMPL's
+size moves like the person and stands on the floor.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from fitmesh.exports.even_times import evenly
+from fitmesh.exports.scene import SceneFrame, frame_rate, rest_body, scene_frame, scene_rotations
+from fitmesh.exports.stretches import named_stretches
+from fitmesh.progress import Reporter
+from fitmesh.result import Person, Result
+from pose2d.base.files import atomic_folder
+
+FOLDER = "amass"
+Z_UP_FROM_Y_UP = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
+BODY_JOINTS, HAND_NUMBERS = 22, 90  # SMPL-H: SMPL's joints without its two hands, then 15 joints a hand
+BETAS = 16
+# Pelvis of SMPL's neutral body at rest and at zero shape, metres: SMPL's origin is in the chest, the open body's in the
+# pelvis. Whoever poses SMPL or SMPL-H with `trans` finds the pelvis where it was.
+SMPL_REST_PELVIS_M = np.array([-0.0018, -0.2233, 0.0282])
+
+
+def files(result: Result) -> list[str]:
+    return [f"{FOLDER}/{name}.npz" for person in result.people for name, _ in named_stretches(result, person)]
+
+
+def write(result: Result, out: Path, progress: Reporter) -> None:
+    """One file per person and stretch."""
+    scene = scene_frame(result)
+    with progress.stage("amass", len(result.people), "people") as tick, atomic_folder(out / FOLDER) as folder:
+        for person in result.people:
+            for name, rows in named_stretches(result, person):
+                arrays: dict[str, Any] = _arrays(result, person, rows, scene)
+                np.savez(folder / f"{name}.npz", **arrays)
+            tick(1)
+
+
+def _arrays(result: Result, person: Person, rows: slice, scene: SceneFrame) -> dict[str, np.ndarray]:
+    rate = frame_rate(result)
+    rest, frame = rest_body(result.body, person), person.frame[rows]
+    pelvis_m = scene.points((person.translation_m[rows] + rest.joints_m[0])[:, None], frame)[:, 0]
+    rotations, pelvis_m = evenly(
+        person.time_s[rows], scene_rotations(person.pose_rad[rows], scene.at(frame)), pelvis_m, float(1 / rate)
+    )
+    rotations[0] = Rotation.from_matrix(Z_UP_FROM_Y_UP) * rotations[0]
+    body = np.concatenate([rotation.as_rotvec() for rotation in rotations[:BODY_JOINTS]], 1)
+    hands = np.zeros((len(body), HAND_NUMBERS))
+    shape = np.zeros(BETAS)
+    rest_pelvis_m = SMPL_REST_PELVIS_M
+    if result.body_path is not None:  # a model of the SMPL family: its own shape, its own pelvis
+        shape[: len(person.shape)] = person.shape[:BETAS]
+        rest_pelvis_m = rest.joints_m[0] / person.size
+    return {
+        "poses": np.concatenate([body, hands], 1),
+        "trans": pelvis_m @ Z_UP_FROM_Y_UP.T / person.size - rest_pelvis_m,
+        "betas": shape,
+        "gender": np.array("neutral"),
+        "mocap_framerate": np.array(float(rate)),
+        # The same under the names of AMASS's newer files, which GMR reads.
+        "mocap_frame_rate": np.array(float(rate)),
+        "root_orient": body[:, :3],
+        "pose_body": body[:, 3:],
+        "pose_hand": hands,
+        "surface_model_type": np.array("smplh"),
+        # Beyond AMASS.
+        "size": np.array(person.size),
+        "height_m": np.array(person.height_m),
+        "upright": np.array(scene.upright[person.shot]),
+    }

@@ -1,0 +1,101 @@
+"""What a reader looks at first: warnings about who is who, the video, and the shots."""
+
+from html import escape
+
+import numpy as np
+
+from fitmesh.exports.draw import identity_colour
+from fitmesh.result import Event, Result, Shot
+
+MOST_WARNINGS = 8  # shown at once; the others are folded
+WORDS = {"swap": "likely swap"}  # kinds of events whose name is too short to be understood
+_CAMERA = {"static": "still", "rotating": "turns in one place", "moving": "moves", "unknown": "not known"}
+
+
+def swatch(identity: int) -> str:
+    colour = "#{:02x}{:02x}{:02x}".format(*identity_colour(identity))
+    return f'<span class="swatch" style="background:{colour}"></span>'
+
+
+def moment(since_s: float) -> str:
+    """Seconds since the first frame used, as a button that moves the page's player there."""
+    return f'<button class="time" data-seconds="{max(0.0, since_s):.3f}">{since_s:.2f} s</button>'
+
+
+def seconds(result: Result, time_s: float) -> str:
+    """The same of a time of the video, which `fitmesh tracks` speaks of."""
+    start_s = float(result.time_s[0]) if len(result.time_s) else 0.0
+    return moment(time_s - start_s) + (f" ({time_s:.2f} s of the video)" if start_s > 0 else "")
+
+
+def warnings(result: Result) -> str:
+    """One line per event, in order of time."""
+    events = sorted(result.events, key=lambda event: event.time_s)
+    if not events:
+        return ""
+    lines = [_warning(result, event) for event in events]
+    shown, rest = lines[:MOST_WARNINGS], lines[MOST_WARNINGS:]
+    folded = f'<details><summary>{len(rest)} more</summary><ul class="events">{"".join(rest)}</ul></details>'
+    return (
+        f'<section class="card warnings"><h2>{_count(len(events), "thing")} to check</h2>'
+        f'<ul class="events">{"".join(shown)}</ul>{folded if rest else ""}'
+        '<p class="soft">Who is who can be corrected by hand with <code>fitmesh tracks</code>.</p></section>'
+    )
+
+
+def _warning(result: Result, event: Event) -> str:
+    kind = WORDS.get(event.kind, event.kind)
+    return (
+        f"<li>{seconds(result, event.time_s)} {swatch(event.identity)}person {event.identity}, "
+        f"<b>{escape(kind)}</b>: {escape(event.text)}</li>"
+    )
+
+
+def video(result: Result) -> str:
+    """The overlay beside the page. A page that was moved without it says so."""
+    if not result.overlay_path.is_file():
+        return ""
+    name = escape(result.overlay_path.name)
+    return (
+        f'<h2>Video</h2><div class="video"><video controls playsinline preload="metadata" src="{name}"></video>'
+        f'<p class="soft" hidden>{name} is not beside this page, or cannot be played: '
+        f'<a href="{name}">open it</a> by itself.</p></div>'
+    )
+
+
+def shots(result: Result) -> str:
+    """Where the video was cut, and who is in which shot; nothing for a video of one shot."""
+    if len(result.shots) < 2:
+        return ""
+    ends = [*(shot.first_frame for shot in result.shots[1:]), int(result.frames[-1]) + 1]
+    rows = "".join(
+        f"<tr><th>{number}</th><td>{_span(result, shot, end)}</td>"
+        f"<td>{escape(_CAMERA.get(shot.camera, shot.camera))}</td><td>{_people(result, number - 1)}</td></tr>"
+        for number, (shot, end) in enumerate(zip(result.shots, ends, strict=True), 1)
+    )
+    return (
+        f"<h2>{len(result.shots)} shots</h2><p>Between two shots the video was cut: nobody is followed over a cut, "
+        'and each shot has a camera and a floor of its own.</p><div class="card scroll"><table>'
+        f"<tr><th></th><th>from, to</th><th>camera</th><th>people</th></tr>{rows}</table></div>"
+    )
+
+
+def _span(result: Result, shot: Shot, end: int) -> str:
+    first, last = np.searchsorted(result.frames, [shot.first_frame, end])
+    inside = result.time_s[first:last]
+    if not len(inside):
+        return "no frame"
+    return f"{moment(float(inside[0] - result.time_s[0]))} to {float(inside[-1] - result.time_s[0]):.2f} s"
+
+
+def _people(result: Result, shot: int) -> str:
+    names = [
+        f"{swatch(p.identity)}{p.identity}{f' (the same as {p.same_as})' if p.same_as != p.identity else ''}"
+        for p in result.people
+        if p.shot == shot
+    ]
+    return ", ".join(names) or "nobody"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,82 @@
+"""`trc/person_N.trc`: markers at the body's keypoints and joints, for OpenSim and Pose2Sim.
+
+Scene frame: metres (stated in the header), y up, as OpenSim's ground has it. Keypoints have the names of Pose2Sim's
+Halpe-26 markers, so that its OpenSim setup finds them; joints are `joint_` and SMPL's name. The first five lines are as
+OpenSim's TRCFileAdapter reads and Pose2Sim writes them; data begin in line 6.
+
+Readers disagree on missing markers (older OpenSim versions refuse empty cells, Pose2Sim's users report failures with
+NaN), so there are none: each stretch of frames in which the person is there is a file of its own. Times are the
+overlay's.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from fitmesh.exports.even_times import evenly
+from fitmesh.exports.scene import SceneFrame, clip_time_s, frame_rate, scene_frame
+from fitmesh.exports.stretches import named_stretches
+from fitmesh.progress import Reporter
+from fitmesh.result import Person, Result
+from fitting.body.kinematics import JOINT_NAMES
+from pose2d.base.files import atomic_folder
+from pose2d.skeletons import HALPE26
+
+FOLDER = "trc"
+_MIDDLE = {"head_top": "Head", "neck": "Neck", "pelvis": "Hip", "nose": "Nose"}  # by Pose2Sim's names
+_KEYS = (
+    "DataRate", "CameraRate", "NumFrames", "NumMarkers", "Units", "OrigDataRate", "OrigDataStartFrame", "OrigNumFrames",
+)  # fmt: skip
+
+
+def files(result: Result) -> list[str]:
+    return [f"{FOLDER}/{name}.trc" for person in result.people for name, _ in named_stretches(result, person)]
+
+
+def write(result: Result, out: Path, progress: Reporter) -> None:
+    """One file per person and stretch."""
+    scene = scene_frame(result)
+    with progress.stage("trc", len(result.people), "people") as tick, atomic_folder(out / FOLDER) as folder:
+        for person in result.people:
+            for name, rows in named_stretches(result, person):
+                lines = _lines(result, person, rows, scene, f"{name}.trc")
+                (folder / f"{name}.trc").write_text("\n".join(lines) + "\n")
+            tick(1)
+
+
+def marker_names() -> list[str]:
+    """Of Halpe's 26 keypoints, then of SMPL's 24 joints."""
+    return [_marker(name) for name in HALPE26.keypoints] + [f"joint_{name}" for name in JOINT_NAMES]
+
+
+def _marker(keypoint: str) -> str:
+    """left_big_toe -> LBigToe, nose -> Nose."""
+    side, _, part = keypoint.partition("_")
+    if side in ("left", "right"):
+        return side[0].upper() + "".join(word.capitalize() for word in part.split("_"))
+    return _MIDDLE[keypoint]
+
+
+def _lines(result: Result, person: Person, rows: slice, scene: SceneFrame, name: str) -> list[str]:
+    rate = float(frame_rate(result))
+    posed = result.body.at(result.params(person, rows))
+    places = np.concatenate([posed.keypoints.double().numpy(), posed.joints.double().numpy()], 1)
+    time_s = clip_time_s(result, person)[rows]
+    _, points = evenly(time_s, [], scene.points(places, person.frame[rows]), 1 / rate)
+    times = time_s if len(points) == len(time_s) else time_s[0] + np.arange(len(points)) / rate
+    names, count = marker_names(), len(points)
+    stated = f"{rate:.6f}"
+    row = "%d\t%.6f" + "\t%.5f" * points[0].size
+    return [
+        f"PathFileType\t4\t(X/Y/Z)\t{name}",
+        "\t".join(_KEYS),
+        "\t".join([stated, stated, str(count), str(len(names)), "m", stated, "1", str(count)]),
+        "Frame#\tTime\t" + "\t\t\t".join(names) + "\t\t",
+        "\t\t" + "\t".join(f"{axis}{number}" for number in range(1, len(names) + 1) for axis in "XYZ"),
+        *(
+            row % (number, time, *values)
+            for number, (time, values) in enumerate(
+                zip(times.tolist(), points.reshape(count, -1).tolist(), strict=True), 1
+            )
+        ),
+    ]

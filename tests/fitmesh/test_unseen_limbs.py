@@ -1,0 +1,71 @@
+"""Limbs that nobody saw are paler than those that were, in the overlay and in the glb."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fitmesh.exports import EXPORTERS
+from fitmesh.exports.draw import PALE, DrawnPerson, draw_meshes, identity_colour, surface_colour
+from fitmesh.exports.scene import MeshSequence
+from fitmesh.progress import Reporter
+from fitmesh.result import Result
+from tests.fitmesh.test_export_glb import Glb
+from tests.fitmesh.walkers import NUMBER, walkers
+
+QUIET = Reporter(quiet=True)
+
+
+def skin_of(result: Result, joint: str) -> np.ndarray:
+    """Vertices that one joint moves alone."""
+    return np.flatnonzero(result.body.weights[:, NUMBER[joint]].numpy() > 0.98)
+
+
+def test_glb_colours_are_paler_the_fewer_frames_a_limb_was_seen_in(tmp_path: Path) -> None:
+    result = walkers(tmp_path, frames=4)
+    person = result.people[0]
+    person.joint_observed[:] = True
+    person.joint_observed[:, [NUMBER["left_wrist"], NUMBER["left_hand"]]] = False  # never
+    person.joint_observed[:2, NUMBER["right_knee"]] = False  # in half of the frames
+    EXPORTERS["glb"].write(result, tmp_path, QUIET)
+    glb = Glb(tmp_path / "scene.glb")
+    mesh = glb.json["meshes"][glb.json["nodes"][glb.node("person_1_mesh")]["mesh"]]["primitives"][0]
+    accessor = glb.json["accessors"][mesh["attributes"]["COLOR_0"]]
+    assert (accessor["normalized"], accessor["type"]) == (True, "VEC4")
+    linear = glb.array(mesh["attributes"]["COLOR_0"])[:, :3] / 65535
+    seen = {"left_elbow": 0.0, "right_hip": 0.5, "left_hip": 1.0}  # the forearm, the right thigh, the left thigh
+    for joint, share in seen.items():
+        vertices = skin_of(result, joint)
+        assert len(vertices) > 20
+        colour = surface_colour(1, np.array([share]))[0]
+        np.testing.assert_allclose(linear[vertices].mean(0), ((colour + 0.055) / 1.055) ** 2.4, atol=0.01)
+    material = glb.json["materials"][mesh["material"]]["pbrMetallicRoughness"]
+    assert material["baseColorFactor"] == [1, 1, 1, 1]  # importers multiply the two
+
+
+def test_the_overlay_shows_unseen_limbs_pale_and_through_them_the_image(tmp_path: Path) -> None:
+    result = walkers(tmp_path, frames=1)
+    person = result.people[0]
+    legs = [NUMBER[f"{side}_{name}"] for side in ("left", "right") for name in ("knee", "ankle", "foot")]
+    person.joint_observed[:] = True
+    person.joint_observed[:, legs] = False
+    sequence = MeshSequence(result, person)
+    images = []
+    for background in (0, 120):
+        rgb = np.full((result.size[1], result.size[0], 3), background, np.uint8)
+        drawn = DrawnPerson(1, sequence.vertices_m(0), sequence.observed(0), np.full((26, 2), np.nan), np.zeros(26))
+        draw_meshes(rgb, [drawn], result.camera, result.body.faces)
+        images.append(rgb.astype(int))
+    pixels = result.camera.project(torch.from_numpy(sequence.vertices_m(0))).numpy()
+
+    def looks(joint: str) -> tuple[float, float]:
+        """Colourfulness over black, and how much of the image shines through."""
+        x, y = np.median(pixels[skin_of(result, joint)], axis=0).astype(int)
+        over_black, over_grey = (image[y, x] for image in images)
+        return float(np.ptp(over_black)) / float(over_black.max()), float((over_grey - over_black).mean() / 120)
+
+    (grey, through), (colourful, solid) = looks("left_hip"), looks("head")
+    assert grey < 0.1 < 0.4 < colourful
+    assert through > solid + 0.2
+    assert np.ptp(identity_colour(1)) / max(identity_colour(1)) > 0.5
+    assert 0 < PALE < 1

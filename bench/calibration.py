@@ -1,7 +1,8 @@
 """Claim: CCNet's confidence ranks people better, and means more, than the network's own score.
 
 One run, one set of predictions per model, the confidence of four sources: raw score, closed form, CCNet, and the
-oracle, which is the true OKS; with paired bootstrap intervals over images.
+oracle, which is the true OKS; with paired bootstrap intervals over images. And what the head's two outputs leave to be
+gained: how much of the gap would be closed if it knew which keypoints are labelled, or the OKS of those that are.
 
     python bench/calibration.py --data COCO [--split val2017] [--model movenet-thunder ...] [--flip-test] [--out DIR]
 """
@@ -10,16 +11,33 @@ import argparse
 import json
 import resource
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 
 import ccnet
 import pose2d
 from ccnet.comparison import compare_sources, draw_plots
 from ccnet.data.datasets import read_split
-from ccnet.predictions import predict_split
+from ccnet.predictions import Predictions, SourceConfidence, predict_split
 from pose2d.base.threads import use_threads
+
+
+def with_parts_known(predictions: Predictions) -> Mapping[str, Predictions]:
+    """The same predictions, one of the head's two outputs replaced by the truth."""
+    stated, labelled = predictions.confidence["ccnet"], ~np.isnan(predictions.keypoint_oks)
+    true = np.where(labelled, predictions.keypoint_oks, stated.keypoint)
+    known = {
+        "which are labelled": SourceConfidence(stated.keypoint, labelled.astype(float)),
+        "their OKS": SourceConfidence(true, stated.presence),
+    }
+    return {
+        name: replace(predictions, confidence={**predictions.confidence, "ccnet": confidence})
+        for name, confidence in known.items()
+    }
 
 
 def main() -> None:
@@ -47,6 +65,9 @@ def main() -> None:
             print(found.as_markdown())
         for what, interval in found.intervals.items():
             console.print(f"{what:>26}: {interval.value:+.4f}  95 % [{interval.low:+.4f}, {interval.high:+.4f}]")
+        for what, better in with_parts_known(predictions).items():
+            share = compare_sources(split, better).intervals["ccnet gap closed"]
+            console.print(f"{'knowing ' + what:>26}: {share.value:.0%} of the gap, [{share.low:.0%}, {share.high:.0%}]")
         raw, calibrated = (found.rows[source].keypoint for source in ("raw", "ccnet"))
         if raw and calibrated:
             gain = calibrated.pearson - raw.pearson

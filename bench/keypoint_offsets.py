@@ -195,21 +195,21 @@ def _peak(simcc: np.ndarray) -> np.ndarray:
     return (mass * bins).sum(-1) / np.maximum(mass.sum(-1), 1e-9) / 2
 
 
-def _kind(name: str) -> str:
+def kind_of(name: str) -> str:
     return name.removeprefix("left_").removeprefix("right_")
 
 
 def bone(number: int) -> int:
     """The joint that a keypoint's offset turns with."""
     name = NAMES[number]
-    joint = _BONES[_kind(name)][0]
+    joint = _BONES[kind_of(name)][0]
     side = name.split("_")[0]
     return JOINT_NAMES.index(f"{side}_{joint}" if f"{side}_{joint}" in JOINT_NAMES else joint)
 
 
 def _in_view(surface_m: np.ndarray, pixels: np.ndarray, depth_m: np.ndarray) -> np.ndarray:
     x, y = np.round(pixels).astype(int).clip(0, np.array(SIZE) - 1).T
-    allowed = np.array([_BONES[_kind(name)][1] for name in NAMES])
+    allowed = np.array([_BONES[kind_of(name)][1] for name in NAMES])
     return surface_m[y, x] > depth_m - allowed
 
 
@@ -244,22 +244,22 @@ def offset(seen: Observations, numbers: list[int], carried_by: list[int]) -> Off
     if len(numbers) == 1:
         free[0] = False  # in the body's plane of symmetry
     train = sequences % 2 == 0
-    found = _robust(a[train], b[train], free)
+    found = robust_offset(a[train], b[train], free)
     rng = np.random.default_rng(0)
     again = []
     for _ in range(60):
         drawn = rng.choice(np.unique(sequences), len(np.unique(sequences)))
         rows = np.concatenate([np.flatnonzero(sequences == s) for s in drawn])
-        again.append(_robust(a[rows], b[rows], free))
+        again.append(robust_offset(a[rows], b[rows], free))
     test = ~train
     return Offset(
-        len(b), _robust(a, b, free), np.std(again, 0),
+        len(b), robust_offset(a, b, free), np.std(again, 0),
         float(np.median(np.linalg.norm(b[test], axis=1))),
         float(np.median(np.linalg.norm(b[test] - a[test] @ found, axis=1))),
     )  # fmt: skip
 
 
-def _robust(a: np.ndarray, b: np.ndarray, free: np.ndarray) -> np.ndarray:
+def robust_offset(a: np.ndarray, b: np.ndarray, free: np.ndarray) -> np.ndarray:
     """Least squares with a Cauchy weight on each keypoint's distance."""
     offset = np.zeros(3)
     for _ in range(30):
@@ -287,8 +287,8 @@ _FOOT_PICKS = ("LBigToe", "RBigToe", "LSmallToe", "RSmallToe", "LHeel", "RHeel")
 def table(seen: Observations) -> None:
     print("| keypoint | bone | n | out, up, front (mm) | +- | median error (mm) | with the offset |")
     print("|---|---|---:|---|---|---:|---:|")
-    for kind in dict.fromkeys(_kind(name) for name in NAMES):
-        numbers = [number for number, name in enumerate(NAMES) if _kind(name) == kind]
+    for kind in dict.fromkeys(kind_of(name) for name in NAMES):
+        numbers = [number for number, name in enumerate(NAMES) if kind_of(name) == kind]
         found = offset(seen, numbers, [bone(number) for number in numbers])
         place, spread = (", ".join(f"{v:.0f}" for v in values) for values in (found.offset_mm, found.deviation_mm))
         print(

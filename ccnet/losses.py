@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ccnet.heads.head import person_confidence
-from ccnet.heads.simcc import COMPONENTS, distribution_of
+from ccnet.heads.simcc import COMPONENTS, SimCCDistributionHead, distribution_of
 
 PRESENCE_WEIGHT = 2e-2  # of the presence term against the confidence term, as in the paper
 
@@ -36,10 +36,10 @@ class Targets:
 Loss = Callable[[Tensor, Targets], Tensor]  # logits [N, K, C], targets -> [N]
 
 
-def presence_loss(logits: Tensor, targets: Targets) -> Tensor:
+def presence_loss(logits: Tensor, targets: Targets, weight: float = PRESENCE_WEIGHT) -> Tensor:
     """Binary cross-entropy of presence, weighted."""
     error = F.binary_cross_entropy_with_logits(logits[..., 1], targets.present, reduction="none")
-    return PRESENCE_WEIGHT * error.sum(1)
+    return weight * error.sum(1)
 
 
 def mse(logits: Tensor, targets: Targets) -> Tensor:
@@ -63,10 +63,10 @@ def aleatoric(logits: Tensor, targets: Targets) -> Tensor:
 
 
 def likelihood(logits: Tensor, targets: Targets) -> Tensor:
-    """Negative log-likelihood of the error under the stated distribution (heads that state one, `heads.simcc`)."""
+    """Negative log-likelihood of presence and, where present, of the error (heads that state both, `heads.simcc`)."""
     distance2 = -2 * targets.oks.clamp_min(1e-43).log()  # in units of l^2, since OKS = exp(-d^2 / 2)
     error = -distribution_of(logits).log_likelihood(distance2)
-    return (targets.present * error).sum(1) + presence_loss(logits, targets)
+    return (targets.present * error).sum(1) + presence_loss(logits, targets, weight=1.0)
 
 
 class SoapLoss(nn.Module):
@@ -130,6 +130,11 @@ BY_NAME: dict[str, Loss] = {
     "likelihood": likelihood,
 }
 NAMES = (*BY_NAME, "soap", "ensemble")  # soap needs the number of people; ensemble trains five heads by mse
+
+
+def default(head: str) -> str:
+    """The loss that suits a kind of head."""
+    return "likelihood" if head == SimCCDistributionHead.kind else "mse"
 
 
 def channels(name: str) -> int:

@@ -16,6 +16,7 @@ from ccnet.data.examples import Examples
 from ccnet.distributed import ProcessGroup
 from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead, Ensemble
+from ccnet.heads.simcc import SimCCDistributionHead
 from ccnet.losses import Loss, SoapLoss, Targets
 from ccnet.settings import TrainingSettings
 from pose2d.base.errors import UserError
@@ -31,6 +32,11 @@ def new_head(model: PoseModel, settings: TrainingSettings) -> CalibrationHead:
     """The untrained head of these settings; its first weights depend on the seed alone."""
     if settings.loss not in losses.NAMES:
         raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
+    if (settings.loss == "likelihood") != (settings.head == SimCCDistributionHead.kind):
+        raise UserError(
+            f"loss {settings.loss!r} does not fit head {settings.head!r}: `likelihood` trains the head that states a "
+            f"distribution, {SimCCDistributionHead.kind!r}, and no other loss does."
+        )
     torch.manual_seed(settings.seed)
     members = MEMBERS if settings.loss == "ensemble" else 1
     return files.build(model, settings.head, losses.channels(settings.loss), members)

@@ -1,27 +1,29 @@
 """Body meshes from ordinary video, every 2D keypoint weighted by its calibrated confidence."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from fitmesh.version import __version__
-
+TYPE_CHECKING = False  # type checkers take it for true; importing typing would come before Ctrl-C is watched for
 if TYPE_CHECKING:
+    from typing import Any
+
     from fitmesh.api import Progress, run
     from fitmesh.result import Event, Person, Result, Shot, load
     from fitmesh.tracks import edit_tracks
+    from fitmesh.version import __version__
     from pose2d.base.errors import UserError
 
 __all__ = ["Event", "Person", "Progress", "Result", "Shot", "UserError", "__version__", "edit_tracks", "load", "run"]
 _HOME = {
+    "__version__": "fitmesh.version",
     "run": "fitmesh.api", "Progress": "fitmesh.api", "UserError": "pose2d.base.errors",
     "Event": "fitmesh.result", "Person": "fitmesh.result", "Result": "fitmesh.result", "Shot": "fitmesh.result",
     "load": "fitmesh.result", "edit_tracks": "fitmesh.tracks",
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Imported when first used: they bring torch with them, and `fitmesh --help` should not wait for torch."""
     if name in _HOME:
+        from importlib import import_module
+
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'fitmesh' has no attribute {name!r}")
 

@@ -6,11 +6,10 @@ Imports nothing heavy: it is at work before the slow imports begin.
 import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import Any
+
+TYPE_CHECKING = False  # type checkers take it for true
+if TYPE_CHECKING:
+    from types import FrameType
 
 PATIENCE_S = 10.0  # how long the work in hand may take to clean up before the process ends all the same
 WORDS = "Stopped. What is finished is kept; the same command goes on from there."
@@ -37,20 +36,22 @@ def install() -> None:
             signal.signal(number, _stop)
 
 
-@contextmanager
-def working() -> Iterator[None]:
+class working:  # reads as a statement: with working():
     """While there may be something to clean up: a signal raises Stopped. Elsewhere it ends the process at once."""
-    before, _State.working = _State.working, True
-    try:
-        yield
-    finally:
-        _State.working = before
+
+    def __enter__(self) -> None:
+        self._before, _State.working = _State.working, True
+
+    def __exit__(self, *_: object) -> None:
+        _State.working = self._before
 
 
-def _stop(number: int, _: FrameType | None) -> None:
+def _stop(number: int, _: "FrameType | None") -> None:
     if not _State.working or _State.asked:
         leave(128 + number)
     _State.asked = True
+    import threading
+
     timer = threading.Timer(PATIENCE_S, leave, (128 + number,))
     timer.daemon = True
     timer.start()
@@ -59,7 +60,7 @@ def _stop(number: int, _: FrameType | None) -> None:
 
 def leave(code: int) -> None:
     """At once, from any thread, also when an exception would be lost in a callback."""
-    files: Any = sys.modules.get("pose2d.base.files")
+    files = sys.modules.get("pose2d.base.files")
     if files is not None:
         files.remove_unfinished()
     for stream in (sys.stdout, sys.stderr):

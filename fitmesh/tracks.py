@@ -16,6 +16,7 @@ from fitmesh.stages.track_edits import (
     write_edits,
 )
 from pose2d.base.errors import UserError
+from pose2d.types import Event
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ def list_tracks(out: str | Path) -> list[TrackSummary]:
         )
         for track in found.tracks
     ]
+
+
+def list_events(out: str | Path) -> list[Event]:
+    """What should be looked at, in order of time."""
+    return sorted(edited_tracks(Path(out)).events, key=lambda event: event.time_s)
 
 
 def list_edits(out: str | Path) -> list[Edit]:

@@ -18,8 +18,7 @@ _NO_MEMORY = ("can't allocate memory", "not enough memory", "Insufficient memory
 def exit_code_of(error: BaseException) -> int:
     """Say what happened, and with which code to leave."""
     if isinstance(error, Stopped | KeyboardInterrupt):
-        if not getattr(error, "said", False):
-            say(WORDS)
+        say(WORDS)
         return getattr(error, "exit_code", INTERRUPTED)
     if isinstance(error, BrokenPipeError):  # the reader of our output has left (`fitmesh models | head`)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -37,12 +36,11 @@ def exit_code_of(error: BaseException) -> int:
         _log(error)
         return USER_ERROR
     if isinstance(error, OSError) and error.filename is not None:
-        say(f"Error: {printable(error.filename)}: {error.strerror or error}.")
+        say(f"Error: {error.filename}: {error.strerror or error}.")
         _log(error)
         return USER_ERROR
-    else:
-        first = (str(error).splitlines() or [""])[0][:300]
-        say(f"Error: something went wrong inside fitmesh ({type(error).__name__}: {printable(first)}).")
+    first = (str(error).splitlines() or [""])[0][:300]
+    say(f"Error: something went wrong inside fitmesh ({type(error).__name__}: {first}).")
     path = _log(error)
     say(f"The details are in {path}: please report this with that file." if path else "Please report this.")
     return FAILED

@@ -133,6 +133,8 @@ def _coco(content: Json) -> dict[str, Any]:
         points = annotation.get("keypoints", []).finite_numbers()
         if len(points) % 3:
             raise annotation.item("keypoints").refuse(f"has {len(points)} numbers; expected x, y, visibility of each")
+        if np.abs(points).max(initial=0) > _MOST_PX or points[2::3].max(initial=0) > 100:
+            raise annotation.item("keypoints").refuse("holds a number that no keypoint has")
         entry = {
             "id": annotation.item("id").integer(),
             "image_id": image_id,

@@ -19,7 +19,8 @@ from ccnet.settings import TrainingSettings
 from pose2d.base.errors import UserError
 from pose2d.models.base import PoseModel
 
-SCALE_EXAMPLES = 20_000  # examples that set the scale of a head's inputs
+SCALE_EXAMPLES = 20_000  # examples that set the scale of a head's inputs,
+SCALE_BYTES = 500_000_000  # or as many as fit
 STREAMED_SCALE_EXAMPLES = 512  # the same where each one is a run of the network
 
 
@@ -60,7 +61,7 @@ class CachedExamples(Examples):
         return self.inputs.take(index), Targets(o.oks[rows], o.present[rows], o.labelled[rows], rows)
 
     def sample(self) -> Tensor:
-        size = min(SCALE_EXAMPLES, self.count)
+        size = min(SCALE_EXAMPLES, self.count, max(SCALE_BYTES // (4 * self.inputs.arrays[0][0].size), 1))
         return self.inputs.take(np.sort(np.random.default_rng(self.seed).permutation(self.count)[:size]))
 
 

@@ -250,7 +250,7 @@ def cache_key(
             "people": len(people),
         },
         inputs={"weights": weights_digest(model.state_dict()), "people": _digest(people)},
-        code=code_digest(__name__, type(first).__module__, type(model).__module__),
+        code=code_digest(__name__, type(first).inputs.__module__, type(model).__module__),
     )
 
 

@@ -128,7 +128,7 @@ def describe(head: CalibrationHead, model: PoseModel, name: str, **more: Any) ->
     assert isinstance(first, CalibrationHead)
     options: dict[str, Any] = {"log_odds": first.log_odds} if isinstance(first, PeaksHead) else {}
     if isinstance(first, SimCCDistributionHead):
-        options = {"bins": [len(first.cls_x), len(first.cls_y)], "map_channels": first.map_channels}
+        options = {"bins": [len(first.cls_x), len(first.cls_y)], "map_channels": first.map_shape[0]}
     return About(
         model=name,
         model_fingerprint=weights_digest(model.state_dict()),

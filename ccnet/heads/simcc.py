@@ -15,18 +15,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ccnet.heads.head import CalibrationHead, FeatureShape
-from pose2d.models.base import trunk_of
-from pose2d.models.rtmpose import BINS, RTMPose
+from ccnet.heads.head import FeatureShape
+from ccnet.heads.simcc_inputs import SUMMARY, SimCCInputs
 from pose2d.skeletons import COCO17, HALPE26
 
 COMPONENTS = 3
 FIRST_LOG_SIGMA = (-1.6, -0.3, 1.2)  # where the components start: sharp, ordinary, plainly wrong
 LOG_SIGMA_RANGE = (-4.0, 4.0)
-NEAR_BINS = 12  # around the peak: about two sigmas of the training target
-SUMMARY = 12  # numbers that describe a keypoint's two outputs
+AXES = 64  # of tokens and of the map's channels that are read
+RANGE = (-5.0, 5.0)  # of the trained layers' inputs, in standard deviations
 # Keypoints without COCO labels -> the labelled one whose bias and presence they take: no data set says where they are
-# absent, and in training they would all count as absent.
+# absent, and in training they would all count as absent. Both are as sharp in pixels, so an error in units of the one's
+# l is scaled to the other's (a neck's is a third of a shoulder's); bench/unlabelled_keypoints.py checks it.
 STAND_IN = {
     "head_top": "nose", "neck": "left_shoulder", "pelvis": "left_hip",
     **{f"{side}_{point}": f"{side}_ankle" for side in ("left", "right") for point in ("big_toe", "small_toe", "heel")},
@@ -62,16 +62,57 @@ def distribution_of(logits: Tensor) -> ErrorDistribution:
     return ErrorDistribution(weight / weight.sum(-1, keepdim=True), log_sigma.exp())
 
 
-class SimCCDistributionHead(CalibrationHead):
-    """Reads each keypoint's token, the shape of its two outputs, and the backbone's map at the keypoint and on average.
+class KeypointNetwork(nn.Module):
+    """One hidden layer per keypoint, on its own numbers and on what the whole person shows."""
 
-    `inputs` are [N, K + 1, P]: one row per keypoint, and the map's mean in the last.
+    def __init__(self, map_cells: int, out: int, width: int) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(0.3)
+        self.read_token = nn.Linear(AXES, 32)
+        self.read_local = nn.Linear(AXES, 24)
+        self.read_mean = nn.Linear(AXES, 24)
+        self.shrink_map = nn.Conv2d(AXES, 16, 1)
+        self.read_map = nn.Linear(16 * map_cells, 48)
+        self.read_all = nn.Linear(COCO17.size * SUMMARY, 48)
+        self.kind_bias = nn.Embedding(COCO17.size, 16)
+        self.hidden = nn.Linear(SUMMARY + 32 + 24 + 24 + 48 + 48 + 16, width)
+        self.out = nn.Linear(width, out)
+        self.skip = nn.Linear(SUMMARY, out)
+        nn.init.zeros_(self.skip.weight)
+
+    def forward(self, summary: Tensor, token: Tensor, local: Tensor, maps: Tensor, kind: Tensor) -> Tensor:
+        """[N, K, out] of summaries [N, K, SUMMARY], tokens, the map at each keypoint, the map, and kinds [K]."""
+        drop = self.dropout
+        shrunk = self.shrink_map(maps).relu().flatten(1)
+        everyone = summary[:, : COCO17.size].flatten(1)
+        shared = [self.read_mean(drop(maps.mean((2, 3)))), self.read_map(drop(shrunk)), self.read_all(drop(everyone))]
+        own = [
+            summary,
+            self.read_token(drop(token)),
+            self.read_local(drop(local)),
+            self.kind_bias(kind).expand(len(summary), -1, -1),
+        ]
+        person = torch.cat(shared, -1)[:, None].expand(-1, len(kind), -1)
+        return self.out(drop(self.hidden(torch.cat([*own, person], -1)).relu())) + self.skip(summary)
+
+
+class SimCCDistributionHead(SimCCInputs):
+    """Two networks of the same shape, one for the distribution of the error and one for presence.
+
+    Presence wants a network of its own: sharing one, it is the worse for it, and a person's confidence is the mean over
+    the keypoints that are there (docs/train-ccnet.md). Tokens and map are read along their AXES principal axes.
     """
 
     kind = "simcc"
-    cls_x: Tensor  # [bins, 256] copied from the network
-    cls_y: Tensor
+    summary_mean: Tensor  # [SUMMARY]
+    summary_scale: Tensor  # [SUMMARY]
+    token_mean: Tensor  # [256]
+    token_axes: Tensor  # [256, AXES]
+    map_mean: Tensor  # [C]
+    map_axes: Tensor  # [C, AXES]
     presence_of: Tensor  # [K] the keypoint whose presence each one has
+    keypoint_kind: Tensor  # [K] in COCO's order
+    log_unit: Tensor  # [K] logarithm of the kind's l over the keypoint's own
 
     def __init__(
         self,
@@ -82,63 +123,49 @@ class SimCCDistributionHead(CalibrationHead):
         map_channels: int = 512,
         width: int = 64,
     ) -> None:
-        super().__init__(feature_shape, keypoints, channels)
-        token = feature_shape[1]
-        self.token, self.map_channels = token, map_channels
-        self.register_buffer("cls_x", torch.zeros(bins[0], token))
-        self.register_buffer("cls_y", torch.zeros(bins[1], token))
-        self.register_buffer("mean", torch.zeros(SUMMARY + token + map_channels))
-        self.register_buffer("scale", torch.ones(SUMMARY + token + map_channels))
+        super().__init__(feature_shape, keypoints, channels, bins, map_channels)
+        self.register_buffer("summary_mean", torch.zeros(SUMMARY))
+        self.register_buffer("summary_scale", torch.ones(SUMMARY))
+        for name, size in (("token", self.token), ("map", map_channels)):
+            self.register_buffer(f"{name}_mean", torch.zeros(size))
+            self.register_buffer(f"{name}_axes", torch.eye(size, AXES))
         names = HALPE26.keypoints if keypoints == HALPE26.size else COCO17.keypoints
         kinds = [COCO17.keypoints.index(STAND_IN.get(name, name)) for name in names]
-        self.register_buffer("keypoint_kind", torch.tensor(kinds))
+        self.register_buffer("keypoint_kind", torch.tensor(kinds), persistent=False)
         presence_of = [number if number < COCO17.size else kinds[number] for number in range(keypoints)]
         self.register_buffer("presence_of", torch.tensor(presence_of), persistent=False)
-        self.dropout = nn.Dropout(0.3)
-        self.read_token = nn.Linear(token, 32)
-        self.read_map = nn.Linear(map_channels, 24)
-        self.read_mean = nn.Linear(map_channels, 24)
-        self.read_all = nn.Linear(COCO17.size * SUMMARY, 48)
-        self.kind_bias = nn.Embedding(COCO17.size, 16)
-        self.hidden = nn.Linear(SUMMARY + 32 + 24 + 24 + 48 + 16, width)
-        self.out = nn.Linear(width, channels - 1)
-        self.skip = nn.Linear(SUMMARY, channels - 1)
-        nn.init.zeros_(self.skip.weight)
-
-    def copy_weights(self, model: RTMPose) -> None:
-        """The two output layers of the network, from which the shape of its outputs is read."""
-        self.cls_x = model.head.cls_x.weight.detach().clone()
-        self.cls_y = model.head.cls_y.weight.detach().clone()
-
-    def inputs(self, features: Tensor) -> Tensor:
-        tokens, maps = features.as_subclass(Tensor).float(), trunk_of(features).float()
-        x, y = tokens @ self.cls_x.to(tokens).mT, tokens @ self.cls_y.to(tokens).mT
-        summary, place = _summary(x, y)
-        grid = (2 * place - 1).clamp(-1, 1)[:, :, None]  # [N, K, 1, 2] the map's corners are -1 and 1
-        local = F.grid_sample(maps, grid, align_corners=False)[..., 0].mT  # [N, K, C]
-        rows = torch.cat([summary, tokens, local], -1)
-        mean = torch.zeros_like(rows[:, :1])
-        mean[:, 0, -self.map_channels :] = maps.mean((2, 3))
-        return torch.cat([rows, mean], 1)
+        sigma = dict(zip(HALPE26.keypoints, HALPE26.oks_sigma, strict=True))
+        ratio = [sigma[STAND_IN.get(name, name)] / sigma[name] for name in names]
+        self.register_buffer("log_unit", torch.tensor(ratio).log(), persistent=False)
+        cells = self.map_shape[1] * self.map_shape[2]
+        self.error = KeypointNetwork(cells, channels - 2, width)
+        self.presence = KeypointNetwork(cells, 1, width)
 
     def fit_scale(self, inputs: Tensor) -> None:
-        rows = inputs[:, : COCO17.size].flatten(0, 1)
-        self.mean, self.scale = rows.mean(0), rows.std(0) + 1e-3
+        summary, token, maps = self.parts(inputs)
+        summary, token = (values[:, : COCO17.size].flatten(0, 1) for values in (summary, token))
+        self.summary_mean, self.summary_scale = summary.mean(0), summary.std(0) + 1e-3
+        self.token_mean, self.token_axes = principal_axes(token)
+        self.map_mean, self.map_axes = principal_axes(maps.flatten(2).mT.flatten(0, 1))
 
     def logits(self, inputs: Tensor) -> Tensor:
-        scaled = ((inputs - self.mean) / self.scale).clamp(-5, 5)
-        rows, mean = scaled[:, :-1], scaled[:, -1, -self.map_channels :]
-        summary, token, local = rows.split([SUMMARY, self.token, self.map_channels], -1)
-        everyone = self.read_all(self.dropout(summary[:, : COCO17.size].flatten(1)))
-        shared = torch.cat([self.read_mean(self.dropout(mean)), everyone], -1)[:, None].expand(-1, rows.shape[1], -1)
-        kind = self.kind_bias(self.keypoint_kind).expand(len(rows), -1, -1)
-        own = [summary, self.read_token(self.dropout(token)), self.read_map(self.dropout(local))]
-        found = self.out(self.dropout(self.hidden(torch.cat([*own, shared, kind], -1)).relu())) + self.skip(summary)
-        presence = torch.cat([found[:, : COCO17.size, 0], found[:, self.presence_of, 0][:, COCO17.size :].detach()], 1)
-        found = torch.cat([presence[..., None], found[..., 1:]], -1)
-        both = torch.cat([found[..., :1], found], -1)  # the confidence's place is filled below
+        summary, token, maps = self.parts(inputs)
+        token = ((token - self.token_mean) @ self.token_axes).clamp(*RANGE)
+        cells = (maps.flatten(2).mT - self.map_mean) @ self.map_axes  # [N, h w, AXES]
+        maps = cells.clamp(*RANGE).mT.unflatten(2, self.map_shape[1:])
+        grid = (2 * summary[..., -2:] - 1).clamp(-1, 1)[:, :, None]  # [N, K, 1, 2] the map's corners are -1 and 1
+        local = F.grid_sample(maps, grid, align_corners=False)[..., 0].mT  # [N, K, AXES]
+        summary = ((summary - self.summary_mean) / self.summary_scale).clamp(*RANGE)
+        weight, log_sigma = self.error(summary, token, local, maps, self.keypoint_kind).chunk(2, -1)
+        error = torch.cat([weight, log_sigma + self.log_unit[:, None]], -1)
+        own = [values[:, : COCO17.size] for values in (summary, token, local)]
+        presence = self.presence(*own, maps, self.keypoint_kind[: COCO17.size])
+        presence = torch.cat(
+            [presence, presence[:, self.presence_of[COCO17.size :]].detach()], 1
+        )  # not learnt from them
+        both = torch.cat([presence, presence, error], -1)  # the confidence's place is filled below
         oks = distribution_of(both).expected_oks().clamp(1e-4, 1 - 1e-4)
-        return torch.cat([torch.logit(oks)[..., None], found], -1)
+        return torch.cat([torch.logit(oks)[..., None], presence, error], -1)
 
     def distribution(self, features: Tensor) -> ErrorDistribution:
         """Of every keypoint, [N, K, M]."""
@@ -146,21 +173,11 @@ class SimCCDistributionHead(CalibrationHead):
         return distribution_of(self.logits(self.inputs(features.detach().float())))
 
 
-def _summary(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """The shape of both outputs [N, K, bins] as SUMMARY numbers [N, K, ..], and the place of the peak in 0..1."""
-    numbers, places = [], []
-    for outputs in (x, y):
-        bins = outputs.shape[-1]
-        peak, index = outputs.max(-1)
-        step = torch.arange(bins, device=outputs.device) - index[..., None]
-        near = step.abs() <= NEAR_BINS
-        positive = outputs.clamp(min=0)
-        mass = positive.sum(-1).clamp_min(1e-3)
-        mean = (positive * step).sum(-1) / mass
-        spread = ((positive * (step - mean[..., None]).square()).sum(-1) / mass).clamp_min(1e-3).log()
-        rival = outputs.masked_fill(near, -1).amax(-1)
-        place = index / (bins - 1)
-        places.append(place)
-        edge = torch.minimum(place, 1 - place)
-        numbers += [peak, spread, (positive * near).sum(-1) / mass, rival, mean / BINS / 10, edge]
-    return torch.stack(numbers, -1), torch.stack(places, -1)
+def principal_axes(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean [C] of rows [M, C], and the AXES [C, AXES] along which the rows, each channel in its standard deviations,
+    vary most, scaled so that (rows - mean) @ axes varies by 1 along each."""
+    mean, scale = rows.mean(0), rows.std(0) + 1e-3
+    scaled = (rows - mean) / scale
+    variance, axes = torch.linalg.eigh(scaled.mT @ scaled / len(rows))
+    axes = axes[:, -AXES:] / variance[-AXES:].clamp_min(1e-6).sqrt()
+    return mean, (axes / scale[:, None]).half().float()  # what the file keeps

@@ -103,8 +103,9 @@ def in_processes(
                 worker.terminate()
             for worker in workers:
                 worker.join(WORKER_PATIENCE_S)
-            for left in (out / "imageFiles").glob(".*"):
-                shutil.rmtree(left, ignore_errors=True)
+            for folder in ("imageFiles", "synthFiles", f"sequenceFiles/{settings.split}"):
+                for left in (out / folder).glob(".*"):
+                    shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
 
 
 def _start_worker() -> None:

@@ -45,13 +45,14 @@ class TrainCcnetRequest:
 
 def run(request: TrainCcnetRequest, settings: TrainingSettings) -> None:
     """Train, save, evaluate."""
-    if settings.loss not in losses.NAMES:
+    if settings.loss and settings.loss not in losses.NAMES:
         raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
     use_threads(request.threads)
     with process_group(request.device) as group:
         console = Console(quiet=not group.is_main, stderr=True)
         model = pose2d.load(request.model, request.checkpoint).to(group.device)
         settings = replace(settings, head=settings.head or files.default_kind(model))
+        settings = replace(settings, loss=settings.loss or losses.default(settings.head))
         splits = [read_split(request.data, name, model.skeleton) for name in request.train]
         eval_splits = _eval_splits(request, model)
         people = [person for split in splits for person in split.people]

@@ -299,9 +299,9 @@ def _summary(result: "RunFiles", reporter: "Reporter") -> None:
 
     import fitmesh
     from fitmesh.exports.stretches import absences
-    from fitmesh.stages.track_edits import edited_tracks
+    from fitmesh.stages.people import read_tracks
 
-    seen, found = edited_tracks(result.fit.parent), fitmesh.load(result.fit.parent)
+    seen, found = read_tracks(result.fit.parent), fitmesh.load(result.fit.parent)
     for text in seen.warnings:
         reporter.warn(text)
     if not seen.tracks:
@@ -327,6 +327,13 @@ def _summary(result: "RunFiles", reporter: "Reporter") -> None:
             end_s=float(person.time_s[-1]),
             mean_confidence=round(confidence, 4),
             reprojection_px=round(error_px, 3),
+        )
+    if found.events:
+        things = f"{len(found.events)} thing{'s' if len(found.events) > 1 else ''}"
+        reporter.say(
+            f"{things} to check about who is who: report.html lists them, `fitmesh tracks` corrects them",
+            "check",
+            count=len(found.events),
         )
     files = [result.fit, result.overlay, *result.exports]
     shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]

@@ -25,7 +25,7 @@ def tracks(
     The next `fitmesh run` with the same settings keeps the correction and makes bodies, overlay and exports anew; the
     video is not searched again. Options can be given several times; merges come first, then splits, then drops.
     """
-    from fitmesh.tracks import clear_edits, edit_tracks, list_edits, list_tracks
+    from fitmesh.tracks import clear_edits, edit_tracks, list_edits, list_events, list_tracks
     from pose2d.base.errors import UserError
 
     wanted = any((merge, split, drop))
@@ -49,6 +49,8 @@ def tracks(
         typer.echo(f"person {person.identity}: {person.frames} frames, {span}{known}")
     if not people:
         typer.echo("nobody")
+    for event in list_events(out):
+        typer.echo(f"check {event.time_s:.2f} s: person {event.identity}, {event.kind}: {event.text}")
     for number, edit in enumerate(edits, 1):
         typer.echo(f"edit {number}: {edit}")
     if wanted or undo or clear:

@@ -24,7 +24,13 @@ def train_ccnet(
         str | None,
         typer.Option(help="simcc, movenet, peaks, conv, gap-fc, fc or query.", show_default="what fits the model"),
     ] = None,
-    loss: Annotated[str, typer.Option(help="mse, likelihood, cross-entropy, aleatoric, ensemble or soap.")] = "mse",
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="likelihood, mse, cross-entropy, aleatoric, ensemble or soap.",
+            show_default="likelihood for simcc, mse for other heads",
+        ),
+    ] = None,
     epochs: Annotated[int, typer.Option(), limits.COUNT] = 8,
     lr: Annotated[float, typer.Option(help="Learning rate before it decays."), limits.LEARNING_RATE] = 1e-3,
     batch: Annotated[int, typer.Option(), limits.COUNT] = 128,
@@ -62,7 +68,7 @@ def train_ccnet(
 
     settings = TrainingSettings(
         head=head or "",
-        loss=loss,
+        loss=loss or "",
         epochs=epochs,
         learning_rate=lr,
         batch=batch,

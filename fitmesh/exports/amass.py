@@ -9,6 +9,7 @@ size moves like the person and stands on the floor.
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -39,7 +40,8 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
     with progress.stage("amass", len(result.people), "people") as tick, atomic_folder(out / FOLDER) as folder:
         for person in result.people:
             for name, rows in named_stretches(result, person):
-                np.savez(folder / f"{name}.npz", **_arrays(result, person, rows, scene))
+                arrays: dict[str, Any] = _arrays(result, person, rows, scene)
+                np.savez(folder / f"{name}.npz", **arrays)
             tick(1)
 
 

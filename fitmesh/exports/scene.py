@@ -69,7 +69,7 @@ class RestBody:
 
 def rest_body(body: Body, person: Person) -> RestBody:
     """A body of this person's shape and size in its T-pose."""
-    posed = body(torch.zeros(1, 24, 3), person.shape, vertices=True, size=np.float32(person.size))
+    posed = body(torch.zeros(1, 24, 3), person.shape, vertices=True, size=torch.tensor(person.size))
     assert posed.vertices is not None
     return RestBody(posed.joints[0].double().numpy(), posed.vertices[0].double().numpy())
 

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from pose2d.io.clip import Frame
 from pose2d.io.video_writer import VideoWriter, video_writer
 
 FILE = OVERLAY_FILE
+_Painted = tuple[av.VideoFrame, Fraction]  # a frame ready to be encoded, and its time
 
 
 @dataclass(frozen=True)
@@ -92,28 +94,30 @@ def make(job: Job, key: CacheKey) -> None:
         video_writer(job.out / FILE, rate, clip.info.tick_s, sound, {"comment": _tag(key)}) as video,
         background_writer(partial(_write, video)) as write,
     ):
-        for frame in _painted(painter, prefetch(clip.frames(span)), job.settings.workers):
+        for frame in _painted(painter, video, prefetch(clip.frames(span)), job.settings.workers):
             write(frame)
             tick(1)
 
 
-def _painted(painter: _Painter, frames: Iterable[Frame], workers: int) -> Iterator[Frame]:
+def _painted(painter: _Painter, video: VideoWriter, frames: Iterable[Frame], workers: int) -> Iterator[_Painted]:
     """Every frame in order, `workers` of them painted side by side."""
-    waiting: deque[tuple[Frame, Future[None]]] = deque()
+
+    def paint(frame: Frame, figures: list[DrawnPerson]) -> _Painted:
+        painter.paint(frame.rgb, frame.index, figures)
+        return video.prepared(frame.rgb), frame.time_s  # not where frames are encoded: that takes as long again
+
+    waiting: deque[Future[_Painted]] = deque()
     with ThreadPoolExecutor(workers) as pool:
         for frame in frames:
-            waiting.append((frame, pool.submit(painter.paint, frame.rgb, frame.index, painter.figures(frame.index))))
+            waiting.append(pool.submit(paint, frame, painter.figures(frame.index)))
             if len(waiting) > workers:
-                done, painting = waiting.popleft()
-                painting.result()
-                yield done
-        for done, painting in waiting:
-            painting.result()
-            yield done
+                yield waiting.popleft().result()
+        for painting in waiting:
+            yield painting.result()
 
 
-def _write(video: VideoWriter, frame: Frame) -> None:
-    video.write(frame.rgb, frame.time_s)
+def _write(video: VideoWriter, painted: _Painted) -> None:
+    video.add(*painted)
 
 
 def _painter(out: Path) -> _Painter:

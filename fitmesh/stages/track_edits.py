@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from pose2d.types import Event, Keypoints, Track
 FILE = "tracks_edits.json"
 NOBODY = -1  # owner of a row that was dropped; identities are positive
 _EXPECTED = "Expected the edits that `fitmesh tracks` writes; `fitmesh tracks OUT --clear` removes them."
-_Rows = TypeVar("_Rows", np.ndarray, Keypoints)
+_Rows = Any  # an array [T, ...], or the Keypoints of T frames
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def edited_keypoints(out: Path) -> KeypointsFile:
     if not edits:
         return keypoints
     now = identities_after(tracks, edits)
-    changed = {
+    changed: dict[str, Any] = {
         entry.name: _gathered(now, keypoints.frames, values)
         for entry in fields(keypoints)
         if isinstance(values := getattr(keypoints, entry.name), dict)
@@ -272,9 +272,9 @@ def _taken(parts: Sequence[_Rows], order: np.ndarray) -> _Rows:
     """One after the other, then in this order."""
     first = parts[0]
     if not isinstance(first, Keypoints):
-        return np.concatenate(parts)[order]  # type: ignore[arg-type]
+        return np.concatenate(parts)[order]
     names = [entry.name for entry in fields(first) if isinstance(getattr(first, entry.name), torch.Tensor)]
-    whole = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    whole: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
     return replace(first, **whole).rows(order)
 
 

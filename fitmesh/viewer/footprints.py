@@ -32,7 +32,7 @@ def footprints(result: Result, person: Person, scene: SceneFrame) -> list[Footpr
         _footprint(places, stands, foot, rows)
         for foot in (0, 1)
         for part in stretches(result, person)
-        for rows in _runs(stands[:, 2 * foot : 2 * foot + 2].any(1), part)
+        for rows in _runs(stands[:, 2 * foot] | stands[:, 2 * foot + 1], part)
     ]
     return sorted(found, key=lambda footprint: footprint.first)
 

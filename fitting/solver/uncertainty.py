@@ -31,6 +31,9 @@ from fitting.solver.unknowns import State
 
 MOTION_FACTOR = 0.003  # on the weight of acceleration in the search: bridges frames that show nothing
 DISTANCE_STD_FACTOR = 5.0  # on a guess of size and distance, which keypoints alone hardly tell apart
+# Nobody has exactly the bones that a body model's few shape numbers allow, and size and distance look alike: of a joint's
+# position in the camera frame this share is unknown, along the line of sight.
+UNMODELLED_SIZE = 0.02
 MIRROR_STD_FACTOR = 1.2  # widens depth relative to the pelvis in a track, where a limb once mirrored in depth stays so
 
 
@@ -79,6 +82,8 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
             variance = torch.einsum("tjcd,tde,tjce->tjc", x, own[rows], x)
             spec = "tjcs,sr,tjcr->tjc" if state.shared_shape else "tjcs,tsr,tjcr->tjc"
             variance = variance + torch.einsum(spec, a, shape_part, a)
+            if not relative:
+                variance = variance + (UNMODELLED_SIZE * geometry.joints).square()
             out.append(variance.clamp(min=0).sqrt())
     relative_m = torch.cat(relative_to_pelvis)
     if problem.fps is not None:

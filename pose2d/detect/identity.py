@@ -1,8 +1,8 @@
 """Who is who over a whole video, once all of it was seen: what the tracker made, looked at again.
 
 In this order: a track ends at a cut, a track that jumps is split (jumps.py), people who met are told apart once more
-by what they were like before and after (stitch.py), every keypoint gets one owner (ownership.py), and somebody whose
-keypoints are all somebody else's is not there. What a person should look at becomes an event.
+by what they were like before and after (stitch.py, untangle.py), every keypoint gets one owner (ownership.py), and
+somebody whose keypoints are all somebody else's is not there. What a person should look at becomes an event.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,25 @@ import numpy as np
 
 from pose2d.detect.appearance import Appearances, stack
 from pose2d.detect.association import keypoint_sigma, pose_similarity
-from pose2d.detect.jumps import JumpOptions, TrackPath, body_sizes, inside_image, mean_looks, path_of, splits
+from pose2d.detect.jumps import (
+    JumpOptions,
+    TrackPath,
+    body_sizes,
+    inside_image,
+    largest_near,
+    mean_looks,
+    path_of,
+    splits,
+)
 from pose2d.detect.ownership import OwnershipOptions, nearer_log_odds, ownership
 from pose2d.detect.pose_motion import PoseMotionOptions, PoseState, first_pose, predict_pose, update_pose
 from pose2d.detect.relink import RELINK_RATIO, relink
 from pose2d.detect.stitch import StitchOptions, chains, link, pieces_of, stitched
+from pose2d.detect.untangle import UntangleOptions, untangled
 from pose2d.skeletons import Skeleton
 from pose2d.types import Event
 
+HIDES_S = 0.25  # who met somebody is not alone for so long before and after
 RUN_GAP_S = 0.3  # two tracks that have one pose are undone run by run; a longer pause begins another
 
 
@@ -35,6 +46,7 @@ class IdentityOptions:
     lost_s: float = 0.5  # a track that ends longer before its shot does was lost, unless it left the image
     jumps: JumpOptions = field(default_factory=JumpOptions)
     stitch: StitchOptions = field(default_factory=StitchOptions)
+    untangle: UntangleOptions = field(default_factory=UntangleOptions)
     owner: OwnershipOptions = field(default_factory=OwnershipOptions)
 
 
@@ -86,7 +98,7 @@ def settle(
     owner = np.ones(seen.sure.shape, np.float32)
     if skeleton is not None:
         track = _split_jumps(replace(seen, track=track), image_wh, skeleton, options, notes)
-        track = _stitch(replace(seen, track=track), shot, image_wh, skeleton, options.stitch, notes)
+        track = _stitch(replace(seen, track=track), shot, image_wh, skeleton, options.stitch, options.untangle, notes)
         owner = owners(replace(seen, track=track), skeleton, options.owner)
         track = _drop_unowned(replace(seen, track=track), owner, options, notes)
     seen = replace(seen, track=track)
@@ -170,6 +182,7 @@ def _stitch(
     image_wh: tuple[int, int],
     skeleton: Skeleton,
     options: StitchOptions,
+    tangle: UntangleOptions,
     notes: list[_Note],
 ) -> np.ndarray:
     """Track numbers [N] after people who met, or were hidden, were told apart by what they were before and after."""
@@ -190,11 +203,13 @@ def _stitch(
         for doubt in doubts:
             one, other = (fresh + int(chain_of[piece]) for piece in doubt.pieces)
             notes.append(_Note(doubt.time_s, one, "swap", "{0} and {1} may have been exchanged here", (other,)))
-    return _once_a_frame(replace(seen, track=track))
+    alone = covered < options.meet
+    return _once_a_frame(replace(seen, track=untangled(track, seen.frame, seen.time_s, seen.boxes_px, alone, tangle)))
 
 
 def _covered(seen: Sightings) -> np.ndarray:
-    """Of each sighting the largest share of the smaller box that its and another person's box have in common, [N]."""
+    """Of each sighting the largest share of the smaller box that its and another person's box have in common then or a
+    moment before or after, [N]."""
     out = np.zeros(len(seen))
     for rows in _by_frame(seen):
         if len(rows) > 1:
@@ -204,6 +219,8 @@ def _covered(seen: Sightings) -> np.ndarray:
             share = both.clip(0).prod(-1) / np.maximum(np.minimum(area[:, None], area), 1e-9)
             np.fill_diagonal(share, 0.0)
             out[rows] = share.max(1)
+    for rows in _rows_of_tracks(seen).values():  # whoever hides somebody wholly seems to be alone
+        out[rows] = largest_near(out[rows], seen.time_s[rows], HIDES_S)
     return out
 
 

@@ -1,5 +1,6 @@
 """Videos out: H.264 in an mp4 that a browser plays, at the times its frames had, with the sound they had."""
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
@@ -34,7 +35,7 @@ class VideoWriter:
         self._rate = rate
         self._tick_s = tick_s
         self._stream: av.VideoStream | None = None  # made with the first frame, which knows its size
-        self._colours = VideoReformatter()
+        self._colours = threading.local()  # a converter for each thread that prepares frames
         self._sound: Sound | None = None
         self._start_s = self._end_s = Fraction(0)
 
@@ -44,12 +45,21 @@ class VideoWriter:
 
     def write(self, rgb: np.ndarray, time_s: Fraction) -> None:
         """Add one frame, [H, W, 3] uint8, shown from `time_s` (the source's clock) on."""
+        self.add(self.prepared(rgb), time_s)
+
+    def prepared(self, rgb: np.ndarray) -> av.VideoFrame:
+        """An image [H, W, 3] in the colours of the file, for `add`. Several threads may prepare frames at a time."""
         rgb = np.ascontiguousarray(_even(_within(rgb, LARGEST_WH)))
-        if self._stream is None:
-            self._stream = self._open_stream(*rgb.shape[1::-1])
-            self._start_s = time_s
         frame = av.VideoFrame.from_numpy_buffer(rgb, format="rgb24")  # no copy
-        frame = self._colours.reformat(frame, format="yuv420p", dst_colorspace=Colorspace.ITU709)
+        if not hasattr(self._colours, "converter"):
+            self._colours.converter = VideoReformatter()
+        return self._colours.converter.reformat(frame, format="yuv420p", dst_colorspace=Colorspace.ITU709)
+
+    def add(self, frame: av.VideoFrame, time_s: Fraction) -> None:
+        """A prepared frame, shown from `time_s` on."""
+        if self._stream is None:
+            self._stream = self._open_stream(frame.width, frame.height)
+            self._start_s = time_s
         frame.time_base = self._tick_s
         frame.pts = round((time_s - self._start_s) / self._tick_s)
         self._end_s = time_s + 1 / self._rate

@@ -9,13 +9,13 @@ import torch
 
 from eval3dpw.synth.clip_kinds import KINDS, clips_by_kind, is_held_out
 from eval3dpw.synth.dataset import truth_path
-from eval3dpw.synth.motion import Clip
+from eval3dpw.synth.motion import FPS, Clip, load_clips
 from eval3dpw.synth.scripted import build_shots, scripted_plan
 from eval3dpw.synth.scripted_dataset import ScriptedSettings, make_scripted, make_scripted_sequence
 from eval3dpw.synth.sequence import BY_NOBODY, BY_OBJECT, HIDDEN, OUTSIDE, frame_truth
 from eval3dpw.synth.staging import RecordedPath, contacts, staged_person, there_and_back
 from fitting.body.load import load_body
-from fitting.synthetic_feet import FEET_KEYPOINTS, speeds_m_s
+from fitting.synthetic_feet import FEET_KEYPOINTS, feet_over_sole_m, speeds_m_s
 from pose2d.base.errors import UserError
 
 TINY = ScriptedSettings(("cuts", "behind"), sequences=2, seconds=0.6, size=(96, 64), seed=4)
@@ -34,7 +34,7 @@ def truths(root: Path) -> list[dict[str, np.ndarray]]:
 
 
 def walk(frames: int = 60, fps: int = 30) -> Clip:
-    """Two stiff legs that swing like scissors while the pelvis goes 1 m/s: a walk that slides."""
+    """Two stiff legs that swing like scissors while the pelvis goes 1 m/s."""
     pose = torch.zeros(frames, 24, 3)
     swing = 0.4 * torch.sin(2 * torch.pi * torch.arange(frames) / fps)
     pose[:, 1, 0], pose[:, 2, 0] = swing, -swing
@@ -151,17 +151,19 @@ def test_uniforms_share_clothes_and_not_faces() -> None:
     assert len({outfit.skin for outfit in outfits}) == len(outfits)
 
 
-def test_planted_feet_stand_still_where_the_captured_ones_slide() -> None:
-    body, clip = load_body(), walk()
-    person = staged_person(body, clip, np.arange(60), torch.zeros(10), 1.0, 0.7)
-    stands, still = contacts(body, person, 30.0)
+def test_planted_feet_stand_where_the_captured_ones_slide() -> None:
+    body = load_body()
+    clip = next(clip for clip in load_clips(body, "test") if clip.name == "35_29")  # a walk that slides by 11 cm/s
+    person = staged_person(body, clip, np.arange(len(clip.pose)), torch.zeros(10), 1.0, 0.7)
+    stands, still = contacts(body, person, FPS)
     feet = person.keypoints[:, list(FEET_KEYPOINTS)].double().numpy()
     bare = body(clip.pose, translation=clip.root_m - body.rest_joints[0]).keypoints[:, list(FEET_KEYPOINTS)]
-    before = speeds_m_s(bare.double().numpy(), 30.0)
-    assert stands.any(1).mean() > 0.3
-    assert still[stands].mean() > 0.2
-    assert np.median(speeds_m_s(feet, 30.0)[stands]) < 0.5 * np.median(before[stands])
-    assert abs(np.quantile(feet[stands][:, 1], 0.1)) < 0.06
+    before = speeds_m_s(bare.double().numpy(), FPS)
+    assert stands.any(1).mean() > 0.7
+    assert still.any(1).mean() > 0.1
+    assert np.median(speeds_m_s(feet, FPS)[stands]) < 0.7 * np.median(before[stands])
+    sole = feet[..., 1] - feet_over_sole_m(body)
+    assert abs(np.median(sole[stands])) < 0.02  # on the floor
 
 
 def test_a_child_is_the_same_body_made_smaller() -> None:
@@ -181,7 +183,7 @@ def test_a_camera_between_two_frames_is_between_them() -> None:
     half = path.world_to_cam(0.5)
     np.testing.assert_allclose(cv2.Rodrigues(half[:3, :3])[0][:, 0], [0, 0.1, 0], atol=1e-9)
     np.testing.assert_allclose(-half[:3, :3].T @ half[:3, 3], [0.5, 0, 0], atol=1e-9)
-    np.testing.assert_array_equal(path.world_to_cam(1.0), other)
+    np.testing.assert_allclose(path.world_to_cam(1.0), other, atol=1e-12)
 
 
 def test_a_clip_is_played_there_and_back() -> None:

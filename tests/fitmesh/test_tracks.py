@@ -216,3 +216,18 @@ def test_events_follow_the_people_they_are_about() -> None:
     assert [(e.identity, e.kind) for e in after.events] == [(3, "swap")]  # not lost any more; 2 is nobody's business
     scores = next(track.scores for track in after.tracks if track.identity == 3)
     np.testing.assert_allclose(scores, [0.3, 0.3, 0.3, 0.4, 0.4])
+
+
+def test_what_to_check_is_listed_with_its_time(fitmesh: Fitmesh, out: Path) -> None:
+    with np.load(out / "tracks.npz") as file:
+        arrays = dict(file)
+    arrays["events"] = np.array(["0.160|2|lost|was not found again", "0.080|1|swap|may be 2 from here on"])
+    np.savez(out / "tracks.npz", **arrays)
+    assert fitmesh("tracks", out) == 0, fitmesh.said
+    lines = [line for line in fitmesh.out.splitlines() if line.startswith("check")]
+    assert lines == [
+        "check 0.08 s: person 1, swap: may be 2 from here on",
+        "check 0.16 s: person 2, lost: was not found again",
+    ]
+    assert fitmesh("tracks", out, "--merge", "2,3") == 0
+    assert "lost" not in fitmesh.out

@@ -5,6 +5,7 @@ import numpy as np
 from pose2d.detect.appearance import PARTS, SIZE, Appearances
 from pose2d.detect.jumps import TrackPath
 from pose2d.detect.stitch import StitchOptions, chains, link, pieces_of, stitched
+from pose2d.detect.untangle import UntangleOptions, untangled
 
 OPTIONS, WH = StitchOptions(), (1000, 600)
 FPS, BODY = 25.0, 210.0
@@ -89,3 +90,25 @@ def test_somebody_who_is_never_alone_is_one_piece() -> None:
     paths = {0: path(300.0 + 0 * t, np.zeros(50), t)}
     pieces = pieces_of(paths, {0: np.ones(50)}, OPTIONS)
     assert (pieces.first.tolist(), pieces.last.tolist()) == ([0], [49])
+
+
+def test_boxes_that_went_to_the_wrong_track_for_a_moment_while_people_overlapped_go_back() -> None:
+    frame = np.repeat(np.arange(60), 2)
+    x = np.stack([200 + 10.0 * np.arange(60), 790 - 10.0 * np.arange(60)], 1).reshape(-1)
+    height = np.tile([300.0, 240.0], 60)
+    boxes = np.stack([x - 50, 400 - height, x + 50, np.full(120, 400.0)], 1)
+    truth = np.tile([0, 1], 60)
+    alone = np.repeat(np.abs(np.arange(60) - 29.5) > 6, 2)
+    track = truth.copy()
+    track[54:60] = 1 - track[54:60]
+    seen = np.ones(120, bool)
+    seen[55] = seen[57] = False  # and meanwhile one of them was not seen at all
+    where = frame[seen], frame[seen] / FPS, boxes[seen], alone[seen]
+    np.testing.assert_array_equal(untangled(track[seen], *where, UntangleOptions()), truth[seen])
+
+
+def test_without_anybody_who_overlaps_nothing_changes() -> None:
+    track, frame = np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1])
+    boxes = np.array([[0, 0, 10, 30], [50, 0, 60, 30]] * 2, float)
+    same = untangled(track, frame, frame / FPS, boxes, np.ones(4, bool), UntangleOptions())
+    np.testing.assert_array_equal(same, track)

@@ -3,6 +3,7 @@ import * as THREE from 'three';
 import { GLTFLoader } from '/three/GLTFLoader.js';
 import { OrbitControls } from '/three/OrbitControls.js';
 import { boneColour, jointColour } from '/colours.js';
+import { Footprints, floor, frustum, shapeFrustum } from '/surroundings.js';
 
 const JOINT_RADIUS_M = 0.024, JOINT_PX = [2.5, 6], PICK_PX = 26; // a joint's radius on the screen: least, most
 const PALE_OPACITY = 0.4; // of a bone that was not observed

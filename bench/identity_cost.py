@@ -1,0 +1,93 @@
+"""What shots, appearance, tracking and the second look cost in the first stage of a run.
+
+    python bench/identity_cost.py VIDEO [VIDEO ..]
+
+Processor time of each part on one thread, in ms a frame, and as a share of the stage (decoding, detector, pose network
+and calibration head included); then who was found, and every event.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import pose2d.people
+from fitmesh.api import open_clip
+from fitmesh.progress import Reporter
+from fitmesh.stages import people
+from fitmesh.stages.settings import Job, RunSettings
+from pose2d.detect.tracker import Tracker
+from pose2d.io.shots import ShotDetector
+
+PARTS: dict[str, tuple[Any, str]] = {
+    "shots": (ShotDetector, "add"),
+    "appearance": (people, "cues_of"),
+    "tracker": (Tracker, "update"),
+    "second look": (pose2d.people, "settle"),
+}
+
+
+@contextmanager
+def timed() -> Iterator[dict[str, float]]:
+    """Processor seconds of each part, while this is open."""
+    spent = dict.fromkeys(PARTS, 0.0)
+    originals = {part: getattr(owner, name) for part, (owner, name) in PARTS.items()}
+
+    def wrap(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            start = time.thread_time()
+            try:
+                return function(*arguments, **options)
+            finally:
+                spent[part] += time.thread_time() - start
+
+        return call
+
+    for part, (owner, name) in PARTS.items():
+        setattr(owner, name, wrap(part, originals[part]))
+    try:
+        yield spent
+    finally:
+        for part, (owner, name) in PARTS.items():
+            setattr(owner, name, originals[part])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("videos", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path, help="keep tracks.npz and keypoints.npz in a folder a video")
+    arguments = parser.parse_args()
+    table = Table("video", "frames", "shots at", "people", "stage, ms", *(f"{part}, ms" for part in PARTS), "share")
+    lines = []
+    for video in arguments.videos:
+        with tempfile.TemporaryDirectory() as folder, timed() as spent:
+            out = Path(folder) if arguments.out is None else arguments.out / video.stem
+            out.mkdir(parents=True, exist_ok=True)
+            job = Job(open_clip(video), RunSettings(threads=1), out, Reporter(quiet=True))
+            start = time.process_time()
+            people.make(job, people.cache_key(job))
+            stage = time.process_time() - start
+            found = people.read_tracks(out)
+        per_frame = [1e3 * seconds / len(found.frames) for seconds in (stage, *spent.values())]
+        starts = found.shot_first_frame.tolist()
+        shown = ", ".join(map(str, starts[:8])) + (", .." if len(starts) > 8 else "")
+        table.add_row(
+            video.name, str(len(found.frames)), shown, str(len(found.tracks)), *(f"{ms:.2f}" for ms in per_frame),
+            f"{sum(per_frame[1:]) / per_frame[0]:.1%}",
+        )  # fmt: skip
+        for track in found.tracks:
+            span = f"frames {track.frames[0]} to {track.frames[-1]}"
+            lines.append(f"{video.name}: person {track.identity}, {span}, seen in {len(track.frames)}")
+        lines += [f"{video.name}: {event.line()}" for event in found.events]
+    Console(width=140).print(table)
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -183,6 +183,7 @@ def place_scores(
     moved2 = ((pieces.start_px[j] - pieces.end_px[i] - expected) ** 2).sum(-1) / body**2
     variance = o.place_noise**2 + o.acceleration**2 * np.minimum(dt, 3.0) ** 3 / 12 + 0.1**2 * dt
     room = np.maximum(np.prod(np.array(image_wh, float)) / body**2, 2.0)
+    variance = np.minimum(variance, room / (2 * np.pi))  # who is in the image is nowhere else
     return np.log(room / (2 * np.pi * variance)) - np.minimum(moved2 / variance, 50) / 2
 
 

@@ -17,6 +17,7 @@ from pose2d.detect.detector import (
     non_maximum_suppression,
 )
 from pose2d.detect.yolox import YoloxTiny, load_yolox
+from pose2d.io.video import Video
 from tests.patterns import pattern
 
 ONNX = "weights/yolox_tiny_humanart_416.onnx"
@@ -119,6 +120,14 @@ def test_two_sizes_are_searched_together(shared):
     for size in (416, 640):
         one = YoloxTiny(DetectorOptions(size, score_threshold=0.3, nms_iou=0.65)).detect(image)
         assert (iou(one.boxes_px, both.boxes_px).max(1) > 0.64).all()
+
+
+@pytest.mark.parametrize("part", [(50, 330, 180, 460), (70, 210, 250, 390), (70, 330, 200, 420)])
+def test_a_close_up_of_face_or_face_and_hand_is_somebody(shared, detector, part):
+    frame = next(f.rgb for f in Video(shared / "data/videos/upper_body_sign.mkv").frames() if f.index == 25)
+    top, bottom, left, right = part
+    found = detector.detect(np.ascontiguousarray(frame[top:bottom, left:right]))
+    assert found.scores[0] > 0.55  # what starts a track
 
 
 def test_detectors_are_known_by_name(shared):

@@ -31,8 +31,8 @@ from fitting.solver.unknowns import State
 
 MOTION_FACTOR = 0.003  # on the weight of acceleration in the search: bridges frames that show nothing
 DISTANCE_STD_FACTOR = 5.0  # on a guess of size and distance, which keypoints alone hardly tell apart
-# Nobody has exactly the bones that a body model's few shape numbers allow, and size and distance look alike: of a joint's
-# position in the camera frame this share is unknown, along the line of sight.
+# Nobody has exactly the bones that a body model's few shape numbers allow, and size and distance look alike: this share
+# of a joint's position in the camera frame is unknown, along the line of sight.
 UNMODELLED_SIZE = 0.02
 MIRROR_STD_FACTOR = 1.2  # widens depth relative to the pelvis in a track, where a limb once mirrored in depth stays so
 

@@ -30,7 +30,7 @@ def some_scene(frames: int, generator: torch.Generator) -> SceneTerms:
     turn = rotation_matrices(0.2 * torch.randn(frames, 3, generator=generator, dtype=DOUBLE))
     rest, on_floor = (torch.rand(frames, 9, generator=generator, dtype=DOUBLE) for _ in range(2))
     up = torch.nn.functional.normalize(torch.tensor([0.1, -1.0, -0.2], dtype=DOUBLE), dim=0)
-    return SceneTerms(up, turn, -0.5, rest, on_floor)
+    return SceneTerms(up, turn, -0.5, rest=rest, on_floor=on_floor)
 
 
 def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Problem, State]:

@@ -29,8 +29,8 @@ REFERENCE_SIGMA = 0.04  # of sqrt(area): the error of a good keypoint where no p
 PRESENT = 0.05  # presence below this: the keypoint is not in the image, and its position means nothing. Not tuned
 GATE = 0.5  # `gate`: s v below this is not used. Customary, not tuned
 # `likelihood`: error in units of l of a keypoint that is not in the image; share of the one Gaussian, and how much
-# wider it is than the expected OKS says. Chosen on rendered people of another seed than bench/weighting.py reports: without
-# the Gaussian, fits are better where nothing is hidden (59.7 against 60.1 mm) and worse elsewhere (112.1, 108.5).
+# wider it is than the expected OKS says. Chosen on rendered people of another seed than bench/weighting.py reports:
+# without the Gaussian, fits are better where nothing is hidden (59.7 against 60.1 mm) and worse elsewhere (112, 108.5).
 ABSENT_SIGMA, HEDGE, WIDER = 5.0, 0.8, 1.5
 CONFIDENCE_RANGE = (1e-3, 0.999)  # `precision`: sigma stays between 3 % of l and 30 l. Not tuned
 

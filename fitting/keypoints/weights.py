@@ -5,10 +5,10 @@ l^2 = (2 sigma_k)^2 area (`pose2d.oks`), and `precision`, v / sigma^2, is maximu
 no pixels: they divide by one variance for all keypoints of a person, (REFERENCE_SIGMA sqrt(area))^2, so that priors
 mean the same beside any of them.
 
-`likelihood` takes the stated error distribution, where a head states one: a mixture of Gaussians in units of l, with the
-probability 1 - v that the keypoint is not in the image an error of any size (ABSENT_SIGMA), and, since a head may be wrong
-about a keypoint that it cannot see, the one Gaussian that the expected OKS implies, wider by WIDER, with the share HEDGE.
-Where no distribution is stated it is `precision`.
+`likelihood` takes the stated error distribution, where a head states one: a mixture of Gaussians in units of l, with
+the probability 1 - v that the keypoint is not in the image an error of any size (ABSENT_SIGMA), and, since a head may
+be wrong about a keypoint that it cannot see, the one Gaussian that the expected OKS implies, wider by WIDER, with the
+share HEDGE. Where no distribution is stated it is `precision`.
 """
 
 from dataclasses import dataclass
@@ -28,9 +28,10 @@ REFERENCE_SIGMA = 0.04  # of sqrt(area): the error of a good keypoint where no p
 # bench/weighting.py chooses a factor on it for each weighting (bench/weighting_scales.json)
 PRESENT = 0.05  # presence below this: the keypoint is not in the image, and its position means nothing. Not tuned
 GATE = 0.5  # `gate`: s v below this is not used. Customary, not tuned
-# `likelihood`: error in units of l of a keypoint that is not in the image; share of the one Gaussian, and how much wider
-# it is than the expected OKS says. Chosen on rendered people of other seeds than bench/weighting.py reports: without the
-# Gaussian, fits are better where nothing is hidden (59.7 against 60.1 mm) and worse where something is (112.1, 108.5).
+# `likelihood`: error in units of l of a keypoint that is not in the image; share of the one Gaussian, and how much
+# wider it is than the expected OKS says. Chosen on rendered people of other seeds than bench/weighting.py reports:
+# without the Gaussian, fits are better where nothing is hidden (59.7 against 60.1 mm) and worse where something is
+# (112.1, 108.5).
 ABSENT_SIGMA, HEDGE, WIDER = 5.0, 0.8, 1.5
 CONFIDENCE_RANGE = (1e-3, 0.999)  # `precision`: sigma stays between 3 % of l and 30 l. Not tuned
 

@@ -63,7 +63,8 @@ class FittedPerson:
 class ShotFit:
     """Everyone of a shot, and the scene."""
 
-    people: dict[int, FittedPerson]  # by identity; who never shows enough is not there
+    people: dict[int, FittedPerson]  # by identity
+    left_out: dict[int, TooFewKeypoints]  # by identity: who never shows enough to be fitted, and what is missing
     camera: Camera  # of the first frame
     focal: FocalEstimate  # of the first frame
     motion: CameraMotion | None  # under that focal length; None: nobody looked
@@ -107,18 +108,20 @@ def fit_shot(
     start = min((int(person.frame[0]) for person in people), default=0)
     grid = _Grid(start if motion is None else int(motion.frames[0]), every, fps)
     first: dict[int, tuple[PreparedTrack, TrackFit]] = {}
+    left_out: dict[int, TooFewKeypoints] = {}
     for person in people:
         try:
             first[person.identity] = _alone(
                 person, camera, body, grid, motion, {**(ROUGH if options.ground else {}), **how}
             )
-        except TooFewKeypoints:
+        except TooFewKeypoints as error:
+            left_out[person.identity] = error
             continue
         if not options.ground:
             progress(len(first[person.identity][1].frame))
     if not options.ground:
         fitted = {i: _as_found(found, 1.0, camera, focal, motion, grid, None) for i, (_, found) in first.items()}
-        return ShotFit(fitted, camera, focal, motion, None, "not looked for")
+        return ShotFit(fitted, left_out, camera, focal, motion, None, "not looked for")
     known = {person.identity: person.height_m for person in people}
     answer = _ground(first, known, camera, focal, body, grid, motion, options.given)
     ground = answer.ground
@@ -132,7 +135,7 @@ def fit_shot(
         again, rest = _within(prepared, found, seen_camera, body, grid, seen_motion, ground, number, size, ratio, how)
         fitted[identity] = _as_found(again, size, seen_camera, seen_focal, seen_motion, grid, rest)
         progress(len(found.frame))
-    return ShotFit(fitted, seen_camera, seen_focal, seen_motion, ground, answer.reason)
+    return ShotFit(fitted, left_out, seen_camera, seen_focal, seen_motion, ground, answer.reason)
 
 
 def _refined_by_turning(

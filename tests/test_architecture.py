@@ -22,8 +22,10 @@ FITTING_INFERENCE = (
     "fitting.track", "fitting.init", "fitting.solver", "fitting.keypoints", "fitting.body", "fitting.camera",
 )  # fmt: skip
 
-# Modules of this project (without package __init__ files) that a run has loaded when it writes fit.npz.
-MOST_MODULES = 73
+# Modules of this project (without package __init__ files) that a run has loaded when it writes fit.npz. Of 106, 33 came
+# with the scene (camera motion, lens, gravity, floor, contacts), with people who keep their identity behind others and
+# across cuts, with edits of tracks, and with networks that run in ONNX Runtime.
+MOST_MODULES = 106
 TARGET_MODULES = 35
 
 _RUN_UP_TO_FIT = """
@@ -45,7 +47,7 @@ loaded = {
     name: module.__file__ for name, module in sys.modules.items()
     if name.split(".")[0] in packages and not module.__file__.endswith("__init__.py")
 }
-print(json.dumps(sorted(loaded)))
+print(json.dumps({"ours": sorted(loaded), "plots": "matplotlib" in sys.modules}))
 """
 
 
@@ -90,6 +92,9 @@ def test_few_modules_are_loaded_between_a_video_and_its_bodies(tmp_path: Path) -
     command = [sys.executable, "-c", _RUN_UP_TO_FIT, str(video), str(tmp_path / "out")]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
-    loaded = json.loads(ended.stdout.splitlines()[-1])
+    said = json.loads(ended.stdout.splitlines()[-1])
+    loaded = said["ours"]
     assert "fitting.track" in loaded
+    assert set(loaded).isdisjoint(modules_in(*TRAINING))
+    assert not said["plots"]
     assert len(loaded) <= MOST_MODULES, "\n".join(loaded)

@@ -239,7 +239,7 @@ def cache_key(
     augment: Augment | None,
     seed: Sequence[int],
 ) -> CacheKey:
-    first = head.members[0] if isinstance(head, Ensemble) else head
+    first = head.first if isinstance(head, Ensemble) else head
     return CacheKey(
         stage="observations",
         settings={

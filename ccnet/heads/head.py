@@ -119,8 +119,12 @@ class Ensemble(CalibrationHead):
     def _heads(self) -> list[CalibrationHead]:
         return [member for member in self.members if isinstance(member, CalibrationHead)]
 
+    @property
+    def first(self) -> CalibrationHead:
+        return self._heads()[0]
+
     def inputs(self, features: Tensor) -> Tensor:
-        return self._heads()[0].inputs(features)
+        return self.first.inputs(features)
 
     def fit_scale(self, inputs: Tensor) -> None:
         for member in self._heads():

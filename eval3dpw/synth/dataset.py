@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -77,7 +77,14 @@ def make_dataset(out: Path, settings: SynthSettings, jobs: int = 1) -> Iterator[
     yield from in_processes(make_sequence, out, settings, range(settings.sequences), jobs)
 
 
-Settings = TypeVar("Settings")
+class SplitSettings(Protocol):
+    """What a data set of any kind must say so that the rest of an interrupted sequence can be removed."""
+
+    @property
+    def split(self) -> str: ...
+
+
+Settings = TypeVar("Settings", bound=SplitSettings)
 
 
 def in_processes(

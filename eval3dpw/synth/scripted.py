@@ -305,7 +305,7 @@ def _seat(person: SyntheticPerson) -> list[Solid]:
     sits = pelvis[:, 1] < np.quantile(pelvis[:, 1], 0.25) + 0.04
     spot = np.median(pelvis[sits], axis=0)
     forward = (person.joints[sits][:, (4, 5)].mean(1) - person.joints[sits][:, 0]).mean(0).numpy()
-    forward = forward * (1, 0, 1) / max(np.linalg.norm(forward[::2]), 1e-6)
+    forward = forward * (1, 0, 1) / max(float(np.linalg.norm(forward[::2])), 1e-6)
     high = float(pelvis[sits, 1].min()) - 0.105 * person.size
     box = solids.box((0.5, high, 0.42), "planks")
     back = spot - 0.06 * forward

@@ -144,7 +144,7 @@ def camera_path(
     spot = middle * (1, 0, 1) + view.distance_m * np.array([np.sin(view.azimuth), 0, np.cos(view.azimuth)])
     spot[1] = view.height_m
     position = np.broadcast_to(spot, (frames, 3)).copy()
-    time = np.arange(frames)
+    time = np.arange(frames, dtype=float)
     aim = np.broadcast_to(middle, (frames, 3))
     turn = np.zeros((frames, 3))  # degrees about the camera's x, y, z
     if kind == "pan":

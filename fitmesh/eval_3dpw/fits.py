@@ -14,7 +14,6 @@ from fitmesh.eval_3dpw.settings import FPS, EvalSettings, Row
 from fitting.body import Body, BodyParams
 from fitting.init import regressors
 from fitting.init.guess import InitialGuess, nearest, with_default_errors
-from fitting.keypoints.observed import TooFewKeypoints
 from fitting.optimise import INITIALISERS, fit_frames
 from fitting.scene.lens import given_focal
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
@@ -101,8 +100,8 @@ def fit_person(
         [ShotPerson(0, keypoints, frame, init)], camera, focal, body, fps=FPS / settings.every, every=settings.every,
         options=SceneOptions(ground=False), **how,
     )  # fmt: skip
-    if not shot.people:
-        raise TooFewKeypoints("no frame shows enough of the person to be fitted.")
+    if shot.left_out:
+        raise shot.left_out[0]
     track = shot.people[0].track
     return track.fit.params.rows(nearest(track.frame, person.frame))
 

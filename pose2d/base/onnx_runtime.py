@@ -47,6 +47,10 @@ class OnnxNetwork:
         parts = list(_pool(threads).map(self._run, np.array_split(inputs.numpy(), threads)))
         return [torch.from_numpy(np.concatenate(outputs)) for outputs in zip(*parts, strict=True)]
 
+    def __deepcopy__(self, memo: object) -> "OnnxNetwork":
+        """A session never changes once it is made, so copies of a model share it."""
+        return self
+
     def _run(self, inputs: np.ndarray) -> list[np.ndarray]:
         return self._session.run(None, {self._input: np.ascontiguousarray(inputs)})
 

@@ -57,7 +57,7 @@ def _check_memo(stream: BinaryIO) -> None:
     """Python's unpickler makes room for as many remembered objects as the largest number that the file names."""
     start = stream.tell()
     for count, (code, argument, _) in enumerate(pickletools.genops(stream)):
-        if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > count + _MEMO_SLACK:
+        if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > count + _MEMO_SLACK:
             raise Refused("it counts objects that are not there")
     stream.seek(start)
 

@@ -261,8 +261,8 @@ def owners(seen: Sightings, skeleton: Skeleton, options: OwnershipOptions) -> np
         for row in here:
             state.update(row, factor[row], motion)
     lengths = {number: len(rows) for number, rows in tracks.items()}
-    for pair, rows in one_pose.items():
-        _decide_runs(seen, factor, np.array(rows), lengths[pair[0]] >= lengths[pair[1]])
+    for pair, both in one_pose.items():
+        _decide_runs(seen, factor, np.array(both), lengths[pair[0]] >= lengths[pair[1]])
     return factor
 
 

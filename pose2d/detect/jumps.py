@@ -56,7 +56,7 @@ def path_of(
 def inside_image(boxes_px: np.ndarray, image_wh: tuple[int, int]) -> np.ndarray:
     """Which boxes [N, 4] end at no edge of the image, [N]: nobody comes or goes there but behind something."""
     margin = EDGE * np.array(image_wh)
-    return ((boxes_px[:, :2] >= margin) & (boxes_px[:, 2:] <= np.array(image_wh) - margin)).all(1)
+    return np.all((boxes_px[:, :2] >= margin) & (boxes_px[:, 2:] <= np.array(image_wh) - margin), axis=1)
 
 
 def body_sizes(time_s: np.ndarray, boxes_px: np.ndarray, near_s: float = 0.5) -> np.ndarray:

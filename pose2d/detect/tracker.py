@@ -217,7 +217,7 @@ def _alone(boxes_px: np.ndarray, likely: np.ndarray, most_iou: float) -> np.ndar
     """Which boxes [N] overlap no other of the likely ones by more than `most_iou`."""
     overlap = iou(boxes_px, boxes_px[likely])
     overlap[likely, np.arange(len(likely))] = 0
-    return (overlap <= most_iou).all(1)
+    return np.all(overlap <= most_iou, axis=1)
 
 
 def assign(cost: np.ndarray, limit: np.ndarray | float) -> list[tuple[int, int]]:

@@ -53,7 +53,7 @@ def test_the_network_and_ccnet_read_the_images(tmp_path: Path) -> None:
     settings = EvalSettings(data, pose_model="movenet-lightning")
     outcome = pipeline.run(settings, out, QUIET)
     assert list(outcome.scores.rows) == [
-        "start (lifter)", "+ raw confidence", "+ CCNet confidence", "+ CCNet precision",
+        "start (lifter)", "+ raw confidence", "+ CCNet confidence", "+ CCNet likelihood",
     ]  # fmt: skip
     assert len(outcome.scores) == tiny_3dpw.FRAMES
     assert all(score["pa_mpjpe_mm"].mean() < 100 for score in outcome.scores.rows.values())

@@ -30,13 +30,13 @@ def detections_json(path: Path, boxes_px: np.ndarray) -> Path:
 @pytest.mark.parametrize("model", ["movenet-lightning", "rtmpose-s-halpe26"])
 def test_eval_3dpw_fits_the_bodies_that_run_writes(model: str, tmp_path: Path, monkeypatch) -> None:
     data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
-    row = Row("ccnet", "precision", start_source="ccnet")
+    row = Row("ccnet", "likelihood", start_source="ccnet")
     settings = EvalSettings(data, pose_model=model, confidence=("ccnet",), named_rows=(("CCNet", row),))
     (sequence,) = eval_sequences(settings, [])
     boxes_px = true_boxes(sequence.tracks[0], body_set(), sequence.camera.size, sequence.camera.intrinsics).round()
     monkeypatch.setattr("fitmesh.eval_3dpw.keypoints.true_boxes", lambda *_: boxes_px)
     pipeline.run(settings, tmp_path / "eval", Reporter(quiet=True))
-    (file,) = (tmp_path / "eval" / "fits" / "tracks").glob("ccnet_precision*/one_00.npz")
+    (file,) = (tmp_path / "eval" / "fits" / "tracks").glob("ccnet_likelihood*/one_00.npz")
     measured = read_fits(file)[0]
 
     detections = detections_json(tmp_path / "boxes.json", boxes_px)

@@ -118,7 +118,7 @@ def assert_seen_as_in_the_video(page: Any, result: Result, frame: int) -> None:
     """The page's silhouettes are those of the fitted meshes through the video's camera."""
     answer = page.evaluate(SILHOUETTE)
     image = cv2.imdecode(np.frombuffer(base64.b64decode(answer["png"]), np.uint8), cv2.IMREAD_UNCHANGED)
-    drawn = image[..., 3] > 60  # skin that was not observed is 0.35 opaque
+    drawn = image[..., 3] > 10  # however little of a pixel is covered: skin that was not observed is 0.35 opaque
     height, width = drawn.shape
     focal = height / 2 / np.tan(np.radians(answer["fov"]) / 2)
     middle = (width / 2 - 0.5, height / 2 - 0.5)  # of the canvas, where (0, 0) is the centre of a pixel
@@ -127,7 +127,7 @@ def assert_seen_as_in_the_video(page: Any, result: Result, frame: int) -> None:
     meshes = [Mesh(result.vertices(person, row), result.body.faces, (0, 0, 0)) for person, row in people]
     expected = render(meshes, camera, alpha=1).mean(2) < 200
     assert expected.sum() > 1000
-    assert (drawn & expected).sum() / (drawn | expected).sum() > 0.96
+    assert (drawn & expected).sum() / (drawn | expected).sum() > 0.98
     mirrored = drawn[:, ::-1]
     assert (mirrored & expected).sum() / (mirrored | expected).sum() < 0.5
 

@@ -34,7 +34,7 @@ def test_a_table_has_a_centre_but_no_keypoints(shared: Path) -> None:
     options = DetectorOptions(long_side=512, score_threshold=0.1)
     by_centre = score_of(CentreDetector(options).detect(image), table)
     with_keypoints = score_of(MultiPose(options).detect(image), table)
-    assert by_centre > 0.7
+    assert by_centre > 0.6  # a tracker confirms a person at 0.55
     assert with_keypoints < 0.5
 
 

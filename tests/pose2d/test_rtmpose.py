@@ -275,5 +275,7 @@ def test_the_flip_test_of_a_real_crop_agrees_with_the_plain_one(shared, model):
 
 def test_copies_and_batches_of_none_work(model):
     other = copy.deepcopy(model)
+    crops = torch.rand(2, 3, 256, 192)
+    torch.testing.assert_close(other(crops).xy_px, model(crops).xy_px)
     found = other(torch.zeros(0, 3, 256, 192))
     assert tuple(found.xy_px.shape) == (0, 26, 2)

@@ -16,6 +16,7 @@ from fitting.keypoints.observed import OBSERVED_PROBABILITY
 from pose2d.base.caching import content_digest, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.json_files import read_json
+from pose2d.events import Event
 
 SCHEMA_VERSION = 3
 FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
@@ -34,16 +35,6 @@ class Shot:
     focal_px: float  # along x, of its first frame
     focal_log_std: float  # standard deviation of log(focal_px); NaN: not known
     focal_source: str  # where the focal length comes from
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something about identities that a reader should check."""
-
-    time_s: float
-    identity: int
-    kind: str  # likely swap, lost, merged, split
-    text: str
 
 
 @dataclass(frozen=True)
@@ -211,7 +202,7 @@ def load(folder: str | Path) -> Result:
         time_s=arrays["time_s"],
         focal_px=arrays["frame_focal_px"],
         world_from_camera=arrays["world_from_camera"],
-        events=[_event(str(line)) for line in arrays["events"]],
+        events=[Event.from_line(str(line)) for line in arrays["events"]],
         rate=Fraction(*map(int, arrays["rate"])),
         body_name=str(arrays["body"]),
         body_path=Path(body_path) if body_path else None,
@@ -271,17 +262,6 @@ def numbers_of(stated: Any) -> dict[str, float]:
     """The finite numbers of an object in run.json, which anyone may have edited."""
     given = stated.items() if isinstance(stated, dict) else ()
     return {name: float(value) for name, value in given if type(value) in (int, float) and 0 <= value < 1e9}
-
-
-def _event(line: str) -> Event:
-    """From "time_s|identity|kind|text"."""
-    try:
-        time_s, identity, kind, text = line.split("|", 3)
-        return Event(float(time_s), int(identity), kind, text)
-    except ValueError as error:
-        raise UserError(
-            f"{FIT_FILE} is damaged: {line[:80]!r} is no event. Make it anew with `fitmesh run`."
-        ) from error
 
 
 def _about(folder: Path) -> Mapping[str, Any]:

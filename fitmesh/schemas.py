@@ -10,6 +10,7 @@ import numpy as np
 
 from pose2d.base.arrays import Array, check_arrays
 from pose2d.base.errors import UserError
+from pose2d.events import Event
 from pose2d.skeletons import BY_NAME, COCO17
 
 MOST_PIXELS_A_SIDE = 1 << 20
@@ -34,6 +35,9 @@ TRACKS = {
     "row_box_px": Array("f", ("rows", 4), finite=True),
     "row_score": Array("f", ("rows",)),
     "warnings": Array("U", ("warnings",)),
+    "shot_first_frame": Array("i", ("shots",), low=0),
+    "same_as": Array("i", ("people",)),
+    "events": Array("U", ("events",)),
     "camera_kind": Array("U", ("shots",), optional=True),
     "camera_reason": Array("U", ("shots",), optional=True),
     "camera_focal_px": Array("f", ("shots",), low=1, finite=True, optional=True),
@@ -109,6 +113,7 @@ def check_tracks(arrays: Mapping[str, np.ndarray], path: Path) -> None:
     check_arrays(arrays, TRACKS, path, "a tracks.npz of fitmesh")
     _check_rows(arrays, path)
     _check_times(arrays, path)
+    _check_shots_and_events(arrays, path)
 
 
 def check_keypoints(arrays: Mapping[str, np.ndarray], path: Path) -> None:
@@ -137,6 +142,7 @@ def check_fit(arrays: Mapping[str, np.ndarray], path: Path, version: int) -> Non
     check_arrays(arrays, FIT, path, "a fit.npz of fitmesh")
     _check_rows(arrays, path)
     _check_times(arrays, path)
+    _check_shots_and_events(arrays, path)
     if not np.isin(arrays["row_frame"], arrays["frame"]).all():
         raise UserError(f"{path} is damaged: it has a body in a frame that was not looked at.")
     if len(arrays["shot"]) and int(arrays["shot"].max()) >= len(arrays["shot_first_frame"]):
@@ -156,6 +162,19 @@ def _check_rows(arrays: Mapping[str, np.ndarray], path: Path) -> None:
     inside[first[1:-1] - 1] = False  # from one person to the next
     if (steps[inside] <= 0).any():
         raise UserError(f"{path} is damaged: the frames of a person do not rise.")
+
+
+def _check_shots_and_events(arrays: Mapping[str, np.ndarray], path: Path) -> None:
+    first = arrays["shot_first_frame"].astype(np.int64)
+    if (np.diff(first) <= 0).any() or (len(arrays["frame"]) and not len(first)):
+        raise UserError(f"{path} is damaged: shot_first_frame does not say where shots begin.")
+    if not np.isin(arrays["same_as"], arrays["identity"]).all():
+        raise UserError(f"{path} is damaged: same_as names somebody who is not there.")
+    for line in arrays["events"].tolist():
+        try:
+            Event.from_line(line)
+        except ValueError as error:
+            raise UserError(f"{path} is damaged: {line[:80]!r} is no event. Make it with `fitmesh run`.") from error
 
 
 def _check_times(arrays: Mapping[str, np.ndarray], path: Path) -> None:

@@ -16,7 +16,7 @@ from fitmesh.stages.track_edits import (
     write_edits,
 )
 from pose2d.base.errors import UserError
-from pose2d.types import Event
+from pose2d.events import Event
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,11 @@ from pose2d.detect.association import Cues
 from pose2d.detect.detector import Detections, iou
 from pose2d.detect.identity import IdentityOptions, Sightings, settle
 from pose2d.detect.tracker import Tracker
+from pose2d.events import Event
 from pose2d.io.clip import Frame
 from pose2d.io.shots import ShotMarker
 from pose2d.skeletons import Skeleton
-from pose2d.types import Event, Track
+from pose2d.types import Track
 
 # Between two looks of the detector where nothing happens, and where people move. LONG_IOU was chosen among 0.35, 0.5
 # and 0.75 on worker_back and bedroom_children (bench/people.py): the last at which no person-frame more is missed

@@ -1,7 +1,7 @@
 """What travels between the rooms: predictions in a crop, keypoints in the full frame, tracks over time, and events."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
@@ -59,24 +59,3 @@ class Track:
     frames: np.ndarray  # [T] frame numbers, strictly increasing; gaps are frames without a detection
     boxes_px: np.ndarray  # [T, 4] x1, y1, x2, y2 in full-frame pixels
     scores: np.ndarray  # [T] detector score
-
-
-EventKind = Literal["swap", "lost", "merged", "split"]
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something about who is who that a person should look at."""
-
-    time_s: float
-    identity: int
-    kind: EventKind  # swap: likely exchanged with somebody; merged: two were one; split: one was two
-    text: str  # a plain sentence
-
-    def line(self) -> str:
-        return f"{self.time_s:.3f}|{self.identity}|{self.kind}|{self.text}"
-
-    @staticmethod
-    def from_line(line: str) -> "Event":
-        time_s, identity, kind, text = line.split("|", 3)
-        return Event(float(time_s), int(identity), cast(EventKind, kind), text)

@@ -21,12 +21,13 @@ from pose2d.detect.association import Cues, cues_of
 from pose2d.detect.detector import DETECTORS, Detections, read_detections, whole_image
 from pose2d.detect.tracker import Tracker
 from pose2d.estimate import estimate_people
+from pose2d.events import Event
 from pose2d.models.base import PoseModel
 from pose2d.oks import AREA_OF_BOX
 from pose2d.people import Describe, Detect, People, PeopleFinder
 from pose2d.registry import module_of
 from pose2d.skeletons import BY_NAME
-from pose2d.types import ConfidenceSource, Event, Keypoints, Track
+from pose2d.types import ConfidenceSource, Keypoints, Track
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
 ERROR = ("error_weight", "error_sigma")  # the stated error distribution, where the head states one

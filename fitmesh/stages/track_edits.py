@@ -20,7 +20,8 @@ from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, read_k
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.json_files import Json, read_json
-from pose2d.types import Event, Keypoints, Track
+from pose2d.events import Event
+from pose2d.types import Keypoints, Track
 
 FILE = "tracks_edits.json"
 NOBODY = -1  # owner of a row that was dropped; identities are positive

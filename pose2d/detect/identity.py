@@ -28,8 +28,8 @@ from pose2d.detect.pose_motion import PoseMotionOptions, PoseState, first_pose, 
 from pose2d.detect.relink import RELINK_RATIO, relink
 from pose2d.detect.stitch import StitchOptions, chains, link, pieces_of, stitched
 from pose2d.detect.untangle import UntangleOptions, untangled
+from pose2d.events import Event
 from pose2d.skeletons import Skeleton
-from pose2d.types import Event
 
 HIDES_S = 0.25  # who met somebody is not alone for so long before and after
 RUN_GAP_S = 0.3  # two tracks that have one pose are undone run by run; a longer pause begins another

@@ -22,7 +22,8 @@ from fitmesh.stages.track_edits import (
 )
 from fitmesh.tracks import edit_tracks, list_tracks
 from pose2d.base.errors import UserError
-from pose2d.types import Event, Track
+from pose2d.events import Event
+from pose2d.types import Track
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.videos import write_video
 from tests.walkers import coco_results, walker, write_json

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from readme_section import write_section
 from rich.console import Console
 from rich.table import Table
-from weighting_page import METRICS, into_page, markdown, markdown_table, plot
+from weighting_page import METRICS, markdown, markdown_table, plot
 from weighting_rows import CCNET, CCNET_LIKELIHOOD, CCNET_PRECISION, MODES, RAW, ROWS, SCALES_OF, Mode
 
 from ccnet.metrics import expected_calibration_error
@@ -257,14 +258,15 @@ def main() -> None:
     title = f"{len(scores):,} rendered person-frames in {len(scores.names)} sequences, {arguments.pose_model}"
     title += f", start: {arguments.init}"
     plot(tables, by_level, title)
-    into_page(
+    write_section(
+        "weighting",
         f"## Weightings\n\n`python bench/weighting.py --tune synth_dev --every 3 && python bench/weighting.py --data "
         f"{arguments.data.name}`: {title}. Millimetres; in brackets the 95 % interval of the paired difference to raw, "
         "over sequences. Every weighting's one scale was chosen on another set (`bench/weighting_scales.json`).\n\n"
         f"![differences to raw](../docs/img/weighting.png)\n{markdown(tables, by_level)}\n\n"
         + "\n".join(f"- {text}" for text in notes)
         + "\n\nThe confidences themselves, over keypoints inside the image:\n\n"
-        + "\n".join(markdown_table(CALIBRATION_HEAD, confidences.lines()))
+        + "\n".join(markdown_table(CALIBRATION_HEAD, confidences.lines())),
     )
 
 

@@ -17,8 +17,6 @@ import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
 PLOT = HERE.parent / "docs" / "img" / "weighting.png"
-PAGE = HERE / "README.md"
-BEGIN, END = "<!-- weighting: written by bench/weighting.py -->", "<!-- end of weighting -->"
 METRICS = ("pa_mpjpe_mm", "mpjpe_mm", "mve_mm", "acceleration_mm")
 
 
@@ -90,15 +88,3 @@ def _bars(axis: Any, place: np.ndarray, differences: Sequence[Interval], color: 
         axis.errorbar(value, place, xerr=reach, **style)
     else:
         axis.errorbar(place, value, yerr=reach, **style)
-
-
-def into_page(text: str) -> None:
-    """Put the section between its marks in bench/README.md, or at the end."""
-    page = PAGE.read_text()
-    section = f"{BEGIN}\n{text}\n{END}"
-    if BEGIN in page:
-        page = page[: page.index(BEGIN)] + section + page[page.index(END) + len(END) :]
-    else:
-        page = f"{page.rstrip()}\n\n{section}\n"
-    with atomic_file(PAGE) as temporary:
-        temporary.write_text(page)

@@ -24,9 +24,10 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fitting
+from bench.readme_section import write_section
 from bench.world_background import camera_motion
 from bench.world_metrics import PersonEstimate, ShotEstimate, shot_metrics, standing_speed_cm_s
-from bench.world_page import groups, medians, section, write_section
+from bench.world_page import groups, medians, section
 from bench.world_rendered import boxes, read_truth, run
 from bench.world_rendered import estimate as rendered_estimate
 from bench.world_scenes import ShotTruth, simulated_shot
@@ -200,7 +201,7 @@ def main() -> None:
     if arguments.write:
         command = f"python bench/world.py --clips {arguments.clips.name} --shots {arguments.shots}"
         command += f" --rendered {arguments.rendered.name}" if arguments.rendered is not None else ""
-        write_section(section(f"{command} --write", WHAT, parts, truth))
+        write_section("world", section(f"{command} --write", WHAT, parts, truth))
     console.print(f"{time.monotonic() - began:.0f} s")
 
 

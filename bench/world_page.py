@@ -1,14 +1,8 @@
 """What bench/world.py found, as tables and as a section of bench/README.md."""
 
-from pathlib import Path
-
 import numpy as np
 
 from bench.world_scenes import ShotTruth
-from pose2d.base.files import atomic_file
-
-PAGE = Path(__file__).with_name("README.md")
-BEGIN, END = "<!-- world: written by bench/world.py -->", "<!-- end of world -->"
 
 
 def medians(rows: dict[str, list[dict[str, float]]]) -> dict[str, list[str]]:
@@ -57,15 +51,3 @@ def section(
         lines += ["", f"**{title.capitalize()}** ({count} shots)", "", *table(["median over shots", *rows], cells)]
     own = ", ".join(f"{name.split(',')[0]} {value:.1f} {name.split(',')[1].strip()}" for name, value in truth.items())
     return "\n".join([*lines, "", f"The truth's own figures: {own}."])
-
-
-def write_section(text: str) -> None:
-    """Between its marks in bench/README.md, or at the end."""
-    page = PAGE.read_text()
-    whole = f"{BEGIN}\n{text}\n{END}"
-    if BEGIN in page:
-        page = page[: page.index(BEGIN)] + whole + page[page.index(END) + len(END) :]
-    else:
-        page = f"{page.rstrip()}\n\n{whole}\n"
-    with atomic_file(PAGE) as temporary:
-        temporary.write_text(page)

@@ -16,10 +16,9 @@ from scipy.spatial.transform import Rotation
 
 from fitmesh.exports.even_times import evenly
 from fitmesh.exports.scene import SceneFrame, frame_rate, rest_body, scene_frame, scene_rotations
-from fitmesh.exports.stretches import named_stretches
+from fitmesh.exports.stretches import named_stretches, write_each_stretch
 from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
-from pose2d.base.files import atomic_folder
 
 FOLDER = "amass"
 Z_UP_FROM_Y_UP = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
@@ -37,12 +36,12 @@ def files(result: Result) -> list[str]:
 def write(result: Result, out: Path, progress: Reporter) -> None:
     """One file per person and stretch."""
     scene = scene_frame(result)
-    with progress.stage("amass", len(result.people), "people") as tick, atomic_folder(out / FOLDER) as folder:
-        for person in result.people:
-            for name, rows in named_stretches(result, person):
-                arrays: dict[str, Any] = _arrays(result, person, rows, scene)
-                np.savez(folder / f"{name}.npz", **arrays)
-            tick(1)
+
+    def write_one(folder: Path, name: str, person: Person, rows: slice) -> None:
+        arrays: dict[str, Any] = _arrays(result, person, rows, scene)
+        np.savez(folder / f"{name}.npz", **arrays)
+
+    write_each_stretch(result, out / FOLDER, progress, write_one)
 
 
 def _arrays(result: Result, person: Person, rows: slice, scene: SceneFrame) -> dict[str, np.ndarray]:

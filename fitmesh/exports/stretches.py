@@ -1,10 +1,14 @@
 """When a person is there: the rows of a result may have gaps, in which the person is absent."""
 
+from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
+from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
+from pose2d.base.files import atomic_folder
 
 
 def stretches(result: Result, person: Person) -> list[slice]:
@@ -18,6 +22,17 @@ def named_stretches(result: Result, person: Person) -> list[tuple[str, slice]]:
     """The same with names for files: person_1, person_1_part_2, .."""
     found = enumerate(stretches(result, person), 1)
     return [(f"person_{person.identity}" + (f"_part_{n}" if n > 1 else ""), rows) for n, rows in found]
+
+
+def write_each_stretch(
+    result: Result, folder: Path, progress: Reporter, write_one: Callable[[Path, str, Person, slice], None]
+) -> None:
+    """A folder with a file per person and stretch: write_one(folder, name, person, rows) makes one of them."""
+    with progress.stage(folder.name, len(result.people), "people") as tick, atomic_folder(folder) as temporary:
+        for person in result.people:
+            for name, rows in named_stretches(result, person):
+                write_one(temporary, name, person, rows)
+            tick(1)
 
 
 def absences(result: Result, person: Person) -> list[tuple[int, int]]:

@@ -15,11 +15,10 @@ import numpy as np
 
 from fitmesh.exports.even_times import evenly
 from fitmesh.exports.scene import SceneFrame, clip_time_s, frame_rate, scene_frame
-from fitmesh.exports.stretches import named_stretches
+from fitmesh.exports.stretches import named_stretches, write_each_stretch
 from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import JOINT_NAMES
-from pose2d.base.files import atomic_folder
 from pose2d.skeletons import HALPE26
 
 FOLDER = "trc"
@@ -36,12 +35,12 @@ def files(result: Result) -> list[str]:
 def write(result: Result, out: Path, progress: Reporter) -> None:
     """One file per person and stretch."""
     scene = scene_frame(result)
-    with progress.stage("trc", len(result.people), "people") as tick, atomic_folder(out / FOLDER) as folder:
-        for person in result.people:
-            for name, rows in named_stretches(result, person):
-                lines = _lines(result, person, rows, scene, f"{name}.trc")
-                (folder / f"{name}.trc").write_text("\n".join(lines) + "\n")
-            tick(1)
+
+    def write_one(folder: Path, name: str, person: Person, rows: slice) -> None:
+        lines = _lines(result, person, rows, scene, f"{name}.trc")
+        (folder / f"{name}.trc").write_text("\n".join(lines) + "\n")
+
+    write_each_stretch(result, out / FOLDER, progress, write_one)
 
 
 def marker_names() -> list[str]:

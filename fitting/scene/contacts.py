@@ -12,11 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-CONTACT_POINTS = (
-    "left_heel", "left_toe", "right_heel", "right_toe", "left_hand", "right_hand", "left_knee", "right_knee", "pelvis",
-)  # fmt: skip
-FEET = 4  # the first so many of them
-
 WINDOW_S = 0.1  # half the time over which a speed is measured
 SHARED_S = 0.1  # time within which speeds are one measurement: they share their windows, and noise is slow
 # Speeds in body heights per second: of a resting point (noise beside the stated one, rolling of the sole), and of a

@@ -21,9 +21,6 @@ from fitting.body import Body
 
 # Points of the body that can rest on something, among Halpe's 26 keypoints: heels and big toes, wrists, knees, pelvis.
 POINTS = (24, 20, 25, 21, 9, 10, 13, 14, 19)
-POINT_NAMES = (
-    "left_heel", "left_toe", "right_heel", "right_toe", "left_hand", "right_hand", "left_knee", "right_knee", "pelvis",
-)  # fmt: skip
 FEET = 4  # the first so many of them
 # Of heels and toes over the sole: measured on the body. Of wrists, knees and pelvis over what they rest on.
 _OTHER_LIFT_M = (0.03, 0.03, 0.05, 0.05, 0.12)

@@ -221,19 +221,20 @@ def run(
     file is already there and was made from the same input with the same settings is skipped, so an interrupted run
     goes on where it stopped.
     """
-    from fitmesh.api import open_clip, run_settings
     from fitmesh.json_progress import JsonReporter
     from fitmesh.progress import Reporter
-    from fitmesh.stages.pipeline import run_stages
-    from fitmesh.stages.scene import SceneSettings
-    from fitmesh.stages.settings import FitSettings, Job
     from pose2d.base.errors import UserError
-    from pose2d.io.clip import Span
-    from pose2d.io.images import ImageFolder
 
     if quiet and json:
         raise UserError("--quiet and --json contradict each other: give one of them.")
     reporter = JsonReporter() if json else Reporter(quiet)
+    with reporter.busy("starting"):  # torch alone takes a second or two
+        from fitmesh.api import open_clip, run_settings
+        from fitmesh.stages.pipeline import run_stages
+        from fitmesh.stages.scene import SceneSettings
+        from fitmesh.stages.settings import FitSettings, Job
+        from pose2d.io.clip import Span
+        from pose2d.io.images import ImageFolder
     try:
         settings = run_settings(
             Span(start, end, every),

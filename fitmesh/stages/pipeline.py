@@ -50,12 +50,16 @@ class Stage:
 
 def run_stages(job: Job) -> RunFiles:
     """From a clip to its files in `job.out`."""
-    check(job)
+    with job.reporter.busy("checking the settings and the files that are there"):
+        check(job)
+        planned = stages(job)
+        if any(stage.key.stage == "overlay" and not stage.is_current(stage.path, stage.key) for stage in planned):
+            job.renderer.start()
     for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, overlay.FILE, RUN_FILE):
         remove_temporary(job.out / name)
     timings, written = _timings(job.out), Written.read(job.out)
     made = []
-    for stage in stages(job):
+    for stage in planned:
         name = stage.key.stage
         damaged = written.changed(stage.files())
         if not job.settings.overwrite and not damaged and stage.is_current(stage.path, stage.key):

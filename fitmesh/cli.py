@@ -42,7 +42,6 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "run": run.run,
     "view": view.view,
     "tracks": tracks.tracks,
-    "models": models.models,
     "body": body.body,
     "doctor": doctor.doctor,
     "train-ccnet": train_ccnet.train_ccnet,
@@ -52,6 +51,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 }
 for _name, _command in COMMANDS.items():
     app.command(_name)(checked(_command))
+app.add_typer(models.app, name="models")
 
 
 def main() -> None:

@@ -75,7 +75,9 @@ def examine() -> Iterator[Check]:
 def _python() -> Check:
     sound = sys.version_info >= OLDEST_PYTHON
     about = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    return Check("program", "python", "ok" if sound else "broken", about, "" if sound else "install Python 3.10 to 3.13")
+    return Check(
+        "program", "python", "ok" if sound else "broken", about, "" if sound else "install Python 3.10 to 3.13"
+    )
 
 
 def _library(part: str, package: str, module: str, purpose: str, how: str, needed: bool) -> Check:

@@ -1,6 +1,6 @@
 """Write `fitmesh/embedded.json`, by which `fitmesh doctor` knows the embedded files. Run it after changing one of them.
 
-    python tools/embedded_digests.py
+python tools/embedded_digests.py
 """
 
 import hashlib

@@ -134,7 +134,10 @@ def _check_networks(wanted: KeypointSettings) -> None:
             "network for COCO's 17 keypoints or a set that begins with them (`fitmesh models`)."
         )
     if wanted.checkpoint is None and model.embedded is None:
-        raise UserError(f"{model.name} ships no weights: pass --checkpoint. They come from {model.source}.")
+        raise UserError(
+            f"{model.name} ships no weights: pass --checkpoint. They come from {model.source}; "
+            f"`fitmesh models get {model.name}` fetches them or says what to click."
+        )
     if wanted.checkpoint is not None and not wanted.checkpoint.is_file():
         raise UserError(f"no checkpoint at {wanted.checkpoint}. Check the path.")
     check_source(wanted.confidence, wanted.pose_model, wanted.ccnet)

@@ -66,6 +66,7 @@ def run(
     floor: str | Path = "auto",
     height_m: float | Mapping[int, float] | None = None,
     exports: Sequence[str] = (),
+    bone_names: str = "smpl",
     overwrite: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
@@ -86,6 +87,7 @@ def run(
     focal_px, fov_deg (across the width) or intrinsics (a json file): the lens, if known.
     floor: "auto", "off", or a json file with up direction and camera height; height_m: of everybody, or by identity.
     exports: obj, bvh, amass, trc, json, csv beside the usual files.
+    bone_names: of the skeletons in glb and bvh: smpl, mixamo, rigify, unreal or unity.
     threads: processor cores for the networks; None takes all.
     progress: called several times a second while a stage works.
 
@@ -102,7 +104,7 @@ def run(
             _path(body_model), weighting, init, _path(init_checkpoint),
             SceneSettings(focal_px, fov_deg, _path(intrinsics), str(floor), _heights(height_m)),
         ),
-        exports=tuple(exports), overwrite=overwrite,
+        exports=tuple(exports), bone_names=bone_names, overwrite=overwrite,
     )  # fmt: skip
     reporter = Reporter(quiet=True) if progress is None else _CallbackReporter(progress)
     run_stages(Job(open_clip(Path(video), fps), settings, Path(out), reporter))
@@ -128,6 +130,7 @@ def run_settings(
     threads: int | None,
     fit: FitSettings,
     exports: tuple[str, ...],
+    bone_names: str,
     overwrite: bool,
 ) -> RunSettings:
     """From options to settings; refuses options that would have no effect."""
@@ -158,6 +161,7 @@ def run_settings(
         keypoint_layout=keypoint_layout,
         fit=fit,
         exports=exports,
+        bone_names=bone_names,
         device=device,
         threads=threads,
         overwrite=overwrite,

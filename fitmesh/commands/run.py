@@ -194,6 +194,12 @@ def run(
             show_default="none",
         ),
     ] = "",
+    bone_names: Annotated[
+        str,
+        typer.Option(
+            help="Names of the bones in glb and bvh: smpl, mixamo, rigify, unreal or unity.", rich_help_panel=OUTPUT
+        ),
+    ] = "smpl",
     out: Annotated[
         Path, typer.Option(help="Folder for the results; made if absent.", rich_help_panel=OUTPUT, show_default=False)
     ],
@@ -246,7 +252,8 @@ def run(
                 body_model, weighting, init, init_checkpoint,  # type: ignore[arg-type]
                 SceneSettings(focal, fov, intrinsics, floor, height),
             ),
-            exports=tuple(name.strip() for name in export.split(",") if name.strip()), overwrite=overwrite,
+            exports=tuple(name.strip() for name in export.split(",") if name.strip()), bone_names=bone_names,
+            overwrite=overwrite,
         )  # fmt: skip
         path = _input(video, images, image, fps)
         clip = open_clip(path, fps) if image is None else ImageFolder(path)

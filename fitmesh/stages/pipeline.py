@@ -10,6 +10,7 @@ from typing import Any
 
 import fitmesh.result
 from fitmesh.confidence import check_source
+from fitmesh.exports.bone_names import bone_names
 from fitmesh.result import RUN_FILE
 from fitmesh.stages import export, fit, given_keypoints, overlay, people
 from fitmesh.stages.settings import Job, KeypointSettings
@@ -97,7 +98,7 @@ def stages(job: Job) -> list[Stage]:
         Stage(overlay_key, overlay.is_current, out / overlay.FILE, overlay.make, lambda: (overlay.FILE,)),
         *(
             Stage(
-                export.cache_key(name, fit_key, overlay_key),
+                export.cache_key(job, name, fit_key, overlay_key),
                 export.is_current,
                 out,
                 export.make,
@@ -112,6 +113,7 @@ def check(job: Job) -> None:
     """Find now what would otherwise be found after an hour's work."""
     settings, out = job.settings, job.out
     export.wanted(settings.exports)
+    bone_names(settings.bone_names)
     fit.check(settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
     check_device(settings.device)
     if settings.given_keypoints is None:

@@ -82,6 +82,7 @@ class RunSettings:
     keypoint_layout: str = "auto"  # of given keypoints, where their number does not tell
     fit: FitSettings = field(default_factory=FitSettings)
     exports: tuple[str, ...] = ()  # besides those that are always made
+    bone_names: str = "smpl"  # of the skeletons in glb and bvh
     device: str = "cpu"  # where the networks run; the same numbers come out
     threads: int | None = None  # None: as many as there are cores
     overwrite: bool = False  # make every file anew

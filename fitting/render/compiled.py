@@ -5,7 +5,7 @@ scalars. One line of array arithmetic in one of them (`normals[i] /= length`) co
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numba
 
@@ -18,7 +18,8 @@ def compiled(function: F) -> F:
     numba keeps it in NUMBA_CACHE_DIR, in `__pycache__` beside the file, or in the user's cache folder, whichever of
     them is the first that can be written to. Where none can, as in some containers, every process compiles anew.
     """
+    njit: Any = numba.njit  # what it returns is called as the function itself
     try:
-        return numba.njit(cache=True, nogil=True)(function)
+        return njit(cache=True, nogil=True)(function)
     except RuntimeError:  # no place to keep it
-        return numba.njit(nogil=True)(function)
+        return njit(nogil=True)(function)

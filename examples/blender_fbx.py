@@ -4,8 +4,8 @@
     python examples/blender_fbx.py out/scene.glb out/scene.fbx        (a Python with the package bpy)
 
 Skeletons, meshes, motion and cameras go into the file; the floor's lines do not. Bones keep their names, so choose
-before the names that the other program looks for (`fitmesh run --bone-names mixamo`, or unreal, unity, rigify). Frames are
-numbered from 0.
+before the names that the other program looks for (`fitmesh run --bone-names mixamo`, or unreal, unity, rigify).
+Frames are numbered from 0.
 """
 
 import json

@@ -190,7 +190,7 @@ def _path(given: str | Path | None) -> Path | None:
 
 
 class _CallbackReporter(Reporter):
-    """Passes progress on; warnings still go to stderr."""
+    """Passes progress on; what is said goes to the log."""
 
     def __init__(self, tell: Callable[[Progress], None]) -> None:
         super().__init__(quiet=True)

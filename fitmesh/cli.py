@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fitmesh import logs
 from fitmesh.commands import body, doctor, eval_3dpw, eval_coco, models, run, synth, tracks, train_ccnet, view
 from fitmesh.commands.option_types import checked
 from fitmesh.signals import Stopped
@@ -34,8 +35,14 @@ def root(
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
     ] = False,
+    log_level: Annotated[
+        str, typer.Option(help="What to show of the log on stderr: debug, info, warning or error.")
+    ] = "warning",
 ) -> None:
     """Body meshes from ordinary video, every 2D keypoint weighted by its calibrated confidence."""
+    if log_level.lower() not in logs.LEVELS:
+        raise typer.BadParameter(f"unknown level {log_level!r}: choose {', '.join(logs.LEVELS)}.")
+    logs.show(log_level)
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {

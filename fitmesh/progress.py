@@ -3,7 +3,7 @@
 On a terminal something moves at all times: a bar, or a word about what has no steps (`Reporter.busy`).
 """
 
-import sys
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,10 +27,11 @@ from rich.text import Text
 PLAIN_EVERY_S = 30.0  # between lines about a stage, where they go into a file
 BUSY_AFTER_S = 1.5  # what takes less than this is over before anybody wonders
 Tick = Callable[[int], None]  # so many more are done
+_log = logging.getLogger("fitmesh")
 
 
 class Reporter:
-    """Says on stderr what a run is doing."""
+    """Says on stderr what a run is doing. A quiet one tells the log (`fitmesh.logs`)."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
@@ -38,12 +39,14 @@ class Reporter:
 
     def say(self, text: str, event: str = "info", **facts: Any) -> None:
         """Tell people `text`. Programs that read a log get the kind of `event` and the `facts` instead."""
-        if not self.quiet:
+        if self.quiet:
+            _log.info("%s", text)
+        else:
             self._console.print(text, markup=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """Something the user should know even in quiet mode."""
-        warn(text)
+        _log.warning("%s", text)
 
     def failed(self, text: str) -> None:
         """The run ends here; the command itself tells people why."""
@@ -68,9 +71,7 @@ class Reporter:
     @contextmanager
     def stage(self, name: str, total: int | None, unit: str = "frames") -> Iterator[Tick]:
         """A stage of about `total` steps, if that is known."""
-        if self.quiet:
-            yield lambda steps: None
-        elif self._console.is_terminal:
+        if not self.quiet and self._console.is_terminal:
             yield from self._live(name, total, unit)
         else:
             yield from self._plain(name, total, unit)
@@ -140,8 +141,3 @@ def heartbeat(beat: Callable[[int], None], every_s: float) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-
-
-def warn(text: str) -> None:
-    """On stderr, whoever reports."""
-    print(f"Warning: {text}", file=sys.stderr)

@@ -8,6 +8,7 @@ from the beginning.
 
 import hashlib
 import json
+import logging
 import os
 import urllib.error
 import urllib.request
@@ -49,6 +50,7 @@ BY_HAND = (
     ("cliff", "github.com/huawei-noah/noah-research, folder CLIFF, README: the Google Drive or Baidu link, in it "
      "res50-*.pt and hr48-*.pt"),
 )  # fmt: skip
+_log = logging.getLogger(__name__)
 _BLOCK = 1 << 20  # bytes read at once
 _TIMEOUT_S = 30.0
 _ATTEMPTS = 5  # in a row that bring nothing new, before a download is given up
@@ -134,6 +136,7 @@ def fetch(offer: Offer, tick: Callable[[int], None] = lambda size: None) -> Path
         failures, size = 0, part.stat().st_size if part.is_file() else 0
         while size < offer.size:
             problem = _read_on(offer, part, tick)
+            _log.debug("%s: %d bytes so far (%s)", offer.url, part.stat().st_size, problem)
             failures = failures + 1 if part.stat().st_size <= size else 0
             size = part.stat().st_size
             if size < offer.size and failures >= _ATTEMPTS:

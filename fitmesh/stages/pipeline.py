@@ -1,6 +1,7 @@
 """All stages in order: each is made when its file is missing or its cache key has changed, and kept otherwise."""
 
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +25,8 @@ from pose2d.base.json_files import read_json
 from pose2d.detect.detector import detector_class
 from pose2d.registry import card
 from pose2d.skeletons import COCO17
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ def run_stages(job: Job) -> RunFiles:
                 job.reporter.warn(f"{which}: changed or damaged since it was written, so it is made again.")
             if written.forget(stage.files()):  # while files change, no record vouches for them
                 _write_run_json(job, timings, written)
+            _log.debug("%s is made, cache key %s", name, stage.key.text)
             start = time.monotonic()
             stage.make(job, stage.key)
             timings[name] = round(time.monotonic() - start, 3)  # a stage that is kept keeps its time

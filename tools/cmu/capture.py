@@ -1,7 +1,7 @@
 """CMU's own files (.asf skeleton with .amc motion) and their BVH conversions, read into one form.
 
 A skeleton file gives every bone an axis: C turns the bone's own frame into the world's, and the motion file states a
-turn M in that frame. In the world the bone turns by R = C M C^-1, and a joint with that turn sits where the bone begins.
+turn M in that frame. In the world it turns by R = C M C^-1, and a joint with that turn sits where the bone begins.
 So an .asf becomes the tree of joints that a .bvh has. Lengths stay in the files' own unit. The conversions leave the
 wrist bone's length out, so hands begin elsewhere in the two; nothing that reads the clips uses hands.
 """

@@ -150,7 +150,8 @@ def _told_apart(
     seen: Boxes, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions
 ) -> tuple[np.ndarray, list[Doubt]]:
     """Track numbers [N] after every encounter was decided, until nothing changes any more."""
-    track, doubts = seen.track.copy(), []
+    track = seen.track.copy()
+    doubts: list[Doubt] = []
     decided: dict[tuple[int, int, float], tuple[bytes, bytes]] = {}  # what the two were when nothing was to be changed
     for _ in range(o.passes):
         changed, doubts = False, []

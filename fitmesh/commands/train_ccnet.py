@@ -34,6 +34,10 @@ def train_ccnet(
             show_default="likelihood for simcc, mse for other heads",
         ),
     ] = None,
+    target: Annotated[
+        str,
+        typer.Option(help="What the confidence means: oks (expected OKS), or for MPII pck (probability of PCKh@0.5)."),
+    ] = "oks",
     epochs: Annotated[int, typer.Option(), limits.COUNT] = 8,
     lr: Annotated[float, typer.Option(help="Learning rate before it decays."), limits.LEARNING_RATE] = 1e-3,
     batch: Annotated[int, typer.Option(), limits.COUNT] = 128,
@@ -73,6 +77,7 @@ def train_ccnet(
     settings = TrainingSettings(
         head=head or "",
         loss=loss or "",
+        target=target,  # type: ignore[arg-type]
         epochs=epochs,
         learning_rate=lr,
         batch=batch,

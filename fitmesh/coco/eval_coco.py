@@ -22,6 +22,7 @@ from ccnet.predictions import (
     predict_split,
 )
 from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, write_metrics
+from fitmesh.confidence import check_heatmap_score
 from fitmesh.progress_bar import bar
 from fitmesh.tables import print_tables
 from pose2d.base.errors import UserError
@@ -106,10 +107,8 @@ def _check_confidence(request: EvalCocoRequest) -> None:
 def _check_fits(request: EvalCocoRequest, model: PoseModel, head: CalibrationHead | None) -> None:
     if head is None and "ccnet" in request.confidence:
         raise UserError(f"no calibration head for {request.model}: train one with `fitmesh train-ccnet`, pass --head.")
-    if "raw-heatmap" in request.confidence and not model.has_heatmap_score:
-        raise UserError(
-            f"{request.model} has one score of its own: use --confidence raw (raw-heatmap is IPR's second)."
-        )
+    if "raw-heatmap" in request.confidence:
+        check_heatmap_score(request.model, model)
 
 
 def _people_for_areas(request: EvalCocoRequest, model: PoseModel) -> list[AnnotatedPerson]:

@@ -112,6 +112,8 @@ def check(job: Job) -> None:
     check_device(settings.device)
     if settings.given_keypoints is None:
         _check_networks(settings.keypoints)
+        if settings.keypoints.checkpoint is not None or settings.keypoints.ccnet is not None:
+            job.networks.get()  # a file of the wrong family is told of before any stage starts
         detector_class(settings.tracks.detector)
     else:
         given_keypoints.read_given(settings.given_keypoints, settings.keypoint_layout)

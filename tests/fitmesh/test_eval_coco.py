@@ -60,7 +60,12 @@ def metrics(folder):
     return json.loads((folder / "metrics.json").read_text())
 
 
-def test_the_function_returns_what_metrics_json_holds(coco, tmp_path):
+@pytest.fixture
+def no_plots(monkeypatch):
+    monkeypatch.setattr("fitmesh.coco.eval_coco.draw_plots", lambda *_: None)
+
+
+def test_the_function_returns_what_metrics_json_holds(coco, tmp_path, no_plots):
     request = EvalCocoRequest(coco, "toy", out=tmp_path / "out", occlusion_test=False)
     found, written = run(request).as_dict(), metrics(tmp_path / "out")
     assert found["sources"]["raw"]["ap"] == written["sources"]["raw"]["ap"]
@@ -69,6 +74,16 @@ def test_the_function_returns_what_metrics_json_holds(coco, tmp_path):
     assert (written["model"], written["head"], written["people"]) == ("toy", None, 10)
     assert len(written["checkpoint_digest"]) == 16
     assert "occlusion" not in written
+
+
+def test_the_figures_are_on_disk_before_the_occlusion_test(coco, tmp_path, no_plots, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fitmesh.coco.eval_coco.with_occlusion_test", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(EvalCocoRequest(coco, "toy", out=tmp_path))
+    assert metrics(tmp_path)["people"] == 10
 
 
 def test_keypoint_map_is_in_the_table_and_in_the_figures(coco, capsys):

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fitmesh import limits
-from fitmesh.commands.coco_options import Checkpoint, Data, Model, Threads
+from fitmesh.commands.coco_options import Checkpoint, Data, Device, Model, OcclusionTest, Threads
 from fitmesh.signals import working
 
 
@@ -16,10 +16,13 @@ def train_ccnet(
     out: Annotated[Path, typer.Option(help="Folder for ccnet.safetensors, metrics.json and the images.")],
     checkpoint: Checkpoint = None,
     train: Annotated[
-        list[str] | None, typer.Option(help="Split to train on; repeat for more.", show_default="train2017")
+        list[str] | None,
+        typer.Option(help="Split to train on; repeat for more.", show_default="train2017, or MPII's train"),
     ] = None,
     validation: Annotated[str | None, typer.Option(help="Split to compare settings on.")] = None,
-    test: Annotated[str | None, typer.Option(help="Split to report on, once.", show_default="val2017 if there")] = None,
+    test: Annotated[
+        str | None, typer.Option(help="Split to report on, once.", show_default="val2017, or MPII's valid, if there")
+    ] = None,
     head: Annotated[
         str | None,
         typer.Option(help="simcc, movenet, peaks, conv, gap-fc, fc or query.", show_default="what fits the model"),
@@ -31,6 +34,10 @@ def train_ccnet(
             show_default="likelihood for simcc, mse for other heads",
         ),
     ] = None,
+    target: Annotated[
+        str,
+        typer.Option(help="What the confidence means: oks (expected OKS), or for MPII pck (probability of PCKh@0.5)."),
+    ] = "oks",
     epochs: Annotated[int, typer.Option(), limits.COUNT] = 8,
     lr: Annotated[float, typer.Option(help="Learning rate before it decays."), limits.LEARNING_RATE] = 1e-3,
     batch: Annotated[int, typer.Option(), limits.COUNT] = 128,
@@ -55,7 +62,8 @@ def train_ccnet(
     cache: Annotated[
         Path | None, typer.Option(help="Folder for features, to share between runs.", show_default="OUT/cache")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 ...", show_default="cuda if present")] = None,
+    occlusion_test: OcclusionTest = True,
+    device: Device = None,
     threads: Threads = None,
 ) -> None:
     """Train a calibration head for a frozen pose model, and evaluate it.
@@ -69,6 +77,7 @@ def train_ccnet(
     settings = TrainingSettings(
         head=head or "",
         loss=loss or "",
+        target=target,  # type: ignore[arg-type]
         epochs=epochs,
         learning_rate=lr,
         batch=batch,
@@ -84,10 +93,11 @@ def train_ccnet(
         model=model,
         checkpoint=checkpoint,
         out=out,
-        train=tuple(train or ("train2017",)),
+        train=tuple(train or ()),
         validation=validation,
         test=test,
         cache=cache or out / "cache",
+        occlusion_test=occlusion_test,
         device=device,
         threads=threads,
     )

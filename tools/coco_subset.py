@@ -3,8 +3,9 @@
 python tools/coco_subset.py --coco COCO --out DATA --sets val2017 train2017
 
 COCO holds `annotations/person_keypoints_{train,val}2017.json` and the folders `train2017`, `val2017` (cocodataset.org).
-`bench/coco_subsets.json` has the image ids of each set. In `val2017`, images listed as grey were measured in grey; those
-of the `train2017_256` sets were stored squashed to 256 x 256 and are enlarged on reading, as `fitmesh train-ccnet` does.
+`bench/coco_subsets.json` has the image ids of each set. In `val2017`, images listed as grey were measured in grey;
+those of the `train2017_256` sets were stored squashed to 256 x 256 and are enlarged on reading, as
+`fitmesh train-ccnet` does.
 
 Figures made from these files differ a little from the published ones: where COCO's own area of a person was not at
 hand, 0.53 of the box was taken (in `val2017` for 295 of 438 people), and pixels went through another JPEG encoder.

@@ -1,6 +1,6 @@
 """Every Python block in the documentation is complete and runs, page by page, on the example clip.
 
-The blocks of a page run one after the other in one namespace and in a folder that holds `examples/`, `docs/` and a run of
+The blocks of a page run one after the other in one namespace, in a folder that holds `examples/`, `docs/` and a run of
 the example in `out/park` and `out/`. A block that cannot run anywhere says why in a comment in front of it,
 `<!-- not run: REASON -->`; it must still compile.
 """

@@ -5,7 +5,7 @@ truth after both pelvises are put on top of each other. A joint is seen when the
 median of the fit's own standard deviation (the length over x, y and z), "inside" the share of errors that are shorter.
 
     fitmesh synth --out synth_test --seed 23
-    python bench/joint_errors.py --data synth_test
+    python bench/joint_errors.py --data synth_test [--only _none]
 """
 
 import argparse
@@ -73,6 +73,15 @@ def angle_rows(people: list[RenderedFit]) -> list[str]:
     return rows
 
 
+def share_in_depth(people: list[RenderedFit]) -> float:
+    """Of the squared error relative to the pelvis: how much lies along the camera's optical axis."""
+    squared = np.zeros(3)
+    for person in people:
+        away = person.body.at(person.found).joints - person.body.at(person.truth).joints
+        squared += (away - away[:, :1])[person.observed].square().sum((0, 1)).double().numpy()
+    return float(squared[2] / squared.sum())
+
+
 def _median(values: np.ndarray) -> str:
     return f"{np.median(values):.0f}" if len(values) >= 30 else "too few"
 
@@ -81,14 +90,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="a set made by `fitmesh synth`")
     parser.add_argument("--cache", type=Path, default=Path("joint_errors_cache"), help="of the keypoints")
+    parser.add_argument("--only", default="", help="sequences whose name has this in it: _none, nothing hides anybody")
     arguments = parser.parse_args()
-    people = list(rendered_fits(arguments.data, arguments.cache))
+    people = list(rendered_fits(arguments.data, arguments.cache, arguments.only))
     frames = sum(int(person.observed.sum()) for person in people)
     print(f"{len(people)} people, {frames} person-frames\n")
     print(
         "| joint | median, mm | 90 % below | not seen: median | stated, seen | inside |\n|---|---:|---:|---:|---:|---:|"
     )
     print("\n".join(joint_rows(people)))
+    print(f"\n{100 * share_in_depth(people):.0f} % of the squared error lies along the optical axis")
     print("\n| angle | median error, degrees | 90 % below | bias |\n|---|---:|---:|---:|")
     print("\n".join(angle_rows(people)))
 

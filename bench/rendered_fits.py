@@ -34,12 +34,14 @@ class RenderedFit:
         return self.track.fit.observed[self.rows]
 
 
-def rendered_fits(data: Path, cache: Path) -> Iterator[RenderedFit]:
-    """Everybody of a set made by `fitmesh synth`; `cache` keeps their keypoints."""
+def rendered_fits(data: Path, cache: Path, only: str = "") -> Iterator[RenderedFit]:
+    """Everybody of a set made by `fitmesh synth`; `cache` keeps their keypoints. only: a part of sequences' names."""
     settings = EvalSettings(data, confidence=("ccnet",))
     bodies = body_set(None, None)
     evaluation = Evaluation(settings, cache, bodies, Reporter(quiet=True))
     for sequence in eval_sequences(settings, []):
+        if only not in sequence.name:
+            continue
         people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))
         for track, person in zip(sequence.tracks, people, strict=True):
             body, frame = bodies.load(track.gender), person.frame[person.detected]

@@ -1,4 +1,4 @@
-"""Claim: the stated standard deviations of 3D joints are honest.
+"""Claim: the stated standard deviations of 3D joints hold.
 
 Held-out CMU motion on the open body, random cameras and shapes, keypoint noise drawn from the stated sigmas; over time
 it lasts as a real network's does, or is drawn anew in every frame. Of every joint and axis the error of the fit is

@@ -38,7 +38,7 @@ class StitchOptions:
     size_noise: float = 0.15  # of the log size
     appearance_range: tuple[float, float] = (-8.0, 6.0)
     inside: float = 1.5  # what it says that one was lost inside the image, and that one appears there
-    trusted: float = 4.0  # what it says at most that the tracker saw two pieces as one; less, the more they overlapped
+    tracker_evidence: float = 4.0  # at most, where the tracker saw two pieces as one; less, the more they overlapped
     doubt: float = 2.0  # an exchange this little less likely is reported as a likely swap
     looks_s: float = 4.0  # appearance comes from so much of a piece
 
@@ -167,7 +167,7 @@ def link_scores(
     looks = log_likelihood_ratio_of_pairs(pieces.end_looks[i], pieces.start_looks[j])
     others = np.clip(turn, *_TURN_RANGE) + np.clip(size, *_SIZE_RANGE) + np.clip(looks, *o.appearance_range)
     inside = o.inside * (pieces.end_inside[i].astype(float) + pieces.start_inside[j])
-    kept = np.clip(o.trusted * (1.2 - pieces.covered_after[i]), 0.5, o.trusted)
+    kept = np.clip(o.tracker_evidence * (1.2 - pieces.covered_after[i]), 0.5, o.tracker_evidence)
     return place + others + inside + np.where(_kept(pieces, pairs), kept, 0.0) - 0.3 * dt
 
 

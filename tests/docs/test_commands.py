@@ -13,7 +13,7 @@ from tests.docs.pages import ROOT, page_names, read_page
 
 SHELL = ("", "sh", "shell", "bash", "console", "powershell", "dockerfile")
 _SCRIPT = re.compile(r"(?:^|[\s/])python3? ((?:bench|tools)/[\w/]+\.py)(.*)")
-_FITMESH = re.compile(r"(?:^|\s|/|\(|python3? -m )fitmesh(?= )(.*)")
+_FITMESH = re.compile(r"^(?:\S*/|.*-m |docker run .* |time )?fitmesh(?= )(.*)")
 
 
 def lines_of(name: str) -> Iterator[tuple[int, str]]:
@@ -29,7 +29,7 @@ def lines_of(name: str) -> Iterator[tuple[int, str]]:
 def commands_in(text: str) -> Iterator[list[str]]:
     """The arguments of each `fitmesh ..` in a line; brackets around what is optional are dropped."""
     for part in re.split(r"&&|;|\||\$ ", text.replace("[", " ").replace("]", " ")):
-        if found := _FITMESH.search(" " + part.strip()):
+        if found := _FITMESH.search(part.strip()):
             yield [word for word in shlex.split(found[1], posix=True) if word not in ("...", "..", "…")]
 
 

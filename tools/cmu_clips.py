@@ -4,8 +4,8 @@ python tools/cmu_clips.py --bvh BVH --out CMU
 
 BVH holds `02_02.bvh`, `02_03.bvh`, .. in any sub-folders: CMU's motion capture (mocap.cs.cmu.edu, free for all uses)
 in B. Hahne's conversion, 31 joints that turn by z, y, x, 120 frames/s. `bench/cmu_clips.json` lists the clips of both
-files with their lengths and descriptions; a clip of another length is an error. Angles are stored in hundredths of a degree
-between -180 and 180. The skeleton is that of the first clip.
+files with their lengths and descriptions; a clip of another length is an error. Angles are stored in hundredths of a
+degree between -180 and 180. The skeleton is that of the first clip.
 """
 
 import argparse

@@ -16,8 +16,8 @@ from pose2d.base.files import atomic_file
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 HEAD = """# All commands and options
 
-**For** everybody who looks up an option: what `--help` says, in one page. `python tools/command_reference.py` writes it from
-the code; the pages of the commands ([index](README.md#commands)) say what the options mean and when to use them.
+**For** everybody who looks up an option: what `--help` says, in one page. `python tools/command_reference.py` writes it
+from the code; the pages of the commands ([index](README.md#commands)) say what the options mean and when to use them.
 """
 
 

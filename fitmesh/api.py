@@ -95,7 +95,7 @@ def run(
     progress: called several times a second while a stage works.
 
     What is in `out` already and still valid is kept; `overwrite` makes it anew. Raises `fitmesh.UserError` for what a
-    user can mend.
+    user can fix.
     """
     settings = run_settings(
         Span(start_s, end_s, every),

@@ -13,12 +13,10 @@ from ccnet.coco_ap.average_precision import PARTS, KeypointAP, bootstrap_ap, eva
 from ccnet.coco_ap.matching import match
 from ccnet.coco_ap.people import Detections, GroundTruth, detections, ground_truth_from_coco
 from ccnet.data.datasets import Split
-from ccnet.heads.head import CalibrationHead
 from ccnet.metrics import Calibration, calibration, labelled_samples, reliability, sparsification
-from ccnet.occlusion import OCCLUDED_KEYPOINT, occlude_wrists
+from ccnet.occlusion import OCCLUDED_KEYPOINT, OcclusionCurve
 from ccnet.predictions import Predictions
 from pose2d.base.resampling import Interval, interval
-from pose2d.models.base import PoseModel
 from pose2d.skeletons import WHOLEBODY133
 from pose2d.types import ConfidenceSource
 
@@ -146,9 +144,8 @@ def draw_plots(folder: Path, split: Split, predictions: Predictions) -> None:
     plots.sparsification_curve(folder / "sparsification.png", curves)
 
 
-def draw_occlusion(folder: Path, split: Split, model: PoseModel, head: CalibrationHead | None) -> dict[str, Any]:
-    """Plot the occlusion test, if the split has wrists to hide; its figures for metrics.json."""
-    found = occlude_wrists(model, head, split.people)
+def draw_occlusion(folder: Path, found: Mapping[str, OcclusionCurve]) -> dict[str, Any]:
+    """Plot the occlusion test, if anybody's wrist could be hidden; its figures for metrics.json."""
     if not found:
         return {}
     plots.occlusion_curve_plot(folder / "occlusion.png", found, OCCLUDED_KEYPOINT)

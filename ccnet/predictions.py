@@ -13,6 +13,7 @@ from ccnet.coco_ap.matching import matched_oks, pair_oks
 from ccnet.coco_ap.people import ground_truth_from_coco
 from ccnet.data.datasets import AnnotatedPerson, Split, by_image, load_image
 from ccnet.data.observations import Observations
+from ccnet.distributed import ALONE, ProcessGroup
 from ccnet.heads.files import about_of
 from ccnet.heads.head import CalibrationHead, flip_average
 from pose2d.base.errors import UserError
@@ -85,28 +86,31 @@ def predict_split(
     boxes: Boxes = annotated_boxes,
     flip_test: bool = False,
     progress: Callable[[int], None] = lambda people: None,
+    group: ProcessGroup = ALONE,
 ) -> Predictions:
-    """Every image of the split that has labelled people, in annotated boxes or in those of a detector."""
-    images, box_scores = [], []
-    parts: list[tuple[Tensor, ...]] = []  # xy, score, sigma, crop area, and confidence and presence if there is a head
-    for _, people in by_image(split.people):
+    """Every image of the split that has labelled people, in annotated boxes or in those of a detector.
+
+    Several processes share the images; each of them returns everything.
+    """
+    # image id, box score, xy, score, sigma, crop area, and confidence and presence if there is a head
+    mine: list[tuple[Tensor, ...]] = []
+    for _, people in group.share(list(by_image(split.people))):
         image = load_image(people[0])
         boxes_px, scores = boxes(people, image)
-        if len(boxes_px):
-            if boxes is not annotated_boxes:  # as in a video: a box that cuts somebody off grows
-                boxes_px, _ = estimate_people(model, [image] * len(boxes_px), boxes_px)
-            found = estimate(model, image, boxes_px, flip_test)
-            calibrated = _calibrate(head, found, model.skeleton) if head is not None else ()
-            parts.append((found.xy_px, found.score, found.sigma_px, found.crop_area_px2, *calibrated))
-            images.append(np.full(len(scores), people[0].image_id))
-            box_scores.append(scores)
+        if boxes is not annotated_boxes and len(boxes_px):  # as in a video: a box that cuts somebody off grows
+            boxes_px, _ = estimate_people(model, [image] * len(boxes_px), boxes_px)
+        found = estimate(model, image, boxes_px, flip_test)
+        calibrated = _calibrate(head, found, model.skeleton) if head is not None else ()
+        about = (torch.full((len(scores),), people[0].image_id), torch.from_numpy(np.asarray(scores, float)))
+        mine.append((*about, found.xy_px, found.score, found.sigma_px, found.crop_area_px2, *calibrated))
         progress(len(people))
-    if not parts:
-        raise UserError(f"no boxes in the images of {split.name}: nothing to evaluate.")
-    xy_px, score, sigma_px, crop_area_px2, *calibrated_parts = (
+    parts = group.gather([tuple(value.cpu() for value in values) for values in mine])
+    ids, box_score, xy_px, score, sigma_px, crop_area_px2, *calibrated_parts = (
         torch.cat(values) for values in zip(*parts, strict=True)
     )
-    image_id = np.concatenate(images)
+    if not len(ids):
+        raise UserError(f"no boxes in the images of {split.name}: nothing to evaluate.")
+    image_id = ids.numpy()
     skeleton = labelled_skeleton(model.skeleton)
     found_px = xy_px.double().numpy()[:, : skeleton.size]
     if boxes is annotated_boxes:
@@ -118,7 +122,7 @@ def predict_split(
         skeleton=skeleton,
         image=image_id,
         xy_px=found_px,
-        box_score=np.concatenate(box_scores),
+        box_score=box_score.numpy(),
         confidence=_all_sources(model, head, score, sigma_px, crop_area_px2, calibrated_parts, oks, keypoint_oks),
         oks=oks,
         keypoint_oks=keypoint_oks,

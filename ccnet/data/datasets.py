@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -68,6 +68,13 @@ def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Spli
         raise UserError(f"{source} has no person with a labelled keypoint: nothing to train on or to evaluate.")
     _check_images(people, images)
     return Split(name, skeleton, people, dataset, source)
+
+
+def usual_split(role: Literal["train", "test"], skeleton: Skeleton) -> str:
+    """The split that published figures are trained on, and the one that they are reported on."""
+    if skeleton == MPII16:
+        return {"train": "train", "test": "valid"}[role]
+    return {"train": "train2017", "test": "val2017"}[role]
 
 
 def split_names(root: str | Path, skeleton: Skeleton = COCO17) -> list[str]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ccnet.data.augment import Augment, degrade, jitter_box
 from ccnet.data.datasets import AnnotatedPerson, load_image
+from ccnet.distributed import ALONE, ProcessGroup
 from ccnet.heads.head import CalibrationHead, Ensemble
 from pose2d import crops
 from pose2d.base.arrays import read_npz
@@ -290,9 +291,11 @@ def observe_cached(
     people: Sequence[AnnotatedPerson],
     folder: Path,
     progress: Progress = lambda people: None,
+    group: ProcessGroup = ALONE,
 ) -> Observations:
-    """The crops of people to evaluate on, as they are; cached too."""
+    """The crops of people to evaluate on, as they are; cached too. Several processes share the work."""
     cache = ObservationCache(folder, model, head, people)
-    cache.fill(progress=progress)
+    cache.fill(group.rank, group.world_size, progress)
+    group.barrier()
     rest, inputs = cache.load()
     return Observations(**{**vars(rest), "inputs": inputs.take(np.arange(len(rest)))})

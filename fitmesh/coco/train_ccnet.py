@@ -1,8 +1,9 @@
 """`fitmesh train-ccnet`: read people, run the network, train the head, evaluate it, write the files."""
 
-import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -10,8 +11,8 @@ import ccnet
 import pose2d
 from ccnet import losses
 from ccnet.closed_form import fit_closed_form
-from ccnet.comparison import compare_sources, draw_occlusion, draw_plots
-from ccnet.data.datasets import Split, read_split, split_names
+from ccnet.comparison import compare_sources, draw_plots
+from ccnet.data.datasets import Split, read_split, split_names, usual_split
 from ccnet.data.examples import CachedExamples, Examples, StreamedExamples, bytes_per_person, make_examples, passes
 from ccnet.data.observations import observe_cached
 from ccnet.distributed import ProcessGroup, process_group
@@ -20,9 +21,10 @@ from ccnet.heads.head import CalibrationHead
 from ccnet.predictions import predictions_from
 from ccnet.settings import TrainingSettings
 from ccnet.train import new_head, train
+from fitmesh.coco.evaluation import Evaluation, describe, test_occlusion, write_metrics
 from fitmesh.progress_bar import bar
+from fitmesh.tables import print_table
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
 from pose2d.base.threads import use_threads
 from pose2d.models.base import PoseModel
 
@@ -35,16 +37,17 @@ class TrainCcnetRequest:
     model: str
     checkpoint: Path | None
     out: Path
-    train: tuple[str, ...]
+    train: tuple[str, ...]  # empty: the split that published networks are trained on
     validation: str | None  # split to compare settings on
     test: str | None  # split to report on
     cache: Path
-    device: str | None = None
+    occlusion_test: bool = True
+    device: str | None = None  # None: a GPU where there is one
     threads: int | None = None
 
 
-def run(request: TrainCcnetRequest, settings: TrainingSettings) -> None:
-    """Train, save, evaluate."""
+def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Evaluation]:
+    """Train, save, evaluate: what was found on each split, by role. Under torchrun the first process knows it."""
     if settings.loss and settings.loss not in losses.NAMES:
         raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
     use_threads(request.threads)
@@ -53,7 +56,8 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> None:
         model = pose2d.load(request.model, request.checkpoint).to(group.device)
         settings = replace(settings, head=settings.head or files.default_kind(model))
         settings = replace(settings, loss=settings.loss or losses.default(settings.head))
-        splits = [read_split(request.data, name, model.skeleton) for name in request.train]
+        names = request.train or (usual_split("train", model.skeleton),)
+        splits = [read_split(request.data, name, model.skeleton) for name in names]
         eval_splits = _eval_splits(request, model)
         people = [person for split in splits for person in split.people]
         head = new_head(model, settings).to(group.device)
@@ -70,20 +74,22 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> None:
                 head,
                 model,
                 request.model,
-                training={**asdict(settings), "splits": list(request.train), "people": len(people)},
+                training={**asdict(settings), "splits": list(names), "people": len(people)},
                 **_closed_form_record(examples, model),
             )
             request.out.mkdir(parents=True, exist_ok=True)
             files.save(head, request.out / "ccnet.safetensors", about)
-            _evaluate(console, model, eval_splits, request, group)
         group.barrier()
+        found = _evaluate(console, model, eval_splits, request, group)
+        group.barrier()
+    return found
 
 
 def _eval_splits(request: TrainCcnetRequest, model: PoseModel) -> dict[str, Split]:
     """The splits to evaluate on, by role."""
     wanted = {"validation": request.validation, "test": request.test}
     if request.test is None and request.validation is None:
-        usual = "valid" if model.skeleton == pose2d.MPII16 else "val2017"
+        usual = usual_split("test", model.skeleton)
         wanted["test"] = usual if usual in split_names(request.data, model.skeleton) else None
     return {role: read_split(request.data, name, model.skeleton) for role, name in wanted.items() if name}
 
@@ -127,18 +133,33 @@ def _closed_form_record(examples: Examples, model: PoseModel) -> dict[str, float
 
 def _evaluate(
     console: Console, model: PoseModel, splits: dict[str, Split], request: TrainCcnetRequest, group: ProcessGroup
-) -> None:
-    """The saved head, loaded again, on every split that was asked for."""
+) -> dict[str, Evaluation]:
+    """The saved head, loaded again, on every split that was asked for; all figures first, then the occlusion tests."""
     head = ccnet.load(request.out / "ccnet.safetensors").to(group.device)
-    metrics = {}
+    observed = {}
     for role, split in splits.items():
-        with bar(console, split.name, len(split.people)) as step:
-            observations = observe_cached(model, head, split.people, request.cache, step)
-        predictions = predictions_from(observations, split, head, model)
-        table = compare_sources(split, predictions)
-        metrics[role] = {"split": split.name, "people": len(split.people), **table.as_dict()}
-        console.print(table.as_rich(f"{request.model} on {split.name}"))
+        with bar(console, split.name, len(split.people) // group.world_size) as step:
+            observed[role] = observe_cached(model, head, split.people, request.cache, step, group)
+    if not group.is_main:
+        return {}
+    about = describe(request.model, request.checkpoint, model, head)
+    found: dict[str, Evaluation] = {}
+    for role, split in splits.items():
+        predictions = predictions_from(observed[role], split, head, model)
+        found[role] = Evaluation(split.name, len(split.people), compare_sources(split, predictions), about)
+        print_table(found[role].table.as_rich(f"{request.model} on {split.name}"))
         draw_plots(request.out / role, split, predictions)
-        metrics[role]["occlusion"] = draw_occlusion(request.out / role, split, model, head)
-    with atomic_file(request.out / "metrics.json") as path:
-        path.write_text(json.dumps(metrics, indent=1) + "\n")
+    _write(request.out, about, found)
+    if request.occlusion_test:
+        for role, split in splits.items():
+            found[role] = test_occlusion(found[role], split, model, head, request.out / role, console)
+        _write(request.out, about, found)
+    return found
+
+
+def _write(folder: Path, about: Mapping[str, Any], found: Mapping[str, Evaluation]) -> None:
+    """metrics.json: what was trained, and the figures of each split by its role."""
+    by_role = {
+        role: {key: value for key, value in one.as_dict().items() if key not in about} for role, one in found.items()
+    }
+    write_metrics(folder, {**about, **by_role})

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fitmesh.commands.coco_options import Checkpoint, Data, Model, Threads
+from fitmesh.commands.coco_options import Checkpoint, Data, Device, Model, OcclusionTest, Threads
 
 
 def eval_coco(
@@ -27,22 +27,31 @@ def eval_coco(
     ] = None,
     flip_test: Annotated[bool, typer.Option(help="Average over each crop and its mirror image.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for metrics.json and the images.")] = None,
+    occlusion_test: OcclusionTest = True,
+    device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Measure keypoints and every kind of confidence in them on COCO, MPII or COCO-WholeBody."""
-    from fitmesh.coco.eval_coco import EvalCocoRequest, run
+    """Measure keypoints and every kind of confidence in them on COCO, MPII or COCO-WholeBody.
 
-    run(
-        EvalCocoRequest(
-            data=data,
-            model=model,
-            checkpoint=checkpoint,
-            split=split,
-            head=head,
-            boxes=boxes,
-            confidence=tuple(confidence or ()),
-            flip_test=flip_test,
-            out=out,
-            threads=threads,
-        )
+    Start with `torchrun --nproc-per-node N -m fitmesh eval-coco ...` to use N processes or GPUs.
+    """
+    from ccnet.distributed import is_main_process
+    from fitmesh.coco.eval_coco import EvalCocoRequest, run, show
+
+    request = EvalCocoRequest(
+        data=data,
+        model=model,
+        checkpoint=checkpoint,
+        split=split,
+        head=head,
+        boxes=boxes,
+        confidence=tuple(confidence or ()),
+        flip_test=flip_test,
+        occlusion_test=occlusion_test,
+        out=out,
+        device=device,
+        threads=threads,
     )
+    found = run(request)
+    if is_main_process():
+        show(request, found)

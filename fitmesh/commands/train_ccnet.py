@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fitmesh import limits
-from fitmesh.commands.coco_options import Checkpoint, Data, Model, Threads
+from fitmesh.commands.coco_options import Checkpoint, Data, Device, Model, OcclusionTest, Threads
 from fitmesh.signals import working
 
 
@@ -16,10 +16,13 @@ def train_ccnet(
     out: Annotated[Path, typer.Option(help="Folder for ccnet.safetensors, metrics.json and the images.")],
     checkpoint: Checkpoint = None,
     train: Annotated[
-        list[str] | None, typer.Option(help="Split to train on; repeat for more.", show_default="train2017")
+        list[str] | None,
+        typer.Option(help="Split to train on; repeat for more.", show_default="train2017, or MPII's train"),
     ] = None,
     validation: Annotated[str | None, typer.Option(help="Split to compare settings on.")] = None,
-    test: Annotated[str | None, typer.Option(help="Split to report on, once.", show_default="val2017 if there")] = None,
+    test: Annotated[
+        str | None, typer.Option(help="Split to report on, once.", show_default="val2017, or MPII's valid, if there")
+    ] = None,
     head: Annotated[
         str | None,
         typer.Option(help="simcc, movenet, peaks, conv, gap-fc, fc or query.", show_default="what fits the model"),
@@ -55,7 +58,8 @@ def train_ccnet(
     cache: Annotated[
         Path | None, typer.Option(help="Folder for features, to share between runs.", show_default="OUT/cache")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 ...", show_default="cuda if present")] = None,
+    occlusion_test: OcclusionTest = True,
+    device: Device = None,
     threads: Threads = None,
 ) -> None:
     """Train a calibration head for a frozen pose model, and evaluate it.
@@ -84,10 +88,11 @@ def train_ccnet(
         model=model,
         checkpoint=checkpoint,
         out=out,
-        train=tuple(train or ("train2017",)),
+        train=tuple(train or ()),
         validation=validation,
         test=test,
         cache=cache or out / "cache",
+        occlusion_test=occlusion_test,
         device=device,
         threads=threads,
     )

@@ -18,8 +18,9 @@ from ccnet.data.observations import observe_cached
 from ccnet.distributed import ProcessGroup, process_group
 from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead
+from ccnet.other_features import with_features
 from ccnet.predictions import predictions_from
-from ccnet.settings import TrainingSettings
+from ccnet.settings import RECIPES, TrainingSettings
 from ccnet.train import new_head, train
 from fitmesh.coco.evaluation import Evaluation, describe, test_occlusion, write_metrics
 from fitmesh.progress_bar import bar
@@ -46,6 +47,13 @@ class TrainCcnetRequest:
     threads: int | None = None
 
 
+def settings_of(recipe: str, **given: Any) -> TrainingSettings:
+    """The recipe's settings, but for what was given: whatever is not None."""
+    if recipe not in RECIPES:
+        raise UserError(f"unknown recipe {recipe!r}: choose one of {', '.join(RECIPES)}.")
+    return replace(RECIPES[recipe], **{name: value for name, value in given.items() if value is not None})
+
+
 def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Evaluation]:
     """Train, save, evaluate: what was found on each split, by role. Under torchrun the first process knows it."""
     if settings.loss and settings.loss not in losses.NAMES:
@@ -53,14 +61,14 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
     use_threads(request.threads)
     with process_group(request.device) as group:
         console = Console(quiet=not group.is_main, stderr=True)
-        model = pose2d.load(request.model, request.checkpoint).to(group.device)
-        settings = replace(settings, head=settings.head or files.default_kind(model))
+        model = with_features(pose2d.load(request.model, request.checkpoint).to(group.device), settings.features)
+        settings = replace(settings, head=_kind(model, settings))
         settings = replace(settings, loss=settings.loss or losses.default(settings.head))
         names = request.train or (usual_split("train", model.skeleton),)
         splits = [read_split(request.data, name, model.skeleton) for name in names]
         eval_splits = _eval_splits(request, model)
         people = [person for split in splits for person in split.people]
-        head = new_head(model, settings).to(group.device)
+        head = new_head(model, settings, request.model).to(group.device)
         every = passes(settings)
         need = bytes_per_person(model, head, people)
         _print_plan(console, need, len(people), len(every), settings)
@@ -73,7 +81,7 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
             about = files.describe(
                 head,
                 model,
-                request.model,
+                request.model + (f" ({settings.features} features)" if settings.features != "penultimate" else ""),
                 training={**asdict(settings), "splits": list(names), "people": len(people)},
                 **_closed_form_record(examples, model),
             )
@@ -83,6 +91,13 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
         found = _evaluate(console, model, eval_splits, request, group)
         group.barrier()
     return found
+
+
+def _kind(model: PoseModel, settings: TrainingSettings) -> str:
+    """The head of these settings. Other features than the penultimate are read by one layer always."""
+    if settings.head == "paper" or (not settings.head and (settings.features != "penultimate" or settings.head_width)):
+        return files.paper_kind(model)
+    return settings.head or files.default_kind(model)
 
 
 def _eval_splits(request: TrainCcnetRequest, model: PoseModel) -> dict[str, Split]:

@@ -29,6 +29,14 @@ def dots(count: int, keypoint: int = 9) -> CroppedPeople:
     return CroppedPeople(pixels, xy, weight)
 
 
+@pytest.fixture(scope="module")
+def baseline() -> SimpleBaseline:
+    torch.manual_seed(0)
+    model = families.new_model("sbl", None)
+    assert isinstance(model, SimpleBaseline)
+    return model.eval()
+
+
 @pytest.mark.parametrize("input_wh", [WH, (48, 64)])
 def test_keypoints_move_with_the_pixels(input_wh):
     (batch,) = batches(dots(16), 16, input_wh, WH, (0,))
@@ -57,14 +65,6 @@ def test_the_heatmap_loss_is_nothing_where_the_map_is_the_target():
     maps = y[..., :, None] * x[..., None, :]
     assert families._heatmap_loss(maps, batch) < 1e-9
     assert families._heatmap_loss(maps.roll(2, -1), batch) > 0.1
-
-
-@pytest.fixture(scope="module")
-def baseline() -> SimpleBaseline:
-    torch.manual_seed(0)
-    model = families.new_model("sbl", None)
-    assert isinstance(model, SimpleBaseline)
-    return model.eval()
 
 
 def test_the_other_families_start_from_the_baselines_trunk(baseline):

@@ -18,6 +18,7 @@ from .batches import Batch
 
 NAMES = {family: f"{family}-r18-128x96" for family in ("sbl", "ipr", "rle")}
 TARGET_CELLS = 1.5  # sigma of the Gaussians that Simple Baselines learns, in cells of its map
+CELL_PX = 4  # crop pixels per cell of the map
 SHARPEN = 15.0  # a heatmap between 0 and 1 times this has a softmax that looks at its peak
 
 
@@ -94,9 +95,8 @@ def loss(model: PoseModel, batch: Batch) -> Tensor:
 
 def _heatmap_loss(maps: Tensor, batch: Batch) -> Tensor:
     """Half the squared difference from a Gaussian around each keypoint, summed over cells and weighted keypoints."""
-    height, width = maps.shape[-2:]
-    cell_px = batch.crops.shape[-1] / width
-    x, y = (batch.xy_px / cell_px).unbind(-1)
+    height, width = maps.shape[-2:]  # at half size wider than the crop: the trunk rounds up
+    x, y = (batch.xy_px / CELL_PX).unbind(-1)
     across = torch.exp(-(torch.arange(width) - x[..., None]).square() / (2 * TARGET_CELLS**2))
     down = torch.exp(-(torch.arange(height) - y[..., None]).square() / (2 * TARGET_CELLS**2))
     error = (maps - down[..., :, None] * across[..., None, :]).square().sum((2, 3))

@@ -57,11 +57,16 @@ def test_an_epoch_depends_on_its_seed_alone():
     assert not torch.equal(first.crops, other.crops)
 
 
-def test_the_heatmap_loss_is_nothing_where_the_map_is_the_target():
-    (batch,) = batches(dots(2), 2, WH, WH, (0,))
+@pytest.mark.parametrize("input_wh", [WH, (48, 64)])
+def test_the_heatmap_loss_is_nothing_where_the_map_is_the_target(baseline, input_wh):
+    """The network's cells are 4 pixels apart at either size, even where its map is wider than the crop."""
+    (batch,) = batches(dots(2), 2, input_wh, WH, (0,))
+    with torch.no_grad():
+        maps = baseline.maps(baseline.deconv_layers(baseline.stages(baseline.normalize(batch.crops))[-1]))
+    height, width = maps.shape[-2:]
     cells = batch.xy_px / 4
-    x = torch.exp(-((torch.arange(24) - cells[..., :1]) ** 2) / (2 * families.TARGET_CELLS**2))
-    y = torch.exp(-((torch.arange(32) - cells[..., 1:]) ** 2) / (2 * families.TARGET_CELLS**2))
+    x = torch.exp(-((torch.arange(width) - cells[..., :1]) ** 2) / (2 * families.TARGET_CELLS**2))
+    y = torch.exp(-((torch.arange(height) - cells[..., 1:]) ** 2) / (2 * families.TARGET_CELLS**2))
     maps = y[..., :, None] * x[..., None, :]
     assert families._heatmap_loss(maps, batch) < 1e-9
     assert families._heatmap_loss(maps.roll(2, -1), batch) > 0.1

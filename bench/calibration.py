@@ -22,7 +22,7 @@ import ccnet
 import pose2d
 from ccnet.comparison import compare_sources, draw_plots
 from ccnet.data.datasets import read_split
-from ccnet.predictions import Predictions, SourceConfidence, predict_split
+from ccnet.predictions import USUAL_SOURCES, Predictions, SourceConfidence, predict_split
 from pose2d.base.threads import use_threads
 
 
@@ -57,10 +57,11 @@ def main() -> None:
         model, head = pose2d.load(name), ccnet.load(chosen.head or name)
         split = read_split(chosen.data, chosen.split, model.skeleton)
         started = time.perf_counter()
-        predictions = predict_split(model, head, split, flip_test=chosen.flip_test)
+        predictions = predict_split(model, head, split, flip_test=chosen.flip_test).only(USUAL_SOURCES)
         seconds = time.perf_counter() - started
         found = compare_sources(split, predictions)
-        console.print(found.as_rich(f"{name} on {split.name}, {len(split.people)} people, annotated boxes"))
+        for table in found.as_rich(f"{name} on {split.name}, {len(split.people)} people, annotated boxes"):
+            console.print(table)
         if chosen.markdown:
             print(found.as_markdown())
         for what, interval in found.intervals.items():

@@ -31,12 +31,13 @@ class _Style:
 
 _STYLES = {
     "raw": _Style("raw score", "#D55E00", "s", "--"),
+    "raw-heatmap": _Style("heatmap score", "#E69F00", "P", "--"),
     "closed-form": _Style("closed form", "#009E73", "^", "-."),
     "ccnet": _Style("CCNet", "#0072B2", "o", "-"),
     "oracle": _Style("oracle (true OKS)", "#000000", "D", ":"),
     "ones": _Style("constant", "#CC79A7", "v", ":"),
 }
-_OTHERS = (("#E69F00", "P", "-"), ("#56B4E9", "X", "--"), ("#F0E442", "*", "-."))
+_OTHERS = (("#56B4E9", "X", "--"), ("#F0E442", "*", "-."))
 _PLURAL = {"keypoint": "keypoints", "person": "people"}
 _QUIET = "#777777"
 _SETTINGS: dict[Any, Any] = {

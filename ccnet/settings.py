@@ -1,8 +1,12 @@
 """The settings of one training run."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from ccnet.data.augment import Augment
+
+Target = Literal["oks", "pck"]
+TARGETS: tuple[Target, ...] = ("oks", "pck")
 
 
 @dataclass(frozen=True)
@@ -16,6 +20,9 @@ class TrainingSettings:
     head_width: int = 0  # of a hidden layer before the head's last one; 0: none, as in the paper
     features: str = "penultimate"  # what the head reads (ccnet/other_features.py)
     loss: str = "mse"
+    target: Target = (
+        "oks"  # what the confidence means: expected OKS, or (MPII) the probability that PCKh calls it right
+    )
     epochs: int = 8
     learning_rate: float = 1e-3
     decay_at: tuple[float, ...] = (0.6, 0.85)  # shares of all steps after which the rate falls

@@ -1,4 +1,4 @@
-"""Where the confidence of a keypoint comes from, by name: ccnet, closed-form, raw or ones."""
+"""Where the confidence of a keypoint comes from, by name: ccnet, closed-form, raw, raw-heatmap or ones."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import ccnet
-from ccnet.closed_form import closed_form
+from ccnet.closed_form import closed_form, mean_area_px2, target_cells
 from ccnet.heads.files import about_of, embedded
 from ccnet.heads.simcc import ErrorDistribution, SimCCDistributionHead, distribution_of
 from pose2d.base.caching import weights_digest
@@ -17,7 +17,7 @@ from pose2d.estimate import PoseEstimate
 from pose2d.models.base import PoseModel
 from pose2d.types import ConfidenceSource
 
-SOURCES: tuple[ConfidenceSource, ...] = ("ccnet", "closed-form", "raw", "ones")
+SOURCES: tuple[ConfidenceSource, ...] = ("ccnet", "closed-form", "raw", "raw-heatmap", "ones")
 # Sources whose confidence is an expected OKS, from which a pixel error follows; "oracle" is the true OKS.
 CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
 
@@ -45,9 +45,15 @@ def confidence_function(
         return lambda estimate: _from_head(head, estimate)
     if source == "closed-form":
         about = about_of(ccnet.load(pose_model)) if pose_model in embedded() else None
-        return lambda estimate: _present(
-            closed_form(estimate.score, estimate.sigma_px, estimate.crop_area_px2, model, about)
-        )
+        width = target_cells(model, about)
+
+        def expected(e: PoseEstimate) -> Tensor:
+            area_px2 = mean_area_px2(e.crop_area_px2, about)
+            return closed_form(e.score, e.sigma_px, e.crop_area_px2, area_px2, model, width)
+
+        return lambda estimate: _present(expected(estimate))
+    if source == "raw-heatmap":
+        return lambda estimate: _present(_heatmap_score(estimate))
     if source == "raw":
         return lambda estimate: _present(estimate.score)
     return lambda estimate: _present(torch.ones_like(estimate.score))
@@ -78,6 +84,11 @@ def head_digest(source: ConfidenceSource, pose_model: str, head_path: Path | Non
     if source == "closed-form" and pose_model in embedded():
         return weights_digest(ccnet.load(pose_model).state_dict())
     return ""
+
+
+def _heatmap_score(estimate: PoseEstimate) -> Tensor:
+    assert estimate.heatmap_score is not None, "`check_heatmap_score` comes first"
+    return estimate.heatmap_score
 
 
 def _from_head(head: ccnet.CalibrationHead, estimate: PoseEstimate) -> Calibrated:

@@ -1,5 +1,6 @@
 """Annotated people on disk: COCO, COCO-WholeBody and MPII in the layouts they are published in."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -9,6 +10,7 @@ from typing import Any, Literal
 import cv2
 import numpy as np
 
+from ccnet.data.mpii import head_size_px, neck_to_top_px, read_head_boxes
 from pose2d.base.errors import UserError
 from pose2d.base.json_files import Json, read_json
 from pose2d.io.images import read_image
@@ -30,6 +32,7 @@ class AnnotatedPerson:
     box_px: tuple[float, float, float, float]  # x1, y1, x2, y2
     area_px2: float  # sets the scale of OKS
     keypoints: np.ndarray  # [K, 3] x, y in image pixels; 0 not labelled, 1 hidden, 2 visible
+    head_px: float = math.nan  # size of the head, in whose parts MPII counts errors; NaN: not known
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Split:
     people: tuple[AnnotatedPerson, ...]  # sorted by image
     dataset: Mapping[str, Any]  # all images and annotations in COCO's form, keypoints in `skeleton`'s order
     source: Path  # the annotation file
+    head_sizes: str = ""  # where `head_px` comes from, for MPII
 
 
 def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Split:
@@ -50,7 +54,8 @@ def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Spli
         raise UserError(f"no data folder at {root}. Pass the folder that holds annotations/ and the images.")
     if skeleton == MPII16:
         source = root / "annot" / f"{name}.json"
-        dataset = _mpii_as_coco(_read_json(source))
+        heads = source.with_name(f"gt_{name}.mat")
+        dataset = _mpii_as_coco(_read_json(source), heads)
         images = root / "images"
     elif skeleton == WHOLEBODY133:
         source = root / "annotations" / f"coco_wholebody_{name.removesuffix('2017')}_v1.0.json"
@@ -67,7 +72,8 @@ def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Spli
     if not people:
         raise UserError(f"{source} has no person with a labelled keypoint: nothing to train on or to evaluate.")
     _check_images(people, images)
-    return Split(name, skeleton, people, dataset, source)
+    head_sizes = "" if skeleton != MPII16 else heads.name if heads.is_file() else "upper neck to head top"
+    return Split(name, skeleton, people, dataset, source, head_sizes)
 
 
 def usual_split(role: Literal["train", "test"], skeleton: Skeleton) -> str:
@@ -192,6 +198,7 @@ def _people(
                 box_px=box,
                 area_px2=annotation["area"],
                 keypoints=keypoints,
+                head_px=annotation.get("head_px", math.nan),
             )
         )
     return sorted(people, key=lambda person: (str(person.image), person.id))
@@ -228,13 +235,17 @@ def _wholebody_as_one(content: Json) -> dict[str, Any]:
     return _coco(Json({**content.object(), "annotations": joined}, content.path, expected=content.expected))
 
 
-def _mpii_as_coco(content: Json) -> dict[str, Any]:
+def _mpii_as_coco(content: Json, head_boxes: Path) -> dict[str, Any]:
     """MPII in the JSON form of HRNet's authors (`image`, `center`, `scale`, `joints`, `joints_vis`) as COCO's.
 
     Coordinates count from 1. The centre is moved down by 15 pixels per unit of size, as the published results have
-    it; the area is that of the tight box around the labelled keypoints.
+    it; the area is that of the tight box around the labelled keypoints. Head sizes come from the file `head_boxes`
+    where there is one (of `valid`), else from the neck and the top of the head.
     """
     people = list(content.items())
+    sizes_px = head_size_px(read_head_boxes(head_boxes)) if head_boxes.is_file() else None
+    if sizes_px is not None and len(sizes_px) != len(people):
+        raise UserError(f"{head_boxes} has {len(sizes_px)} head boxes for the {len(people)} people of {content.path}.")
     names = sorted({_file_name(person.item("image")) for person in people})
     ids = {name: index for index, name in enumerate(names, 1)}
     annotations = []
@@ -248,6 +259,7 @@ def _mpii_as_coco(content: Json) -> dict[str, Any]:
         centre = person.item("center").finite_numbers(2) + np.array([0, 15 * scale]) - 1
         side = MPII_BOX_PX * scale
         extent = np.ptp(xy[visible], axis=0) if visible.any() else np.zeros(2)
+        head_px = neck_to_top_px(xy, visible) if sizes_px is None else float(sizes_px[number - 1])
         annotations.append(
             {
                 "id": number,
@@ -257,6 +269,7 @@ def _mpii_as_coco(content: Json) -> dict[str, Any]:
                 "bbox": [*(centre - side / 2), side, side],
                 "area": float(max(extent.prod(), 1.0)),
                 "num_keypoints": int(visible.sum()),
+                "head_px": head_px if head_px > 0 else math.nan,
                 "keypoints": np.column_stack([xy * visible[:, None], 2 * visible]).ravel().tolist(),
             }
         )

@@ -7,19 +7,29 @@ from rich.console import Console
 
 import ccnet
 import pose2d
+from ccnet.areas import fit_areas, people_to_fit
 from ccnet.comparison import compare_sources, draw_plots
-from ccnet.data.datasets import read_split, usual_split
+from ccnet.data.datasets import AnnotatedPerson, read_split, split_names, usual_split
 from ccnet.distributed import process_group
 from ccnet.heads.head import CalibrationHead
-from ccnet.predictions import SOURCES, Boxes, annotated_boxes, boxes_from_json, detected_boxes, predict_split
-from fitmesh.coco.evaluation import Evaluation, describe, test_occlusion, write_metrics
+from ccnet.predictions import (
+    SOURCES,
+    USUAL_SOURCES,
+    Boxes,
+    annotated_boxes,
+    boxes_from_json,
+    detected_boxes,
+    predict_split,
+)
+from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, write_metrics
 from fitmesh.progress_bar import bar
-from fitmesh.tables import print_table
+from fitmesh.tables import print_tables
 from pose2d.base.errors import UserError
 from pose2d.base.threads import use_threads
 from pose2d.detect.detector import DETECTORS, detector_class, load_detector
 from pose2d.models.base import PoseModel
 
+PREDICTED = "closed-form-predicted"
 LEAST_BOX_SCORE = 0.05  # AP asks for every box that might be somebody; a video has its tracker to choose
 
 
@@ -33,7 +43,8 @@ class EvalCocoRequest:
     split: str | None = None  # None: the split that published figures are reported on
     head: str | None = None
     boxes: str = "gt"
-    confidence: tuple[str, ...] = ()  # empty: all
+    confidence: tuple[str, ...] = ()  # empty: all but those that cost more (USUAL_SOURCES)
+    area_split: str | None = None  # for closed-form-predicted; None: what published networks are trained on
     flip_test: bool = False
     occlusion_test: bool = True  # if `out` is given
     out: Path | None = None  # folder for metrics.json and the plots
@@ -43,35 +54,34 @@ class EvalCocoRequest:
 
 def run(request: EvalCocoRequest) -> Evaluation:
     """Evaluate; leave metrics.json and images if asked for. Under torchrun every process returns the same figures."""
-    wanted = request.confidence or SOURCES
-    unknown = sorted(set(wanted) - set(SOURCES))
-    if unknown:
-        raise UserError(f"unknown confidence {unknown[0]!r}: choose among {', '.join(SOURCES)}.")
+    wanted = request.confidence or USUAL_SOURCES
+    _check_confidence(request)
     use_threads(request.threads)
     with process_group(request.device) as group:
         console = Console(quiet=not group.is_main, stderr=True)
         model = pose2d.load(request.model, request.checkpoint)
         head = _head(request, model)
-        if head is None and "ccnet" in request.confidence:
-            raise UserError(
-                f"no calibration head for {request.model}: train one with `fitmesh train-ccnet`, pass --head."
-            )
+        _check_fits(request, model, head)
         boxes = _boxes(request.boxes)
         split = read_split(request.data, request.split or usual_split("test", model.skeleton), model.skeleton)
+        taught = _people_for_areas(request, model)
         model.to(group.device)
         head = head and head.to(group.device)
+        areas = None
+        if taught:
+            with bar(console, "areas", len(taught)) as step:
+                areas = fit_areas(model, taught, step)
         with bar(console, split.name, len(group.share(split.people))) as step:
-            predictions = predict_split(model, head, split, boxes, request.flip_test, step, group)
-        kept = {name: value for name, value in predictions.confidence.items() if name in (*wanted, "raw", "oracle")}
-        table = compare_sources(split, replace(predictions, confidence=kept))
+            predictions = predict_split(model, head, split, boxes, request.flip_test, step, group, areas).only(wanted)
+        table = compare_sources(split, predictions)
         about = describe(request.model, request.checkpoint, model, head)
         about |= {"boxes": request.boxes, "flip_test": request.flip_test}
-        found = Evaluation(split.name, len(split.people), table, about)
+        found = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
         if request.out is not None and group.is_main:
             draw_plots(request.out, split, predictions)
             write_metrics(request.out, found.as_dict())
             if request.occlusion_test:
-                found = test_occlusion(found, split, model, head, request.out, console)
+                found = with_occlusion_test(found, split, model, head, request.out, console)
                 write_metrics(request.out, found.as_dict())
         group.barrier()
         return found
@@ -80,7 +90,36 @@ def run(request: EvalCocoRequest) -> Evaluation:
 def show(request: EvalCocoRequest, found: Evaluation) -> None:
     """Print the table."""
     details = f"{found.people} people, boxes: {request.boxes}" + (", flip test" if request.flip_test else "")
-    print_table(found.table.as_rich(f"{request.model} on {found.split} ({details})"))
+    print_tables(found.table.as_rich(f"{request.model} on {found.split} ({details})"))
+
+
+def _check_confidence(request: EvalCocoRequest) -> None:
+    unknown = sorted(set(request.confidence) - set(SOURCES))
+    if unknown:
+        raise UserError(f"unknown confidence {unknown[0]!r}: choose among {', '.join(SOURCES)}.")
+    if "closed-form-annotated" in request.confidence and request.boxes != "gt":
+        raise UserError("closed-form-annotated needs to know whose a box is: use it with --boxes gt.")
+    if request.area_split is not None and PREDICTED not in request.confidence:
+        raise UserError(f"--area-split has no effect without --confidence {PREDICTED}: leave it out, or ask for both.")
+
+
+def _check_fits(request: EvalCocoRequest, model: PoseModel, head: CalibrationHead | None) -> None:
+    if head is None and "ccnet" in request.confidence:
+        raise UserError(f"no calibration head for {request.model}: train one with `fitmesh train-ccnet`, pass --head.")
+    if "raw-heatmap" in request.confidence and not model.has_heatmap_score:
+        raise UserError(
+            f"{request.model} has one score of its own: use --confidence raw (raw-heatmap is IPR's second)."
+        )
+
+
+def _people_for_areas(request: EvalCocoRequest, model: PoseModel) -> list[AnnotatedPerson]:
+    """Training people on whom the areas of `closed-form-predicted` are fitted; nobody if it was not asked for."""
+    if PREDICTED not in request.confidence:
+        return []
+    usual = usual_split("train", model.skeleton)
+    if request.area_split is None and usual not in split_names(request.data, model.skeleton):
+        raise UserError(f"{PREDICTED} needs training people, and {request.data} has no {usual}: pass --area-split.")
+    return people_to_fit(read_split(request.data, request.area_split or usual, model.skeleton).people)
 
 
 def _head(request: EvalCocoRequest, model: PoseModel) -> CalibrationHead | None:

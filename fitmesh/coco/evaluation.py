@@ -33,12 +33,14 @@ class Evaluation:
     people: int
     table: ComparisonTable  # the figures of every confidence source
     about: Mapping[str, Any]  # what was measured: model, weights, head, versions (`describe`), boxes, flip test
+    head_sizes: str = ""  # MPII: where the head sizes of PCKh come from
     occlusion: Mapping[str, Any] = field(default_factory=dict)  # empty: not asked for, or nobody's wrist is in view
 
     def as_dict(self) -> dict[str, Any]:
         """The content of metrics.json."""
         found = {"split": self.split, "people": self.people, **self.table.as_dict()}
-        return {**self.about, **found, **({"occlusion": dict(self.occlusion)} if self.occlusion else {})}
+        more = {"head_sizes": self.head_sizes, "occlusion": dict(self.occlusion)}
+        return {**self.about, **found, **{name: value for name, value in more.items() if value}}
 
 
 def describe(name: str, checkpoint: Path | None, model: PoseModel, head: CalibrationHead | None) -> dict[str, Any]:
@@ -53,11 +55,12 @@ def describe(name: str, checkpoint: Path | None, model: PoseModel, head: Calibra
         "head_digest": head and weights_digest(head.state_dict()),
         "loss": training.get("loss"),
         "seed": training.get("seed"),
+        "target": training.get("target", "oks") if about else None,
         "versions": {"fitmesh": __version__, "torch": torch.__version__, "numpy": np.__version__},
     }
 
 
-def test_occlusion(
+def with_occlusion_test(
     found: Evaluation,
     split: Split,
     model: PoseModel,

@@ -1,5 +1,6 @@
 """`fitmesh train-ccnet`: read people, run the network, train the head, evaluate it, write the files."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,22 +13,23 @@ import pose2d
 from ccnet import losses
 from ccnet.closed_form import fit_closed_form
 from ccnet.comparison import compare_sources, draw_plots
-from ccnet.data.datasets import Split, read_split, split_names, usual_split
+from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
 from ccnet.data.examples import CachedExamples, Examples, StreamedExamples, bytes_per_person, make_examples, passes
 from ccnet.data.observations import observe_cached
 from ccnet.distributed import ProcessGroup, process_group
 from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead
 from ccnet.other_features import with_features
-from ccnet.predictions import predictions_from
-from ccnet.settings import RECIPES, TrainingSettings
+from ccnet.predictions import USUAL_SOURCES, predictions_from
+from ccnet.settings import RECIPES, TARGETS, TrainingSettings
 from ccnet.train import new_head, train
-from fitmesh.coco.evaluation import Evaluation, describe, test_occlusion, write_metrics
+from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, write_metrics
 from fitmesh.progress_bar import bar
-from fitmesh.tables import print_table
+from fitmesh.tables import print_tables
 from pose2d.base.errors import UserError
 from pose2d.base.threads import use_threads
 from pose2d.models.base import PoseModel
+from pose2d.skeletons import MPII16
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,22 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
     """Train, save, evaluate: what was found on each split, by role. Under torchrun the first process knows it."""
     if settings.loss and settings.loss not in losses.NAMES:
         raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
+    if settings.target not in TARGETS:
+        raise UserError(f"unknown target {settings.target!r}: choose one of {', '.join(TARGETS)}.")
     use_threads(request.threads)
     with process_group(request.device) as group:
         console = Console(quiet=not group.is_main, stderr=True)
         model = with_features(pose2d.load(request.model, request.checkpoint).to(group.device), settings.features)
         settings = replace(settings, head=_kind(model, settings))
         settings = replace(settings, loss=settings.loss or losses.default(settings.head))
+        if settings.target == "pck" and model.skeleton != MPII16:
+            raise UserError(
+                f"--target pck is for MPII, whose people have head sizes; {request.model} finds other keypoints."
+            )
         names = request.train or (usual_split("train", model.skeleton),)
         splits = [read_split(request.data, name, model.skeleton) for name in names]
         eval_splits = _eval_splits(request, model)
-        people = [person for split in splits for person in split.people]
+        people = _people_with_target([person for split in splits for person in split.people], settings, console)
         head = new_head(model, settings, request.model).to(group.device)
         every = passes(settings)
         need = bytes_per_person(model, head, people)
@@ -98,6 +106,20 @@ def _kind(model: PoseModel, settings: TrainingSettings) -> str:
     if settings.head == "paper" or (not settings.head and (settings.features != "penultimate" or settings.head_width)):
         return files.paper_kind(model)
     return settings.head or files.default_kind(model)
+
+
+def _people_with_target(
+    people: list[AnnotatedPerson], settings: TrainingSettings, console: Console
+) -> list[AnnotatedPerson]:
+    """Without those of whom the target is not known."""
+    if settings.target == "oks":
+        return people
+    known = [person for person in people if math.isfinite(person.head_px)]
+    if not known:
+        raise UserError("--target pck: nobody to train on has a head size (upper neck and head top labelled).")
+    if len(known) < len(people):
+        console.print(f"{len(people) - len(known)} of {len(people)} people have no head size and are left out.")
+    return known
 
 
 def _eval_splits(request: TrainCcnetRequest, model: PoseModel) -> dict[str, Split]:
@@ -142,7 +164,9 @@ def _closed_form_record(examples: Examples, model: PoseModel) -> dict[str, float
     if not isinstance(examples, CachedExamples):
         return {}
     o = examples.observations
-    width, share = fit_closed_form(o.score, o.sigma_px, o.crop_area_px2, o.area_share, o.labelled_oks, model)
+    share = float(o.area_share.mean())
+    area_px2 = o.crop_area_px2 * share
+    width = fit_closed_form(o.score, o.sigma_px, o.crop_area_px2, area_px2, o.labelled_oks, model)
     return {"area_share": share, "target_cells": width}
 
 
@@ -160,14 +184,15 @@ def _evaluate(
     about = describe(request.model, request.checkpoint, model, head)
     found: dict[str, Evaluation] = {}
     for role, split in splits.items():
-        predictions = predictions_from(observed[role], split, head, model)
-        found[role] = Evaluation(split.name, len(split.people), compare_sources(split, predictions), about)
-        print_table(found[role].table.as_rich(f"{request.model} on {split.name}"))
+        predictions = predictions_from(observed[role], split, head, model).only(USUAL_SOURCES)
+        table = compare_sources(split, predictions)
+        found[role] = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
+        print_tables(found[role].table.as_rich(f"{request.model} on {split.name}"))
         draw_plots(request.out / role, split, predictions)
     _write(request.out, about, found)
     if request.occlusion_test:
         for role, split in splits.items():
-            found[role] = test_occlusion(found[role], split, model, head, request.out / role, console)
+            found[role] = with_occlusion_test(found[role], split, model, head, request.out / role, console)
         _write(request.out, about, found)
     return found
 

@@ -23,7 +23,18 @@ def eval_coco(
     ] = "gt",
     confidence: Annotated[
         list[str] | None,
-        typer.Option(help="ones, raw, closed-form, ccnet or oracle; repeat for more.", show_default="all"),
+        typer.Option(
+            help="ones, raw, raw-heatmap (IPR), closed-form (mean area), closed-form-predicted, closed-form-annotated "
+            "(area), ccnet or oracle; repeat for more.",
+            show_default="all but closed-form-predicted and -annotated",
+        ),
+    ] = None,
+    area_split: Annotated[
+        str | None,
+        typer.Option(
+            help="Training people from whom closed-form-predicted learns areas.",
+            show_default="train2017, or MPII's train",
+        ),
     ] = None,
     flip_test: Annotated[bool, typer.Option(help="Average over each crop and its mirror image.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for metrics.json and the images.")] = None,
@@ -46,6 +57,7 @@ def eval_coco(
         head=head,
         boxes=boxes,
         confidence=tuple(confidence or ()),
+        area_split=area_split,
         flip_test=flip_test,
         occlusion_test=occlusion_test,
         out=out,

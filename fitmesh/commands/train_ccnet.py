@@ -56,6 +56,10 @@ def train_ccnet(
             show_default="likelihood for simcc, mse for other heads",
         ),
     ] = None,
+    target: Annotated[
+        str,
+        typer.Option(help="What the confidence means: oks (expected OKS), or for MPII pck (probability of PCKh@0.5)."),
+    ] = "oks",
     epochs: Annotated[int | None, typer.Option(show_default="8; paper: 2"), limits.COUNT] = None,
     lr: Annotated[
         float | None,
@@ -104,6 +108,7 @@ def train_ccnet(
         head_width=head_width,
         features=features,
         loss=loss,
+        target=target,
         epochs=epochs,
         learning_rate=lr,
         batch=batch,

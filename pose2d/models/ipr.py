@@ -1,6 +1,7 @@
 """Integral pose regression (Sun et al. 2018): Simple Baselines' network, read by expectation instead of its peak."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from pose2d import flip
 from pose2d.backbones.resnet import DECONV_CHANNELS, ResNet, deconv_layers, stage_channels
-from pose2d.decode import soft_argmax
+from pose2d.decode import soft_argmax, soft_argmax_spread
 from pose2d.models.base import ModelCard
 from pose2d.models.dialects import renamed
 from pose2d.models.heatmap import HeatmapModel
@@ -29,13 +30,20 @@ def expectation(maps: Tensor) -> tuple[Tensor, Tensor]:
     return soft_argmax(maps), torch.ones_like(maps[..., 0, 0])
 
 
+def _peak(maps: Tensor) -> Tensor:
+    """The largest probability of each map, [N, K]."""
+    return maps.flatten(2).softmax(-1).amax(-1)
+
+
 class IPR(HeatmapModel):
     """Features are the channels at stride 4 (256; 128 in miniature) that the last 1x1 convolution makes the maps of.
 
-    Official and mmpose checkpoints take RGB. The raw confidence is 1 everywhere; `maps` are before the softmax.
+    Official and mmpose checkpoints take RGB. The raw confidence is 1 everywhere; `maps` are before the softmax, and
+    `heatmap_score` is the largest probability of each map after it. `sigma_px` is the spread of those probabilities.
     """
 
     decode = staticmethod(expectation)
+    has_heatmap_score = True
 
     def __init__(
         self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton, channels: int = DECONV_CHANNELS
@@ -53,11 +61,24 @@ class IPR(HeatmapModel):
     def maps(self, features: Tensor) -> Tensor:
         return self.head.features[-1](features)
 
+    def decode_maps(self, maps: Tensor) -> Prediction:
+        return replace(super().decode_maps(maps), heatmap_score=_peak(maps), sigma_px=self._spread_px(maps))
+
     def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
-        """The two expectations averaged; x becomes W - 1 - x. The maps are those of the crops themselves."""
-        plain, other = self.predict(features), self.predict(mirrored)
-        back = flip.points_back(other.xy_px, self.skeleton.flip_order, self.input_wh[0] - 1)
-        return Prediction(xy_px=(plain.xy_px + back) / 2, score=plain.score, maps=plain.maps)
+        """The two answers averaged; x becomes W - 1 - x. The maps are those of the crops themselves."""
+        order = self.skeleton.flip_order
+        maps, others = self.maps(features), self.maps(mirrored)
+        plain, other = self.decode_maps(maps), self.decode_maps(others)
+        back = flip.points_back(other.xy_px, order, self.input_wh[0] - 1)
+        return replace(
+            plain,
+            xy_px=(plain.xy_px + back) / 2,
+            heatmap_score=(_peak(maps) + _peak(others)[:, order]) / 2,
+            sigma_px=(self._spread_px(maps) + self._spread_px(others)[:, order]) / 2,
+        )
+
+    def _spread_px(self, maps: Tensor) -> Tensor:
+        return soft_argmax_spread(maps) * self.cell_px(maps)
 
     def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return renamed(

@@ -45,6 +45,7 @@ class TrainCcnetRequest:
     test: str | None  # split to report on
     cache: Path
     occlusion_test: bool = True
+    report: bool = True  # print the tables and draw their plots
     device: str | None = None  # None: a GPU where there is one
     threads: int | None = None
 
@@ -187,8 +188,9 @@ def _evaluate(
         predictions = predictions_from(observed[role], split, head, model).only(USUAL_SOURCES)
         table = compare_sources(split, predictions)
         found[role] = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
-        print_tables(found[role].table.as_rich(f"{request.model} on {split.name}"))
-        draw_plots(request.out / role, split, predictions)
+        if request.report:
+            print_tables(found[role].table.as_rich(f"{request.model} on {split.name}"))
+            draw_plots(request.out / role, split, predictions)
     _write(request.out, about, found)
     if request.occlusion_test:
         for role, split in splits.items():

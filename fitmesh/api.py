@@ -14,6 +14,7 @@ from fitmesh.stages.pipeline import run_stages
 from fitmesh.stages.scene import SceneSettings
 from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSettings, TrackSettings
 from fitting.keypoints.weights import Weighting
+from pose2d.base.devices import default_device
 from pose2d.base.errors import UserError
 from pose2d.detect.detector import detector_class
 from pose2d.detect.identity import IdentityOptions
@@ -54,7 +55,7 @@ def run(
     ccnet: str | Path | None = None,
     keypoints: str | Path | None = None,
     keypoint_layout: str = "auto",
-    device: str = "cpu",
+    device: str | None = None,
     threads: int | None = None,
     body_model: str | Path | None = None,
     weighting: Weighting = "likelihood",
@@ -79,7 +80,8 @@ def run(
     detections: boxes to use instead of the detector: a COCO-detections json, or "whole" for one box around the image.
     keypoints: keypoints to use instead of finding people (docs/run.md lists the formats); keypoint_layout: "body_25b"
     for OpenPose files in that order.
-    confidence: ccnet, closed-form, raw or ones; None takes ccnet where a head for the network is at hand, else raw.
+    confidence: ccnet, closed-form, raw, raw-heatmap (IPR) or ones; None takes ccnet where a head for the network is at
+    hand, else raw.
     ccnet: a calibration head other than the embedded one. checkpoint: weights for a network that ships none.
     body_model: an SMPL file or folder; None is the embedded open body.
     weighting: how confidence becomes weight: precision, likelihood, confidence, squared, gate or ones.
@@ -87,12 +89,13 @@ def run(
     focal_px, fov_deg (across the width) or intrinsics (a json file): the lens, if known.
     floor: "auto", "off", or a json file with up direction and camera height; height_m: of everybody, or by identity.
     exports: obj, bvh, amass, trc, json, csv beside the usual files.
+    device: where the networks run: cpu, cuda, cuda:1, ..; None takes a GPU where there is one.
     bone_names: of the skeletons in glb and bvh: smpl, mixamo, rigify, unreal or unity.
     threads: processor cores for the networks; None takes all.
     progress: called several times a second while a stage works.
 
     What is in `out` already and still valid is kept; `overwrite` makes it anew. Raises `fitmesh.UserError` for what a
-    user can mend.
+    user can fix.
     """
     settings = run_settings(
         Span(start_s, end_s, every),
@@ -126,7 +129,7 @@ def run_settings(
     ccnet: Path | None,
     keypoints: Path | None,
     keypoint_layout: str,
-    device: str,
+    device: str | None,
     threads: int | None,
     fit: FitSettings,
     exports: tuple[str, ...],
@@ -138,6 +141,7 @@ def run_settings(
         for name, value in (("--detections", detections), ("--checkpoint", checkpoint), ("--ccnet", ccnet)):
             if value is not None:
                 raise UserError(f"{name} has no effect with --keypoints, which brings its own: leave one of them out.")
+        _check_given_confidence(keypoints, keypoint_layout, confidence)
     limits.THREADS.check("--threads", threads)
     limits.DETECTOR_SIZE.check("--detector-size", detector_size)
     limits.SHARE.check("--min-score", min_score)
@@ -161,11 +165,22 @@ def run_settings(
         keypoint_layout=keypoint_layout,
         fit=fit,
         exports=exports,
+        device=device or default_device(),
         bone_names=bone_names,
-        device=device,
         threads=threads,
         overwrite=overwrite,
     )
+
+
+def _check_given_confidence(keypoints: Path, layout: str, confidence: ConfidenceSource | None) -> None:
+    """Refuse another confidence than that of keypoints which were found elsewhere: only pixels could give it."""
+    from fitmesh.stages.given_keypoints import read_given
+
+    if confidence is not None and confidence != (brought := read_given(keypoints, layout).source):
+        raise UserError(
+            f"--confidence {confidence} has no effect with --keypoints: {keypoints} brings its own ({brought}). "
+            "Leave one of them out."
+        )
 
 
 def open_clip(path: Path, fps: float | None = None) -> Clip:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fitmesh import logs
-from fitmesh.commands import body, doctor, eval_3dpw, eval_coco, models, run, synth, tracks, train_ccnet, view
+from fitmesh.commands import body, doctor, eval_3dpw, eval_coco, models, paper, run, synth, tracks, train_ccnet, view
 from fitmesh.commands.option_types import checked
 from fitmesh.signals import Stopped
 from fitmesh.trouble import exit_code_of, watch_threads
@@ -54,6 +54,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "train-ccnet": train_ccnet.train_ccnet,
     "eval-coco": eval_coco.eval_coco,
     "eval-3dpw": eval_3dpw.eval_3dpw,
+    "paper": paper.paper,
     "synth": synth.synth,
 }
 for _name, _command in COMMANDS.items():

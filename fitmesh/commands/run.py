@@ -98,7 +98,7 @@ def run(
     confidence: Annotated[
         str | None,
         typer.Option(
-            help="Where confidence comes from: ccnet, closed-form, raw or ones.",
+            help="Where confidence comes from: ccnet, closed-form, raw, raw-heatmap (IPR) or ones.",
             rich_help_panel=KEYPOINTS,
             show_default="ccnet where a head for the network is at hand, else raw",
         ),
@@ -122,8 +122,13 @@ def run(
         ),
     ] = "auto",
     device: Annotated[
-        str, typer.Option(help="Where the 2D networks run: cpu, cuda, cuda:1, ..", rich_help_panel=KEYPOINTS)
-    ] = "cpu",
+        str | None,
+        typer.Option(
+            help="Where the networks run: cpu, cuda, cuda:1, ..",
+            rich_help_panel=KEYPOINTS,
+            show_default="cuda if present, else cpu",
+        ),
+    ] = None,
     threads: Annotated[
         int | None,
         typer.Option(help="Processor cores to use.", rich_help_panel=KEYPOINTS, show_default="all"),

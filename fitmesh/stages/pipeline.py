@@ -20,7 +20,7 @@ from fitmesh.version import __version__
 from pose2d.base.caching import CacheKey, remove_temporary
 from pose2d.base.devices import check_device
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
+from pose2d.base.files import atomic_file, check_writable
 from pose2d.base.json_files import read_json
 from pose2d.detect.detector import detector_class
 from pose2d.registry import card
@@ -122,14 +122,12 @@ def check(job: Job) -> None:
     check_device(settings.device)
     if settings.given_keypoints is None:
         _check_networks(settings.keypoints)
+        if settings.keypoints.checkpoint is not None or settings.keypoints.ccnet is not None:
+            job.networks.get()  # a file of the wrong family is told of before any stage starts
         detector_class(settings.tracks.detector)
     else:
         given_keypoints.read_given(settings.given_keypoints, settings.keypoint_layout)
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file. --out takes a folder for the results.")
-    with atomic_file(out / ".probe") as probe:  # says in words why a folder cannot be written to
-        probe.touch()
-    (out / ".probe").unlink()
+    check_writable(out)
 
 
 def _check_networks(wanted: KeypointSettings) -> None:

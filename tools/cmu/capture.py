@@ -46,6 +46,7 @@ class Capture:
     skeleton: Skeleton
     euler_zyx_deg: np.ndarray  # [F, J, 3] R = Rz Ry Rx, each joint relative to its parent
     root: np.ndarray  # [F, 3] in the file's unit, y up
+    fps: float
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,8 @@ def read_asf(path: Path) -> list[Bone]:
     return bones
 
 
-def read_amc(path: Path, bones: Sequence[Bone]) -> Capture:
-    """The motion of a skeleton."""
+def read_amc(path: Path, bones: Sequence[Bone], fps: float) -> Capture:
+    """The motion of a skeleton. The files do not state their rate: CMU's is 120, for some subjects 60."""
     by_name = {bone.name: bone for bone in bones}
     frames: list[dict[str, np.ndarray]] = []
     for line in path.read_text("utf-8", "replace").splitlines():
@@ -111,7 +112,7 @@ def read_amc(path: Path, bones: Sequence[Bone]) -> Capture:
         tuple(names.index(bone.parent) if bone.parent else -1 for bone in bones),
         np.array([bone.offset for bone in bones]),
     )
-    return Capture(skeleton, np.stack(turns, 1), _values(bones[0], frames, ("tx", "ty", "tz"), path))
+    return Capture(skeleton, np.stack(turns, 1), _values(bones[0], frames, ("tx", "ty", "tz"), path), fps)
 
 
 def read_bvh(path: Path) -> Capture:
@@ -119,6 +120,10 @@ def read_bvh(path: Path) -> Capture:
     head, _, motion = path.read_text("utf-8", "replace").partition("MOTION")
     joints, parents, offsets, channels = _bvh_tree(head, path)
     lines = motion.split("\n")
+    try:
+        step_s = next(float(line.split(":")[1]) for line in lines if line.strip().startswith("Frame Time"))
+    except (StopIteration, ValueError):
+        raise UserError(f"{path} is not a BVH file: it states no Frame Time.") from None
     rows = [line.split() for line in lines if line.strip() and ":" not in line]
     width = sum(map(len, channels))
     if not rows or {len(row) for row in rows} != {width}:
@@ -133,7 +138,7 @@ def read_bvh(path: Path) -> Capture:
         turning = [name[0] for name in names if name.endswith("rotation")]
         angles = np.stack([part[f"{axis}rotation"] for axis in turning], 1)
         euler.append(angles if "".join(turning) == "ZYX" else _zyx(Rotation.from_euler("".join(turning), angles, True)))
-    return Capture(Skeleton(tuple(joints), tuple(parents), np.array(offsets)), np.stack(euler, 1), root)
+    return Capture(Skeleton(tuple(joints), tuple(parents), np.array(offsets)), np.stack(euler, 1), root, 1 / step_s)
 
 
 def _bvh_tree(head: str, path: Path) -> tuple[list[str], list[int], list[list[float]], list[list[str]]]:

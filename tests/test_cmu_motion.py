@@ -7,8 +7,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from pose2d.base.errors import UserError
-from tools.cmu.capture import JOINT_OF_BONE, Capture, Skeleton, read_amc, read_asf, read_bvh
-from tools.cmu_clips import JOINTS, collect, frames_of, read
+from tools.cmu.capture import JOINT_OF_BONE, Capture, read_amc, read_asf, read_bvh
+from tools.cmu_motion import JOINTS, Wanted, differences, find, listed, main, pack, sampled
 
 ASF = """# comment
 :version 1.10
@@ -77,7 +77,7 @@ ltibia 90
 def tiny(tmp_path: Path) -> Capture:
     (tmp_path / "01.asf").write_text(ASF)
     (tmp_path / "01_01.amc").write_text(AMC)
-    return read_amc(tmp_path / "01_01.amc", read_asf(tmp_path / "01.asf"))
+    return read_amc(tmp_path / "01_01.amc", read_asf(tmp_path / "01.asf"), 120)
 
 
 def turn(capture: Capture, frame: int, joint: str) -> Rotation:
@@ -113,6 +113,7 @@ def test_a_bvh_file_may_order_its_channels_as_it_likes(order: str, tmp_path: Pat
     rotations = Rotation.random(4, random_state=1)
     write_bvh(tmp_path / "a.bvh", ("Hips", "LeftUpLeg"), (-1, 0), rotations, order)
     capture = read_bvh(tmp_path / "a.bvh")
+    assert capture.fps == pytest.approx(120, rel=1e-4)
     np.testing.assert_allclose(capture.root, [[0, 10, 0], [1, 10, 0]])
     for k, (frame, joint) in enumerate(((0, "Hips"), (0, "LeftUpLeg"), (1, "Hips"), (1, "LeftUpLeg"))):
         assert apart_deg(turn(capture, frame, joint), rotations[k]) < 1e-3
@@ -137,6 +138,13 @@ def write_bvh(path: Path, names: tuple, parents: tuple, rotations: Rotation, ord
     path.write_text("\n".join(lines) + "\n")
 
 
+def test_frames_are_thinned_from_the_first_on(tiny: Capture) -> None:
+    long = Capture(tiny.skeleton, np.zeros((298, 4, 3)), np.zeros((298, 3)), 120.0)
+    assert len(long.root[sampled(long, 30)]) == 75
+    with pytest.raises(UserError, match="cannot be thinned to 50"):
+        sampled(long, 50)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [("1\nlfemur 1 2\n", "expected 3 numbers"), ("1\nwing 1\n", "neither a frame number"), ("", "no frames"),
@@ -146,43 +154,51 @@ def test_damaged_motion_is_named(text: str, problem: str, tmp_path: Path) -> Non
     (tmp_path / "01.asf").write_text(ASF)
     (tmp_path / "01_01.amc").write_text(text)
     with pytest.raises(UserError, match=problem):
-        read_amc(tmp_path / "01_01.amc", read_asf(tmp_path / "01.asf"))
+        read_amc(tmp_path / "01_01.amc", read_asf(tmp_path / "01.asf"), 120)
 
 
-def test_every_joint_of_the_clips_has_a_bone() -> None:
+def test_every_joint_has_a_bone_and_the_list_has_its_clips() -> None:
     assert set(JOINTS) == set(JOINT_OF_BONE.values())
+    clips = listed()
+    assert len({clip.name for clip in clips}) == len(clips) == 238
+    assert sum(clip.frames for clip in clips) == 26_211
 
 
 def test_captured_clips_come_back_as_they_are(shared: Path, tmp_path: Path) -> None:
-    """Clips of the real file, written as BVH at 120 frames/s after a rest pose, give the real file's arrays again."""
+    """Clips of the real file, written as BVH at 120 frames/s after a T-pose, give the real file's arrays again."""
     with np.load(shared / "data" / "cmu" / "clips_30fps.npz") as file:
         real = dict(file)
-    listed = {}
-    for number, name in enumerate(map(str, real["clip_name"][:2])):
+    names = tuple(map(str, real["joint"]))
+    clips = listed()[:2]
+    for number, clip in enumerate(clips):
         start, end = real["clip_start"][number : number + 2]
         angles = real["euler_zyx_deg_x100"][start:end].astype(float) / 100
-        held = np.concatenate([np.zeros((1, len(JOINTS), 3)), np.repeat(angles, 4, 0)[: 4 * len(angles) - 2]])
+        held = np.concatenate([np.zeros((1, len(names), 3)), np.repeat(angles, 4, 0)[: 4 * len(angles) - 2]])
         rotations = Rotation.from_euler("ZYX", held.reshape(-1, 3), degrees=True)
-        write_bvh(tmp_path / f"{name}.bvh", JOINTS, tuple(real["parent"]), rotations, "ZYX")
-        listed[name] = (int(end - start), "")
-    made = collect(tmp_path, listed, 30)
+        write_bvh(tmp_path / f"{clip.name}.bvh", names, tuple(real["parent"]), rotations, "ZYX")
+    made = pack(clips, find(tmp_path), 30, 120, JOINTS)
+    end = real["clip_start"][2]
     for name in ("joint", "parent"):
         np.testing.assert_array_equal(made[name], real[name])
+    np.testing.assert_array_equal(made["clip_start"], real["clip_start"][:3])
     ours, theirs = (
         Rotation.from_euler("ZYX", values.reshape(-1, 3) / 100, degrees=True)
-        for values in (made["euler_zyx_deg_x100"], real["euler_zyx_deg_x100"][: real["clip_start"][2]])
+        for values in (made["euler_zyx_deg_x100"], real["euler_zyx_deg_x100"][:end])
     )
     assert np.rad2deg((ours.inv() * theirs).magnitude()).max() < 0.03
+    assert list(differences(made, clips, 30)) == []
 
 
-@pytest.mark.parametrize(("captured", "length"), [(298, 75), (149, 75), (100, None)])
-def test_the_listed_length_tells_the_rate_that_cmus_files_do_not_state(captured: int, length: int | None) -> None:
-    clip = Capture(Skeleton(("Hips",), (-1,), np.zeros((1, 3))), np.zeros((captured, 1, 3)), np.zeros((captured, 3)))
-    frames = frames_of(clip, 30, 75)
-    assert (None if frames is None else len(clip.root[frames])) == length
-
-
-def test_a_skeleton_has_to_lie_beside_its_motion(tmp_path: Path) -> None:
-    (tmp_path / "01_01.amc").write_text(AMC)
-    with pytest.raises(UserError, match=r"needs its skeleton 01\.asf"):
-        read(tmp_path / "01_01.amc")
+def test_the_command_says_which_clips_are_missing_and_makes_what_is_there(tmp_path: Path, capsys) -> None:
+    rotations = Rotation.random(len(JOINTS) * 8, random_state=0)
+    parents = (-1, *(max(0, number - 1) for number in range(1, len(JOINTS))))
+    write_bvh(tmp_path / "09_01.bvh", JOINTS, parents, rotations, "ZYX")
+    with pytest.raises(SystemExit, match="238 clips are not there: 02_02"):
+        main([str(tmp_path / "nothing"), "--out", str(tmp_path / "out.npz")])
+    main([str(tmp_path), "--out", str(tmp_path / "out.npz"), "--all", "--fps", "30"])
+    with np.load(tmp_path / "out.npz") as made:
+        assert made["euler_zyx_deg_x100"].shape == (2, 31, 3)
+        assert made["clip_name"].tolist() == ["09_01"]
+    assert list(
+        differences(pack([Wanted("09_01", 5, "")], find(tmp_path), 30, 120, JOINTS), [Wanted("09_01", 5, "")], 30)
+    )

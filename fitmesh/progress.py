@@ -1,6 +1,6 @@
-"""One line a stage: how far, how fast, how long still. Plain lines where nobody watches, nothing where nobody cares.
+"""Progress of each stage: how far, how fast, how long still. A bar on a terminal, lines in a log, nothing if quiet.
 
-On a terminal something moves at all times: a bar, or a word about what has no steps (`Reporter.busy`).
+On a terminal something moves at all times: a bar, or what is being done where there are no steps (`Reporter.busy`).
 """
 
 import logging

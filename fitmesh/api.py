@@ -67,6 +67,7 @@ def run(
     floor: str | Path = "auto",
     height_m: float | Mapping[int, float] | None = None,
     exports: Sequence[str] = (),
+    bone_names: str = "smpl",
     overwrite: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
@@ -89,11 +90,12 @@ def run(
     floor: "auto", "off", or a json file with up direction and camera height; height_m: of everybody, or by identity.
     exports: obj, bvh, amass, trc, json, csv beside the usual files.
     device: where the networks run: cpu, cuda, cuda:1, ..; None takes a GPU where there is one.
+    bone_names: of the skeletons in glb and bvh: smpl, mixamo, rigify, unreal or unity.
     threads: processor cores for the networks; None takes all.
     progress: called several times a second while a stage works.
 
     What is in `out` already and still valid is kept; `overwrite` makes it anew. Raises `fitmesh.UserError` for what a
-    user can mend.
+    user can fix.
     """
     settings = run_settings(
         Span(start_s, end_s, every),
@@ -105,7 +107,7 @@ def run(
             _path(body_model), weighting, init, _path(init_checkpoint),
             SceneSettings(focal_px, fov_deg, _path(intrinsics), str(floor), _heights(height_m)),
         ),
-        exports=tuple(exports), overwrite=overwrite,
+        exports=tuple(exports), bone_names=bone_names, overwrite=overwrite,
     )  # fmt: skip
     reporter = Reporter(quiet=True) if progress is None else _CallbackReporter(progress)
     run_stages(Job(open_clip(Path(video), fps), settings, Path(out), reporter))
@@ -131,6 +133,7 @@ def run_settings(
     threads: int | None,
     fit: FitSettings,
     exports: tuple[str, ...],
+    bone_names: str,
     overwrite: bool,
 ) -> RunSettings:
     """From options to settings; refuses options that would have no effect."""
@@ -163,6 +166,7 @@ def run_settings(
         fit=fit,
         exports=exports,
         device=device or default_device(),
+        bone_names=bone_names,
         threads=threads,
         overwrite=overwrite,
     )
@@ -201,7 +205,7 @@ def _path(given: str | Path | None) -> Path | None:
 
 
 class _CallbackReporter(Reporter):
-    """Passes progress on; warnings still go to stderr."""
+    """Passes progress on; what is said goes to the log."""
 
     def __init__(self, tell: Callable[[Progress], None]) -> None:
         super().__init__(quiet=True)

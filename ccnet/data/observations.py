@@ -252,6 +252,7 @@ def cache_key(
         settings={
             "crop": [model.crop, model.box_scale, *model.input_wh],
             "head": getattr(first, "kind", ""),
+            "features": model.features_name,
             "augment": None if augment is None else asdict(augment),
             "seed": None if augment is None else list(seed),
             "people": len(people),

@@ -19,8 +19,9 @@ from ccnet.data.observations import observe_cached
 from ccnet.distributed import ProcessGroup, process_group
 from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead
+from ccnet.other_features import with_features
 from ccnet.predictions import USUAL_SOURCES, predictions_from
-from ccnet.settings import TARGETS, TrainingSettings
+from ccnet.settings import RECIPES, TARGETS, TrainingSettings
 from ccnet.train import new_head, train
 from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, write_metrics
 from fitmesh.progress_bar import bar
@@ -45,8 +46,16 @@ class TrainCcnetRequest:
     test: str | None  # split to report on
     cache: Path
     occlusion_test: bool = True
+    report: bool = True  # print the tables and draw their plots
     device: str | None = None  # None: a GPU where there is one
     threads: int | None = None
+
+
+def settings_of(recipe: str, **given: Any) -> TrainingSettings:
+    """The recipe's settings, but for what was given: whatever is not None."""
+    if recipe not in RECIPES:
+        raise UserError(f"unknown recipe {recipe!r}: choose one of {', '.join(RECIPES)}.")
+    return replace(RECIPES[recipe], **{name: value for name, value in given.items() if value is not None})
 
 
 def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Evaluation]:
@@ -58,8 +67,8 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
     use_threads(request.threads)
     with process_group(request.device) as group:
         console = Console(quiet=not group.is_main, stderr=True)
-        model = pose2d.load(request.model, request.checkpoint).to(group.device)
-        settings = replace(settings, head=settings.head or files.default_kind(model))
+        model = with_features(pose2d.load(request.model, request.checkpoint).to(group.device), settings.features)
+        settings = replace(settings, head=_kind(model, settings))
         settings = replace(settings, loss=settings.loss or losses.default(settings.head))
         if settings.target == "pck" and model.skeleton != MPII16:
             raise UserError(
@@ -71,7 +80,7 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
         if group.is_main:
             check_writable(request.out)
         people = _people_with_target([person for split in splits for person in split.people], settings, console)
-        head = new_head(model, settings).to(group.device)
+        head = new_head(model, settings, request.model).to(group.device)
         every = passes(settings)
         need = bytes_per_person(model, head, people)
         _print_plan(console, need, len(people), len(every), settings)
@@ -84,7 +93,7 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
             about = files.describe(
                 head,
                 model,
-                request.model,
+                request.model + (f" ({settings.features} features)" if settings.features != "penultimate" else ""),
                 training={**asdict(settings), "splits": list(names), "people": len(people)},
                 **_closed_form_record(examples, model),
             )
@@ -94,6 +103,13 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
         found = _evaluate(console, model, eval_splits, request, group)
         group.barrier()
     return found
+
+
+def _kind(model: PoseModel, settings: TrainingSettings) -> str:
+    """The head of these settings. Other features than the penultimate are read by one layer always."""
+    if settings.head == "paper" or (not settings.head and (settings.features != "penultimate" or settings.head_width)):
+        return files.paper_kind(model)
+    return settings.head or files.default_kind(model)
 
 
 def _people_with_target(
@@ -175,8 +191,9 @@ def _evaluate(
         predictions = predictions_from(observed[role], split, head, model).only(USUAL_SOURCES)
         table = compare_sources(split, predictions)
         found[role] = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
-        print_tables(found[role].table.as_rich(f"{request.model} on {split.name}"))
-        draw_plots(request.out / role, split, predictions)
+        if request.report:
+            print_tables(found[role].table.as_rich(f"{request.model} on {split.name}"))
+            draw_plots(request.out / role, split, predictions)
     _write(request.out, about, found)
     if request.occlusion_test:
         for role, split in splits.items():

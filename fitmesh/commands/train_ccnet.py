@@ -23,9 +23,31 @@ def train_ccnet(
     test: Annotated[
         str | None, typer.Option(help="Split to report on, once.", show_default="val2017, or MPII's valid, if there")
     ] = None,
+    recipe: Annotated[
+        str,
+        typer.Option(
+            help="Defaults of the options below: fitmesh's own, or paper's (one layer, 2 epochs, no augmentation)."
+        ),
+    ] = "fitmesh",
     head: Annotated[
         str | None,
-        typer.Option(help="simcc, movenet, peaks, conv, gap-fc, fc or query.", show_default="what fits the model"),
+        typer.Option(
+            help="simcc, movenet, peaks, conv, gap-fc, fc, query, or paper (one layer).",
+            show_default="what fits the model",
+        ),
+    ] = None,
+    head_width: Annotated[
+        int | None,
+        typer.Option(help="Width of a hidden layer in conv, gap-fc or fc.", show_default="none"),
+        limits.WIDTH,
+    ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            help="What the head reads: penultimate, shallow, output, or copy (the crop, by a copied trunk). `run` "
+            "takes heads on penultimate features only.",
+            show_default="penultimate",
+        ),
     ] = None,
     loss: Annotated[
         str | None,
@@ -38,20 +60,27 @@ def train_ccnet(
         str,
         typer.Option(help="What the confidence means: oks (expected OKS), or for MPII pck (probability of PCKh@0.5)."),
     ] = "oks",
-    epochs: Annotated[int, typer.Option(), limits.COUNT] = 8,
-    lr: Annotated[float, typer.Option(help="Learning rate before it decays."), limits.LEARNING_RATE] = 1e-3,
-    batch: Annotated[int, typer.Option(), limits.COUNT] = 128,
-    weight_decay: Annotated[float, typer.Option(), limits.WEIGHT_DECAY] = 1e-3,
+    epochs: Annotated[int | None, typer.Option(show_default="8; paper: 2"), limits.COUNT] = None,
+    lr: Annotated[
+        float | None,
+        typer.Option(help="Learning rate before it decays.", show_default="0.001"),
+        limits.LEARNING_RATE,
+    ] = None,
+    batch: Annotated[int | None, typer.Option(show_default="128; paper: 32"), limits.COUNT] = None,
+    weight_decay: Annotated[float | None, typer.Option(show_default="0.001; paper: 0"), limits.WEIGHT_DECAY] = None,
     person_weight: Annotated[
-        float,
-        typer.Option(help="Weight of the person's confidence beside the keypoints'; 0 as in the paper."),
+        float | None,
+        typer.Option(help="Weight of the person's confidence beside the keypoints'.", show_default="3; paper: 0"),
         limits.LOSS_WEIGHT,
-    ] = 3.0,
+    ] = None,
     augment: Annotated[
-        int,
-        typer.Option(help="Passes over randomly augmented crops, beside one over the crops as they are."),
+        int | None,
+        typer.Option(
+            help="Passes over randomly augmented crops, beside one over the crops as they are.",
+            show_default="1; paper: 0",
+        ),
         limits.PASSES,
-    ] = 1,
+    ] = None,
     plain: Annotated[bool, typer.Option(help="Train on the crops as they are, too.")] = True,
     seed: Annotated[int, typer.Option(), limits.SEED] = 0,
     cache_gb: Annotated[
@@ -71,13 +100,15 @@ def train_ccnet(
     A killed run resumes when started again with the same options. Start with
     `torchrun --nproc-per-node N -m fitmesh train-ccnet ...` to use N processes or GPUs.
     """
-    from ccnet.settings import TrainingSettings
-    from fitmesh.coco.train_ccnet import TrainCcnetRequest, run
+    from fitmesh.coco.train_ccnet import TrainCcnetRequest, run, settings_of
 
-    settings = TrainingSettings(
-        head=head or "",
-        loss=loss or "",
-        target=target,  # type: ignore[arg-type]
+    settings = settings_of(
+        recipe,
+        head=head,
+        head_width=head_width,
+        features=features,
+        loss=loss,
+        target=target,
         epochs=epochs,
         learning_rate=lr,
         batch=batch,

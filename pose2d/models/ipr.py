@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pose2d import flip
-from pose2d.backbones.resnet import CHANNELS, DECONV_CHANNELS, ResNet, deconv_layers
+from pose2d.backbones.resnet import DECONV_CHANNELS, ResNet, deconv_layers, stage_channels
 from pose2d.decode import soft_argmax, soft_argmax_spread
 from pose2d.models.base import ModelCard
 from pose2d.models.dialects import renamed
@@ -20,9 +20,9 @@ from pose2d.types import Prediction
 class IPRHead(nn.Module):
     """Three transposed convolutions and the 1x1 convolution, in one row of layers."""
 
-    def __init__(self, keypoints: int) -> None:
+    def __init__(self, inputs: int, channels: int, keypoints: int) -> None:
         super().__init__()
-        self.features = nn.Sequential(*deconv_layers(CHANNELS[-1], 3), nn.Conv2d(DECONV_CHANNELS, keypoints, 1))
+        self.features = nn.Sequential(*deconv_layers(inputs, 3, channels), nn.Conv2d(channels, keypoints, 1))
 
 
 def expectation(maps: Tensor) -> tuple[Tensor, Tensor]:
@@ -36,7 +36,7 @@ def _peak(maps: Tensor) -> Tensor:
 
 
 class IPR(HeatmapModel):
-    """Features are the 256 channels at stride 4 from which the last 1x1 convolution makes the maps.
+    """Features are the channels at stride 4 (256; 128 in miniature) that the last 1x1 convolution makes the maps of.
 
     Official and mmpose checkpoints take RGB. The raw confidence is 1 everywhere; `maps` are before the softmax, and
     `heatmap_score` is the largest probability of each map after it. `sigma_px` is the spread of those probabilities.
@@ -45,12 +45,14 @@ class IPR(HeatmapModel):
     decode = staticmethod(expectation)
     has_heatmap_score = True
 
-    def __init__(self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton) -> None:
+    def __init__(
+        self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton, channels: int = DECONV_CHANNELS
+    ) -> None:
         super().__init__()
         self.input_wh, self.skeleton = input_wh, skeleton
-        self.feature_shape = (DECONV_CHANNELS, input_wh[1] // 4, input_wh[0] // 4)
+        self.feature_shape = (channels, input_wh[1] // 4, input_wh[0] // 4)
         self.backbone = ResNet(depth)
-        self.head = IPRHead(skeleton.size)
+        self.head = IPRHead(stage_channels(depth)[-1], channels, skeleton.size)
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
@@ -102,3 +104,16 @@ CARDS = [
     )
     for height, width in [map(int, size.split("x"))]
 ]
+
+# The miniature: trained by tools/train_mini.py (docs/paper.md), small enough for one processor core.
+CARDS.append(
+    ModelCard(
+        name="ipr-r18-128x96",
+        build=partial(IPR, 18, (96, 128), COCO17, channels=128),
+        skeleton=COCO17,
+        input_wh=(96, 128),
+        parameters=12_752_337,
+        licence="your own",
+        source="your own training with tools/train_mini.py",
+    )
+)

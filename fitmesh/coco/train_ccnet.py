@@ -77,11 +77,11 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
         names = request.train or (usual_split("train", model.skeleton),)
         splits = [read_split(request.data, name, model.skeleton) for name in names]
         eval_splits = _eval_splits(request, model)
-        if group.is_main:
-            check_writable(request.out)
         people = _people_with_target([person for split in splits for person in split.people], settings, console)
         head = new_head(model, settings, request.model).to(group.device)
         every = passes(settings)
+        if group.is_main:
+            check_writable(request.out)
         need = bytes_per_person(model, head, people)
         _print_plan(console, need, len(people), len(every), settings)
         with bar(console, "pose network", len(people) * len(every) // group.world_size) as step:

@@ -28,7 +28,7 @@ def lines_of(name: str) -> Iterator[tuple[int, str]]:
 
 def commands_in(text: str) -> Iterator[list[str]]:
     """The arguments of each `fitmesh ..` in a line; brackets around what is optional are dropped."""
-    for part in re.split(r"&&|;|\||\$ ", text.replace("[", " ").replace("]", " ")):
+    for part in re.split(r"&&|;|\||\$ ", text.replace(" [", " ").replace("]", " ")):
         if found := _FITMESH.search(part.strip()):
             yield [word for word in shlex.split(found[1], posix=True) if word not in ("...", "..", "…")]
 

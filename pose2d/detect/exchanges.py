@@ -121,18 +121,17 @@ def decide(
     before = [_mean_look(p, start_s - o.looks_s, start_s, looks, alone) for p in paths]
     after = [_mean_look(p, end_s, end_s + o.looks_s, looks, alone) for p in paths]
     now = _looks_now(paths, at, before, looks, o)
+    value = np.stack([p.value[rows] for p, rows in zip(paths, at, strict=True)])  # [track, T, 3]
     beam = _first(len(frames))
     for t, time_s in enumerate(times):
         if t:
             _predict(beam, float(time_s - times[t - 1]), o)
         if time_s >= start_s and (time_s <= end_s or times[max(t - 1, 0)] <= end_s):
             beam = _branched(beam, o)
-        for track in range(2):
-            if at[track, t] >= 0:
-                person = np.where(beam.crossed, 1 - track, track)
-                if start_s <= time_s <= end_s:
-                    beam.score = beam.score + now[person, track, t]
-                _see(beam, person, paths[track].value[at[track, t]], body, anywhere, o)
+        whose = np.array([[0, 1], [1, 0]])[beam.crossed.astype(np.intp)]  # [H, 2] each person's track
+        if start_s <= time_s <= end_s:
+            beam.score = beam.score + now[0, whose[:, 0], t] + now[1, whose[:, 1], t]
+        _see(beam, value[:, t][whose], (at[:, t] >= 0)[whose], body, anywhere, o)
         beam.history[:, t] = beam.crossed
         if len(beam.score) > o.beam:
             beam = beam.rows(_best(beam, o.beam))
@@ -208,32 +207,33 @@ def _predict(beam: _Beam, dt_s: float, o: ExchangeOptions) -> None:
     beam.size_var = beam.size_var + o.size_drift**2 * dt_s
 
 
-def _see(
-    beam: _Beam, person: np.ndarray, value: np.ndarray, body_px: float, anywhere: float, o: ExchangeOptions
-) -> None:
-    """Each hypothesis gives a box, `value` [3], to its person [H]."""
-    h = np.arange(len(person))
-    cov, size_var, known = beam.cov[h, person], beam.size_var[h, person], beam.known[h, person]
-    off = (value[:2] - beam.place_px[h, person]) / body_px
-    grown = value[2] - beam.size[h, person]
-    var, grown_var = cov[:, 0, 0] + o.place_noise**2, size_var + o.size_noise**2
+def _see(beam: _Beam, value: np.ndarray, seen: np.ndarray, body_px: float, anywhere: float, o: ExchangeOptions) -> None:
+    """Each hypothesis gives its two people boxes, `value` [H, 2, 3], or none where not `seen` [H, 2]."""
+    off = (value[..., :2] - beam.place_px) / body_px
+    grown = value[..., 2] - beam.size
+    var, grown_var = beam.cov[..., 0, 0] + o.place_noise**2, beam.size_var + o.size_noise**2
     usual = np.log1p(-o.wild) + _log_normal(off, grown, var, grown_var)
     wild = np.log(o.wild) + _log_normal(off, grown, var + o.wild_noise**2, grown_var + o.wild_noise**2)
     both = np.logaddexp(usual, wild)
-    beam.score = beam.score + np.where(known, np.maximum(both, anywhere), anywhere)
-    believed = np.exp(usual - both)  # a wild box hardly moves the filter
-    gain = believed[:, None] * cov[:, :, 0] / var[:, None]
-    size_gain = believed * size_var / grown_var
-    first = np.diag([o.place_noise**2, o.first_speed**2])
-    seen = known[:, None]
-    beam.place_px[h, person] = np.where(seen, beam.place_px[h, person] + gain[:, :1] * off * body_px, value[:2])
-    beam.velocity_px[h, person] = np.where(seen, beam.velocity_px[h, person] + gain[:, 1:] * off * body_px, 0.0)
-    beam.cov[h, person] = np.where(seen[..., None], cov - gain[:, :, None] * cov[:, None, 0], first)
-    beam.size[h, person] = np.where(known, beam.size[h, person] + size_gain * grown, value[2])
-    beam.size_var[h, person] = np.where(known, (1 - size_gain) * size_var, o.size_noise**2)
-    beam.known[h, person] = True
+    likelihood = np.where(beam.known, np.maximum(both, anywhere), anywhere)
+    beam.score = beam.score + (seen * likelihood).sum(1)
+    believed = seen * np.exp(usual - both)  # a wild box hardly moves the filter
+    gain = (believed / var)[..., None] * beam.cov[..., 0]  # [H, 2, (position, velocity)]
+    size_gain = believed * beam.size_var / grown_var
+    step = off * body_px
+    beam.place_px = beam.place_px + gain[..., :1] * step
+    beam.velocity_px = beam.velocity_px + gain[..., 1:] * step
+    beam.cov = beam.cov - gain[..., None] * beam.cov[..., None, 0, :]
+    beam.size = beam.size + size_gain * grown
+    beam.size_var = (1 - size_gain) * beam.size_var
+    new = seen & ~beam.known
+    if new.any():
+        beam.place_px[new], beam.velocity_px[new] = value[new][:, :2], 0.0
+        beam.cov[new] = np.diag([o.place_noise**2, o.first_speed**2])
+        beam.size[new], beam.size_var[new] = value[new][:, 2], o.size_noise**2
+        beam.known = beam.known | seen
 
 
 def _log_normal(off: np.ndarray, grown: np.ndarray, var: np.ndarray, grown_var: np.ndarray) -> np.ndarray:
-    """Log density of a place `off` [H, 2] and a log height `grown` [H], without (2 pi)^-1.5."""
+    """Log density of a place `off` [..., 2] and a log height `grown` [...], without (2 pi)^-1.5."""
     return -((off**2).sum(-1) / var + grown**2 / grown_var) / 2 - np.log(var) - np.log(grown_var) / 2

@@ -68,7 +68,7 @@ def look_again(seen: Boxes, image_wh: tuple[int, int], o: SecondLookOptions) -> 
         renamed = dict(zip(seen.track.tolist(), track.tolist(), strict=True))
         doubts = [replace(d, tracks=(renamed[d.tracks[0]], renamed[d.tracks[1]])) for d in doubts]
         seen = replace(seen, track=track)
-    return _without_strays(seen, o), [d for d in doubts if d.tracks[0] != d.tracks[1]]
+    return _without_strays(seen, image_wh, o), [d for d in doubts if d.tracks[0] != d.tracks[1]]
 
 
 def rows_of_tracks(track: np.ndarray, frame: np.ndarray) -> dict[int, np.ndarray]:
@@ -111,8 +111,8 @@ def _cut_at_gaps(seen: Boxes, gap_s: float) -> np.ndarray:
     return np.where(seen.track < 0, -1, number)
 
 
-def _path(seen: Boxes, rows: np.ndarray) -> BoxPath:
-    return box_path(rows, seen.frame, seen.time_s, seen.boxes_px)
+def _path(seen: Boxes, rows: np.ndarray, image_wh: tuple[int, int]) -> BoxPath:
+    return box_path(rows, seen.frame, seen.time_s, seen.boxes_px, image_wh)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _told_apart(
             one, other = (_rows(seen, track, number) for number in met.tracks)
             pair = one.tobytes(), other.tobytes(), met.start_s
             if pair not in settled and len(one) and len(other):
-                paths = _path(seen, one), _path(seen, other)
+                paths = _path(seen, one, image_wh), _path(seen, other, image_wh)
                 found = decide(*paths, met.start_s, met.end_s, seen.looks, alone, image_wh, o.exchange)
                 if found is None:
                     continue
@@ -196,7 +196,7 @@ def _to_exchange(path: BoxPath, found: Decision) -> np.ndarray:
 
 def _joined(seen: Boxes, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions) -> np.ndarray:
     """Track numbers [N] after tracks that end were joined to those that begin."""
-    paths = [_path(seen, rows) for rows in rows_of_tracks(seen.track, seen.frame).values()]
+    paths = [_path(seen, rows, image_wh) for rows in rows_of_tracks(seen.track, seen.frame).values()]
     first, second = _candidates(paths, o)
     gain = np.zeros(len(first))
     for n, (i, j) in enumerate(zip(first, second, strict=True)):
@@ -250,14 +250,14 @@ def components(
         yield rows, columns, gains
 
 
-def _without_strays(seen: Boxes, o: SecondLookOptions) -> np.ndarray:
+def _without_strays(seen: Boxes, image_wh: tuple[int, int], o: SecondLookOptions) -> np.ndarray:
     """Track numbers [N] after single boxes that do not fit the path of their track went to the one they fit."""
     track = seen.track.copy()
-    paths = {number: _path(seen, rows) for number, rows in rows_of_tracks(track, seen.frame).items()}
+    paths = {number: _path(seen, rows, image_wh) for number, rows in rows_of_tracks(track, seen.frame).items()}
     for path in paths.values():
         track[path.row[_misfit(path, path, o) > 1]] = -1
     for row in np.flatnonzero((track < 0) & (seen.track >= 0)):
-        stray = _path(seen, np.array([row]))
+        stray = _path(seen, np.array([row]), image_wh)
         track[row] = _best_fit(stray, paths, track, o)
     return track
 

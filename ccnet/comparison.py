@@ -56,10 +56,7 @@ class ComparisonTable:
             for level, found in (("pck_person", row.pck_person), ("pck_keypoint", row.pck_keypoint)):
                 if found is not None:
                     rows[name][level] = {"mean_pck" if k == "mean_oks" else k: v for k, v in asdict(found).items()}
-        found_pckh = {
-            f"{one.threshold:g}": {"mean": one.mean, **{n: v for n, v in mpii_groups(one).items() if n != "mean"}}
-            for one in self.pckh
-        }
+        found_pckh = {f"{one.threshold:g}": mpii_groups(one) for one in self.pckh}
         intervals = {name: asdict(i) for name, i in self.intervals.items()}
         return {"sources": rows, "intervals": intervals, **({"pckh": found_pckh} if found_pckh else {})}
 

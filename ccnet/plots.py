@@ -1,4 +1,4 @@
-"""Plots of calibration. Each function writes one file, SVG or PNG by its suffix, whole or not at all."""
+"""Plots of calibration. Each function writes one file, SVG or PNG by its suffix, atomically."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
 """A pose model on the people of a split: predicted keypoints, and the confidence of every source in them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -99,9 +99,11 @@ def detected_boxes(detector: PersonDetector) -> Boxes:
     return find
 
 
-def boxes_from_json(path: str | Path) -> Boxes:
+def boxes_from_json(path: str | Path, image_ids: Collection[int]) -> Boxes:
     """Boxes of a COCO detection result file, by image id."""
     detections = read_detections(path)
+    if not any(number in detections for number in image_ids):
+        raise UserError(f"{path} has no box in any of the {len(image_ids)} images: it belongs to another split.")
 
     def find(people: Sequence[AnnotatedPerson], image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         found = detections.get(people[0].image_id)

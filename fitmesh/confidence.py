@@ -15,6 +15,7 @@ from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
 from pose2d.estimate import PoseEstimate
 from pose2d.models.base import PoseModel
+from pose2d.registry import card
 from pose2d.types import ConfidenceSource
 
 SOURCES: tuple[ConfidenceSource, ...] = ("ccnet", "closed-form", "raw", "raw-heatmap", "ones")
@@ -69,12 +70,23 @@ def check_source(source: str, pose_model: str, head_path: Path | None) -> None:
     """Refuse early what would otherwise be refused after the people have been found."""
     if source not in SOURCES:
         raise UserError(f"unknown source of confidence {source!r}: expected one of {', '.join(SOURCES)}.")
+    if source == "raw-heatmap":
+        with torch.device("meta"):
+            check_heatmap_score(pose_model, card(pose_model).build())
     if head_path is not None and source != "ccnet":
         raise UserError(f"--ccnet {head_path} has no effect with --confidence {source}: leave one of them out.")
     if source == "ccnet":
         about = about_of(ccnet.load(head_path or pose_model))
         if about.model != pose_model:
             raise UserError(f"the calibration head was trained for {about.model}, not for {pose_model}.")
+
+
+def check_heatmap_score(pose_model: str, model: PoseModel) -> None:
+    """Refuse `raw-heatmap` for a network that has no score beside its own."""
+    if not model.has_heatmap_score:
+        raise UserError(
+            f"{pose_model} has one score of its own: use --confidence raw (raw-heatmap is the second score of IPR)."
+        )
 
 
 def head_digest(source: ConfidenceSource, pose_model: str, head_path: Path | None) -> str:

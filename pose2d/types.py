@@ -1,4 +1,4 @@
-"""What travels between the rooms: predictions in a crop, keypoints in the full frame, tracks over time, and events."""
+"""What the packages exchange: predictions in a crop, keypoints in the full frame, tracks over time, and events."""
 
 from dataclasses import dataclass, replace
 from typing import Literal

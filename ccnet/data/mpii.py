@@ -45,7 +45,7 @@ def pckh(
 
 def mpii_groups(found: PCKh) -> dict[str, float]:
     """Percent of the groups that papers print, left and right together, and the mean."""
-    groups = {"head": ("upper_neck", "head_top")}
+    groups: dict[str, tuple[str, ...]] = {"head": ("head_top",)}
     for part in ("shoulder", "elbow", "wrist", "hip", "knee", "ankle"):
         groups[part] = (f"left_{part}", f"right_{part}")
     each = {

@@ -9,7 +9,7 @@ import ccnet
 import pose2d
 from ccnet.areas import fit_areas, people_to_fit
 from ccnet.comparison import compare_sources, draw_plots
-from ccnet.data.datasets import AnnotatedPerson, read_split, split_names, usual_split
+from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
 from ccnet.distributed import process_group
 from ccnet.heads.head import CalibrationHead
 from ccnet.predictions import (
@@ -22,9 +22,11 @@ from ccnet.predictions import (
     predict_split,
 )
 from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, write_metrics
+from fitmesh.confidence import check_heatmap_score
 from fitmesh.progress_bar import bar
 from fitmesh.tables import print_tables
 from pose2d.base.errors import UserError
+from pose2d.base.files import check_writable
 from pose2d.base.threads import use_threads
 from pose2d.detect.detector import DETECTORS, detector_class, load_detector
 from pose2d.models.base import PoseModel
@@ -62,9 +64,11 @@ def run(request: EvalCocoRequest) -> Evaluation:
         model = pose2d.load(request.model, request.checkpoint)
         head = _head(request, model)
         _check_fits(request, model, head)
-        boxes = _boxes(request.boxes)
         split = read_split(request.data, request.split or usual_split("test", model.skeleton), model.skeleton)
+        boxes = _boxes(request.boxes, split)
         taught = _people_for_areas(request, model)
+        if request.out is not None and group.is_main:
+            check_writable(request.out)
         model.to(group.device)
         head = head and head.to(group.device)
         areas = None
@@ -106,10 +110,8 @@ def _check_confidence(request: EvalCocoRequest) -> None:
 def _check_fits(request: EvalCocoRequest, model: PoseModel, head: CalibrationHead | None) -> None:
     if head is None and "ccnet" in request.confidence:
         raise UserError(f"no calibration head for {request.model}: train one with `fitmesh train-ccnet`, pass --head.")
-    if "raw-heatmap" in request.confidence and not model.has_heatmap_score:
-        raise UserError(
-            f"{request.model} has one score of its own: use --confidence raw (raw-heatmap is IPR's second)."
-        )
+    if "raw-heatmap" in request.confidence:
+        check_heatmap_score(request.model, model)
 
 
 def _people_for_areas(request: EvalCocoRequest, model: PoseModel) -> list[AnnotatedPerson]:
@@ -136,11 +138,11 @@ def _head(request: EvalCocoRequest, model: PoseModel) -> CalibrationHead | None:
     return head
 
 
-def _boxes(source: str) -> Boxes:
+def _boxes(source: str, split: Split) -> Boxes:
     if source == "gt":
         return annotated_boxes
     if source.endswith(".json"):
-        return boxes_from_json(source)
+        return boxes_from_json(source, {person.image_id for person in split.people})
     if source == "detector":
         source = next(iter(DETECTORS))
     if source in DETECTORS:

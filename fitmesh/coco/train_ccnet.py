@@ -27,6 +27,7 @@ from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, w
 from fitmesh.progress_bar import bar
 from fitmesh.tables import print_tables
 from pose2d.base.errors import UserError
+from pose2d.base.files import check_writable
 from pose2d.base.threads import use_threads
 from pose2d.models.base import PoseModel
 from pose2d.skeletons import MPII16
@@ -76,6 +77,8 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
         names = request.train or (usual_split("train", model.skeleton),)
         splits = [read_split(request.data, name, model.skeleton) for name in names]
         eval_splits = _eval_splits(request, model)
+        if group.is_main:
+            check_writable(request.out)
         people = _people_with_target([person for split in splits for person in split.people], settings, console)
         head = new_head(model, settings, request.model).to(group.device)
         every = passes(settings)

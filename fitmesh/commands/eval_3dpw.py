@@ -1,5 +1,6 @@
 """`fitmesh eval-3dpw`: the paper's table in millimetres, on 3DPW or on a set that `fitmesh synth` made."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -50,7 +51,7 @@ def eval_3dpw(
     confidence: Annotated[
         str,
         typer.Option(
-            help="Where confidence comes from, with commas: ccnet, closed-form, raw, ones; "
+            help="Where confidence comes from, with commas: ccnet, closed-form, raw, raw-heatmap, ones; "
             "oracle is the true OKS, as a bound.",
             rich_help_panel=KEYPOINTS,
         ),
@@ -88,6 +89,14 @@ def eval_3dpw(
     out: Annotated[
         Path, typer.Option(help="Folder for results and for what is kept between runs.", rich_help_panel=OUTPUT)
     ] = Path("eval-3dpw"),
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the networks run: cpu, cuda, cuda:1, ..",
+            rich_help_panel=OUTPUT,
+            show_default="cuda if present, else cpu",
+        ),
+    ] = None,
     threads: Annotated[
         int | None,
         typer.Option(help="Processor cores to use.", rich_help_panel=OUTPUT, show_default="all"),
@@ -98,13 +107,14 @@ def eval_3dpw(
     """Fit everyone in 3DPW with and without calibrated confidence, and measure in millimetres.
 
     Prints start | + 2D network | + CCNet, and leaves eval-3dpw.json and eval-3dpw.csv in --out. Keypoints, fits and
-    errors are kept there per sequence, so an interrupted run goes on where it stopped.
+    errors are kept there per sequence, so an interrupted run goes on where it stopped. Start with
+    `torchrun --nproc-per-node N -m fitmesh eval-3dpw ...` to use N processes or GPUs.
     """
-    from rich.console import Console
-
+    from ccnet.distributed import process_group
     from fitmesh.eval_3dpw import pipeline, table
     from fitmesh.eval_3dpw.settings import EvalSettings
     from fitmesh.progress import Reporter
+    from fitmesh.tables import table_console
     from pose2d.base.threads import use_threads
 
     settings = EvalSettings(
@@ -116,14 +126,17 @@ def eval_3dpw(
     if body_model is None:
         open_body = "no --body-model: truth and fits use the open body, right only for sets made by `fitmesh synth`."
         typer.secho(f"Warning: {open_body}", err=True)
-    reporter, console = Reporter(quiet), Console()
     use_threads(threads)
     try:
-        with working():
-            outcome = pipeline.run(settings, out, reporter)
+        with working(), process_group(device) as group:
+            reporter = Reporter(quiet or not group.is_main)
+            outcome = pipeline.run(replace(settings, device=str(group.device)), out, reporter, group)
     except (KeyboardInterrupt, Stopped) as stopped:
-        reporter.say("Stopped. Finished sequences are kept; the same command goes on from there.")
+        Reporter(quiet).say("Stopped. Finished sequences are kept; the same command goes on from there.")
         raise typer.Exit(getattr(stopped, "exit_code", INTERRUPTED)) from None
+    if not group.is_main:
+        return
+    console = table_console()
     scores, lines = outcome.scores, table.lines(outcome.scores, outcome.base)
     about = {
         "data": str(data), "split": split, "protocol": protocol, "init": init, "pose_model": pose_model,

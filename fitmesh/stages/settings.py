@@ -82,6 +82,7 @@ class RunSettings:
     keypoint_layout: str = "auto"  # of given keypoints, where their number does not tell
     fit: FitSettings = field(default_factory=FitSettings)
     exports: tuple[str, ...] = ()  # besides those that are always made
+    bone_names: str = "smpl"  # of the skeletons in glb and bvh
     device: str = "cpu"  # where the networks run; the same numbers come out
     threads: int | None = None  # None: as many as there are cores
     overwrite: bool = False  # make every file anew
@@ -122,7 +123,18 @@ class Job:
         tracks = self.settings.tracks
         return Background(lambda: load_detector(tracks.detector, tracks.search_options).to(self.settings.device))
 
+    @cached_property
+    def renderer(self) -> Background[None]:
+        """Compiled, which takes seconds after installing, while the people are looked for."""
+        return Background(_compile_renderer)
+
     def _load_networks(self) -> Networks:
         wanted = self.settings.keypoints
         model = load_pose_model(wanted.pose_model, wanted.checkpoint).to(self.settings.device)
         return Networks(model, confidence_function(wanted.confidence, wanted.pose_model, model, wanted.ccnet))
+
+
+def _compile_renderer() -> None:
+    from fitting.render.draw import compile_renderer  # brings numba with it
+
+    compile_renderer()

@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import pose2d
@@ -58,7 +60,12 @@ def metrics(folder):
     return json.loads((folder / "metrics.json").read_text())
 
 
-def test_the_function_returns_what_metrics_json_holds(coco, tmp_path):
+@pytest.fixture
+def no_plots(monkeypatch):
+    monkeypatch.setattr("fitmesh.coco.eval_coco.draw_plots", lambda *_: None)
+
+
+def test_the_function_returns_what_metrics_json_holds(coco, tmp_path, no_plots):
     request = EvalCocoRequest(coco, "toy", out=tmp_path / "out", occlusion_test=False)
     found, written = run(request).as_dict(), metrics(tmp_path / "out")
     assert found["sources"]["raw"]["ap"] == written["sources"]["raw"]["ap"]
@@ -67,6 +74,16 @@ def test_the_function_returns_what_metrics_json_holds(coco, tmp_path):
     assert (written["model"], written["head"], written["people"]) == ("toy", None, 10)
     assert len(written["checkpoint_digest"]) == 16
     assert "occlusion" not in written
+
+
+def test_the_figures_are_on_disk_before_the_occlusion_test(coco, tmp_path, no_plots, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fitmesh.coco.eval_coco.with_occlusion_test", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(EvalCocoRequest(coco, "toy", out=tmp_path))
+    assert metrics(tmp_path)["people"] == 10
 
 
 def test_keypoint_map_is_in_the_table_and_in_the_figures(coco, capsys):
@@ -176,6 +193,26 @@ def test_wholebody_has_the_rows_of_the_paper(tmp_path, capsys):
 def test_options_that_cannot_have_an_effect_are_refused(coco, options, says):
     with pytest.raises(UserError, match=says):
         call("eval-coco", "--model", "toy", "--data", coco, *options)
+
+
+def test_boxes_of_another_split_and_a_file_as_folder_are_told_before_any_work(coco, tmp_path, monkeypatch):
+    monkeypatch.setattr("fitmesh.coco.eval_coco.predict_split", None)  # the work
+    boxes = [{"image_id": 99, "category_id": 1, "bbox": [0, 0, 9, 9], "score": 1.0}]
+    (tmp_path / "boxes.json").write_text(json.dumps(boxes))
+    with pytest.raises(UserError, match=r"boxes.json has no box in any of the 5 images"):
+        run(EvalCocoRequest(coco, "toy", boxes=str(tmp_path / "boxes.json")))
+    with pytest.raises(UserError, match=r"boxes.json is a file. --out takes a folder"):
+        run(EvalCocoRequest(coco, "toy", out=tmp_path / "boxes.json"))
+
+
+def test_a_checkpoint_of_another_family_is_told_before_the_data_are_read(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    save_file({"conv1.weight": torch.zeros(2, 3)}, tmp_path / "wrong.safetensors")
+    for command in (("eval-coco",), ("train-ccnet", "--out", tmp_path / "out")):
+        options = ("--checkpoint", tmp_path / "wrong.safetensors", "--data", tmp_path / "nowhere")
+        with pytest.raises(UserError, match=r"wrong.safetensors does not fit sbl-resnet50-256x192"):
+            call(*command, "--model", "sbl-resnet50-256x192", *options)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_closed_form_takes_three_kinds_of_area(coco):

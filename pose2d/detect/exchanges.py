@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from pose2d.detect.appearance import Appearances, log_likelihood_ratio_of_pairs
-from pose2d.detect.jumps import body_sizes, mean_looks
+from pose2d.detect.jumps import body_sizes, inside_image, mean_looks
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class ExchangeOptions:
     velocity_memory_s: float = 3.0  # without a box, velocity falls to 1/e in this time
     wild: float = 0.1  # share of boxes that are off by more: half hidden people, and people who turn
     wild_noise: float = 0.3  # by this much more
-    new_person: float = 3.0  # -log probability that somebody new appears
+    new_person: float = 2.5  # -log probability that somebody new appears
+    inside: float = 2.0  # more of it, where that is not at an edge of the image
     size_spread: float = 0.4  # of people's log heights
     exchange_cost: float = 1.5  # -log probability that the tracker exchanged the two from one frame to the next
     appearance_range: tuple[float, float] = (-8.0, 6.0)  # limits of the log-likelihood ratio
@@ -46,15 +47,19 @@ class BoxPath:
     time_s: np.ndarray  # [T]
     value: np.ndarray  # [T, 3] centre x and upper edge (pixels; legs are hidden first), log height
     body_px: np.ndarray  # [T] the body's size
+    inside: np.ndarray  # [T] bool: the box ends at no edge of the image
 
     def __len__(self) -> int:
         return len(self.row)
 
 
-def box_path(row: np.ndarray, frame: np.ndarray, time_s: np.ndarray, boxes_px: np.ndarray) -> BoxPath:
+def box_path(
+    row: np.ndarray, frame: np.ndarray, time_s: np.ndarray, boxes_px: np.ndarray, image_wh: tuple[int, int]
+) -> BoxPath:
     """From the numbers `row` [T] of a track's sightings, in order of time, among all N."""
     boxes = boxes_px[row]
-    return BoxPath(row, frame[row], time_s[row], box_values(boxes), body_sizes(time_s[row], boxes))
+    size = body_sizes(time_s[row], boxes)
+    return BoxPath(row, frame[row], time_s[row], box_values(boxes), size, inside_image(boxes, image_wh))
 
 
 def box_values(boxes_px: np.ndarray) -> np.ndarray:
@@ -116,23 +121,24 @@ def decide(
         where = np.searchsorted(frames, p.frame[part])
         at[track, where], times[where] = part, p.time_s[part]
     body = float(np.sqrt(np.prod([np.median(p.body_px[part]) for p, part in zip(paths, parts, strict=True)])))
-    # A box of somebody new: anywhere in the image, and of any height.
-    anywhere = -np.log(max(float(np.prod(image_wh)) / body**2, 2.0) / (2 * np.pi) * o.size_spread) - o.new_person
+    # A box of somebody new: anywhere in the image, and of any height. Nobody's place is less certain than that.
+    room = max(float(np.prod(image_wh)) / body**2, 2.0) / (2 * np.pi)
+    inside = np.stack([p.inside[rows] for p, rows in zip(paths, at, strict=True)])  # [track, T]
+    anywhere = -np.log(room * o.size_spread) - o.new_person - o.inside * inside
     before = [_mean_look(p, start_s - o.looks_s, start_s, looks, alone) for p in paths]
     after = [_mean_look(p, end_s, end_s + o.looks_s, looks, alone) for p in paths]
     now = _looks_now(paths, at, before, looks, o)
+    value = np.stack([p.value[rows] for p, rows in zip(paths, at, strict=True)])  # [track, T, 3]
     beam = _first(len(frames))
     for t, time_s in enumerate(times):
         if t:
             _predict(beam, float(time_s - times[t - 1]), o)
         if time_s >= start_s and (time_s <= end_s or times[max(t - 1, 0)] <= end_s):
             beam = _branched(beam, o)
-        for track in range(2):
-            if at[track, t] >= 0:
-                person = np.where(beam.crossed, 1 - track, track)
-                if start_s <= time_s <= end_s:
-                    beam.score = beam.score + now[person, track, t]
-                _see(beam, person, paths[track].value[at[track, t]], body, anywhere, o)
+        whose = np.array([[0, 1], [1, 0]])[beam.crossed.astype(np.intp)]  # [H, 2] each person's track
+        if start_s <= time_s <= end_s:
+            beam.score = beam.score + now[0, whose[:, 0], t] + now[1, whose[:, 1], t]
+        _see(beam, value[:, t][whose], (at[:, t] >= 0)[whose], anywhere[:, t][whose], body, room, o)
         beam.history[:, t] = beam.crossed
         if len(beam.score) > o.beam:
             beam = beam.rows(_best(beam, o.beam))
@@ -209,31 +215,45 @@ def _predict(beam: _Beam, dt_s: float, o: ExchangeOptions) -> None:
 
 
 def _see(
-    beam: _Beam, person: np.ndarray, value: np.ndarray, body_px: float, anywhere: float, o: ExchangeOptions
+    beam: _Beam,
+    value: np.ndarray,
+    seen: np.ndarray,
+    anywhere: np.ndarray,
+    body_px: float,
+    room: float,
+    o: ExchangeOptions,
 ) -> None:
-    """Each hypothesis gives a box, `value` [3], to its person [H]."""
-    h = np.arange(len(person))
-    cov, size_var, known = beam.cov[h, person], beam.size_var[h, person], beam.known[h, person]
-    off = (value[:2] - beam.place_px[h, person]) / body_px
-    grown = value[2] - beam.size[h, person]
-    var, grown_var = cov[:, 0, 0] + o.place_noise**2, size_var + o.size_noise**2
+    """Each hypothesis gives its two people boxes, `value` [H, 2, 3], or none where not `seen` [H, 2].
+
+    anywhere [H, 2]: log likelihood of each box as somebody new's; room: the largest variance of a place.
+    """
+    off = (value[..., :2] - beam.place_px) / body_px
+    grown = value[..., 2] - beam.size
+    place_var = beam.cov[..., 0, 0] + o.place_noise**2
+    var = np.minimum(place_var, room)
+    grown_var = beam.size_var + o.size_noise**2
     usual = np.log1p(-o.wild) + _log_normal(off, grown, var, grown_var)
     wild = np.log(o.wild) + _log_normal(off, grown, var + o.wild_noise**2, grown_var + o.wild_noise**2)
     both = np.logaddexp(usual, wild)
-    beam.score = beam.score + np.where(known, np.maximum(both, anywhere), anywhere)
-    believed = np.exp(usual - both)  # a wild box hardly moves the filter
-    gain = believed[:, None] * cov[:, :, 0] / var[:, None]
-    size_gain = believed * size_var / grown_var
-    first = np.diag([o.place_noise**2, o.first_speed**2])
-    seen = known[:, None]
-    beam.place_px[h, person] = np.where(seen, beam.place_px[h, person] + gain[:, :1] * off * body_px, value[:2])
-    beam.velocity_px[h, person] = np.where(seen, beam.velocity_px[h, person] + gain[:, 1:] * off * body_px, 0.0)
-    beam.cov[h, person] = np.where(seen[..., None], cov - gain[:, :, None] * cov[:, None, 0], first)
-    beam.size[h, person] = np.where(known, beam.size[h, person] + size_gain * grown, value[2])
-    beam.size_var[h, person] = np.where(known, (1 - size_gain) * size_var, o.size_noise**2)
-    beam.known[h, person] = True
+    likelihood = np.where(beam.known, np.maximum(both, anywhere), anywhere)
+    beam.score = beam.score + (seen * likelihood).sum(1)
+    believed = seen * np.exp(usual - both)  # a wild box hardly moves the filter
+    gain = (believed / place_var)[..., None] * beam.cov[..., 0]  # [H, 2, (position, velocity)]
+    size_gain = believed * beam.size_var / grown_var
+    step = off * body_px
+    beam.place_px = beam.place_px + gain[..., :1] * step
+    beam.velocity_px = beam.velocity_px + gain[..., 1:] * step
+    beam.cov = beam.cov - gain[..., None] * beam.cov[..., None, 0, :]
+    beam.size = beam.size + size_gain * grown
+    beam.size_var = (1 - size_gain) * beam.size_var
+    new = seen & ~beam.known
+    if new.any():
+        beam.place_px[new], beam.velocity_px[new] = value[new][:, :2], 0.0
+        beam.cov[new] = np.diag([o.place_noise**2, o.first_speed**2])
+        beam.size[new], beam.size_var[new] = value[new][:, 2], o.size_noise**2
+        beam.known = beam.known | seen
 
 
 def _log_normal(off: np.ndarray, grown: np.ndarray, var: np.ndarray, grown_var: np.ndarray) -> np.ndarray:
-    """Log density of a place `off` [H, 2] and a log height `grown` [H], without (2 pi)^-1.5."""
+    """Log density of a place `off` [..., 2] and a log height `grown` [...], without (2 pi)^-1.5."""
     return -((off**2).sum(-1) / var + grown**2 / grown_var) / 2 - np.log(var) - np.log(grown_var) / 2

@@ -60,14 +60,15 @@ def look_again(seen: Boxes, image_wh: tuple[int, int], o: SecondLookOptions) -> 
     alone = ~_met(seen, o)
     seen = replace(seen, track=_cut_at_gaps(seen, o.gap_s))
     doubts: list[Doubt] = []
+    settled: dict[_Pair, float] = {}
     for _ in range(o.rounds):
-        track, doubts = _told_apart(seen, alone, image_wh, o)
+        track, doubts = _told_apart(seen, alone, image_wh, o, settled)
         seen = replace(seen, track=track)
         track = _joined(seen, alone, image_wh, o)
         renamed = dict(zip(seen.track.tolist(), track.tolist(), strict=True))
         doubts = [replace(d, tracks=(renamed[d.tracks[0]], renamed[d.tracks[1]])) for d in doubts]
         seen = replace(seen, track=track)
-    return _without_strays(seen, o), [d for d in doubts if d.tracks[0] != d.tracks[1]]
+    return _without_strays(seen, image_wh, o), [d for d in doubts if d.tracks[0] != d.tracks[1]]
 
 
 def rows_of_tracks(track: np.ndarray, frame: np.ndarray) -> dict[int, np.ndarray]:
@@ -110,8 +111,8 @@ def _cut_at_gaps(seen: Boxes, gap_s: float) -> np.ndarray:
     return np.where(seen.track < 0, -1, number)
 
 
-def _path(seen: Boxes, rows: np.ndarray) -> BoxPath:
-    return box_path(rows, seen.frame, seen.time_s, seen.boxes_px)
+def _path(seen: Boxes, rows: np.ndarray, image_wh: tuple[int, int]) -> BoxPath:
+    return box_path(rows, seen.frame, seen.time_s, seen.boxes_px, image_wh)
 
 
 @dataclass(frozen=True)
@@ -146,31 +147,35 @@ def _around(times_s: np.ndarray, start_s: float, end_s: float) -> tuple[float, f
     return float(before[-1]) if len(before) else -np.inf, float(after[0]) if len(after) else np.inf
 
 
+_Pair = tuple[bytes, bytes, float]  # the sightings of two tracks, and when an encounter begins
+
+
 def _told_apart(
-    seen: Boxes, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions
+    seen: Boxes, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions, settled: dict[_Pair, float]
 ) -> tuple[np.ndarray, list[Doubt]]:
-    """Track numbers [N] after every encounter was decided, until nothing changes any more."""
+    """Track numbers [N] after every encounter was decided, until nothing changes any more.
+
+    settled: encounters in which nothing was to be changed, and by what margin; not decided again.
+    """
     track = seen.track.copy()
     doubts: list[Doubt] = []
-    decided: dict[tuple[int, int, float], tuple[bytes, bytes]] = {}  # what the two were when nothing was to be changed
     for _ in range(o.passes):
         changed, doubts = False, []
         for met in _encounters(replace(seen, track=track), o):
             one, other = (_rows(seen, track, number) for number in met.tracks)
-            key, state = (*met.tracks, met.start_s), (one.tobytes(), other.tobytes())
-            if not len(one) or not len(other) or decided.get(key) == state:
-                continue
-            paths = _path(seen, one), _path(seen, other)
-            found = decide(*paths, met.start_s, met.end_s, seen.looks, alone, image_wh, o.exchange)
-            if found is None:
-                continue
-            if found.gain > o.least_gain:
-                mine, theirs = (path.row[_to_exchange(path, found)] for path in paths)
-                track[mine], track[theirs] = met.tracks[1], met.tracks[0]
-                changed = True
-            else:
-                decided[key] = state
-            if found.margin < o.doubt:
+            pair = one.tobytes(), other.tobytes(), met.start_s
+            if pair not in settled and len(one) and len(other):
+                paths = _path(seen, one, image_wh), _path(seen, other, image_wh)
+                found = decide(*paths, met.start_s, met.end_s, seen.looks, alone, image_wh, o.exchange)
+                if found is None:
+                    continue
+                if found.gain > o.least_gain:
+                    mine, theirs = (path.row[_to_exchange(path, found)] for path in paths)
+                    track[mine], track[theirs] = met.tracks[1], met.tracks[0]
+                    changed = True
+                    continue
+                settled[pair] = found.margin
+            if settled.get(pair, np.inf) < o.doubt:
                 doubts.append(Doubt(met.end_s, met.tracks))
         if not changed:
             break
@@ -191,7 +196,7 @@ def _to_exchange(path: BoxPath, found: Decision) -> np.ndarray:
 
 def _joined(seen: Boxes, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions) -> np.ndarray:
     """Track numbers [N] after tracks that end were joined to those that begin."""
-    paths = [_path(seen, rows) for rows in rows_of_tracks(seen.track, seen.frame).values()]
+    paths = [_path(seen, rows, image_wh) for rows in rows_of_tracks(seen.track, seen.frame).values()]
     first, second = _candidates(paths, o)
     gain = np.zeros(len(first))
     for n, (i, j) in enumerate(zip(first, second, strict=True)):
@@ -245,14 +250,14 @@ def components(
         yield rows, columns, gains
 
 
-def _without_strays(seen: Boxes, o: SecondLookOptions) -> np.ndarray:
+def _without_strays(seen: Boxes, image_wh: tuple[int, int], o: SecondLookOptions) -> np.ndarray:
     """Track numbers [N] after single boxes that do not fit the path of their track went to the one they fit."""
     track = seen.track.copy()
-    paths = {number: _path(seen, rows) for number, rows in rows_of_tracks(track, seen.frame).items()}
+    paths = {number: _path(seen, rows, image_wh) for number, rows in rows_of_tracks(track, seen.frame).items()}
     for path in paths.values():
         track[path.row[_misfit(path, path, o) > 1]] = -1
     for row in np.flatnonzero((track < 0) & (seen.track >= 0)):
-        stray = _path(seen, np.array([row]))
+        stray = _path(seen, np.array([row]), image_wh)
         track[row] = _best_fit(stray, paths, track, o)
     return track
 

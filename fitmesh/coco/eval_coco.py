@@ -15,10 +15,12 @@ from ccnet.predictions import SOURCES, Boxes, annotated_boxes, boxes_from_json, 
 from fitmesh.progress_bar import bar
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
+from pose2d.base.folder_lock import folder_lock
 from pose2d.base.threads import use_threads
 from pose2d.detect.detector import DETECTORS, detector_class, load_detector
 from pose2d.models.base import PoseModel
 
+BUSY_PATIENCE_S = 600.0  # another evaluation that writes its images into the same folder is done by then
 LEAST_BOX_SCORE = 0.05  # AP asks for every box that might be somebody; a video has its tracker to choose
 
 
@@ -59,11 +61,12 @@ def run(request: EvalCocoRequest) -> None:
     details = f"{len(split.people)} people, boxes: {request.boxes}" + (", flip test" if request.flip_test else "")
     Console().print(table.as_rich(f"{request.model} on {split.name} ({details})"))
     if request.out is not None:
-        draw_plots(request.out, split, predictions)
-        record = {"model": request.model, "split": split.name, "boxes": request.boxes, "flip_test": request.flip_test}
-        record |= {"occlusion": draw_occlusion(request.out, split, model, head)}
-        with atomic_file(request.out / "metrics.json") as path:
-            path.write_text(json.dumps({**record, **table.as_dict()}, indent=1) + "\n")
+        with folder_lock(request.out, BUSY_PATIENCE_S):
+            draw_plots(request.out, split, predictions)
+            record = {"model": request.model, "split": split.name, "boxes": request.boxes}
+            record |= {"flip_test": request.flip_test, "occlusion": draw_occlusion(request.out, split, model, head)}
+            with atomic_file(request.out / "metrics.json") as path:
+                path.write_text(json.dumps({**record, **table.as_dict()}, indent=1) + "\n")
 
 
 def _head(request: EvalCocoRequest, model: PoseModel) -> CalibrationHead | None:

@@ -1,6 +1,7 @@
 """`fitmesh train-ccnet`: read people, run the network, train the head, evaluate it, write the files."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from ccnet.train import new_head, train
 from fitmesh.progress_bar import bar
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
+from pose2d.base.folder_lock import folder_lock
 from pose2d.base.threads import use_threads
 from pose2d.models.base import PoseModel
 
@@ -60,23 +62,24 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> None:
         every = passes(settings)
         need = bytes_per_person(model, head, people)
         _print_plan(console, need, len(people), len(every), settings)
-        with bar(console, "pose network", len(people) * len(every) // group.world_size) as step:
-            examples = make_examples(model, head, people, settings, group, request.cache, step)
-        if isinstance(examples, StreamedExamples):
-            console.print("The features exceed --cache-gb: the network runs in every epoch.")
-        _train(console, head, examples, settings, group, request.out)
-        if group.is_main:
-            about = files.describe(
-                head,
-                model,
-                request.model,
-                training={**asdict(settings), "splits": list(request.train), "people": len(people)},
-                **_closed_form_record(examples, model),
-            )
-            request.out.mkdir(parents=True, exist_ok=True)
-            files.save(head, request.out / "ccnet.safetensors", about)
-            _evaluate(console, model, eval_splits, request, group)
-        group.barrier()
+        with folder_lock(request.out) if group.is_main else nullcontext():
+            with bar(console, "pose network", len(people) * len(every) // group.world_size) as step:
+                examples = make_examples(model, head, people, settings, group, request.cache, step)
+            if isinstance(examples, StreamedExamples):
+                console.print("The features exceed --cache-gb: the network runs in every epoch.")
+            _train(console, head, examples, settings, group, request.out)
+            if group.is_main:
+                about = files.describe(
+                    head,
+                    model,
+                    request.model,
+                    training={**asdict(settings), "splits": list(request.train), "people": len(people)},
+                    **_closed_form_record(examples, model),
+                )
+                request.out.mkdir(parents=True, exist_ok=True)
+                files.save(head, request.out / "ccnet.safetensors", about)
+                _evaluate(console, model, eval_splits, request, group)
+            group.barrier()
 
 
 def _eval_splits(request: TrainCcnetRequest, model: PoseModel) -> dict[str, Split]:

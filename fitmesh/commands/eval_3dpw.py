@@ -1,12 +1,16 @@
 """`fitmesh eval-3dpw`: the paper's table in millimetres, on 3DPW or on a set that `fitmesh synth` made."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fitmesh import limits
 from fitmesh.signals import Stopped, working
+
+if TYPE_CHECKING:
+    from fitmesh.eval_3dpw.pipeline import Outcome
+    from fitmesh.eval_3dpw.settings import EvalSettings
 
 DATA, KEYPOINTS, FITTING, SCORING, OUTPUT = "Data", "Keypoints", "Fitting", "Scoring", "Output"
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
@@ -100,11 +104,10 @@ def eval_3dpw(
     Prints start | + 2D network | + CCNet, and leaves eval-3dpw.json and eval-3dpw.csv in --out. Keypoints, fits and
     errors are kept there per sequence, so an interrupted run goes on where it stopped.
     """
-    from rich.console import Console
-
-    from fitmesh.eval_3dpw import pipeline, table
+    from fitmesh.eval_3dpw import pipeline
     from fitmesh.eval_3dpw.settings import EvalSettings
     from fitmesh.progress import Reporter
+    from pose2d.base.folder_lock import folder_lock
     from pose2d.base.threads import use_threads
 
     settings = EvalSettings(
@@ -116,22 +119,35 @@ def eval_3dpw(
     if body_model is None:
         open_body = "no --body-model: truth and fits use the open body, right only for sets made by `fitmesh synth`."
         typer.secho(f"Warning: {open_body}", err=True)
-    reporter, console = Reporter(quiet), Console()
+    reporter = Reporter(quiet)
     use_threads(threads)
     try:
-        with working():
-            outcome = pipeline.run(settings, out, reporter)
+        with working(), folder_lock(out):
+            _report(settings, out, pipeline.run(settings, out, reporter))
     except (KeyboardInterrupt, Stopped) as stopped:
         reporter.say("Stopped. Finished sequences are kept; the same command goes on from there.")
         raise typer.Exit(getattr(stopped, "exit_code", INTERRUPTED)) from None
+
+
+def _report(settings: "EvalSettings", out: Path, outcome: "Outcome") -> None:
+    """The table, on the screen and in --out."""
+    from rich.console import Console
+
+    from fitmesh.eval_3dpw import table
+
+    console = Console()
     scores, lines = outcome.scores, table.lines(outcome.scores, outcome.base)
+    names = ("split", "protocol", "init", "pose_model", "single_frames", "every")
     about = {
-        "data": str(data), "split": split, "protocol": protocol, "init": init, "pose_model": pose_model,
-        "single_frames": single_frames, "every": every, "body_model": str(body_model or "open body"),
-        "predictions": predictions and str(predictions), "base": outcome.base,
+        "data": str(settings.data), **{name: getattr(settings, name) for name in names},
+        "body_model": str(settings.body_model or "open body"),
+        "predictions": settings.predictions and str(settings.predictions), "base": outcome.base,
     }  # fmt: skip
-    title = f"{data}, {split}: protocol {protocol}, {len(scores):,} person-frames in {len(scores.names)} sequences"
-    title += "" if predictions else f", keypoints by {pose_model}"
+    title = (
+        f"{settings.data}, {settings.split}: protocol {settings.protocol}, {len(scores):,} person-frames in "
+        f"{len(scores.names)} sequences"
+    )
+    title += "" if settings.predictions else f", keypoints by {settings.pose_model}"
     table.show(console, title, lines, outcome.base, table.metrics_of(scores))
     table.show_sequences(console, lines, scores)
     table.show_skipped(console, outcome.skipped)

@@ -19,6 +19,7 @@ from pose2d.base.caching import CacheKey, remove_temporary
 from pose2d.base.devices import check_device
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
+from pose2d.base.folder_lock import folder_lock
 from pose2d.base.json_files import read_json
 from pose2d.detect.detector import detector_class
 from pose2d.registry import card
@@ -49,8 +50,13 @@ class Stage:
 
 
 def run_stages(job: Job) -> RunFiles:
-    """From a clip to its files in `job.out`."""
+    """From a clip to its files in `job.out`, of which this process is the only writer meanwhile."""
     check(job)
+    with folder_lock(job.out):  # says in words why a folder cannot be written to
+        return _run_stages(job)
+
+
+def _run_stages(job: Job) -> RunFiles:
     for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, overlay.FILE, RUN_FILE):
         remove_temporary(job.out / name)
     timings, written = _timings(job.out), Written.read(job.out)
@@ -106,7 +112,7 @@ def stages(job: Job) -> list[Stage]:
 
 def check(job: Job) -> None:
     """Find now what would otherwise be found after an hour's work."""
-    settings, out = job.settings, job.out
+    settings = job.settings
     export.wanted(settings.exports)
     fit.check(settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
     check_device(settings.device)
@@ -115,11 +121,6 @@ def check(job: Job) -> None:
         detector_class(settings.tracks.detector)
     else:
         given_keypoints.read_given(settings.given_keypoints, settings.keypoint_layout)
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file. --out takes a folder for the results.")
-    with atomic_file(out / ".probe") as probe:  # says in words why a folder cannot be written to
-        probe.touch()
-    (out / ".probe").unlink()
 
 
 def _check_networks(wanted: KeypointSettings) -> None:

@@ -16,22 +16,22 @@ class JsonReporter(Reporter):
     """Every line has an "event": info, clip, stage, person, warning, result or error."""
 
     def say(self, text: str, event: str = "info", **facts: Any) -> None:
-        self._line(event, **(facts or {"text": text}))
+        self.line(event, **(facts or {"text": text}))
 
     def warn(self, text: str) -> None:
-        self._line("warning", text=text)
+        self.line("warning", text=text)
 
     def failed(self, text: str) -> None:
-        self._line("error", text=text)
+        self.line("error", text=text)
 
     def skipped(self, stage: str) -> None:
-        self._line("stage", stage=stage, state="kept")
+        self.line("stage", stage=stage, state="kept")
 
     @contextmanager
     def stage(self, name: str, total: int | None, unit: str = "frames") -> Iterator[Tick]:
         start = last = time.monotonic()
         done = 0
-        self._line("stage", stage=name, state="started", total=total, unit=unit)
+        self.line("stage", stage=name, state="started", total=total, unit=unit)
 
         def tick(steps: int) -> None:
             nonlocal done, last
@@ -40,13 +40,13 @@ class JsonReporter(Reporter):
             if now - last >= EVERY_S:
                 last = now
                 rate = round(done / (now - start), 2)
-                self._line("stage", stage=name, state="running", done=done, total=total, unit=unit, per_second=rate)
+                self.line("stage", stage=name, state="running", done=done, total=total, unit=unit, per_second=rate)
 
         yield tick
         seconds = round(time.monotonic() - start, 3)
-        self._line("stage", stage=name, state="done", done=done, unit=unit, seconds=seconds)
+        self.line("stage", stage=name, state="done", done=done, unit=unit, seconds=seconds)
 
-    def _line(self, event: str, **facts: Any) -> None:
+    def line(self, event: str, **facts: Any) -> None:
         try:
             print(json.dumps({"event": event, **facts}), flush=True)
         except BrokenPipeError:  # nobody reads any more; the work goes on

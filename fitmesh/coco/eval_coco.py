@@ -63,8 +63,10 @@ def run(request: EvalCocoRequest) -> None:
     if request.out is not None:
         with folder_lock(request.out, BUSY_PATIENCE_S):
             draw_plots(request.out, split, predictions)
-            record = {"model": request.model, "split": split.name, "boxes": request.boxes}
-            record |= {"flip_test": request.flip_test, "occlusion": draw_occlusion(request.out, split, model, head)}
+            record = {
+                "model": request.model, "split": split.name, "boxes": request.boxes, "flip_test": request.flip_test,
+                "occlusion": draw_occlusion(request.out, split, model, head),
+            }  # fmt: skip
             with atomic_file(request.out / "metrics.json") as path:
                 path.write_text(json.dumps({**record, **table.as_dict()}, indent=1) + "\n")
 

@@ -12,7 +12,7 @@ import fitmesh.result
 from fitmesh.confidence import check_source
 from fitmesh.result import RUN_FILE
 from fitmesh.stages import export, fit, given_keypoints, overlay, people
-from fitmesh.stages.settings import Job, KeypointSettings
+from fitmesh.stages.settings import Job, KeypointSettings, RunSettings
 from fitmesh.stages.written import Written
 from fitmesh.version import __version__
 from pose2d.base.caching import CacheKey, remove_temporary
@@ -112,15 +112,20 @@ def stages(job: Job) -> list[Stage]:
 
 def check(job: Job) -> None:
     """Find now what would otherwise be found after an hour's work."""
-    settings = job.settings
+    check_settings(job.settings)
+    fit.check_lens(job.settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
+    if job.settings.given_keypoints is not None:
+        given_keypoints.read_given(job.settings.given_keypoints, job.settings.keypoint_layout)
+
+
+def check_settings(settings: RunSettings) -> None:
+    """The same of what does not depend on the clip."""
     export.wanted(settings.exports)
-    fit.check(settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
+    fit.check(settings.fit)
     check_device(settings.device)
     if settings.given_keypoints is None:
         _check_networks(settings.keypoints)
         detector_class(settings.tracks.detector)
-    else:
-        given_keypoints.read_given(settings.given_keypoints, settings.keypoint_layout)
 
 
 def _check_networks(wanted: KeypointSettings) -> None:

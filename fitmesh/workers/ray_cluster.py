@@ -4,6 +4,8 @@ Ray's own retries are off, and the bounded number of them is counted here: a tas
 would otherwise repeat without end, whatever `max_retries` says.
 """
 
+import contextlib
+import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +45,7 @@ class RayCluster:
 
         def submit(number: int) -> None:
             tries[number] += 1
-            running[remote.remote(work, tasks[number])] = number
+            running[remote.remote(work, tasks[number], os.getcwd())] = number
 
         try:
             for number in range(len(tasks)):
@@ -66,7 +68,10 @@ class RayCluster:
                 ray.cancel(reference, force=True)
 
 
-def _work(work: Work, task: Any) -> Any:
+def _work(work: Work, task: Any, folder: str) -> Any:
+    """In the folder that relative paths of the task were meant from, which lies on a file system that all share."""
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
     return work(task, lambda news: None)
 
 

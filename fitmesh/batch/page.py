@@ -62,7 +62,8 @@ def _clip(status: ClipStatus) -> str:
     title = f'<a href="{folder}/report.html">{name}</a>' if status.is_good else name
     facts = [_WORDS.get(status.state, status.state)]
     if status.is_good:
-        facts += [_count(status.people, "person", "people"), _count(status.frames, "frame"), _time(status.seconds)]
+        who = _count(status.people, "person", "people") if status.people else "nobody found"
+        facts += [who, _count(status.frames, "frame"), _time(status.seconds)]
     error = f'<p class="error">{escape(status.error)}</p>' if status.error else ""
     return (
         f'<li class="{status.state}">{image}<div><h2>{title}</h2><p class="facts">{" · ".join(facts)}</p>'

@@ -2,7 +2,7 @@
 
 import json
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -13,7 +13,15 @@ from ccnet import losses
 from ccnet.closed_form import fit_closed_form
 from ccnet.comparison import compare_sources, draw_occlusion, draw_plots
 from ccnet.data.datasets import Split, read_split, split_names
-from ccnet.data.examples import CachedExamples, Examples, StreamedExamples, bytes_per_person, make_examples, passes
+from ccnet.data.examples import (
+    CachedExamples,
+    Examples,
+    StreamedExamples,
+    bytes_per_person,
+    fits_on_disk,
+    make_examples,
+    passes,
+)
 from ccnet.data.observations import observe_cached
 from ccnet.distributed import ProcessGroup, process_group
 from ccnet.heads import files
@@ -21,6 +29,8 @@ from ccnet.heads.head import CalibrationHead
 from ccnet.predictions import predictions_from
 from ccnet.settings import TrainingSettings
 from ccnet.train import new_head, train
+from fitmesh.coco.features import fill_by_workers
+from fitmesh.coco.request import TrainCcnetRequest
 from fitmesh.progress_bar import bar
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
@@ -29,26 +39,12 @@ from pose2d.base.threads import use_threads
 from pose2d.models.base import PoseModel
 
 
-@dataclass(frozen=True)
-class TrainCcnetRequest:
-    """Which data, which model, which folders."""
-
-    data: Path
-    model: str
-    checkpoint: Path | None
-    out: Path
-    train: tuple[str, ...]
-    validation: str | None  # split to compare settings on
-    test: str | None  # split to report on
-    cache: Path
-    device: str | None = None
-    threads: int | None = None
-
-
 def run(request: TrainCcnetRequest, settings: TrainingSettings) -> None:
     """Train, save, evaluate."""
     if settings.loss and settings.loss not in losses.NAMES:
         raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
+    if request.jobs is not None and request.ray is not None:
+        raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
     use_threads(request.threads)
     with process_group(request.device) as group:
         console = Console(quiet=not group.is_main, stderr=True)
@@ -63,6 +59,11 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> None:
         need = bytes_per_person(model, head, people)
         _print_plan(console, need, len(people), len(every), settings)
         with folder_lock(request.out) if group.is_main else nullcontext():
+            if request.jobs is not None or request.ray is not None:
+                if group.world_size > 1:
+                    raise UserError("--jobs and --ray have no effect under torchrun, whose processes share the work.")
+                if fits_on_disk(model, head, people, settings):
+                    fill_by_workers(console, request, settings, len(people))
             with bar(console, "pose network", len(people) * len(every) // group.world_size) as step:
                 examples = make_examples(model, head, people, settings, group, request.cache, step)
             if isinstance(examples, StreamedExamples):

@@ -57,6 +57,18 @@ def train_ccnet(
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 ...", show_default="cuda if present")] = None,
     threads: Threads = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes that run the pose network on shards of the people; they share --threads.",
+            show_default="none but this one",
+        ),
+        limits.JOBS,
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Or the Ray cluster at this address; auto finds it, or starts Ray here (docs/scale.md)."),
+    ] = None,
 ) -> None:
     """Train a calibration head for a frozen pose model, and evaluate it.
 
@@ -64,7 +76,8 @@ def train_ccnet(
     `torchrun --nproc-per-node N -m fitmesh train-ccnet ...` to use N processes or GPUs.
     """
     from ccnet.settings import TrainingSettings
-    from fitmesh.coco.train_ccnet import TrainCcnetRequest, run
+    from fitmesh.coco.request import TrainCcnetRequest
+    from fitmesh.coco.train_ccnet import run
 
     settings = TrainingSettings(
         head=head or "",
@@ -90,6 +103,8 @@ def train_ccnet(
         cache=cache or out / "cache",
         device=device,
         threads=threads,
+        jobs=jobs,
+        ray=ray,
     )
     with working():
         run(request, settings)

@@ -97,9 +97,17 @@ def folder_lock(folder: Path, patience_s: float = 0.0) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)  # before the lock is given back: nobody can have taken the file yet
+        _release(path, handle)
         files.unfinished.discard(path)
+
+
+def _release(path: Path, handle: int) -> None:
+    """The file goes before the lock is given back, while nobody else can have taken it."""
+    if fcntl is None:  # Windows removes no open file
+        os.close(handle)
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+    if fcntl is not None:
         os.close(handle)
 
 

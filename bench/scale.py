@@ -224,8 +224,9 @@ def main() -> None:
             log = killed(scratch / "clips", out, outs[0], options.kills, chance, victims)
             lines.append(
                 f"{victims[0]}, killed {log.drivers + log.workers} times ({log.drivers} drivers, {log.workers} "
-                f"workers; {log.starts} starts): {log.failed} clips failed, {log.different} files differ from the "
-                f"undisturbed run. Of what was complete at a kill, {log.twice} files of clips that nobody was at work on were made again, and {log.twice_of_killed} of those that died."
+                f"workers, {log.starts} starts): {log.failed} clips failed, {log.different} files differ from the "
+                f"undisturbed run. Of what was complete at a kill, {log.twice} files of clips that nobody was at "
+                f"work on were made again, and {log.twice_of_killed} of those that died."
             )
             console.print(lines[-1])
         if find_spec("fsspec") is not None:

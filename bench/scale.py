@@ -47,6 +47,7 @@ class Speed:
 
     seconds: float
     work_s: float  # of the clips, without start-up
+    cpu_s: float  # the same of the processor
     memory_mb: int  # most that a worker had
     first_s: float  # until the first clip was done
 
@@ -196,22 +197,30 @@ def main() -> None:
         modes = [mode for mode in MODES if "Ray" not in mode or find_spec("ray") is not None]
         lines = [
             f"{len(clips)} clips of {options.frames} frames, {megabytes(clips) / len(clips):.2f} MB each, from "
-            f"{len(options.videos)} videos; {cores()} cores, Python {platform.python_version()}."
+            f"{len(options.videos)} videos; {cores()} cores, shared with {os.getloadavg()[0]:.0f} others at the "
+            f"start, Python {platform.python_version()}."
         ]
         speeds = {mode: timed(scratch / "clips", scratch / mode.replace(" ", "_"), mode) for mode in modes}
         outs = [scratch / mode.replace(" ", "_") for mode in modes]
         table = Table(
-            "", "clips a minute", "first clip after", "a clip, in its worker", "memory a worker", "different files"
+            "",
+            "clips a minute",
+            "first clip after",
+            "a clip, in its worker",
+            "of that processor",
+            "memory a worker",
+            "different files",
         )
         rows = [
-            "| | clips a minute | first clip after | a clip, in its worker | memory a worker | different files |",
-            "|---|---:|---:|---:|---:|---:|",
+            "| | clips a minute | first clip after | a clip, in its worker | processor | memory | different files |",
+            "|---|---:|---:|---:|---:|---:|---:|",
         ]
         for mode, out in zip(modes, outs, strict=True):
             speed = speeds[mode]
             cells = [
                 mode, f"{60 * len(clips) / speed.seconds:.1f}", f"{speed.first_s:.0f} s",
-                f"{speed.work_s / len(clips):.1f} s", f"{speed.memory_mb} MB", str(len(different(outs[0], out))),
+                f"{speed.work_s / len(clips):.1f} s", f"{speed.cpu_s / len(clips):.1f} s",
+                f"{speed.memory_mb} MB", str(len(different(outs[0], out))),
             ]  # fmt: skip
             table.add_row(*cells)
             rows.append(f"| {' | '.join(cells)} |")

@@ -113,13 +113,14 @@ def _in_store(task: ClipTask, reporter: _TellingReporter) -> ClipStatus:
 
 
 def _run(task: ClipTask, source: Path, out: Path, reporter: _TellingReporter) -> ClipStatus:
-    began, before = time.monotonic(), ClipStatus.read(out)
+    began, cpu_began, before = time.monotonic(), time.process_time(), ClipStatus.read(out)
     job = Job(open_clip(source), task.settings, out, reporter, _loader(task.settings))
     written = run_stages(job)
     result = load(out)
     status = ClipStatus(
         task.name, task.source, "done" if written.made else "kept",
         people=len(result.people), frames=len(result.frames), seconds=_since(began), made=written.made,
+        cpu_s=round(time.process_time() - cpu_began, 2),
         warnings=tuple([*reporter.warnings, *warnings_of(result)][:MOST_WARNINGS]),
     )  # fmt: skip
     if before is not None and before.is_good and not written.made:

@@ -32,6 +32,7 @@ class ClipStatus:
     people: int = 0
     frames: int = 0
     seconds: float = 0.0  # that the work took, all starts together
+    cpu_s: float = 0.0  # of all processor cores together
     made: tuple[str, ...] = ()  # stages that were not up to date
     warnings: tuple[str, ...] = ()
     error: str = ""  # why it failed, or who is busy with it
@@ -59,7 +60,7 @@ class ClipStatus:
     @classmethod
     def of(cls, stated: Mapping[str, Any]) -> "ClipStatus | None":
         """Of what a file says, which anyone may have edited."""
-        kinds: dict[str, Any] = {"seconds": (int, float), "made": list, "warnings": list}
+        kinds: dict[str, Any] = {"seconds": (int, float), "cpu_s": (int, float), "made": list, "warnings": list}
         kinds |= dict.fromkeys(("people", "frames", "peak_mb"), int)
         known = {f.name: stated[f.name] for f in fields(cls) if f.name in stated}
         if not all(isinstance(value, kinds.get(name, str)) for name, value in known.items()):

@@ -13,7 +13,9 @@ from pose2d.base.files import atomic_file
 from pose2d.base.folder_lock import folder_lock
 
 CSV_FILE, PAGE_FILE = "summary.csv", "index.html"
-COLUMNS = ("clip", "folder", "state", "people", "frames", "seconds", "memory_mb", "warnings", "error", "worker")
+COLUMNS = (
+    "clip", "folder", "state", "people", "frames", "seconds", "cpu_seconds", "memory_mb", "warnings", "error", "worker",
+)  # fmt: skip
 PATIENCE_S = 120.0  # for others who write the same two files
 
 
@@ -45,10 +47,12 @@ def table(statuses: Sequence[ClipStatus]) -> str:
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
     for s in statuses:
-        warnings = " | ".join(s.warnings)
         rows.writerow(
-            [s.source, s.name, s.state, s.people, s.frames, s.seconds, s.peak_mb or "", warnings, s.error, s.worker]
-        )
+            [
+                s.source, s.name, s.state, s.people, s.frames, s.seconds, s.cpu_s, s.peak_mb or "",
+                " | ".join(s.warnings), s.error, s.worker,
+            ]
+        )  # fmt: skip
     return text.getvalue()
 
 

@@ -103,6 +103,7 @@ def _connected(address: str) -> Any:
         try:
             ray.init(address=AUTO, **quiet)
         except ConnectionError:  # none is running here
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked to report to Ray's makers
             ray.init(address="local", include_dashboard=False, **quiet)
     except UserError:
         raise

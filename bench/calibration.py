@@ -16,13 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 
 import ccnet
 import pose2d
 from ccnet.comparison import compare_sources, draw_plots
 from ccnet.data.datasets import read_split
-from ccnet.predictions import Predictions, SourceConfidence, predict_split
+from ccnet.predictions import USUAL_SOURCES, Predictions, SourceConfidence, predict_split
+from fitmesh.tables import table_console
 from pose2d.base.threads import use_threads
 
 
@@ -52,15 +52,16 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true", help="the table once more, for a document")
     chosen = parser.parse_args()
     use_threads(chosen.threads)
-    console = Console()
+    console = table_console()
     for name in chosen.model or ccnet.embedded():
         model, head = pose2d.load(name), ccnet.load(chosen.head or name)
         split = read_split(chosen.data, chosen.split, model.skeleton)
         started = time.perf_counter()
-        predictions = predict_split(model, head, split, flip_test=chosen.flip_test)
+        predictions = predict_split(model, head, split, flip_test=chosen.flip_test).only(USUAL_SOURCES)
         seconds = time.perf_counter() - started
         found = compare_sources(split, predictions)
-        console.print(found.as_rich(f"{name} on {split.name}, {len(split.people)} people, annotated boxes"))
+        for table in found.as_rich(f"{name} on {split.name}, {len(split.people)} people, annotated boxes"):
+            console.print(table)
         if chosen.markdown:
             print(found.as_markdown())
         for what, interval in found.intervals.items():

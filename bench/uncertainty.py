@@ -1,4 +1,4 @@
-"""Claim: the stated standard deviations of 3D joints are honest.
+"""Claim: the stated standard deviations of 3D joints hold.
 
 Held-out CMU motion on the open body, random cameras and shapes, keypoint noise drawn from the stated sigmas; over time
 it lasts as a real network's does, or is drawn anew in every frame. Of every joint and axis the error of the fit is
@@ -19,24 +19,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from rendered_fits import rendered_fits
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
 import fitting
-from eval3dpw.bodies import body_set
-from eval3dpw.sequences import camera_params
-from fitmesh.eval_3dpw.keypoints import cache_key
-from fitmesh.eval_3dpw.pipeline import Evaluation
-from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitmesh.eval_3dpw.settings import FPS, EvalSettings
-from fitmesh.progress import Reporter
 from fitting.body.rotations import matrix_to_axis_angle, quaternion_to_matrix
 from fitting.lifter_training.motion_bank import bank
 from fitting.motion_capture import Motion, load_motion
 from fitting.optimise import SHAPE_SIZE, Fit
 from fitting.synthetic import Noise, scene
-from fitting.track import fit_track
 from pose2d.skeletons import HALPE26
 
 MARK_M = 0.012  # standard deviation of where keypoints are marked, per axis: as far as COCO's are from the body's own
@@ -96,24 +89,15 @@ def other_body(body: fitting.Body, generator: torch.Generator) -> fitting.Body:
 
 def measure_synth(data: Path, cache: Path) -> tuple[Tensor, Tensor]:
     """Rendered people, their keypoints read by the default network, fitted as `run` does."""
-    settings = EvalSettings(data, confidence=("ccnet",))
-    bodies = body_set(None, None)
-    evaluation = Evaluation(settings, cache, bodies, Reporter(quiet=True))
     place, pose = [], []
-    for sequence in eval_sequences(settings, []):
-        people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))
-        for track, person in zip(sequence.tracks, people, strict=True):
-            body, frame = bodies.load(track.gender), person.frame[person.detected]
-            found = fit_track(person.keypoints("ccnet"), frame, sequence.camera, body, fps=FPS)
-            rows = torch.from_numpy(found.rows(person.frame))
-            exact = body.at(camera_params(track, body)).joints * 1000
-            away = body.at(found.fit.params).joints[rows] * 1000 - exact
-            assert found.fit.joint_std_mm is not None
-            assert found.fit.joint_std_relative_mm is not None
-            seen = found.fit.observed[rows]
-            relative = (away - away[:, :1]) / found.fit.joint_std_relative_mm[rows]
-            place.append((away / found.fit.joint_std_mm[rows])[seen])
-            pose.append(relative[seen][:, 1:])
+    for person in rendered_fits(data, cache):
+        away = (person.body.at(person.found).joints - person.body.at(person.truth).joints) * 1000
+        found, seen = person.track.fit, person.observed
+        assert found.joint_std_mm is not None
+        assert found.joint_std_relative_mm is not None
+        relative = (away - away[:, :1]) / found.joint_std_relative_mm[person.rows]
+        place.append((away / found.joint_std_mm[person.rows])[seen])
+        pose.append(relative[seen][:, 1:])
     return torch.cat(place), torch.cat(pose)
 
 

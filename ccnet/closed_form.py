@@ -4,7 +4,8 @@ A heatmap trained to show a Gaussian of width w wherever the keypoint is will, i
 show the blur of both: variance sigma^2 + w^2 and height w^2 / (sigma^2 + w^2). Either gives sigma back. So a network
 that fits a Gaussian to its heatmaps states its error by the width of the peak, one that only makes heatmaps by the
 height of the peak, and one that regresses, such as RLE, states sigma itself. All of them need l^2, hence the person's
-area: here the mean share of the crop that training people fill.
+area: the annotated one, one predicted from the features (`ccnet.areas`), or the mean share of the crop that training
+people fill.
 """
 
 from collections.abc import Callable
@@ -29,34 +30,12 @@ def closed_form(
     score: Tensor,  # [N, K]
     sigma_px: Tensor,  # [N, K, 2] image pixels, NaN if the network states none
     crop_area_px2: Tensor,  # [N]
+    area_px2: Tensor,  # [N] of the person: annotated, predicted, or `mean_area_px2`
     model: PoseModel,
-    about: About | None,  # the record of the model's calibration head: mean area share, width of the heatmaps' target
+    width_cells: float,  # of the heatmaps' target: `target_cells`
 ) -> Tensor:
     """Expected OKS [N, K] without a trained head."""
-    share = about.area_share if about else DEFAULT_AREA_SHARE
-    width = about.target_cells if about else TARGET_SIGMA_CELLS.get(round(cells_across(model)), 2.0)
-    return _at_width(score, sigma_px, crop_area_px2, model, share, width)
-
-
-def fit_closed_form(
-    score: Tensor,  # [N, K]
-    sigma_px: Tensor,  # [N, K, 2]
-    crop_area_px2: Tensor,  # [N]
-    area_share: Tensor,  # [N] of its crop that each person fills
-    oks: np.ndarray,  # [N, K] true, NaN where not labelled
-    model: PoseModel,
-) -> tuple[float, float]:
-    """On training people: width of the heatmaps' target in cells that fits best, and the mean area share."""
-    share = float(area_share.mean())
-    score, sigma_px, crop_area_px2 = score.double(), sigma_px.double(), crop_area_px2.double()
-    width = best_width(lambda width: _at_width(score, sigma_px, crop_area_px2, model, share, width).numpy(), oks)
-    return width, share
-
-
-def _at_width(
-    score: Tensor, sigma_px: Tensor, crop_area_px2: Tensor, model: PoseModel, share: float, width_cells: float
-) -> Tensor:
-    l2 = l_squared(crop_area_px2 * share, model.skeleton).to(score)
+    l2 = l_squared(area_px2, model.skeleton).to(score)
     stated = not bool(torch.isnan(sigma_px).all())
     if len(model.feature_shape) != 3 and stated:
         return expected_oks_per_axis(sigma_px, l2)
@@ -64,6 +43,33 @@ def _at_width(
     if stated:
         return confidence_from_spread(sigma_px, width_cells * px_per_cell, l2)
     return confidence_from_peak(score.clamp(0, 1), width_cells, px_per_cell, l2)
+
+
+def mean_area_px2(crop_area_px2: Tensor, about: About | None) -> Tensor:
+    """Areas of people [N] who fill the share of their crops that a head's training people fill on average."""
+    return crop_area_px2 * (about.area_share if about else DEFAULT_AREA_SHARE)
+
+
+def target_cells(model: PoseModel, about: About | None) -> float:
+    """Width of the heatmaps' target: the one that fits a head's training people best, or the published one."""
+    if about is not None:
+        return about.target_cells
+    if model.has_heatmap_score:  # the maps are probabilities of their own, taught by no target
+        return 0.0
+    return TARGET_SIGMA_CELLS.get(round(cells_across(model)), 2.0)
+
+
+def fit_closed_form(
+    score: Tensor,  # [N, K]
+    sigma_px: Tensor,  # [N, K, 2]
+    crop_area_px2: Tensor,  # [N]
+    area_px2: Tensor,  # [N] of the people, by the means that will be used
+    oks: np.ndarray,  # [N, K] true, NaN where not labelled
+    model: PoseModel,
+) -> float:
+    """The width of the heatmaps' target in cells that fits training people best."""
+    score, sigma_px, crop_area_px2, area_px2 = (v.double() for v in (score, sigma_px, crop_area_px2, area_px2))
+    return best_width(lambda w: closed_form(score, sigma_px, crop_area_px2, area_px2, model, w).numpy(), oks)
 
 
 def image_px_per_cell(crop_area_px2: Tensor, model: PoseModel) -> Tensor:

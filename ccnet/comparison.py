@@ -1,6 +1,6 @@
 """One set of predicted keypoints, the confidence of several sources in them, compared: AP, calibration, plots."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,11 @@ from ccnet.coco_ap.average_precision import PARTS, KeypointAP, bootstrap_ap, eva
 from ccnet.coco_ap.matching import match
 from ccnet.coco_ap.people import Detections, GroundTruth, detections, ground_truth_from_coco
 from ccnet.data.datasets import Split
-from ccnet.heads.head import CalibrationHead
-from ccnet.metrics import Calibration, calibration, labelled_samples, reliability, sparsification
-from ccnet.occlusion import OCCLUDED_KEYPOINT, occlude_wrists
+from ccnet.data.mpii import PCKh, mean_of_counted, mpii_groups
+from ccnet.metrics import Calibration, calibration, keypoint_map, labelled_samples, reliability, sparsification
+from ccnet.occlusion import OCCLUDED_KEYPOINT, OcclusionCurve
 from ccnet.predictions import Predictions
 from pose2d.base.resampling import Interval, interval
-from pose2d.models.base import PoseModel
 from pose2d.skeletons import WHOLEBODY133
 from pose2d.types import ConfidenceSource
 
@@ -30,7 +29,11 @@ class SourceFigures:
     ap: KeypointAP
     person: Calibration
     keypoint: Calibration | None  # None when boxes are not those of annotated people
-    parts: Mapping[str, float]  # AP of each part of a skeleton that is scored in parts
+    keypoint_map: float | None  # AP with each labelled keypoint as a detection of its own; None as above
+    parts: Mapping[str, float]  # AP of each part of a skeleton that is scored in parts, by the part's own confidence
+    parts_by_person: Mapping[str, float]  # the same parts, all ranked by the confidence of the whole person
+    pck_person: Calibration | None  # MPII: against the share of keypoints that PCKh@0.5 calls right, not against OKS
+    pck_keypoint: Calibration | None  # MPII: against 1 where PCKh@0.5 calls a keypoint right, else 0
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class ComparisonTable:
 
     rows: Mapping[ConfidenceSource, SourceFigures]
     intervals: Mapping[str, Interval]  # of AP differences against raw, and of the share of the gap that is closed
+    pckh: tuple[PCKh, ...] = ()  # MPII: does not depend on confidence
 
     def as_dict(self) -> dict[str, Any]:
         rows: dict[str, Any] = {}
@@ -46,17 +50,25 @@ class ComparisonTable:
             ap = {k: v for k, v in asdict(row.ap).items() if k not in ("precision", "recall")}
             rows[name] = {**ap, "person": asdict(row.person), "parts": dict(row.parts)}
             rows[name]["keypoint"] = asdict(row.keypoint) if row.keypoint else None
-        return {"sources": rows, "intervals": {name: asdict(i) for name, i in self.intervals.items()}}
+            rows[name]["keypoint_map"] = row.keypoint_map
+            if row.parts_by_person:
+                rows[name]["parts_by_person"] = dict(row.parts_by_person)
+            for level, found in (("pck_person", row.pck_person), ("pck_keypoint", row.pck_keypoint)):
+                if found is not None:
+                    rows[name][level] = {"mean_pck" if k == "mean_oks" else k: v for k, v in asdict(found).items()}
+        found_pckh = {f"{one.threshold:g}": mpii_groups(one) for one in self.pckh}
+        intervals = {name: asdict(i) for name, i in self.intervals.items()}
+        return {"sources": rows, "intervals": intervals, **({"pckh": found_pckh} if found_pckh else {})}
 
-    def as_rich(self, title: str) -> Table:
-        """One column per source: it fits a narrow terminal."""
+    def as_rich(self, title: str) -> list[Table]:
+        """One column per source: it fits a narrow terminal. Beside it PCKh, and the parts of the whole body."""
         shown = Table(title=title, header_style="bold")
         shown.add_column("")
         for name in self.rows:
             shown.add_column(name, justify="right")
         for label, values in self._lines().items():
             shown.add_row(label, *values)
-        return shown
+        return [shown, *self._pckh_table(), *self._parts_table()]
 
     def as_markdown(self) -> str:
         lines = [["", *self.rows], ["---", *("---:" for _ in self.rows)]]
@@ -67,18 +79,54 @@ class ComparisonTable:
         rows = list(self.rows.values())
         sizes = {"AP": "ap", "AP50": "ap50", "AP75": "ap75", "APM": "ap_medium", "APL": "ap_large", "AR": "ar"}
         lines = {label: [f"{getattr(row.ap, field):.4f}" for row in rows] for label, field in sizes.items()}
-        for part in rows[0].parts:
-            lines[f"AP {part}"] = [f"{row.parts[part]:.4f}" for row in rows]
         lines["AP gap closed"] = [self._percent(self.intervals.get(f"{name} gap closed")) for name in self.rows]
-        for label, figure, digits in (("Pearson", "pearson", 3), ("ECE", "ece", 3), ("AUSE", "ause", 2)):
-            lines[f"{label}, person"] = [f"{getattr(row.person, figure):.{digits}f}" for row in rows]
-            if rows[0].keypoint is not None:
-                lines[f"{label}, keypoint"] = [f"{getattr(row.keypoint, figure):.{digits}f}" for row in rows]
-        return lines
+        if rows[0].keypoint_map is not None:
+            lines["mAP, keypoint"] = [f"{row.keypoint_map:.4f}" for row in rows]
+        lines |= _calibration_lines("", [row.person for row in rows], [row.keypoint for row in rows])
+        return lines | _calibration_lines(
+            " over PCK", [row.pck_person for row in rows], [row.pck_keypoint for row in rows]
+        )
+
+    def _pckh_table(self) -> list[Table]:
+        if not self.pckh:
+            return []
+        shown = Table(title="PCKh, % (SimpleBaseline and HRNet print @0.11 as @0.1)", header_style="bold")
+        for column in ("", *mpii_groups(self.pckh[0])):
+            shown.add_column(column, justify="right" if column else "left")
+        for one in self.pckh:
+            shown.add_row(f"@{one.threshold:g}", *(f"{value:.1f}" for value in mpii_groups(one).values()))
+        return [shown]
+
+    def _parts_table(self) -> list[Table]:
+        """As the paper has it: every part ranked by one score a person, and by the part's own."""
+        if not next(iter(self.rows.values())).parts:
+            return []
+        shown = Table(title="AP of the parts (hand: mean of left and right)", header_style="bold")
+        for column in ("ranked by", *PAPER_PARTS):
+            shown.add_column(column, justify="left" if column == "ranked by" else "right")
+        for name, row in self.rows.items():
+            for score, parts in (("person", row.parts_by_person), ("part", row.parts)):
+                shown.add_row(f"{name}, by {score}", *(f"{parts[part]:.4f}" for part in PAPER_PARTS))
+        return [shown]
 
     @staticmethod
     def _percent(share: Interval | None) -> str:
         return f"{share.value:.0%} [{share.low:.0%}, {share.high:.0%}]" if share else ""
+
+
+PAPER_PARTS = ("body", "foot", "face", "hand", "wholebody")
+
+
+def _calibration_lines(
+    against: str, person: Sequence[Calibration | None], keypoint: Sequence[Calibration | None]
+) -> dict[str, list[str]]:
+    """Of every source, by the label of the line; no lines of a level that has no figures."""
+    lines = {}
+    for label, figure, digits in (("Pearson", "pearson", 3), ("ECE", "ece", 3), ("AUSE", "ause", 2)):
+        for level, rows in (("person", person), ("keypoint", keypoint)):
+            if rows[0] is not None:
+                lines[f"{label}{against}, {level}"] = [f"{getattr(row, figure):.{digits}f}" for row in rows]
+    return lines
 
 
 def compare_sources(split: Split, predictions: Predictions, resamples: int = 1000) -> ComparisonTable:
@@ -88,25 +136,34 @@ def compare_sources(split: Split, predictions: Predictions, resamples: int = 100
         name: match(truth, _ranked(predictions, name), predictions.skeleton.oks_sigma)
         for name in predictions.confidence
     }
-    rows = {}
-    annotated = not np.isnan(predictions.keypoint_oks).all()
-    for name, confidence in predictions.confidence.items():
-        rows[name] = SourceFigures(
-            ap=summarize(matches[name]),
-            person=calibration(confidence.person(predictions.box_score), predictions.oks),
-            keypoint=calibration(confidence.keypoint, predictions.keypoint_oks) if annotated else None,
-            parts=_parts(truth, predictions, name) if predictions.skeleton == WHOLEBODY133 else {},
-        )
+    rows = {name: _figures(name, predictions, truth, summarize(matches[name])) for name in predictions.confidence}
     ap = bootstrap_ap({str(name): found for name, found in matches.items()}, resamples)
     intervals = {}
     for name in predictions.confidence:
-        if name in ("closed-form", "ccnet"):
+        if name not in ("ones", "raw", "oracle"):
             intervals[f"{name} - raw"] = interval(ap[name] - ap["raw"])
             gap = ap["oracle"] - ap["raw"]
             if gap[0] > 0:
                 share = (ap[name] - ap["raw"]) / np.where(gap > 0, gap, np.nan)
                 intervals[f"{name} gap closed"] = interval(share)
-    return ComparisonTable(rows, intervals)
+    return ComparisonTable(rows, intervals, predictions.pckh)
+
+
+def _figures(name: ConfidenceSource, predictions: Predictions, truth: GroundTruth, ap: KeypointAP) -> SourceFigures:
+    confidence, correct = predictions.confidence[name], predictions.correct
+    person = confidence.person(predictions.box_score)
+    annotated = not np.isnan(predictions.keypoint_oks).all()
+    in_parts = predictions.skeleton == WHOLEBODY133
+    return SourceFigures(
+        ap=ap,
+        person=calibration(person, predictions.oks),
+        keypoint=calibration(confidence.keypoint, predictions.keypoint_oks) if annotated else None,
+        keypoint_map=keypoint_map(confidence.keypoint, predictions.keypoint_oks) if annotated else None,
+        parts=_parts(truth, predictions, name, own=True) if in_parts else {},
+        parts_by_person=_parts(truth, predictions, name, own=False) if in_parts else {},
+        pck_person=None if correct is None else calibration(person, mean_of_counted(correct)),
+        pck_keypoint=None if correct is None else calibration(confidence.keypoint, correct),
+    )
 
 
 def _ranked(predictions: Predictions, name: ConfidenceSource) -> Detections:
@@ -114,18 +171,21 @@ def _ranked(predictions: Predictions, name: ConfidenceSource) -> Detections:
     return detections(predictions.image, predictions.xy_px, score)
 
 
-def _parts(truth: GroundTruth, predictions: Predictions, name: ConfidenceSource) -> dict[str, float]:
-    """AP of each part, every part ranked by its own confidence."""
+def _parts(truth: GroundTruth, predictions: Predictions, name: ConfidenceSource, own: bool) -> dict[str, float]:
+    """AP of each part of the whole body, ranked by the part's `own` confidence, or by that of the person."""
     slices = {part: PARTS[part] for part, _, _ in predictions.skeleton.parts}
-    scores = {part: predictions.confidence[name].person(predictions.box_score, cut) for part, cut in slices.items()}
+    confidence = predictions.confidence[name]
+    scores = {part: confidence.person(predictions.box_score, cut) for part, cut in slices.items()} if own else {}
     found = evaluate_wholebody(truth, _ranked(predictions, name), scores)
-    return {part: getattr(found, part).ap for part in slices}
+    parts = {part: float(getattr(found, part).ap) for part in PARTS}
+    hands = [ap for ap in (parts["lefthand"], parts["righthand"]) if ap >= 0]  # -1: nobody has this hand labelled
+    return {**parts, "hand": float(np.mean(hands)) if hands else -1.0}
 
 
 def draw_plots(folder: Path, split: Split, predictions: Predictions) -> None:
     """Reliability, precision-recall, confidence against OKS, sparsification: one image each."""
     truth = ground_truth_from_coco(split.dataset, predictions.skeleton.size)
-    compared: tuple[ConfidenceSource, ...] = ("raw", "closed-form", "ccnet")
+    compared: tuple[ConfidenceSource, ...] = ("raw", "raw-heatmap", "closed-form", "ccnet")
     drawn = [name for name in compared if name in predictions.confidence]
     person = {
         n: labelled_samples(predictions.confidence[n].person(predictions.box_score), predictions.oks) for n in drawn
@@ -146,9 +206,8 @@ def draw_plots(folder: Path, split: Split, predictions: Predictions) -> None:
     plots.sparsification_curve(folder / "sparsification.png", curves)
 
 
-def draw_occlusion(folder: Path, split: Split, model: PoseModel, head: CalibrationHead | None) -> dict[str, Any]:
-    """Plot the occlusion test, if the split has wrists to hide; its figures for metrics.json."""
-    found = occlude_wrists(model, head, split.people)
+def draw_occlusion(folder: Path, found: Mapping[str, OcclusionCurve]) -> dict[str, Any]:
+    """Plot the occlusion test, if anybody's wrist could be hidden; its figures for metrics.json."""
     if not found:
         return {}
     plots.occlusion_curve_plot(folder / "occlusion.png", found, OCCLUDED_KEYPOINT)

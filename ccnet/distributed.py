@@ -1,15 +1,20 @@
-"""Data-parallel training: one process, or several started by torchrun."""
+"""Training and evaluation in one process, or in several started by torchrun."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pose2d.base.devices import check_device
+from pose2d.base.devices import check_device, default_device
+
+T = TypeVar("T")
+PATIENCE = timedelta(days=1)  # how long processes wait for the one that evaluates or writes files
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,26 @@ class ProcessGroup:
         for tensor, part in zip(several, flat.split([t.numel() for t in several]), strict=True):
             tensor.copy_(part.view_as(tensor))
 
+    def share(self, items: Sequence[T]) -> Sequence[T]:
+        """The items that this process does: every `world_size`-th."""
+        return items[self.rank :: self.world_size]
+
+    def gather(self, mine: Sequence[T]) -> list[T]:
+        """The results of everybody's `share`, in the order of all items; the same list in every process."""
+        if self.world_size == 1:
+            return list(mine)
+        parts: list[list[T]] = [[] for _ in range(self.world_size)]
+        dist.all_gather_object(parts, list(mine))
+        return [part[number] for number in range(len(parts[0])) for part in parts if number < len(part)]
+
+
+ALONE = ProcessGroup(0, 1, torch.device("cpu"))
+
+
+def is_main_process() -> bool:
+    """Whether this process is the one that prints and writes, before and after a `process_group` too."""
+    return os.environ.get("RANK", "0") == "0"
+
 
 @contextmanager
 def process_group(device: str | None = None) -> Iterator[ProcessGroup]:
@@ -46,13 +71,14 @@ def process_group(device: str | None = None) -> Iterator[ProcessGroup]:
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    if device is None:
-        device = f"cuda:{local % torch.cuda.device_count()}" if torch.cuda.is_available() else "cpu"
+    device = default_device(local) if device is None else device
     check_device(device)
     if world_size == 1:
         yield ProcessGroup(0, 1, torch.device(device))
         return
-    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+    if device.startswith("cuda"):
+        torch.cuda.set_device(torch.device(device))
+    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=PATIENCE)
     try:
         yield ProcessGroup(rank, world_size, torch.device(device))
     finally:

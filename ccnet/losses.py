@@ -22,7 +22,7 @@ PRESENCE_WEIGHT = 2e-2  # of the presence term against the confidence term, as i
 class Targets:
     """What the head should predict for a batch of people."""
 
-    oks: Tensor  # [N, K] similarity of each predicted keypoint to its annotation; any value where not labelled
+    oks: Tensor  # [N, K] OKS of each predicted keypoint, or another correctness in [0, 1]; any value if not labelled
     present: Tensor  # [N, K] 1 if labelled and inside the crop, else 0
     labelled: Tensor  # [N, K] 1 if labelled, else 0
     index: Tensor  # [N] which person of the training set this is

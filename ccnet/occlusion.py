@@ -18,6 +18,7 @@ from pose2d.oks import l_squared
 
 # crops -> xy_px [N, K, 2] crop pixels, and the confidence [N, K] of every source by its name
 Predict = Callable[[np.ndarray], tuple[np.ndarray, Mapping[str, np.ndarray]]]
+SIZES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # sides of the patches, as shares of the person's size
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ def occlusion_curves(
     person_size_px: np.ndarray,  # [N] square root of the person's area in the crop
     keypoint: int,
     predict: Predict,
-    sizes: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0),
+    sizes: Sequence[float] = SIZES,
+    progress: Callable[[int], None] = lambda crops: None,
 ) -> dict[str, OcclusionCurve]:
     """Each source's mean confidence in one keypoint over crops, and its mean OKS, for each patch size.
 
@@ -78,6 +80,7 @@ def occlusion_curves(
         oks.append(float(np.exp(-d2 / (2 * l2_px2)).mean()))
         for name, values in by_source.items():
             confidence.setdefault(name, []).append(float(values[:, keypoint].mean()))
+        progress(len(crops))
     return {
         name: OcclusionCurve(np.asarray(sizes, float), np.array(means), np.array(oks), len(crops))
         for name, means in confidence.items()
@@ -90,17 +93,25 @@ MOST_PEOPLE = 100  # spread evenly over the split: each costs a run of the netwo
 BATCH = 32
 
 
-def occlude_wrists(
-    model: PoseModel, head: CalibrationHead | None, people: Sequence[AnnotatedPerson]
-) -> dict[str, OcclusionCurve]:
-    """The raw score's curve and the head's; empty if the skeleton has no right wrist or none is in view."""
+def people_to_occlude(model: PoseModel, people: Sequence[AnnotatedPerson]) -> list[AnnotatedPerson]:
+    """Some whose right wrist is in view; nobody if the skeleton has none."""
     if OCCLUDED_KEYPOINT not in model.skeleton.keypoints:
-        return {}
+        return []
     wrist = model.skeleton.keypoints.index(OCCLUDED_KEYPOINT)
     visible = [person for person in people if person.keypoints[wrist, 2] == VISIBLE]
-    chosen = (
-        [visible[i] for i in np.unique(np.linspace(0, len(visible) - 1, MOST_PEOPLE).astype(int))] if visible else []
-    )
+    return [visible[i] for i in np.unique(np.linspace(0, len(visible) - 1, MOST_PEOPLE).astype(int))] if visible else []
+
+
+def occlude_wrists(
+    model: PoseModel,
+    head: CalibrationHead | None,
+    chosen: Sequence[AnnotatedPerson],  # from `people_to_occlude`
+    progress: Callable[[int], None] = lambda crops: None,
+) -> dict[str, OcclusionCurve]:
+    """The raw score's curve and the head's; `progress` counts every crop under every patch."""
+    if not chosen:
+        return {}
+    wrist = model.skeleton.keypoints.index(OCCLUDED_KEYPOINT)
     images, wrists_px, scales = [], [], []
     for person in chosen:
         cropped = crop_people(model, load_image(person), np.asarray(person.box_px)[None])
@@ -111,8 +122,9 @@ def occlude_wrists(
     size_px = np.sqrt([person.area_px2 for person in chosen]) * np.array(scales)
     l2_px2 = l_squared(torch.from_numpy(size_px**2), model.skeleton)[:, wrist].numpy()
     return occlusion_curves(
-        images, torch.stack(wrists_px).double().numpy(), l2_px2, size_px, wrist, _predictor(model, head)
-    )
+        images, torch.stack(wrists_px).double().numpy(), l2_px2, size_px, wrist, _predictor(model, head),
+        progress=progress,
+    )  # fmt: skip
 
 
 def _predictor(model: PoseModel, head: CalibrationHead | None) -> Predict:

@@ -1,28 +1,34 @@
 """A pose model on the people of a split: predicted keypoints, and the confidence of every source in them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ccnet.closed_form import closed_form
+from ccnet.areas import AreaFit
+from ccnet.closed_form import closed_form, mean_area_px2, target_cells
 from ccnet.coco_ap.matching import matched_oks, pair_oks
 from ccnet.coco_ap.people import ground_truth_from_coco
 from ccnet.data.datasets import AnnotatedPerson, Split, by_image, load_image
+from ccnet.data.mpii import PCKh, correct_keypoints, pckh, published_pckh
 from ccnet.data.observations import Observations
-from ccnet.heads.files import about_of
+from ccnet.distributed import ALONE, ProcessGroup
+from ccnet.heads.files import About, about_of
 from ccnet.heads.head import CalibrationHead, flip_average
 from pose2d.base.errors import UserError
 from pose2d.detect.detector import PersonDetector, read_detections
 from pose2d.estimate import PoseEstimate, estimate, estimate_people
 from pose2d.models.base import PoseModel
-from pose2d.skeletons import COCO17, HALPE26, Skeleton
+from pose2d.skeletons import COCO17, HALPE26, MPII16, Skeleton
 from pose2d.types import ConfidenceSource
 
-SOURCES: tuple[ConfidenceSource, ...] = ("ones", "raw", "closed-form", "ccnet", "oracle")
+SOURCES: tuple[ConfidenceSource, ...] = (
+    "ones", "raw", "raw-heatmap", "closed-form", "closed-form-predicted", "closed-form-annotated", "ccnet", "oracle",
+)  # fmt: skip
+USUAL_SOURCES = tuple(name for name in SOURCES if name not in ("closed-form-predicted", "closed-form-annotated"))
 Boxes = Callable[[Sequence[AnnotatedPerson], np.ndarray], tuple[np.ndarray, np.ndarray]]  # -> boxes [N, 4], scores [N]
 
 
@@ -50,6 +56,33 @@ class Predictions:
     confidence: Mapping[ConfidenceSource, SourceConfidence]
     oks: np.ndarray  # [N] with the person the box belongs to, or with the most similar one in the image
     keypoint_oks: np.ndarray  # [N, K] NaN where not labelled, or where the box belongs to no annotated person
+    correct: np.ndarray | None = None  # [N, K] MPII: 1 where PCKh@0.5 calls a keypoint right, NaN where it counts none
+    pckh: tuple[PCKh, ...] = ()  # MPII: at 0.5, 0.1 and 0.11 (`published_pckh`)
+
+    def only(self, wanted: Sequence[str]) -> "Predictions":
+        """Some of the sources, with raw and oracle, which the others are compared with."""
+        kept = {name: value for name, value in self.confidence.items() if name in (*wanted, "raw", "oracle")}
+        return replace(self, confidence=kept)
+
+
+@dataclass(frozen=True)
+class NetworkOutput:
+    """What a network, and its head if it has one, say of N people."""
+
+    xy_px: Tensor  # [N, K, 2] image pixels
+    score: Tensor  # [N, K]
+    sigma_px: Tensor  # [N, K, 2] image pixels; NaN where the network states none
+    crop_area_px2: Tensor  # [N]
+    heatmap_score: Tensor | None = None  # [N, K] of networks with a second score
+    confidence: Tensor | None = None  # [N, K] the head's
+    presence: Tensor | None = None  # [N, K] the head's
+    area_share: Tensor | None = None  # [N] of its crop that each person fills, as predicted from the features
+
+    @staticmethod
+    def join(parts: "Sequence[NetworkOutput]") -> "NetworkOutput":
+        """Several as one."""
+        columns = [[getattr(part, f.name) for part in parts] for f in fields(NetworkOutput)]
+        return NetworkOutput(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
 
 
 def annotated_boxes(people: Sequence[AnnotatedPerson], image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -66,9 +99,11 @@ def detected_boxes(detector: PersonDetector) -> Boxes:
     return find
 
 
-def boxes_from_json(path: str | Path) -> Boxes:
+def boxes_from_json(path: str | Path, image_ids: Collection[int]) -> Boxes:
     """Boxes of a COCO detection result file, by image id."""
     detections = read_detections(path)
+    if not any(number in detections for number in image_ids):
+        raise UserError(f"{path} has no box in any of the {len(image_ids)} images: it belongs to another split.")
 
     def find(people: Sequence[AnnotatedPerson], image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         found = detections.get(people[0].image_id)
@@ -85,41 +120,43 @@ def predict_split(
     boxes: Boxes = annotated_boxes,
     flip_test: bool = False,
     progress: Callable[[int], None] = lambda people: None,
+    group: ProcessGroup = ALONE,
+    areas: AreaFit | None = None,
 ) -> Predictions:
-    """Every image of the split that has labelled people, in annotated boxes or in those of a detector."""
-    images, box_scores = [], []
-    parts: list[tuple[Tensor, ...]] = []  # xy, score, sigma, crop area, and confidence and presence if there is a head
-    for _, people in by_image(split.people):
+    """Every image of the split that has labelled people, in annotated boxes or in those of a detector.
+
+    Several processes share the images; each of them returns everything.
+    """
+    mine: list[tuple[np.ndarray, np.ndarray, NetworkOutput] | None] = []  # image ids, box scores; None: no boxes
+    for _, people in group.share(list(by_image(split.people))):
         image = load_image(people[0])
         boxes_px, scores = boxes(people, image)
-        if len(boxes_px):
+        if not len(boxes_px):
+            mine.append(None)
+        else:
             if boxes is not annotated_boxes:  # as in a video: a box that cuts somebody off grows
                 boxes_px, _ = estimate_people(model, [image] * len(boxes_px), boxes_px)
             found = estimate(model, image, boxes_px, flip_test)
-            calibrated = _calibrate(head, found, model.skeleton) if head is not None else ()
-            parts.append((found.xy_px, found.score, found.sigma_px, found.crop_area_px2, *calibrated))
-            images.append(np.full(len(scores), people[0].image_id))
-            box_scores.append(scores)
+            said = _network_output(head, found, model.skeleton, areas)
+            mine.append((np.full(len(scores), people[0].image_id), np.asarray(scores, float), said))
         progress(len(people))
+    parts = [part for part in group.gather(mine) if part is not None]
     if not parts:
         raise UserError(f"no boxes in the images of {split.name}: nothing to evaluate.")
-    xy_px, score, sigma_px, crop_area_px2, *calibrated_parts = (
-        torch.cat(values) for values in zip(*parts, strict=True)
-    )
-    image_id = np.concatenate(images)
-    skeleton = labelled_skeleton(model.skeleton)
-    found_px = xy_px.double().numpy()[:, : skeleton.size]
+    image_id, box_score = (np.concatenate([part[column] for part in parts]) for column in (0, 1))
+    said = NetworkOutput.join([part[2] for part in parts])
     if boxes is annotated_boxes:
-        oks, keypoint_oks = _oks_of_annotated(split, skeleton, found_px)
-    else:
-        oks = best_oks(split, skeleton, image_id, found_px)
-        keypoint_oks = np.full(found_px.shape[:2], np.nan)
+        return _of_annotated(said, split, head, model, areas)
+    skeleton = labelled_skeleton(model.skeleton)
+    xy_px = said.xy_px.double().numpy()[:, : skeleton.size]
+    oks = best_oks(split, skeleton, image_id, xy_px)
+    keypoint_oks = np.full(xy_px.shape[:2], np.nan)
     return Predictions(
         skeleton=skeleton,
         image=image_id,
-        xy_px=found_px,
-        box_score=np.concatenate(box_scores),
-        confidence=_all_sources(model, head, score, sigma_px, crop_area_px2, calibrated_parts, oks, keypoint_oks),
+        xy_px=xy_px,
+        box_score=box_score,
+        confidence=_all_sources(said, model, head, areas, None, oks, keypoint_oks),
         oks=oks,
         keypoint_oks=keypoint_oks,
     )
@@ -130,9 +167,19 @@ def labelled_skeleton(skeleton: Skeleton) -> Skeleton:
     return COCO17 if skeleton == HALPE26 else skeleton
 
 
-def _calibrate(head: CalibrationHead, found: PoseEstimate, skeleton: Skeleton) -> tuple[Tensor, Tensor]:
-    plain: tuple[Tensor, Tensor] = head(found.features)
-    return plain if found.flipped_features is None else flip_average(plain, head(found.flipped_features), skeleton)
+def _network_output(
+    head: CalibrationHead | None, found: PoseEstimate, skeleton: Skeleton, areas: AreaFit | None
+) -> NetworkOutput:
+    calibrated: tuple[Tensor | None, Tensor | None] = (None, None)
+    if head is not None:
+        plain: tuple[Tensor, Tensor] = head(found.features)
+        mirrored = found.flipped_features
+        both = plain if mirrored is None else flip_average(plain, head(mirrored), skeleton)
+        calibrated = both[0].cpu(), both[1].cpu()
+    share = None if areas is None else areas.share(found.features)
+    return NetworkOutput(
+        found.xy_px, found.score, found.sigma_px, found.crop_area_px2, found.heatmap_score, *calibrated, share
+    )
 
 
 @torch.inference_mode()
@@ -140,22 +187,39 @@ def predictions_from(
     observations: Observations, split: Split, head: CalibrationHead | None, model: PoseModel
 ) -> Predictions:
     """The people of a split in their annotated boxes, from cached observations."""
-    skeleton = labelled_skeleton(model.skeleton)
-    xy_px = observations.xy_px.double().numpy()[:, : skeleton.size]
-    oks, keypoint_oks = _oks_of_annotated(split, skeleton, xy_px)
-    calibrated: Sequence[Tensor] = ()
+    o = observations
+    calibrated: tuple[Tensor | None, Tensor | None] = (None, None)
     if head is not None:
-        calibrated = head.calibrate(observations.inputs.to(next(head.parameters()).device))
-    score, sigma_px, area = observations.score, observations.sigma_px, observations.crop_area_px2
-    return Predictions(
+        confidence, presence = head.calibrate(o.inputs.to(next(head.parameters()).device))
+        calibrated = confidence.cpu(), presence.cpu()
+    heatmap_score = o.heatmap_score if model.has_heatmap_score else None
+    said = NetworkOutput(o.xy_px, o.score, o.sigma_px, o.crop_area_px2, heatmap_score, *calibrated)
+    return _of_annotated(said, split, head, model)
+
+
+def _of_annotated(
+    said: NetworkOutput, split: Split, head: CalibrationHead | None, model: PoseModel, areas: AreaFit | None = None
+) -> Predictions:
+    """One prediction per annotated person, in the order of the split."""
+    skeleton = labelled_skeleton(model.skeleton)
+    xy_px = said.xy_px.double().numpy()[:, : skeleton.size]
+    oks, keypoint_oks = _oks_of_annotated(split, skeleton, xy_px)
+    area_px2 = torch.tensor([person.area_px2 for person in split.people])
+    predictions = Predictions(
         skeleton=skeleton,
         image=np.array([person.image_id for person in split.people]),
         xy_px=xy_px,
         box_score=np.ones(len(oks)),
-        confidence=_all_sources(model, head, score, sigma_px, area, calibrated, oks, keypoint_oks),
+        confidence=_all_sources(said, model, head, areas, area_px2, oks, keypoint_oks),
         oks=oks,
         keypoint_oks=keypoint_oks,
     )
+    if skeleton != MPII16:
+        return predictions
+    keypoints = np.stack([person.keypoints for person in split.people])
+    compared = (xy_px, keypoints[..., :2], keypoints[..., 2] > 0, np.array([p.head_px for p in split.people]))
+    half, published = published_pckh(*compared)
+    return replace(predictions, correct=correct_keypoints(*compared), pckh=(half, pckh(*compared, 0.1), published))
 
 
 def _oks_of_annotated(split: Split, skeleton: Skeleton, xy_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -180,30 +244,62 @@ def best_oks(split: Split, skeleton: Skeleton, image_id: np.ndarray, xy_px: np.n
 
 
 def _all_sources(
+    said: NetworkOutput,
     model: PoseModel,
     head: CalibrationHead | None,
-    score: Tensor,  # [N, K]
-    sigma_px: Tensor,  # [N, K, 2]
-    crop_area_px2: Tensor,  # [N]
-    calibrated: Sequence[Tensor],  # confidence and presence, [N, K] each, or nothing
+    areas: AreaFit | None,
+    annotated_px2: Tensor | None,  # [N] areas of the annotated people, where boxes are theirs
     oks: np.ndarray,  # [N]
     keypoint_oks: np.ndarray,  # [N, K]
 ) -> dict[ConfidenceSource, SourceConfidence]:
     """Without presence of its own, a source counts every keypoint alike."""
     count = keypoint_oks.shape[1]
-    closed = closed_form(score, sigma_px, crop_area_px2, model, about_of(head) if head is not None else None)[:, :count]
-    score = score[:, :count]
-    every = np.ones(tuple(score.shape))
+    every = np.ones(keypoint_oks.shape)
+
+    def alike(confidence: Tensor) -> SourceConfidence:
+        return SourceConfidence(confidence.double().numpy()[:, :count], every)
+
     sources: dict[ConfidenceSource, SourceConfidence] = {
         "ones": SourceConfidence(every, every),
-        "raw": SourceConfidence(score.double().numpy(), every),
-        "closed-form": SourceConfidence(closed.double().numpy(), every),
+        "raw": alike(said.score),
     }
-    if calibrated:
-        confidence, presence = (value.double().cpu().numpy()[:, :count] for value in calibrated)
+    if said.heatmap_score is not None:
+        sources["raw-heatmap"] = alike(said.heatmap_score)
+    about = about_of(head) if head is not None else None
+    for name, area_px2, width in _closed_forms(said, model, about, areas, annotated_px2):
+        sources[name] = alike(
+            closed_form(said.score, said.sigma_px, said.crop_area_px2, area_px2.to(said.score), model, width)
+        )
+    if said.confidence is not None and said.presence is not None:
+        confidence, presence = (value.double().numpy()[:, :count] for value in (said.confidence, said.presence))
         sources["ccnet"] = SourceConfidence(confidence, presence)
     labelled = ~np.isnan(keypoint_oks)
     some = labelled.any(1, keepdims=True)
     true = np.where(some, np.nan_to_num(keypoint_oks), oks[:, None])
     sources["oracle"] = SourceConfidence(true, np.where(some, labelled, 1.0))
     return sources
+
+
+def _closed_forms(
+    said: NetworkOutput,
+    model: PoseModel,
+    about: About | None,
+    areas: AreaFit | None,
+    annotated_px2: Tensor | None,
+) -> Iterator[tuple[ConfidenceSource, Tensor, float]]:
+    """The closed form's kinds of area [N], each with the width of the heatmaps' target that belongs to it.
+
+    What was fitted on training people just now comes before the record of a head, and that before published widths.
+    """
+    crop_px2 = said.crop_area_px2
+    if areas is None:
+        width = target_cells(model, about)
+        yield "closed-form", mean_area_px2(crop_px2, about), width
+        if annotated_px2 is not None:
+            yield "closed-form-annotated", annotated_px2, width
+        return
+    yield "closed-form", crop_px2 * areas.mean_share, areas.width_with_mean
+    if said.area_share is not None:
+        yield "closed-form-predicted", crop_px2 * said.area_share, areas.width_with_predicted
+    if annotated_px2 is not None:
+        yield "closed-form-annotated", annotated_px2, areas.width_with_annotated

@@ -1,8 +1,12 @@
 """The settings of one training run."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from ccnet.data.augment import Augment
+
+Target = Literal["oks", "pck"]
+TARGETS: tuple[Target, ...] = ("oks", "pck")
 
 
 @dataclass(frozen=True)
@@ -12,8 +16,13 @@ class TrainingSettings:
     Epochs, decay, `person_weight` and the passes were chosen on the holdout of train2017 (docs/train-ccnet.md).
     """
 
-    head: str = "peaks"
+    head: str = "peaks"  # "": what fits the network best; "paper": one layer that fits it
+    head_width: int = 0  # of a hidden layer before the head's last one; 0: none, as in the paper
+    features: str = "penultimate"  # what the head reads (ccnet/other_features.py)
     loss: str = "mse"
+    target: Target = (
+        "oks"  # what the confidence means: expected OKS, or (MPII) the probability that PCKh calls it right
+    )
     epochs: int = 8
     learning_rate: float = 1e-3
     decay_at: tuple[float, ...] = (0.6, 0.85)  # shares of all steps after which the rate falls
@@ -30,3 +39,19 @@ class TrainingSettings:
     def rate(self, done: float) -> float:
         """Learning rate after a share of all steps."""
         return self.learning_rate * self.decay ** sum(done >= share for share in self.decay_at)
+
+
+# What the paper states, and where it is silent (learning rate, batch) what is usual: one layer on the features, two
+# epochs of Adam with one step of decay, crops as they are, the keypoints' loss alone.
+PAPER = TrainingSettings(
+    head="paper",
+    loss="",
+    epochs=2,
+    decay_at=(0.5,),
+    decay=0.1,
+    weight_decay=0.0,
+    batch=32,
+    person_weight=0.0,
+    augmented_passes=0,
+)
+RECIPES = {"fitmesh": TrainingSettings(head="", loss=""), "paper": PAPER}

@@ -28,8 +28,8 @@ SAVE_EVERY = 100  # steps
 Progress = Callable[[int, int, float], None]  # step, of how many, loss
 
 
-def new_head(model: PoseModel, settings: TrainingSettings) -> CalibrationHead:
-    """The untrained head of these settings; its first weights depend on the seed alone."""
+def new_head(model: PoseModel, settings: TrainingSettings, name: str = "") -> CalibrationHead:
+    """The untrained head of these settings for a model of that name; its first weights depend on the seed alone."""
     if settings.loss not in losses.NAMES:
         raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
     if (settings.loss == "likelihood") != (settings.head == SimCCDistributionHead.kind):
@@ -39,7 +39,9 @@ def new_head(model: PoseModel, settings: TrainingSettings) -> CalibrationHead:
         )
     torch.manual_seed(settings.seed)
     members = MEMBERS if settings.loss == "ensemble" else 1
-    return files.build(model, settings.head, losses.channels(settings.loss), members)
+    return files.build(
+        model, settings.head, losses.channels(settings.loss), members, width=settings.head_width, card=name
+    )
 
 
 def make_loss(settings: TrainingSettings, people: int) -> Loss:

@@ -14,6 +14,7 @@ from fitmesh.stages.pipeline import run_stages
 from fitmesh.stages.scene import SceneSettings
 from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSettings, TrackSettings
 from fitting.keypoints.weights import Weighting
+from pose2d.base.devices import default_device
 from pose2d.base.errors import UserError
 from pose2d.detect.detector import detector_class
 from pose2d.detect.identity import IdentityOptions
@@ -54,7 +55,7 @@ def run(
     ccnet: str | Path | None = None,
     keypoints: str | Path | None = None,
     keypoint_layout: str = "auto",
-    device: str = "cpu",
+    device: str | None = None,
     threads: int | None = None,
     body_model: str | Path | None = None,
     weighting: Weighting = "likelihood",
@@ -66,6 +67,7 @@ def run(
     floor: str | Path = "auto",
     height_m: float | Mapping[int, float] | None = None,
     exports: Sequence[str] = (),
+    bone_names: str = "smpl",
     overwrite: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
@@ -78,7 +80,8 @@ def run(
     detections: boxes to use instead of the detector: a COCO-detections json, or "whole" for one box around the image.
     keypoints: keypoints to use instead of finding people (docs/run.md lists the formats); keypoint_layout: "body_25b"
     for OpenPose files in that order.
-    confidence: ccnet, closed-form, raw or ones; None takes ccnet where a head for the network is at hand, else raw.
+    confidence: ccnet, closed-form, raw, raw-heatmap (IPR) or ones; None takes ccnet where a head for the network is at
+    hand, else raw.
     ccnet: a calibration head other than the embedded one. checkpoint: weights for a network that ships none.
     body_model: an SMPL file or folder; None is the embedded open body.
     weighting: how confidence becomes weight: precision, likelihood, confidence, squared, gate or ones.
@@ -86,11 +89,13 @@ def run(
     focal_px, fov_deg (across the width) or intrinsics (a json file): the lens, if known.
     floor: "auto", "off", or a json file with up direction and camera height; height_m: of everybody, or by identity.
     exports: obj, bvh, amass, trc, json, csv beside the usual files.
+    device: where the networks run: cpu, cuda, cuda:1, ..; None takes a GPU where there is one.
+    bone_names: of the skeletons in glb and bvh: smpl, mixamo, rigify, unreal or unity.
     threads: processor cores for the networks; None takes all.
     progress: called several times a second while a stage works.
 
     What is in `out` already and still valid is kept; `overwrite` makes it anew. Raises `fitmesh.UserError` for what a
-    user can mend.
+    user can fix.
     """
     settings = settings_of(
         start_s=start_s, end_s=end_s, every=every, detections=detections, detector=detector,
@@ -98,7 +103,7 @@ def run(
         checkpoint=checkpoint, confidence=confidence, ccnet=ccnet, keypoints=keypoints,
         keypoint_layout=keypoint_layout, device=device, threads=threads, body_model=body_model, weighting=weighting,
         init=init, init_checkpoint=init_checkpoint, focal_px=focal_px, fov_deg=fov_deg, intrinsics=intrinsics,
-        floor=floor, height_m=height_m, exports=exports, overwrite=overwrite,
+        floor=floor, height_m=height_m, exports=exports, bone_names=bone_names, overwrite=overwrite,
     )  # fmt: skip
     reporter = Reporter(quiet=True) if progress is None else _CallbackReporter(progress)
     run_stages(Job(open_clip(Path(video), fps), settings, Path(out), reporter))
@@ -109,10 +114,11 @@ def settings_of(
     *, start_s: float, end_s: float | None, every: int, detections: str | Path | None, detector: str,
     detector_size: int | None, min_score: float, max_people: int | None, relink: bool, pose_model: str,
     checkpoint: str | Path | None, confidence: ConfidenceSource | None, ccnet: str | Path | None,
-    keypoints: str | Path | None, keypoint_layout: str, device: str, threads: int | None,
+    keypoints: str | Path | None, keypoint_layout: str, device: str | None, threads: int | None,
     body_model: str | Path | None, weighting: Weighting, init: str, init_checkpoint: str | Path | None,
     focal_px: float | None, fov_deg: float | None, intrinsics: str | Path | None, floor: str | Path,
-    height_m: float | Mapping[int, float] | None, exports: Sequence[str], overwrite: bool,
+    height_m: float | Mapping[int, float] | None, exports: Sequence[str], bone_names: str,
+    overwrite: bool,
 ) -> RunSettings:  # fmt: skip
     """From the arguments of `run` to settings."""
     return run_settings(
@@ -125,7 +131,7 @@ def settings_of(
             _path(body_model), weighting, init, _path(init_checkpoint),
             SceneSettings(focal_px, fov_deg, _path(intrinsics), str(floor), _heights(height_m)),
         ),
-        exports=tuple(exports), overwrite=overwrite,
+        exports=tuple(exports), bone_names=bone_names, overwrite=overwrite,
     )  # fmt: skip
 
 
@@ -144,10 +150,11 @@ def run_settings(
     ccnet: Path | None,
     keypoints: Path | None,
     keypoint_layout: str,
-    device: str,
+    device: str | None,
     threads: int | None,
     fit: FitSettings,
     exports: tuple[str, ...],
+    bone_names: str,
     overwrite: bool,
 ) -> RunSettings:
     """From options to settings; refuses options that would have no effect."""
@@ -155,6 +162,7 @@ def run_settings(
         for name, value in (("--detections", detections), ("--checkpoint", checkpoint), ("--ccnet", ccnet)):
             if value is not None:
                 raise UserError(f"{name} has no effect with --keypoints, which brings its own: leave one of them out.")
+        _check_given_confidence(keypoints, keypoint_layout, confidence)
     limits.THREADS.check("--threads", threads)
     limits.DETECTOR_SIZE.check("--detector-size", detector_size)
     limits.SHARE.check("--min-score", min_score)
@@ -178,10 +186,22 @@ def run_settings(
         keypoint_layout=keypoint_layout,
         fit=fit,
         exports=exports,
-        device=device,
+        device=device or default_device(),
+        bone_names=bone_names,
         threads=threads,
         overwrite=overwrite,
     )
+
+
+def _check_given_confidence(keypoints: Path, layout: str, confidence: ConfidenceSource | None) -> None:
+    """Refuse another confidence than that of keypoints which were found elsewhere: only pixels could give it."""
+    from fitmesh.stages.given_keypoints import read_given
+
+    if confidence is not None and confidence != (brought := read_given(keypoints, layout).source):
+        raise UserError(
+            f"--confidence {confidence} has no effect with --keypoints: {keypoints} brings its own ({brought}). "
+            "Leave one of them out."
+        )
 
 
 def open_clip(path: Path, fps: float | None = None) -> Clip:
@@ -206,7 +226,7 @@ def _path(given: str | Path | None) -> Path | None:
 
 
 class _CallbackReporter(Reporter):
-    """Passes progress on; warnings still go to stderr."""
+    """Passes progress on; what is said goes to the log."""
 
     def __init__(self, tell: Callable[[Progress], None]) -> None:
         super().__init__(quiet=True)

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fitmesh.commands import body, eval_3dpw, eval_coco, models, run, synth, tracks, train_ccnet, view
+from fitmesh import logs
+from fitmesh.commands import body, doctor, eval_3dpw, eval_coco, models, paper, run, synth, tracks, train_ccnet, view
 from fitmesh.commands.option_types import checked
 from fitmesh.signals import Stopped
 from fitmesh.trouble import exit_code_of, watch_threads
@@ -34,23 +35,31 @@ def root(
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
     ] = False,
+    log_level: Annotated[
+        str, typer.Option(help="What to show of the log on stderr: debug, info, warning or error.")
+    ] = "warning",
 ) -> None:
     """Body meshes from ordinary video, every 2D keypoint weighted by its calibrated confidence."""
+    if log_level.lower() not in logs.LEVELS:
+        raise typer.BadParameter(f"unknown level {log_level!r}: choose {', '.join(logs.LEVELS)}.")
+    logs.show(log_level)
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "run": run.run,
     "view": view.view,
     "tracks": tracks.tracks,
-    "models": models.models,
     "body": body.body,
+    "doctor": doctor.doctor,
     "train-ccnet": train_ccnet.train_ccnet,
     "eval-coco": eval_coco.eval_coco,
     "eval-3dpw": eval_3dpw.eval_3dpw,
+    "paper": paper.paper,
     "synth": synth.synth,
 }
 for _name, _command in COMMANDS.items():
     app.command(_name)(checked(_command))
+app.add_typer(models.app, name="models")
 
 
 def main() -> None:

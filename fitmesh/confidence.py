@@ -1,4 +1,4 @@
-"""Where the confidence of a keypoint comes from, by name: ccnet, closed-form, raw or ones."""
+"""Where the confidence of a keypoint comes from, by name: ccnet, closed-form, raw, raw-heatmap or ones."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,16 +8,17 @@ import torch
 from torch import Tensor
 
 import ccnet
-from ccnet.closed_form import closed_form
+from ccnet.closed_form import closed_form, mean_area_px2, target_cells
 from ccnet.heads.files import about_of, embedded
 from ccnet.heads.simcc import ErrorDistribution, SimCCDistributionHead, distribution_of
 from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
 from pose2d.estimate import PoseEstimate
 from pose2d.models.base import PoseModel
+from pose2d.registry import card
 from pose2d.types import ConfidenceSource
 
-SOURCES: tuple[ConfidenceSource, ...] = ("ccnet", "closed-form", "raw", "ones")
+SOURCES: tuple[ConfidenceSource, ...] = ("ccnet", "closed-form", "raw", "raw-heatmap", "ones")
 # Sources whose confidence is an expected OKS, from which a pixel error follows; "oracle" is the true OKS.
 CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
 
@@ -45,9 +46,15 @@ def confidence_function(
         return lambda estimate: _from_head(head, estimate)
     if source == "closed-form":
         about = about_of(ccnet.load(pose_model)) if pose_model in embedded() else None
-        return lambda estimate: _present(
-            closed_form(estimate.score, estimate.sigma_px, estimate.crop_area_px2, model, about)
-        )
+        width = target_cells(model, about)
+
+        def expected(e: PoseEstimate) -> Tensor:
+            area_px2 = mean_area_px2(e.crop_area_px2, about)
+            return closed_form(e.score, e.sigma_px, e.crop_area_px2, area_px2, model, width)
+
+        return lambda estimate: _present(expected(estimate))
+    if source == "raw-heatmap":
+        return lambda estimate: _present(_heatmap_score(estimate))
     if source == "raw":
         return lambda estimate: _present(estimate.score)
     return lambda estimate: _present(torch.ones_like(estimate.score))
@@ -63,12 +70,23 @@ def check_source(source: str, pose_model: str, head_path: Path | None) -> None:
     """Refuse early what would otherwise be refused after the people have been found."""
     if source not in SOURCES:
         raise UserError(f"unknown source of confidence {source!r}: expected one of {', '.join(SOURCES)}.")
+    if source == "raw-heatmap":
+        with torch.device("meta"):
+            check_heatmap_score(pose_model, card(pose_model).build())
     if head_path is not None and source != "ccnet":
         raise UserError(f"--ccnet {head_path} has no effect with --confidence {source}: leave one of them out.")
     if source == "ccnet":
         about = about_of(ccnet.load(head_path or pose_model))
         if about.model != pose_model:
             raise UserError(f"the calibration head was trained for {about.model}, not for {pose_model}.")
+
+
+def check_heatmap_score(pose_model: str, model: PoseModel) -> None:
+    """Refuse `raw-heatmap` for a network that has no score beside its own."""
+    if not model.has_heatmap_score:
+        raise UserError(
+            f"{pose_model} has one score of its own: use --confidence raw (raw-heatmap is the second score of IPR)."
+        )
 
 
 def head_digest(source: ConfidenceSource, pose_model: str, head_path: Path | None) -> str:
@@ -78,6 +96,11 @@ def head_digest(source: ConfidenceSource, pose_model: str, head_path: Path | Non
     if source == "closed-form" and pose_model in embedded():
         return weights_digest(ccnet.load(pose_model).state_dict())
     return ""
+
+
+def _heatmap_score(estimate: PoseEstimate) -> Tensor:
+    assert estimate.heatmap_score is not None, "`check_heatmap_score` comes first"
+    return estimate.heatmap_score
 
 
 def _from_head(head: ccnet.CalibrationHead, estimate: PoseEstimate) -> Calibrated:

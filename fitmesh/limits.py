@@ -18,6 +18,7 @@ LEARNING_RATE = Range(1e-9, 10)
 WEIGHT_DECAY = Range(0, 10)
 LOSS_WEIGHT = Range(0, 1000)
 PASSES = Range(0, 1000)
+WIDTH = Range(1, 8192)  # of a hidden layer
 CACHE_GB = Range(0, 10**6)
 PORT = Range(0, 65535)
 SIDE_PX = Range(16, 8192)  # of images that `synth` makes

@@ -1,4 +1,4 @@
-"""What a command says when it fails: one sentence for what the user can mend, two lines and a log file for the rest."""
+"""What a command says when it fails: one sentence for what the user can fix, two lines and a log file for the rest."""
 
 import os
 import sys
@@ -68,7 +68,7 @@ def printable(text: object) -> str:
 
 
 def watch_threads() -> None:
-    """An error that ends a thread goes into a log file; the thread's user hears of it and ends the command."""
+    """An error that ends a thread goes into a log file; whoever waits for the thread raises it again."""
 
     def note(about: threading.ExceptHookArgs) -> None:
         if about.exc_value is not None:

@@ -29,7 +29,7 @@ from pose2d.types import Keypoints
 # The first fits: the camera may look down by anything, so people may lean out of the image further than usual.
 ROUGH = {"rough": True, "lean_rad": 0.5}
 UPRIGHT_RAD = 0.25  # standard deviation of people's lean from the vertical, towards or away from the camera
-CONTRADICTION = 3.0  # deviations between metadata and people from which on people are believed
+CONTRADICTION = 3.0  # deviations between metadata and people from which on metadata is not used
 
 
 @dataclass(frozen=True)
@@ -212,8 +212,8 @@ def _ground(
     answer = estimate_ground(evidence, seen, given)
     if not focal.source.startswith("metadata"):
         return answer
-    # Metadata may be that of another lens or of the uncropped picture: where people and floor contradict it clearly,
-    # they are believed.
+    # Metadata may be that of another lens or of the uncropped image: where people and floor contradict it clearly,
+    # it is not used.
     doubted = estimate_ground(evidence, replace(seen, focal=replace(focal, log_sigma=PRIOR_LOG_SIGMA)), given)
     if doubted.ground is None or doubted.ground.focal is None:
         return answer

@@ -138,6 +138,18 @@ def soft_argmax(maps: Tensor) -> Tensor:
     return torch.stack([torch.einsum("nkhw,w->nk", weight, x), torch.einsum("nkhw,h->nk", weight, y)], -1)
 
 
+def soft_argmax_spread(maps: Tensor) -> Tensor:
+    """Standard deviations [N, K, 2] in cells under the softmax of each map, around `soft_argmax`."""
+    h, w = maps.shape[-2:]
+    weight = maps.flatten(2).softmax(2).unflatten(2, (h, w))
+    spread = []
+    for size, shares in ((w, weight.sum(-2)), (h, weight.sum(-1))):  # [N, K, size] along x, then y
+        cell = torch.arange(size, dtype=maps.dtype, device=maps.device)
+        mean = (shares * cell).sum(-1, keepdim=True)
+        spread.append((shares * (cell - mean).square()).sum(-1).sqrt())
+    return torch.stack(spread, -1)
+
+
 FLOOR = 1e-6  # below this a map's logarithm is only noise
 
 

@@ -39,6 +39,7 @@ class PoseEstimate:
     crop_area_px2: Tensor  # [N] of each crop in image pixels^2 (cpu)
     features: Tensor  # [N, *feature_shape] what CCNet reads (stays on the network's device)
     flipped_features: Tensor | None  # of the mirrored crops, with the flip test
+    heatmap_score: Tensor | None = None  # [N, K] where the network has one beside `score` (cpu)
 
 
 def crop_people(model: PoseModel, image: np.ndarray, boxes_px: np.ndarray) -> Crops:
@@ -64,6 +65,7 @@ def estimate_crops(model: PoseModel, crops: Crops, flip_test: bool = False) -> P
         crop_area_px2=zoom * model.input_wh[0] * model.input_wh[1],
         features=features,
         flipped_features=flipped,
+        heatmap_score=None if prediction.heatmap_score is None else prediction.heatmap_score.float().cpu(),
     )
 
 
@@ -79,6 +81,7 @@ def estimate(
 @torch.inference_mode()
 def _joined(parts: Sequence[PoseEstimate]) -> PoseEstimate:
     flipped = [part.flipped_features for part in parts if part.flipped_features is not None]
+    heatmap = [part.heatmap_score for part in parts if part.heatmap_score is not None]
     return PoseEstimate(
         xy_px=torch.cat([part.xy_px for part in parts]),
         score=torch.cat([part.score for part in parts]),
@@ -86,6 +89,7 @@ def _joined(parts: Sequence[PoseEstimate]) -> PoseEstimate:
         crop_area_px2=torch.cat([part.crop_area_px2 for part in parts]),
         features=torch.cat([part.features for part in parts]),
         flipped_features=torch.cat(flipped) if flipped else None,
+        heatmap_score=torch.cat(heatmap) if heatmap else None,
     )
 
 
@@ -155,4 +159,5 @@ def _rows_of(found: PoseEstimate, rows: np.ndarray) -> PoseEstimate:
     return PoseEstimate(
         found.xy_px[index], found.score[index], found.sigma_px[index], found.crop_area_px2[index],
         found.features[index.to(found.features.device)], None,
+        None if found.heatmap_score is None else found.heatmap_score[index],
     )  # fmt: skip

@@ -1,7 +1,9 @@
 """Every model name, and how a name becomes a network with weights."""
 
 import difflib
+import logging
 import re
+import time
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -17,6 +19,7 @@ from pose2d.checkpoints import compare, few, read_state
 from pose2d.models.base import ModelCard, PoseModel
 
 Engine = Literal["onnx", "torch"]
+_log = logging.getLogger(__name__)
 
 # The first part of every name -> the module in pose2d/models that has it; in the order `fitmesh models` shows.
 FAMILIES = {
@@ -73,15 +76,17 @@ def load(name: str, checkpoint: str | Path | None = None, engine: Engine = "onnx
         raise UserError(
             f"{name} ships no weights: pass a checkpoint, from {wanted.source} (licence: {wanted.licence})."
         )
-    embedded = Path(str(files("pose2d") / "weights" / str(wanted.embedded)))
+    start, embedded = time.perf_counter(), Path(str(files("pose2d") / "weights" / str(wanted.embedded)))
+    path = embedded if checkpoint is None else checkpoint
     with torch.device("meta"):  # the file fills every tensor, so no time is spent on random numbers
         model = wanted.build()
     # As `to_empty`, whose `empty_like` of a meta tensor imports a computer algebra system, for half a second.
     model._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))
-    fill(model, embedded if checkpoint is None else checkpoint, name)
+    fill(model, path, name)
     model.eval().requires_grad_(False)
     if engine == "onnx" and wanted.graph is not None:
         model.use_graph(wanted.graph)
+    _log.debug("%s loaded from %s in %.2f s", name, path, time.perf_counter() - start)
     return model
 
 

@@ -1,4 +1,4 @@
-"""What travels between the rooms: predictions in a crop, keypoints in the full frame, tracks over time, and events."""
+"""What the packages exchange: predictions in a crop, keypoints in the full frame, tracks over time, and events."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -8,7 +8,9 @@ from torch import Tensor
 
 from pose2d.skeletons import COCO17, Skeleton
 
-ConfidenceSource = Literal["ones", "raw", "closed-form", "ccnet", "oracle"]
+ConfidenceSource = Literal[
+    "ones", "raw", "raw-heatmap", "closed-form", "closed-form-predicted", "closed-form-annotated", "ccnet", "oracle"
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Prediction:
     # standard deviation; RLE and Poseur learn the scale of a density that is not normal (docs/models.md).
     sigma_px: Tensor | None = None
     maps: Tensor | None = None  # [N, K, h, w] heatmaps, if the network makes them
+    heatmap_score: Tensor | None = None  # [N, K] height of each heatmap's peak, where `score` is something else
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("views.png"))
     parser.add_argument("--times", type=int, default=6, help="how many frames, spread evenly over the shot")
     parser.add_argument("--shot", type=int, default=1, help="number of the shot, from 1")
-    parser.add_argument("--width", type=int, default=1200, help="of the picture, in pixels")
+    parser.add_argument("--width", type=int, default=1200, help="of the image, in pixels")
     arguments = parser.parse_args()
     try:
         result = fitmesh.load(arguments.run)

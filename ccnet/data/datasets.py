@@ -1,14 +1,16 @@
 """Annotated people on disk: COCO, COCO-WholeBody and MPII in the layouts they are published in."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import numpy as np
 
+from ccnet.data.mpii import head_size_px, neck_to_top_px, read_head_boxes
 from pose2d.base.errors import UserError
 from pose2d.base.json_files import Json, read_json
 from pose2d.io.images import read_image
@@ -30,6 +32,7 @@ class AnnotatedPerson:
     box_px: tuple[float, float, float, float]  # x1, y1, x2, y2
     area_px2: float  # sets the scale of OKS
     keypoints: np.ndarray  # [K, 3] x, y in image pixels; 0 not labelled, 1 hidden, 2 visible
+    head_px: float = math.nan  # size of the head, in whose parts MPII counts errors; NaN: not known
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Split:
     people: tuple[AnnotatedPerson, ...]  # sorted by image
     dataset: Mapping[str, Any]  # all images and annotations in COCO's form, keypoints in `skeleton`'s order
     source: Path  # the annotation file
+    head_sizes: str = ""  # where `head_px` comes from, for MPII
 
 
 def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Split:
@@ -50,15 +54,16 @@ def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Spli
         raise UserError(f"no data folder at {root}. Pass the folder that holds annotations/ and the images.")
     if skeleton == MPII16:
         source = root / "annot" / f"{name}.json"
-        dataset = _mpii_as_coco(_read_json(source))
+        heads = source.with_name(f"gt_{name}.mat")
+        dataset = _mpii_as_coco(_read_json(source, root, skeleton), heads)
         images = root / "images"
     elif skeleton == WHOLEBODY133:
         source = root / "annotations" / f"coco_wholebody_{name.removesuffix('2017')}_v1.0.json"
-        dataset = _wholebody_as_one(_read_json(source))
+        dataset = _wholebody_as_one(_read_json(source, root, skeleton), skeleton)
         images = _image_folder(root, name)
     elif skeleton in (COCO17, HALPE26):
         source = root / "annotations" / f"person_keypoints_{name}.json"
-        dataset = _coco(_read_json(source))
+        dataset = _coco(_read_json(source, root, skeleton), skeleton)
         images = _image_folder(root, name)
     else:
         raise UserError(f"no data set with the keypoints of {skeleton.name!r} can be read, only: coco17, mpii16, "
@@ -67,7 +72,15 @@ def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Spli
     if not people:
         raise UserError(f"{source} has no person with a labelled keypoint: nothing to train on or to evaluate.")
     _check_images(people, images)
-    return Split(name, skeleton, people, dataset, source)
+    head_sizes = "" if skeleton != MPII16 else heads.name if heads.is_file() else "upper neck to head top"
+    return Split(name, skeleton, people, dataset, source, head_sizes)
+
+
+def usual_split(role: Literal["train", "test"], skeleton: Skeleton) -> str:
+    """The split that published figures are trained on, and the one that they are reported on."""
+    if skeleton == MPII16:
+        return {"train": "train", "test": "valid"}[role]
+    return {"train": "train2017", "test": "val2017"}[role]
 
 
 def split_names(root: str | Path, skeleton: Skeleton = COCO17) -> list[str]:
@@ -96,10 +109,15 @@ def by_image(people: Sequence[AnnotatedPerson]) -> Iterator[tuple[Path, list[Ann
         yield image, list(group)
 
 
-def _read_json(path: Path) -> Json:
+def _read_json(path: Path, root: Path, skeleton: Skeleton) -> Json:
     if not path.is_file():
         beside = sorted(p.name for p in path.parent.glob("*.json")) if path.parent.is_dir() else []
         found = f" Found there: {', '.join(beside)}." if beside else ""
+        others = [other for other in (COCO17, MPII16, WHOLEBODY133) if other != skeleton and split_names(root, other)]
+        if others and not split_names(root, skeleton):
+            found = (
+                f" {root} has annotations of {others[0].name}: choose a model for those keypoints (`fitmesh models`)."
+            )
         raise UserError(f"no annotations at {path}.{found}")
     return read_json(path, "Expected annotations as they are published; download them again.")
 
@@ -114,19 +132,23 @@ def _image_folder(root: Path, split: str) -> Path:
     raise UserError(f"no images for {split!r}: expected a folder {root / split} or {root / 'images' / split}.")
 
 
-def _coco(content: Json) -> dict[str, Any]:
-    """A COCO keypoint file, every entry that is read later checked."""
+def _coco(content: Json, skeleton: Skeleton) -> dict[str, Any]:
+    """The people of a COCO keypoint file, every entry that is read later checked."""
     images = {}
     for image in content.item("images").items():
         entry = {"id": image.item("id").integer(), "file_name": _file_name(image.item("file_name"))}
         if "width" in image:
             entry |= {side: image.item(side).integer(1, _MOST_PX) for side in ("width", "height")}
         images[entry["id"]] = entry
-    categories = [
-        {**category.object(), "id": category.item("id").integer()} for category in content.item("categories").items()
-    ]
+    person = _person_category(content.item("categories"), skeleton)
     annotations = []
+    seen: set[int] = set()
     for annotation in content.item("annotations").items():
+        if annotation.item("category_id").integer() != person["id"]:
+            continue
+        if (number := annotation.item("id").integer()) in seen:
+            raise annotation.item("id").refuse(f"is {number}, as that of another annotation; every one has its own")
+        seen.add(number)
         image_id = annotation.item("image_id").integer()
         if image_id not in images:
             raise annotation.item("image_id").refuse("is none of the images")
@@ -136,9 +158,9 @@ def _coco(content: Json) -> dict[str, Any]:
         if np.abs(points).max(initial=0) > _MOST_PX or points[2::3].max(initial=0) > 100:
             raise annotation.item("keypoints").refuse("holds a number that no keypoint has")
         entry = {
-            "id": annotation.item("id").integer(),
+            "id": number,
             "image_id": image_id,
-            "category_id": annotation.item("category_id").integer(),
+            "category_id": person["id"],
             "iscrowd": annotation.get("iscrowd", 0).integer(0, 1),
             "bbox": annotation.item("bbox").finite_numbers(4).tolist(),
             "area": annotation.item("area").number(0),
@@ -147,7 +169,27 @@ def _coco(content: Json) -> dict[str, Any]:
         if "num_keypoints" in annotation:
             entry["num_keypoints"] = annotation.item("num_keypoints").integer(0)
         annotations.append(entry)
-    return {"images": list(images.values()), "annotations": annotations, "categories": categories}
+    return {"images": list(images.values()), "annotations": annotations, "categories": [person]}
+
+
+def _person_category(categories: Json, skeleton: Skeleton) -> dict[str, Any]:
+    """The category of people, whatever its place and id. Its keypoints, if they are named, must be in our order."""
+    entries = list(categories.items())
+    people = entries if len(entries) == 1 else [e for e in entries if e.get("name", "").value == "person"]
+    if len(people) != 1:
+        found = ", ".join(repr(entry.get("name", "").value) for entry in entries)[:200]
+        raise categories.refuse(f"must have one category named 'person', has {found or 'none'}")
+    stated = people[0].get("keypoints", [])
+    names = [str(name).lower().replace(" ", "_") for name in stated.value] if isinstance(stated.value, list) else []
+    body = COCO17.keypoints  # every set read here begins with them; names of faces and hands vary
+    differs = next((name for name, ours in zip(names, body, strict=False) if name != ours), "")
+    if names and (differs or len(names) not in (COCO17.size, skeleton.size)):
+        why = f"the first that differs is {differs[:80]!r}" if differs else f"there are {len(names)}"
+        raise stated.refuse(
+            f"are not the {skeleton.size} of {skeleton.name} in their order ({why}): choose a model for the keypoints "
+            "of this data set, or bring them into this order"
+        )
+    return {**people[0].object(), "id": people[0].item("id").integer()}
 
 
 def _file_name(name: Json) -> str:
@@ -185,6 +227,7 @@ def _people(
                 box_px=box,
                 area_px2=annotation["area"],
                 keypoints=keypoints,
+                head_px=annotation.get("head_px", math.nan),
             )
         )
     return sorted(people, key=lambda person: (str(person.image), person.id))
@@ -211,23 +254,27 @@ def _check_images(people: Sequence[AnnotatedPerson], folder: Path) -> None:
         )
 
 
-def _wholebody_as_one(content: Json) -> dict[str, Any]:
+def _wholebody_as_one(content: Json, skeleton: Skeleton) -> dict[str, Any]:
     """The five keypoint lists of COCO-WholeBody joined into one of 133."""
     joined = []
     for annotation in content.item("annotations").items():
         points = [value for field in WHOLEBODY_FIELDS for value in annotation.get(field, []).finite_numbers().tolist()]
         labelled = sum(value > 0 for value in points[2::3])
         joined.append({**annotation.object(), "keypoints": points, "num_keypoints": labelled})
-    return _coco(Json({**content.object(), "annotations": joined}, content.path, expected=content.expected))
+    return _coco(Json({**content.object(), "annotations": joined}, content.path, expected=content.expected), skeleton)
 
 
-def _mpii_as_coco(content: Json) -> dict[str, Any]:
+def _mpii_as_coco(content: Json, head_boxes: Path) -> dict[str, Any]:
     """MPII in the JSON form of HRNet's authors (`image`, `center`, `scale`, `joints`, `joints_vis`) as COCO's.
 
     Coordinates count from 1. The centre is moved down by 15 pixels per unit of size, as the published results have
-    it; the area is that of the tight box around the labelled keypoints.
+    it; the area is that of the tight box around the labelled keypoints. Head sizes come from the file `head_boxes`
+    where there is one (of `valid`), else from the neck and the top of the head.
     """
     people = list(content.items())
+    sizes_px = head_size_px(read_head_boxes(head_boxes)) if head_boxes.is_file() else None
+    if sizes_px is not None and len(sizes_px) != len(people):
+        raise UserError(f"{head_boxes} has {len(sizes_px)} head boxes for the {len(people)} people of {content.path}.")
     names = sorted({_file_name(person.item("image")) for person in people})
     ids = {name: index for index, name in enumerate(names, 1)}
     annotations = []
@@ -241,6 +288,7 @@ def _mpii_as_coco(content: Json) -> dict[str, Any]:
         centre = person.item("center").finite_numbers(2) + np.array([0, 15 * scale]) - 1
         side = MPII_BOX_PX * scale
         extent = np.ptp(xy[visible], axis=0) if visible.any() else np.zeros(2)
+        head_px = neck_to_top_px(xy, visible) if sizes_px is None else float(sizes_px[number - 1])
         annotations.append(
             {
                 "id": number,
@@ -250,6 +298,7 @@ def _mpii_as_coco(content: Json) -> dict[str, Any]:
                 "bbox": [*(centre - side / 2), side, side],
                 "area": float(max(extent.prod(), 1.0)),
                 "num_keypoints": int(visible.sum()),
+                "head_px": head_px if head_px > 0 else math.nan,
                 "keypoints": np.column_stack([xy * visible[:, None], 2 * visible]).ravel().tolist(),
             }
         )

@@ -15,7 +15,7 @@ from ccnet.data.observations import ObservationCache, Observations, Progress, Sh
 from ccnet.distributed import ProcessGroup
 from ccnet.heads.head import CalibrationHead
 from ccnet.losses import Targets
-from ccnet.settings import TrainingSettings
+from ccnet.settings import Target, TrainingSettings
 from pose2d.base.errors import UserError
 from pose2d.models.base import PoseModel
 
@@ -42,15 +42,20 @@ class Examples(ABC):
         return max(self.count // size, 1)
 
 
+def correctness(observations: Observations, target: Target) -> Tensor:
+    """What a keypoint's confidence is trained to be on average, [N, K]."""
+    return observations.oks if target == "oks" else observations.pck
+
+
 class CachedExamples(Examples):
     """From observations on disk."""
 
-    def __init__(self, caches: Sequence[ObservationCache], seed: int) -> None:
+    def __init__(self, caches: Sequence[ObservationCache], seed: int, target: Target = "oks") -> None:
         loaded = [cache.load() for cache in caches]
         self.observations = join([observations for observations, _ in loaded])
         self.inputs = ShardedRows([array for _, rows in loaded for array in rows.arrays])
         self.count = self.people = len(self.observations)
-        self.seed = seed
+        self.seed, self.target = seed, target
         self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, int))
 
     def batch(self, epoch: int, number: int, size: int, group: ProcessGroup) -> tuple[Tensor, Targets]:
@@ -58,7 +63,9 @@ class CachedExamples(Examples):
             self._order = (epoch, np.random.default_rng([self.seed, epoch]).permutation(self.count))
         index = self._order[1][number * size : (number + 1) * size][group.rank :: group.world_size]
         rows, o = torch.from_numpy(index), self.observations
-        return self.inputs.take(index), Targets(o.oks[rows], o.present[rows], o.labelled[rows], rows)
+        return self.inputs.take(index), Targets(
+            correctness(o, self.target)[rows], o.present[rows], o.labelled[rows], rows
+        )
 
     def sample(self) -> Tensor:
         size = min(SCALE_EXAMPLES, self.count, max(SCALE_BYTES // (4 * self.inputs.arrays[0][0].size), 1))
@@ -75,8 +82,9 @@ class StreamedExamples(Examples):
         people: Sequence[AnnotatedPerson],
         augment: Augment | None,
         seed: int,
+        target: Target = "oks",
     ) -> None:
-        self.model, self.head, self.augment, self.seed = model, head, augment, seed
+        self.model, self.head, self.augment, self.seed, self.target = model, head, augment, seed, target
         self.annotated = list(people)
         self.count = self.people = len(people)
         self._order: tuple[int, list[int]] = (-1, [])
@@ -84,7 +92,7 @@ class StreamedExamples(Examples):
     def batch(self, epoch: int, number: int, size: int, group: ProcessGroup) -> tuple[Tensor, Targets]:
         index = self._shuffled(epoch)[number * size : (number + 1) * size][group.rank :: group.world_size]
         o = self._observe(index, epoch)
-        return o.inputs, Targets(o.oks, o.present, o.labelled, torch.tensor(index))
+        return o.inputs, Targets(correctness(o, self.target), o.present, o.labelled, torch.tensor(index))
 
     def sample(self) -> Tensor:
         return self._observe(self._shuffled(0)[:STREAMED_SCALE_EXAMPLES], 0).inputs
@@ -130,12 +138,12 @@ def make_examples(
     """Cached on disk if all passes fit into `settings.cache_bytes`, else streamed."""
     if not fits_on_disk(model, head, people, settings):
         augment = settings.augment if settings.augmented_passes else None
-        return StreamedExamples(model, head, people, augment, settings.seed)
+        return StreamedExamples(model, head, people, augment, settings.seed, settings.target)
     caches = observation_caches(model, head, people, settings, folder)
     for cache in caches:
         cache.fill(group.rank, group.world_size, progress)
     group.barrier()
-    return CachedExamples(caches, settings.seed)
+    return CachedExamples(caches, settings.seed, settings.target)
 
 
 def fits_on_disk(

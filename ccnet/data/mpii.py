@@ -28,11 +28,11 @@ def pckh(
     xy_px: np.ndarray,  # [N, 16, 2]
     truth_xy_px: np.ndarray,  # [N, 16, 2]
     labelled: np.ndarray,  # [N, 16] bool
-    head_px: np.ndarray,  # [N] head sizes
+    head_px: np.ndarray,  # [N] head sizes; NaN: not known, the person does not count
     threshold: float = 0.5,
 ) -> PCKh:
     """Right is what lies no further from the truth than `threshold` head sizes."""
-    labelled = np.asarray(labelled, bool)
+    labelled = np.asarray(labelled, bool) & np.isfinite(head_px)[:, None]
     distance = np.linalg.norm(np.asarray(xy_px, float) - truth_xy_px, axis=-1) / np.asarray(head_px, float)[:, None]
     right = ((distance <= threshold) & labelled).sum(0)
     count = labelled.sum(0)
@@ -43,6 +43,25 @@ def pckh(
     return PCKh(threshold, keypoint, float(100 * right[counted].sum() / total) if total else float("nan"))
 
 
+def mpii_groups(found: PCKh) -> dict[str, float]:
+    """Percent of the groups that papers print, left and right together, and the mean."""
+    groups: dict[str, tuple[str, ...]] = {"head": ("head_top",)}
+    for part in ("shoulder", "elbow", "wrist", "hip", "knee", "ankle"):
+        groups[part] = (f"left_{part}", f"right_{part}")
+    each = {
+        name: float(np.mean([found.keypoint[MPII16.keypoints.index(k)] for k in keypoints]))
+        for name, keypoints in groups.items()
+    }
+    return {**each, "mean": found.mean}
+
+
+def mean_of_counted(correct: np.ndarray) -> np.ndarray:
+    """[N, 16] of `correct_keypoints` -> share of each person's counted keypoints that are right [N]; NaN: none."""
+    counted = ~np.isnan(correct)
+    right = np.nan_to_num(correct).sum(1) / np.maximum(counted.sum(1), 1)
+    return np.where(counted.any(1), right, np.nan)
+
+
 def published_pckh(
     xy_px: np.ndarray, truth_xy_px: np.ndarray, labelled: np.ndarray, head_px: np.ndarray
 ) -> tuple[PCKh, PCKh]:
@@ -51,9 +70,29 @@ def published_pckh(
     return pckh(*people, 0.5), pckh(*people, PUBLISHED_AT_01)
 
 
+def correct_keypoints(
+    xy_px: np.ndarray, truth_xy_px: np.ndarray, labelled: np.ndarray, head_px: np.ndarray, threshold: float = 0.5
+) -> np.ndarray:
+    """[N, 16] 1 where PCKh calls a keypoint right, 0 where wrong; NaN where it does not count it.
+
+    Not counted are keypoints that are not labelled, pelvis and thorax, and people whose head size is not known.
+    """
+    distance_px = np.linalg.norm(np.asarray(xy_px, float) - truth_xy_px, axis=-1)
+    counted = labelled & np.isfinite(head_px)[:, None]
+    counted[:, NOT_COUNTED] = False
+    with np.errstate(invalid="ignore"):
+        return np.where(counted, distance_px <= threshold * np.asarray(head_px, float)[:, None], np.nan)
+
+
 def head_size_px(head_box_px: np.ndarray) -> np.ndarray:
     """Head boxes [N, 4] (x1, y1, x2, y2) -> head sizes [N]."""
     return HEAD_BIAS * np.linalg.norm(head_box_px[:, 2:] - head_box_px[:, :2], axis=1)
+
+
+def neck_to_top_px(xy_px: np.ndarray, labelled: np.ndarray) -> float:
+    """Head size from keypoints [16, 2], for people without a head box; NaN unless both ends are labelled [16]."""
+    ends = [MPII16.keypoints.index(name) for name in ("upper_neck", "head_top")]
+    return float(np.linalg.norm(xy_px[ends[0]] - xy_px[ends[1]])) if labelled[ends].all() else float("nan")
 
 
 def read_head_boxes(path: str | Path) -> np.ndarray:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ccnet.data.augment import Augment, degrade, jitter_box
 from ccnet.data.datasets import AnnotatedPerson, load_image
+from ccnet.distributed import ALONE, ProcessGroup
 from ccnet.heads.head import CalibrationHead, Ensemble
 from pose2d import crops
 from pose2d.base.arrays import read_npz
@@ -38,8 +39,10 @@ class Observations:
     inputs: Tensor  # [N, *input_shape] of the head's trained layers
     xy_px: Tensor  # [N, K, 2] image pixels; left and right are the person's own, in a mirrored crop too
     score: Tensor  # [N, K] the network's own confidence, in the crop's order of keypoints (as all below)
+    heatmap_score: Tensor  # [N, K] the second score of networks that have one; NaN for others
     sigma_px: Tensor  # [N, K, 2] the network's own standard deviation in image pixels; NaN if it states none
     oks: Tensor  # [N, K] 0 where not labelled
+    pck: Tensor  # [N, K] 1 if within half a head size (PCKh@0.5), 0 if not or not labelled; NaN: head size not known
     present: Tensor  # [N, K] 1 if labelled and inside the crop
     labelled: Tensor  # [N, K] 1 if labelled
     crop_area_px2: Tensor  # [N] of the crop, in image pixels
@@ -145,12 +148,16 @@ def _observe_batch(
     inside = ((truth_crop >= 0) & (truth_crop <= torch.tensor(model.input_wh) - 1.0)).all(-1)
     distance2 = (xy_px - keypoints[..., :2]).square().sum(-1)
     oks = keypoint_oks(distance2, l_squared(area, model.skeleton)).float() * labelled
+    head_px = torch.tensor([person.head_px for person in people], dtype=torch.float32)
+    right = (distance2.sqrt() <= 0.5 * head_px[:, None]).float() * labelled
     return Observations(
         inputs=head.inputs(found.features.float()).cpu(),
         xy_px=xy_px,
         score=found.score,
+        heatmap_score=torch.full_like(found.score, torch.nan) if found.heatmap_score is None else found.heatmap_score,
         sigma_px=found.sigma_px,
         oks=swapped(oks),
+        pck=swapped(torch.where(head_px.isnan()[:, None], torch.nan, right)),
         present=swapped((labelled & inside).float()),
         labelled=swapped(labelled.float()),
         crop_area_px2=found.crop_area_px2,
@@ -249,6 +256,7 @@ def cache_key(
         settings={
             "crop": [model.crop, model.box_scale, *model.input_wh],
             "head": getattr(first, "kind", ""),
+            "features": model.features_name,
             "augment": None if augment is None else asdict(augment),
             "seed": None if augment is None else list(seed),
             "people": len(people),
@@ -262,7 +270,7 @@ def _digest(people: Sequence[AnnotatedPerson]) -> str:
     """Of the annotations. Images are named, not read: a data set has too many bytes of them."""
     digest = hashlib.sha256()
     for person in people:
-        text = f"{person.id} {person.image.name} {person.box_px} {person.area_px2}"
+        text = f"{person.id} {person.image.name} {person.box_px} {person.area_px2} {person.head_px}"
         digest.update(text.encode("utf-8", "surrogateescape"))
         digest.update(person.keypoints.tobytes())
     return digest.hexdigest()[:16]
@@ -294,9 +302,11 @@ def observe_cached(
     people: Sequence[AnnotatedPerson],
     folder: Path,
     progress: Progress = lambda people: None,
+    group: ProcessGroup = ALONE,
 ) -> Observations:
-    """The crops of people to evaluate on, as they are; cached too."""
+    """The crops of people to evaluate on, as they are; cached too. Several processes share the work."""
     cache = ObservationCache(folder, model, head, people)
-    cache.fill(progress=progress)
+    cache.fill(group.rank, group.world_size, progress)
+    group.barrier()
     rest, inputs = cache.load()
     return Observations(**{**vars(rest), "inputs": inputs.take(np.arange(len(rest)))})

@@ -31,6 +31,19 @@ KINDS: dict[str, type[CalibrationHead]] = {
 }
 
 
+COPY = "copy"  # imported only where it is asked for: nothing that a user runs needs it
+WIDTH = ("conv", "fc", "gap-fc")  # kinds that may have a hidden layer
+
+
+def head_class(kind: str) -> type[CalibrationHead]:
+    """The class of a kind of head."""
+    if kind == COPY:
+        from ccnet.heads.copied_trunk import CopiedTrunkHead
+
+        return CopiedTrunkHead
+    return KINDS[kind]
+
+
 @dataclass(frozen=True)
 class About:
     """The record of a trained head."""
@@ -76,10 +89,23 @@ def default_kind(model: PoseModel) -> str:
     return "conv" if readout_of(model) is None else "peaks"
 
 
-def build(model: PoseModel, kind: str, channels: int = 2, members: int = 1) -> CalibrationHead:
-    """A fresh head for the network's features."""
-    if kind not in KINDS:
+def paper_kind(model: PoseModel) -> str:
+    """The paper's head: one layer on the features as they are."""
+    if model.features_name == COPY:
+        return COPY
+    return {1: "fc", 2: "query", 3: "conv"}[len(model.feature_shape)]
+
+
+def build(
+    model: PoseModel, kind: str, channels: int = 2, members: int = 1, width: int = 0, card: str = ""
+) -> CalibrationHead:
+    """A fresh head for the network's features. width: of a hidden layer; card: the model's name, for a copied trunk."""
+    if kind not in (*KINDS, COPY):
         raise UserError(f"unknown head {kind!r}: choose one of {', '.join(KINDS)}.")
+    if (kind == COPY) != (model.features_name == COPY):
+        raise UserError("head 'copy' reads the crop itself: it goes with the features 'copy', and no other head does.")
+    if width and kind not in WIDTH:
+        raise UserError(f"head {kind!r} has no hidden layer to choose the width of; {', '.join(WIDTH)} have.")
     wanted = {"fc": 1, "query": 2, "simcc": 2}.get(kind, 3)
     if len(model.feature_shape) != wanted:
         raise UserError(
@@ -101,12 +127,13 @@ def build(model: PoseModel, kind: str, channels: int = 2, members: int = 1) -> C
             raise UserError(f"head 'simcc' reads RTMPose's features; use {default_kind(model)!r}.")
         options = {"bins": (BINS * model.input_wh[0], BINS * model.input_wh[1])}
         options["map_channels"] = model.backbone.channels
-    heads = [KINDS[kind](model.feature_shape, model.skeleton.size, channels, **options) for _ in range(members)]
+    if width:
+        options = {"width": width}
+    if kind == COPY:
+        options = {"card": card}
+    heads = [head_class(kind)(model.feature_shape, model.skeleton.size, channels, **options) for _ in range(members)]
     for head in heads:
-        if isinstance(head, MoveNetHead) and isinstance(model, SinglePose):
-            head.map_heads.copy_weights(model)
-        if isinstance(head, SimCCDistributionHead) and isinstance(model, RTMPose):
-            head.copy_weights(model)
+        head.copy_weights(model)
     return heads[0] if members == 1 else Ensemble(heads)
 
 
@@ -129,6 +156,10 @@ def describe(head: CalibrationHead, model: PoseModel, name: str, **more: Any) ->
     options: dict[str, Any] = {"log_odds": first.log_odds} if isinstance(first, PeaksHead) else {}
     if isinstance(first, SimCCDistributionHead):
         options = {"bins": [len(first.cls_x), len(first.cls_y)], "map_channels": first.map_shape[0]}
+    if isinstance(first, (ConvHead, FcHead)) and first.width:
+        options = {"width": first.width}
+    if first.kind == COPY:
+        options = {"card": getattr(first, "card", "")}
     return About(
         model=name,
         model_fingerprint=weights_digest(model.state_dict()),
@@ -184,7 +215,8 @@ def load(name_or_path: str | Path) -> CalibrationHead:
         raise UserError(f"{path} has a weight that is not finite (NaN or infinity): train it again.")
     try:
         keypoints = SKELETONS[about.skeleton].size
-        heads = [KINDS[about.kind](shape, keypoints, about.channels, **about.options) for _ in range(about.members)]
+        kind = head_class(about.kind)
+        heads = [kind(shape, keypoints, about.channels, **about.options) for _ in range(about.members)]
         head = heads[0] if about.members == 1 else Ensemble(heads)
         head.load_state_dict(tensors)
     except Exception as error:  # a record and tensors that contradict each other fail in many ways
@@ -208,15 +240,17 @@ def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, .
     shape = tuple(side.integer(1, _MOST["side"]) for side in content.item("feature_shape").items())
     if not 1 <= len(shape) <= 3 or math.prod(shape) > _MOST["numbers"]:
         raise content.item("feature_shape").refuse("is no shape of features")
-    for name, known in (("kind", KINDS), ("skeleton", SKELETONS)):
+    for name, known in (("kind", (*KINDS, COPY)), ("skeleton", SKELETONS)):
         if content.item(name).text() not in known:
             raise content.item(name).refuse(f"is none of {', '.join(known)}")
     options = dict(content.get("options", {}).object())
     for name in options:
         if name == "bins":
             options[name] = [side.integer(1, _MOST["side"]) for side in content.item("options").item(name).items()]
-        elif name == "map_channels":
+        elif name in ("map_channels", "width"):
             options[name] = content.item("options").item(name).integer(1, _MOST["side"])
+        elif name == "card":
+            options[name] = content.item("options").item(name).text()
         elif name != "log_odds" or not isinstance(options[name], bool):
             raise content.item("options").refuse(f"has an unknown {name!r}")
     return About(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pose2d.base.errors import UserError
+from pose2d.models.base import PoseModel
 from pose2d.skeletons import Skeleton
 
 FeatureShape = tuple[int, ...]  # of one crop: (C, h, w), (C,), or (K, C)
@@ -33,6 +34,9 @@ class CalibrationHead(nn.Module):
     @abstractmethod
     def logits(self, inputs: Tensor) -> Tensor:
         """[N, K, channels]: confidence and presence before the sigmoid, and what else the loss needs."""
+
+    def copy_weights(self, model: PoseModel) -> None:
+        """Before training: take over those layers of the pose network that this kind of head has copies of."""
 
     def fit_scale(self, inputs: Tensor) -> None:
         """Before training: store the scale of typical inputs [N, *input_shape]."""
@@ -57,29 +61,35 @@ class CalibrationHead(nn.Module):
 
 
 class ConvHead(CalibrationHead):
-    """A 3x3 convolution of stride 2, averaged over the map."""
+    """A 3x3 convolution of stride 2, averaged over the map; `width`: with a hidden layer of that width."""
 
     kind = "conv"
 
-    def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2) -> None:
+    def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, width: int = 0) -> None:
         super().__init__(feature_shape, keypoints, channels)
-        self.conv = nn.Conv2d(feature_shape[0], keypoints * channels, 3, stride=2, padding=1)
+        outputs = keypoints * channels
+        self.conv = nn.Conv2d(feature_shape[0], width or outputs, 3, stride=2, padding=1)
+        self.last = nn.Sequential(nn.ReLU(), nn.Conv2d(width, outputs, 1)) if width else nn.Identity()
+        self.width = width
 
     def logits(self, inputs: Tensor) -> Tensor:
-        return self.conv(inputs).mean((2, 3)).unflatten(1, (self.channels, self.keypoints)).transpose(1, 2)
+        maps = self.last(self.conv(inputs))
+        return maps.mean((2, 3)).unflatten(1, (self.channels, self.keypoints)).transpose(1, 2)
 
 
 class FcHead(CalibrationHead):
-    """One linear layer on a vector of features (RLE)."""
+    """One linear layer on a vector of features (RLE); `width`: with a hidden layer of that width."""
 
     kind = "fc"
 
-    def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2) -> None:
+    def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, width: int = 0) -> None:
         super().__init__(feature_shape, keypoints, channels)
-        self.fc = nn.Linear(feature_shape[0], keypoints * channels)
+        self.hidden = nn.Sequential(nn.Linear(feature_shape[0], width), nn.ReLU()) if width else nn.Identity()
+        self.fc = nn.Linear(width or feature_shape[0], keypoints * channels)
+        self.width = width
 
     def logits(self, inputs: Tensor) -> Tensor:
-        return self.fc(inputs).unflatten(1, (self.channels, self.keypoints)).transpose(1, 2)
+        return self.fc(self.hidden(inputs)).unflatten(1, (self.channels, self.keypoints)).transpose(1, 2)
 
 
 class GapFcHead(FcHead):

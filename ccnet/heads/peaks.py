@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ccnet.heads.head import CalibrationHead, FeatureShape
-from pose2d.models.base import trunk_of
+from pose2d.models.base import PoseModel, trunk_of
 from pose2d.models.movenet import ChosenCells, HeadMaps, SinglePose, choose
 from pose2d.models.movenet_network import SINGLE_HEADS, MapHead
 from pose2d.skeletons import COCO17
@@ -253,6 +253,10 @@ class MoveNetHead(_PeakHead):
         super().__init__(feature_shape, keypoints, channels, more=agreement_numbers(keypoints))
         assert keypoints == COCO17.size
         self.map_heads = MoveNetMapHeads().requires_grad_(False)
+
+    def copy_weights(self, model: PoseModel) -> None:
+        assert isinstance(model, SinglePose)
+        self.map_heads.copy_weights(model)
 
     def peaks(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         chosen = self.map_heads(features.as_subclass(Tensor), trunk_of(features).float())

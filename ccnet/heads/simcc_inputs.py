@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ccnet.heads.head import CalibrationHead, FeatureShape
-from pose2d.models.base import trunk_of
+from pose2d.models.base import PoseModel, trunk_of
 from pose2d.models.rtmpose import BINS, STRIDE, RTMPose
 
 NEAR_BINS = 12  # around the peak: about two sigmas of the training target
@@ -35,8 +35,9 @@ class SimCCInputs(CalibrationHead):
         self.register_buffer("cls_x", torch.zeros(bins[0], self.token))
         self.register_buffer("cls_y", torch.zeros(bins[1], self.token))
 
-    def copy_weights(self, model: RTMPose) -> None:
+    def copy_weights(self, model: PoseModel) -> None:
         """The two output layers of the network, from which the shape of its outputs is read."""
+        assert isinstance(model, RTMPose)
         self.cls_x = model.head.cls_x.weight.detach().clone()
         self.cls_y = model.head.cls_y.weight.detach().clone()
 

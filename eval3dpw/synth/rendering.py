@@ -6,13 +6,13 @@ numba's cache watches a function's own file only, so everything a pixel needs is
 from dataclasses import dataclass
 
 import cv2
-import numba
 import numpy as np
 
 from eval3dpw.synth.people import LATTICE_STEPS, ClothedBody
 from eval3dpw.synth.scene import Backdrop, Light, Scene, assign_textures
 from eval3dpw.synth.textures import LEVELS, SIZE, Atlas
 from fitting.camera import Camera
+from fitting.render.compiled import compiled
 from fitting.render.raster import surface_weights, visibility
 from fitting.render.screen import Screen, project_triangles
 from fitting.render.shading import vertex_normals
@@ -125,7 +125,7 @@ def shade(
     )  # fmt: skip
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _shade(
     triangle: np.ndarray,
     inverse_depth: np.ndarray,
@@ -224,7 +224,7 @@ def _shade(
     return out
 
 
-@numba.njit(cache=True)
+@compiled
 def _sample(texels: np.ndarray, first: int, size: int, u: float, v: float, color: np.ndarray) -> None:
     """Bilinear texture lookup that wraps around."""
     fu, fv = u * size - 0.5, v * size - 0.5
@@ -237,7 +237,7 @@ def _sample(texels: np.ndarray, first: int, size: int, u: float, v: float, color
         color[k] = above * (1 - sv) + below * sv
 
 
-@numba.njit(cache=True)
+@compiled
 def _sun_visibility(
     to_map: np.ndarray, nearness: np.ndarray, px: float, py: float, pz: float, shift: np.ndarray
 ) -> float:
@@ -261,14 +261,14 @@ def _sun_visibility(
     return lit
 
 
-@numba.njit(cache=True)
+@compiled
 def _nearest_pixel(image: np.ndarray, x: float, y: float) -> float:
     if x < 0 or y < 0 or x >= SKY_MAP_SIZE or y >= SKY_MAP_SIZE:
         return 0.0
     return image[int(y), int(x)]
 
 
-@numba.njit(cache=True)
+@compiled
 def _sample_backdrop(
     image: np.ndarray, frame: np.ndarray, focal: float, rx: float, ry: float, rz: float, color: np.ndarray
 ) -> None:

@@ -1,6 +1,5 @@
 """`fitmesh eval-coco`: images and boxes -> keypoints -> one table of all confidence sources."""
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,19 +7,33 @@ from rich.console import Console
 
 import ccnet
 import pose2d
-from ccnet.comparison import compare_sources, draw_occlusion, draw_plots
-from ccnet.data.datasets import read_split
+from ccnet.areas import fit_areas, people_to_fit
+from ccnet.comparison import compare_sources, draw_plots
+from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
+from ccnet.distributed import process_group
 from ccnet.heads.head import CalibrationHead
-from ccnet.predictions import SOURCES, Boxes, annotated_boxes, boxes_from_json, detected_boxes, predict_split
+from ccnet.predictions import (
+    SOURCES,
+    USUAL_SOURCES,
+    Boxes,
+    annotated_boxes,
+    boxes_from_json,
+    detected_boxes,
+    predict_split,
+)
+from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, write_metrics
+from fitmesh.confidence import check_heatmap_score
 from fitmesh.progress_bar import bar
+from fitmesh.tables import print_tables
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
+from pose2d.base.files import check_writable
 from pose2d.base.folder_lock import folder_lock
 from pose2d.base.threads import use_threads
 from pose2d.detect.detector import DETECTORS, detector_class, load_detector
 from pose2d.models.base import PoseModel
 
 BUSY_PATIENCE_S = 600.0  # another evaluation that writes its images into the same folder is done by then
+PREDICTED = "closed-form-predicted"
 LEAST_BOX_SCORE = 0.05  # AP asks for every box that might be somebody; a video has its tracker to choose
 
 
@@ -31,44 +44,87 @@ class EvalCocoRequest:
     data: Path
     model: str
     checkpoint: Path | None = None
-    split: str | None = None
+    split: str | None = None  # None: the split that published figures are reported on
     head: str | None = None
     boxes: str = "gt"
-    confidence: tuple[str, ...] = ()
+    confidence: tuple[str, ...] = ()  # empty: all but those that cost more (USUAL_SOURCES)
+    area_split: str | None = None  # for closed-form-predicted; None: what published networks are trained on
     flip_test: bool = False
-    out: Path | None = None
+    occlusion_test: bool = True  # if `out` is given
+    out: Path | None = None  # folder for metrics.json and the plots
+    device: str | None = None  # None: a GPU where there is one
     threads: int | None = None
 
 
-def run(request: EvalCocoRequest) -> None:
-    """Print the table; leave metrics.json and images if asked for."""
-    wanted = request.confidence or SOURCES
-    unknown = sorted(set(wanted) - set(SOURCES))
+def run(request: EvalCocoRequest) -> Evaluation:
+    """Evaluate; leave metrics.json and images if asked for. Under torchrun every process returns the same figures."""
+    wanted = request.confidence or USUAL_SOURCES
+    _check_confidence(request)
+    use_threads(request.threads)
+    with process_group(request.device) as group:
+        console = Console(quiet=not group.is_main, stderr=True)
+        model = pose2d.load(request.model, request.checkpoint)
+        head = _head(request, model)
+        _check_fits(request, model, head)
+        split = read_split(request.data, request.split or usual_split("test", model.skeleton), model.skeleton)
+        boxes = _boxes(request.boxes, split)
+        taught = _people_for_areas(request, model)
+        if request.out is not None and group.is_main:
+            check_writable(request.out)
+        model.to(group.device)
+        head = head and head.to(group.device)
+        areas = None
+        if taught:
+            with bar(console, "areas", len(taught)) as step:
+                areas = fit_areas(model, taught, step)
+        with bar(console, split.name, len(group.share(split.people))) as step:
+            predictions = predict_split(model, head, split, boxes, request.flip_test, step, group, areas).only(wanted)
+        table = compare_sources(split, predictions)
+        about = describe(request.model, request.checkpoint, model, head)
+        about |= {"boxes": request.boxes, "flip_test": request.flip_test}
+        found = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
+        if request.out is not None and group.is_main:
+            with folder_lock(request.out, BUSY_PATIENCE_S):
+                draw_plots(request.out, split, predictions)
+                write_metrics(request.out, found.as_dict())
+                if request.occlusion_test:
+                    found = with_occlusion_test(found, split, model, head, request.out, console)
+                    write_metrics(request.out, found.as_dict())
+        group.barrier()
+        return found
+
+
+def show(request: EvalCocoRequest, found: Evaluation) -> None:
+    """Print the table."""
+    details = f"{found.people} people, boxes: {request.boxes}" + (", flip test" if request.flip_test else "")
+    print_tables(found.table.as_rich(f"{request.model} on {found.split} ({details})"))
+
+
+def _check_confidence(request: EvalCocoRequest) -> None:
+    unknown = sorted(set(request.confidence) - set(SOURCES))
     if unknown:
         raise UserError(f"unknown confidence {unknown[0]!r}: choose among {', '.join(SOURCES)}.")
-    use_threads(request.threads)
-    model = pose2d.load(request.model, request.checkpoint)
-    head = _head(request, model)
+    if "closed-form-annotated" in request.confidence and request.boxes != "gt":
+        raise UserError("closed-form-annotated needs to know whose a box is: use it with --boxes gt.")
+    if request.area_split is not None and PREDICTED not in request.confidence:
+        raise UserError(f"--area-split has no effect without --confidence {PREDICTED}: leave it out, or ask for both.")
+
+
+def _check_fits(request: EvalCocoRequest, model: PoseModel, head: CalibrationHead | None) -> None:
     if head is None and "ccnet" in request.confidence:
         raise UserError(f"no calibration head for {request.model}: train one with `fitmesh train-ccnet`, pass --head.")
-    usual = "valid" if model.skeleton == pose2d.MPII16 else "val2017"
-    split = read_split(request.data, request.split or usual, model.skeleton)
-    console = Console(stderr=True)
-    with bar(console, split.name, len(split.people)) as step:
-        predictions = predict_split(model, head, split, _boxes(request.boxes), request.flip_test, step)
-    kept = {name: value for name, value in predictions.confidence.items() if name in (*wanted, "raw", "oracle")}
-    table = compare_sources(split, replace(predictions, confidence=kept))
-    details = f"{len(split.people)} people, boxes: {request.boxes}" + (", flip test" if request.flip_test else "")
-    Console().print(table.as_rich(f"{request.model} on {split.name} ({details})"))
-    if request.out is not None:
-        with folder_lock(request.out, BUSY_PATIENCE_S):
-            draw_plots(request.out, split, predictions)
-            record = {
-                "model": request.model, "split": split.name, "boxes": request.boxes, "flip_test": request.flip_test,
-                "occlusion": draw_occlusion(request.out, split, model, head),
-            }  # fmt: skip
-            with atomic_file(request.out / "metrics.json") as path:
-                path.write_text(json.dumps({**record, **table.as_dict()}, indent=1) + "\n")
+    if "raw-heatmap" in request.confidence:
+        check_heatmap_score(request.model, model)
+
+
+def _people_for_areas(request: EvalCocoRequest, model: PoseModel) -> list[AnnotatedPerson]:
+    """Training people on whom the areas of `closed-form-predicted` are fitted; nobody if it was not asked for."""
+    if PREDICTED not in request.confidence:
+        return []
+    usual = usual_split("train", model.skeleton)
+    if request.area_split is None and usual not in split_names(request.data, model.skeleton):
+        raise UserError(f"{PREDICTED} needs training people, and {request.data} has no {usual}: pass --area-split.")
+    return people_to_fit(read_split(request.data, request.area_split or usual, model.skeleton).people)
 
 
 def _head(request: EvalCocoRequest, model: PoseModel) -> CalibrationHead | None:
@@ -85,11 +141,11 @@ def _head(request: EvalCocoRequest, model: PoseModel) -> CalibrationHead | None:
     return head
 
 
-def _boxes(source: str) -> Boxes:
+def _boxes(source: str, split: Split) -> Boxes:
     if source == "gt":
         return annotated_boxes
     if source.endswith(".json"):
-        return boxes_from_json(source)
+        return boxes_from_json(source, {person.image_id for person in split.people})
     if source == "detector":
         source = next(iter(DETECTORS))
     if source in DETECTORS:

@@ -4,15 +4,17 @@ A shard that is on disk is not computed again, so a run that was killed goes on,
 shard only. The cache's folder must be one that all workers see.
 """
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from rich.console import Console
 
 import pose2d
-from ccnet.data.datasets import read_split
+from ccnet.data.datasets import AnnotatedPerson, read_split
 from ccnet.data.examples import observation_caches, passes
 from ccnet.data.observations import SHARD, ObservationCache
+from ccnet.other_features import with_features
 from ccnet.settings import TrainingSettings
 from ccnet.train import new_head
 from fitmesh.coco.request import TrainCcnetRequest
@@ -72,6 +74,18 @@ def fill_shard(task: ShardTask, tell: Tell) -> int:
 def _caches(request: TrainCcnetRequest, settings: TrainingSettings) -> list[ObservationCache]:
     """The network stays loaded from shard to shard."""
     model = pose2d.load(request.model, request.checkpoint).to(request.device or "cpu")
+    model = with_features(model, settings.features)
     splits = [read_split(request.data, name, model.skeleton) for name in request.train]
-    people = [person for split in splits for person in split.people]
-    return observation_caches(model, new_head(model, settings), people, settings, request.cache)
+    people = people_with_target([person for split in splits for person in split.people], settings)
+    head = new_head(model, settings, request.model)
+    return observation_caches(model, head, people, settings, request.cache)
+
+
+def people_with_target(people: list[AnnotatedPerson], settings: TrainingSettings) -> list[AnnotatedPerson]:
+    """Without those of whom the target is not known."""
+    if settings.target == "oks":
+        return people
+    known = [person for person in people if math.isfinite(person.head_px)]
+    if not known:
+        raise UserError("--target pck: nobody to train on has a head size (upper neck and head top labelled).")
+    return known

@@ -12,11 +12,13 @@ class TrainCcnetRequest:
     model: str
     checkpoint: Path | None
     out: Path
-    train: tuple[str, ...]
+    train: tuple[str, ...]  # empty: the split that published networks are trained on
     validation: str | None  # split to compare settings on
     test: str | None  # split to report on
     cache: Path
-    device: str | None = None
+    occlusion_test: bool = True
+    report: bool = True  # print the tables and draw their plots
+    device: str | None = None  # None: a GPU where there is one
     threads: int | None = None
     jobs: int | None = None  # processes that run the network; None: this one
     ray: str | None = None  # or a Ray cluster

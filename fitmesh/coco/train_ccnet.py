@@ -1,9 +1,10 @@
 """`fitmesh train-ccnet`: read people, run the network, train the head, evaluate it, write the files."""
 
-import json
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -11,8 +12,8 @@ import ccnet
 import pose2d
 from ccnet import losses
 from ccnet.closed_form import fit_closed_form
-from ccnet.comparison import compare_sources, draw_occlusion, draw_plots
-from ccnet.data.datasets import Split, read_split, split_names
+from ccnet.comparison import compare_sources, draw_plots
+from ccnet.data.datasets import Split, read_split, split_names, usual_split
 from ccnet.data.examples import (
     CachedExamples,
     Examples,
@@ -26,35 +27,58 @@ from ccnet.data.observations import observe_cached
 from ccnet.distributed import ProcessGroup, process_group
 from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead
-from ccnet.predictions import predictions_from
-from ccnet.settings import TrainingSettings
+from ccnet.other_features import with_features
+from ccnet.predictions import USUAL_SOURCES, predictions_from
+from ccnet.settings import RECIPES, TARGETS, TrainingSettings
 from ccnet.train import new_head, train
-from fitmesh.coco.features import fill_by_workers
+from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, write_metrics
+from fitmesh.coco.features import fill_by_workers, people_with_target
 from fitmesh.coco.request import TrainCcnetRequest
 from fitmesh.progress_bar import bar
+from fitmesh.tables import print_tables
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
+from pose2d.base.files import check_writable
 from pose2d.base.folder_lock import folder_lock
 from pose2d.base.threads import use_threads
 from pose2d.models.base import PoseModel
+from pose2d.skeletons import MPII16
 
 
-def run(request: TrainCcnetRequest, settings: TrainingSettings) -> None:
-    """Train, save, evaluate."""
+def settings_of(recipe: str, **given: Any) -> TrainingSettings:
+    """The recipe's settings, but for what was given: whatever is not None."""
+    if recipe not in RECIPES:
+        raise UserError(f"unknown recipe {recipe!r}: choose one of {', '.join(RECIPES)}.")
+    return replace(RECIPES[recipe], **{name: value for name, value in given.items() if value is not None})
+
+
+def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Evaluation]:
+    """Train, save, evaluate: what was found on each split, by role. Under torchrun the first process knows it."""
     if settings.loss and settings.loss not in losses.NAMES:
         raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
+    if settings.target not in TARGETS:
+        raise UserError(f"unknown target {settings.target!r}: choose one of {', '.join(TARGETS)}.")
     if request.jobs is not None and request.ray is not None:
         raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
     use_threads(request.threads)
     with process_group(request.device) as group:
         console = Console(quiet=not group.is_main, stderr=True)
-        model = pose2d.load(request.model, request.checkpoint).to(group.device)
-        settings = replace(settings, head=settings.head or files.default_kind(model))
+        model = with_features(pose2d.load(request.model, request.checkpoint).to(group.device), settings.features)
+        settings = replace(settings, head=_kind(model, settings))
         settings = replace(settings, loss=settings.loss or losses.default(settings.head))
-        splits = [read_split(request.data, name, model.skeleton) for name in request.train]
+        if settings.target == "pck" and model.skeleton != MPII16:
+            raise UserError(
+                f"--target pck is for MPII, whose people have head sizes; {request.model} finds other keypoints."
+            )
+        names = request.train or (usual_split("train", model.skeleton),)
+        splits = [read_split(request.data, name, model.skeleton) for name in names]
         eval_splits = _eval_splits(request, model)
-        people = [person for split in splits for person in split.people]
-        head = new_head(model, settings).to(group.device)
+        if group.is_main:
+            check_writable(request.out)
+        everybody = [person for split in splits for person in split.people]
+        people = people_with_target(everybody, settings)
+        if len(people) < len(everybody):
+            console.print(f"{len(everybody) - len(people)} of {len(everybody)} people have no head size: left out.")
+        head = new_head(model, settings, request.model).to(group.device)
         every = passes(settings)
         need = bytes_per_person(model, head, people)
         _print_plan(console, need, len(people), len(every), settings)
@@ -63,7 +87,7 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> None:
                 if group.world_size > 1:
                     raise UserError("--jobs and --ray have no effect under torchrun, whose processes share the work.")
                 if fits_on_disk(model, head, people, settings):
-                    fill_by_workers(console, request, settings, len(people))
+                    fill_by_workers(console, replace(request, train=tuple(names)), settings, len(people))
             with bar(console, "pose network", len(people) * len(every) // group.world_size) as step:
                 examples = make_examples(model, head, people, settings, group, request.cache, step)
             if isinstance(examples, StreamedExamples):
@@ -73,21 +97,30 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> None:
                 about = files.describe(
                     head,
                     model,
-                    request.model,
-                    training={**asdict(settings), "splits": list(request.train), "people": len(people)},
+                    request.model + (f" ({settings.features} features)" if settings.features != "penultimate" else ""),
+                    training={**asdict(settings), "splits": list(names), "people": len(people)},
                     **_closed_form_record(examples, model),
                 )
                 request.out.mkdir(parents=True, exist_ok=True)
                 files.save(head, request.out / "ccnet.safetensors", about)
-                _evaluate(console, model, eval_splits, request, group)
             group.barrier()
+            found = _evaluate(console, model, eval_splits, request, group)
+            group.barrier()
+    return found
+
+
+def _kind(model: PoseModel, settings: TrainingSettings) -> str:
+    """The head of these settings. Other features than the penultimate are read by one layer always."""
+    if settings.head == "paper" or (not settings.head and (settings.features != "penultimate" or settings.head_width)):
+        return files.paper_kind(model)
+    return settings.head or files.default_kind(model)
 
 
 def _eval_splits(request: TrainCcnetRequest, model: PoseModel) -> dict[str, Split]:
     """The splits to evaluate on, by role."""
     wanted = {"validation": request.validation, "test": request.test}
     if request.test is None and request.validation is None:
-        usual = "valid" if model.skeleton == pose2d.MPII16 else "val2017"
+        usual = usual_split("test", model.skeleton)
         wanted["test"] = usual if usual in split_names(request.data, model.skeleton) else None
     return {role: read_split(request.data, name, model.skeleton) for role, name in wanted.items() if name}
 
@@ -125,24 +158,43 @@ def _closed_form_record(examples: Examples, model: PoseModel) -> dict[str, float
     if not isinstance(examples, CachedExamples):
         return {}
     o = examples.observations
-    width, share = fit_closed_form(o.score, o.sigma_px, o.crop_area_px2, o.area_share, o.labelled_oks, model)
+    share = float(o.area_share.mean())
+    area_px2 = o.crop_area_px2 * share
+    width = fit_closed_form(o.score, o.sigma_px, o.crop_area_px2, area_px2, o.labelled_oks, model)
     return {"area_share": share, "target_cells": width}
 
 
 def _evaluate(
     console: Console, model: PoseModel, splits: dict[str, Split], request: TrainCcnetRequest, group: ProcessGroup
-) -> None:
-    """The saved head, loaded again, on every split that was asked for."""
+) -> dict[str, Evaluation]:
+    """The saved head, loaded again, on every split that was asked for; all figures first, then the occlusion tests."""
     head = ccnet.load(request.out / "ccnet.safetensors").to(group.device)
-    metrics = {}
+    observed = {}
     for role, split in splits.items():
-        with bar(console, split.name, len(split.people)) as step:
-            observations = observe_cached(model, head, split.people, request.cache, step)
-        predictions = predictions_from(observations, split, head, model)
+        with bar(console, split.name, len(split.people) // group.world_size) as step:
+            observed[role] = observe_cached(model, head, split.people, request.cache, step, group)
+    if not group.is_main:
+        return {}
+    about = describe(request.model, request.checkpoint, model, head)
+    found: dict[str, Evaluation] = {}
+    for role, split in splits.items():
+        predictions = predictions_from(observed[role], split, head, model).only(USUAL_SOURCES)
         table = compare_sources(split, predictions)
-        metrics[role] = {"split": split.name, "people": len(split.people), **table.as_dict()}
-        console.print(table.as_rich(f"{request.model} on {split.name}"))
-        draw_plots(request.out / role, split, predictions)
-        metrics[role]["occlusion"] = draw_occlusion(request.out / role, split, model, head)
-    with atomic_file(request.out / "metrics.json") as path:
-        path.write_text(json.dumps(metrics, indent=1) + "\n")
+        found[role] = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
+        if request.report:
+            print_tables(found[role].table.as_rich(f"{request.model} on {split.name}"))
+            draw_plots(request.out / role, split, predictions)
+    _write(request.out, about, found)
+    if request.occlusion_test:
+        for role, split in splits.items():
+            found[role] = with_occlusion_test(found[role], split, model, head, request.out / role, console)
+        _write(request.out, about, found)
+    return found
+
+
+def _write(folder: Path, about: Mapping[str, Any], found: Mapping[str, Evaluation]) -> None:
+    """metrics.json: what was trained, and the figures of each split by its role."""
+    by_role = {
+        role: {key: value for key, value in one.as_dict().items() if key not in about} for role, one in found.items()
+    }
+    write_metrics(folder, {**about, **by_role})

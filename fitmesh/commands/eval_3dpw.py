@@ -1,16 +1,14 @@
 """`fitmesh eval-3dpw`: the paper's table in millimetres, on 3DPW or on a set that `fitmesh synth` made."""
 
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fitmesh import limits
 from fitmesh.signals import Stopped, working
-
-if TYPE_CHECKING:
-    from fitmesh.eval_3dpw.pipeline import Outcome
-    from fitmesh.eval_3dpw.settings import EvalSettings
 
 DATA, KEYPOINTS, FITTING, SCORING, OUTPUT = "Data", "Keypoints", "Fitting", "Scoring", "Output"
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
@@ -54,7 +52,7 @@ def eval_3dpw(
     confidence: Annotated[
         str,
         typer.Option(
-            help="Where confidence comes from, with commas: ccnet, closed-form, raw, ones; "
+            help="Where confidence comes from, with commas: ccnet, closed-form, raw, raw-heatmap, ones; "
             "oracle is the true OKS, as a bound.",
             rich_help_panel=KEYPOINTS,
         ),
@@ -92,6 +90,14 @@ def eval_3dpw(
     out: Annotated[
         Path, typer.Option(help="Folder for results and for what is kept between runs.", rich_help_panel=OUTPUT)
     ] = Path("eval-3dpw"),
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the networks run: cpu, cuda, cuda:1, ..",
+            rich_help_panel=OUTPUT,
+            show_default="cuda if present, else cpu",
+        ),
+    ] = None,
     threads: Annotated[
         int | None,
         typer.Option(help="Processor cores to use.", rich_help_panel=OUTPUT, show_default="all"),
@@ -102,11 +108,14 @@ def eval_3dpw(
     """Fit everyone in 3DPW with and without calibrated confidence, and measure in millimetres.
 
     Prints start | + 2D network | + CCNet, and leaves eval-3dpw.json and eval-3dpw.csv in --out. Keypoints, fits and
-    errors are kept there per sequence, so an interrupted run goes on where it stopped.
+    errors are kept there per sequence, so an interrupted run goes on where it stopped. Start with
+    `torchrun --nproc-per-node N -m fitmesh eval-3dpw ...` to use N processes or GPUs.
     """
-    from fitmesh.eval_3dpw import pipeline
+    from ccnet.distributed import process_group
+    from fitmesh.eval_3dpw import pipeline, table
     from fitmesh.eval_3dpw.settings import EvalSettings
     from fitmesh.progress import Reporter
+    from fitmesh.tables import table_console
     from pose2d.base.folder_lock import folder_lock
     from pose2d.base.threads import use_threads
 
@@ -119,35 +128,26 @@ def eval_3dpw(
     if body_model is None:
         open_body = "no --body-model: truth and fits use the open body, right only for sets made by `fitmesh synth`."
         typer.secho(f"Warning: {open_body}", err=True)
-    reporter = Reporter(quiet)
     use_threads(threads)
     try:
-        with working(), folder_lock(out):
-            _report(settings, out, pipeline.run(settings, out, reporter))
+        with working(), process_group(device) as group:
+            reporter = Reporter(quiet or not group.is_main)
+            with folder_lock(out) if group.is_main else nullcontext():
+                outcome = pipeline.run(replace(settings, device=str(group.device)), out, reporter, group)
     except (KeyboardInterrupt, Stopped) as stopped:
-        reporter.say("Stopped. Finished sequences are kept; the same command goes on from there.")
+        Reporter(quiet).say("Stopped. Finished sequences are kept; the same command goes on from there.")
         raise typer.Exit(getattr(stopped, "exit_code", INTERRUPTED)) from None
-
-
-def _report(settings: "EvalSettings", out: Path, outcome: "Outcome") -> None:
-    """The table, on the screen and in --out."""
-    from rich.console import Console
-
-    from fitmesh.eval_3dpw import table
-
-    console = Console()
+    if not group.is_main:
+        return
+    console = table_console()
     scores, lines = outcome.scores, table.lines(outcome.scores, outcome.base)
-    names = ("split", "protocol", "init", "pose_model", "single_frames", "every")
     about = {
-        "data": str(settings.data), **{name: getattr(settings, name) for name in names},
-        "body_model": str(settings.body_model or "open body"),
-        "predictions": settings.predictions and str(settings.predictions), "base": outcome.base,
+        "data": str(data), "split": split, "protocol": protocol, "init": init, "pose_model": pose_model,
+        "single_frames": single_frames, "every": every, "body_model": str(body_model or "open body"),
+        "predictions": predictions and str(predictions), "base": outcome.base,
     }  # fmt: skip
-    title = (
-        f"{settings.data}, {settings.split}: protocol {settings.protocol}, {len(scores):,} person-frames in "
-        f"{len(scores.names)} sequences"
-    )
-    title += "" if settings.predictions else f", keypoints by {settings.pose_model}"
+    title = f"{data}, {split}: protocol {protocol}, {len(scores):,} person-frames in {len(scores.names)} sequences"
+    title += "" if predictions else f", keypoints by {pose_model}"
     table.show(console, title, lines, outcome.base, table.metrics_of(scores))
     table.show_sequences(console, lines, scores)
     table.show_skipped(console, outcome.skipped)

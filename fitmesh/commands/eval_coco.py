@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fitmesh.commands.coco_options import Checkpoint, Data, Model, Threads
+from fitmesh.commands.coco_options import Checkpoint, Data, Device, Model, OcclusionTest, Threads
 
 
 def eval_coco(
@@ -23,26 +23,47 @@ def eval_coco(
     ] = "gt",
     confidence: Annotated[
         list[str] | None,
-        typer.Option(help="ones, raw, closed-form, ccnet or oracle; repeat for more.", show_default="all"),
+        typer.Option(
+            help="ones, raw, raw-heatmap (IPR), closed-form (mean area), closed-form-predicted, closed-form-annotated "
+            "(area), ccnet or oracle; repeat for more.",
+            show_default="all but closed-form-predicted and -annotated",
+        ),
+    ] = None,
+    area_split: Annotated[
+        str | None,
+        typer.Option(
+            help="Training people from whom closed-form-predicted learns areas.",
+            show_default="train2017, or MPII's train",
+        ),
     ] = None,
     flip_test: Annotated[bool, typer.Option(help="Average over each crop and its mirror image.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for metrics.json and the images.")] = None,
+    occlusion_test: OcclusionTest = True,
+    device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Measure keypoints and every kind of confidence in them on COCO, MPII or COCO-WholeBody."""
-    from fitmesh.coco.eval_coco import EvalCocoRequest, run
+    """Measure keypoints and every kind of confidence in them on COCO, MPII or COCO-WholeBody.
 
-    run(
-        EvalCocoRequest(
-            data=data,
-            model=model,
-            checkpoint=checkpoint,
-            split=split,
-            head=head,
-            boxes=boxes,
-            confidence=tuple(confidence or ()),
-            flip_test=flip_test,
-            out=out,
-            threads=threads,
-        )
+    Start with `torchrun --nproc-per-node N -m fitmesh eval-coco ...` to use N processes or GPUs.
+    """
+    from ccnet.distributed import is_main_process
+    from fitmesh.coco.eval_coco import EvalCocoRequest, run, show
+
+    request = EvalCocoRequest(
+        data=data,
+        model=model,
+        checkpoint=checkpoint,
+        split=split,
+        head=head,
+        boxes=boxes,
+        confidence=tuple(confidence or ()),
+        area_split=area_split,
+        flip_test=flip_test,
+        occlusion_test=occlusion_test,
+        out=out,
+        device=device,
+        threads=threads,
     )
+    found = run(request)
+    if is_main_process():
+        show(request, found)

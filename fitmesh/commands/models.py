@@ -1,6 +1,21 @@
-"""`fitmesh models`: what can be loaded, what ships, where the rest comes from and under which licence."""
+"""`fitmesh models`: what can be loaded, what ships, where the rest comes from and under which licence.
+
+`fitmesh models get NAME` fetches a checkpoint that a public repository holds.
+"""
 
 from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fitmesh.commands.option_types import checked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pose2d.hub import Offer
+
+app = typer.Typer(help="List every model; `get` fetches a checkpoint.", invoke_without_command=True)
 
 BODIES = (
     # name, what it is, how it is given, where it comes from, licence
@@ -11,13 +26,17 @@ BODIES = (
 )
 
 
-def models() -> None:
+@app.callback()
+def models(context: typer.Context) -> None:
     """List every model: is it embedded, where its checkpoint comes from, licence, parameters, input size."""
     from rich.console import Console
     from rich.markup import escape
 
     import pose2d
+    from pose2d.hub import REPOSITORIES
 
+    if context.invoked_subcommand is not None:
+        return
     console = Console(highlight=False, soft_wrap=True)
     console.print("[bold]2D pose models[/bold] (keypoints, input height x width in pixels, parameters)\n")
     by_origin = groupby(pose2d.cards().values(), key=lambda card: (card.source, card.licence, bool(card.embedded)))
@@ -27,9 +46,70 @@ def models() -> None:
         for card in cards:
             width, height = card.input_wh
             size, parameters = f"{height}x{width}", f"{card.parameters / 1e6:.2f} M"
-            console.print(f"  {card.name:<36}{card.skeleton.name:<14}{size:>7}{parameters:>10}")
+            get = "  fitmesh models get" if card.name in REPOSITORIES else ""
+            console.print(f"  {card.name:<36}{card.skeleton.name:<14}{size:>7}{parameters:>10}{get}")
         console.print()
     console.print("[bold]Bodies[/bold] (`fitmesh body` checks a file)\n")
     for name, what, given, source, licence in BODIES:
         given = f"[green]{given}[/green]" if given == "embedded" else given
         console.print(f"  {name:<8}{what:<21}{given}, from [cyan]{source}[/cyan], licence {licence}")
+
+
+def get(
+    name: Annotated[str, typer.Argument(help="A name that `fitmesh models` lists, or spin or cliff.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before downloading.")] = False,
+) -> None:
+    """Fetch the checkpoint of a model from the Hugging Face hub, after showing its size, licence and digest.
+
+    A download that broke off goes on where it stopped, and a file that was fetched before is not fetched again. It is
+    kept in the folder that FITMESH_CACHE names, or in the user's cache folder. For a checkpoint that no public
+    repository holds, this says where it is and what to click.
+    """
+    import pose2d
+    from pose2d import hub
+    from pose2d.base.errors import UserError
+
+    known = name.startswith(("spin", "cliff")) or pose2d.card(name)
+    if name not in hub.REPOSITORIES:
+        if known is not True and known.embedded:
+            typer.echo(f"{name} ships with the package: there is nothing to fetch.")
+            return
+        option = "--init-checkpoint" if known is True else "--checkpoint"
+        raise UserError(
+            f"fitmesh knows no public repository that holds {name}. By hand: {hub.by_hand(name)}. Then pass the file "
+            f"with {option}."
+        )
+    if (kept := hub.cached(name)) is not None:
+        _say_how(name, *kept)
+        return
+    offer = hub.look_up(name)
+    typer.echo(f"{name} from https://huggingface.co/{offer.repository} ({offer.file}, revision {offer.revision[:12]})")
+    typer.echo(f"size      {offer.size / 1e6:.1f} MB\nlicence   {offer.licence}\nsha256    {offer.sha256}")
+    if not yes and not typer.confirm("Download it?", default=True):
+        raise typer.Exit(1)
+    path = _fetch(offer)
+    try:
+        pose2d.load(name, path)
+    except UserError as error:
+        raise UserError(f"the file was fetched, but it is of no use for {name}: {error}") from error
+    _say_how(name, path, offer.sha256)
+
+
+def _fetch(offer: "Offer") -> "Path":
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    from fitmesh.signals import working
+    from pose2d import hub
+
+    columns = TextColumn(offer.name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    with Progress(*columns) as progress, working():
+        task = progress.add_task(offer.name, total=offer.size)
+        return hub.fetch(offer, lambda size: progress.advance(task, size))
+
+
+def _say_how(name: str, path: "Path", sha256: str) -> None:
+    typer.echo(f"{path}\nsha256 {sha256}, verified. Use it:\n")
+    typer.echo(f'  fitmesh run --video clip.mp4 --out out/ --pose-model {name} --checkpoint "{path}"')
+
+
+app.command("get")(checked(get))

@@ -111,7 +111,7 @@ def run(
     confidence: Annotated[
         str | None,
         typer.Option(
-            help="Where confidence comes from: ccnet, closed-form, raw or ones.",
+            help="Where confidence comes from: ccnet, closed-form, raw, raw-heatmap (IPR) or ones.",
             rich_help_panel=KEYPOINTS,
             show_default="ccnet where a head for the network is at hand, else raw",
         ),
@@ -135,8 +135,13 @@ def run(
         ),
     ] = "auto",
     device: Annotated[
-        str, typer.Option(help="Where the 2D networks run: cpu, cuda, cuda:1, ..", rich_help_panel=KEYPOINTS)
-    ] = "cpu",
+        str | None,
+        typer.Option(
+            help="Where the networks run: cpu, cuda, cuda:1, ..",
+            rich_help_panel=KEYPOINTS,
+            show_default="cuda if present, else cpu",
+        ),
+    ] = None,
     threads: Annotated[
         int | None,
         typer.Option(help="Processor cores to use.", rich_help_panel=KEYPOINTS, show_default="all"),
@@ -207,6 +212,12 @@ def run(
             show_default="none",
         ),
     ] = "",
+    bone_names: Annotated[
+        str,
+        typer.Option(
+            help="Names of the bones in glb and bvh: smpl, mixamo, rigify, unreal or unity.", rich_help_panel=OUTPUT
+        ),
+    ] = "smpl",
     out: Annotated[
         str,
         typer.Option(
@@ -262,21 +273,22 @@ def run(
     file is already there and was made from the same input with the same settings is skipped, so an interrupted run
     goes on where it stopped.
     """
-    from fitmesh.api import open_clip, run_settings
-    from fitmesh.commands.run_many import Many, many_asked, run_videos
-    from fitmesh.commands.run_report import say_input, say_result
     from fitmesh.json_progress import JsonReporter
     from fitmesh.progress import Reporter
-    from fitmesh.stages.pipeline import run_stages
-    from fitmesh.stages.scene import SceneSettings
-    from fitmesh.stages.settings import FitSettings, Job
     from pose2d.base.errors import UserError
-    from pose2d.io.clip import Span
-    from pose2d.io.images import ImageFolder
 
     if quiet and json:
         raise UserError("--quiet and --json contradict each other: give one of them.")
     reporter = JsonReporter() if json else Reporter(quiet)
+    with reporter.busy("starting"):  # torch alone takes a second or two
+        from fitmesh.api import open_clip, run_settings
+        from fitmesh.commands.run_many import Many, many_asked, run_videos
+        from fitmesh.commands.run_report import say_input, say_result
+        from fitmesh.stages.pipeline import run_stages
+        from fitmesh.stages.scene import SceneSettings
+        from fitmesh.stages.settings import FitSettings, Job
+        from pose2d.io.clip import Span
+        from pose2d.io.images import ImageFolder
     try:
         settings = run_settings(
             Span(start, end, every),
@@ -288,7 +300,8 @@ def run(
                 body_model, weighting, init, init_checkpoint,  # type: ignore[arg-type]
                 SceneSettings(focal, fov, intrinsics, floor, height),
             ),
-            exports=tuple(name.strip() for name in export.split(",") if name.strip()), overwrite=overwrite,
+            exports=tuple(name.strip() for name in export.split(",") if name.strip()), bone_names=bone_names,
+            overwrite=overwrite,
         )  # fmt: skip
         if many_asked(video, videos, out, jobs, shard, ray):
             if given := [name for name, value in (("--images", images), ("--image", image), ("--fps", fps)) if value]:

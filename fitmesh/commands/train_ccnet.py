@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fitmesh import limits
-from fitmesh.commands.coco_options import Checkpoint, Data, Model, Threads
+from fitmesh.commands.coco_options import Checkpoint, Data, Device, Model, OcclusionTest, Threads
 from fitmesh.signals import working
 
 
@@ -16,13 +16,38 @@ def train_ccnet(
     out: Annotated[Path, typer.Option(help="Folder for ccnet.safetensors, metrics.json and the images.")],
     checkpoint: Checkpoint = None,
     train: Annotated[
-        list[str] | None, typer.Option(help="Split to train on; repeat for more.", show_default="train2017")
+        list[str] | None,
+        typer.Option(help="Split to train on; repeat for more.", show_default="train2017, or MPII's train"),
     ] = None,
     validation: Annotated[str | None, typer.Option(help="Split to compare settings on.")] = None,
-    test: Annotated[str | None, typer.Option(help="Split to report on, once.", show_default="val2017 if there")] = None,
+    test: Annotated[
+        str | None, typer.Option(help="Split to report on, once.", show_default="val2017, or MPII's valid, if there")
+    ] = None,
+    recipe: Annotated[
+        str,
+        typer.Option(
+            help="Defaults of the options below: fitmesh's own, or paper's (one layer, 2 epochs, no augmentation)."
+        ),
+    ] = "fitmesh",
     head: Annotated[
         str | None,
-        typer.Option(help="simcc, movenet, peaks, conv, gap-fc, fc or query.", show_default="what fits the model"),
+        typer.Option(
+            help="simcc, movenet, peaks, conv, gap-fc, fc, query, or paper (one layer).",
+            show_default="what fits the model",
+        ),
+    ] = None,
+    head_width: Annotated[
+        int | None,
+        typer.Option(help="Width of a hidden layer in conv, gap-fc or fc.", show_default="none"),
+        limits.WIDTH,
+    ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            help="What the head reads: penultimate, shallow, output, or copy (the crop, by a copied trunk). `run` "
+            "takes heads on penultimate features only.",
+            show_default="penultimate",
+        ),
     ] = None,
     loss: Annotated[
         str | None,
@@ -31,20 +56,31 @@ def train_ccnet(
             show_default="likelihood for simcc, mse for other heads",
         ),
     ] = None,
-    epochs: Annotated[int, typer.Option(), limits.COUNT] = 8,
-    lr: Annotated[float, typer.Option(help="Learning rate before it decays."), limits.LEARNING_RATE] = 1e-3,
-    batch: Annotated[int, typer.Option(), limits.COUNT] = 128,
-    weight_decay: Annotated[float, typer.Option(), limits.WEIGHT_DECAY] = 1e-3,
+    target: Annotated[
+        str,
+        typer.Option(help="What the confidence means: oks (expected OKS), or for MPII pck (probability of PCKh@0.5)."),
+    ] = "oks",
+    epochs: Annotated[int | None, typer.Option(show_default="8; paper: 2"), limits.COUNT] = None,
+    lr: Annotated[
+        float | None,
+        typer.Option(help="Learning rate before it decays.", show_default="0.001"),
+        limits.LEARNING_RATE,
+    ] = None,
+    batch: Annotated[int | None, typer.Option(show_default="128; paper: 32"), limits.COUNT] = None,
+    weight_decay: Annotated[float | None, typer.Option(show_default="0.001; paper: 0"), limits.WEIGHT_DECAY] = None,
     person_weight: Annotated[
-        float,
-        typer.Option(help="Weight of the person's confidence beside the keypoints'; 0 as in the paper."),
+        float | None,
+        typer.Option(help="Weight of the person's confidence beside the keypoints'.", show_default="3; paper: 0"),
         limits.LOSS_WEIGHT,
-    ] = 3.0,
+    ] = None,
     augment: Annotated[
-        int,
-        typer.Option(help="Passes over randomly augmented crops, beside one over the crops as they are."),
+        int | None,
+        typer.Option(
+            help="Passes over randomly augmented crops, beside one over the crops as they are.",
+            show_default="1; paper: 0",
+        ),
         limits.PASSES,
-    ] = 1,
+    ] = None,
     plain: Annotated[bool, typer.Option(help="Train on the crops as they are, too.")] = True,
     seed: Annotated[int, typer.Option(), limits.SEED] = 0,
     cache_gb: Annotated[
@@ -55,7 +91,8 @@ def train_ccnet(
     cache: Annotated[
         Path | None, typer.Option(help="Folder for features, to share between runs.", show_default="OUT/cache")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 ...", show_default="cuda if present")] = None,
+    occlusion_test: OcclusionTest = True,
+    device: Device = None,
     threads: Threads = None,
     jobs: Annotated[
         int | None,
@@ -75,13 +112,16 @@ def train_ccnet(
     A killed run resumes when started again with the same options. Start with
     `torchrun --nproc-per-node N -m fitmesh train-ccnet ...` to use N processes or GPUs.
     """
-    from ccnet.settings import TrainingSettings
     from fitmesh.coco.request import TrainCcnetRequest
-    from fitmesh.coco.train_ccnet import run
+    from fitmesh.coco.train_ccnet import run, settings_of
 
-    settings = TrainingSettings(
-        head=head or "",
-        loss=loss or "",
+    settings = settings_of(
+        recipe,
+        head=head,
+        head_width=head_width,
+        features=features,
+        loss=loss,
+        target=target,
         epochs=epochs,
         learning_rate=lr,
         batch=batch,
@@ -97,10 +137,11 @@ def train_ccnet(
         model=model,
         checkpoint=checkpoint,
         out=out,
-        train=tuple(train or ("train2017",)),
+        train=tuple(train or ()),
         validation=validation,
         test=test,
         cache=cache or out / "cache",
+        occlusion_test=occlusion_test,
         device=device,
         threads=threads,
         jobs=jobs,

@@ -1,1 +1,1 @@
-"""The road of `fitmesh eval-3dpw`: images and truth -> keypoints -> fits -> errors -> a table."""
+"""The steps of `fitmesh eval-3dpw`: images and truth -> keypoints -> fits -> errors -> a table."""

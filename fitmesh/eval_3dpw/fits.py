@@ -44,7 +44,7 @@ def starter(settings: EvalSettings) -> Starter:
     """What gives the first guess: an image regressor, or an initialiser that reads keypoints."""
     if settings.init in regressors.NAMES:
         assert settings.checkpoint is not None
-        network = regressors.load(settings.init, settings.checkpoint)
+        network = regressors.load(settings.init, settings.checkpoint).to(settings.device)
         return lambda sequence, person, body, source: _from_images(network, sequence, person)
     if settings.init not in INITIALISERS:
         raise UserError(f"unknown initialiser {settings.init!r}: choose {', '.join(['none', *INITIALISERS])}.")

@@ -112,7 +112,8 @@ class KeypointEstimator:
 
     def __init__(self, settings: EvalSettings) -> None:
         self.sources = settings.confidence
-        self.model = pose2d.load(settings.pose_model, settings.pose_checkpoint)
+        self.model = pose2d.load(settings.pose_model, settings.pose_checkpoint).to(settings.device)
+        self.workers = torch.get_num_threads() if settings.device == "cpu" else 1
         self.confidence = {
             source: confidence_function(
                 source, settings.pose_model, self.model, settings.ccnet if source == "ccnet" else None
@@ -146,8 +147,8 @@ class KeypointEstimator:
             return rows, boxes, estimate, {source: function(estimate) for source, function in self.confidence.items()}
 
         numbers = np.unique(frame).tolist()
-        # As in a run: images side by side, each with one thread.
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool, torch_threads(1):
+        # As in a run: images side by side, each with one thread; another device is kept busy by one.
+        with ThreadPoolExecutor(self.workers) as pool, torch_threads(1):
             for number, seen in zip(numbers, pool.map(look, numbers), strict=True):
                 tick(int((frame == number).sum()))
                 if seen is None:
@@ -156,10 +157,11 @@ class KeypointEstimator:
                 rows, boxes_px[seen[0]], estimate, said = seen
                 xy_px[rows] = estimate.xy_px.numpy()
                 for source, one in said.items():
-                    confidence[source][rows], presence[source][rows] = one.confidence.numpy(), one.presence.numpy()
+                    confidence[source][rows] = one.confidence.cpu().numpy()
+                    presence[source][rows] = one.presence.cpu().numpy()
                     if one.error is not None:
                         for name in ("weight", "sigma"):
-                            values = getattr(one.error, name).float().numpy()
+                            values = getattr(one.error, name).float().cpu().numpy()
                             error.setdefault(name, np.ones((count, *values.shape[1:]), np.float32))[rows] = values
         people = []
         ends = np.cumsum([0, *map(len, sequence.tracks)])

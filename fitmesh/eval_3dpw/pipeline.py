@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from ccnet.distributed import ALONE, ProcessGroup
 from eval3dpw.bodies import BodySet, body_set
 from eval3dpw.predictions import read_predictions, write_predictions
 from eval3dpw.scoring import protocol_named
@@ -45,8 +46,11 @@ class Outcome:
     base: str  # the row that others are compared with
 
 
-def run(settings: EvalSettings, out: Path, reporter: Reporter) -> Outcome:
-    """From a data set to errors; `out` keeps each sequence's keypoints, fits and errors."""
+def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGroup = ALONE) -> Outcome:
+    """From a data set to errors; `out` keeps each sequence's keypoints, fits and errors.
+
+    Several processes share the sequences, then each of them reads what all have left in `out`.
+    """
     settings.check()
     protocol_named(settings.protocol)
     bodies = body_set(settings.body_model, settings.regressor)
@@ -58,7 +62,16 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter) -> Outcome:
                 check_source(source, settings.pose_model, settings.ccnet if source == "ccnet" else None)
     total = sequence_count(settings)
     skipped: list[Skipped] = []
+    for source in settings.replaced:
+        reporter.warn(f"{source} states no pixels, so it is weighted by `confidence`, not {settings.weighting[0]}.")
     evaluation = Evaluation(settings, out, bodies, reporter)
+    evaluation.load_given_networks()
+    if group.world_size > 1:
+        for number, sequence in enumerate(eval_sequences(settings, [])):
+            if number % group.world_size == group.rank:
+                evaluation.scores(sequence, [])
+        group.barrier()
+        evaluation.forget_fits()
     by_sequence: dict[str, dict[str, Score]] = {}
     for number, sequence in enumerate(eval_sequences(settings, skipped), 1):
         reporter.say(f"{sequence.name} ({number} of {total}): {sum(map(len, sequence.tracks))} person-frames")
@@ -66,7 +79,8 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter) -> Outcome:
     scores = Scores.gather(by_sequence)
     if not len(scores):
         raise UserError(f"nothing of {settings.data} could be measured: {_reasons(skipped)}")
-    evaluation.write_predictions()
+    if group.is_main:
+        evaluation.write_predictions()
     rows = settings.rows()
     base = next((label for label, row in rows.items() if row.source == "raw"), next(iter(rows)))
     return Outcome(scores, tuple(skipped), base)
@@ -82,6 +96,18 @@ class Evaluation:
         self._starter: Starter | None = None
         self._failures: dict[str, str] = {}  # why people could not be fitted
         self._fitted: dict[str, list[tuple[EvalSequence, dict[int, BodyParams]]]] = {}
+
+    def load_given_networks(self) -> None:
+        """Weights that the user names are read before any work, so that a wrong file is told of at once."""
+        settings = self.settings
+        if settings.pose_model != STORED and (settings.pose_checkpoint or settings.ccnet):
+            self._estimator = KeypointEstimator(settings)
+        if settings.checkpoint is not None:
+            self._starter = starter(settings)
+
+    def forget_fits(self) -> None:
+        """Before every sequence is gone over: `write_predictions` writes each person once."""
+        self._fitted.clear()
 
     def scores(self, sequence: EvalSequence, skipped: list[Skipped]) -> dict[str, Score]:
         """Errors of every row; a person who cannot be fitted under one row is left out of all."""

@@ -11,6 +11,7 @@ from fitting.solver.problem import ROBUST_SCALE
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource
 
+FOR_CALIBRATED: tuple[Weighting, ...] = ("precision", "likelihood")  # these turn an expected OKS into pixels
 STORED = "poses2d"  # in the place of a pose model: the keypoints that 3DPW's own files hold
 FPS = 30.0  # of 3DPW's videos
 
@@ -55,6 +56,7 @@ class EvalSettings:
     weighting: tuple[Weighting, ...] = ("confidence", "likelihood")
     single_frames: bool = False  # every frame for itself, as SMPLify does
     protocol: str = "spin"
+    device: str = "cpu"  # where the networks run
     predictions: Path | None = None  # bodies found elsewhere: score these and nothing else
     named_rows: tuple[tuple[str, Row], ...] = ()  # label and row; empty: every source under every weighting
 
@@ -64,11 +66,19 @@ class EvalSettings:
             return dict(self.named_rows)
         rows: dict[str, Row] = {}
         for source in self.confidence:
-            meant = [w for w in self.weighting if w not in ("precision", "likelihood") or source in CALIBRATED]
             name = "CCNet" if source == "ccnet" else source
-            for weighting in meant or ["confidence"]:
+            for weighting in self._possible(source) or ["confidence"]:
                 rows[f"+ {name} {weighting}"] = Row(source, weighting)
         return rows
+
+    def _possible(self, source: ConfidenceSource) -> list[Weighting]:
+        """The weightings asked for that a source can have."""
+        return [w for w in self.weighting if w not in FOR_CALIBRATED or source in CALIBRATED]
+
+    @property
+    def replaced(self) -> list[ConfidenceSource]:
+        """Sources that can have none of the weightings asked for, and get a row weighted by `confidence` instead."""
+        return [] if self.named_rows else [source for source in self.confidence if not self._possible(source)]
 
     def start_label(self, source: ConfidenceSource | None) -> str:
         return f"start ({self.init}, {source})" if source else f"start ({self.init})"
@@ -94,5 +104,10 @@ class EvalSettings:
         wrong = [w for w in self.weighting if w not in WEIGHTINGS]
         if wrong:
             raise UserError(f"unknown weighting {wrong[0]!r}: choose {', '.join(WEIGHTINGS)}.")
+        if self.confidence and len(self.replaced) == len(self.confidence):
+            raise UserError(
+                f"--weighting {','.join(self.weighting)} needs calibrated confidence (ccnet, closed-form), which "
+                f"{' and '.join(self.confidence)} is not: add --weighting confidence, or another --confidence."
+            )
         if self.pose_model == STORED and any(source not in ("raw", "ones") for source in self.confidence):
             raise UserError(f"--pose-model {STORED} knows only its own confidence: pass --confidence raw.")

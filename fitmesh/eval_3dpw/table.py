@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from fitmesh.eval_3dpw.scoring import METRICS, Score
 from fitmesh.eval_3dpw.sequences import Skipped, summary
 from pose2d.base.files import atomic_file
+from pose2d.base.json_files import plain_value
 from pose2d.base.resampling import RESAMPLES, Interval, clustered_means, draws, interval
 
 NAMES = {"pa_mpjpe_mm": "PA-MPJPE", "mpjpe_mm": "MPJPE", "mve_mm": "MVE", "acceleration_mm": "accel"}
@@ -150,7 +151,7 @@ def write_json(
         "left_out": [asdict(one) for one in skipped],
     }
     with atomic_file(path) as temporary:
-        temporary.write_text(json.dumps(_json_value(content), indent=1))
+        temporary.write_text(json.dumps(plain_value(content), indent=1))
 
 
 def write_csv(path: Path, found: Sequence[Line], scores: Scores) -> None:
@@ -169,14 +170,3 @@ def write_csv(path: Path, found: Sequence[Line], scores: Scores) -> None:
 def _mean(values: np.ndarray) -> float:
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if len(finite) else float("nan")
-
-
-def _json_value(value: Any) -> Any:
-    """What json knows: NaN becomes null, paths text."""
-    if isinstance(value, Mapping):
-        return {str(key): _json_value(content) for key, content in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json_value(content) for content in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return str(value) if isinstance(value, Path) else value

@@ -5,11 +5,13 @@ so frames at uneven times are resampled at the video's rate; frames at even time
 hide anything either: while a person is absent, the skeleton holds the last pose, and then jumps.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fitmesh.exports.angles import euler_deg
+from fitmesh.exports.bone_names import DEFAULT, bone_names
 from fitmesh.exports.even_times import evenly
 from fitmesh.exports.scene import (
     RestBody,
@@ -23,7 +25,7 @@ from fitmesh.exports.stretches import on_every_frame
 from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
 from fitting import Body
-from fitting.body.kinematics import JOINT_COUNT, JOINT_NAMES, PARENTS
+from fitting.body.kinematics import JOINT_COUNT, PARENTS
 from pose2d.base.files import atomic_folder
 
 FOLDER = "bvh"
@@ -34,19 +36,19 @@ def files(result: Result) -> list[str]:
     return [f"{FOLDER}/person_{person.identity}.bvh" for person in result.people]
 
 
-def write(result: Result, out: Path, progress: Reporter) -> None:
-    """One file per person."""
-    scene = scene_frame(result)
+def write(result: Result, out: Path, progress: Reporter, convention: str = DEFAULT) -> None:
+    """One file per person, its bones named after the `convention` of another program."""
+    scene, names = scene_frame(result), bone_names(convention)
     with progress.stage("bvh", len(result.people), "people") as tick, atomic_folder(out / FOLDER) as folder:
         for person in result.people:
             rest = rest_body(result.body, person)
-            order, lines = _hierarchy(rest, _tips(result.body, rest))
+            order, lines = _hierarchy(rest, _tips(result.body, rest), names)
             lines += _motion(result, person, rest, scene, order)
             (folder / f"person_{person.identity}.bvh").write_text("\n".join(lines) + "\n")
             tick(1)
 
 
-def _hierarchy(rest: RestBody, tips_m: dict[int, np.ndarray]) -> tuple[list[int], list[str]]:
+def _hierarchy(rest: RestBody, tips_m: dict[int, np.ndarray], names: Sequence[str]) -> tuple[list[int], list[str]]:
     """Joints in the order of their channels (depth first), and the text."""
     order: list[int] = []
     lines = ["HIERARCHY"]
@@ -57,7 +59,7 @@ def _hierarchy(rest: RestBody, tips_m: dict[int, np.ndarray]) -> tuple[list[int]
         rotation = "Zrotation Xrotation Yrotation"
         lines.extend(
             (
-                f"{tab}{'JOINT' if joint else 'ROOT'} {JOINT_NAMES[joint]}",
+                f"{tab}{'JOINT' if joint else 'ROOT'} {names[joint]}",
                 f"{tab}{{",
                 f"{inner}OFFSET {_numbers(rest.offsets_m[joint])}",
                 f"{inner}CHANNELS " + (f"3 {rotation}" if joint else f"6 Xposition Yposition Zposition {rotation}"),

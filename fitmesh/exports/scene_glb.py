@@ -4,6 +4,7 @@ All shots are in one file. Each has a world frame of its own, and its people are
 video is a cut in the scene.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fitmesh.exports.bone_names import DEFAULT, bone_names
 from fitmesh.exports.draw import surface_colour
 from fitmesh.exports.glb_surroundings import add_cameras, add_floor
 from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Animation, Gltf, one_hemisphere
@@ -19,6 +21,7 @@ from fitmesh.exports.scene import (
     SceneFrame,
     about_frame,
     clip_time_s,
+    frame_rate,
     rest_body,
     scene_frame,
     scene_rotations,
@@ -27,7 +30,7 @@ from fitmesh.exports.stretches import stretches
 from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
 from fitmesh.version import __version__
-from fitting.body.kinematics import JOINT_NAMES, PARENTS
+from fitting.body.kinematics import PARENTS
 from fitting.keypoints.observed import observed_bones
 from fitting.render.shading import vertex_normals
 
@@ -48,14 +51,17 @@ def files(result: Result) -> list[str]:
     return [FILE]
 
 
-def write(result: Result, out: Path, progress: Reporter) -> None:
-    """Meshes, skeletons, motion and camera in one file."""
+def write(result: Result, out: Path, progress: Reporter, convention: str = DEFAULT) -> None:
+    """Meshes, skeletons, motion and camera in one file; bones are named after the `convention` of another program."""
+    names = bone_names(convention)
     scene = scene_frame(result)
     skin = reduced_skin(result.body.weights.numpy())
     mean_mm, largest_mm = skin_error_mm(result, result.people, skin)
     gltf = Gltf(
         {
             "body": result.body_name,
+            "bone_names": convention,
+            "frames_per_second": float(frame_rate(result)),
             "confidence": result.source,
             "first_frame_s": float(result.time_s[0]) if len(result.time_s) else 0.0,
             "skin_error_mm": {"mean": round(mean_mm, 3), "largest": round(largest_mm, 3)},
@@ -72,7 +78,7 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
     shared = _shared_arrays(gltf, result, skin) if result.people else {}
     with progress.stage("scene.glb", len(result.people), "people") as tick:
         for person in result.people:
-            roots += _person(gltf, animation, result, person, scene, shared)
+            roots += _person(gltf, animation, result, person, scene, shared, names)
             tick(1)
         animation.finish()
         gltf.write(out / FILE, roots, f"fitmesh {__version__}")
@@ -90,13 +96,19 @@ def _shared_arrays(gltf: Gltf, result: Result, skin: Skin) -> dict[str, int]:
 
 
 def _person(
-    gltf: Gltf, animation: Animation, result: Result, person: Person, scene: SceneFrame, shared: dict[str, int]
+    gltf: Gltf,
+    animation: Animation,
+    result: Result,
+    person: Person,
+    scene: SceneFrame,
+    shared: dict[str, int],
+    names: Sequence[str],
 ) -> list[int]:
     """The nodes of skeleton and mesh. A skinned mesh ignores its parents, so it is a root node beside them."""
     name = f"person_{person.identity}"
     rest = rest_body(result.body, person)
     pelvis_m = scene.points((person.translation_m + rest.joints_m[0])[:, None], person.frame)[:, 0]
-    joints = _joint_nodes(gltf, rest, pelvis_m[0])
+    joints = _joint_nodes(gltf, rest, pelvis_m[0], names)
     mesh = gltf.add("nodes", {"name": f"{name}_mesh", "mesh": _mesh(gltf, result, person, rest, shared)})
     gltf.lists["nodes"][mesh]["skin"] = _skin(gltf, name, rest, joints)
     extras = {"shot": person.shot + 1, "same_as": person.same_as, "height_m": round(person.height_m, 3)}
@@ -126,16 +138,16 @@ def _show_while_present(animation: Animation, root: int, result: Result, person:
         animation.move(root, "scale", animation.times(when), np.repeat(scale[:, None], 3, 1), "STEP")
 
 
-def _joint_nodes(gltf: Gltf, rest: RestBody, pelvis_m: np.ndarray) -> list[int]:
+def _joint_nodes(gltf: Gltf, rest: RestBody, pelvis_m: np.ndarray, names: Sequence[str]) -> list[int]:
     """The 24 joints in T-pose, at the person's first position, facing the camera."""
     first = len(gltf.lists["nodes"])
-    for joint, name in enumerate(JOINT_NAMES):
+    for joint, name in enumerate(names):
         offset = rest.offsets_m[joint] if joint else pelvis_m
         node: dict[str, Any] = {"name": name, "translation": offset.tolist(), "rotation": [0.0, 0.0, 0.0, 1.0]}
         if children := [first + child for child, parent in enumerate(PARENTS) if parent == joint]:
             node["children"] = children
         gltf.add("nodes", node)
-    return list(range(first, first + len(JOINT_NAMES)))
+    return list(range(first, first + len(names)))
 
 
 def _skin(gltf: Gltf, name: str, rest: RestBody, joints: list[int]) -> int:

@@ -195,7 +195,7 @@ def _starts(job: Job, people: KeypointsFile, lens: Lens, body: Body) -> Mapping[
     settings = job.settings.fit
     if settings.init_checkpoint is None:
         return dict.fromkeys(people.people, settings.init)
-    network = regressors.load(settings.init, settings.init_checkpoint)
+    network = regressors.load(settings.init, settings.init_checkpoint).to(job.settings.device)
     camera = lens.camera if lens.known else Camera.default(lens.camera.size)
     ratio = lens.camera.mean_focal_px / camera.mean_focal_px
     wanted: dict[int, list[tuple[int, int]]] = {}  # frame number -> identity and row

@@ -1,6 +1,7 @@
 """All stages in order: each is made when its file is missing or its cache key has changed, and kept otherwise."""
 
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import fitmesh.result
 from fitmesh.confidence import check_source
+from fitmesh.exports.bone_names import bone_names
 from fitmesh.result import RUN_FILE
 from fitmesh.stages import export, fit, given_keypoints, overlay, people
 from fitmesh.stages.settings import Job, KeypointSettings, RunSettings
@@ -24,6 +26,8 @@ from pose2d.base.json_files import read_json
 from pose2d.detect.detector import detector_class
 from pose2d.registry import card
 from pose2d.skeletons import COCO17
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -51,17 +55,22 @@ class Stage:
 
 def run_stages(job: Job) -> RunFiles:
     """From a clip to its files in `job.out`, of which this process is the only writer meanwhile."""
-    check(job)
+    with job.reporter.busy("checking the settings"):
+        check(job)
     with folder_lock(job.out):  # says in words why a folder cannot be written to
         return _run_stages(job)
 
 
 def _run_stages(job: Job) -> RunFiles:
+    with job.reporter.busy("checking the files that are there"):
+        planned = stages(job)
+        if any(stage.key.stage == "overlay" and not stage.is_current(stage.path, stage.key) for stage in planned):
+            job.renderer.start()
     for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, overlay.FILE, RUN_FILE):
         remove_temporary(job.out / name)
     timings, written = _timings(job.out), Written.read(job.out)
     made = []
-    for stage in stages(job):
+    for stage in planned:
         name = stage.key.stage
         damaged = written.changed(stage.files())
         if not job.settings.overwrite and not damaged and stage.is_current(stage.path, stage.key):
@@ -72,6 +81,7 @@ def _run_stages(job: Job) -> RunFiles:
                 job.reporter.warn(f"{which}: changed or damaged since it was written, so it is made again.")
             if written.forget(stage.files()):  # while files change, no record vouches for them
                 _write_run_json(job, timings, written)
+            _log.debug("%s is made, cache key %s", name, stage.key.text)
             start = time.monotonic()
             stage.make(job, stage.key)
             timings[name] = round(time.monotonic() - start, 3)  # a stage that is kept keeps its time
@@ -99,7 +109,7 @@ def stages(job: Job) -> list[Stage]:
         Stage(overlay_key, overlay.is_current, out / overlay.FILE, overlay.make, lambda: (overlay.FILE,)),
         *(
             Stage(
-                export.cache_key(name, fit_key, overlay_key),
+                export.cache_key(job, name, fit_key, overlay_key),
                 export.is_current,
                 out,
                 export.make,
@@ -112,15 +122,19 @@ def stages(job: Job) -> list[Stage]:
 
 def check(job: Job) -> None:
     """Find now what would otherwise be found after an hour's work."""
-    check_settings(job.settings)
-    fit.check_lens(job.settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
-    if job.settings.given_keypoints is not None:
-        given_keypoints.read_given(job.settings.given_keypoints, job.settings.keypoint_layout)
+    settings = job.settings
+    check_settings(settings)
+    fit.check_lens(settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
+    if settings.given_keypoints is not None:
+        given_keypoints.read_given(settings.given_keypoints, settings.keypoint_layout)
+    elif settings.keypoints.checkpoint is not None or settings.keypoints.ccnet is not None:
+        job.networks.get()  # a file of the wrong family is told of before any stage starts
 
 
 def check_settings(settings: RunSettings) -> None:
     """The same of what does not depend on the clip."""
     export.wanted(settings.exports)
+    bone_names(settings.bone_names)
     fit.check(settings.fit)
     check_device(settings.device)
     if settings.given_keypoints is None:
@@ -136,7 +150,10 @@ def _check_networks(wanted: KeypointSettings) -> None:
             "network for COCO's 17 keypoints or a set that begins with them (`fitmesh models`)."
         )
     if wanted.checkpoint is None and model.embedded is None:
-        raise UserError(f"{model.name} ships no weights: pass --checkpoint. They come from {model.source}.")
+        raise UserError(
+            f"{model.name} ships no weights: pass --checkpoint. They come from {model.source}; "
+            f"`fitmesh models get {model.name}` fetches them or says what to click."
+        )
     if wanted.checkpoint is not None and not wanted.checkpoint.is_file():
         raise UserError(f"no checkpoint at {wanted.checkpoint}. Check the path.")
     check_source(wanted.confidence, wanted.pose_model, wanted.ccnet)

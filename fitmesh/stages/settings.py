@@ -84,6 +84,7 @@ class RunSettings:
     keypoint_layout: str = "auto"  # of given keypoints, where their number does not tell
     fit: FitSettings = field(default_factory=FitSettings)
     exports: tuple[str, ...] = ()  # besides those that are always made
+    bone_names: str = "smpl"  # of the skeletons in glb and bvh
     device: str = "cpu"  # where the networks run; the same numbers come out
     threads: int | None = None  # None: as many as there are cores
     overwrite: bool = False  # make every file anew
@@ -156,3 +157,14 @@ class Job:
     @cached_property
     def detector(self) -> Background[PersonDetector]:
         return self.loader.detector if self.loader else Background(lambda: load_detector_of(self.settings))
+
+    @cached_property
+    def renderer(self) -> Background[None]:
+        """Compiled, which takes seconds after installing, while the people are looked for."""
+        return Background(_compile_renderer)
+
+
+def _compile_renderer() -> None:
+    from fitting.render.draw import compile_renderer  # brings numba with it
+
+    compile_renderer()

@@ -241,7 +241,7 @@ def _edited(found: TracksFile, now: Identities) -> TracksFile:
 
 
 def _event(event: Event, now: Identities) -> Event | None:
-    """About whoever has the identity's row nearest in time; None when that is nobody, or a loss that was mended."""
+    """About the person with the identity's row nearest in time; None if there is none, or the loss was corrected."""
     times = dict(zip(now.tracks.frames.tolist(), now.tracks.time_s.tolist(), strict=True))
     for track in now.tracks.tracks:
         if track.identity == event.identity:

@@ -155,8 +155,14 @@ def _serve(connection: Connection, work: Work) -> None:
 
 def _done(connection: Connection, work: Work, number: int, task: Any) -> tuple[str, int, Any]:
     """What to tell of a task that has come to its end."""
+    lock = threading.Lock()  # news may come from several threads
+
+    def tell(news: Any) -> None:
+        with lock:
+            connection.send(("news", number, news))
+
     try:
-        return "ended", number, work(task, lambda news: connection.send(("news", number, news)))
+        return "ended", number, work(task, tell)
     except UserError as error:
         return "raised", number, error
     except Exception as error:  # not every exception can be sent

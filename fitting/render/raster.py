@@ -10,10 +10,10 @@ samples are taken and averaged.
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from fitting.camera import Camera
+from fitting.render.compiled import compiled
 from fitting.render.screen import Screen, project_triangles
 
 
@@ -46,13 +46,26 @@ def rasterize(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camera, *, cu
     return Raster(face, depth, weights)
 
 
-@numba.njit(cache=True, nogil=True)
 def visibility(
     xy_px: np.ndarray, inverse_depth: np.ndarray, faces: np.ndarray, width: int, height: int, cull: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Nearest triangle [height, width] int32 (-1: none) and its inverse depth float32 (0: none)."""
     triangle = np.full((height, width), -1, np.int32)
     nearest = np.zeros((height, width), np.float32)
+    _visibility(xy_px, inverse_depth, faces, cull, triangle, nearest)
+    return triangle, nearest
+
+
+@compiled
+def _visibility(
+    xy_px: np.ndarray,
+    inverse_depth: np.ndarray,
+    faces: np.ndarray,
+    cull: bool,
+    triangle: np.ndarray,
+    nearest: np.ndarray,
+) -> None:
+    height, width = triangle.shape
     for f in range(faces.shape[0]):
         a, b, c = faces[f, 0], faces[f, 1], faces[f, 2]
         ax, ay, bx, by, cx, cy = xy_px[a, 0], xy_px[a, 1], xy_px[b, 0], xy_px[b, 1], xy_px[c, 0], xy_px[c, 1]
@@ -73,10 +86,9 @@ def visibility(
                     if near > nearest[y, x]:
                         nearest[y, x] = near
                         triangle[y, x] = f
-    return triangle, nearest
 
 
-@numba.njit(cache=True)
+@compiled
 def corner_areas(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> tuple[float, float, float]:
     """Corners as seen from a point -> twice the signed areas opposite a, b, c.
 
@@ -85,13 +97,13 @@ def corner_areas(ax: float, ay: float, bx: float, by: float, cx: float, cy: floa
     return bx * cy - cx * by, cx * ay - ax * cy, ax * by - bx * ay
 
 
-@numba.njit(cache=True)
+@compiled
 def inside(wa: float, wb: float, wc: float, area: float) -> bool:
     """Whether the point of `corner_areas` lies in the triangle or on its edge."""
     return (wa >= 0 and wb >= 0 and wc >= 0) if area > 0 else (wa <= 0 and wb <= 0 and wc <= 0)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _place(
     xy_px: np.ndarray,
     inverse_depth: np.ndarray,
@@ -112,7 +124,7 @@ def _place(
                 depth_m[y, x] = 1 / nearest[y, x]
 
 
-@numba.njit(cache=True)
+@compiled
 def surface_weights(
     xy_px: np.ndarray, inverse_depth: np.ndarray, faces: np.ndarray, f: int, x: float, y: float
 ) -> tuple[float, float, float]:
@@ -140,19 +152,19 @@ def paint(image: np.ndarray, screen: Screen, colors: np.ndarray, *, antialias: b
     mesh = (xy, screen.inverse_depth, screen.faces)
     triangle, nearest = visibility(*mesh, right - left, bottom - top, True)
     if antialias:
-        slot, count = _outlines(nearest)
-        samples = _outline_visibility(*mesh, slot, count)
+        slot = np.full(nearest.shape, -1, np.int32)
+        count = _number_outlines(nearest, slot, np.zeros(nearest.shape[1], np.bool_))
+        samples = np.full((count, _GRID * _GRID), -1, np.int32)
+        _outline_visibility(*mesh, slot, samples, np.zeros(samples.shape, np.float32))
     else:
         slot, samples = np.full((1, 1), -1, np.int32), np.zeros((0, _GRID * _GRID), np.int32)
-    _blend(image[top:bottom, left:right], *mesh, colors, triangle, slot, samples)
+    _blend(image, left, top, *mesh, colors, triangle, slot, samples)
 
 
-@numba.njit(cache=True, nogil=True)
-def _outlines(nearest: np.ndarray) -> tuple[np.ndarray, int]:
-    """Number the pixels beside a jump in (inverse) depth; the others get -1."""
+@compiled
+def _number_outlines(nearest: np.ndarray, slot: np.ndarray, jump: np.ndarray) -> int:
+    """Number the pixels beside a jump in (inverse) depth in `slot`, which is -1 before; `jump` [width] is false."""
     height, width = nearest.shape
-    slot = np.full((height, width), -1, np.int32)
-    jump = np.zeros(width, np.bool_)
     count = 0
     for y in range(height):
         here, above, below = nearest[y], nearest[max(y - 1, 0)], nearest[min(y + 1, height - 1)]
@@ -164,17 +176,20 @@ def _outlines(nearest: np.ndarray) -> tuple[np.ndarray, int]:
             if jump[x]:
                 slot[y, x] = count
                 count += 1
-    return slot, count
+    return count
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _outline_visibility(
-    xy_px: np.ndarray, inverse_depth: np.ndarray, faces: np.ndarray, slot: np.ndarray, count: int
-) -> np.ndarray:
-    """The nearest triangle at every sample of the numbered pixels, [count, GRID * GRID] (-1: none)."""
+    xy_px: np.ndarray,
+    inverse_depth: np.ndarray,
+    faces: np.ndarray,
+    slot: np.ndarray,
+    triangle: np.ndarray,
+    nearest: np.ndarray,
+) -> None:
+    """The nearest triangle at every sample of the numbered pixels, [count, GRID * GRID]: -1 and 0 before."""
     height, width = slot.shape
-    triangle = np.full((count, _GRID * _GRID), -1, np.int32)
-    nearest = np.zeros((count, _GRID * _GRID), np.float32)
     for f in range(faces.shape[0]):
         a, b, c = faces[f, 0], faces[f, 1], faces[f, 2]
         ax, ay, bx, by, cx, cy = xy_px[a, 0], xy_px[a, 1], xy_px[b, 0], xy_px[b, 1], xy_px[c, 0], xy_px[c, 1]
@@ -199,17 +214,18 @@ def _outline_visibility(
                         if near > nearest[s, k]:
                             nearest[s, k] = near
                             triangle[s, k] = f
-    return triangle
 
 
-@numba.njit(cache=True)
+@compiled
 def _sample(x: int, y: int, k: int) -> tuple[float, float]:
     return x + (k % _GRID + 0.5) / _GRID - 0.5, y + (k // _GRID + 0.5) / _GRID - 0.5
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _blend(
     image: np.ndarray,
+    left: int,
+    top: int,
     xy_px: np.ndarray,
     inverse_depth: np.ndarray,
     faces: np.ndarray,
@@ -218,6 +234,10 @@ def _blend(
     slot: np.ndarray,
     samples: np.ndarray,
 ) -> None:
+    """Into the part of the image whose upper left corner is (left, top).
+
+    Not a slice of the image: one that happens to be contiguous is another type, for which numba compiles again.
+    """
     height, width = triangle.shape
     with_outlines = samples.shape[0] > 0
     for y in range(height):
@@ -243,6 +263,7 @@ def _blend(
                     last = f
                 red, green, blue, covered = red + r, green + g, blue + b, covered + o
             over, through = 1 / count, 1 - covered / count
-            image[y, x, 0] = np.uint8(image[y, x, 0] * through + red * over + 0.5)
-            image[y, x, 1] = np.uint8(image[y, x, 1] * through + green * over + 0.5)
-            image[y, x, 2] = np.uint8(image[y, x, 2] * through + blue * over + 0.5)
+            i, j = top + y, left + x
+            image[i, j, 0] = np.uint8(image[i, j, 0] * through + red * over + 0.5)
+            image[i, j, 1] = np.uint8(image[i, j, 1] * through + green * over + 0.5)
+            image[i, j, 2] = np.uint8(image[i, j, 2] * through + blue * over + 0.5)

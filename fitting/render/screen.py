@@ -4,12 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import torch
 
 from fitting.camera import Camera
 from fitting.camera.camera import valid_radius
+from fitting.render.compiled import compiled
 from fitting.thresholds import NEAR_PLANE_M
 
 
@@ -54,7 +54,7 @@ class Screen:
         return np.where(triangle >= 0, self.parent[triangle], -1).astype(np.int32), weights
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _bounds(xy_px: np.ndarray) -> tuple[float, float, float, float]:
     """Left, top, right, bottom of the points [V, 2] that are not NaN; right < left when there are none."""
     left, top, right, bottom = np.inf, np.inf, -np.inf, -np.inf

@@ -4,8 +4,11 @@ Lights hang at the camera (x right, y down, z forward), so a body looks the same
 made linear, lit, and encoded again, so that light adds up as it does in the world.
 """
 
-import numba
+import math
+
 import numpy as np
+
+from fitting.render.compiled import compiled
 
 # Told apart by people with any colour vision, and light enough to show the shading.
 PALETTE = np.array(
@@ -41,10 +44,15 @@ def shade(normals: np.ndarray, colors: np.ndarray) -> np.ndarray:
     return (255 * np.clip(linear, 0, 1) ** (1 / _GAMMA)).astype(np.float32)
 
 
-@numba.njit(cache=True, nogil=True)
 def vertex_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     """[V, 3] and [F, 3] counter-clockwise -> unit normals [V, 3] float32: face normals weighted by area."""
-    normals = np.zeros((vertices.shape[0], 3), np.float64)
+    sums, normals = np.zeros((len(vertices), 3)), np.empty((len(vertices), 3), np.float32)
+    _vertex_normals(vertices, faces, sums, normals)
+    return normals
+
+
+@compiled
+def _vertex_normals(vertices: np.ndarray, faces: np.ndarray, sums: np.ndarray, normals: np.ndarray) -> None:
     for f in range(faces.shape[0]):
         a, b, c = faces[f, 0], faces[f, 1], faces[f, 2]
         ux, uy, uz = (
@@ -59,55 +67,60 @@ def vertex_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
         )
         x, y, z = uy * vz - uz * vy, uz * vx - ux * vz, ux * vy - uy * vx
         for corner in (a, b, c):
-            normals[corner, 0] += x
-            normals[corner, 1] += y
-            normals[corner, 2] += z
-    for i in range(normals.shape[0]):
-        length = np.sqrt(normals[i, 0] ** 2 + normals[i, 1] ** 2 + normals[i, 2] ** 2)
-        if length > 0:
-            normals[i] /= length
-    return normals.astype(np.float32)
+            sums[corner, 0] += x
+            sums[corner, 1] += y
+            sums[corner, 2] += z
+    for i in range(sums.shape[0]):
+        x, y, z = sums[i, 0], sums[i, 1], sums[i, 2]
+        length = math.sqrt(x * x + y * y + z * z)
+        length = length if length > 0 else 1.0
+        normals[i, 0], normals[i, 1], normals[i, 2] = x / length, y / length, z / length
 
 
-@numba.njit(cache=True, nogil=True)
 def softened(normals: np.ndarray, faces: np.ndarray, rounds: int) -> np.ndarray:
     """Unit normals [V, 3] averaged with their neighbours' so many times: light that runs over small detail.
 
     Each round, a vertex with n neighbours takes 1 + n times its own normal and twice each of theirs.
     """
-    first, neighbour = _neighbours(faces, normals.shape[0])
-    one, two = np.float32(1), np.float32(2)  # a plain 2 would make it float64
-    for _ in range(rounds if neighbour.size else 0):
-        smoothed = np.empty_like(normals)
-        for i in range(normals.shape[0]):
-            x, y, z = np.float32(0), np.float32(0), np.float32(0)
-            for e in range(first[i], first[i + 1]):
-                j = neighbour[e]
-                x, y, z = x + normals[j, 0], y + normals[j, 1], z + normals[j, 2]
-            own = one + np.float32(first[i + 1] - first[i])
-            x, y, z = two * x + own * normals[i, 0], two * y + own * normals[i, 1], two * z + own * normals[i, 2]
-            scale = one / np.sqrt(max(x * x + y * y + z * z, np.float32(1e-30)))
-            smoothed[i, 0], smoothed[i, 1], smoothed[i, 2] = x * scale, y * scale, z * scale
-        normals = smoothed
+    if not faces.size:
+        return normals
+    first, neighbour = np.zeros(len(normals) + 1, np.uint32), np.empty(faces.size, np.uint32)
+    _neighbours(faces, first, np.empty_like(first), neighbour)
+    for _ in range(rounds):
+        before, normals = normals, np.empty_like(normals)
+        _soften(before, first, neighbour, normals)
     return normals
 
 
-@numba.njit(cache=True, nogil=True)
-def _neighbours(faces: np.ndarray, vertices: int) -> tuple[np.ndarray, np.ndarray]:
-    """first [V + 1], neighbour [3 F]: those of vertex i are neighbour[first[i] : first[i + 1]].
+@compiled
+def _soften(normals: np.ndarray, first: np.ndarray, neighbour: np.ndarray, smoothed: np.ndarray) -> None:
+    one, two = np.float32(1), np.float32(2)  # a plain 2 would make it float64
+    for i in range(normals.shape[0]):
+        x, y, z = np.float32(0), np.float32(0), np.float32(0)
+        for e in range(first[i], first[i + 1]):
+            j = neighbour[e]
+            x, y, z = x + normals[j, 0], y + normals[j, 1], z + normals[j, 2]
+        own = one + np.float32(first[i + 1] - first[i])
+        x, y, z = two * x + own * normals[i, 0], two * y + own * normals[i, 1], two * z + own * normals[i, 2]
+        scale = one / np.sqrt(max(x * x + y * y + z * z, np.float32(1e-30)))
+        smoothed[i, 0], smoothed[i, 1], smoothed[i, 2] = x * scale, y * scale, z * scale
+
+
+@compiled
+def _neighbours(faces: np.ndarray, first: np.ndarray, place: np.ndarray, neighbour: np.ndarray) -> None:
+    """Fill first [V + 1] (zeros before) and neighbour [3 F]: those of vertex i are neighbour[first[i] : first[i + 1]].
 
     A face names of each corner the next one. Around a vertex of a closed surface these are all its neighbours.
+    Unsigned numbers: no index counts from the end.
     """
-    first = np.zeros(vertices + 1, np.uint32)
     for f in range(faces.shape[0]):
         for k in range(3):
             first[faces[f, k] + 1] += 1
-    for i in range(vertices):
+    for i in range(first.shape[0] - 1):
         first[i + 1] += first[i]
-    place, neighbour = first.copy(), np.empty(faces.size, np.uint32)  # unsigned: no index counts from the end
+        place[i] = first[i]
     for f in range(faces.shape[0]):
         for k in range(3):
             corner = faces[f, k]
             neighbour[place[corner]] = faces[f, (k + 1) % 3]
             place[corner] += 1
-    return first, neighbour

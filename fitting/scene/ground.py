@@ -9,8 +9,8 @@ Three kinds of evidence meet in one robust least-squares problem:
                 from apparent size, so this is also how apparent height shrinks towards the horizon.
   steps         while a foot stands, the pelvis passes over it. How far, the pose tells in metres; how far it comes
                 nearer, the apparent size tells in units of the focal length. Their ratio is the focal length.
-  sizes         adults are 1.70 +- 0.09 m tall; children exist, giants do not.
-  levels        some people stand on a roof or a stage; that is dearer than a child and cheaper than a doll.
+  sizes         adults are 1.70 +- 0.09 m tall; much shorter is possible (children), much taller is not.
+  levels        some people stand on a roof or a stage; this costs more than a child, less than 0.8 m of height.
 
 The floor alone cannot tell the focal length (a longer lens is a flatter floor); floor and plumb lines together can
 when the camera looks down or up, and steps towards or away from the camera can.

@@ -17,7 +17,7 @@ from pose2d.base.errors import UserError
 # As shares of the image's diagonal. Phones: 26 mm equivalent is 0.60, EMDB's phone has 1435 px of 2400 (0.60), and
 # video crops for stabilisation up to 0.75; 1680 px of 2203 (0.76) was measured on a camera of shared videos. Webcams
 # with 65 to 78 degrees across the diagonal: 0.62 to 0.78. Action cameras in their linear mode: 19 to 27 mm, 0.44 to
-# 0.62. Lenses for films and sports: 35 to 85 mm, 0.8 to 2. The median lies among the phones and webcams, which make
+# 0.62. Lenses for cinema and sports: 35 to 85 mm, 0.8 to 2. The median lies among the phones and webcams, which make
 # most videos; one deviation reaches 0.54 .. 0.96, two 0.41 .. 1.28.
 PRIOR_SHARE = 0.72
 PRIOR_LOG_SIGMA = 0.29
@@ -45,7 +45,7 @@ def focal_prior(size_px: tuple[int, int]) -> FocalEstimate:
 
 
 def given_focal(focal_px: float, size_px: tuple[int, int]) -> FocalEstimate:
-    """What the user states; nonsense is refused with a word."""
+    """What the user states; impossible values are refused with a message."""
     share = focal_px / math.hypot(*size_px) if math.isfinite(focal_px) else math.nan
     if not SANE_SHARE[0] <= share <= SANE_SHARE[1]:  # NaN fails too
         low, high = (math.hypot(*size_px) * s for s in SANE_SHARE)

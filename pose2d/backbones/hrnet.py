@@ -10,6 +10,7 @@ from pose2d.backbones.resnet import BasicBlock, Bottleneck, conv_bn
 
 MODULES = {2: 1, 3: 4, 4: 3}  # exchange modules in the stage with that many branches
 BLOCKS = 4  # residual blocks per branch and module
+VECTOR = 2048  # channels of `HRNetVector`'s last map
 
 
 def widths(width: int, branches: int) -> list[int]:
@@ -27,7 +28,7 @@ class Exchange(nn.Module):
     def __init__(self, width: int, branches: int, outputs: int) -> None:
         super().__init__()
         channels = widths(width, branches)
-        self.branches = nn.ModuleList(nn.Sequential(*(BasicBlock(c) for _ in range(BLOCKS))) for c in channels)
+        self.branches = nn.ModuleList(nn.Sequential(*(BasicBlock(c, c) for _ in range(BLOCKS))) for c in channels)
         self.fuse_layers = nn.ModuleList(
             nn.ModuleDict({str(j): _resize(channels, j, i) for j in range(branches) if j != i}) for i in range(outputs)
         )
@@ -104,7 +105,7 @@ class HRNetVector(HRNet):
         self.downsamp_modules = nn.ModuleList(
             _conv_bn_relu(4 * fine, 4 * coarse, 3, 2) for fine, coarse in pairwise(NARROW)
         )
-        self.final_layer = _conv_bn_relu(4 * NARROW[-1], 2048, 1, 1)
+        self.final_layer = _conv_bn_relu(4 * NARROW[-1], VECTOR, 1, 1)
 
     def stages(self, x: Tensor) -> list[Tensor]:
         """Images [N, 3, H, W] -> the maps at strides 4, 8, 16 and 32; the last has 2048 channels."""

@@ -5,8 +5,13 @@ from typing import cast
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}  # blocks per stage, by depth
-CHANNELS = (256, 512, 1024, 2048)  # of the four stages, at strides 4, 8, 16, 32
+BLOCKS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}  # blocks per stage, by depth
+NARROW = (64, 128, 256, 512)  # channels of the 3x3 convolutions of the four stages
+
+
+def stage_channels(depth: int) -> tuple[int, ...]:
+    """Channels of the four stages, at strides 4, 8, 16, 32."""
+    return tuple(narrow if depth == 18 else 4 * narrow for narrow in NARROW)
 
 
 def conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
@@ -38,19 +43,20 @@ class Bottleneck(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions of one width; plus the input."""
+    """Two 3x3 convolutions; plus the input."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, inputs: int, channels: int, stride: int = 1) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.conv1 = nn.Conv2d(inputs, channels, 3, stride, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(channels)
+        self.downsample = conv_bn(inputs, channels, 1, stride) if stride > 1 or inputs != channels else None
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.bn1(self.conv1(x)), inplace=True)
         y = self.bn2(self.conv2(y))
-        y += x
+        y += x if self.downsample is None else self.downsample(x)
         return F.relu(y, inplace=True)
 
 
@@ -62,15 +68,16 @@ class ResNet(nn.Module):
         self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         inputs = 64
-        for stage, (count, channels) in enumerate(zip(BLOCKS[depth], CHANNELS, strict=True), start=1):
-            narrow = channels // 4
-            first = Bottleneck(inputs, narrow, stride=1 if stage == 1 else 2)
-            rest = (Bottleneck(channels, narrow) for _ in range(count - 1))
+        block = BasicBlock if depth == 18 else Bottleneck
+        sizes = zip(BLOCKS[depth], NARROW, stage_channels(depth), strict=True)
+        for stage, (count, narrow, channels) in enumerate(sizes, start=1):
+            first = block(inputs, narrow, stride=1 if stage == 1 else 2)
+            rest = (block(channels, narrow) for _ in range(count - 1))
             setattr(self, f"layer{stage}", nn.Sequential(first, *rest))
             inputs = channels
 
     def stages(self, x: Tensor) -> list[Tensor]:
-        """Images [N, 3, H, W] -> four maps with 256, 512, 1024, 2048 channels at strides 4, 8, 16, 32."""
+        """Images [N, 3, H, W] -> four maps with `stage_channels` at strides 4, 8, 16, 32."""
         x = F.relu(self.bn1(self.conv1(x)), inplace=True)
         x = F.max_pool2d(x, 3, 2, 1)
         maps = []
@@ -80,17 +87,17 @@ class ResNet(nn.Module):
         return maps
 
 
-DECONV_CHANNELS = 256  # of every transposed convolution
+DECONV_CHANNELS = 256  # of every transposed convolution of the published networks
 
 
-def deconv_layers(inputs: int, count: int) -> nn.Sequential:
-    """`count` times [4x4 transposed convolution of stride 2, normalisation, ReLU]; 256 channels come out."""
+def deconv_layers(inputs: int, count: int, channels: int = DECONV_CHANNELS) -> nn.Sequential:
+    """`count` times [4x4 transposed convolution of stride 2, normalisation, ReLU]; `channels` come out."""
     layers: list[nn.Module] = []
     for _ in range(count):
         layers += [
-            nn.ConvTranspose2d(inputs, DECONV_CHANNELS, 4, 2, 1, bias=False),
-            nn.BatchNorm2d(DECONV_CHANNELS),
+            nn.ConvTranspose2d(inputs, channels, 4, 2, 1, bias=False),
+            nn.BatchNorm2d(channels),
             nn.ReLU(inplace=True),
         ]
-        inputs = DECONV_CHANNELS
+        inputs = channels
     return nn.Sequential(*layers)

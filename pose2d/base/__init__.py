@@ -1,1 +1,1 @@
-"""What every package stands on: errors a user can mend, atomic files, safe unpickling, threads."""
+"""What every package stands on: errors a user can fix, atomic files, safe unpickling, threads."""

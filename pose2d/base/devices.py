@@ -1,8 +1,13 @@
-"""Can this device compute?"""
+"""Where networks run: the default of every --device, and whether a device can compute."""
 
 import torch
 
 from pose2d.base.errors import UserError
+
+
+def default_device(process: int = 0) -> str:
+    """A GPU where there is one, else the processor; several processes of one machine share its GPUs."""
+    return f"cuda:{process % torch.cuda.device_count()}" if torch.cuda.is_available() else "cpu"
 
 
 def check_device(name: str) -> None:

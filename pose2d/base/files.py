@@ -49,6 +49,15 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         unfinished.discard(temporary)
 
 
+def check_writable(folder: Path) -> None:
+    """Say in words, before any work, why results cannot be written to a folder."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file. --out takes a folder for the results.")
+    with atomic_file(folder / ".probe") as probe:
+        probe.touch()
+    (folder / ".probe").unlink(missing_ok=True)  # another process may be asking the same
+
+
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder beside `path`; it takes the place of `path` only if the block succeeds.

@@ -148,3 +148,14 @@ def _limits(low: float, high: float) -> str:
     if math.isinf(high):
         return f"{low:g} or more"
     return f"at most {high:g}" if math.isinf(low) else f"{low:g} to {high:g}"
+
+
+def plain_value(value: Any) -> Any:
+    """What JSON can hold: NaN and infinity become null, paths text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain_value(content) for key, content in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_value(content) for content in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value

@@ -1,4 +1,4 @@
-"""How much memory input from outside may take: a file's header is a claim, and is believed only below these limits."""
+"""How much memory input from outside may take: sizes that a file's header states are checked first."""
 
 import os
 from pathlib import Path

@@ -87,6 +87,6 @@ def read_torch(path: Path) -> object:
             raise UserError(f"{path} is not a torch checkpoint, or it is damaged or cut off.") from error
         raise UserError(
             f"{path} was refused: beside tensors it holds {refused[1]}, and loading that could run code. "
-            "If you trust the file, open it where it was made and save its weights alone: "
+            "If you know where the file comes from, open it there and save its weights alone: "
             "torch.save(file['state_dict'], ...)."
         ) from error

@@ -1,7 +1,7 @@
 """Who is who over a whole video, once all of it was seen: what the tracker made, looked at again.
 
 In this order: a track ends at a cut, a track that jumps is split (jumps.py), people who met are told apart once more
-by what they were like before and after (stitch.py, untangle.py), every keypoint gets one owner (ownership.py), and
+by what they were like before and after (second_look.py), every keypoint gets one owner (ownership.py), and
 somebody whose keypoints are all somebody else's is not there. What a person should look at becomes an event.
 """
 
@@ -18,7 +18,6 @@ from pose2d.detect.jumps import (
     TrackPath,
     body_sizes,
     inside_image,
-    largest_near,
     mean_looks,
     path_of,
     splits,
@@ -26,12 +25,10 @@ from pose2d.detect.jumps import (
 from pose2d.detect.ownership import OwnershipOptions, nearer_log_odds, ownership
 from pose2d.detect.pose_motion import PoseMotionOptions, PoseState, first_pose, predict_pose, update_pose
 from pose2d.detect.relink import RELINK_RATIO, relink
-from pose2d.detect.stitch import StitchOptions, chains, link, pieces_of, stitched
-from pose2d.detect.untangle import UntangleOptions, untangled
+from pose2d.detect.second_look import Boxes, SecondLookOptions, look_again, rows_of_tracks
 from pose2d.events import Event
 from pose2d.skeletons import Skeleton
 
-HIDES_S = 0.25  # who met somebody is not alone for so long before and after
 RUN_GAP_S = 0.3  # two tracks that have one pose are undone run by run; a longer pause begins another
 
 
@@ -45,8 +42,7 @@ class IdentityOptions:
     least_rows: int = 3  # what a split leaves over with fewer is dropped
     lost_s: float = 0.5  # a track that ends longer before its shot does was lost, unless it left the image
     jumps: JumpOptions = field(default_factory=JumpOptions)
-    stitch: StitchOptions = field(default_factory=StitchOptions)
-    untangle: UntangleOptions = field(default_factory=UntangleOptions)
+    second_look: SecondLookOptions = field(default_factory=SecondLookOptions)
     owner: OwnershipOptions = field(default_factory=OwnershipOptions)
 
 
@@ -98,7 +94,7 @@ def settle(
     owner = np.ones(seen.sure.shape, np.float32)
     if skeleton is not None:
         track = _split_jumps(replace(seen, track=track), image_wh, skeleton, options, notes)
-        track = _stitch(replace(seen, track=track), shot, image_wh, skeleton, options.stitch, options.untangle, notes)
+        track = _look_again(replace(seen, track=track), shot, image_wh, options.second_look, notes)
         owner = owners(replace(seen, track=track), skeleton, options.owner)
         track = _drop_unowned(replace(seen, track=track), owner, options, notes)
     seen = replace(seen, track=track)
@@ -139,10 +135,7 @@ def _renumbered(track: np.ndarray, shot: np.ndarray) -> np.ndarray:
 
 
 def _rows_of_tracks(seen: Sightings) -> dict[int, np.ndarray]:
-    """Of every track its rows in order of time."""
-    order = np.lexsort((seen.frame, seen.track))
-    ends = np.flatnonzero(np.diff(seen.track[order])) + 1
-    return {int(seen.track[rows[0]]): rows for rows in np.split(order, ends) if len(rows) and seen.track[rows[0]] >= 0}
+    return rows_of_tracks(seen.track, seen.frame)
 
 
 def _split_jumps(
@@ -176,52 +169,23 @@ def _path(seen: Sightings, rows: np.ndarray, skeleton: Skeleton, image_wh: tuple
     return path_of(part.time_s, part.boxes_px, part.xy_px, part.sure, part.looks, skeleton, image_wh)
 
 
-def _stitch(
-    seen: Sightings,
-    shot: np.ndarray,
-    image_wh: tuple[int, int],
-    skeleton: Skeleton,
-    options: StitchOptions,
-    tangle: UntangleOptions,
-    notes: list[_Note],
+def _look_again(
+    seen: Sightings, shot: np.ndarray, image_wh: tuple[int, int], options: SecondLookOptions, notes: list[_Note]
 ) -> np.ndarray:
     """Track numbers [N] after people who met, or were hidden, were told apart by what they were before and after."""
-    covered = _covered(seen)
     track = np.full(len(seen), -1, np.int64)
-    everyone = _rows_of_tracks(seen)
-    for number in np.unique(shot):
-        rows_of = {name: rows for name, rows in everyone.items() if shot[rows[0]] == number}
-        if not rows_of:
-            continue
-        paths = {name: _path(seen, rows, skeleton, image_wh) for name, rows in rows_of.items()}
-        pieces = pieces_of(paths, {name: covered[rows] for name, rows in rows_of.items()}, options)
-        after, doubts = link(pieces, image_wh, options)
+    for number in np.unique(shot[seen.track >= 0]):
+        rows = np.flatnonzero((shot == number) & (seen.track >= 0))
+        part = seen.rows(rows)
+        found, doubts = look_again(
+            Boxes(part.track, part.frame, part.time_s, part.boxes_px, part.looks), image_wh, options
+        )
         fresh = int(track.max(initial=-1)) + 1
-        for name, chain in stitched(paths, pieces, after, options).items():
-            track[rows_of[name]] = np.where(chain < 0, -1, fresh + chain)
-        chain_of = chains(after)
+        track[rows] = np.where(found < 0, -1, fresh + found)
         for doubt in doubts:
-            one, other = (fresh + int(chain_of[piece]) for piece in doubt.pieces)
+            one, other = (fresh + n for n in doubt.tracks)
             notes.append(_Note(doubt.time_s, one, "swap", "{0} and {1} may have been exchanged here", (other,)))
-    alone = covered < options.meet
-    return _once_a_frame(replace(seen, track=untangled(track, seen.frame, seen.time_s, seen.boxes_px, alone, tangle)))
-
-
-def _covered(seen: Sightings) -> np.ndarray:
-    """Of each sighting the largest share of the smaller box that its and another person's box have in common then or a
-    moment before or after, [N]."""
-    out = np.zeros(len(seen))
-    for rows in _by_frame(seen):
-        if len(rows) > 1:
-            boxes = seen.boxes_px[rows]
-            both = np.minimum(boxes[:, None, 2:], boxes[:, 2:]) - np.maximum(boxes[:, None, :2], boxes[:, :2])
-            area = (boxes[:, 2:] - boxes[:, :2]).prod(1)
-            share = both.clip(0).prod(-1) / np.maximum(np.minimum(area[:, None], area), 1e-9)
-            np.fill_diagonal(share, 0.0)
-            out[rows] = share.max(1)
-    for rows in _rows_of_tracks(seen).values():  # whoever hides somebody wholly seems to be alone
-        out[rows] = largest_near(out[rows], seen.time_s[rows], HIDES_S)
-    return out
+    return _once_a_frame(replace(seen, track=track))
 
 
 def _once_a_frame(seen: Sightings) -> np.ndarray:

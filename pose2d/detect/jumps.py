@@ -1,4 +1,4 @@
-"""A track that jumps in place, size or appearance is two people: it is split rather than believed."""
+"""A track that jumps in place, size or appearance is taken for two people and split."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ EDGE = 0.03  # a box ending this near an edge, in image sides, is cut by it, as 
 class JumpOptions:
     """Chosen on the tuning seeds of bench/identity.py; none of the shared clips' single people is split."""
 
-    split_cost: float = 12.0  # a step of a track dearer than this (see `step_cost`) splits it
+    split_cost: float = 12.0  # a step of a track that costs more than this (see `step_cost`) splits it
     appearance_range: tuple[float, float] = (-8.0, 4.0)  # limits of what appearance says about a step
     window_s: float = 0.5  # velocity and appearance come from so far on either side: one bad frame is no evidence
 

@@ -99,7 +99,7 @@ def video_writer(
     sound_from: Path | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> Iterator[VideoWriter]:
-    """Write a video that appears at `path` whole, or not at all.
+    """Write a video atomically: it appears at `path` when it is complete.
 
     `rate` is the mean frames per second; `tick_s` divides every frame's time. Odd sizes grow by one pixel, since
     4:2:0 colour halves both sides; images with a side above 8192 pixels are shrunk.

@@ -1,14 +1,15 @@
 """Integral pose regression (Sun et al. 2018): Simple Baselines' network, read by expectation instead of its peak."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from pose2d import flip
-from pose2d.backbones.resnet import CHANNELS, DECONV_CHANNELS, ResNet, deconv_layers
-from pose2d.decode import soft_argmax
+from pose2d.backbones.resnet import DECONV_CHANNELS, ResNet, deconv_layers, stage_channels
+from pose2d.decode import soft_argmax, soft_argmax_spread
 from pose2d.models.base import ModelCard
 from pose2d.models.dialects import renamed
 from pose2d.models.heatmap import HeatmapModel
@@ -19,9 +20,9 @@ from pose2d.types import Prediction
 class IPRHead(nn.Module):
     """Three transposed convolutions and the 1x1 convolution, in one row of layers."""
 
-    def __init__(self, keypoints: int) -> None:
+    def __init__(self, inputs: int, channels: int, keypoints: int) -> None:
         super().__init__()
-        self.features = nn.Sequential(*deconv_layers(CHANNELS[-1], 3), nn.Conv2d(DECONV_CHANNELS, keypoints, 1))
+        self.features = nn.Sequential(*deconv_layers(inputs, 3, channels), nn.Conv2d(channels, keypoints, 1))
 
 
 def expectation(maps: Tensor) -> tuple[Tensor, Tensor]:
@@ -29,20 +30,29 @@ def expectation(maps: Tensor) -> tuple[Tensor, Tensor]:
     return soft_argmax(maps), torch.ones_like(maps[..., 0, 0])
 
 
-class IPR(HeatmapModel):
-    """Features are the 256 channels at stride 4 from which the last 1x1 convolution makes the maps.
+def _peak(maps: Tensor) -> Tensor:
+    """The largest probability of each map, [N, K]."""
+    return maps.flatten(2).softmax(-1).amax(-1)
 
-    Official and mmpose checkpoints take RGB. The raw confidence is 1 everywhere; `maps` are before the softmax.
+
+class IPR(HeatmapModel):
+    """Features are the channels at stride 4 (256; 128 in miniature) that the last 1x1 convolution makes the maps of.
+
+    Official and mmpose checkpoints take RGB. The raw confidence is 1 everywhere; `maps` are before the softmax, and
+    `heatmap_score` is the largest probability of each map after it. `sigma_px` is the spread of those probabilities.
     """
 
     decode = staticmethod(expectation)
+    has_heatmap_score = True
 
-    def __init__(self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton) -> None:
+    def __init__(
+        self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton, channels: int = DECONV_CHANNELS
+    ) -> None:
         super().__init__()
         self.input_wh, self.skeleton = input_wh, skeleton
-        self.feature_shape = (DECONV_CHANNELS, input_wh[1] // 4, input_wh[0] // 4)
+        self.feature_shape = (channels, input_wh[1] // 4, input_wh[0] // 4)
         self.backbone = ResNet(depth)
-        self.head = IPRHead(skeleton.size)
+        self.head = IPRHead(stage_channels(depth)[-1], channels, skeleton.size)
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
@@ -51,11 +61,24 @@ class IPR(HeatmapModel):
     def maps(self, features: Tensor) -> Tensor:
         return self.head.features[-1](features)
 
+    def decode_maps(self, maps: Tensor) -> Prediction:
+        return replace(super().decode_maps(maps), heatmap_score=_peak(maps), sigma_px=self._spread_px(maps))
+
     def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
-        """The two expectations averaged; x becomes W - 1 - x. The maps are those of the crops themselves."""
-        plain, other = self.predict(features), self.predict(mirrored)
-        back = flip.points_back(other.xy_px, self.skeleton.flip_order, self.input_wh[0] - 1)
-        return Prediction(xy_px=(plain.xy_px + back) / 2, score=plain.score, maps=plain.maps)
+        """The two answers averaged; x becomes W - 1 - x. The maps are those of the crops themselves."""
+        order = self.skeleton.flip_order
+        maps, others = self.maps(features), self.maps(mirrored)
+        plain, other = self.decode_maps(maps), self.decode_maps(others)
+        back = flip.points_back(other.xy_px, order, self.input_wh[0] - 1)
+        return replace(
+            plain,
+            xy_px=(plain.xy_px + back) / 2,
+            heatmap_score=(_peak(maps) + _peak(others)[:, order]) / 2,
+            sigma_px=(self._spread_px(maps) + self._spread_px(others)[:, order]) / 2,
+        )
+
+    def _spread_px(self, maps: Tensor) -> Tensor:
+        return soft_argmax_spread(maps) * self.cell_px(maps)
 
     def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return renamed(
@@ -81,3 +104,16 @@ CARDS = [
     )
     for height, width in [map(int, size.split("x"))]
 ]
+
+# The miniature: trained by tools/train_mini.py (docs/paper.md), small enough for one processor core.
+CARDS.append(
+    ModelCard(
+        name="ipr-r18-128x96",
+        build=partial(IPR, 18, (96, 128), COCO17, channels=128),
+        skeleton=COCO17,
+        input_wh=(96, 128),
+        parameters=12_752_337,
+        licence="your own",
+        source="your own training with tools/train_mini.py",
+    )
+)

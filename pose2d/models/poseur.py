@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from pose2d import flip
 from pose2d.backbones.deformable import DeformableAttention
 from pose2d.backbones.hrnet import HRNet, widths
-from pose2d.backbones.resnet import CHANNELS as RESNET_CHANNELS
-from pose2d.backbones.resnet import ResNet
+from pose2d.backbones.resnet import ResNet, stage_channels
 from pose2d.base.errors import UserError
 from pose2d.models.base import FeaturesWithTrunk, ModelCard, PoseModel
 from pose2d.models.flow import MASK, Flow
@@ -244,7 +243,7 @@ class Poseur(PoseModel):
 
 
 def _resnet(depth: int, input_wh: tuple[int, int], skeleton: Skeleton) -> Poseur:
-    return Poseur(ResNet(depth), RESNET_CHANNELS, input_wh, skeleton)
+    return Poseur(ResNet(depth), stage_channels(depth), input_wh, skeleton)
 
 
 def _hrnet(width: int, input_wh: tuple[int, int], skeleton: Skeleton) -> Poseur:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from pose2d import flip
-from pose2d.backbones.hrnet import HRNetVector
-from pose2d.backbones.resnet import ResNet
+from pose2d.backbones.hrnet import VECTOR, HRNetVector
+from pose2d.backbones.resnet import ResNet, stage_channels
 from pose2d.models.base import ModelCard, PoseModel
 from pose2d.models.dialects import is_mmpose, renamed
 from pose2d.models.flow import MASK, Flow
@@ -16,7 +16,6 @@ from pose2d.normalization import IMAGENET_RGB, RLE_RGB, Normalization
 from pose2d.skeletons import COCO17, MPII16, Skeleton
 from pose2d.types import Prediction
 
-VECTOR = 2048  # channels of the pooled trunk
 MIDDLE = 0.5  # coordinates count crop widths and heights from the crop's middle
 
 
@@ -32,7 +31,7 @@ class NamedLinear(nn.Module):
 
 
 class RLE(PoseModel):
-    """Features are the vector of 2048 channels after pooling. The raw confidence is the mean of 1 - sigma.
+    """Features are the pooled trunk, one vector a crop. The raw confidence is the mean of 1 - sigma.
 
     `sigma_px` is the network's sigma in crop pixels: the scale of the error's density, not quite its standard
     deviation. The density's simple part is a Laplace one with b = sqrt(2) sigma (mmpose: b = sigma).
@@ -41,13 +40,15 @@ class RLE(PoseModel):
     normalization: Normalization = RLE_RGB
     direction_only: bool = True  # coordinates read the vector divided by its length; mmpose's the vector itself
 
-    def __init__(self, trunk: ResNet | HRNetVector, input_wh: tuple[int, int], skeleton: Skeleton) -> None:
+    def __init__(
+        self, trunk: ResNet | HRNetVector, channels: int, input_wh: tuple[int, int], skeleton: Skeleton
+    ) -> None:
         super().__init__()
         self.input_wh, self.skeleton = input_wh, skeleton
-        self.feature_shape = (VECTOR,)
+        self.feature_shape = (channels,)
         self.preact = trunk
-        self.fc_coord = NamedLinear(VECTOR, 2 * skeleton.size)
-        self.fc_sigma = NamedLinear(VECTOR, 2 * skeleton.size)
+        self.fc_coord = NamedLinear(channels, 2 * skeleton.size)
+        self.fc_sigma = NamedLinear(channels, 2 * skeleton.size)
         self.flow = Flow()  # for the loss; predictions do not need it
 
     def normalize(self, crops: Tensor) -> Tensor:
@@ -58,7 +59,7 @@ class RLE(PoseModel):
         return self.preact.stages(crops)[-1].mean((2, 3))
 
     def coordinates(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Features [N, 2048] -> coordinates [N, K, 2] from the crop's middle, and sigma [N, K, 2], in crop sizes."""
+        """Features [N, C] -> coordinates [N, K, 2] from the crop's middle, and sigma [N, K, 2], in crop sizes."""
         linear = self.fc_coord.linear
         x = features / features.norm(dim=1, keepdim=True) if self.direction_only else features
         xy = nn.functional.linear(x, linear.weight, linear.bias).unflatten(1, (-1, 2))
@@ -101,11 +102,11 @@ def _from_mmpose(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _resnet(depth: int, input_wh: tuple[int, int], skeleton: Skeleton) -> RLE:
-    return RLE(ResNet(depth), input_wh, skeleton)
+    return RLE(ResNet(depth), stage_channels(depth)[-1], input_wh, skeleton)
 
 
 def _hrnet(width: int, input_wh: tuple[int, int], skeleton: Skeleton) -> RLE:
-    return RLE(HRNetVector(width), input_wh, skeleton)
+    return RLE(HRNetVector(width), VECTOR, input_wh, skeleton)
 
 
 # Parameters of the trunks. The flow's 53,784 weights are not among a model's parameters.
@@ -145,3 +146,16 @@ CARDS = [
     for licence, source in [_origin(trunk, size)]
     if not suffix or trunk == "resnet50"
 ]
+
+# The miniature: trained by tools/train_mini.py (docs/paper.md), small enough for one processor core.
+CARDS.append(
+    ModelCard(
+        name="rle-r18-128x96",
+        build=partial(_resnet, 18, (96, 128), COCO17),
+        skeleton=COCO17,
+        input_wh=(96, 128),
+        parameters=11_176_512 + 2 * (512 + 1) * 2 * COCO17.size,
+        licence="your own",
+        source="your own training with tools/train_mini.py",
+    )
+)

@@ -6,7 +6,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.backbones.resnet import CHANNELS, DECONV_CHANNELS, ResNet, deconv_layers
+from pose2d.backbones.resnet import DECONV_CHANNELS, ResNet, deconv_layers, stage_channels
 from pose2d.models.base import ModelCard
 from pose2d.models.dialects import is_mmpose, renamed
 from pose2d.models.heatmap import HeatmapModel
@@ -15,19 +15,21 @@ from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
 
 
 class SimpleBaseline(ResNet, HeatmapModel):
-    """Features are the 256 channels at stride 4 from which the last 1x1 convolution makes the maps.
+    """Features are the channels at stride 4 (256; 128 in miniature) that the last 1x1 convolution makes the maps of.
 
     Official checkpoints take BGR; mmpose's of the same shape take RGB. The names tell which it is.
     """
 
     normalization = IMAGENET_BGR
 
-    def __init__(self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton) -> None:
+    def __init__(
+        self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton, channels: int = DECONV_CHANNELS
+    ) -> None:
         super().__init__(depth)
         self.input_wh, self.skeleton = input_wh, skeleton
-        self.feature_shape = (DECONV_CHANNELS, input_wh[1] // 4, input_wh[0] // 4)
-        self.deconv_layers = deconv_layers(CHANNELS[-1], 3)
-        self.final_layer = nn.Conv2d(DECONV_CHANNELS, skeleton.size, 1)
+        self.feature_shape = (channels, input_wh[1] // 4, input_wh[0] // 4)
+        self.deconv_layers = deconv_layers(stage_channels(depth)[-1], 3, channels)
+        self.final_layer = nn.Conv2d(channels, skeleton.size, 1)
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
@@ -66,3 +68,16 @@ CARDS = [
     for size in sizes
     for height, width in [map(int, size.split("x"))]
 ]
+
+# The miniature: trained by tools/train_mini.py (docs/paper.md), small enough for one processor core.
+CARDS.append(
+    ModelCard(
+        name="sbl-r18-128x96",
+        build=partial(SimpleBaseline, 18, (96, 128), COCO17, channels=128),
+        skeleton=COCO17,
+        input_wh=(96, 128),
+        parameters=12_752_337,
+        licence="your own",
+        source="your own training with tools/train_mini.py",
+    )
+)

@@ -4,10 +4,11 @@ import cv2
 import numpy as np
 import pytest
 
+from ccnet.coco_ap.people import ground_truth_from_coco
 from ccnet.data.datasets import load_image, read_split, split_names
 from pose2d.base.errors import UserError
-from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133
-from tests.ccnet.toy import write_coco
+from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133
+from tests.ccnet.toy import write_coco, write_mpii
 
 
 def change(root, split, edit):
@@ -68,6 +69,64 @@ def test_mistakes_are_told_in_words(tmp_path):
     (tmp_path / "annotations" / "person_keypoints_train2017.json").write_text('{"images": [')
     with pytest.raises(UserError, match="not JSON"):
         read_split(tmp_path, "train2017")
+
+
+def test_people_are_found_whatever_the_order_of_categories(tmp_path):
+    write_coco(tmp_path, "train2017", count=2, people=2)
+
+    def edit(dataset):
+        dataset["categories"] = [{"id": 1, "name": "dog"}, {"id": 7, "name": "person"}]
+        for number, annotation in enumerate(dataset["annotations"]):
+            annotation["category_id"] = 7 if number else 1
+
+    change(tmp_path, "train2017", edit)
+    split = read_split(tmp_path, "train2017")
+    assert [person.id for person in split.people] == [2, 3, 4]
+    assert len(ground_truth_from_coco(split.dataset).id) == 3
+
+
+SWAPPED = ["nose", "right_eye", "left_eye", *COCO17.keypoints[3:]]
+CROWDPOSE = [name for name in COCO17.keypoints if "eye" not in name and "ear" not in name]
+
+
+@pytest.mark.parametrize(
+    ("categories", "says"),
+    [
+        ([{"id": 1, "name": "dog"}, {"id": 2, "name": "cat"}], "one category named 'person', has 'dog', 'cat'"),
+        ([], "one category named 'person', has none"),
+        ([{"id": 1, "name": "person", "keypoints": SWAPPED}], r"first that differs is 'right_eye'\): choose a model"),
+        ([{"id": 1, "name": "person", "keypoints": CROWDPOSE}], "not the 17 of coco17"),
+        ([{"id": 1, "name": "person", "keypoints": list(COCO17.keypoints[:14])}], "there are 14"),
+    ],
+)
+def test_other_keypoints_and_categories_are_told_before_any_work(tmp_path, categories, says):
+    write_coco(tmp_path, "train2017")
+    change(tmp_path, "train2017", lambda dataset: dataset.update(categories=categories))
+    with pytest.raises(UserError, match=says):
+        read_split(tmp_path, "train2017")
+
+
+def test_keypoint_names_in_our_order_are_accepted(tmp_path):
+    write_coco(tmp_path, "train2017")
+    named = [{"id": 1, "name": "person", "keypoints": [name.replace("_", " ") for name in COCO17.keypoints]}]
+    change(tmp_path, "train2017", lambda dataset: dataset.update(categories=named))
+    assert read_split(tmp_path, "train2017", HALPE26).people
+
+
+def test_two_annotations_of_one_id_are_refused(tmp_path):
+    write_coco(tmp_path, "train2017")
+    change(tmp_path, "train2017", lambda dataset: dataset["annotations"][3].update(id=1))
+    with pytest.raises(UserError, match=r"annotations\[3\].id is 1, as that of another"):
+        read_split(tmp_path, "train2017")
+
+
+def test_a_folder_of_another_data_set_is_named(tmp_path):
+    write_mpii(tmp_path / "mpii", "valid")
+    write_coco(tmp_path / "coco", "val2017")
+    with pytest.raises(UserError, match="has annotations of mpii16: choose a model"):
+        read_split(tmp_path / "mpii", "val2017")
+    with pytest.raises(UserError, match="has annotations of coco17: choose a model"):
+        read_split(tmp_path / "coco", "valid", MPII16)
 
 
 def test_a_data_set_without_people_is_refused(tmp_path):

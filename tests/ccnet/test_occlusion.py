@@ -1,4 +1,4 @@
-"""The patch hides what it should and nothing else; the curve tells an honest confidence from a blind one."""
+"""The patch hides what it should and nothing else; the curve shows whether confidence falls with OKS."""
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def test_a_patch_may_hang_over_the_edge_or_miss_the_image() -> None:
 
 
 def _spot_finder(crops: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Reads the brightest spot as its one keypoint, and trusts it by how bright it is."""
+    """Reads the brightest spot as its one keypoint; its confidence is how bright the spot is."""
     grey = crops[..., 0].astype(float)
     peak = grey.reshape(len(crops), -1).argmax(1)
     xy = np.column_stack([peak % crops.shape[2], peak // crops.shape[2]]).astype(float)

@@ -3,10 +3,13 @@
 import csv
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from eval3dpw.bodies import H36M_14, _read_regressor, body_set
@@ -23,6 +26,7 @@ from pose2d.skeletons import COCO17
 from tests.eval3dpw import tiny_3dpw
 
 QUIET = Reporter(quiet=True)
+WRONG = "weights of another network"  # a file that the test makes
 
 
 def stored(data: Path, **others) -> EvalSettings:
@@ -204,13 +208,30 @@ def test_the_truth_as_predictions_has_no_error_and_missing_ones_are_counted(tmp_
         ({"pose_model": "poses2d"}, "knows only its own confidence"),
         ({"protocol": "pare"}, "unknown protocol 'pare'"),
         ({"split": "train"}, "has no split 'train'"),
+        ({"confidence": ("raw",), "weighting": ("precision",)}, "precision needs calibrated confidence"),
+        ({"confidence": ("raw", "raw-heatmap")}, "one score of its own"),
+        ({"pose_model": "sbl-resnet50-256x192", "confidence": ("raw",), "pose_checkpoint": WRONG}, "does not fit"),
+        ({"init": "spin", "checkpoint": WRONG}, "does not fit"),
+        ({"ccnet": WRONG}, "not a calibration head"),
     ],
 )
 def test_a_mistake_in_the_settings_is_told_before_any_work(tmp_path: Path, settings, words) -> None:
     data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
+    save_file({"conv1.weight": torch.zeros(2, 3)}, tmp_path / "wrong.safetensors")
+    settings = {key: tmp_path / "wrong.safetensors" if value == WRONG else value for key, value in settings.items()}
     with pytest.raises(UserError, match=words):
         pipeline.run(EvalSettings(data, **settings), tmp_path / "out", QUIET)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_source_that_cannot_have_the_weighting_is_weighted_otherwise_and_that_is_said(capsys, tmp_path) -> None:
+    settings = EvalSettings(tmp_path, confidence=("raw", "ccnet"), weighting=("precision",))
+    settings.check()
+    assert list(settings.rows()) == ["+ raw confidence", "+ CCNet precision"]
+    assert settings.replaced == ["raw"]
+    data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
+    pipeline.run(replace(settings, data=data, pose_model="movenet-lightning", init="none"), tmp_path / "out", QUIET)
+    assert "raw states no pixels, so it is weighted by `confidence`, not precision" in capsys.readouterr().err
 
 
 def test_a_body_without_joints_of_its_own_asks_for_the_regressor_by_name(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import mathutils
 folder, fps, frame, identity = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 bpy.ops.wm.read_factory_settings(use_empty=True)
 scene = bpy.context.scene
-# Blender's frame rate is fps / fps_base, but its glTF importer multiplies: turned round, keys fall on whole frames.
+# Blender's frame rate is fps / fps_base, but its glTF importer multiplies: the inverse puts keys on whole frames.
 scene.render.fps, scene.render.fps_base = round(fps), fps / round(fps)
 bpy.ops.import_scene.gltf(filepath=f"{folder}/scene.glb")
 scene.render.fps_base = round(fps) / fps

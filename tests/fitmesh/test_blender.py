@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fitmesh.exports import EXPORTERS
+from fitmesh.exports import EXPORTERS, scene_glb
+from fitmesh.exports.bone_names import bone_names
 from fitmesh.exports.scene import scene_frame
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
@@ -17,7 +18,8 @@ from fitting.body.kinematics import JOINT_NAMES
 from tests.fitmesh.walkers import in_world, walkers
 
 ROW = 7
-PROBE = Path(__file__).with_name("blender_probe.py")
+PROBE, FBX_PROBE = (Path(__file__).with_name(name) for name in ("blender_probe.py", "fbx_probe.py"))
+TO_FBX = Path(__file__).parents[2] / "examples" / "blender_fbx.py"
 Z_UP = np.array([[1, 0, 0], [0, 0, -1], [0, 1, 0]])  # glTF's y up -> Blender's z up
 
 
@@ -53,6 +55,27 @@ def test_blender_moves_the_bvh_skeleton_as_the_fit_does(result: Result, imported
     expected = result.people[0].joints_world_m[ROW] @ Z_UP.T
     found = np.array([imported["joints"][name] for name in JOINT_NAMES])
     np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_blender_writes_an_fbx_with_the_same_bones_motion_and_frames(result: Result, tmp_path: Path) -> None:
+    python = os.environ.get("FITMESH_BLENDER_PYTHON")
+    if not python:
+        pytest.skip("needs FITMESH_BLENDER_PYTHON: a Python with the package bpy")
+    scene_glb.write(result, tmp_path, Reporter(quiet=True), "mixamo")
+    subprocess.run([python, str(TO_FBX), str(tmp_path / "scene.glb"), str(tmp_path / "scene.fbx")], check=True)
+    command = [python, str(FBX_PROBE), str(tmp_path / "scene.fbx"), str(ROW)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(ended.stdout.splitlines()[-1])
+    assert found["fps"] == pytest.approx(float(result.rate), rel=1e-3)
+    # Blender's FBX importer takes 29.97 for 30 when it counts frames.
+    assert found["frames"][1] - found["frames"][0] == pytest.approx(len(result.frames) - 1, rel=2e-3)
+    names = bone_names("mixamo")
+    assert {name: set(bones) for name, bones in found["armatures"].items()} == {
+        f"person_{person.identity}": set(names) for person in result.people
+    }
+    assert result.people[0].joints_world_m is not None
+    heads = np.array([found["armatures"]["person_1"][name] for name in names])
+    np.testing.assert_allclose(heads, result.people[0].joints_world_m[ROW] @ Z_UP.T, atol=1e-3)
 
 
 def test_blenders_camera_is_the_videos(result: Result, imported: dict[str, Any]) -> None:

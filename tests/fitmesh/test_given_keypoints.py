@@ -53,6 +53,17 @@ def test_keypoints_of_an_earlier_run_give_the_same_fit(
                 np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
+def test_a_confidence_that_given_keypoints_do_not_bring_is_refused(
+    fitmesh: Fitmesh, walk: tuple[str | Path, ...], people: list, tmp_path: Path
+) -> None:
+    given = write_json(tmp_path / "k.json", coco_results(people, named=True))
+    run = ("run", "--video", walk[1], "--keypoints", given, "--out", tmp_path / "out", "--confidence")
+    assert fitmesh(*run, "ccnet") == 2
+    assert "--confidence ccnet has no effect with --keypoints" in fitmesh.said
+    assert "brings its own (raw)" in fitmesh.said
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("names", [BODY_25, COCO_18])
 def test_openpose_files_are_read_by_name(tmp_path: Path, names: list[str]) -> None:
     for frame in (3, 4):

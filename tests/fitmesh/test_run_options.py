@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 import fitmesh as package
 from tests.fitmesh.conftest import Fitmesh
@@ -92,4 +94,18 @@ def test_a_mistake_is_found_before_the_work_begins(
     assert fitmesh("run", *given, "--out", tmp_path / "out", *arguments) == 2
     assert words in fitmesh.said
     assert "Traceback" not in fitmesh.said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_of_another_network_is_told_before_any_stage(
+    fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    save_file({"conv1.weight": torch.zeros(2, 3)}, tmp_path / "wrong.safetensors")
+    options = ("--pose-model", "sbl-resnet50-256x192", "--checkpoint", tmp_path / "wrong.safetensors")
+    assert fitmesh("run", "--video", walk[1], *options, "--out", tmp_path / "out") == 2
+    assert "wrong.safetensors does not fit sbl-resnet50-256x192" in fitmesh.said
+    assert fitmesh("run", "--video", walk[1], "--ccnet", tmp_path / "wrong.safetensors", "--out", tmp_path / "out") == 2
+    assert "is not a calibration head" in fitmesh.said
+    assert fitmesh("run", "--video", walk[1], "--confidence", "raw-heatmap", "--out", tmp_path / "out") == 2
+    assert "rtmpose-s-halpe26 has one score of its own" in fitmesh.said
     assert not (tmp_path / "out").exists()

@@ -92,7 +92,7 @@ def test_a_split_gives_the_later_frames_a_new_number(
     assert people_of(out) == {1: [0, 1, 2, 3, 4], 2: [0, 1, 2, 3, 4], 3: list(range(5, 12)), 4: list(range(5, 12))}
 
 
-def test_edits_of_one_command_follow_each_other_and_a_crossing_is_mended(out: Path) -> None:
+def test_edits_of_one_command_follow_each_other_and_a_crossing_is_corrected(out: Path) -> None:
     """1 and 2 changed places at 0.2 s: split, then put the right halves together."""
     people = edit_tracks(out, split=[(1, 0.2)])
     assert [person.identity for person in people] == [1, 2, 3, 4]

@@ -172,10 +172,10 @@ def test_only_differences_of_time_matter():
     torch.manual_seed(0)
     network = Lifter().eval()
     features, time_s = torch.randn(1, 6, FEATURES), torch.arange(6)[None] * 0.1
-    hears = torch.ones(1, 6, 6, dtype=torch.bool)
-    here, later = (network(features, time_s + shift, hears).rotation for shift in (0.0, 1.7))
+    attends = torch.ones(1, 6, 6, dtype=torch.bool)
+    here, later = (network(features, time_s + shift, attends).rotation for shift in (0.0, 1.7))
     torch.testing.assert_close(here, later, atol=1e-4, rtol=0)
-    slower = network(features, 3 * time_s, hears).rotation
+    slower = network(features, 3 * time_s, attends).rotation
     assert (here - slower).abs().max() > 1e-6
 
 

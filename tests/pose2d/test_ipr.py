@@ -48,3 +48,27 @@ def test_the_flip_test_averages_places_not_maps(monkeypatch):
     mirrored[:, 2, 10, 30] = 100  # the mirror calls it the right eye, 120 px from its left
     xy = model.predict_flip(plain, mirrored).xy_px[0, 1]
     assert xy.tolist() == pytest.approx([(80 + 191 - 120) / 2, 40], abs=1e-3)
+
+
+def test_the_heatmap_score_is_the_largest_probability_and_the_spread_its_deviation():
+    model = build()
+    maps = torch.full((1, 17, 64, 48), -torch.inf)
+    maps[:, :, 10, 20] = torch.log(torch.tensor(0.75))
+    maps[:, :, 14, 20] = torch.log(torch.tensor(0.25))
+    found = model.decode_maps(maps)
+    assert found.heatmap_score is not None
+    assert found.sigma_px is not None
+    torch.testing.assert_close(found.heatmap_score, torch.full((1, 17), 0.75))
+    expected = torch.tensor([0.0, 4 * (0.75 * 0.25) ** 0.5]) * 4  # 4 cells apart, 4 pixels a cell
+    torch.testing.assert_close(found.sigma_px, expected.expand(1, 17, 2))
+
+
+def test_the_flip_test_averages_heatmap_scores_of_the_same_keypoint(monkeypatch):
+    model = build()
+    monkeypatch.setattr(model, "maps", lambda features: features)
+    plain, mirrored = torch.zeros(1, 17, 64, 48), torch.zeros(1, 17, 64, 48)
+    plain[:, 1, 10, 20] = mirrored[:, 2, 10, 27] = 100  # left eye; the mirror calls it the right one
+    score = model.predict_flip(plain, mirrored).heatmap_score
+    assert score is not None
+    assert score[0, 1] == pytest.approx(1)
+    assert score[0, 2] < 0.01

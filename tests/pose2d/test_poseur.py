@@ -8,7 +8,7 @@ from torch import Tensor
 
 import pose2d
 from pose2d.backbones.deformable import DeformableAttention, sample
-from pose2d.backbones.resnet import CHANNELS, ResNet
+from pose2d.backbones.resnet import ResNet, stage_channels
 from pose2d.models import poseur
 from pose2d.models.poseur import Poseur, certainty
 from pose2d.skeletons import Skeleton
@@ -160,7 +160,7 @@ def model() -> Poseur:
 @torch.inference_mode()
 def test_the_head_is_its_literal_recomputation(monkeypatch):
     torch.manual_seed(0)
-    model = Poseur(ResNet(50), CHANNELS, (192, 256), THREE).eval()
+    model = Poseur(ResNet(50), stage_channels(50), (192, 256), THREE).eval()
     torch.nn.init.normal_(model.keypoint_head.transformer.level_embeds)
     maps = [torch.randn(1, 256, h, w) for h, w in ((8, 6), (4, 3), (2, 2), (2, 1))]
     monkeypatch.setattr(model.backbone, "stages", lambda crops: [])

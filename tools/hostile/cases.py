@@ -196,7 +196,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
 
 
 def image_cases() -> Iterator[Case]:
-    """Headers that claim more than there is, and pictures that are really large, thin or small."""
+    """Headers that claim more than there is, and images that are really large, thin or small."""
     import cv2
 
     from pose2d.io.images import read_image

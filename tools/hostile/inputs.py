@@ -48,8 +48,8 @@ def make_valid(folder: Path) -> Valid:
     folder.mkdir(parents=True)
     video = write_video(folder / "walk.mp4", [40 * i for i in range(12)], (160, 120), sound="aac")
     keypoints = write_json(folder / "walk.json", coco_results([walker(12), walker(12, start_x_m=-0.9)]))
-    picture = folder / "image.png"
-    cv2.imwrite(str(picture), image(3, 160, 120))
+    still = folder / "image.png"
+    cv2.imwrite(str(still), image(3, 160, 120))
     fitmesh.run(video, folder / "out", keypoints=keypoints, init="none", threads=1)
     tiny_3dpw.write(folder / "3dpw", {"one_00": 1})
     head = folder / "head.safetensors"
@@ -57,7 +57,7 @@ def make_valid(folder: Path) -> Valid:
     body = folder / "body.npz"
     body.write_bytes((files("fitting") / "data" / "open_body.npz").read_bytes())
     return Valid(
-        folder, video, keypoints, picture, _coco(folder / "coco"), _mpii(folder / "mpii"), folder / "3dpw",
+        folder, video, keypoints, still, _coco(folder / "coco"), _mpii(folder / "mpii"), folder / "3dpw",
         folder / "out", head, body, _motion(folder / "motion.npz"),
     )  # fmt: skip
 

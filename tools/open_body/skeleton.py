@@ -132,5 +132,5 @@ def _triangles(quads: np.ndarray, mirror: np.ndarray, vertices: np.ndarray) -> n
         other = number_of[frozenset(mirror[[a, b, c, d]].tolist())]
         if other not in done:
             done.add(other)
-            triangles += [(mirror[i], mirror[k], mirror[j]) for i, j, k in cut]  # seen in a mirror, turned round
+            triangles += [(mirror[i], mirror[k], mirror[j]) for i, j, k in cut]  # mirrored, so in the opposite order
     return np.array(triangles)

@@ -26,6 +26,7 @@ _SOURCES = {
     "ccnet": "calibrated by a head on the network's own features (CCNet): the expected OKS",
     "closed-form": "calibrated in closed form from the network's own score or spread: the expected OKS",
     "raw": "the network's own score, not calibrated",
+    "raw-heatmap": "the peak of the network's heatmap, not calibrated",
     "ones": "none: every keypoint had the same confidence",
 }
 

@@ -1,0 +1,50 @@
+"""Rendered people read by the default network and fitted as `run` does, beside their exact truth; shared by benches."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import fitting
+from eval3dpw.bodies import body_set
+from eval3dpw.sequences import camera_params
+from fitmesh.eval_3dpw.keypoints import cache_key
+from fitmesh.eval_3dpw.pipeline import Evaluation
+from fitmesh.eval_3dpw.sequences import eval_sequences
+from fitmesh.eval_3dpw.settings import FPS, EvalSettings
+from fitmesh.progress import Reporter
+from fitting.track import TrackFit, fit_track
+
+
+@dataclass(frozen=True)
+class RenderedFit:
+    """One rendered person over T frames."""
+
+    track: TrackFit
+    rows: Tensor  # [T] of the frames that have a truth, in the arrays of `track`
+    found: fitting.BodyParams  # of these frames
+    truth: fitting.BodyParams
+    body: fitting.Body
+
+    @property
+    def observed(self) -> Tensor:
+        """[T] the frame showed enough of the person."""
+        return self.track.fit.observed[self.rows]
+
+
+def rendered_fits(data: Path, cache: Path, only: str = "") -> Iterator[RenderedFit]:
+    """Everybody of a set made by `fitmesh synth`; `cache` keeps their keypoints. only: a part of sequences' names."""
+    settings = EvalSettings(data, confidence=("ccnet",))
+    bodies = body_set(None, None)
+    evaluation = Evaluation(settings, cache, bodies, Reporter(quiet=True))
+    for sequence in eval_sequences(settings, []):
+        if only not in sequence.name:
+            continue
+        people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))
+        for track, person in zip(sequence.tracks, people, strict=True):
+            body, frame = bodies.load(track.gender), person.frame[person.detected]
+            fitted = fit_track(person.keypoints("ccnet"), frame, sequence.camera, body, fps=FPS)
+            rows = torch.from_numpy(fitted.rows(person.frame))
+            yield RenderedFit(fitted, rows, fitted.fit.params.rows(rows), camera_params(track, body), body)

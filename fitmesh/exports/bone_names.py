@@ -1,0 +1,51 @@
+"""The skeleton's bones under the names that other programs look for, so that they find them by themselves.
+
+Every skeleton here has the tree of SMPL's 24 joints, and a joint carries the bone that turns about it: `left_hip` the
+thigh. The programs' own skeletons have the same tree, with more bones (fingers, twists) than are known here; only the
+names differ. SMPL's `left_hand` is where the fingers begin: the first bone of the middle finger.
+"""
+
+from fitting.body.kinematics import JOINT_NAMES
+from pose2d.base.errors import UserError
+
+DEFAULT = "smpl"
+_CENTRE = ("pelvis", "spine1", "spine2", "spine3", "neck", "head")
+_SIDE = ("hip", "knee", "ankle", "foot", "collar", "shoulder", "elbow", "wrist", "hand")
+# Names of _CENTRE, names of _SIDE with {} for the side, and the words for left and right.
+_OTHERS = {
+    "mixamo": (
+        "mixamorig:Hips mixamorig:Spine mixamorig:Spine1 mixamorig:Spine2 mixamorig:Neck mixamorig:Head",
+        "mixamorig:{}UpLeg mixamorig:{}Leg mixamorig:{}Foot mixamorig:{}ToeBase mixamorig:{}Shoulder mixamorig:{}Arm "
+        "mixamorig:{}ForeArm mixamorig:{}Hand mixamorig:{}HandMiddle1",
+        ("Left", "Right"),
+    ),
+    "rigify": (  # the human metarig; its neck has two bones, spine.004 and spine.005, of which the second is not known
+        "spine spine.001 spine.002 spine.003 spine.004 spine.006",
+        "thigh.{} shin.{} foot.{} toe.{} shoulder.{} upper_arm.{} forearm.{} hand.{} f_middle.01.{}",
+        ("L", "R"),
+    ),
+    "unreal": (  # the mannequin; the newer one has two more spine bones and a second neck bone
+        "pelvis spine_01 spine_02 spine_03 neck_01 head",
+        "thigh_{} calf_{} foot_{} ball_{} clavicle_{} upperarm_{} lowerarm_{} hand_{} middle_01_{}",
+        ("l", "r"),
+    ),
+    "unity": (  # the humanoid avatar's own names
+        "Hips Spine Chest UpperChest Neck Head",
+        "{}UpperLeg {}LowerLeg {}Foot {}Toes {}Shoulder {}UpperArm {}LowerArm {}Hand {}MiddleProximal",
+        ("Left", "Right"),
+    ),
+}
+CHOICES = (DEFAULT, *_OTHERS)
+
+
+def bone_names(convention: str) -> tuple[str, ...]:
+    """The 24 bones in SMPL's order."""
+    if convention == DEFAULT:
+        return JOINT_NAMES
+    if convention not in _OTHERS:
+        raise UserError(f"unknown --bone-names {convention!r}: choose {', '.join(CHOICES)}.")
+    centre, side, words = _OTHERS[convention]
+    names = dict(zip(_CENTRE, centre.split(), strict=True))
+    for ours, theirs in zip(("left", "right"), words, strict=True):
+        names |= {f"{ours}_{part}": name.format(theirs) for part, name in zip(_SIDE, side.split(), strict=True)}
+    return tuple(names[joint] for joint in JOINT_NAMES)

@@ -1,0 +1,136 @@
+"""The cells of a table: networks evaluated, heads trained. Finished ones are kept in files, so a table resumes."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import ccnet
+import pose2d
+from ccnet.data.datasets import read_split, usual_split
+from ccnet.settings import TrainingSettings
+from fitmesh.coco import eval_coco, train_ccnet
+from fitmesh.paper.request import GivenModel, PaperRequest
+from pose2d.base.caching import CacheKey, code_digest, content_digest
+from pose2d.base.errors import UserError
+from pose2d.base.files import atomic_file
+from pose2d.base.json_files import plain_value, read_json
+from pose2d.skeletons import Skeleton
+
+Found = Mapping[str, Any]  # the content of metrics.json for one split
+
+
+class Cells:
+    """Everything a table on COCO, MPII or COCO-WholeBody is made of.
+
+    Making it finds what does not fit (names, checkpoints, heads, annotations, images) before any work is done.
+    """
+
+    def __init__(self, request: PaperRequest, skeletons: tuple[Skeleton, ...], trains: bool) -> None:
+        self.request = request
+        self.models = request.of(skeletons)
+        if not self.models:
+            names = " or ".join(skeleton.name for skeleton in skeletons)
+            raise UserError(
+                f"no network with the keypoints of {names}: pass --checkpoint NAME=FILE (or --model NAME for one that "
+                "ships with its weights). `fitmesh models` lists the names."
+            )
+        for model in self.models:
+            network = pose2d.load(model.name, model.checkpoint)
+            if model.head is not None:
+                ccnet.check_fits(ccnet.load(model.head), network, model.name)
+        trains = trains or any(model.head is None for model in self.models)
+        self._annotations = {
+            skeleton.name: content_digest(self._sources(skeleton, trains))
+            for skeleton in dict.fromkeys(pose2d.card(model.name).skeleton for model in self.models)
+        }
+
+    def _sources(self, skeleton: Skeleton, trains: bool) -> list[Path]:
+        """Annotation files, read and checked."""
+        train = (self.request.train or (usual_split("train", skeleton),)) if trains else ()
+        names = (self.request.test or usual_split("test", skeleton), *train)
+        return [read_split(self.request.data, name, skeleton).source for name in names]
+
+    def head(self, model: GivenModel) -> str:
+        """The head that was given or is embedded; else one trained by the recipe."""
+        return model.head or str(self.trained(model, self.request.recipe)[1])
+
+    def trained(self, model: GivenModel, label: str, **given: Any) -> tuple[Found, Path]:
+        """A head trained by the recipe, but for what is given: its figures on the test split, and its file."""
+        request, folder = self.request, self.request.out / "heads" / model.name / label
+        settings = train_ccnet.settings_of(request.recipe, **given)
+
+        def make() -> Found:
+            asked = train_ccnet.TrainCcnetRequest(
+                data=request.data,
+                model=model.name,
+                checkpoint=model.checkpoint,
+                out=folder,
+                train=request.train,
+                validation=None,
+                test=request.test,
+                cache=request.out / "cache",
+                occlusion_test=False,
+                report=False,
+                device=request.device,
+                threads=request.threads,
+            )
+            return train_ccnet.run(asked, settings)["test"].as_dict()
+
+        file = folder / "ccnet.safetensors"
+        inputs = {"weights": model.weights, "annotations": self._annotations_of(model)}
+        return self._kept(folder / "cell.json", _plain(settings), inputs, train_ccnet.__name__, make, file), file
+
+    def evaluated(
+        self, model: GivenModel, head: str, confidence: tuple[str, ...] = (), plots: Path | None = None
+    ) -> Found:
+        """A network with a head on the test split; with `plots`, its images go there."""
+        request = self.request
+        asked = eval_coco.EvalCocoRequest(
+            data=request.data,
+            model=model.name,
+            checkpoint=model.checkpoint,
+            split=request.test,
+            head=head,
+            confidence=confidence,
+            area_split=request.train[0] if request.train and eval_coco.PREDICTED in confidence else None,
+            flip_test=request.flip_test,
+            occlusion_test=False,
+            out=plots,
+            device=request.device,
+            threads=request.threads,
+        )
+        heads = head if head in ccnet.embedded() else content_digest([Path(head)])
+        inputs = {"weights": model.weights, "head": heads, "annotations": self._annotations_of(model)}
+        settings = {"confidence": confidence, "flip_test": request.flip_test, "plots": str(plots)}
+        name = "-".join(["eval", model.name, *confidence, *(["plots"] if plots else [])])
+        path = request.out / "cells" / f"{name}.json"
+        return self._kept(path, settings, inputs, eval_coco.__name__, lambda: eval_coco.run(asked).as_dict(), plots)
+
+    def _annotations_of(self, model: GivenModel) -> str:
+        return self._annotations[pose2d.card(model.name).skeleton.name]
+
+    @staticmethod
+    def _kept(
+        path: Path,
+        settings: Mapping[str, Any],
+        inputs: Mapping[str, str],
+        code: str,
+        make: Callable[[], Found],
+        beside: Path | None,
+    ) -> Found:
+        """What is in `path` while nothing that it depends on has changed and `beside` is there, else made."""
+        key = CacheKey("paper", plain_value(settings), inputs, code_digest(code)).digest
+        if path.is_file() and (beside is None or beside.exists()):
+            content = read_json(path, "Delete it and run again.")
+            if content.get("cache_key", "").value == key:
+                return content.item("found").object()
+        found = plain_value(make())
+        with atomic_file(path) as temporary:
+            temporary.write_text(json.dumps({"cache_key": key, "found": found}, indent=1) + "\n")
+        return dict(found)
+
+
+def _plain(settings: TrainingSettings) -> dict[str, Any]:
+    return {key: value for key, value in asdict(settings).items() if key != "cache_bytes"}

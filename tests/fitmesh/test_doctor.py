@@ -1,0 +1,83 @@
+"""`fitmesh doctor` says what is wrong with an installation, whatever is wrong with it."""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fitmesh import doctor
+from tools.embedded_digests import listed
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_list_of_embedded_files_is_up_to_date() -> None:
+    noted = json.loads(doctor.EMBEDDED.read_text())
+    assert noted == listed(), "run python tools/embedded_digests.py"
+    assert len({facts["what"] for facts in noted.values()}) == len(noted)
+
+
+def test_every_dependency_is_looked_at() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    listed_there = re.search(r"^dependencies = \[(.*?)^\]", text, re.M | re.S)
+    assert listed_there is not None
+    names = {name for name in re.findall(r'^    "([\w-]+)', listed_there[1], re.M) if name != "tomli"}
+    assert names == {name for name, _ in doctor.NEEDED} | {"smplx"}
+    assert "smplx" in {name for name, *_ in doctor.OPTIONAL}
+
+
+def test_embedded_files_are_checked_by_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = b"weights", b"other weights"
+    wanted = {
+        name: {"what": name, "bytes": len(good), "sha256": hashlib.sha256(good).hexdigest()}
+        for name in ("sound.npz", "changed.npz", "absent.npz")
+    }
+    (tmp_path / "embedded.json").write_text(json.dumps(wanted))
+    (tmp_path / "sound.npz").write_bytes(good)
+    (tmp_path / "changed.npz").write_bytes(bad)
+    monkeypatch.setattr(doctor, "ROOT", tmp_path)
+    monkeypatch.setattr(doctor, "EMBEDDED", tmp_path / "embedded.json")
+    sound, changed, absent = doctor.embedded()
+    assert (sound.state, sound.failed) == ("ok", False)
+    for check in (changed, absent):
+        assert check.failed
+        assert check.name in check.about
+        assert check.fix == doctor.REINSTALL
+
+
+def test_a_library_that_does_not_load_is_broken_and_one_that_is_not_there_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rotten.py").write_text("raise OSError('libfoo.so: cannot open\\nand more')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rotten = doctor._library("program", "rotten", "rotten", "", "pip install rotten", needed=True)
+    assert (rotten.state, rotten.about, rotten.failed) == ("broken", "does not load: libfoo.so: cannot open", True)
+    absent = doctor._library("optional", "nowhere", "nowhere_at_all", "tests", "pip install nowhere", needed=False)
+    assert (absent.state, absent.about, absent.failed) == ("missing", "for tests", False)
+
+
+@pytest.mark.slow
+def test_a_broken_torch_is_told_in_words_and_by_the_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise OSError('libtorch.so: cannot open')")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "fitmesh", "doctor", "--json"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 1
+    assert ended.stderr == ""
+    said = json.loads(ended.stdout)
+    assert said["sound"] is False
+    (torch,) = (check for check in said["checks"] if check["name"] == "torch")
+    assert torch["about"] == "does not load: libtorch.so: cannot open"
+    assert "pip install" in torch["fix"]
+
+
+@pytest.mark.slow
+def test_this_installation_is_sound() -> None:
+    broken = [check for check in doctor.examine() if check.failed]
+    assert broken == []

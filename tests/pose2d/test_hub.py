@@ -1,0 +1,115 @@
+"""Checkpoints by name, from a server on this machine that speaks as the Hugging Face hub does."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import pose2d
+from pose2d import hub
+from pose2d.base.errors import UserError
+from tests.pose2d.hub_server import REVISION, FakeHub, serving
+
+pytest.importorskip("huggingface_hub")
+CONTENT = bytes(range(256)) * 4096  # 1 MB
+NAME = "vitpose-b-simple"
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    monkeypatch.setenv("FITMESH_CACHE", str(tmp_path / "cache"))
+    with serving(FakeHub(CONTENT)) as fake:
+        monkeypatch.setenv("HF_ENDPOINT", fake.address)
+        yield fake
+
+
+def test_size_licence_and_digest_are_known_before_the_download(served: FakeHub) -> None:
+    offer = hub.look_up(NAME)
+    assert (offer.size, offer.licence, offer.revision) == (len(CONTENT), "apache-2.0", REVISION)
+    assert offer.sha256 == hashlib.sha256(CONTENT).hexdigest()
+    assert offer.repository == "usyd-community/vitpose-base-simple"
+    assert served.asked == ["api"]
+
+
+def test_a_file_is_fetched_once_and_kept(served: FakeHub) -> None:
+    sizes: list[int] = []
+    path = hub.fetch(hub.look_up(NAME), sizes.append)
+    assert path.read_bytes() == CONTENT
+    assert sum(sizes) == len(CONTENT)
+    assert hub.cached(NAME) == (path, hashlib.sha256(CONTENT).hexdigest())
+    path.write_bytes(CONTENT[:-1] + b"x")
+    assert hub.cached(NAME) is None, "a file that has changed is fetched again"
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_stopped(served: FakeHub) -> None:
+    served.break_off_after = [100_000, 0, 200_000]
+    sizes: list[int] = []
+    path = hub.fetch(hub.look_up(NAME), sizes.append)
+    assert path.read_bytes() == CONTENT
+    assert served.asked[1:] == ["", "bytes=100000-", "bytes=100000-", "bytes=300000-"]
+    assert sum(sizes) == len(CONTENT)
+
+
+def test_a_later_command_goes_on_too(served: FakeHub) -> None:
+    served.break_off_after = [100_000, *[0] * hub._ATTEMPTS]
+    offer = hub.look_up(NAME)
+    with pytest.raises(UserError, match=r"broke off after 0\.1 of 1\.0 MB.*same command"):
+        hub.fetch(offer)
+    assert hub.cached(NAME) is None
+    served.asked.clear()
+    assert hub.fetch(offer).read_bytes() == CONTENT
+    assert served.asked == ["bytes=100000-"]
+
+
+def test_a_server_without_parts_starts_again(served: FakeHub) -> None:
+    served.knows_parts, served.break_off_after = False, [100_000]
+    sizes: list[int] = []
+    assert hub.fetch(hub.look_up(NAME), sizes.append).read_bytes() == CONTENT
+    assert sum(sizes) == len(CONTENT)
+
+
+def test_a_file_with_another_digest_is_refused_and_removed(served: FakeHub) -> None:
+    served.sha256 = "0" * 64
+    with pytest.raises(UserError, match="SHA-256 is another"):
+        hub.fetch(hub.look_up(NAME))
+    assert not [path for path in hub.cache_folder().rglob("*") if path.is_file()]
+
+
+def test_another_licence_is_refused_before_the_download(served: FakeHub) -> None:
+    served.licence = "cc-by-nc-4.0"
+    with pytest.raises(UserError, match=r"'cc-by-nc-4\.0', expected 'apache-2\.0'"):
+        hub.look_up(NAME)
+    assert served.asked == ["api"]
+
+
+def test_without_a_connection_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    with pytest.raises(UserError, match=r"did not answer.*huggingface\.co/usyd-community.*--checkpoint"):
+        hub.look_up(NAME)
+
+
+def test_every_name_is_a_model_and_every_other_one_says_where_it_is() -> None:
+    cards = pose2d.cards()
+    assert set(hub.REPOSITORIES) <= set(cards)
+    assert all(cards[name].licence == "Apache-2.0" for name in hub.REPOSITORIES)
+    assert [name for name, card in cards.items() if not card.embedded and not hub.by_hand(name)] == []
+
+
+@pytest.mark.slow
+def test_a_published_file_as_large_as_the_real_one_arrives_and_loads(served: FakeHub, tmp_path: Path) -> None:
+    """ViTPose+ small with random weights, as transformers writes it; the hub states 133 MB for the real one."""
+    transformers = pytest.importorskip("transformers")
+    backbone = transformers.VitPoseBackboneConfig(
+        hidden_size=384, num_hidden_layers=12, num_attention_heads=12, num_experts=6, part_features=96
+    )
+    config = transformers.VitPoseConfig(backbone_config=backbone, use_simple_decoder=False, num_labels=17)
+    theirs = transformers.VitPoseForPoseEstimation(config)
+    theirs.save_pretrained(tmp_path / "published")
+    served.content = (tmp_path / "published" / "model.safetensors").read_bytes()
+    assert round(len(served.content) / 1e6) == 133
+    served.break_off_after = [50_000_000]
+    model = pose2d.load("vitpose-s", hub.fetch(hub.look_up("vitpose-s")))
+    last = dict(theirs.named_parameters())["head.conv.weight"]
+    torch.testing.assert_close(model.state_dict()["keypoint_head.final_layer.weight"], last.detach())

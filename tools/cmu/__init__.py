@@ -1,0 +1,1 @@
+"""From CMU's motion capture files to the arrays that training and benches read."""

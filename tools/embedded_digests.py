@@ -1,0 +1,48 @@
+"""Write `fitmesh/embedded.json`, by which `fitmesh doctor` knows the embedded files. Run it after changing one of them.
+
+python tools/embedded_digests.py
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LIST = ROOT / "fitmesh" / "embedded.json"
+PATTERNS = ("pose2d/weights/*.npz", "pose2d/graphs/*.onnx", "ccnet/weights/*.safetensors", "fitting/data/*.npz",
+            "eval3dpw/synth/data/*.npz")  # fmt: skip
+WHAT = {
+    "rtmpose_s_halpe26_fp16.npz": "keypoints: RTMPose-s",
+    "rtmpose_s_halpe26.onnx": "graph of RTMPose-s",
+    "rtmpose-s-halpe26.safetensors": "head of RTMPose-s",
+    "movenet_thunder_fp16.npz": "keypoints: Thunder",
+    "movenet-thunder.safetensors": "head of Thunder",
+    "movenet_lightning_fp16.npz": "keypoints: Lightning",
+    "movenet-lightning.safetensors": "head of Lightning",
+    "yolox_tiny_humanart_fp16.npz": "detector: YOLOX-tiny",
+    "yolox_tiny.onnx": "graph of YOLOX-tiny",
+    "movenet_multipose_fp16.npz": "detector: MultiPose",
+    "appearance.npz": "colours of people",
+    "open_body.npz": "the open body",
+    "lifter.npz": "lifter",
+    "pose_prior.npz": "pose prior",
+    "held_out_motion.npz": "motion for synth",
+}
+
+
+def listed() -> dict[str, dict[str, str | int]]:
+    """Every embedded file with what it is, its size in bytes and its SHA-256."""
+    found = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern))
+    return {
+        path.relative_to(ROOT).as_posix(): {
+            "what": WHAT.get(path.name, path.stem),
+            "bytes": path.stat().st_size,
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        }
+        for path in found
+    }
+
+
+if __name__ == "__main__":
+    LIST.write_text(json.dumps(listed(), indent=1) + "\n")
+    print(f"{LIST}: {len(listed())} files")

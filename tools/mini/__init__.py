@@ -1,0 +1,1 @@
+"""Training of the miniature networks (tools/train_mini.py)."""

@@ -1,0 +1,103 @@
+"""What differs between the families: how each starts from Simple Baselines' weights, and its loss."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+import pose2d
+from pose2d.decode import soft_argmax
+from pose2d.models.base import PoseModel
+from pose2d.models.flow import rle_loss
+from pose2d.models.ipr import IPR
+from pose2d.models.rle import MIDDLE, RLE
+from pose2d.models.sbl import SimpleBaseline
+from pose2d.normalization import Normalization
+
+from .batches import Batch
+
+NAMES = {family: f"{family}-r18-128x96" for family in ("sbl", "ipr", "rle")}
+TARGET_CELLS = 1.5  # sigma of the Gaussians that Simple Baselines learns, in cells of its map
+CELL_PX = 4  # crop pixels per cell of the map
+SHARPEN = 15.0  # a heatmap between 0 and 1 times this has a softmax that looks at its peak
+
+
+def new_model(family: str, start: SimpleBaseline | None) -> PoseModel:
+    """Random first weights, or those of a trained Simple Baseline as far as the networks are the same."""
+    model = pose2d.card(NAMES[family]).build()
+    for module in model.modules():
+        if isinstance(module, nn.ConvTranspose2d):
+            nn.init.normal_(module.weight, std=0.02)
+        elif isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    if isinstance(model, SimpleBaseline):
+        nn.init.normal_(model.final_layer.weight, std=0.001)
+        nn.init.zeros_(model.final_layer.bias)
+    if isinstance(model, RLE):
+        _start_flow(model)
+    if start is None:
+        return model
+    trunk = {key: value for key, value in start.state_dict().items() if not key.startswith(("deconv", "final"))}
+    if isinstance(model, IPR):
+        model.backbone.load_state_dict(_other_colours(trunk, start.normalization, model.normalization))
+        model.head.features[:-1].load_state_dict(start.deconv_layers.state_dict())
+        last = {key: SHARPEN * value for key, value in start.final_layer.state_dict().items()}
+        model.head.features[-1].load_state_dict(last)
+    elif isinstance(model, RLE):
+        model.preact.load_state_dict(_other_colours(trunk, start.normalization, model.normalization))
+    return model
+
+
+def _other_colours(trunk: dict[str, Tensor], old: Normalization, new: Normalization) -> dict[str, Tensor]:
+    """The trunk for crops under another normalisation: the first convolution answers the same, but for a constant."""
+    weight = trunk["conv1.weight"]
+    weight = weight / torch.tensor(old.std)[:, None, None]
+    weight = weight.flip(1) if old.bgr != new.bgr else weight
+    return {**trunk, "conv1.weight": weight * torch.tensor(new.std)[:, None, None]}
+
+
+def _start_flow(model: RLE) -> None:
+    """The flow's layers are buffers, since no prediction needs them; here they learn too. It starts as the identity."""
+    for net in (*model.flow.s, *model.flow.t):
+        for name, tensor in net.named_buffers():
+            if name.endswith("weight") and not name.startswith("4."):
+                nn.init.kaiming_uniform_(tensor, a=math.sqrt(5))
+            tensor.requires_grad_()
+
+
+def trained_tensors(model: PoseModel) -> list[Tensor]:
+    """Everything that the optimiser moves."""
+    return [*model.parameters(), *(tensor for tensor in model.buffers() if tensor.requires_grad)]
+
+
+def loss(model: PoseModel, batch: Batch) -> Tensor:
+    """The family's own loss, mean over people. The network runs in half precision, the loss does not."""
+    inputs = model.normalize(batch.crops).contiguous(memory_format=torch.channels_last)
+    if isinstance(model, SimpleBaseline):
+        with torch.autocast("cpu", torch.bfloat16):
+            maps = model.maps(model.deconv_layers(model.stages(inputs)[-1]))
+        return _heatmap_loss(maps.float(), batch)
+    if isinstance(model, IPR):
+        with torch.autocast("cpu", torch.bfloat16):
+            features = model.features(inputs)
+        maps = model.maps(features.float())
+        xy = soft_argmax(maps) * model.cell_px(maps)
+        error = (xy - batch.xy_px).abs().sum(-1) / model.input_wh[1]
+        return (batch.weight * error).sum() / len(inputs)
+    if isinstance(model, RLE):
+        with torch.autocast("cpu", torch.bfloat16):
+            features = model.features(inputs)
+        xy, sigma = model.coordinates(features.float())
+        truth = batch.xy_px / torch.tensor(model.input_wh) - MIDDLE
+        return rle_loss(model.flow, xy, sigma, truth, batch.weight[..., None].expand_as(xy))
+    raise TypeError(type(model).__name__)
+
+
+def _heatmap_loss(maps: Tensor, batch: Batch) -> Tensor:
+    """Half the squared difference from a Gaussian around each keypoint, summed over cells and weighted keypoints."""
+    height, width = maps.shape[-2:]  # at half size wider than the crop: the trunk rounds up
+    x, y = (batch.xy_px / CELL_PX).unbind(-1)
+    across = torch.exp(-(torch.arange(width) - x[..., None]).square() / (2 * TARGET_CELLS**2))
+    down = torch.exp(-(torch.arange(height) - y[..., None]).square() / (2 * TARGET_CELLS**2))
+    error = (maps - down[..., :, None] * across[..., None, :]).square().sum((2, 3))
+    return 0.5 * (batch.weight * error).sum() / len(maps)

@@ -162,7 +162,7 @@ def _local_version(source: str) -> str:
 
 
 def note_failure(status: ClipStatus, out: str) -> None:
-    """For summaries of later runs and other machines; whoever asked hears of it anyway."""
+    """For summaries of later runs and other machines; whoever asked is told anyway."""
     with contextlib.suppress(Exception):
         if is_url(out):
             from fitmesh.batch import store

@@ -11,6 +11,7 @@ from rich.console import Console
 import ccnet
 import pose2d
 from ccnet import losses
+from ccnet.areas import fit_areas, people_to_fit
 from ccnet.closed_form import fit_closed_form
 from ccnet.comparison import compare_sources, draw_plots
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
@@ -164,9 +165,11 @@ def _train(
 
 
 def _closed_form_record(examples: Examples, model: PoseModel) -> dict[str, float]:
-    """What the closed form needs, measured on the training people where their observations are at hand."""
-    if not isinstance(examples, CachedExamples):
-        return {}
+    """What the closed form needs, measured on the training people: all of them, or some where none are kept."""
+    if isinstance(examples, StreamedExamples):
+        fit = fit_areas(model, people_to_fit(examples.annotated))
+        return {"area_share": fit.mean_share, "target_cells": fit.width_with_mean}
+    assert isinstance(examples, CachedExamples)
     o = examples.observations
     share = float(o.area_share.mean())
     area_px2 = o.crop_area_px2 * share

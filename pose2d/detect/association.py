@@ -73,7 +73,8 @@ def cue_log_likelihood(
 ) -> np.ndarray:
     """What pose and appearance say for each of M pairs (numbers of tracks, of detections): log-likelihood ratios [M].
 
-    poses, looks: of each track; boxes_px [D, 4], cues, distinct [D] (see `distinctness`): of each detection.
+    poses, looks: of each track; boxes_px [D, 4], cues: of each detection; distinct [D]: how far its pose is its own,
+    1 - the OKS with the most similar other.
     """
     track, box = pairs
     if not len(track):
@@ -116,10 +117,17 @@ def pose_log_likelihood_ratio(
     return np.clip(options.pose_weight * ratio, *options.pose_range)
 
 
-def distinctness(xy_px: np.ndarray, boxes_px: np.ndarray, skeleton: Skeleton) -> np.ndarray:
-    """How far the pose of each detection [D, K, 2] is its own, [D] in 0..1: 1 - the OKS with the most similar other."""
-    alike = pose_similarity(xy_px, boxes_px, skeleton)
-    return 1 - alike.max(1, initial=0.0)
+def first_of_each_pose(scores: np.ndarray, alike: np.ndarray, limit: float) -> np.ndarray:
+    """Which of D detections, in order, are the highest-scoring ones of their pose: [M] numbers.
+
+    alike [D, D]: OKS between their poses (`pose_similarity`). A person found twice, and somebody hidden whose keypoints
+    are those of the person in front, have the pose of another box.
+    """
+    kept: list[int] = []
+    for box in np.argsort(-scores, kind="stable").tolist():
+        if not kept or alike[box, kept].max() < limit:
+            kept.append(box)
+    return np.array(sorted(kept), np.int64)
 
 
 def pose_similarity(xy_px: np.ndarray, boxes_px: np.ndarray, skeleton: Skeleton) -> np.ndarray:

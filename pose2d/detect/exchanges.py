@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from pose2d.detect.appearance import Appearances, log_likelihood_ratio_of_pairs
-from pose2d.detect.jumps import body_sizes, mean_looks
+from pose2d.detect.jumps import body_sizes, inside_image, mean_looks
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class ExchangeOptions:
     velocity_memory_s: float = 3.0  # without a box, velocity falls to 1/e in this time
     wild: float = 0.1  # share of boxes that are off by more: half hidden people, and people who turn
     wild_noise: float = 0.3  # by this much more
-    new_person: float = 3.0  # -log probability that somebody new appears
+    new_person: float = 2.5  # -log probability that somebody new appears
+    inside: float = 2.0  # more of it, where that is not at an edge of the image
     size_spread: float = 0.4  # of people's log heights
     exchange_cost: float = 1.5  # -log probability that the tracker exchanged the two from one frame to the next
     appearance_range: tuple[float, float] = (-8.0, 6.0)  # limits of the log-likelihood ratio
@@ -46,15 +47,19 @@ class BoxPath:
     time_s: np.ndarray  # [T]
     value: np.ndarray  # [T, 3] centre x and upper edge (pixels; legs are hidden first), log height
     body_px: np.ndarray  # [T] the body's size
+    inside: np.ndarray  # [T] bool: the box ends at no edge of the image
 
     def __len__(self) -> int:
         return len(self.row)
 
 
-def box_path(row: np.ndarray, frame: np.ndarray, time_s: np.ndarray, boxes_px: np.ndarray) -> BoxPath:
+def box_path(
+    row: np.ndarray, frame: np.ndarray, time_s: np.ndarray, boxes_px: np.ndarray, image_wh: tuple[int, int]
+) -> BoxPath:
     """From the numbers `row` [T] of a track's sightings, in order of time, among all N."""
     boxes = boxes_px[row]
-    return BoxPath(row, frame[row], time_s[row], box_values(boxes), body_sizes(time_s[row], boxes))
+    size = body_sizes(time_s[row], boxes)
+    return BoxPath(row, frame[row], time_s[row], box_values(boxes), size, inside_image(boxes, image_wh))
 
 
 def box_values(boxes_px: np.ndarray) -> np.ndarray:
@@ -116,8 +121,10 @@ def decide(
         where = np.searchsorted(frames, p.frame[part])
         at[track, where], times[where] = part, p.time_s[part]
     body = float(np.sqrt(np.prod([np.median(p.body_px[part]) for p, part in zip(paths, parts, strict=True)])))
-    # A box of somebody new: anywhere in the image, and of any height.
-    anywhere = -np.log(max(float(np.prod(image_wh)) / body**2, 2.0) / (2 * np.pi) * o.size_spread) - o.new_person
+    # A box of somebody new: anywhere in the image, and of any height. Nobody's place is less certain than that.
+    room = max(float(np.prod(image_wh)) / body**2, 2.0) / (2 * np.pi)
+    inside = np.stack([p.inside[rows] for p, rows in zip(paths, at, strict=True)])  # [track, T]
+    anywhere = -np.log(room * o.size_spread) - o.new_person - o.inside * inside
     before = [_mean_look(p, start_s - o.looks_s, start_s, looks, alone) for p in paths]
     after = [_mean_look(p, end_s, end_s + o.looks_s, looks, alone) for p in paths]
     now = _looks_now(paths, at, before, looks, o)
@@ -131,7 +138,7 @@ def decide(
         whose = np.array([[0, 1], [1, 0]])[beam.crossed.astype(np.intp)]  # [H, 2] each person's track
         if start_s <= time_s <= end_s:
             beam.score = beam.score + now[0, whose[:, 0], t] + now[1, whose[:, 1], t]
-        _see(beam, value[:, t][whose], (at[:, t] >= 0)[whose], body, anywhere, o)
+        _see(beam, value[:, t][whose], (at[:, t] >= 0)[whose], anywhere[:, t][whose], body, room, o)
         beam.history[:, t] = beam.crossed
         if len(beam.score) > o.beam:
             beam = beam.rows(_best(beam, o.beam))
@@ -207,18 +214,31 @@ def _predict(beam: _Beam, dt_s: float, o: ExchangeOptions) -> None:
     beam.size_var = beam.size_var + o.size_drift**2 * dt_s
 
 
-def _see(beam: _Beam, value: np.ndarray, seen: np.ndarray, body_px: float, anywhere: float, o: ExchangeOptions) -> None:
-    """Each hypothesis gives its two people boxes, `value` [H, 2, 3], or none where not `seen` [H, 2]."""
+def _see(
+    beam: _Beam,
+    value: np.ndarray,
+    seen: np.ndarray,
+    anywhere: np.ndarray,
+    body_px: float,
+    room: float,
+    o: ExchangeOptions,
+) -> None:
+    """Each hypothesis gives its two people boxes, `value` [H, 2, 3], or none where not `seen` [H, 2].
+
+    anywhere [H, 2]: log likelihood of each box as somebody new's; room: the largest variance of a place.
+    """
     off = (value[..., :2] - beam.place_px) / body_px
     grown = value[..., 2] - beam.size
-    var, grown_var = beam.cov[..., 0, 0] + o.place_noise**2, beam.size_var + o.size_noise**2
+    place_var = beam.cov[..., 0, 0] + o.place_noise**2
+    var = np.minimum(place_var, room)
+    grown_var = beam.size_var + o.size_noise**2
     usual = np.log1p(-o.wild) + _log_normal(off, grown, var, grown_var)
     wild = np.log(o.wild) + _log_normal(off, grown, var + o.wild_noise**2, grown_var + o.wild_noise**2)
     both = np.logaddexp(usual, wild)
     likelihood = np.where(beam.known, np.maximum(both, anywhere), anywhere)
     beam.score = beam.score + (seen * likelihood).sum(1)
     believed = seen * np.exp(usual - both)  # a wild box hardly moves the filter
-    gain = (believed / var)[..., None] * beam.cov[..., 0]  # [H, 2, (position, velocity)]
+    gain = (believed / place_var)[..., None] * beam.cov[..., 0]  # [H, 2, (position, velocity)]
     size_gain = believed * beam.size_var / grown_var
     step = off * body_px
     beam.place_px = beam.place_px + gain[..., :1] * step

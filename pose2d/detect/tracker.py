@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from pose2d.detect.appearance import Appearances, blend, stack
-from pose2d.detect.association import AssociationOptions, Cues, cue_log_likelihood, distinctness
+from pose2d.detect.association import AssociationOptions, Cues, cue_log_likelihood, first_of_each_pose, pose_similarity
 from pose2d.detect.detector import Detections, iou
 from pose2d.detect.kalman import MotionOptions, State, initial_state, mahalanobis, predict, update
 from pose2d.detect.pose_motion import PoseState, first_pose, predict_pose, update_pose
@@ -35,6 +35,7 @@ class TrackerOptions:
     doubtful_cost: float = 0.0  # the same for a box that is not sure, or a track not yet confirmed
     least_frames: int = 3  # a shot of fewer frames asks for as many as it has
     same_person_iou: float = 0.6  # a box overlapping a track's box by more than this starts no new track
+    same_pose: float = 0.6  # of two boxes whose poses have at least this OKS the lower-scoring one is not used
     alone_iou: float = 0.2  # what people whose boxes overlap by more look like is not remembered: it may be the other's
     motion: MotionOptions = field(default_factory=MotionOptions)
     cues: AssociationOptions = field(default_factory=AssociationOptions)
@@ -90,8 +91,13 @@ class Tracker:
             self._predict(track, time_s)
         self._end_tracks(time_s)
         boxes = np.flatnonzero(detections.scores >= options.doubtful_score)
+        distinct = np.ones(len(detections))
+        if cues is not None:
+            alike = pose_similarity(cues.xy_px[boxes], detections.boxes_px[boxes], cues.skeleton)
+            kept = first_of_each_pose(detections.scores[boxes], alike, options.same_pose)
+            distinct[boxes[kept]] = 1 - alike[np.ix_(kept, kept)].max(1, initial=0.0)
+            boxes = boxes[kept]
         tracks = list(self._open)
-        distinct = self._distinct(detections.boxes_px, boxes, cues)
         cost = self._costs(tracks, detections.boxes_px[boxes], _of(cues, boxes), distinct[boxes])
         pairs = assign(cost, self._cost_limit(tracks, detections.scores[boxes]))
         owner = np.full(len(detections), -1, np.int64)
@@ -135,14 +141,6 @@ class Tracker:
             track.pose = predict_pose(track.pose, step_s, track.state.body_px, self.options.cues.motion)
         track.state = predict(track.state, step_s, self.options.motion)
         track.state_s = time_s
-
-    @staticmethod
-    def _distinct(boxes_px: np.ndarray, likely: np.ndarray, cues: Cues | None) -> np.ndarray:
-        """How far each detection's pose is its own, [N]; 1 where no poses are given."""
-        distinct = np.ones(len(boxes_px))
-        if cues is not None and len(likely):
-            distinct[likely] = distinctness(cues.xy_px[likely], boxes_px[likely], cues.skeleton)
-        return distinct
 
     def _costs(
         self, tracks: list[_OpenTrack], boxes_px: np.ndarray, cues: Cues | None, distinct: np.ndarray

@@ -9,8 +9,9 @@ from pose2d.detect.association import (
     AssociationOptions,
     Cues,
     cue_log_likelihood,
-    distinctness,
+    first_of_each_pose,
     pose_log_likelihood_ratio,
+    pose_similarity,
 )
 from pose2d.detect.jumps import JumpOptions, TrackPath, path_of, splits, step_cost
 from pose2d.detect.ownership import OwnershipOptions, nearer_log_odds, ownership
@@ -113,14 +114,15 @@ def test_appearance_tells_two_poses_apart_that_are_alike_but_not_where_one_pose_
     assert (nothing == 0).all()
 
 
-def test_two_detections_with_one_pose_are_not_distinct() -> None:
+def test_of_two_detections_with_one_pose_the_higher_scoring_one_is_used() -> None:
     pose = pose_of(np.array([300.0, 200]), 200, 1.0, 1.0)
     seen = np.stack([pose, pose + 1, pose + 200])
-    distinct = distinctness(seen, box_around(seen), COCO17)
-    assert distinct[0] < 0.1
-    assert distinct[1] < 0.1
-    assert distinct[2] > 0.95
-    assert distinctness(seen[:1], box_around(seen[:1]), COCO17).tolist() == [1.0]
+    alike = pose_similarity(seen, box_around(seen), COCO17)
+    assert alike[0, 1] > 0.9
+    assert alike[0, 2] < 0.05
+    assert first_of_each_pose(np.array([0.5, 0.7, 0.3]), alike, 0.6).tolist() == [1, 2]
+    assert first_of_each_pose(np.array([0.5]), alike[:1, :1], 0.6).tolist() == [0]
+    assert first_of_each_pose(np.zeros(0), np.zeros((0, 0)), 0.6).tolist() == []
 
 
 def test_nobody_on_either_side_is_no_error() -> None:

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -25,7 +25,7 @@ from rich.progress import (
 from rich.text import Text
 
 PLAIN_EVERY_S = 30.0  # between lines about a stage, where they go into a file
-BUSY_AFTER_S = 1.5  # what takes less than this is over before anybody wonders
+BUSY_AFTER_S = 10.0  # before such a file says what takes so long without steps to count
 Tick = Callable[[int], None]  # so many more are done
 _log = logging.getLogger("fitmesh")
 
@@ -121,6 +121,11 @@ class _Rate(ProgressColumn):
             return Text("starting", style="progress.data.speed")
         rate = task.completed / task.elapsed if task.elapsed else 0.0
         return Text(f"{rate:5.1f} {self._unit}/s", style="progress.data.speed")
+
+
+def starting(reporter: Reporter | None = None) -> AbstractContextManager[None]:
+    """Around a command's imports: torch alone takes a second or two."""
+    return (reporter or Reporter()).busy("starting")
 
 
 @contextmanager

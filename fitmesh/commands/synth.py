@@ -62,9 +62,12 @@ def synth(
 
     from rich.console import Console
 
-    from eval3dpw.synth.dataset import SynthSettings, make_dataset
-    from eval3dpw.synth.scripted_dataset import ScriptedSettings, make_scripted
-    from pose2d.base.threads import cores
+    from fitmesh.progress import starting
+
+    with starting():
+        from eval3dpw.synth.dataset import SynthSettings, make_dataset
+        from eval3dpw.synth.scripted_dataset import ScriptedSettings, make_scripted
+        from pose2d.base.threads import cores
 
     console = Console(highlight=False)
     workers = threads or cores()

@@ -94,8 +94,10 @@ def synth(
 def _report(made: "Iterator[MadeSequence]", console: "Console", out: Path) -> None:
     import time
 
+    from fitmesh.progress import Reporter
+
     began, new_frames, person_frames, count = time.monotonic(), 0, 0, 0
-    with working():
+    with working(), Reporter().busy("rendering"):
         for done in made:
             count += 1
             new_frames += 0 if done.skipped else done.frames

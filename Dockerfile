@@ -18,15 +18,15 @@ RUN python -m venv /opt/fitmesh \
 FROM python:3.12-slim
 RUN useradd --create-home --uid 1000 fitmesh
 COPY --from=build /opt/fitmesh /opt/fitmesh
+ENV PATH=/opt/fitmesh/bin:$PATH
+# Fails the build where a library does not load or an embedded file is damaged.
+RUN ["fitmesh", "doctor"]
 # Any user may run the image (--user): compiled code and other caches go to a folder that all can write to.
-ENV PATH=/opt/fitmesh/bin:$PATH \
-    HOME=/tmp \
+ENV HOME=/tmp \
     MPLCONFIGDIR=/tmp/matplotlib \
     NUMBA_CACHE_DIR=/tmp/numba \
     PYTHONUNBUFFERED=1
 USER fitmesh
 WORKDIR /data
-# Fails the build where a library does not load or an embedded file is damaged.
-RUN ["fitmesh", "doctor"]
 ENTRYPOINT ["fitmesh"]
 CMD ["--help"]

@@ -22,6 +22,7 @@ from pose2d.detect.tracker import TrackerOptions
 from pose2d.io.clip import Clip, Span
 from pose2d.io.images import DEFAULT_RATE, SUFFIXES, ImageFolder
 from pose2d.io.video import Video
+from pose2d.registry import fetched
 from pose2d.types import ConfidenceSource
 
 
@@ -177,6 +178,7 @@ def run_settings(
         options = replace(options, long_side=detector_size)
     tracker = TrackerOptions()
     tracker = replace(tracker, sure_score=min_score, start_score=min(min_score, tracker.start_score))
+    checkpoint = checkpoint or (fetched(pose_model) if keypoints is None else None)
     source = confidence or default_source(pose_model, checkpoint, ccnet)
     return RunSettings(
         span=span,

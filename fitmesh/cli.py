@@ -1,4 +1,4 @@
-"""The front door: `fitmesh COMMAND`."""
+"""The command line: `fitmesh COMMAND`."""
 
 import io
 import sys

@@ -1,13 +1,13 @@
-"""One line a stage: how far, how fast, how long still. Plain lines where nobody watches, nothing where nobody cares.
+"""Progress of each stage: how far, how fast, how long still. A bar on a terminal, lines in a log, nothing if quiet.
 
-On a terminal something moves at all times: a bar, or a word about what has no steps (`Reporter.busy`).
+On a terminal something moves at all times: a bar, or what is being done where there are no steps (`Reporter.busy`).
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -25,7 +25,7 @@ from rich.progress import (
 from rich.text import Text
 
 PLAIN_EVERY_S = 30.0  # between lines about a stage, where they go into a file
-BUSY_AFTER_S = 1.5  # what takes less than this is over before anybody wonders
+BUSY_AFTER_S = 10.0  # before such a file says what takes so long without steps to count
 Tick = Callable[[int], None]  # so many more are done
 _log = logging.getLogger("fitmesh")
 
@@ -121,6 +121,11 @@ class _Rate(ProgressColumn):
             return Text("starting", style="progress.data.speed")
         rate = task.completed / task.elapsed if task.elapsed else 0.0
         return Text(f"{rate:5.1f} {self._unit}/s", style="progress.data.speed")
+
+
+def starting(reporter: Reporter | None = None) -> AbstractContextManager[None]:
+    """Around a command's imports: torch alone takes a second or two."""
+    return (reporter or Reporter()).busy("starting")
 
 
 @contextmanager

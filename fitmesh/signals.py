@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 10.0  # how long the work in hand may take to clean up before the process ends all the same
 WORDS = "Stopped. What is finished is kept; the same command goes on from there."
+_SHOW_CURSOR = "\r\x1b[2K\x1b[?25h"  # and clear the line that the bar was on
 _WATCHED = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -69,6 +70,7 @@ def leave(code: int) -> None:
         except Exception:
             continue
     try:
-        os.write(2, f"{WORDS}\n".encode())
+        # A progress bar had hidden the cursor, and nobody else will show it again.
+        os.write(2, (_SHOW_CURSOR if os.isatty(2) else "").encode() + f"{WORDS}\n".encode())
     finally:
         os._exit(code)

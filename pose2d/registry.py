@@ -67,11 +67,12 @@ def module_of(name: str) -> str:
 
 
 def load(name: str, checkpoint: str | Path | None = None, engine: Engine = "onnx") -> PoseModel:
-    """The network of that name in eval mode, with embedded weights or those of `checkpoint`.
+    """The network of that name in eval mode, with embedded or fetched weights (`pose2d.hub`), or those of `checkpoint`.
 
     engine: what computes the features on a CPU, ONNX Runtime where there is a graph; other devices always use torch.
     """
     wanted = card(name)
+    checkpoint = checkpoint or fetched(name)
     if checkpoint is None and wanted.embedded is None:
         raise UserError(
             f"{name} ships no weights: pass a checkpoint, from {wanted.source} (licence: {wanted.licence})."
@@ -88,6 +89,16 @@ def load(name: str, checkpoint: str | Path | None = None, engine: Engine = "onnx
         model.use_graph(wanted.graph)
     _log.debug("%s loaded from %s in %.2f s", name, path, time.perf_counter() - start)
     return model
+
+
+def fetched(name: str) -> Path | None:
+    """The checkpoint that `fitmesh models get` left for a network that ships none; None: there is none, or no need."""
+    if card(name).embedded is not None:
+        return None
+    from pose2d.hub import cached
+
+    kept = cached(name)
+    return None if kept is None else kept[0]
 
 
 def fill(model: PoseModel, path: str | Path, name: str) -> None:

@@ -22,8 +22,8 @@ from pose2d.models.sbl import SimpleBaseline
 
 PLANS = {
     "sbl": Plan(small_epochs=8, epochs=4, learning_rate=1e-3),
-    "rle": Plan(small_epochs=0, epochs=3, learning_rate=5e-4),
-    "ipr": Plan(small_epochs=0, epochs=2, learning_rate=3e-4),
+    "rle": Plan(small_epochs=0, epochs=2, learning_rate=5e-4),
+    "ipr": Plan(small_epochs=0, epochs=1, learning_rate=3e-4),
 }
 
 

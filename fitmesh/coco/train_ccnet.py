@@ -11,6 +11,7 @@ from rich.console import Console
 import ccnet
 import pose2d
 from ccnet import losses
+from ccnet.areas import fit_areas, people_to_fit
 from ccnet.closed_form import fit_closed_form
 from ccnet.comparison import compare_sources, draw_plots
 from ccnet.data.datasets import Split, read_split, split_names, usual_split
@@ -52,7 +53,7 @@ def settings_of(recipe: str, **given: Any) -> TrainingSettings:
 
 
 def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Evaluation]:
-    """Train, save, evaluate: what was found on each split, by role. Under torchrun the first process knows it."""
+    """Train, save, evaluate: what was found on each split, by role. Under torchrun every process returns them."""
     if settings.loss and settings.loss not in losses.NAMES:
         raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
     if settings.target not in TARGETS:
@@ -72,14 +73,14 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
         names = request.train or (usual_split("train", model.skeleton),)
         splits = [read_split(request.data, name, model.skeleton) for name in names]
         eval_splits = _eval_splits(request, model)
-        if group.is_main:
-            check_writable(request.out)
         everybody = [person for split in splits for person in split.people]
         people = people_with_target(everybody, settings)
         if len(people) < len(everybody):
             console.print(f"{len(everybody) - len(people)} of {len(everybody)} people have no head size: left out.")
         head = new_head(model, settings, request.model).to(group.device)
         every = passes(settings)
+        if group.is_main:
+            check_writable(request.out)
         need = bytes_per_person(model, head, people)
         _print_plan(console, need, len(people), len(every), settings)
         with folder_lock(request.out) if group.is_main else nullcontext():
@@ -154,9 +155,11 @@ def _train(
 
 
 def _closed_form_record(examples: Examples, model: PoseModel) -> dict[str, float]:
-    """What the closed form needs, measured on the training people where their observations are at hand."""
-    if not isinstance(examples, CachedExamples):
-        return {}
+    """What the closed form needs, measured on the training people: all of them, or some where none are kept."""
+    if isinstance(examples, StreamedExamples):
+        fit = fit_areas(model, people_to_fit(examples.annotated))
+        return {"area_share": fit.mean_share, "target_cells": fit.width_with_mean}
+    assert isinstance(examples, CachedExamples)
     o = examples.observations
     share = float(o.area_share.mean())
     area_px2 = o.crop_area_px2 * share
@@ -173,17 +176,17 @@ def _evaluate(
     for role, split in splits.items():
         with bar(console, split.name, len(split.people) // group.world_size) as step:
             observed[role] = observe_cached(model, head, split.people, request.cache, step, group)
-    if not group.is_main:
-        return {}
     about = describe(request.model, request.checkpoint, model, head)
     found: dict[str, Evaluation] = {}
     for role, split in splits.items():
         predictions = predictions_from(observed[role], split, head, model).only(USUAL_SOURCES)
         table = compare_sources(split, predictions)
         found[role] = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
-        if request.report:
+        if request.report and group.is_main:
             print_tables(found[role].table.as_rich(f"{request.model} on {split.name}"))
             draw_plots(request.out / role, split, predictions)
+    if not group.is_main:
+        return found
     _write(request.out, about, found)
     if request.occlusion_test:
         for role, split in splits.items():

@@ -111,13 +111,15 @@ def eval_3dpw(
     errors are kept there per sequence, so an interrupted run goes on where it stopped. Start with
     `torchrun --nproc-per-node N -m fitmesh eval-3dpw ...` to use N processes or GPUs.
     """
-    from ccnet.distributed import process_group
-    from fitmesh.eval_3dpw import pipeline, table
-    from fitmesh.eval_3dpw.settings import EvalSettings
-    from fitmesh.progress import Reporter
-    from fitmesh.tables import table_console
-    from pose2d.base.folder_lock import folder_lock
-    from pose2d.base.threads import use_threads
+    from fitmesh.progress import Reporter, starting
+
+    with starting(Reporter(quiet)):
+        from ccnet.distributed import process_group
+        from fitmesh.eval_3dpw import pipeline, table
+        from fitmesh.eval_3dpw.settings import EvalSettings
+        from fitmesh.tables import table_console
+        from pose2d.base.folder_lock import folder_lock
+        from pose2d.base.threads import use_threads
 
     settings = EvalSettings(
         data=data, body_model=body_model, regressor=regressor, split=split, sequences=_words(sequences or ""),

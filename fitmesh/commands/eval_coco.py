@@ -46,8 +46,11 @@ def eval_coco(
 
     Start with `torchrun --nproc-per-node N -m fitmesh eval-coco ...` to use N processes or GPUs.
     """
-    from ccnet.distributed import is_main_process
-    from fitmesh.coco.eval_coco import EvalCocoRequest, run, show
+    from fitmesh.progress import starting
+
+    with starting():
+        from ccnet.distributed import is_main_process
+        from fitmesh.coco.eval_coco import EvalCocoRequest, run, show
 
     request = EvalCocoRequest(
         data=data,

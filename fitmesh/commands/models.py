@@ -108,8 +108,8 @@ def _fetch(offer: "Offer") -> "Path":
 
 
 def _say_how(name: str, path: "Path", sha256: str) -> None:
-    typer.echo(f"{path}\nsha256 {sha256}, verified. Use it:\n")
-    typer.echo(f'  fitmesh run --video clip.mp4 --out out/ --pose-model {name} --checkpoint "{path}"')
+    typer.echo(f"{path}\nsha256 {sha256}, verified. It is found by its name:\n")
+    typer.echo(f"  fitmesh run --video clip.mp4 --out out/ --pose-model {name}")
 
 
 app.command("get")(checked(get))

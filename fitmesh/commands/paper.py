@@ -50,9 +50,12 @@ def paper(
 
     `fitmesh paper list` shows all tables. Finished cells are kept in --out: a killed run goes on where it stopped.
     """
-    from fitmesh.paper.request import PaperRequest, given_models
-    from fitmesh.paper.run import TABLES, check_name, run, show
-    from pose2d.base.errors import UserError
+    from fitmesh.progress import starting
+
+    with starting():
+        from fitmesh.paper.request import PaperRequest, given_models
+        from fitmesh.paper.run import TABLES, check_name, run, show
+        from pose2d.base.errors import UserError
 
     if table == "list":
         for name, entry in TABLES.items():

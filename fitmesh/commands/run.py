@@ -274,13 +274,13 @@ def run(
     goes on where it stopped.
     """
     from fitmesh.json_progress import JsonReporter
-    from fitmesh.progress import Reporter
+    from fitmesh.progress import Reporter, starting
     from pose2d.base.errors import UserError
 
     if quiet and json:
         raise UserError("--quiet and --json contradict each other: give one of them.")
     reporter = JsonReporter() if json else Reporter(quiet)
-    with reporter.busy("starting"):  # torch alone takes a second or two
+    with starting(reporter):
         from fitmesh.api import open_clip, run_settings
         from fitmesh.commands.run_many import Many, many_asked, run_videos
         from fitmesh.commands.run_report import say_input, say_result

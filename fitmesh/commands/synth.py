@@ -62,10 +62,13 @@ def synth(
 
     from rich.console import Console
 
-    from eval3dpw.synth.dataset import SynthSettings, make_dataset
-    from eval3dpw.synth.scripted_dataset import ScriptedSettings, make_scripted
-    from pose2d.base.folder_lock import folder_lock
-    from pose2d.base.threads import cores
+    from fitmesh.progress import starting
+
+    with starting():
+        from eval3dpw.synth.dataset import SynthSettings, make_dataset
+        from eval3dpw.synth.scripted_dataset import ScriptedSettings, make_scripted
+        from pose2d.base.folder_lock import folder_lock
+        from pose2d.base.threads import cores
 
     console = Console(highlight=False)
     workers = threads or cores()
@@ -91,8 +94,10 @@ def synth(
 def _report(made: "Iterator[MadeSequence]", console: "Console", out: Path) -> None:
     import time
 
+    from fitmesh.progress import Reporter
+
     began, new_frames, person_frames, count = time.monotonic(), 0, 0, 0
-    with working():
+    with working(), Reporter().busy("rendering"):
         for done in made:
             count += 1
             new_frames += 0 if done.skipped else done.frames

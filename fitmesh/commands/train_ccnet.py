@@ -112,8 +112,11 @@ def train_ccnet(
     A killed run resumes when started again with the same options. Start with
     `torchrun --nproc-per-node N -m fitmesh train-ccnet ...` to use N processes or GPUs.
     """
-    from fitmesh.coco.request import TrainCcnetRequest
-    from fitmesh.coco.train_ccnet import run, settings_of
+    from fitmesh.progress import starting
+
+    with starting():
+        from fitmesh.coco.request import TrainCcnetRequest
+        from fitmesh.coco.train_ccnet import run, settings_of
 
     settings = settings_of(
         recipe,

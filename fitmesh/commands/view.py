@@ -22,8 +22,11 @@ def view(
     """
     import webbrowser
 
-    import fitmesh.result
-    from fitmesh.viewer.server import serve
+    from fitmesh.progress import starting
+
+    with starting():
+        import fitmesh.result
+        from fitmesh.viewer.server import serve
 
     server = serve(fitmesh.result.load(out), port)
     try:

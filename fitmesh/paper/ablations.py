@@ -1,6 +1,7 @@
 """The paper's ablations: the size of the head, what it reads, and how keypoints' confidence becomes the person's."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -12,11 +13,12 @@ from ccnet.coco_ap.people import detections, ground_truth_from_coco
 from ccnet.data.datasets import read_split, usual_split
 from ccnet.metrics import calibration
 from ccnet.other_features import FEATURES
-from ccnet.predictions import SourceConfidence, predict_split
+from ccnet.predictions import predict_split
 from fitmesh.paper.cells import Cells, Found
 from fitmesh.paper.coco_tables import BIAS, COCO_COLUMNS, coco_figures
 from fitmesh.paper.request import GivenModel, PaperRequest
 from fitmesh.paper.table import PaperTable, Row, figures
+from pose2d.base.caching import content_digest
 from pose2d.base.devices import check_device, default_device
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
@@ -55,7 +57,7 @@ def ablations(request: PaperRequest) -> PaperTable:
                 left_out.append(f"{model.name}, {kind} features: {error}")
                 continue
             rows.append(_row(model, "features", kind, found))
-        rows += _aggregations(request, model, str(head))
+        rows += _aggregations(cells, model, head)
         rows.append(_row(model, "", "oracle", base, "oracle"))
     title = f"Ablations, {base['people']} people of {base['split']}, annotated boxes, no flip test"
     columns = ("network", "changed", "to")
@@ -66,22 +68,35 @@ def _row(model: GivenModel, what: str, value: str, found: Found, source: str = "
     return Row((model.name, what, value), coco_figures(found["sources"][source]), {})
 
 
-def _aggregations(request: PaperRequest, model: GivenModel, head_file: str) -> list[Row]:
+def _aggregations(cells: Cells, model: GivenModel, head_file: Path) -> list[Row]:
     """The head's confidence in keypoints put together in several ways."""
+    found = cells.kept(
+        cells.request.out / "cells" / f"aggregation-{model.name}.json",
+        {"ways": list(AGGREGATIONS)},
+        {"weights": model.weights, "head": content_digest([head_file]), "annotations": cells.annotations(model)},
+        __name__,
+        lambda: _measure_aggregations(cells.request, model, head_file),
+    )
+    return [Row((model.name, "aggregation", name), figures(**of), {}) for name, of in found.items()]
+
+
+def _measure_aggregations(request: PaperRequest, model: GivenModel, head_file: Path) -> Found:
+    """By name: the figures of COCO_COLUMNS that depend on the person's confidence."""
     device = request.device or default_device()
     check_device(device)
     network, head = pose2d.load(model.name, model.checkpoint).to(device), ccnet.load(head_file).to(device)
     split = read_split(request.data, request.test or usual_split("test", network.skeleton), network.skeleton)
-    found = predict_split(network, head, split)
-    truth = ground_truth_from_coco(split.dataset, found.skeleton.size)
-    rows = []
+    predictions = predict_split(network, head, split)
+    truth = ground_truth_from_coco(split.dataset, predictions.skeleton.size)
+    stated = predictions.confidence["ccnet"]
+    found = {}
     for name, aggregate in AGGREGATIONS.items():
-        of: SourceConfidence = found.confidence["ccnet"]
-        score = aggregate(of.keypoint, of.presence)
-        ap = summarize(match(truth, detections(found.image, found.xy_px, score), found.skeleton.oks_sigma))
-        person = calibration(score, found.oks)
-        ours = figures(
-            ap=100 * ap.ap, ar=100 * ap.ar, pearson_person=person.pearson, ause=person.ause, ece_person=person.ece
-        )
-        rows.append(Row((model.name, "aggregation", name), ours, {}))
-    return rows
+        score = aggregate(stated.keypoint, stated.presence)
+        ranked = detections(predictions.image, predictions.xy_px, score)
+        ap = summarize(match(truth, ranked, predictions.skeleton.oks_sigma))
+        person = calibration(score, predictions.oks)
+        found[name] = {
+            "ap": 100 * ap.ap, "ar": 100 * ap.ar,
+            "pearson_person": person.pearson, "ause": person.ause, "ece_person": person.ece,
+        }  # fmt: skip
+    return found

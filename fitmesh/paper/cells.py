@@ -1,6 +1,7 @@
 """The cells of a table: networks evaluated, heads trained. Finished ones are kept in files, so a table resumes."""
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +29,11 @@ class Cells:
     """
 
     def __init__(self, request: PaperRequest, skeletons: tuple[Skeleton, ...], trains: bool) -> None:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise UserError(
+                "`fitmesh paper` runs in one process. Under torchrun train the heads (`fitmesh train-ccnet --recipe "
+                "paper`), then pass them here by --head NAME=FILE."
+            )
         self.request = request
         self.models = request.of(skeletons)
         if not self.models:
@@ -79,8 +85,8 @@ class Cells:
             return train_ccnet.run(asked, settings)["test"].as_dict()
 
         file = folder / "ccnet.safetensors"
-        inputs = {"weights": model.weights, "annotations": self._annotations_of(model)}
-        return self._kept(folder / "cell.json", _plain(settings), inputs, train_ccnet.__name__, make, file), file
+        inputs = {"weights": model.weights, "annotations": self.annotations(model)}
+        return self.kept(folder / "cell.json", _plain(settings), inputs, train_ccnet.__name__, make, file), file
 
     def evaluated(
         self, model: GivenModel, head: str, confidence: tuple[str, ...] = (), plots: Path | None = None
@@ -102,23 +108,24 @@ class Cells:
             threads=request.threads,
         )
         heads = head if head in ccnet.embedded() else content_digest([Path(head)])
-        inputs = {"weights": model.weights, "head": heads, "annotations": self._annotations_of(model)}
+        inputs = {"weights": model.weights, "head": heads, "annotations": self.annotations(model)}
         settings = {"confidence": confidence, "flip_test": request.flip_test, "plots": str(plots)}
         name = "-".join(["eval", model.name, *confidence, *(["plots"] if plots else [])])
         path = request.out / "cells" / f"{name}.json"
-        return self._kept(path, settings, inputs, eval_coco.__name__, lambda: eval_coco.run(asked).as_dict(), plots)
+        return self.kept(path, settings, inputs, eval_coco.__name__, lambda: eval_coco.run(asked).as_dict(), plots)
 
-    def _annotations_of(self, model: GivenModel) -> str:
+    def annotations(self, model: GivenModel) -> str:
+        """Digest of the annotations that figures of this network rest on."""
         return self._annotations[pose2d.card(model.name).skeleton.name]
 
     @staticmethod
-    def _kept(
+    def kept(
         path: Path,
         settings: Mapping[str, Any],
         inputs: Mapping[str, str],
         code: str,
         make: Callable[[], Found],
-        beside: Path | None,
+        beside: Path | None = None,
     ) -> Found:
         """What is in `path` while nothing that it depends on has changed and `beside` is there, else made."""
         key = CacheKey("paper", plain_value(settings), inputs, code_digest(code)).digest

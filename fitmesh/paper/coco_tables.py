@@ -125,7 +125,8 @@ def mpii(request: PaperRequest) -> PaperTable:
         heads["CCNet (PCK)"] = str(cells.trained(model, f"{request.recipe}-pck", target="pck")[1])
         for name, head in heads.items():
             found = cells.evaluated(model, head)
-            shown = {"raw": "raw", "closed-form": "closed form", "oracle": "oracle"} if not rows else {}
+            first = name == next(iter(heads))
+            shown = {"raw": "raw", "closed-form": "closed form", "oracle": "oracle"} if first else {}
             for source, label in (*shown.items(), ("ccnet", name)):
                 rows.append(_mpii_row(model, source, label, found))
     title = f"MPII, {_where(request, found)}, head sizes: {found.get('head_sizes')}"

@@ -1,7 +1,7 @@
 """Loops over triangles and pixels, compiled by numba when they are first called.
 
 Two habits keep that first call short: compiled functions are given the arrays that they fill, and they write plain
-scalars. One line of array arithmetic in one of them (`normals[i] /= length`) cost more to compile than all the rest.
+scalars. One line of array arithmetic in one of them (`normals[i] /= length`) took two seconds to compile.
 """
 
 from collections.abc import Callable

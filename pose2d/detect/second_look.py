@@ -27,6 +27,7 @@ class SecondLookOptions:
     longest_s: float = 5.0  # nobody is expected back after a longer absence
     fastest: float = 3.0  # body sizes a second that somebody unseen may move
     least_gain: float = 0.5  # log likelihood from which tracks are changed
+    kept: float = 3.0  # what it says for joining two tracks that the tracker had as one
     doubt: float = 2.0  # an exchange this little less likely is reported
     rounds: int = 2  # of telling people apart and joining
     passes: int = 3  # over all encounters in a round
@@ -57,14 +58,14 @@ class Doubt:
 
 def look_again(seen: Boxes, image_wh: tuple[int, int], o: SecondLookOptions) -> tuple[np.ndarray, list[Doubt]]:
     """Track numbers [N] after a second look, and exchanges that are nearly as likely."""
-    alone = ~_met(seen, o)
+    alone, tracker = ~_met(seen, o), seen.track
     seen = replace(seen, track=_cut_at_gaps(seen, o.gap_s))
     doubts: list[Doubt] = []
     settled: dict[_Pair, float] = {}
     for _ in range(o.rounds):
         track, doubts = _told_apart(seen, alone, image_wh, o, settled)
         seen = replace(seen, track=track)
-        track = _joined(seen, alone, image_wh, o)
+        track = _joined(seen, tracker, alone, image_wh, o)
         renamed = dict(zip(seen.track.tolist(), track.tolist(), strict=True))
         doubts = [replace(d, tracks=(renamed[d.tracks[0]], renamed[d.tracks[1]])) for d in doubts]
         seen = replace(seen, track=track)
@@ -194,15 +195,19 @@ def _to_exchange(path: BoxPath, found: Decision) -> np.ndarray:
     return np.where(within, found.crossed[where], (path.frame > found.frames[-1]) & found.after)
 
 
-def _joined(seen: Boxes, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions) -> np.ndarray:
-    """Track numbers [N] after tracks that end were joined to those that begin."""
+def _joined(
+    seen: Boxes, tracker: np.ndarray, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions
+) -> np.ndarray:
+    """Track numbers [N] after tracks that end were joined to those that begin; tracker [N]: what the tracker said."""
     paths = [_path(seen, rows, image_wh) for rows in rows_of_tracks(seen.track, seen.frame).values()]
     first, second = _candidates(paths, o)
     gain = np.zeros(len(first))
     for n, (i, j) in enumerate(zip(first, second, strict=True)):
         a, b = paths[i], paths[j]
         found = decide(a, b, float(a.time_s[-1]), float(b.time_s[0]), seen.looks, alone, image_wh, o.exchange)
-        gain[n] = found.gain if found is not None and found.after else 0.0
+        if found is not None:
+            joined = found.gain if found.after else -found.margin
+            gain[n] = joined + o.kept * (tracker[a.row[-1]] == tracker[b.row[0]])
     good = gain > 0
     number = np.arange(len(paths))
     for rows, columns, gains in components(first[good], second[good], gain[good], len(paths)):

@@ -28,7 +28,7 @@ def lines_of(name: str) -> Iterator[tuple[int, str]]:
 
 def commands_in(text: str) -> Iterator[list[str]]:
     """The arguments of each `fitmesh ..` in a line; brackets around what is optional are dropped."""
-    for part in re.split(r"&&|;|\||\$ ", text.replace("[", " ").replace("]", " ")):
+    for part in re.split(r"&&|;|\||\$ ", text.replace(" [", " ").replace("]", " ")):
         if found := _FITMESH.search(part.strip()):
             yield [word for word in shlex.split(found[1], posix=True) if word not in ("...", "..", "…")]
 
@@ -86,3 +86,16 @@ def test_a_wrong_option_and_a_wrong_command_are_found(commands: Mapping[str, Any
     assert check(["run", "--vidoe", "x.mp4"], commands) is not None
     assert check(["rnu"], commands) is not None
     assert check(["run", "--video", "x.mp4", "--out", "DIR", "--export", "csv"], commands) is None
+
+
+@pytest.mark.parametrize("name", [name for name in page_names() if name != "CHANGELOG.md"])
+def test_every_file_of_the_repository_that_a_page_names_exists(name: str) -> None:
+    """The changelog may speak of files that are gone."""
+    packages = "fitmesh|pose2d|ccnet|fitting|eval3dpw|bench|tools|tests|docs|examples"
+    missing = [
+        f"line {line}: {found}"
+        for line, text in read_page(name).spans
+        for found in re.findall(rf"(?<![\w/.-])(?:{packages})/[\w./-]+\.(?:py|md|json|npz|csv|mp4|ipynb)\b", text)
+        if not (ROOT / found).exists()
+    ]
+    assert not missing, f"{name}: " + "; ".join(missing)

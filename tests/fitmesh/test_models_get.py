@@ -35,7 +35,8 @@ def test_a_fetched_file_comes_with_the_command_to_use_it_and_is_fetched_once(fit
     assert fitmesh("models", "get", "vitpose-b", "--yes") == 0
     kept = hub.cached("vitpose-b")
     assert kept is not None
-    assert f'--pose-model vitpose-b --checkpoint "{kept[0]}"' in fitmesh.out
+    assert "fitmesh run --video clip.mp4 --out out/ --pose-model vitpose-b\n" in fitmesh.out
+    assert str(kept[0]) in fitmesh.out
     served.asked.clear()
     assert fitmesh("models", "get", "vitpose-b") == 0
     assert served.asked == []

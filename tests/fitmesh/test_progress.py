@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -60,6 +61,24 @@ def test_a_quiet_run_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with Reporter(quiet=True).busy("thinking"):
         time.sleep(0.01)
     assert capsys.readouterr() == ("", "")
+
+
+def test_interrupted_while_starting_a_run_shows_the_cursor_again(tmp_path: Path) -> None:
+    pty = pytest.importorskip("pty", reason="needs pseudo-terminals")
+    command = [sys.executable, "-m", "fitmesh", "run", "--video", EXAMPLE, "--out", tmp_path / "out"]
+    here, there = pty.openpty()
+    ended = subprocess.Popen(
+        command, stdout=there, stderr=there, stdin=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(there)
+    said = os.read(here, 1 << 16).decode()
+    while "starting" not in said:
+        said += os.read(here, 1 << 16).decode(errors="replace")
+    ended.send_signal(signal.SIGINT)
+    said += _listen(here)[1]
+    assert ended.wait(timeout=60) == 130
+    assert "Stopped." in said
+    assert said.rindex("\x1b[?25h") > said.rindex("\x1b[?25l"), "the last word about the cursor is to show it"
 
 
 @pytest.mark.slow

@@ -38,6 +38,21 @@ def test_eval_coco_finds_the_same_in_two_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_train_ccnet_evaluates_in_two_processes_as_in_one(tmp_path: Path) -> None:
+    for split in ("train2017", "val2017"):
+        write_coco(tmp_path / "data", split, count=4)
+    found = []
+    for processes in (1, 2):
+        out = tmp_path / str(processes)
+        options = ("--model", "movenet-lightning", "--data", tmp_path / "data", "--out", out, "--no-occlusion-test")
+        fitmesh(processes, "train-ccnet", *options, "--epochs", 1, "--batch", 4, "--augment", 0)
+        found.append(json.loads((out / "metrics.json").read_text()))
+    assert found[0]["checkpoint_digest"] == found[1]["checkpoint_digest"]
+    for source in ("raw", "closed-form", "oracle"):
+        assert found[0]["test"]["sources"][source] == found[1]["test"]["sources"][source]
+
+
+@pytest.mark.slow
 def test_eval_3dpw_finds_the_same_in_two_processes(tmp_path: Path) -> None:
     data = tiny_3dpw.write(tmp_path / "data", {"a_00": 1, "b_00": 2, "c_00": 1})
     found = []

@@ -62,6 +62,19 @@ def test_training_leaves_a_head_its_figures_and_images(toy, data, tmp_path):
     assert again["ccnet"]["keypoint"]["ece"] == pytest.approx(metrics["sources"]["ccnet"]["keypoint"]["ece"], abs=2e-3)
 
 
+@pytest.mark.slow
+def test_the_closed_form_is_fitted_where_no_features_are_kept_too(toy, data, tmp_path):
+    options = ("--model", "toy", "--data", data, "--epochs", 1, "--recipe", "paper", "--no-occlusion-test")
+    found = []
+    for gigabytes in (1, 0):
+        out = tmp_path / str(gigabytes)
+        call("train-ccnet", *options, "--out", out, "--cache-gb", gigabytes)
+        found.append(ccnet.load(out).about)
+    assert found[1].area_share == pytest.approx(found[0].area_share, rel=1e-3)
+    assert found[1].target_cells == pytest.approx(found[0].target_cells, rel=1e-2)
+    assert found[0].kind == "conv"
+
+
 def test_boxes_may_come_from_a_detection_file(toy, data, tmp_path):
     people = read_split(data, "val2017").people
     rows = [

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import pose2d
-from pose2d import hub
+from pose2d import hub, registry
 from pose2d.base.errors import UserError
 from tests.pose2d.hub_server import REVISION, FakeHub, serving
 
@@ -95,6 +95,17 @@ def test_every_name_is_a_model_and_every_other_one_says_where_it_is() -> None:
     assert set(hub.REPOSITORIES) <= set(cards)
     assert all(cards[name].licence == "Apache-2.0" for name in hub.REPOSITORIES)
     assert [name for name, card in cards.items() if not card.embedded and not hub.by_hand(name)] == []
+
+
+def test_a_fetched_checkpoint_is_found_by_the_models_name(served: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled: list[Path] = []
+    monkeypatch.setattr(registry, "fill", lambda model, path, name: filled.append(path))
+    with pytest.raises(UserError, match="ships no weights"):
+        pose2d.load(NAME)
+    path = hub.fetch(hub.look_up(NAME))
+    pose2d.load(NAME)
+    assert filled == [path]
+    assert registry.fetched("movenet-thunder") is None, "what is embedded stays as it is"
 
 
 @pytest.mark.slow

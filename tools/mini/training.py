@@ -1,8 +1,7 @@
-"""The training loop: phases of epochs, a cosine schedule, a checkpoint after each epoch."""
+"""The training loop: small crops, then whole ones, a cosine schedule for each; a checkpoint after each epoch."""
 
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -43,9 +42,10 @@ def train(model: PoseModel, people: CroppedPeople, plan: Plan, checkpoint: Path)
     norm = 0.0
     for epoch in range(done, len(sizes)):
         started, total = time.process_time(), 0.0
+        first, count = epoch - sizes.index(sizes[epoch]), sizes.count(sizes[epoch])  # within this size's cosine
         order = batches(people, plan.batch, sizes[epoch], model.input_wh, (plan.seed, epoch))
         for number, batch in enumerate(prefetch(order, depth=2)):
-            rate = plan.learning_rate * schedule(epoch * per_epoch + number, len(sizes) * per_epoch)
+            rate = plan.learning_rate * schedule(first * per_epoch + number, count * per_epoch)
             for group in optimizer.param_groups:
                 group["lr"] = rate
             value = loss(model, batch)
@@ -73,7 +73,8 @@ def schedule(step: int, steps: int) -> float:
     return rise * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
-def _sizes(model: PoseModel, plan: Plan) -> Sequence[tuple[int, int]]:
+def _sizes(model: PoseModel, plan: Plan) -> list[tuple[int, int]]:
+    """Of the crops of each epoch."""
     width, height = model.input_wh
     return [(width // 2, height // 2)] * plan.small_epochs + [(width, height)] * plan.epochs
 

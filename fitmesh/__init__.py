@@ -5,16 +5,22 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fitmesh.api import Progress, run
+    from fitmesh.batch.api import run_many
+    from fitmesh.batch.status import ClipStatus
     from fitmesh.result import Event, Person, Result, Shot, load
     from fitmesh.tracks import edit_tracks
     from fitmesh.version import __version__
     from pose2d.base.errors import UserError
 
-__all__ = ["Event", "Person", "Progress", "Result", "Shot", "UserError", "__version__", "edit_tracks", "load", "run"]
+__all__ = [
+    "ClipStatus", "Event", "Person", "Progress", "Result", "Shot", "UserError", "__version__", "edit_tracks", "load",
+    "run", "run_many",
+]  # fmt: skip
 _HOME = {
     "__version__": "fitmesh.version",
     "run": "fitmesh.api", "Progress": "fitmesh.api", "UserError": "pose2d.base.errors",
     "Event": "fitmesh.result", "Person": "fitmesh.result", "Result": "fitmesh.result", "Shot": "fitmesh.result",
+    "run_many": "fitmesh.batch.api", "ClipStatus": "fitmesh.batch.status",
     "load": "fitmesh.result", "edit_tracks": "fitmesh.tracks",
 }  # fmt: skip
 

@@ -98,7 +98,31 @@ def run(
     What is in `out` already and still valid is kept; `overwrite` makes it anew. Raises `fitmesh.UserError` for what a
     user can fix.
     """
-    settings = run_settings(
+    settings = settings_of(
+        start_s=start_s, end_s=end_s, every=every, detections=detections, detector=detector,
+        detector_size=detector_size, min_score=min_score, max_people=max_people, relink=relink, pose_model=pose_model,
+        checkpoint=checkpoint, confidence=confidence, ccnet=ccnet, keypoints=keypoints,
+        keypoint_layout=keypoint_layout, device=device, threads=threads, body_model=body_model, weighting=weighting,
+        init=init, init_checkpoint=init_checkpoint, focal_px=focal_px, fov_deg=fov_deg, intrinsics=intrinsics,
+        floor=floor, height_m=height_m, exports=exports, bone_names=bone_names, overwrite=overwrite,
+    )  # fmt: skip
+    reporter = Reporter(quiet=True) if progress is None else _CallbackReporter(progress)
+    run_stages(Job(open_clip(Path(video), fps), settings, Path(out), reporter))
+    return load(out)
+
+
+def settings_of(
+    *, start_s: float, end_s: float | None, every: int, detections: str | Path | None, detector: str,
+    detector_size: int | None, min_score: float, max_people: int | None, relink: bool, pose_model: str,
+    checkpoint: str | Path | None, confidence: ConfidenceSource | None, ccnet: str | Path | None,
+    keypoints: str | Path | None, keypoint_layout: str, device: str | None, threads: int | None,
+    body_model: str | Path | None, weighting: Weighting, init: str, init_checkpoint: str | Path | None,
+    focal_px: float | None, fov_deg: float | None, intrinsics: str | Path | None, floor: str | Path,
+    height_m: float | Mapping[int, float] | None, exports: Sequence[str], bone_names: str,
+    overwrite: bool,
+) -> RunSettings:  # fmt: skip
+    """From the arguments of `run` to settings."""
+    return run_settings(
         Span(start_s, end_s, every),
         detections=_path(detections), detector=detector, detector_size=detector_size, min_score=min_score,
         max_people=max_people, relink=relink,
@@ -110,9 +134,6 @@ def run(
         ),
         exports=tuple(exports), bone_names=bone_names, overwrite=overwrite,
     )  # fmt: skip
-    reporter = Reporter(quiet=True) if progress is None else _CallbackReporter(progress)
-    run_stages(Job(open_clip(Path(video), fps), settings, Path(out), reporter))
-    return load(out)
 
 
 def run_settings(

@@ -16,9 +16,12 @@ else:
 MOST_BYTES = 1 << 20
 
 
-def read_config(path: Path, options: Iterable[str]) -> dict[str, Any]:
-    """Values by option name, with underscores. `options` are the names of a command's options, with underscores."""
-    valid = set(options)
+def read_config(path: Path, options: Iterable[str], repeated: Iterable[str] = ()) -> dict[str, Any]:
+    """Values by option name, with underscores. `options` are the names of a command's options, with underscores.
+
+    repeated: those that may be given several times; their values are lists.
+    """
+    valid, several = set(options), set(repeated)
     try:
         with path.open("rb") as file:
             if path.stat().st_size > MOST_BYTES or not path.is_file():
@@ -38,7 +41,10 @@ def read_config(path: Path, options: Iterable[str]) -> dict[str, Any]:
             raise UserError(f"the configuration {path} has an unknown option {name!r}: {hint}")
         if isinstance(value, dict):
             raise UserError(f"the configuration {path} has a table [{name}]; expected one value, {name} = ...")
-        values[option] = ",".join(map(str, value)) if isinstance(value, list) else value
+        if option in several:
+            values[option] = value if isinstance(value, list) else [value]
+        else:
+            values[option] = ",".join(map(str, value)) if isinstance(value, list) else value
     return values
 
 

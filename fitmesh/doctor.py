@@ -34,8 +34,8 @@ NEEDED = (
 OPTIONAL = (
     ("smplx", "smplx", "SMPL, SMPL-H and SMPL-X files", "pip install smplx"),
     ("huggingface_hub", "huggingface_hub", "`fitmesh models get`", 'pip install "fitmesh[hub]"'),
-    ("fsspec", "fsspec", "videos and results in cloud storage", "pip install fsspec"),
-    ("ray", "ray", "many videos on many machines", "pip install ray"),
+    ("fsspec", "fsspec", "videos and results under s3://, gs://, ..", 'pip install "fitmesh[remote]"'),
+    ("ray", "ray", "`fitmesh run --ray`: many machines", 'pip install "fitmesh[ray]"'),
     ("pytorch3d", "pytorch3d", "drawing on a GPU", 'pip install "fitmesh[pytorch3d]"'),
 )
 

@@ -16,27 +16,27 @@ class JsonReporter(Reporter):
     """Every line has an "event": info, busy, clip, stage, person, warning, result or error."""
 
     def say(self, text: str, event: str = "info", **facts: Any) -> None:
-        self._line(event, **(facts or {"text": text}))
+        self.line(event, **(facts or {"text": text}))
 
     def warn(self, text: str) -> None:
-        self._line("warning", text=text)
+        self.line("warning", text=text)
 
     def failed(self, text: str) -> None:
-        self._line("error", text=text)
+        self.line("error", text=text)
 
     def skipped(self, stage: str) -> None:
-        self._line("stage", stage=stage, state="kept")
+        self.line("stage", stage=stage, state="kept")
 
     @contextmanager
     def busy(self, text: str) -> Iterator[None]:
-        with heartbeat(lambda beat: self._line("busy", text=text, seconds=beat * EVERY_S), EVERY_S):
+        with heartbeat(lambda beat: self.line("busy", text=text, seconds=beat * EVERY_S), EVERY_S):
             yield
 
     @contextmanager
     def stage(self, name: str, total: int | None, unit: str = "frames") -> Iterator[Tick]:
         start = time.monotonic()
         done = 0
-        self._line("stage", stage=name, state="started", total=total, unit=unit)
+        self.line("stage", stage=name, state="started", total=total, unit=unit)
 
         def tick(steps: int) -> None:
             nonlocal done
@@ -44,14 +44,14 @@ class JsonReporter(Reporter):
 
         def beat(_: int) -> None:
             rate = round(done / (time.monotonic() - start), 2)
-            self._line("stage", stage=name, state="running", done=done, total=total, unit=unit, per_second=rate)
+            self.line("stage", stage=name, state="running", done=done, total=total, unit=unit, per_second=rate)
 
         with heartbeat(beat, EVERY_S):
             yield tick
         seconds = round(time.monotonic() - start, 3)
-        self._line("stage", stage=name, state="done", done=done, unit=unit, seconds=seconds)
+        self.line("stage", stage=name, state="done", done=done, unit=unit, seconds=seconds)
 
-    def _line(self, event: str, **facts: Any) -> None:
+    def line(self, event: str, **facts: Any) -> None:
         try:
             # One string: lines come from more than one thread.
             print(json.dumps({"event": event, **facts}) + "\n", end="", flush=True)

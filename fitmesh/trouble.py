@@ -23,27 +23,34 @@ def exit_code_of(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):  # the reader of our output has left (`fitmesh models | head`)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return BROKEN_PIPE
+    lines, code = words_of(error)
+    lines[0] = f"Error: {lines[0]}"
+    for line in lines:
+        say(line)
+    return code
+
+
+def words_of(error: BaseException) -> tuple[list[str], int]:
+    """What to tell of an error, and the exit code; whatever is not the user's mistake leaves a log file."""
     if _is_user_error(error):
-        say(f"Error: {error}")
-        return USER_ERROR
+        return [str(error)], USER_ERROR
     if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
-        say("Error: there is not enough memory for this. Give a smaller input (--end, --every, smaller images), or "
-            "use a machine with more memory.")  # fmt: skip
         _log(error)
-        return FAILED
+        return [
+            "there is not enough memory for this. Give a smaller input (--end, --every, smaller images), or "
+            "use a machine with more memory."
+        ], FAILED
     if isinstance(error, RecursionError):
-        say("Error: the input is nested too deeply.")
         _log(error)
-        return USER_ERROR
+        return ["the input is nested too deeply."], USER_ERROR
     if isinstance(error, OSError) and error.filename is not None:
-        say(f"Error: {error.filename}: {error.strerror or error}.")
         _log(error)
-        return USER_ERROR
-    first = (str(error).splitlines() or [""])[0][:300]
-    say(f"Error: something went wrong inside fitmesh ({type(error).__name__}: {first}).")
-    path = _log(error)
-    say(f"The details are in {path}: please report this with that file." if path else "Please report this.")
-    return FAILED
+        return [f"{error.filename}: {error.strerror or error}."], USER_ERROR
+    first, path = (str(error).splitlines() or [""])[0][:300], _log(error)
+    return [
+        f"something went wrong inside fitmesh ({type(error).__name__}: {first}).",
+        f"The details are in {path}: please report this with that file." if path else "Please report this.",
+    ], FAILED
 
 
 def say(text: str) -> None:

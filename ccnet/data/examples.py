@@ -136,14 +136,33 @@ def make_examples(
     progress: Progress = lambda people: None,
 ) -> Examples:
     """Cached on disk if all passes fit into `settings.cache_bytes`, else streamed."""
-    every = passes(settings)
-    if bytes_per_person(model, head, people) * len(people) * len(every) > settings.cache_bytes:
+    if not fits_on_disk(model, head, people, settings):
         augment = settings.augment if settings.augmented_passes else None
         return StreamedExamples(model, head, people, augment, settings.seed, settings.target)
-    caches = [
-        ObservationCache(folder, model, head, people, augment, (settings.seed, number)) for number, augment in every
-    ]
+    caches = observation_caches(model, head, people, settings, folder)
     for cache in caches:
         cache.fill(group.rank, group.world_size, progress)
     group.barrier()
     return CachedExamples(caches, settings.seed, settings.target)
+
+
+def fits_on_disk(
+    model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], settings: TrainingSettings
+) -> bool:
+    """Whether the features of all passes take no more than they may."""
+    need = bytes_per_person(model, head, people) * len(people) * len(passes(settings))
+    return need <= settings.cache_bytes
+
+
+def observation_caches(
+    model: PoseModel,
+    head: CalibrationHead,
+    people: Sequence[AnnotatedPerson],
+    settings: TrainingSettings,
+    folder: Path,
+) -> list[ObservationCache]:
+    """One for each pass."""
+    return [
+        ObservationCache(folder, model, head, people, augment, (settings.seed, number))
+        for number, augment in passes(settings)
+    ]

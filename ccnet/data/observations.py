@@ -186,26 +186,29 @@ class ObservationCache:
 
     def fill(self, rank: int = 0, world_size: int = 1, progress: Progress = lambda people: None) -> None:
         """Compute what is missing; with several processes each does its share."""
-        for number, first in enumerate(self._shards()):
-            people = self.people[first : first + SHARD]
-            if number % world_size != rank:
-                continue
-            if self._is_complete(first, len(people)):
-                progress(len(people))
-                continue
-            parts = []
-            for part in observe(self.model, self.head, people, self.augment, self.seed):
-                parts.append(part)
-                progress(len(part))
-            self._write(first, join(parts))
+        for number, first in enumerate(self.shards()):
+            if number % world_size == rank:
+                self.fill_shard(first, progress)
         if rank == 0:
             with atomic_file(self.folder / "cache_key.json") as path:
                 path.write_text(self.key.text + "\n")
 
+    def fill_shard(self, first: int, progress: Progress = lambda people: None) -> None:
+        """The people from number `first` on, unless they are there."""
+        people = self.people[first : first + SHARD]
+        if self._is_complete(first, len(people)):
+            progress(len(people))
+            return
+        parts = []
+        for part in observe(self.model, self.head, people, self.augment, self.seed):
+            parts.append(part)
+            progress(len(part))
+        self._write(first, join(parts))
+
     def load(self) -> tuple[Observations, "ShardedRows"]:
         """All but `inputs` in memory, and `inputs` left on disk."""
         parts, inputs = [], []
-        for first in self._shards():
+        for first in self.shards():
             rest_of_shard = read_npz(self._rest_file(first), f"Delete {self.folder} and run again.")
             parts.append({name: torch.from_numpy(value) for name, value in rest_of_shard.items()})
             inputs.append(np.load(self._inputs_file(first), mmap_mode="r", allow_pickle=False))
@@ -222,7 +225,8 @@ class ObservationCache:
             return False
         return set(rest) == names and all(len(value) == count for value in (*rest.values(), inputs))
 
-    def _shards(self) -> range:
+    def shards(self) -> range:
+        """The first person of each."""
         return range(0, len(self.people), SHARD)
 
     def _inputs_file(self, first: int) -> Path:

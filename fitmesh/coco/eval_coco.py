@@ -27,10 +27,12 @@ from fitmesh.progress_bar import bar
 from fitmesh.tables import print_tables
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable
+from pose2d.base.folder_lock import folder_lock
 from pose2d.base.threads import use_threads
 from pose2d.detect.detector import DETECTORS, detector_class, load_detector
 from pose2d.models.base import PoseModel
 
+BUSY_PATIENCE_S = 600.0  # another evaluation that writes its images into the same folder is done by then
 PREDICTED = "closed-form-predicted"
 LEAST_BOX_SCORE = 0.05  # AP asks for every box that might be somebody; a video has its tracker to choose
 
@@ -82,11 +84,12 @@ def run(request: EvalCocoRequest) -> Evaluation:
         about |= {"boxes": request.boxes, "flip_test": request.flip_test}
         found = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
         if request.out is not None and group.is_main:
-            draw_plots(request.out, split, predictions)
-            write_metrics(request.out, found.as_dict())
-            if request.occlusion_test:
-                found = with_occlusion_test(found, split, model, head, request.out, console)
+            with folder_lock(request.out, BUSY_PATIENCE_S):
+                draw_plots(request.out, split, predictions)
                 write_metrics(request.out, found.as_dict())
+                if request.occlusion_test:
+                    found = with_occlusion_test(found, split, model, head, request.out, console)
+                    write_metrics(request.out, found.as_dict())
         group.barrier()
         return found
 

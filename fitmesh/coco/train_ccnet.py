@@ -1,8 +1,8 @@
 """`fitmesh train-ccnet`: read people, run the network, train the head, evaluate it, write the files."""
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,16 @@ from ccnet import losses
 from ccnet.areas import fit_areas, people_to_fit
 from ccnet.closed_form import fit_closed_form
 from ccnet.comparison import compare_sources, draw_plots
-from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
-from ccnet.data.examples import CachedExamples, Examples, StreamedExamples, bytes_per_person, make_examples, passes
+from ccnet.data.datasets import Split, read_split, split_names, usual_split
+from ccnet.data.examples import (
+    CachedExamples,
+    Examples,
+    StreamedExamples,
+    bytes_per_person,
+    fits_on_disk,
+    make_examples,
+    passes,
+)
 from ccnet.data.observations import observe_cached
 from ccnet.distributed import ProcessGroup, process_group
 from ccnet.heads import files
@@ -25,31 +33,16 @@ from ccnet.predictions import USUAL_SOURCES, predictions_from
 from ccnet.settings import RECIPES, TARGETS, TrainingSettings
 from ccnet.train import new_head, train
 from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, write_metrics
+from fitmesh.coco.features import fill_by_workers, people_with_target
+from fitmesh.coco.request import TrainCcnetRequest
 from fitmesh.progress_bar import bar
 from fitmesh.tables import print_tables
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable
+from pose2d.base.folder_lock import folder_lock
 from pose2d.base.threads import use_threads
 from pose2d.models.base import PoseModel
 from pose2d.skeletons import MPII16
-
-
-@dataclass(frozen=True)
-class TrainCcnetRequest:
-    """Which data, which model, which folders."""
-
-    data: Path
-    model: str
-    checkpoint: Path | None
-    out: Path
-    train: tuple[str, ...]  # empty: the split that published networks are trained on
-    validation: str | None  # split to compare settings on
-    test: str | None  # split to report on
-    cache: Path
-    occlusion_test: bool = True
-    report: bool = True  # print the tables and draw their plots
-    device: str | None = None  # None: a GPU where there is one
-    threads: int | None = None
 
 
 def settings_of(recipe: str, **given: Any) -> TrainingSettings:
@@ -65,6 +58,8 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
         raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
     if settings.target not in TARGETS:
         raise UserError(f"unknown target {settings.target!r}: choose one of {', '.join(TARGETS)}.")
+    if request.jobs is not None and request.ray is not None:
+        raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
     use_threads(request.threads)
     with process_group(request.device) as group:
         console = Console(quiet=not group.is_main, stderr=True)
@@ -78,31 +73,40 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
         names = request.train or (usual_split("train", model.skeleton),)
         splits = [read_split(request.data, name, model.skeleton) for name in names]
         eval_splits = _eval_splits(request, model)
-        people = _people_with_target([person for split in splits for person in split.people], settings, console)
+        everybody = [person for split in splits for person in split.people]
+        people = people_with_target(everybody, settings)
+        if len(people) < len(everybody):
+            console.print(f"{len(everybody) - len(people)} of {len(everybody)} people have no head size: left out.")
         head = new_head(model, settings, request.model).to(group.device)
         every = passes(settings)
         if group.is_main:
             check_writable(request.out)
         need = bytes_per_person(model, head, people)
         _print_plan(console, need, len(people), len(every), settings)
-        with bar(console, "pose network", len(people) * len(every) // group.world_size) as step:
-            examples = make_examples(model, head, people, settings, group, request.cache, step)
-        if isinstance(examples, StreamedExamples):
-            console.print("The features exceed --cache-gb: the network runs in every epoch.")
-        _train(console, head, examples, settings, group, request.out)
-        if group.is_main:
-            about = files.describe(
-                head,
-                model,
-                request.model + (f" ({settings.features} features)" if settings.features != "penultimate" else ""),
-                training={**asdict(settings), "splits": list(names), "people": len(people)},
-                **_closed_form_record(examples, model),
-            )
-            request.out.mkdir(parents=True, exist_ok=True)
-            files.save(head, request.out / "ccnet.safetensors", about)
-        group.barrier()
-        found = _evaluate(console, model, eval_splits, request, group)
-        group.barrier()
+        with folder_lock(request.out) if group.is_main else nullcontext():
+            if request.jobs is not None or request.ray is not None:
+                if group.world_size > 1:
+                    raise UserError("--jobs and --ray have no effect under torchrun, whose processes share the work.")
+                if fits_on_disk(model, head, people, settings):
+                    fill_by_workers(console, replace(request, train=tuple(names)), settings, len(people))
+            with bar(console, "pose network", len(people) * len(every) // group.world_size) as step:
+                examples = make_examples(model, head, people, settings, group, request.cache, step)
+            if isinstance(examples, StreamedExamples):
+                console.print("The features exceed --cache-gb: the network runs in every epoch.")
+            _train(console, head, examples, settings, group, request.out)
+            if group.is_main:
+                about = files.describe(
+                    head,
+                    model,
+                    request.model + (f" ({settings.features} features)" if settings.features != "penultimate" else ""),
+                    training={**asdict(settings), "splits": list(names), "people": len(people)},
+                    **_closed_form_record(examples, model),
+                )
+                request.out.mkdir(parents=True, exist_ok=True)
+                files.save(head, request.out / "ccnet.safetensors", about)
+            group.barrier()
+            found = _evaluate(console, model, eval_splits, request, group)
+            group.barrier()
     return found
 
 
@@ -111,20 +115,6 @@ def _kind(model: PoseModel, settings: TrainingSettings) -> str:
     if settings.head == "paper" or (not settings.head and (settings.features != "penultimate" or settings.head_width)):
         return files.paper_kind(model)
     return settings.head or files.default_kind(model)
-
-
-def _people_with_target(
-    people: list[AnnotatedPerson], settings: TrainingSettings, console: Console
-) -> list[AnnotatedPerson]:
-    """Without those of whom the target is not known."""
-    if settings.target == "oks":
-        return people
-    known = [person for person in people if math.isfinite(person.head_px)]
-    if not known:
-        raise UserError("--target pck: nobody to train on has a head size (upper neck and head top labelled).")
-    if len(known) < len(people):
-        console.print(f"{len(people) - len(known)} of {len(people)} people have no head size and are left out.")
-    return known
 
 
 def _eval_splits(request: TrainCcnetRequest, model: PoseModel) -> dict[str, Split]:

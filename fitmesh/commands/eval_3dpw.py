@@ -1,5 +1,6 @@
 """`fitmesh eval-3dpw`: the paper's table in millimetres, on 3DPW or on a set that `fitmesh synth` made."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -117,6 +118,7 @@ def eval_3dpw(
         from fitmesh.eval_3dpw import pipeline, table
         from fitmesh.eval_3dpw.settings import EvalSettings
         from fitmesh.tables import table_console
+        from pose2d.base.folder_lock import folder_lock
         from pose2d.base.threads import use_threads
 
     settings = EvalSettings(
@@ -132,7 +134,8 @@ def eval_3dpw(
     try:
         with working(), process_group(device) as group:
             reporter = Reporter(quiet or not group.is_main)
-            outcome = pipeline.run(replace(settings, device=str(group.device)), out, reporter, group)
+            with folder_lock(out) if group.is_main else nullcontext():
+                outcome = pipeline.run(replace(settings, device=str(group.device)), out, reporter, group)
     except (KeyboardInterrupt, Stopped) as stopped:
         Reporter(quiet).say("Stopped. Finished sequences are kept; the same command goes on from there.")
         raise typer.Exit(getattr(stopped, "exit_code", INTERRUPTED)) from None

@@ -80,6 +80,17 @@ class PathParser:
         return Path(text)
 
 
+class PlaceParser:
+    """A path, or the URL of something in object storage (s3://bucket/clip.mp4), as text."""
+
+    __name__ = "PATH"
+
+    def __call__(self, value: Any) -> str:
+        if isinstance(value, str) and "://" in value:
+            return TextParser()(value)
+        return str(PathParser()(value))
+
+
 def checked(command: Callable[..., Any]) -> Callable[..., Any]:
     """The same command, every option of which has its check."""
     # By the signature: get_type_hints of Python 3.10 wraps the type of an option whose default is None once more.

@@ -1,20 +1,16 @@
 """`fitmesh run`: from a video, a folder of images or one image to files that say who is where and how they stand."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fitmesh import limits
+from fitmesh.commands.option_types import PlaceParser
 from fitmesh.signals import Stopped, working
 
-if TYPE_CHECKING:
-    from fitmesh.progress import Reporter
-    from fitmesh.stages.pipeline import RunFiles
-    from fitmesh.stages.settings import Job
-
-INPUT, PEOPLE, KEYPOINTS = "Input (one of the first three)", "People", "Keypoints"
-BODY, SCENE, OUTPUT = "Bodies", "Scene", "Output"
+INPUT, PEOPLE, KEYPOINTS = "Input (one of the first four)", "People", "Keypoints"
+BODY, SCENE, OUTPUT, MANY = "Bodies", "Scene", "Output", "Many videos (docs/scale.md)"
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
 
 
@@ -23,15 +19,32 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None and not context.resilient_parsing:
         from fitmesh.config_file import read_config
 
-        names = [parameter.name for parameter in context.command.params if parameter.name not in (None, "config")]
-        context.default_map = {**(context.default_map or {}), **read_config(path, [n for n in names if n])}
+        options = {
+            p.name: getattr(p, "multiple", False) for p in context.command.params if p.name and p.name != "config"
+        }
+        repeated = [name for name, multiple in options.items() if multiple]
+        context.default_map = {**(context.default_map or {}), **read_config(path, options, repeated)}
     return path
 
 
 def run(
     *,
     video: Annotated[
-        Path | None, typer.Option(help="A video: mp4, mov, mkv, webm or gif.", rich_help_panel=INPUT)
+        list[str] | None,
+        typer.Option(
+            help="A video: mp4, mov, mkv, webm or gif. Given several times: a folder of results for each.",
+            rich_help_panel=INPUT,
+            parser=PlaceParser(),
+        ),
+    ] = None,
+    videos: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Many videos: a pattern in quotes, 'clips/**/*.mp4', or a .txt file with one path a line.",
+            rich_help_panel=INPUT,
+            parser=PlaceParser(),
+            show_default=False,
+        ),
     ] = None,
     images: Annotated[
         Path | None, typer.Option(help="A folder of images that follow each other.", rich_help_panel=INPUT)
@@ -206,8 +219,36 @@ def run(
         ),
     ] = "smpl",
     out: Annotated[
-        Path, typer.Option(help="Folder for the results; made if absent.", rich_help_panel=OUTPUT, show_default=False)
+        str,
+        typer.Option(
+            help="Folder for the results; made if absent.",
+            rich_help_panel=OUTPUT,
+            show_default=False,
+            parser=PlaceParser(),
+        ),
     ],
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="Many videos: so many at a time, each in a process of its own; they share --threads.",
+            rich_help_panel=MANY,
+            show_default="1",
+        ),
+        limits.JOBS,
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            help="Many videos: only this part of them, 3/20 is every 20th from the third.", rich_help_panel=MANY
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            help="Many videos: on the Ray cluster at this address; [bold]auto[/bold] finds it, or starts Ray here.",
+            rich_help_panel=MANY,
+        ),
+    ] = None,
     overwrite: Annotated[
         bool,
         typer.Option("--overwrite", help="Make every file anew, also those that still match.", rich_help_panel=OUTPUT),
@@ -241,6 +282,8 @@ def run(
     reporter = JsonReporter() if json else Reporter(quiet)
     with starting(reporter):
         from fitmesh.api import open_clip, run_settings
+        from fitmesh.commands.run_many import Many, many_asked, run_videos
+        from fitmesh.commands.run_report import say_input, say_result
         from fitmesh.stages.pipeline import run_stages
         from fitmesh.stages.scene import SceneSettings
         from fitmesh.stages.settings import FitSettings, Job
@@ -260,12 +303,17 @@ def run(
             exports=tuple(name.strip() for name in export.split(",") if name.strip()), bone_names=bone_names,
             overwrite=overwrite,
         )  # fmt: skip
-        path = _input(video, images, image, fps)
+        if many_asked(video, videos, out, jobs, shard, ray):
+            if given := [name for name, value in (("--images", images), ("--image", image), ("--fps", fps)) if value]:
+                raise UserError(f"{given[0]} is for one clip, and many videos were asked for: leave one of them out.")
+            wanted = Many(video or [], videos or [], out, jobs, shard, ray)
+            raise typer.Exit(run_videos(wanted, settings, quiet, json))
+        path = _input(Path(video[0]) if video else None, images, image, fps)
         clip = open_clip(path, fps) if image is None else ImageFolder(path)
-        job = Job(clip, settings, out, reporter)
-        _say_input(job)
+        job = Job(clip, settings, Path(out), reporter)
+        say_input(job)
         with working():
-            _summary(run_stages(job), reporter)
+            say_result(run_stages(job), reporter)
     except UserError as error:
         reporter.failed(str(error))
         raise
@@ -288,66 +336,3 @@ def _input(video: Path | None, images: Path | None, image: Path | None, fps: flo
     if image is not None and image.is_dir():
         raise UserError(f"{image} is a folder. --image takes one image; for a folder use --images.")
     return next(iter(given.values()))
-
-
-def _say_input(job: "Job") -> None:
-    clip, settings, info = job.clip, job.settings, job.clip.info
-    if settings.given_keypoints is None:
-        source = f"{settings.keypoints.pose_model} with {settings.keypoints.confidence} confidence"
-    else:
-        source = f"keypoints of {settings.given_keypoints}"
-    job.reporter.say(
-        f"{clip.path}: {info.width_px}x{info.height_px}, {float(info.rate):g} frames/s; {source}",
-        "clip",
-        clip=str(clip.path),
-        width_px=info.width_px,
-        height_px=info.height_px,
-        frames_per_second=float(info.rate),
-        keypoints=source,
-    )
-
-
-def _summary(result: "RunFiles", reporter: "Reporter") -> None:
-    import numpy as np
-
-    import fitmesh
-    from fitmesh.exports.stretches import absences
-    from fitmesh.stages.people import read_tracks
-
-    seen, found = read_tracks(result.fit.parent), fitmesh.load(result.fit.parent)
-    for text in seen.warnings:
-        reporter.warn(text)
-    if not seen.tracks:
-        reporter.warn(
-            f"nobody was found in {len(seen.frames)} frames. Try a larger --detector-size (640) if people are small, a "
-            "smaller one (256) for close-ups that show only a part of somebody, or a lower --min-score."
-        )
-    for person in found.people:
-        confidence = float((person.confidence * person.presence)[person.observed].mean())
-        error = person.reprojection_px[person.confident]
-        error_px = float(np.mean(error)) if len(error) else float("nan")
-        away = sum(np.isin(found.frames, np.arange(a, b + 1)).sum() for a, b in absences(found, person))
-        reporter.say(
-            f"person {person.identity}: {len(person)} frames, {person.time_s[0]:.2f} to {person.time_s[-1]:.2f} s, "
-            f"{int(person.observed.sum())} observed{f', absent in {away}' if away else ''}; "
-            f"mean confidence {confidence:.2f} ({found.source}), keypoints {error_px:.1f} px off",
-            "person",
-            identity=person.identity,
-            frames=len(person),
-            observed=int(person.observed.sum()),
-            absent=int(away),
-            start_s=float(person.time_s[0]),
-            end_s=float(person.time_s[-1]),
-            mean_confidence=round(confidence, 4),
-            reprojection_px=round(error_px, 3),
-        )
-    if found.events:
-        things = f"{len(found.events)} thing{'s' if len(found.events) > 1 else ''}"
-        reporter.say(
-            f"{things} to check about who is who: report.html lists them, `fitmesh tracks` corrects them",
-            "check",
-            count=len(found.events),
-        )
-    files = [result.fit, result.overlay, *result.exports]
-    shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]
-    reporter.say(f"results: {', '.join(shown)}", "result", files=[str(path) for path in files])

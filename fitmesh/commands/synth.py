@@ -67,6 +67,7 @@ def synth(
     with starting():
         from eval3dpw.synth.dataset import SynthSettings, make_dataset
         from eval3dpw.synth.scripted_dataset import ScriptedSettings, make_scripted
+        from pose2d.base.folder_lock import folder_lock
         from pose2d.base.threads import cores
 
     console = Console(highlight=False)
@@ -74,7 +75,8 @@ def synth(
     if scenes is not None:
         scripts = tuple(name.strip() for name in scenes.split(",") if name.strip())
         scripted = ScriptedSettings(scripts, sequences or 8, seconds, _size(size), seed, split, motion)  # type: ignore[arg-type]
-        _report(make_scripted(out, scripted, min(workers, scripted.sequences)), console, out)
+        with folder_lock(out):
+            _report(make_scripted(out, scripted, min(workers, scripted.sequences)), console, out)
         return
     settings = SynthSettings(
         split=split,  # type: ignore[arg-type]  # checked before anything is made
@@ -85,14 +87,17 @@ def synth(
         motion=motion,
         backgrounds=backgrounds,
     )
-    _report(make_dataset(out, settings, min(workers, settings.sequences)), console, out)
+    with folder_lock(out):
+        _report(make_dataset(out, settings, min(workers, settings.sequences)), console, out)
 
 
 def _report(made: "Iterator[MadeSequence]", console: "Console", out: Path) -> None:
     import time
 
+    from fitmesh.progress import Reporter
+
     began, new_frames, person_frames, count = time.monotonic(), 0, 0, 0
-    with working():
+    with working(), Reporter().busy("rendering"):
         for done in made:
             count += 1
             new_frames += 0 if done.skipped else done.frames

@@ -94,6 +94,18 @@ def train_ccnet(
     occlusion_test: OcclusionTest = True,
     device: Device = None,
     threads: Threads = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes that run the pose network on shards of the people; they share --threads.",
+            show_default="none but this one",
+        ),
+        limits.JOBS,
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Or the Ray cluster at this address; auto finds it, or starts Ray here (docs/scale.md)."),
+    ] = None,
 ) -> None:
     """Train a calibration head for a frozen pose model, and evaluate it.
 
@@ -103,7 +115,8 @@ def train_ccnet(
     from fitmesh.progress import starting
 
     with starting():
-        from fitmesh.coco.train_ccnet import TrainCcnetRequest, run, settings_of
+        from fitmesh.coco.request import TrainCcnetRequest
+        from fitmesh.coco.train_ccnet import run, settings_of
 
     settings = settings_of(
         recipe,
@@ -134,6 +147,8 @@ def train_ccnet(
         occlusion_test=occlusion_test,
         device=device,
         threads=threads,
+        jobs=jobs,
+        ray=ray,
     )
     with working():
         run(request, settings)

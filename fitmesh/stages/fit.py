@@ -35,9 +35,13 @@ HALPE_FEET = tuple(
 is_current = npz_is_current
 
 
-def check(settings: FitSettings, clip: Path, size: tuple[int, int]) -> None:
-    """Refuse now what would otherwise be refused after the keypoints were estimated."""
+def check_lens(settings: FitSettings, clip: Path, size: tuple[int, int]) -> None:
+    """Refuse a lens that contradicts itself or the clip."""
     lens_of(settings.scene, clip, size)
+
+
+def check(settings: FitSettings) -> None:
+    """Refuse now what would otherwise be refused after the keypoints were estimated."""
     settings.scene.options()
     load_body(settings.body_file)
     if settings.weighting not in WEIGHTINGS:

@@ -14,13 +14,14 @@ from fitmesh.confidence import check_source
 from fitmesh.exports.bone_names import bone_names
 from fitmesh.result import RUN_FILE
 from fitmesh.stages import export, fit, given_keypoints, overlay, people
-from fitmesh.stages.settings import Job, KeypointSettings
+from fitmesh.stages.settings import Job, KeypointSettings, RunSettings
 from fitmesh.stages.written import Written
 from fitmesh.version import __version__
 from pose2d.base.caching import CacheKey, remove_temporary
 from pose2d.base.devices import check_device
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, check_writable
+from pose2d.base.files import atomic_file
+from pose2d.base.folder_lock import folder_lock
 from pose2d.base.json_files import read_json
 from pose2d.detect.detector import detector_class
 from pose2d.registry import card
@@ -53,9 +54,15 @@ class Stage:
 
 
 def run_stages(job: Job) -> RunFiles:
-    """From a clip to its files in `job.out`."""
-    with job.reporter.busy("checking the settings and the files that are there"):
+    """From a clip to its files in `job.out`, of which this process is the only writer meanwhile."""
+    with job.reporter.busy("checking the settings"):
         check(job)
+    with folder_lock(job.out):  # says in words why a folder cannot be written to
+        return _run_stages(job)
+
+
+def _run_stages(job: Job) -> RunFiles:
+    with job.reporter.busy("checking the files that are there"):
         planned = stages(job)
         if any(stage.key.stage == "overlay" and not stage.is_current(stage.path, stage.key) for stage in planned):
             job.renderer.start()
@@ -115,19 +122,24 @@ def stages(job: Job) -> list[Stage]:
 
 def check(job: Job) -> None:
     """Find now what would otherwise be found after an hour's work."""
-    settings, out = job.settings, job.out
+    settings = job.settings
+    check_settings(settings)
+    fit.check_lens(settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
+    if settings.given_keypoints is not None:
+        given_keypoints.read_given(settings.given_keypoints, settings.keypoint_layout)
+    elif settings.keypoints.checkpoint is not None or settings.keypoints.ccnet is not None:
+        job.networks.get()  # a file of the wrong family is told of before any stage starts
+
+
+def check_settings(settings: RunSettings) -> None:
+    """The same of what does not depend on the clip."""
     export.wanted(settings.exports)
     bone_names(settings.bone_names)
-    fit.check(settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
+    fit.check(settings.fit)
     check_device(settings.device)
     if settings.given_keypoints is None:
         _check_networks(settings.keypoints)
-        if settings.keypoints.checkpoint is not None or settings.keypoints.ccnet is not None:
-            job.networks.get()  # a file of the wrong family is told of before any stage starts
         detector_class(settings.tracks.detector)
-    else:
-        given_keypoints.read_given(settings.given_keypoints, settings.keypoint_layout)
-    check_writable(out)
 
 
 def _check_networks(wanted: KeypointSettings) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from fitmesh.confidence import ConfidenceFunction, confidence_function
 from fitmesh.progress import Reporter
@@ -21,6 +22,7 @@ from pose2d.models.base import PoseModel
 from pose2d.registry import load as load_pose_model
 from pose2d.types import ConfidenceSource
 
+T = TypeVar("T")
 WHOLE_IMAGE = Path("whole")  # instead of a file of detections: one box around everything
 
 
@@ -101,6 +103,39 @@ class Networks:
     confidence: ConfidenceFunction
 
 
+class Kept(Background[T]):
+    """Stays in memory after its first user, for the next one."""
+
+    def take(self) -> T:
+        return self.get()
+
+
+@dataclass(frozen=True)
+class NetworkLoader:
+    """Loads what the settings name. One loader for several jobs of the same settings loads once."""
+
+    settings: RunSettings
+
+    @cached_property
+    def networks(self) -> Background[Networks]:
+        return Kept(lambda: load_networks(self.settings))
+
+    @cached_property
+    def detector(self) -> Background[PersonDetector]:
+        return Kept(lambda: load_detector_of(self.settings))
+
+
+def load_networks(settings: RunSettings) -> Networks:
+    wanted = settings.keypoints
+    model = load_pose_model(wanted.pose_model, wanted.checkpoint).to(settings.device)
+    return Networks(model, confidence_function(wanted.confidence, wanted.pose_model, model, wanted.ccnet))
+
+
+def load_detector_of(settings: RunSettings) -> PersonDetector:
+    tracks = settings.tracks
+    return load_detector(tracks.detector, tracks.search_options).to(settings.device)
+
+
 @dataclass(frozen=True)
 class Job:
     """One run: what every stage is given. Stages read each other's files in `out`."""
@@ -109,6 +144,7 @@ class Job:
     settings: RunSettings
     out: Path
     reporter: Reporter
+    loader: NetworkLoader | None = None  # shared with other jobs; None: networks are let go when their stage is done
 
     @cached_property
     def clip_digest(self) -> str:
@@ -116,22 +152,16 @@ class Job:
 
     @cached_property
     def networks(self) -> Background[Networks]:
-        return Background(self._load_networks)
+        return self.loader.networks if self.loader else Background(lambda: load_networks(self.settings))
 
     @cached_property
     def detector(self) -> Background[PersonDetector]:
-        tracks = self.settings.tracks
-        return Background(lambda: load_detector(tracks.detector, tracks.search_options).to(self.settings.device))
+        return self.loader.detector if self.loader else Background(lambda: load_detector_of(self.settings))
 
     @cached_property
     def renderer(self) -> Background[None]:
         """Compiled, which takes seconds after installing, while the people are looked for."""
         return Background(_compile_renderer)
-
-    def _load_networks(self) -> Networks:
-        wanted = self.settings.keypoints
-        model = load_pose_model(wanted.pose_model, wanted.checkpoint).to(self.settings.device)
-        return Networks(model, confidence_function(wanted.confidence, wanted.pose_model, model, wanted.ccnet))
 
 
 def _compile_renderer() -> None:

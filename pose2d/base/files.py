@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pose2d.base.errors import UserError
 
-_unfinished: set[Path] = set()  # files and folders being written now
+unfinished: set[Path] = set()  # files and folders being written now
 
 
 def remove_unfinished() -> None:
     """For a process that ends at once: what is half written goes with it."""
-    for path in tuple(_unfinished):
+    for path in tuple(unfinished):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -38,7 +38,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}. Choose a folder you may write to.") from error
     temporary = Path(name)
-    _unfinished.add(temporary)
+    unfinished.add(temporary)
     try:
         yield temporary
         os.replace(temporary, path)
@@ -46,7 +46,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         raise UserError(f"cannot write {path}: {error.strerror or error}.") from error
     finally:
         temporary.unlink(missing_ok=True)
-        _unfinished.discard(temporary)
+        unfinished.discard(temporary)
 
 
 def check_writable(folder: Path) -> None:
@@ -55,7 +55,7 @@ def check_writable(folder: Path) -> None:
         raise UserError(f"{folder} is a file. --out takes a folder for the results.")
     with atomic_file(folder / ".probe") as probe:
         probe.touch()
-    (folder / ".probe").unlink()
+    (folder / ".probe").unlink(missing_ok=True)  # another process may be asking the same
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         for left in (partial, old):
             shutil.rmtree(left, ignore_errors=True)
         partial.mkdir(parents=True)
-        _unfinished.add(partial)
+        unfinished.add(partial)
         yield partial
         if path.exists():
             os.replace(path, old)
@@ -79,4 +79,4 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-        _unfinished.discard(partial)
+        unfinished.discard(partial)

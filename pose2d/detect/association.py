@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pose2d.detect.appearance import Appearances, describe, log_likelihood_ratio_of_pairs
+from pose2d.detect.detector import iou
 from pose2d.detect.pose_motion import PoseMotionOptions, PoseState
 from pose2d.oks import AREA_OF_BOX, sigma_px
 from pose2d.skeletons import Skeleton
@@ -117,14 +118,20 @@ def pose_log_likelihood_ratio(
     return np.clip(options.pose_weight * ratio, *options.pose_range)
 
 
-def first_of_each_pose(scores: np.ndarray, alike: np.ndarray, limit: float) -> np.ndarray:
-    """Which of D detections, in order, are the highest-scoring ones of their pose: [M] numbers.
+def best_of_each_pose(
+    scores: np.ndarray, boxes_px: np.ndarray, xy_px: np.ndarray, alike: np.ndarray, limit: float
+) -> np.ndarray:
+    """Which of D detections, in order, are the best ones of their pose: [M] numbers.
 
     alike [D, D]: OKS between their poses (`pose_similarity`). A person found twice, and somebody hidden whose keypoints
-    are those of the person in front, have the pose of another box.
+    are those of the person in front, have the pose of another box; best is the one that scores high and that its
+    keypoints [D, K, 2] fill.
     """
+    if not (alike >= limit).any():
+        return np.arange(len(scores))
+    filled = np.diag(iou(boxes_px, np.concatenate([np.nanmin(xy_px, 1), np.nanmax(xy_px, 1)], 1)))
     kept: list[int] = []
-    for box in np.argsort(-scores, kind="stable").tolist():
+    for box in np.argsort(-scores * filled, kind="stable").tolist():
         if not kept or alike[box, kept].max() < limit:
             kept.append(box)
     return np.array(sorted(kept), np.int64)

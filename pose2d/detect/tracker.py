@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from pose2d.detect.appearance import Appearances, blend, stack
-from pose2d.detect.association import AssociationOptions, Cues, cue_log_likelihood, first_of_each_pose, pose_similarity
+from pose2d.detect.association import AssociationOptions, Cues, best_of_each_pose, cue_log_likelihood, pose_similarity
 from pose2d.detect.detector import Detections, iou
 from pose2d.detect.kalman import MotionOptions, State, initial_state, mahalanobis, predict, update
 from pose2d.detect.pose_motion import PoseState, first_pose, predict_pose, update_pose
@@ -35,7 +35,7 @@ class TrackerOptions:
     doubtful_cost: float = 0.0  # the same for a box that is not sure, or a track not yet confirmed
     least_frames: int = 3  # a shot of fewer frames asks for as many as it has
     same_person_iou: float = 0.6  # a box overlapping a track's box by more than this starts no new track
-    same_pose: float = 0.6  # of two boxes whose poses have at least this OKS the lower-scoring one is not used
+    same_pose: float = 0.6  # of two boxes whose poses have at least this OKS only the better one is used
     alone_iou: float = 0.2  # what people whose boxes overlap by more look like is not remembered: it may be the other's
     motion: MotionOptions = field(default_factory=MotionOptions)
     cues: AssociationOptions = field(default_factory=AssociationOptions)
@@ -93,8 +93,9 @@ class Tracker:
         boxes = np.flatnonzero(detections.scores >= options.doubtful_score)
         distinct = np.ones(len(detections))
         if cues is not None:
-            alike = pose_similarity(cues.xy_px[boxes], detections.boxes_px[boxes], cues.skeleton)
-            kept = first_of_each_pose(detections.scores[boxes], alike, options.same_pose)
+            here = detections.boxes_px[boxes], cues.xy_px[boxes]
+            alike = pose_similarity(here[1], here[0], cues.skeleton)
+            kept = best_of_each_pose(detections.scores[boxes], *here, alike, options.same_pose)
             distinct[boxes[kept]] = 1 - alike[np.ix_(kept, kept)].max(1, initial=0.0)
             boxes = boxes[kept]
         tracks = list(self._open)

@@ -26,7 +26,7 @@ def test_the_command_and_the_function_have_the_same_options_and_defaults() -> No
     given = {name: p.default for name, p in inspect.signature(command).parameters.items()}
     for name in ("video", "out", "progress"):
         del options[name]
-    for name in ("video", "images", "image", "out", "quiet", "json", "config"):
+    for name in ("video", "videos", "images", "image", "jobs", "shard", "ray", "out", "quiet", "json", "config"):
         del given[name]
     assert {RENAMED.get(name, name): default or None for name, default in options.items()} == {
         name: default or None for name, default in given.items()

@@ -31,6 +31,13 @@ def test_every_dependency_is_looked_at() -> None:
     assert "smplx" in {name for name, *_ in doctor.OPTIONAL}
 
 
+def test_every_extra_that_is_named_exists() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    extras = [extra for *_, how in doctor.OPTIONAL for extra in re.findall(r"fitmesh\[(\w+)\]", how)]
+    assert extras
+    assert [extra for extra in extras if not re.search(rf"^{extra} = \[", text, re.M)] == []
+
+
 def test_embedded_files_are_checked_by_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad = b"weights", b"other weights"
     wanted = {

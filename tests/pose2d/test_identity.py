@@ -8,8 +8,8 @@ from pose2d.detect.appearance import PARTS, SIZE, Appearances, unseen
 from pose2d.detect.association import (
     AssociationOptions,
     Cues,
+    best_of_each_pose,
     cue_log_likelihood,
-    first_of_each_pose,
     pose_log_likelihood_ratio,
     pose_similarity,
 )
@@ -114,15 +114,18 @@ def test_appearance_tells_two_poses_apart_that_are_alike_but_not_where_one_pose_
     assert (nothing == 0).all()
 
 
-def test_of_two_detections_with_one_pose_the_higher_scoring_one_is_used() -> None:
+def test_of_two_detections_with_one_pose_only_the_better_one_is_used() -> None:
     pose = pose_of(np.array([300.0, 200]), 200, 1.0, 1.0)
     seen = np.stack([pose, pose + 1, pose + 200])
-    alike = pose_similarity(seen, box_around(seen), COCO17)
+    boxes = box_around(seen)
+    alike = pose_similarity(seen, boxes, COCO17)
     assert alike[0, 1] > 0.9
     assert alike[0, 2] < 0.05
-    assert first_of_each_pose(np.array([0.5, 0.7, 0.3]), alike, 0.6).tolist() == [1, 2]
-    assert first_of_each_pose(np.array([0.5]), alike[:1, :1], 0.6).tolist() == [0]
-    assert first_of_each_pose(np.zeros(0), np.zeros((0, 0)), 0.6).tolist() == []
+    assert best_of_each_pose(np.array([0.5, 0.7, 0.3]), boxes, seen, alike, 0.6).tolist() == [1, 2]
+    boxes[1, 3] = boxes[1, [1, 3]].mean()  # half hidden: the keypoints are those of the person in front
+    assert best_of_each_pose(np.array([0.5, 0.7, 0.3]), boxes, seen, alike, 0.6).tolist() == [0, 2]
+    assert best_of_each_pose(np.array([0.5]), boxes[:1], seen[:1], alike[:1, :1], 0.6).tolist() == [0]
+    assert best_of_each_pose(np.zeros(0), boxes[:0], seen[:0], np.zeros((0, 0)), 0.6).tolist() == []
 
 
 def test_nobody_on_either_side_is_no_error() -> None:

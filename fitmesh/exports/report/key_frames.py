@@ -33,11 +33,12 @@ def key_frames(result: Result) -> list[KeyFrame]:
     chosen = _chosen(result)
     times = dict(zip(result.frames.tolist(), (result.time_s - result.time_s[0]).tolist(), strict=True))
     try:
-        images = _images(result.overlay_path, [times[frame] for frame in chosen])
+        images = images_at(result.overlay_path, [times[frame] for frame in chosen], LONG_SIDE_PX)
     except (av.error.FFmpegError, OSError):
         return []
     return [
-        KeyFrame(frame, times[frame], why, image) for (frame, why), image in zip(chosen.items(), images, strict=False)
+        KeyFrame(frame, times[frame], why, "data:image/jpeg;base64," + base64.b64encode(image).decode())
+        for (frame, why), image in zip(chosen.items(), images, strict=False)
     ]
 
 
@@ -72,9 +73,9 @@ def _extreme(result: Result, measure: Callable[[Person], np.ndarray]) -> int | N
     return where
 
 
-def _images(path: Path, times_s: list[float]) -> list[str]:
-    """Frames of a video at rising times; seeks over long gaps, so that a long video is not decoded completely."""
-    found: list[str] = []
+def images_at(path: Path, times_s: list[float], long_side_px: int) -> list[bytes]:
+    """Frames of a video at rising times as JPEG; seeks over long gaps, so that a long one is not decoded completely."""
+    found: list[bytes] = []
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         stream.thread_type = "AUTO"
@@ -88,14 +89,14 @@ def _images(path: Path, times_s: list[float]) -> list[str]:
             for frame in frames:
                 now_s = frame.time or 0.0
                 if now_s >= time_s - half_s:
-                    found.append(_jpg(frame))
+                    found.append(_jpg(frame, long_side_px))
                     break
     return found
 
 
-def _jpg(frame: av.VideoFrame) -> str:
-    zoom = min(1.0, LONG_SIDE_PX / max(frame.width, frame.height))
+def _jpg(frame: av.VideoFrame, long_side_px: int) -> bytes:
+    zoom = min(1.0, long_side_px / max(frame.width, frame.height))
     width, height = max(1, round(frame.width * zoom)), max(1, round(frame.height * zoom))
     bgr = frame.to_ndarray(width=width, height=height, format="bgr24", interpolation=AVERAGE)
     _, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
-    return "data:image/jpeg;base64," + base64.b64encode(data.tobytes()).decode()
+    return bytes(data.tobytes())

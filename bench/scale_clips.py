@@ -1,0 +1,38 @@
+"""Short clips cut from a few videos, for `bench/scale.py`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pose2d.io.clip import Span
+from pose2d.io.video import Video
+from pose2d.io.video_writer import video_writer
+
+LONG_SIDE_PX = 640
+
+
+def cut_clips(videos: Sequence[Path], folder: Path, count: int, frames: int) -> list[Path]:
+    """`count` clips of `frames` frames, taken in turn from the videos, each from another moment. Kept if there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rounds = -(-count // len(videos))
+    made = []
+    for number in range(count):
+        source, turn = videos[number % len(videos)], number // len(videos)
+        path = folder / f"{number:02d}_{source.stem}.mp4"
+        if not path.is_file():
+            _cut(source, path, turn / rounds, frames)
+        made.append(path)
+    return made
+
+
+def _cut(source: Path, path: Path, share: float, frames: int) -> None:
+    """From a moment at `share` of the video."""
+    video = Video(source)
+    info = video.info
+    zoom = min(1.0, LONG_SIDE_PX / max(info.width_px, info.height_px))
+    size = (round(info.width_px * zoom) // 2 * 2, round(info.height_px * zoom) // 2 * 2)
+    last_s = max(0.0, (info.duration_s or 0) - frames / float(info.rate) - 0.1)
+    with video_writer(path, info.rate, info.tick_s) as writer:
+        for number, frame in enumerate(video.frames(Span(start_s=round(share * last_s, 3)), size)):
+            if number == frames:
+                break
+            writer.write(frame.rgb, frame.time_s)

@@ -1,0 +1,188 @@
+"""What a worker does with one clip, wherever it runs: fetch it, run the stages, leave the results, say what came of it.
+
+Never raises for a clip that cannot be done: the others go on.
+"""
+
+import contextlib
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from fitmesh.api import open_clip
+from fitmesh.batch.clips import is_url
+from fitmesh.batch.status import MOST_WARNINGS, ClipStatus
+from fitmesh.batch.thumbnail import write_thumbnail
+from fitmesh.findings import warnings_of
+from fitmesh.json_progress import JsonReporter
+from fitmesh.result import load
+from fitmesh.stages.pipeline import run_stages
+from fitmesh.stages.settings import Job, NetworkLoader, RunSettings
+from fitmesh.trouble import words_of
+from fitmesh.version import __version__
+from fitmesh.workers.tasks import Tell
+from pose2d.base import files
+from pose2d.base.caching import CacheKey, code_digest
+from pose2d.base.errors import UserError
+from pose2d.base.folder_lock import FolderBusy
+
+
+@dataclass(frozen=True)
+class ClipTask:
+    """Everything a worker needs to know."""
+
+    name: str
+    source: str  # path or URL of the clip
+    out: str  # path or URL of the folder for its results
+    settings: RunSettings
+    fitmesh: str = __version__  # of whoever asks; another one would make other results
+
+
+class _TellingReporter(JsonReporter):
+    """Passes everything on, and keeps the warnings."""
+
+    def __init__(self, tell: Tell) -> None:
+        super().__init__(quiet=True)
+        self.warnings: list[str] = []
+        self._tell = tell
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+        super().warn(text)
+
+    def line(self, event: str, **facts: Any) -> None:
+        self._tell({"event": event, **facts})
+
+
+def process_clip(task: ClipTask, tell: Tell) -> ClipStatus:
+    """From a clip to a folder of results and a status."""
+    began, reporter = time.monotonic(), _TellingReporter(tell)
+    blank = ClipStatus(task.name, task.source, "failed")
+    try:
+        if task.fitmesh != __version__:
+            raise UserError(f"this machine has fitmesh {__version__}, the run was started by {task.fitmesh}.")
+        done = _in_store(task, reporter) if is_url(task.out) or is_url(task.source) else _in_folder(task, reporter)
+        return replace(done, peak_mb=_peak_mb())
+    except FolderBusy as error:
+        return replace(blank, state="busy", error=str(error))
+    except Exception as error:
+        lines, _ = words_of(error)
+        warnings = tuple(reporter.warnings[:MOST_WARNINGS])
+        failed = replace(blank, error=" ".join(lines), warnings=warnings, seconds=_since(began), peak_mb=_peak_mb())
+        note_failure(failed, task.out)
+        return failed
+
+
+def _in_folder(task: ClipTask, reporter: _TellingReporter) -> ClipStatus:
+    """Clip and results are files of this machine, or of a file system that it shares."""
+    return _run(task, Path(task.source), Path(task.out), reporter)
+
+
+def _in_store(task: ClipTask, reporter: _TellingReporter) -> ClipStatus:
+    """One of them, or both, are in object storage."""
+    from fitmesh.batch import store
+
+    key = ""
+    if is_url(task.out):
+        key = _store_key(task, store.version_of(task.source) if is_url(task.source) else _local_version(task.source))
+        before = store.read_status(task.out)
+        if before is not None and before.is_good and before.key == key and not task.settings.overwrite:
+            return replace(before, state="kept", made=())
+    with _scratch() as scratch:
+        source, out = Path(task.source), Path(task.out)
+        if is_url(task.source):
+            source = scratch / "clip" / Path(task.source).name
+            source.parent.mkdir()
+            store.fetch(task.source, source)
+        if not is_url(task.out):
+            return _run(task, source, out, reporter)
+        out = scratch / "out"
+        out.mkdir()
+        if before is not None and not task.settings.overwrite:
+            store.fetch_folder(task.out, out)  # stages of it may still be valid
+        done = replace(_run(task, source, out, reporter), key=key)
+        done.write(out)
+        store.put_folder(out, task.out)
+        return done
+
+
+def _run(task: ClipTask, source: Path, out: Path, reporter: _TellingReporter) -> ClipStatus:
+    began, cpu_began, before = time.monotonic(), time.process_time(), ClipStatus.read(out)
+    job = Job(open_clip(source), task.settings, out, reporter, _loader(task.settings))
+    written = run_stages(job)
+    result = load(out)
+    status = ClipStatus(
+        task.name, task.source, "done" if written.made else "kept",
+        people=len(result.people), frames=len(result.frames), seconds=_since(began), made=written.made,
+        cpu_s=round(time.process_time() - cpu_began, 2),
+        warnings=tuple([*reporter.warnings, *warnings_of(result)][:MOST_WARNINGS]),
+    )  # fmt: skip
+    if before is not None and before.is_good and not written.made:
+        return replace(before, state="kept", made=())
+    if "overlay" in written.made or before is None:
+        write_thumbnail(result, out)
+    replace(status, state="done").write(out)
+    return status
+
+
+@lru_cache(maxsize=1)
+def _loader(settings: RunSettings) -> NetworkLoader:
+    """The networks stay loaded from clip to clip."""
+    return NetworkLoader(settings)
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for one clip; it goes with the process too, if that has time."""
+    folder = Path(tempfile.mkdtemp(prefix="fitmesh-"))
+    files.unfinished.add(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        files.unfinished.discard(folder)
+
+
+def _store_key(task: ClipTask, version: str) -> str:
+    """Of everything a result in a store depends on, without fetching it."""
+    settings = {name: value for name, value in asdict(task.settings).items() if name not in ("overwrite", "threads")}
+    return CacheKey("clip", settings, {"clip": version}, code_digest("fitmesh.stages.pipeline")).digest
+
+
+def _local_version(source: str) -> str:
+    from pose2d.base.caching import content_digest
+
+    return content_digest([Path(source)])
+
+
+def note_failure(status: ClipStatus, out: str) -> None:
+    """For summaries of later runs and other machines; whoever asked is told anyway."""
+    with contextlib.suppress(Exception):
+        if is_url(out):
+            from fitmesh.batch import store
+
+            with _scratch() as scratch:
+                status.write(scratch)
+                store.put_folder(scratch, out)
+        elif (folder := Path(out)).is_dir() or not folder.exists():
+            status.write(folder)
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 2)
+
+
+def _peak_mb() -> int:
+    try:
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
+    except ImportError:  # not on Windows
+        return 0

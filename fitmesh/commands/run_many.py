@@ -1,0 +1,81 @@
+"""`fitmesh run` with many videos."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fitmesh.batch.status import ClipStatus
+    from fitmesh.stages.settings import RunSettings
+
+SOME_FAILED = 3  # exit code: the other clips are done
+
+
+@dataclass(frozen=True)
+class Many:
+    """What was asked for."""
+
+    video: list[str]
+    videos: list[str]
+    out: str
+    jobs: int | None
+    shard: str | None
+    ray: str | None
+
+
+def many_asked(
+    video: list[str] | None, videos: list[str] | None, out: str, jobs: int | None, shard: str | None, ray: str | None
+) -> bool:
+    """Whether options ask for a folder a clip. One --video has its results in --out itself."""
+    from fitmesh.batch.clips import is_url
+    from pose2d.base.errors import UserError
+
+    if videos or len(video or ()) > 1 or any(map(is_url, [*(video or ()), out])):
+        return True
+    for name, value in (("--jobs", jobs), ("--shard", shard), ("--ray", ray)):
+        if value is not None:
+            raise UserError(f"{name} is for many videos: give --videos, or --video several times.")
+    return False
+
+
+def run_videos(many: Many, settings: "RunSettings", quiet: bool, as_json: bool) -> int:
+    """The exit code."""
+    from fitmesh.batch.batch import Batch, run_batch
+    from fitmesh.batch.clips import WHOLE, Shard, find_clips
+    from fitmesh.batch.display import display
+    from fitmesh.batch.sharing import check_many, divided, workers_of
+    from fitmesh.signals import working
+    from pose2d.base.errors import UserError
+
+    if not many.video and not many.videos:
+        raise UserError("give --video or --videos: results in object storage are of videos.")
+    if many.jobs is not None and many.ray is not None:
+        raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
+    check_many(settings)
+    shard = WHOLE if many.shard is None else Shard.parse(many.shard)
+    found = find_clips(many.video, many.videos, many.out)
+    settings = replace(settings, threads=divided(settings.threads, many.jobs or 1, many.ray))
+    batch = Batch(found.clips, many.out, settings, shard)
+    count = len(batch.tasks())
+    with working():
+        workers = workers_of(many.jobs or 1, many.ray, settings)
+        with display(count, quiet, as_json) as shown:
+            for path in found.twice:
+                shown.warn(f"{path} was given more than once: it is done once.")
+            if found.left_out:
+                shown.say(f"{found.left_out} files in {many.out} match too; they are results and left out.")
+            of = f" (part {shard.number} of {shard.of} of {len(found.clips)})" if shard.of > 1 else ""
+            shown.say(f"{count} clips{of}, {workers}")
+            statuses = run_batch(batch, workers, shown)
+            shown.say(_summary(statuses, many.out))
+    return SOME_FAILED if any(not status.is_good for status in statuses) else 0
+
+
+def _summary(statuses: list["ClipStatus"], out: str) -> str:
+    done, kept = (sum(status.state == state for status in statuses) for state in ("done", "kept"))
+    failed = len(statuses) - done - kept
+    text = f"{done + kept} of {len(statuses)} clips done"
+    text += f" ({kept} before)" if kept else ""
+    text += f", {failed} failed" if failed else ""
+    warned = sum(bool(status.warnings) for status in statuses)
+    text += f", {warned} with warnings" if warned else ""
+    return f"{text}: {out.rstrip('/')}/index.html, {out.rstrip('/')}/summary.csv"

@@ -1,0 +1,62 @@
+"""What `fitmesh run` says of a clip before its work and of its people after it."""
+
+import numpy as np
+
+from fitmesh.exports.stretches import absences
+from fitmesh.findings import warnings_of
+from fitmesh.progress import Reporter
+from fitmesh.result import load
+from fitmesh.stages.pipeline import RunFiles
+from fitmesh.stages.settings import Job
+
+
+def say_input(job: Job) -> None:
+    clip, settings, info = job.clip, job.settings, job.clip.info
+    if settings.given_keypoints is None:
+        source = f"{settings.keypoints.pose_model} with {settings.keypoints.confidence} confidence"
+    else:
+        source = f"keypoints of {settings.given_keypoints}"
+    job.reporter.say(
+        f"{clip.path}: {info.width_px}x{info.height_px}, {float(info.rate):g} frames/s; {source}",
+        "clip",
+        clip=str(clip.path),
+        width_px=info.width_px,
+        height_px=info.height_px,
+        frames_per_second=float(info.rate),
+        keypoints=source,
+    )
+
+
+def say_result(result: RunFiles, reporter: Reporter) -> None:
+    found = load(result.fit.parent)
+    for text in warnings_of(found):
+        reporter.warn(text)
+    for person in found.people:
+        confidence = float((person.confidence * person.presence)[person.observed].mean())
+        error = person.reprojection_px[person.confident]
+        error_px = float(np.mean(error)) if len(error) else float("nan")
+        away = sum(np.isin(found.frames, np.arange(a, b + 1)).sum() for a, b in absences(found, person))
+        reporter.say(
+            f"person {person.identity}: {len(person)} frames, {person.time_s[0]:.2f} to {person.time_s[-1]:.2f} s, "
+            f"{int(person.observed.sum())} observed{f', absent in {away}' if away else ''}; "
+            f"mean confidence {confidence:.2f} ({found.source}), keypoints {error_px:.1f} px off",
+            "person",
+            identity=person.identity,
+            frames=len(person),
+            observed=int(person.observed.sum()),
+            absent=int(away),
+            start_s=float(person.time_s[0]),
+            end_s=float(person.time_s[-1]),
+            mean_confidence=round(confidence, 4),
+            reprojection_px=round(error_px, 3),
+        )
+    if found.events:
+        things = f"{len(found.events)} thing{'s' if len(found.events) > 1 else ''}"
+        reporter.say(
+            f"{things} to check about who is who: report.html lists them, `fitmesh tracks` corrects them",
+            "check",
+            count=len(found.events),
+        )
+    files = [result.fit, result.overlay, *result.exports]
+    shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]
+    reporter.say(f"results: {', '.join(shown)}", "result", files=[str(path) for path in files])

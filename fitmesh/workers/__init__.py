@@ -1,0 +1,1 @@
+"""One function on many tasks: in this process, in local processes, or on a Ray cluster."""

@@ -1,0 +1,23 @@
+"""Tiny clips, and settings under which one takes a moment."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fitmesh.conftest import *  # noqa: F403  # the command in this process
+from tests.videos import write_video
+
+LIGHT: dict[str, Any] = {"detections": "whole", "pose_model": "movenet-lightning", "init": "none", "floor": "off"}
+LIGHT_OPTIONS = ("--detections", "whole", "--pose-model", "movenet-lightning", "--init", "none", "--floor", "off")
+RESULTS = ("tracks.npz", "keypoints.npz", "fit.npz", "overlay.mp4", "scene.glb", "thumbnail.jpg")
+
+
+@pytest.fixture(scope="session")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """a.mp4, b.mov and c.mp4, which is not a video."""
+    folder = tmp_path_factory.mktemp("clips")
+    write_video(folder / "a.mp4", [0, 40, 80])
+    write_video(folder / "b.mov", [0, 40])
+    (folder / "c.mp4").write_bytes(b"no video" * 100)
+    return folder

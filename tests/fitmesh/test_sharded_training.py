@@ -1,0 +1,97 @@
+"""Features by several processes, and training whose workers are killed: the same head as undisturbed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ccnet.data import observations
+from fitmesh.coco import features
+from tests.ccnet.toy import write_coco
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
+# More steps than one checkpoint is apart from the next, so that a killed run has one to resume from.
+TRAINING = ("--model", "movenet-lightning", "--epochs", "80", "--batch", "4", "--augment", "0", "--threads", "1")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    write_coco(tmp_path / "data", "train2017", count=8)
+    return tmp_path / "data"
+
+
+def train(data: Path, out: Path, *more: str, prefix: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+    command = [sys.executable, *prefix, "-m", "fitmesh", "train-ccnet", "--data", data, "--out", out, *TRAINING, *more]
+    return subprocess.Popen(
+        list(map(str, command)), cwd=ROOT, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+
+
+def finished(process: "subprocess.Popen[str]") -> None:
+    _, said = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+
+
+def test_features_by_several_processes_train_the_same_head(data: Path, tmp_path: Path) -> None:
+    finished(train(data, tmp_path / "one"))
+    finished(train(data, tmp_path / "two", "--jobs", "2"))
+    one, two = (tmp_path / name / "ccnet.safetensors" for name in ("one", "two"))
+    assert one.read_bytes() == two.read_bytes()
+    files = [sorted(path.name for path in (tmp_path / name / "cache").rglob("*.np?")) for name in ("one", "two")]
+    assert files[0] == files[1]
+    assert len(files[0]) == 2
+
+
+def elastic(processes: int) -> tuple[str, ...]:
+    return (
+        "-m", "torch.distributed.run", "--nnodes=1:1", "--max-restarts=3", f"--nproc-per-node={processes}",
+        "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0",
+    )  # fmt: skip
+
+
+def test_torchrun_goes_on_when_a_worker_is_killed_and_ends_with_the_same_head(data: Path, tmp_path: Path) -> None:
+    finished(train(data, tmp_path / "undisturbed", prefix=elastic(2)))
+    running = train(data, tmp_path / "killed", prefix=elastic(2))
+    checkpoint = tmp_path / "killed" / "training.safetensors"
+    give_up = time.monotonic() + 300
+    while not checkpoint.exists():  # the first 100 steps are done
+        assert running.poll() is None, running.communicate()[1]
+        assert time.monotonic() < give_up
+        time.sleep(0.005)
+    found = subprocess.run(["pgrep", "-P", str(running.pid)], capture_output=True, text=True, check=True).stdout
+    os.kill(int(found.split()[-1]), signal.SIGKILL)
+    _, said = running.communicate(timeout=600)
+    assert running.returncode == 0, said
+    assert "SIGKILL" in said or "Signal 9" in said or "exitcode: -9" in said
+    heads = [(tmp_path / name / "ccnet.safetensors").read_bytes() for name in ("killed", "undisturbed")]
+    assert heads[0] == heads[1]
+
+
+def test_a_shard_that_is_there_is_not_computed_again(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ccnet.settings import TrainingSettings
+    from fitmesh.coco.request import TrainCcnetRequest
+
+    monkeypatch.setattr(observations, "SHARD", 6)
+    monkeypatch.setattr(features, "SHARD", 6)
+    request = TrainCcnetRequest(
+        data, "movenet-lightning", None, tmp_path, ("train2017",), None, None, tmp_path / "cache"
+    )
+    settings = TrainingSettings(head="movenet", augmented_passes=0)
+    tasks = [features.ShardTask(request, settings, 0, first) for first in (0, 6, 12)]
+    features._caches.cache_clear()
+    assert [features.fill_shard(task, lambda count: None) for task in tasks] == [6, 6, 4]
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.np?")}
+    assert len(written) == 6
+    next(path for path in written if path.name == "0000006.npy").unlink()
+    for task in tasks:
+        features.fill_shard(task, lambda count: None)
+    again = {path: path.stat().st_mtime_ns for path in written}
+    assert {path.name for path in written if again[path] != written[path]} == {"0000006.npy", "0000006.npz"}
+    features._caches.cache_clear()

@@ -260,11 +260,20 @@ def _without_strays(seen: Boxes, image_wh: tuple[int, int], o: SecondLookOptions
     track = seen.track.copy()
     paths = {number: _path(seen, rows, image_wh) for number, rows in rows_of_tracks(track, seen.frame).items()}
     for path in paths.values():
-        track[path.row[_misfit(path, path, o) > 1]] = -1
+        track[path.row[(_misfit(path, path, o) > 1) & (_from_neighbours(path, o) > 1)]] = -1
     for row in np.flatnonzero((track < 0) & (seen.track >= 0)):
         stray = _path(seen, np.array([row]), image_wh)
         track[row] = _best_fit(stray, paths, track, o)
     return track
+
+
+def _from_neighbours(path: BoxPath, o: SecondLookOptions) -> np.ndarray:
+    """How far each box [T] of a path is from the nearer of the second one before and the second one after it, in units
+    of what is allowed: where somebody jumps, one of them is near; of one or two boxes of somebody else neither is."""
+    steps = np.abs(path.value[2:] - path.value[:-2])
+    step = np.maximum(steps[:, :2].max(1) / (o.stray * path.body_px[2:]), steps[:, 2] / o.stray_size)
+    far = np.full(2, np.inf)
+    return np.minimum(np.append(far, step), np.append(step, far))[: len(path)]
 
 
 def _best_fit(stray: BoxPath, paths: Mapping[int, BoxPath], track: np.ndarray, o: SecondLookOptions) -> int:

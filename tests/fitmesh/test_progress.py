@@ -68,8 +68,9 @@ def test_interrupted_while_starting_a_run_shows_the_cursor_again(tmp_path: Path)
     command = [sys.executable, "-m", "fitmesh", "run", "--video", EXAMPLE, "--out", tmp_path / "out"]
     here, there = pty.openpty()
     ended = subprocess.Popen(
-        command, stdout=there, stderr=there, stdin=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"}
-    )
+        command, stdout=there, stderr=there, stdin=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # ignored in background jobs
+    )  # fmt: skip
     os.close(there)
     said = os.read(here, 1 << 16).decode()
     while "starting" not in said:

@@ -46,8 +46,10 @@ def test_somebody_hidden_whose_keypoints_land_on_the_one_in_front_is_absent_mean
     assert (found.identity[:75] == 1).all()
     assert (found.owner_presence[:75] > 0.5).all()
     np.testing.assert_array_equal(np.flatnonzero(found.identity[75:] < 0), np.arange(25, 50))
-    assert [(event.kind, event.identity) for event in found.events] == [("merged", 2)]
-    assert "person 1" in found.events[0].text
+    merged = [event for event in found.events if event.kind == "merged"]
+    assert [event.identity for event in merged] == [2]
+    assert "person 1" in merged[0].text
+    assert {event.kind for event in found.events} <= {"merged", "swap"}, "in one place, they may have been exchanged"
 
 
 def test_a_track_lies_within_one_shot_and_somebody_after_a_cut_is_somebody_new() -> None:

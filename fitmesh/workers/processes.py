@@ -158,7 +158,7 @@ def _done(connection: Connection, work: Work, number: int, task: Any) -> tuple[s
     lock = threading.Lock()  # news may come from several threads
 
     def tell(news: Any) -> None:
-        with lock:
+        with lock, contextlib.suppress(OSError):  # without a parent this process is about to end
             connection.send(("news", number, news))
 
     try:

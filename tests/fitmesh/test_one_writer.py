@@ -1,6 +1,7 @@
 """Two runs in one folder: one of them works, the other says who does."""
 
 import json
+import signal
 import subprocess
 from pathlib import Path
 
@@ -21,12 +22,14 @@ def test_of_two_runs_in_one_folder_one_ends_well_and_the_other_names_it(
     assert first.stdout is not None
     while json.loads(first.stdout.readline()).get("state") != "started":  # it is at work now
         pass
+    first.send_signal(signal.SIGSTOP)  # so that it is still at work when the second one has started
     second = start((*walk, "--out", tmp_path))
     news, _ = second.communicate(timeout=120)
     assert second.returncode == 2
     said = json.loads(news.splitlines()[-1])
     assert said["event"] == "error"
     assert f"is being written by process {first.pid} on " in said["text"]
+    first.send_signal(signal.SIGCONT)
     assert _ended(first) == 0
     assert len(package.load(tmp_path).people) == 2
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".fitmesh")]

@@ -7,7 +7,7 @@ from pose2d.io.clip import Span
 from pose2d.io.video import Video
 from pose2d.io.video_writer import video_writer
 
-LONG_SIDE_PX = 640
+LONG_SIDE_PX = 320
 
 
 def cut_clips(videos: Sequence[Path], folder: Path, count: int, frames: int) -> list[Path]:

@@ -15,6 +15,9 @@ from fitmesh.workers.tasks import Workers
 
 BUSY_PAUSE_S = 5.0  # before clips that other runs are at work on are asked for again
 SUMMARY_EVERY_S = 60.0
+SUMMARY_SHARE = (
+    0.02  # of the time at most goes into summaries: those of other shards' clips are read from their folders
+)
 
 
 @dataclass(frozen=True)
@@ -36,15 +39,18 @@ def run_batch(batch: Batch, workers: Workers, display: Display) -> list[ClipStat
     """What became of each clip of the shard, in order. The two files over all clips are renewed on the way."""
     check_settings(batch.settings)
     check_out(batch.out)
-    tasks, renewed = batch.tasks(), time.monotonic()
+    tasks = batch.tasks()
     known: dict[str, ClipStatus] = {}
+    renewed, pause_s = time.monotonic(), SUMMARY_EVERY_S
     try:
         for status in _all(tasks, workers, display):
             known[status.name] = status
             display.ended(status, len(known), len(tasks))
-            if time.monotonic() - renewed > SUMMARY_EVERY_S:
+            began = time.monotonic()
+            if began - renewed > pause_s:
                 write_summary(batch.clips, known, batch.out)
                 renewed = time.monotonic()
+                pause_s = max(SUMMARY_EVERY_S, (renewed - began) / SUMMARY_SHARE)
     finally:  # also after Ctrl-C
         write_summary(batch.clips, known, batch.out)
     return [known[task.name] for task in tasks]

@@ -67,8 +67,7 @@ def process_clip(task: ClipTask, tell: Tell) -> ClipStatus:
     try:
         if task.fitmesh != __version__:
             raise UserError(f"this machine has fitmesh {__version__}, the run was started by {task.fitmesh}.")
-        done = _in_store(task, reporter) if is_url(task.out) or is_url(task.source) else _in_folder(task, reporter)
-        return replace(done, peak_mb=_peak_mb())
+        return _in_store(task, reporter) if is_url(task.out) or is_url(task.source) else _in_folder(task, reporter)
     except FolderBusy as error:
         return replace(blank, state="busy", error=str(error))
     except Exception as error:
@@ -120,7 +119,7 @@ def _run(task: ClipTask, source: Path, out: Path, reporter: _TellingReporter) ->
     status = ClipStatus(
         task.name, task.source, "done" if written.made else "kept",
         people=len(result.people), frames=len(result.frames), seconds=_since(began), made=written.made,
-        cpu_s=round(time.process_time() - cpu_began, 2),
+        cpu_s=round(time.process_time() - cpu_began, 2), peak_mb=_peak_mb(),
         warnings=tuple([*reporter.warnings, *warnings_of(result)][:MOST_WARNINGS]),
     )  # fmt: skip
     if before is not None and before.is_good and not written.made:

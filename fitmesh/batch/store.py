@@ -69,11 +69,14 @@ def put_folder(folder: Path, url: str) -> None:
 
 def forget(url: str) -> None:
     """Remove the status of a folder of results."""
-    fs, path = _open(f"{url}/{status.FILE}")
-    try:
-        _again(lambda: fs.rm_file(path), f"remove {url}/{status.FILE}", gone_is_fine=True)
-    finally:
-        fs.invalidate_cache()
+    remove(f"{url}/{status.FILE}")
+
+
+def remove(url: str) -> None:
+    """One file, if it is there."""
+    fs, path = _open(url)
+    _again(lambda: fs.rm_file(path), f"remove {url}", gone_is_fine=True)
+    fs.invalidate_cache()
 
 
 def put(content: bytes | Path, url: str) -> None:

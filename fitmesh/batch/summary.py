@@ -62,6 +62,7 @@ def check_out(out: str) -> None:
         from fitmesh.batch import store
 
         store.put(b"", f"{out}/.fitmesh_probe")
+        store.remove(f"{out}/.fitmesh_probe")
         return
     folder = Path(out)
     if folder.exists() and not folder.is_dir():

@@ -90,6 +90,7 @@ def test_results_in_a_store_are_those_of_a_folder_though_one_call_in_five_fails(
     assert b"a/thumbnail.jpg" in bucket.cat_file("/bucket/out/index.html")
     assert bucket.cat_file("/bucket/out/summary.csv").count(b"\n") == 4
     assert json.loads(bucket.cat_file("/bucket/out/c/status.json"))["state"] == "failed"
+    assert not bucket.exists("/bucket/out/.fitmesh_probe")
 
 
 def test_what_is_complete_is_not_fetched_again_and_what_is_not_is_made_again(bucket: Any) -> None:

@@ -6,7 +6,6 @@ The package `huggingface_hub` asks the hub; the file itself is read here, since 
 from the beginning.
 """
 
-import hashlib
 import json
 import logging
 import os
@@ -18,7 +17,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
+from pose2d.base.files import atomic_file, file_sha256
 from pose2d.base.json_files import read_json
 
 LICENCE = "apache-2.0"  # the only one that is fetched without asking further
@@ -122,7 +121,7 @@ def cached(name: str) -> tuple[Path, str] | None:
         stated = str(read_json(path.with_suffix(".json")).object()["sha256"])
     except (UserError, KeyError):
         return None
-    return (path, stated) if path.is_file() and _digest(path) == stated else None
+    return (path, stated) if path.is_file() and file_sha256(path) == stated else None
 
 
 def fetch(offer: Offer, tick: Callable[[int], None] = lambda size: None) -> Path:
@@ -144,7 +143,7 @@ def fetch(offer: Offer, tick: Callable[[int], None] = lambda size: None) -> Path
                     f"the download of {offer.url} broke off after {size / 1e6:.1f} of {offer.size / 1e6:.1f} MB "
                     f"({problem}). The same command goes on from there."
                 )
-        if size != offer.size or _digest(part) != offer.sha256:
+        if size != offer.size or file_sha256(part) != offer.sha256:
             part.unlink()
             raise UserError(
                 f"what came from {offer.url} is not the published file: its SHA-256 is another. It was removed; try "
@@ -179,11 +178,3 @@ def _read_on(offer: Offer, part: Path, tick: Callable[[int], None]) -> str:
 
 def _place(name: str) -> Path:
     return cache_folder() / "models" / f"{name}.safetensors"
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()

@@ -1,16 +1,15 @@
 """Is a file still what we wrote? Its size and digest are kept in run.json."""
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fitmesh.result import RUN_FILE
 from pose2d.base.errors import UserError
+from pose2d.base.files import file_sha256
 from pose2d.base.json_files import read_json
 
 MOST_FILES = 200
-_BLOCK = 1 << 20
 
 
 @dataclass
@@ -52,11 +51,5 @@ class Written:
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-        return f"{path.stat().st_size} {digest.hexdigest()}"
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}.") from error
+    digest = file_sha256(path)  # first: it says so where the file cannot be read
+    return f"{path.stat().st_size} {digest}"

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pose2d.base import arrays
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
+from pose2d.base.files import atomic_file, blocks
 
 PACKAGES = ("pose2d", "ccnet", "fitting", "eval3dpw", "fitmesh")
 _ROOT = Path(__file__).parents[2]
@@ -48,12 +48,8 @@ def content_digest(paths: Iterable[Path]) -> str:
     """SHA-256 of the contents, one file after another: a file that was only moved or touched is the same file."""
     digest = hashlib.sha256()
     for path in paths:
-        try:
-            with path.open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-        except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror or error}.") from error
+        for block in blocks(path):
+            digest.update(block)
         digest.update(path.stat().st_size.to_bytes(8, "little"))
     return digest.hexdigest()
 

@@ -1,5 +1,6 @@
 """Files and folders written atomically: complete under their name, or not there."""
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -80,3 +81,21 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
         unfinished.discard(partial)
+
+
+def blocks(path: Path) -> Iterator[bytes]:
+    """The bytes of a file, a MiB at a time."""
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                yield block
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}.") from error
+
+
+def file_sha256(path: Path) -> str:
+    """Of a file's bytes, as digests are published."""
+    digest = hashlib.sha256()
+    for block in blocks(path):
+        digest.update(block)
+    return digest.hexdigest()

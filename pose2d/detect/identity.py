@@ -25,7 +25,7 @@ from pose2d.detect.jumps import (
 from pose2d.detect.ownership import OwnershipOptions, nearer_log_odds, ownership
 from pose2d.detect.pose_motion import PoseMotionOptions, PoseState, first_pose, predict_pose, update_pose
 from pose2d.detect.relink import RELINK_RATIO, relink
-from pose2d.detect.second_look import Boxes, SecondLookOptions, look_again, rows_of_tracks
+from pose2d.detect.second_look import Boxes, SecondLookOptions, look_again, rows_of_frames, rows_of_tracks
 from pose2d.events import Event
 from pose2d.skeletons import Skeleton
 
@@ -246,7 +246,7 @@ def _crowded_frames(seen: Sightings, tracks: Mapping[int, np.ndarray]) -> tuple[
     """Rows of each frame in order of time, and which rows [N] matter: those of people whose boxes overlap another's in
     that frame or within the second after it."""
     close = np.zeros(len(seen), bool)
-    rows_of_frame = _by_frame(seen)
+    rows_of_frame = rows_of_frames(seen.track, seen.frame)
     for rows in rows_of_frame:
         if len(rows) > 1:
             boxes = seen.boxes_px[rows]
@@ -261,12 +261,6 @@ def _crowded_frames(seen: Sightings, tracks: Mapping[int, np.ndarray]) -> tuple[
             following = np.searchsorted(close_s, times)
             needed[rows] = (following < len(close_s)) & (close_s[following.clip(max=len(close_s) - 1)] - times <= 1.0)
     return rows_of_frame, needed
-
-
-def _by_frame(seen: Sightings) -> list[np.ndarray]:
-    kept = np.flatnonzero(seen.track >= 0)
-    order = kept[np.lexsort((seen.track[kept], seen.frame[kept]))]
-    return [rows for rows in np.split(order, np.flatnonzero(np.diff(seen.frame[order])) + 1) if len(rows)]
 
 
 class _Expected:

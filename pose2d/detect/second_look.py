@@ -79,6 +79,13 @@ def rows_of_tracks(track: np.ndarray, frame: np.ndarray) -> dict[int, np.ndarray
     return {int(track[rows[0]]): rows for rows in np.split(order, ends) if len(rows) and track[rows[0]] >= 0}
 
 
+def rows_of_frames(track: np.ndarray, frame: np.ndarray) -> list[np.ndarray]:
+    """The rows of each frame that belong to a track, in order of time and track."""
+    kept = np.flatnonzero(track >= 0)
+    order = kept[np.lexsort((track[kept], frame[kept]))]
+    return [rows for rows in np.split(order, np.flatnonzero(np.diff(frame[order])) + 1) if len(rows)]
+
+
 def shared(boxes_px: np.ndarray) -> np.ndarray:
     """The share of the smaller of two boxes that they have in common, [N, N] for boxes [N, 4]; 0 with itself."""
     both = np.minimum(boxes_px[:, None, 2:], boxes_px[:, 2:]) - np.maximum(boxes_px[:, None, :2], boxes_px[:, :2])
@@ -88,17 +95,10 @@ def shared(boxes_px: np.ndarray) -> np.ndarray:
     return share
 
 
-def _by_frame(seen: Boxes) -> list[np.ndarray]:
-    """Rows of each frame with two people or more, in order of time and track."""
-    kept = np.flatnonzero(seen.track >= 0)
-    order = kept[np.lexsort((seen.track[kept], seen.frame[kept]))]
-    return [rows for rows in np.split(order, np.flatnonzero(np.diff(seen.frame[order])) + 1) if len(rows) > 1]
-
-
 def _met(seen: Boxes, o: SecondLookOptions) -> np.ndarray:
     """Which sightings [N] another person's box overlaps."""
     out = np.zeros(len(seen.track), bool)
-    for rows in _by_frame(seen):
+    for rows in rows_of_frames(seen.track, seen.frame):
         out[rows] = shared(seen.boxes_px[rows]).max(1) >= o.meet
     return out
 
@@ -126,7 +126,7 @@ class _Encounter:
 def _encounters(seen: Boxes, o: SecondLookOptions) -> list[_Encounter]:
     """When two tracks met, in order of time. It lasts until both are seen again, and begins when both last were."""
     met_s: dict[tuple[int, int], list[float]] = {}
-    for rows in _by_frame(seen):
+    for rows in rows_of_frames(seen.track, seen.frame):
         for i, j in np.argwhere(np.triu(shared(seen.boxes_px[rows]) >= o.meet)):
             pair = int(seen.track[rows[i]]), int(seen.track[rows[j]])
             met_s.setdefault(pair, []).append(float(seen.time_s[rows[i]]))

@@ -9,6 +9,8 @@ The fit follows a keypoint in part, so only KEPT of an error's variance is left 
 POWER is below 1 because frames and keypoints are not independent. The three were chosen on a rendered validation set,
 by the correlation with the true OKS. Neighbouring frames alone say nothing: at a hidden keypoint the network's error
 moves along with the body (bench/README.md, "Hidden keypoints").
+
+`widened` gives the wide components more weight where somebody else stands in front (`keypoints.hidden`).
 """
 
 from dataclasses import replace
@@ -38,4 +40,19 @@ def confidence_after_fit(keypoints: Keypoints, body_px: Tensor) -> Keypoints:
     known = torch.isfinite(squared) & (keypoints.presence > 0)
     after = torch.where(known[..., None], logs.softmax(-1), weight)
     confidence = torch.where(known, (after / (1 + sigma.square())).sum(-1), keypoints.confidence)
+    return replace(keypoints, error_weight=after, confidence=confidence)
+
+
+def widened(keypoints: Keypoints, tilt: Tensor) -> Keypoints:
+    """Keypoints [T, K] whose mixtures' weights are multiplied by sigma^tilt, tilt [T, K]; 0 changes nothing.
+
+    Keypoints without a stated distribution stay as they are.
+    """
+    weight, sigma = keypoints.error_weight, keypoints.error_sigma
+    if weight is None or sigma is None:
+        return keypoints
+    wider = (weight.clamp_min(1e-9).log() + tilt[..., None] * sigma.log()).softmax(-1)
+    changed = (tilt != 0) & (keypoints.presence > 0)
+    after = torch.where(changed[..., None], wider, weight)
+    confidence = torch.where(changed, (after / (1 + sigma.square())).sum(-1), keypoints.confidence)
     return replace(keypoints, error_weight=after, confidence=confidence)

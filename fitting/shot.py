@@ -16,7 +16,6 @@ from fitting.body import Body, BodyOutput, BodyParams
 from fitting.camera import Camera
 from fitting.init.guess import InitialGuess
 from fitting.keypoints.after_fit import widened
-from fitting.keypoints.hidden import FittedBody, tilts_behind_others
 from fitting.keypoints.observed import TooFewKeypoints, observed_joints
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.from_fit import person_evidence, resting_points
@@ -298,15 +297,17 @@ def _behind_others(sized: Mapping[int, tuple[TrackFit, float]], camera: Camera, 
     alone = {identity: found for identity, (found, _) in sized.items()}
     if len(sized) < 2:
         return alone
+    from fitting.keypoints.hidden import FittedBody, behind_others  # whoever is alone does not need it
+
     people = {}
     for identity, (found, size) in sized.items():
         at = body.at(found.fit.params)
         placed = BodyOutput(size * at.joints, size * at.keypoints, None)
         people[identity] = FittedBody(found.frame, found.present, found.keypoints, placed)
     changed = {}
-    for identity, tilt in tilts_behind_others(people, camera).items():
+    for identity, behind in behind_others(people, camera).items():
         found = alone[identity]
-        keypoints = widened(found.keypoints, tilt)
+        keypoints = widened(found.keypoints, behind.tilt)
         joints = found.joint_observed & observed_joints(keypoints, camera.size)
         changed[identity] = replace(found, keypoints=keypoints, joint_observed=joints)
     return changed

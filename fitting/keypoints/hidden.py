@@ -38,8 +38,8 @@ HEAD_JOINT, HEAD_TOP, HEAD_M = 15, 17, 0.10  # a ball around the middle of the j
 UNCOVERED_M = -1.0  # where no surface meets the ray
 
 # Chosen on the rendered validation set by the likelihood of true errors and the squared error of the expected OKS
-# (python bench/hidden_keypoints.py synth_dev --choose).
-COVERED, TAKEN = 2.84, 3.76
+# (python bench/hidden_keypoints.py synth_dev --split validation --choose).
+COVERED, TAKEN = 2.45, 5.31
 BEHIND_M = 0.02  # the mean depth by which a body is surely behind another; both may follow the same keypoints
 FADE_M = 1.0  # the depth between two people over which it counts less, by a factor of e
 SURFACE_M = 0.05  # how far in front of a keypoint a surface must be, and how exactly that is known
@@ -64,6 +64,19 @@ class FittedBody:
         """Some of the frames."""
         body = BodyOutput(self.body.joints[index], self.body.keypoints[index], None)
         return FittedBody(self.frame[index], self.present[index], self.keypoints.rows(index), body)
+
+
+@dataclass(frozen=True)
+class BehindOthers:
+    """What speaks against a person's keypoints, each [T, 26] in [0, 1]; of several people in front, the most."""
+
+    covered: Tensor  # a surface of somebody else is in front
+    taken: Tensor  # somebody in front has a keypoint of this kind, left or right, where this one was found
+
+    @property
+    def tilt(self) -> Tensor:
+        """[T, 26] how much the stated errors widen (`after_fit.widened`)."""
+        return COVERED * self.covered + TAKEN * self.taken
 
 
 def surface_in_front_m(points: Tensor, body: BodyOutput) -> Tensor:
@@ -92,10 +105,25 @@ def surface_in_front_m(points: Tensor, body: BodyOutput) -> Tensor:
     return torch.where((inside > 0) & (front > 0), away - front, UNCOVERED_M).amax(-1)
 
 
-def behind_other(own: FittedBody, other: FittedBody, camera: Camera) -> tuple[Tensor, Tensor]:
-    """Of people in the same T frames: how far the first one's keypoints lie behind the other's surface, and at the
-    other's keypoints of the same kind, left or right; each [T, 26] in [0, 1].
-    """
+def behind_others(people: Mapping[int, FittedBody], camera: Camera) -> dict[int, BehindOthers]:
+    """By identity, for everyone of a shot."""
+    found = {}
+    for identity, one in people.items():
+        covered, taken = (torch.zeros_like(one.keypoints.confidence) for _ in range(2))
+        for other in (person for number, person in people.items() if number != identity):
+            _, here, there = np.intersect1d(one.frame, other.frame, return_indices=True)
+            look = _may_hide(one.rows(here), other.rows(there), camera)
+            if look.any():
+                here, there = here[look], there[look]
+                behind = _behind(one.rows(here), other.rows(there), camera)
+                covered[here] = torch.maximum(covered[here], behind.covered)
+                taken[here] = torch.maximum(taken[here], behind.taken)
+        found[identity] = BehindOthers(covered, taken)
+    return found
+
+
+def _behind(own: FittedBody, other: FittedBody, camera: Camera) -> BehindOthers:
+    """Of two people in the same T frames."""
     depth_m = (own.body.keypoints[..., 2] - other.body.keypoints[..., 2]).mean(1, keepdim=True)
     behind = torch.sigmoid(depth_m / BEHIND_M) * torch.exp(-depth_m.clamp_min(0) / FADE_M)
     covered = torch.sigmoid(surface_in_front_m(own.body.keypoints, other.body) / SURFACE_M - 1)
@@ -103,23 +131,7 @@ def behind_other(own: FittedBody, other: FittedBody, camera: Camera) -> tuple[Te
     near = torch.stack([at - other_at, at - other_at[:, _MIRROR]]).square().sum(-1).amin(0)
     area = keypoint_area(own.keypoints, own.keypoints.confidence * own.keypoints.presence > 0)
     taken = torch.exp(-near / (2 * TAKEN_L**2 * l_squared(area, HALPE26)))
-    return behind * covered, behind * taken.nan_to_num(0.0)
-
-
-def tilts_behind_others(people: Mapping[int, FittedBody], camera: Camera) -> dict[int, Tensor]:
-    """By identity, how much the stated errors of each keypoint widen (`after_fit.widened`): [T, 26], 0 where nobody is
-    in front. Of several in front, the one who counts most.
-    """
-    tilts = {identity: torch.zeros_like(one.keypoints.confidence) for identity, one in people.items()}
-    for identity, one in people.items():
-        for other in (person for number, person in people.items() if number != identity):
-            _, here, there = np.intersect1d(one.frame, other.frame, return_indices=True)
-            look = _may_hide(one.rows(here), other.rows(there), camera)
-            if look.any():
-                covered, taken = behind_other(one.rows(here[look]), other.rows(there[look]), camera)
-                tilt = COVERED * covered + TAKEN * taken
-                tilts[identity][here[look]] = torch.maximum(tilts[identity][here[look]], tilt)
-    return tilts
+    return BehindOthers(behind * covered, behind * taken.nan_to_num(0.0))
 
 
 def _may_hide(own: FittedBody, other: FittedBody, camera: Camera) -> np.ndarray:

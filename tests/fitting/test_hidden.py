@@ -10,7 +10,7 @@ from fitting.body import Body, BodyOutput
 from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.keypoints.after_fit import widened
-from fitting.keypoints.hidden import UNCOVERED_M, FittedBody, surface_in_front_m, tilts_behind_others
+from fitting.keypoints.hidden import UNCOVERED_M, FittedBody, behind_others, surface_in_front_m
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
 
@@ -43,6 +43,10 @@ def person(placed: BodyOutput, frames: int = 1) -> FittedBody:
     return FittedBody(np.arange(frames), np.ones(frames, bool), keypoints, placed)
 
 
+def tilts(people: dict[int, FittedBody]) -> dict[int, torch.Tensor]:
+    return {identity: behind.tilt for identity, behind in behind_others(people, CAMERA).items()}
+
+
 @pytest.mark.parametrize("depth_m", [2.0, 6.0])
 def test_a_forearm_behind_the_torso_is_hidden_and_before_it_is_not(body: Body, depth_m: float) -> None:
     placed = standing(body, 0.3, depth_m)
@@ -72,32 +76,34 @@ def test_a_ray_that_meets_nobody_is_uncovered(body: Body) -> None:
 
 def test_who_stands_in_front_hides_who_stands_behind(body: Body) -> None:
     near, far = person(standing(body, 0.0, 3.0)), person(standing(body, 0.1, 3.6))
-    tilts = tilts_behind_others({1: near, 2: far}, CAMERA)
-    assert (tilts[1] < 0.05).all()
+    found = tilts({1: near, 2: far})
+    assert (found[1] < 0.05).all()
     torso = [HALPE26.keypoints.index(name) for name in ("left_hip", "right_hip", "pelvis", "neck")]
-    assert (tilts[2][0, torso] > 1).all()
-    wider = widened(far.keypoints, tilts[2])
+    assert (found[2][0, torso] > 1).all()
+    wider = widened(far.keypoints, found[2])
     assert (wider.confidence[0, torso] < 0.5 * far.keypoints.confidence[0, torso]).all()
 
 
 def test_people_beside_each_other_hide_nothing(body: Body) -> None:
-    tilts = tilts_behind_others({1: person(standing(body, -1.5, 3.0)), 2: person(standing(body, 1.5, 4.0))}, CAMERA)
-    assert not tilts[1].any()
-    assert not tilts[2].any()
+    found = tilts({1: person(standing(body, -1.5, 3.0)), 2: person(standing(body, 1.5, 4.0))})
+    assert not found[1].any()
+    assert not found[2].any()
 
 
 def test_only_frames_in_which_both_are_there_count(body: Body) -> None:
     near, far = person(standing(body, 0.0, 3.0), 3), person(standing(body, 0.1, 3.6), 3)
     near = replace(near, frame=np.array([1, 2, 3]), present=np.array([True, False, True]))
-    tilt = tilts_behind_others({1: near, 2: far}, CAMERA)[2]
+    tilt = tilts({1: near, 2: far})[2]
     assert tilt.any(1).tolist() == [False, True, False]
 
 
 def test_the_one_in_front_who_counts_most_decides(body: Body) -> None:
     far = person(standing(body, 0.1, 3.6))
     others = {1: person(standing(body, 0.0, 3.0)), 2: person(standing(body, 0.25, 3.3))}
-    apart = [tilts_behind_others({number: other, 9: far}, CAMERA)[9] for number, other in others.items()]
-    torch.testing.assert_close(tilts_behind_others({**others, 9: far}, CAMERA)[9], torch.maximum(*apart))
+    apart = [behind_others({number: other, 9: far}, CAMERA)[9] for number, other in others.items()]
+    together = behind_others({**others, 9: far}, CAMERA)[9]
+    torch.testing.assert_close(together.covered, torch.maximum(*(one.covered for one in apart)))
+    torch.testing.assert_close(together.taken, torch.maximum(*(one.taken for one in apart)))
 
 
 def test_a_widened_mixture_sums_to_one_and_its_confidence_is_its_expected_oks(body: Body) -> None:

@@ -130,23 +130,25 @@ def measured(data: Path, split: str, cache: Path) -> Sample:
     )  # fmt: skip
 
 
-def choose(sample: Sample) -> tuple[float, float]:
-    """COVERED and TAKEN by the likelihood of the true errors and the squared error of the expected OKS."""
-    numbers = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+def choose(sample: Sample, covariates: list[Tensor]) -> tuple[list[float], float]:
+    """How much the errors widen with each covariate [M], and what is left of the loss: the negative log-likelihood of
+    the true errors, and the squared error of the expected OKS.
+    """
+    numbers = torch.zeros(len(covariates), dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS([numbers], max_iter=30, line_search_fn="strong_wolfe")
     stated, wide = sample.weights["alone"].clamp_min(1e-9).log(), sample.sigma.log()
+    known = torch.stack(covariates, -1).double()
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        tilt = numbers[0] * sample.covered + numbers[1] * sample.taken
-        logs = (stated + tilt[:, None] * wide).log_softmax(-1)
+        logs = (stated + (known @ numbers)[:, None] * wide).log_softmax(-1)
         error = (sample.expected_oks(logs.exp()) - sample.oks).square()
         value = (SQUARED_ERROR * error - sample.log_likelihood(logs).clamp_min(-12)).mean()
         value.backward()
         return value
 
     optimiser.step(loss)
-    return float(numbers[0].detach()), float(numbers[1].detach())
+    return numbers.tolist(), float(loss().detach())
 
 
 def main() -> None:
@@ -158,8 +160,16 @@ def main() -> None:
     arguments = parser.parse_args()
     sample, console = measured(arguments.data, arguments.split, arguments.cache), Console(width=150)
     if arguments.choose:
-        covered, taken = choose(sample)
-        console.print(f"COVERED {covered:.2f}, TAKEN {taken:.2f} (in use: {COVERED:g}, {TAKEN:g})")
+        others = [sample.covered, sample.taken]
+        trials = {
+            "nothing": [0 * sample.taken],
+            "COVERED, TAKEN": others,
+            "COVERED, TAKEN, the own body": [*others, sample.by_oneself],
+        }
+        for name, covariates in trials.items():
+            numbers, left = choose(sample, covariates)
+            console.print(f"{name}: {', '.join(f'{number:.2f}' for number in numbers)}; loss {left:.4f}")
+        console.print(f"in use: {COVERED:g}, {TAKEN:g}")
     head = "mean, Pearson, ECE, log-likelihood"
     table = Table("keypoints", "true OKS", *(f"{name}: {head}" for name in sample.weights), title=arguments.data.name)
     for group, states in GROUPS.items():

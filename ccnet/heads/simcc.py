@@ -2,8 +2,8 @@
 
 With d the error in units of l = 2 sigma_k sqrt(area), the error of one keypoint is a mixture of Gaussians,
 p(d) = sum_m w_m N(d; 0, diag(x_m^2, y_m^2)): a narrow core and heavy tails, which one expected OKS cannot tell apart.
-Along a limb a keypoint is less certain than across it, so the axes differ: x_m = s_m e^(r/2) and y_m = s_m e^(-r/2), with
-one log-ratio r for all components. The expected OKS follows exactly, E[exp(-d^2 / 2)] =
+Along a limb a keypoint is less certain than across it, so the axes differ: x_m = s_m e^(r/2) and y_m = s_m e^(-r/2),
+with one log-ratio r for all components. The expected OKS follows exactly, E[exp(-d^2 / 2)] =
 sum_m w_m / sqrt((1 + x_m^2) (1 + y_m^2)).
 
 Everything but a small bias per kind of keypoint is shared by all keypoints, so that keypoints without annotations

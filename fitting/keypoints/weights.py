@@ -83,8 +83,8 @@ def keypoint_weights(keypoints: Keypoints, weighting: Weighting, gate: float = G
 def stated_error_px(keypoints: Keypoints) -> tuple[Tensor, Tensor]:
     """The stated distribution of each keypoint's error: weights and pixel sigmas of Gaussians, [T, K, M] each.
 
-    Sigmas are the geometric means of those along both axes. Where no distribution is stated it is the one Gaussian that the expected OKS implies; "ones" state no error at all,
-    and count as ordinarily good.
+    Sigmas are the geometric means of those along both axes. Where no distribution is stated it is the one Gaussian that
+    the expected OKS implies; "ones" state no error at all, and count as ordinarily good.
     """
     if keypoints.error_weight is None or keypoints.error_sigma is None:
         sigma_px = keypoint_weights(keypoints, "ones" if keypoints.source == "ones" else "precision").sigma_px

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from rendered_fits import fitted_together
 from rich.console import Console
 from rich.table import Table
 
@@ -30,10 +31,9 @@ from eval3dpw.synth.dataset import truth_path
 from fitmesh.eval_3dpw.keypoints import cache_key, true_keypoints_px
 from fitmesh.eval_3dpw.pipeline import Evaluation
 from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitmesh.eval_3dpw.settings import FPS, EvalSettings
+from fitmesh.eval_3dpw.settings import EvalSettings
 from fitmesh.progress import Reporter
 from fitting.keypoints.observed import NEAR, OBSERVED_PROBABILITY, probability_observed
-from fitting.track import fit_track
 from pose2d.types import Keypoints
 
 OUTSIDE, HIDDEN, BEHIND_SELF = 0, 1, 2
@@ -51,11 +51,11 @@ def measured(data: Path, split: str, every: int, cache: Path) -> tuple[list[Keyp
         people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))
         with np.load(truth_path(data, sequence.name)) as file:
             states = file["visibility"]  # [P, T, 17]
-        for state, track, person in zip(states, sequence.tracks, people, strict=True):
-            body, frame = bodies.load(track.gender), person.frame[person.detected]
-            found = fit_track(person.keypoints("ccnet"), frame, sequence.camera, body, fps=FPS / every, every=every)
-            rows = found.rows(frame)
-            points = found.keypoints.rows(rows)
+        for number, found in fitted_together(sequence, people, bodies.load("neutral"), every).items():
+            track, person = sequence.tracks[number], people[number]
+            state = states[track.person]
+            frame = person.frame[person.detected]
+            points = found.keypoints.rows(found.rows(frame))
             exact = true_keypoints_px(track, sequence.camera, bodies)[person.detected]
             assert points.area_px2 is not None
             scale = points.area_px2.double().sqrt().numpy()[:, None]

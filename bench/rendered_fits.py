@@ -10,12 +10,26 @@ from torch import Tensor
 import fitting
 from eval3dpw.bodies import body_set
 from eval3dpw.sequences import camera_params
-from fitmesh.eval_3dpw.keypoints import cache_key
+from fitmesh.eval_3dpw.keypoints import PersonKeypoints, cache_key
 from fitmesh.eval_3dpw.pipeline import Evaluation
-from fitmesh.eval_3dpw.sequences import eval_sequences
+from fitmesh.eval_3dpw.sequences import EvalSequence, eval_sequences
 from fitmesh.eval_3dpw.settings import FPS, EvalSettings
 from fitmesh.progress import Reporter
+from fitting.scene.lens import given_focal
+from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.track import TrackFit, fit_track
+
+
+def fitted_together(
+    sequence: EvalSequence, people: list[PersonKeypoints], body: fitting.Body, every: int = 1
+) -> dict[int, TrackFit]:
+    """Everyone of a sequence, by place in `people`; each is fitted alone, and then it is known who hides whom."""
+    shown = [ShotPerson(n, p.keypoints("ccnet"), p.frame[p.detected]) for n, p in enumerate(people) if p.detected.any()]
+    focal = given_focal(sequence.camera.mean_focal_px, sequence.camera.size)
+    shot = fit_shot(
+        shown, sequence.camera, focal, body, fps=FPS / every, every=every, options=SceneOptions(ground=False)
+    )
+    return {number: one.track for number, one in shot.people.items()}
 
 
 @dataclass(frozen=True)

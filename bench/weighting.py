@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from readme_section import write_section
+from rendered_fits import fitted_together
 from rich.console import Console
 from rich.table import Table
 from weighting_page import METRICS, markdown, markdown_table, plot
@@ -32,10 +33,9 @@ from eval3dpw.synth.sequence import BEHIND_SELF, HIDDEN, SEEN
 from fitmesh.eval_3dpw.keypoints import cache_key
 from fitmesh.eval_3dpw.pipeline import Evaluation, run
 from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitmesh.eval_3dpw.settings import FPS, EvalSettings, Row
+from fitmesh.eval_3dpw.settings import EvalSettings, Row
 from fitmesh.eval_3dpw.table import NAMES, Line, Scores, cell, lines, show
 from fitmesh.progress import Reporter
-from fitting.track import fit_track
 from pose2d.base.files import atomic_file
 from pose2d.base.resampling import RESAMPLES, clustered_means, draws, interval
 from pose2d.skeletons import COCO17
@@ -157,13 +157,14 @@ def keypoint_confidence(study: Study) -> KeypointConfidence:
         people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))
         with np.load(truth_path(study.data, sequence.name)) as file:
             visibility = file["visibility"]
-        for track, person in zip(sequence.tracks, people, strict=True):
+        fits = fitted_together(sequence, people, bodies.load("neutral"), study.every)
+        for number, (track, person) in enumerate(zip(sequence.tracks, people, strict=True)):
             inside = (person.presence["oracle"] > 0) & np.isfinite(person.xy_px).all(-1)
             inside = inside[:, : COCO17.size]  # what is true is known of these
-            keypoints, frame = person.keypoints("ccnet"), person.frame[person.detected]
-            fitted = fit_track(keypoints, frame, sequence.camera, fps=FPS / study.every, every=study.every)
             after = np.zeros(person.xy_px.shape[:2], np.float32)
-            after[person.detected] = fitted.keypoints.confidence[fitted.rows(frame)].numpy()
+            if number in fits:
+                rows = fits[number].rows(person.frame[person.detected])
+                after[person.detected] = fits[number].keypoints.confidence[rows].numpy()
             for source in (*CALIBRATED, "oracle"):
                 confidence = after if source == AFTER_FIT else person.confidence[source]
                 parts[source].append(confidence[:, : COCO17.size][inside])

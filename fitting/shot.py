@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from fitting.body import Body, BodyParams
+from fitting.body import Body, BodyOutput, BodyParams
 from fitting.camera import Camera
 from fitting.init.guess import InitialGuess
-from fitting.keypoints.observed import TooFewKeypoints
+from fitting.keypoints.after_fit import widened
+from fitting.keypoints.observed import TooFewKeypoints, observed_joints
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.from_fit import person_evidence, resting_points
 from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, estimate_ground
@@ -120,7 +121,8 @@ def fit_shot(
         if not options.ground:
             progress(len(first[person.identity][1].frame))
     if not options.ground:
-        fitted = {i: _as_found(found, 1.0, camera, focal, motion, grid, None) for i, (_, found) in first.items()}
+        alone = _behind_others({i: (found, 1.0) for i, (_, found) in first.items()}, camera, body)
+        fitted = {i: _as_found(found, 1.0, camera, focal, motion, grid, None) for i, found in alone.items()}
         return ShotFit(fitted, left_out, camera, focal, motion, None, "not looked for")
     known = {person.identity: person.height_m for person in people}
     answer = _ground(first, known, camera, focal, body, grid, motion, options.given)
@@ -129,12 +131,19 @@ def fit_shot(
     ratio = seen_focal.focal_px / focal.focal_px
     seen_camera = _with_focal(camera, ratio)
     seen_motion = None if motion is None else motion.with_focal(seen_focal.focal_px)
-    fitted = {}
+    sized: dict[int, tuple[TrackFit, float]] = {}
+    rests: dict[int, np.ndarray] = {}
     for number, (identity, (prepared, found)) in enumerate(first.items()):
         size = _size(number, found, body, ground, known[identity])
-        again, rest = _within(prepared, found, seen_camera, body, grid, seen_motion, ground, number, size, ratio, how)
-        fitted[identity] = _as_found(again, size, seen_camera, seen_focal, seen_motion, grid, rest)
+        again, rests[identity] = _within(
+            prepared, found, seen_camera, body, grid, seen_motion, ground, number, size, ratio, how
+        )
+        sized[identity] = again, size
         progress(len(found.frame))
+    fitted = {
+        i: _as_found(found, sized[i][1], seen_camera, seen_focal, seen_motion, grid, rests[i])
+        for i, found in _behind_others(sized, seen_camera, body).items()
+    }
     return ShotFit(fitted, left_out, seen_camera, seen_focal, seen_motion, ground, answer.reason)
 
 
@@ -281,6 +290,27 @@ def _within(
         how = {"lean_rad": UPRIGHT_RAD, **how}
     again = fit_prepared(replace(prepared, guess=guess), camera, body, scene=scene, start=start, **how)
     return again, rest[:, :FEET]
+
+
+def _behind_others(sized: Mapping[int, tuple[TrackFit, float]], camera: Camera, body: Body) -> dict[int, TrackFit]:
+    """Everyone's fit at size 1, with less confidence in keypoints that lie behind others, at their sizes."""
+    alone = {identity: found for identity, (found, _) in sized.items()}
+    if len(sized) < 2:
+        return alone
+    from fitting.keypoints.hidden import FittedBody, behind_others  # whoever is alone does not need it
+
+    people = {}
+    for identity, (found, size) in sized.items():
+        at = body.at(found.fit.params)
+        placed = BodyOutput(size * at.joints, size * at.keypoints, None)
+        people[identity] = FittedBody(found.frame, found.present, found.keypoints, placed)
+    changed = {}
+    for identity, behind in behind_others(people, camera).items():
+        found = alone[identity]
+        keypoints = widened(found.keypoints, behind.tilt)
+        joints = found.joint_observed & observed_joints(keypoints, camera.size)
+        changed[identity] = replace(found, keypoints=keypoints, joint_observed=joints)
+    return changed
 
 
 def _as_found(

@@ -52,7 +52,7 @@ _APART_M = 0.6  # least distance of two people, pelvis to pelvis
 OUTSIDE, HIDDEN, BEHIND_SELF, SEEN = 0, 1, 2, 3
 BY_OBJECT, BY_NOBODY = -1, -2
 # Depth of each keypoint below the surface, metres: joints are inside the body, the face is on it.
-_DEPTH_M = np.array([
+DEPTH_M = np.array([
     0.06, 0.05, 0.05, 0.08, 0.08, 0.17, 0.17, 0.12, 0.12, 0.10, 0.10, 0.24, 0.24, 0.16, 0.16, 0.14, 0.14,  # COCO's 17
     0.12, 0.17, 0.24, 0.10, 0.10, 0.10, 0.10, 0.12, 0.12,  # and Halpe's others
 ])  # fmt: skip
@@ -186,7 +186,7 @@ def _visibility(
     x, y = np.clip(x, 0, width - 1), np.clip(y, 0, height - 1)
     whose, nearest = owner[y, x], surface_m[y, x]
     other = (whose != person) & (nearest < depth_m - 0.02) & (whose != -2)
-    buried = (whose == person) & (nearest < depth_m - _DEPTH_M[: len(depth_m)])
+    buried = (whose == person) & (nearest < depth_m - DEPTH_M[: len(depth_m)])
     state = np.where(inside, np.where(other, HIDDEN, np.where(buried, BEHIND_SELF, SEEN)), OUTSIDE)
     return state.astype(np.uint8), np.where(inside & other, whose, BY_NOBODY)
 

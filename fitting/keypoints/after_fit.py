@@ -11,6 +11,8 @@ The fit follows a keypoint in part, so only KEPT of an error's variance is left 
 POWER is below 1 because frames and keypoints are not independent. The three were chosen on a rendered validation set,
 by the correlation with the true OKS. Neighbouring frames alone say nothing: at a hidden keypoint the network's error
 moves along with the body (bench/README.md, "Hidden keypoints").
+
+`widened` gives the wide components more weight where somebody else stands in front (`keypoints.hidden`).
 """
 
 from dataclasses import replace
@@ -38,7 +40,26 @@ def confidence_after_fit(keypoints: Keypoints, body_px: Tensor) -> Keypoints:
     variance = KEPT * stated.axis_sigma.square() + BODY**2  # [T, K, M, 2]
     log_density = -(squared[..., None, :] / variance + variance.log()).sum(-1) / 2
     logs = stated.weight.clamp_min(1e-9).log() + POWER * log_density
-    known = torch.isfinite(squared).all(-1) & (keypoints.presence > 0)
-    after = replace(keypoints, error_weight=torch.where(known[..., None], logs.softmax(-1), stated.weight))
+    return _reweighted(keypoints, logs, torch.isfinite(squared).all(-1))
+
+
+def widened(keypoints: Keypoints, tilt: Tensor) -> Keypoints:
+    """Keypoints [T, K] whose mixtures' weights are multiplied by sigma^tilt, tilt [T, K]; 0 changes nothing.
+
+    Keypoints without a stated distribution stay as they are.
+    """
+    stated = keypoints.stated_error
+    if stated is None:
+        return keypoints
+    logs = stated.weight.clamp_min(1e-9).log() + tilt[..., None] * stated.sigma.log()
+    return _reweighted(keypoints, logs, tilt != 0)
+
+
+def _reweighted(keypoints: Keypoints, logs: Tensor, changed: Tensor) -> Keypoints:
+    """Weights softmax(logs) [T, K, M] and the confidence that follows, where changed [T, K] and present."""
+    changed = changed & (keypoints.presence > 0)
+    assert keypoints.error_weight is not None
+    weight = torch.where(changed[..., None], logs.softmax(-1), keypoints.error_weight)
+    after = replace(keypoints, error_weight=weight)
     assert after.stated_error is not None
-    return replace(after, confidence=torch.where(known, after.stated_error.expected_oks(), keypoints.confidence))
+    return replace(after, confidence=torch.where(changed, after.stated_error.expected_oks(), keypoints.confidence))

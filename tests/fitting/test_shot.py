@@ -114,6 +114,29 @@ def test_feet_that_stand_stay_put_on_the_floor(found: ShotFit, body: Body) -> No
         assert np.abs(np.median(height)) < 0.05
 
 
+@pytest.mark.parametrize("ground", [True, False])
+def test_who_stands_behind_another_is_less_to_be_relied_on(body: Body, ground: bool) -> None:
+    def stated(keypoints: Keypoints) -> Keypoints:
+        weight, sigma = (torch.tensor(value).expand(*keypoints.confidence.shape, 2) for value in ((0.9, 0.1), (0.3, 5)))
+        confidence = (weight / (1 + sigma.square())).sum(-1)
+        return replace(keypoints, confidence=confidence, source="ccnet", error_weight=weight, error_sigma=sigma)
+
+    places = ((0.0, 4.0), (0.15, 4.8))
+    people = [person(n, stated(seen(in_camera(standing(body, 1.0, x, z, 1, 6))))) for n, (x, z) in enumerate(places)]
+    options = SceneOptions(ground=ground)
+    both = fit_shot(people, CAMERA, KNOWN, body, fps=FPS, options=options).people
+    alone = [fit_shot([one], CAMERA, KNOWN, body, fps=FPS, options=options).people[one.identity] for one in people]
+    hips = [HALPE26.keypoints.index(name) for name in ("left_hip", "right_hip")]
+    before, after = (found[1].track for found in (alone, both))
+    assert (after.keypoints.confidence[:, hips] < 0.6 * before.keypoints.confidence[:, hips]).all()
+    assert (after.keypoint_observed[:, hips] < before.keypoint_observed[:, hips]).all()
+    assert not (after.joint_observed & ~before.joint_observed).any()
+    if not ground:  # the scene of two is another than that of one
+        torch.testing.assert_close(after.fit.params.pose, before.fit.params.pose, rtol=0, atol=0)
+        front = both[0].track.keypoints.confidence, alone[0].track.keypoints.confidence
+        torch.testing.assert_close(*front, rtol=0, atol=0.02)
+
+
 def test_without_a_floor_everyone_is_fitted_as_a_track(family: list[ShotPerson], body: Body) -> None:
     alone = fit_shot(family[:1], CAMERA, KNOWN, body, fps=FPS, options=SceneOptions(ground=False))
     track = fitting.fit_track(family[0].keypoints, family[0].frame, CAMERA, body, fps=FPS)

@@ -1,0 +1,185 @@
+"""Does the stated confidence of a hidden keypoint hold? On a set made by `fitmesh synth`, which knows what hides what.
+
+Of keypoints inside the image, by what hides them: the true OKS, and of three confidences the mean, the correlation with
+the OKS, the calibration error (10 bins) and the mean log-likelihood of the true errors under the stated mixture (errors
+in units of l, a density over the plane).
+
+head        what the head states of the image
+alone       once the person's own body is fitted (`fitting.keypoints.after_fit`)
+together    once it is known who stands in front of whom (`fitting.keypoints.hidden`); what `run` writes
+
+Below: how often the person's own fitted body covers keypoints that are seen, and that are behind the own body.
+
+    python bench/hidden_keypoints.py synth_dev --split validation --choose   # fit COVERED and TAKEN
+    python bench/hidden_keypoints.py synth_test
+"""
+
+import argparse
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from ccnet.metrics import expected_calibration_error
+from eval3dpw.bodies import body_set
+from eval3dpw.synth.dataset import truth_path
+from eval3dpw.synth.sequence import BEHIND_SELF, DEPTH_M, HIDDEN, SEEN
+from fitmesh.eval_3dpw.keypoints import cache_key, true_keypoints_px
+from fitmesh.eval_3dpw.pipeline import Evaluation
+from fitmesh.eval_3dpw.sequences import eval_sequences
+from fitmesh.eval_3dpw.settings import FPS, EvalSettings
+from fitmesh.progress import Reporter
+from fitting.keypoints.after_fit import widened
+from fitting.keypoints.hidden import COVERED, TAKEN, FittedBody, behind_others, surface_in_front_m
+from fitting.track import fit_prepared, prepare_track
+from pose2d.oks import l_squared
+from pose2d.skeletons import COCO17
+
+GROUPS = {
+    "all": (HIDDEN, BEHIND_SELF, SEEN),
+    "seen": (SEEN,),
+    "behind oneself": (BEHIND_SELF,),
+    "behind something else": (HIDDEN,),
+}
+SQUARED_ERROR = 20.0  # of the expected OKS, beside one of negative log-likelihood, when COVERED and TAKEN are chosen
+
+
+@dataclass(frozen=True)
+class Sample:
+    """M keypoints inside the image."""
+
+    weights: dict[str, Tensor]  # [M, 3] of the mixture, by what is known
+    sigma: Tensor  # [M, 3] in units of l
+    squared: Tensor  # [M] the true error squared, in units of l^2
+    visibility: Tensor  # [M]
+    covered: Tensor  # [M] as in `fitting.keypoints.hidden.BehindOthers`
+    taken: Tensor  # [M]
+    by_oneself: Tensor  # [M] bool: the own fitted body's surface is in front
+    ms: float  # per person-frame where there are others: who stands in front of whom
+
+    @property
+    def oks(self) -> Tensor:
+        return torch.exp(-self.squared / 2)
+
+    def log_likelihood(self, log_weight: Tensor) -> Tensor:
+        variance = self.sigma.square()
+        parts = log_weight - self.squared[:, None] / 2 / variance - (2 * math.pi * variance).log()
+        return parts.logsumexp(-1)
+
+    def expected_oks(self, weight: Tensor) -> Tensor:
+        return (weight / (1 + self.sigma.square())).sum(-1)
+
+
+def measured(data: Path, split: str, cache: Path) -> Sample:
+    settings = EvalSettings(data, confidence=("ccnet",), split=split)
+    bodies = body_set(None, None)
+    body = bodies.load("neutral")
+    evaluation = Evaluation(settings, cache, bodies, Reporter(quiet=True))
+    parts: dict[str, list[Tensor]] = {}
+    seconds, person_frames = 0.0, 0
+    for sequence in eval_sequences(settings, []):
+        camera = sequence.camera
+        people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))
+        with np.load(truth_path(data, sequence.name)) as file:
+            states = file["visibility"]  # [P, T, 17]
+        before, fitted = {}, {}
+        for number, person in enumerate(people):
+            frame = person.frame[person.detected]
+            prepared = prepare_track(person.keypoints("ccnet"), frame, camera, body, "lifter", fps=FPS)
+            found = fit_prepared(prepared, camera, body)
+            before[number] = prepared.keypoints
+            fitted[number] = FittedBody(found.frame, found.present, found.keypoints, body.at(found.fit.params))
+        began = time.process_time()
+        behind = behind_others(fitted, camera)
+        if len(people) > 1:
+            seconds += time.process_time() - began
+            person_frames += sum(len(one.frame) for one in fitted.values())
+        for number, one in fitted.items():
+            track, person = sequence.tracks[number], people[number]
+            frame = person.frame[person.detected]
+            rows = torch.from_numpy(np.searchsorted(one.frame, frame))
+            alone, together = one.keypoints, widened(one.keypoints, behind[number].tilt)
+            exact = torch.from_numpy(true_keypoints_px(track, camera, bodies)[person.detected])
+            assert alone.area_px2 is not None
+            assert alone.error_sigma is not None
+            away = (alone.xy_px[rows, : COCO17.size] - exact).square().sum(-1)
+            squared = away / l_squared(alone.area_px2[rows].double(), COCO17)
+            inside = ((exact >= 0) & (exact <= exact.new_tensor(camera.size) - 1)).all(-1) & torch.isfinite(squared)
+            front = surface_in_front_m(one.body.keypoints, one.body) - torch.from_numpy(DEPTH_M).float()
+            values = {
+                "head": before[number].error_weight, "alone": alone.error_weight, "together": together.error_weight,
+                "sigma": alone.error_sigma, "covered": behind[number].covered, "taken": behind[number].taken,
+                "by_oneself": front > 0,
+            }  # fmt: skip
+            for name, value in values.items():
+                assert value is not None
+                parts.setdefault(name, []).append(value[rows, : COCO17.size][inside])
+            parts.setdefault("squared", []).append(squared[inside])
+            parts.setdefault("visibility", []).append(torch.from_numpy(states[track.person, frame])[inside])
+    flat = {name: torch.cat(values) for name, values in parts.items()}
+    weights = {name: flat[name].double() for name in ("head", "alone", "together")}
+    return Sample(
+        weights, flat["sigma"].double(), flat["squared"].double(), flat["visibility"], flat["covered"].double(),
+        flat["taken"].double(), flat["by_oneself"], 1000 * seconds / max(person_frames, 1),
+    )  # fmt: skip
+
+
+def choose(sample: Sample) -> tuple[float, float]:
+    """COVERED and TAKEN by the likelihood of the true errors and the squared error of the expected OKS."""
+    numbers = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.LBFGS([numbers], max_iter=30, line_search_fn="strong_wolfe")
+    stated, wide = sample.weights["alone"].clamp_min(1e-9).log(), sample.sigma.log()
+
+    def loss() -> Tensor:
+        optimiser.zero_grad()
+        tilt = numbers[0] * sample.covered + numbers[1] * sample.taken
+        logs = (stated + tilt[:, None] * wide).log_softmax(-1)
+        error = (sample.expected_oks(logs.exp()) - sample.oks).square()
+        value = (SQUARED_ERROR * error - sample.log_likelihood(logs).clamp_min(-12)).mean()
+        value.backward()
+        return value
+
+    optimiser.step(loss)
+    return float(numbers[0].detach()), float(numbers[1].detach())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--cache", type=Path, default=Path("hidden_cache"), help="of the keypoints")
+    parser.add_argument("--choose", action="store_true", help="fit COVERED and TAKEN on this set")
+    arguments = parser.parse_args()
+    sample, console = measured(arguments.data, arguments.split, arguments.cache), Console(width=150)
+    if arguments.choose:
+        covered, taken = choose(sample)
+        console.print(f"COVERED {covered:.2f}, TAKEN {taken:.2f} (in use: {COVERED:g}, {TAKEN:g})")
+    head = "mean, Pearson, ECE, log-likelihood"
+    table = Table("keypoints", "true OKS", *(f"{name}: {head}" for name in sample.weights), title=arguments.data.name)
+    for group, states in GROUPS.items():
+        here = torch.isin(sample.visibility, torch.tensor(states, dtype=sample.visibility.dtype))
+        oks = sample.oks[here].numpy()
+        cells = []
+        for weight in sample.weights.values():
+            s = sample.expected_oks(weight)[here].numpy()
+            likelihood = float(sample.log_likelihood(weight.clamp_min(1e-9).log())[here].mean())
+            ece = expected_calibration_error(s, oks, bins=10)
+            cells.append(f"{s.mean():.2f}, {np.corrcoef(s, oks)[0, 1]:.2f}, {ece:.3f}, {likelihood:.2f}")
+        table.add_row(f"{group} ({int(here.sum()):,})", f"{oks.mean():.2f}", *cells)
+    console.print(table)
+    own = {
+        name: sample.by_oneself[sample.visibility == state] for name, state in (("seen", SEEN), ("behind", BEHIND_SELF))
+    }
+    shares = ", ".join(f"{name} {100 * float(value.double().mean()):.0f} %" for name, value in own.items())
+    console.print(f"covered by the own fitted body: {shares}")
+    console.print(f"who stands in front of whom: {sample.ms:.2f} ms per person-frame of a sequence with several people")
+
+
+if __name__ == "__main__":
+    main()

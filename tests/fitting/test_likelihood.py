@@ -58,24 +58,29 @@ def test_a_stated_ratio_sharpens_one_axis_as_much_as_it_widens_the_other() -> No
 
 
 def test_where_x_is_stated_to_be_far_off_the_fit_follows_y() -> None:
-    """The wrist is found off by 12 px along both axes, and said to be so along one of them."""
-    truth, wrist = walker(8, SIZE).keypoints_px[:, 9], 9
+    """The wrist is found 7 px too far right and too low, and one of both axes is stated to be twelve times as sharp."""
+    wrist, shift_px = 9, 7.0
 
-    def left_over(log_ratio: float) -> torch.Tensor:
+    def followed_px(log_ratio: float) -> torch.Tensor:
         keypoints = seen(8)
-        xy_px = keypoints.xy_px.clone()
-        xy_px[:, wrist] += 12
-        ratio = torch.zeros(8, 17)
-        ratio[:, wrist] = log_ratio
-        keypoints = replace(keypoints, xy_px=xy_px, error_log_ratio=ratio)
-        camera = fitting.Camera.default(SIZE)
-        found = fitting.fit(keypoints, camera, init="none", weighting="likelihood", fps=25)
+        xy_px, confidence, ratio = keypoints.xy_px.clone(), keypoints.confidence.clone(), torch.zeros(8, 17)
+        assert keypoints.error_weight is not None
+        assert keypoints.error_sigma is not None
+        weight, sigma = keypoints.error_weight.clone(), keypoints.error_sigma.clone()
+        xy_px[:, wrist] += shift_px
+        weight[:, wrist], sigma[:, wrist], ratio[:, wrist] = torch.tensor([1.0, 0, 0]), 0.87, log_ratio
+        stated = replace(keypoints, xy_px=xy_px, error_weight=weight, error_sigma=sigma, error_log_ratio=ratio)
+        assert stated.stated_error is not None
+        confidence[:, wrist] = stated.stated_error.expected_oks()[:, wrist]
+        stated, camera = replace(stated, confidence=confidence), fitting.Camera.default(SIZE)
+        found = fitting.fit(stated, camera, init="none", weighting="likelihood", fps=25)
         at = camera.project(fitting.load_body().at(found.params).keypoints)[:, wrist]
-        return (at - torch.from_numpy(truth)).abs().mean(0)
+        return (at - keypoints.xy_px[:, wrist]).mean(0)
 
-    wide_x, wide_y = left_over(2.5), left_over(-2.5)
-    assert wide_x[1] > wide_x[0] + 2, "drawn along y, which is stated to be sharp"
-    assert wide_y[0] > wide_y[1] + 2
+    wide_x, wide_y = followed_px(2.5), followed_px(-2.5)
+    assert float(wide_x[1]) == pytest.approx(shift_px, abs=2)
+    assert wide_x[1] > wide_y[1] + 3
+    assert wide_y[0] > wide_x[0] + 3
 
 
 def test_without_a_stated_distribution_it_is_precision() -> None:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 import ccnet
 import pose2d
-from ccnet.heads.simcc import STAND_IN, ErrorDistribution, SimCCDistributionHead
+from ccnet.heads.simcc import STAND_IN, SimCCDistributionHead
 from ccnet.metrics import expected_calibration_error
 from eval3dpw.bodies import body_set
 from eval3dpw.sequences import camera_params
@@ -37,7 +37,7 @@ from fitmesh.eval_3dpw.settings import EvalSettings
 from fitting.body.kinematics import rotation_matrices
 from pose2d.estimate import estimate_people
 from pose2d.io.images import read_image
-from pose2d.oks import AREA_OF_BOX, l_squared
+from pose2d.oks import AREA_OF_BOX, ErrorDistribution, l_squared
 from pose2d.skeletons import COCO17, HALPE26
 
 QUANTILES = (0.1, 0.5, 0.9, 0.97)
@@ -57,14 +57,15 @@ class People:
     counted: Tensor  # [N, 26] inside the image, and nothing but the own body before it
     weight: Tensor  # [N, 26, M]
     sigma: Tensor  # [N, 26, M]
+    log_ratio: Tensor  # [N, 26]
 
     def moved(self, offset_mm: dict[str, np.ndarray]) -> Tensor:
-        """Squared errors [N, 26] in units of l^2, once every kind's offset belongs to the definition."""
+        """Errors [N, 26, 2] in units of l, once every kind's offset belongs to the definition."""
         o = torch.zeros(HALPE26.size, 3)
         for kind, numbers in NUMBERS.items():
             o[numbers] = torch.from_numpy(offset_mm[kind]).float()
         shift = torch.einsum("nkij,kj->nki", self.to_plane, o) * self.l_per_mm[..., None]
-        return (self.error_l - shift).square().sum(-1)
+        return self.error_l - shift
 
 
 def read(data: Path, split: str, every: int, head_file: str) -> People:
@@ -112,6 +113,7 @@ def _sequences(settings: EvalSettings, head_file: str) -> Iterator[People]:
                 counted=inside & torch.from_numpy(shown),
                 weight=stated.weight,
                 sigma=stated.sigma,
+                log_ratio=torch.zeros_like(stated.sigma[..., 0]) if stated.log_ratio is None else stated.log_ratio,
             )
 
 
@@ -126,12 +128,14 @@ def offsets(people: People) -> dict[str, np.ndarray]:
     return found
 
 
-def likeliest_scale(people: People, distance2: Tensor, kinds: tuple[str, ...]) -> float:
+def likeliest_scale(people: People, error_l: Tensor, kinds: tuple[str, ...]) -> float:
     """The factor on all sigmas of these kinds under which their errors are most likely."""
     numbers = [number for kind in kinds for number in NUMBERS[kind]]
     use = people.counted[:, numbers]
-    d2, weight, sigma = distance2[:, numbers][use], people.weight[:, numbers][use], people.sigma[:, numbers][use]
-    each = [float(ErrorDistribution(weight, float(s) * sigma).log_likelihood(d2).mean()) for s in SCALES]
+    weight, sigma, ratio, error = (
+        values[:, numbers][use] for values in (people.weight, people.sigma, people.log_ratio, error_l)
+    )
+    each = [float(ErrorDistribution(weight, float(s) * sigma, ratio).log_likelihood(error).mean()) for s in SCALES]
     return float(SCALES[int(np.argmax(each))])
 
 
@@ -148,9 +152,10 @@ def main() -> None:
     first = read(chosen.choose, chosen.choose_split, chosen.every, chosen.head)
     second = read(chosen.data, chosen.split, chosen.every, chosen.head)
     offset_mm = offsets(first)
-    d2_first, d2 = first.moved(offset_mm), second.moved(offset_mm)
-    stated = ErrorDistribution(second.weight, second.sigma)
-    confidence, likelihood, below = stated.expected_oks(), stated.log_likelihood(d2), stated.cdf(d2)
+    error_first, error = first.moved(offset_mm), second.moved(offset_mm)
+    d2 = error.square().sum(-1)
+    stated = ErrorDistribution(second.weight, second.sigma, second.log_ratio)
+    confidence, likelihood, below = stated.expected_oks(), stated.log_likelihood(error), stated.cdf(d2)
     table = Table("keypoints", "count", "offset, mm", "stated OKS", "true", "ECE", "log-l.", title=(
         f"{len(second.weight)} people of {chosen.data.name}; offsets (a keypoint counts half at {CAUCHY_MM:g} mm) "
         f"and factors from {len(first.weight)} of {chosen.choose.name}"
@@ -168,7 +173,7 @@ def main() -> None:
         table.add_row(
             name, str(len(said)), place, f"{said.mean():.3f}", f"{true.mean():.3f}",
             f"{expected_calibration_error(said, true):.3f}", f"{float(likelihood[:, numbers][use].mean()):.2f}",
-            *shares, f"{likeliest_scale(first, d2_first, kinds):.2f}",
+            *shares, f"{likeliest_scale(first, error_first, kinds):.2f}",
         )  # fmt: skip
 
     unlabelled = tuple(kind for kind in KINDS if kind not in LABELLED)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ccnet.heads.head import person_confidence
-from ccnet.heads.simcc import COMPONENTS, SimCCDistributionHead, distribution_of
+from ccnet.heads.simcc import CHANNELS, SimCCDistributionHead, distribution_of
 
 PRESENCE_WEIGHT = 2e-2  # of the presence term against the confidence term, as in the paper
 
@@ -25,6 +25,7 @@ class Targets:
     oks: Tensor  # [N, K] OKS of each predicted keypoint, or another correctness in [0, 1]; any value if not labelled
     present: Tensor  # [N, K] 1 if labelled and inside the crop, else 0
     labelled: Tensor  # [N, K] 1 if labelled, else 0
+    error: Tensor  # [N, K, 2] of each predicted keypoint along x and y, in units of l; any value if not labelled
     index: Tensor  # [N] which person of the training set this is
 
     @property
@@ -64,8 +65,7 @@ def aleatoric(logits: Tensor, targets: Targets) -> Tensor:
 
 def likelihood(logits: Tensor, targets: Targets) -> Tensor:
     """Negative log-likelihood of presence and, where present, of the error (heads that state both, `heads.simcc`)."""
-    distance2 = -2 * targets.oks.clamp_min(1e-43).log()  # in units of l^2, since OKS = exp(-d^2 / 2)
-    error = -distribution_of(logits).log_likelihood(distance2)
+    error = -distribution_of(logits).log_likelihood(targets.error)
     return (targets.present * error).sum(1) + presence_loss(logits, targets, weight=1.0)
 
 
@@ -139,4 +139,4 @@ def default(head: str) -> str:
 
 def channels(name: str) -> int:
     """How many logits per keypoint a loss asks of the head."""
-    return {"aleatoric": 3, "likelihood": 2 + 2 * COMPONENTS}.get(name, 2)
+    return {"aleatoric": 3, "likelihood": CHANNELS}.get(name, 2)

@@ -10,11 +10,12 @@ from torch import Tensor
 import ccnet
 from ccnet.closed_form import closed_form, mean_area_px2, target_cells
 from ccnet.heads.files import about_of, embedded
-from ccnet.heads.simcc import ErrorDistribution, SimCCDistributionHead, distribution_of
+from ccnet.heads.simcc import SimCCDistributionHead, distribution_of
 from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
 from pose2d.estimate import PoseEstimate
 from pose2d.models.base import PoseModel
+from pose2d.oks import ErrorDistribution
 from pose2d.registry import card
 from pose2d.types import ConfidenceSource
 

@@ -62,6 +62,7 @@ KEYPOINTS = {
     "row_sigma_px": Array("f", ("rows", "keypoints", 2), optional=True),
     "row_error_weight": Array("f", ("rows", "keypoints", "components"), optional=True),
     "row_error_sigma": Array("f", ("rows", "keypoints", "components"), optional=True),
+    "row_error_log_ratio": Array("f", ("rows", "keypoints"), optional=True),
 }
 FIT = {
     **_CLIP,

@@ -303,6 +303,7 @@ def _prepare(
         error_sigma=None
         if given.error_sigma is None
         else on_grid(given.error_sigma).masked_fill(~torch.from_numpy(detected)[:, None, None], 1),
+        error_log_ratio=None if given.error_log_ratio is None else on_grid(given.error_log_ratio),
     )
     # Whatever the weighting, so that fits with different ones can share a start.
     stretch = stretches(on, usable_frames(on, [camera], "ones"), fps)
@@ -315,7 +316,7 @@ def _prepare(
 def _repaired(keypoints: Keypoints, stretch: np.ndarray, fps: float) -> tuple[Keypoints, np.ndarray]:
     """Side swaps repaired in each stretch by itself."""
     swapped = np.zeros(tuple(keypoints.confidence.shape), np.bool_)
-    changed = ("xy_px", "confidence", "presence", "error_weight", "error_sigma")
+    changed = ("xy_px", "confidence", "presence", "error_weight", "error_sigma", "error_log_ratio")
     values = {name: value.clone() for name in changed if (value := getattr(keypoints, name)) is not None}
     for rows in _runs(stretch):
         part, swapped[rows] = repaired_side_swaps(keypoints.rows(rows), fps)

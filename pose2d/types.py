@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
+from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import COCO17, Skeleton
 
 ConfidenceSource = Literal[
@@ -36,10 +37,18 @@ class Keypoints:
     source: ConfidenceSource  # where `confidence` comes from
     area_px2: Tensor | None = None  # [T] the person's area in the frame, which sets the scale of OKS
     skeleton: Skeleton = COCO17
-    # The stated distribution of the error, where a head states one: a mixture of M isotropic Gaussians, [T, K, M] each,
-    # sigma in units of l = 2 sigma_k sqrt(area).
+    # The stated distribution of the error, where a head states one: a mixture of M Gaussians, [T, K, M] each, sigma in
+    # units of l = 2 sigma_k sqrt(area), the geometric mean of those along x and y.
     error_weight: Tensor | None = None
     error_sigma: Tensor | None = None
+    error_log_ratio: Tensor | None = None  # [T, K] log(sigma x / sigma y) of all M; None: 0, isotropic
+
+    @property
+    def stated_error(self) -> ErrorDistribution | None:
+        """[T, K, M], in units of l."""
+        if self.error_weight is None or self.error_sigma is None:
+            return None
+        return ErrorDistribution(self.error_weight, self.error_sigma, self.error_log_ratio)
 
     def rows(self, index: slice | Tensor | np.ndarray) -> "Keypoints":
         """Some of the frames."""
@@ -51,6 +60,7 @@ class Keypoints:
             area_px2=None if self.area_px2 is None else self.area_px2[index],
             error_weight=None if self.error_weight is None else self.error_weight[index],
             error_sigma=None if self.error_sigma is None else self.error_sigma[index],
+            error_log_ratio=None if self.error_log_ratio is None else self.error_log_ratio[index],
         )
 
 

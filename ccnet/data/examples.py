@@ -64,7 +64,7 @@ class CachedExamples(Examples):
         index = self._order[1][number * size : (number + 1) * size][group.rank :: group.world_size]
         rows, o = torch.from_numpy(index), self.observations
         return self.inputs.take(index), Targets(
-            correctness(o, self.target)[rows], o.present[rows], o.labelled[rows], rows
+            correctness(o, self.target)[rows], o.present[rows], o.labelled[rows], o.error[rows], rows
         )
 
     def sample(self) -> Tensor:
@@ -92,7 +92,7 @@ class StreamedExamples(Examples):
     def batch(self, epoch: int, number: int, size: int, group: ProcessGroup) -> tuple[Tensor, Targets]:
         index = self._shuffled(epoch)[number * size : (number + 1) * size][group.rank :: group.world_size]
         o = self._observe(index, epoch)
-        return o.inputs, Targets(correctness(o, self.target), o.present, o.labelled, torch.tensor(index))
+        return o.inputs, Targets(correctness(o, self.target), o.present, o.labelled, o.error, torch.tensor(index))
 
     def sample(self) -> Tensor:
         return self._observe(self._shuffled(0)[:STREAMED_SCALE_EXAMPLES], 0).inputs

@@ -41,6 +41,7 @@ class Observations:
     score: Tensor  # [N, K] the network's own confidence, in the crop's order of keypoints (as all below)
     heatmap_score: Tensor  # [N, K] the second score of networks that have one; NaN for others
     sigma_px: Tensor  # [N, K, 2] the network's own standard deviation in image pixels; NaN if it states none
+    error: Tensor  # [N, K, 2] prediction less truth along the crop's x and y, in units of l; 0 where not labelled
     oks: Tensor  # [N, K] 0 where not labelled
     pck: Tensor  # [N, K] 1 if within half a head size (PCKh@0.5), 0 if not or not labelled; NaN: head size not known
     present: Tensor  # [N, K] 1 if labelled and inside the crop
@@ -146,8 +147,12 @@ def _observe_batch(
     labelled = keypoints[..., 2] > 0
     truth_crop = crops.move(cropped.affine, keypoints[..., :2])
     inside = ((truth_crop >= 0) & (truth_crop <= torch.tensor(model.input_wh) - 1.0)).all(-1)
-    distance2 = (xy_px - keypoints[..., :2]).square().sum(-1)
-    oks = keypoint_oks(distance2, l_squared(area, model.skeleton)).float() * labelled
+    l2 = l_squared(area, model.skeleton)
+    difference = xy_px - keypoints[..., :2]
+    distance2 = difference.square().sum(-1)
+    oks = keypoint_oks(distance2, l2).float() * labelled
+    along_x = torch.from_numpy(np.where(mirrored, -1.0, 1.0))[:, None]
+    error = torch.stack([difference[..., 0] * along_x, difference[..., 1]], -1) / l2.sqrt()[..., None]
     head_px = torch.tensor([person.head_px for person in people], dtype=torch.float32)
     right = (distance2.sqrt() <= 0.5 * head_px[:, None]).float() * labelled
     return Observations(
@@ -156,6 +161,7 @@ def _observe_batch(
         score=found.score,
         heatmap_score=torch.full_like(found.score, torch.nan) if found.heatmap_score is None else found.heatmap_score,
         sigma_px=found.sigma_px,
+        error=swapped(torch.where(labelled[..., None], error, 0).float()),
         oks=swapped(oks),
         pck=swapped(torch.where(head_px.isnan()[:, None], torch.nan, right)),
         present=swapped((labelled & inside).float()),

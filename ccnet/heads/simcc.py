@@ -1,15 +1,14 @@
 """A head for SimCC networks (RTMPose) that states the distribution of each keypoint's error.
 
-With d the error in units of l = 2 sigma_k sqrt(area), the error of one keypoint is a mixture of isotropic Gaussians,
-p(d) = sum_m w_m N(d; 0, s_m^2 I): a narrow core and heavy tails, which one expected OKS cannot tell apart. The expected
-OKS follows from it exactly, E[exp(-d^2 / 2)] = sum_m w_m / (1 + s_m^2).
+With d the error in units of l = 2 sigma_k sqrt(area), the error of one keypoint is a mixture of Gaussians,
+p(d) = sum_m w_m N(d; 0, diag(x_m^2, y_m^2)): a narrow core and heavy tails, which one expected OKS cannot tell apart.
+Along a limb a keypoint is less certain than across it, so the axes differ: x_m = s_m e^(r/2) and y_m = s_m e^(-r/2),
+with one log-ratio r for all components. The expected OKS follows exactly, E[exp(-d^2 / 2)] =
+sum_m w_m / sqrt((1 + x_m^2) (1 + y_m^2)).
 
 Everything but a small bias per kind of keypoint is shared by all keypoints, so that keypoints without annotations
 (toes, heels, neck ..) are calibrated by what holds for the others.
 """
-
-import math
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -17,11 +16,14 @@ from torch import Tensor, nn
 
 from ccnet.heads.head import FeatureShape
 from ccnet.heads.simcc_inputs import SUMMARY, SimCCInputs
+from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import COCO17, HALPE26
 
 COMPONENTS = 3
 FIRST_LOG_SIGMA = (-1.6, -0.3, 1.2)  # where the components start: sharp, ordinary, plainly wrong
 LOG_SIGMA_RANGE = (-4.0, 4.0)
+LOG_RATIO_RANGE = (-2.5, 2.5)  # of sigma x to sigma y: up to 12
+CHANNELS = 2 + 2 * COMPONENTS + 1  # confidence, presence, weights, log-sigmas, log-ratio
 AXES = 64  # of tokens and of the map's channels that are read
 RANGE = (-5.0, 5.0)  # of the trained layers' inputs, in standard deviations
 # Keypoints without COCO labels -> the labelled one whose bias and presence they take: no data set says where they are
@@ -33,33 +35,16 @@ STAND_IN = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ErrorDistribution:
-    """The error of each keypoint, in units of l, as a mixture of isotropic Gaussians."""
-
-    weight: Tensor  # [..., M] sums to 1
-    sigma: Tensor  # [..., M]
-
-    def expected_oks(self) -> Tensor:
-        return (self.weight / (1 + self.sigma.square())).sum(-1)
-
-    def log_likelihood(self, distance2: Tensor) -> Tensor:
-        """Of squared errors [...] in units of l^2, a density over the plane."""
-        variance = self.sigma.square()
-        exponent = -distance2[..., None] / 2 / variance
-        return torch.logsumexp(self.weight.log() - math.log(2 * math.pi) - variance.log() + exponent, -1)
-
-    def cdf(self, distance2: Tensor) -> Tensor:
-        """Probability of an error at most this large."""
-        return (self.weight * -torch.expm1(-distance2[..., None] / 2 / self.sigma.square())).sum(-1)
-
-
 def distribution_of(logits: Tensor) -> ErrorDistribution:
-    """From a head's logits [..., 2 + 2 M]: after confidence and presence, M weights and M log-sigmas."""
-    weight = logits[..., 2 : 2 + COMPONENTS].softmax(-1).clamp_min(1e-6)
-    first = logits.new_tensor(FIRST_LOG_SIGMA)
-    log_sigma = (logits[..., 2 + COMPONENTS : 2 + 2 * COMPONENTS] + first).clamp(*LOG_SIGMA_RANGE)
-    return ErrorDistribution(weight / weight.sum(-1, keepdim=True), log_sigma.exp())
+    """From a head's logits [..., CHANNELS]: after confidence and presence, M weights, M log-sigmas and the log-ratio.
+
+    Heads of earlier versions have no log-ratio: what they state is isotropic.
+    """
+    weight, log_sigma, rest = logits[..., 2:].tensor_split((COMPONENTS, 2 * COMPONENTS), -1)
+    weight = weight.softmax(-1).clamp_min(1e-6)
+    sigma = (log_sigma + logits.new_tensor(FIRST_LOG_SIGMA)).clamp(*LOG_SIGMA_RANGE).exp()
+    log_ratio = rest[..., 0].clamp(*LOG_RATIO_RANGE) if rest.shape[-1] else None
+    return ErrorDistribution(weight / weight.sum(-1, keepdim=True), sigma, log_ratio)
 
 
 class KeypointNetwork(nn.Module):
@@ -118,7 +103,7 @@ class SimCCDistributionHead(SimCCInputs):
         self,
         feature_shape: FeatureShape,
         keypoints: int,
-        channels: int = 2 + 2 * COMPONENTS,
+        channels: int = CHANNELS,
         bins: tuple[int, int] = (384, 512),
         map_channels: int = 512,
         width: int = 64,
@@ -156,8 +141,9 @@ class SimCCDistributionHead(SimCCInputs):
         grid = (2 * summary[..., -2:] - 1).clamp(-1, 1)[:, :, None]  # [N, K, 1, 2] the map's corners are -1 and 1
         local = F.grid_sample(maps, grid, align_corners=False)[..., 0].mT  # [N, K, AXES]
         summary = ((summary - self.summary_mean) / self.summary_scale).clamp(*RANGE)
-        weight, log_sigma = self.error(summary, token, local, maps, self.keypoint_kind).chunk(2, -1)
-        error = torch.cat([weight, log_sigma + self.log_unit[:, None]], -1)
+        error = self.error(summary, token, local, maps, self.keypoint_kind)
+        weight, log_sigma, log_ratio = error.tensor_split((COMPONENTS, 2 * COMPONENTS), -1)
+        error = torch.cat([weight, log_sigma + self.log_unit[:, None], log_ratio], -1)
         own = [values[:, : COCO17.size] for values in (summary, token, local)]
         presence = self.presence(*own, maps, self.keypoint_kind[: COCO17.size])
         presence = torch.cat(
@@ -168,7 +154,7 @@ class SimCCDistributionHead(SimCCInputs):
         return torch.cat([torch.logit(oks)[..., None], presence, error], -1)
 
     def distribution(self, features: Tensor) -> ErrorDistribution:
-        """Of every keypoint, [N, K, M]."""
+        """Of every keypoint, [N, K, M]; the log-ratio [N, K]."""
         self.check(features)
         return distribution_of(self.logits(self.inputs(features.detach().float())))
 

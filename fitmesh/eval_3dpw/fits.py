@@ -1,7 +1,7 @@
 """Keypoints of one person -> where fits start, and the fit of each row, by the functions that `run` calls."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +133,7 @@ def _weights_digest() -> str:
     return content_digest(sorted(OPEN_BODY.parent.glob("*.npz")))
 
 
-_PARAMS = ("pose", "shape", "translation")
+_PARAMS = tuple(entry.name for entry in fields(BodyParams))
 
 
 def write_fits(path: Path, key: CacheKey, fits: Mapping[int, BodyParams]) -> None:

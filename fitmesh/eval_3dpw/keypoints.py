@@ -40,7 +40,7 @@ class PersonKeypoints:
     xy_px: np.ndarray  # [T, K, 2]; NaN: not estimated
     confidence: Mapping[str, np.ndarray]  # [T, K] by source
     presence: Mapping[str, np.ndarray]  # [T, K] by source
-    error: Mapping[str, np.ndarray]  # "weight" and "sigma" [T, K, M] of CCNet's error distribution, or nothing
+    error: Mapping[str, np.ndarray]  # CCNet's error distribution: "weight", "sigma" [T, K, M], "log_ratio" [T, K]
     skeleton: Skeleton = COCO17
 
     @property
@@ -160,9 +160,10 @@ class KeypointEstimator:
                     confidence[source][rows] = one.confidence.cpu().numpy()
                     presence[source][rows] = one.presence.cpu().numpy()
                     if one.error is not None:
-                        for name in ("weight", "sigma"):
-                            values = getattr(one.error, name).float().cpu().numpy()
-                            error.setdefault(name, np.ones((count, *values.shape[1:]), np.float32))[rows] = values
+                        for name, value in vars(one.error).items():
+                            if value is not None:
+                                blank = np.full((count, *value.shape[1:]), float(name != "log_ratio"), np.float32)
+                                error.setdefault(name, blank)[rows] = value.float().cpu().numpy()
         people = []
         ends = np.cumsum([0, *map(len, sequence.tracks)])
         for track, span in zip(sequence.tracks, map(slice, ends[:-1], ends[1:]), strict=True):

@@ -154,7 +154,7 @@ class GivenKeypoints:
     presence: np.ndarray  # [N, 26]
     source: ConfidenceSource
     pose_model: str  # who found them
-    error: Mapping[str, np.ndarray] = field(default_factory=dict)  # [N, 26, M] by the names of `people.ERROR`
+    error: Mapping[str, np.ndarray] = field(default_factory=dict)  # [N, 26, ..] by the names of `people.ERROR`
 
 
 def files_of(path: Path) -> list[Path]:
@@ -297,7 +297,11 @@ def _from_npz(path: Path) -> GivenKeypoints:
         presence=in_halpe26(arrays["row_presence"], skeleton.name, 0),
         source=cast(ConfidenceSource, source),
         pose_model=str(arrays["pose_model"]),
-        error={n: in_halpe26(arrays[f"row_{n}"], skeleton.name, 1) for n in people.ERROR if f"row_{n}" in arrays},
+        error={
+            name: in_halpe26(arrays[f"row_{name}"], skeleton.name, 0 if name == "error_log_ratio" else 1)
+            for name in people.ERROR
+            if f"row_{name}" in arrays
+        },
     )
 
 

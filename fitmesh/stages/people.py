@@ -30,7 +30,7 @@ from pose2d.skeletons import BY_NAME
 from pose2d.types import ConfidenceSource, Keypoints, Track
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
-ERROR = ("error_weight", "error_sigma")  # the stated error distribution, where the head states one
+ERROR = ("error_weight", "error_sigma", "error_log_ratio")  # the stated error distribution, where the head states one
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,8 @@ def pose_arrays(
     if said.error is not None:
         arrays["error_weight"] = said.error.weight.float().cpu().numpy()
         arrays["error_sigma"] = said.error.sigma.float().cpu().numpy()
+        if said.error.log_ratio is not None:
+            arrays["error_log_ratio"] = said.error.log_ratio.float().cpu().numpy()
     return boxes_px, arrays
 
 

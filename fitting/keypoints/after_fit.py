@@ -3,7 +3,9 @@
 A head reads one image. A fit has seen the whole track and knows how bodies move, so a keypoint far from the body's own
 is likely to be wrong: the weights of its stated mixture follow by Bayes' rule,
 
-    w_m'  ~  w_m N(r; 0, KEPT s_m^2 + BODY^2)^POWER,        r = (keypoint - body) / l.
+    w_m'  ~  w_m N(r; 0, KEPT s_m^2 + BODY^2)^POWER,        r = (keypoint - body) / l,
+
+with s_m of each axis.
 
 The fit follows a keypoint in part, so only KEPT of an error's variance is left in r; BODY is the body's own error;
 POWER is below 1 because frames and keypoints are not independent. The three were chosen on a rendered validation set,
@@ -30,17 +32,15 @@ def confidence_after_fit(keypoints: Keypoints, body_px: Tensor) -> Keypoints:
 
     Keypoints without a stated distribution, or where the body's are not finite, stay as they are.
     """
-    weight, sigma = keypoints.error_weight, keypoints.error_sigma
-    if weight is None or sigma is None:
+    stated = keypoints.stated_error
+    if stated is None:
         return keypoints
     area = keypoint_area(keypoints, keypoints.confidence * keypoints.presence > 0)
-    squared = (keypoints.xy_px - body_px).square().sum(-1) / l_squared(area, keypoints.skeleton)
-    variance = KEPT * sigma.square() + BODY**2
-    logs = weight.clamp_min(1e-9).log() + POWER * (-squared[..., None] / 2 / variance - variance.log())
-    known = torch.isfinite(squared) & (keypoints.presence > 0)
-    after = torch.where(known[..., None], logs.softmax(-1), weight)
-    confidence = torch.where(known, (after / (1 + sigma.square())).sum(-1), keypoints.confidence)
-    return replace(keypoints, error_weight=after, confidence=confidence)
+    squared = (keypoints.xy_px - body_px).square() / l_squared(area, keypoints.skeleton)[..., None]  # [T, K, 2]
+    variance = KEPT * stated.axis_sigma.square() + BODY**2  # [T, K, M, 2]
+    log_density = -(squared[..., None, :] / variance + variance.log()).sum(-1) / 2
+    logs = stated.weight.clamp_min(1e-9).log() + POWER * log_density
+    return _reweighted(keypoints, logs, torch.isfinite(squared).all(-1))
 
 
 def widened(keypoints: Keypoints, tilt: Tensor) -> Keypoints:
@@ -48,11 +48,18 @@ def widened(keypoints: Keypoints, tilt: Tensor) -> Keypoints:
 
     Keypoints without a stated distribution stay as they are.
     """
-    weight, sigma = keypoints.error_weight, keypoints.error_sigma
-    if weight is None or sigma is None:
+    stated = keypoints.stated_error
+    if stated is None:
         return keypoints
-    wider = (weight.clamp_min(1e-9).log() + tilt[..., None] * sigma.log()).softmax(-1)
-    changed = (tilt != 0) & (keypoints.presence > 0)
-    after = torch.where(changed[..., None], wider, weight)
-    confidence = torch.where(changed, (after / (1 + sigma.square())).sum(-1), keypoints.confidence)
-    return replace(keypoints, error_weight=after, confidence=confidence)
+    logs = stated.weight.clamp_min(1e-9).log() + tilt[..., None] * stated.sigma.log()
+    return _reweighted(keypoints, logs, tilt != 0)
+
+
+def _reweighted(keypoints: Keypoints, logs: Tensor, changed: Tensor) -> Keypoints:
+    """Weights softmax(logs) [T, K, M] and the confidence that follows, where changed [T, K] and present."""
+    changed = changed & (keypoints.presence > 0)
+    assert keypoints.error_weight is not None
+    weight = torch.where(changed[..., None], logs.softmax(-1), keypoints.error_weight)
+    after = replace(keypoints, error_weight=weight)
+    assert after.stated_error is not None
+    return replace(after, confidence=torch.where(changed, after.stated_error.expected_oks(), keypoints.confidence))

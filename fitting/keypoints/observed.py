@@ -17,6 +17,7 @@ from pose2d.skeletons import COCO17, HALPE26, HALPE26_IN, Skeleton, in_halpe26
 from pose2d.types import Keypoints
 
 FARTHEST_PX = 1e6  # from the image's corner
+MOST_LOG_RATIO = 10.0  # of the error along x to that along y: no head states more than 2.5
 
 
 class TooFewKeypoints(UserError):
@@ -48,9 +49,13 @@ def body_keypoints(keypoints: Keypoints) -> Keypoints:
     if k.error_weight is not None and k.error_sigma is not None:
         weight, sigma = (_as_halpe26(value, k.skeleton, 1.0) for value in (k.error_weight, k.error_sigma))
         finite &= (torch.isfinite(weight) & (weight >= 0)).all(-1) & ((sigma > 0) & (sigma < FARTHEST_PX)).all(-1)
+        ratio = None if k.error_log_ratio is None else _as_halpe26(k.error_log_ratio, k.skeleton)
+        if ratio is not None:
+            finite &= ratio.abs() <= MOST_LOG_RATIO
+            ratio = torch.where(finite, ratio, torch.zeros(()))
         one = torch.ones(())
         weight, sigma = (torch.where(finite[..., None], value, one) for value in (weight, sigma))
-        k = replace(k, error_weight=weight, error_sigma=sigma)
+        k = replace(k, error_weight=weight, error_sigma=sigma, error_log_ratio=ratio)
     if area is not None:
         finite &= ((area > 0) & (area < FARTHEST_PX**2))[:, None]
         area = torch.where(finite.any(1), area, torch.ones_like(area))
@@ -140,9 +145,9 @@ def probability_observed(keypoints: Keypoints, near: float = NEAR) -> Tensor:
     squared = near**2 / l_squared(torch.ones(()), keypoints.skeleton)  # [K] in units of l^2
     if keypoints.source == "raw":
         return (keypoints.confidence * presence * OBSERVED_PROBABILITY / OBSERVED_SCORE).clamp(max=1)
-    if keypoints.error_weight is not None and keypoints.error_sigma is not None:
-        within = -torch.expm1(-squared[:, None] / 2 / keypoints.error_sigma.square())
-        return presence * (keypoints.error_weight * within).sum(-1)
+    stated = keypoints.stated_error
+    if stated is not None:
+        return presence * stated.cdf(squared)
     s = keypoints.confidence.clamp(max=1 - 1e-6)
     return presence * -torch.expm1(-squared / 2 * s / (1 - s))
 

@@ -51,6 +51,7 @@ def repair_side_swaps(keypoints: Keypoints, fps: float) -> tuple[Keypoints, np.n
             presence=keypoints.presence[rows, picks],
             error_weight=None if keypoints.error_weight is None else keypoints.error_weight[rows, picks],
             error_sigma=None if keypoints.error_sigma is None else keypoints.error_sigma[rows, picks],
+            error_log_ratio=None if keypoints.error_log_ratio is None else keypoints.error_log_ratio[rows, picks],
         ),
         swapped,
     )

@@ -140,8 +140,8 @@ def _piece(problem: Problem, state: State, first: int, coupled: bool, joints: Te
 def _keypoint_part(problem: Problem, geometry: Geometry, joint_shape_jacobian: Tensor) -> tuple[Tensor, ...]:
     p = problem
     residual = reprojection(geometry.keypoints, p.xy_px, p.weight, p.focal_px, p.center_px)
-    _, slope = keypoint_loss(p, residual.square().sum(-1))
-    root_slope = slope.sqrt().unsqueeze(-1)
+    _, slope = keypoint_loss(p, residual)
+    root_slope = slope.sqrt()
     rows = projection_rows(geometry.keypoints, p.focal_px) * (root_slope * p.weight.sqrt().unsqueeze(-1)).unsqueeze(-1)
     step_jacobian = p.jacobian.keypoint_step_jacobian(geometry, rows).flatten(1, 2)  # [T, 34, 63]
     shape_jacobian = (rows @ p.jacobian.keypoint_shape_jacobian(geometry, joint_shape_jacobian)).flatten(

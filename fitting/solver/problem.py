@@ -44,15 +44,18 @@ def reprojection(points_cam: Tensor, xy_px: Tensor, weight: Tensor, focal_px: Te
 
 
 def mixture_loss(squared: Tensor, weight: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
-    """-2 log of a mixture of plane Gaussians at squared residuals [..], less its value at 0, and its slope.
+    """-2 log of a mixture of plane Gaussians, less its value at 0 [..], and its slopes along x and y [.., 2].
 
-    The slope is the mean precision under the responsibilities r_m = P(component m | residual), so a step of iteratively
-    reweighted least squares is a step of expectation-maximisation, which never raises the cost.
+    squared: residuals along x and y, [.., 2]; weight [.., M]; precision along x and y, [.., M, 2]. The slopes are the
+    mean precisions under the responsibilities r_m = P(component m | residual), so a step of iteratively reweighted
+    least squares is a step of expectation-maximisation, which never raises the cost.
     """
-    at_zero = weight.log() + precision.log()
-    exponent = at_zero - squared.unsqueeze(-1) * precision / 2
+    x, y = precision.unbind(-1)
+    at_zero = weight.log() + (x * y).log() / 2
+    exponent = at_zero - (x * squared[..., :1] + y * squared[..., 1:]) / 2
     rho = 2 * (torch.logsumexp(at_zero, -1) - torch.logsumexp(exponent, -1))
-    return rho, (exponent.softmax(-1) * precision).sum(-1)
+    responsible = exponent.softmax(-1)
+    return rho, torch.stack([(responsible * x).sum(-1), (responsible * y).sum(-1)], -1)
 
 
 def geman_mcclure(squared: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -170,8 +173,8 @@ class Problem:
     xy_px: Tensor  # [T, 26, 2] pixels of a perfect lens
     weight: Tensor  # [T, 26] 1 / px^2
     robust: Tensor  # [T, 26] c^2 of Geman-McClure, in the units of weight * px^2
-    # The stated error distribution of each keypoint instead of `robust`, [T, K, M] each: weights of Gaussians, and
-    # their precisions in the units of `weight`.
+    # The stated error distribution of each keypoint instead of `robust`: weights of Gaussians, [T, K, M], and their
+    # precisions along x and y in the units of `weight`, [T, K, M, 2].
     mixture_weight: Tensor | None = None
     mixture_precision: Tensor | None = None
     anchor: Anchor | None = None
@@ -211,18 +214,20 @@ class Problem:
         return (stretch[2:] == stretch[:-2]).to(self.weight.dtype)[:, None]
 
 
-def keypoint_loss(problem: Problem, squared: Tensor) -> tuple[Tensor, Tensor]:
-    """What squared whitened residuals [T, K] count, and the slope: -2 log likelihood, up to a constant."""
+def keypoint_loss(problem: Problem, residual: Tensor) -> tuple[Tensor, Tensor]:
+    """What whitened residuals [T, K, 2] count, -2 log likelihood up to a constant [T, K], and the slopes by the square
+    along each axis, [T, K, 2] or, where they are equal, [T, K, 1]."""
     if problem.mixture_weight is None or problem.mixture_precision is None:
-        return geman_mcclure(squared, problem.robust)
-    return mixture_loss(squared, problem.mixture_weight, problem.mixture_precision)
+        rho, slope = geman_mcclure(residual.square().sum(-1), problem.robust)
+        return rho, slope.unsqueeze(-1)
+    return mixture_loss(residual.square(), problem.mixture_weight, problem.mixture_precision)
 
 
 def frame_costs(problem: Problem, state: State, geometry: Geometry) -> Tensor:
     """-log posterior of each frame by itself [T], up to a constant; infinite for a body behind the camera."""
     p = problem
     residual = reprojection(geometry.keypoints, p.xy_px, p.weight, p.focal_px, p.center_px)
-    rho, _ = keypoint_loss(p, residual.square().sum(-1))
+    rho, _ = keypoint_loss(p, residual)
     pose = state.body_pose
     beyond = box_limits(pose, p.limit_low, p.limit_high, SIGMA_RAD)
     cost = rho.sum(-1) / 2 + p.prior_weight * p.prior.energy(pose)[0] + beyond.square().sum(-1) / 2

@@ -1,6 +1,7 @@
 """The head that states a distribution: what follows from it is exact, and keypoints without labels share the rest."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,15 @@ import ccnet
 import pose2d
 from ccnet.data.observations import cache_key
 from ccnet.heads import files
-from ccnet.heads.simcc import AXES, ErrorDistribution, SimCCDistributionHead, distribution_of, principal_axes
+from ccnet.heads.simcc import (
+    AXES,
+    CHANNELS,
+    COMPONENTS,
+    LOG_RATIO_RANGE,
+    SimCCDistributionHead,
+    distribution_of,
+    principal_axes,
+)
 from ccnet.heads.simcc_inputs import SUMMARY, SimCCInputs
 from ccnet.losses import Targets, channels, default, likelihood
 from ccnet.settings import TrainingSettings
@@ -20,41 +29,15 @@ from pose2d.models.rtmpose import RTMPoseFeatures
 from pose2d.skeletons import COCO17, HALPE26
 
 
-@pytest.fixture(scope="module")
-def mixture() -> ErrorDistribution:
-    return ErrorDistribution(torch.tensor([0.6, 0.3, 0.1]).double(), torch.tensor([0.2, 0.8, 4.0]).double())
-
-
-def test_the_expected_oks_is_the_mean_over_the_distribution(mixture: ErrorDistribution) -> None:
-    generator = torch.Generator().manual_seed(0)
-    component = torch.multinomial(mixture.weight, 400_000, replacement=True, generator=generator)
-    error = torch.randn(400_000, 2, generator=generator, dtype=torch.float64) * mixture.sigma[component, None]
-    distance2 = error.square().sum(-1)
-    assert float(torch.exp(-distance2 / 2).mean()) == pytest.approx(float(mixture.expected_oks()), abs=3e-3)
-    for share in (0.1, 0.5, 0.9, 0.97):
-        at = distance2.quantile(share) if len(distance2) < 1e6 else distance2
-        assert float(mixture.cdf(at)) == pytest.approx(share, abs=5e-3)
-
-
-def test_the_density_integrates_to_one(mixture: ErrorDistribution) -> None:
-    radius = torch.linspace(0, 40, 40_001, dtype=torch.float64)
-    density = mixture_density(mixture, radius)
-    assert float(torch.trapezoid(2 * math.pi * radius * density, radius)) == pytest.approx(1, abs=1e-4)
-
-
-def mixture_density(mixture: ErrorDistribution, radius: torch.Tensor) -> torch.Tensor:
-    each = ErrorDistribution(mixture.weight.expand(len(radius), 3), mixture.sigma.expand(len(radius), 3))
-    return each.log_likelihood(radius.square()).exp()
-
-
-def test_the_loss_counts_present_keypoints_only_and_reads_the_error_from_the_oks() -> None:
+def test_the_loss_counts_present_keypoints_only_and_reads_the_error_along_both_axes() -> None:
     logits = torch.randn(2, 26, channels("likelihood"), generator=torch.Generator().manual_seed(1))
+    error = torch.tensor([1.2, -0.9])
     oks = torch.full((2, 26), math.exp(-0.5 * 1.5**2))
     present = torch.zeros(2, 26)
     present[0, 3] = 1
-    targets = Targets(oks, present, present, torch.arange(2))
-    expected = -distribution_of(logits[0, 3]).log_likelihood(torch.tensor(1.5**2))
-    without = likelihood(logits, Targets(oks, torch.zeros(2, 26), present, torch.arange(2)))
+    targets = Targets(oks, present, present, error.expand(2, 26, 2), torch.arange(2))
+    expected = -distribution_of(logits[0, 3]).log_likelihood(error)
+    without = likelihood(logits, replace(targets, present=torch.zeros(2, 26)))
     presence = torch.nn.functional.softplus(logits[0, 3, 1]) - torch.nn.functional.softplus(-logits[0, 3, 1])
     torch.testing.assert_close(likelihood(logits, targets)[0] - without[0], expected - presence)
 
@@ -71,6 +54,8 @@ def test_the_embedded_head_states_a_distribution_whose_oks_is_its_confidence() -
     assert stated.weight.shape == (2, HALPE26.size, 3)
     torch.testing.assert_close(stated.expected_oks(), confidence, atol=2e-4, rtol=0)
     torch.testing.assert_close(stated.weight.sum(-1), torch.ones(2, HALPE26.size))
+    assert stated.log_ratio is not None
+    assert stated.log_ratio.shape == (2, HALPE26.size)
     for foot, ankle in (("left_heel", "left_ankle"), ("right_big_toe", "right_ankle")):
         numbers = [HALPE26.keypoints.index(name) for name in (foot, ankle)]
         torch.testing.assert_close(presence[:, numbers[0]], presence[:, numbers[1]])
@@ -148,6 +133,29 @@ def test_a_head_says_the_same_after_saving_and_loading(tmp_path: Path) -> None:
     inputs = torch.rand(2, HALPE26.size * (SUMMARY + 256) + 512 * 48, generator=torch.Generator().manual_seed(5))
     with torch.inference_mode():
         torch.testing.assert_close(loaded.logits(inputs), head.logits(inputs), atol=5e-3, rtol=1e-2)
+
+
+def test_the_ratio_of_the_axes_is_bounded() -> None:
+    logits = torch.zeros(2, CHANNELS)
+    logits[:, -1] = torch.tensor([40.0, -40.0])
+    ratio = distribution_of(logits).log_ratio
+    assert ratio is not None
+    assert ratio.tolist() == [LOG_RATIO_RANGE[1], LOG_RATIO_RANGE[0]]
+
+
+def test_a_file_without_the_ratio_of_the_axes_loads_and_states_an_isotropic_error(tmp_path: Path) -> None:
+    model = pose2d.load("rtmpose-s-halpe26")
+    torch.manual_seed(1)
+    head = files.build(model, "simcc", 2 + 2 * COMPONENTS).eval()
+    files.save(head, tmp_path / "old.safetensors", files.describe(head, model, "rtmpose-s-halpe26"))
+    loaded = ccnet.load(tmp_path / "old.safetensors")
+    assert isinstance(loaded, SimCCDistributionHead)
+    features = RTMPoseFeatures.join(torch.randn(1, HALPE26.size, 256), torch.randn(1, 512, 8, 6))
+    with torch.inference_mode():
+        stated, (confidence, _) = loaded.distribution(features), loaded(features)
+    assert stated.log_ratio is None
+    torch.testing.assert_close(stated.axis_sigma[..., 0], stated.axis_sigma[..., 1])
+    torch.testing.assert_close((stated.weight / (1 + stated.sigma.square())).sum(-1), confidence, atol=2e-4, rtol=0)
 
 
 def test_a_loss_that_does_not_fit_the_head_is_refused() -> None:

@@ -53,6 +53,12 @@ def test_the_mirrored_crop_is_told_in_the_images_own_left_and_right(people):
     order = model.skeleton.flip_order
     torch.testing.assert_close(mirrored.labelled, plain.labelled[:, order])
     torch.testing.assert_close(mirrored.present, plain.present[:, order])
+    along_x = torch.tensor([-1.0, 1.0])
+    torch.testing.assert_close(mirrored.error.square().sum(-1).neg().div(2).exp() * mirrored.labelled, mirrored.oks)
+    back = (mirrored.xy_px - torch.tensor(np.stack([person.keypoints[:, :2] for person in people]))) * along_x
+    unit = torch.tensor([person.area_px2 for person in people])[:, None] * torch.tensor(model.skeleton.oks_variance)
+    expected = (back / unit.sqrt()[..., None])[:, order] * mirrored.labelled[..., None]
+    torch.testing.assert_close(mirrored.error, expected, check_dtype=False, atol=1e-4, rtol=1e-4)
     pixels = model.normalize(torch.zeros(1, 3, 32, 24))
     assert pixels.shape == (1, 3, 32, 24)
 
@@ -65,6 +71,10 @@ def test_oks_is_that_of_the_decoded_keypoint_in_image_pixels(people):
         expected = np.exp(-distance2 / (2 * person.area_px2 * model.skeleton.oks_variance))
         expected[person.keypoints[:, 2] == 0] = 0
         np.testing.assert_allclose(seen.oks[row], expected, atol=1e-5)
+        difference = seen.xy_px[row].numpy() - person.keypoints[:, :2]
+        unit = np.sqrt(person.area_px2 * model.skeleton.oks_variance)[:, None]
+        labelled = person.keypoints[:, 2:] > 0
+        np.testing.assert_allclose(seen.error[row], np.where(labelled, difference / unit, 0), atol=1e-4)
 
 
 def test_one_persons_crop_does_not_depend_on_its_neighbours(people):

@@ -53,6 +53,28 @@ def test_keypoints_of_an_earlier_run_give_the_same_fit(
                 np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
+@pytest.mark.parametrize("per_axis", [True, False])
+def test_the_stated_error_is_read_back_as_it_was_written(tmp_path: Path, per_axis: bool) -> None:
+    random = np.random.default_rng(0)
+    rows = {name: random.random((2, 17), np.float32) for name in ("raw", "confidence", "presence")}
+    rows |= {f"error_{name}": 0.1 + random.random((2, 17, 3), np.float32) for name in ("weight", "sigma")}
+    if per_axis:
+        rows["error_log_ratio"] = random.normal(size=(2, 17)).astype(np.float32)
+    rows |= {"xy_px": 100 * random.random((2, 17, 2), np.float32), "box_px": np.tile([0.0, 0, 100, 100], (2, 1))}
+    rows |= {"area_px2": np.full(2, 5e3), "frame": np.arange(2)}
+    names = {"pose_model": "rtmpose-s-halpe26", "skeleton": "coco17", "source": "ccnet"}
+    arrays = {**names, "identity": np.array([1]), "first_row": np.array([0, 2])}
+    np.savez(tmp_path / "keypoints.npz", **arrays, **{f"row_{name}": value for name, value in rows.items()})
+    (read,) = read_keypoints(tmp_path).people.values()
+    given = read_given(tmp_path / "keypoints.npz").error
+    assert (read.error_log_ratio is not None) == ("error_log_ratio" in given) == per_axis
+    for name in given:
+        np.testing.assert_array_equal(getattr(read, name), rows[name])
+        np.testing.assert_array_equal(given[name][:, :17], rows[name])
+    if per_axis:
+        assert not given["error_log_ratio"][:, 17:].any(), "keypoints that are not there state no ratio"
+
+
 def test_a_confidence_that_given_keypoints_do_not_bring_is_refused(
     fitmesh: Fitmesh, walk: tuple[str | Path, ...], people: list, tmp_path: Path
 ) -> None:

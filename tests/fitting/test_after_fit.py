@@ -1,5 +1,7 @@
 """A keypoint far from the fitted body is less to be relied on, one on it more, and nothing else changes."""
 
+from dataclasses import replace
+
 import torch
 
 from fitting.keypoints.after_fit import confidence_after_fit
@@ -38,6 +40,15 @@ def test_confidence_is_the_expected_oks_of_the_new_mixture() -> None:
     torch.testing.assert_close(after.confidence, (after.error_weight / (1 + after.error_sigma.square())).sum(-1))
     torch.testing.assert_close(after.xy_px, before.xy_px)
     torch.testing.assert_close(after.presence, before.presence)
+
+
+def test_off_along_the_axis_that_is_stated_wide_counts_less_than_along_the_other() -> None:
+    before, body = stated(1.0)  # off along x
+    wide, sharp = (replace(before, error_log_ratio=torch.full((2, 26), ratio)) for ratio in (1.5, -1.5))
+    along_wide, along_sharp = (confidence_after_fit(k, body) for k in (wide, sharp))
+    assert (along_wide.confidence > along_sharp.confidence).all()
+    assert along_wide.stated_error is not None
+    torch.testing.assert_close(along_wide.confidence, along_wide.stated_error.expected_oks())
 
 
 def test_what_no_body_or_no_distribution_speaks_of_stays() -> None:

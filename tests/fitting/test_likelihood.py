@@ -16,16 +16,17 @@ from tests.walkers import walker
 SIZE = (640, 480)
 
 
-def test_the_loss_is_the_mixtures_log_likelihood_and_the_slope_its_derivative() -> None:
+def test_the_loss_is_the_mixtures_log_likelihood_and_the_slopes_its_derivatives() -> None:
     weight = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)
-    precision = torch.tensor([4.0, 1.0, 0.01], dtype=torch.float64)
-    squared = torch.linspace(0, 50, 40, dtype=torch.float64, requires_grad=True)
-    rho, slope = mixture_loss(squared, weight, precision)
+    precision = torch.tensor([[4.0, 9.0], [1.0, 0.5], [0.01, 0.01]], dtype=torch.float64)
+    squared = 50 * torch.rand(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rho, slope = mixture_loss(squared.requires_grad_(), weight.expand(40, 3), precision.expand(40, 3, 2))
 
     def log_density(r2: torch.Tensor) -> torch.Tensor:
-        return (weight * precision / (2 * math.pi) * torch.exp(-r2[:, None] * precision / 2)).sum(-1).log()
+        each = torch.exp(-(r2[:, None] * precision).sum(-1) / 2) * precision.prod(-1).sqrt() / (2 * math.pi)
+        return (weight * each).sum(-1).log()
 
-    zero = torch.zeros(1, dtype=torch.float64)
+    zero = torch.zeros(1, 2, dtype=torch.float64)
     torch.testing.assert_close(rho, -2 * (log_density(squared) - log_density(zero)))
     (derivative,) = torch.autograd.grad(rho.sum(), squared)
     torch.testing.assert_close(slope, derivative)
@@ -40,10 +41,46 @@ def test_one_gaussian_is_weighted_like_precision_and_hedged_by_a_wider_one() -> 
     assert weights.mixture_weight is not None
     assert weights.mixture_precision is not None
     everywhere = torch.ones(5, 17)
-    torch.testing.assert_close(weights.mixture_precision[:, :17, 0], everywhere)
-    torch.testing.assert_close(weights.mixture_precision[:, :17, 1], everywhere / WIDER**2)
+    torch.testing.assert_close(weights.mixture_precision[:, :17, 0], torch.ones(5, 17, 2))
+    torch.testing.assert_close(weights.mixture_precision[:, :17, 1], torch.ones(5, 17, 2) / WIDER**2)
     torch.testing.assert_close(weights.mixture_weight[:, :17, 0], (1 - HEDGE) * everywhere, atol=1e-5, rtol=0)
     torch.testing.assert_close(weights.mixture_weight[:, :17, 1], HEDGE * everywhere, atol=1e-5, rtol=0)
+
+
+def test_a_stated_ratio_sharpens_one_axis_as_much_as_it_widens_the_other() -> None:
+    plain = body_keypoints(seen(5))
+    ratio = keypoint_weights(replace(plain, error_log_ratio=torch.full((5, 26), 1.4)), "likelihood").mixture_precision
+    same = keypoint_weights(plain, "likelihood").mixture_precision
+    assert ratio is not None
+    assert same is not None
+    factor = torch.tensor([math.exp(-1.4), math.exp(1.4)]).expand(5, 17, 3, 2)
+    torch.testing.assert_close(ratio[:, :17, :3] / same[:, :17, :3], factor)
+
+
+def test_where_x_is_stated_to_be_far_off_the_fit_follows_y() -> None:
+    """The wrist is found 7 px too far right and too low, and one of both axes is stated to be twelve times as sharp."""
+    wrist, shift_px = 9, 7.0
+
+    def followed_px(log_ratio: float) -> torch.Tensor:
+        keypoints = seen(8)
+        xy_px, confidence, ratio = keypoints.xy_px.clone(), keypoints.confidence.clone(), torch.zeros(8, 17)
+        assert keypoints.error_weight is not None
+        assert keypoints.error_sigma is not None
+        weight, sigma = keypoints.error_weight.clone(), keypoints.error_sigma.clone()
+        xy_px[:, wrist] += shift_px
+        weight[:, wrist], sigma[:, wrist], ratio[:, wrist] = torch.tensor([1.0, 0, 0]), 0.87, log_ratio
+        stated = replace(keypoints, xy_px=xy_px, error_weight=weight, error_sigma=sigma, error_log_ratio=ratio)
+        assert stated.stated_error is not None
+        confidence[:, wrist] = stated.stated_error.expected_oks()[:, wrist]
+        stated, camera = replace(stated, confidence=confidence), fitting.Camera.default(SIZE)
+        found = fitting.fit(stated, camera, init="none", weighting="likelihood", fps=25)
+        at = camera.project(fitting.load_body().at(found.params).keypoints)[:, wrist]
+        return (at - keypoints.xy_px[:, wrist]).mean(0)
+
+    wide_x, wide_y = followed_px(2.5), followed_px(-2.5)
+    assert float(wide_x[1]) == pytest.approx(shift_px, abs=2)
+    assert wide_x[1] > wide_y[1] + 3
+    assert wide_y[0] > wide_x[0] + 3
 
 
 def test_without_a_stated_distribution_it_is_precision() -> None:

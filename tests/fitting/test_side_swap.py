@@ -55,6 +55,16 @@ def test_flickering_labels_are_put_back_with_their_confidence(side_walk: Keypoin
     assert not swapped[:, others].any()
 
 
+def test_the_stated_error_goes_with_its_keypoint(side_walk: Keypoints) -> None:
+    side_walk = replace(side_walk, error_log_ratio=torch.linspace(-1, 1, 17).expand(FRAMES, 17))
+    back, swapped = repair_side_swaps(exchanged(side_walk, [20, 21]), 30)
+    assert swapped[20, LEFT[0]]
+    assert back.error_log_ratio is not None
+    assert side_walk.error_log_ratio is not None
+    torch.testing.assert_close(back.error_log_ratio[20, LEFT], side_walk.error_log_ratio[20, RIGHT])
+    torch.testing.assert_close(back.error_log_ratio[40], side_walk.error_log_ratio[40])
+
+
 def test_a_keypoint_that_is_plainly_wrong_exchanges_nothing(side_walk: Keypoints) -> None:
     side_walk.xy_px[40, LEFT[1]] += 300
     assert not repair_side_swaps(side_walk, 30)[1].any()

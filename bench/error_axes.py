@@ -1,0 +1,81 @@
+"""Claim: fits that weigh the two axes of an error apart are not worse than fits with one sigma for both.
+
+    python bench/error_axes.py --data synth_dev --split validation [--every 2] [--single-frames] [--head FILE]
+
+CCNet's keypoints on rendered people, fitted by `likelihood` from the lifter's start: with the stated ratio of sigma x
+to sigma y, and with their geometric mean on both axes. Nothing else differs. Intervals are over sequences, paired.
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from eval3dpw.bodies import body_set
+from eval3dpw.scoring import protocol_named
+from fitmesh.eval_3dpw import fits, keypoints
+from fitmesh.eval_3dpw.pipeline import Evaluation
+from fitmesh.eval_3dpw.scoring import Score, SequenceScorer
+from fitmesh.eval_3dpw.sequences import eval_sequences
+from fitmesh.eval_3dpw.settings import EvalSettings, Row
+from fitmesh.eval_3dpw.table import Scores, lines, metrics_of, show
+from fitmesh.progress import Reporter
+
+ONE, EACH = "one sigma", "a sigma for each axis"
+ROW = Row("ccnet", "likelihood")
+
+
+def scores_of(settings: EvalSettings, cache: Path) -> Scores:
+    """Errors of both ways to fit on the same person-frames."""
+    bodies = body_set(None)
+    evaluation = Evaluation(settings, cache, bodies, Reporter(quiet=True))
+    starter, body = fits.starter(settings), bodies.load("neutral")
+    by_sequence: dict[str, dict[str, Score]] = {}
+    for sequence in eval_sequences(settings, []):
+        people = evaluation.keypoints(sequence, keypoints.cache_key(sequence, settings, bodies))
+        starts = [starter(sequence, person, body, ROW.source) for person in people]
+        isotropic = [
+            replace(person, error={name: value for name, value in person.error.items() if name != "log_ratio"})
+            for person in people
+        ]
+        scorer = SequenceScorer(
+            sequence.tracks, [person.readable for person in people], protocol_named(settings.protocol), bodies
+        )
+        by_sequence[sequence.name] = {
+            label: scorer.score(
+                {
+                    track.person: fits.fit_person(person, sequence, body, start, ROW, settings)
+                    for track, person, start in zip(sequence.tracks, stated, starts, strict=True)
+                }
+            )
+            for label, stated in ((ONE, isotropic), (EACH, people))
+        }
+    return Scores.gather(by_sequence)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="a set made by `fitmesh synth`")
+    parser.add_argument("--split", default="validation")
+    parser.add_argument("--every", type=int, default=2)
+    parser.add_argument("--single-frames", action="store_true", help="every frame for itself")
+    parser.add_argument("--head", type=Path, help="head file instead of the embedded one")
+    parser.add_argument("--cache", type=Path, default=Path("out/error_axes"), help="where keypoints are kept")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    settings = EvalSettings(
+        chosen.data, split=chosen.split, every=chosen.every, single_frames=chosen.single_frames, ccnet=chosen.head,
+        confidence=(ROW.source,), named_rows=((EACH, ROW),),
+    )  # fmt: skip
+    scores = scores_of(settings, chosen.cache)
+    found, console = lines(scores, ONE), Console(width=110)
+    show(console, f"{len(scores)} person-frames of {chosen.data.name}", found, ONE, metrics_of(scores))
+    (each,) = (line for line in found if line.label == EACH)
+    for metric, difference in each.difference.items():
+        console.print(f"{metric}: {difference.value:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]")
+
+
+if __name__ == "__main__":
+    main()

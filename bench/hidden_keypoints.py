@@ -15,7 +15,6 @@ Below: how often the person's own fitted body covers keypoints that are seen, an
 """
 
 import argparse
-import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +37,7 @@ from fitmesh.progress import Reporter
 from fitting.keypoints.after_fit import widened
 from fitting.keypoints.hidden import COVERED, TAKEN, FittedBody, behind_others, surface_in_front_m
 from fitting.track import fit_prepared, prepare_track
-from pose2d.oks import l_squared
+from pose2d.oks import ErrorDistribution, l_squared
 from pose2d.skeletons import COCO17
 
 GROUPS = {
@@ -56,7 +55,8 @@ class Sample:
 
     weights: dict[str, Tensor]  # [M, 3] of the mixture, by what is known
     sigma: Tensor  # [M, 3] in units of l
-    squared: Tensor  # [M] the true error squared, in units of l^2
+    log_ratio: Tensor  # [M]
+    error: Tensor  # [M, 2] the true one, in units of l
     visibility: Tensor  # [M]
     covered: Tensor  # [M] as in `fitting.keypoints.hidden.BehindOthers`
     taken: Tensor  # [M]
@@ -65,15 +65,11 @@ class Sample:
 
     @property
     def oks(self) -> Tensor:
-        return torch.exp(-self.squared / 2)
+        return torch.exp(-self.error.square().sum(-1) / 2)
 
-    def log_likelihood(self, log_weight: Tensor) -> Tensor:
-        variance = self.sigma.square()
-        parts = log_weight - self.squared[:, None] / 2 / variance - (2 * math.pi * variance).log()
-        return parts.logsumexp(-1)
-
-    def expected_oks(self, weight: Tensor) -> Tensor:
-        return (weight / (1 + self.sigma.square())).sum(-1)
+    def stated(self, weight: Tensor) -> ErrorDistribution:
+        """With these weights [M, 3]."""
+        return ErrorDistribution(weight.clamp_min(1e-9), self.sigma, self.log_ratio)
 
 
 def measured(data: Path, split: str, cache: Path) -> Sample:
@@ -108,45 +104,50 @@ def measured(data: Path, split: str, cache: Path) -> Sample:
             exact = torch.from_numpy(true_keypoints_px(track, camera, bodies)[person.detected])
             assert alone.area_px2 is not None
             assert alone.error_sigma is not None
-            away = (alone.xy_px[rows, : COCO17.size] - exact).square().sum(-1)
-            squared = away / l_squared(alone.area_px2[rows].double(), COCO17)
-            inside = ((exact >= 0) & (exact <= exact.new_tensor(camera.size) - 1)).all(-1) & torch.isfinite(squared)
+            scale = l_squared(alone.area_px2[rows].double(), COCO17).sqrt()
+            error = (alone.xy_px[rows, : COCO17.size] - exact) / scale[..., None]
+            inside = ((exact >= 0) & (exact <= exact.new_tensor(camera.size) - 1)).all(-1)
+            inside &= torch.isfinite(error).all(-1)
+            ratio = alone.error_log_ratio
             front = surface_in_front_m(one.body.keypoints, one.body) - torch.from_numpy(DEPTH_M).float()
             values = {
                 "head": before[number].error_weight, "alone": alone.error_weight, "together": together.error_weight,
                 "sigma": alone.error_sigma, "covered": behind[number].covered, "taken": behind[number].taken,
-                "by_oneself": front > 0,
+                "by_oneself": front > 0, "log_ratio": torch.zeros_like(alone.confidence) if ratio is None else ratio,
             }  # fmt: skip
             for name, value in values.items():
                 assert value is not None
                 parts.setdefault(name, []).append(value[rows, : COCO17.size][inside])
-            parts.setdefault("squared", []).append(squared[inside])
+            parts.setdefault("error", []).append(error[inside])
             parts.setdefault("visibility", []).append(torch.from_numpy(states[track.person, frame])[inside])
     flat = {name: torch.cat(values) for name, values in parts.items()}
     weights = {name: flat[name].double() for name in ("head", "alone", "together")}
     return Sample(
-        weights, flat["sigma"].double(), flat["squared"].double(), flat["visibility"], flat["covered"].double(),
-        flat["taken"].double(), flat["by_oneself"], 1000 * seconds / max(person_frames, 1),
+        weights, flat["sigma"].double(), flat["log_ratio"].double(), flat["error"].double(), flat["visibility"],
+        flat["covered"].double(), flat["taken"].double(), flat["by_oneself"], 1000 * seconds / max(person_frames, 1),
     )  # fmt: skip
 
 
-def choose(sample: Sample) -> tuple[float, float]:
-    """COVERED and TAKEN by the likelihood of the true errors and the squared error of the expected OKS."""
-    numbers = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+def choose(sample: Sample, covariates: list[Tensor]) -> tuple[list[float], float]:
+    """How much the errors widen with each covariate [M], and what is left of the loss: the negative log-likelihood of
+    the true errors, and the squared error of the expected OKS.
+    """
+    numbers = torch.zeros(len(covariates), dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS([numbers], max_iter=30, line_search_fn="strong_wolfe")
     stated, wide = sample.weights["alone"].clamp_min(1e-9).log(), sample.sigma.log()
+    known = torch.stack(covariates, -1).double()
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        tilt = numbers[0] * sample.covered + numbers[1] * sample.taken
-        logs = (stated + tilt[:, None] * wide).log_softmax(-1)
-        error = (sample.expected_oks(logs.exp()) - sample.oks).square()
-        value = (SQUARED_ERROR * error - sample.log_likelihood(logs).clamp_min(-12)).mean()
+        logs = (stated + (known @ numbers)[:, None] * wide).log_softmax(-1)
+        stated_now = sample.stated(logs.exp())
+        error = (stated_now.expected_oks() - sample.oks).square()
+        value = (SQUARED_ERROR * error - stated_now.log_likelihood(sample.error).clamp_min(-12)).mean()
         value.backward()
         return value
 
     optimiser.step(loss)
-    return float(numbers[0].detach()), float(numbers[1].detach())
+    return numbers.tolist(), float(loss().detach())
 
 
 def main() -> None:
@@ -158,8 +159,16 @@ def main() -> None:
     arguments = parser.parse_args()
     sample, console = measured(arguments.data, arguments.split, arguments.cache), Console(width=150)
     if arguments.choose:
-        covered, taken = choose(sample)
-        console.print(f"COVERED {covered:.2f}, TAKEN {taken:.2f} (in use: {COVERED:g}, {TAKEN:g})")
+        others = [sample.covered, sample.taken]
+        trials = {
+            "nothing": [0 * sample.taken],
+            "COVERED, TAKEN": others,
+            "COVERED, TAKEN, the own body": [*others, sample.by_oneself],
+        }
+        for name, covariates in trials.items():
+            numbers, left = choose(sample, covariates)
+            console.print(f"{name}: {', '.join(f'{number:.2f}' for number in numbers)}; loss {left:.4f}")
+        console.print(f"in use: {COVERED:g}, {TAKEN:g}")
     head = "mean, Pearson, ECE, log-likelihood"
     table = Table("keypoints", "true OKS", *(f"{name}: {head}" for name in sample.weights), title=arguments.data.name)
     for group, states in GROUPS.items():
@@ -167,8 +176,9 @@ def main() -> None:
         oks = sample.oks[here].numpy()
         cells = []
         for weight in sample.weights.values():
-            s = sample.expected_oks(weight)[here].numpy()
-            likelihood = float(sample.log_likelihood(weight.clamp_min(1e-9).log())[here].mean())
+            stated = sample.stated(weight)
+            s = stated.expected_oks()[here].numpy()
+            likelihood = float(stated.log_likelihood(sample.error)[here].mean())
             ece = expected_calibration_error(s, oks, bins=10)
             cells.append(f"{s.mean():.2f}, {np.corrcoef(s, oks)[0, 1]:.2f}, {ece:.3f}, {likelihood:.2f}")
         table.add_row(f"{group} ({int(here.sum()):,})", f"{oks.mean():.2f}", *cells)

@@ -45,7 +45,7 @@ class Keypoints:
 
     @property
     def stated_error(self) -> ErrorDistribution | None:
-        """[T, K, M], in units of l."""
+        """The stated distribution of the error, [T, K, M] in units of l; None where none is stated."""
         if self.error_weight is None or self.error_sigma is None:
             return None
         return ErrorDistribution(self.error_weight, self.error_sigma, self.error_log_ratio)

@@ -13,7 +13,7 @@ from ccnet.data.datasets import read_split, usual_split
 from ccnet.settings import TrainingSettings
 from fitmesh.coco import eval_coco, train_ccnet
 from fitmesh.paper.request import GivenModel, PaperRequest
-from pose2d.base.caching import CacheKey, code_digest, content_digest
+from pose2d.base.caching import CacheKey, code_digest, content_digest, weights_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.json_files import plain_value, read_json
@@ -107,8 +107,8 @@ class Cells:
             device=request.device,
             threads=request.threads,
         )
-        heads = head if head in ccnet.embedded() else content_digest([Path(head)])
-        inputs = {"weights": model.weights, "head": heads, "annotations": self.annotations(model)}
+        digest = weights_digest(ccnet.load(head).state_dict())  # by content: another release may embed another head
+        inputs = {"weights": model.weights, "head": digest, "annotations": self.annotations(model)}
         settings = {"confidence": confidence, "flip_test": request.flip_test, "plots": str(plots)}
         name = "-".join(["eval", model.name, *confidence, *(["plots"] if plots else [])])
         path = request.out / "cells" / f"{name}.json"

@@ -7,7 +7,7 @@ from pathlib import Path
 import ccnet
 import pose2d
 from fitting.init import regressors
-from pose2d.base.caching import content_digest
+from pose2d.base.caching import content_digest, weights_digest
 from pose2d.base.errors import UserError
 from pose2d.skeletons import Skeleton
 
@@ -22,8 +22,10 @@ class GivenModel:
 
     @property
     def weights(self) -> str:
-        """For cache keys."""
-        return content_digest([self.checkpoint]) if self.checkpoint else f"embedded {self.name}"
+        """For cache keys: a digest, of embedded weights too, since another release may embed others."""
+        if self.checkpoint is not None:
+            return content_digest([self.checkpoint])
+        return weights_digest(pose2d.load(self.name).state_dict())
 
 
 @dataclass(frozen=True)

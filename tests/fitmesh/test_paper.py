@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
+import ccnet
 import pose2d
 from fitmesh.cli import app
 from fitmesh.coco import eval_coco, train_ccnet
@@ -128,6 +129,24 @@ def test_tables_of_an_embedded_network_need_no_checkpoint(data, tmp_path, table)
     call(table, "--data", data, "--out", tmp_path, "--model", "movenet-lightning", "--device", "cpu")
     assert len(rows_of(tmp_path / f"{table}.csv")) == {"area": 6, "figures": 3}[table]
     assert (tmp_path / "figures" / "movenet-lightning" / "reliability.png").exists() == (table == "figures")
+
+
+def test_a_cell_is_made_again_when_another_head_is_embedded(data, tmp_path, monkeypatch):
+    options = ["area", "--data", data, "--out", tmp_path, "--model", "movenet-lightning", "--device", "cpu"]
+    found, calls, load = eval_coco.run, [], ccnet.load
+    monkeypatch.setattr(eval_coco, "run", lambda asked: calls.append(asked) or found(asked))
+    call(*options)
+    call(*options)
+    assert len(calls) == 1
+
+    def other(name_or_path):
+        head = load(name_or_path)
+        next(iter(head.parameters())).data.add_(1e-3)
+        return head
+
+    monkeypatch.setattr(ccnet, "load", other)
+    call(*options)
+    assert len(calls) == 2
 
 
 @pytest.fixture

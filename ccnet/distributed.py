@@ -10,6 +10,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from pose2d.base.devices import check_device, default_device
 
@@ -78,8 +79,20 @@ def process_group(device: str | None = None) -> Iterator[ProcessGroup]:
         return
     if device.startswith("cuda"):
         torch.cuda.set_device(torch.device(device))
-    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=PATIENCE)
+    backend = "nccl" if device.startswith("cuda") else "gloo"
+    dist.init_process_group(backend, store=_store(world_size), rank=rank, world_size=world_size, timeout=PATIENCE)
     try:
         yield ProcessGroup(rank, world_size, torch.device(device))
     finally:
         dist.destroy_process_group()
+
+
+def _store(world_size: int) -> dist.Store:
+    """Where processes find each other's addresses: a place of its own for every attempt.
+
+    torchrun keeps one store while it starts workers again. Otherwise a new worker may read the address of one that was
+    killed, and wait for it.
+    """
+    store, _, _ = next(rendezvous("env://", timeout=PATIENCE))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"attempt {attempt} of {world_size} processes", store)

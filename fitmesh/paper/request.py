@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import ccnet
@@ -20,7 +21,7 @@ class GivenModel:
     checkpoint: Path | None = None  # None: embedded
     head: str | None = None  # file, or the name of an embedded head; None: to be trained
 
-    @property
+    @cached_property
     def weights(self) -> str:
         """For cache keys: a digest, of embedded weights too, since another release may embed others."""
         if self.checkpoint is not None:

@@ -45,11 +45,6 @@ FADE_M = 1.0  # the depth between two people over which it counts less, by a fac
 SURFACE_M = 0.05  # how far in front of a keypoint a surface must be, and how exactly that is known
 TAKEN_L = 2.0  # distance from the other's keypoint, in units of l
 
-_MIRROR = [
-    HALPE26.keypoints.index(name.replace("left", "?").replace("right", "left").replace("?", "right"))
-    for name in HALPE26.keypoints
-]
-
 
 @dataclass(frozen=True)
 class FittedBody:
@@ -128,7 +123,7 @@ def _behind(own: FittedBody, other: FittedBody, camera: Camera) -> BehindOthers:
     behind = torch.sigmoid(depth_m / BEHIND_M) * torch.exp(-depth_m.clamp_min(0) / FADE_M)
     covered = torch.sigmoid(surface_in_front_m(own.body.keypoints, other.body) / SURFACE_M - 1)
     at, other_at = own.keypoints.xy_px, camera.project(other.body.keypoints)
-    near = torch.stack([at - other_at, at - other_at[:, _MIRROR]]).square().sum(-1).amin(0)
+    near = torch.stack([at - other_at, at - other_at[:, list(HALPE26.flip_order)]]).square().sum(-1).amin(0)
     area = keypoint_area(own.keypoints, own.keypoints.confidence * own.keypoints.presence > 0)
     taken = torch.exp(-near / (2 * TAKEN_L**2 * l_squared(area, HALPE26)))
     return BehindOthers(behind * covered, behind * taken.nan_to_num(0.0))

@@ -21,11 +21,11 @@ from scipy.linalg import eigh
 from scipy.optimize import minimize
 
 import pose2d
-from pose2d.detect import appearance
 from pose2d.detect.detector import DetectorOptions, load_detector
 from pose2d.estimate import estimate
 from pose2d.oks import AREA_OF_BOX
 from pose2d.skeletons import COCO17
+from pose2d.tracking import appearance
 from pose2d.tracking.appearance import PARTS, SIZE, Appearances, describe
 from pose2d.tracking.tracker import Tracker
 from pose2d.video.clip import Span

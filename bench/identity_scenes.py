@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bench.identity_metrics import FrameBoxes
-from pose2d.detect import appearance
 from pose2d.detect.detector import iou
 from pose2d.skeletons import COCO17, Skeleton
+from pose2d.tracking import appearance
 from pose2d.tracking.appearance import PARTS, SIZE, Appearances
 from pose2d.tracking.association import keypoint_l2
 from pose2d.video.shots import find_cuts

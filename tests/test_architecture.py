@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "eval3dpw": {"pose2d", "fitting", "eval3dpw"},
     "fitmesh": set(PACKAGES),
 }
-TRAINING = ("fitting.lifter_training", "ccnet.train", "ccnet.data")
+TRAINING = ("fitting.training", "ccnet.train", "ccnet.data")
 FITTING_INFERENCE = (
     "fitting.track", "fitting.init", "fitting.solver", "fitting.keypoints", "fitting.body", "fitting.camera",
 )  # fmt: skip

@@ -69,7 +69,8 @@ main()
 class Walk:
     """What a command executed until it wrote a file."""
 
-    loaded: list[str]  # modules, without package __init__ files
+    loaded: list[str]  # our modules, without package __init__ files
+    libraries: list[str]  # top-level names of everything else that was loaded
     files: list[str]  # relative paths of those in which a function was called
     functions: int
     idle: list[str]  # modules of which nothing was called
@@ -86,12 +87,13 @@ def walk(root: Path, file: str, *arguments: object) -> Walk:
         if not report.is_file():
             raise RuntimeError(f"fitmesh {' '.join(map(str, arguments))} wrote no {file}:\n{ended.stderr}")
         found = json.loads(report.read_text())
-    loaded = {name: path for name, path in found["modules"].items() if not path.endswith("__init__.py")}
-    loaded = {name: path for name, path in loaded.items() if path.startswith(packages)}
+    ours = {name: path for name, path in found["modules"].items() if path.startswith(packages)}
+    loaded = {name: path for name, path in ours.items() if not path.endswith("__init__.py")}
     functions = {(path, name) for path, name in found["functions"] if path.startswith(packages)}
     files = {path for path, _ in functions}
     return Walk(
         sorted(loaded),
+        sorted({name.split(".")[0] for name in found["modules"]} - {*PACKAGES}),
         sorted(str(Path(path).relative_to(root)) for path in files),
         len(functions),
         sorted(name for name, path in loaded.items() if path not in files),

@@ -31,7 +31,7 @@ TARGET_MODULES = 35
 _RUN_UP_TO_FIT = """
 import json, sys
 from pathlib import Path
-from fitmesh.progress import Reporter
+from fitmesh.ui.events import Reporter
 from fitmesh.stages import fit, people
 from fitmesh.stages.settings import WHOLE_IMAGE, Job, KeypointSettings, RunSettings, TrackSettings
 from pose2d.io.video import Video
@@ -39,7 +39,7 @@ from pose2d.io.video import Video
 settings = RunSettings(
     tracks=TrackSettings(detections=WHOLE_IMAGE), keypoints=KeypointSettings(pose_model="movenet-lightning")
 )
-job = Job(Video(Path(sys.argv[1])), settings, Path(sys.argv[2]), Reporter(quiet=True))
+job = Job(Video(Path(sys.argv[1])), settings, Path(sys.argv[2]), Reporter())
 people.make(job, people_key := people.cache_key(job))
 fit.make(job, fit.cache_key(job, people_key))
 packages = ("pose2d", "ccnet", "fitting", "eval3dpw", "fitmesh")

@@ -21,8 +21,8 @@ import pose2d.people
 from fitmesh.stages import people
 from fitmesh.stages.settings import Job, RunSettings, open_clip
 from fitmesh.ui.events import Reporter
-from pose2d.detect.tracker import Tracker
-from pose2d.io.shots import ShotDetector
+from pose2d.tracking.tracker import Tracker
+from pose2d.video.shots import ShotDetector
 
 PARTS: dict[str, tuple[Any, str]] = {
     "shots": (ShotDetector, "add"),

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from pose2d.base.table import Table, column, nested
+from pose2d.base.table import Table, column, nested, shared
 from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import COCO17, Skeleton
 
@@ -39,7 +39,7 @@ class Keypoints(Table):
     # [T, K] expected OKS (for source "raw": the network's own score)
     confidence: Tensor = column(("keypoints",), "f", "confidence from `source`", low=0, high=1)
     presence: Tensor = column(("keypoints",), "f", "probability that it is in the image", low=0, high=1)  # [T, K]
-    source: ConfidenceSource  # where `confidence` comes from
+    source: ConfidenceSource = shared()  # where `confidence` comes from
     # [T] sets the scale of OKS
     area_px2: Tensor | None = column((), "f", "the person's area", unit="px^2", low=0, fill=1, optional=True)
     skeleton: Skeleton = COCO17

@@ -59,9 +59,5 @@ def _reweighted(keypoints: Keypoints, logs: Tensor, changed: Tensor) -> Keypoint
     """Weights softmax(logs) [T, K, M] and the confidence that follows, where changed [T, K] and present."""
     changed = changed & (keypoints.presence > 0)
     assert keypoints.error is not None
-    error = replace(
-        keypoints.error, weight=torch.where(changed[..., None], logs.softmax(-1), keypoints.error.weight)
-    )
-    return replace(
-        keypoints, error=error, confidence=torch.where(changed, error.expected_oks(), keypoints.confidence)
-    )
+    error = replace(keypoints.error, weight=torch.where(changed[..., None], logs.softmax(-1), keypoints.error.weight))
+    return replace(keypoints, error=error, confidence=torch.where(changed, error.expected_oks(), keypoints.confidence))

@@ -65,6 +65,11 @@ def nested(table: "type[Table]", meaning: str, *, optional: bool = False, flat: 
     return column((), "", meaning, nested=table, optional=optional, flat=flat)
 
 
+def shared() -> Any:
+    """What is no column and has no default, after columns."""
+    return field()
+
+
 @dataclass(frozen=True)
 class Table:
     """Columns of one length, and what is the same for all rows."""
@@ -99,7 +104,7 @@ class Table:
         return replace(parts[0], **made)
 
     def along(self: Rows, side: str, change: Callable[[Any, "Column"], Any]) -> Rows:
-        """With the columns whose rows begin with this side changed, those of nested tables too: change(value, column)."""
+        """With change(value, column) for the columns whose rows begin with this side, those of nested tables too."""
         made: dict[str, Any] = {}
         for f, c in column_fields(type(self)):
             value = getattr(self, f.name)
@@ -108,6 +113,10 @@ class Table:
             elif value is not None and c.shape[:1] == (side,):
                 made[f.name] = change(value, c)
         return replace(self, **made)
+
+    def put(self: Rows, index: Any, part: Rows) -> Rows:
+        """With the rows at `index` replaced by those of `part`."""
+        return replace(self, **{name: _put(value, index, getattr(part, name)) for name, value in self._columns()})
 
     def scatter(self: Rows, index: Any, length: int) -> Rows:
         """A table of `length` rows with these at `index`, and each column's `fill` elsewhere."""
@@ -229,8 +238,15 @@ def _scattered(value: Any, index: Any, length: int, fill: Any) -> Any:
         return value.scatter(index, length)
     shape = (length, *value.shape[1:])
     whole = np.full(shape, fill, value.dtype) if isinstance(value, np.ndarray) else value.new_full(shape, fill)
-    whole[index] = value
-    return whole
+    return _put(whole, index, value)
+
+
+def _put(whole: Any, index: Any, value: Any) -> Any:
+    if isinstance(whole, Table):
+        return whole.put(index, value)
+    changed = whole.copy() if isinstance(whole, np.ndarray) else whole.clone()
+    changed[index] = value
+    return changed
 
 
 def _no_rows(stated: Column, lengths: Mapping[str, int], tensors: bool) -> Any:

@@ -39,7 +39,12 @@ def person(placed: BodyOutput, frames: int = 1) -> FittedBody:
     confidence = (weight / (1 + sigma.square())).sum(-1)
     area = torch.full((frames,), 40_000.0)
     keypoints = Keypoints(
-        CAMERA.project(placed.keypoints), confidence, torch.ones(frames, 26), "ccnet", area, HALPE26,
+        CAMERA.project(placed.keypoints),
+        confidence,
+        torch.ones(frames, 26),
+        "ccnet",
+        area,
+        HALPE26,
         ErrorDistribution(weight, sigma),
     )
     return FittedBody(np.arange(frames), np.ones(frames, bool), keypoints, placed)

@@ -57,9 +57,7 @@ def test_a_guess_of_high_presence_and_wide_error_is_not_observed() -> None:
 
 @pytest.mark.parametrize("confidence", [0.2, 0.5, 0.8])
 def test_an_expected_oks_alone_is_taken_for_a_gaussian(confidence: float) -> None:
-    plain = replace(
-        stated([1.0], [1.0]), confidence=torch.full((1, 26), confidence), error=None
-    )
+    plain = replace(stated([1.0], [1.0]), confidence=torch.full((1, 26), confidence), error=None)
     sigma = ((1 - confidence) / confidence) ** 0.5
     torch.testing.assert_close(probability_observed(plain), probability_observed(stated([1.0], [sigma])))
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fitting.keypoints.side_swap import repair_side_swaps
-from pose2d.skeletons import COCO17
 from pose2d.oks import ErrorDistribution
+from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
 
 FRAMES = 90

@@ -29,9 +29,9 @@ def wanted(names: Iterable[str]) -> list[str]:
 def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> CacheKey:
     return CacheKey(
         stage=name,
-        settings={"bone_names": job.settings.bone_names} if EXPORTERS[name].write_named else {},
+        settings={"bone_names": job.settings.bone_names} if EXPORTERS[name].names_bones else {},
         inputs={"fit": fit_key.digest, "overlay": overlay_key.digest},
-        code=code_digest(EXPORTERS[name].write.__module__),
+        code=code_digest(EXPORTERS[name].module),
     )
 
 
@@ -59,10 +59,7 @@ def make(job: Job, key: CacheKey) -> None:
     names = exporter.files(result)
     for name in names:
         remove_temporary(job.out / name)
-    if exporter.write_named is not None:
-        exporter.write_named(result, job.out, job.reporter, job.settings.bone_names)
-    else:
-        exporter.write(result, job.out, job.reporter)
+    exporter.write(result, job.out, job.reporter, job.settings.bone_names)
     sizes = {name: (job.out / name).stat().st_size for name in names}
     with atomic_file(note) as temporary:
         temporary.write_text(json.dumps({"cache_key": key.text, "bytes": sizes}, indent=1) + "\n")

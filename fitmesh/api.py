@@ -10,12 +10,13 @@ from fitmesh import limits
 from fitmesh.confidence import default_source
 from fitmesh.many.batch import Batch, check_many, run_batch
 from fitmesh.many.clips import WHOLE, Shard, find_clips
-from fitmesh.many.executors import SerialExecutor, executor_of, threads_each
+from fitmesh.many.executors import SerialExecutor
+from fitmesh.many.ray_cluster import executor_of, threads_each
 from fitmesh.many.status import ClipStatus
 from fitmesh.result import Result, load
-from fitmesh.stages.pipeline import run_stages
+from fitmesh.stages.pipeline import open_clip, run_stages
 from fitmesh.stages.scene import SceneSettings
-from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSettings, TrackSettings, open_clip
+from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSettings, TrackSettings
 from fitmesh.ui.events import ClipEnded, Event, Reporter, Sink, StageAdvanced, StageStarted, to_log
 from fitting.keypoints.weights import Weighting
 from pose2d.base.devices import default_device

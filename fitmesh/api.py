@@ -8,10 +8,6 @@ from typing import Any
 
 from fitmesh import limits
 from fitmesh.confidence import default_source
-from fitmesh.many.batch import Batch, check_many, run_batch
-from fitmesh.many.clips import WHOLE, Shard, find_clips
-from fitmesh.many.executors import SerialExecutor
-from fitmesh.many.ray_cluster import executor_of, threads_each
 from fitmesh.many.status import ClipStatus
 from fitmesh.result import Result, load
 from fitmesh.stages.pipeline import open_clip, run_stages
@@ -141,6 +137,11 @@ def run_many(
     A video that fails does not end the others: look at the `state` and `error` of what is returned, one status a video
     of the shard. Raises `fitmesh.UserError` where nothing can be done at all.
     """
+    from fitmesh.many.batch import Batch, check_many, run_batch
+    from fitmesh.many.clips import WHOLE, Shard, find_clips
+    from fitmesh.many.executors import SerialExecutor
+    from fitmesh.many.ray_cluster import executor_of, threads_each
+
     limits.JOBS.check("jobs", jobs)
     limits.THREADS.check("threads", threads)
     several = [str(video) for video in videos] if not isinstance(videos, str | Path) else []

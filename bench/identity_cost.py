@@ -19,7 +19,8 @@ from rich.table import Table
 
 import pose2d.people
 from fitmesh.stages import people
-from fitmesh.stages.settings import Job, RunSettings, open_clip
+from fitmesh.stages.pipeline import open_clip
+from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
 from pose2d.tracking.tracker import Tracker
 from pose2d.video.shots import ShotDetector

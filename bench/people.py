@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fitmesh.stages import people
-from fitmesh.stages.settings import Job, RunSettings, open_clip
+from fitmesh.stages.pipeline import open_clip
+from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
 from pose2d.detect.detector import iou
 from pose2d.oks import AREA_OF_BOX, keypoint_oks, l_squared

@@ -8,14 +8,11 @@ from typing import Any
 
 from fitmesh import limits
 from fitmesh.confidence import default_source
-from fitmesh.many.batch import Batch, check_many, run_batch
-from fitmesh.many.clips import WHOLE, Shard, find_clips
-from fitmesh.many.executors import SerialExecutor, executor_of, threads_each
 from fitmesh.many.status import ClipStatus
 from fitmesh.result import Result, load
-from fitmesh.stages.pipeline import run_stages
+from fitmesh.stages.pipeline import open_clip, run_stages
 from fitmesh.stages.scene import SceneSettings
-from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSettings, TrackSettings, open_clip
+from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSettings, TrackSettings
 from fitmesh.ui.events import ClipEnded, Event, Reporter, Sink, StageAdvanced, StageStarted, to_log
 from fitting.keypoints.weights import Weighting
 from pose2d.base.devices import default_device
@@ -140,6 +137,11 @@ def run_many(
     A video that fails does not end the others: look at the `state` and `error` of what is returned, one status a video
     of the shard. Raises `fitmesh.UserError` where nothing can be done at all.
     """
+    from fitmesh.many.batch import Batch, check_many, run_batch
+    from fitmesh.many.clips import WHOLE, Shard, find_clips
+    from fitmesh.many.executors import SerialExecutor
+    from fitmesh.many.ray_cluster import executor_of, threads_each
+
     limits.JOBS.check("jobs", jobs)
     limits.THREADS.check("threads", threads)
     several = [str(video) for video in videos] if not isinstance(videos, str | Path) else []

@@ -16,7 +16,8 @@ from ccnet.other_features import with_features
 from ccnet.settings import TrainingSettings
 from ccnet.train import new_head
 from fitmesh.coco.request import TrainCcnetRequest
-from fitmesh.many.executors import Notify, executor_of, threads_each
+from fitmesh.many.executors import Notify
+from fitmesh.many.ray_cluster import executor_of, threads_each
 from fitmesh.ui.events import Reporter
 from pose2d.base.errors import UserError
 from pose2d.base.threads import use_threads

@@ -284,9 +284,9 @@ def run(
         from fitmesh.api import run_settings
         from fitmesh.commands.run_many import Many, many_asked, run_videos
         from fitmesh.commands.run_report import say_input, say_result
-        from fitmesh.stages.pipeline import run_stages
+        from fitmesh.stages.pipeline import open_clip, run_stages
         from fitmesh.stages.scene import SceneSettings
-        from fitmesh.stages.settings import FitSettings, Job, open_clip
+        from fitmesh.stages.settings import FitSettings, Job
         from pose2d.video.clip import Span
         from pose2d.video.images import ImageFolder
     try:

@@ -42,9 +42,9 @@ def run_videos(many: Many, settings: "RunSettings", reporter: "Reporter") -> int
     """The exit code."""
     from fitmesh.many.batch import Batch, check_many, run_batch
     from fitmesh.many.clips import WHOLE, Shard, find_clips
-    from fitmesh.many.executors import executor_of, threads_each
-    from fitmesh.ui.events import count
+    from fitmesh.many.ray_cluster import executor_of, threads_each
     from fitmesh.ui.signals import working
+    from fitmesh.ui.words import count
     from pose2d.base.errors import UserError
 
     if not many.video and not many.videos:

@@ -6,7 +6,8 @@ from fitmesh.exports.stretches import absences
 from fitmesh.result import load
 from fitmesh.stages.pipeline import RunFiles, warnings_of
 from fitmesh.stages.settings import Job
-from fitmesh.ui.events import Reporter, count
+from fitmesh.ui.events import Reporter
+from fitmesh.ui.words import count
 
 
 def say_input(job: Job) -> None:

@@ -94,8 +94,9 @@ def synth(
 def _report(made: "Iterator[MadeSequence]", console: "Console", out: Path) -> None:
     import time
 
-    from fitmesh.ui.events import Reporter, count
+    from fitmesh.ui.events import Reporter
     from fitmesh.ui.sinks import on_stderr
+    from fitmesh.ui.words import count
 
     began, new_frames, person_frames, sequences = time.monotonic(), 0, 0, 0
     with working(), Reporter(on_stderr()).busy("rendering"):

@@ -19,8 +19,8 @@ from fitmesh.many.executors import Notify
 from fitmesh.many.status import MOST_WARNINGS, ClipStatus
 from fitmesh.many.summary import write_thumbnail
 from fitmesh.result import load
-from fitmesh.stages.pipeline import run_stages, warnings_of
-from fitmesh.stages.settings import Job, NetworkLoader, RunSettings, open_clip
+from fitmesh.stages.pipeline import open_clip, run_stages, warnings_of
+from fitmesh.stages.settings import Job, NetworkLoader, RunSettings
 from fitmesh.ui.events import Event, Reporter, StageAdvanced, Warned
 from fitmesh.ui.trouble import describe_error
 from fitmesh.version import __version__

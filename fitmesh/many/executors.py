@@ -11,10 +11,9 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from fitmesh.ui.events import count
+from fitmesh.ui.words import count
 from pose2d.base import files
 from pose2d.base.errors import UserError
-from pose2d.base.threads import cores
 
 RETRIES = 2  # of a task whose worker was killed; a third worker would most likely die of it too
 PATIENCE_S = 5.0  # how long a process may take to clean up when it is told to end
@@ -48,22 +47,6 @@ class Executor(Protocol):
         notify: called with a task's number and whatever `work` notified of.
         """
         ...
-
-
-def executor_of(jobs: int, ray: str | None, threads: int | None) -> Executor:
-    """Local processes, or the Ray cluster at an address; `threads` for each of them (`threads_each`)."""
-    if ray is not None:
-        from fitmesh.many.ray_cluster import RayExecutor
-
-        return RayExecutor(ray, threads or 1)
-    return ProcessExecutor(jobs, threads or 1)
-
-
-def threads_each(threads: int | None, jobs: int, ray: str | None) -> int:
-    """Of one task. On a cluster one: several tasks side by side keep cores busier than one task on several."""
-    if ray is not None:
-        return threads or 1
-    return max(1, (threads or cores()) // jobs)
 
 
 class SerialExecutor:

@@ -12,12 +12,27 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from fitmesh.many.executors import RETRIES, Outcome, Work
+from fitmesh.many.executors import RETRIES, Executor, Outcome, ProcessExecutor, Work
 from pose2d.base.errors import UserError
+from pose2d.base.threads import cores
 
 AUTO = "auto"
 REACH_S = 5.0  # how long to wait for an answer at an address
 LOOK_EVERY_S = 1.0  # so that signals are obeyed
+
+
+def executor_of(jobs: int, ray: str | None, threads: int | None) -> Executor:
+    """Local processes, or the Ray cluster at an address; `threads` for each of them (`threads_each`)."""
+    if ray is not None:
+        return RayExecutor(ray, threads or 1)
+    return ProcessExecutor(jobs, threads or 1)
+
+
+def threads_each(threads: int | None, jobs: int, ray: str | None) -> int:
+    """Of one task. On a cluster one: several tasks side by side keep cores busier than one task on several."""
+    if ray is not None:
+        return threads or 1
+    return max(1, (threads or cores()) // jobs)
 
 
 class RayExecutor:

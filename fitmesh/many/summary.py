@@ -14,7 +14,7 @@ from fitmesh.exports.report.key_frames import images_at
 from fitmesh.many.clips import ClipSource, is_url
 from fitmesh.many.status import ClipStatus
 from fitmesh.result import Result
-from fitmesh.ui.events import count
+from fitmesh.ui.words import count
 from fitmesh.version import __version__
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file

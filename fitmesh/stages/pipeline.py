@@ -5,18 +5,21 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import fitmesh.result
+from fitmesh import limits
 from fitmesh.confidence import check_source
 from fitmesh.exports.bone_names import bone_names
 from fitmesh.result import RUN_FILE, Result
 from fitmesh.stages import export, fit, given_keypoints, overlay, people
 from fitmesh.stages.manifest import Manifest
 from fitmesh.stages.settings import Job, KeypointSettings, RunSettings
-from fitmesh.ui.events import StageKept, count
+from fitmesh.ui.events import StageKept
+from fitmesh.ui.words import count
 from fitmesh.version import __version__
 from pose2d.base.caching import CacheKey, remove_temporary
 from pose2d.base.devices import check_device
@@ -27,6 +30,9 @@ from pose2d.base.json_files import read_json
 from pose2d.detect.detector import detector_class
 from pose2d.registry import card
 from pose2d.skeletons import COCO17
+from pose2d.video.clip import Clip
+from pose2d.video.images import DEFAULT_RATE, SUFFIXES, ImageFolder
+from pose2d.video.reader import Video
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +64,7 @@ def run_stages(job: Job) -> RunFiles:
     """From a clip to its files in `job.out`, of which this process is the only writer meanwhile."""
     with job.reporter.busy("checking the settings"):
         check(job)
-    with folder_lock(job.out):  # says in words why a folder cannot be manifest to
+    with folder_lock(job.out):  # says in words why a folder cannot be written to
         return _run_stages(job)
 
 
@@ -79,7 +85,7 @@ def _run_stages(job: Job) -> RunFiles:
         else:
             if damaged and not job.settings.overwrite:
                 which = ", ".join(damaged[:3]) + (" .." if len(damaged) > 3 else "")
-                job.reporter.warn(f"{which}: changed or damaged since it was manifest, so it is made again.")
+                job.reporter.warn(f"{which}: changed or damaged since it was written, so it is made again.")
             if manifest.forget(stage.files()):  # while files change, no record vouches for them
                 _write_run_json(job, timings, manifest)
             _log.debug("%s is made, cache key %s", name, stage.key.text)
@@ -129,6 +135,16 @@ def stages(job: Job) -> list[Stage]:
             for name in export.wanted(job.settings.exports)
         ),
     ]
+
+
+def open_clip(path: Path, fps: float | None = None) -> Clip:
+    """A folder of images, an image, or a video."""
+    limits.FPS.check("--fps", fps)
+    if path.is_dir():
+        return ImageFolder(path, DEFAULT_RATE if fps is None else Fraction(fps).limit_denominator(100_000))
+    if fps is not None:
+        raise UserError("--fps is for a folder of images: a video knows its own rate.")
+    return ImageFolder(path) if path.suffix.lower() in SUFFIXES else Video(path)
 
 
 def check(job: Job) -> None:

@@ -1,12 +1,10 @@
 """Everything a run can be told, and the job that every stage is given."""
 
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from fitmesh import limits
 from fitmesh.confidence import ConfidenceFunction, confidence_function
 from fitmesh.stages.scene import SceneSettings
 from fitmesh.ui.events import Reporter
@@ -23,8 +21,6 @@ from pose2d.tracking.identity import IdentityOptions
 from pose2d.tracking.tracker import TrackerOptions
 from pose2d.types import ConfidenceSource
 from pose2d.video.clip import Clip, Span
-from pose2d.video.images import DEFAULT_RATE, SUFFIXES, ImageFolder
-from pose2d.video.reader import Video
 
 T = TypeVar("T")
 WHOLE_IMAGE = Path("whole")  # instead of a file of detections: one box around everything
@@ -172,13 +168,3 @@ def _compile_renderer() -> None:
     from fitting.render.draw import compile_renderer  # brings numba with it
 
     compile_renderer()
-
-
-def open_clip(path: Path, fps: float | None = None) -> Clip:
-    """A folder of images, an image, or a video."""
-    limits.FPS.check("--fps", fps)
-    if path.is_dir():
-        return ImageFolder(path, DEFAULT_RATE if fps is None else Fraction(fps).limit_denominator(100_000))
-    if fps is not None:
-        raise UserError("--fps is for a folder of images: a video knows its own rate.")
-    return ImageFolder(path) if path.suffix.lower() in SUFFIXES else Video(path)

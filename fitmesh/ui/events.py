@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fitmesh.ui.words import count
+
 if TYPE_CHECKING:
     from fitmesh.many.status import ClipStatus
 
@@ -150,14 +152,6 @@ def describe(event: Event) -> str:
         case ClipEnded(status, done, total):
             return f"{done} of {total}  {status.name}: {status.describe()}"
     return ""
-
-
-def count(number: int, several: str) -> str:
-    """1 frame, 2 frames; 1 person, 2 people."""
-    if number != 1:
-        return f"{number} {several}"
-    irregular = {"people": "person", "processes": "process"}
-    return f"1 {irregular.get(several) or several.removesuffix('s')}"
 
 
 class Reporter:

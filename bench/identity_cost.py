@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 import pose2d.people
+from fitmesh.inputs import open_clip
 from fitmesh.stages import people
-from fitmesh.stages.pipeline import open_clip
 from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
 from pose2d.tracking.tracker import Tracker

@@ -31,7 +31,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fitmesh.stages.pipeline import open_clip
+from fitmesh.inputs import open_clip
 from pose2d.video.writer import video_writer
 
 PEER = """
@@ -59,7 +59,7 @@ print(json.dumps({"seconds": seconds, "cpu_s": cpu, "frames": frames, "people": 
 OURS = """
 import json, sys, time
 from pathlib import Path
-from fitmesh.stages.pipeline import open_clip
+from fitmesh.inputs import open_clip
 from fitmesh.confidence import default_source
 from fitmesh.ui.events import Reporter
 from fitmesh.stages import pipeline

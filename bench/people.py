@@ -16,8 +16,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from fitmesh.inputs import open_clip
 from fitmesh.stages import people
-from fitmesh.stages.pipeline import open_clip
 from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
 from pose2d.detect.detector import iou

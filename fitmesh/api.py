@@ -8,9 +8,10 @@ from typing import Any
 
 from fitmesh import limits
 from fitmesh.confidence import default_source
+from fitmesh.inputs import open_clip
 from fitmesh.many.status import ClipStatus
 from fitmesh.result import Result, load
-from fitmesh.stages.pipeline import open_clip, run_stages
+from fitmesh.stages.pipeline import run_stages
 from fitmesh.stages.scene import SceneSettings
 from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSettings, TrackSettings
 from fitmesh.ui.events import ClipEnded, Event, Reporter, Sink, StageAdvanced, StageStarted, to_log

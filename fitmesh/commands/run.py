@@ -273,6 +273,9 @@ def run(
     file is already there and was made from the same input with the same settings is skipped, so an interrupted run
     goes on where it stopped.
     """
+    from fitmesh.commands.run_many import Many, many_asked, run_videos
+    from fitmesh.exports import check_exports
+    from fitmesh.inputs import open_given
     from fitmesh.ui.events import Failed, Reporter
     from fitmesh.ui.sinks import as_json_lines, on_stderr, starting
     from pose2d.base.errors import UserError
@@ -280,16 +283,18 @@ def run(
     if quiet and json:
         raise UserError("--quiet and --json contradict each other: give one of them.")
     reporter = Reporter(as_json_lines if json else on_stderr(quiet))
-    with starting(reporter):
-        from fitmesh.api import run_settings
-        from fitmesh.commands.run_many import Many, many_asked, run_videos
-        from fitmesh.commands.run_report import say_input, say_result
-        from fitmesh.stages.pipeline import open_clip, run_stages
-        from fitmesh.stages.scene import SceneSettings
-        from fitmesh.stages.settings import FitSettings, Job
-        from pose2d.video.clip import Span
-        from pose2d.video.images import ImageFolder
     try:
+        exports = tuple(name.strip() for name in export.split(",") if name.strip())
+        check_exports(exports, bone_names)
+        many = many_asked(video, videos, out, jobs, shard, ray)
+        clip = None if many else open_given(Path(video[0]) if video else None, images, image, fps)
+        with starting(reporter):  # after what is cheap to check: torch alone takes seconds
+            from fitmesh.api import run_settings
+            from fitmesh.commands.run_report import say_input, say_result
+            from fitmesh.stages.pipeline import run_stages
+            from fitmesh.stages.scene import SceneSettings
+            from fitmesh.stages.settings import FitSettings, Job
+            from pose2d.video.clip import Span
         settings = run_settings(
             Span(start, end, every),
             detections=detections, detector=detector, detector_size=detector_size, min_score=min_score,
@@ -300,16 +305,13 @@ def run(
                 body_model, weighting, init, init_checkpoint,  # type: ignore[arg-type]
                 SceneSettings(focal, fov, intrinsics, floor, height),
             ),
-            exports=tuple(name.strip() for name in export.split(",") if name.strip()), bone_names=bone_names,
-            overwrite=overwrite,
+            exports=exports, bone_names=bone_names, overwrite=overwrite,
         )  # fmt: skip
-        if many_asked(video, videos, out, jobs, shard, ray):
+        if clip is None:
             if given := [name for name, value in (("--images", images), ("--image", image), ("--fps", fps)) if value]:
                 raise UserError(f"{given[0]} is for one clip, and many videos were asked for: leave one of them out.")
             wanted = Many(video or [], videos or [], out, jobs, shard, ray)
             raise typer.Exit(run_videos(wanted, settings, reporter))
-        path = _input(Path(video[0]) if video else None, images, image, fps)
-        clip = open_clip(path, fps) if image is None else ImageFolder(path)
         job = Job(clip, settings, Path(out), reporter)
         say_input(job)
         with working():
@@ -320,19 +322,3 @@ def run(
     except (KeyboardInterrupt, Stopped) as stopped:
         reporter.say("Stopped. Finished stages are kept; the same command goes on from there.", "stopped")
         raise typer.Exit(getattr(stopped, "exit_code", INTERRUPTED)) from None
-
-
-def _input(video: Path | None, images: Path | None, image: Path | None, fps: float | None) -> Path:
-    """The one of the three that was given."""
-    from pose2d.base.errors import UserError
-
-    given = {name: path for name, path in (("--video", video), ("--images", images), ("--image", image)) if path}
-    if len(given) != 1:
-        raise UserError(f"give one of --video, --images and --image; got {' and '.join(given) or 'none'}.")
-    if fps is not None and images is None:
-        raise UserError("--fps is for --images: a video knows its own rate.")
-    if images is not None and not images.is_dir():
-        raise UserError(f"{images} is not a folder. --images takes a folder of images; for one image use --image.")
-    if image is not None and image.is_dir():
-        raise UserError(f"{image} is a folder. --image takes one image; for a folder use --images.")
-    return next(iter(given.values()))

@@ -22,13 +22,14 @@ def view(
     """
     import webbrowser
 
+    import fitmesh.result
     from fitmesh.ui.sinks import starting
 
+    result = fitmesh.result.load(out)
     with starting():
-        import fitmesh.result
         from fitmesh.viewer.server import serve
 
-    server = serve(fitmesh.result.load(out), port)
+    server = serve(result, port)
     try:
         typer.echo(f"{out} is at {server.url}  (Ctrl-C stops)")
         if browser:

@@ -1,11 +1,13 @@
 """A result -> files that other programs open. Each format says which files it makes and writes them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fitmesh.exports.bone_names import DEFAULT
+from fitmesh.exports.bone_names import DEFAULT, check_convention
+from pose2d.base.errors import UserError
 
 if TYPE_CHECKING:
     from fitmesh.result import Result
@@ -55,3 +57,20 @@ EXPORTERS = {
         write_function="write_csv",
     ),
 }
+ALWAYS = ("glb", "report")
+
+
+def wanted(names: Iterable[str]) -> list[str]:
+    """The exports of a run that was asked for `names`, in the order they are made; the report comes last."""
+    asked = set(names)
+    unknown = sorted(asked - set(EXPORTERS))
+    if unknown:
+        raise UserError(f"unknown --export {', '.join(unknown)}: choose {', '.join(EXPORTERS)}.")
+    chosen = [name for name in EXPORTERS if name in asked or name in ALWAYS]
+    return sorted(chosen, key=lambda name: name == "report")
+
+
+def check_exports(names: Iterable[str], convention: str) -> None:
+    """Refuse formats and names of bones that there are none of."""
+    wanted(names)
+    check_convention(convention)

@@ -1,7 +1,6 @@
 """Stage 4: the formats of `fitmesh.exports`, each a stage with a cache key of its own."""
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 import fitmesh.result
@@ -12,18 +11,7 @@ from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.json_files import read_json
 
-ALWAYS = ("glb", "report")
 FOLDER = ".cache_keys"  # these files have no room for a cache key of their own
-
-
-def wanted(names: Iterable[str]) -> list[str]:
-    """The exports of a run that was asked for `names`, in the order they are made; the report comes last."""
-    asked = set(names)
-    unknown = sorted(asked - set(EXPORTERS))
-    if unknown:
-        raise UserError(f"unknown --export {', '.join(unknown)}: choose {', '.join(EXPORTERS)}.")
-    chosen = [name for name in EXPORTERS if name in asked or name in ALWAYS]
-    return sorted(chosen, key=lambda name: name == "report")
 
 
 def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> CacheKey:

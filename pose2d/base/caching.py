@@ -122,7 +122,7 @@ def _parsed(path: Path) -> tuple[tuple[str, ...], str]:
 
 def _statements(path: Path) -> Iterator[tuple[int, list[tokenize.TokenInfo]]]:
     """The tokens of one statement after another, without comments, with the depth of its block."""
-    depth, statement = 0, []
+    depth, statement = 0, list[tokenize.TokenInfo]()
     with path.open(encoding="utf-8") as file:
         for token in tokenize.generate_tokens(file.readline):
             if token.type in (tokenize.INDENT, tokenize.DEDENT):

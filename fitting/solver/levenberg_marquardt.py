@@ -35,9 +35,7 @@ class Solution:
 
 
 def factorize(system: NormalEquations) -> Factor:
-    if system.next_one is None or system.next_two is None:
-        return FrameFactor(system.matrix)
-    return BandFactor(system.matrix, system.next_one, system.next_two)
+    return BandFactor(system.matrix, *system.off_diagonals) if system.off_diagonals else FrameFactor(system.matrix)
 
 
 def newton_step(system: NormalEquations) -> tuple[Tensor, Tensor]:

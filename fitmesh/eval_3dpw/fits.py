@@ -20,8 +20,8 @@ from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.track import start_track
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError
-from pose2d.io.images import read_image
 from pose2d.types import ConfidenceSource
+from pose2d.video.images import read_image
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,8 @@ from fitting.solver.jacobian import BodyJacobian
 from fitting.solver.levenberg_marquardt import TOLERANCE, Solution, fill_gaps, solve_frames, solve_track
 from fitting.solver.prior import PosePrior, load_prior
 from fitting.solver.problem import Problem
-from fitting.solver.terms.guess import Guess, LikelyShape
 from fitting.solver.terms.motion import AngularAcceleration, JointAcceleration
-from fitting.solver.terms.pose import JointLimits, LikelyPose, Upright, optical_axis
+from fitting.solver.terms.priors import Guess, JointLimits, LikelyPose, LikelyShape, Upright, optical_axis
 from fitting.solver.terms.reprojection import ROBUST_SCALE, Reprojection, robust_scale
 from fitting.solver.terms.scene import Contact, Floor, SceneTerms
 from fitting.solver.terms.term import Term
@@ -329,7 +328,7 @@ def initial_guess(
 
 
 def _unknown_initialiser(init: str) -> str:
-    from fitting.init.regressors import NAMES  # only for the message: it imports OpenCV
+    from fitting.init.regressors import NAMES  # only for the message
 
     if init in NAMES:
         return (

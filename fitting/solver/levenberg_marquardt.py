@@ -12,8 +12,7 @@ from torch import Tensor
 from fitting.body.kinematics import rotation_matrices
 from fitting.body.rotations import matrix_to_axis_angle
 from fitting.solver.arrow import BandFactor, Factor, FrameFactor, NotPositiveDefinite, solve_arrow
-from fitting.solver.normal_equations import NormalEquations, normal_equations
-from fitting.solver.problem import Problem, costs
+from fitting.solver.problem import NormalEquations, Problem, costs, normal_equations
 from fitting.solver.unknowns import State, join, orthonormal
 
 CONVERGED, STUCK, LIMIT = "converged", "no downhill step left", "iteration limit"

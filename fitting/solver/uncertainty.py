@@ -27,9 +27,8 @@ from torch import Tensor
 
 from fitting.solver.arrow import NotPositiveDefinite, shape_factor
 from fitting.solver.levenberg_marquardt import factorize
-from fitting.solver.normal_equations import NormalEquations, normal_equations
-from fitting.solver.problem import CHUNK, Problem, costs
-from fitting.solver.terms.guess import LikelyShape
+from fitting.solver.problem import CHUNK, NormalEquations, Problem, costs, normal_equations
+from fitting.solver.terms.priors import LikelyShape
 from fitting.solver.unknowns import State
 
 # Nobody has exactly the bones that a body model's few shape numbers allow, and size and distance look alike: this share

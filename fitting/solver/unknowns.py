@@ -11,7 +11,7 @@ and one number per direction of shape.
 
 Joint limits are ranges of those axis-angle numbers. Axes at rest (T-pose): x to the body's left, y up, z to the front.
 A bent knee turns about +x; a bent left elbow about -y, a bent right one about +y; an arm let down turns its shoulder
-about -z (left) or +z (right). The limits are soft: a number beyond its range costs (`terms.pose`).
+about -z (left) or +z (right). The limits are soft: a number beyond its range costs (`terms.priors`).
 """
 
 import math

@@ -10,9 +10,8 @@ from fitting.init.guess import InitialGuess
 from fitting.optimise import Independence, terms_of
 from fitting.options import FitOptions
 from fitting.solver.jacobian import BodyJacobian
-from fitting.solver.normal_equations import NormalEquations
-from fitting.solver.problem import Problem
-from fitting.solver.terms.pose import LikelyPose, Upright, optical_axis
+from fitting.solver.problem import NormalEquations, Problem
+from fitting.solver.terms.priors import LikelyPose, Upright, optical_axis
 from fitting.solver.terms.reprojection import Reprojection
 from fitting.solver.terms.scene import Contact, Floor, SceneTerms
 from fitting.solver.unknowns import STEP_SIZE, State, to_params

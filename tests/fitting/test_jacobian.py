@@ -6,8 +6,7 @@ import torch
 import fitting
 from fitting.body.kinematics import rotation_matrices
 from fitting.solver.jacobian import BodyJacobian, left_jacobian
-from fitting.solver.normal_equations import normal_equations
-from fitting.solver.problem import CHUNK, costs
+from fitting.solver.problem import CHUNK, costs, normal_equations
 from fitting.solver.unknowns import BODY_JOINTS, POSE, STEP_SIZE, State
 from tests.fitting.solver_problems import some_problem, some_state
 

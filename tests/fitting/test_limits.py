@@ -4,7 +4,7 @@ import torch
 
 import fitting
 from fitting.body.kinematics import JOINT_NAMES
-from fitting.solver.terms.pose import JointLimits
+from fitting.solver.terms.priors import JointLimits
 from fitting.solver.unknowns import BODY_JOINTS, ranges
 
 

@@ -5,8 +5,7 @@ import torch
 
 import fitting.solver.levenberg_marquardt as solver
 from fitting.solver.levenberg_marquardt import CONVERGED, LIMIT, solve_frames, solve_track
-from fitting.solver.normal_equations import NormalEquations, normal_equations
-from fitting.solver.problem import costs
+from fitting.solver.problem import NormalEquations, costs, normal_equations
 from fitting.solver.unknowns import State
 from tests.fitting.solver_problems import some_problem, without_scene
 

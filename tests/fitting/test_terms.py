@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from fitting.solver.levenberg_marquardt import solve_track
-from fitting.solver.normal_equations import normal_equations
-from fitting.solver.problem import Problem, costs
+from fitting.solver.problem import Problem, costs, normal_equations
 from fitting.solver.terms.reprojection import Reprojection
 from fitting.solver.terms.term import Blocks, Term, Window
 from fitting.solver.unknowns import STEP_SIZE, State

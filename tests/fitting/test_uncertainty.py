@@ -9,10 +9,8 @@ import torch
 
 import fitting
 from fitting.solver.levenberg_marquardt import solve_frames
-from fitting.solver.normal_equations import normal_equations
-from fitting.solver.problem import costs
-from fitting.solver.terms.guess import DISTANCE_STD_FACTOR, Guess, LikelyShape
-from fitting.solver.terms.pose import LikelyPose
+from fitting.solver.problem import costs, normal_equations
+from fitting.solver.terms.priors import DISTANCE_STD_FACTOR, Guess, LikelyPose, LikelyShape
 from fitting.solver.terms.scene import Contact, Floor
 from fitting.solver.uncertainty import UNMODELLED_SIZE, joint_deviations, log_evidence
 from fitting.training.motion_capture import load_motion

@@ -5,14 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import pytest
-import typer
 
 import fitmesh as package
-from fitmesh.commands.option_types import checked
+from fitmesh.options.record import Option, command
 from fitmesh.ui import trouble
 from pose2d.base.errors import UserError
 from pose2d.base.ranges import Range
@@ -22,10 +22,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_number_without_limits_is_a_mistake_in_the_command() -> None:
-    def command(count: Annotated[int, typer.Option()] = 1) -> None: ...
+    @dataclass(frozen=True)
+    class Options:
+        count: Annotated[int, Option()] = 1
 
-    with pytest.raises(TypeError, match="count of command is a number without a Range"):
-        checked(command)
+    with pytest.raises(TypeError, match="count is a number without a Range"):
+        command(Options)(print)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), -1.0, 11.0, 10**400, True, 2.5])

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
+import typer
 
 import fitmesh as package
-from fitmesh.options.record import Option, command
+from fitmesh.options.record import Option, check_ranges, command, function
 from fitmesh.ui import trouble
 from pose2d.base.errors import UserError
 from pose2d.base.ranges import Range
@@ -123,3 +124,43 @@ def test_a_signal_during_a_run_leaves_no_temporary_file(
     assert "Traceback" not in said
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert not {name for name in names if name.startswith(".") and name != ".cache_keys"}
+
+
+def test_a_flag_is_shown_as_a_flag_and_takes_no_value(fitmesh: Fitmesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert fitmesh("run", "--help") == 0
+    (line,) = [line for line in fitmesh.out.splitlines() if "--relink" in line]
+    assert "bool" not in line
+
+
+def test_one_record_makes_the_command_line_and_the_function() -> None:
+    """Names, defaults, limits and several values, by either way into the same record."""
+
+    @dataclass(frozen=True)
+    class Options:
+        data: Annotated[Path, Option("Where.")]
+        rate_hz: Annotated[float, Option("How often.", name="rate"), Range(0, 10)] = 2.0
+        names: Annotated[tuple[str, ...], Option(commas=True)] = ("a", "b")
+        parts: Annotated[tuple[str, ...], Option()] = ()
+        plain: Annotated[bool, Option()] = True
+
+    heard: list[Options] = []
+
+    def work(asked: Options) -> int:
+        heard.append(asked)
+        return len(heard)
+
+    app = typer.Typer()
+    app.command()(command(Options)(work))  # type: ignore[arg-type]
+    app(["--data", "x"], standalone_mode=False)
+    app(
+        ["--data", "x", "--rate", "3", "--names", "c, d", "--parts", "p", "--parts", "q", "--no-plain"],
+        standalone_mode=False,
+    )
+    assert heard == [Options(Path("x")), Options(Path("x"), 3.0, ("c", "d"), ("p", "q"), False)]
+    assert function(Options)(work)(Path("x"), rate_hz=5.0) == 3
+    with pytest.raises(UserError, match="--rate is 11, not between 0 and 10"):
+        check_ranges(Options(Path("x"), rate_hz=11.0))
+    with pytest.raises(TypeError, match=r"work\(\) got an unexpected keyword argument 'rate'"):
+        function(Options)(work)(Path("x"), rate=5.0)  # type: ignore[call-arg]
+    assert "rate_hz: How often." in (function(Options)(work).__doc__ or "")

@@ -9,7 +9,6 @@ import typer
 import typer.core
 import typer.main
 
-from fitmesh.commands.option_types import checked
 from fitmesh.ui import logs
 from fitmesh.ui.signals import Stopped
 from fitmesh.ui.trouble import exit_code_of, watch_threads
@@ -24,7 +23,7 @@ _HOW: dict[str, Any] = {"rich_markup_mode": "rich", "pretty_exceptions_enable": 
 def command_of(name: str) -> Any:
     """The function of a command (`fitmesh.commands.NAME`), or the Typer of one that has commands of its own."""
     module = import_module(f"fitmesh.commands.{name.replace('-', '_')}")
-    return getattr(module, "app", None) or checked(getattr(module, name.replace("-", "_")))
+    return getattr(module, "app", None) or getattr(module, name.replace("-", "_"))
 
 
 class _Commands(typer.core.TyperGroup):

@@ -28,9 +28,11 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.claim import Console, claim
 from fitmesh.inputs import open_clip
 from pose2d.video.writer import video_writer
 
@@ -190,4 +192,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

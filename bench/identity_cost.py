@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pose2d.people
 from bench.lib.claim import Console, claim
+from fitmesh.inputs import open_clip
 from fitmesh.stages import people
-from fitmesh.stages.pipeline import open_clip
 from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
 from pose2d.tracking.tracker import Tracker

@@ -33,7 +33,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lib.claim import Console, claim
-from fitmesh.stages.pipeline import open_clip
+from fitmesh.inputs import open_clip
 from pose2d.video.writer import video_writer
 
 PEER = """
@@ -61,7 +61,7 @@ print(json.dumps({"seconds": seconds, "cpu_s": cpu, "frames": frames, "people": 
 OURS = """
 import json, sys, time
 from pathlib import Path
-from fitmesh.stages.pipeline import open_clip
+from fitmesh.inputs import open_clip
 from fitmesh.confidence import default_source
 from fitmesh.ui.events import Reporter
 from fitmesh.stages import pipeline

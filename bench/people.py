@@ -19,8 +19,8 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lib.claim import Console, claim
+from fitmesh.inputs import open_clip
 from fitmesh.stages import people
-from fitmesh.stages.pipeline import open_clip
 from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
 from pose2d.detect.detector import iou

@@ -28,7 +28,7 @@ from pose2d.skeletons import COCO17
 from pose2d.tracking import appearance
 from pose2d.tracking.appearance import PARTS, SIZE, Appearances, describe
 from pose2d.tracking.tracker import Tracker
-from pose2d.video.clip import Span
+from pose2d.video.frames import Span
 from pose2d.video.reader import Video
 
 WEIGHTS = Path(appearance.__file__).parents[1] / "weights" / "appearance.npz"

@@ -27,8 +27,7 @@ from pose2d import crops
 from pose2d.decode import fit_gaussian
 from pose2d.detect.detector import Detections, DetectorOptions, iou
 from pose2d.detect.multipose import MultiPose
-from pose2d.models.movenet import NEARNESS, HeadMaps, MoveNetFeatures, SinglePose
-from pose2d.models.movenet_network import STRIDE, cells_of
+from pose2d.models.movenet import NEARNESS, STRIDE, HeadMaps, MoveNetFeatures, SinglePose, cells_of
 from pose2d.models.rtmpose import RTMPose
 from pose2d.types import Prediction
 

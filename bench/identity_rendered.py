@@ -27,7 +27,7 @@ from pose2d.detect.detector import iou
 from pose2d.skeletons import COCO17, HALPE26
 from pose2d.tracking.appearance import Appearances
 from pose2d.tracking.association import keypoint_l2
-from pose2d.video.images import ImageFolder
+from pose2d.video.frames import ImageFolder
 from pose2d.video.shots import find_cuts, shrunk
 
 LEAST_SEEN = 0.3  # share of a person that must be visible to be expected

@@ -14,15 +14,14 @@ from fitmesh.stages.pipeline import run_stages
 from fitmesh.stages.scene import SceneSettings
 from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSettings, TrackSettings
 from fitting.keypoints.weights import Weighting
-from pose2d.base.devices import default_device
 from pose2d.base.errors import UserError
+from pose2d.base.threads import default_device
 from pose2d.detect.detector import detector_class
 from pose2d.registry import fetched
 from pose2d.tracking.identity import IdentityOptions
 from pose2d.tracking.tracker import TrackerOptions
 from pose2d.types import ConfidenceSource
-from pose2d.video.clip import Clip, Span
-from pose2d.video.images import DEFAULT_RATE, SUFFIXES, ImageFolder
+from pose2d.video.frames import DEFAULT_RATE, SUFFIXES, Clip, ImageFolder, Span
 from pose2d.video.reader import Video
 
 

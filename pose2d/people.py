@@ -21,8 +21,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pose2d.base.prefetch import prefetch
-from pose2d.base.threads import torch_threads
+from pose2d.base.threads import prefetch, torch_threads
 from pose2d.detect.detector import Detections, iou
 from pose2d.events import Event
 from pose2d.skeletons import Skeleton
@@ -31,7 +30,7 @@ from pose2d.tracking.association import Cues
 from pose2d.tracking.identity import IdentityOptions, Sightings, settle
 from pose2d.tracking.tracker import Tracker
 from pose2d.types import Track
-from pose2d.video.clip import Frame
+from pose2d.video.frames import Frame
 from pose2d.video.shots import ShotMarker
 
 # Between two looks of the detector where nothing happens, and where people move. LONG_IOU was chosen among 0.35, 0.5

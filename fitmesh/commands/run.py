@@ -287,8 +287,7 @@ def run(
         from fitmesh.stages.pipeline import run_stages
         from fitmesh.stages.scene import SceneSettings
         from fitmesh.stages.settings import FitSettings, Job
-        from pose2d.video.clip import Span
-        from pose2d.video.images import ImageFolder
+        from pose2d.video.frames import ImageFolder, Span
     try:
         settings = run_settings(
             Span(start, end, every),

@@ -17,7 +17,7 @@ from pose2d.detect.detector import (
     whole_image,
 )
 from pose2d.detect.multipose import MultiPose
-from pose2d.models.movenet_network import normalize, normalized
+from pose2d.models.movenet import normalize, normalized
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from pose2d.detect.detector import Detections
 from pose2d.people import People, PeopleFinder
 from pose2d.tracking.tracker import Tracker
-from pose2d.video.clip import Frame
+from pose2d.video.frames import Frame
 
 FPS, SIZE = 30.0, (640, 480)
 Scene = Callable[[int], list[tuple[float, float]]]  # frame number -> centres of the people in it

@@ -8,7 +8,7 @@ from pose2d.detect.detector import Detections, DetectorOptions
 from pose2d.detect.multipose import MultiPose
 from pose2d.tracking.tracker import Tracker, TrackerOptions, assign
 from pose2d.types import Track
-from pose2d.video.clip import Span
+from pose2d.video.frames import Span
 from pose2d.video.reader import Video
 
 Walk = Callable[[float], tuple[float, float] | None]  # centre at a time, or None when not in the image

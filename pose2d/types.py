@@ -54,7 +54,7 @@ class Appearance(Table):
     """What people look like: the colours of parts of the body (pose2d/tracking/appearance.py)."""
 
     colours: np.ndarray = column((5, 9), "f", "for each part the quantiles of L (0..100), of a and of b, lowest first")
-    weight: np.ndarray = column((5,), "f", "confidence of the keypoints that it was read at; 0: not seen", low=0, high=1)
+    weight: np.ndarray = column((5,), "f", "confidence of the keypoints it was read at; 0: not seen", low=0, high=1)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Detections(Table):
     box_px: np.ndarray = column((4,), "d", "x1, y1, x2, y2", unit="px", fill=np.nan)
     score: np.ndarray = column((), "d", "the detector's; between two looks the lower of both")
     keypoints: Keypoints | None = nested(Keypoints, "in the box", optional=True, flat=True)
-    time_s: np.ndarray | None = column((), "d", "when the frame is shown", unit="s", optional=True)
+    time_s: np.ndarray = column((), "d", "when the frame is shown", unit="s", optional=True)  # None in files
     appearance: Appearance | None = nested(Appearance, "weight 0 where the detector did not look", optional=True)
 
     @classmethod

@@ -145,9 +145,10 @@ class GivenKeypoints:
 
     def detections(self) -> Detections:
         """Everybody as a row."""
-        points = (self.xy_px, self.confidence, self.presence)
         keypoints = Keypoints(
-            *map(torch.from_numpy, points),
+            xy_px=torch.from_numpy(self.xy_px),
+            confidence=torch.from_numpy(self.confidence),
+            presence=torch.from_numpy(self.presence),
             source=self.source,
             area_px2=torch.from_numpy(self.area_px2),
             skeleton=HALPE26,

@@ -17,6 +17,7 @@ same for all rows: one shape for all frames.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -198,11 +199,10 @@ class Table:
                 yield f.name, value
 
 
-def column_fields(table: type[Table]) -> Iterator[tuple[Field[Any], Column]]:
+@cache
+def column_fields(table: type[Table]) -> tuple[tuple[Field[Any], Column], ...]:
     """The fields that are columns, with what each holds."""
-    for f in fields(table):
-        if "column" in f.metadata:
-            yield f, f.metadata["column"]
+    return tuple((f, f.metadata["column"]) for f in fields(table) if "column" in f.metadata)
 
 
 def _is_shared(value: Any, stated: Column) -> bool:

@@ -17,7 +17,6 @@ same for all rows: one shape for all frames.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -199,10 +198,14 @@ class Table:
                 yield f.name, value
 
 
-@cache
 def column_fields(table: type[Table]) -> tuple[tuple[Field[Any], Column], ...]:
     """The fields that are columns, with what each holds."""
-    return tuple((f, f.metadata["column"]) for f in fields(table) if "column" in f.metadata)
+    if table not in _COLUMNS:
+        _COLUMNS[table] = tuple((f, f.metadata["column"]) for f in fields(table) if "column" in f.metadata)
+    return _COLUMNS[table]
+
+
+_COLUMNS: dict[type, tuple[tuple[Field[Any], Column], ...]] = {}
 
 
 def _is_shared(value: Any, stated: Column) -> bool:

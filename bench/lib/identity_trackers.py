@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from bench.identity_metrics import FrameBoxes
-from bench.identity_scenes import SeenFrame
+from bench.lib.identity_metrics import FrameBoxes
+from bench.lib.identity_scenes import SeenFrame
 from pose2d.tracking.identity import IdentityOptions, Settled, settle
 from pose2d.tracking.tracker import Tracker, TrackerOptions
 from pose2d.types import NOBODY, Appearance, Detections, Keypoints

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fitmesh.exports import amass, bvh, obj, report, scene_glb, tables, trc
+from fitmesh.exports import amass, bvh, csv_json, obj, report, scene_glb, trc
 from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 
@@ -31,6 +31,6 @@ EXPORTERS = {
     "bvh": Exporter(bvh.files, bvh.write, "skeleton motion, one file per person", bvh.write),
     "amass": Exporter(amass.files, amass.write, "SMPL-H poses in AMASS's layout, z up, for retargeting"),
     "trc": Exporter(trc.files, trc.write, "markers for OpenSim and Pose2Sim"),
-    "json": Exporter(tables.json_files, tables.write_json, "everything, readable by any program"),
-    "csv": Exporter(tables.csv_files, tables.write_csv, "joints and joint angles, one row per person and frame"),
+    "json": Exporter(csv_json.json_files, csv_json.write_json, "everything, readable by any program"),
+    "csv": Exporter(csv_json.csv_files, csv_json.write_csv, "joints and joint angles, one row per person and frame"),
 }

@@ -34,13 +34,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What a run leaves behind."""
+    """What a run leaves behind for its user."""
 
-    tracks: Path
-    keypoints: Path
-    fit: Path
-    overlay: Path
-    exports: tuple[Path, ...]
+    files: tuple[Path, ...]  # the fit, the overlay, the exports
     made: tuple[str, ...]  # the stages that were not skipped
 
 
@@ -91,11 +87,16 @@ def _run_stages(job: Job) -> RunFiles:
             manifest.record(stage.files())
         _write_run_json(job, timings, manifest)
     result = fitmesh.result.load(job.out)
+<<<<<<< HEAD
+    names = (name for one in export.wanted(job.settings.exports) for name in export.EXPORTERS[one].files(result))
+    return RunFiles(tuple(job.out / name for name in (fit.FILE, overlay.FILE, *names)), tuple(made))
+=======
     names = (name for one in wanted(job.settings.exports) for name in EXPORTERS[one].files(result))
     return RunFiles(
         job.out / people.TRACKS_FILE, job.out / people.KEYPOINTS_FILE, job.out / fit.FILE, job.out / overlay.FILE,
         tuple(job.out / name for name in names), tuple(made),
     )  # fmt: skip
+>>>>>>> main
 
 
 def warnings_of(result: Result) -> list[str]:

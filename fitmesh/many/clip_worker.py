@@ -135,7 +135,7 @@ def _run(task: ClipTask, source: Path, out: Path, reporter: _Reporter) -> ClipSt
 
 def _run_key(task: ClipTask, source: Path, out: Path, written: RunFiles) -> str:
     """By which a later run tells that nothing has changed; empty where its digests would not tell."""
-    names = {path.relative_to(out).as_posix() for path in (written.fit, written.overlay, *written.exports)}
+    names = {path.relative_to(out).as_posix() for path in written.files}
     return clip_key(task.recipe, source, out) if names <= set(Manifest.read(out).digests) else ""
 
 

@@ -6,18 +6,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-<<<<<<< HEAD
-from fitmesh.exports import amass, bvh, csv_json, obj, report, scene_glb, trc
-from fitmesh.result import Result
-from fitmesh.ui.events import Reporter
-=======
 from fitmesh.exports.bone_names import DEFAULT, check_convention
 from pose2d.base.errors import UserError
 
 if TYPE_CHECKING:
     from fitmesh.result import Result
     from fitmesh.ui.events import Reporter
->>>>>>> main
 
 
 @dataclass(frozen=True)
@@ -54,24 +48,14 @@ EXPORTERS = {
     "amass": _exporter("amass", "SMPL-H poses in AMASS's layout, z up, for retargeting"),
     "trc": _exporter("trc", "markers for OpenSim and Pose2Sim"),
     "json": _exporter(
-        "tables", "everything, readable by any program", files_function="json_files", write_function="write_json"
+        "csv_json", "everything, readable by any program", files_function="json_files", write_function="write_json"
     ),
     "csv": _exporter(
-        "tables",
+        "csv_json",
         "joints and joint angles, one row per person and frame",
         files_function="csv_files",
         write_function="write_csv",
     ),
-<<<<<<< HEAD
-    "report": Exporter(report.files, report.write, "a page that shows the quality of the run"),
-    "obj": Exporter(obj.files, obj.write, "the exact mesh of every person and frame"),
-    "bvh": Exporter(bvh.files, bvh.write, "skeleton motion, one file per person", bvh.write),
-    "amass": Exporter(amass.files, amass.write, "SMPL-H poses in AMASS's layout, z up, for retargeting"),
-    "trc": Exporter(trc.files, trc.write, "markers for OpenSim and Pose2Sim"),
-    "json": Exporter(csv_json.json_files, csv_json.write_json, "everything, readable by any program"),
-    "csv": Exporter(csv_json.csv_files, csv_json.write_csv, "joints and joint angles, one row per person and frame"),
-=======
->>>>>>> main
 }
 ALWAYS = ("glb", "report")
 

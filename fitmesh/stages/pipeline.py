@@ -87,16 +87,8 @@ def _run_stages(job: Job) -> RunFiles:
             manifest.record(stage.files())
         _write_run_json(job, timings, manifest)
     result = fitmesh.result.load(job.out)
-<<<<<<< HEAD
-    names = (name for one in export.wanted(job.settings.exports) for name in export.EXPORTERS[one].files(result))
-    return RunFiles(tuple(job.out / name for name in (fit.FILE, overlay.FILE, *names)), tuple(made))
-=======
     names = (name for one in wanted(job.settings.exports) for name in EXPORTERS[one].files(result))
-    return RunFiles(
-        job.out / people.TRACKS_FILE, job.out / people.KEYPOINTS_FILE, job.out / fit.FILE, job.out / overlay.FILE,
-        tuple(job.out / name for name in names), tuple(made),
-    )  # fmt: skip
->>>>>>> main
+    return RunFiles(tuple(job.out / name for name in (fit.FILE, overlay.FILE, *names)), tuple(made))
 
 
 def warnings_of(result: Result) -> list[str]:

@@ -93,7 +93,8 @@ def load(name: str, checkpoint: str | Path | None = None, mean_params: str | Pat
                 return load(candidate, checkpoint, mean_params)
         return load(last, checkpoint, mean_params)
     if name not in CARDS:
-        raise UserError(f"unknown body regressor {name!r}: choose {', '.join((*FAMILIES, *CARDS))}.")
+        spin, *cliffs = CARDS
+        raise UserError(f"unknown body regressor {name!r}: choose {', '.join((spin, *FAMILIES, *cliffs))}.")
     card = CARDS[name]
     if checkpoint is None:
         raise UserError(f"{name} ships no weights: pass a checkpoint, from {card.source} (licence: {card.licence}).")

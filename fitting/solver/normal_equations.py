@@ -159,7 +159,8 @@ def _add_pose_part(problem: Problem, state: State, gradient: Tensor, matrix: Ten
     """The pose prior's nearest component, and the limits that are overstepped."""
     pose = state.body_pose
     _, nearest = problem.prior.energy(pose)
-    precision = problem.prior_weight * problem.prior.precision[nearest]
+    counts = problem.prior_weight * problem.prior.pull(pose, nearest)
+    precision = counts[:, None, None] * problem.prior.precision[nearest]
     beyond = box_limits(pose, problem.limit_low, problem.limit_high, SIGMA_RAD)
     gradient[:, POSE] += torch.einsum("tij,tj->ti", precision, pose - problem.prior.mean[nearest]) + beyond / SIGMA_RAD
     matrix[:, POSE, POSE] += precision

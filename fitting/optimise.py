@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,11 +18,16 @@ from fitting.init.lifter.lift import guess_from_keypoints
 from fitting.init.torso import best_torso_start, torso_start_candidates
 from fitting.keypoints.observed import body_keypoints, frames_with_enough, undistorted
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights
+from fitting.options import DEFAULTS, LEAN_RAD, FitOptions
 from fitting.solver.jacobian import BodyJacobian
 from fitting.solver.levenberg_marquardt import TOLERANCE, Solution, fill_gaps, solve_frames, solve_track
 from fitting.solver.prior import PosePrior, load_prior
-from fitting.solver.problem import NEAREST_KEYPOINT_M, ROBUST_SCALE, Problem, anchor_at, project, robust_scale
-from fitting.solver.scene_terms import SceneTerms
+from fitting.solver.problem import Problem
+from fitting.solver.terms.motion import AngularAcceleration, JointAcceleration
+from fitting.solver.terms.priors import Guess, JointLimits, LikelyPose, LikelyShape, Upright, optical_axis
+from fitting.solver.terms.reprojection import ROBUST_SCALE, Reprojection, robust_scale
+from fitting.solver.terms.scene import Contact, Floor, SceneTerms
+from fitting.solver.terms.term import Term
 from fitting.solver.uncertainty import joint_deviations
 from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, State, from_params, ranges, to_params
 from pose2d.base.errors import UserError
@@ -38,7 +44,6 @@ CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
 INDEPENDENT_FRAMES_PER_SECOND = 3.0
 CONSTANT_ERROR_SHARE = 0.45
 MOTION_WEIGHT = 0.01  # joints accelerate together: of the 129 terms of a frame one or two are independent; not tuned
-LEAN_RAD = 0.25  # standard deviation of the lean out of the image: pelvises tilt by 0.2, cameras as much; not tuned
 # A guess was made with a prior of its own, so the pose prior beside it weighs less: `bench/lifter.py --choose`, on half
 # of the subjects that nothing is learned from; the figures of bench/README.md are of the other half.
 PRIOR_BESIDE_GUESS = 0.5
@@ -66,7 +71,30 @@ class Fit:
     source: ConfidenceSource  # where the confidence came from
 
 
-@single_thread()
+@dataclass(frozen=True)
+class FitInput:
+    """What a fit of T frames is made from, row by row; `rows` cuts all of it alike."""
+
+    keypoints: Keypoints  # [T]
+    guess: InitialGuess | None  # [T] where the fit starts and what it stays close to; None: from the torso
+    scene: SceneTerms | None = None  # [T] gravity, floor, contacts and the camera's rotation, where known
+    segment: Tensor | None = None  # [T] frames with the same number follow each other; None: all frames do
+    start: BodyParams | None = None  # [T] where the search begins, if not at the guess
+
+    def __len__(self) -> int:
+        return len(self.keypoints.xy_px)
+
+    def rows(self, index: slice | Tensor) -> "FitInput":
+        """Some of the frames."""
+        return FitInput(
+            self.keypoints.rows(index),
+            self.guess and self.guess.rows(index),
+            self.scene and self.scene.frames(index),
+            None if self.segment is None else self.segment[index],
+            self.start and self.start.rows(index),
+        )
+
+
 def fit(
     keypoints: Keypoints,
     camera: Camera,
@@ -80,67 +108,105 @@ def fit(
     lean_rad: float | None = LEAN_RAD,
     robust_sigmas: float = ROBUST_SCALE,
     scene: SceneTerms | None = None,
-    stretch: Tensor | None = None,
-    start: BodyParams | None = None,
-    rough: bool = False,
 ) -> Fit:
     """One person's track of T frames: a pose and a translation per frame, one shape, smooth over time.
 
     init: "lifter" (a guess from the keypoints), "none" (a start from the torso), or a guess to stay close to.
-    weighting: how confidence becomes weight, see `fitting.keypoints.weights`; gate is the threshold of `gate`.
     fps: frames per second of the track. scene: gravity, floor, contacts and the camera's rotation, where known.
-    stretch: [T] frames with the same number follow each other; None: all frames do.
-    start: where the search begins, if not at the guess that the fit stays close to.
-    rough: stop early and state no deviations, for a fit that another one begins from.
-    lean_rad: how far people usually lean towards or away from the camera; None for a camera that looks steeply down.
-    robust_sigmas: Geman-McClure scale; at so many sigmas a keypoint counts half of its square. Large is least squares.
+    The others are those of `fitting.options.FitOptions`.
     """
     if not 0 < fps < float("inf"):
         raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
-    body = body or load_body()
-    problem, usable = make_problem(keypoints, [camera], body, weighting, gate, prior, lean_rad, robust_sigmas)
-    guess = initial_guess(init, keypoints, [camera], body, len(problem), fps)
-    if guess is None:
+    body, keypoints = body or load_body(), body_keypoints(keypoints)
+    options = FitOptions(weighting, gate, prior, lean_rad, robust_sigmas)
+    with single_thread():
+        guess = initial_guess(init, keypoints, [camera], body, fps)
+        return fit_input(FitInput(keypoints, guess, scene), camera, body, fps, options)
+
+
+@single_thread()
+def fit_input(given: FitInput, camera: Camera, body: Body, fps: float, options: FitOptions) -> Fit:
+    """`fit` of what was prepared: keypoints that were checked, and a guess that was made."""
+    problem, usable = make_problem(given.keypoints, [camera], body, options)
+    near = None if given.guess is None else _state_of(given.guess, problem, usable, shared_shape=True)
+    if given.start is not None:
+        state = from_params(given.start, problem.jacobian.shape_size)
+    elif near is not None:
+        state = near
+    else:
         before = (usable.cumsum(0) - 1).clamp(min=0)  # the others take the frame before until they are filled
         state = best_torso_start(problem.frames(usable)).frames(before)
         state = replace(state, shape=state.shape.mean(0))
-    else:
-        problem, state = _start_from_guess(problem, guess, usable, shared_shape=True)
-    if start is not None:
-        state = from_params(start, problem.jacobian.shape_size)
     state = fill_gaps(state, usable)
-    if scene is not None:
-        problem = replace(problem, scene=scene)
-    problem = replace(_couple_frames(problem, usable, fps), stretch=stretch)
-    if problem.mixture_weight is not None and start is None:
-        state = solve_track(without_tails(problem), state, TRACK_ITERATIONS, ROUGH_TOLERANCE).state
-    solution = solve_track(problem, state, TRACK_ITERATIONS, ROUGH_TOLERANCE if rough else TOLERANCE)
-    source, leaves = keypoints.source, guess is not None
-    return _report(problem, solution, usable, weighting, source, keep_leaves=leaves, deviations=not rough)
+    problem = replace(
+        problem,
+        terms=terms_of(
+            problem.seen, body, options, given.guess, near, given.scene, independence(int(usable.sum()), fps)
+        ),
+        fps=fps if len(problem) > 2 else None,
+        segment=given.segment,
+        world_rotation=None if given.scene is None else given.scene.world_rotation,
+    )
+    if problem.seen.mixture_weight is not None and given.start is None:
+        first = problem.having(problem.seen.without_tails)
+        state = solve_track(first, state, TRACK_ITERATIONS, ROUGH_TOLERANCE).state
+    solution = solve_track(problem, state, TRACK_ITERATIONS, ROUGH_TOLERANCE if options.rough else TOLERANCE)
+    return _report(problem, solution, usable, given, options)
 
 
-def without_tails(problem: Problem) -> Problem:
-    """Every keypoint with the one Gaussian of its expected OKS, for the first part of a search: a mixture's heavy tails
-    would let go of good keypoints that the start happens to be far from."""
-    return replace(problem, mixture_weight=None, mixture_precision=None)
+class Independence(NamedTuple):
+    """Weights of terms that all frames share, beside frames whose errors are alike."""
+
+    shape_weight: float = 1.0
+    motion_weight: float = 1.0
 
 
-def _couple_frames(problem: Problem, usable: Tensor, fps: float) -> Problem:
-    """Add acceleration, and weigh it and the shape prior by how many frames are independent.
+ALONE = Independence()  # frames by themselves
+
+
+def independence(frames: int, fps: float) -> Independence:
+    """Of a track of so many usable frames.
 
     Errors of neighbouring frames are alike, and so are their poses: keypoints and pose prior both count as many times
     too often as there are frames per independent one, so acceleration gets that factor too. Part of the error never
     changes, and the shape, which all frames share, must not explain it: N independent frames whose errors have a
     constant share r of variance are worth 1 / (r + (1 - r) / N) frames.
     """
-    frames = int(usable.sum())
     frames_per_independent = max(1.0, fps / INDEPENDENT_FRAMES_PER_SECOND)
     independent = max(1.0, frames / frames_per_independent)
     share = CONSTANT_ERROR_SHARE
-    problem = replace(problem, shape_weight=frames * (share + (1 - share) / independent))
-    if len(problem) < 3:
-        return problem
-    return replace(problem, fps=fps, motion_weight=MOTION_WEIGHT * frames_per_independent)
+    return Independence(frames * (share + (1 - share) / independent), MOTION_WEIGHT * frames_per_independent)
+
+
+def terms_of(
+    seen: Reprojection,
+    body: Body,
+    options: FitOptions,
+    guess: InitialGuess | None = None,
+    near: State | None = None,
+    scene: SceneTerms | None = None,
+    weights: Independence = ALONE,
+) -> tuple[Term, ...]:
+    """Everything that pulls on a body: a new term is one line in this list.
+
+    guess, near: what the fit stays near, its deviations and the state itself.
+    """
+    prior, frames = options.prior or load_prior(), len(seen.weight)
+    axis = scene.lean_axis(frames) if scene and scene.up is not None else optical_axis(seen.weight)
+    shape_guess = (near.shape, guess.shape_std) if near and guess else ()
+    terms = (
+        seen,
+        LikelyPose(prior, PRIOR_BESIDE_GUESS if near else 1.0),
+        JointLimits(*ranges()),
+        Upright(axis, options.lean_rad) if options.lean_rad is not None else None,
+        Guess.at(near, guess.rotation_std_rad, guess.depth_std) if near and guess else None,
+        Floor.of(scene, body),
+        JointAcceleration(prior.acceleration_std, weights.motion_weight),
+        AngularAcceleration(prior.angular_std, weights.motion_weight),
+        Contact.of(scene),
+        LikelyShape(weights.shape_weight, *shape_guess),
+    )
+    return tuple(term for term in terms if term is not None)
 
 
 def fit_frames(
@@ -159,21 +225,24 @@ def fit_frames(
 
     camera: one for all, or one per frame. A frame that shows too little stays at its start and is not `observed`.
     """
-    body = body or load_body()
+    body, keypoints = body or load_body(), body_keypoints(keypoints)
     cameras = [camera] if isinstance(camera, Camera) else list(camera)
-    problem, usable = make_problem(keypoints, cameras, body, weighting, gate, prior, lean_rad, robust_sigmas)
-    guess = initial_guess(init, keypoints, cameras, body, len(problem), None)
-    if guess is None:
+    options = FitOptions(weighting, gate, prior, lean_rad, robust_sigmas)
+    problem, usable = make_problem(keypoints, cameras, body, options)
+    given = FitInput(keypoints, initial_guess(init, keypoints, cameras, body, None))
+    if given.guess is None:
         start = torso_start_candidates(problem)[0].frames(slice(0, len(problem)))
         solved_part, first = problem.frames(usable), best_torso_start(problem.frames(usable))
     else:
-        problem, start = _start_from_guess(problem, guess, usable, shared_shape=False)
+        start = _state_of(given.guess, problem, usable, shared_shape=False)
+        problem = replace(problem, terms=terms_of(problem.seen, body, options, given.guess, start))
         solved_part, first = problem.frames(usable), start.frames(usable)
-    if solved_part.mixture_weight is not None:
-        first = solve_frames(without_tails(solved_part), first, FRAME_ITERATIONS, ROUGH_TOLERANCE).state
+    seen = solved_part.seen
+    if seen.mixture_weight is not None:
+        first = solve_frames(solved_part.having(seen.without_tails), first, FRAME_ITERATIONS, ROUGH_TOLERANCE).state
     solution = solve_frames(solved_part, first, FRAME_ITERATIONS)
-    found = _report(solved_part, solution, usable[usable], weighting, keypoints.source, keep_leaves=guess is not None)
-    return found if bool(usable.all()) else _with_unusable(found, to_params(start), usable)
+    solved = _report(solved_part, solution, usable[usable], given, options)
+    return solved if bool(usable.all()) else _with_unusable(solved, to_params(start), usable)
 
 
 def _with_unusable(found: Fit, start: BodyParams, usable: Tensor) -> Fit:
@@ -205,14 +274,7 @@ def _with_unusable(found: Fit, start: BodyParams, usable: Tensor) -> Fit:
 
 
 def make_problem(
-    keypoints: Keypoints,
-    cameras: Sequence[Camera],
-    body: Body,
-    weighting: Weighting = "likelihood",
-    gate: float = GATE,
-    prior: PosePrior | None = None,
-    lean_rad: float | None = LEAN_RAD,
-    robust_sigmas: float = ROBUST_SCALE,
+    keypoints: Keypoints, cameras: Sequence[Camera], body: Body, options: FitOptions = DEFAULTS
 ) -> tuple[Problem, Tensor]:
     """The problem of independent frames, and which of them are usable [T]; for optimisers of any kind."""
     keypoints = body_keypoints(keypoints)
@@ -220,30 +282,26 @@ def make_problem(
     if len(cameras) not in (1, frames):
         raise UserError(f"there are {len(cameras)} cameras for {frames} frames; give one, or one per frame.")
     keypoints = undistorted(keypoints, cameras)
-    weights = keypoint_weights(keypoints, weighting, gate)
+    weights = keypoint_weights(keypoints, options.weighting, options.gate)
     usable = frames_with_enough(keypoints, weights.weight)
     weight = weights.weight * usable[:, None]
 
     def per_frame(values: Sequence[tuple[float, float]]) -> Tensor:
         return torch.tensor(values).expand(frames, 2)
 
-    low, high = ranges()
-    problem = Problem(
-        jacobian=BodyJacobian(body.to(dtype=torch.float32), min(SHAPE_SIZE, body.shape_size)),
-        prior=prior or load_prior(),
-        limit_low=low,
-        limit_high=high,
+    seen = Reprojection(
         focal_px=per_frame([camera.focal_px for camera in cameras]),
         center_px=per_frame([camera.center_px for camera in cameras]),
         xy_px=keypoints.xy_px,
         weight=weight,
         # A keypoint that may not be in the image is an outlier sooner, as in a mixture of it and of anything else.
-        robust=robust_scale(weight, weights.sigma_px, robust_sigmas) * keypoints.presence.clamp(min=1e-3),
+        robust=robust_scale(weight, weights.sigma_px, options.robust_sigmas) * keypoints.presence.clamp(min=1e-3),
         mixture_weight=weights.mixture_weight,
         mixture_precision=weights.mixture_precision,
-        lean_rad=lean_rad,
     )
-    return problem, usable
+    body = body.to(dtype=torch.float32)
+    jacobian = BodyJacobian(body, min(SHAPE_SIZE, body.shape_size))
+    return Problem(jacobian, terms_of(seen, body, options)), usable
 
 
 def initial_guess(
@@ -251,10 +309,9 @@ def initial_guess(
     keypoints: Keypoints,
     cameras: Sequence[Camera],
     body: Body,
-    frames: int,
     fps: float | None,
 ) -> InitialGuess | None:
-    """The guess that `init` stands for, of `frames` frames; None for "none". fps None: frames by themselves."""
+    """The guess that `init` stands for, a row per frame; None for "none". fps None: frames by themselves."""
     if isinstance(init, str):
         if init == "none":
             return None
@@ -262,7 +319,7 @@ def initial_guess(
             raise UserError(_unknown_initialiser(init))
         return INITIALISERS[init](keypoints, cameras, body, fps)
     guess = init if isinstance(init, InitialGuess) else with_default_errors(init)
-    params = guess.params
+    params, frames = guess.params, len(keypoints.xy_px)
     if len(params.pose) != frames or tuple(params.translation.shape) != (frames, 3):
         raise UserError(f"the initial guess has {len(params.pose)} frames; the keypoints have {frames}.")
     if not all(torch.isfinite(value).all() for value in (params.pose, params.shape, params.translation)):
@@ -271,7 +328,7 @@ def initial_guess(
 
 
 def _unknown_initialiser(init: str) -> str:
-    from fitting.init.regressors import NAMES  # only for the message: it imports OpenCV
+    from fitting.init.regressors import NAMES  # only for the message
 
     if init in NAMES:
         return (
@@ -282,17 +339,15 @@ def _unknown_initialiser(init: str) -> str:
     return f"unknown initialiser {init!r}: choose {', '.join(['none', *INITIALISERS])}."
 
 
-def _start_from_guess(
-    problem: Problem, guess: InitialGuess, usable: Tensor, shared_shape: bool
-) -> tuple[Problem, State]:
-    """Start from a guess and stay close to it; frames whose guess is behind the camera start from the torso."""
+def _state_of(guess: InitialGuess, problem: Problem, usable: Tensor, shared_shape: bool) -> State:
+    """A guess as a state; frames in which it is behind the camera are filled in, or start from the torso."""
     state = from_params(guess.params, problem.jacobian.shape_size)
     if not shared_shape:
         state = replace(state, shape=state.shape.expand(len(problem), -1))
     elif not state.shared_shape:
         state = replace(state, shape=state.shape[usable].mean(0))
     points = problem.jacobian.place(state, derivatives=False).keypoints
-    behind = ((points[..., 2] < NEAREST_KEYPOINT_M) & (problem.weight > 0)).any(1)
+    behind = problem.seen.behind(points)
     if bool((behind & usable).sum() == usable.sum()):
         raise UserError(
             "the initial guess puts the person behind the camera in every frame. Translations are metres in the camera "
@@ -301,28 +356,19 @@ def _start_from_guess(
     state = fill_gaps(state, usable & ~behind) if shared_shape else state
     if not shared_shape and bool(behind.any()):
         state = state.where(~behind, torso_start_candidates(problem)[0].frames(slice(0, len(problem))))
-    anchor = anchor_at(state, guess.rotation_std_rad, guess.depth_std, guess.shape_std)
-    return replace(problem, anchor=anchor, prior_weight=PRIOR_BESIDE_GUESS), state
+    return state
 
 
-def _report(
-    problem: Problem,
-    solution: Solution,
-    usable: Tensor,
-    weighting: Weighting,
-    source: ConfidenceSource,
-    keep_leaves: bool,
-    deviations: bool = True,
-) -> Fit:
+def _report(problem: Problem, solution: Solution, usable: Tensor, given: FitInput, options: FitOptions) -> Fit:
     state = solution.state
     points = problem.jacobian.place(state, derivatives=False).keypoints
-    used = problem.weight > 0
-    distance = (project(points, problem.focal_px, problem.center_px) - problem.xy_px).norm(dim=-1)
-    stated = deviations and weighting in ("precision", "likelihood") and source in CALIBRATED
+    used, distance = problem.seen.used, problem.seen.distance_px(points)
+    source, weighting = given.keypoints.source, options.weighting
+    stated = not options.rough and weighting in ("precision", "likelihood") and source in CALIBRATED
     std = joint_deviations(problem, state) if stated else None
-    if not keep_leaves:
+    if given.guess is None:
         theta = state.theta.clone()
-        theta[:, LEAF_JOINTS] = problem.prior.leaves(state.body_pose)
+        theta[:, LEAF_JOINTS] = problem.term(LikelyPose).prior.leaves(state.body_pose)
         state = replace(state, theta=theta)
     reasons = solution.stopped
     same = len(set(reasons)) == 1

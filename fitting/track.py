@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,10 +25,11 @@ from fitting.keypoints.observed import body_keypoints, observed_joints, probabil
 from fitting.keypoints.side_swap import repair_side_swaps as repaired_side_swaps
 from fitting.keypoints.stretches import ABSENT, stretches
 from fitting.keypoints.weights import GATE, Weighting
-from fitting.optimise import LEAN_RAD, Fit, fit, initial_guess
+from fitting.optimise import Fit, FitInput, fit_input, initial_guess
+from fitting.options import DEFAULTS, LEAN_RAD, FitOptions
 from fitting.solver.prior import PosePrior
-from fitting.solver.problem import ROBUST_SCALE
-from fitting.solver.scene_terms import SceneTerms
+from fitting.solver.terms.reprojection import ROBUST_SCALE
+from fitting.solver.terms.scene import SceneTerms
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
@@ -117,11 +117,9 @@ def fit_track(
     Raises UserError (TooFewKeypoints) when no frame shows enough.
     """
     body = body or load_body()
-    options: dict[str, Any] = {
-        "weighting": weighting, "gate": gate, "robust_sigmas": robust_sigmas, "prior": prior, "lean_rad": lean_rad,
-    }  # fmt: skip
+    options = FitOptions(weighting, gate, prior, lean_rad, robust_sigmas)
     prepared = prepare_track(keypoints, frame, camera, body, init, fps=fps, every=every, repair=repair_side_swaps)
-    return fit_prepared(prepared, camera, body, scene=scene, **options)
+    return fit_prepared(prepared, camera, body, options, scene=scene)
 
 
 def prepare_track(
@@ -137,32 +135,23 @@ def fit_prepared(
     prepared: PreparedTrack,
     camera: Camera,
     body: Body,
+    options: FitOptions = DEFAULTS,
     *,
     scene: SceneTerms | None = None,
     start: BodyParams | None = None,
-    weighting: Weighting = "likelihood",
-    gate: float = GATE,
-    **options: Any,
 ) -> TrackFit:
     """Fit a prepared track. scene, and start (where the search begins, if not at the guess): a row per grid frame."""
     rows = prepared.rows
-    there = prepared.keypoints.rows(rows)
-    usable = usable_frames(there, [camera], weighting, gate)
-    options |= {"weighting": weighting, "gate": gate}
-    init = "none" if prepared.guess is None else prepared.guess.rows(rows)
-    around = None if scene is None else scene.frames(torch.from_numpy(rows))
-    first = None if start is None else start.rows(rows)
-    stretch = torch.from_numpy(prepared.stretch[rows])
-    if around is not None and around.rest is not None:  # nothing rests across an absence
+    segment = torch.from_numpy(prepared.stretch)
+    given = FitInput(prepared.keypoints, prepared.guess, scene, segment, start).rows(torch.from_numpy(rows))
+    there, stretch, around = given.keypoints, segment[rows], given.scene
+    usable = usable_frames(there, [camera], options.weighting, options.gate)
+    if around is not None and around.contact is not None:  # no contact lasts across an absence
         begins = torch.diff(stretch, prepend=stretch[:1] - 1) != 0
-        around = replace(around, rest=around.rest.masked_fill(begins[:, None], 0))
+        given = replace(given, scene=replace(around, contact=around.contact.masked_fill(begins[:, None], 0)))
     stride = max(1, math.ceil(prepared.fps / FASTEST_FPS))
     at = _thinned(rows, prepared.stretch[rows], usable, stride)
-    found = fit_pieces(
-        there.rows(at), usable[at], camera, body, init if isinstance(init, str) else init.rows(at),
-        fps=prepared.fps / stride, scene=around and around.frames(at), stretch=stretch[at],
-        start=first and first.rows(at), **options,
-    )  # fmt: skip
+    found = fit_pieces(given.rows(at), usable[at], camera, body, prepared.fps / stride, options)
     if stride > 1:
         found = _between(found, at, len(rows))
     after = confidence_after_fit(there, camera.project(body.at(found.params).keypoints))
@@ -208,9 +197,8 @@ def _with_absences(
         return elsewhere.to(values.dtype).expand(frames, *values.shape[1:]).clone().index_copy_(0, rows, values)
 
     detected = torch.from_numpy(prepared.detected)[:, None, None]
-    keypoints = replace(prepared.keypoints, confidence=spread(after.confidence, torch.tensor(0.0)))
-    if after.error_weight is not None and keypoints.error_weight is not None:
-        keypoints = replace(keypoints, error_weight=keypoints.error_weight.index_copy(0, rows, after.error_weight))
+    keypoints = prepared.keypoints.put(rows, after)
+    keypoints = replace(keypoints, confidence=spread(after.confidence, torch.tensor(0.0)))
     whole = (
         found
         if len(rows) == frames
@@ -286,25 +274,10 @@ def _prepare(
     grid = np.arange(frame[0], frame[-1] + 1, every)
     index = torch.from_numpy((frame - frame[0]) // every)
 
-    def on_grid(values: Tensor) -> Tensor:
-        return values.new_zeros(len(grid), *values.shape[1:]).index_copy_(0, index, values)
-
     seen = torch.isfinite(keypoints.xy_px.detach().cpu()[:, : given.skeleton.size]).all(-1).any(-1)
-    detected = on_grid(seen).numpy()
-    on = replace(
-        given,
-        xy_px=on_grid(given.xy_px),
-        confidence=on_grid(given.confidence),
-        presence=on_grid(given.presence),
-        area_px2=None
-        if given.area_px2 is None
-        else on_grid(given.area_px2).masked_fill(~torch.from_numpy(detected), 1),
-        error_weight=None if given.error_weight is None else on_grid(given.error_weight),
-        error_sigma=None
-        if given.error_sigma is None
-        else on_grid(given.error_sigma).masked_fill(~torch.from_numpy(detected)[:, None, None], 1),
-        error_log_ratio=None if given.error_log_ratio is None else on_grid(given.error_log_ratio),
-    )
+    detected = np.zeros(len(grid), np.bool_)
+    detected[index] = seen.numpy()
+    on = body_keypoints(given.scatter(index, len(grid)))
     # Whatever the weighting, so that fits with different ones can share a start.
     stretch = stretches(on, usable_frames(on, [camera], "ones"), fps)
     swapped = np.zeros((len(grid), given.skeleton.size), np.bool_)
@@ -316,13 +289,10 @@ def _prepare(
 def _repaired(keypoints: Keypoints, stretch: np.ndarray, fps: float) -> tuple[Keypoints, np.ndarray]:
     """Side swaps repaired in each stretch by itself."""
     swapped = np.zeros(tuple(keypoints.confidence.shape), np.bool_)
-    changed = ("xy_px", "confidence", "presence", "error_weight", "error_sigma", "error_log_ratio")
-    values = {name: value.clone() for name in changed if (value := getattr(keypoints, name)) is not None}
     for rows in _runs(stretch):
         part, swapped[rows] = repaired_side_swaps(keypoints.rows(rows), fps)
-        for name, value in values.items():
-            value[rows] = getattr(part, name)
-    return replace(keypoints, **values), swapped
+        keypoints = keypoints.put(rows, part)
+    return keypoints, swapped
 
 
 def _runs(stretch: np.ndarray) -> list[slice]:
@@ -346,29 +316,24 @@ def _guess(
         init = init if isinstance(init, InitialGuess) else with_default_errors(init)
         if len(init) == len(frame) != count:
             init = init.rows(nearest(np.asarray(frame), prepared.frame))
-        return initial_guess(init, prepared.keypoints, [camera], body, count, fps)
+        return initial_guess(init, prepared.keypoints, [camera], body, fps)
     parts = [
-        initial_guess(init, prepared.keypoints.rows(rows), [camera], body, rows.stop - rows.start, fps)
-        for rows in _runs(prepared.stretch)
+        initial_guess(init, prepared.keypoints.rows(rows), [camera], body, fps) for rows in _runs(prepared.stretch)
     ]
     known = [part for part in parts if part is not None]
     return joined_guesses(known).rows(nearest(prepared.rows, np.arange(count))) if known else None
 
 
 def fit_pieces(
-    keypoints: Keypoints,
+    given: FitInput,
     usable: Tensor,
     camera: Camera,
     body: Body,
-    init: str | InitialGuess,
-    *,
     fps: float,
-    scene: SceneTerms | None = None,
-    stretch: Tensor | None = None,
-    start: BodyParams | None = None,
+    options: FitOptions = DEFAULTS,
+    *,
     piece: int = PIECE,
     overlap: int = OVERLAP,
-    **options: Any,
 ) -> Fit:
     """As `fit`, for a track of any length; usable [T] says which frames show enough (`usable_frames`).
 
@@ -376,13 +341,7 @@ def fit_pieces(
     """
 
     def solve(rows: Tensor | slice, body: Body, fps: float) -> Fit:
-        guess = init if isinstance(init, str) else init.rows(rows)
-        first = None if start is None else start.rows(rows)
-        around = None if scene is None else scene.frames(rows)
-        runs = None if stretch is None else stretch[rows]
-        return fit(
-            keypoints.rows(rows), camera, body, guess, fps=fps, scene=around, stretch=runs, start=first, **options
-        )
+        return fit_input(given.rows(rows), camera, body, fps, options)
 
     frames = len(usable)
     if frames <= piece:
@@ -395,7 +354,7 @@ def fit_pieces(
     for core in _pieces(usable, piece):
         rows = slice(max(0, core.start - overlap), min(frames, core.stop + overlap))
         parts.append((rows, solve(rows, fixed_body, fps)))
-    found = _joined(parts, free.params.shape, keypoints, camera, body)
+    found = _joined(parts, free.params.shape, given.keypoints, camera, body)
     if found.joint_std_mm is None:
         return found
     # The pieces took the shape for exact. The variance this leaves out is the difference of the two fits of the sample.

@@ -3,12 +3,10 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
-
 import ccnet
 import pose2d
 from ccnet.areas import fit_areas, people_to_fit
-from ccnet.comparison import compare_sources, draw_plots
+from ccnet.comparison import compare_sources, draw_plots, evaluator
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
 from ccnet.heads.head import CalibrationHead
 from ccnet.predictions import (
@@ -22,8 +20,9 @@ from ccnet.predictions import (
 )
 from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, write_metrics
 from fitmesh.confidence import check_heatmap_score
-from fitmesh.progress_bar import bar
-from fitmesh.tables import print_tables
+from fitmesh.ui.console import print_tables
+from fitmesh.ui.events import Reporter, to_log
+from fitmesh.ui.sinks import on_stderr
 from pose2d.base.distributed import process_group
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable
@@ -50,6 +49,7 @@ class EvalCocoRequest:
     confidence: tuple[str, ...] = ()  # empty: all but those that cost more (USUAL_SOURCES)
     area_split: str | None = None  # for closed-form-predicted; None: what published networks are trained on
     flip_test: bool = False
+    evaluator: str = "ours"  # of AP and AR (ccnet.comparison.EVALUATORS)
     occlusion_test: bool = True  # if `out` is given
     out: Path | None = None  # folder for metrics.json and the plots
     device: str | None = None  # None: a GPU where there is one
@@ -59,10 +59,11 @@ class EvalCocoRequest:
 def run(request: EvalCocoRequest) -> Evaluation:
     """Evaluate; leave metrics.json and images if asked for. Under torchrun every process returns the same figures."""
     wanted = request.confidence or USUAL_SOURCES
+    evaluate = evaluator(request.evaluator)
     _check_confidence(request)
     use_threads(request.threads)
     with process_group(request.device) as group:
-        console = Console(quiet=not group.is_main, stderr=True)
+        reporter = Reporter(on_stderr() if group.is_main else to_log)
         model = pose2d.load(request.model, request.checkpoint)
         head = _head(request, model)
         _check_fits(request, model, head)
@@ -75,20 +76,20 @@ def run(request: EvalCocoRequest) -> Evaluation:
         head = head and head.to(group.device)
         areas = None
         if taught:
-            with bar(console, "areas", len(taught)) as step:
+            with reporter.stage("areas", len(taught), "people") as step:
                 areas = fit_areas(model, taught, step)
-        with bar(console, split.name, len(group.share(split.people))) as step:
+        with reporter.stage(split.name, len(group.share(split.people)), "people") as step:
             predictions = predict_split(model, head, split, boxes, request.flip_test, step, group, areas).only(wanted)
-        table = compare_sources(split, predictions)
+        table = compare_sources(split, predictions, evaluate=evaluate)
         about = describe(request.model, request.checkpoint, model, head)
-        about |= {"boxes": request.boxes, "flip_test": request.flip_test}
+        about |= {"boxes": request.boxes, "flip_test": request.flip_test, "evaluator": request.evaluator}
         found = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
         if request.out is not None and group.is_main:
             with folder_lock(request.out, BUSY_PATIENCE_S):
                 draw_plots(request.out, split, predictions)
                 write_metrics(request.out, found.as_dict())
                 if request.occlusion_test:
-                    found = with_occlusion_test(found, split, model, head, request.out, console)
+                    found = with_occlusion_test(found, split, model, head, request.out, reporter)
                     write_metrics(request.out, found.as_dict())
         group.barrier()
         return found

@@ -78,10 +78,10 @@ class PosePrior:
     constant: Tensor  # [M] c, -log of the weighted density at the mean
     leaf_mean: Tensor  # [M, 12] the LEAF_JOINTS' mean
     leaf_gain: Tensor  # [M, 12, 57] their regression on the rest: leaf = leaf_mean + gain (x - mean)
-    acceleration_sigma: (
+    acceleration_std: (
         Tensor  # [24] m/s^2, standard deviation of each joint's acceleration along one axis, at 30 frames/s
     )
-    angular_sigma: Tensor  # [57] rad/s^2, the same of the axis-angle numbers
+    angular_std: Tensor  # [57] rad/s^2, the same of the axis-angle numbers
     freedom: Tensor  # [] degrees of freedom of the components; inf for Gaussians
 
     def energies(self, pose: Tensor) -> Tensor:
@@ -153,10 +153,10 @@ class PosePrior:
         return PosePrior(**{name: value.to(dtype) for name, value in vars(self).items()})
 
 
-def from_mixture(mixture: Mixture, acceleration_sigma: np.ndarray, angular_sigma: np.ndarray) -> PosePrior:
+def from_mixture(mixture: Mixture, acceleration_std: np.ndarray, angular_std: np.ndarray) -> PosePrior:
     """Split off the joints without keypoints: the marginal over the rest, and a regression of them on it.
 
-    acceleration_sigma: [24]; angular_sigma: [57].
+    acceleration_std: [24] and angular_std: [57], as in `PosePrior`.
     """
     body = [3 * (joint - 1) + axis for joint in BODY_JOINTS for axis in range(3)]
     leaf = [3 * (joint - 1) + axis for joint in LEAF_JOINTS for axis in range(3)]
@@ -172,7 +172,7 @@ def from_mixture(mixture: Mixture, acceleration_sigma: np.ndarray, angular_sigma
 
     return PosePrior(
         real(mixture.means[:, body]), real(np.swapaxes(lower, 1, 2)), real(precision), real(constant),
-        real(mixture.means[:, leaf]), real(gain), real(acceleration_sigma), real(angular_sigma), real(mixture.freedom),
+        real(mixture.means[:, leaf]), real(gain), real(acceleration_std), real(angular_std), real(mixture.freedom),
     )  # fmt: skip
 
 

@@ -1,0 +1,183 @@
+"""What a worker does with one clip, wherever it runs: fetch it, run the stages, leave the results, say what came of it.
+
+Never raises for a clip that cannot be done: the others go on.
+"""
+
+import contextlib
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from fitmesh.many.clips import is_url
+from fitmesh.many.executors import Notify
+from fitmesh.many.status import MOST_WARNINGS, ClipStatus
+from fitmesh.many.summary import write_thumbnail
+from fitmesh.result import load
+from fitmesh.stages.pipeline import open_clip, run_stages, warnings_of
+from fitmesh.stages.settings import Job, NetworkLoader, RunSettings
+from fitmesh.ui.events import Event, Reporter, StageAdvanced, Warned
+from fitmesh.ui.trouble import describe_error
+from fitmesh.version import __version__
+from pose2d.base import files
+from pose2d.base.caching import CacheKey, code_digest
+from pose2d.base.errors import UserError
+from pose2d.base.folder_lock import FolderBusy
+
+
+@dataclass(frozen=True)
+class ClipTask:
+    """Everything a worker needs to know."""
+
+    name: str
+    source: str  # path or URL of the clip
+    out: str  # path or URL of the folder for its results
+    settings: RunSettings
+    fitmesh: str = __version__  # of whoever asks; another one would make other results
+
+
+class _Reporter(Reporter):
+    """Passes events on, of advances one a second, and keeps the warnings."""
+
+    def __init__(self, notify: Notify) -> None:
+        super().__init__(self._pass_on)
+        self.warnings: list[str] = []
+        self._notify = notify
+
+    def _pass_on(self, event: Event) -> None:
+        if isinstance(event, Warned):
+            self.warnings.append(event.text)
+        if not isinstance(event, StageAdvanced) or event.beat:
+            self._notify(event)
+
+
+def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
+    """From a clip to a folder of results and a status."""
+    began, reporter = time.monotonic(), _Reporter(notify)
+    blank = ClipStatus(task.name, task.source, "failed")
+    try:
+        if task.fitmesh != __version__:
+            raise UserError(f"this machine has fitmesh {__version__}, the run was started by {task.fitmesh}.")
+        return _in_store(task, reporter) if is_url(task.out) or is_url(task.source) else _in_folder(task, reporter)
+    except FolderBusy as error:
+        return replace(blank, state="busy", error=str(error))
+    except Exception as error:
+        lines, _ = describe_error(error)
+        warnings = tuple(reporter.warnings[:MOST_WARNINGS])
+        failed = replace(blank, error=" ".join(lines), warnings=warnings, seconds=_since(began), peak_mb=_peak_mb())
+        note_failure(failed, task.out)
+        return failed
+
+
+def _in_folder(task: ClipTask, reporter: _Reporter) -> ClipStatus:
+    """Clip and results are files of this machine, or of a file system that it shares."""
+    return _run(task, Path(task.source), Path(task.out), reporter)
+
+
+def _in_store(task: ClipTask, reporter: _Reporter) -> ClipStatus:
+    """One of them, or both, are in object storage."""
+    from fitmesh.many import store
+
+    key = ""
+    if is_url(task.out):
+        key = _store_key(task, store.version_of(task.source) if is_url(task.source) else _local_version(task.source))
+        before = store.read_status(task.out)
+        if before is not None and before.is_good and before.key == key and not task.settings.overwrite:
+            return replace(before, state="kept", made=())
+    with _scratch() as scratch:
+        source, out = Path(task.source), Path(task.out)
+        if is_url(task.source):
+            source = scratch / "clip" / Path(task.source).name
+            source.parent.mkdir()
+            store.fetch(task.source, source)
+        if not is_url(task.out):
+            return _run(task, source, out, reporter)
+        out = scratch / "out"
+        out.mkdir()
+        if before is not None and not task.settings.overwrite:
+            store.fetch_folder(task.out, out)  # stages of it may still be valid
+        done = replace(_run(task, source, out, reporter), key=key)
+        done.write(out)
+        store.put_folder(out, task.out)
+        return done
+
+
+def _run(task: ClipTask, source: Path, out: Path, reporter: _Reporter) -> ClipStatus:
+    began, cpu_began, before = time.monotonic(), time.process_time(), ClipStatus.read(out)
+    job = Job(open_clip(source), task.settings, out, reporter, _loader(task.settings))
+    written = run_stages(job)
+    result = load(out)
+    status = ClipStatus(
+        task.name, task.source, "done" if written.made else "kept",
+        people=len(result.people), frames=len(result.frames), seconds=_since(began), made=written.made,
+        cpu_s=round(time.process_time() - cpu_began, 2), peak_mb=_peak_mb(),
+        warnings=tuple([*reporter.warnings, *warnings_of(result)][:MOST_WARNINGS]),
+    )  # fmt: skip
+    if before is not None and before.is_good and not written.made:
+        return replace(before, state="kept", made=())
+    if "overlay" in written.made or before is None:
+        write_thumbnail(result, out)
+    replace(status, state="done").write(out)
+    return status
+
+
+@lru_cache(maxsize=1)
+def _loader(settings: RunSettings) -> NetworkLoader:
+    """The networks stay loaded from clip to clip."""
+    return NetworkLoader(settings)
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for one clip; it goes with the process too, if that has time."""
+    folder = Path(tempfile.mkdtemp(prefix="fitmesh-"))
+    files.unfinished.add(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        files.unfinished.discard(folder)
+
+
+def _store_key(task: ClipTask, version: str) -> str:
+    """Of everything a result in a store depends on, without fetching it."""
+    settings = {name: value for name, value in asdict(task.settings).items() if name not in ("overwrite", "threads")}
+    return CacheKey("clip", settings, {"clip": version}, code_digest("fitmesh.stages.pipeline")).digest
+
+
+def _local_version(source: str) -> str:
+    from pose2d.base.caching import content_digest
+
+    return content_digest([Path(source)])
+
+
+def note_failure(status: ClipStatus, out: str) -> None:
+    """For summaries of later runs and other machines; whoever asked is told anyway."""
+    with contextlib.suppress(Exception):
+        if is_url(out):
+            from fitmesh.many import store
+
+            with _scratch() as scratch:
+                status.write(scratch)
+                store.put_folder(scratch, out)
+        elif (folder := Path(out)).is_dir() or not folder.exists():
+            status.write(folder)
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 2)
+
+
+def _peak_mb() -> int:
+    try:
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
+    except ImportError:  # not on Windows
+        return 0

@@ -1,0 +1,209 @@
+"""One function on many tasks: in this process, or in processes that outlive each other; on Ray in `ray_cluster.py`."""
+
+import contextlib
+import os
+import signal
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol
+
+from fitmesh.ui.words import count
+from pose2d.base import files
+from pose2d.base.errors import UserError
+
+RETRIES = 2  # of a task whose worker was killed; a third worker would most likely die of it too
+PATIENCE_S = 5.0  # how long a process may take to clean up when it is told to end
+MOST_STARTUP_FAILURES = 3  # processes in a row that end before they have begun
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+_STARTUP_FAILURE = (
+    "the worker processes end before they begin ({why}). In a script, call this under `if __name__ == '__main__':`, as "
+    "every program must that starts processes."
+)
+Notify = Callable[[Any], None]
+# A function of a module, by whose name workers find it: task -> result, both small. On the way it may notify.
+Work = Callable[[Any, Notify], Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of a task that needs no more work."""
+
+    number: int  # of the task
+    result: Any  # None: there is none
+    lost: str = ""  # why there is none
+
+
+class Executor(Protocol):
+    """Whoever does tasks."""
+
+    def map(self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]) -> Iterator[Outcome]:
+        """Every task exactly once, in the order they end. A worker that dies takes nothing but its task with it, and
+        that is tried RETRIES times more.
+
+        notify: called with a task's number and whatever `work` notified of.
+        """
+        ...
+
+
+class SerialExecutor:
+    """This process, one task after another. A task that kills its process ends everything."""
+
+    def map(self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]) -> Iterator[Outcome]:
+        for number, task in enumerate(tasks):
+            yield Outcome(number, work(task, lambda what, number=number: notify(number, what)))  # type: ignore[misc]
+
+
+@dataclass
+class _Worker:
+    process: Any  # of the context "spawn"
+    connection: Connection
+    task: int | None = None  # number of what it is doing
+    ready: bool = False
+
+
+class ProcessExecutor:
+    """`jobs` processes of `threads` threads each."""
+
+    def __init__(self, jobs: int, threads: int) -> None:
+        self.jobs, self.threads = jobs, threads
+
+    def __str__(self) -> str:
+        return f"{count(self.jobs, 'processes')} of {count(self.threads, 'threads')}"
+
+    def map(self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]) -> Iterator[Outcome]:
+        waiting, tries = deque(range(len(tasks))), Counter[int]()
+        workers: list[_Worker] = []
+        startup_failures = 0
+        try:
+            while waiting or any(worker.task is not None for worker in workers):
+                while len(workers) < self.jobs and sum(w.task is None for w in workers) < len(waiting):
+                    workers.append(self._start(work))
+                for worker in workers:
+                    if worker.task is None and waiting:
+                        worker.task = waiting.popleft()
+                        tries[worker.task] += 1
+                        with contextlib.suppress(OSError):  # it is dead, which shows below
+                            worker.connection.send((worker.task, tasks[worker.task]))
+                for connection in wait([worker.connection for worker in workers]):
+                    worker = next(w for w in workers if w.connection is connection)
+                    try:
+                        kind, number, content = worker.connection.recv()
+                    except (EOFError, OSError):
+                        workers.remove(worker)
+                        why = _end(worker)
+                        startup_failures = 0 if worker.ready else startup_failures + 1
+                        if startup_failures == MOST_STARTUP_FAILURES:
+                            raise UserError(_STARTUP_FAILURE.format(why=why)) from None
+                        if worker.task is None:
+                            continue
+                        if tries[worker.task] <= RETRIES:
+                            waiting.append(worker.task)
+                        else:
+                            yield Outcome(worker.task, None, f"{why}, {tries[worker.task]} times.")
+                        continue
+                    worker.ready = True
+                    if kind == "notified":
+                        notify(number, content)
+                    elif kind == "raised":
+                        raise content
+                    elif kind == "ended":
+                        worker.task = None
+                        yield Outcome(number, content)
+        finally:
+            _stop(workers)
+
+    def _start(self, work: Work) -> _Worker:
+        # A fresh interpreter for each: forking a process that runs torch's threads can hang.
+        context = get_context("spawn")
+        ours, theirs = context.Pipe()
+        with _environment({name: str(self.threads) for name in _THREADS}):
+            process = context.Process(target=_serve, args=(theirs, work), daemon=False)
+            process.start()
+        theirs.close()  # so that the end of the process shows as the end of the connection
+        return _Worker(process, ours)
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """What a process that is started now inherits, where the user has not decided otherwise."""
+    added = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def _end(worker: _Worker) -> str:
+    """Why a process is no more."""
+    worker.connection.close()
+    worker.process.join(PATIENCE_S)
+    code = worker.process.exitcode
+    if code is None:  # it closed its connection and lives on
+        worker.process.kill()
+        worker.process.join()
+        return "the worker process stopped answering"
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+        hint = ", as the system does when memory runs out" if name == "SIGKILL" else ""
+        return f"the worker process was killed ({name}{hint})"
+    return f"the worker process ended with exit code {code}"
+
+
+def _stop(workers: Sequence[_Worker]) -> None:
+    """Idle ones end by themselves when their connection closes; those at work are told to clean up and end."""
+    for worker in workers:
+        worker.connection.close()
+        if worker.task is not None:
+            worker.process.terminate()
+    for worker in workers:
+        worker.process.join(PATIENCE_S)
+        if worker.process.is_alive():
+            worker.process.kill()
+            worker.process.join()
+
+
+def _serve(connection: Connection, work: Work) -> None:
+    """A worker's life: tasks come, results go, until nobody is at the other end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one decides
+    signal.signal(signal.SIGTERM, lambda *_: _leave(128 + signal.SIGTERM))
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    with contextlib.suppress(EOFError, OSError):
+        connection.send(("ready", None, None))
+        while True:
+            number, task = connection.recv()
+            connection.send(_done(connection, work, number, task))
+
+
+def _done(connection: Connection, work: Work, number: int, task: Any) -> tuple[str, int, Any]:
+    """What to tell of a task that has come to its end."""
+    lock = threading.Lock()  # a task may notify from several threads
+
+    def notify(what: Any) -> None:
+        with lock, contextlib.suppress(OSError):  # without a parent this process is about to end
+            connection.send(("notified", number, what))
+
+    try:
+        return "ended", number, work(task, notify)
+    except UserError as error:
+        return "raised", number, error
+    except Exception as error:  # not every exception can be sent
+        return "raised", number, RuntimeError(f"{type(error).__name__}: {error}")
+
+
+def _leave_with_parent() -> None:
+    """A worker whose parent was killed must not go on writing: the next run wants its folder."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+    _leave(1)
+
+
+def _leave(code: int) -> None:
+    files.remove_unfinished()
+    os._exit(code)

@@ -1,0 +1,151 @@
+"""Clips and results in object storage (s3://, gs://, ..), through fsspec.
+
+A store has no rename and its calls fail now and then: calls are repeated, and a folder of results counts only when its
+status file is there, which is written last and removed first.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fitmesh.many import status
+from pose2d.base.errors import UserError
+
+T = TypeVar("T")
+TRIES = 6  # of a call; at one failure in twenty, one call in 64 million fails for good
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0  # between two tries; twice as long each time
+_FINAL = (FileNotFoundError, PermissionError, NotImplementedError, IsADirectoryError, NotADirectoryError)
+
+
+def matching(pattern: str) -> list[str]:
+    """URLs of the files that a pattern matches, in order."""
+    fs, path = _open(pattern)
+    fs.invalidate_cache()
+    found = _again(lambda: fs.glob(path), f"list {pattern}")
+    return sorted(fs.unstrip_protocol(one) for one in found)
+
+
+def version_of(url: str) -> str:
+    """Another one for another content: an object's tag, or its size and time."""
+    fs, path = _open(url)
+    fs.invalidate_cache()
+    return str(_again(lambda: fs.ukey(path), f"read {url}"))
+
+
+def fetch(url: str, to: Path) -> None:
+    """One file."""
+    fs, path = _open(url)
+    _again(lambda: fs.get_file(path, str(to)), f"read {url}")
+
+
+def fetch_folder(url: str, to: Path) -> None:
+    """Every file below; none where there is no such folder."""
+    fs, path = _open(url)
+    fs.invalidate_cache()
+    try:
+        found = _again(lambda: fs.find(path), f"list {url}")
+    except UserError:
+        return
+    for one in found:
+        below = one[len(path) :].lstrip("/")
+        target = to / below
+        if not below or not target.resolve().is_relative_to(to.resolve()):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _again(lambda one=one, target=target: fs.get_file(one, str(target)), f"read {url}/{below}")  # type: ignore[misc]
+
+
+def put_folder(folder: Path, url: str) -> None:
+    """Every file of a folder, the status last. Until it is there, nobody takes the folder for complete."""
+    forget(url)
+    everything = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in sorted(everything, key=lambda path: path == folder / status.FILE):
+        put(
+            path.read_bytes() if path.stat().st_size < 1 << 20 else path, f"{url}/{path.relative_to(folder).as_posix()}"
+        )
+
+
+def forget(url: str) -> None:
+    """Remove the status of a folder of results."""
+    remove(f"{url}/{status.FILE}")
+
+
+def remove(url: str) -> None:
+    """One file, if it is there."""
+    fs, path = _open(url)
+    _again(lambda: fs.rm_file(path), f"remove {url}", gone_is_fine=True)
+    fs.invalidate_cache()
+
+
+def put(content: bytes | Path, url: str) -> None:
+    """One file."""
+    fs, path = _open(url)
+
+    def send() -> None:
+        fs.makedirs(fs._parent(path), exist_ok=True)  # a store has no folders; a file system behind fsspec does
+        if isinstance(content, bytes):
+            fs.pipe_file(path, content)
+        else:
+            fs.put_file(str(content), path)
+
+    _again(send, f"write {url}")
+
+
+def read_bytes(url: str) -> bytes:
+    fs, path = _open(url)
+    fs.invalidate_cache()
+    return bytes(_again(lambda: fs.cat_file(path), f"read {url}"))
+
+
+def read_status(url: str) -> status.ClipStatus | None:
+    """Of a folder of results; None: it is not complete."""
+    import json
+
+    fs, path = _open(f"{url}/{status.FILE}")
+    fs.invalidate_cache()
+    raw = _again(lambda: fs.cat_file(path), f"read {url}/{status.FILE}", gone_is_fine=True)
+    try:
+        said = json.loads(raw) if raw is not None else None
+    except ValueError:
+        return None
+    return status.ClipStatus.of(said) if isinstance(said, dict) else None
+
+
+def _again(call: Callable[[], T], what: str, gone_is_fine: bool = False) -> T:
+    """The answer of a call, tried several times. `gone_is_fine`: None where there is nothing at the place."""
+    pause_s = FIRST_PAUSE_S
+    for left in reversed(range(TRIES)):
+        try:
+            return call()
+        except _FINAL as error:
+            if gone_is_fine and isinstance(error, FileNotFoundError):
+                return None  # type: ignore[return-value]
+            reason = "there is nothing" if isinstance(error, FileNotFoundError) else error
+            raise UserError(f"cannot {what}: {reason}.") from error
+        except Exception as error:  # every store has exceptions of its own
+            if not left:
+                raise UserError(f"cannot {what}, tried {TRIES} times: {type(error).__name__}: {error}") from error
+            time.sleep(pause_s * random.uniform(0.5, 1.5))  # many machines should not all come back at once
+            pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+    raise AssertionError
+
+
+def _open(url: str) -> tuple[Any, str]:
+    """The file system and the path in it."""
+    try:
+        import fsspec
+    except ImportError as error:
+        raise UserError(f"{url} needs the package fsspec: pip install 'fitmesh[remote]'.") from error
+    try:
+        fs, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:  # says which package
+        raise UserError(f"{url} cannot be opened: {str(error).rstrip('.')}.") from error
+    except ValueError as error:
+        raise UserError(
+            f"{url} cannot be opened: {str(error).rstrip('.')}. Known are s3://, gs://, file:// .."
+        ) from error
+    except Exception as error:
+        raise UserError(f"{url} cannot be opened: {type(error).__name__}: {error}") from error
+    return fs, path

@@ -1,0 +1,332 @@
+"""Where a video changes to another shot: hard cuts, fades and dissolves, found from small frames as they are decoded.
+
+A frame continues its shot when its parts can be found again in the frame before, each moved by up to an eighth of the
+image and made brighter or darker: block matching with normalised cross-correlation. The share of structure that cannot
+be found again (0: all is there, 1: nothing) is the score of a cut. Unlike a difference of pixels or of colour
+histograms it ignores flicker, exposure and camera motion, and it sees a cut between two views of one room.
+bench/shots.py compares the score over continued and cut shots and chose the thresholds.
+
+Three rules around it: a cut must stand out from the frames around it (as whip pans do not), the image must not return
+to what it was a moment later (as after a flash), and frames without structure (black, white) are skipped, so that a
+fade is a comparison of the last image before it with the first one after.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import cv2
+import numpy as np
+
+from pose2d.video.clip import Frame
+
+SIZE_PX = (64, 36)  # width and height of a frame as compared here
+BLOCK_PX = (16, 12)  # 4 x 3 blocks
+REACH_PX = (8, 6)  # how far a block may move between frames: an eighth and a sixth of the image
+FADED = 0.4  # a fade takes away more than the rest of the contrast
+NOISE = 2.0  # grey levels by which compression changes a small frame that shows the same
+
+
+@dataclass(frozen=True)
+class ShotOptions:
+    """Every choice the shot detector leaves open."""
+
+    cut_score: float = 0.25  # a cut's least score; bench/shots.py: 99.9 % of continued frames stay below
+    above_level: float = 0.15  # and its least distance from the scores around it
+    same_score: float = 0.18  # two frames below this show the same view
+    flash_s: float = 0.2  # a view that returns within this time was interrupted by a flash, not by a cut
+    flash_frames: int = 6  # the same in frames, for high frame rates
+    dissolve_s: tuple[float, ...] = (0.4, 0.8, 1.2)  # lengths of fades and dissolves looked for; empty: none
+    dissolve_score: float = 0.35  # the views at its ends must differ by this
+    dissolve_fit: float = 0.9  # share of the variance that a blend of the ends explains in every frame between
+    least_contrast: float = 2.0  # standard deviation of grey levels below which a frame has no structure
+    bar_level: int = 24  # rows and columns that were never brighter are bars beside the image
+    lookahead_frames: int = 48  # the most frames kept; bounds memory at any frame rate
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The first frame of a new shot."""
+
+    frame: int
+    time_s: float
+    score: float  # share of its structure that is new, 0..1
+    kind: Literal["cut", "fade", "dissolve"]
+
+
+@dataclass
+class _Seen:
+    frame: int
+    time_s: float
+    grey: np.ndarray  # [36, 64] float32, bars included
+    contrast: float  # its standard deviation
+    before: np.ndarray | None  # the last frame with structure before it; None at the start or where it has none itself
+    score: float = 0.0
+    after_blank: bool = False
+    is_start: bool = False  # a cut was reported here
+
+
+def shrunk(rgb: np.ndarray) -> np.ndarray:
+    """An RGB uint8 image [H, W, 3] of the size that is compared here, [36, 64, 3]."""
+    # 16 samples a pixel are enough: 0.1 ms, not 2.8 ms, at 1920x1080.
+    if rgb.shape[1] > 4 * SIZE_PX[0] and rgb.shape[0] > 4 * SIZE_PX[1]:
+        rgb = cv2.resize(rgb, (4 * SIZE_PX[0], 4 * SIZE_PX[1]), interpolation=cv2.INTER_NEAREST)
+    return cv2.resize(rgb, SIZE_PX, interpolation=cv2.INTER_AREA) if rgb.shape[1::-1] != SIZE_PX else rgb
+
+
+def thumbnail(rgb: np.ndarray) -> np.ndarray:
+    """An RGB uint8 image [H, W, 3] as compared here: [36, 64] grey levels, float32."""
+    return cv2.cvtColor(shrunk(rgb), cv2.COLOR_RGB2GRAY).astype(np.float32)
+
+
+def new_structure(before: np.ndarray, after: np.ndarray) -> float:
+    """Share of the structure in `after` [36, 64] that is nowhere near in `before`, 0..1."""
+    (block_w, block_h), (reach_x, reach_y) = BLOCK_PX, REACH_PX
+    around = cv2.copyMakeBorder(before, reach_y, reach_y, reach_x, reach_x, cv2.BORDER_REPLICATE)
+    found = total = 0.0
+    for y in range(0, SIZE_PX[1], block_h):
+        for x in range(0, SIZE_PX[0], block_w):
+            block = after[y : y + block_h, x : x + block_w]
+            area = around[y : y + block_h + 2 * reach_y, x : x + block_w + 2 * reach_x]
+            contrast = float(cv2.meanStdDev(block)[1][0, 0])
+            weight = contrast**2 / (contrast + 2 * NOISE)
+            best = float(cv2.matchTemplate(area, block, cv2.TM_CCOEFF_NORMED).max())
+            best *= 1 + (NOISE / max(contrast, NOISE)) ** 2  # noise alone lowers a correlation by this
+            found += weight * min(max(best, 0.0), 1.0)
+            total += weight
+    return 1 - found / total if total > 0 else 0.0
+
+
+class ShotDetector:
+    """Feed it frames in order with `add`; cuts come back a few frames later, once they are certain."""
+
+    def __init__(self, options: ShotOptions | None = None) -> None:
+        self.options = options or ShotOptions()
+        self._recent: deque[_Seen] = deque()
+        self._undecided: deque[_Seen] = deque()
+        self._reference: np.ndarray | None = None  # the last frame with structure
+        self._blank = False  # frames without structure lie between it and now
+        self._brightest = np.zeros(SIZE_PX[::-1], np.float32)
+
+    def add(self, frame: int, time_s: float, rgb: np.ndarray) -> list[Cut]:
+        """The cuts that this frame, an RGB uint8 image of any size, makes certain. Times must increase."""
+        grey = thumbnail(rgb)
+        np.maximum(self._brightest, grey, out=self._brightest)
+        seen = _Seen(frame, time_s, grey, float(grey.std()), None)
+        if seen.contrast < self.options.least_contrast:
+            self._blank = True
+        else:
+            if self._reference is not None:
+                seen.before, seen.after_blank = self._reference, self._blank
+                seen.score = self._compare(self._reference, grey)
+            self._reference, self._blank = grey, False
+        self._recent.append(seen)
+        self._undecided.append(seen)
+        cuts = self._decide(time_s) + self._soft_cut(seen)
+        self._forget(time_s)
+        return cuts
+
+    def finish(self) -> list[Cut]:
+        """The cuts that only the end of the video makes certain."""
+        return self._decide(float("inf"))
+
+    def first_undecided(self) -> int | None:
+        """The first frame that may still be reported as a cut or as the end of a fade through black."""
+        least = self.options.cut_score
+        return next((seen.frame for seen in self._undecided if seen.before is not None and seen.score >= least), None)
+
+    def _decide(self, now_s: float) -> list[Cut]:
+        """Decide on every frame that was followed by enough others."""
+        cuts = []
+        while self._undecided:
+            seen = self._undecided[0]
+            after = [later for later in self._undecided if later is not seen]
+            waited = len(after) >= 2 and (
+                now_s - seen.time_s > self.options.flash_s or len(after) >= self.options.flash_frames
+            )
+            if not waited and now_s != float("inf"):
+                break
+            self._undecided.popleft()
+            if self._is_cut(seen, after):
+                seen.is_start = True
+                cuts.append(Cut(seen.frame, seen.time_s, seen.score, "fade" if seen.after_blank else "cut"))
+        return cuts
+
+    def _is_cut(self, seen: _Seen, after: list[_Seen]) -> bool:
+        options = self.options
+        if seen.before is None or seen.score < options.cut_score:
+            return False
+        if not seen.after_blank and seen.score < options.above_level + self._level(seen, after):
+            return False
+        soon = [later for number, later in enumerate(after) if self._is_close(number, later.time_s - seen.time_s)]
+        returned = next((later for later in soon if self._same_view(seen.before, later.grey)), None)
+        if returned is not None:
+            for later in after:  # the flash's own end is no cut either
+                if later.time_s <= returned.time_s:
+                    later.before = None
+            return False
+        # A flash that only hides the bright parts is noticed at its end: what was there before it is there again.
+        past = [other for other in self._recent if other.time_s < seen.time_s][-2::-1]
+        return not any(
+            self._is_close(number, seen.time_s - other.time_s) and self._same_view(other.grey, seen.grey)
+            for number, other in enumerate(past)
+        )
+
+    def _is_close(self, number: int, distance_s: float) -> bool:
+        """Is the frame so many frames and seconds away within the length of a flash?"""
+        return number == 0 or (number < self.options.flash_frames and distance_s <= self.options.flash_s)
+
+    def _same_view(self, before: np.ndarray, after: np.ndarray) -> bool:
+        least = self.options.least_contrast
+        if min(before.std(), after.std()) < least:
+            return False
+        return self._compare(before, after) < self.options.same_score
+
+    def _level(self, seen: _Seen, after: list[_Seen]) -> float:
+        """The score that frames around this one have: high in fast motion."""
+        place = next(number for number, other in enumerate(self._recent) if other is seen)
+        before = [other.score for other in list(self._recent)[max(0, place - 3) : place] if not other.is_start]
+        level_before = float(np.median(before)) if before else 0.0
+        level_after = min((later.score for later in after[:2]), default=0.0)
+        return max(level_before, level_after)
+
+    def _soft_cut(self, seen: _Seen) -> list[Cut]:
+        """A fade or dissolve that this frame ends."""
+        if seen.before is None:
+            return []
+        for length_s in self.options.dissolve_s:
+            window = [other for other in self._recent if seen.time_s - other.time_s <= length_s + 1e-6]
+            if len(window) < 5 or seen.time_s - window[0].time_s < 0.75 * length_s:
+                continue
+            if any(other.is_start or other.score > self.options.cut_score for other in window[1:]):
+                continue
+            for kind, find in (("dissolve", self._blended), ("fade", self._dimmed)):
+                before, middle, after = find(window) or (None, None, None)
+                if before is None or middle is None or after is None:
+                    continue
+                score = self._compare(before.grey, after.grey)
+                if score >= self.options.dissolve_score:
+                    for other in self._recent:  # one transition is reported once
+                        other.is_start = other.is_start or middle.time_s <= other.time_s
+                    return [Cut(middle.frame, middle.time_s, score, kind)]  # type: ignore[arg-type]
+        return []
+
+    def _dimmed(self, window: list[_Seen]) -> tuple[_Seen, _Seen, _Seen] | None:
+        """If the image fades out and in again: the last frame before that, the darkest, the first one after."""
+        contrast = np.array([other.contrast for other in window])
+        darkest = int(contrast.argmin())
+        clear = np.flatnonzero(contrast >= FADED * min(contrast[0], contrast[-1]))
+        if darkest in clear:
+            return None
+        return window[clear[clear < darkest][-1]], window[darkest], window[clear[clear > darkest][0]]
+
+    def _blended(self, window: list[_Seen]) -> tuple[_Seen, _Seen, _Seen] | None:
+        """If the window's first frame dissolves into its last: the first, the one in the middle, the last."""
+        a, b = (window[index].grey - window[index].grey.mean() for index in (0, -1))
+        saa, sbb, sab = float((a * a).mean()), float((b * b).mean()), float((a * b).mean())
+        if min(saa, sbb) < (2 * self.options.least_contrast) ** 2 or sab > 0.7 * np.sqrt(saa * sbb):
+            return None
+
+        def shares(frames: list[_Seen]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            """Least squares of each frame in the two ends: the share of either, and the variance explained."""
+            between = np.stack([other.grey for other in frames])
+            between = between - between.mean((1, 2), keepdims=True)
+            ma, mb, mm = ((between * other).mean((1, 2)) for other in (a, b, between))
+            determinant = saa * sbb - sab**2
+            share_a, share_b = (sbb * ma - sab * mb) / determinant, (saa * mb - sab * ma) / determinant
+            return share_a, share_b, (share_a * ma + share_b * mb) / np.maximum(mm, 1e-6)
+
+        if shares(window[len(window) // 2 :][:1])[2][0] < self.options.dissolve_fit:
+            return None  # cheap, and true of nearly all frames
+        share_a, share_b, explained = shares(window[1:-1])
+        share = share_b / np.maximum(share_a + share_b, 1e-6)
+        mixed = (share > 0.25) & (share < 0.75)
+        steady = np.diff(share).min() > -0.1 and np.abs(share_a + share_b - 1).max() < 0.35
+        if mixed.sum() < 2 or explained.min() < self.options.dissolve_fit or not steady or share[-1] < 0.5:
+            return None
+        return window[0], window[1 + int(np.argmax(share >= 0.5))], window[-1]
+
+    def _compare(self, before: np.ndarray, after: np.ndarray) -> float:
+        """`new_structure` within the bars; 0 at once for frames that hardly differ."""
+        a, b = before - before.mean(), after - after.mean()
+        size2 = float((a * a).sum() * (b * b).sum())
+        if float((a * b).sum()) > 0.98 * np.sqrt(size2) > 0:
+            return 0.0
+        inside = _inside_bars(self._brightest, self.options.bar_level)
+        if inside is None:
+            return new_structure(before, after)
+        return new_structure(*(cv2.resize(image[inside], SIZE_PX) for image in (before, after)))
+
+    def _forget(self, now_s: float) -> None:
+        keep_s = max((2 * self.options.flash_s, *(1.1 * length for length in self.options.dissolve_s)))
+        while len(self._recent) > self.options.lookahead_frames or (
+            len(self._recent) > 4 and now_s - self._recent[0].time_s > keep_s
+        ):
+            if self._undecided and self._recent[0] is self._undecided[0]:
+                break
+            self._recent.popleft()
+
+
+class ShotMarker:
+    """Frames as they are decoded, each with whether a shot begins there.
+
+    A frame waits only while it, or one before it, may still turn out to be the first of a shot: a few frames after a
+    sudden change, none otherwise. A dissolve, or a fade that does not reach black, is known only after it has ended;
+    where these shots begin is in `late`, for whoever used the frames to take into account afterwards.
+    """
+
+    def __init__(self, options: ShotOptions | None = None) -> None:
+        self._detector = ShotDetector(options)
+        self.cuts: list[Cut] = []  # known by the time that their frame was passed on
+        self.late: list[Cut] = []  # the others
+
+    def mark(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, bool]]:
+        """Each frame, and whether a shot begins with it: the first, and after a cut."""
+        waiting: deque[Frame] = deque()
+        starts: set[int] = set()
+        first = True
+
+        def settled(cuts: list[Cut]) -> Iterator[tuple[Frame, bool]]:
+            nonlocal first
+            held = {frame.index for frame in waiting}
+            for cut in cuts:
+                (self.cuts if cut.frame in held else self.late).append(cut)
+                starts.add(cut.frame)
+            undecided = self._detector.first_undecided()
+            while waiting and (undecided is None or waiting[0].index < undecided):
+                frame = waiting.popleft()
+                yield frame, first or frame.index in starts
+                starts.discard(frame.index)
+                first = False
+
+        for frame in frames:
+            waiting.append(frame)
+            yield from settled(self._detector.add(frame.index, float(frame.time_s), frame.rgb))
+        yield from settled(self._detector.finish())
+
+
+def find_cuts(frames: Iterable[tuple[int, float, np.ndarray]], options: ShotOptions | None = None) -> list[Cut]:
+    """The cuts of a whole video, from (frame number, seconds, RGB image)."""
+    detector = ShotDetector(options)
+    cuts = [cut for frame, time_s, rgb in frames for cut in detector.add(frame, time_s, rgb)]
+    return sorted(cuts + detector.finish(), key=lambda cut: cut.frame)
+
+
+def shot_of_frames(frames: np.ndarray, cuts: Iterable[Cut]) -> np.ndarray:
+    """The number of the shot, from 0, that each frame number [F] belongs to: [F]."""
+    return np.searchsorted(np.sort([cut.frame for cut in cuts]), frames, side="right")
+
+
+def _inside_bars(brightest: np.ndarray, level: float) -> tuple[slice, slice] | None:
+    """The part [rows, columns] that is no black bar; None where there are no bars, or nothing else."""
+    level = min(level, 0.2 * float(brightest.max()))  # a dark video has dark parts
+    rows, columns = (np.flatnonzero(brightest.max(axis) > level) for axis in (1, 0))
+    if len(rows) < 8 or len(columns) < 8 or (len(rows), len(columns)) == brightest.shape:
+        return None
+    if len(rows) > SIZE_PX[1] - 3 and len(columns) > SIZE_PX[0] - 3:
+        return None  # a dark edge
+    return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+
+
+__all__ = ["Cut", "ShotDetector", "ShotMarker", "ShotOptions", "find_cuts", "new_structure", "shot_of_frames"]

@@ -1,0 +1,40 @@
+"""Tasks for workers, in a module that a fresh process can import."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from fitmesh.many.executors import Notify
+from pose2d.base.errors import UserError
+
+
+def square(task: int, notify: Notify) -> tuple[int, int]:
+    """With the number of the process that did it."""
+    notify({"task": task})
+    return task * task, os.getpid()
+
+
+def threads(task: int, notify: Notify) -> str:
+    return os.environ["OMP_NUM_THREADS"]
+
+
+def die_some_times(task: tuple[Path, int], notify: Notify) -> int:
+    """Ends its process without a word until the file has so many bytes."""
+    path, times = task
+    with path.open("ab") as file:
+        file.write(b"x")
+    if path.stat().st_size <= times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return path.stat().st_size
+
+
+def refuse(task: Any, notify: Notify) -> None:
+    raise UserError(f"{task} is not good.")
+
+
+def sleep(task: Path, notify: Notify) -> None:
+    """Leaves the number of its process."""
+    task.write_text(str(os.getpid()))
+    time.sleep(60)

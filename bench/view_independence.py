@@ -1,14 +1,14 @@
 """Claim: how people stand does not depend on where the camera is.
 
-Knees (signed bend, both), the leaning of the trunk towards the camera, and the hips' bend, by facing, of what the lifter
-and the fit find:
+Signed bend of both knees, the trunk's lean towards the camera and the hips' bend, by facing, of what the lifter and the
+fit find:
 
 - simulated: held-out people who stand quietly, the same ones seen from the front, the side and behind by cameras that
   look down by 0, 15 and 30 degrees, keypoints with noise of the stated size; beside the truth.
 - real clips (--real): frames that a person saw standing with straight legs; there is no truth but that.
 - COCO's annotated people (--coco): those who show all keypoints and whose legs are straight in the image.
 
-    python bench/view_independence.py --clips clips_30fps.npz [--real real_keypoints --coco person_keypoints_val2017.json]
+    python bench/view_independence.py --clips clips_30fps.npz [--real real_keypoints] [--coco person_keypoints.json]
 
 Targets: knees of straight-legged people within 4 degrees of each other over facings and of the truth, lean within 3.
 """

@@ -1,13 +1,13 @@
-"""How CMU's people stand: the bend that their skeletons put into straight knees, measured subject by subject and removed.
+"""How CMU's people stand: the bend that skeletons put into straight knees, measured subject by subject and removed.
 
-In quiet standing knees are at -7 to 10 degrees in three other captures, with the knees 3 to 5 cm before the ankles and the
-hips 5 to 8. In CMU's fits the knees are at 18 in the median, from 8 to 35 by subject, and 10 cm before the ankles, the
-hips where they should be: each skeleton has its knees too far in front. So the knee goes back while hip and ankle stay
+In quiet standing knees are at -7 to 10 degrees in three other captures, 3 to 5 cm before the ankles, with the hips 5 to
+8 cm before them. CMU's knees are at 18 in the median, from 8 to 35 by subject, and 10 cm before the ankles, its hips
+where they should be: each skeleton has its knees too far in front. So the knee goes back while hip and ankle stay
 in line: thigh and shank turn by half of the excess each, and the foot keeps its direction.
 
     python -m fitting.training.knees --poses poses_5fps.npz --skeleton clips_30fps.npz
 
-measures the subjects anew (cmu_knees.json). Deep bends are right, so the excess fades there.
+measures the subjects anew (fitting/data/cmu_knees.json). Deep bends are right, so the excess fades there.
 """
 
 import argparse
@@ -23,10 +23,10 @@ from fitting.body import Body
 from fitting.body.kinematics import rotation_matrices
 from fitting.body.rotations import matrix_to_axis_angle
 
-TABLE = Path(__file__).with_name("cmu_knees.json")
+TABLE = Path(__file__).parents[1] / "data" / "cmu_knees.json"
 LEGS = ((1, 4, 7, 10), (2, 5, 8, 11))  # hip, knee, ankle, toes
-# Medians of subjects in UI-PRMD and OpenCap: 0 and 4 degrees of spread; of CMU's 21 and 10. A subject who stands more bent
-# than CMU's median is taken to do so in the same measure among people.
+# Subjects' medians spread by 4 degrees in UI-PRMD and OpenCap, about -2 and in pauses of a task 3; in CMU by 10, about
+# 21. Whoever stands more bent than CMU's median is taken to do so among people, in that measure.
 MIDDLE_DEG, SPREAD, CMU_MIDDLE_DEG = 3.0, 0.4, 21.0
 MOST_BENT_DEG = 36.0  # quiet standing beyond is a crouch, not a skeleton's error
 FADES_DEG = (20.0, 80.0)  # the excess is whole below and gone above: swinging legs of walkers bend as others' do

@@ -31,7 +31,9 @@ from pose2d.base.errors import UserError
 HIPS_WRONG = (5,)  # subjects whose pelvis markers are 442 mm apart, of others 242 to 283: no hip centres
 KNEE_IN_M, ANKLE_IN_M, ELBOW_IN_M = 0.057, 0.042, 0.045  # half the joint's width and the marker's radius
 SHOULDER_DOWN_M = 0.045  # from the acromion's marker to the head of the humerus
-SPINES_SLOPE_RAD = math.radians(9.4)  # of the plane of the pelvis' spines in quiet standing, where ours is level: median
+SPINES_SLOPE_RAD = math.radians(
+    9.4
+)  # of the plane of the pelvis' spines in quiet standing, where ours is level: median
 FINGER_ABOVE_RAD = math.radians(22)  # of the finger's marker, on the back of the hand, over the hand: median
 PRONATED_RAD = math.radians(60)  # taken of a forearm whose elbow is too straight to show its hinge
 HINGE_SHOWS_RAD = (0.35, 1.05)  # bends from which on a hinge begins to show, and shows clearly
@@ -193,7 +195,7 @@ def _leg(marker: dict[str, Tensor], turn: dict[int, Tensor], rest: Tensor, side:
 
 
 def _shown(normal: Tensor, otherwise: Tensor) -> Tensor:
-    """The hinge [N, 3] of a bend with this normal, of length sine; another axis while the bend is too small to show it."""
+    """The hinge [N, 3] of a bend with this normal, of length sine; another axis while the bend is too small."""
     low, high = HINGE_SHOWS_RAD
     bend = torch.asin(normal.norm(dim=-1, keepdim=True).clamp(max=1))
     share = ((bend - low) / (high - low)).clamp(0, 1)

@@ -40,8 +40,8 @@ _CMU = (
 )  # fmt: skip
 _ACCAD = tuple({"LowerBack": "ToSpine", "Neck1": "Neck"}.get(name, name) for name in _CMU)
 _FAR_END = {
-    12: ("Head", 15), 1: ("LeftLeg", 4), 2: ("RightLeg", 5), 4: ("LeftFoot", 7), 5: ("RightFoot", 8), 7: ("LeftToeBase", 10),
-    8: ("RightToeBase", 11), 16: ("LeftForeArm", 18), 17: ("RightForeArm", 19), 18: ("LeftHand", 20),
+    1: ("LeftLeg", 4), 2: ("RightLeg", 5), 4: ("LeftFoot", 7), 5: ("RightFoot", 8), 7: ("LeftToeBase", 10),
+    8: ("RightToeBase", 11), 12: ("Head", 15), 16: ("LeftForeArm", 18), 17: ("RightForeArm", 19), 18: ("LeftHand", 20),
     19: ("RightHand", 21),
 }  # fmt: skip
 _HEAD = 15

@@ -49,4 +49,3 @@ def load_motions(given: argparse.Namespace, body: Body) -> Motions:
     kind = torch.cat([pose_kinds(body(part).joints) for part in captured.split(8192)])
     rare = rare_motion(captured[(kind == STANDING) | (kind == UPRIGHT)], body, RARE_CLIPS, RARE_SEED)
     return Motions(clips, poses, exercises, woman, rare)
-

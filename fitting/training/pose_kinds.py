@@ -48,4 +48,3 @@ def drawing_weights(kind: Tensor) -> Tensor:
     """How often each of N frames is drawn, so that the kinds have SHARES; sums to 1 when every kind occurs."""
     count = torch.bincount(kind, minlength=len(KINDS)).clamp(min=max(1, len(kind) // 200))  # a few frames stay few
     return (torch.tensor(SHARES) / count)[kind]
-

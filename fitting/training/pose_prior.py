@@ -7,7 +7,7 @@ Prints the held-out log-likelihood beside that of other sizes and tails. Held-ou
 are the kinds of motion in `motion_capture.LEFT_OUT_KINDS`. Poses are drawn by source and by kind (`motions.py`,
 `pose_kinds.py`). Every pose counts twice, as it is and mirrored.
 
-Tails are heavy: a Gaussian pulls a pose the harder the less ordinary it is, where a t of few degrees of freedom lets go.
+Tails are heavy: a Gaussian pulls a pose the harder the less ordinary it is; a t of few degrees of freedom lets it go.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def moments(x: Tensor, share: Tensor, counts: Tensor, least: Tensor) -> Mixture:
 
 
 def learn(x: Tensor, components: int, freedom: float, rounds: int) -> Mixture:
-    """EM from randomly chosen poses, each starting with its nearest neighbours. freedom: of the tails; inf: Gaussians."""
+    """EM from randomly chosen poses, each starting with its nearest neighbours; an infinite freedom: Gaussians."""
     least, size = floor().to(x), x.shape[1]
     seeds = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:components]]
     share = torch.nn.functional.one_hot(torch.cdist(x, seeds).argmin(1), components).to(x)
@@ -129,7 +129,9 @@ def main() -> None:
     add_arguments(parser)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--components", type=int, default=COMPONENTS)
-    parser.add_argument("--freedom", type=float, default=FREEDOM, help="degrees of freedom of the tails; inf: Gaussians")
+    parser.add_argument(
+        "--freedom", type=float, default=FREEDOM, help="degrees of freedom of the tails; inf: Gaussians"
+    )
     parser.add_argument("--compare", action="store_true", help="print other sizes and tails beside it")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--samples", type=int, default=20_000)

@@ -1,4 +1,4 @@
-"""Poses that people take and captures hardly hold: sitting, kneeling, on all fours, planks, lying, upside down, reaching.
+"""Poses that people take and captures hardly hold: sitting, kneeling, on hands, lying, upside down, reaching.
 
 Each kind is drawn from ranges of joint angles, in the body's own frame: hips and shoulders by how far the limb is swung
 forwards and out, knees and elbows by their bend; what rests on the floor then says how the body lies on it. Poses are
@@ -10,6 +10,7 @@ Angles in degrees. Forwards is positive for limbs and trunk; the left side's for
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -47,6 +48,7 @@ class Draw:
 
 
 PLACES = 80  # more than any kind draws
+Limb = TypeVar("Limb")
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def _bearing_arm(draw: Draw, swing: Tensor, bend: Tensor) -> Arm:
     return Arm(swing + draw(-10, 10), draw(-3, 22), bend, twist, 90 - twist, 84 - bend / 2 + draw(-10, 10))
 
 
-def _both(make: Callable[[], Leg | Arm]) -> tuple:  # type: ignore[type-arg]
+def _both(make: Callable[[], Limb]) -> tuple[Limb, Limb]:
     return make(), make()
 
 
@@ -146,7 +148,11 @@ def kneeling(draw: Draw) -> Drawn:
         front, shin = draw(75, 105) + root, draw(70, 105)
         flat = _flat(front, shin, root)
         return Leg(
-            torch.where(up, front, swing), draw(-2, 14), torch.where(up, shin, bend), torch.where(up, flat, ankle), draw(-5, 12)
+            torch.where(up, front, swing),
+            draw(-2, 14),
+            torch.where(up, shin, bend),
+            torch.where(up, flat, ankle),
+            draw(-5, 12),
         )
 
     legs = leg(half), leg(torch.zeros_like(half))
@@ -159,7 +165,13 @@ def all_fours(draw: Draw) -> Drawn:
 
     def leg() -> Leg:
         swing = root + draw(-22, 18)
-        return Leg(swing, draw(-2, 12), 90 + swing - root + draw(-6, 6), torch.where(draw.pick(0.6), draw(35, 58), draw(-25, 0)), draw(-5, 5))
+        return Leg(
+            swing,
+            draw(-2, 12),
+            90 + swing - root + draw(-6, 6),
+            torch.where(draw.pick(0.6), draw(35, 58), draw(-25, 0)),
+            draw(-5, 5),
+        )
 
     arms = _both(lambda: _bearing_arm(draw, root + curve, draw(0, 20)))
     return Drawn(root, draw(-3, 3), curve, draw(-45, 15), draw(-25, 25), _both(leg), arms)
@@ -204,7 +216,9 @@ def lying(draw: Draw) -> Drawn:
         swing = torch.where(prone, draw(-8, 12), torch.where(side, tucked + draw(0, 20), swing))
         bend = torch.where(prone, draw(0, 35), torch.where(side, tucked + draw(0, 35), bend))
         out = torch.where(side, draw(-4, 4), draw(-2, 18))
-        return Leg(swing, out, bend, torch.where(prone, draw(25, 55), draw(0, 35)), torch.where(side, draw(-4, 4), draw(0, 25)))
+        return Leg(
+            swing, out, bend, torch.where(prone, draw(25, 55), draw(0, 35)), torch.where(side, draw(-4, 4), draw(0, 25))
+        )
 
     def arm() -> Arm:
         over, folded = draw.pick(0.4), draw.pick(0.5)
@@ -227,7 +241,13 @@ def inverted(draw: Draw) -> Drawn:
     curve = draw(-15, 5)
 
     def leg() -> Leg:
-        return Leg(torch.where(split, draw(-30, 90), draw(-8, 12)), draw(0, 20), torch.where(draw.pick(0.3), draw(20, 100), draw(0, 12)), draw(10, 55), draw(-5, 10))
+        return Leg(
+            torch.where(split, draw(-30, 90), draw(-8, 12)),
+            draw(0, 20),
+            torch.where(draw.pick(0.3), draw(20, 100), draw(0, 12)),
+            draw(10, 55),
+            draw(-5, 10),
+        )
 
     def arm() -> Arm:
         hands = _bearing_arm(draw, draw(165, 182), draw(0, 12))
@@ -243,7 +263,12 @@ def reaching(draw: Draw) -> Drawn:
 
     def arm(reaches: Tensor) -> Arm:
         far = Arm(
-            torch.where(up, draw(130, 178), draw(55, 110)), draw(-15, 45), draw(0, 45), draw(-30, 50), draw(-20, 90), draw(-20, 30)
+            torch.where(up, draw(130, 178), draw(55, 110)),
+            draw(-15, 45),
+            draw(0, 45),
+            draw(-30, 50),
+            draw(-20, 90),
+            draw(-20, 30),
         )
         rest = Arm(draw(-15, 30), draw(0, 25), draw(5, 60), draw(-10, 30), draw(0, 40), draw(-10, 10))
         return Arm(*(torch.where(reaches, a, b) for a, b in zip(vars(far).values(), vars(rest).values(), strict=True)))
@@ -295,6 +320,7 @@ def posed(drawn: Drawn, captured: Tensor) -> Tensor:
     """Poses [N, 24, 3]; what is not drawn is taken from captured poses [N, 24, 3]."""
     like = drawn.root_pitch
     pose = captured.clone()
+
     def put(joint: int, matrix: Tensor, right: bool) -> None:
         if right:
             mirror = torch.tensor([1.0, -1.0, -1.0])
@@ -317,7 +343,11 @@ def posed(drawn: Drawn, captured: Tensor) -> Tensor:
         put(joint, _about(drawn.head / 2, drawn.head_turn / 2, 0.0, like), False)
     if drawn.arms is not None:
         for right, arm in enumerate(drawn.arms):
-            turn = _about(-arm.swing, 0.0, 0.0, like) @ _about(0.0, 0.0, arm.out - 90, like) @ _about(arm.twist, 0.0, 0.0, like)
+            turn = (
+                _about(-arm.swing, 0.0, 0.0, like)
+                @ _about(0.0, 0.0, arm.out - 90, like)
+                @ _about(arm.twist, 0.0, 0.0, like)
+            )
             put(13, torch.eye(3).expand(len(like), 3, 3), bool(right))
             put(16, turn, bool(right))
             put(18, _about(0.0, -arm.bend, 0.0, like) @ _about(arm.pronation, 0.0, 0.0, like), bool(right))
@@ -351,14 +381,17 @@ def laid(pose: Tensor, rests: tuple[str, ...], body: Body) -> tuple[Tensor, Tens
 
 # Bones as capsules: ends and radius in metres.
 CAPSULES = {
-    "trunk": (0, 9, 0.11), "chest": (6, 12, 0.1), "head": (15, 15, 0.1), "left thigh": (1, 4, 0.065), "right thigh": (2, 5, 0.065),
-    "left shank": (4, 7, 0.045), "right shank": (5, 8, 0.045), "left fore": (18, 20, 0.035), "right fore": (19, 21, 0.035),
+    "trunk": (0, 9, 0.11), "chest": (6, 12, 0.1), "head": (15, 15, 0.1), "left thigh": (1, 4, 0.065),
+    "right thigh": (2, 5, 0.065), "left shank": (4, 7, 0.045), "right shank": (5, 8, 0.045),
+    "left fore": (18, 20, 0.035), "right fore": (19, 21, 0.035),
 }  # fmt: skip
-APART = (
-    ("left fore", "trunk"), ("right fore", "trunk"), ("left fore", "chest"), ("right fore", "chest"), ("left fore", "head"),
-    ("right fore", "head"), ("left fore", "right fore"), ("left shank", "right shank"), ("left shank", "right thigh"),
-    ("right shank", "left thigh"), ("left fore", "left thigh"), ("right fore", "right thigh"), ("left fore", "right thigh"),
-    ("right fore", "left thigh"), ("left shank", "trunk"), ("right shank", "trunk"),
+APART = tuple(
+    (f"{one} {limb}", part if part in ("trunk", "chest", "head") else f"{other} {part}")
+    for one, other in (("left", "right"), ("right", "left"))
+    for limb, part in (
+        ("fore", "trunk"), ("fore", "chest"), ("fore", "head"), ("fore", "fore"), ("fore", "thigh"), ("shank", "trunk"),
+        ("shank", "shank"), ("shank", "thigh"),
+    )
 )  # fmt: skip
 
 
@@ -379,8 +412,8 @@ def limbs_apart(joints_m: Tensor) -> Tensor:
 
 # Shares of the mass (Winter: Biomechanics of human movement) at the middle of bones between joints.
 MASSES = (
-    (0, 6, 0.28), (6, 12, 0.22), (15, 15, 0.08), (1, 4, 0.1), (2, 5, 0.1), (4, 7, 0.0465), (5, 8, 0.0465), (7, 10, 0.0145),
-    (8, 11, 0.0145), (16, 18, 0.028), (17, 19, 0.028), (18, 22, 0.022), (19, 23, 0.022),
+    (0, 6, 0.28), (6, 12, 0.22), (15, 15, 0.08), (1, 4, 0.1), (2, 5, 0.1), (4, 7, 0.0465), (5, 8, 0.0465),
+    (7, 10, 0.0145), (8, 11, 0.0145), (16, 18, 0.028), (17, 19, 0.028), (18, 22, 0.022), (19, 23, 0.022),
 )  # fmt: skip
 
 
@@ -405,7 +438,7 @@ def within_limits(pose: Tensor) -> Tensor:
 
 
 def rare_motion(captured: Tensor, body: Body, clips: int, seed: int) -> Motion:
-    """Short clips of rare poses; upper bodies and, for reaching, whole bodies are from captured ones [N, 24, 3], y up."""
+    """Short clips of rare poses; upper bodies, and of those who reach the rest, are captured ones [N, 24, 3], y up."""
     generator = torch.Generator().manual_seed(seed)
     total = sum(kind.share for kind in RARE.values())
     poses, names = [], []

@@ -50,7 +50,7 @@ def test_half_the_squared_residual_plus_the_constant_is_the_energy() -> None:
 
 
 def test_a_students_density_is_scipys() -> None:
-    weights, means, covariances = made_up_mixture(1)
+    _weights, means, covariances = made_up_mixture(1)
     columns = [3 * (j - 1) + a for j in BODY_JOINTS for a in range(3)]
     x = np.random.default_rng(1).normal(size=(4, 57))
     exact = scipy.stats.multivariate_t(means[0][columns], covariances[0][np.ix_(columns, columns)], df=7).logpdf(x)

@@ -35,6 +35,7 @@ from fitting.init.lifter import lift
 from fitting.training.knees import signed_flexion_deg, stands_quietly
 from fitting.training.motion_capture import load_motion
 from fitting.training.simulation import Noise, noisy
+from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import COCO17, HALPE26
 from pose2d.types import Keypoints
 
@@ -151,9 +152,8 @@ def _real_fit(folder: Path, identity: int, body: fitting.Body) -> tuple[np.ndarr
         time_s = tracks["time_s"][np.searchsorted(tracks["frame"], file["row_frame"][rows])]
         size = int(tracks["width_px"]), int(tracks["height_px"])
         camera = Camera.from_focal(float(tracks["camera_focal_px"][0]), size)
-    keypoints = Keypoints(
-        xy, confidence, presence, "ccnet", area.float(), HALPE26, error_weight=weight, error_sigma=sigma
-    )  # fmt: skip
+    error = ErrorDistribution(weight, sigma)
+    keypoints = Keypoints(xy, confidence, presence, "ccnet", area.float(), HALPE26, error=error)
     fps = 1 / float(np.median(np.diff(time_s)))
     return time_s, body.at(fitting.fit(keypoints, camera, body, fps=fps).params).joints
 

@@ -5,12 +5,10 @@ In quiet standing knees are at -7 to 10 degrees in three other captures, 3 to 5 
 where they should be: each skeleton has its knees too far in front. So the knee goes back while hip and ankle stay
 in line: thigh and shank turn by half of the excess each, and the foot keeps its direction.
 
-    python -m fitting.training.knees --poses poses_5fps.npz --skeleton clips_30fps.npz
-
-measures the subjects anew (fitting/data/cmu_knees.json). Deep bends are right, so the excess fades there.
+`tools/cmu_knees.py` measures the subjects anew (fitting/data/cmu_knees.json). Deep bends are right, so the excess fades
+there.
 """
 
-import argparse
 import json
 from pathlib import Path
 
@@ -31,7 +29,6 @@ MIDDLE_DEG, SPREAD, CMU_MIDDLE_DEG = 3.0, 0.4, 21.0
 MOST_BENT_DEG = 36.0  # quiet standing beyond is a crouch, not a skeleton's error
 FADES_DEG = (20.0, 80.0)  # the excess is whole below and gone above: swinging legs of walkers bend as others' do
 LEAST_DEG, LEAST_SOFT_DEG = -6.0, 3.0  # no knee is made straighter
-FEWEST = 5  # frames of quiet standing that tell of a subject
 
 
 def signed_flexion_deg(joints_m: Tensor) -> Tensor:
@@ -109,30 +106,3 @@ def lifted(root_m: Tensor, before: Tensor, after: Tensor, body: Body) -> Tensor:
     root_m = root_m.clone()
     root_m[:, 1] += (share * (was - now)).sum(1)
     return root_m
-
-
-def main() -> None:
-    from fitting.body.load import load_body
-    from fitting.training.motion_capture import load_captured
-
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--poses", type=Path, required=True, help="CMU poses at 5 frames a second (.npz)")
-    parser.add_argument("--skeleton", type=Path, required=True, help="CMU motion at 30 frames a second (.npz)")
-    given = parser.parse_args()
-    body = load_body()
-    motion = load_captured(given.poses, body, 5.0, given.skeleton)
-    joints = torch.cat([body(part).joints for part in motion.pose.split(8192)])
-    quiet, bend = stands_quietly(joints, None, motion.clip_start, motion.fps), signed_flexion_deg(joints)
-    subject = torch.from_numpy(np.repeat(motion.clip_subject, np.diff(motion.clip_start)))
-    median = bend[quiet].median(0).values
-    table = {}
-    for one in np.unique(motion.clip_subject).tolist():
-        own = bend[quiet & (subject == one)]
-        standing = own.median(0).values if len(own) >= FEWEST else median
-        table[one] = [round(float(value), 1) for value in standing]
-    TABLE.write_text(json.dumps({"standing_deg": table}, indent=None, separators=(", ", ": ")) + "\n")
-    print(f"{len(table)} subjects -> {TABLE}")
-
-
-if __name__ == "__main__":
-    main()

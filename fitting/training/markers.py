@@ -80,12 +80,12 @@ def load_ui_prmd(path: str | Path, body: Body) -> Motion:
     column = [list(map(str, file["point"])).index(name) for name in _USED]
     start, subject, movement = (file[name].astype(int) for name in ("clip_start", "clip_subject", "clip_movement"))
     position = file["position_mm"][:, column]
-    clips = {c: _filled(position[start[c] : start[c + 1]]) for c in range(len(subject))}
+    filled = {c: _filled(position[start[c] : start[c + 1]]) for c in range(len(subject))}
+    clips = {c: metres for c, metres in filled.items() if metres is not None and subject[c] not in HIPS_WRONG}
+    markers = [(subject[c], movement[c]) for c in clips]
     found: dict[int, tuple[Tensor, Tensor]] = {}
-    for one in np.unique(100 * subject + movement):  # one set of markers at a time
-        members = [c for c in np.flatnonzero(100 * subject + movement == one) if clips[c] is not None]
-        if one // 100 in HIPS_WRONG or not members:
-            continue
+    for one in sorted(set(markers)):  # one set of markers at a time
+        members = [c for c, used in zip(clips, markers, strict=True) if used == one]
         pose, root = _fitted(dict(zip(_USED, torch.cat([clips[c] for c in members]).unbind(1), strict=True)), body)
         lengths = [len(clips[c]) for c in members]
         found.update(zip(members, zip(pose.split(lengths), root.split(lengths), strict=True), strict=True))

@@ -12,7 +12,6 @@ import numpy as np
 
 import fitting
 from fitmesh.schemas import check_fit
-from fitting.keypoints.observed import OBSERVED_PROBABILITY
 from pose2d.base.caching import content_digest, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.json_files import read_json
@@ -82,6 +81,8 @@ class Person:
     @property
     def confident(self) -> np.ndarray:
         """[T, 26] bool: keypoints that pulled and are probably in the image and close to the truth."""
+        from fitting.keypoints.observed import OBSERVED_PROBABILITY
+
         return self.used & (self.keypoint_observed >= OBSERVED_PROBABILITY)
 
     @property
@@ -101,7 +102,7 @@ class Result:
     folder: Path  # where it was read from
     people: list[Person]  # by rising identity
     shots: list[Shot]  # in order of time; at least one
-    camera: fitting.Camera  # of the whole image, in the first frame
+    camera: "fitting.Camera"  # of the whole image, in the first frame
     frames: np.ndarray  # [F] numbers of the frames looked at
     time_s: np.ndarray  # [F] when each is shown
     focal_px: np.ndarray  # [F] along x; lenses differ by shot and may zoom
@@ -129,7 +130,7 @@ class Result:
         return self.folder / OVERLAY_FILE
 
     @cached_property
-    def body(self) -> fitting.Body:
+    def body(self) -> "fitting.Body":
         """The body that was fitted; read when first asked for."""
         if self.body_path is None:
             return fitting.load_body()
@@ -146,7 +147,7 @@ class Result:
         names = ", ".join(str(person.identity) for person in self.people)
         raise UserError(f"there is no person {identity} in {self.folder}: there are {names or 'none'}.")
 
-    def camera_at(self, frame: int) -> fitting.Camera:
+    def camera_at(self, frame: int) -> "fitting.Camera":
         """The camera of one frame number."""
         row = int(np.searchsorted(self.frames, frame))
         if row == len(self.frames) or self.frames[row] != frame:
@@ -159,7 +160,7 @@ class Result:
         """The number in `shots` of the shot that a frame number belongs to."""
         return int(np.searchsorted([shot.first_frame for shot in self.shots], frame, side="right")) - 1
 
-    def params(self, person: Person, rows: slice | np.ndarray = slice(None)) -> fitting.BodyParams:
+    def params(self, person: Person, rows: slice | np.ndarray = slice(None)) -> "fitting.BodyParams":
         """Of some rows of a person, as tensors."""
         import torch
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bench.identity_scenes import pose_of
+from bench.lib.identity_scenes import pose_of
 from pose2d.events import Event
 from pose2d.skeletons import COCO17
 from pose2d.tracking.appearance import unseen

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pose2d.base.errors import UserError
-from pose2d.base.limits import MOST_ARRAY_BYTES, most_bytes, size_text
+from pose2d.base.files import MOST_ARRAY_BYTES, most_bytes, size_text
 
 MOST_ARRAYS = 20_000  # of one file; networks have some hundred
 MOST_GROWTH = 1100  # deflate makes at most 1032 bytes of one
@@ -128,11 +128,11 @@ def _read_npz(path: Path, names: set[str] | None) -> dict[str, np.ndarray]:
                     raise Unreadable(
                         f"its arrays would take {size_text(total)} of memory, and at most {size_text(cap)} may be used"
                     )
-                found = {}
+                content = {}
                 for name, member in members.items():
                     with archive.open(member) as stream:
-                        found[name] = _array(stream, member.file_size, name, cap)
-                return found
+                        content[name] = _array(stream, member.file_size, name, cap)
+                return content
         except Unreadable:
             raise
         except Exception as error:  # what damaged bytes raise is as varied as the bytes

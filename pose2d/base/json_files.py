@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pose2d.base.errors import UserError
-from pose2d.base.limits import JSON_GROWTH, MOST_JSON_BYTES, most_bytes, size_text
+from pose2d.base.files import JSON_GROWTH, MOST_JSON_BYTES, most_bytes, size_text
 
 WHOLE = 2**53  # the largest whole number that every reader of JSON keeps exactly
 
@@ -104,10 +104,10 @@ class Json:
             raise self.refuse("holds a number that is too large") from None
 
     def finite_numbers(self, *counts: int) -> np.ndarray:
-        found = self.numbers(*counts)
-        if not np.isfinite(found).all():
+        values = self.numbers(*counts)
+        if not np.isfinite(values).all():
             raise self.refuse("holds a number that is not finite")
-        return found
+        return values
 
 
 def read_json(path: str | Path, expected: str = "") -> Json:

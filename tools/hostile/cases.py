@@ -108,7 +108,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from pose2d.checkpoints import read_state
     from pose2d.detect.detector import read_detections
     from pose2d.skeletons import COCO17, MPII16
-    from pose2d.video.images import read_image
+    from pose2d.video.frames import read_image
     from pose2d.video.reader import Video
 
     known = {**schemas.FIT, **schemas.KEYPOINTS, **schemas.TRACKS}
@@ -199,7 +199,7 @@ def image_cases() -> Iterator[Case]:
     """Headers that claim more than there is, and images that are really large, thin or small."""
     import cv2
 
-    from pose2d.video.images import read_image
+    from pose2d.video.frames import read_image
 
     def png(width: int, height: int) -> bytes:
         import struct
@@ -222,9 +222,7 @@ def image_cases() -> Iterator[Case]:
         yield Case(f"image header of {width}x{height}", _load(read_image, "i.png", png(width, height)))
     for width, height in ((20_000, 40), (1, 1), (1, 4000), (4000, 1), (3, 3)):
         encoded = cv2.imencode(".png", np.zeros((height, width, 3), np.uint8))[1].tobytes()
-        run = _load(
-            lambda p: command("run", "--image", str(p), "--out", "out", "--whole-image")(), "i.png", encoded
-        )
+        run = _load(lambda p: command("run", "--image", str(p), "--out", "out", "--whole-image")(), "i.png", encoded)
         yield Case(f"run on an image of {width}x{height}", run, must_refuse=False, must_succeed=width == 20_000)
 
 

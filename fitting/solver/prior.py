@@ -96,7 +96,8 @@ class PosePrior:
         """2 e'(q), how much of given components' precision counts at poses [T, 57], [T]."""
         if bool(self.freedom.isinf()):
             return torch.ones_like(pose[:, 0])
-        squared = self.residual(pose, component).square().sum(-1)
+        away = torch.einsum("tij,tj->ti", self.factor[component], pose - self.mean[component])
+        squared = away.square().sum(-1)
         return (self.freedom + pose.shape[-1]) / (self.freedom + squared)
 
     def energy(self, pose: Tensor) -> tuple[Tensor, Tensor]:

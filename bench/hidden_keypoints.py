@@ -32,10 +32,10 @@ from ccnet.metrics import expected_calibration_error
 from eval3dpw.bodies import body_set
 from eval3dpw.synth.dataset import truth_path
 from eval3dpw.synth.sequence import BEHIND_SELF, DEPTH_M, HIDDEN, SEEN
+from fitmesh.eval_3dpw.eval_settings import FPS, EvalSettings
 from fitmesh.eval_3dpw.keypoints import cache_key, true_keypoints_px
 from fitmesh.eval_3dpw.pipeline import Evaluation
 from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitmesh.eval_3dpw.settings import FPS, EvalSettings
 from fitmesh.ui.events import Reporter
 from fitting.keypoints.after_fit import widened
 from fitting.keypoints.hidden import COVERED, TAKEN, FittedBody, behind_others, surface_in_front_m

@@ -34,9 +34,9 @@ from eval3dpw.bodies import body_set
 from eval3dpw.sequences import camera_params
 from eval3dpw.synth.dataset import truth_path
 from eval3dpw.synth.sequence import BEHIND_SELF
+from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitmesh.eval_3dpw.keypoints import true_boxes
 from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitmesh.eval_3dpw.settings import EvalSettings
 from fitting.body.kinematics import rotation_matrices
 from pose2d.estimate import estimate_people
 from pose2d.oks import AREA_OF_BOX, ErrorDistribution, l_squared

@@ -32,11 +32,11 @@ from ccnet.metrics import expected_calibration_error
 from eval3dpw.bodies import body_set
 from eval3dpw.synth.dataset import truth_path
 from eval3dpw.synth.sequence import BEHIND_SELF, HIDDEN, SEEN
+from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
 from fitmesh.eval_3dpw.keypoints import cache_key
 from fitmesh.eval_3dpw.pipeline import Evaluation, run
+from fitmesh.eval_3dpw.score_table import NAMES, Line, Scores, lines, show
 from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitmesh.eval_3dpw.settings import EvalSettings, Row
-from fitmesh.eval_3dpw.table import NAMES, Line, Scores, lines, show
 from fitmesh.ui.events import Reporter
 from pose2d.base.files import atomic_file
 from pose2d.base.resampling import RESAMPLES, clustered_means, draws, interval

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ccnet.coco_ap.people import extent_area
+from ccnet.coco_ap.evaluated_people import extent_area
 from pose2d.base.errors import UserError
 from pose2d.skeletons import MPII16
 

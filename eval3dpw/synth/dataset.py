@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from eval3dpw.sequences import image_path, sequence_path
+from eval3dpw.synth.clothed_people import SyntheticPerson
 from eval3dpw.synth.motion import SPLITS, Split, load_clips
-from eval3dpw.synth.people import SyntheticPerson
 from eval3dpw.synth.sequence import (
     BEHIND_SELF,
     HIDDEN,

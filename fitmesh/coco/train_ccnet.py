@@ -26,12 +26,12 @@ from ccnet.data.observations import observe_cached
 from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead
 from ccnet.other_features import with_features
-from ccnet.predictions import USUAL_SOURCES, predictions_from
-from ccnet.settings import RECIPES, TARGETS, TrainingSettings
+from ccnet.predicted_people import USUAL_SOURCES, predictions_from
+from ccnet.recipes import RECIPES, TARGETS, TrainingSettings
 from ccnet.train import new_head, train
 from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, write_metrics
 from fitmesh.coco.features import fill_by_workers, people_with_target
-from fitmesh.coco.request import TrainCcnetRequest
+from fitmesh.coco.training_request import TrainCcnetRequest
 from fitmesh.ui.console import print_tables
 from fitmesh.ui.events import Reporter, to_log
 from fitmesh.ui.sinks import on_stderr

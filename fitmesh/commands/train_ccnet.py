@@ -15,9 +15,9 @@ def train_ccnet(asked: TrainCcnetOptions) -> None:
     from fitmesh.ui.sinks import starting
 
     with starting():
-        from ccnet.settings import TrainingSettings
-        from fitmesh.coco.request import TrainCcnetRequest
+        from ccnet.recipes import TrainingSettings
         from fitmesh.coco.train_ccnet import run, settings_of
+        from fitmesh.coco.training_request import TrainCcnetRequest
 
     given = shared(asked, TrainingSettings)
     settings = settings_of(asked.recipe, **given, plain_passes=int(asked.plain), cache_bytes=int(asked.cache_gb * 1e9))

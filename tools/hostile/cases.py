@@ -95,7 +95,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     import fitmesh
     import fitting
     from ccnet.data.datasets import read_split
-    from eval3dpw.predictions import read_predictions
+    from eval3dpw.predicted_bodies import read_predictions
     from eval3dpw.sequences import read_sequence, read_spin_npz
     from fitmesh import schemas
     from fitmesh.options.config_file import read_config
@@ -222,9 +222,7 @@ def image_cases() -> Iterator[Case]:
         yield Case(f"image header of {width}x{height}", _load(read_image, "i.png", png(width, height)))
     for width, height in ((20_000, 40), (1, 1), (1, 4000), (4000, 1), (3, 3)):
         encoded = cv2.imencode(".png", np.zeros((height, width, 3), np.uint8))[1].tobytes()
-        run = _load(
-            lambda p: command("run", "--image", str(p), "--out", "out", "--whole-image")(), "i.png", encoded
-        )
+        run = _load(lambda p: command("run", "--image", str(p), "--out", "out", "--whole-image")(), "i.png", encoded)
         yield Case(f"run on an image of {width}x{height}", run, must_refuse=False, must_succeed=width == 20_000)
 
 

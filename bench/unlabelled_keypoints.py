@@ -29,7 +29,7 @@ import pose2d
 from bench.keypoint_offsets import CAUCHY_MM, bone, kind_of, robust_offset
 from bench.lib.claim import Console, claim
 from ccnet.heads.simcc import STAND_IN, SimCCDistributionHead
-from ccnet.metrics import expected_calibration_error
+from ccnet.metrics import reliability
 from eval3dpw.bodies import body_set
 from eval3dpw.sequences import camera_params
 from eval3dpw.synth.dataset import truth_path
@@ -175,7 +175,7 @@ def main() -> None:
         place = ", ".join(f"{v:.0f}" for v in offset_mm[kinds[0]]) if len(kinds) == 1 else ""
         table.add_row(
             name, str(len(said)), place, f"{said.mean():.3f}", f"{true.mean():.3f}",
-            f"{expected_calibration_error(said, true):.3f}", f"{float(likelihood[:, numbers][use].mean()):.2f}",
+            f"{reliability(said, true).expected_error:.3f}", f"{float(likelihood[:, numbers][use].mean()):.2f}",
             *shares, f"{likeliest_scale(first, error_first, kinds):.2f}",
         )  # fmt: skip
 

@@ -58,8 +58,6 @@ KEYPOINTS = {
     "row_raw": Array("f", ("rows", "keypoints")),
     "row_confidence": Array("f", ("rows", "keypoints"), low=0, high=1),
     "row_presence": Array("f", ("rows", "keypoints"), low=0, high=1),
-    "row_owner_presence": Array("f", ("rows", "keypoints"), low=0, high=1, optional=True),
-    "row_sigma_px": Array("f", ("rows", "keypoints", 2), optional=True),
     "row_error_weight": Array("f", ("rows", "keypoints", "components"), optional=True),
     "row_error_sigma": Array("f", ("rows", "keypoints", "components"), optional=True),
     "row_error_log_ratio": Array("f", ("rows", "keypoints"), optional=True),

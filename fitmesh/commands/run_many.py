@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fitmesh.ui.words import count
+
 if TYPE_CHECKING:
     from fitmesh.many.status import ClipStatus
     from fitmesh.options.run import RunCommand
@@ -32,7 +34,6 @@ def run_videos(many: "RunCommand", reporter: "Reporter") -> int:
     from fitmesh.many.clips import WHOLE, Shard, find_clips
     from fitmesh.ui.signals import working
     from fitmesh.ui.sinks import starting
-    from fitmesh.ui.words import count
     from pose2d.base.errors import UserError
 
     if not many.video and not many.videos:
@@ -65,7 +66,7 @@ def run_videos(many: "RunCommand", reporter: "Reporter") -> int:
 def _summary(statuses: list["ClipStatus"], out: str) -> str:
     done, kept = (sum(status.state == state for status in statuses) for state in ("done", "kept"))
     failed = len(statuses) - done - kept
-    text = f"{done + kept} of {len(statuses)} clips done"
+    text = f"{done + kept} of {count(len(statuses), 'clips')} done"
     text += f" ({kept} before)" if kept else ""
     text += f", {failed} failed" if failed else ""
     warned = sum(bool(status.warnings) for status in statuses)

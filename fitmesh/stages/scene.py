@@ -179,7 +179,7 @@ _SHOT_ARRAYS: dict[str, type] = {
 }  # fmt: skip
 
 
-def said_of(fit: ShotFit, when: str) -> str:
+def describe(fit: ShotFit, when: str) -> str:
     """One shot's scene in words."""
     camera = "camera not looked at" if fit.motion is None else f"{fit.motion.kind} camera ({fit.motion.reason})"
     lens = f"focal length {fit.focal.focal_px:.0f} px +- {100 * fit.focal.log_sigma:.0f} % ({fit.focal.source})"

@@ -19,6 +19,7 @@ from pose2d.events import Event
 
 SCHEMA_VERSION = 3
 FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
+EDITS_FILE = "tracks_edits.json"  # by `fitmesh tracks`
 
 
 @dataclass(frozen=True)

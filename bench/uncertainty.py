@@ -26,7 +26,8 @@ from torch import Tensor
 
 import fitting
 from fitting.body.rotations import matrix_to_axis_angle, quaternion_to_matrix
-from fitting.optimise import SHAPE_SIZE, Fit
+from fitting.fits import Fit
+from fitting.optimise import SHAPE_SIZE
 from fitting.training.motion_bank import bank
 from fitting.training.motion_capture import Motion, load_motion
 from fitting.training.simulation import Noise, scene

@@ -42,7 +42,6 @@ TRACKS = {
     "camera_reason": Array("U", ("shots",), optional=True),
     "camera_focal_px": Array("f", ("shots",), low=1, finite=True, optional=True),
     "camera_first_from_frame": Array("f", ("frames", 3, 3), finite=True, optional=True),
-    "camera_rotation_std_deg": Array("f", ("frames",), optional=True),
     "camera_zoom": Array("f", ("frames",), low=1e-3, high=1e3, finite=True, optional=True),
     "camera_turning_focal_px": Array("f", ("shots",), optional=True),
     "camera_turning_focal_log_std": Array("f", ("shots",), optional=True),

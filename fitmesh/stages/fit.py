@@ -16,13 +16,14 @@ from fitmesh.stages.track_edits import edited_keypoints, edited_tracks, edits_di
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, load_body
 from fitting.camera import Camera
+from fitting.fits import TrackFit
 from fitting.init import regressors
 from fitting.keypoints.weights import WEIGHTINGS
 from fitting.optimise import INITIALISERS
 from fitting.options import FitOptions
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.lens import refocused_params
-from fitting.shot import FittedPerson, ShotFit, ShotPerson, fit_shot
+from fitting.shot import ShotFit, ShotPerson, fit_shot
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import prefetch
@@ -178,8 +179,7 @@ def _lowest_foot(found: ShotFit, body: Body) -> float:
     if found.ground is None:
         return 0.0
     lowest = [0.0]
-    for person in found.people.values():
-        track = person.track
+    for track in found.people.values():
         feet = body.at(track.fit.params).keypoints[:, HALPE_FEET].double().numpy()
         if found.motion is not None:
             at = np.searchsorted(found.motion.frames, track.frame).clip(0, len(found.motion.frames) - 1)
@@ -212,23 +212,14 @@ def _starts(job: Job, people: KeypointsFile, lens: Lens, body: Body) -> Mapping[
                 for number, (identity, row) in enumerate(here):
                     found[identity][row] = answer.rows(slice(number, number + 1))
             tick(1)
-    stacked = {identity: _stacked([rows[row] for row in sorted(rows)]) for identity, rows in found.items()}
+    stacked = {identity: BodyParams.concat([rows[row] for row in sorted(rows)]) for identity, rows in found.items()}
     return {identity: refocused_params(params, body.rest_joints[0], ratio) for identity, params in stacked.items()}
 
 
-def _stacked(rows: list[BodyParams]) -> BodyParams:
-    return BodyParams(
-        torch.cat([row.pose for row in rows]),
-        torch.cat([row.shape for row in rows]),
-        torch.cat([row.translation for row in rows]),
-    )
-
-
-def _rows(identity: int, shot: int, people: KeypointsFile, person: FittedPerson, body: Body) -> Mapping[str, Any]:
+def _rows(identity: int, shot: int, people: KeypointsFile, found: TrackFit, body: Body) -> Mapping[str, Any]:
     """The arrays of `fit.npz` for one person; no row where the person is absent."""
-    found = person.track
     fit, points = found.fit, found.keypoints
-    at = found.rows(people.frames[identity])
+    at = found.index(people.frames[identity])
 
     def over_all(values: np.ndarray, gap: float) -> np.ndarray:
         spread = np.full((len(found.frame), *values.shape[1:]), gap, np.float32)
@@ -255,7 +246,7 @@ def _rows(identity: int, shot: int, people: KeypointsFile, person: FittedPerson,
         "row_used": fit.used.numpy(),
         "row_reprojection_px": fit.reprojection_px.numpy(),
         "row_box_px": over_all(people.boxes_px[identity], np.nan),
-        "row_contact": person.contact,
+        "row_contact": found.contact,
     }
     return {
         "identity": identity,

@@ -22,6 +22,12 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from pose2d.base.arrays import Array
+from pose2d.base.errors import UserError
+
+
+class UnevenColumns(UserError, ValueError):
+    """Columns of one table that differ in length."""
+
 
 _DTYPES = {"f": np.float32, "d": np.float64, "i": np.int64, "b": np.bool_, "U": np.str_}  # what an empty column is
 Rows = TypeVar("Rows", bound="Table")
@@ -53,9 +59,13 @@ class Column:
         return Array(kind, (rows, *self.shape), self.finite, self.optional, self.low, self.high)
 
 
-def column(shape: tuple[int | str, ...], kind: str, meaning: str, **how: Any) -> Any:
-    """A column of a `Table`; `how`: the other fields of `Column`."""
+def column(
+    shape: tuple[int | str, ...], kind: str, meaning: str, *, default: Callable[[], Any] | None = None, **how: Any
+) -> Any:
+    """A column of a `Table`; default: makes its value where none is given; `how`: the other fields of `Column`."""
     stated = Column(shape, kind, meaning, **how)
+    if default is not None:
+        return field(default_factory=default, metadata={"column": stated})
     return field(default=None if stated.optional else MISSING, metadata={"column": stated})
 
 
@@ -80,7 +90,8 @@ class Table:
     def __post_init__(self) -> None:
         lengths = {name: len(value) for name, value in self._columns()}
         if len(set(lengths.values())) > 1:
-            raise ValueError(f"{type(self).__name__} has columns of different lengths: {lengths}")
+            each = ", ".join(f"{name} has {length} rows" for name, length in lengths.items())
+            raise UnevenColumns(f"{type(self).__name__} has columns of different lengths: {each}.")
 
     def __len__(self) -> int:
         return next((len(value) for _, value in self._columns()), 0)
@@ -98,7 +109,7 @@ class Table:
         made = {}
         for f, c in column_fields(cls):
             values = [getattr(part, f.name) for part in parts]
-            if values[0] is None or all(value is values[0] and _is_shared(value, c) for value in values):
+            if values[0] is None or all(_is_shared(value, c) and _equal(value, values[0]) for value in values):
                 continue
             made[f.name] = _joined([_of_rows(value, c, len(p)) for value, p in zip(values, parts, strict=True)])
         return replace(parts[0], **made)
@@ -208,6 +219,10 @@ def column_fields(table: type[Table]) -> Iterator[tuple[Field[Any], Column]]:
 def _is_shared(value: Any, stated: Column) -> bool:
     """The same for all rows."""
     return not isinstance(value, Table) and value.ndim <= len(stated.shape)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return a is b or (np.shape(a) == np.shape(b) and bool((a == b).all()))
 
 
 def _of_rows(value: Any, stated: Column, rows: int) -> Any:

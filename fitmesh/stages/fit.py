@@ -246,7 +246,7 @@ def _rows(identity: int, shot: int, people: KeypointsFile, found: TrackFit, body
         "row_used": fit.used.numpy(),
         "row_reprojection_px": fit.reprojection_px.numpy(),
         "row_box_px": over_all(people.boxes_px[identity], np.nan),
-        "row_contact": found.contact,
+        "row_contact": np.zeros((len(found), 4), np.float32) if found.contact is None else found.contact,
     }
     return {
         "identity": identity,

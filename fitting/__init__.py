@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fitting.init.guess import InitialGuess
     from fitting.optimise import fit, fit_frames
     from fitting.solver.prior import PosePrior, load_prior
-    from fitting.solver.scene_terms import SceneTerms
+    from fitting.solver.terms.scene import SceneTerms
     from fitting.track import fit_track, start_track
 
 __all__ = [
@@ -43,7 +43,7 @@ _MODULES = {
     "fitting.fits": ("Fit", "TrackFit"),
     "fitting.optimise": ("fit", "fit_frames"),
     "fitting.solver.prior": ("PosePrior", "load_prior"),
-    "fitting.solver.scene_terms": ("SceneTerms",),
+    "fitting.solver.terms.scene": ("SceneTerms",),
     "fitting.track": ("fit_track", "start_track"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -26,8 +26,8 @@ from fitting.keypoints.weights import GATE, Weighting
 from fitting.optimise import FitInput, initial_guess
 from fitting.options import DEFAULTS, LEAN_RAD, FitOptions
 from fitting.solver.prior import PosePrior
-from fitting.solver.problem import ROBUST_SCALE
-from fitting.solver.scene_terms import SceneTerms
+from fitting.solver.terms.reprojection import ROBUST_SCALE
+from fitting.solver.terms.scene import SceneTerms
 from fitting.windows import fit_windows
 from pose2d.base.errors import UserError
 from pose2d.base.table import Table, column, nested, shared
@@ -105,10 +105,10 @@ def fit_prepared(
     solved, there = (torch.from_numpy(rows) for rows in (grid.solved(usable.numpy()), grid.there))
     segment = torch.from_numpy(grid.segment)
     given = FitInput(keypoints, prepared.guess, scene, segment, start).rows(solved)
-    if given.scene is not None and given.scene.rest is not None:  # nothing rests across an absence
+    if given.scene is not None and given.scene.contact is not None:  # no contact lasts across an absence
         begins = torch.diff(segment[solved], prepend=segment[solved[:1]] - 1) != 0
-        rest = given.scene.rest.masked_fill(begins[:, None], 0)
-        given = replace(given, scene=replace(given.scene, rest=rest))
+        contact = given.scene.contact.masked_fill(begins[:, None], 0)
+        given = replace(given, scene=replace(given.scene, contact=contact))
     found = _on_grid(
         fit_windows(given, usable[solved], camera, body, grid.fps / grid.stride, options), solved, there, len(grid)
     )

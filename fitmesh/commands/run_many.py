@@ -1,49 +1,37 @@
 """`fitmesh run` with many videos."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fitmesh.many.status import ClipStatus
-    from fitmesh.stages.settings import RunSettings
+    from fitmesh.options.run import RunCommand
     from fitmesh.ui.events import Reporter
 
 SOME_FAILED = 3  # exit code: the other clips are done
 
 
-@dataclass(frozen=True)
-class Many:
-    """What was asked for."""
-
-    video: list[str]
-    videos: list[str]
-    out: str
-    jobs: int | None
-    shard: str | None
-    ray: str | None
-
-
-def many_asked(
-    video: list[str] | None, videos: list[str] | None, out: str, jobs: int | None, shard: str | None, ray: str | None
-) -> bool:
+def many_asked(asked: "RunCommand") -> bool:
     """Whether options ask for a folder a clip. One --video has its results in --out itself."""
     from fitmesh.many.clips import is_url
     from pose2d.base.errors import UserError
 
-    if videos or len(video or ()) > 1 or any(map(is_url, [*(video or ()), out])):
+    if asked.videos or len(asked.video) > 1 or any(map(is_url, [*asked.video, asked.out])):
+        for name in ("images", "image", "fps"):
+            if getattr(asked, name):
+                raise UserError(f"--{name} is for one clip, and many videos were asked for: leave one of them out.")
         return True
-    for name, value in (("--jobs", jobs), ("--shard", shard), ("--ray", ray)):
-        if value is not None:
-            raise UserError(f"{name} is for many videos: give --videos, or --video several times.")
+    for name in ("jobs", "shard", "ray"):
+        if getattr(asked, name) is not None:
+            raise UserError(f"--{name} is for many videos: give --videos, or --video several times.")
     return False
 
 
-def run_videos(many: Many, settings: "RunSettings", reporter: "Reporter") -> int:
+def run_videos(many: "RunCommand", reporter: "Reporter") -> int:
     """The exit code."""
-    from fitmesh.many.batch import Batch, check_many, run_batch
     from fitmesh.many.clips import WHOLE, Shard, find_clips
-    from fitmesh.many.ray_cluster import executor_of, threads_each
     from fitmesh.ui.signals import working
+    from fitmesh.ui.sinks import starting
     from fitmesh.ui.words import count
     from pose2d.base.errors import UserError
 
@@ -51,9 +39,14 @@ def run_videos(many: Many, settings: "RunSettings", reporter: "Reporter") -> int
         raise UserError("give --video or --videos: results in object storage are of videos.")
     if many.jobs is not None and many.ray is not None:
         raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
-    check_many(settings)
     shard = WHOLE if many.shard is None else Shard.parse(many.shard)
     found = find_clips(many.video, many.videos, many.out)
+    with starting(reporter):
+        from fitmesh.many.batch import Batch, check_many, run_batch
+        from fitmesh.many.ray_cluster import executor_of, threads_each
+        from fitmesh.stages.from_options import run_settings
+    settings = run_settings(many)
+    check_many(settings)
     settings = replace(settings, threads=threads_each(settings.threads, many.jobs or 1, many.ray))
     batch = Batch(found.clips, many.out, settings, shard)
     with working():

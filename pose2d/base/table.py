@@ -47,6 +47,8 @@ class Column:
     high: float | None = None
     optional: bool = False
     nested: "type[Table] | None" = None  # the column is a table itself
+    each: str = ""  # in files there is no entry a row but one a table of many, such as each of the "people"
+    in_files: bool = True  # False: files do not hold it, it follows from others
     flat: bool = False  # of a nested table: in files its columns have no name before theirs
 
     def inner(self, name: str) -> str:
@@ -151,7 +153,7 @@ class Table:
         for name, value in self._columns():
             if isinstance(value, Table):
                 arrays |= value.to_arrays(prefix + columns[name].inner(name))
-            else:
+            elif columns[name].in_files:
                 arrays[prefix + name] = np.asarray(value)
         return arrays
 
@@ -185,7 +187,11 @@ class Table:
         prefix = cls.PREFIX if prefix is None else prefix
         wanted: dict[str, Array] = {}
         for f, c in column_fields(cls):
-            if c.nested is not None:
+            if not c.in_files:
+                continue
+            if c.each:
+                wanted[f.name] = replace(c.array(c.each), optional=optional or c.optional)
+            elif c.nested is not None:
                 wanted |= c.nested.schema(prefix + c.inner(f.name), rows, optional or c.optional)
             else:
                 wanted[prefix + f.name] = replace(c.array(rows), optional=optional or c.optional)
@@ -196,11 +202,53 @@ class Table:
         """Name, size and meaning of every array of a file."""
         prefix = cls.PREFIX if prefix is None else prefix
         for f, c in column_fields(cls):
+            if not c.in_files:
+                continue
             if c.nested is not None:
                 yield from c.nested.documentation(prefix + c.inner(f.name), rows)
             else:
-                size = ", ".join(str(side) for side in (rows, *c.shape))
-                yield prefix + f.name, f"[{size}]", c.meaning + (f", {c.unit}" if c.unit else "")
+                size = ", ".join(str(side) for side in (c.each or rows, *c.shape))
+                yield ("" if c.each else prefix) + f.name, f"[{size}]", c.meaning + (f", {c.unit}" if c.unit else "")
+
+    # A table whose values are single ones, with one dimension fewer than their columns, is one row: `Shot`, `Event`.
+
+    @classmethod
+    def stack(cls: type[Rows], rows: Sequence[Rows]) -> Rows:
+        """One table of single rows; None becomes the column's `fill`."""
+        made = {f.name: _stacked(c, [getattr(row, f.name) for row in rows]) for f, c in column_fields(cls)}
+        return cls(**made)
+
+    def each(self: Rows) -> "list[Rows]":
+        """Every row by itself."""
+        return [replace(self, **{name: _single(value[n]) for name, value in self._columns()}) for n in range(len(self))]
+
+    @classmethod
+    def to_groups(cls, parts: Sequence[Rows], lengths: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
+        """Several tables in one file: rows one after the other, `first_row` [parts + 1], and what each has once."""
+        once = {
+            f.name: _stacked(c, [getattr(p, f.name) for p in parts], lengths) for f, c in column_fields(cls) if c.each
+        }
+        no_rows = {
+            cls.PREFIX + f.name: _no_rows(c, lengths or {}, False)
+            for f, c in column_fields(cls)
+            if c.in_files and not c.each and not c.optional
+        }
+        rows = cls.concat(parts).to_arrays() if parts else no_rows
+        return {**once, "first_row": np.cumsum([0, *map(len, parts)]), **rows}
+
+    @classmethod
+    def from_groups(cls: type[Rows], arrays: Mapping[str, np.ndarray], **missing: Any) -> list[Rows]:
+        """What `to_groups` made, checked before; missing: columns [rows] that files do not hold."""
+        first, parts = arrays["first_row"].tolist(), []
+        for number in range(len(first) - 1):
+            rows = slice(first[number], first[number + 1])
+            made = {
+                f.name: _single(arrays[f.name][number]) if c.each else arrays[cls.PREFIX + f.name][rows]
+                for f, c in column_fields(cls)
+                if c.in_files and (f.name if c.each else cls.PREFIX + f.name) in arrays
+            }
+            parts.append(cls(**made, **{name: value[rows] for name, value in missing.items()}))
+        return parts
 
     def _columns(self) -> Iterator[tuple[str, Any]]:
         """Name and content of the columns that are there with a value for each row."""
@@ -218,11 +266,23 @@ def column_fields(table: type[Table]) -> Iterator[tuple[Field[Any], Column]]:
 
 def _is_shared(value: Any, stated: Column) -> bool:
     """The same for all rows."""
-    return not isinstance(value, Table) and value.ndim <= len(stated.shape)
+    return not isinstance(value, Table) and np.ndim(value) <= len(stated.shape)
 
 
 def _equal(a: Any, b: Any) -> bool:
     return a is b or (np.shape(a) == np.shape(b) and bool((a == b).all()))
+
+
+def _single(value: Any) -> Any:
+    """One number or text as Python has it; arrays stay."""
+    return value.item() if np.ndim(value) == 0 else value
+
+
+def _stacked(stated: Column, values: Sequence[Any], lengths: Mapping[str, int] | None = None) -> np.ndarray:
+    if not values:
+        return np.asarray(_no_rows(stated, lengths or {}, False))
+    filled = [np.full(stated.shape, stated.fill) if value is None else value for value in values]  # type: ignore[arg-type]
+    return np.array(filled, _DTYPES[stated.kind])
 
 
 def _of_rows(value: Any, stated: Column, rows: int) -> Any:

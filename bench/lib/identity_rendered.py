@@ -1,0 +1,135 @@
+"""Rendered people for bench/identity.py: what detector and pose network see in them, with exact identities.
+
+DIR is made by `fitmesh synth`; sequences with several people are used. The detector looks at every frame, so that all
+trackers get the same boxes.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bench.lib.identity_metrics import FrameBoxes
+from bench.lib.identity_scenes import SeenFrame
+from fitmesh.stages import people
+from fitmesh.stages.settings import Job, RunSettings
+from fitmesh.ui.events import Reporter
+from pose2d.detect.detector import iou
+from pose2d.skeletons import COCO17, HALPE26
+from pose2d.tracking.appearance import Appearances
+from pose2d.tracking.association import keypoint_l2
+from pose2d.video.images import ImageFolder
+from pose2d.video.shots import find_cuts, shrunk
+
+LEAST_SEEN = 0.3  # share of a person that must be visible to be expected
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """One sequence."""
+
+    name: str
+    wh: tuple[int, int]
+    frames: list[SeenFrame]  # `is_cut` as pose2d/video/shots.py finds it; somebody in another shot is somebody else
+    cuts: list[int]  # where they really are
+    keypoints_px: np.ndarray  # [T, P, 17, 2] truth; NaN: not in the shot
+
+
+def sequences(folder: Path, cache: Path | None = None) -> list[Rendered]:
+    """Every sequence of a data set with more than one person."""
+    stored = dict(np.load(cache)) if cache and cache.is_file() else {}
+    out = []
+    for path in sorted((folder / "synthFiles").glob("*.npz")):
+        with np.load(path) as truth:
+            if len(truth["boxes_px"]) < 2:
+                continue
+            if f"{path.stem}/boxes" not in stored:
+                stored |= {f"{path.stem}/{name}": value for name, value in _look(folder, path.stem).items()}
+                if cache:
+                    np.savez(cache, **stored)  # type: ignore[arg-type]
+            seen = {name.split("/")[1]: value for name, value in stored.items() if name.split("/")[0] == path.stem}
+            out.append(_rendered(path.stem, seen, truth))
+    return out
+
+
+def _rendered(name: str, seen: dict[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> Rendered:
+    people, count = truth["boxes_px"].shape[:2]
+    fps = float(truth["fps"]) if "fps" in truth else 30.0
+    starts = truth["shot_first_frame"] if "shot_first_frame" in truth else np.zeros(1, int)
+    visible = truth["seen_px2"] > LEAST_SEEN * np.maximum(truth["area_px2"], 1)
+    found = {cut.frame for cut in find_cuts((n, n / fps, rgb) for n, rgb in enumerate(seen["small"]))}
+    frames = []
+    for number in range(count):
+        shot = int(np.searchsorted(starts, number, side="right")) - 1
+        who = np.flatnonzero(visible[:, number])
+        here = FrameBoxes(who + people * shot, truth["boxes_px"][who, number])
+        frames.append(_frame(seen, number, here, number / fps, number in found))
+    wh = int(seen["wh"][0]), int(seen["wh"][1])
+    return Rendered(name, wh, frames, starts[1:].tolist(), truth["keypoints_px"].swapaxes(0, 1))
+
+
+def _look(folder: Path, name: str) -> dict[str, np.ndarray]:
+    """What the networks of `fitmesh run` say of every frame."""
+    with tempfile.TemporaryDirectory() as out, torch.inference_mode():
+        clip = ImageFolder(folder / "imageFiles" / name)
+        job = Job(clip, RunSettings(threads=1), Path(out), Reporter())
+        detect, estimate, describe = people._detect(job), people._estimate(job), people._describe(job)
+        names = ("frame", "boxes", "scores", "xy", "sure", "colours", "weight")
+        rows: dict[str, list[np.ndarray]] = {name: [] for name in names}
+        small = []
+        for frame in clip.frames():
+            found = detect(frame)
+            boxes, values = estimate([frame.rgb] * len(found), found.boxes_px)
+            looks = describe(frame.rgb, boxes, values).looks
+            sure = values["confidence"] * values["presence"]
+            here = (np.full(len(boxes), frame.index), boxes, found.scores, values["xy_px"], sure, looks.colours)
+            for column, value in zip(rows, (*here, looks.weight), strict=True):
+                rows[column].append(value)
+            small.append(shrunk(frame.rgb))
+    wh = np.array([clip.info.width_px, clip.info.height_px])
+    return {n: np.concatenate(v) for n, v in rows.items()} | {"small": np.stack(small), "wh": wh}
+
+
+def _frame(seen: dict[str, np.ndarray], number: int, truth: FrameBoxes, time_s: float, is_cut: bool) -> SeenFrame:
+    here = seen["frame"] == number
+    return SeenFrame(
+        boxes_px=seen["boxes"][here],
+        scores=seen["scores"][here],
+        xy_px=seen["xy"][here].astype(float),
+        sure=seen["sure"][here],
+        looks=Appearances(seen["colours"][here], seen["weight"][here]),
+        is_cut=is_cut,
+        truth=truth,
+        time_s=time_s,
+        skeleton=HALPE26,
+    )
+
+
+def wrong_owners(rendered: Rendered, kept: list[np.ndarray], factor: list[np.ndarray]) -> tuple[int, int]:
+    """Sightings that count somebody else's limbs as their own, and all sightings that count.
+
+    kept [D] bool: which boxes of each frame belong to a track; factor [D, K]: what ownership leaves of presence. A
+    sighting is of the true person whose box it overlaps most. Somebody else's: three or more keypoints that count (at
+    least 0.25) within OKS's l of another person's keypoint, left and right being one, and farther than that from their
+    own.
+    """
+    wrong = total = 0
+    for number, (frame, which, share) in enumerate(zip(rendered.frames, kept, factor, strict=True)):
+        truth = rendered.keypoints_px[number]  # [P, 17, 2]
+        if not len(frame.truth.identity) or not which.any():
+            continue
+        people = frame.truth.identity % len(truth)
+        overlap = iou(frame.boxes_px, frame.truth.boxes_px)
+        l_px = np.sqrt(keypoint_l2(frame.boxes_px, COCO17))
+        for row in np.flatnonzero(which & (overlap.max(1, initial=0) >= 0.5)):
+            person = people[int(overlap[row].argmax())]
+            away = np.linalg.norm(frame.xy_px[row, :17] - truth, axis=-1)  # [P, 17]
+            away = np.fmin(away, np.linalg.norm(frame.xy_px[row, :17][COCO17.flip_order] - truth, axis=-1))
+            others = np.nan_to_num(np.delete(away, person, 0), nan=np.inf).min(0)
+            counts = frame.sure[row, :17] * share[row, :17] >= 0.25
+            wrong += int(((others < l_px[row]) & (away[person] > l_px[row]) & counts).sum() >= 3)
+            total += 1
+    return wrong, total

@@ -57,18 +57,14 @@ class Person(Table):
     # [T, 24, 3] each joint relative to its parent; joint 0 turns the body
     pose_rad: np.ndarray = column((24, 3), "f", "axis-angle", unit="rad", finite=True, low=-MOST_RAD, high=MOST_RAD)
     translation_m: np.ndarray = column((3,), "f", "added to every point", unit="m", finite=True, low=-FAR_M, high=FAR_M)
-    shape: np.ndarray = column(
-        ("directions",), "f", "standard deviations", each="people", finite=True, low=-1e3, high=1e3
-    )
+    shape: np.ndarray = column(("directions",), "f", "in standard deviations", each="people", finite=True)
     joints_m: np.ndarray = column((24, 3), "f", "camera frame", unit="m", finite=True, low=-FAR_M, high=FAR_M)
     # [T, 24] length of the standard deviations along x, y, z
     joint_std_mm: np.ndarray = column((24,), "f", "error to expect; NaN: unknown", unit="mm", low=0)
     joint_std_relative_mm: np.ndarray = column((24,), "f", "the same relative to the pelvis", unit="mm", low=0)
     joint_observed: np.ndarray = column((24,), "b", "a confident keypoint lies at the joint or farther out on its limb")
     # [T, 26]
-    keypoint_observed: np.ndarray = column(
-        (26,), "f", "probability of in the image and close to the truth", low=0, high=1
-    )
+    keypoint_observed: np.ndarray = column((26,), "f", "probability that it is near the truth", low=0, high=1)
     keypoints_px: np.ndarray = column((26, 2), "f", "as the 2D network saw them; NaN: no detection", unit="px")
     swapped: np.ndarray = column((26,), "b", "the network had called it by the name of the other side")
     confidence: np.ndarray = column((26,), "f", "from `source`", low=0, high=1)
@@ -232,17 +228,15 @@ def load(folder: str | Path) -> Result:
 def _people(arrays: Mapping[str, np.ndarray]) -> list[Person]:
     at = np.searchsorted(arrays["frame"], arrays["row_frame"])
     found = Person.from_groups(arrays, time_s=arrays["time_s"][at], world_from_camera=arrays["world_from_camera"][at])
-    return [
-        person if np.isfinite(person.world_from_camera).all() else replace(person, world_from_camera=None)
-        for person in found
-    ]
+    return [replace(person, world_from_camera=_known(person.world_from_camera)) for person in found]
 
 
 def _shots(arrays: Mapping[str, np.ndarray]) -> list[Shot]:
-    return [
-        shot if np.isfinite(shot.up_cam).all() else replace(shot, up_cam=None)
-        for shot in Shot.from_arrays(arrays).each()
-    ]
+    return [replace(shot, up_cam=_known(shot.up_cam)) for shot in Shot.from_arrays(arrays).each()]
+
+
+def _known(values: np.ndarray | None) -> np.ndarray | None:
+    return values if values is not None and np.isfinite(values).all() else None
 
 
 def numbers_of(stated: Any) -> dict[str, float]:

@@ -111,7 +111,11 @@ class Table:
         made = {}
         for f, c in column_fields(cls):
             values = [getattr(part, f.name) for part in parts]
-            if values[0] is None or all(_is_shared(value, c) and _equal(value, values[0]) for value in values):
+            if (
+                c.each
+                or values[0] is None
+                or all(_is_shared(value, c) and _equal(value, values[0]) for value in values)
+            ):
                 continue
             made[f.name] = _joined([_of_rows(value, c, len(p)) for value, p in zip(values, parts, strict=True)])
         return replace(parts[0], **made)
@@ -225,9 +229,8 @@ class Table:
     @classmethod
     def to_groups(cls, parts: Sequence[Rows], lengths: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
         """Several tables in one file: rows one after the other, `first_row` [parts + 1], and what each has once."""
-        once = {
-            f.name: _stacked(c, [getattr(p, f.name) for p in parts], lengths) for f, c in column_fields(cls) if c.each
-        }
+        single = [(f.name, c) for f, c in column_fields(cls) if c.each]
+        once = {name: _stacked(c, [getattr(part, name) for part in parts], lengths) for name, c in single}
         no_rows = {
             cls.PREFIX + f.name: _no_rows(c, lengths or {}, False)
             for f, c in column_fields(cls)
@@ -270,7 +273,7 @@ def _is_shared(value: Any, stated: Column) -> bool:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    return a is b or (np.shape(a) == np.shape(b) and bool((a == b).all()))
+    return a is b or bool(np.array_equal(a, b))
 
 
 def _single(value: Any) -> Any:
@@ -281,7 +284,8 @@ def _single(value: Any) -> Any:
 def _stacked(stated: Column, values: Sequence[Any], lengths: Mapping[str, int] | None = None) -> np.ndarray:
     if not values:
         return np.asarray(_no_rows(stated, lengths or {}, False))
-    filled = [np.full(stated.shape, stated.fill) if value is None else value for value in values]  # type: ignore[arg-type]
+    nothing = np.full([side for side in stated.shape if isinstance(side, int)], stated.fill)
+    filled = [nothing if value is None else value for value in values]
     return np.array(filled, _DTYPES[stated.kind])
 
 

@@ -9,7 +9,7 @@ import torch
 from scipy.spatial.transform import Rotation
 
 import fitting
-from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Person, Result, Shot
+from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Event, Person, Result, Shot
 from fitting.body.kinematics import JOINT_NAMES
 from fitting.scene.world import params_to_world
 

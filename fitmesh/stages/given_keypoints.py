@@ -142,6 +142,7 @@ class GivenKeypoints:
     source: ConfidenceSource
     pose_model: str  # who found them
     error: ErrorDistribution | None = None  # [N, 26, ..]
+    openpose: bool = False  # the file is in OpenPose's format
 
     def detections(self) -> Detections:
         """Everybody as a row."""
@@ -190,7 +191,7 @@ def read_given(path: Path, layout: str = "auto") -> GivenKeypoints:
             found += _coco(content)
         else:
             raise UserError(f'{file} has no "people": expected a file as OpenPose writes it.')
-    return _given(found, path)
+    return replace(_given(found, path), openpose="people" in content)
 
 
 _FORMATS = (

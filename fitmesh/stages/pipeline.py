@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -62,12 +62,14 @@ def run_stages(job: Job) -> RunFiles:
 
 def _run_stages(job: Job) -> RunFiles:
     with job.reporter.busy("checking the files that are there"):
+        manifest = Manifest.read(job.out)
+        manifest.claim(_entries(job.settings), _inputs(job), job.settings.overwrite)
         planned = stages(job)
         if any(stage.key.stage == "overlay" and not stage.is_current(stage.path, stage.key) for stage in planned):
             job.renderer.start()
     for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, overlay.FILE, RUN_FILE):
         remove_temporary(job.out / name)
-    timings, manifest = _timings(job.out), Manifest.read(job.out)
+    timings = _timings(job.out)
     made = []
     for stage in planned:
         name = stage.key.stage
@@ -78,8 +80,8 @@ def _run_stages(job: Job) -> RunFiles:
             if damaged and not job.settings.overwrite:
                 which = ", ".join(damaged[:3]) + (" .." if len(damaged) > 3 else "")
                 job.reporter.warn(f"{which}: changed or damaged since it was written, so it is made again.")
-            if manifest.forget(stage.files()):  # while files change, no record vouches for them
-                _write_run_json(job, timings, manifest)
+            manifest.forget(stage.files())  # while files change, no record vouches for them
+            _write_run_json(job, timings, manifest)
             _log.debug("%s is made, cache key %s", name, stage.key.text)
             start = time.monotonic()
             stage.make(job, stage.key)
@@ -90,6 +92,26 @@ def _run_stages(job: Job) -> RunFiles:
     result = fitmesh.result.load(job.out)
     names = (name for one in wanted(job.settings.exports) for name in EXPORTERS[one].files(result))
     return RunFiles(tuple(job.out / name for name in (fit.FILE, overlay.FILE, *names)), tuple(made))
+
+
+def _entries(settings: RunSettings) -> list[str]:
+    """What a run writes into its folder."""
+    names = (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, overlay.FILE, RUN_FILE)
+    return [*names, *(EXPORTERS[name].entry for name in wanted(settings.exports))]
+
+
+def _inputs(job: Job) -> list[Path]:
+    """The clip, and every file that an option names."""
+
+    def paths(value: Any) -> Iterator[Path]:
+        if isinstance(value, dict):
+            for inner in value.values():
+                yield from paths(inner)
+        elif isinstance(value, Path):
+            yield value
+
+    floor = job.settings.fit.scene.floor_file
+    return [*job.clip.files(), *paths(asdict(job.settings)), *([floor] if floor else [])]
 
 
 def warnings_of(result: Result) -> list[str]:
@@ -138,10 +160,13 @@ def check(job: Job) -> None:
     settings = job.settings
     check_settings(settings)
     fit.check_lens(settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
+    layout_matters = False
     if settings.given_keypoints is not None:
-        _given_keypoints().read_given(settings.given_keypoints, settings.keypoint_layout)
+        layout_matters = _given_keypoints().read_given(settings.given_keypoints, settings.keypoint_layout).openpose
     elif settings.keypoints.checkpoint is not None or settings.keypoints.ccnet is not None:
         job.networks.get()  # a file of the wrong family is told of before any stage starts
+    if settings.keypoint_layout != RunSettings.keypoint_layout and not layout_matters:
+        job.reporter.warn("--keypoint-layout has no effect: it is for --keypoints in OpenPose's format.")
 
 
 def check_settings(settings: RunSettings) -> None:
@@ -179,7 +204,9 @@ def _write_run_json(job: Job, timings_s: Mapping[str, float], manifest: Manifest
         "settings": asdict(job.settings),
         "timings_s": timings_s,
         "files": manifest.digests,
+        "entries": sorted(manifest.entries),
     }
+    manifest.write_copy()
     with atomic_file(job.out / RUN_FILE) as temporary:
         temporary.write_text(json.dumps(facts, indent=1, default=str) + "\n")
 

@@ -89,7 +89,7 @@ class Identities:
 
     def next_identity(self) -> int:
         """One that nobody has or had."""
-        return 1 + max((max(found, int(now.max(initial=0))) for found, now in self.owners.items()), default=0)
+        return 1 + max(self.person, default=0)
 
     def same_as(self) -> dict[int, int]:
         """Identity -> the earliest identity of the same person."""
@@ -189,9 +189,12 @@ def _merge(edit: Merge, now: Identities) -> None:
 def _check_merge(edit: Merge, now: Identities) -> None:
     if len(edit.identities) < 2 or len(set(edit.identities)) < len(edit.identities):
         raise UserError(f"a merge takes two or more different people, got {', '.join(map(str, edit.identities))}.")
-    taken: dict[int, int] = {}
     for identity in edit.identities:
         _check_known(identity, now)
+    known, taken = now.everyone(), dict[int, int]()
+    people = {now.person[identity] for identity in edit.identities}
+    others = [one for one in known if now.person[one] in people and one not in edit.identities]  # by earlier merges
+    for identity in (*edit.identities, *others):
         frames = now.frames(identity)
         both = [frame for frame in frames.tolist() if frame in taken]
         if both:
@@ -205,6 +208,10 @@ def _check_merge(edit: Merge, now: Identities) -> None:
 
 def _split(edit: Split, now: Identities) -> None:
     _check_known(edit.identity, now)
+    if edit.new_identity in now.everyone():
+        raise UserError(
+            f"a split of person {edit.identity} cannot make person {edit.new_identity}, who is there already."
+        )
     times = dict(zip(now.tracks.frames.tolist(), now.tracks.time_s.tolist(), strict=True))
     frames = now.frames(edit.identity)
     first_s, last_s = times[int(frames[0])], times[int(frames[-1])]

@@ -28,16 +28,16 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lib.claim import Console, claim
-from ccnet.metrics import expected_calibration_error
+from ccnet.metrics import reliability
 from eval3dpw.bodies import body_set
 from eval3dpw.synth.dataset import truth_path
 from eval3dpw.synth.sequence import BEHIND_SELF, DEPTH_M, HIDDEN, SEEN
+from fitmesh.eval_3dpw.eval_settings import FPS, EvalSettings
 from fitmesh.eval_3dpw.keypoints import cache_key, true_keypoints_px
 from fitmesh.eval_3dpw.pipeline import Evaluation
 from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitmesh.eval_3dpw.settings import FPS, EvalSettings
 from fitmesh.ui.events import Reporter
-from fitting.keypoints.after_fit import widened
+from fitting.keypoints.after_fit import with_variance_inflation
 from fitting.keypoints.hidden import COVERED, TAKEN, FittedBody, behind_others, surface_in_front_m
 from fitting.track import fit_prepared, prepare_track
 from pose2d.oks import ErrorDistribution, l_squared
@@ -103,7 +103,7 @@ def measured(data: Path, split: str, cache: Path) -> Sample:
             track, person = sequence.tracks[number], people[number]
             frame = person.frame[person.detected]
             rows = torch.from_numpy(np.searchsorted(one.frame, frame))
-            alone, together = one.keypoints, widened(one.keypoints, behind[number].tilt)
+            alone, together = one.keypoints, with_variance_inflation(one.keypoints, behind[number].inflation)
             exact = torch.from_numpy(true_keypoints_px(track, camera, bodies)[person.detected])
             assert alone.area_px2 is not None
             assert alone.error is not None
@@ -184,7 +184,7 @@ def main() -> None:
             stated = sample.stated(weight)
             s = stated.expected_oks()[here].numpy()
             likelihood = float(stated.log_likelihood(sample.error)[here].mean())
-            ece = expected_calibration_error(s, oks, bins=10)
+            ece = reliability(s, oks, bins=10).expected_error
             cells.append(f"{s.mean():.2f}, {np.corrcoef(s, oks)[0, 1]:.2f}, {ece:.3f}, {likelihood:.2f}")
         table.add_row(f"{group} ({int(here.sum()):,})", f"{oks.mean():.2f}", *cells)
     console.print(table)

@@ -87,7 +87,7 @@ def main() -> None:
         for track in found.tracks:
             span = f"frames {track.frames[0]} to {track.frames[-1]}"
             lines.append(f"{video.name}: person {track.identity}, {span}, seen in {len(track.frames)}")
-        lines += [f"{video.name}: {event.line()}" for event in found.events]
+        lines += [f"{video.name}: {event.text}" for event in found.events]
     Console(width=140).print(table)
     Console().print("\n".join(lines))
 

@@ -29,7 +29,8 @@ import fitting
 from bench.lib.claim import Console, claim
 from bench.lib.rendered_fits import rendered_fits
 from fitting.body.rotations import matrix_to_axis_angle, quaternion_to_matrix
-from fitting.optimise import SHAPE_SIZE, Fit
+from fitting.fits import Fit
+from fitting.optimise import SHAPE_SIZE
 from fitting.training.motion_bank import bank
 from fitting.training.motion_capture import Motion, load_motion
 from fitting.training.simulation import Noise, scene

@@ -33,9 +33,10 @@ from bench.lib.world_scenes import ShotTruth, simulated_shot
 from eval3dpw.synth.clip_kinds import clips_by_kind
 from fitting.body import Body
 from fitting.camera import Camera
+from fitting.fits import TrackFit
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.lens import FocalEstimate, focal_prior
-from fitting.shot import FittedPerson, SceneOptions, ShotFit, ShotPerson, fit_shot
+from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from fitting.training.planted_feet import feet_over_sole_m
 
 CHOOSING_SEED, REPORTING_SEED = 1, 2
@@ -63,16 +64,16 @@ def estimate(found: ShotFit, body: Body, people: int) -> ShotEstimate:
     )
 
 
-def _person(found: FittedPerson, body: Body) -> PersonEstimate:
-    params = found.track.fit.params
+def _person(found: TrackFit, body: Body) -> PersonEstimate:
+    params = found.fit.params
     posed, size = body.at(params), float(params.size)
     return PersonEstimate(
-        rows=found.track.frame,
+        rows=found.frame,
         joints_cam_m=posed.joints.double().numpy(),
         keypoints_cam_m=posed.keypoints.double().numpy(),
         over_sole_m=size * feet_over_sole_m(body, params.shape),
         height_m=size * body.height_m(params.shape),
-        contact=found.contact if found.contact.any() else None,
+        contact=None if found.contact is None or not found.contact.any() else found.contact,
     )
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fitmesh.eval_3dpw.eval_settings import FPS, EvalSettings, Row
 from fitmesh.eval_3dpw.keypoints import PersonKeypoints
 from fitmesh.eval_3dpw.sequences import EvalSequence
-from fitmesh.eval_3dpw.settings import FPS, EvalSettings, Row
 from fitting.body import Body, BodyParams
 from fitting.init import regressors
 from fitting.init.guess import InitialGuess, nearest, with_default_errors
@@ -104,7 +104,7 @@ def fit_person(
     )  # fmt: skip
     if shot.left_out:
         raise shot.left_out[0]
-    track = shot.people[0].track
+    track = shot.people[0]
     return track.fit.params.rows(nearest(track.frame, person.frame))
 
 

@@ -65,7 +65,6 @@ class KeypointsFile:
     people: dict[int, Keypoints]  # by identity; row t of a person's arrays belongs to `frames[identity][t]`
     frames: dict[int, np.ndarray]  # [T] frame numbers
     boxes_px: dict[int, np.ndarray]  # [T, 4] the boxes the crops were cut around
-    raw: dict[int, np.ndarray]  # [T, K] the network's own confidence, whatever `source` the calibrated one has
     pose_model: str
     source: ConfidenceSource
 
@@ -216,7 +215,7 @@ def write(
             "row_score": rows.score,
             "shot_first_frame": found.shot_first_frame,
             "same_as": _same_as(found.same_as, kept),
-            "events": np.array([e.line() for e in found.events if e.identity in kept], dtype=np.str_),
+            **Event.stack([e for e in found.events if e.identity in kept]).to_arrays(),
             "warnings": np.array(job.clip.warnings, dtype=np.str_),
             **({} if background is None else background.arrays(found.frames, found.shot_first_frame)),
         },
@@ -248,7 +247,7 @@ def read_tracks(out: Path) -> TracksFile:
         tracks=tracks,
         shot_first_frame=arrays["shot_first_frame"],
         same_as=dict(zip(arrays["identity"].tolist(), arrays["same_as"].tolist(), strict=True)),
-        events=[Event.from_line(str(line)) for line in arrays["events"]],
+        events=Event.from_arrays(arrays).each(),
         warnings=[str(text) for text in arrays["warnings"]],
     )
 
@@ -259,15 +258,7 @@ def read_keypoints(out: Path) -> KeypointsFile:
     first = arrays["first_row"]
     spans = {int(i): slice(a, b) for i, a, b in zip(arrays["identity"], first[:-1], first[1:], strict=True)}
     source = cast(ConfidenceSource, str(arrays["source"]))
-    everyone = Keypoints(
-        xy_px=torch.from_numpy(arrays["row_xy_px"]),
-        confidence=torch.from_numpy(arrays["row_confidence"]),
-        presence=torch.from_numpy(arrays["row_presence"]),
-        source=source,
-        area_px2=torch.from_numpy(arrays["row_area_px2"]),
-        skeleton=BY_NAME[str(arrays["skeleton"])],
-        error=ErrorDistribution.from_arrays(arrays, "row_error_") if "row_error_weight" in arrays else None,
-    )
+    everyone = Keypoints.from_arrays(arrays, source=source, skeleton=BY_NAME[str(arrays["skeleton"])])
 
     def of_each(values: np.ndarray) -> dict[int, np.ndarray]:
         return {identity: values[rows] for identity, rows in spans.items()}
@@ -276,7 +267,6 @@ def read_keypoints(out: Path) -> KeypointsFile:
         people={identity: everyone.rows(rows) for identity, rows in spans.items()},
         frames=of_each(arrays["row_frame"]),
         boxes_px=of_each(arrays["row_box_px"]),
-        raw=of_each(arrays["row_raw"]),
         pose_model=str(arrays["pose_model"]),
         source=source,
     )

@@ -75,7 +75,7 @@ def test_nobody_is_nobody() -> None:
 
 def test_an_event_survives_being_written_as_a_line() -> None:
     event = Event(1.25, 3, "swap", "person 3 and person 4 may have been exchanged | here")
-    assert Event.from_line(event.line()) == event
+    assert Event.from_arrays(Event.stack([event]).to_arrays()).each() == [event]
 
 
 def test_five_hundred_people_in_a_frame_end_and_stay_five_hundred() -> None:

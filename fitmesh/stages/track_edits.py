@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fitmesh.result import EDITS_FILE
-from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, read_keypoints, read_tracks
+from fitmesh.stages.people import KEYPOINTS_FILE, TRACKS_FILE, KeypointsFile, TracksFile, read_keypoints, read_tracks
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.json_files import Json, read_json
@@ -109,6 +109,13 @@ def edited_tracks(out: Path) -> TracksFile:
 def edited_keypoints(out: Path) -> KeypointsFile:
     """`keypoints.npz` with the edits applied."""
     tracks, keypoints = read_tracks(out), read_keypoints(out)
+    seen = {track.identity: track.frames for track in tracks.tracks}
+    if seen.keys() != keypoints.frames.keys() or any(
+        not np.isin(f, seen[i]).all() for i, f in keypoints.frames.items()
+    ):
+        raise UserError(
+            f"{out / KEYPOINTS_FILE} speaks of others than {out / TRACKS_FILE}: `fitmesh run` makes both anew."
+        )
     edits = read_edits(out, tracks)
     if not edits:
         return keypoints

@@ -98,7 +98,7 @@ def _problem(given: np.ndarray, wanted: Array, lengths: dict[str, int]) -> str:
         return ""
     if wanted.finite and given.dtype.kind == "f" and not np.isfinite(given).all():
         return "has a number that is not finite (NaN or infinity)"
-    known = given[np.isfinite(given)] if given.dtype.kind == "f" else given
+    known = given[~np.isnan(given)] if given.dtype.kind == "f" else given
     if known.size and wanted.low is not None and known.min() < wanted.low:
         return f"has {known.min()}, expected at least {wanted.low:g}"
     if known.size and wanted.high is not None and known.max() > wanted.high:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fitmesh.result import RUN_FILE
+from pose2d.base.caching import has_cache_key
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, file_sha256
 from pose2d.base.json_files import read_json
@@ -35,9 +36,13 @@ class Manifest:
                 continue
             known = {name: value for name, value in digests.items() if isinstance(value, str)}
             return cls(out, known, set(map(str, entries)) if isinstance(entries, list) else _all_in(out))
-        return cls(out, entries=_all_in(out) if (out / CACHE_FOLDER).is_dir() else set())
+        is_ours = (out / CACHE_FOLDER).is_dir() or any(has_cache_key(path) for path in out.glob("*.npz"))
+        return cls(out, entries=_all_in(out) if is_ours else set())
 
     def write_copy(self) -> None:
+        """For the case that run.json is lost, once there is a folder for it."""
+        if not (self.out / CACHE_FOLDER).is_dir():
+            return
         with atomic_file(self.out / COPY) as temporary:
             temporary.write_text(json.dumps({"files": self.digests, "entries": sorted(self.entries)}) + "\n")
 
@@ -75,9 +80,12 @@ class Manifest:
         if len(known) <= MOST_FILES:
             self.digests |= {name: _digest(self.out / name) for name in known}
 
-    def forget(self, names: Iterable[str]) -> None:
-        for name in names:
-            self.digests.pop(name, None)
+    def forget(self, names: Iterable[str]) -> bool:
+        """Whether there was anything to forget."""
+        known = [name for name in names if name in self.digests]
+        for name in known:
+            del self.digests[name]
+        return bool(known)
 
 
 def _all_in(out: Path) -> set[str]:

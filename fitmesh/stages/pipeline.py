@@ -80,8 +80,8 @@ def _run_stages(job: Job) -> RunFiles:
             if damaged and not job.settings.overwrite:
                 which = ", ".join(damaged[:3]) + (" .." if len(damaged) > 3 else "")
                 job.reporter.warn(f"{which}: changed or damaged since it was written, so it is made again.")
-            manifest.forget(stage.files())  # while files change, no record vouches for them
-            _write_run_json(job, timings, manifest)
+            if manifest.forget(stage.files()):  # while files change, no record vouches for them
+                _write_run_json(job, timings, manifest)
             _log.debug("%s is made, cache key %s", name, stage.key.text)
             start = time.monotonic()
             stage.make(job, stage.key)

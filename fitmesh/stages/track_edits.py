@@ -109,13 +109,9 @@ def edited_tracks(out: Path) -> TracksFile:
 def edited_keypoints(out: Path) -> KeypointsFile:
     """`keypoints.npz` with the edits applied."""
     tracks, keypoints = read_tracks(out), read_keypoints(out)
-    seen = {track.identity: track.frames for track in tracks.tracks}
-    if seen.keys() != keypoints.frames.keys() or any(
-        not np.isin(f, seen[i]).all() for i, f in keypoints.frames.items()
-    ):
-        raise UserError(
-            f"{out / KEYPOINTS_FILE} speaks of others than {out / TRACKS_FILE}: `fitmesh run` makes both anew."
-        )
+    seen, rows = {track.identity: track.frames for track in tracks.tracks}, keypoints.frames
+    if seen.keys() != rows.keys() or any(not np.array_equal(seen[who], frames) for who, frames in rows.items()):
+        raise UserError(f"{out / KEYPOINTS_FILE} is of others than {out / TRACKS_FILE}: `fitmesh run` makes both anew.")
     edits = read_edits(out, tracks)
     if not edits:
         return keypoints

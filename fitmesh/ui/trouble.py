@@ -53,13 +53,12 @@ def describe_error(error: BaseException) -> tuple[list[str], int]:
     if isinstance(error, RecursionError):
         _log(error)
         return ["the input is nested too deeply."], USER_ERROR
-    if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        _log(error)
-        where = f"{error.filename}" if error.filename else "the output"
-        return [f"cannot write {where}: {error.strerror}. Make room, or write elsewhere."], USER_ERROR
     if isinstance(error, OSError) and error.filename is not None:
         _log(error)
         return [f"{error.filename}: {error.strerror or error}."], USER_ERROR
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        _log(error)
+        return [f"the output cannot be written: {error.strerror}. Make room, or write elsewhere."], USER_ERROR
     first, path = (str(error).splitlines() or [""])[0][:300], _log(error)
     return [
         f"something went wrong inside fitmesh ({type(error).__name__}: {first}).",

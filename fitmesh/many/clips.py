@@ -136,10 +136,10 @@ def names_of(sources: Sequence[str]) -> list[str]:
         PurePosixPath(_URL.sub("", source)) if is_url(source) else PurePosixPath(Path(source).resolve().as_posix())
         for source in sources
     ]
-    beside = Counter(str(path.with_suffix("")).casefold() for path in paths)
+    beside = Counter(str(path.parent / path.stem).casefold() for path in paths)
     stems = [path.stem.lstrip(".") or "clip" for path in paths]  # neither "..", nor hidden as our own files are
     plain = [
-        f"{stem}-{path.suffix[1:]}" if beside[str(path.with_suffix("")).casefold()] > 1 else stem
+        f"{stem}-{path.suffix[1:]}" if beside[str(path.parent / path.stem).casefold()] > 1 else stem
         for stem, path in zip(stems, paths, strict=True)
     ]
     names = plain
@@ -150,7 +150,7 @@ def names_of(sources: Sequence[str]) -> list[str]:
 
 def _above(path: PurePosixPath, depth: int) -> list[str]:
     """The names of the nearest folders that a clip lies in."""
-    return [part for part in path.parts[:-1] if part != "/"][-depth:]
+    return [part.lstrip(".") for part in path.parts[:-1] if part.strip("/.")][-depth:]
 
 
 def _digest(source: str) -> str:

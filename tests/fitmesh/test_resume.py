@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fitmesh.stages import overlay
+from fitmesh.exports import draw
 from tests.fitmesh.conftest import Fitmesh
 
 ARRAYS = ("tracks.npz", "keypoints.npz", "fit.npz")

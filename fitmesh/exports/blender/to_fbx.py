@@ -1,7 +1,9 @@
 """Blender turns a `scene.glb` of fitmesh into an FBX file, for programs that read nothing else.
 
-    blender --background --python examples/blender_fbx.py -- out/scene.glb out/scene.fbx
-    python examples/blender_fbx.py out/scene.glb out/scene.fbx        (a Python with the package bpy)
+`fitmesh run --export fbx` calls it. It also works by itself, on any scene.glb of a run:
+
+    blender --background --python fitmesh/exports/blender/to_fbx.py -- out/scene.glb out/scene.fbx
+    python fitmesh/exports/blender/to_fbx.py out/scene.glb out/scene.fbx        (a Python with the package bpy)
 
 Skeletons, meshes, motion and cameras go into the file; the floor's lines do not. Bones keep their names, so choose
 before the names that the other program looks for (`fitmesh run --bone-names mixamo`, or unreal, unity, rigify).

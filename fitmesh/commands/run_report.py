@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fitmesh.exports.segments import absences
 from fitmesh.result import FIT_FILE, Result, load
 from fitmesh.stages.pipeline import RunFiles, warnings_of
 from fitmesh.stages.settings import Job
@@ -40,6 +39,8 @@ def say_result(result: RunFiles, out: Path, reporter: Reporter) -> None:
 
 
 def _say_people(found: Result, reporter: Reporter) -> None:
+    from fitmesh.exports.segments import absences
+
     for person in found.people:
         confidence = float((person.confidence * person.presence)[person.observed].mean())
         error = person.reprojection_px[person.confident]

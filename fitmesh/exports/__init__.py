@@ -10,9 +10,20 @@ from fitmesh.exports.bone_names import DEFAULT, check_convention
 from pose2d.base.errors import UserError
 
 if TYPE_CHECKING:
-    from fitmesh.exports.motion import Motion
     from fitmesh.result import Result
     from fitmesh.ui.events import Reporter
+
+
+@dataclass(frozen=True)
+class Motion:
+    """What becomes of a fit's motion in an export (`exports.motion`)."""
+
+    fps: float | None = None  # None: the frames that were processed
+    smooth: float = 0.0  # 0..1: share of the strongest filter
+    in_place: bool = False  # the root stays over the origin, at its height
+
+
+PLAIN = Motion()
 
 
 @dataclass(frozen=True)
@@ -26,7 +37,7 @@ class Exporter:
     names_bones: bool = False
     is_motion: bool = False  # of what `exports.motion` makes of a result
 
-    def files(self, result: "Result", motion: "Motion | None" = None) -> list[str]:
+    def files(self, result: "Result", motion: Motion = PLAIN) -> list[str]:
         """The names it writes, relative to the folder."""
         return self._function(self.files_function)(self._moved(result, motion))
 
@@ -36,13 +47,13 @@ class Exporter:
         folder: Path,
         progress: "Reporter",
         bone_names: str = DEFAULT,
-        motion: "Motion | None" = None,
+        motion: Motion = PLAIN,
     ) -> None:
         convention = (bone_names,) if self.names_bones else ()
         self._function(self.write_function)(self._moved(result, motion), folder, progress, *convention)
 
-    def _moved(self, result: "Result", motion: "Motion | None") -> "Result":
-        if motion is None or not self.is_motion:
+    def _moved(self, result: "Result", motion: Motion) -> "Result":
+        if not self.is_motion or motion == PLAIN:
             return result
         from fitmesh.exports.motion import reworked
 

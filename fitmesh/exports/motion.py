@@ -1,12 +1,13 @@
 """Motion as an animator asks for it: at another frame rate, smoother, on the spot. The formats of motion are made of it
 (`Exporter.is_motion`); fit.npz, csv and json keep the numbers of the fit."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 from scipy.spatial.transform import Rotation, Slerp
 
+from fitmesh.exports import Motion
 from fitmesh.exports.gltf import one_hemisphere
 from fitmesh.exports.scene import SceneFrame, rest_body, scene_frame, scene_rotations
 from fitmesh.exports.segments import SAME_TIME, segments
@@ -16,21 +17,9 @@ STRONGEST_S = 0.1  # standard deviation of the filter of --smooth 1: it halves t
 _REACH = 3  # standard deviations that the filter looks around
 
 
-@dataclass(frozen=True)
-class Motion:
-    """What becomes of a fit's motion in an export."""
-
-    fps: float | None = None  # None: the frames that were processed
-    smooth: float = 0.0  # 0..1: share of STRONGEST_S
-    in_place: bool = False  # the root stays over the origin, at its height
-
-
-PLAIN = Motion()
-
-
 def reworked(result: Result, motion: Motion) -> Result:
     """The same people moving so. Frames of another rate are numbered from 0; all but motion is the nearest frame's."""
-    if motion == PLAIN:
+    if motion == Motion():
         return result
     scene, made, rows = scene_frame(result), _other_frames(result, motion.fps), np.arange(len(result.frames))
     shots = np.array([result.shot_at(frame) for frame in result.frames.tolist()])

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from fitmesh.exports import EXPORTERS
 from fitmesh.inputs import open_clip
 from fitmesh.many.clips import is_url
 from fitmesh.many.executors import Notify
@@ -180,7 +181,11 @@ def _key_of(task: ClipTask) -> str:
 
     version = store.version_of(task.source) if is_url(task.source) else content_digest([Path(task.source)])
     settings = {name: value for name, value in asdict(task.settings).items() if name not in ("overwrite", "threads")}
-    return CacheKey("clip", settings, {"clip": version}, code_digest("fitmesh.stages.pipeline")).digest
+    return CacheKey("clip", settings, {"clip": version}, _code_digest()).digest
+
+
+def _code_digest() -> str:
+    return code_digest("fitmesh.stages.pipeline", *(exporter.module for exporter in EXPORTERS.values()))
 
 
 def note_failure(status: ClipStatus, out: str) -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from fitmesh.confidence import default_source
-from fitmesh.exports.motion import Motion
+from fitmesh.exports import Motion
 from fitmesh.options.record import check_ranges
 from fitmesh.options.run import RunOptions
-from fitmesh.stages.given_keypoints import read_given
 from fitmesh.stages.scene import SceneSettings
 from fitmesh.stages.settings import FitSettings, KeypointSettings, RunSettings, TrackSettings
 from pose2d.base.errors import UserError
@@ -78,6 +77,8 @@ def _outputs(options: RunOptions) -> tuple[str, ...]:
 
 def _check_given_confidence(keypoints: Path, layout: str, confidence: str | None) -> None:
     """Refuse another confidence than that of keypoints which were found elsewhere: only pixels could give it."""
+    from fitmesh.stages.given_keypoints import read_given
+
     if confidence is not None and confidence != (brought := read_given(keypoints, layout).source):
         raise UserError(
             f"--confidence {confidence} has no effect with --keypoints: {keypoints} brings its own ({brought}). "

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fitmesh.confidence import ConfidenceFunction, confidence_function
-from fitmesh.exports.motion import Motion
+from fitmesh.exports import Motion
 from fitmesh.options.run import RunOptions
 from fitmesh.stages.scene import SceneSettings
 from fitmesh.ui.events import Reporter

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,13 @@ def test_an_fbx_has_sound_meshes_of_people_who_are_never_in_view_together(
     shown, hidden = (meshes[f"person_{result.people[n].identity}_mesh"] for n in (there, away))
     assert np.median(np.linalg.norm(shown - expected, axis=1)) < 1e-3
     assert np.ptp(hidden, axis=0).max() < 0.005
+
+
+def test_an_fbx_of_nobody_is_no_error(result: Result, tmp_path: Path) -> None:
+    if not os.environ.get("FITMESH_BLENDER_PYTHON"):
+        pytest.skip("needs FITMESH_BLENDER_PYTHON: a Python with the package bpy")
+    EXPORTERS["fbx"].write(replace(result, people=[]), tmp_path, Reporter())
+    assert (tmp_path / "scene.fbx").read_bytes().startswith(b"Kaydara FBX")
 
 
 def test_blenders_camera_is_the_videos(result: Result, imported: dict[str, Any]) -> None:

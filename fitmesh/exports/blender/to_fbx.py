@@ -29,9 +29,7 @@ def convert(source: Path, target: Path) -> None:
     scene.render.fps, scene.render.fps_base = round(rate), float(rate) / round(rate)
     bpy.ops.import_scene.gltf(filepath=str(source))
     scene.render.fps_base = round(rate) / float(rate)
-    ends = [action.frame_range for action in bpy.data.actions]
-    if not ends:
-        sys.exit(f"{source} holds no motion")
+    ends = [action.frame_range for action in bpy.data.actions] or [(0, 0)]  # nobody: the camera alone
     scene.frame_start = round(min(first for first, _ in ends))
     scene.frame_end = round(max(last for _, last in ends))
     keep_what_belongs_in_the_file()

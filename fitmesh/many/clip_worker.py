@@ -77,7 +77,7 @@ def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
         lines, _ = describe_error(error)
         warnings = tuple(reporter.warnings[:MOST_WARNINGS])
         failed = replace(blank, error=" ".join(lines), warnings=warnings, seconds=_since(began), peak_mb=_peak_mb())
-        if isinstance(error, UserError):  # the same clip would fail again; what is no fault of the clip may not
+        if isinstance(error, UserError) and not isinstance(error.__cause__, OSError):  # a full disk is not the clip's
             with contextlib.suppress(Exception):
                 failed = replace(failed, key=_key_of(task))
         note_failure(failed, task.out)

@@ -145,7 +145,7 @@ class RunOptions:
         ),
     ] = ()
     bone_names: Annotated[
-        str, Option("Names of the bones in glb and bvh: smpl, mixamo, rigify, unreal or unity.", OUTPUT)
+        str, Option("Names of the bones in glb, fbx and bvh: smpl, mixamo, rigify, unreal or unity.", OUTPUT)
     ] = "smpl"
     export_fps: Annotated[
         float | None,
@@ -231,7 +231,9 @@ class RunCommand(RunOptions, _Inputs):
     fps: Annotated[float | None, Option("Images per second of --images.", INPUT, "30"), ranges.FPS] = None
     out: Annotated[
         str | None,
-        Option("Folder for the results; made if absent.", OUTPUT, "CLIP.fitmesh beside the clip", is_place=True),
+        Option(
+            "Folder for the results; made if absent. Without it CLIP.fitmesh beside the clip.", OUTPUT, is_place=True
+        ),
     ] = None
     jobs: Annotated[
         int | None,

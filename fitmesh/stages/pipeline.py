@@ -12,7 +12,7 @@ from typing import Any
 
 import fitmesh.result
 from fitmesh.confidence import check_source
-from fitmesh.exports import check_exports, wanted
+from fitmesh.exports import EXPORTERS, check_exports, wanted
 from fitmesh.result import RUN_FILE
 from fitmesh.stages import export, fit, overlay, people
 from fitmesh.stages.manifest import Manifest

@@ -139,9 +139,10 @@ def _coco(content: Json, skeleton: Skeleton) -> dict[str, Any]:
     for image in content.item("images").items():
         entry = {"id": image.item("id").integer(), "file_name": _file_name(image.item("file_name"))}
         if "width" in image:
-            entry |= {side: image.item(side).integer(1, LARGEST_SIDE) for side in ("width", "height")}
-            if entry["width"] * entry["height"] > MOST_PIXELS:
-                raise image.refuse(f"claims {entry['width']}x{entry['height']} pixels, more than any image may have")
+            width, height = (image.item(side).integer(1, LARGEST_SIDE) for side in ("width", "height"))
+            if width * height > MOST_PIXELS:
+                raise image.refuse(f"claims {width}x{height} pixels, more than any image may have")
+            entry |= {"width": width, "height": height}
         images[entry["id"]] = entry
     person = _person_category(content.item("categories"), skeleton)
     annotations = []

@@ -94,8 +94,9 @@ def estimate_ground(
     if not np.isfinite(ground.up_cam).all() or ground.up_sigma_deg > WORST_UP_SIGMA_DEG:
         return GroundAnswer(None, f"the up direction is uncertain by {ground.up_sigma_deg:.0f} degrees")
     who = int(ground.on_floor.sum())
+    people_text = "1 person" if who == 1 else f"{who} people"
     return GroundAnswer(
-        ground, f"{ground.stance_points} stance points of {who} people and {standing_s:.1f} s of standing"
+        ground, f"{ground.stance_points} stance points of {people_text} and {standing_s:.1f} s of standing"
     )
 
 

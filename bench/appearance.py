@@ -4,7 +4,7 @@ python bench/appearance.py --videos DIR --coco DIR [--cache people.npz] [--write
 
 Same person: two sightings of one track in a video, any time apart; and people of COCO seen again with other light,
 compression and keypoints. Two people: of one video, of one image. --write stores the fitted model that
-pose2d/detect/appearance.py reads. Printed figures are of videos and images that the model was not fitted on.
+pose2d/tracking/appearance.py reads. Printed figures are of videos and images that the model was not fitted on.
 """
 
 import argparse
@@ -21,15 +21,15 @@ from scipy.linalg import eigh
 from scipy.optimize import minimize
 
 import pose2d
-from pose2d.detect import appearance
-from pose2d.detect.appearance import PARTS, SIZE, Appearances, describe
 from pose2d.detect.detector import DetectorOptions, load_detector
-from pose2d.detect.tracker import Tracker
 from pose2d.estimate import estimate
-from pose2d.io.clip import Span
-from pose2d.io.video import Video
 from pose2d.oks import AREA_OF_BOX
 from pose2d.skeletons import COCO17
+from pose2d.tracking import appearance
+from pose2d.tracking.appearance import PARTS, SIZE, Appearances, describe
+from pose2d.tracking.tracker import Tracker
+from pose2d.video.clip import Span
+from pose2d.video.reader import Video
 
 WEIGHTS = Path(appearance.__file__).parents[1] / "weights" / "appearance.npz"
 EVERY = {"one_by_one": 8, "park_two_people": 4, "desk_classroom": 3, "upper_body_sign": 6, "worker_back": 4}

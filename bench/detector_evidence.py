@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pose2d.detect.detector import DetectorOptions, iou
 from pose2d.detect.multipose import MultiPose
-from pose2d.io.images import read_image
+from pose2d.video.images import read_image
 
 
 class CentreDetector(MultiPose):

@@ -31,13 +31,13 @@ import fitting
 from eval3dpw.scoring import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm
 from fitting.body import BodyParams
 from fitting.init.torso import best_torso_start
-from fitting.motion_capture import load_motion
 from fitting.optimise import make_problem
 from fitting.smplify.points import Through
 from fitting.smplify.smplify import SmplifySettings, smplify
 from fitting.solver.problem import costs
 from fitting.solver.unknowns import State, to_params
-from fitting.synthetic import Noise, Scene, scene
+from fitting.training.motion_capture import load_motion
+from fitting.training.simulation import Noise, Scene, scene
 from pose2d.types import Keypoints
 
 

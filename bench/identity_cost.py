@@ -22,8 +22,8 @@ from fitmesh.api import open_clip
 from fitmesh.progress import Reporter
 from fitmesh.stages import people
 from fitmesh.stages.settings import Job, RunSettings
-from pose2d.detect.tracker import Tracker
-from pose2d.io.shots import ShotDetector
+from pose2d.tracking.tracker import Tracker
+from pose2d.video.shots import ShotDetector
 
 PARTS: dict[str, tuple[Any, str]] = {
     "shots": (ShotDetector, "add"),

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.identity_metrics import FrameBoxes
 from bench.identity_scenes import FPS, SeenFrame, box_of, pose_of
 from bench.identity_trackers import follow_online, settled
-from pose2d.detect.appearance import PARTS, SIZE, Appearances
+from pose2d.tracking.appearance import PARTS, SIZE, Appearances
 
 IMAGE_WH = (1920, 1080)
 

@@ -11,7 +11,7 @@ import av
 import cv2
 import numpy as np
 
-from pose2d.io.video import Video
+from pose2d.video.reader import Video
 
 SIZE, FPS = (640, 360), 25
 PIECES = (

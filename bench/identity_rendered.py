@@ -23,12 +23,12 @@ from bench.identity_scenes import SeenFrame
 from fitmesh.progress import Reporter
 from fitmesh.stages import people
 from fitmesh.stages.settings import Job, RunSettings
-from pose2d.detect.appearance import Appearances
-from pose2d.detect.association import keypoint_l2
 from pose2d.detect.detector import iou
-from pose2d.io.images import ImageFolder
-from pose2d.io.shots import find_cuts, shrunk
 from pose2d.skeletons import COCO17, HALPE26
+from pose2d.tracking.appearance import Appearances
+from pose2d.tracking.association import keypoint_l2
+from pose2d.video.images import ImageFolder
+from pose2d.video.shots import find_cuts, shrunk
 
 LEAST_SEEN = 0.3  # share of a person that must be visible to be expected
 
@@ -39,7 +39,7 @@ class Rendered:
 
     name: str
     wh: tuple[int, int]
-    frames: list[SeenFrame]  # `is_cut` as pose2d/io/shots.py finds it; somebody in another shot is somebody else
+    frames: list[SeenFrame]  # `is_cut` as pose2d/video/shots.py finds it; somebody in another shot is somebody else
     cuts: list[int]  # where they really are
     keypoints_px: np.ndarray  # [T, P, 17, 2] truth; NaN: not in the shot
 

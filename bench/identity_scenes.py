@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bench.identity_metrics import FrameBoxes
-from pose2d.detect import appearance
-from pose2d.detect.appearance import PARTS, SIZE, Appearances
-from pose2d.detect.association import keypoint_l2
 from pose2d.detect.detector import iou
-from pose2d.io.shots import find_cuts
 from pose2d.skeletons import COCO17, Skeleton
+from pose2d.tracking import appearance
+from pose2d.tracking.appearance import PARTS, SIZE, Appearances
+from pose2d.tracking.association import keypoint_l2
+from pose2d.video.shots import find_cuts
 
 IMAGE_WH = (1000, 600)
 FPS = 25.0
@@ -172,8 +172,8 @@ def _covered(box: np.ndarray, by: np.ndarray) -> float:
 
 
 def joined_clips(people: dict[str, np.ndarray], seed: int, pieces: int = 6) -> tuple[list[SeenFrame], list[int]]:
-    """Pieces of real clips end to end: boxes and keypoints as the networks saw them, cuts as pose2d/io/shots.py finds
-    them, and the frames where they really are. The truth is each clip's own tracks, which were looked at."""
+    """Pieces of real clips end to end: boxes and keypoints as the networks saw them, cuts as pose2d/video/shots.py
+    finds them, and the frames where they really are. The truth is each clip's own tracks, which were looked at."""
     random = np.random.default_rng(seed)
     names = sorted(key[: -len("_row")] for key in people if key.endswith("_row"))
     order = [str(name) for name in random.permutation(names)[:pieces]]

@@ -7,11 +7,11 @@ import numpy as np
 
 from bench.identity_metrics import FrameBoxes
 from bench.identity_scenes import SeenFrame
-from pose2d.detect.appearance import stack
-from pose2d.detect.association import Cues, keypoint_sigma
 from pose2d.detect.detector import Detections
-from pose2d.detect.identity import IdentityOptions, Settled, Sightings, settle
-from pose2d.detect.tracker import Tracker, TrackerOptions
+from pose2d.tracking.appearance import stack
+from pose2d.tracking.association import Cues, keypoint_sigma
+from pose2d.tracking.identity import IdentityOptions, Settled, Sightings, settle
+from pose2d.tracking.tracker import Tracker, TrackerOptions
 
 Follow = Callable[[Sequence[SeenFrame], tuple[int, int]], list[FrameBoxes]]
 SIZE_WH = (1000, 600)

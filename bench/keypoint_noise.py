@@ -3,7 +3,7 @@
 A network estimates the keypoints of rendered people, whose true ones are known; COCO's 17 are compared. Errors of
 keypoints in view are put in units of their OKS tolerance, and each keypoint's error over time is taken apart: the part
 that is the same throughout, and the rest, which a first-order process forgets with some time constant.
-`fitting.synthetic.Noise` draws its errors so (constant_share, memory_s).
+`fitting.training.simulation.Noise` draws its errors so (constant_share, memory_s).
 
     python bench/keypoint_noise.py --data synth_dev [--split validation]
 """
@@ -24,7 +24,7 @@ from eval3dpw.synth.sequence import SEEN
 from fitmesh.eval_3dpw.keypoints import KeypointEstimator, true_keypoints_px
 from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.eval_3dpw.settings import FPS, EvalSettings
-from fitting.synthetic import Noise
+from fitting.training.simulation import Noise
 from pose2d.oks import l_squared
 from pose2d.skeletons import COCO17
 

@@ -32,10 +32,10 @@ from eval3dpw.scoring import mpjpe_mm, pa_mpjpe_mm
 from fitting import optimise
 from fitting.body import BodyParams
 from fitting.init.lifter import lift, lift_frames
-from fitting.motion_capture import HELD_OUT_EVERY, load_motion
-from fitting.pose_kinds import LEG_JOINTS, STANDING, pose_kinds
 from fitting.solver.unknowns import BODY_JOINTS
-from fitting.synthetic import Noise, Scene, scene
+from fitting.training.motion_capture import HELD_OUT_EVERY, load_motion
+from fitting.training.pose_kinds import LEG_JOINTS, STANDING, pose_kinds
+from fitting.training.simulation import Noise, Scene, scene
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 
 lift_module = import_module("fitting.init.lifter.lift")  # its package has a function of that name

@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fitmesh.api import open_clip
-from pose2d.io.video_writer import video_writer
+from pose2d.video.writer import video_writer
 
 PEER = """
 import json, sys, time

@@ -21,10 +21,10 @@ from fitmesh.progress import Reporter
 from fitmesh.stages import people
 from fitmesh.stages.settings import Job, RunSettings
 from pose2d.detect.detector import iou
-from pose2d.detect.tracker import Tracker
 from pose2d.oks import AREA_OF_BOX, keypoint_oks, l_squared
 from pose2d.people import People, PeopleFinder
 from pose2d.skeletons import HALPE26
+from pose2d.tracking.tracker import Tracker
 
 SAME_IOU = 0.5  # boxes of one person in one frame, found both ways
 

@@ -38,9 +38,9 @@ from fitmesh.stages.pipeline import run_stages
 from fitmesh.stages.settings import Job, KeypointSettings, RunSettings, TrackSettings
 from pose2d import registry
 from pose2d.detect.detector import DETECTORS, detector_class
-from pose2d.io.clip import Span
-from pose2d.io.video import Video
-from pose2d.io.video_writer import video_writer
+from pose2d.video.clip import Span
+from pose2d.video.reader import Video
+from pose2d.video.writer import video_writer
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "park.mp4"
 SMALL = 320  # width of the looped video, pixels

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pose2d.io.clip import Span
-from pose2d.io.video import Video
-from pose2d.io.video_writer import video_writer
+from pose2d.video.clip import Span
+from pose2d.video.reader import Video
+from pose2d.video.writer import video_writer
 
 LONG_SIDE_PX = 320
 

@@ -20,8 +20,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pose2d.io.shots import find_cuts, new_structure, thumbnail
-from pose2d.io.video import Video
+from pose2d.video.reader import Video
+from pose2d.video.shots import find_cuts, new_structure, thumbnail
 
 WH = (128, 72)
 LONGEST = 240  # frames of a clip that are altered; as it is, the whole clip is read

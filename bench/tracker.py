@@ -21,8 +21,8 @@ from rich.table import Table
 
 from pose2d.detect.detector import Detections, DetectorOptions, iou
 from pose2d.detect.multipose import MultiPose
-from pose2d.detect.tracker import Tracker, assign
-from pose2d.io.video import Video
+from pose2d.tracking.tracker import Tracker, assign
+from pose2d.video.reader import Video
 
 Boxes = list[tuple[int, float, Detections]]  # frame number, seconds, what the detector found
 Tracks = list[list[tuple[int, np.ndarray]]]  # for every identity: frame number, box

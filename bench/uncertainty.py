@@ -5,7 +5,7 @@ it lasts as a real network's does, or is drawn anew in every frame. Of every joi
 compared with the standard deviation that the fit states: 68 % intervals (one sigma) should hold 60 to 76 % of the
 errors, 95 % intervals (1.96 sigma) 90 to 98 %. Constants are chosen with --subjects training, never on the held-out.
 Further rows: errors stated as mixtures; only dance, jumps, flips and rolls; with --poses, kinds of motion that neither
-prior nor lifter ever saw (`fitting.motion_capture.LEFT_OUT_KINDS`); bodies whose bones have lengths that no shape of
+prior nor lifter ever saw (`LEFT_OUT_KINDS` of motion_capture.py); bodies whose bones have lengths that no shape of
 the fit reaches, with keypoints marked some millimetres from the body's own; and with --synth, rendered people read by
 the real network.
 
@@ -26,10 +26,10 @@ from torch import Tensor
 
 import fitting
 from fitting.body.rotations import matrix_to_axis_angle, quaternion_to_matrix
-from fitting.lifter_training.motion_bank import bank
-from fitting.motion_capture import Motion, load_motion
 from fitting.optimise import SHAPE_SIZE, Fit
-from fitting.synthetic import Noise, scene
+from fitting.training.motion_bank import bank
+from fitting.training.motion_capture import Motion, load_motion
+from fitting.training.simulation import Noise, scene
 from pose2d.skeletons import HALPE26
 
 MARK_M = 0.012  # standard deviation of where keypoints are marked, per axis: as far as COCO's are from the body's own

@@ -37,7 +37,7 @@ from fitting.camera import Camera
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.lens import FocalEstimate, focal_prior
 from fitting.shot import FittedPerson, SceneOptions, ShotFit, ShotPerson, fit_shot
-from fitting.synthetic_feet import feet_over_sole_m
+from fitting.training.planted_feet import feet_over_sole_m
 
 CHOOSING_SEED, REPORTING_SEED = 1, 2
 

@@ -1,7 +1,7 @@
 """Simulated shots with exact truth: captured motion of people on one floor, seen by a camera whose lens is not told.
 
 Nothing is rendered but a small grey background for the camera's motion (bench/world_background.py): keypoints are
-projected exactly and read with noise of the stated size (`fitting.synthetic.Noise`). World frame: y up, metres, floor
+projected exactly and read with noise of the stated size (`training.simulation.Noise`). World frame: y up, metres, floor
 at y = 0.
 """
 
@@ -17,8 +17,8 @@ from eval3dpw.synth.people import SyntheticPerson
 from eval3dpw.synth.staging import StagedCameraKind, contacts, draw_size, framed, stage
 from fitting.body import Body
 from fitting.camera import Camera
-from fitting.synthetic import Noise, noisy
-from fitting.synthetic_feet import FEET_KEYPOINTS
+from fitting.training.planted_feet import FEET_KEYPOINTS
+from fitting.training.simulation import Noise, noisy
 from pose2d.types import Keypoints
 
 SIZES = ((1280, 720), (1920, 1080), (720, 1280), (960, 720))

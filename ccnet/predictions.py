@@ -15,9 +15,9 @@ from ccnet.coco_ap.people import ground_truth_from_coco
 from ccnet.data.datasets import AnnotatedPerson, Split, by_image, load_image
 from ccnet.data.mpii import PCKh, correct_keypoints, pckh, published_pckh
 from ccnet.data.observations import Observations
-from ccnet.distributed import ALONE, ProcessGroup
 from ccnet.heads.files import About, about_of
 from ccnet.heads.head import CalibrationHead, flip_average
+from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
 from pose2d.detect.detector import PersonDetector, read_detections
 from pose2d.estimate import PoseEstimate, estimate, estimate_people

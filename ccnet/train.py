@@ -13,12 +13,12 @@ from torch import Tensor
 
 from ccnet import losses
 from ccnet.data.examples import Examples
-from ccnet.distributed import ProcessGroup
 from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead, Ensemble
 from ccnet.heads.simcc import SimCCDistributionHead
 from ccnet.losses import Loss, SoapLoss, Targets
 from ccnet.settings import TrainingSettings
+from pose2d.base.distributed import ProcessGroup
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.models.base import PoseModel

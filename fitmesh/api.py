@@ -17,13 +17,13 @@ from fitting.keypoints.weights import Weighting
 from pose2d.base.devices import default_device
 from pose2d.base.errors import UserError
 from pose2d.detect.detector import detector_class
-from pose2d.detect.identity import IdentityOptions
-from pose2d.detect.tracker import TrackerOptions
-from pose2d.io.clip import Clip, Span
-from pose2d.io.images import DEFAULT_RATE, SUFFIXES, ImageFolder
-from pose2d.io.video import Video
 from pose2d.registry import fetched
+from pose2d.tracking.identity import IdentityOptions
+from pose2d.tracking.tracker import TrackerOptions
 from pose2d.types import ConfidenceSource
+from pose2d.video.clip import Clip, Span
+from pose2d.video.images import DEFAULT_RATE, SUFFIXES, ImageFolder
+from pose2d.video.reader import Video
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from fitting.init.lifter.lift import guess_from_keypoints
 from fitting.init.torso import best_torso_start, torso_start_candidates
 from fitting.keypoints.observed import body_keypoints, frames_with_enough, undistorted
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights
+from fitting.options import DEFAULTS, LEAN_RAD, FitOptions
 from fitting.solver.jacobian import BodyJacobian
 from fitting.solver.levenberg_marquardt import TOLERANCE, Solution, fill_gaps, solve_frames, solve_track
 from fitting.solver.prior import PosePrior, load_prior
@@ -38,7 +39,6 @@ CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
 INDEPENDENT_FRAMES_PER_SECOND = 3.0
 CONSTANT_ERROR_SHARE = 0.45
 MOTION_WEIGHT = 0.01  # joints accelerate together: of the 129 terms of a frame one or two are independent; not tuned
-LEAN_RAD = 0.25  # standard deviation of the lean out of the image: pelvises tilt by 0.2, cameras as much; not tuned
 # A guess was made with a prior of its own, so the pose prior beside it weighs less: `bench/lifter.py --choose`, on half
 # of the subjects that nothing is learned from; the figures of bench/README.md are of the other half.
 PRIOR_BESIDE_GUESS = 0.5
@@ -66,7 +66,30 @@ class Fit:
     source: ConfidenceSource  # where the confidence came from
 
 
-@single_thread()
+@dataclass(frozen=True)
+class FitInput:
+    """What a fit of T frames is made from, row by row; `rows` cuts all of it alike."""
+
+    keypoints: Keypoints  # [T]
+    guess: InitialGuess | None  # [T] where the fit starts and what it stays close to; None: from the torso
+    scene: SceneTerms | None = None  # [T] gravity, floor, contacts and the camera's rotation, where known
+    segment: Tensor | None = None  # [T] frames with the same number follow each other; None: all frames do
+    start: BodyParams | None = None  # [T] where the search begins, if not at the guess
+
+    def __len__(self) -> int:
+        return len(self.keypoints.xy_px)
+
+    def rows(self, index: slice | Tensor) -> "FitInput":
+        """Some of the frames."""
+        return FitInput(
+            self.keypoints.rows(index),
+            self.guess and self.guess.rows(index),
+            self.scene and self.scene.frames(index),
+            None if self.segment is None else self.segment[index],
+            self.start and self.start.rows(index),
+        )
+
+
 def fit(
     keypoints: Keypoints,
     camera: Camera,
@@ -80,43 +103,40 @@ def fit(
     lean_rad: float | None = LEAN_RAD,
     robust_sigmas: float = ROBUST_SCALE,
     scene: SceneTerms | None = None,
-    stretch: Tensor | None = None,
-    start: BodyParams | None = None,
-    rough: bool = False,
 ) -> Fit:
     """One person's track of T frames: a pose and a translation per frame, one shape, smooth over time.
 
     init: "lifter" (a guess from the keypoints), "none" (a start from the torso), or a guess to stay close to.
-    weighting: how confidence becomes weight, see `fitting.keypoints.weights`; gate is the threshold of `gate`.
     fps: frames per second of the track. scene: gravity, floor, contacts and the camera's rotation, where known.
-    stretch: [T] frames with the same number follow each other; None: all frames do.
-    start: where the search begins, if not at the guess that the fit stays close to.
-    rough: stop early and state no deviations, for a fit that another one begins from.
-    lean_rad: how far people usually lean towards or away from the camera; None for a camera that looks steeply down.
-    robust_sigmas: Geman-McClure scale; at so many sigmas a keypoint counts half of its square. Large is least squares.
+    The others are those of `fitting.options.FitOptions`.
     """
     if not 0 < fps < float("inf"):
         raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
-    body = body or load_body()
-    problem, usable = make_problem(keypoints, [camera], body, weighting, gate, prior, lean_rad, robust_sigmas)
-    guess = initial_guess(init, keypoints, [camera], body, len(problem), fps)
-    if guess is None:
+    body, keypoints = body or load_body(), body_keypoints(keypoints)
+    options = FitOptions(weighting, gate, prior, lean_rad, robust_sigmas)
+    with single_thread():
+        guess = initial_guess(init, keypoints, [camera], body, fps)
+        return fit_input(FitInput(keypoints, guess, scene), camera, body, fps, options)
+
+
+@single_thread()
+def fit_input(given: FitInput, camera: Camera, body: Body, fps: float, options: FitOptions) -> Fit:
+    """`fit` of what was prepared: keypoints that were checked, and a guess that was made."""
+    problem, usable = make_problem(given.keypoints, [camera], body, options)
+    if given.guess is None:
         before = (usable.cumsum(0) - 1).clamp(min=0)  # the others take the frame before until they are filled
         state = best_torso_start(problem.frames(usable)).frames(before)
         state = replace(state, shape=state.shape.mean(0))
     else:
-        problem, state = _start_from_guess(problem, guess, usable, shared_shape=True)
-    if start is not None:
-        state = from_params(start, problem.jacobian.shape_size)
+        problem, state = _start_from_guess(problem, given.guess, usable, shared_shape=True)
+    if given.start is not None:
+        state = from_params(given.start, problem.jacobian.shape_size)
     state = fill_gaps(state, usable)
-    if scene is not None:
-        problem = replace(problem, scene=scene)
-    problem = replace(_couple_frames(problem, usable, fps), stretch=stretch)
-    if problem.mixture_weight is not None and start is None:
+    problem = replace(_couple_frames(problem, usable, fps), scene=given.scene, stretch=given.segment)
+    if problem.mixture_weight is not None and given.start is None:
         state = solve_track(without_tails(problem), state, TRACK_ITERATIONS, ROUGH_TOLERANCE).state
-    solution = solve_track(problem, state, TRACK_ITERATIONS, ROUGH_TOLERANCE if rough else TOLERANCE)
-    source, leaves = keypoints.source, guess is not None
-    return _report(problem, solution, usable, weighting, source, keep_leaves=leaves, deviations=not rough)
+    solution = solve_track(problem, state, TRACK_ITERATIONS, ROUGH_TOLERANCE if options.rough else TOLERANCE)
+    return _report(problem, solution, usable, given, options)
 
 
 def without_tails(problem: Problem) -> Problem:
@@ -159,21 +179,22 @@ def fit_frames(
 
     camera: one for all, or one per frame. A frame that shows too little stays at its start and is not `observed`.
     """
-    body = body or load_body()
+    body, keypoints = body or load_body(), body_keypoints(keypoints)
     cameras = [camera] if isinstance(camera, Camera) else list(camera)
-    problem, usable = make_problem(keypoints, cameras, body, weighting, gate, prior, lean_rad, robust_sigmas)
-    guess = initial_guess(init, keypoints, cameras, body, len(problem), None)
-    if guess is None:
+    options = FitOptions(weighting, gate, prior, lean_rad, robust_sigmas)
+    problem, usable = make_problem(keypoints, cameras, body, options)
+    given = FitInput(keypoints, initial_guess(init, keypoints, cameras, body, None))
+    if given.guess is None:
         start = torso_start_candidates(problem)[0].frames(slice(0, len(problem)))
         solved_part, first = problem.frames(usable), best_torso_start(problem.frames(usable))
     else:
-        problem, start = _start_from_guess(problem, guess, usable, shared_shape=False)
+        problem, start = _start_from_guess(problem, given.guess, usable, shared_shape=False)
         solved_part, first = problem.frames(usable), start.frames(usable)
     if solved_part.mixture_weight is not None:
         first = solve_frames(without_tails(solved_part), first, FRAME_ITERATIONS, ROUGH_TOLERANCE).state
     solution = solve_frames(solved_part, first, FRAME_ITERATIONS)
-    found = _report(solved_part, solution, usable[usable], weighting, keypoints.source, keep_leaves=guess is not None)
-    return found if bool(usable.all()) else _with_unusable(found, to_params(start), usable)
+    solved = _report(solved_part, solution, usable[usable], given, options)
+    return solved if bool(usable.all()) else _with_unusable(solved, to_params(start), usable)
 
 
 def _with_unusable(found: Fit, start: BodyParams, usable: Tensor) -> Fit:
@@ -205,14 +226,7 @@ def _with_unusable(found: Fit, start: BodyParams, usable: Tensor) -> Fit:
 
 
 def make_problem(
-    keypoints: Keypoints,
-    cameras: Sequence[Camera],
-    body: Body,
-    weighting: Weighting = "likelihood",
-    gate: float = GATE,
-    prior: PosePrior | None = None,
-    lean_rad: float | None = LEAN_RAD,
-    robust_sigmas: float = ROBUST_SCALE,
+    keypoints: Keypoints, cameras: Sequence[Camera], body: Body, options: FitOptions = DEFAULTS
 ) -> tuple[Problem, Tensor]:
     """The problem of independent frames, and which of them are usable [T]; for optimisers of any kind."""
     keypoints = body_keypoints(keypoints)
@@ -220,7 +234,7 @@ def make_problem(
     if len(cameras) not in (1, frames):
         raise UserError(f"there are {len(cameras)} cameras for {frames} frames; give one, or one per frame.")
     keypoints = undistorted(keypoints, cameras)
-    weights = keypoint_weights(keypoints, weighting, gate)
+    weights = keypoint_weights(keypoints, options.weighting, options.gate)
     usable = frames_with_enough(keypoints, weights.weight)
     weight = weights.weight * usable[:, None]
 
@@ -230,7 +244,7 @@ def make_problem(
     low, high = ranges()
     problem = Problem(
         jacobian=BodyJacobian(body.to(dtype=torch.float32), min(SHAPE_SIZE, body.shape_size)),
-        prior=prior or load_prior(),
+        prior=options.prior or load_prior(),
         limit_low=low,
         limit_high=high,
         focal_px=per_frame([camera.focal_px for camera in cameras]),
@@ -238,10 +252,10 @@ def make_problem(
         xy_px=keypoints.xy_px,
         weight=weight,
         # A keypoint that may not be in the image is an outlier sooner, as in a mixture of it and of anything else.
-        robust=robust_scale(weight, weights.sigma_px, robust_sigmas) * keypoints.presence.clamp(min=1e-3),
+        robust=robust_scale(weight, weights.sigma_px, options.robust_sigmas) * keypoints.presence.clamp(min=1e-3),
         mixture_weight=weights.mixture_weight,
         mixture_precision=weights.mixture_precision,
-        lean_rad=lean_rad,
+        lean_rad=options.lean_rad,
     )
     return problem, usable
 
@@ -251,10 +265,9 @@ def initial_guess(
     keypoints: Keypoints,
     cameras: Sequence[Camera],
     body: Body,
-    frames: int,
     fps: float | None,
 ) -> InitialGuess | None:
-    """The guess that `init` stands for, of `frames` frames; None for "none". fps None: frames by themselves."""
+    """The guess that `init` stands for, a row per frame; None for "none". fps None: frames by themselves."""
     if isinstance(init, str):
         if init == "none":
             return None
@@ -262,7 +275,7 @@ def initial_guess(
             raise UserError(_unknown_initialiser(init))
         return INITIALISERS[init](keypoints, cameras, body, fps)
     guess = init if isinstance(init, InitialGuess) else with_default_errors(init)
-    params = guess.params
+    params, frames = guess.params, len(keypoints.xy_px)
     if len(params.pose) != frames or tuple(params.translation.shape) != (frames, 3):
         raise UserError(f"the initial guess has {len(params.pose)} frames; the keypoints have {frames}.")
     if not all(torch.isfinite(value).all() for value in (params.pose, params.shape, params.translation)):
@@ -305,22 +318,15 @@ def _start_from_guess(
     return replace(problem, anchor=anchor, prior_weight=PRIOR_BESIDE_GUESS), state
 
 
-def _report(
-    problem: Problem,
-    solution: Solution,
-    usable: Tensor,
-    weighting: Weighting,
-    source: ConfidenceSource,
-    keep_leaves: bool,
-    deviations: bool = True,
-) -> Fit:
+def _report(problem: Problem, solution: Solution, usable: Tensor, given: FitInput, options: FitOptions) -> Fit:
     state = solution.state
     points = problem.jacobian.place(state, derivatives=False).keypoints
     used = problem.weight > 0
     distance = (project(points, problem.focal_px, problem.center_px) - problem.xy_px).norm(dim=-1)
-    stated = deviations and weighting in ("precision", "likelihood") and source in CALIBRATED
+    source, weighting = given.keypoints.source, options.weighting
+    stated = not options.rough and weighting in ("precision", "likelihood") and source in CALIBRATED
     std = joint_deviations(problem, state) if stated else None
-    if not keep_leaves:
+    if given.guess is None:
         theta = state.theta.clone()
         theta[:, LEAF_JOINTS] = problem.prior.leaves(state.body_pose)
         state = replace(state, theta=theta)

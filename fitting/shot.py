@@ -7,7 +7,6 @@ The scene is how the camera turned, the lens, gravity and floor, everyone's size
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from fitting.camera import Camera
 from fitting.init.guess import InitialGuess
 from fitting.keypoints.after_fit import widened
 from fitting.keypoints.observed import TooFewKeypoints, observed_joints
+from fitting.options import DEFAULTS, FitOptions
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.from_fit import person_evidence, resting_points
 from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, estimate_ground
@@ -27,8 +27,8 @@ from fitting.track import PreparedTrack, TrackFit, fit_prepared, prepare_track
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
 
-# The first fits: the camera may look down by anything, so people may lean out of the image further than usual.
-ROUGH = {"rough": True, "lean_rad": 0.5}
+# Of the first fits: the camera may look down by anything, so people may lean out of the image further than usual.
+ROUGH_LEAN_RAD = 0.5
 UPRIGHT_RAD = 0.25  # standard deviation of people's lean from the vertical, towards or away from the camera
 CONTRADICTION = 3.0  # deviations between metadata and people from which on metadata is not used
 
@@ -97,10 +97,10 @@ def fit_shot(
     motion: CameraMotion | None = None,
     options: SceneOptions | None = None,
     progress: Callable[[int], None] = lambda frames: None,
-    **how: Any,
+    how: FitOptions = DEFAULTS,
 ) -> ShotFit:
     """camera: of the shot's first frame, with `focal`'s focal length; motion: how it moved from there, its frames those
-    of the shot. fps, every: of the frames that were read, as in `fit_track`, which the other options are those of.
+    of the shot. fps, every: of the frames that were read, as in `fit_track`. how: of every person's fit.
     progress: told how many frames were fitted, each once.
     """
     options = options or SceneOptions()
@@ -112,9 +112,8 @@ def fit_shot(
     left_out: dict[int, TooFewKeypoints] = {}
     for person in people:
         try:
-            first[person.identity] = _alone(
-                person, camera, body, grid, motion, {**(ROUGH if options.ground else {}), **how}
-            )
+            alone_how = replace(how, rough=True, lean_rad=ROUGH_LEAN_RAD) if options.ground else how
+            first[person.identity] = _alone(person, camera, body, grid, motion, alone_how)
         except TooFewKeypoints as error:
             left_out[person.identity] = error
             continue
@@ -188,13 +187,13 @@ def _unzoomed(keypoints: Keypoints, camera: Camera, zoom: np.ndarray | None) -> 
 
 
 def _alone(
-    person: ShotPerson, camera: Camera, body: Body, grid: _Grid, motion: CameraMotion | None, how: Mapping[str, Any]
+    person: ShotPerson, camera: Camera, body: Body, grid: _Grid, motion: CameraMotion | None, how: FitOptions
 ) -> tuple[PreparedTrack, TrackFit]:
     keypoints = _unzoomed(person.keypoints, camera, _zoom(motion, grid.rows(person.frame)))
     prepared = prepare_track(keypoints, person.frame, camera, body, person.init, fps=grid.fps, every=grid.every)
     turning = _turning(motion, grid.rows(prepared.frame))
     scene = None if turning is None else SceneTerms(world_rotation=torch.from_numpy(turning).float())
-    return prepared, fit_prepared(prepared, camera, body, scene=scene, **how)
+    return prepared, fit_prepared(prepared, camera, body, how, scene=scene)
 
 
 def _ground(
@@ -255,7 +254,7 @@ def _within(
     number: int,
     size: float,
     focal_ratio: float,
-    how: Mapping[str, Any],
+    how: FitOptions,
 ) -> tuple[TrackFit, np.ndarray]:
     """The fit again with the scene, at size 1, and where the feet rest [T, 4]."""
     rows = grid.rows(found.frame)
@@ -287,8 +286,8 @@ def _within(
         on_floor=torch.from_numpy(on_floor[:, used]).float(),
     )
     if up is not None:
-        how = {"lean_rad": UPRIGHT_RAD, **how}
-    again = fit_prepared(replace(prepared, guess=guess), camera, body, scene=scene, start=start, **how)
+        how = replace(how, lean_rad=UPRIGHT_RAD)
+    again = fit_prepared(replace(prepared, guess=guess), camera, body, how, scene=scene, start=start)
     return again, rest[:, :FEET]
 
 

@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +25,8 @@ from fitting.keypoints.observed import body_keypoints, observed_joints, probabil
 from fitting.keypoints.side_swap import repair_side_swaps as repaired_side_swaps
 from fitting.keypoints.stretches import ABSENT, stretches
 from fitting.keypoints.weights import GATE, Weighting
-from fitting.optimise import LEAN_RAD, Fit, fit, initial_guess
+from fitting.optimise import Fit, FitInput, fit_input, initial_guess
+from fitting.options import DEFAULTS, LEAN_RAD, FitOptions
 from fitting.solver.prior import PosePrior
 from fitting.solver.problem import ROBUST_SCALE
 from fitting.solver.scene_terms import SceneTerms
@@ -117,11 +117,9 @@ def fit_track(
     Raises UserError (TooFewKeypoints) when no frame shows enough.
     """
     body = body or load_body()
-    options: dict[str, Any] = {
-        "weighting": weighting, "gate": gate, "robust_sigmas": robust_sigmas, "prior": prior, "lean_rad": lean_rad,
-    }  # fmt: skip
+    options = FitOptions(weighting, gate, prior, lean_rad, robust_sigmas)
     prepared = prepare_track(keypoints, frame, camera, body, init, fps=fps, every=every, repair=repair_side_swaps)
-    return fit_prepared(prepared, camera, body, scene=scene, **options)
+    return fit_prepared(prepared, camera, body, options, scene=scene)
 
 
 def prepare_track(
@@ -137,32 +135,23 @@ def fit_prepared(
     prepared: PreparedTrack,
     camera: Camera,
     body: Body,
+    options: FitOptions = DEFAULTS,
     *,
     scene: SceneTerms | None = None,
     start: BodyParams | None = None,
-    weighting: Weighting = "likelihood",
-    gate: float = GATE,
-    **options: Any,
 ) -> TrackFit:
     """Fit a prepared track. scene, and start (where the search begins, if not at the guess): a row per grid frame."""
     rows = prepared.rows
-    there = prepared.keypoints.rows(rows)
-    usable = usable_frames(there, [camera], weighting, gate)
-    options |= {"weighting": weighting, "gate": gate}
-    init = "none" if prepared.guess is None else prepared.guess.rows(rows)
-    around = None if scene is None else scene.frames(torch.from_numpy(rows))
-    first = None if start is None else start.rows(rows)
-    stretch = torch.from_numpy(prepared.stretch[rows])
+    segment = torch.from_numpy(prepared.stretch)
+    given = FitInput(prepared.keypoints, prepared.guess, scene, segment, start).rows(torch.from_numpy(rows))
+    there, stretch, around = given.keypoints, segment[rows], given.scene
+    usable = usable_frames(there, [camera], options.weighting, options.gate)
     if around is not None and around.rest is not None:  # nothing rests across an absence
         begins = torch.diff(stretch, prepend=stretch[:1] - 1) != 0
-        around = replace(around, rest=around.rest.masked_fill(begins[:, None], 0))
+        given = replace(given, scene=replace(around, rest=around.rest.masked_fill(begins[:, None], 0)))
     stride = max(1, math.ceil(prepared.fps / FASTEST_FPS))
     at = _thinned(rows, prepared.stretch[rows], usable, stride)
-    found = fit_pieces(
-        there.rows(at), usable[at], camera, body, init if isinstance(init, str) else init.rows(at),
-        fps=prepared.fps / stride, scene=around and around.frames(at), stretch=stretch[at],
-        start=first and first.rows(at), **options,
-    )  # fmt: skip
+    found = fit_pieces(given.rows(at), usable[at], camera, body, prepared.fps / stride, options)
     if stride > 1:
         found = _between(found, at, len(rows))
     after = confidence_after_fit(there, camera.project(body.at(found.params).keypoints))
@@ -346,29 +335,24 @@ def _guess(
         init = init if isinstance(init, InitialGuess) else with_default_errors(init)
         if len(init) == len(frame) != count:
             init = init.rows(nearest(np.asarray(frame), prepared.frame))
-        return initial_guess(init, prepared.keypoints, [camera], body, count, fps)
+        return initial_guess(init, prepared.keypoints, [camera], body, fps)
     parts = [
-        initial_guess(init, prepared.keypoints.rows(rows), [camera], body, rows.stop - rows.start, fps)
-        for rows in _runs(prepared.stretch)
+        initial_guess(init, prepared.keypoints.rows(rows), [camera], body, fps) for rows in _runs(prepared.stretch)
     ]
     known = [part for part in parts if part is not None]
     return joined_guesses(known).rows(nearest(prepared.rows, np.arange(count))) if known else None
 
 
 def fit_pieces(
-    keypoints: Keypoints,
+    given: FitInput,
     usable: Tensor,
     camera: Camera,
     body: Body,
-    init: str | InitialGuess,
-    *,
     fps: float,
-    scene: SceneTerms | None = None,
-    stretch: Tensor | None = None,
-    start: BodyParams | None = None,
+    options: FitOptions = DEFAULTS,
+    *,
     piece: int = PIECE,
     overlap: int = OVERLAP,
-    **options: Any,
 ) -> Fit:
     """As `fit`, for a track of any length; usable [T] says which frames show enough (`usable_frames`).
 
@@ -376,13 +360,7 @@ def fit_pieces(
     """
 
     def solve(rows: Tensor | slice, body: Body, fps: float) -> Fit:
-        guess = init if isinstance(init, str) else init.rows(rows)
-        first = None if start is None else start.rows(rows)
-        around = None if scene is None else scene.frames(rows)
-        runs = None if stretch is None else stretch[rows]
-        return fit(
-            keypoints.rows(rows), camera, body, guess, fps=fps, scene=around, stretch=runs, start=first, **options
-        )
+        return fit_input(given.rows(rows), camera, body, fps, options)
 
     frames = len(usable)
     if frames <= piece:
@@ -395,7 +373,7 @@ def fit_pieces(
     for core in _pieces(usable, piece):
         rows = slice(max(0, core.start - overlap), min(frames, core.stop + overlap))
         parts.append((rows, solve(rows, fixed_body, fps)))
-    found = _joined(parts, free.params.shape, keypoints, camera, body)
+    found = _joined(parts, free.params.shape, given.keypoints, camera, body)
     if found.joint_std_mm is None:
         return found
     # The pieces took the shape for exact. The variance this leaves out is the difference of the two fits of the sample.

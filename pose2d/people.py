@@ -9,8 +9,8 @@ Networks run in `workers` threads side by side, each on one core: threads that s
 and on a machine that is busy with something else they wait longer than they work. What comes out does not depend on
 the number of workers.
 
-Shots are found on the way (pose2d/io/shots.py): the detector looks at the first frame of each, and nothing goes over a
-cut. What the tracker made is looked at once more when the whole video was seen (pose2d/detect/identity.py).
+Shots are found on the way (pose2d/video/shots.py): the detector looks at the first frame of each, and nothing goes over
+a cut. What the tracker made is looked at once more when the whole video was seen (pose2d/tracking/identity.py).
 """
 
 from collections import deque
@@ -23,16 +23,16 @@ import numpy as np
 
 from pose2d.base.prefetch import prefetch
 from pose2d.base.threads import torch_threads
-from pose2d.detect.appearance import PARTS, SIZE, Appearances, stack
-from pose2d.detect.association import Cues
 from pose2d.detect.detector import Detections, iou
-from pose2d.detect.identity import IdentityOptions, Sightings, settle
-from pose2d.detect.tracker import Tracker
 from pose2d.events import Event
-from pose2d.io.clip import Frame
-from pose2d.io.shots import ShotMarker
 from pose2d.skeletons import Skeleton
+from pose2d.tracking.appearance import PARTS, SIZE, Appearances, stack
+from pose2d.tracking.association import Cues
+from pose2d.tracking.identity import IdentityOptions, Sightings, settle
+from pose2d.tracking.tracker import Tracker
 from pose2d.types import Track
+from pose2d.video.clip import Frame
+from pose2d.video.shots import ShotMarker
 
 # Between two looks of the detector where nothing happens, and where people move. LONG_IOU was chosen among 0.35, 0.5
 # and 0.75 on worker_back and bedroom_children (bench/people.py): the last at which no person-frame more is missed

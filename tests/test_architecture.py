@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "eval3dpw": {"pose2d", "fitting", "eval3dpw"},
     "fitmesh": set(PACKAGES),
 }
-TRAINING = ("fitting.lifter_training", "ccnet.train", "ccnet.data")
+TRAINING = ("fitting.training", "ccnet.train", "ccnet.data")
 FITTING_INFERENCE = (
     "fitting.track", "fitting.init", "fitting.solver", "fitting.keypoints", "fitting.body", "fitting.camera",
 )  # fmt: skip
@@ -34,7 +34,7 @@ from pathlib import Path
 from fitmesh.progress import Reporter
 from fitmesh.stages import fit, people
 from fitmesh.stages.settings import WHOLE_IMAGE, Job, KeypointSettings, RunSettings, TrackSettings
-from pose2d.io.video import Video
+from pose2d.video.reader import Video
 
 settings = RunSettings(
     tracks=TrackSettings(detections=WHOLE_IMAGE), keypoints=KeypointSettings(pose_model="movenet-lightning")

@@ -12,7 +12,7 @@ import numpy as np
 
 from eval3dpw.synth.motion import RADIANS_PER_STEP
 from fitting import load_body
-from fitting.motion_capture import load_motion
+from fitting.training.motion_capture import load_motion
 from pose2d.base.files import atomic_file
 
 ROOT = Path(__file__).resolve().parents[1]

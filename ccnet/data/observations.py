@@ -14,11 +14,11 @@ from torch import Tensor
 
 from ccnet.data.augment import Augment, degrade, jitter_box
 from ccnet.data.datasets import AnnotatedPerson, load_image
-from ccnet.distributed import ALONE, ProcessGroup
 from ccnet.heads.head import CalibrationHead, Ensemble
 from pose2d import crops
 from pose2d.base.arrays import read_npz
 from pose2d.base.caching import CacheKey, code_digest, weights_digest
+from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.prefetch import prefetch

@@ -8,8 +8,8 @@ import numpy as np
 
 from eval3dpw.synth.motion import FPS, Clip, load_clips
 from fitting.body import Body
-from fitting.motion_capture import HELD_OUT_EVERY
-from fitting.synthetic_feet import FEET_KEYPOINTS, feet_over_sole_m, speeds_m_s
+from fitting.training.motion_capture import HELD_OUT_EVERY
+from fitting.training.planted_feet import FEET_KEYPOINTS, feet_over_sole_m, speeds_m_s
 
 Kind = Literal["walking", "standing", "jumping", "sitting", "stairs"]
 KINDS: tuple[Kind, ...] = ("walking", "standing", "jumping", "sitting", "stairs")

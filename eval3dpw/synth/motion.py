@@ -12,7 +12,7 @@ from torch import Tensor
 from fitting.body import Body
 from fitting.body.kinematics import rotation_matrices
 from fitting.body.rotations import matrix_to_axis_angle
-from fitting.motion_capture import Motion, load_motion
+from fitting.training.motion_capture import Motion, load_motion
 from pose2d.base.errors import UserError
 
 Split = Literal["train", "validation", "test"]

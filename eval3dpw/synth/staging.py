@@ -1,6 +1,6 @@
 """People of captured motion put onto one floor, and cameras that show all of them. World frame: y up, floor at y = 0.
 
-Feet are planted (`fitting.synthetic_feet`): a foot that stands does not slide, whatever the body's proportions.
+Feet are planted (`fitting.training.planted_feet`): a foot that stands does not slide, whatever the body's proportions.
 """
 
 import math
@@ -18,7 +18,7 @@ from eval3dpw.synth.noise import SmoothNoise
 from eval3dpw.synth.people import SyntheticPerson, draw_shape, leg_length, sized_person
 from fitting.body import Body
 from fitting.camera import Camera
-from fitting.synthetic_feet import FEET_KEYPOINTS, feet_over_sole_m, planted, speeds_m_s, standing
+from fitting.training.planted_feet import FEET_KEYPOINTS, feet_over_sole_m, planted, speeds_m_s, standing
 
 StagedCameraKind = Literal["static", "pan", "hand"]
 PITCH_DEG, HEIGHT_M = (-10.0, 40.0), (0.5, 3.0)

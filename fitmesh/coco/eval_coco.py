@@ -10,7 +10,6 @@ import pose2d
 from ccnet.areas import fit_areas, people_to_fit
 from ccnet.comparison import compare_sources, draw_plots
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
-from ccnet.distributed import process_group
 from ccnet.heads.head import CalibrationHead
 from ccnet.predictions import (
     SOURCES,
@@ -25,6 +24,7 @@ from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, w
 from fitmesh.confidence import check_heatmap_score
 from fitmesh.progress_bar import bar
 from fitmesh.tables import print_tables
+from pose2d.base.distributed import process_group
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable
 from pose2d.base.folder_lock import folder_lock

@@ -25,7 +25,6 @@ from ccnet.data.examples import (
     passes,
 )
 from ccnet.data.observations import observe_cached
-from ccnet.distributed import ProcessGroup, process_group
 from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead
 from ccnet.other_features import with_features
@@ -37,6 +36,7 @@ from fitmesh.coco.features import fill_by_workers, people_with_target
 from fitmesh.coco.request import TrainCcnetRequest
 from fitmesh.progress_bar import bar
 from fitmesh.tables import print_tables
+from pose2d.base.distributed import ProcessGroup, process_group
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable
 from pose2d.base.folder_lock import folder_lock

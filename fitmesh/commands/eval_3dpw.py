@@ -114,10 +114,10 @@ def eval_3dpw(
     from fitmesh.progress import Reporter, starting
 
     with starting(Reporter(quiet)):
-        from ccnet.distributed import process_group
         from fitmesh.eval_3dpw import pipeline, table
         from fitmesh.eval_3dpw.settings import EvalSettings
         from fitmesh.tables import table_console
+        from pose2d.base.distributed import process_group
         from pose2d.base.folder_lock import folder_lock
         from pose2d.base.threads import use_threads
 

@@ -49,8 +49,8 @@ def eval_coco(
     from fitmesh.progress import starting
 
     with starting():
-        from ccnet.distributed import is_main_process
         from fitmesh.coco.eval_coco import EvalCocoRequest, run, show
+        from pose2d.base.distributed import is_main_process
 
     request = EvalCocoRequest(
         data=data,

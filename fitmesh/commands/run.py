@@ -287,8 +287,8 @@ def run(
         from fitmesh.stages.pipeline import run_stages
         from fitmesh.stages.scene import SceneSettings
         from fitmesh.stages.settings import FitSettings, Job
-        from pose2d.io.clip import Span
-        from pose2d.io.images import ImageFolder
+        from pose2d.video.clip import Span
+        from pose2d.video.images import ImageFolder
     try:
         settings = run_settings(
             Span(start, end, every),

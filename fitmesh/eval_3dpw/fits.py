@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,13 +14,14 @@ from fitting.body import Body, BodyParams
 from fitting.init import regressors
 from fitting.init.guess import InitialGuess, nearest, with_default_errors
 from fitting.optimise import INITIALISERS, fit_frames
+from fitting.options import FitOptions
 from fitting.scene.lens import given_focal
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.track import start_track
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError
-from pose2d.io.images import read_image
 from pose2d.types import ConfidenceSource
+from pose2d.video.images import read_image
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,14 @@ def fit_person(
     keypoints, frame = person.keypoints(row.source), _detected_frames(person)
     assert keypoints.area_px2 is not None
     keypoints = replace(keypoints, area_px2=keypoints.area_px2 * row.sigma_scale**2)  # sigmas go with sqrt(area)
-    how: dict[str, Any] = {"weighting": row.weighting, "gate": row.gate, "robust_sigmas": row.robust_sigmas}
+    how = FitOptions(row.weighting, row.gate, robust_sigmas=row.robust_sigmas)
     if settings.single_frames:
         finite = torch.isfinite(keypoints.xy_px).all(-1)
         keypoints = replace(keypoints, xy_px=torch.nan_to_num(keypoints.xy_px), presence=keypoints.presence * finite)
         init = start if isinstance(start, str) else start.guess.rows(nearest(start.frame, frame))
-        found = fit_frames(keypoints, sequence.camera, body, init, **how).params
+        found = fit_frames(
+            keypoints, sequence.camera, body, init, how.weighting, gate=how.gate, robust_sigmas=how.robust_sigmas
+        ).params
         return found.rows(nearest(frame, person.frame))
     init = start if isinstance(start, str) else start.guess
     camera = sequence.camera
@@ -98,7 +100,7 @@ def fit_person(
     # 3DPW's camera moves, and each person is judged alone: no scene is looked for.
     shot = fit_shot(
         [ShotPerson(0, keypoints, frame, init)], camera, focal, body, fps=FPS / settings.every, every=settings.every,
-        options=SceneOptions(ground=False), **how,
+        options=SceneOptions(ground=False), how=how,
     )  # fmt: skip
     if shot.left_out:
         raise shot.left_out[0]

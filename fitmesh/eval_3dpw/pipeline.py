@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from ccnet.distributed import ALONE, ProcessGroup
 from eval3dpw.bodies import BodySet, body_set
 from eval3dpw.predictions import read_predictions, write_predictions
 from eval3dpw.scoring import protocol_named
@@ -31,6 +30,7 @@ from fitmesh.eval_3dpw.table import Scores
 from fitmesh.progress import Reporter
 from fitting.body import BodyParams
 from pose2d.base.caching import CacheKey, npz_is_current, read_npz, write_npz
+from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource
 

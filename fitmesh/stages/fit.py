@@ -19,6 +19,7 @@ from fitting.camera import Camera
 from fitting.init import regressors
 from fitting.keypoints.weights import WEIGHTINGS
 from fitting.optimise import INITIALISERS
+from fitting.options import FitOptions
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.lens import refocused_params
 from fitting.shot import FittedPerson, ShotFit, ShotPerson, fit_shot
@@ -110,7 +111,7 @@ def make(job: Job, key: CacheKey) -> None:
             here = _people_of(shot, firsts, people, starts, settings.scene.heights())
             found = fit_shot(
                 here, lens.camera, lens.focal, body, fps=seen.fps, every=seen.every, motion=_motion(arrays, shot, lens),
-                options=settings.scene.options(), progress=tick, weighting=settings.weighting,
+                options=settings.scene.options(), progress=tick, how=FitOptions(settings.weighting),
             )  # fmt: skip
             for person in here:
                 if person.identity not in found.people:

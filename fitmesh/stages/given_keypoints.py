@@ -19,16 +19,16 @@ from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.json_files import Json, read_json
 from pose2d.base.prefetch import prefetch
-from pose2d.detect.appearance import unseen
-from pose2d.detect.association import cues_of
 from pose2d.detect.detector import Detections
-from pose2d.detect.tracker import Tracker
-from pose2d.io.clip import Frame
-from pose2d.io.shots import ShotMarker
 from pose2d.oks import AREA_OF_BOX
 from pose2d.people import People, Rows, people_of, tracks_of
 from pose2d.skeletons import BY_NAME, COCO17, HALPE26, HALPE26_IN, OPENPOSE18_TO_COCO17, in_halpe26
+from pose2d.tracking.appearance import unseen
+from pose2d.tracking.association import cues_of
+from pose2d.tracking.tracker import Tracker
 from pose2d.types import ConfidenceSource
+from pose2d.video.clip import Frame
+from pose2d.video.shots import ShotMarker
 
 Layout = tuple[int | None, ...]  # for each of Halpe's 26 keypoints its place in a file, None where it is not there
 _OPENPOSE18: Layout = (*OPENPOSE18_TO_COCO17, *(None,) * (HALPE26.size - COCO17.size))

@@ -21,8 +21,8 @@ from fitmesh.stages.track_edits import edited_keypoints
 from pose2d.base.caching import CacheKey, code_digest
 from pose2d.base.prefetch import background_writer, prefetch
 from pose2d.base.threads import single_thread
-from pose2d.io.clip import Frame
-from pose2d.io.video_writer import VideoWriter, video_writer
+from pose2d.video.clip import Frame
+from pose2d.video.writer import VideoWriter, video_writer
 
 FILE = OVERLAY_FILE
 _Painted = tuple[av.VideoFrame, Fraction]  # a frame ready to be encoded, and its time
@@ -71,7 +71,7 @@ def cache_key(job: Job, fit_key: CacheKey) -> CacheKey:
         stage="overlay",
         settings={},
         inputs={"clip": job.clip_digest, "fit": fit_key.digest},
-        code=code_digest("fitmesh.exports.draw", "fitmesh.exports.scene", "pose2d.io.video_writer"),
+        code=code_digest("fitmesh.exports.draw", "fitmesh.exports.scene", "pose2d.video.writer"),
     )
 
 

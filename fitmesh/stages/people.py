@@ -17,9 +17,7 @@ from fitmesh.schemas import check_keypoints, check_tracks
 from fitmesh.stages.background import BackgroundMotion
 from fitmesh.stages.settings import WHOLE_IMAGE, Job
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
-from pose2d.detect.association import Cues, cues_of
 from pose2d.detect.detector import DETECTORS, Detections, read_detections, whole_image
-from pose2d.detect.tracker import Tracker
 from pose2d.estimate import estimate_people
 from pose2d.events import Event
 from pose2d.models.base import PoseModel
@@ -27,6 +25,8 @@ from pose2d.oks import AREA_OF_BOX
 from pose2d.people import Describe, Detect, People, PeopleFinder
 from pose2d.registry import module_of
 from pose2d.skeletons import BY_NAME
+from pose2d.tracking.association import Cues, cues_of
+from pose2d.tracking.tracker import Tracker
 from pose2d.types import ConfidenceSource, Keypoints, Track
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"

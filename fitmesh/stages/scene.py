@@ -16,7 +16,7 @@ from fitting.scene.world import world_frame
 from fitting.shot import SceneOptions, ShotFit
 from pose2d.base.errors import UserError
 from pose2d.base.json_files import read_json
-from pose2d.io.lens_metadata import read_lens_metadata
+from pose2d.video.lens_metadata import read_lens_metadata
 
 OFF, AUTO = "off", "auto"
 LEAST_HEIGHT_M, MOST_HEIGHT_M = 0.4, 2.6

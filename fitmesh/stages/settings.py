@@ -15,12 +15,12 @@ from pose2d.base.errors import UserError
 from pose2d.base.prefetch import Background
 from pose2d.base.threads import cores
 from pose2d.detect.detector import DetectorOptions, PersonDetector, detector_class, load_detector
-from pose2d.detect.identity import IdentityOptions
-from pose2d.detect.tracker import TrackerOptions
-from pose2d.io.clip import Clip, Span
 from pose2d.models.base import PoseModel
 from pose2d.registry import load as load_pose_model
+from pose2d.tracking.identity import IdentityOptions
+from pose2d.tracking.tracker import TrackerOptions
 from pose2d.types import ConfidenceSource
+from pose2d.video.clip import Clip, Span
 
 T = TypeVar("T")
 WHOLE_IMAGE = Path("whole")  # instead of a file of detections: one box around everything

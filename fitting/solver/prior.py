@@ -18,7 +18,7 @@ from fitting.solver.unknowns import BODY_JOINTS, LEAF_JOINTS
 from pose2d.base import unpickle
 from pose2d.base.errors import UserError
 
-EMBEDDED = files("fitting") / "data" / "pose_prior.npz"  # written by `tools/fit_pose_prior.py`
+EMBEDDED = files("fitting") / "data" / "pose_prior.npz"  # written by `fitting/training/pose_prior.py`
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def from_mixture(
 
 @lru_cache(maxsize=4)
 def load_prior(path: str | Path | None = None) -> PosePrior:
-    """The embedded prior, learned by `tools/fit_pose_prior.py`, or SMPLify's mixture (gmm_08.pkl)."""
+    """The embedded prior, learned by `fitting/training/pose_prior.py`, or SMPLify's mixture (gmm_08.pkl)."""
     mixture = read_mixture(path)
     with np.load(str(EMBEDDED)) as file:  # SMPLify's file has no accelerations
         smoothness = file["acceleration_sigma"], file["angular_sigma"]

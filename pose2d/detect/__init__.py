@@ -1,1 +1,1 @@
-"""Images -> person boxes -> tracks."""
+"""Images -> person boxes."""

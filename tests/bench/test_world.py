@@ -13,8 +13,8 @@ from bench.world_metrics import PersonEstimate, ShotEstimate, shot_metrics, turn
 from bench.world_scenes import ShotTruth, simulated_shot
 from eval3dpw.synth.clip_kinds import clips_by_kind
 from fitting.body.load import load_body
-from fitting.synthetic import Noise
-from fitting.synthetic_feet import feet_over_sole_m
+from fitting.training.planted_feet import feet_over_sole_m
+from fitting.training.simulation import Noise
 
 
 @cache

@@ -16,10 +16,10 @@ from ccnet.data.augment import Augment, degrade, jitter_box
 from ccnet.data.datasets import read_split
 from ccnet.data.examples import CachedExamples, StreamedExamples, make_examples, passes
 from ccnet.data.observations import ObservationCache, join, observe
-from ccnet.distributed import ProcessGroup
 from ccnet.heads import files
 from ccnet.settings import TrainingSettings
 from ccnet.train import new_head, train
+from pose2d.base.distributed import ProcessGroup
 from pose2d.base.errors import UserError
 from tests.ccnet.toy import toy_model, write_coco
 
@@ -159,7 +159,7 @@ from ccnet import train as training
 from ccnet.heads import files
 from ccnet.data.datasets import read_split
 from ccnet.data.examples import make_examples
-from ccnet.distributed import process_group
+from pose2d.base.distributed import process_group
 from ccnet.settings import TrainingSettings
 from tests.ccnet.toy import toy_model
 training.SAVE_EVERY = 3

@@ -15,7 +15,7 @@ from eval3dpw.synth.scripted_dataset import ScriptedSettings, make_scripted, mak
 from eval3dpw.synth.sequence import BY_NOBODY, BY_OBJECT, HIDDEN, OUTSIDE, frame_truth
 from eval3dpw.synth.staging import RecordedPath, contacts, staged_person, there_and_back
 from fitting.body.load import load_body
-from fitting.synthetic_feet import FEET_KEYPOINTS, feet_over_sole_m, speeds_m_s
+from fitting.training.planted_feet import FEET_KEYPOINTS, feet_over_sole_m, speeds_m_s
 from pose2d.base.errors import UserError
 
 TINY = ScriptedSettings(("cuts", "behind"), sequences=2, seconds=0.6, size=(96, 64), seed=4)

@@ -10,8 +10,8 @@ from fitmesh.progress import Reporter
 from fitmesh.stages import fit, overlay, people
 from fitmesh.stages.settings import Job, KeypointSettings, RunSettings
 from pose2d.base import caching
-from pose2d.io.video import Video
 from pose2d.registry import module_of
+from pose2d.video.reader import Video
 from tests.videos import write_video
 
 SOLVER, RENDERER = "fitting/solver/jacobian.py", "fitting/render/raster.py"

@@ -11,7 +11,7 @@ from tests.fitmesh.conftest import Fitmesh
 from tests.imports import ROOT
 
 LIBRARIES = ("pose2d", "ccnet", "fitting", "eval3dpw")
-FROM_A_TERMINAL = {"fitting/lifter_training/train.py"}  # a program of its own: python -m
+FROM_A_TERMINAL = {"fitting/training/lifter.py", "fitting/training/pose_prior.py"}  # programs of their own: python -m
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pose2d.io.video_writer import video_writer
+from pose2d.video.writer import video_writer
 from tests.videos import image, write_video
 
 FRAMES, RATE = 45, 30

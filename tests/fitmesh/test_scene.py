@@ -14,7 +14,7 @@ from fitmesh.stages.background import BackgroundMotion, read_motion
 from fitmesh.stages.scene import SceneSettings, lens_of, read_floor
 from fitting.scene.lens import PRIOR_LOG_SIGMA, PRIOR_SHARE
 from pose2d.base.errors import UserError
-from pose2d.io.clip import Frame
+from pose2d.video.clip import Frame
 from tests.fitting.camera_scenes import texture
 
 SIZE = (1280, 720)
@@ -35,7 +35,7 @@ def test_the_lens_is_the_user_s_word_then_a_prior() -> None:
 
 
 def test_the_file_s_own_word_comes_before_the_prior(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pose2d.io.lens_metadata import LensMetadata
+    from pose2d.video.lens_metadata import LensMetadata
 
     clip = tmp_path / "clip.mp4"
     clip.touch()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ccnet.distributed import ALONE
+from pose2d.base.distributed import ALONE
 from tests.ccnet.toy import write_coco
 from tests.eval3dpw import tiny_3dpw
 

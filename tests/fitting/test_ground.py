@@ -11,9 +11,9 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from eval3dpw.synth.motion import load_clips
-from fitting.motion_capture import load_motion
 from fitting.scene.ground import GroundEstimate, estimate_ground, placed
 from fitting.scene.ground_evidence import PersonEvidence
+from fitting.training.motion_capture import load_motion
 from tests.fitting.people_scenes import Errors, Truth, angle_deg, people_scene, standing_pose, world_joints
 
 WALKING = ("05_01", "35_29", "45_01", "55_04", "90_22")

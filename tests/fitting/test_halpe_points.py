@@ -10,7 +10,7 @@ import torch
 import fitting
 from fitting.body.kinematics import JOINT_COUNT, JOINT_NAMES, rotation_matrices
 from fitting.body.load import OPEN_BODY
-from fitting.motion_capture import load_motion
+from fitting.training.motion_capture import load_motion
 
 POSES = Path(__file__).parents[2].parent / "shared" / "data" / "cmu" / "poses_5fps.npz"
 SKELETON = POSES.with_name("clips_30fps.npz")

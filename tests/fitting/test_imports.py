@@ -23,7 +23,7 @@ def test_a_fit_imports_neither_training_nor_what_it_does_not_use() -> None:
     found = imported("import fitting; fitting.fit_track; fitting.load_body; fitting.fit_frames")
     assert "torch" in found
     assert not found & {"numba", "matplotlib", "scipy", "cv2", "torch._dynamo", "fitting.init.regressors"}
-    assert not {name for name in found if name.startswith(("fitting.lifter_training", "fitting.render"))}
+    assert not {name for name in found if name.startswith(("fitting.training", "fitting.render"))}
 
 
 def test_the_public_names_are_there_and_completed() -> None:

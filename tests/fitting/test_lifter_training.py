@@ -8,12 +8,12 @@ import torch
 import fitting
 from fitting.body.kinematics import MIRROR, rotation_matrices
 from fitting.init.lifter.network import FEATURES, Lifter, LifterOutput, load_lifter
-from fitting.lifter_training.examples import DISTANCE_M, examples, placed, views
-from fitting.lifter_training.motion_bank import Bank, Windows, matrices, varied, windows
-from fitting.lifter_training.noise import observe
-from fitting.lifter_training.train import Training, TrainingSettings, learning_rate, losses, total, train
-from fitting.pose_kinds import LYING, SEATED, SHARES, STANDING, UPSIDE_DOWN, legs_kept, pose_kinds
-from fitting.synthetic import stated_mixtures
+from fitting.training.lifter import Training, TrainingSettings, learning_rate, losses, total, train
+from fitting.training.lifter_examples import DISTANCE_M, examples, placed, views
+from fitting.training.lifter_noise import observe
+from fitting.training.motion_bank import Bank, Windows, matrices, varied, windows
+from fitting.training.pose_kinds import LYING, SEATED, SHARES, STANDING, UPSIDE_DOWN, legs_kept, pose_kinds
+from fitting.training.simulation import stated_mixtures
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 
@@ -196,7 +196,7 @@ def test_the_loss_falls(body, banks):
 
 
 def test_a_training_that_was_stopped_ends_like_one_that_was_not(body, banks, tmp_path, monkeypatch):
-    monkeypatch.setattr("fitting.lifter_training.train.KEEP_EVERY", 2)
+    monkeypatch.setattr("fitting.training.lifter.KEEP_EVERY", 2)
     straight = train(banks, banks, body, tmp_path / "a.npz", TINY, lambda _: None)
 
     class Stop(Exception):

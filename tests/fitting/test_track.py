@@ -9,6 +9,7 @@ import torch
 import fitting
 from fitting.init.lifter.lift import guess_from_keypoints
 from fitting.keypoints.observed import TooFewKeypoints, body_keypoints
+from fitting.optimise import FitInput
 from fitting.track import _pieces, fit_pieces, fit_track, start_track
 from pose2d.base.errors import UserError
 from pose2d.types import Keypoints
@@ -29,7 +30,7 @@ def test_pieces_fit_as_well_as_the_whole_and_meet_without_a_seam() -> None:
     whole = fitting.fit(known, camera, body, fps=25)
     usable = torch.ones(100, dtype=torch.bool)
     guess = guess_from_keypoints(known, [camera], body, 25)
-    pieces = fit_pieces(body_keypoints(known), usable, camera, body, guess, fps=25, piece=40, overlap=8)
+    pieces = fit_pieces(FitInput(body_keypoints(known), guess), usable, camera, body, 25, piece=40, overlap=8)
     assert pieces.params.shape.shape == whole.params.shape.shape == (10,)
     assert pieces.params.pose.shape == (100, 24, 3)
     assert float(pieces.reprojection_px.nanmean()) < 1.1 * float(whole.reprojection_px.nanmean())
@@ -137,13 +138,13 @@ def test_a_long_absence_has_no_body_and_is_not_solved(monkeypatch: pytest.Monkey
     import fitting.track
 
     solved: list[int] = []
-    fit = fitting.track.fit
+    fit = fitting.track.fit_input
 
-    def counted(keypoints: Keypoints, *args: object, **named: object) -> "fitting.Fit":
-        solved.append(len(keypoints.xy_px))
-        return fit(keypoints, *args, **named)  # type: ignore[arg-type]
+    def counted(given: FitInput, *args: object) -> "fitting.Fit":
+        solved.append(len(given))
+        return fit(given, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(fitting.track, "fit", counted)
+    monkeypatch.setattr(fitting.track, "fit_input", counted)
     given, camera, body = seen(40), fitting.Camera.default(SIZE), fitting.load_body()
     frame = np.concatenate([np.arange(20), np.arange(920, 940)])  # away for 30 s
     found = fit_track(given, frame, camera, body, fps=30)

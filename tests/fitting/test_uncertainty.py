@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 import fitting
-from fitting.motion_capture import load_motion
 from fitting.solver.uncertainty import DISTANCE_STD_FACTOR, UNMODELLED_SIZE, joint_deviations
-from fitting.synthetic import Noise, scene
+from fitting.training.motion_capture import load_motion
+from fitting.training.simulation import Noise, scene
 from tests.fitting.solver_problems import some_problem
 
 

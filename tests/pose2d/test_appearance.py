@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 
 from bench.identity import pose_of
-from pose2d.detect.appearance import PARTS, Appearances, blend, describe, log_likelihood_ratio, unseen
 from pose2d.skeletons import COCO17
+from pose2d.tracking.appearance import PARTS, Appearances, blend, describe, log_likelihood_ratio, unseen
 
 Clothes = dict[str, tuple[int, int, int]]
 RED: Clothes = {"top": (180, 40, 40), "trousers": (40, 40, 60), "hair": (90, 60, 40)}

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from pose2d.detect.detector import Detections, DetectorOptions, iou
 from pose2d.detect.multipose import MultiPose
-from pose2d.io.clip import Span
-from pose2d.io.video import Video
+from pose2d.video.clip import Span
+from pose2d.video.reader import Video
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "park.mp4"
 

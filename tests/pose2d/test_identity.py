@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from bench.identity import KINDS, follow, measure, motion_only, pose_of
-from pose2d.detect.appearance import PARTS, SIZE, Appearances, unseen
-from pose2d.detect.association import (
+from pose2d.skeletons import COCO17
+from pose2d.tracking.appearance import PARTS, SIZE, Appearances, unseen
+from pose2d.tracking.association import (
     AssociationOptions,
     Cues,
     best_of_each_pose,
@@ -13,11 +14,10 @@ from pose2d.detect.association import (
     pose_log_likelihood_ratio,
     pose_similarity,
 )
-from pose2d.detect.jumps import JumpOptions, TrackPath, path_of, splits, step_cost
-from pose2d.detect.ownership import OwnershipOptions, nearer_log_odds, ownership
-from pose2d.detect.pose_motion import PoseMotionOptions, first_pose, predict_pose, update_pose
-from pose2d.detect.relink import RELINK_RATIO, relink
-from pose2d.skeletons import COCO17
+from pose2d.tracking.jumps import JumpOptions, TrackPath, path_of, splits, step_cost
+from pose2d.tracking.ownership import OwnershipOptions, nearer_log_odds, ownership
+from pose2d.tracking.pose_motion import PoseMotionOptions, first_pose, predict_pose, update_pose
+from pose2d.tracking.relink import RELINK_RATIO, relink
 
 OPTIONS, MOTION, JUMPS, OWNER = AssociationOptions(), PoseMotionOptions(), JumpOptions(), OwnershipOptions()
 BODY_PX = 210.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pose2d.io.lens_metadata import focal_px_from_35mm, from_exif, read_lens_metadata, read_tiff_tags
+from pose2d.video.lens_metadata import focal_px_from_35mm, from_exif, read_lens_metadata, read_tiff_tags
 
 SIZE = (1600, 1200)
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from pose2d.detect.detector import Detections
-from pose2d.detect.tracker import Tracker
-from pose2d.io.clip import Frame
 from pose2d.people import People, PeopleFinder
+from pose2d.tracking.tracker import Tracker
+from pose2d.video.clip import Frame
 
 FPS, SIZE = 30.0, (640, 480)
 Scene = Callable[[int], list[tuple[float, float]]]  # frame number -> centres of the people in it

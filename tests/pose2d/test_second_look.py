@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pose2d.detect.appearance import PARTS, SIZE, Appearances
-from pose2d.detect.second_look import Boxes, Doubt, SecondLookOptions, look_again
+from pose2d.tracking.appearance import PARTS, SIZE, Appearances
+from pose2d.tracking.second_look import Boxes, Doubt, SecondLookOptions, look_again
 
 OPTIONS, WH, FPS = SecondLookOptions(), (1000, 600), 25.0
 

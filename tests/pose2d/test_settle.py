@@ -3,10 +3,10 @@
 import numpy as np
 
 from bench.identity_scenes import pose_of
-from pose2d.detect.appearance import unseen
-from pose2d.detect.identity import IdentityOptions, Settled, Sightings, settle
 from pose2d.events import Event
 from pose2d.skeletons import COCO17
+from pose2d.tracking.appearance import unseen
+from pose2d.tracking.identity import IdentityOptions, Settled, Sightings, settle
 
 WH, FPS = (1000, 600), 25.0
 FAR = pose_of(np.array([700.0, 300]), 300, 0.0, 1.0)

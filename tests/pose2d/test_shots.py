@@ -9,9 +9,9 @@ import cv2
 import numpy as np
 import pytest
 
-from pose2d.io.clip import Frame
-from pose2d.io.shots import Cut, ShotDetector, ShotMarker, find_cuts, new_structure, shot_of_frames, thumbnail
-from pose2d.io.video import Video
+from pose2d.video.clip import Frame
+from pose2d.video.reader import Video
+from pose2d.video.shots import Cut, ShotDetector, ShotMarker, find_cuts, new_structure, shot_of_frames, thumbnail
 
 
 def scene(seed: int) -> np.ndarray:

@@ -6,10 +6,10 @@ import pytest
 
 from pose2d.detect.detector import Detections, DetectorOptions
 from pose2d.detect.multipose import MultiPose
-from pose2d.detect.tracker import Tracker, TrackerOptions, assign
-from pose2d.io.clip import Span
-from pose2d.io.video import Video
+from pose2d.tracking.tracker import Tracker, TrackerOptions, assign
 from pose2d.types import Track
+from pose2d.video.clip import Span
+from pose2d.video.reader import Video
 
 Walk = Callable[[float], tuple[float, float] | None]  # centre at a time, or None when not in the image
 WIDTH, HEIGHT = 60.0, 160.0

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from pose2d.base.errors import UserError
-from pose2d.io.clip import Span
-from pose2d.io.images import ImageFolder, read_image
-from pose2d.io.video import Video
-from pose2d.io.video_writer import video_writer
+from pose2d.video.clip import Span
+from pose2d.video.images import ImageFolder, read_image
+from pose2d.video.reader import Video
+from pose2d.video.writer import video_writer
 from tests.videos import image, number_of, turn, write_sound, write_video
 
 EVEN_MS = [0, 40, 80, 120, 160, 200, 240, 280]
@@ -303,7 +303,7 @@ def test_a_full_disk_is_a_clear_sentence_and_leaves_nothing(tmp_path: Path) -> N
     """A limit on file size stands in for the disk: writes fail the same way."""
     code = (
         "import resource, sys; from fractions import Fraction; import numpy as np\n"
-        "from pose2d.base.errors import UserError; from pose2d.io.video_writer import video_writer\n"
+        "from pose2d.base.errors import UserError; from pose2d.video.writer import video_writer\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
         "noise = np.random.default_rng(0).integers(0, 255, (60, 240, 320, 3), np.uint8)\n"
         "try:\n"

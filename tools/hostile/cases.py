@@ -102,14 +102,14 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from fitmesh.stages.given_keypoints import read_given
     from fitmesh.stages.people import read_keypoints, read_tracks
     from fitting.init.lifter.network import load_lifter
-    from fitting.motion_capture import load_motion
     from fitting.solver.prior import read_mixture
+    from fitting.training.motion_capture import load_motion
     from pose2d.base.json_files import read_json
     from pose2d.checkpoints import read_state
     from pose2d.detect.detector import read_detections
-    from pose2d.io.images import read_image
-    from pose2d.io.video import Video
     from pose2d.skeletons import COCO17, MPII16
+    from pose2d.video.images import read_image
+    from pose2d.video.reader import Video
 
     known = {**schemas.FIT, **schemas.KEYPOINTS, **schemas.TRACKS}
     required = {name for name, array in known.items() if not array.optional}
@@ -199,7 +199,7 @@ def image_cases() -> Iterator[Case]:
     """Headers that claim more than there is, and images that are really large, thin or small."""
     import cv2
 
-    from pose2d.io.images import read_image
+    from pose2d.video.images import read_image
 
     def png(width: int, height: int) -> bytes:
         import struct

@@ -1,7 +1,7 @@
 """A first guess from keypoints alone: a small network lifts a window of 2D poses to a body in front of the camera.
 
 What it reads is in `inputs`, what it is in `network`, how a track is read in `lift`. It is trained by
-`python -m fitting.lifter_training.train`.
+`python -m fitting.training.lifter`.
 """
 
 from fitting.init.lifter.lift import Lifted, lift, lift_frames

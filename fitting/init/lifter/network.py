@@ -251,12 +251,12 @@ def save_lifter(state: dict[str, Tensor], path: str | Path) -> None:
 
 @lru_cache(maxsize=2)
 def load_lifter(path: str | Path | None = None) -> Lifter:
-    """The embedded network, or one that `fitting.lifter_training.train` wrote, in eval mode."""
+    """The embedded network, or one that `fitting.training.lifter` wrote, in eval mode."""
     source = Path(str(files("fitting") / "data" / "lifter.npz")) if path is None else Path(path)
     network = Lifter()
     if not source.is_file():
         raise UserError(
-            f"{source} does not exist; expected a lifter's weights. Make them: python -m fitting.lifter_training.train."
+            f"{source} does not exist; expected a lifter's weights. Make them: python -m fitting.training.lifter."
         )
     found = read_npz(source, "Expected the weights of a lifter.")
     try:

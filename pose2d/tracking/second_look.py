@@ -13,8 +13,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from pose2d.detect.appearance import Appearances
-from pose2d.detect.exchanges import BoxPath, Decision, ExchangeOptions, box_path, decide
+from pose2d.tracking.appearance import Appearances
+from pose2d.tracking.exchanges import BoxPath, Decision, ExchangeOptions, box_path, decide
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pose2d.detect.appearance import Appearances, log_likelihood_ratio
+from pose2d.tracking.appearance import Appearances, log_likelihood_ratio
 
 RELINK_RATIO = 4.0  # least log-likelihood ratio at which two tracks are one person; bench/identity.py
 

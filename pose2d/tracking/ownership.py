@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pose2d.detect.association import keypoint_l2
-from pose2d.detect.pose_motion import PoseState
 from pose2d.skeletons import Skeleton
+from pose2d.tracking.association import keypoint_l2
+from pose2d.tracking.pose_motion import PoseState
 
 NEW_TRACK = 3.0  # minus log likelihood of any keypoint under a new track: a deviation of some four times OKS's l
 

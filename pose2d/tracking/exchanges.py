@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from pose2d.detect.appearance import Appearances, log_likelihood_ratio_of_pairs
-from pose2d.detect.jumps import body_sizes, inside_image, mean_looks
+from pose2d.tracking.appearance import Appearances, log_likelihood_ratio_of_pairs
+from pose2d.tracking.jumps import body_sizes, inside_image, mean_looks
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def _best(beam: _Beam, keep: int) -> np.ndarray:
 
 
 def _predict(beam: _Beam, dt_s: float, o: ExchangeOptions) -> None:
-    """All states `dt_s` later, as in pose2d/detect/kalman.py."""
+    """All states `dt_s` later, as in pose2d/tracking/kalman.py."""
     kept = np.exp(-dt_s / o.velocity_memory_s)
     reach_s = o.velocity_memory_s * (1 - kept)
     step = np.array([[1.0, reach_s], [0.0, kept]])

@@ -1,8 +1,8 @@
 """Boxes of one frame after another become tracks with identities.
 
 Every frame, boxes are assigned to tracks at the least total cost (Hungarian). The cost of a pair is -2 log likelihood
-of that box under that track's Kalman filter (pose2d/detect/kalman.py), less what pose and appearance say for the pair
-(pose2d/detect/association.py). The most a pair may cost depends on both sides: a high-scoring box may be far from
+of that box under that track's Kalman filter (pose2d/tracking/kalman.py), less what pose and appearance say for the pair
+(pose2d/tracking/association.py). The most a pair may cost depends on both sides: a high-scoring box may be far from
 where a confirmed track predicts it; a low-scoring box, or any box for a track not yet confirmed, has to be near.
 Low-scoring boxes continue tracks and start none (the idea of ByteTrack). At a cut every track ends.
 Nothing is smoothed or interpolated: a track holds the detected boxes, and its gaps are gaps.
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from pose2d.detect.appearance import Appearances, blend, stack
-from pose2d.detect.association import AssociationOptions, Cues, best_of_each_pose, cue_log_likelihood, pose_similarity
 from pose2d.detect.detector import Detections, iou
-from pose2d.detect.kalman import MotionOptions, State, initial_state, mahalanobis, predict, update
-from pose2d.detect.pose_motion import PoseState, first_pose, predict_pose, update_pose
+from pose2d.tracking.appearance import Appearances, blend, stack
+from pose2d.tracking.association import AssociationOptions, Cues, best_of_each_pose, cue_log_likelihood, pose_similarity
+from pose2d.tracking.kalman import MotionOptions, State, initial_state, mahalanobis, predict, update
+from pose2d.tracking.pose_motion import PoseState, first_pose, predict_pose, update_pose
 from pose2d.types import Track
 
 

@@ -11,9 +11,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from pose2d.detect.appearance import Appearances, stack
-from pose2d.detect.association import keypoint_sigma, pose_similarity
-from pose2d.detect.jumps import (
+from pose2d.events import Event
+from pose2d.skeletons import Skeleton
+from pose2d.tracking.appearance import Appearances, stack
+from pose2d.tracking.association import keypoint_sigma, pose_similarity
+from pose2d.tracking.jumps import (
     JumpOptions,
     TrackPath,
     body_sizes,
@@ -22,12 +24,10 @@ from pose2d.detect.jumps import (
     path_of,
     splits,
 )
-from pose2d.detect.ownership import OwnershipOptions, nearer_log_odds, ownership
-from pose2d.detect.pose_motion import PoseMotionOptions, PoseState, first_pose, predict_pose, update_pose
-from pose2d.detect.relink import RELINK_RATIO, relink
-from pose2d.detect.second_look import Boxes, SecondLookOptions, look_again, rows_of_frames, rows_of_tracks
-from pose2d.events import Event
-from pose2d.skeletons import Skeleton
+from pose2d.tracking.ownership import OwnershipOptions, nearer_log_odds, ownership
+from pose2d.tracking.pose_motion import PoseMotionOptions, PoseState, first_pose, predict_pose, update_pose
+from pose2d.tracking.relink import RELINK_RATIO, relink
+from pose2d.tracking.second_look import Boxes, SecondLookOptions, look_again, rows_of_frames, rows_of_tracks
 
 RUN_GAP_S = 0.3  # two tracks that have one pose are undone run by run; a longer pause begins another
 

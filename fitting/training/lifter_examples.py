@@ -14,10 +14,10 @@ from torch import Tensor
 from fitting.body import Body
 from fitting.body.kinematics import MIRROR, rotate, rotation_matrices
 from fitting.init.lifter.network import SHAPE, SLOW_STEP_S, WINDOW, Inputs, inputs
-from fitting.lifter_training.motion_bank import Bank, matrices, varied, windows
-from fitting.lifter_training.noise import observe
-from fitting.pose_kinds import SEATED
 from fitting.thresholds import NEAREST_KEYPOINT_M
+from fitting.training.lifter_noise import observe
+from fitting.training.motion_bank import Bank, matrices, varied, windows
+from fitting.training.pose_kinds import SEATED
 from pose2d.skeletons import HALPE26
 
 STANDING_M, PELVIS_M = 1.75, 0.95  # how tall, and how high above the floor, people roughly are

@@ -42,7 +42,7 @@ def predict_pose(state: PoseState, dt_s: float, body_px: float, options: PoseMot
     reach_s = options.velocity_memory_s * (1 - kept)
     step = np.array([[1.0, reach_s], [0.0, kept]])
     q = (options.acceleration * body_px) ** 2
-    spread = q * np.array([[dt_s**3 / 3, dt_s**2 / 2], [dt_s**2 / 2, dt_s]])  # as pose2d/detect/kalman.py
+    spread = q * np.array([[dt_s**3 / 3, dt_s**2 / 2], [dt_s**2 / 2, dt_s]])  # as pose2d/tracking/kalman.py
     return PoseState(
         state.xy_px + reach_s * state.velocity_px,
         kept * state.velocity_px,

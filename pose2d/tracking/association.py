@@ -1,7 +1,7 @@
 """What a detection says about whose next sighting it is, beside its box: its pose and its appearance.
 
 Both are log-likelihood ratios (this track's person against anybody in the same place), so that they add up with each
-other and with the likelihood of the box's motion (pose2d/detect/kalman.py). The tracker adds them for the pairs that
+other and with the likelihood of the box's motion (pose2d/tracking/kalman.py). The tracker adds them for the pairs that
 the motion allows. A person half hidden gets the keypoints, and with them the colours, of the one in front; so both
 cues count only as far as a detection's pose is its own.
 """
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pose2d.detect.appearance import Appearances, describe, log_likelihood_ratio_of_pairs
 from pose2d.detect.detector import iou
-from pose2d.detect.pose_motion import PoseMotionOptions, PoseState
 from pose2d.oks import AREA_OF_BOX, sigma_px
 from pose2d.skeletons import Skeleton
+from pose2d.tracking.appearance import Appearances, describe, log_likelihood_ratio_of_pairs
+from pose2d.tracking.pose_motion import PoseMotionOptions, PoseState
 
 LEAST_SURE = 0.1  # a keypoint of less confidence is not seen
 

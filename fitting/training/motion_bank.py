@@ -15,8 +15,8 @@ from torch import Tensor
 from fitting.body import Body
 from fitting.body.kinematics import MIRROR
 from fitting.body.rotations import axis_angle_to_quaternion, quaternion_product, quaternion_to_matrix
-from fitting.motion_capture import Motion
-from fitting.pose_kinds import LEG_JOINTS, drawing_weights, legs_kept, pose_kinds
+from fitting.training.motion_capture import Motion
+from fitting.training.pose_kinds import LEG_JOINTS, drawing_weights, legs_kept, pose_kinds
 
 LEGS = (0, 1, 2, 4, 5, 7, 8, 10, 11)  # pelvis and below: what another clip's upper body can be set upon
 FEET = (7, 8, 10, 11)
@@ -32,7 +32,7 @@ class Bank:
     turn: Tensor  # [N, 24, 4] unit quaternions (x, y, z, w), without jumps of sign within a clip
     root_m: Tensor  # [N, 3] pelvis, y up
     clip_start: Tensor  # [C + 1]
-    kind: Tensor  # [N] of each frame's pose (`fitting.pose_kinds`)
+    kind: Tensor  # [N] of each frame's pose (`fitting.training.pose_kinds`)
     fps: float
 
     @cached_property

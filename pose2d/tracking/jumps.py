@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pose2d.detect.appearance import Appearances, log_likelihood_ratio_of_pairs
 from pose2d.skeletons import Skeleton
+from pose2d.tracking.appearance import Appearances, log_likelihood_ratio_of_pairs
 
 TORSO_SURE = 0.3  # confidence times presence from which a keypoint of the torso says where it is
 EDGE = 0.03  # a box ending this near an edge, in image sides, is cut by it, as in kalman.MotionOptions

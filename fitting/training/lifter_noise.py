@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fitting.init.lifter.network import Observation
-from fitting.synthetic import drawn_sigma, stated_mixtures
+from fitting.training.simulation import drawn_sigma, stated_mixtures
 from pose2d.oks import AREA_OF_BOX, l_squared
 from pose2d.skeletons import COCO17, HALPE26
 

@@ -1,7 +1,7 @@
 """What kind of pose a captured frame shows, and how often each kind is learned from.
 
 Motion capture holds what actors were asked to do: much walking, little sitting, and hardly anybody who just stands with
-straight legs. The pose prior (`tools/fit_pose_prior.py`) and the lifter's training draw frames by kind instead, and
+straight legs. The pose prior (`pose_prior.py`) and the lifter's training draw frames by kind instead, and
 straighten the legs of some who stand.
 """
 

@@ -1,6 +1,6 @@
 """Train the lifter:
 
-    python -m fitting.lifter_training.train --clips clips_30fps.npz --poses poses_5fps.npz --out lifter.npz
+    python -m fitting.training.lifter --clips clips_30fps.npz --poses poses_5fps.npz --out lifter.npz
 
 Examples are made on the fly and never seen twice. The same seed gives the same weights on the same machine; a training
 that was stopped goes on from its checkpoint (beside --out) with the same result as one that was not.
@@ -19,10 +19,10 @@ from torch import Tensor
 from fitting.body import Body
 from fitting.body.load import load_body
 from fitting.init.lifter.network import LOG_STD_RANGE, Lifter, LifterOutput, save_lifter
-from fitting.lifter_training.examples import Examples, examples, placed
-from fitting.lifter_training.motion_bank import Bank, bank
-from fitting.motion_capture import load_motion
 from fitting.thresholds import NEAREST_KEYPOINT_M
+from fitting.training.lifter_examples import Examples, examples, placed
+from fitting.training.motion_bank import Bank, bank
+from fitting.training.motion_capture import load_motion
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from pose2d.base.errors import UserError
 from pose2d.base.limits import MOST_PIXELS, most_bytes, size_text
-from pose2d.io.clip import WHOLE, Clip, ClipInfo, Frame, Span
+from pose2d.video.clip import WHOLE, Clip, ClipInfo, Frame, Span
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".jp2", ".avif", ".ppm", ".pgm")
 DEFAULT_RATE = Fraction(30)

@@ -1,10 +1,10 @@
 """Learn the pose prior from CMU motion capture: a mixture of Gaussians by expectation-maximisation.
 
-    python tools/fit_pose_prior.py --poses poses_5fps.npz --clips clips_30fps.npz --out fitting/data/pose_prior.npz
+    python -m fitting.training.pose_prior --poses poses_5fps.npz --clips clips_30fps.npz --out pose_prior.npz
 
 Prints the held-out log-likelihood of one Gaussian beside that of the mixture. Subjects whose number is a multiple of
-five are never learned from, nor are the kinds of motion in `fitting.motion_capture.LEFT_OUT_KINDS`. Poses are drawn by
-kind, and some who stand get straighter legs (`fitting.pose_kinds`). Every pose counts twice, as it is and mirrored.
+five are never learned from, nor are the kinds of motion in `motion_capture.LEFT_OUT_KINDS`. Poses are drawn by
+kind, and some who stand get straighter legs (`pose_kinds.py`). Every pose counts twice, as it is and mirrored.
 """
 
 import argparse
@@ -17,10 +17,10 @@ from torch import Tensor
 
 import fitting
 from fitting.body.kinematics import JOINT_NAMES, MIRROR
-from fitting.motion_capture import Motion, load_motion
-from fitting.pose_kinds import LEG_JOINTS, drawing_weights, legs_kept, pose_kinds
 from fitting.solver.prior import from_mixture, packed
 from fitting.solver.unknowns import BODY_JOINTS
+from fitting.training.motion_capture import Motion, load_motion
+from fitting.training.pose_kinds import LEG_JOINTS, drawing_weights, legs_kept, pose_kinds
 from pose2d.base.files import atomic_file
 
 FLOOR_RAD = 0.03  # what capture and retargeting blur anyway

@@ -1,1 +1,0 @@
-"""Training of the lifter: motion capture, cameras, keypoint noise, losses. Never imported by inference."""

@@ -1,0 +1,1 @@
+"""How lifter and pose prior are learned: captured motion, simulated keypoints, losses. Never imported by inference."""

@@ -1,0 +1,199 @@
+"""One record for everything that has a row per frame or per detection.
+
+A subclass declares its columns once, each with what it holds:
+
+    @dataclass(frozen=True)
+    class Boxes(Table):
+        frame: np.ndarray = column((), "i", "frame number")
+        box_px: np.ndarray = column((4,), "f", "x1, y1, x2, y2", unit="px", fill=np.nan)
+        score: np.ndarray | None = column((), "f", "of the detector", low=0, high=1, optional=True)
+        detector: str = "yolox-tiny"  # no column: the same for all rows
+
+From that follow `rows`, `concat`, `scatter` and `empty`, the arrays of a file (`to_arrays`, `from_arrays`), the check
+of arrays that come from outside (`schema`) and the table of the documentation (`documentation`). A column holds a NumPy
+array or a tensor, another Table, or None where it is optional.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from pose2d.base.arrays import Array
+
+_DTYPES = {"f": np.float32, "d": np.float64, "i": np.int64, "b": np.bool_, "U": np.str_}  # what an empty column is
+Rows = TypeVar("Rows", bound="Table")
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one column of a table holds."""
+
+    shape: tuple[int | str, ...]  # of one row; a name stands for a length that is the same wherever the name is
+    kind: str  # f: numbers (d: in double precision), i: whole numbers, b: truth values, U: text
+    meaning: str  # for the documentation
+    unit: str = ""
+    fill: Any = 0  # what a row holds that nothing is known of
+    finite: bool = False  # neither NaN nor infinite
+    low: float | None = None
+    high: float | None = None
+    optional: bool = False
+    nested: "type[Table] | None" = None  # the column is a table itself
+
+    def array(self, rows: str) -> Array:
+        """What the column looks like in a file; `rows` names the number of rows."""
+        kind = "f" if self.kind == "d" else self.kind
+        return Array(kind, (rows, *self.shape), self.finite, self.optional, self.low, self.high)
+
+
+def column(shape: tuple[int | str, ...], kind: str, meaning: str, **how: Any) -> Any:
+    """A column of a `Table`; `how`: the other fields of `Column`."""
+    stated = Column(shape, kind, meaning, **how)
+    return field(default=None if stated.optional else MISSING, metadata={"column": stated})
+
+
+def nested(table: "type[Table]", meaning: str, *, optional: bool = False) -> Any:
+    """A column that is a table; in files its columns stand beside the others, with the column's name before theirs."""
+    return column((), "", meaning, nested=table, optional=optional)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of one length, and what is the same for all rows."""
+
+    PREFIX: ClassVar[str] = "row_"  # of the columns' names in files
+    TENSORS: ClassVar[bool] = False  # whether columns are read from files as tensors
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(value) for name, value in self._columns()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"{type(self).__name__} has columns of different lengths: {lengths}")
+
+    def __len__(self) -> int:
+        return next((len(value) for _, value in self._columns()), 0)
+
+    def rows(self: Rows, index: Any) -> Rows:
+        """Some of the rows: a slice, numbers or truth values."""
+        return replace(self, **{name: _taken(value, index) for name, value in self._columns()})
+
+    @classmethod
+    def concat(cls: type[Rows], parts: Sequence[Rows]) -> Rows:
+        """Rows one after the other; what is no column is the first one's."""
+        return replace(
+            parts[0], **{name: _joined([getattr(p, name) for p in parts]) for name, _ in parts[0]._columns()}
+        )
+
+    def scatter(self: Rows, index: Any, length: int) -> Rows:
+        """A table of `length` rows with these at `index`, and each column's `fill` elsewhere."""
+        columns = {f.name: c for f, c in column_fields(type(self))}
+        return replace(self, **{n: _scattered(v, index, length, columns[n].fill) for n, v in self._columns()})
+
+    @classmethod
+    def empty(cls: type[Rows], lengths: Mapping[str, int] | None = None, **shared: Any) -> Rows:
+        """No rows. `lengths`: of named sides; `shared`: what is no column. Optional columns are left out."""
+        made: dict[str, Any] = {}
+        for f, c in column_fields(cls):
+            if not c.optional:
+                made[f.name] = c.nested.empty(lengths) if c.nested else _no_rows(c, lengths or {}, cls.TENSORS)
+        return cls(**made, **shared)
+
+    def to_arrays(self, prefix: str | None = None) -> dict[str, np.ndarray]:
+        """The columns as a file holds them."""
+        prefix = self.PREFIX if prefix is None else prefix
+        arrays: dict[str, np.ndarray] = {}
+        for name, value in self._columns():
+            if isinstance(value, Table):
+                arrays |= value.to_arrays(f"{prefix}{name}_")
+            else:
+                arrays[prefix + name] = np.asarray(value)
+        return arrays
+
+    @classmethod
+    def from_arrays(
+        cls: type[Rows], arrays: Mapping[str, np.ndarray], prefix: str | None = None, **shared: Any
+    ) -> Rows:
+        """From arrays that `schema` describes, checked before; optional columns that are not there are None."""
+        prefix = cls.PREFIX if prefix is None else prefix
+        made: dict[str, Any] = {}
+        for f, c in column_fields(cls):
+            if c.nested is not None:
+                inner = f"{prefix}{f.name}_"
+                if any(name.startswith(inner) for name in arrays):
+                    made[f.name] = c.nested.from_arrays(arrays, inner)
+            elif prefix + f.name in arrays:
+                value = arrays[prefix + f.name]
+                made[f.name] = _tensor(value) if cls.TENSORS else value
+        return cls(**made, **shared)
+
+    @classmethod
+    def schema(cls, prefix: str | None = None, rows: str = "rows", optional: bool = False) -> dict[str, Array]:
+        """What arrays of this table must look like, for `check_arrays`."""
+        prefix = cls.PREFIX if prefix is None else prefix
+        wanted: dict[str, Array] = {}
+        for f, c in column_fields(cls):
+            if c.nested is not None:
+                wanted |= c.nested.schema(f"{prefix}{f.name}_", rows, optional or c.optional)
+            else:
+                wanted[prefix + f.name] = replace(c.array(rows), optional=optional or c.optional)
+        return wanted
+
+    @classmethod
+    def documentation(cls, prefix: str | None = None, rows: str = "rows") -> Iterator[tuple[str, str, str]]:
+        """Name, size and meaning of every array of a file."""
+        prefix = cls.PREFIX if prefix is None else prefix
+        for f, c in column_fields(cls):
+            if c.nested is not None:
+                yield from c.nested.documentation(f"{prefix}{f.name}_", rows)
+            else:
+                size = ", ".join(str(side) for side in (rows, *c.shape))
+                yield prefix + f.name, f"[{size}]", c.meaning + (f", {c.unit}" if c.unit else "")
+
+    def _columns(self) -> Iterator[tuple[str, Any]]:
+        """Name and content of the columns that are there."""
+        for f, _ in column_fields(type(self)):
+            if (value := getattr(self, f.name)) is not None:
+                yield f.name, value
+
+
+def column_fields(table: type[Table]) -> Iterator[tuple[Field[Any], Column]]:
+    """The fields that are columns, with what each holds."""
+    for f in fields(table):
+        if "column" in f.metadata:
+            yield f, f.metadata["column"]
+
+
+def _taken(value: Any, index: Any) -> Any:
+    return value.rows(index) if isinstance(value, Table) else value[index]
+
+
+def _joined(values: list[Any]) -> Any:
+    first = values[0]
+    if isinstance(first, Table):
+        return type(first).concat(values)
+    if isinstance(first, np.ndarray):
+        return np.concatenate(values)
+    import torch
+
+    return torch.cat(values)
+
+
+def _scattered(value: Any, index: Any, length: int, fill: Any) -> Any:
+    if isinstance(value, Table):
+        return value.scatter(index, length)
+    shape = (length, *value.shape[1:])
+    whole = np.full(shape, fill, value.dtype) if isinstance(value, np.ndarray) else value.new_full(shape, fill)
+    whole[index] = value
+    return whole
+
+
+def _no_rows(stated: Column, lengths: Mapping[str, int], tensors: bool) -> Any:
+    shape = (0, *(lengths.get(side, 0) if isinstance(side, str) else side for side in stated.shape))
+    value: np.ndarray = np.zeros(shape, _DTYPES[stated.kind])
+    return _tensor(value) if tensors else value
+
+
+def _tensor(value: np.ndarray) -> Any:
+    import torch
+
+    return torch.from_numpy(value)

@@ -13,7 +13,7 @@ from torch import Tensor
 from fitting.body.rotations import matrix_to_axis_angle
 from fitting.solver.jacobian import BodyJacobian, Geometry
 from fitting.solver.prior import PosePrior
-from fitting.solver.scene_terms import SCALE, SceneTerms, floor_residuals, rest_residuals
+from fitting.solver.scene_terms import FLOOR_SCALE, REST_SCALE, SceneTerms, floor_residuals, rest_residuals
 from fitting.solver.unknowns import BODY_JOINTS, SIGMA_RAD, State
 from fitting.thresholds import NEAREST_KEYPOINT_M
 
@@ -239,7 +239,7 @@ def frame_costs(problem: Problem, state: State, geometry: Geometry) -> Tensor:
     if p.scene is not None and p.scene.has_floor:
         points = p.scene.in_shot(geometry.keypoints[:, p.scene.points])
         residual, _ = floor_residuals(points, p.scene, p.jacobian.point_lift[list(p.scene.points)])
-        cost = cost + charbonnier(residual.square(), SCALE)[0].sum(-1) / 2
+        cost = cost + geman_mcclure(residual.square(), residual.new_tensor(FLOOR_SCALE**2))[0].sum(-1) / 2
     behind = ((geometry.keypoints[..., 2] < NEAREST_KEYPOINT_M) & (p.weight > 0)).any(-1)
     cost = torch.where(behind | ~torch.isfinite(cost), torch.inf, cost)
     return cost if state.shared_shape else cost + shape_cost(problem, state)
@@ -280,7 +280,7 @@ def rest_cost(problem: Problem, keypoints: Tensor) -> Tensor:
         return keypoints.new_zeros(())
     seen = problem.scene.in_shot(keypoints[:, problem.scene.points])
     residual, _ = rest_residuals(seen, problem.scene, problem.fps)
-    return charbonnier(residual.square().sum(-1), SCALE)[0].sum() / 2
+    return geman_mcclure(residual.square().sum(-1), residual.new_tensor(REST_SCALE**2))[0].sum() / 2
 
 
 def costs(problem: Problem, state: State) -> tuple[Tensor, Tensor]:

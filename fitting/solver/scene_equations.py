@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from fitting.solver.jacobian import Geometry
-from fitting.solver.problem import Problem, charbonnier
-from fitting.solver.scene_terms import SCALE, floor_residuals, rest_residuals
+from fitting.solver.problem import Problem, geman_mcclure
+from fitting.solver.scene_terms import FLOOR_SCALE, REST_SCALE, floor_residuals, rest_residuals
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def add_floor(problem: Problem, points: ScenePoints, blocks: Blocks) -> None:
     assert scene is not None
     assert scene.up is not None
     residual, share = floor_residuals(points.place, scene, problem.jacobian.point_lift[list(scene.points)])
-    root_slope = charbonnier(residual.square(), SCALE)[1].sqrt()
+    root_slope = geman_mcclure(residual.square(), residual.new_tensor(FLOOR_SCALE**2))[1].sqrt()
     share, residual = root_slope * share, root_slope * residual
     step = torch.einsum("tn,c,tncd->tnd", share, scene.up, points.step_jacobian)
     shape = torch.einsum("tn,c,tncs->tns", share, scene.up, points.shape_jacobian)
@@ -80,7 +80,7 @@ def add_rest(
     assert scene is not None
     assert fps is not None
     residual, share = rest_residuals(points.place, scene.frames(slice(low, high)), fps)
-    root_slope = charbonnier(residual.square().sum(-1), SCALE)[1].sqrt()
+    root_slope = geman_mcclure(residual.square().sum(-1), residual.new_tensor(REST_SCALE**2))[1].sqrt()
     share = (root_slope * share).repeat_interleave(3, dim=1)  # [t - 1, 3 n]
     residual = (root_slope.unsqueeze(-1) * residual).flatten(1)
     step, shape = points.step_jacobian.flatten(1, 2), points.shape_jacobian.flatten(1, 2)  # [t, 3 n, 63], [t, 3 n, S]

@@ -23,12 +23,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fitting
 from bench.scene_clips import CHOOSING, Label, RealClip, posture_holds, read_clip, read_labels
+from bench.scene_staged import SCENES, StagedScene, staged_scene
+from eval3dpw.synth.clip_kinds import clips_by_kind
 from fitting.body import Body
 from fitting.camera import Camera
+from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.lens import focal_prior
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/real_keypoints"
+
+CHOOSING_SEED, REPORTING_SEED = 1, 2
 
 
 @dataclass(frozen=True)
@@ -167,15 +172,138 @@ def show(console: Console, rows: list[ClipFigures]) -> None:
     )
 
 
+# --- simulated ------------------------------------------------------------------------------------------------------
+
+RIGHT_DEG, RIGHT_HEIGHT = 10.0, 0.25  # gravity within so many degrees, camera height within such a share or 0.3 m
+
+
+@dataclass(frozen=True)
+class StagedFigures:
+    """One simulated scene, with its truth."""
+
+    name: str
+    known: bool
+    gravity_deg: float  # off; NaN: not known
+    stated_deg: float
+    camera_height: float  # log of found over true; NaN: not known
+    heights: tuple[float, ...]  # log of found over true
+    ratio: float  # of misfit
+    mpjpe_mm: float  # relative to the pelvis
+    mpjpe_off_mm: float
+    reason: str
+
+    @property
+    def right(self) -> bool:
+        return self.gravity_deg < RIGHT_DEG and not abs(self.camera_height) > RIGHT_HEIGHT
+
+
+def staged_figures(scene: StagedScene, body: Body) -> StagedFigures:
+    focal = focal_prior(scene.camera.size)
+    camera = Camera.from_focal(focal.focal_px, scene.camera.size)
+    frames = len(scene.keypoints[0].xy_px)
+    people = [ShotPerson(n, points, np.arange(frames)) for n, points in enumerate(scene.keypoints)]
+    motion = still_motion(frames, focal.focal_px)
+    found, off = (
+        fit_shot(people, camera, focal, body, fps=scene.fps, motion=motion, options=SceneOptions(ground=on))
+        for on in (True, False)
+    )
+    ground = found.ground
+    misfit, misfit_off = (
+        np.nanmean(np.concatenate([p.track.fit.reprojection_px.numpy().ravel() for p in fit.people.values()]))
+        for fit in (found, off)
+    )
+    cosine = math.nan if ground is None else float(np.clip(ground.up_cam @ scene.up_cam, -1, 1))
+    floor = ground is not None and found.motion is not None
+    return StagedFigures(
+        scene.name,
+        ground is not None,
+        math.degrees(math.acos(cosine)) if ground is not None else math.nan,
+        ground.up_sigma_deg if ground is not None else math.nan,
+        math.log(max(ground.camera_height_m, 1e-3) / scene.camera_height_m)
+        if ground is not None and floor
+        else math.nan,
+        tuple(
+            math.log(body.height_m(p.track.fit.params.shape) * float(p.track.fit.params.size) / scene.heights_m[n])
+            for n, p in found.people.items()
+        ),
+        float(misfit / misfit_off),
+        _mpjpe(found, scene, body),
+        _mpjpe(off, scene, body),
+        found.reason,
+    )
+
+
+def still_motion(frames: int, focal_px: float) -> CameraMotion:
+    turns = np.broadcast_to(np.eye(3), (frames, 3, 3)).copy()
+    return CameraMotion(
+        "static", np.arange(frames), turns, np.zeros(frames), np.ones(frames), np.zeros(frames), focal_px, 0.0, 0.0, ""
+    )
+
+
+def _mpjpe(fit: ShotFit, scene: StagedScene, body: Body) -> float:
+    """Scaled to the true height: of the pose, not of the size."""
+    errors = []
+    for number, person in fit.people.items():
+        joints = body.at(person.track.fit.params).joints.double().numpy()
+        true = scene.joints_cam_m[number][person.track.frame]
+        joints, true = joints - joints[:, :1], true - true[:, :1]
+        scale = (joints * true).sum() / (joints * joints).sum()
+        errors.append(np.linalg.norm(scale * joints - true, axis=-1).mean())
+    return 1000 * float(np.mean(errors)) if errors else math.nan
+
+
+def show_staged(console: Console, rows: list[StagedFigures]) -> None:
+    table = Table(title="simulated scenes")
+    for head in ("scene", "known", "right", "gravity off", "stated", "camera x", "people x", "ratio", "mm", "off mm"):
+        table.add_column(head)
+    kinds = list(dict.fromkeys(row.name.split()[0] for row in rows))
+    for kind in kinds:
+        of = [row for row in rows if row.name.split()[0] == kind]
+        known = [row for row in of if row.known]
+
+        def median(values: list[float]) -> str:
+            return f"{np.nanmedian(values):.2f}" if np.isfinite(values).any() else "-"
+
+        table.add_row(
+            kind, f"{len(known)}/{len(of)}", f"{sum(r.right for r in known)}/{len(known)}",
+            " ".join(f"{r.gravity_deg:.0f}" for r in known), " ".join(f"{r.stated_deg:.0f}" for r in known),
+            " ".join(f"{math.exp(r.camera_height):.2f}" for r in known),
+            " ".join(f"{math.exp(max(r.heights, key=abs)):.2f}" for r in of), median([r.ratio for r in of]),
+            median([r.mpjpe_mm for r in of]), median([r.mpjpe_off_mm for r in of]),
+        )  # fmt: skip
+    console.print(table)
+    known = [row for row in rows if row.known]
+    inside = [r.gravity_deg < 1.645 * math.sqrt(2) * r.stated_deg for r in known]
+    console.print(
+        f"{len(known)} of {len(rows)} scenes accepted, {sum(r.right for r in known)} of these right; gravity within "
+        f"10 degrees in {sum(r.gravity_deg < RIGHT_DEG for r in known)}, within its stated 90 % in {sum(inside)}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clips", type=Path, default=DATA)
     parser.add_argument("--only", default="", help="these clips, with commas")
     parser.add_argument("--choose", action="store_true", help="only the clips that constants are chosen on")
     parser.add_argument("--report", action="store_true", help="only the others")
+    parser.add_argument("--simulated", type=int, default=0, metavar="N", help="so many scenes of each kind")
+    parser.add_argument("--kinds", default="", help="of simulated scenes, with commas")
     parser.add_argument("--json", type=Path, help="every clip's figures")
     arguments = parser.parse_args()
     console, body = Console(width=160), fitting.load_body()
+    if arguments.simulated:
+        clips = clips_by_kind(body, reporting=not arguments.choose)
+        seed = CHOOSING_SEED if arguments.choose else REPORTING_SEED
+        kinds = [name for name in SCENES if not arguments.kinds or name in arguments.kinds.split(",")]
+        found = [
+            staged_figures(staged_scene(name, clips, body, seed, number), body)
+            for name in kinds
+            for number in range(arguments.simulated)
+        ]
+        show_staged(console, found)
+        if arguments.json is not None:
+            arguments.json.write_text(json.dumps([row.__dict__ for row in found], indent=1))
+        return
     if not arguments.clips.is_dir():
         sys.exit(f"{arguments.clips} is not here: keypoints of real clips are not part of the repository.")
     labels = read_labels(arguments.clips)

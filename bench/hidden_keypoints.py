@@ -103,20 +103,22 @@ def measured(data: Path, split: str, cache: Path) -> Sample:
             alone, together = one.keypoints, widened(one.keypoints, behind[number].tilt)
             exact = torch.from_numpy(true_keypoints_px(track, camera, bodies)[person.detected])
             assert alone.area_px2 is not None
-            assert alone.error_sigma is not None
+            assert alone.error is not None
+            assert together.error is not None
+            head = before[number].error
+            assert head is not None
             scale = l_squared(alone.area_px2[rows].double(), COCO17).sqrt()
             error = (alone.xy_px[rows, : COCO17.size] - exact) / scale[..., None]
             inside = ((exact >= 0) & (exact <= exact.new_tensor(camera.size) - 1)).all(-1)
             inside &= torch.isfinite(error).all(-1)
-            ratio = alone.error_log_ratio
+            ratio = alone.error.log_ratio
             front = surface_in_front_m(one.body.keypoints, one.body) - torch.from_numpy(DEPTH_M).float()
             values = {
-                "head": before[number].error_weight, "alone": alone.error_weight, "together": together.error_weight,
-                "sigma": alone.error_sigma, "covered": behind[number].covered, "taken": behind[number].taken,
+                "head": head.weight, "alone": alone.error.weight, "together": together.error.weight,
+                "sigma": alone.error.sigma, "covered": behind[number].covered, "taken": behind[number].taken,
                 "by_oneself": front > 0, "log_ratio": torch.zeros_like(alone.confidence) if ratio is None else ratio,
             }  # fmt: skip
             for name, value in values.items():
-                assert value is not None
                 parts.setdefault(name, []).append(value[rows, : COCO17.size][inside])
             parts.setdefault("error", []).append(error[inside])
             parts.setdefault("visibility", []).append(torch.from_numpy(states[track.person, frame])[inside])

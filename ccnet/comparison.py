@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from ccnet import plots
-from ccnet.coco_ap.average_precision import PARTS, KeypointAP, bootstrap_ap, evaluate_wholebody, summarize
+from ccnet.coco_ap.average_precision import PARTS, Evaluate, KeypointAP, bootstrap_ap, evaluate, evaluate_wholebody
 from ccnet.coco_ap.matching import match
 from ccnet.coco_ap.people import Detections, GroundTruth, detections, ground_truth_from_coco
 from ccnet.data.datasets import Split
@@ -17,6 +17,7 @@ from ccnet.data.mpii import PCKh, mean_of_counted, mpii_groups
 from ccnet.metrics import Calibration, calibration, keypoint_map, labelled_samples, reliability, sparsification
 from ccnet.occlusion import OCCLUDED_KEYPOINT, OcclusionCurve
 from ccnet.predictions import Predictions
+from pose2d.base.errors import UserError
 from pose2d.base.resampling import Interval, interval
 from pose2d.skeletons import WHOLEBODY133
 from pose2d.types import ConfidenceSource
@@ -129,15 +130,29 @@ def _calibration_lines(
     return lines
 
 
-def compare_sources(split: Split, predictions: Predictions, resamples: int = 1000) -> ComparisonTable:
-    """Figures of every source, with paired bootstrap intervals over images."""
+EVALUATORS = ("ours", "pycocotools")
+
+
+def evaluator(name: str) -> Evaluate:
+    """One of EVALUATORS: ours, or the reference, which is slower and gives the same numbers."""
+    if name == "pycocotools":
+        from ccnet.coco_ap.reference import evaluate_by_pycocotools
+
+        return evaluate_by_pycocotools
+    if name == "ours":
+        return evaluate
+    raise UserError(f"unknown evaluator {name!r}: choose one of {', '.join(EVALUATORS)}.")
+
+
+def compare_sources(
+    split: Split, predictions: Predictions, resamples: int = 1000, evaluate: Evaluate = evaluate
+) -> ComparisonTable:
+    """Figures of every source, with paired bootstrap intervals over images (ours with any evaluator)."""
     truth = ground_truth_from_coco(split.dataset, predictions.skeleton.size)
-    matches = {
-        name: match(truth, _ranked(predictions, name), predictions.skeleton.oks_sigma)
-        for name in predictions.confidence
-    }
-    rows = {name: _figures(name, predictions, truth, summarize(matches[name])) for name in predictions.confidence}
-    ap = bootstrap_ap({str(name): found for name, found in matches.items()}, resamples)
+    sigmas = predictions.skeleton.oks_sigma
+    ranked = {name: _ranked(predictions, name) for name in predictions.confidence}
+    rows = {name: _figures(name, predictions, truth, ranked[name], evaluate) for name in ranked}
+    ap = bootstrap_ap({str(name): match(truth, found, sigmas) for name, found in ranked.items()}, resamples)
     intervals = {}
     for name in predictions.confidence:
         if name not in ("ones", "raw", "oracle"):
@@ -149,18 +164,23 @@ def compare_sources(split: Split, predictions: Predictions, resamples: int = 100
     return ComparisonTable(rows, intervals, predictions.pckh)
 
 
-def _figures(name: ConfidenceSource, predictions: Predictions, truth: GroundTruth, ap: KeypointAP) -> SourceFigures:
+def _figures(
+    name: ConfidenceSource, predictions: Predictions, truth: GroundTruth, ranked: Detections, evaluate: Evaluate
+) -> SourceFigures:
     confidence, correct = predictions.confidence[name], predictions.correct
     person = confidence.person(predictions.box_score)
     annotated = not np.isnan(predictions.keypoint_oks).all()
     in_parts = predictions.skeleton == WHOLEBODY133
+    part_scores = {
+        part: confidence.person(predictions.box_score, PARTS[part]) for part, _, _ in predictions.skeleton.parts
+    }
     return SourceFigures(
-        ap=ap,
+        ap=evaluate(truth, ranked, predictions.skeleton.oks_sigma),
         person=calibration(person, predictions.oks),
         keypoint=calibration(confidence.keypoint, predictions.keypoint_oks) if annotated else None,
         keypoint_map=keypoint_map(confidence.keypoint, predictions.keypoint_oks) if annotated else None,
-        parts=_parts(truth, predictions, name, own=True) if in_parts else {},
-        parts_by_person=_parts(truth, predictions, name, own=False) if in_parts else {},
+        parts=_parts(truth, ranked, evaluate, part_scores) if in_parts else {},
+        parts_by_person=_parts(truth, ranked, evaluate, {}) if in_parts else {},
         pck_person=None if correct is None else calibration(person, mean_of_counted(correct)),
         pck_keypoint=None if correct is None else calibration(confidence.keypoint, correct),
     )
@@ -171,13 +191,11 @@ def _ranked(predictions: Predictions, name: ConfidenceSource) -> Detections:
     return detections(predictions.image, predictions.xy_px, score)
 
 
-def _parts(truth: GroundTruth, predictions: Predictions, name: ConfidenceSource, own: bool) -> dict[str, float]:
-    """AP of each part of the whole body, ranked by the part's `own` confidence, or by that of the person."""
-    slices = {part: PARTS[part] for part, _, _ in predictions.skeleton.parts}
-    confidence = predictions.confidence[name]
-    scores = {part: confidence.person(predictions.box_score, cut) for part, cut in slices.items()} if own else {}
-    found = evaluate_wholebody(truth, _ranked(predictions, name), scores)
-    parts = {part: float(getattr(found, part).ap) for part in PARTS}
+def _parts(
+    truth: GroundTruth, ranked: Detections, evaluate: Evaluate, part_scores: Mapping[str, np.ndarray]
+) -> dict[str, float]:
+    """AP of each part of the whole body, ranked by `part_scores`, or by the confidence of the person without them."""
+    parts = {part: found.ap for part, found in evaluate_wholebody(truth, ranked, part_scores, evaluate).items()}
     hands = [ap for ap in (parts["lefthand"], parts["righthand"]) if ap >= 0]  # -1: nobody has this hand labelled
     return {**parts, "hand": float(np.mean(hands)) if hands else -1.0}
 
@@ -198,7 +216,7 @@ def draw_plots(folder: Path, split: Split, predictions: Predictions) -> None:
     plots.reliability_diagram(folder / "reliability.png", bins)
     ends: tuple[ConfidenceSource, ...] = (*drawn, "oracle")
     sigmas = predictions.skeleton.oks_sigma
-    ranked = {str(n): summarize(match(truth, _ranked(predictions, n), sigmas)) for n in ends}
+    ranked = {str(n): evaluate(truth, _ranked(predictions, n), sigmas) for n in ends}
     plots.precision_recall(folder / "precision_recall.png", ranked)
     level, found = next(iter(levels.items()))
     plots.confidence_vs_oks(folder / "confidence_vs_oks.png", {str(n): s for n, s in found.items()}, level)

@@ -5,7 +5,7 @@
 
 Skeletons, meshes, motion and cameras go into the file; the floor's lines do not. Bones keep their names, so choose
 before the names that the other program looks for (`fitmesh run --bone-names mixamo`, or unreal, unity, rigify).
-Frames are numbered from 0.
+Frames are numbered from 0. FBX cannot hide anybody: whoever is not in view is shrunk to a thousandth of the size.
 """
 
 import json
@@ -15,6 +15,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import bpy
+
+ABSENT = 1e-3  # scale of somebody who is not in view; programs that invert a bone's matrix cannot read a 0
 
 
 def convert(source: Path, target: Path) -> None:
@@ -30,6 +32,8 @@ def convert(source: Path, target: Path) -> None:
         sys.exit(f"{source} holds no motion")
     scene.frame_start = round(min(first for first, _ in ends))
     scene.frame_end = round(max(last for _, last in ends))
+    keep_what_belongs_in_the_file()
+    bind_at_full_size(scene)
     bpy.ops.export_scene.fbx(
         filepath=str(target),
         object_types={"ARMATURE", "MESH", "CAMERA"},
@@ -43,6 +47,44 @@ def convert(source: Path, target: Path) -> None:
     armatures = [thing for thing in scene.objects if thing.type == "ARMATURE"]
     bones = ", ".join(f"{thing.name}: {len(thing.data.bones)} bones" for thing in armatures)
     print(f"{target}: {bones}; frames {scene.frame_start} to {scene.frame_end} at {float(rate):g} frames/s")
+
+
+def keep_what_belongs_in_the_file() -> None:
+    """Without the floor's lines and the shapes that Blender's importer draws bones with."""
+    for thing in list(bpy.data.objects):
+        skinned = thing.type == "MESH" and any(part.type == "ARMATURE" for part in thing.modifiers)
+        if thing.type == "MESH" and not skinned:
+            bpy.data.objects.remove(thing)
+
+
+def bind_at_full_size(scene: bpy.types.Scene) -> None:
+    """Go to a frame before the first, in which everybody has scale 1.
+
+    The exporter takes the bind pose of every skin from the frame that the scene is at. Whoever is not in view in the
+    first frame has scale 0 there, and a mesh that is bound at scale 0 cannot be unbound again.
+    """
+    before = scene.frame_start - 1
+    for thing in scene.objects:
+        for curve in curves_of(thing):
+            if curve.data_path != "scale":
+                continue
+            for key in curve.keyframe_points:
+                key.co.y = max(key.co.y, ABSENT)
+            full = curve.keyframe_points.insert(before, 1.0)
+            full.interpolation = "CONSTANT"
+            curve.update()
+    scene.frame_set(before)
+
+
+def curves_of(thing: bpy.types.Object) -> list[bpy.types.FCurve]:
+    """The animation curves of an object; Blender 5 keeps them in channel bags, one for each of an action's slots."""
+    data = thing.animation_data
+    if data is None or data.action is None:
+        return []
+    if hasattr(data.action, "fcurves"):
+        return list(data.action.fcurves)
+    bags = [bag for layer in data.action.layers for strip in layer.strips for bag in strip.channelbags]
+    return [curve for bag in bags if bag.slot == data.action_slot for curve in bag.fcurves]
 
 
 def frames_per_second(source: Path) -> float:

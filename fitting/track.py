@@ -197,9 +197,8 @@ def _with_absences(
         return elsewhere.to(values.dtype).expand(frames, *values.shape[1:]).clone().index_copy_(0, rows, values)
 
     detected = torch.from_numpy(prepared.detected)[:, None, None]
-    keypoints = replace(prepared.keypoints, confidence=spread(after.confidence, torch.tensor(0.0)))
-    if after.error_weight is not None and keypoints.error_weight is not None:
-        keypoints = replace(keypoints, error_weight=keypoints.error_weight.index_copy(0, rows, after.error_weight))
+    keypoints = prepared.keypoints.put(rows, after)
+    keypoints = replace(keypoints, confidence=spread(after.confidence, torch.tensor(0.0)))
     whole = (
         found
         if len(rows) == frames
@@ -275,25 +274,10 @@ def _prepare(
     grid = np.arange(frame[0], frame[-1] + 1, every)
     index = torch.from_numpy((frame - frame[0]) // every)
 
-    def on_grid(values: Tensor) -> Tensor:
-        return values.new_zeros(len(grid), *values.shape[1:]).index_copy_(0, index, values)
-
     seen = torch.isfinite(keypoints.xy_px.detach().cpu()[:, : given.skeleton.size]).all(-1).any(-1)
-    detected = on_grid(seen).numpy()
-    on = replace(
-        given,
-        xy_px=on_grid(given.xy_px),
-        confidence=on_grid(given.confidence),
-        presence=on_grid(given.presence),
-        area_px2=None
-        if given.area_px2 is None
-        else on_grid(given.area_px2).masked_fill(~torch.from_numpy(detected), 1),
-        error_weight=None if given.error_weight is None else on_grid(given.error_weight),
-        error_sigma=None
-        if given.error_sigma is None
-        else on_grid(given.error_sigma).masked_fill(~torch.from_numpy(detected)[:, None, None], 1),
-        error_log_ratio=None if given.error_log_ratio is None else on_grid(given.error_log_ratio),
-    )
+    detected = np.zeros(len(grid), np.bool_)
+    detected[index] = seen.numpy()
+    on = body_keypoints(given.scatter(index, len(grid)))
     # Whatever the weighting, so that fits with different ones can share a start.
     stretch = stretches(on, usable_frames(on, [camera], "ones"), fps)
     swapped = np.zeros((len(grid), given.skeleton.size), np.bool_)
@@ -305,13 +289,10 @@ def _prepare(
 def _repaired(keypoints: Keypoints, stretch: np.ndarray, fps: float) -> tuple[Keypoints, np.ndarray]:
     """Side swaps repaired in each stretch by itself."""
     swapped = np.zeros(tuple(keypoints.confidence.shape), np.bool_)
-    changed = ("xy_px", "confidence", "presence", "error_weight", "error_sigma", "error_log_ratio")
-    values = {name: value.clone() for name in changed if (value := getattr(keypoints, name)) is not None}
     for rows in _runs(stretch):
         part, swapped[rows] = repaired_side_swaps(keypoints.rows(rows), fps)
-        for name, value in values.items():
-            value[rows] = getattr(part, name)
-    return replace(keypoints, **values), swapped
+        keypoints = keypoints.put(rows, part)
+    return keypoints, swapped
 
 
 def _runs(stretch: np.ndarray) -> list[slice]:

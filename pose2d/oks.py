@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pose2d.base.table import Table, column
 from pose2d.skeletons import Skeleton
 
 Array = TypeVar("Array", np.ndarray, Tensor)
@@ -58,13 +59,23 @@ def sigma_px(expected: Array, l2_px2: Array) -> Array:
 ANGLES = 32  # of a quarter turn that `ErrorDistribution.cdf` takes the mean over: exact to 1e-6 for a ratio of 12
 
 
+MOST_LOG_RATIO = 10.0  # of the error along x to that along y: no head states more than 2.5
+
+
 @dataclass(frozen=True)
-class ErrorDistribution:
+class ErrorDistribution(Table):
     """The error of each keypoint, in units of l: a mixture of Gaussians around 0, along the axes of the image."""
 
-    weight: Tensor  # [..., M] sums to 1
-    sigma: Tensor  # [..., M] of a component: the geometric mean of its standard deviations along x and y
-    log_ratio: Tensor | None = None  # [...] log(sigma x / sigma y), shared by the components; None: 0, isotropic
+    TENSORS = True
+    # [..., K, M] sums to 1
+    weight: Tensor = column(("keypoints", "components"), "f", "share of each Gaussian", low=0, fill=1)
+    # [..., K, M] of a component: the geometric mean of its standard deviations along x and y
+    sigma: Tensor = column(("keypoints", "components"), "f", "its std", unit="l = 2 sigma_k sqrt(area)", low=0, fill=1)
+    # [..., K] shared by the components; None: 0, isotropic
+    log_ratio: Tensor | None = column(
+        ("keypoints",), "f", "log of the std along x over that along y", low=-MOST_LOG_RATIO, high=MOST_LOG_RATIO,
+        optional=True,
+    )  # fmt: skip
 
     @property
     def axis_sigma(self) -> Tensor:

@@ -1,17 +1,19 @@
 """What the packages exchange: predictions in a crop, keypoints in the full frame, tracks over time, and events."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from torch import Tensor
 
+from pose2d.base.table import Table, column, nested, shared
 from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import COCO17, Skeleton
 
 ConfidenceSource = Literal[
     "ones", "raw", "raw-heatmap", "closed-form", "closed-form-predicted", "closed-form-annotated", "ccnet", "oracle"
 ]  # fmt: skip
+NOBODY = -1  # instead of an identity
 
 
 @dataclass(frozen=True)
@@ -28,40 +30,48 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Keypoints:
-    """One person's keypoints over T frames, and the confidence of each."""
+class Keypoints(Table):
+    """Keypoints of a person in T frames (or of T people), and the confidence of each."""
 
-    xy_px: Tensor  # [T, K, 2] full-frame pixels
-    confidence: Tensor  # [T, K] expected OKS in [0, 1] (for source "raw": the network's own score)
-    presence: Tensor  # [T, K] probability that the keypoint is in the image
-    source: ConfidenceSource  # where `confidence` comes from
-    area_px2: Tensor | None = None  # [T] the person's area in the frame, which sets the scale of OKS
+    TENSORS = True
+    # [T, K, 2] full-frame pixels
+    xy_px: Tensor = column(("keypoints", 2), "f", "keypoints", unit="px", fill=np.nan)
+    # [T, K] expected OKS (for source "raw": the network's own score)
+    confidence: Tensor = column(("keypoints",), "f", "confidence from `source`", low=0, high=1)
+    presence: Tensor = column(("keypoints",), "f", "probability that it is in the image", low=0, high=1)  # [T, K]
+    source: ConfidenceSource = shared()  # where `confidence` comes from
+    # [T] sets the scale of OKS
+    area_px2: Tensor | None = column((), "f", "the person's area", unit="px^2", low=0, fill=1, optional=True)
     skeleton: Skeleton = COCO17
-    # The stated distribution of the error, where a head states one: a mixture of M Gaussians, [T, K, M] each, sigma in
-    # units of l = 2 sigma_k sqrt(area), the geometric mean of those along x and y.
-    error_weight: Tensor | None = None
-    error_sigma: Tensor | None = None
-    error_log_ratio: Tensor | None = None  # [T, K] log(sigma x / sigma y) of all M; None: 0, isotropic
+    # [T, K, M] the stated distribution of the error, where a head states one
+    error: ErrorDistribution | None = nested(ErrorDistribution, "stated error", optional=True)
+    # [T, K] whatever `source` the calibrated one has
+    raw: Tensor | None = column(("keypoints",), "f", "the network's own confidence", optional=True)
 
-    @property
-    def stated_error(self) -> ErrorDistribution | None:
-        """The stated distribution of the error, [T, K, M] in units of l; None where none is stated."""
-        if self.error_weight is None or self.error_sigma is None:
-            return None
-        return ErrorDistribution(self.error_weight, self.error_sigma, self.error_log_ratio)
 
-    def rows(self, index: slice | Tensor | np.ndarray) -> "Keypoints":
-        """Some of the frames."""
-        return replace(
-            self,
-            xy_px=self.xy_px[index],
-            confidence=self.confidence[index],
-            presence=self.presence[index],
-            area_px2=None if self.area_px2 is None else self.area_px2[index],
-            error_weight=None if self.error_weight is None else self.error_weight[index],
-            error_sigma=None if self.error_sigma is None else self.error_sigma[index],
-            error_log_ratio=None if self.error_log_ratio is None else self.error_log_ratio[index],
-        )
+@dataclass(frozen=True)
+class Detections(Table):
+    """People in frames: a row for each person and frame, whoever it is."""
+
+    frame: np.ndarray = column((), "i", "frame number", low=0)
+    identity: np.ndarray = column((), "i", "whose: the tracker's number of a track, later the identity", fill=NOBODY)
+    box_px: np.ndarray = column((4,), "d", "x1, y1, x2, y2", unit="px", fill=np.nan)
+    score: np.ndarray = column((), "d", "the detector's; between two looks the lower of both")
+    keypoints: Keypoints | None = nested(Keypoints, "in the box", optional=True, flat=True)
+
+    def everyone(self) -> list[int]:
+        """Who has rows, in order."""
+        return [int(identity) for identity in np.unique(self.identity) if identity != NOBODY]
+
+    def of(self: "Detections", identity: int) -> "Detections":
+        """One person's rows, frames rising."""
+        rows = np.flatnonzero(self.identity == identity)
+        return self.rows(rows[np.argsort(self.frame[rows], kind="stable")])
+
+    def by_person(self) -> "Detections":
+        """Person after person in order of identity, frames rising; nobody's rows are left out."""
+        order = np.lexsort((self.frame, self.identity))
+        return self.rows(order[self.identity[order] != NOBODY])
 
 
 @dataclass(frozen=True)

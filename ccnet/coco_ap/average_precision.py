@@ -1,6 +1,6 @@
 """COCO's keypoint AP and AR: precision and recall along falling confidence, their averages, bootstrap, body parts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,6 +101,9 @@ def evaluate(
     return summarize(match(truth, detections, sigmas))
 
 
+Evaluate = Callable[[GroundTruth, Detections, Sequence[float] | np.ndarray], KeypointAP]
+
+
 def evaluate_coco(
     dataset: Mapping[str, Any],
     results: Sequence[Mapping[str, Any]],
@@ -164,24 +167,13 @@ PARTS = {name: slice(first, end) for name, first, end in WHOLEBODY133.parts} | {
 }
 
 
-@dataclass(frozen=True)
-class WholeBodyAP:
-    """Every part's numbers."""
-
-    body: KeypointAP
-    foot: KeypointAP
-    face: KeypointAP
-    lefthand: KeypointAP
-    righthand: KeypointAP
-    wholebody: KeypointAP
-
-
 def evaluate_wholebody(
     truth: GroundTruth,
     detections: Detections,
     part_score: Mapping[str, np.ndarray] | None = None,  # {part: [D]}; parts left out are ranked by detections.score
-) -> WholeBodyAP:
-    """All parts of 133 keypoints.
+    evaluate: Evaluate = evaluate,
+) -> dict[str, KeypointAP]:
+    """All PARTS of 133 keypoints.
 
     OKS uses the whole person's area in every part, and the size of a detection is that of its body keypoints.
     """
@@ -196,7 +188,7 @@ def evaluate_wholebody(
         score = np.asarray(scores.get(name, detections.score), float)
         found = Detections(detections.image, detections.xy_px[:, part], score, body_area_px2)
         results[name] = evaluate(part_of(truth, name), found, sigmas[part])
-    return WholeBodyAP(**results)
+    return results
 
 
 def part_of(truth: GroundTruth, name: str) -> GroundTruth:

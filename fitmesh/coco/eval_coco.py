@@ -8,7 +8,7 @@ from rich.console import Console
 import ccnet
 import pose2d
 from ccnet.areas import fit_areas, people_to_fit
-from ccnet.comparison import compare_sources, draw_plots
+from ccnet.comparison import compare_sources, draw_plots, evaluator
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
 from ccnet.heads.head import CalibrationHead
 from ccnet.predictions import (
@@ -50,6 +50,7 @@ class EvalCocoRequest:
     confidence: tuple[str, ...] = ()  # empty: all but those that cost more (USUAL_SOURCES)
     area_split: str | None = None  # for closed-form-predicted; None: what published networks are trained on
     flip_test: bool = False
+    evaluator: str = "ours"  # of AP and AR (ccnet.comparison.EVALUATORS)
     occlusion_test: bool = True  # if `out` is given
     out: Path | None = None  # folder for metrics.json and the plots
     device: str | None = None  # None: a GPU where there is one
@@ -59,6 +60,7 @@ class EvalCocoRequest:
 def run(request: EvalCocoRequest) -> Evaluation:
     """Evaluate; leave metrics.json and images if asked for. Under torchrun every process returns the same figures."""
     wanted = request.confidence or USUAL_SOURCES
+    evaluate = evaluator(request.evaluator)
     _check_confidence(request)
     use_threads(request.threads)
     with process_group(request.device) as group:
@@ -79,9 +81,9 @@ def run(request: EvalCocoRequest) -> Evaluation:
                 areas = fit_areas(model, taught, step)
         with bar(console, split.name, len(group.share(split.people))) as step:
             predictions = predict_split(model, head, split, boxes, request.flip_test, step, group, areas).only(wanted)
-        table = compare_sources(split, predictions)
+        table = compare_sources(split, predictions, evaluate=evaluate)
         about = describe(request.model, request.checkpoint, model, head)
-        about |= {"boxes": request.boxes, "flip_test": request.flip_test}
+        about |= {"boxes": request.boxes, "flip_test": request.flip_test, "evaluator": request.evaluator}
         found = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
         if request.out is not None and group.is_main:
             with folder_lock(request.out, BUSY_PATIENCE_S):

@@ -21,7 +21,7 @@ from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz,
 from pose2d.base.errors import UserError
 from pose2d.base.threads import torch_threads
 from pose2d.estimate import PoseEstimate, estimate_people
-from pose2d.oks import AREA_OF_BOX, keypoint_oks, l_squared
+from pose2d.oks import AREA_OF_BOX, ErrorDistribution, keypoint_oks, l_squared
 from pose2d.registry import module_of
 from pose2d.skeletons import BY_NAME, COCO17, OPENPOSE18_TO_COCO17, Skeleton
 from pose2d.types import ConfidenceSource, Keypoints
@@ -56,6 +56,7 @@ class PersonKeypoints:
     def keypoints(self, source: ConfidenceSource) -> Keypoints:
         """Of the detected frames."""
         rows = self.detected
+        stated = {name: torch.from_numpy(value[rows]) for name, value in self.error.items()}
         return Keypoints(
             xy_px=torch.from_numpy(self.xy_px[rows]).float(),
             confidence=torch.from_numpy(self.confidence[source][rows]).float().clamp(0, 1),
@@ -63,7 +64,7 @@ class PersonKeypoints:
             source=source,
             area_px2=torch.from_numpy(self.area_px2[rows]),
             skeleton=self.skeleton,
-            **({f"error_{n}": torch.from_numpy(v[rows]) for n, v in self.error.items()} if source == "ccnet" else {}),
+            error=ErrorDistribution(**stated) if source == "ccnet" and stated else None,
         )
 
 

@@ -21,7 +21,7 @@ from pose2d.detect.detector import DETECTORS, Detections, read_detections, whole
 from pose2d.estimate import estimate_people
 from pose2d.events import Event
 from pose2d.models.base import PoseModel
-from pose2d.oks import AREA_OF_BOX
+from pose2d.oks import AREA_OF_BOX, ErrorDistribution
 from pose2d.people import Describe, Detect, People, PeopleFinder
 from pose2d.registry import module_of
 from pose2d.skeletons import BY_NAME
@@ -282,7 +282,7 @@ def read_keypoints(out: Path) -> KeypointsFile:
         source=source,
         area_px2=torch.from_numpy(arrays["row_area_px2"]),
         skeleton=BY_NAME[str(arrays["skeleton"])],
-        **{name: torch.from_numpy(arrays[f"row_{name}"]) for name in ERROR if f"row_{name}" in arrays},
+        error=ErrorDistribution.from_arrays(arrays, "row_error_") if "row_error_weight" in arrays else None,
     )
 
     def of_each(values: np.ndarray) -> dict[int, np.ndarray]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, read_keypoints, read_tracks
 from pose2d.base.errors import UserError
@@ -274,9 +273,7 @@ def _taken(parts: Sequence[_Rows], order: np.ndarray) -> _Rows:
     first = parts[0]
     if not isinstance(first, Keypoints):
         return np.concatenate(parts)[order]
-    names = [entry.name for entry in fields(first) if isinstance(getattr(first, entry.name), torch.Tensor)]
-    whole: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
-    return replace(first, **whole).rows(order)
+    return Keypoints.concat(parts).rows(order)
 
 
 def _fingerprint(tracks: TracksFile) -> str:

@@ -32,7 +32,7 @@ def confidence_after_fit(keypoints: Keypoints, body_px: Tensor) -> Keypoints:
 
     Keypoints without a stated distribution, or where the body's are not finite, stay as they are.
     """
-    stated = keypoints.stated_error
+    stated = keypoints.error
     if stated is None:
         return keypoints
     area = keypoint_area(keypoints, keypoints.confidence * keypoints.presence > 0)
@@ -48,7 +48,7 @@ def widened(keypoints: Keypoints, tilt: Tensor) -> Keypoints:
 
     Keypoints without a stated distribution stay as they are.
     """
-    stated = keypoints.stated_error
+    stated = keypoints.error
     if stated is None:
         return keypoints
     logs = stated.weight.clamp_min(1e-9).log() + tilt[..., None] * stated.sigma.log()
@@ -58,8 +58,6 @@ def widened(keypoints: Keypoints, tilt: Tensor) -> Keypoints:
 def _reweighted(keypoints: Keypoints, logs: Tensor, changed: Tensor) -> Keypoints:
     """Weights softmax(logs) [T, K, M] and the confidence that follows, where changed [T, K] and present."""
     changed = changed & (keypoints.presence > 0)
-    assert keypoints.error_weight is not None
-    weight = torch.where(changed[..., None], logs.softmax(-1), keypoints.error_weight)
-    after = replace(keypoints, error_weight=weight)
-    assert after.stated_error is not None
-    return replace(after, confidence=torch.where(changed, after.stated_error.expected_oks(), keypoints.confidence))
+    assert keypoints.error is not None
+    error = replace(keypoints.error, weight=torch.where(changed[..., None], logs.softmax(-1), keypoints.error.weight))
+    return replace(keypoints, error=error, confidence=torch.where(changed, error.expected_oks(), keypoints.confidence))

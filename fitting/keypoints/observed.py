@@ -1,5 +1,6 @@
 """What of the keypoints can be used in a fit, and which joints they show."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,12 +13,12 @@ from fitting.camera import Camera
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights
 from fitting.thresholds import LEAST_KEYPOINTS, OBSERVED_SCORE, USABLE_CONFIDENCE
 from pose2d.base.errors import UserError
-from pose2d.oks import l_squared
-from pose2d.skeletons import COCO17, HALPE26, HALPE26_IN, Skeleton, in_halpe26
+from pose2d.base.table import Column
+from pose2d.oks import MOST_LOG_RATIO, l_squared
+from pose2d.skeletons import COCO17, HALPE26, HALPE26_IN, in_halpe26
 from pose2d.types import Keypoints
 
 FARTHEST_PX = 1e6  # from the image's corner
-MOST_LOG_RATIO = 10.0  # of the error along x to that along y: no head states more than 2.5
 
 
 class TooFewKeypoints(UserError):
@@ -42,43 +43,35 @@ def body_keypoints(keypoints: Keypoints) -> Keypoints:
         raise UserError("there are no frames to fit: the track is empty.")
     if k.area_px2 is not None and tuple(k.area_px2.shape) != (frames,):
         raise UserError(f"area_px2 has size {list(k.area_px2.shape)}; expected [{frames}], one area per frame.")
-    xy, confidence, presence = (_as_halpe26(value, k.skeleton) for value in (k.xy_px, k.confidence, k.presence))
+    layout = k.skeleton.name if k.skeleton.name in HALPE26_IN else COCO17.name
+    k = k.along("keypoints", lambda value, stated: _as_halpe26(value, layout, stated.fill))
     area = None if k.area_px2 is None else k.area_px2.detach().cpu().float()
     # A keypoint a million pixels away is a mistake of its source, and its square would drown everything else.
-    finite = (xy.abs() <= FARTHEST_PX).all(-1) & torch.isfinite(confidence) & torch.isfinite(presence)
-    if k.error_weight is not None and k.error_sigma is not None:
-        weight, sigma = (_as_halpe26(value, k.skeleton, 1.0) for value in (k.error_weight, k.error_sigma))
+    finite = (k.xy_px.abs() <= FARTHEST_PX).all(-1) & torch.isfinite(k.confidence) & torch.isfinite(k.presence)
+    if k.error is not None:
+        weight, sigma, ratio = k.error.weight, k.error.sigma, k.error.log_ratio
         finite &= (torch.isfinite(weight) & (weight >= 0)).all(-1) & ((sigma > 0) & (sigma < FARTHEST_PX)).all(-1)
-        ratio = None if k.error_log_ratio is None else _as_halpe26(k.error_log_ratio, k.skeleton)
         if ratio is not None:
             finite &= ratio.abs() <= MOST_LOG_RATIO
-            ratio = torch.where(finite, ratio, torch.zeros(()))
-        one = torch.ones(())
-        weight, sigma = (torch.where(finite[..., None], value, one) for value in (weight, sigma))
-        k = replace(k, error_weight=weight, error_sigma=sigma, error_log_ratio=ratio)
     if area is not None:
         finite &= ((area > 0) & (area < FARTHEST_PX**2))[:, None]
         area = torch.where(finite.any(1), area, torch.ones_like(area))
-    for name, value in (("confidence", confidence), ("presence", presence)):
+    for name, value in (("confidence", k.confidence), ("presence", k.presence)):
         inside = value[finite]
         if ((inside < 0) | (inside > 1)).any():
             raise UserError(
                 f"{name} must lie between 0 and 1; got {float(inside.min()):.3g} .. {float(inside.max()):.3g}."
             )
-    zero = torch.zeros(())
-    return replace(
-        k,
-        xy_px=torch.where(finite[..., None], xy, zero),
-        confidence=torch.where(finite, confidence, zero),
-        presence=torch.where(finite, presence, zero),
-        area_px2=area,
-        skeleton=HALPE26,
-    )
+
+    def cleaned(value: Tensor, stated: Column) -> Tensor:
+        fill = torch.tensor(0.0 if math.isnan(stated.fill) else stated.fill)
+        return torch.where(finite.reshape(*finite.shape, *(1,) * (value.ndim - 2)), value, fill)
+
+    return replace(k.along("keypoints", cleaned), area_px2=area, skeleton=HALPE26)
 
 
-def _as_halpe26(values: Tensor, skeleton: Skeleton, missing: float = 0.0) -> Tensor:
+def _as_halpe26(values: Tensor, layout: str, missing: float) -> Tensor:
     """[T, K, ...] of a skeleton that begins with COCO's 17 -> [T, 26, ...]; `missing` where it has no such keypoint."""
-    layout = skeleton.name if skeleton.name in HALPE26_IN else COCO17.name
     return torch.from_numpy(in_halpe26(values.detach().cpu().float().numpy(), layout, missing))
 
 
@@ -145,7 +138,7 @@ def probability_observed(keypoints: Keypoints, near: float = NEAR) -> Tensor:
     squared = near**2 / l_squared(torch.ones(()), keypoints.skeleton)  # [K] in units of l^2
     if keypoints.source == "raw":
         return (keypoints.confidence * presence * OBSERVED_PROBABILITY / OBSERVED_SCORE).clamp(max=1)
-    stated = keypoints.stated_error
+    stated = keypoints.error
     if stated is not None:
         return presence * stated.cdf(squared)
     s = keypoints.confidence.clamp(max=1 - 1e-6)

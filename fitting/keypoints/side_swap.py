@@ -10,8 +10,6 @@ each distance bounded, since a network may also be plainly wrong (Viterbi over p
 motion cannot: at low frame rates, and after a gap.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 
@@ -42,19 +40,7 @@ def repair_side_swaps(keypoints: Keypoints, fps: float) -> tuple[Keypoints, np.n
             pairs = np.concatenate([pairs, _pairs(FEET, names_of)])
         order[np.ix_(exchanged, pairs.ravel())] = pairs[:, ::-1].ravel()
     rows, picks = np.arange(len(order))[:, None], torch.from_numpy(order)
-    swapped = order != np.arange(size)
-    return (
-        replace(
-            keypoints,
-            xy_px=keypoints.xy_px[rows, picks],
-            confidence=keypoints.confidence[rows, picks],
-            presence=keypoints.presence[rows, picks],
-            error_weight=None if keypoints.error_weight is None else keypoints.error_weight[rows, picks],
-            error_sigma=None if keypoints.error_sigma is None else keypoints.error_sigma[rows, picks],
-            error_log_ratio=None if keypoints.error_log_ratio is None else keypoints.error_log_ratio[rows, picks],
-        ),
-        swapped,
-    )
+    return keypoints.along("keypoints", lambda value, _: value[rows, picks]), order != np.arange(size)
 
 
 def _pairs(names: tuple[str, ...], names_of: tuple[str, ...]) -> np.ndarray:

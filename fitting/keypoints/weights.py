@@ -88,17 +88,17 @@ def stated_error_px(keypoints: Keypoints) -> tuple[Tensor, Tensor]:
     Sigmas are the geometric means of those along both axes. Where no distribution is stated it is the one Gaussian that
     the expected OKS implies; "ones" state no error at all, and count as ordinarily good.
     """
-    if keypoints.error_weight is None or keypoints.error_sigma is None:
+    if keypoints.error is None:
         sigma_px = keypoint_weights(keypoints, "ones" if keypoints.source == "ones" else "precision").sigma_px
         return torch.ones_like(sigma_px)[..., None], sigma_px[..., None]
     area = keypoint_area(keypoints, keypoints.confidence * keypoints.presence > 0)
-    return keypoints.error_weight, keypoints.error_sigma * l_squared(area, keypoints.skeleton).sqrt()[..., None]
+    return keypoints.error.weight, keypoints.error.sigma * l_squared(area, keypoints.skeleton).sqrt()[..., None]
 
 
 def _likelihood(keypoints: Keypoints, area_px2: Tensor, presence: Tensor) -> Weights:
     """[T, K] precisions of the expected OKS, and the mixture in units of them."""
     plain = keypoint_weights(keypoints, "precision")
-    stated = keypoints.stated_error
+    stated = keypoints.error
     if stated is None:
         return plain
     l2 = l_squared(area_px2, keypoints.skeleton)

@@ -16,7 +16,7 @@ from fitting.body.rotations import matrix_to_axis_angle
 from fitting.camera import Camera
 from fitting.keypoints.observed import JOINT_OF
 from fitting.training.motion_capture import Motion
-from pose2d.oks import AREA_OF_BOX, l_squared, sigma_px
+from pose2d.oks import AREA_OF_BOX, ErrorDistribution, l_squared, sigma_px
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import Keypoints
 
@@ -131,10 +131,10 @@ def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise, fps: float
     size = tuple(exact_px.shape[:2])
     confidence = _uniform(generator, *noise.confidence, size)
     l2 = l_squared(area, skeleton)
-    stated: dict[str, Tensor] = {}
+    stated = None
     if noise.mixtures:
         weight, sigmas = stated_mixtures(confidence, torch.ones_like(confidence, dtype=torch.bool), generator)
-        stated = {"error_weight": weight, "error_sigma": sigmas}
+        stated = ErrorDistribution(weight, sigmas)
         place = correlated_noise(len(exact_px), generator, noise, fps, skeleton.size)[..., 0]
         sigma = drawn_sigma(weight, sigmas, place) * l2.sqrt()
     else:
@@ -144,7 +144,7 @@ def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise, fps: float
     anywhere = low[:, None] + torch.rand(*size, 2, generator=generator) * sides[:, None]
     xy = torch.where(astray[..., None], anywhere, exact_px + error)
     presence = (torch.rand(size, generator=generator) >= noise.missing).to(xy.dtype)
-    return Keypoints(xy, confidence, presence, "oracle", area, skeleton, **stated)
+    return Keypoints(xy, confidence, presence, "oracle", area, skeleton, stated)
 
 
 LOG_SIGMAS, LOG_SIGMA_SPREAD = (-1.5, -0.3, 1.2), 0.3  # core, ordinary, plainly wrong; as a trained head's are

@@ -11,10 +11,11 @@ A subclass declares its columns once, each with what it holds:
 
 From that follow `rows`, `concat`, `scatter` and `empty`, the arrays of a file (`to_arrays`, `from_arrays`), the check
 of arrays that come from outside (`schema`) and the table of the documentation (`documentation`). A column holds a NumPy
-array or a tensor, another Table, or None where it is optional.
+array or a tensor, another Table, or None where it is optional. A value with one dimension fewer than its column is the
+same for all rows: one shape for all frames.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -40,6 +41,11 @@ class Column:
     high: float | None = None
     optional: bool = False
     nested: "type[Table] | None" = None  # the column is a table itself
+    flat: bool = False  # of a nested table: in files its columns have no name before theirs
+
+    def inner(self, name: str) -> str:
+        """What stands before the names of a nested table's columns."""
+        return "" if self.flat else f"{name}_"
 
     def array(self, rows: str) -> Array:
         """What the column looks like in a file; `rows` names the number of rows."""
@@ -53,9 +59,15 @@ def column(shape: tuple[int | str, ...], kind: str, meaning: str, **how: Any) ->
     return field(default=None if stated.optional else MISSING, metadata={"column": stated})
 
 
-def nested(table: "type[Table]", meaning: str, *, optional: bool = False) -> Any:
-    """A column that is a table; in files its columns stand beside the others, with the column's name before theirs."""
-    return column((), "", meaning, nested=table, optional=optional)
+def nested(table: "type[Table]", meaning: str, *, optional: bool = False, flat: bool = False) -> Any:
+    """A column that is a table; in files its columns stand beside the others, with the column's name before theirs
+    unless `flat`."""
+    return column((), "", meaning, nested=table, optional=optional, flat=flat)
+
+
+def shared() -> Any:
+    """What is no column and has no default, after columns."""
+    return field()
 
 
 @dataclass(frozen=True)
@@ -73,6 +85,9 @@ class Table:
     def __len__(self) -> int:
         return next((len(value) for _, value in self._columns()), 0)
 
+    def __bool__(self) -> bool:
+        return True  # a table without rows is still there
+
     def rows(self: Rows, index: Any) -> Rows:
         """Some of the rows: a slice, numbers or truth values."""
         return replace(self, **{name: _taken(value, index) for name, value in self._columns()})
@@ -80,9 +95,28 @@ class Table:
     @classmethod
     def concat(cls: type[Rows], parts: Sequence[Rows]) -> Rows:
         """Rows one after the other; what is no column is the first one's."""
-        return replace(
-            parts[0], **{name: _joined([getattr(p, name) for p in parts]) for name, _ in parts[0]._columns()}
-        )
+        made = {}
+        for f, c in column_fields(cls):
+            values = [getattr(part, f.name) for part in parts]
+            if values[0] is None or all(value is values[0] and _is_shared(value, c) for value in values):
+                continue
+            made[f.name] = _joined([_of_rows(value, c, len(p)) for value, p in zip(values, parts, strict=True)])
+        return replace(parts[0], **made)
+
+    def along(self: Rows, side: str, change: Callable[[Any, "Column"], Any]) -> Rows:
+        """With change(value, column) for the columns whose rows begin with this side, those of nested tables too."""
+        made: dict[str, Any] = {}
+        for f, c in column_fields(type(self)):
+            value = getattr(self, f.name)
+            if isinstance(value, Table):
+                made[f.name] = value.along(side, change)
+            elif value is not None and c.shape[:1] == (side,):
+                made[f.name] = change(value, c)
+        return replace(self, **made)
+
+    def put(self: Rows, index: Any, part: Rows) -> Rows:
+        """With the rows at `index` replaced by those of `part`."""
+        return replace(self, **{name: _put(value, index, getattr(part, name)) for name, value in self._columns()})
 
     def scatter(self: Rows, index: Any, length: int) -> Rows:
         """A table of `length` rows with these at `index`, and each column's `fill` elsewhere."""
@@ -101,26 +135,34 @@ class Table:
     def to_arrays(self, prefix: str | None = None) -> dict[str, np.ndarray]:
         """The columns as a file holds them."""
         prefix = self.PREFIX if prefix is None else prefix
+        columns = {f.name: c for f, c in column_fields(type(self))}
         arrays: dict[str, np.ndarray] = {}
         for name, value in self._columns():
             if isinstance(value, Table):
-                arrays |= value.to_arrays(f"{prefix}{name}_")
+                arrays |= value.to_arrays(prefix + columns[name].inner(name))
             else:
                 arrays[prefix + name] = np.asarray(value)
         return arrays
 
     @classmethod
     def from_arrays(
-        cls: type[Rows], arrays: Mapping[str, np.ndarray], prefix: str | None = None, **shared: Any
+        cls: type[Rows],
+        arrays: Mapping[str, np.ndarray],
+        prefix: str | None = None,
+        inside: Mapping[str, Mapping[str, Any]] | None = None,
+        **shared: Any,
     ) -> Rows:
-        """From arrays that `schema` describes, checked before; optional columns that are not there are None."""
+        """From arrays that `schema` describes, checked before; optional columns that are not there are None.
+
+        shared: what is no column; inside: the same of nested tables, by the column's name.
+        """
         prefix = cls.PREFIX if prefix is None else prefix
         made: dict[str, Any] = {}
         for f, c in column_fields(cls):
             if c.nested is not None:
-                inner = f"{prefix}{f.name}_"
-                if any(name.startswith(inner) for name in arrays):
-                    made[f.name] = c.nested.from_arrays(arrays, inner)
+                inner = prefix + c.inner(f.name)
+                if all(name in arrays for name, array in c.nested.schema(inner).items() if not array.optional):
+                    made[f.name] = c.nested.from_arrays(arrays, inner, **(inside or {}).get(f.name, {}))
             elif prefix + f.name in arrays:
                 value = arrays[prefix + f.name]
                 made[f.name] = _tensor(value) if cls.TENSORS else value
@@ -133,7 +175,7 @@ class Table:
         wanted: dict[str, Array] = {}
         for f, c in column_fields(cls):
             if c.nested is not None:
-                wanted |= c.nested.schema(f"{prefix}{f.name}_", rows, optional or c.optional)
+                wanted |= c.nested.schema(prefix + c.inner(f.name), rows, optional or c.optional)
             else:
                 wanted[prefix + f.name] = replace(c.array(rows), optional=optional or c.optional)
         return wanted
@@ -144,15 +186,15 @@ class Table:
         prefix = cls.PREFIX if prefix is None else prefix
         for f, c in column_fields(cls):
             if c.nested is not None:
-                yield from c.nested.documentation(f"{prefix}{f.name}_", rows)
+                yield from c.nested.documentation(prefix + c.inner(f.name), rows)
             else:
                 size = ", ".join(str(side) for side in (rows, *c.shape))
                 yield prefix + f.name, f"[{size}]", c.meaning + (f", {c.unit}" if c.unit else "")
 
     def _columns(self) -> Iterator[tuple[str, Any]]:
-        """Name and content of the columns that are there."""
-        for f, _ in column_fields(type(self)):
-            if (value := getattr(self, f.name)) is not None:
+        """Name and content of the columns that are there with a value for each row."""
+        for f, c in column_fields(type(self)):
+            if (value := getattr(self, f.name)) is not None and not _is_shared(value, c):
                 yield f.name, value
 
 
@@ -161,6 +203,19 @@ def column_fields(table: type[Table]) -> Iterator[tuple[Field[Any], Column]]:
     for f in fields(table):
         if "column" in f.metadata:
             yield f, f.metadata["column"]
+
+
+def _is_shared(value: Any, stated: Column) -> bool:
+    """The same for all rows."""
+    return not isinstance(value, Table) and value.ndim <= len(stated.shape)
+
+
+def _of_rows(value: Any, stated: Column, rows: int) -> Any:
+    """A value for each row, though it is the same for all."""
+    if not _is_shared(value, stated):
+        return value
+    shape = (rows, *value.shape)
+    return np.broadcast_to(value, shape) if isinstance(value, np.ndarray) else value.expand(shape)
 
 
 def _taken(value: Any, index: Any) -> Any:
@@ -183,8 +238,15 @@ def _scattered(value: Any, index: Any, length: int, fill: Any) -> Any:
         return value.scatter(index, length)
     shape = (length, *value.shape[1:])
     whole = np.full(shape, fill, value.dtype) if isinstance(value, np.ndarray) else value.new_full(shape, fill)
-    whole[index] = value
-    return whole
+    return _put(whole, index, value)
+
+
+def _put(whole: Any, index: Any, value: Any) -> Any:
+    if isinstance(whole, Table):
+        return whole.put(index, value)
+    changed = whole.copy() if isinstance(whole, np.ndarray) else whole.clone()
+    changed[index] = value
+    return changed
 
 
 def _no_rows(stated: Column, lengths: Mapping[str, int], tensors: bool) -> Any:

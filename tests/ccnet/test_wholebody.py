@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccnet.coco_ap.average_precision import PARTS, WholeBodyAP, evaluate_wholebody
+from ccnet.coco_ap.average_precision import PARTS, KeypointAP, evaluate_wholebody
 from ccnet.coco_ap.people import Detections, GroundTruth, detections_from_coco, ground_truth_from_coco
 from ccnet.data.datasets import WHOLEBODY_FIELDS
 from pose2d.base.errors import UserError
@@ -92,7 +92,7 @@ def _joined(dataset: dict[str, Any], results: list[dict[str, Any]]) -> tuple[Gro
     return truth, detections_from_coco(found, truth)
 
 
-def _evaluate(dataset: dict[str, Any], results: list[dict[str, Any]]) -> WholeBodyAP:
+def _evaluate(dataset: dict[str, Any], results: list[dict[str, Any]]) -> dict[str, KeypointAP]:
     scores = {part: np.array([r.get(field, r["score"]) for r in results]) for part, field in SCORE_FIELDS.items()}
     return evaluate_wholebody(*_joined(dataset, results), scores)
 
@@ -104,7 +104,7 @@ def test_every_part_scores_as_if_it_were_alone(seed: int) -> None:
     ours = _evaluate(dataset, results)
     for part in PARTS:
         np.testing.assert_allclose(
-            getattr(ours, part).stats, _part_alone(dataset, results, part), rtol=0, atol=1e-12, err_msg=part
+            ours[part].stats, _part_alone(dataset, results, part), rtol=0, atol=1e-12, err_msg=part
         )
     assert json.dumps([dataset, results], default=float) == before
 
@@ -114,8 +114,8 @@ def test_a_part_has_its_own_order_of_confidence() -> None:
     truth, found = _joined(dataset, results)
     plain = evaluate_wholebody(truth, found)
     ranked = evaluate_wholebody(truth, found, {"face": -found.score})
-    assert ranked.face.ap != plain.face.ap
-    assert ranked.foot.ap == plain.foot.ap
+    assert ranked["face"].ap != plain["face"].ap
+    assert ranked["foot"].ap == plain["foot"].ap
     with pytest.raises(UserError, match="'nose' is not a part"):
         evaluate_wholebody(truth, found, {"nose": found.score})
 

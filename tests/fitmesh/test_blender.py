@@ -3,19 +3,21 @@
 import json
 import os
 import subprocess
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import fitting
 from fitmesh.exports import EXPORTERS, scene_glb
 from fitmesh.exports.bone_names import bone_names
 from fitmesh.exports.scene import scene_frame
 from fitmesh.progress import Reporter
 from fitmesh.result import Result
 from fitting.body.kinematics import JOINT_NAMES
-from tests.fitmesh.walkers import in_world, walkers
+from tests.fitmesh.walkers import SIZE, in_world, result_of, walker, walkers
 
 ROW = 7
 PROBE, FBX_PROBE = (Path(__file__).with_name(name) for name in ("blender_probe.py", "fbx_probe.py"))
@@ -76,6 +78,34 @@ def test_blender_writes_an_fbx_with_the_same_bones_motion_and_frames(result: Res
     assert result.people[0].joints_world_m is not None
     heads = np.array([found["armatures"]["person_1"][name] for name in names])
     np.testing.assert_allclose(heads, result.people[0].joints_world_m[ROW] @ Z_UP.T, atol=1e-3)
+
+
+@pytest.mark.parametrize(("row", "there", "away"), [(4, 0, 1), (15, 1, 0)])
+def test_an_fbx_has_sound_meshes_of_people_who_are_never_in_view_together(
+    tmp_path: Path, row: int, there: int, away: int
+) -> None:
+    python = os.environ.get("FITMESH_BLENDER_PYTHON")
+    if not python:
+        pytest.skip("needs FITMESH_BLENDER_PYTHON: a Python with the package bpy")
+    body, camera = fitting.load_body(), fitting.Camera.default(SIZE)
+    frames = np.arange(24)
+    people = [
+        walker(body, camera, 1, frames[:9], frames[:9] / 30, heading_rad=1.5, start_m=(-1.2, 0.1, 5.0), tall=1.0),
+        walker(body, camera, 4, frames[12:], frames[12:] / 30, heading_rad=0.2, start_m=(0.9, 0.1, 6.5), tall=-1.5),
+    ]
+    result = in_world(result_of(tmp_path, people, camera, frames, frames / 30, Fraction(30), body))
+    scene_glb.write(result, tmp_path, Reporter(quiet=True))
+    subprocess.run([python, str(TO_FBX), str(tmp_path / "scene.glb"), str(tmp_path / "scene.fbx")], check=True)
+    command = [python, str(FBX_PROBE), str(tmp_path / "scene.fbx"), str(row)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    meshes = {name: np.array(at) for name, at in json.loads(ended.stdout.splitlines()[-1])["meshes"].items()}
+    assert set(meshes) == {"person_1_mesh", "person_4_mesh"}  # neither floor nor shapes of bones
+    person = result.people[there]
+    at = int(np.searchsorted(person.frame, row))
+    (expected,) = scene_frame(result).points(result.vertices(person, at)[None], person.frame[[at]]) @ Z_UP.T
+    shown, hidden = (meshes[f"person_{result.people[n].identity}_mesh"] for n in (there, away))
+    assert np.median(np.linalg.norm(shown - expected, axis=1)) < 1e-3
+    assert np.ptp(hidden, axis=0).max() < 0.005
 
 
 def test_blenders_camera_is_the_videos(result: Result, imported: dict[str, Any]) -> None:

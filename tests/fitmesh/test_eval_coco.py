@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import pose2d
+from ccnet.coco_ap.average_precision import TEN_NUMBERS
 from ccnet.data.datasets import read_split
 from ccnet.heads.files import about_of, load
 from ccnet.metrics import keypoint_map, labelled_samples, sparsification
@@ -74,6 +75,25 @@ def test_the_function_returns_what_metrics_json_holds(coco, tmp_path, no_plots):
     assert (written["model"], written["head"], written["people"]) == ("toy", None, 10)
     assert len(written["checkpoint_digest"]) == 16
     assert "occlusion" not in written
+
+
+@pytest.mark.parametrize("model, write", [("toy", write_coco), ("toy-wholebody", write_wholebody)])
+def test_both_evaluators_give_equal_figures(model, write, tmp_path):
+    write(tmp_path, "val2017", count=5, seed=1)
+    for path in (tmp_path / "annotations").iterdir():  # the larger a person, the less an error counts
+        dataset = json.loads(path.read_text())
+        for number, person in enumerate(dataset["annotations"]):
+            person["area"] *= 20 * 1.5**number
+        path.write_text(json.dumps(dataset))
+    ours, reference = (
+        run(EvalCocoRequest(tmp_path, model, evaluator=name)).as_dict()["sources"] for name in ("ours", "pycocotools")
+    )
+    assert 0 < ours["raw"]["ap"] < ours["oracle"]["ap"] < 1
+    for source, figures in ours.items():
+        for name in (*TEN_NUMBERS, "parts"):
+            assert figures[name] == pytest.approx(reference[source][name], abs=1e-12), (source, name)
+    with pytest.raises(UserError, match="unknown evaluator 'theirs': choose one of ours, pycocotools"):
+        run(EvalCocoRequest(tmp_path, model, evaluator="theirs"))
 
 
 def test_the_figures_are_on_disk_before_the_occlusion_test(coco, tmp_path, no_plots, monkeypatch):

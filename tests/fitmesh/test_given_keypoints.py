@@ -67,9 +67,10 @@ def test_the_stated_error_is_read_back_as_it_was_written(tmp_path: Path, per_axi
     np.savez(tmp_path / "keypoints.npz", **arrays, **{f"row_{name}": value for name, value in rows.items()})
     (read,) = read_keypoints(tmp_path).people.values()
     given = read_given(tmp_path / "keypoints.npz").error
-    assert (read.error_log_ratio is not None) == ("error_log_ratio" in given) == per_axis
+    assert read.error is not None
+    assert (read.error.log_ratio is not None) == ("error_log_ratio" in given) == per_axis
     for name in given:
-        np.testing.assert_array_equal(getattr(read, name), rows[name])
+        np.testing.assert_array_equal(getattr(read.error, name.removeprefix("error_")), rows[name])
         np.testing.assert_array_equal(given[name][:, :17], rows[name])
     if per_axis:
         assert not given["error_log_ratio"][:, 17:].any(), "keypoints that are not there state no ratio"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from fitting.keypoints.after_fit import confidence_after_fit
-from pose2d.oks import l_squared
+from pose2d.oks import ErrorDistribution, l_squared
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
 
@@ -19,7 +19,7 @@ def stated(offset_l: float) -> tuple[Keypoints, torch.Tensor]:
     xy = torch.full((2, 26, 2), 100.0)
     confidence = (weight / (1 + sigma.square())).sum(-1)
     area = torch.full((2,), AREA)
-    keypoints = Keypoints(xy, confidence, torch.ones(2, 26), "ccnet", area, HALPE26, weight, sigma)
+    keypoints = Keypoints(xy, confidence, torch.ones(2, 26), "ccnet", area, HALPE26, ErrorDistribution(weight, sigma))
     away = torch.stack([l_squared(area, HALPE26).sqrt() * offset_l, torch.zeros(2, 26)], -1)
     return keypoints, xy + away
 
@@ -34,21 +34,24 @@ def test_far_from_the_body_confidence_falls_and_on_it_it_rises() -> None:
 def test_confidence_is_the_expected_oks_of_the_new_mixture() -> None:
     before, body = stated(1.0)
     after = confidence_after_fit(before, body)
-    assert after.error_weight is not None
-    assert after.error_sigma is not None
-    torch.testing.assert_close(after.error_weight.sum(-1), torch.ones(2, 26))
-    torch.testing.assert_close(after.confidence, (after.error_weight / (1 + after.error_sigma.square())).sum(-1))
+    assert after.error is not None
+    torch.testing.assert_close(after.error.weight.sum(-1), torch.ones(2, 26))
+    torch.testing.assert_close(after.confidence, (after.error.weight / (1 + after.error.sigma.square())).sum(-1))
     torch.testing.assert_close(after.xy_px, before.xy_px)
     torch.testing.assert_close(after.presence, before.presence)
 
 
 def test_off_along_the_axis_that_is_stated_wide_counts_less_than_along_the_other() -> None:
     before, body = stated(1.0)  # off along x
-    wide, sharp = (replace(before, error_log_ratio=torch.full((2, 26), ratio)) for ratio in (1.5, -1.5))
+    stated_error = before.error
+    assert stated_error is not None
+    wide, sharp = (
+        replace(before, error=replace(stated_error, log_ratio=torch.full((2, 26), ratio))) for ratio in (1.5, -1.5)
+    )
     along_wide, along_sharp = (confidence_after_fit(k, body) for k in (wide, sharp))
     assert (along_wide.confidence > along_sharp.confidence).all()
-    assert along_wide.stated_error is not None
-    torch.testing.assert_close(along_wide.confidence, along_wide.stated_error.expected_oks())
+    assert along_wide.error is not None
+    torch.testing.assert_close(along_wide.confidence, along_wide.error.expected_oks())
 
 
 def test_what_no_body_or_no_distribution_speaks_of_stays() -> None:

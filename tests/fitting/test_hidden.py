@@ -11,6 +11,7 @@ from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.keypoints.after_fit import widened
 from fitting.keypoints.hidden import UNCOVERED_M, FittedBody, behind_others, surface_in_front_m
+from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
 
@@ -38,7 +39,13 @@ def person(placed: BodyOutput, frames: int = 1) -> FittedBody:
     confidence = (weight / (1 + sigma.square())).sum(-1)
     area = torch.full((frames,), 40_000.0)
     keypoints = Keypoints(
-        CAMERA.project(placed.keypoints), confidence, torch.ones(frames, 26), "ccnet", area, HALPE26, weight, sigma
+        CAMERA.project(placed.keypoints),
+        confidence,
+        torch.ones(frames, 26),
+        "ccnet",
+        area,
+        HALPE26,
+        ErrorDistribution(weight, sigma),
     )
     return FittedBody(np.arange(frames), np.ones(frames, bool), keypoints, placed)
 
@@ -111,18 +118,17 @@ def test_a_widened_mixture_sums_to_one_and_its_confidence_is_its_expected_oks(bo
     tilt = torch.zeros(1, 26)
     tilt[0, 3] = 2.0
     after = widened(before, tilt)
-    assert after.error_weight is not None
-    assert after.error_sigma is not None
-    torch.testing.assert_close(after.error_weight.sum(-1), torch.ones(1, 26))
-    torch.testing.assert_close(after.confidence, (after.error_weight / (1 + after.error_sigma.square())).sum(-1))
-    odds = after.error_weight[0, 3, 1] / after.error_weight[0, 3, 0]
+    assert after.error is not None
+    torch.testing.assert_close(after.error.weight.sum(-1), torch.ones(1, 26))
+    torch.testing.assert_close(after.confidence, (after.error.weight / (1 + after.error.sigma.square())).sum(-1))
+    odds = after.error.weight[0, 3, 1] / after.error.weight[0, 3, 0]
     assert float(odds) == pytest.approx(0.1 / 0.9 * (5.0 / 0.3) ** 2, rel=1e-4)
     others = tilt[0] == 0
     torch.testing.assert_close(after.confidence[0, others], before.confidence[0, others], rtol=0, atol=0)
 
 
 def test_without_a_stated_distribution_nothing_changes(body: Body) -> None:
-    plain = replace(person(standing(body, 0.0, 3.0)).keypoints, error_weight=None, error_sigma=None)
+    plain = replace(person(standing(body, 0.0, 3.0)).keypoints, error=None)
     assert widened(plain, torch.ones(1, 26)) is plain
 
 

@@ -10,6 +10,7 @@ import fitting
 from fitting.keypoints.observed import body_keypoints
 from fitting.keypoints.weights import HEDGE, WIDER, Weighting, keypoint_weights
 from fitting.solver.problem import mixture_loss
+from pose2d.oks import ErrorDistribution
 from pose2d.types import Keypoints
 from tests.walkers import walker
 
@@ -34,7 +35,7 @@ def test_the_loss_is_the_mixtures_log_likelihood_and_the_slopes_its_derivatives(
 
 def test_one_gaussian_is_weighted_like_precision_and_hedged_by_a_wider_one() -> None:
     keypoints = seen(5)
-    one = replace(keypoints, error_weight=torch.ones(5, 17, 1), error_sigma=torch.full((5, 17, 1), 0.5))
+    one = replace(keypoints, error=ErrorDistribution(torch.ones(5, 17, 1), torch.full((5, 17, 1), 0.5)))
     confidence = 1 / (1 + 0.5**2)  # the expected OKS of that Gaussian
     one = body_keypoints(replace(one, confidence=torch.full((5, 17), confidence)))
     weights = keypoint_weights(one, "likelihood")
@@ -49,7 +50,9 @@ def test_one_gaussian_is_weighted_like_precision_and_hedged_by_a_wider_one() -> 
 
 def test_a_stated_ratio_sharpens_one_axis_as_much_as_it_widens_the_other() -> None:
     plain = body_keypoints(seen(5))
-    ratio = keypoint_weights(replace(plain, error_log_ratio=torch.full((5, 26), 1.4)), "likelihood").mixture_precision
+    assert plain.error is not None
+    stated = replace(plain, error=replace(plain.error, log_ratio=torch.full((5, 26), 1.4)))
+    ratio = keypoint_weights(stated, "likelihood").mixture_precision
     same = keypoint_weights(plain, "likelihood").mixture_precision
     assert ratio is not None
     assert same is not None
@@ -64,15 +67,14 @@ def test_where_x_is_stated_to_be_far_off_the_fit_follows_y() -> None:
     def followed_px(log_ratio: float) -> torch.Tensor:
         keypoints = seen(8)
         xy_px, confidence, ratio = keypoints.xy_px.clone(), keypoints.confidence.clone(), torch.zeros(8, 17)
-        assert keypoints.error_weight is not None
-        assert keypoints.error_sigma is not None
-        weight, sigma = keypoints.error_weight.clone(), keypoints.error_sigma.clone()
+        assert keypoints.error is not None
+        weight, sigma = keypoints.error.weight.clone(), keypoints.error.sigma.clone()
         xy_px[:, wrist] += shift_px
         weight[:, wrist], sigma[:, wrist], ratio[:, wrist] = torch.tensor([1.0, 0, 0]), 0.87, log_ratio
-        stated = replace(keypoints, xy_px=xy_px, error_weight=weight, error_sigma=sigma, error_log_ratio=ratio)
-        assert stated.stated_error is not None
-        confidence[:, wrist] = stated.stated_error.expected_oks()[:, wrist]
-        stated, camera = replace(stated, confidence=confidence), fitting.Camera.default(SIZE)
+        error = ErrorDistribution(weight, sigma, ratio)
+        confidence[:, wrist] = error.expected_oks()[:, wrist]
+        stated = replace(keypoints, xy_px=xy_px, confidence=confidence, error=error)
+        camera = fitting.Camera.default(SIZE)
         found = fitting.fit(stated, camera, init="none", weighting="likelihood", fps=25)
         at = camera.project(fitting.load_body().at(found.params).keypoints)[:, wrist]
         return (at - keypoints.xy_px[:, wrist]).mean(0)
@@ -84,7 +86,7 @@ def test_where_x_is_stated_to_be_far_off_the_fit_follows_y() -> None:
 
 
 def test_without_a_stated_distribution_it_is_precision() -> None:
-    keypoints = body_keypoints(replace(seen(3), error_weight=None, error_sigma=None))
+    keypoints = body_keypoints(replace(seen(3), error=None))
     plain, same = keypoint_weights(keypoints, "precision"), keypoint_weights(keypoints, "likelihood")
     torch.testing.assert_close(plain.weight, same.weight)
     assert same.mixture_weight is None
@@ -111,6 +113,5 @@ def seen(frames: int) -> Keypoints:
     everywhere = torch.ones(frames, 17)
     return Keypoints(
         xy_px, 0.9 * everywhere, everywhere, "ccnet", torch.full((frames,), 2e4),
-        error_weight=torch.tensor([0.8, 0.15, 0.05]).expand(frames, 17, 3),
-        error_sigma=torch.tensor([0.2, 0.7, 5.0]).expand(frames, 17, 3),
+        error=ErrorDistribution(*(torch.tensor(v).expand(frames, 17, 3) for v in ([0.8, 0.15, 0.05], [0.2, 0.7, 5.0]))),
     )  # fmt: skip

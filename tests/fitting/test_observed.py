@@ -13,6 +13,7 @@ from fitting.keypoints.observed import (
     probability_observed,
 )
 from fitting.thresholds import OBSERVED_SCORE
+from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
 
@@ -23,9 +24,9 @@ KNEES, ANKLES_AND_FEET = [13, 14], [15, 16, 20, 21, 22, 23, 24, 25]
 def stated(weight: list[float], sigma: list[float], presence: float = 1.0) -> Keypoints:
     """One frame whose keypoints all have the same error distribution."""
     ones = torch.ones(1, 26)
-    mixture = [torch.tensor(values).expand(1, 26, len(values)) for values in (weight, sigma)]
+    mixture = ErrorDistribution(*(torch.tensor(values).expand(1, 26, len(values)) for values in (weight, sigma)))
     return Keypoints(
-        50 * torch.ones(1, 26, 2), 0.5 * ones, presence * ones, "ccnet", torch.tensor([1e3]), HALPE26, *mixture
+        50 * torch.ones(1, 26, 2), 0.5 * ones, presence * ones, "ccnet", torch.tensor([1e3]), HALPE26, mixture
     )
 
 
@@ -45,7 +46,8 @@ def test_the_probability_is_the_share_of_draws_that_fall_close() -> None:
 def test_a_guess_of_high_presence_and_wide_error_is_not_observed() -> None:
     """What a threshold on confidence times presence let through: expected OKS above 0.25, surely in the image."""
     guessed = stated([0.28, 0.72], [0.2, 12.0])
-    confidence = (guessed.error_weight / (1 + guessed.error_sigma.square())).sum(-1)
+    assert guessed.error is not None
+    confidence = (guessed.error.weight / (1 + guessed.error.sigma.square())).sum(-1)
     assert float(confidence.min()) > 0.25
     assert float(probability_observed(guessed).max()) < OBSERVED_PROBABILITY
     assert not observed_joints(guessed, SIZE).any()
@@ -55,15 +57,13 @@ def test_a_guess_of_high_presence_and_wide_error_is_not_observed() -> None:
 
 @pytest.mark.parametrize("confidence", [0.2, 0.5, 0.8])
 def test_an_expected_oks_alone_is_taken_for_a_gaussian(confidence: float) -> None:
-    plain = replace(
-        stated([1.0], [1.0]), confidence=torch.full((1, 26), confidence), error_weight=None, error_sigma=None
-    )
+    plain = replace(stated([1.0], [1.0]), confidence=torch.full((1, 26), confidence), error=None)
     sigma = ((1 - confidence) / confidence) ** 0.5
     torch.testing.assert_close(probability_observed(plain), probability_observed(stated([1.0], [sigma])))
 
 
 def test_a_networks_own_score_counts_by_a_threshold() -> None:
-    raw = replace(stated([1.0], [1.0]), source="raw", error_weight=None, error_sigma=None)
+    raw = replace(stated([1.0], [1.0]), source="raw", error=None)
     for score in (0.9 * OBSERVED_SCORE, 1.1 * OBSERVED_SCORE):
         found = probability_observed(replace(raw, confidence=torch.full((1, 26), score)))
         assert bool((found >= OBSERVED_PROBABILITY).all()) == (score > OBSERVED_SCORE)

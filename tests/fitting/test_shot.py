@@ -15,6 +15,7 @@ from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.ground import GivenGround
 from fitting.scene.lens import FocalEstimate
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
+from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
 from tests.fitting.people_scenes import angle_deg, standing_pose
@@ -119,7 +120,7 @@ def test_who_stands_behind_another_is_less_to_be_relied_on(body: Body, ground: b
     def stated(keypoints: Keypoints) -> Keypoints:
         weight, sigma = (torch.tensor(value).expand(*keypoints.confidence.shape, 2) for value in ((0.9, 0.1), (0.3, 5)))
         confidence = (weight / (1 + sigma.square())).sum(-1)
-        return replace(keypoints, confidence=confidence, source="ccnet", error_weight=weight, error_sigma=sigma)
+        return replace(keypoints, confidence=confidence, source="ccnet", error=ErrorDistribution(weight, sigma))
 
     places = ((0.0, 4.0), (0.15, 4.8))
     people = [person(n, stated(seen(in_camera(standing(body, 1.0, x, z, 1, 6))))) for n, (x, z) in enumerate(places)]

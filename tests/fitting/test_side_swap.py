@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fitting.keypoints.side_swap import repair_side_swaps
+from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
 
@@ -56,13 +57,15 @@ def test_flickering_labels_are_put_back_with_their_confidence(side_walk: Keypoin
 
 
 def test_the_stated_error_goes_with_its_keypoint(side_walk: Keypoints) -> None:
-    side_walk = replace(side_walk, error_log_ratio=torch.linspace(-1, 1, 17).expand(FRAMES, 17))
+    ones = torch.ones(FRAMES, 17, 1)
+    ratio = torch.linspace(-1, 1, 17).expand(FRAMES, 17)
+    side_walk = replace(side_walk, error=ErrorDistribution(ones, ones, ratio))
     back, swapped = repair_side_swaps(exchanged(side_walk, [20, 21]), 30)
     assert swapped[20, LEFT[0]]
-    assert back.error_log_ratio is not None
-    assert side_walk.error_log_ratio is not None
-    torch.testing.assert_close(back.error_log_ratio[20, LEFT], side_walk.error_log_ratio[20, RIGHT])
-    torch.testing.assert_close(back.error_log_ratio[40], side_walk.error_log_ratio[40])
+    assert back.error is not None
+    assert back.error.log_ratio is not None
+    torch.testing.assert_close(back.error.log_ratio[20, LEFT], ratio[20, RIGHT])
+    torch.testing.assert_close(back.error.log_ratio[40], ratio[40])
 
 
 def test_a_keypoint_that_is_plainly_wrong_exchanges_nothing(side_walk: Keypoints) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from fitting.scene.camera_motion import CameraMotion
+from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
 
@@ -65,8 +66,9 @@ def read_clip(folder: Path) -> RealClip:
         keypoints[identity] = Keypoints(
             xy_px=tensor("xy_px", rows), confidence=tensor("confidence", rows), presence=tensor("presence", rows),
             source=str(points["source"]), area_px2=tensor("area_px2", rows), skeleton=HALPE26,  # type: ignore[arg-type]
-            error_weight=tensor("error_weight", rows), error_sigma=tensor("error_sigma", rows),
-            error_log_ratio=tensor("error_log_ratio", rows),
+            error=ErrorDistribution(
+                tensor("error_weight", rows), tensor("error_sigma", rows), tensor("error_log_ratio", rows)
+            ),
         )  # fmt: skip
         frame[identity] = points["row_frame"][rows]
         box = points["row_box_px"][rows]

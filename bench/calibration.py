@@ -22,7 +22,7 @@ import pose2d
 from ccnet.comparison import compare_sources, draw_plots
 from ccnet.data.datasets import read_split
 from ccnet.predictions import USUAL_SOURCES, Predictions, SourceConfidence, predict_split
-from fitmesh.tables import table_console
+from fitmesh.ui.console import table_console
 from pose2d.base.threads import use_threads
 
 

@@ -21,7 +21,7 @@ from fitmesh.eval_3dpw.scoring import Score, SequenceScorer
 from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.eval_3dpw.settings import EvalSettings, Row
 from fitmesh.eval_3dpw.table import Scores, lines, metrics_of, show
-from fitmesh.progress import Reporter
+from fitmesh.ui.events import Reporter
 
 ONE, EACH = "one sigma", "a sigma for each axis"
 ROW = Row("ccnet", "likelihood")
@@ -30,7 +30,7 @@ ROW = Row("ccnet", "likelihood")
 def scores_of(settings: EvalSettings, cache: Path) -> Scores:
     """Errors of both ways to fit on the same person-frames."""
     bodies = body_set(None)
-    evaluation = Evaluation(settings, cache, bodies, Reporter(quiet=True))
+    evaluation = Evaluation(settings, cache, bodies, Reporter())
     starter, body = fits.starter(settings), bodies.load("neutral")
     by_sequence: dict[str, dict[str, Score]] = {}
     for sequence in eval_sequences(settings, []):

@@ -33,7 +33,7 @@ from fitmesh.eval_3dpw.keypoints import cache_key, true_keypoints_px
 from fitmesh.eval_3dpw.pipeline import Evaluation
 from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.eval_3dpw.settings import FPS, EvalSettings
-from fitmesh.progress import Reporter
+from fitmesh.ui.events import Reporter
 from fitting.keypoints.after_fit import widened
 from fitting.keypoints.hidden import COVERED, TAKEN, FittedBody, behind_others, surface_in_front_m
 from fitting.track import fit_prepared, prepare_track
@@ -76,7 +76,7 @@ def measured(data: Path, split: str, cache: Path) -> Sample:
     settings = EvalSettings(data, confidence=("ccnet",), split=split)
     bodies = body_set(None, None)
     body = bodies.load("neutral")
-    evaluation = Evaluation(settings, cache, bodies, Reporter(quiet=True))
+    evaluation = Evaluation(settings, cache, bodies, Reporter())
     parts: dict[str, list[Tensor]] = {}
     seconds, person_frames = 0.0, 0
     for sequence in eval_sequences(settings, []):

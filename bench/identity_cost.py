@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 import pose2d.people
-from fitmesh.api import open_clip
-from fitmesh.progress import Reporter
 from fitmesh.stages import people
+from fitmesh.stages.pipeline import open_clip
 from fitmesh.stages.settings import Job, RunSettings
+from fitmesh.ui.events import Reporter
 from pose2d.tracking.tracker import Tracker
 from pose2d.video.shots import ShotDetector
 
@@ -69,7 +69,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, timed() as spent:
             out = Path(folder) if arguments.out is None else arguments.out / video.stem
             out.mkdir(parents=True, exist_ok=True)
-            job = Job(open_clip(video), RunSettings(threads=1), out, Reporter(quiet=True))
+            job = Job(open_clip(video), RunSettings(threads=1), out, Reporter())
             start = time.process_time()
             people.make(job, people.cache_key(job))
             stage = time.process_time() - start

@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.identity_metrics import FrameBoxes
 from bench.identity_scenes import SeenFrame
-from fitmesh.progress import Reporter
 from fitmesh.stages import people
 from fitmesh.stages.settings import Job, RunSettings
+from fitmesh.ui.events import Reporter
 from pose2d.detect.detector import iou
 from pose2d.skeletons import COCO17, HALPE26
 from pose2d.tracking.appearance import Appearances
@@ -81,7 +81,7 @@ def _look(folder: Path, name: str) -> dict[str, np.ndarray]:
     """What the networks of `fitmesh run` say of every frame."""
     with tempfile.TemporaryDirectory() as out, torch.inference_mode():
         clip = ImageFolder(folder / "imageFiles" / name)
-        job = Job(clip, RunSettings(threads=1), Path(out), Reporter(quiet=True))
+        job = Job(clip, RunSettings(threads=1), Path(out), Reporter())
         detect, estimate, describe = people._detect(job), people._estimate(job), people._describe(job)
         names = ("frame", "boxes", "scores", "xy", "sure", "colours", "weight")
         rows: dict[str, list[np.ndarray]] = {name: [] for name in names}

@@ -32,7 +32,7 @@ from fitmesh.eval_3dpw.keypoints import cache_key, true_keypoints_px
 from fitmesh.eval_3dpw.pipeline import Evaluation
 from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.eval_3dpw.settings import EvalSettings
-from fitmesh.progress import Reporter
+from fitmesh.ui.events import Reporter
 from fitting.keypoints.observed import NEAR, OBSERVED_PROBABILITY, probability_observed
 from pose2d.types import Keypoints
 
@@ -45,7 +45,7 @@ def measured(data: Path, split: str, every: int, cache: Path) -> tuple[list[Keyp
     """Keypoints after the fit, what is visible of each [N, 17], its distance from the truth in sqrt(area) [N, 17]."""
     settings = EvalSettings(data, confidence=("ccnet",), split=split, every=every)
     bodies = body_set(None, None)
-    evaluation = Evaluation(settings, cache, bodies, Reporter(quiet=True))
+    evaluation = Evaluation(settings, cache, bodies, Reporter())
     after, visibility, distance = [], [], []
     for sequence in eval_sequences(settings, []):
         people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))

@@ -31,7 +31,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fitmesh.api import open_clip
+from fitmesh.stages.pipeline import open_clip
 from pose2d.video.writer import video_writer
 
 PEER = """
@@ -59,9 +59,9 @@ print(json.dumps({"seconds": seconds, "cpu_s": cpu, "frames": frames, "people": 
 OURS = """
 import json, sys, time
 from pathlib import Path
-from fitmesh.api import open_clip
+from fitmesh.stages.pipeline import open_clip
 from fitmesh.confidence import default_source
-from fitmesh.progress import Reporter
+from fitmesh.ui.events import Reporter
 from fitmesh.stages import pipeline
 from fitmesh.stages.people import read_tracks
 from fitmesh.stages.settings import Job, KeypointSettings, RunSettings, TrackSettings
@@ -73,7 +73,7 @@ settings = RunSettings(
     keypoints=KeypointSettings(pose_model, confidence=default_source(pose_model, None, None)),
     threads=threads, overwrite=True,
 )
-job = Job(open_clip(video), settings, out, Reporter(quiet=True))
+job = Job(open_clip(video), settings, out, Reporter())
 marks = {}
 start = time.perf_counter()
 job.networks.get(), job.detector.get()

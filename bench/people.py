@@ -16,10 +16,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fitmesh.api import open_clip
-from fitmesh.progress import Reporter
 from fitmesh.stages import people
+from fitmesh.stages.pipeline import open_clip
 from fitmesh.stages.settings import Job, RunSettings
+from fitmesh.ui.events import Reporter
 from pose2d.detect.detector import iou
 from pose2d.oks import AREA_OF_BOX, keypoint_oks, l_squared
 from pose2d.people import People, PeopleFinder
@@ -31,7 +31,7 @@ SAME_IOU = 0.5  # boxes of one person in one frame, found both ways
 
 def found(video: Path, threads: int, every_frame: bool) -> tuple[People, float]:
     with tempfile.TemporaryDirectory() as folder:
-        job = Job(open_clip(video), RunSettings(threads=threads), Path(folder), Reporter(quiet=True))
+        job = Job(open_clip(video), RunSettings(threads=threads), Path(folder), Reporter())
         job.networks.get()
         info = job.clip.info
         finder = PeopleFinder(people._detect(job), people._estimate(job), every_frame)

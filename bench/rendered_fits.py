@@ -14,7 +14,7 @@ from fitmesh.eval_3dpw.keypoints import PersonKeypoints, cache_key
 from fitmesh.eval_3dpw.pipeline import Evaluation
 from fitmesh.eval_3dpw.sequences import EvalSequence, eval_sequences
 from fitmesh.eval_3dpw.settings import FPS, EvalSettings
-from fitmesh.progress import Reporter
+from fitmesh.ui.events import Reporter
 from fitting.scene.lens import given_focal
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.track import TrackFit, fit_track
@@ -52,7 +52,7 @@ def rendered_fits(data: Path, cache: Path, only: str = "") -> Iterator[RenderedF
     """Everybody of a set made by `fitmesh synth`; `cache` keeps their keypoints. only: a part of sequences' names."""
     settings = EvalSettings(data, confidence=("ccnet",))
     bodies = body_set(None, None)
-    evaluation = Evaluation(settings, cache, bodies, Reporter(quiet=True))
+    evaluation = Evaluation(settings, cache, bodies, Reporter())
     for sequence in eval_sequences(settings, []):
         if only not in sequence.name:
             continue

@@ -31,11 +31,11 @@ from rich.console import Console
 from rich.table import Table
 
 from fitmesh.confidence import default_source
-from fitmesh.progress import Reporter, Tick
 from fitmesh.stages import settings as stage_settings
 from fitmesh.stages.people import read_keypoints, read_tracks
 from fitmesh.stages.pipeline import run_stages
 from fitmesh.stages.settings import Job, KeypointSettings, RunSettings, TrackSettings
+from fitmesh.ui.events import Reporter, Tick
 from pose2d import registry
 from pose2d.detect.detector import DETECTORS, detector_class
 from pose2d.video.clip import Span
@@ -51,7 +51,7 @@ class StageTimes(Reporter):
     """Notes of every stage how long it took, how long networks were at work in it, and the peak memory so far."""
 
     def __init__(self) -> None:
-        super().__init__(quiet=True)
+        super().__init__()
         self.network_s = 0.0  # summed over threads
         self.stages: dict[str, dict[str, float]] = {}
         self._lock = Lock()

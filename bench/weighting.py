@@ -35,7 +35,7 @@ from fitmesh.eval_3dpw.pipeline import Evaluation, run
 from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.eval_3dpw.settings import EvalSettings, Row
 from fitmesh.eval_3dpw.table import NAMES, Line, Scores, cell, lines, show
-from fitmesh.progress import Reporter
+from fitmesh.ui.events import Reporter
 from pose2d.base.files import atomic_file
 from pose2d.base.resampling import RESAMPLES, clustered_means, draws, interval
 from pose2d.skeletons import COCO17
@@ -67,7 +67,7 @@ class Study:
 
     def fit(self, rows: Mapping[str, Row], single_frames: bool) -> Scores:
         """Errors of every row on the same person-frames."""
-        return run(self.settings(rows, single_frames), self.folder, Reporter(quiet=True)).scores
+        return run(self.settings(rows, single_frames), self.folder, Reporter()).scores
 
     @property
     def folder(self) -> Path:
@@ -151,7 +151,7 @@ def keypoint_confidence(study: Study) -> KeypointConfidence:
     """Every keypoint of the study."""
     settings = study.settings({}, single_frames=True)
     bodies = body_set(None, None)
-    evaluation = Evaluation(settings, study.folder, bodies, Reporter(quiet=True))
+    evaluation = Evaluation(settings, study.folder, bodies, Reporter())
     parts: dict[str, list[np.ndarray]] = {name: [] for name in (*CALIBRATED, "oracle", "visibility")}
     for sequence in eval_sequences(settings, []):
         people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))

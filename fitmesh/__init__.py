@@ -4,9 +4,8 @@ TYPE_CHECKING = False  # type checkers take it for true; importing typing would 
 if TYPE_CHECKING:
     from typing import Any
 
-    from fitmesh.api import Progress, run
-    from fitmesh.batch.api import run_many
-    from fitmesh.batch.status import ClipStatus
+    from fitmesh.api import Progress, run, run_many
+    from fitmesh.many.status import ClipStatus
     from fitmesh.result import Event, Person, Result, Shot, load
     from fitmesh.tracks import edit_tracks
     from fitmesh.version import __version__
@@ -20,7 +19,7 @@ _HOME = {
     "__version__": "fitmesh.version",
     "run": "fitmesh.api", "Progress": "fitmesh.api", "UserError": "pose2d.base.errors",
     "Event": "fitmesh.result", "Person": "fitmesh.result", "Result": "fitmesh.result", "Shot": "fitmesh.result",
-    "run_many": "fitmesh.batch.api", "ClipStatus": "fitmesh.batch.status",
+    "run_many": "fitmesh.api", "ClipStatus": "fitmesh.many.status",
     "load": "fitmesh.result", "edit_tracks": "fitmesh.tracks",
 }  # fmt: skip
 

@@ -1,18 +1,19 @@
 """`fitmesh.run`: what the command does, as a function."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from fitmesh import limits
 from fitmesh.confidence import default_source
-from fitmesh.progress import Reporter, Tick
+from fitmesh.many.status import ClipStatus
 from fitmesh.result import Result, load
-from fitmesh.stages.pipeline import run_stages
+from fitmesh.stages.pipeline import open_clip, run_stages
 from fitmesh.stages.scene import SceneSettings
 from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSettings, TrackSettings
+from fitmesh.ui.events import ClipEnded, Event, Reporter, Sink, StageAdvanced, StageStarted, to_log
 from fitting.keypoints.weights import Weighting
 from pose2d.base.devices import default_device
 from pose2d.base.errors import UserError
@@ -21,9 +22,7 @@ from pose2d.registry import fetched
 from pose2d.tracking.identity import IdentityOptions
 from pose2d.tracking.tracker import TrackerOptions
 from pose2d.types import ConfidenceSource
-from pose2d.video.clip import Clip, Span
-from pose2d.video.images import DEFAULT_RATE, SUFFIXES, ImageFolder
-from pose2d.video.reader import Video
+from pose2d.video.clip import Span
 
 
 @dataclass(frozen=True)
@@ -106,9 +105,60 @@ def run(
         init=init, init_checkpoint=init_checkpoint, focal_px=focal_px, fov_deg=fov_deg, intrinsics=intrinsics,
         floor=floor, height_m=height_m, exports=exports, bone_names=bone_names, overwrite=overwrite,
     )  # fmt: skip
-    reporter = Reporter(quiet=True) if progress is None else _CallbackReporter(progress)
+    reporter = Reporter(to_log if progress is None else _to_function(progress))
     run_stages(Job(open_clip(Path(video), fps), settings, Path(out), reporter))
     return load(out)
+
+
+_OF_ONE_CLIP = ("video", "out", "fps", "progress")
+
+
+def run_many(
+    videos: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    jobs: int = 1,
+    shard: str | None = None,
+    ray: str | None = None,
+    threads: int | None = None,
+    progress: Callable[[ClipStatus], None] | None = None,
+    **options: Any,
+) -> list[ClipStatus]:
+    """Fit bodies in many videos, a folder of results for each in `out`, with summary.csv and index.html over all.
+
+    videos: several paths or URLs, or one pattern ("clips/**/*.mp4") or .txt file with one path a line.
+    jobs: processes that work side by side; with 1 this process does everything. More than one need a script that calls
+    this under `if __name__ == "__main__":`.
+    shard: "3/20" does every 20th video from the third. ray: address of a Ray cluster, or "auto".
+    threads: processor cores that the jobs share; with Ray, of one video.
+    progress: called with every video's status when it ends.
+    options: those of `fitmesh.run`, but for what belongs to one clip (keypoints, detections from a file, fps).
+
+    A video that fails does not end the others: look at the `state` and `error` of what is returned, one status a video
+    of the shard. Raises `fitmesh.UserError` where nothing can be done at all.
+    """
+    from fitmesh.many.batch import Batch, check_many, run_batch
+    from fitmesh.many.clips import WHOLE, Shard, find_clips
+    from fitmesh.many.executors import SerialExecutor
+    from fitmesh.many.ray_cluster import executor_of, threads_each
+
+    limits.JOBS.check("jobs", jobs)
+    limits.THREADS.check("threads", threads)
+    several = [str(video) for video in videos] if not isinstance(videos, str | Path) else []
+    found = find_clips(several, [str(videos)] if not several else [], str(out))
+    call = inspect.signature(run).bind("", "", **options)
+    call.apply_defaults()
+    given = {name: value for name, value in call.arguments.items() if name not in _OF_ONE_CLIP}
+    settings = settings_of(**{**given, "threads": threads_each(threads, jobs, ray)})
+    check_many(settings)
+    executor = SerialExecutor() if jobs == 1 and ray is None else executor_of(jobs, ray, settings.threads)
+    batch = Batch(found.clips, str(out), settings, Shard.parse(shard) if shard is not None else WHOLE)
+
+    def sink(event: Event) -> None:
+        if isinstance(event, ClipEnded) and progress is not None:
+            progress(event.status)
+
+    return run_batch(batch, executor, Reporter(sink))
 
 
 def settings_of(
@@ -206,16 +256,6 @@ def _check_given_confidence(keypoints: Path, layout: str, confidence: Confidence
         )
 
 
-def open_clip(path: Path, fps: float | None = None) -> Clip:
-    """A folder of images, an image, or a video."""
-    limits.FPS.check("--fps", fps)
-    if path.is_dir():
-        return ImageFolder(path, DEFAULT_RATE if fps is None else Fraction(fps).limit_denominator(100_000))
-    if fps is not None:
-        raise UserError("--fps is for a folder of images: a video knows its own rate.")
-    return ImageFolder(path) if path.suffix.lower() in SUFFIXES else Video(path)
-
-
 def _heights(given: float | Mapping[int, float] | None) -> str:
     """As `--height` has them."""
     if given is None:
@@ -227,21 +267,16 @@ def _path(given: str | Path | None) -> Path | None:
     return None if given is None else Path(given)
 
 
-class _CallbackReporter(Reporter):
-    """Passes progress on; what is said goes to the log."""
+def _to_function(progress: Callable[[Progress], None]) -> Sink:
+    """Calls it in the thread that does the work; what is said goes to the log."""
 
-    def __init__(self, tell: Callable[[Progress], None]) -> None:
-        super().__init__(quiet=True)
-        self._tell = tell
+    def sink(event: Event) -> None:
+        match event:
+            case StageStarted(stage, total, unit):
+                progress(Progress(stage, 0, total, unit))
+            case StageAdvanced(stage, done, total, unit, beat=None):
+                progress(Progress(stage, done, total, unit))
+            case _:
+                to_log(event)
 
-    @contextmanager
-    def stage(self, name: str, total: int | None, unit: str = "frames") -> Iterator[Tick]:
-        done = 0
-
-        def tick(steps: int) -> None:
-            nonlocal done
-            done += steps
-            self._tell(Progress(name, done, total, unit))
-
-        self._tell(Progress(name, 0, total, unit))
-        yield tick
+    return sink

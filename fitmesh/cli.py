@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from fitmesh import logs
 from fitmesh.commands import body, doctor, eval_3dpw, eval_coco, models, paper, run, synth, tracks, train_ccnet, view
 from fitmesh.commands.option_types import checked
-from fitmesh.signals import Stopped
-from fitmesh.trouble import exit_code_of, watch_threads
+from fitmesh.ui import logs
+from fitmesh.ui.signals import Stopped
+from fitmesh.ui.trouble import exit_code_of, watch_threads
 from fitmesh.version import __version__
 
 app = typer.Typer(
@@ -63,7 +63,7 @@ app.add_typer(models.app, name="models")
 
 
 def main() -> None:
-    """Run a command. Whatever goes wrong becomes a sentence on stderr and an exit code (`fitmesh.trouble`)."""
+    """Run a command. Whatever goes wrong becomes a sentence on stderr and an exit code (`fitmesh.ui.trouble`)."""
     watch_threads()
     for stream in (sys.stdout, sys.stderr):  # a file name need not be valid UTF-8
         if isinstance(stream, io.TextIOWrapper):

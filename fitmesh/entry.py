@@ -1,6 +1,6 @@
 """Where the program starts: signals first, since the imports of a command take long enough to be interrupted."""
 
-from fitmesh import signals
+from fitmesh.ui import signals
 
 
 def main() -> None:

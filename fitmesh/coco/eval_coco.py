@@ -3,8 +3,6 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
-
 import ccnet
 import pose2d
 from ccnet.areas import fit_areas, people_to_fit
@@ -22,8 +20,9 @@ from ccnet.predictions import (
 )
 from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, write_metrics
 from fitmesh.confidence import check_heatmap_score
-from fitmesh.progress_bar import bar
-from fitmesh.tables import print_tables
+from fitmesh.ui.console import print_tables
+from fitmesh.ui.events import Reporter, to_log
+from fitmesh.ui.sinks import on_stderr
 from pose2d.base.distributed import process_group
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable
@@ -64,7 +63,7 @@ def run(request: EvalCocoRequest) -> Evaluation:
     _check_confidence(request)
     use_threads(request.threads)
     with process_group(request.device) as group:
-        console = Console(quiet=not group.is_main, stderr=True)
+        reporter = Reporter(on_stderr() if group.is_main else to_log)
         model = pose2d.load(request.model, request.checkpoint)
         head = _head(request, model)
         _check_fits(request, model, head)
@@ -77,9 +76,9 @@ def run(request: EvalCocoRequest) -> Evaluation:
         head = head and head.to(group.device)
         areas = None
         if taught:
-            with bar(console, "areas", len(taught)) as step:
+            with reporter.stage("areas", len(taught), "people") as step:
                 areas = fit_areas(model, taught, step)
-        with bar(console, split.name, len(group.share(split.people))) as step:
+        with reporter.stage(split.name, len(group.share(split.people)), "people") as step:
             predictions = predict_split(model, head, split, boxes, request.flip_test, step, group, areas).only(wanted)
         table = compare_sources(split, predictions, evaluate=evaluate)
         about = describe(request.model, request.checkpoint, model, head)
@@ -90,7 +89,7 @@ def run(request: EvalCocoRequest) -> Evaluation:
                 draw_plots(request.out, split, predictions)
                 write_metrics(request.out, found.as_dict())
                 if request.occlusion_test:
-                    found = with_occlusion_test(found, split, model, head, request.out, console)
+                    found = with_occlusion_test(found, split, model, head, request.out, reporter)
                     write_metrics(request.out, found.as_dict())
         group.barrier()
         return found

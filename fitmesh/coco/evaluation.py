@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from ccnet.comparison import ComparisonTable, draw_occlusion
 from ccnet.data.datasets import Split
 from ccnet.heads.files import about_of
 from ccnet.heads.head import CalibrationHead
 from ccnet.occlusion import SIZES, occlude_wrists, people_to_occlude
-from fitmesh.progress_bar import bar
+from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
 from pose2d.base.caching import weights_digest
 from pose2d.base.files import atomic_file
@@ -66,11 +65,11 @@ def with_occlusion_test(
     model: PoseModel,
     head: CalibrationHead | None,
     folder: Path,  # for the plot
-    console: Console,
+    reporter: Reporter,
 ) -> Evaluation:
     """The evaluation with the occlusion test, which runs the network for every patch size again."""
     chosen = people_to_occlude(model, split.people)
-    with bar(console, "occlusion test", len(chosen) * len(SIZES)) as step:
+    with reporter.stage("occlusion test", len(chosen) * len(SIZES), "crops") as step:
         curves = occlude_wrists(model, head, chosen, step)
     return replace(found, occlusion=draw_occlusion(folder, curves))
 

@@ -8,8 +8,6 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from rich.console import Console
-
 import pose2d
 from ccnet.data.datasets import AnnotatedPerson, read_split
 from ccnet.data.examples import observation_caches, passes
@@ -18,10 +16,11 @@ from ccnet.other_features import with_features
 from ccnet.settings import TrainingSettings
 from ccnet.train import new_head
 from fitmesh.coco.request import TrainCcnetRequest
-from fitmesh.progress_bar import bar
-from fitmesh.workers.tasks import Tell, Workers
+from fitmesh.many.executors import Notify
+from fitmesh.many.ray_cluster import executor_of, threads_each
+from fitmesh.ui.events import Reporter
 from pose2d.base.errors import UserError
-from pose2d.base.threads import cores, use_threads
+from pose2d.base.threads import use_threads
 
 
 @dataclass(frozen=True)
@@ -34,39 +33,27 @@ class ShardTask:
     first: int  # person
 
 
-def fill_by_workers(console: Console, request: TrainCcnetRequest, settings: TrainingSettings, people: int) -> None:
+def fill_by_workers(reporter: Reporter, request: TrainCcnetRequest, settings: TrainingSettings, people: int) -> None:
     """Every shard of every pass."""
-    threads, workers = _workers(request)
+    threads = threads_each(request.threads, request.jobs or 1, request.ray)
+    executor = executor_of(request.jobs or 1, request.ray, threads)
     request = replace(request, threads=threads)
     shards = [(number, first) for number in range(len(passes(settings))) for first in range(0, people, SHARD)]
     tasks = [ShardTask(request, settings, number, first) for number, first in shards]
-    with bar(console, f"pose network, {workers}", people * len(passes(settings))) as step:
-        for ended in workers.each(fill_shard, tasks, lambda number, count: step(count)):
+    with reporter.stage(f"pose network, {executor}", people * len(passes(settings)), "people") as step:
+        for ended in executor.map(fill_shard, tasks, lambda number, count: step(count)):
             if ended.lost:
                 first = tasks[ended.number].first
                 raise UserError(f"the features of the people from number {first} on cannot be computed: {ended.lost}")
-            if request.ray is not None:  # no news come from there
+            if request.ray is not None:  # nothing is notified from there
                 step(ended.result)
 
 
-def _workers(request: TrainCcnetRequest) -> tuple[int, Workers]:
-    """Threads of each worker, and the workers."""
-    if request.ray is not None:
-        from fitmesh.workers.ray_cluster import RayCluster
-
-        return request.threads or 1, RayCluster(request.ray, request.threads or 1)
-    from fitmesh.workers.processes import Processes
-
-    jobs = request.jobs or 1
-    threads = max(1, (request.threads or cores()) // jobs)
-    return threads, Processes(jobs, threads)
-
-
-def fill_shard(task: ShardTask, tell: Tell) -> int:
+def fill_shard(task: ShardTask, notify: Notify) -> int:
     """People in the shard."""
     use_threads(task.request.threads)
     cache = _caches(task.request, task.settings)[task.number]
-    cache.fill_shard(task.first, tell)
+    cache.fill_shard(task.first, notify)
     return len(cache.people[task.first : task.first + SHARD])
 
 

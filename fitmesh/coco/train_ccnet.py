@@ -6,8 +6,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 import ccnet
 import pose2d
 from ccnet import losses
@@ -34,8 +32,9 @@ from ccnet.train import new_head, train
 from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, write_metrics
 from fitmesh.coco.features import fill_by_workers, people_with_target
 from fitmesh.coco.request import TrainCcnetRequest
-from fitmesh.progress_bar import bar
-from fitmesh.tables import print_tables
+from fitmesh.ui.console import print_tables
+from fitmesh.ui.events import Reporter, to_log
+from fitmesh.ui.sinks import on_stderr
 from pose2d.base.distributed import ProcessGroup, process_group
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable
@@ -62,7 +61,7 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
         raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
     use_threads(request.threads)
     with process_group(request.device) as group:
-        console = Console(quiet=not group.is_main, stderr=True)
+        reporter = Reporter(on_stderr() if group.is_main else to_log)
         model = with_features(pose2d.load(request.model, request.checkpoint).to(group.device), settings.features)
         settings = replace(settings, head=_kind(model, settings))
         settings = replace(settings, loss=settings.loss or losses.default(settings.head))
@@ -76,24 +75,24 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
         everybody = [person for split in splits for person in split.people]
         people = people_with_target(everybody, settings)
         if len(people) < len(everybody):
-            console.print(f"{len(everybody) - len(people)} of {len(everybody)} people have no head size: left out.")
+            reporter.say(f"{len(everybody) - len(people)} of {len(everybody)} people have no head size: left out.")
         head = new_head(model, settings, request.model).to(group.device)
         every = passes(settings)
         if group.is_main:
             check_writable(request.out)
         need = bytes_per_person(model, head, people)
-        _print_plan(console, need, len(people), len(every), settings)
+        _print_plan(reporter, need, len(people), len(every), settings)
         with folder_lock(request.out) if group.is_main else nullcontext():
             if request.jobs is not None or request.ray is not None:
                 if group.world_size > 1:
                     raise UserError("--jobs and --ray have no effect under torchrun, whose processes share the work.")
                 if fits_on_disk(model, head, people, settings):
-                    fill_by_workers(console, replace(request, train=tuple(names)), settings, len(people))
-            with bar(console, "pose network", len(people) * len(every) // group.world_size) as step:
+                    fill_by_workers(reporter, replace(request, train=tuple(names)), settings, len(people))
+            with reporter.stage("pose network", len(people) * len(every) // group.world_size, "people") as step:
                 examples = make_examples(model, head, people, settings, group, request.cache, step)
             if isinstance(examples, StreamedExamples):
-                console.print("The features exceed --cache-gb: the network runs in every epoch.")
-            _train(console, head, examples, settings, group, request.out)
+                reporter.say("The features exceed --cache-gb: the network runs in every epoch.")
+            _train(reporter, head, examples, settings, group, request.out)
             if group.is_main:
                 about = files.describe(
                     head,
@@ -105,7 +104,7 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
                 request.out.mkdir(parents=True, exist_ok=True)
                 files.save(head, request.out / "ccnet.safetensors", about)
             group.barrier()
-            found = _evaluate(console, model, eval_splits, request, group)
+            found = _evaluate(reporter, model, eval_splits, request, group)
             group.barrier()
     return found
 
@@ -126,16 +125,16 @@ def _eval_splits(request: TrainCcnetRequest, model: PoseModel) -> dict[str, Spli
     return {role: read_split(request.data, name, model.skeleton) for role, name in wanted.items() if name}
 
 
-def _print_plan(console: Console, need: int, people: int, times: int, settings: TrainingSettings) -> None:
+def _print_plan(reporter: Reporter, need: int, people: int, times: int, settings: TrainingSettings) -> None:
     total = need * people * times
-    console.print(
+    reporter.say(
         f"{people} people, {times} passes, {need / 1e3:.1f} kB a crop: {total / 1e9:.2f} GB on disk "
         f"(budget {settings.cache_bytes / 1e9:.0f} GB)."
     )
 
 
 def _train(
-    console: Console,
+    reporter: Reporter,
     head: CalibrationHead,
     examples: Examples,
     settings: TrainingSettings,
@@ -144,7 +143,7 @@ def _train(
 ) -> None:
     steps = settings.epochs * examples.batches(settings.batch)
     last = 0
-    with bar(console, "calibration head", steps) as advance:
+    with reporter.stage("calibration head", steps, "steps") as advance:
 
         def progress(step: int, steps: int, loss: float) -> None:
             nonlocal last
@@ -168,13 +167,13 @@ def _closed_form_record(examples: Examples, model: PoseModel) -> dict[str, float
 
 
 def _evaluate(
-    console: Console, model: PoseModel, splits: dict[str, Split], request: TrainCcnetRequest, group: ProcessGroup
+    reporter: Reporter, model: PoseModel, splits: dict[str, Split], request: TrainCcnetRequest, group: ProcessGroup
 ) -> dict[str, Evaluation]:
     """The saved head, loaded again, on every split that was asked for; all figures first, then the occlusion tests."""
     head = ccnet.load(request.out / "ccnet.safetensors").to(group.device)
     observed = {}
     for role, split in splits.items():
-        with bar(console, split.name, len(split.people) // group.world_size) as step:
+        with reporter.stage(split.name, len(split.people) // group.world_size, "people") as step:
             observed[role] = observe_cached(model, head, split.people, request.cache, step, group)
     about = describe(request.model, request.checkpoint, model, head)
     found: dict[str, Evaluation] = {}
@@ -190,7 +189,7 @@ def _evaluate(
     _write(request.out, about, found)
     if request.occlusion_test:
         for role, split in splits.items():
-            found[role] = with_occlusion_test(found[role], split, model, head, request.out / role, console)
+            found[role] = with_occlusion_test(found[role], split, model, head, request.out / role, reporter)
         _write(request.out, about, found)
     return found
 

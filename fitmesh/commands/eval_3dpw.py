@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fitmesh import limits
-from fitmesh.signals import Stopped, working
+from fitmesh.ui.signals import Stopped, working
 
 DATA, KEYPOINTS, FITTING, SCORING, OUTPUT = "Data", "Keypoints", "Fitting", "Scoring", "Output"
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
@@ -111,12 +111,13 @@ def eval_3dpw(
     errors are kept there per sequence, so an interrupted run goes on where it stopped. Start with
     `torchrun --nproc-per-node N -m fitmesh eval-3dpw ...` to use N processes or GPUs.
     """
-    from fitmesh.progress import Reporter, starting
+    from fitmesh.ui.events import Reporter
+    from fitmesh.ui.sinks import on_stderr, starting
 
-    with starting(Reporter(quiet)):
+    with starting(Reporter(on_stderr(quiet))):
         from fitmesh.eval_3dpw import pipeline, table
         from fitmesh.eval_3dpw.settings import EvalSettings
-        from fitmesh.tables import table_console
+        from fitmesh.ui.console import table_console
         from pose2d.base.distributed import process_group
         from pose2d.base.folder_lock import folder_lock
         from pose2d.base.threads import use_threads
@@ -133,11 +134,11 @@ def eval_3dpw(
     use_threads(threads)
     try:
         with working(), process_group(device) as group:
-            reporter = Reporter(quiet or not group.is_main)
+            reporter = Reporter(on_stderr(quiet or not group.is_main))
             with folder_lock(out) if group.is_main else nullcontext():
                 outcome = pipeline.run(replace(settings, device=str(group.device)), out, reporter, group)
     except (KeyboardInterrupt, Stopped) as stopped:
-        Reporter(quiet).say("Stopped. Finished sequences are kept; the same command goes on from there.")
+        Reporter(on_stderr(quiet)).say("Stopped. Finished sequences are kept; the same command goes on from there.")
         raise typer.Exit(getattr(stopped, "exit_code", INTERRUPTED)) from None
     if not group.is_main:
         return

@@ -49,7 +49,7 @@ def eval_coco(
 
     Start with `torchrun --nproc-per-node N -m fitmesh eval-coco ...` to use N processes or GPUs.
     """
-    from fitmesh.progress import starting
+    from fitmesh.ui.sinks import starting
 
     with starting():
         from fitmesh.coco.eval_coco import EvalCocoRequest, run, show

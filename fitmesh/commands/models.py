@@ -98,7 +98,7 @@ def get(
 def _fetch(offer: "Offer") -> "Path":
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    from fitmesh.signals import working
+    from fitmesh.ui.signals import working
     from pose2d import hub
 
     columns = TextColumn(offer.name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()

@@ -7,7 +7,7 @@ import typer
 
 from fitmesh import limits
 from fitmesh.commands.coco_options import Device, Threads
-from fitmesh.signals import working
+from fitmesh.ui.signals import working
 
 
 def paper(
@@ -50,7 +50,7 @@ def paper(
 
     `fitmesh paper list` shows all tables. Finished cells are kept in --out: a killed run goes on where it stopped.
     """
-    from fitmesh.progress import starting
+    from fitmesh.ui.sinks import starting
 
     with starting():
         from fitmesh.paper.request import PaperRequest, given_models

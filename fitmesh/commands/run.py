@@ -7,7 +7,7 @@ import typer
 
 from fitmesh import limits
 from fitmesh.commands.option_types import PlaceParser
-from fitmesh.signals import Stopped, working
+from fitmesh.ui.signals import Stopped, working
 
 INPUT, PEOPLE, KEYPOINTS = "Input (one of the first four)", "People", "Keypoints"
 BODY, SCENE, OUTPUT, MANY = "Bodies", "Scene", "Output", "Many videos (docs/scale.md)"
@@ -273,18 +273,18 @@ def run(
     file is already there and was made from the same input with the same settings is skipped, so an interrupted run
     goes on where it stopped.
     """
-    from fitmesh.json_progress import JsonReporter
-    from fitmesh.progress import Reporter, starting
+    from fitmesh.ui.events import Failed, Reporter
+    from fitmesh.ui.sinks import as_json_lines, on_stderr, starting
     from pose2d.base.errors import UserError
 
     if quiet and json:
         raise UserError("--quiet and --json contradict each other: give one of them.")
-    reporter = JsonReporter() if json else Reporter(quiet)
+    reporter = Reporter(as_json_lines if json else on_stderr(quiet))
     with starting(reporter):
-        from fitmesh.api import open_clip, run_settings
+        from fitmesh.api import run_settings
         from fitmesh.commands.run_many import Many, many_asked, run_videos
         from fitmesh.commands.run_report import say_input, say_result
-        from fitmesh.stages.pipeline import run_stages
+        from fitmesh.stages.pipeline import open_clip, run_stages
         from fitmesh.stages.scene import SceneSettings
         from fitmesh.stages.settings import FitSettings, Job
         from pose2d.video.clip import Span
@@ -307,7 +307,7 @@ def run(
             if given := [name for name, value in (("--images", images), ("--image", image), ("--fps", fps)) if value]:
                 raise UserError(f"{given[0]} is for one clip, and many videos were asked for: leave one of them out.")
             wanted = Many(video or [], videos or [], out, jobs, shard, ray)
-            raise typer.Exit(run_videos(wanted, settings, quiet, json))
+            raise typer.Exit(run_videos(wanted, settings, reporter))
         path = _input(Path(video[0]) if video else None, images, image, fps)
         clip = open_clip(path, fps) if image is None else ImageFolder(path)
         job = Job(clip, settings, Path(out), reporter)
@@ -315,7 +315,7 @@ def run(
         with working():
             say_result(run_stages(job), reporter)
     except UserError as error:
-        reporter.failed(str(error))
+        reporter.emit(Failed(str(error)))
         raise
     except (KeyboardInterrupt, Stopped) as stopped:
         reporter.say("Stopped. Finished stages are kept; the same command goes on from there.", "stopped")

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fitmesh.batch.status import ClipStatus
+    from fitmesh.many.status import ClipStatus
     from fitmesh.stages.settings import RunSettings
+    from fitmesh.ui.events import Reporter
 
 SOME_FAILED = 3  # exit code: the other clips are done
 
@@ -26,7 +27,7 @@ def many_asked(
     video: list[str] | None, videos: list[str] | None, out: str, jobs: int | None, shard: str | None, ray: str | None
 ) -> bool:
     """Whether options ask for a folder a clip. One --video has its results in --out itself."""
-    from fitmesh.batch.clips import is_url
+    from fitmesh.many.clips import is_url
     from pose2d.base.errors import UserError
 
     if videos or len(video or ()) > 1 or any(map(is_url, [*(video or ()), out])):
@@ -37,13 +38,13 @@ def many_asked(
     return False
 
 
-def run_videos(many: Many, settings: "RunSettings", quiet: bool, as_json: bool) -> int:
+def run_videos(many: Many, settings: "RunSettings", reporter: "Reporter") -> int:
     """The exit code."""
-    from fitmesh.batch.batch import Batch, run_batch
-    from fitmesh.batch.clips import WHOLE, Shard, find_clips
-    from fitmesh.batch.display import display
-    from fitmesh.batch.sharing import check_many, divided, workers_of
-    from fitmesh.signals import working
+    from fitmesh.many.batch import Batch, check_many, run_batch
+    from fitmesh.many.clips import WHOLE, Shard, find_clips
+    from fitmesh.many.ray_cluster import executor_of, threads_each
+    from fitmesh.ui.signals import working
+    from fitmesh.ui.words import count
     from pose2d.base.errors import UserError
 
     if not many.video and not many.videos:
@@ -53,20 +54,18 @@ def run_videos(many: Many, settings: "RunSettings", quiet: bool, as_json: bool) 
     check_many(settings)
     shard = WHOLE if many.shard is None else Shard.parse(many.shard)
     found = find_clips(many.video, many.videos, many.out)
-    settings = replace(settings, threads=divided(settings.threads, many.jobs or 1, many.ray))
+    settings = replace(settings, threads=threads_each(settings.threads, many.jobs or 1, many.ray))
     batch = Batch(found.clips, many.out, settings, shard)
-    count = len(batch.tasks())
     with working():
-        workers = workers_of(many.jobs or 1, many.ray, settings)
-        with display(count, quiet, as_json) as shown:
-            for path in found.twice:
-                shown.warn(f"{path} was given more than once: it is done once.")
-            if found.left_out:
-                shown.say(f"{found.left_out} files in {many.out} match too; they are results and left out.")
-            of = f" (part {shard.number} of {shard.of} of {len(found.clips)})" if shard.of > 1 else ""
-            shown.say(f"{count} clips{of}, {workers}")
-            statuses = run_batch(batch, workers, shown)
-            shown.say(_summary(statuses, many.out))
+        executor = executor_of(many.jobs or 1, many.ray, settings.threads)
+        for path in found.twice:
+            reporter.warn(f"{path} was given more than once: it is done once.")
+        if found.left_out:
+            reporter.say(f"{count(found.left_out, 'files')} in {many.out} match too; they are results and left out.")
+        of = f" (part {shard.number} of {shard.of} of {len(found.clips)})" if shard.of > 1 else ""
+        reporter.say(f"{count(len(batch.tasks()), 'clips')}{of}, {executor}")
+        statuses = run_batch(batch, executor, reporter)
+        reporter.say(_summary(statuses, many.out))
     return SOME_FAILED if any(not status.is_good for status in statuses) else 0
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 
 from fitmesh.exports.stretches import absences
-from fitmesh.findings import warnings_of
-from fitmesh.progress import Reporter
 from fitmesh.result import load
-from fitmesh.stages.pipeline import RunFiles
+from fitmesh.stages.pipeline import RunFiles, warnings_of
 from fitmesh.stages.settings import Job
+from fitmesh.ui.events import Reporter
+from fitmesh.ui.words import count
 
 
 def say_input(job: Job) -> None:
@@ -37,7 +37,8 @@ def say_result(result: RunFiles, reporter: Reporter) -> None:
         error_px = float(np.mean(error)) if len(error) else float("nan")
         away = sum(np.isin(found.frames, np.arange(a, b + 1)).sum() for a, b in absences(found, person))
         reporter.say(
-            f"person {person.identity}: {len(person)} frames, {person.time_s[0]:.2f} to {person.time_s[-1]:.2f} s, "
+            f"person {person.identity}: {count(len(person), 'frames')}, "
+            f"{person.time_s[0]:.2f} to {person.time_s[-1]:.2f} s, "
             f"{int(person.observed.sum())} observed{f', absent in {away}' if away else ''}; "
             f"mean confidence {confidence:.2f} ({found.source}), keypoints {error_px:.1f} px off",
             "person",
@@ -51,9 +52,9 @@ def say_result(result: RunFiles, reporter: Reporter) -> None:
             reprojection_px=round(error_px, 3),
         )
     if found.events:
-        things = f"{len(found.events)} thing{'s' if len(found.events) > 1 else ''}"
         reporter.say(
-            f"{things} to check about who is who: report.html lists them, `fitmesh tracks` corrects them",
+            f"{count(len(found.events), 'things')} to check about who is who: report.html lists them, `fitmesh tracks` "
+            "corrects them",
             "check",
             count=len(found.events),
         )

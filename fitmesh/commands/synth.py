@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fitmesh import limits
-from fitmesh.signals import working
+from fitmesh.ui.signals import working
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def synth(
 
     from rich.console import Console
 
-    from fitmesh.progress import starting
+    from fitmesh.ui.sinks import starting
 
     with starting():
         from eval3dpw.synth.dataset import SynthSettings, make_dataset
@@ -94,18 +94,20 @@ def synth(
 def _report(made: "Iterator[MadeSequence]", console: "Console", out: Path) -> None:
     import time
 
-    from fitmesh.progress import Reporter
+    from fitmesh.ui.events import Reporter
+    from fitmesh.ui.sinks import on_stderr
+    from fitmesh.ui.words import count
 
-    began, new_frames, person_frames, count = time.monotonic(), 0, 0, 0
-    with working(), Reporter().busy("rendering"):
+    began, new_frames, person_frames, sequences = time.monotonic(), 0, 0, 0
+    with working(), Reporter(on_stderr()).busy("rendering"):
         for done in made:
-            count += 1
+            sequences += 1
             new_frames += 0 if done.skipped else done.frames
             person_frames += done.frames * done.people
-            console.print(f"{done.name}: {done.frames} frames{', kept' if done.skipped else ''}")
+            console.print(f"{done.name}: {count(done.frames, 'frames')}{', kept' if done.skipped else ''}")
     took = time.monotonic() - began
     console.print(
-        f"{count} sequences with {person_frames} person-frames in {out}"
+        f"{count(sequences, 'sequences')} with {person_frames} person-frames in {out}"
         + (f"; {new_frames} new frames, {new_frames / took:.1f} a second" if new_frames else "")
     )
 

@@ -7,7 +7,7 @@ import typer
 
 from fitmesh import limits
 from fitmesh.commands.coco_options import Checkpoint, Data, Device, Model, OcclusionTest, Threads
-from fitmesh.signals import working
+from fitmesh.ui.signals import working
 
 
 def train_ccnet(
@@ -112,7 +112,7 @@ def train_ccnet(
     A killed run resumes when started again with the same options. Start with
     `torchrun --nproc-per-node N -m fitmesh train-ccnet ...` to use N processes or GPUs.
     """
-    from fitmesh.progress import starting
+    from fitmesh.ui.sinks import starting
 
     with starting():
         from fitmesh.coco.request import TrainCcnetRequest

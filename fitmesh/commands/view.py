@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fitmesh import limits
-from fitmesh.signals import Stopped, working
+from fitmesh.ui.signals import Stopped, working
 
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
 
@@ -22,7 +22,7 @@ def view(
     """
     import webbrowser
 
-    from fitmesh.progress import starting
+    from fitmesh.ui.sinks import starting
 
     with starting():
         import fitmesh.result

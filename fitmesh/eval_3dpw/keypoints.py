@@ -15,7 +15,7 @@ from eval3dpw.sequences import TruthTrack, camera_params
 from fitmesh.confidence import Calibrated, confidence_function, head_digest
 from fitmesh.eval_3dpw.sequences import EvalSequence
 from fitmesh.eval_3dpw.settings import STORED, EvalSettings
-from fitmesh.progress import Tick
+from fitmesh.ui.events import Tick
 from fitting.camera import Camera
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError

@@ -27,7 +27,7 @@ from fitmesh.eval_3dpw.sequences import (
 )
 from fitmesh.eval_3dpw.settings import STORED, EvalSettings, Row
 from fitmesh.eval_3dpw.table import Scores
-from fitmesh.progress import Reporter
+from fitmesh.ui.events import Reporter
 from fitting.body import BodyParams
 from pose2d.base.caching import CacheKey, npz_is_current, read_npz, write_npz
 from pose2d.base.distributed import ALONE, ProcessGroup

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fitmesh.exports import amass, bvh, obj, report, scene_glb, tables, trc
-from fitmesh.progress import Reporter
 from fitmesh.result import Result
+from fitmesh.ui.events import Reporter
 
 
 @dataclass(frozen=True)

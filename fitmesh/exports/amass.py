@@ -17,8 +17,8 @@ from scipy.spatial.transform import Rotation
 from fitmesh.exports.even_times import evenly
 from fitmesh.exports.scene import SceneFrame, frame_rate, rest_body, scene_frame, scene_rotations
 from fitmesh.exports.stretches import named_stretches, write_each_stretch
-from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
+from fitmesh.ui.events import Reporter
 
 FOLDER = "amass"
 Z_UP_FROM_Y_UP = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])

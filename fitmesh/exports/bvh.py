@@ -22,8 +22,8 @@ from fitmesh.exports.scene import (
     scene_rotations,
 )
 from fitmesh.exports.stretches import on_every_frame
-from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
+from fitmesh.ui.events import Reporter
 from fitting import Body
 from fitting.body.kinematics import JOINT_COUNT, PARENTS
 from pose2d.base.files import atomic_folder

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from fitmesh.exports.scene import MeshSequence, scene_frame
-from fitmesh.progress import Reporter
 from fitmesh.result import Result
+from fitmesh.ui.events import Reporter
 from pose2d.base.files import atomic_folder
 
 FOLDER = "obj"

@@ -27,8 +27,8 @@ from fitmesh.exports.scene import (
     scene_rotations,
 )
 from fitmesh.exports.stretches import stretches
-from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
+from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
 from fitting.body.kinematics import PARENTS
 from fitting.keypoints.observed import observed_bones

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
+from fitmesh.ui.events import Reporter
 from pose2d.base.files import atomic_folder
 
 

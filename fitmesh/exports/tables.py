@@ -16,8 +16,8 @@ import numpy as np
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.scene import chunks, clip_time_s, frame_rate, rest_body
 from fitmesh.exports.stretches import absences
-from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result, Shot
+from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from pose2d.base.files import atomic_file

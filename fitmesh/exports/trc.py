@@ -16,8 +16,8 @@ import numpy as np
 from fitmesh.exports.even_times import evenly
 from fitmesh.exports.scene import SceneFrame, clip_time_s, frame_rate, scene_frame
 from fitmesh.exports.stretches import named_stretches, write_each_stretch
-from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
+from fitmesh.ui.events import Reporter
 from fitting.body.kinematics import JOINT_NAMES
 from pose2d.skeletons import HALPE26
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from fitmesh.paper import ablations, coco_tables, figures, three_dpw
 from fitmesh.paper.request import PaperRequest
 from fitmesh.paper.table import PaperTable
-from fitmesh.tables import print_tables
+from fitmesh.ui.console import print_tables
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 

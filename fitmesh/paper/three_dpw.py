@@ -7,7 +7,8 @@ from fitmesh.eval_3dpw.settings import EvalSettings
 from fitmesh.paper import published
 from fitmesh.paper.request import PaperRequest
 from fitmesh.paper.table import Column, PaperTable, Row, figures
-from fitmesh.progress import Reporter
+from fitmesh.ui.events import Reporter
+from fitmesh.ui.sinks import on_stderr
 from pose2d.base.errors import UserError
 from pose2d.base.threads import use_threads
 
@@ -40,7 +41,7 @@ def three_dpw(request: PaperRequest) -> PaperTable:
             weighting=("confidence",),
             single_frames=True,
         )
-        outcome = pipeline.run(settings, request.out / "3dpw" / start, Reporter())
+        outcome = pipeline.run(settings, request.out / "3dpw" / start, Reporter(on_stderr()))
         labels = {settings.start_label(None): "none", "+ raw confidence": "raw", "+ CCNet confidence": "calibrated"}
         for line in table.lines(outcome.scores, outcome.base):
             ours = figures(**{column.key: line.mean[column.key].value for column in COLUMNS})

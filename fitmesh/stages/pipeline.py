@@ -5,17 +5,21 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import fitmesh.result
+from fitmesh import limits
 from fitmesh.confidence import check_source
 from fitmesh.exports.bone_names import bone_names
-from fitmesh.result import RUN_FILE
+from fitmesh.result import RUN_FILE, Result
 from fitmesh.stages import export, fit, given_keypoints, overlay, people
+from fitmesh.stages.manifest import Manifest
 from fitmesh.stages.settings import Job, KeypointSettings, RunSettings
-from fitmesh.stages.written import Written
+from fitmesh.ui.events import StageKept
+from fitmesh.ui.words import count
 from fitmesh.version import __version__
 from pose2d.base.caching import CacheKey, remove_temporary
 from pose2d.base.devices import check_device
@@ -26,6 +30,9 @@ from pose2d.base.json_files import read_json
 from pose2d.detect.detector import detector_class
 from pose2d.registry import card
 from pose2d.skeletons import COCO17
+from pose2d.video.clip import Clip
+from pose2d.video.images import DEFAULT_RATE, SUFFIXES, ImageFolder
+from pose2d.video.reader import Video
 
 _log = logging.getLogger(__name__)
 
@@ -68,32 +75,42 @@ def _run_stages(job: Job) -> RunFiles:
             job.renderer.start()
     for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, overlay.FILE, RUN_FILE):
         remove_temporary(job.out / name)
-    timings, written = _timings(job.out), Written.read(job.out)
+    timings, manifest = _timings(job.out), Manifest.read(job.out)
     made = []
     for stage in planned:
         name = stage.key.stage
-        damaged = written.changed(stage.files())
+        damaged = manifest.changed(stage.files())
         if not job.settings.overwrite and not damaged and stage.is_current(stage.path, stage.key):
-            job.reporter.skipped(name)
+            job.reporter.emit(StageKept(name))
         else:
             if damaged and not job.settings.overwrite:
                 which = ", ".join(damaged[:3]) + (" .." if len(damaged) > 3 else "")
                 job.reporter.warn(f"{which}: changed or damaged since it was written, so it is made again.")
-            if written.forget(stage.files()):  # while files change, no record vouches for them
-                _write_run_json(job, timings, written)
+            if manifest.forget(stage.files()):  # while files change, no record vouches for them
+                _write_run_json(job, timings, manifest)
             _log.debug("%s is made, cache key %s", name, stage.key.text)
             start = time.monotonic()
             stage.make(job, stage.key)
             timings[name] = round(time.monotonic() - start, 3)  # a stage that is kept keeps its time
             made.append(name)
-            written.record(stage.files())
-        _write_run_json(job, timings, written)
+            manifest.record(stage.files())
+        _write_run_json(job, timings, manifest)
     result = fitmesh.result.load(job.out)
     names = (name for one in export.wanted(job.settings.exports) for name in export.EXPORTERS[one].files(result))
     return RunFiles(
         job.out / people.TRACKS_FILE, job.out / people.KEYPOINTS_FILE, job.out / fit.FILE, job.out / overlay.FILE,
         tuple(job.out / name for name in names), tuple(made),
     )  # fmt: skip
+
+
+def warnings_of(result: Result) -> list[str]:
+    """What a user should know of a finished run besides its numbers: about the video, and people who were not found."""
+    seen = people.read_tracks(result.folder)
+    nobody = (
+        f"nobody was found in {count(len(seen.frames), 'frames')}. Try a larger --detector-size (640) if people are "
+        "small, a smaller one (256) for close-ups that show only a part of somebody, or a lower --min-score."
+    )
+    return [*seen.warnings, *([] if seen.tracks else [nobody])]
 
 
 def stages(job: Job) -> list[Stage]:
@@ -118,6 +135,16 @@ def stages(job: Job) -> list[Stage]:
             for name in export.wanted(job.settings.exports)
         ),
     ]
+
+
+def open_clip(path: Path, fps: float | None = None) -> Clip:
+    """A folder of images, an image, or a video."""
+    limits.FPS.check("--fps", fps)
+    if path.is_dir():
+        return ImageFolder(path, DEFAULT_RATE if fps is None else Fraction(fps).limit_denominator(100_000))
+    if fps is not None:
+        raise UserError("--fps is for a folder of images: a video knows its own rate.")
+    return ImageFolder(path) if path.suffix.lower() in SUFFIXES else Video(path)
 
 
 def check(job: Job) -> None:
@@ -159,14 +186,14 @@ def _check_networks(wanted: KeypointSettings) -> None:
     check_source(wanted.confidence, wanted.pose_model, wanted.ccnet)
 
 
-def _write_run_json(job: Job, timings_s: Mapping[str, float], written: Written) -> None:
+def _write_run_json(job: Job, timings_s: Mapping[str, float], manifest: Manifest) -> None:
     """`run.json`: what the run was told, where its clip is, how long each stage took, and digests of what it wrote."""
     facts: dict[str, Any] = {
         "fitmesh": __version__,
         "clip": str(job.clip.path.resolve()),
         "settings": asdict(job.settings),
         "timings_s": timings_s,
-        "files": written.digests,
+        "files": manifest.digests,
     }
     with atomic_file(job.out / RUN_FILE) as temporary:
         temporary.write_text(json.dumps(facts, indent=1, default=str) + "\n")

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from fitmesh.confidence import ConfidenceFunction, confidence_function
-from fitmesh.progress import Reporter
 from fitmesh.stages.scene import SceneSettings
+from fitmesh.ui.events import Reporter
 from fitting.body.load import OPEN_BODY, find_body_file
 from fitting.keypoints.weights import Weighting
 from pose2d.base.caching import content_digest

@@ -19,13 +19,13 @@ from fitmesh.eval_3dpw import fits, pipeline
 from fitmesh.eval_3dpw.keypoints import KeypointEstimator
 from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.eval_3dpw.settings import EvalSettings, Row
-from fitmesh.progress import Reporter
+from fitmesh.ui.events import Reporter
 from fitting.body.load import load_body
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 from tests.eval3dpw import tiny_3dpw
 
-QUIET = Reporter(quiet=True)
+QUIET = Reporter()
 WRONG = "weights of another network"  # a file that the test makes
 
 

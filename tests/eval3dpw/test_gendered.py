@@ -9,13 +9,13 @@ from eval3dpw.bodies import body_set
 from eval3dpw.sequences import camera_params, read_sequence, read_spin_npz, tracks_of
 from fitmesh.eval_3dpw import pipeline
 from fitmesh.eval_3dpw.settings import EvalSettings
-from fitmesh.progress import Reporter
+from fitmesh.ui.events import Reporter
 from fitting.body.load import OPEN_BODY
 from pose2d.base.errors import UserError
 from tests.eval3dpw import tiny_3dpw
 
 VERTICES, EXTRA = 6890, 90
-QUIET = Reporter(quiet=True)
+QUIET = Reporter()
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from fitmesh.exports import EXPORTERS
 from fitmesh.exports.report.plots import runs
 from fitmesh.exports.scene import scene_frame
 from fitmesh.exports.stretches import absences, on_every_frame, stretches
-from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
+from fitmesh.ui.events import Reporter
 from fitmesh.viewer.data import viewer_data
 from tests.fitmesh.conftest import SIZE, Fitmesh
 from tests.fitmesh.test_export_glb import Glb
@@ -24,7 +24,7 @@ from tests.fitmesh.test_exports import play_bvh
 from tests.fitmesh.walkers import NUMBER, walkers
 from tests.walkers import coco_results, walker, write_json
 
-QUIET = Reporter(quiet=True)
+QUIET = Reporter()
 FRAMES, AWAY = 40, slice(10, 25)  # rows of person 1 that are taken away
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.amass import SMPL_REST_PELVIS_M
-from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
+from fitmesh.ui.events import Reporter
 from tests.fitmesh.walkers import in_world, walkers
 
-QUIET = Reporter(quiet=True)
+QUIET = Reporter()
 FRAMES = 24
 
 

@@ -14,8 +14,8 @@ import fitting
 from fitmesh.exports import EXPORTERS, scene_glb
 from fitmesh.exports.bone_names import bone_names
 from fitmesh.exports.scene import scene_frame
-from fitmesh.progress import Reporter
 from fitmesh.result import Result
+from fitmesh.ui.events import Reporter
 from fitting.body.kinematics import JOINT_NAMES
 from tests.fitmesh.walkers import SIZE, in_world, result_of, walker, walkers
 
@@ -30,7 +30,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     folder = tmp_path_factory.mktemp("blender")
     result = in_world(walkers(folder), pitch_deg=18, height_m=1.4, pan_deg=20)
     for name in ("glb", "bvh"):
-        EXPORTERS[name].write(result, folder, Reporter(quiet=True))
+        EXPORTERS[name].write(result, folder, Reporter())
     return result
 
 
@@ -63,7 +63,7 @@ def test_blender_writes_an_fbx_with_the_same_bones_motion_and_frames(result: Res
     python = os.environ.get("FITMESH_BLENDER_PYTHON")
     if not python:
         pytest.skip("needs FITMESH_BLENDER_PYTHON: a Python with the package bpy")
-    scene_glb.write(result, tmp_path, Reporter(quiet=True), "mixamo")
+    scene_glb.write(result, tmp_path, Reporter(), "mixamo")
     subprocess.run([python, str(TO_FBX), str(tmp_path / "scene.glb"), str(tmp_path / "scene.fbx")], check=True)
     command = [python, str(FBX_PROBE), str(tmp_path / "scene.fbx"), str(ROW)]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -8,7 +8,7 @@ import pytest
 
 from fitmesh.exports import bvh, scene_glb
 from fitmesh.exports.bone_names import CHOICES, bone_names
-from fitmesh.progress import Reporter
+from fitmesh.ui.events import Reporter
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from pose2d.base.errors import UserError
 from tests.fitmesh.conftest import Fitmesh
@@ -60,7 +60,7 @@ def test_an_unknown_convention_is_refused_before_any_work(fitmesh: Fitmesh, walk
 def test_bvh_and_glb_have_the_names(tmp_path: Path) -> None:
     result = walkers(tmp_path, frames=4)
     for write in (bvh.write, scene_glb.write):
-        write(result, tmp_path, Reporter(quiet=True), "unreal")
+        write(result, tmp_path, Reporter(), "unreal")
     lines = (tmp_path / "bvh" / "person_1.bvh").read_text().splitlines()
     in_bvh = [line.split()[1] for line in lines if line.split()[0] in ("ROOT", "JOINT")]
     assert sorted(in_bvh) == sorted(bone_names("unreal"))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fitmesh.progress import Reporter
 from fitmesh.stages import fit, overlay, people
 from fitmesh.stages.settings import Job, KeypointSettings, RunSettings
+from fitmesh.ui.events import Reporter
 from pose2d.base import caching
 from pose2d.registry import module_of
 from pose2d.video.reader import Video
@@ -37,7 +37,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def digests(tree: Path) -> Digests:
     """Of the cache keys of a run's stages, by name, with the source as it is now."""
-    job = Job(Video(write_video(tree / "video.mp4", [0, 40])), SETTINGS, tree / "out", Reporter(quiet=True))
+    job = Job(Video(write_video(tree / "video.mp4", [0, 40])), SETTINGS, tree / "out", Reporter())
 
     def now() -> dict[str, str]:
         _forget()

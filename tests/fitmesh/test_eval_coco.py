@@ -77,18 +77,18 @@ def test_the_function_returns_what_metrics_json_holds(coco, tmp_path, no_plots):
     assert "occlusion" not in written
 
 
-@pytest.mark.parametrize("model, write", [("toy", write_coco), ("toy-wholebody", write_wholebody)])
+@pytest.mark.parametrize(("model", "write"), [("toy", write_coco), ("toy-wholebody", write_wholebody)])
 def test_both_evaluators_give_equal_figures(model, write, tmp_path):
     write(tmp_path, "val2017", count=5, seed=1)
     for path in (tmp_path / "annotations").iterdir():  # the larger a person, the less an error counts
         dataset = json.loads(path.read_text())
         for number, person in enumerate(dataset["annotations"]):
-            person["area"] *= 20 * 1.5**number
+            person["area"] *= 500 * 2.0 ** (number % 3)
         path.write_text(json.dumps(dataset))
     ours, reference = (
         run(EvalCocoRequest(tmp_path, model, evaluator=name)).as_dict()["sources"] for name in ("ours", "pycocotools")
     )
-    assert 0 < ours["raw"]["ap"] < ours["oracle"]["ap"] < 1
+    assert 0.05 < ours["raw"]["ap"] < 1
     for source, figures in ours.items():
         for name in (*TEN_NUMBERS, "parts"):
             assert figures[name] == pytest.approx(reference[source][name], abs=1e-12), (source, name)

@@ -18,12 +18,12 @@ import fitting
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.scene import scene_frame
 from fitmesh.exports.scene_glb import reduced_skin
-from fitmesh.progress import Reporter
 from fitmesh.result import Result
+from fitmesh.ui.events import Reporter
 from fitting.body.kinematics import JOINT_NAMES
 from tests.fitmesh.walkers import walkers
 
-QUIET = Reporter(quiet=True)
+QUIET = Reporter()
 DTYPE = {5126: "<f4", 5125: "<u4", 5123: "<u2", 5121: "u1"}
 WIDTH = {"SCALAR": 1, "VEC3": 3, "VEC4": 4, "MAT4": 16}
 

@@ -13,14 +13,14 @@ from scipy.spatial.transform import Rotation
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.scene import chunks, scene_frame
-from fitmesh.progress import Reporter
 from fitmesh.result import Result
+from fitmesh.ui.events import Reporter
 from fitting.body.kinematics import JOINT_NAMES
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_folder
 from tests.fitmesh.walkers import NUMBER, walkers
 
-QUIET = Reporter(quiet=True)
+QUIET = Reporter()
 
 
 @pytest.fixture(scope="module")

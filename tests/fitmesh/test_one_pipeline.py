@@ -13,7 +13,7 @@ from fitmesh.eval_3dpw.fits import read_fits
 from fitmesh.eval_3dpw.keypoints import true_boxes
 from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.eval_3dpw.settings import EvalSettings, Row
-from fitmesh.progress import Reporter
+from fitmesh.ui.events import Reporter
 from tests.eval3dpw import tiny_3dpw
 
 
@@ -35,7 +35,7 @@ def test_eval_3dpw_fits_the_bodies_that_run_writes(model: str, tmp_path: Path, m
     (sequence,) = eval_sequences(settings, [])
     boxes_px = true_boxes(sequence.tracks[0], body_set(), sequence.camera.size, sequence.camera.intrinsics).round()
     monkeypatch.setattr("fitmesh.eval_3dpw.keypoints.true_boxes", lambda *_: boxes_px)
-    pipeline.run(settings, tmp_path / "eval", Reporter(quiet=True))
+    pipeline.run(settings, tmp_path / "eval", Reporter())
     (file,) = (tmp_path / "eval" / "fits" / "tracks").glob("ccnet_likelihood*/one_00.npz")
     measured = read_fits(file)[0]
 

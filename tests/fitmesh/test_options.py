@@ -12,8 +12,8 @@ import pytest
 import typer
 
 import fitmesh as package
-from fitmesh import trouble
 from fitmesh.commands.option_types import checked
+from fitmesh.ui import trouble
 from pose2d.base.errors import UserError
 from pose2d.base.ranges import Range
 from tests.fitmesh.conftest import Fitmesh
@@ -82,7 +82,7 @@ def test_a_signal_during_the_imports_ends_in_words(number: int, code: int, tmp_p
     script = (
         "import os, signal\n"
         f"signal.signal({int(number)}, signal.default_int_handler)\n"  # whoever starts the tests may ignore it
-        "import sys; from fitmesh import signals; signals.install(); print('up', flush=True); import time\n"
+        "import sys; from fitmesh.ui import signals; signals.install(); print('up', flush=True); import time\n"
         "from fitmesh import cli; import torch; time.sleep(30)\n"
     )
     process = subprocess.Popen(

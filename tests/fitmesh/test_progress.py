@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fitmesh import json_progress, progress
-from fitmesh.json_progress import JsonReporter
-from fitmesh.progress import Reporter, heartbeat
+from fitmesh.ui import events
+from fitmesh.ui.events import Reporter, heartbeat
+from fitmesh.ui.sinks import as_json_lines, on_stderr
 
 LONGEST_SILENCE_S = 2.0
 EXAMPLE = Path(__file__).parents[2] / "examples" / "park.mp4"
@@ -32,10 +32,10 @@ def test_a_heartbeat_counts_until_the_work_is_done() -> None:
 def test_a_log_gets_one_line_about_what_takes_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "BUSY_AFTER_S", 0.02)
-    with Reporter().busy("thinking"):
-        time.sleep(0.1)
-    with Reporter().busy("blinking"):
+    monkeypatch.setattr(events, "BEAT_S", 0.005)
+    with Reporter(on_stderr()).busy("thinking"):
+        time.sleep(0.2)
+    with Reporter(on_stderr()).busy("blinking"):
         pass
     assert capsys.readouterr().err == "thinking ..\n"
 
@@ -43,8 +43,8 @@ def test_a_log_gets_one_line_about_what_takes_long(
 def test_a_stage_without_a_single_step_still_reports_to_programs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(json_progress, "EVERY_S", 0.02)
-    reporter = JsonReporter()
+    monkeypatch.setattr(events, "BEAT_S", 0.02)
+    reporter = Reporter(as_json_lines)
     with reporter.busy("thinking"):
         time.sleep(0.1)
     with reporter.stage("fit", 10) as tick:
@@ -58,7 +58,7 @@ def test_a_stage_without_a_single_step_still_reports_to_programs(
 
 
 def test_a_quiet_run_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with Reporter(quiet=True).busy("thinking"):
+    with Reporter(on_stderr(quiet=True)).busy("thinking"):
         time.sleep(0.01)
     assert capsys.readouterr() == ("", "")
 

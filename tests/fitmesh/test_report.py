@@ -19,12 +19,12 @@ from fitmesh.exports.report.keypoint_status import (
     keypoint_status,
 )
 from fitmesh.exports.report.plots import Axis, Line, plot, runs, thinned
-from fitmesh.progress import Reporter
 from fitmesh.result import Event, Result
+from fitmesh.ui.events import Reporter
 from tests.fitmesh.walkers import walkers
 from tests.videos import write_video
 
-QUIET = Reporter(quiet=True)
+QUIET = Reporter()
 EMPTY_TAGS = {"meta", "img", "br", "link", "rect", "line", "path", "polyline", "polygon"}
 
 

@@ -8,12 +8,12 @@ import torch
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.draw import PALE, DrawnPerson, draw_meshes, identity_colour, surface_colour
 from fitmesh.exports.scene import MeshSequence
-from fitmesh.progress import Reporter
 from fitmesh.result import Result
+from fitmesh.ui.events import Reporter
 from tests.fitmesh.test_export_glb import Glb
 from tests.fitmesh.walkers import NUMBER, walkers
 
-QUIET = Reporter(quiet=True)
+QUIET = Reporter()
 
 
 def skin_of(result: Result, joint: str) -> np.ndarray:

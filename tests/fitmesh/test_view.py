@@ -18,8 +18,8 @@ import pytest
 
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.scene import foot_points, scene_frame
-from fitmesh.progress import Reporter
 from fitmesh.result import Result
+from fitmesh.ui.events import Reporter
 from fitmesh.viewer.data import viewer_data
 from fitmesh.viewer.footprints import footprints
 from fitmesh.viewer.server import PAGE, ViewerServer, serve
@@ -34,7 +34,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     folder = tmp_path_factory.mktemp("view") / "out"
     folder.mkdir()
     result = walkers(folder, frames=8)
-    EXPORTERS["glb"].write(result, folder, Reporter(quiet=True))
+    EXPORTERS["glb"].write(result, folder, Reporter())
     (folder / "overlay.mp4").write_bytes(VIDEO)
     (folder / "secret.txt").write_text("secret")
     (folder.parent / "outside.txt").write_text("secret")

@@ -13,14 +13,14 @@ import pytest
 
 import fitting
 from fitmesh.exports import EXPORTERS
-from fitmesh.progress import Reporter
 from fitmesh.result import Result
+from fitmesh.ui.events import Reporter
 from fitmesh.viewer.server import serve
 from fitting.render import Mesh, render
 from tests.fitmesh.walkers import NUMBER, SIZE, in_world, walkers
 from tests.videos import write_video
 
-QUIET = Reporter(quiet=True)
+QUIET = Reporter()
 PATIENCE_MS = 60_000  # software rendering on a busy machine
 FRAMES = 24
 # The canvas with nothing but meshes; drawn and read in one call, since a canvas is cleared after each frame.

@@ -12,14 +12,14 @@ from scipy.spatial.transform import Rotation
 
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.scene import foot_points, scene_frame
-from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result, Shot, load
+from fitmesh.ui.events import Reporter
 from fitting.body.kinematics import JOINT_NAMES
 from tests.fitmesh.test_export_glb import Glb
 from tests.fitmesh.test_exports import play_bvh
 from tests.fitmesh.walkers import NUMBER, in_world, save, walkers
 
-QUIET = Reporter(quiet=True)
+QUIET = Reporter()
 HEIGHT_M, PITCH_DEG, PAN_DEG = 1.4, 18.0, 20.0
 HEAD, PELVIS, LEFT_HIP, RIGHT_HIP = (NUMBER[name] for name in ("head", "pelvis", "left_hip", "right_hip"))
 

@@ -12,8 +12,8 @@ from fitmesh.exports.report.keypoint_status import STATUSES
 from fitmesh.exports.report.overview import moment, shots, video, warnings
 from fitmesh.exports.report.person_section import person_heading, person_section
 from fitmesh.exports.scene import frame_rate
-from fitmesh.progress import Reporter
 from fitmesh.result import Person, Result
+from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
 from pose2d.base.files import atomic_file
 

@@ -12,15 +12,30 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from fitmesh.workers.tasks import RETRIES, Ended, Work
+from fitmesh.many.executors import RETRIES, Executor, Outcome, ProcessExecutor, Work
 from pose2d.base.errors import UserError
+from pose2d.base.threads import cores
 
 AUTO = "auto"
 REACH_S = 5.0  # how long to wait for an answer at an address
 LOOK_EVERY_S = 1.0  # so that signals are obeyed
 
 
-class RayCluster:
+def executor_of(jobs: int, ray: str | None, threads: int | None) -> Executor:
+    """Local processes, or the Ray cluster at an address; `threads` for each of them (`threads_each`)."""
+    if ray is not None:
+        return RayExecutor(ray, threads or 1)
+    return ProcessExecutor(jobs, threads or 1)
+
+
+def threads_each(threads: int | None, jobs: int, ray: str | None) -> int:
+    """Of one task. On a cluster one: several tasks side by side keep cores busier than one task on several."""
+    if ray is not None:
+        return threads or 1
+    return max(1, (threads or cores()) // jobs)
+
+
+class RayExecutor:
     """A cluster that is running, or one of this machine alone that is started for the purpose."""
 
     def __init__(self, address: str, threads: int) -> None:
@@ -36,8 +51,8 @@ class RayCluster:
     def __str__(self) -> str:
         return f"{self._words}, {self.threads} for each clip"
 
-    def each(self, work: Work, tasks: Sequence[Any], news: Callable[[int, Any], None]) -> Iterator[Ended]:
-        """No news come from there, only results."""
+    def map(self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]) -> Iterator[Outcome]:
+        """Nothing is notified from there; only results come."""
         ray = self._ray
         remote = ray.remote(num_cpus=self.threads, max_retries=0, scheduling_strategy="SPREAD")(_work)
         tries: Counter[int] = Counter()
@@ -55,14 +70,14 @@ class RayCluster:
                 for reference in finished:
                     number = running.pop(reference)
                     try:
-                        yield Ended(number, ray.get(reference))
+                        yield Outcome(number, ray.get(reference))
                     except ray.exceptions.RayTaskError as error:
                         raise _of_task(error) from None
                     except ray.exceptions.RayError as error:  # the worker or its machine is no more
                         if tries[number] <= RETRIES:
                             submit(number)
                         else:
-                            yield Ended(number, None, f"its Ray worker died {tries[number]} times: {_first(error)}")
+                            yield Outcome(number, None, f"its Ray worker died {tries[number]} times: {_first(error)}")
         finally:
             for reference in running:
                 ray.cancel(reference, force=True)
@@ -72,7 +87,7 @@ def _work(work: Work, task: Any, folder: str) -> Any:
     """In the folder that relative paths of the task were meant from, which lies on a file system that all share."""
     with contextlib.suppress(OSError):
         os.chdir(folder)
-    return work(task, lambda news: None)
+    return work(task, lambda what: None)
 
 
 def _of_task(error: Any) -> Exception:

@@ -66,7 +66,7 @@ def _listed(text: str) -> list[str] | None:
         return None
     try:
         if is_url(text):
-            from fitmesh.batch.store import read_bytes
+            from fitmesh.many.store import read_bytes
 
             raw = read_bytes(text)
         else:
@@ -87,7 +87,7 @@ def _listed(text: str) -> list[str] | None:
 def _matching(text: str) -> list[str]:
     """Files that a pattern matches, in the order of their names."""
     if is_url(text):
-        from fitmesh.batch.store import matching
+        from fitmesh.many.store import matching
 
         return matching(text)
     if Path(text).is_file():  # also when its name looks like a pattern

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import fitmesh as package
-from fitmesh.batch import store
+from fitmesh.many import store
 from pose2d.base.errors import UserError
-from tests.fitmesh.batch.conftest import LIGHT, RESULTS
+from tests.fitmesh.many.conftest import LIGHT, RESULTS
 
 fsspec = pytest.importorskip("fsspec", reason="needs the package fsspec")
 from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from fitmesh.ui.words import count
 from fitmesh.version import __version__
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
@@ -44,6 +45,16 @@ class ClipStatus:
     @property
     def is_good(self) -> bool:
         return self.state in ("done", "kept")
+
+    def describe(self) -> str:
+        """In a line."""
+        if not self.is_good:
+            return f"failed. {self.error}"
+        if self.state == "kept":
+            return "up to date, kept"
+        people = count(self.people, "people") if self.people else "nobody"
+        warnings = f", {count(len(self.warnings), 'warnings')}" if self.warnings else ""
+        return f"{people} in {count(self.frames, 'frames')}, {self.seconds:.1f} s{warnings}"
 
     def write(self, folder: Path) -> None:
         with atomic_file(folder / FILE) as temporary:

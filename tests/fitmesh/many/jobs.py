@@ -6,21 +6,21 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fitmesh.workers.tasks import Tell
+from fitmesh.many.executors import Notify
 from pose2d.base.errors import UserError
 
 
-def square(task: int, tell: Tell) -> tuple[int, int]:
+def square(task: int, notify: Notify) -> tuple[int, int]:
     """With the number of the process that did it."""
-    tell({"task": task})
+    notify({"task": task})
     return task * task, os.getpid()
 
 
-def threads(task: int, tell: Tell) -> str:
+def threads(task: int, notify: Notify) -> str:
     return os.environ["OMP_NUM_THREADS"]
 
 
-def die_some_times(task: tuple[Path, int], tell: Tell) -> int:
+def die_some_times(task: tuple[Path, int], notify: Notify) -> int:
     """Ends its process without a word until the file has so many bytes."""
     path, times = task
     with path.open("ab") as file:
@@ -30,11 +30,11 @@ def die_some_times(task: tuple[Path, int], tell: Tell) -> int:
     return path.stat().st_size
 
 
-def refuse(task: Any, tell: Tell) -> None:
+def refuse(task: Any, notify: Notify) -> None:
     raise UserError(f"{task} is not good.")
 
 
-def sleep(task: Path, tell: Tell) -> None:
+def sleep(task: Path, notify: Notify) -> None:
     """Leaves the number of its process."""
     task.write_text(str(os.getpid()))
     time.sleep(60)

@@ -13,14 +13,14 @@ MOST_FILES = 200
 
 
 @dataclass
-class Written:
+class Manifest:
     """Digests of the files that a run left in a folder, by name. A file without one is not vouched for by anybody."""
 
     out: Path
     digests: dict[str, str] = field(default_factory=dict)  # "BYTES SHA-256"
 
     @classmethod
-    def read(cls, out: Path) -> "Written":
+    def read(cls, out: Path) -> "Manifest":
         """As the last run recorded them."""
         try:
             stated = read_json(out / RUN_FILE).get("files", {}).object()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fitmesh.batch import status
+from fitmesh.many import status
 from pose2d.base.errors import UserError
 
 T = TypeVar("T")

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import fitmesh as package
-from fitmesh.batch import batch as batches
-from fitmesh.batch import clip_worker
+from fitmesh.many import batch as batches
+from fitmesh.many import clip_worker
 from fitmesh.stages import settings as stage_settings
 from pose2d.base.errors import UserError
 from pose2d.base.folder_lock import folder_lock
-from tests.fitmesh.batch.conftest import LIGHT, LIGHT_OPTIONS, RESULTS
 from tests.fitmesh.conftest import Fitmesh
+from tests.fitmesh.many.conftest import LIGHT, LIGHT_OPTIONS, RESULTS
 
 ROOT = Path(__file__).parents[3]
 

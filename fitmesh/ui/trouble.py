@@ -8,7 +8,7 @@ import time
 import traceback
 from pathlib import Path
 
-from fitmesh.signals import WORDS, Stopped
+from fitmesh.ui.signals import WORDS, Stopped
 from fitmesh.version import __version__
 
 USER_ERROR, FAILED, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
@@ -23,14 +23,14 @@ def exit_code_of(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):  # the reader of our output has left (`fitmesh models | head`)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return BROKEN_PIPE
-    lines, code = words_of(error)
+    lines, code = describe_error(error)
     lines[0] = f"Error: {lines[0]}"
     for line in lines:
         say(line)
     return code
 
 
-def words_of(error: BaseException) -> tuple[list[str], int]:
+def describe_error(error: BaseException) -> tuple[list[str], int]:
     """What to tell of an error, and the exit code; whatever is not the user's mistake leaves a log file."""
     if _is_user_error(error):
         return [str(error)], USER_ERROR

@@ -13,20 +13,17 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-from fitmesh.api import open_clip
-from fitmesh.batch.clips import is_url
-from fitmesh.batch.status import MOST_WARNINGS, ClipStatus
-from fitmesh.batch.thumbnail import write_thumbnail
-from fitmesh.findings import warnings_of
-from fitmesh.json_progress import JsonReporter
+from fitmesh.many.clips import is_url
+from fitmesh.many.executors import Notify
+from fitmesh.many.status import MOST_WARNINGS, ClipStatus
+from fitmesh.many.summary import write_thumbnail
 from fitmesh.result import load
-from fitmesh.stages.pipeline import run_stages
+from fitmesh.stages.pipeline import open_clip, run_stages, warnings_of
 from fitmesh.stages.settings import Job, NetworkLoader, RunSettings
-from fitmesh.trouble import words_of
+from fitmesh.ui.events import Event, Reporter, StageAdvanced, Warned
+from fitmesh.ui.trouble import describe_error
 from fitmesh.version import __version__
-from fitmesh.workers.tasks import Tell
 from pose2d.base import files
 from pose2d.base.caching import CacheKey, code_digest
 from pose2d.base.errors import UserError
@@ -44,25 +41,24 @@ class ClipTask:
     fitmesh: str = __version__  # of whoever asks; another one would make other results
 
 
-class _TellingReporter(JsonReporter):
-    """Passes everything on, and keeps the warnings."""
+class _Reporter(Reporter):
+    """Passes events on, of advances one a second, and keeps the warnings."""
 
-    def __init__(self, tell: Tell) -> None:
-        super().__init__(quiet=True)
+    def __init__(self, notify: Notify) -> None:
+        super().__init__(self._pass_on)
         self.warnings: list[str] = []
-        self._tell = tell
+        self._notify = notify
 
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-        super().warn(text)
+    def _pass_on(self, event: Event) -> None:
+        if isinstance(event, Warned):
+            self.warnings.append(event.text)
+        if not isinstance(event, StageAdvanced) or event.beat:
+            self._notify(event)
 
-    def line(self, event: str, **facts: Any) -> None:
-        self._tell({"event": event, **facts})
 
-
-def process_clip(task: ClipTask, tell: Tell) -> ClipStatus:
+def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
     """From a clip to a folder of results and a status."""
-    began, reporter = time.monotonic(), _TellingReporter(tell)
+    began, reporter = time.monotonic(), _Reporter(notify)
     blank = ClipStatus(task.name, task.source, "failed")
     try:
         if task.fitmesh != __version__:
@@ -71,21 +67,21 @@ def process_clip(task: ClipTask, tell: Tell) -> ClipStatus:
     except FolderBusy as error:
         return replace(blank, state="busy", error=str(error))
     except Exception as error:
-        lines, _ = words_of(error)
+        lines, _ = describe_error(error)
         warnings = tuple(reporter.warnings[:MOST_WARNINGS])
         failed = replace(blank, error=" ".join(lines), warnings=warnings, seconds=_since(began), peak_mb=_peak_mb())
         note_failure(failed, task.out)
         return failed
 
 
-def _in_folder(task: ClipTask, reporter: _TellingReporter) -> ClipStatus:
+def _in_folder(task: ClipTask, reporter: _Reporter) -> ClipStatus:
     """Clip and results are files of this machine, or of a file system that it shares."""
     return _run(task, Path(task.source), Path(task.out), reporter)
 
 
-def _in_store(task: ClipTask, reporter: _TellingReporter) -> ClipStatus:
+def _in_store(task: ClipTask, reporter: _Reporter) -> ClipStatus:
     """One of them, or both, are in object storage."""
-    from fitmesh.batch import store
+    from fitmesh.many import store
 
     key = ""
     if is_url(task.out):
@@ -111,7 +107,7 @@ def _in_store(task: ClipTask, reporter: _TellingReporter) -> ClipStatus:
         return done
 
 
-def _run(task: ClipTask, source: Path, out: Path, reporter: _TellingReporter) -> ClipStatus:
+def _run(task: ClipTask, source: Path, out: Path, reporter: _Reporter) -> ClipStatus:
     began, cpu_began, before = time.monotonic(), time.process_time(), ClipStatus.read(out)
     job = Job(open_clip(source), task.settings, out, reporter, _loader(task.settings))
     written = run_stages(job)
@@ -164,7 +160,7 @@ def note_failure(status: ClipStatus, out: str) -> None:
     """For summaries of later runs and other machines; whoever asked is told anyway."""
     with contextlib.suppress(Exception):
         if is_url(out):
-            from fitmesh.batch import store
+            from fitmesh.many import store
 
             with _scratch() as scratch:
                 status.write(scratch)

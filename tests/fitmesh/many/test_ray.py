@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fitmesh.workers.ray_cluster import RayCluster
-from fitmesh.workers.tasks import RETRIES
+from fitmesh.many.executors import RETRIES
+from fitmesh.many.ray_cluster import RayExecutor
 from pose2d.base.errors import UserError
-from tests.fitmesh.workers import jobs
+from tests.fitmesh.many import jobs
 
 
 def nothing(number: int, news: object) -> None: ...
@@ -20,7 +20,7 @@ def nothing(number: int, news: object) -> None: ...
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"pip install 'fitmesh\[ray\]'"):
-        RayCluster("auto", 1)
+        RayExecutor("auto", 1)
 
 
 class FakeRay:
@@ -40,7 +40,7 @@ class FakeRay:
 def test_an_address_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setitem(sys.modules, "ray", FakeRay(RuntimeError()))  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"--ray takes auto or an address like 10\.0\.0\.1:6379"):
-        RayCluster(address, 1)
+        RayExecutor(address, 1)
 
 
 def test_an_address_where_nobody_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_an_address_where_nobody_answers_is_named(monkeypatch: pytest.MonkeyPatc
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with pytest.raises(UserError, match=f"nobody answers at the Ray address 127.0.0.1:{port}"):
-        RayCluster(f"127.0.0.1:{port}", 1)
+        RayExecutor(f"127.0.0.1:{port}", 1)
 
 
 def test_another_version_of_ray_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_another_version_of_ray_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(UserError, match=f"the Ray cluster at {address} runs another version: .*Ray: 2.9.0"):
-            RayCluster(address, 1)
+            RayExecutor(address, 1)
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +74,8 @@ def ray() -> Iterator[Any]:
 
 @pytest.mark.slow
 def test_every_task_is_done_once(ray: Any) -> None:
-    cluster = RayCluster("auto", 1)
-    ended = list(cluster.each(jobs.square, range(9), nothing))
+    cluster = RayExecutor("auto", 1)
+    ended = list(cluster.map(jobs.square, range(9), nothing))
     assert {one.number: one.result[0] for one in ended} == {n: n * n for n in range(9)}
     assert len(ended) == 9
     assert str(cluster) == "Ray with 2 cores on 1 machine, 1 for each clip"
@@ -84,7 +84,7 @@ def test_every_task_is_done_once(ray: Any) -> None:
 @pytest.mark.slow
 def test_a_task_that_kills_its_worker_is_tried_a_bounded_number_of_times(ray: Any, tmp_path: Path) -> None:
     tasks = [(tmp_path / "never", 0), (tmp_path / "once", 1), (tmp_path / "always", 99)]
-    ended = {one.number: one for one in RayCluster("auto", 1).each(jobs.die_some_times, tasks, nothing)}
+    ended = {one.number: one for one in RayExecutor("auto", 1).map(jobs.die_some_times, tasks, nothing)}
     assert [ended[n].result for n in range(3)] == [1, 2, None]
     assert (tmp_path / "always").stat().st_size == 1 + RETRIES
     assert f"its Ray worker died {1 + RETRIES} times" in ended[2].lost
@@ -93,10 +93,10 @@ def test_a_task_that_kills_its_worker_is_tried_a_bounded_number_of_times(ray: An
 @pytest.mark.slow
 def test_what_a_task_raises_is_raised_here(ray: Any) -> None:
     with pytest.raises(UserError, match="5 is not good"):
-        list(RayCluster("auto", 1).each(jobs.refuse, [5], nothing))
+        list(RayExecutor("auto", 1).map(jobs.refuse, [5], nothing))
 
 
 @pytest.mark.slow
 def test_more_threads_than_any_machine_has_are_refused(ray: Any) -> None:
     with pytest.raises(UserError, match="--threads 64 is more than any machine of the Ray cluster has"):
-        RayCluster("auto", 64)
+        RayExecutor("auto", 64)

@@ -1,4 +1,4 @@
-"""Local processes that outlive each other: one that is killed is replaced, and its task is tried again."""
+"""One function on many tasks: in this process, or in processes that outlive each other; on Ray in `ray_cluster.py`."""
 
 import contextlib
 import os
@@ -9,15 +9,52 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, Protocol
 
-from fitmesh.workers.tasks import RETRIES, Ended, Work
+from fitmesh.ui.words import count
 from pose2d.base import files
 from pose2d.base.errors import UserError
 
+RETRIES = 2  # of a task whose worker was killed; a third worker would most likely die of it too
 PATIENCE_S = 5.0  # how long a process may take to clean up when it is told to end
-MOST_STILLBORN = 3  # processes in a row that end before they have begun
+MOST_STARTUP_FAILURES = 3  # processes in a row that end before they have begun
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+_STARTUP_FAILURE = (
+    "the worker processes end before they begin ({why}). In a script, call this under `if __name__ == '__main__':`, as "
+    "every program must that starts processes."
+)
+Notify = Callable[[Any], None]
+# A function of a module, by whose name workers find it: task -> result, both small. On the way it may notify.
+Work = Callable[[Any, Notify], Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of a task that needs no more work."""
+
+    number: int  # of the task
+    result: Any  # None: there is none
+    lost: str = ""  # why there is none
+
+
+class Executor(Protocol):
+    """Whoever does tasks."""
+
+    def map(self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]) -> Iterator[Outcome]:
+        """Every task exactly once, in the order they end. A worker that dies takes nothing but its task with it, and
+        that is tried RETRIES times more.
+
+        notify: called with a task's number and whatever `work` notified of.
+        """
+        ...
+
+
+class SerialExecutor:
+    """This process, one task after another. A task that kills its process ends everything."""
+
+    def map(self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]) -> Iterator[Outcome]:
+        for number, task in enumerate(tasks):
+            yield Outcome(number, work(task, lambda what, number=number: notify(number, what)))  # type: ignore[misc]
 
 
 @dataclass
@@ -28,19 +65,19 @@ class _Worker:
     ready: bool = False
 
 
-class Processes:
+class ProcessExecutor:
     """`jobs` processes of `threads` threads each."""
 
     def __init__(self, jobs: int, threads: int) -> None:
         self.jobs, self.threads = jobs, threads
 
     def __str__(self) -> str:
-        return f"{_count(self.jobs, 'process', 'es')} of {_count(self.threads, 'thread', 's')}"
+        return f"{count(self.jobs, 'processes')} of {count(self.threads, 'threads')}"
 
-    def each(self, work: Work, tasks: Sequence[Any], news: Callable[[int, Any], None]) -> Iterator[Ended]:
+    def map(self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]) -> Iterator[Outcome]:
         waiting, tries = deque(range(len(tasks))), Counter[int]()
         workers: list[_Worker] = []
-        stillborn = 0
+        startup_failures = 0
         try:
             while waiting or any(worker.task is not None for worker in workers):
                 while len(workers) < self.jobs and sum(w.task is None for w in workers) < len(waiting):
@@ -58,24 +95,24 @@ class Processes:
                     except (EOFError, OSError):
                         workers.remove(worker)
                         why = _end(worker)
-                        stillborn = 0 if worker.ready else stillborn + 1
-                        if stillborn == MOST_STILLBORN:
-                            raise UserError(_STILLBORN.format(why=why)) from None
+                        startup_failures = 0 if worker.ready else startup_failures + 1
+                        if startup_failures == MOST_STARTUP_FAILURES:
+                            raise UserError(_STARTUP_FAILURE.format(why=why)) from None
                         if worker.task is None:
                             continue
                         if tries[worker.task] <= RETRIES:
                             waiting.append(worker.task)
                         else:
-                            yield Ended(worker.task, None, f"{why}, {tries[worker.task]} times.")
+                            yield Outcome(worker.task, None, f"{why}, {tries[worker.task]} times.")
                         continue
                     worker.ready = True
-                    if kind == "news":
-                        news(number, content)
+                    if kind == "notified":
+                        notify(number, content)
                     elif kind == "raised":
                         raise content
                     elif kind == "ended":
                         worker.task = None
-                        yield Ended(number, content)
+                        yield Outcome(number, content)
         finally:
             _stop(workers)
 
@@ -88,16 +125,6 @@ class Processes:
             process.start()
         theirs.close()  # so that the end of the process shows as the end of the connection
         return _Worker(process, ours)
-
-
-def _count(number: int, what: str, more: str) -> str:
-    return f"{number} {what}{more if number > 1 else ''}"
-
-
-_STILLBORN = (
-    "the worker processes end before they begin ({why}). In a script, call this under `if __name__ == '__main__':`, as "
-    "every program must that starts processes."
-)
 
 
 @contextlib.contextmanager
@@ -155,14 +182,14 @@ def _serve(connection: Connection, work: Work) -> None:
 
 def _done(connection: Connection, work: Work, number: int, task: Any) -> tuple[str, int, Any]:
     """What to tell of a task that has come to its end."""
-    lock = threading.Lock()  # news may come from several threads
+    lock = threading.Lock()  # a task may notify from several threads
 
-    def tell(news: Any) -> None:
+    def notify(what: Any) -> None:
         with lock, contextlib.suppress(OSError):  # without a parent this process is about to end
-            connection.send(("news", number, news))
+            connection.send(("notified", number, what))
 
     try:
-        return "ended", number, work(task, tell)
+        return "ended", number, work(task, notify)
     except UserError as error:
         return "raised", number, error
     except Exception as error:  # not every exception can be sent

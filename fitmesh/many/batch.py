@@ -4,14 +4,16 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fitmesh.batch.clip_worker import ClipTask, note_failure, process_clip
-from fitmesh.batch.clips import WHOLE, ClipSource, Shard
-from fitmesh.batch.display import Display
-from fitmesh.batch.status import ClipStatus
-from fitmesh.batch.summary import check_out, write_summary
+from fitmesh.many.clip_worker import ClipTask, note_failure, process_clip
+from fitmesh.many.clips import WHOLE, ClipSource, Shard
+from fitmesh.many.executors import Executor
+from fitmesh.many.status import ClipStatus
+from fitmesh.many.summary import check_out, write_summary
 from fitmesh.stages.pipeline import check_settings
-from fitmesh.stages.settings import RunSettings
-from fitmesh.workers.tasks import Workers
+from fitmesh.stages.settings import WHOLE_IMAGE, RunSettings
+from fitmesh.ui.events import ClipEnded, ClipsEnded, ClipsStarted, Event, FromClip, Reporter
+from fitmesh.ui.words import count
+from pose2d.base.errors import UserError
 
 BUSY_PAUSE_S = 5.0  # before clips that other runs are at work on are asked for again
 SUMMARY_EVERY_S = 60.0
@@ -35,33 +37,39 @@ class Batch:
         return [ClipTask(clip.name, clip.source, f"{self.out.rstrip('/')}/{clip.name}", self.settings) for clip in mine]
 
 
-def run_batch(batch: Batch, workers: Workers, display: Display) -> list[ClipStatus]:
+def run_batch(batch: Batch, executor: Executor, reporter: Reporter) -> list[ClipStatus]:
     """What became of each clip of the shard, in order. The two files over all clips are renewed on the way."""
     check_settings(batch.settings)
     check_out(batch.out)
     tasks = batch.tasks()
     known: dict[str, ClipStatus] = {}
     renewed, pause_s = time.monotonic(), SUMMARY_EVERY_S
+    reporter.emit(ClipsStarted(len(tasks)))
     try:
-        for status in _all(tasks, workers, display):
+        for status in _all(tasks, executor, reporter):
             known[status.name] = status
-            display.ended(status, len(known), len(tasks))
+            reporter.emit(ClipEnded(status, len(known), len(tasks)))
             began = time.monotonic()
             if began - renewed > pause_s:
                 write_summary(batch.clips, known, batch.out)
                 renewed = time.monotonic()
                 pause_s = max(SUMMARY_EVERY_S, (renewed - began) / SUMMARY_SHARE)
     finally:  # also after Ctrl-C
+        reporter.emit(ClipsEnded())
         write_summary(batch.clips, known, batch.out)
     return [known[task.name] for task in tasks]
 
 
-def _all(tasks: Sequence[ClipTask], workers: Workers, display: Display) -> Iterator[ClipStatus]:
+def _all(tasks: Sequence[ClipTask], executor: Executor, reporter: Reporter) -> Iterator[ClipStatus]:
     """Clips that another run holds come last: when that is done with them, they are found up to date."""
     while tasks:
         current = tasks
         busy: list[ClipTask] = []
-        for ended in workers.each(process_clip, current, lambda n, what: display.news(current[n].name, what)):  # noqa: B023
+
+        def pass_on(number: int, event: Event, current: Sequence[ClipTask] = current) -> None:
+            reporter.emit(FromClip(current[number].name, event))
+
+        for ended in executor.map(process_clip, current, pass_on):
             task = current[ended.number]
             if ended.result is None:
                 lost = ClipStatus(task.name, task.source, "failed", error=ended.lost)
@@ -72,6 +80,16 @@ def _all(tasks: Sequence[ClipTask], workers: Workers, display: Display) -> Itera
             else:
                 yield ended.result
         if busy:
-            display.say(f"waiting for {len(busy)} clips that other runs are at work on: {busy[0].name} ..")
+            reporter.say(f"waiting for {count(len(busy), 'clips')} that other runs are at work on: {busy[0].name} ..")
             time.sleep(BUSY_PAUSE_S)
         tasks = busy
+
+
+def check_many(settings: RunSettings) -> None:
+    """Refuse what describes one clip."""
+    if settings.given_keypoints is not None:
+        raise UserError("--keypoints belong to one clip, and many videos were asked for: leave them out.")
+    if settings.tracks.detections not in (None, WHOLE_IMAGE):
+        raise UserError("--detections belong to one clip, and many videos were asked for: leave them out.")
+    if any(identity is not None for identity in settings.fit.scene.heights()):
+        raise UserError("--height of single people belongs to one clip: with many videos give one for everybody.")

@@ -1,0 +1,167 @@
+"""`summary.csv` and `index.html` over all clips of a run, also over those that other machines do; their thumbnails."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
+
+import av
+import numpy as np
+
+from fitmesh.exports.report.key_frames import images_at
+from fitmesh.many.clips import ClipSource, is_url
+from fitmesh.many.status import ClipStatus
+from fitmesh.result import Result
+from fitmesh.ui.words import count
+from fitmesh.version import __version__
+from pose2d.base.errors import UserError
+from pose2d.base.files import atomic_file
+from pose2d.base.folder_lock import folder_lock
+
+CSV_FILE, PAGE_FILE, THUMBNAIL_FILE = "summary.csv", "index.html", "thumbnail.jpg"
+THUMBNAIL_PX = 320  # longer side
+COLUMNS = (
+    "clip", "folder", "state", "people", "frames", "seconds", "cpu_seconds", "memory_mb", "warnings", "error", "worker",
+)  # fmt: skip
+PATIENCE_S = 120.0  # for others who write the same two files
+_HERE = Path(__file__).parent
+# Nothing may be loaded but thumbnails beside the page, whatever a file name in the page contains.
+_POLICY = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'"
+_ORDER = {"failed": 0, "busy": 1, "done": 2, "kept": 2, "waiting": 3}
+_WORDS = {"kept": "done", "busy": "in another run", "waiting": "not begun"}
+MOST_SHOWN = 3  # warnings of a clip; the rest are folded
+
+
+def write_summary(clips: Sequence[ClipSource], known: Mapping[str, ClipStatus], out: str) -> list[ClipStatus]:
+    """Both files, from what this run knows (by name) and, for the rest, from what is in the clips' folders."""
+    if is_url(out):
+        from fitmesh.many import store
+
+        found = [known.get(clip.name) or store.read_status(f"{out}/{clip.name}") or _waiting(clip) for clip in clips]
+        store.put(table(found).encode("utf-8", "replace"), f"{out}/{CSV_FILE}")
+        store.put(page(found).encode("utf-8", "replace"), f"{out}/{PAGE_FILE}")
+        return found
+    folder = Path(out)
+    with folder_lock(folder, PATIENCE_S):  # of several machines the last one to write has seen what all have done
+        found = [known.get(clip.name) or ClipStatus.read(folder / clip.name) or _waiting(clip) for clip in clips]
+        for name, text in ((CSV_FILE, table(found)), (PAGE_FILE, page(found))):
+            with atomic_file(folder / name) as temporary:
+                temporary.write_text(text, encoding="utf-8", errors="replace")
+    return found
+
+
+def _waiting(clip: ClipSource) -> ClipStatus:
+    return ClipStatus(clip.name, clip.source, "waiting", worker="")
+
+
+def table(statuses: Sequence[ClipStatus]) -> str:
+    """One row a clip."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    for s in statuses:
+        rows.writerow(
+            [
+                s.source, s.name, s.state, s.people, s.frames, s.seconds, s.cpu_s, s.peak_mb or "",
+                " | ".join(s.warnings), s.error, s.worker,
+            ]
+        )  # fmt: skip
+    return text.getvalue()
+
+
+def check_out(out: str) -> None:
+    """Before anything else: can results be written there at all?"""
+    if is_url(out):
+        from fitmesh.many import store
+
+        store.put(b"", f"{out}/.fitmesh_probe")
+        store.remove(f"{out}/.fitmesh_probe")
+        return
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file. --out takes a folder for the results.")
+    with folder_lock(folder, PATIENCE_S):
+        pass
+
+
+def page(statuses: Sequence[ClipStatus]) -> str:
+    """Clips that failed come first, then those with warnings."""
+    rows = sorted(statuses, key=lambda status: (_ORDER[status.state], not status.warnings))
+    css = (_HERE / "index.css").read_text(encoding="utf-8")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f"<title>{count(len(statuses), 'clips')} · fitmesh</title><style>{css}</style></head><body><main>"
+        f"<h1>{count(len(statuses), 'clips')}</h1>{_tiles(statuses)}"
+        f"<ul>{''.join(map(_clip, rows))}</ul>"
+        f'<footer>The same as a table: <a href="summary.csv">summary.csv</a> · fitmesh {escape(__version__)}</footer>'
+        "</main></body></html>\n"
+    )
+
+
+def _tiles(statuses: Sequence[ClipStatus]) -> str:
+    good = [status for status in statuses if status.is_good]
+    failed = sum(status.state == "failed" for status in statuses)
+    rest = len(statuses) - len(good) - failed
+    seconds = sum(status.seconds for status in statuses)
+    tiles = [
+        (str(len(good)), "done", ""),
+        (str(failed), "failed", "bad" if failed else ""),
+        *([(str(rest), "not done yet", "")] if rest else []),
+        (str(sum(status.people for status in good)), "people", ""),
+        (str(sum(bool(status.warnings) for status in good)), "with warnings", ""),
+        (_time(seconds), "of work", ""),
+    ]
+    return (
+        '<div class="tiles">'
+        + "".join(f'<div class="{kind}"><b>{a}</b><span>{b}</span></div>' for a, b, kind in tiles)
+        + "</div>"
+    )
+
+
+def _clip(status: ClipStatus) -> str:
+    folder = quote(status.name, errors="replace")
+    image = '<span class="none"></span>'
+    if status.is_good:
+        image = f'<a href="{folder}/report.html"><img src="{folder}/{THUMBNAIL_FILE}" alt="" loading="lazy"></a>'
+    name = escape(status.name)
+    title = f'<a href="{folder}/report.html">{name}</a>' if status.is_good else name
+    facts = [_WORDS.get(status.state, status.state)]
+    if status.is_good:
+        who = count(status.people, "people") if status.people else "nobody found"
+        facts += [who, count(status.frames, "frames"), _time(status.seconds)]
+    error = f'<p class="error">{escape(status.error)}</p>' if status.error else ""
+    return (
+        f'<li class="{status.state}">{image}<div><h2>{title}</h2><p class="facts">{" · ".join(facts)}</p>'
+        f'{error}{_warnings(status)}<p class="source">{escape(status.source)}</p></div></li>'
+    )
+
+
+def _warnings(status: ClipStatus) -> str:
+    lines = [f'<p class="warning">{escape(text)}</p>' for text in status.warnings]
+    rest = "".join(lines[MOST_SHOWN:])
+    more = f"<details><summary>{len(lines) - MOST_SHOWN} more</summary>{rest}</details>" if rest else ""
+    return "".join(lines[:MOST_SHOWN]) + more
+
+
+def _time(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, hours = seconds / 60, seconds / 3600
+    return f"{minutes:.1f} min" if minutes < 60 else f"{hours:.1f} h"
+
+
+def write_thumbnail(result: Result, out: Path) -> None:
+    """The frame of the overlay in the middle of the time that people are in view."""
+    in_view = np.unique(np.concatenate([person.time_s for person in result.people] or [result.time_s]))
+    middle_s = float(in_view[len(in_view) // 2] - result.time_s[0])
+    try:
+        images = images_at(result.overlay_path, [middle_s], THUMBNAIL_PX)
+    except (av.error.FFmpegError, OSError):
+        return
+    for image in images:
+        with atomic_file(out / THUMBNAIL_FILE) as temporary:
+            temporary.write_bytes(image)

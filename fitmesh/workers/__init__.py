@@ -1,1 +1,0 @@
-"""One function on many tasks: in this process, in local processes, or on a Ray cluster."""

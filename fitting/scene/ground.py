@@ -41,7 +41,7 @@ ADULT_M, ADULT_SIGMA_M = 1.70, 0.09
 CHILDREN, CHILD_M, CHILD_LOG_SIGMA = 0.1, 1.15, 0.3  # share of people who are no adults, and their heights
 # Neck to crown measures 0.20 m at 18 months and 0.22 m in adults (head heights of published growth charts and of the
 # body model), so its share of what is below tells the height. Between adults of real clips the share as a pose network
-# reads it scatters by 0.16 (log) upwards; heads that nod or are seen from behind look small, which tells nothing.
+# reads it scatters by 0.16 (log) upwards; heads that nod or are seen from behind look small, which tells little.
 HEAD_M, HEAD_GROWTH, ANKLE_SHARE, HEAD_LOG_SIGMA, HEAD_BIAS = 0.182, 0.0225, 0.957, 0.16, 0.08
 # Fits shrink a leg's swing in depth: by 1.2 against CMU walkers at the true focal length, 1.0 to 1.4 between shots.
 STEP_GAIN, STEP_GAIN_SIGMA = 1.15, 0.18
@@ -165,7 +165,7 @@ def _size_cost(log_height: np.ndarray, shares: np.ndarray) -> np.ndarray:
     adult = math.log((1 - CHILDREN) / ADULT_SIGMA_M) - ((height - ADULT_M) / ADULT_SIGMA_M) ** 2 / 2
     child = math.log(CHILDREN / (CHILD_M * CHILD_LOG_SIGMA)) - (np.log(height / CHILD_M) / CHILD_LOG_SIGMA) ** 2 / 2
     head = np.log(np.where(np.isfinite(shares), shares, 1.0) / head_share(height)) / HEAD_LOG_SIGMA
-    head = np.where(np.isfinite(shares), np.maximum(head, 0.0), 0.0)
+    head = np.where(np.isfinite(shares), np.where(head < 0, _heavy(head, 1.5), head), 0.0)
     too_small = np.maximum(math.log(SMALLEST_M) - log_height, 0) / SMALLEST_LOG_SIGMA
     return (head**2 + too_small**2) / 2 - np.logaddexp(adult, child)
 

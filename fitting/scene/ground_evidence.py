@@ -24,8 +24,8 @@ STEP_DEPTH_LOG_SIGMA = 0.015  # of how a fitted depth changes during one stance
 STRAIGHT_KNEE_DEG, STRAIGHT_HIP_DEG = 40.0, 40.0  # bends up to which somebody counts as standing
 # Lunges and side bends are no plumb lines. Walkers' legs are up to STRIDE_DEG apart, their trunk within BENT_DEG of the
 # line from their feet to their hips; they pass one leg by the other, so that in a quarter of the time these are closer
-# than HELD_DEG, and bend their knees by turns, by UNLIKE_DEG at most in the median. Beyond, the axis is as uncertain as a
-# share of the excess, and soon none at all.
+# than HELD_DEG, and bend their knees by turns, by UNLIKE_DEG at most in the median. Beyond, the axis is as uncertain as
+# a share of the excess, and soon none at all.
 STRIDE_DEG, HELD_DEG, BENT_DEG, UNLIKE_DEG, EXCESS, MOST_EXCESS_DEG = 50.0, 34.0, 12.0, 18.0, 0.7, 25.0
 ALIKE = 0.15  # correlation of different people's leans: fits err by the same lens and the same habits
 # Trunks of people who sit, kneel or squat: most lean, forwards or back, so each says little of gravity.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fitting.init.guess import InitialGuess
     from fitting.optimise import Fit, fit, fit_frames
     from fitting.solver.prior import PosePrior, load_prior
-    from fitting.solver.scene_terms import SceneTerms
+    from fitting.solver.terms.scene import SceneTerms
     from fitting.track import TrackFit, fit_track, start_track
 
 __all__ = [
@@ -41,7 +41,7 @@ _MODULES = {
     "fitting.init.guess": ("InitialGuess",),
     "fitting.optimise": ("Fit", "fit", "fit_frames"),
     "fitting.solver.prior": ("PosePrior", "load_prior"),
-    "fitting.solver.scene_terms": ("SceneTerms",),
+    "fitting.solver.terms.scene": ("SceneTerms",),
     "fitting.track": ("TrackFit", "fit_track", "start_track"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,8 +22,12 @@ from fitting.options import DEFAULTS, LEAN_RAD, FitOptions
 from fitting.solver.jacobian import BodyJacobian
 from fitting.solver.levenberg_marquardt import TOLERANCE, Solution, fill_gaps, solve_frames, solve_track
 from fitting.solver.prior import PosePrior, load_prior
-from fitting.solver.problem import NEAREST_KEYPOINT_M, ROBUST_SCALE, Problem, anchor_at, project, robust_scale
-from fitting.solver.scene_terms import SceneTerms
+from fitting.solver.problem import Problem
+from fitting.solver.terms.motion import AngularAcceleration, JointAcceleration
+from fitting.solver.terms.priors import Guess, JointLimits, LikelyPose, LikelyShape, Upright, optical_axis
+from fitting.solver.terms.reprojection import ROBUST_SCALE, Reprojection, robust_scale
+from fitting.solver.terms.scene import Contact, Floor, SceneTerms
+from fitting.solver.terms.term import Term
 from fitting.solver.uncertainty import joint_deviations
 from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, State, from_params, ranges, to_params
 from pose2d.base.errors import UserError
@@ -123,44 +128,85 @@ def fit(
 def fit_input(given: FitInput, camera: Camera, body: Body, fps: float, options: FitOptions) -> Fit:
     """`fit` of what was prepared: keypoints that were checked, and a guess that was made."""
     problem, usable = make_problem(given.keypoints, [camera], body, options)
-    if given.guess is None:
+    near = None if given.guess is None else _state_of(given.guess, problem, usable, shared_shape=True)
+    if given.start is not None:
+        state = from_params(given.start, problem.jacobian.shape_size)
+    elif near is not None:
+        state = near
+    else:
         before = (usable.cumsum(0) - 1).clamp(min=0)  # the others take the frame before until they are filled
         state = best_torso_start(problem.frames(usable)).frames(before)
         state = replace(state, shape=state.shape.mean(0))
-    else:
-        problem, state = _start_from_guess(problem, given.guess, usable, shared_shape=True)
-    if given.start is not None:
-        state = from_params(given.start, problem.jacobian.shape_size)
     state = fill_gaps(state, usable)
-    problem = replace(_couple_frames(problem, usable, fps), scene=given.scene, stretch=given.segment)
-    if problem.mixture_weight is not None and given.start is None:
-        state = solve_track(without_tails(problem), state, TRACK_ITERATIONS, ROUGH_TOLERANCE).state
+    problem = replace(
+        problem,
+        terms=terms_of(
+            problem.seen, body, options, given.guess, near, given.scene, independence(int(usable.sum()), fps)
+        ),
+        fps=fps if len(problem) > 2 else None,
+        segment=given.segment,
+        world_rotation=None if given.scene is None else given.scene.world_rotation,
+    )
+    if problem.seen.mixture_weight is not None and given.start is None:
+        first = problem.having(problem.seen.without_tails)
+        state = solve_track(first, state, TRACK_ITERATIONS, ROUGH_TOLERANCE).state
     solution = solve_track(problem, state, TRACK_ITERATIONS, ROUGH_TOLERANCE if options.rough else TOLERANCE)
     return _report(problem, solution, usable, given, options)
 
 
-def without_tails(problem: Problem) -> Problem:
-    """Every keypoint with the one Gaussian of its expected OKS, for the first part of a search: a mixture's heavy tails
-    would let go of good keypoints that the start happens to be far from."""
-    return replace(problem, mixture_weight=None, mixture_precision=None)
+class Independence(NamedTuple):
+    """Weights of terms that all frames share, beside frames whose errors are alike."""
+
+    shape_weight: float = 1.0
+    motion_weight: float = 1.0
 
 
-def _couple_frames(problem: Problem, usable: Tensor, fps: float) -> Problem:
-    """Add acceleration, and weigh it and the shape prior by how many frames are independent.
+ALONE = Independence()  # frames by themselves
+
+
+def independence(frames: int, fps: float) -> Independence:
+    """Of a track of so many usable frames.
 
     Errors of neighbouring frames are alike, and so are their poses: keypoints and pose prior both count as many times
     too often as there are frames per independent one, so acceleration gets that factor too. Part of the error never
     changes, and the shape, which all frames share, must not explain it: N independent frames whose errors have a
     constant share r of variance are worth 1 / (r + (1 - r) / N) frames.
     """
-    frames = int(usable.sum())
     frames_per_independent = max(1.0, fps / INDEPENDENT_FRAMES_PER_SECOND)
     independent = max(1.0, frames / frames_per_independent)
     share = CONSTANT_ERROR_SHARE
-    problem = replace(problem, shape_weight=frames * (share + (1 - share) / independent))
-    if len(problem) < 3:
-        return problem
-    return replace(problem, fps=fps, motion_weight=MOTION_WEIGHT * frames_per_independent)
+    return Independence(frames * (share + (1 - share) / independent), MOTION_WEIGHT * frames_per_independent)
+
+
+def terms_of(
+    seen: Reprojection,
+    body: Body,
+    options: FitOptions,
+    guess: InitialGuess | None = None,
+    near: State | None = None,
+    scene: SceneTerms | None = None,
+    weights: Independence = ALONE,
+) -> tuple[Term, ...]:
+    """Everything that pulls on a body: a new term is one line in this list.
+
+    guess, near: what the fit stays near, its deviations and the state itself.
+    """
+    prior, frames = options.prior or load_prior(), len(seen.weight)
+    axis = scene.lean_axis(frames) if scene and scene.up is not None else optical_axis(seen.weight)
+    shape_guess = (near.shape, guess.shape_std) if near and guess else ()
+    terms = (
+        seen,
+        LikelyPose(prior, PRIOR_BESIDE_GUESS if near else 1.0),
+        JointLimits(*ranges()),
+        Upright(axis, options.lean_rad) if options.lean_rad is not None else None,
+        Guess.at(near, guess.rotation_std_rad, guess.depth_std) if near and guess else None,
+        Floor.of(scene, body),
+        JointAcceleration(prior.acceleration_std, weights.motion_weight),
+        AngularAcceleration(prior.angular_std, weights.motion_weight),
+        Contact.of(scene),
+        LikelyShape(weights.shape_weight, *shape_guess),
+    )
+    return tuple(term for term in terms if term is not None)
 
 
 def fit_frames(
@@ -188,10 +234,12 @@ def fit_frames(
         start = torso_start_candidates(problem)[0].frames(slice(0, len(problem)))
         solved_part, first = problem.frames(usable), best_torso_start(problem.frames(usable))
     else:
-        problem, start = _start_from_guess(problem, given.guess, usable, shared_shape=False)
+        start = _state_of(given.guess, problem, usable, shared_shape=False)
+        problem = replace(problem, terms=terms_of(problem.seen, body, options, given.guess, start))
         solved_part, first = problem.frames(usable), start.frames(usable)
-    if solved_part.mixture_weight is not None:
-        first = solve_frames(without_tails(solved_part), first, FRAME_ITERATIONS, ROUGH_TOLERANCE).state
+    seen = solved_part.seen
+    if seen.mixture_weight is not None:
+        first = solve_frames(solved_part.having(seen.without_tails), first, FRAME_ITERATIONS, ROUGH_TOLERANCE).state
     solution = solve_frames(solved_part, first, FRAME_ITERATIONS)
     solved = _report(solved_part, solution, usable[usable], given, options)
     return solved if bool(usable.all()) else _with_unusable(solved, to_params(start), usable)
@@ -241,12 +289,7 @@ def make_problem(
     def per_frame(values: Sequence[tuple[float, float]]) -> Tensor:
         return torch.tensor(values).expand(frames, 2)
 
-    low, high = ranges()
-    problem = Problem(
-        jacobian=BodyJacobian(body.to(dtype=torch.float32), min(SHAPE_SIZE, body.shape_size)),
-        prior=options.prior or load_prior(),
-        limit_low=low,
-        limit_high=high,
+    seen = Reprojection(
         focal_px=per_frame([camera.focal_px for camera in cameras]),
         center_px=per_frame([camera.center_px for camera in cameras]),
         xy_px=keypoints.xy_px,
@@ -255,9 +298,10 @@ def make_problem(
         robust=robust_scale(weight, weights.sigma_px, options.robust_sigmas) * keypoints.presence.clamp(min=1e-3),
         mixture_weight=weights.mixture_weight,
         mixture_precision=weights.mixture_precision,
-        lean_rad=options.lean_rad,
     )
-    return problem, usable
+    body = body.to(dtype=torch.float32)
+    jacobian = BodyJacobian(body, min(SHAPE_SIZE, body.shape_size))
+    return Problem(jacobian, terms_of(seen, body, options)), usable
 
 
 def initial_guess(
@@ -284,7 +328,7 @@ def initial_guess(
 
 
 def _unknown_initialiser(init: str) -> str:
-    from fitting.init.regressors import NAMES  # only for the message: it imports OpenCV
+    from fitting.init.regressors import NAMES  # only for the message
 
     if init in NAMES:
         return (
@@ -295,17 +339,15 @@ def _unknown_initialiser(init: str) -> str:
     return f"unknown initialiser {init!r}: choose {', '.join(['none', *INITIALISERS])}."
 
 
-def _start_from_guess(
-    problem: Problem, guess: InitialGuess, usable: Tensor, shared_shape: bool
-) -> tuple[Problem, State]:
-    """Start from a guess and stay close to it; frames whose guess is behind the camera start from the torso."""
+def _state_of(guess: InitialGuess, problem: Problem, usable: Tensor, shared_shape: bool) -> State:
+    """A guess as a state; frames in which it is behind the camera are filled in, or start from the torso."""
     state = from_params(guess.params, problem.jacobian.shape_size)
     if not shared_shape:
         state = replace(state, shape=state.shape.expand(len(problem), -1))
     elif not state.shared_shape:
         state = replace(state, shape=state.shape[usable].mean(0))
     points = problem.jacobian.place(state, derivatives=False).keypoints
-    behind = ((points[..., 2] < NEAREST_KEYPOINT_M) & (problem.weight > 0)).any(1)
+    behind = problem.seen.behind(points)
     if bool((behind & usable).sum() == usable.sum()):
         raise UserError(
             "the initial guess puts the person behind the camera in every frame. Translations are metres in the camera "
@@ -314,21 +356,19 @@ def _start_from_guess(
     state = fill_gaps(state, usable & ~behind) if shared_shape else state
     if not shared_shape and bool(behind.any()):
         state = state.where(~behind, torso_start_candidates(problem)[0].frames(slice(0, len(problem))))
-    anchor = anchor_at(state, guess.rotation_std_rad, guess.depth_std, guess.shape_std)
-    return replace(problem, anchor=anchor, prior_weight=PRIOR_BESIDE_GUESS), state
+    return state
 
 
 def _report(problem: Problem, solution: Solution, usable: Tensor, given: FitInput, options: FitOptions) -> Fit:
     state = solution.state
     points = problem.jacobian.place(state, derivatives=False).keypoints
-    used = problem.weight > 0
-    distance = (project(points, problem.focal_px, problem.center_px) - problem.xy_px).norm(dim=-1)
+    used, distance = problem.seen.used, problem.seen.distance_px(points)
     source, weighting = given.keypoints.source, options.weighting
     stated = not options.rough and weighting in ("precision", "likelihood") and source in CALIBRATED
     std = joint_deviations(problem, state) if stated else None
     if given.guess is None:
         theta = state.theta.clone()
-        theta[:, LEAF_JOINTS] = problem.prior.leaves(state.body_pose)
+        theta[:, LEAF_JOINTS] = problem.term(LikelyPose).prior.leaves(state.body_pose)
         state = replace(state, theta=theta)
     reasons = solution.stopped
     same = len(set(reasons)) == 1

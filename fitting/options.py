@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fitting.keypoints.weights import GATE, Weighting
 from fitting.solver.prior import PosePrior
-from fitting.solver.problem import ROBUST_SCALE
+from fitting.solver.terms.reprojection import ROBUST_SCALE
 
 LEAN_RAD = 0.25  # standard deviation of the lean out of the image: pelvises tilt by 0.2, cameras as much; not tuned
 

@@ -22,7 +22,7 @@ from fitting.scene.from_fit import person_evidence, resting_points
 from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, estimate_ground
 from fitting.scene.ground_evidence import ShotCamera
 from fitting.scene.lens import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, FocalEstimate, combined, refocused_params
-from fitting.solver.scene_terms import FEET, POINTS, SceneTerms
+from fitting.solver.terms.scene import FEET, POINTS, SceneTerms
 from fitting.track import PreparedTrack, TrackFit, fit_prepared, prepare_track
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
@@ -282,7 +282,7 @@ def _within(
         world_rotation=None if turning is None else torch.from_numpy(turning).float(),
         floor_m=floor_m,
         points=tuple(POINTS[n] for n in used),
-        rest=torch.from_numpy(rest[:, used]).float() if rest.any() else None,
+        contact=torch.from_numpy(rest[:, used]).float() if rest.any() else None,
         on_floor=torch.from_numpy(on_floor[:, used]).float(),
     )
     if up is not None:

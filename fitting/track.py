@@ -28,8 +28,8 @@ from fitting.keypoints.weights import GATE, Weighting
 from fitting.optimise import Fit, FitInput, fit_input, initial_guess
 from fitting.options import DEFAULTS, LEAN_RAD, FitOptions
 from fitting.solver.prior import PosePrior
-from fitting.solver.problem import ROBUST_SCALE
-from fitting.solver.scene_terms import SceneTerms
+from fitting.solver.terms.reprojection import ROBUST_SCALE
+from fitting.solver.terms.scene import SceneTerms
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
@@ -146,9 +146,9 @@ def fit_prepared(
     given = FitInput(prepared.keypoints, prepared.guess, scene, segment, start).rows(torch.from_numpy(rows))
     there, stretch, around = given.keypoints, segment[rows], given.scene
     usable = usable_frames(there, [camera], options.weighting, options.gate)
-    if around is not None and around.rest is not None:  # nothing rests across an absence
+    if around is not None and around.contact is not None:  # no contact lasts across an absence
         begins = torch.diff(stretch, prepend=stretch[:1] - 1) != 0
-        given = replace(given, scene=replace(around, rest=around.rest.masked_fill(begins[:, None], 0)))
+        given = replace(given, scene=replace(around, contact=around.contact.masked_fill(begins[:, None], 0)))
     stride = max(1, math.ceil(prepared.fps / FASTEST_FPS))
     at = _thinned(rows, prepared.stretch[rows], usable, stride)
     found = fit_pieces(given.rows(at), usable[at], camera, body, prepared.fps / stride, options)

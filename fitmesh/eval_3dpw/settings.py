@@ -7,7 +7,7 @@ from fitmesh.confidence import CALIBRATED
 from fitting.init import regressors
 from fitting.keypoints.weights import GATE, WEIGHTINGS, Weighting
 from fitting.optimise import INITIALISERS
-from fitting.solver.problem import ROBUST_SCALE
+from fitting.solver.terms.reprojection import ROBUST_SCALE
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource
 

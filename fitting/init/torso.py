@@ -16,6 +16,7 @@ from fitting.body.kinematics import rotation_matrices
 from fitting.solver.jacobian import BodyJacobian
 from fitting.solver.levenberg_marquardt import solve_frames
 from fitting.solver.problem import Problem
+from fitting.solver.terms.priors import LikelyPose
 from fitting.solver.unknowns import BODY_JOINTS, LEAF_JOINTS, State, join
 
 _ACROSS = ((5, 6), (11, 12))
@@ -31,11 +32,12 @@ SIGNS = tuple(itertools.product((1, -1), repeat=2))  # turn, lean
 def torso_start_candidates(problem: Problem) -> tuple[State, Tensor]:
     """Starts with a shape per frame (zero), and which frame [n] each is for; the first T are for frames 0 .. T - 1.
 
-    A frame frame_of torso is not shortened gets no second start.
+    A frame whose torso is not shortened gets no second start.
     """
-    xy = (problem.xy_px - problem.center_px[:, None]) / problem.focal_px[:, None]
-    used = problem.weight > 0
-    pose = problem.prior.average()
+    seen = problem.seen
+    xy = (seen.xy_px - seen.center_px[:, None]) / seen.focal_px[:, None]
+    used = seen.used
+    pose = problem.term(LikelyPose).prior.average()
     template = problem.jacobian.place(_upright(problem, pose), derivatives=False)
     points = template.keypoints
     size = _sizes(points)  # [n] metres
@@ -63,7 +65,8 @@ def best_torso_start(problem: Problem, iterations: int = START_ITERATIONS) -> St
 
     They are compared with the mean shape and the prior as one Gaussian: a component chosen too early is never left.
     """
-    mean_body = replace(problem, jacobian=BodyJacobian(problem.jacobian.body, 0), prior=problem.prior.single_gaussian())
+    mean_body = replace(problem, jacobian=BodyJacobian(problem.jacobian.body, 0))
+    mean_body = mean_body.having(problem.term(LikelyPose).in_doubt())
     starts, frame = torso_start_candidates(mean_body)
     screened = solve_frames(mean_body.frames(frame), starts, iterations)
     order = torch.argsort(screened.cost, descending=True)  # the last one written to a frame is its best
@@ -75,10 +78,10 @@ def best_torso_start(problem: Problem, iterations: int = START_ITERATIONS) -> St
 
 
 def _upright(problem: Problem, pose: Tensor) -> State:
-    frames, kind = len(problem), problem.xy_px.dtype
+    frames, kind = len(problem), problem.seen.xy_px.dtype
     theta = torch.zeros(frames, 24, 3, dtype=kind)
     theta[:, BODY_JOINTS] = pose.unflatten(0, (-1, 3))
-    theta[:, LEAF_JOINTS] = problem.prior.leaves(pose[None])
+    theta[:, LEAF_JOINTS] = problem.term(LikelyPose).prior.leaves(pose[None])
     root = torch.eye(3, dtype=kind).expand(frames, 3, 3)
     return State(
         root, theta, torch.zeros(frames, 3, dtype=kind), torch.zeros(frames, problem.jacobian.shape_size, dtype=kind)
@@ -144,7 +147,7 @@ def _about(axis: int, angle: Tensor) -> Tensor:
 
 def _placed(problem: Problem, state: State, xy: Tensor, distance: Tensor) -> State:
     """Put the body at a distance so that its keypoints lie, on average, where they are seen."""
-    used = problem.weight > 0
+    used = problem.seen.used
     points = problem.jacobian.place(state, derivatives=False).keypoints
     middle = _mean(points, used)
     # The whole body must be in front of the camera.

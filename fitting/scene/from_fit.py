@@ -12,7 +12,7 @@ from fitting.keypoints.weights import PRESENT, stated_error_px
 from fitting.optimise import CONSTANT_ERROR_SHARE
 from fitting.scene.contacts import contact_probability, depth_speeds, intervals, point_motion, seat_log_odds
 from fitting.scene.ground_evidence import PersonEvidence
-from fitting.solver.scene_terms import FEET, POINTS, point_lifts
+from fitting.solver.terms.scene import FEET, POINTS, point_lifts
 from fitting.track import TrackFit
 
 _FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # `ground_evidence.FOOT_POINTS` among Halpe's 26

@@ -20,7 +20,8 @@ from fitting.camera import Camera
 from fitting.keypoints.observed import body_keypoints, undistorted
 from fitting.smplify.points import FitPoints, Place, Through, coco17, placer
 from fitting.solver.prior import read_mixture
-from fitting.solver.problem import geman_mcclure, project
+from fitting.solver.terms.reprojection import project
+from fitting.solver.terms.term import geman_mcclure
 from fitting.thresholds import NEAREST_KEYPOINT_M
 from pose2d.base.errors import UserError
 from pose2d.types import Keypoints

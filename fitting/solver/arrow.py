@@ -21,14 +21,14 @@ class NotPositiveDefinite(ArithmeticError):
 class BandFactor:
     """The Cholesky factor of a block-pentadiagonal matrix over frames, one frame a block."""
 
-    def __init__(self, diagonal: Tensor, next_one: Tensor, next_two: Tensor) -> None:
+    def __init__(self, diagonal: Tensor, first_off: Tensor, second_off: Tensor) -> None:
         """Blocks H[t, t] [T, d, d], H[t, t+1] [T-1, d, d], H[t, t+2] [T-2, d, d]."""
         self.frames, self.size = diagonal.shape[:2]
-        self._diagonal, self._upper = _in_pairs(diagonal, next_one, next_two)
+        self._diagonal, self._upper = _in_pairs(diagonal, first_off, second_off)
         from scipy.linalg import blas, lapack  # a quarter of a second, needed only here
 
         double = diagonal.dtype == torch.float64
-        self._potrf, self._trtri = (lapack.dpotrf, lapack.dpotri) if double else (lapack.spotrf, lapack.spotri)
+        self._potrf = lapack.dpotrf if double else lapack.spotrf
         self._trsm, self._syrk = (blas.dtrsm, blas.dsyrk) if double else (blas.strsm, blas.ssyrk)
         self._factorise()
 
@@ -63,6 +63,10 @@ class BandFactor:
             done[i] = self._trsm(1.0, self._diagonal[i].T, part, lower=1, trans_a=1, overwrite_b=1)
         return torch.from_numpy(np.stack(done).reshape(2 * count, self.size, -1)[: self.frames])
 
+    def log_det(self) -> float:
+        """log det H."""
+        return 2 * float(np.log(np.diagonal(self._diagonal, axis1=1, axis2=2)).sum())
+
     def marginals(self) -> Tensor:
         """The diagonal blocks of H^-1, [T, d, d]: each frame's covariance with all others free.
 
@@ -83,7 +87,7 @@ class BandFactor:
         return torch.from_numpy(out[: self.frames])
 
 
-def _in_pairs(diagonal: Tensor, next_one: Tensor, next_two: Tensor) -> tuple[np.ndarray, list[np.ndarray]]:
+def _in_pairs(diagonal: Tensor, first_off: Tensor, second_off: Tensor) -> tuple[np.ndarray, list[np.ndarray]]:
     """Blocks of two frames: D [n, 2d, 2d], and the couplings E^T of a block with the next, columns first."""
     frames, d = diagonal.shape[:2]
     count = (frames + 1) // 2
@@ -92,13 +96,13 @@ def _in_pairs(diagonal: Tensor, next_one: Tensor, next_two: Tensor) -> tuple[np.
     paired[: frames // 2, 1, :, 1] = diagonal[1::2]
     if frames % 2:
         paired[-1, 1, :, 1] = torch.eye(d, dtype=diagonal.dtype)  # an unconnected frame fills the last pair
-    paired[: frames // 2, 0, :, 1] = next_one[0::2]
-    paired[: frames // 2, 1, :, 0] = next_one[0::2].mT
+    paired[: frames // 2, 0, :, 1] = first_off[0::2]
+    paired[: frames // 2, 1, :, 0] = first_off[0::2].mT
     lower = torch.zeros(count - 1, 2, d, 2, d, dtype=diagonal.dtype)  # rows of the next block, columns of this one
     if count > 1:
-        lower[:, 0, :, 0] = next_two[0::2][: count - 1].mT
-        lower[:, 0, :, 1] = next_one[1::2][: count - 1].mT
-        odd = next_two[1::2]
+        lower[:, 0, :, 0] = second_off[0::2][: count - 1].mT
+        lower[:, 0, :, 1] = first_off[1::2][: count - 1].mT
+        odd = second_off[1::2]
         lower[: len(odd), 1, :, 1] = odd.mT
     # Seen column by column, what is below the diagonal is what is above it.
     upper = [block.T for block in lower.reshape(count - 1, 2 * d, 2 * d).numpy()]
@@ -116,11 +120,28 @@ class FrameFactor:
     def solve(self, right: Tensor) -> Tensor:
         return torch.cholesky_solve(right, self._lower)
 
+    def log_det(self) -> float:
+        return 2 * float(self._lower.diagonal(dim1=-2, dim2=-1).log().sum())
+
     def marginals(self) -> Tensor:
         return torch.cholesky_inverse(self._lower)
 
 
 Factor = BandFactor | FrameFactor
+
+
+def shape_factor(factor: Factor, arrow: Tensor, corner: Tensor, divisor: float = 1.0) -> tuple[Tensor, Tensor]:
+    """K = H^-1 A [T, d, S], and the Cholesky factor of what is left of the corner, (C - A^T K) / divisor."""
+    response = factor.solve(arrow)
+    return response, _corner_factor(arrow, corner, response, divisor)
+
+
+def _corner_factor(arrow: Tensor, corner: Tensor, response: Tensor, divisor: float = 1.0) -> Tensor:
+    down = "tds,tdr->tsr" if corner.ndim == 3 else "tds,tdr->sr"
+    lower, failed = torch.linalg.cholesky_ex((corner - torch.einsum(down, arrow, response)) / divisor)
+    if failed.any():
+        raise NotPositiveDefinite("the shape is not determined")
+    return lower
 
 
 def solve_arrow(
@@ -134,12 +155,8 @@ def solve_arrow(
     solved = factor.solve(torch.cat((right.unsqueeze(-1), arrow), -1))
     plain, through = solved[..., 0], solved[..., 1:]
     own = corner.ndim == 3
-    down = "tds,tdr->tsr" if own else "tds,tdr->sr"
-    complement = corner - torch.einsum(down, arrow, through)
+    lower = _corner_factor(arrow, corner, through)
     rest = right_corner - torch.einsum("tds,td->ts" if own else "tds,td->s", arrow, plain)
-    lower, failed = torch.linalg.cholesky_ex(complement)
-    if failed.any():
-        raise NotPositiveDefinite("the shape is not determined")
     y = torch.cholesky_solve(rest.unsqueeze(-1), lower).squeeze(-1)
     x = plain - torch.einsum("tds,ts->td" if own else "tds,s->td", through, y)
     return x, y

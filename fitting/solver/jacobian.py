@@ -9,7 +9,7 @@ Jacobian of the rotation group; the root is turned by w itself. With M_i = G_par
 Pose correctives take part in q but not in its derivative.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -17,7 +17,6 @@ from torch import Tensor
 
 from fitting.body import Body
 from fitting.body.kinematics import JOINT_COUNT, PARENTS, Placement
-from fitting.solver.scene_terms import point_lifts
 from fitting.solver.unknowns import MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION, State
 
 
@@ -64,6 +63,14 @@ class Geometry:
     terms: Tensor  # [B, E, 3] c_e P_j + G_j m_e
     axis_jacobian: Tensor  # [B, 20, 3, 3] M_i of MOVED_JOINTS; empty without derivatives
 
+    @classmethod
+    def joined(cls, parts: "list[Geometry]") -> "Geometry":
+        """Frames one after the other; only what `keypoints` and `joints` say of them."""
+        if len(parts) == 1:
+            return parts[0]
+        keypoints, joints = (torch.cat([getattr(part, name) for part in parts]) for name in ("keypoints", "joints"))
+        return replace(parts[0], keypoints=keypoints, joints=joints)
+
 
 class BodyJacobian:
     """A body's forward kinematics and derivatives with respect to the unknowns of `fitting.solver.unknowns`."""
@@ -95,11 +102,6 @@ class BodyJacobian:
     def size(self, shape: Tensor) -> Tensor:
         """The body's size relative to that of the mean body, for a shape [S], kept away from zero."""
         return (1 + self.size_gradient @ shape).clamp(min=0.3)
-
-    @cached_property
-    def point_lift(self) -> Tensor:
-        """[26] metres of keypoints over what they rest on."""
-        return point_lifts(self.body)
 
     @cached_property
     def _parent_of_moved(self) -> Tensor:

@@ -12,8 +12,7 @@ from torch import Tensor
 from fitting.body.kinematics import rotation_matrices
 from fitting.body.rotations import matrix_to_axis_angle
 from fitting.solver.arrow import BandFactor, Factor, FrameFactor, NotPositiveDefinite, solve_arrow
-from fitting.solver.normal_equations import NormalEquations, normal_equations
-from fitting.solver.problem import Problem, costs
+from fitting.solver.problem import NormalEquations, Problem, costs, normal_equations
 from fitting.solver.unknowns import State, join, orthonormal
 
 CONVERGED, STUCK, LIMIT = "converged", "no downhill step left", "iteration limit"
@@ -35,9 +34,7 @@ class Solution:
 
 
 def factorize(system: NormalEquations) -> Factor:
-    if system.next_one is None or system.next_two is None:
-        return FrameFactor(system.matrix)
-    return BandFactor(system.matrix, system.next_one, system.next_two)
+    return BandFactor(system.matrix, *system.off_diagonals) if system.off_diagonals else FrameFactor(system.matrix)
 
 
 def newton_step(system: NormalEquations) -> tuple[Tensor, Tensor]:

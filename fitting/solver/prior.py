@@ -74,10 +74,10 @@ class PosePrior:
     constant: Tensor  # [M] c, -log of the weighted density at the mean
     leaf_mean: Tensor  # [M, 12] the LEAF_JOINTS' mean
     leaf_gain: Tensor  # [M, 12, 57] their regression on the rest: leaf = leaf_mean + gain (x - mean)
-    acceleration_sigma: (
+    acceleration_std: (
         Tensor  # [24] m/s^2, standard deviation of each joint's acceleration along one axis, at 30 frames/s
     )
-    angular_sigma: Tensor  # [57] rad/s^2, the same of the axis-angle numbers
+    angular_std: Tensor  # [57] rad/s^2, the same of the axis-angle numbers
 
     def energies(self, pose: Tensor) -> Tensor:
         """-log(weight_m density_m) of poses [T, 57] -> [T, M]."""
@@ -141,8 +141,8 @@ def from_mixture(
     weights: np.ndarray,  # [M]
     means: np.ndarray,  # [M, 69] axis-angle of joints 1..23
     covariances: np.ndarray,  # [M, 69, 69]
-    acceleration_sigma: np.ndarray,  # [24]
-    angular_sigma: np.ndarray,  # [57]
+    acceleration_std: np.ndarray,  # [24]
+    angular_std: np.ndarray,  # [57]
 ) -> PosePrior:
     """Split off the joints without keypoints: the marginal over the rest, and a regression of them on it."""
     body = [3 * (joint - 1) + axis for joint in BODY_JOINTS for axis in range(3)]
@@ -159,7 +159,7 @@ def from_mixture(
 
     return PosePrior(
         real(means[:, body]), real(np.swapaxes(lower, 1, 2)), real(precision), real(constant),
-        real(means[:, leaf]), real(gain), real(acceleration_sigma), real(angular_sigma),
+        real(means[:, leaf]), real(gain), real(acceleration_std), real(angular_std),
     )  # fmt: skip
 
 

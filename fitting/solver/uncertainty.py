@@ -13,28 +13,28 @@ The matrix that the search uses is overconfident for three reasons: it has the n
 it describes one optimum, where a limb mirrored in depth would be another; and it takes the errors of neighbouring
 frames for independent, as if a hundred frames were ten times more exact than one. So the covariance is taken with the
 covariance of the whole mixture; acceleration, which couples frames, weighs less (MOTION_FACTOR); the shape's precision
-is divided by the number of frames per independent one (`Problem.shape_weight`); and depth is widened for the other
-optimum (MIRROR_STD_FACTOR). The constants were chosen on training subjects
-(`bench/uncertainty.py --subjects training`); the same script checks the result on subjects nothing was learned from.
+is divided by the number of frames per independent one (`LikelyShape.weight`); and the variance of depth is inflated for
+the other optimum (MIRROR_STD_FACTOR). Each term says how it counts here (`Term.in_doubt`). The constants were chosen on
+training subjects (`bench/uncertainty.py --subjects training`); the same script checks the result on subjects nothing
+was learned from.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fitting.solver.arrow import NotPositiveDefinite
+from fitting.solver.arrow import NotPositiveDefinite, shape_factor
 from fitting.solver.levenberg_marquardt import factorize
-from fitting.solver.normal_equations import NormalEquations, normal_equations
-from fitting.solver.problem import CHUNK, Problem
+from fitting.solver.problem import CHUNK, NormalEquations, Problem, costs, normal_equations
+from fitting.solver.terms.priors import LikelyShape
 from fitting.solver.unknowns import State
 
-MOTION_FACTOR = 0.003  # on the weight of acceleration in the search: bridges frames that show nothing
-DISTANCE_STD_FACTOR = 5.0  # on a guess of size and distance, which keypoints alone hardly tell apart
 # Nobody has exactly the bones that a body model's few shape numbers allow, and size and distance look alike: this share
 # of a joint's position in the camera frame is unknown, along the line of sight.
 UNMODELLED_SIZE = 0.02
-MIRROR_STD_FACTOR = 1.2  # widens depth relative to the pelvis in a track, where a limb once mirrored in depth stays so
+MIRROR_STD_FACTOR = 1.2  # on depth relative to the pelvis in a track, where a limb once mirrored in depth stays so
 
 
 @dataclass(frozen=True)
@@ -45,22 +45,39 @@ class JointDeviations:
     relative_m: Tensor  # [T, 24, 3] of its position relative to the pelvis
 
 
+def in_doubt(problem: Problem) -> Problem:
+    """Every term as it counts in the stated uncertainty."""
+    return replace(problem, terms=tuple(term for each in problem.terms if (term := each.in_doubt()) is not None))
+
+
+def log_evidence(problem: Problem, state: State) -> float:
+    """log of the integral of exp(-cost) over all unknowns, by Laplace's approximation at an optimum:
+
+        -cost - log det H / 2 + n log(2 pi) / 2,
+
+    with H the Gauss-Newton matrix of all n unknowns, in float64. Costs leave out what does not depend on the unknowns
+    (a residual's log std, a keypoint's likelihood at zero), so only hypotheses that have the same residuals, or whose
+    difference in these is added by the caller, can be compared.
+    """
+    _, total = costs(problem, state)
+    system = normal_equations(problem, state).double()
+    factor = factorize(system)
+    _, lower = shape_factor(factor, system.arrow, system.corner)
+    log_det = factor.log_det() + 2 * float(lower.diagonal(dim1=-2, dim2=-1).log().sum())
+    unknowns = system.gradient.numel() + system.shape_gradient.numel()
+    return -float(total) - log_det / 2 + unknowns * math.log(2 * math.pi) / 2
+
+
 def joint_deviations(problem: Problem, state: State) -> JointDeviations:
     """At an optimum. Float64 where float32 cannot factorise."""
-    problem = replace(
-        problem,
-        prior=problem.prior.single_gaussian(),
-        motion_weight=MOTION_FACTOR * problem.motion_weight,
-        anchor=problem.anchor and problem.anchor.widened(DISTANCE_STD_FACTOR),
-        # A floor and contacts that were found with the same keypoints may be wrong where those are.
-        scene=problem.scene and problem.scene.without_contact,
-    )
+    problem = in_doubt(problem)
+    shape_weight = problem.term(LikelyShape).weight
     system = normal_equations(problem, state)
     try:
-        own, response, shape_covariance = _covariances(system, problem.shape_weight)
+        own, response, shape_covariance = _covariances(system, shape_weight)
     except NotPositiveDefinite:
         try:
-            parts = _covariances(system.double(), problem.shape_weight)
+            parts = _covariances(system.double(), shape_weight)
         except NotPositiveDefinite:  # rounding has eaten what little the data say: nothing can be stated
             unknown = torch.full((len(state), 24, 3), torch.nan)
             return JointDeviations(unknown, unknown.clone())
@@ -94,10 +111,5 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
 def _covariances(system: NormalEquations, shape_weight: float) -> tuple[Tensor, Tensor, Tensor]:
     """C_0 [T, 63, 63], K [T, 63, S] and C_s [S, S] or [T, S, S]."""
     factor = factorize(system)
-    response = factor.solve(system.arrow)
-    down = "tds,tdr->tsr" if system.corner.ndim == 3 else "tds,tdr->sr"
-    precision = (system.corner - torch.einsum(down, system.arrow, response)) / shape_weight
-    lower, failed = torch.linalg.cholesky_ex(precision)
-    if failed.any():
-        raise NotPositiveDefinite("the shape is not determined")
+    response, lower = shape_factor(factor, system.arrow, system.corner, shape_weight)
     return factor.marginals(), response, torch.cholesky_inverse(lower)

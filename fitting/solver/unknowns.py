@@ -11,7 +11,7 @@ and one number per direction of shape.
 
 Joint limits are ranges of those axis-angle numbers. Axes at rest (T-pose): x to the body's left, y up, z to the front.
 A bent knee turns about +x; a bent left elbow about -y, a bent right one about +y; an arm let down turns its shoulder
-about -z (left) or +z (right). The limits are soft: a number beyond its range costs ((beyond) / SIGMA_RAD)^2 / 2.
+about -z (left) or +z (right). The limits are soft: a number beyond its range costs (`terms.priors`).
 """
 
 import math
@@ -121,8 +121,6 @@ def orthonormal(state: State) -> State:
     """Remove the rounding errors of many multiplications from the root's matrix."""
     return replace(state, root=nearest_rotation(state.root))
 
-
-SIGMA_RAD = 0.05  # so far beyond its range a number is one sigma off; not tuned
 
 # Ranges of textbooks on joint motion (goniometry), widened by hand where one bone of this tree does the work of several
 # (spine, collar, wrist); not tuned. Degrees about x, y, z; left side. The right side is its mirror image: x stays, y

@@ -6,12 +6,24 @@ import torch
 
 import fitting
 from fitting.body.kinematics import rotation_matrices
+from fitting.init.guess import InitialGuess
+from fitting.optimise import Independence, terms_of
+from fitting.options import FitOptions
 from fitting.solver.jacobian import BodyJacobian
-from fitting.solver.problem import Problem, anchor_at
-from fitting.solver.scene_terms import SceneTerms
-from fitting.solver.unknowns import State, ranges
+from fitting.solver.problem import NormalEquations, Problem
+from fitting.solver.terms.priors import LikelyPose, Upright, optical_axis
+from fitting.solver.terms.reprojection import Reprojection
+from fitting.solver.terms.scene import Contact, Floor, SceneTerms
+from fitting.solver.unknowns import STEP_SIZE, State, to_params
 
 DOUBLE = torch.float64
+
+
+def without_scene(problem: Problem) -> Problem:
+    """Free of floor, contacts and gravity, in a camera that does not turn."""
+    terms = tuple(term for term in problem.terms if not isinstance(term, Floor | Contact))
+    lean = replace(problem.term(Upright), axis=optical_axis(problem.seen.weight))
+    return replace(problem, terms=terms, world_rotation=None).having(lean)
 
 
 def some_state(frames: int, shared: bool, seed: int = 0) -> State:
@@ -28,36 +40,48 @@ def some_state(frames: int, shared: bool, seed: int = 0) -> State:
 def some_scene(frames: int, generator: torch.Generator) -> SceneTerms:
     """A turning camera over a floor that feet are above and below, some of them at rest."""
     turn = rotation_matrices(0.2 * torch.randn(frames, 3, generator=generator, dtype=DOUBLE))
-    rest, on_floor = (torch.rand(frames, 9, generator=generator, dtype=DOUBLE) for _ in range(2))
+    contact, on_floor = (torch.rand(frames, 9, generator=generator, dtype=DOUBLE) for _ in range(2))
     up = torch.nn.functional.normalize(torch.tensor([0.1, -1.0, -0.2], dtype=DOUBLE), dim=0)
-    return SceneTerms(up, turn, -0.5, rest=rest, on_floor=on_floor)
+    return SceneTerms(up, turn, -0.5, contact=contact, on_floor=on_floor)
 
 
 def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Problem, State]:
     """With a frame rate where the shape is shared. Without keypoints: only what is quadratic in the pose."""
     g = torch.Generator().manual_seed(1)
-    low, high = ranges(DOUBLE)
     prior = fitting.load_prior().to(DOUBLE)
+    body = fitting.load_body().to(dtype=DOUBLE)
     weight = torch.rand(frames, 26, generator=g, dtype=DOUBLE) / 100 * keypoints
-    problem = Problem(
-        BodyJacobian(fitting.load_body().to(dtype=DOUBLE), 10), prior, low, high,
+    seen = Reprojection(
         torch.full((frames, 2), 1000.0, dtype=DOUBLE), torch.full((frames, 2), 500.0, dtype=DOUBLE),
         500 + 100 * torch.randn(frames, 26, 2, generator=g, dtype=DOUBLE), weight, (25 * weight).clamp(min=1e-9),
-        anchor=anchor_at(
-            some_state(frames, shared, seed=2),
-            torch.linspace(0.3, 1.2, 24 * frames, dtype=DOUBLE).view(frames, 24),
-            torch.linspace(0.2, 0.5, frames, dtype=DOUBLE),
-            1.5,
-        ),
-        fps=25.0 if shared else None,
-        scene=some_scene(frames, g),
-        lean_rad=0.3,
-        shape_weight=3.0,
-        motion_weight=0.2,
     )  # fmt: skip
+    near = some_state(frames, shared, seed=2)
+    rotation_std = torch.linspace(0.3, 1.2, 24 * frames, dtype=DOUBLE).view(frames, 24)
+    guess = InitialGuess(to_params(near), rotation_std, torch.linspace(0.2, 0.5, frames, dtype=DOUBLE), 1.5)
+    scene = some_scene(frames, g) if keypoints else None
+    weights = Independence(shape_weight=3.0, motion_weight=0.2)
     if not keypoints:
-        huge = torch.full_like(prior.acceleration_sigma, 1e18)
-        still = replace(prior, acceleration_sigma=huge, angular_sigma=1e9 * prior.angular_sigma)
+        huge = torch.full_like(prior.acceleration_std, 1e18)
         # Accelerations far inside the robust scale are quadratic; the share makes up for their smallness.
-        problem = replace(problem, prior=still, scene=None, motion_weight=0.2e18)
-    return problem, some_state(frames, shared)
+        prior = replace(prior, acceleration_std=huge, angular_std=1e9 * prior.angular_std)
+        weights = Independence(shape_weight=3.0, motion_weight=0.2e18)
+    terms = terms_of(seen, body, FitOptions(prior=prior, lean_rad=0.3), guess, near, scene, weights)
+    terms = tuple(replace(term, weight=1.0) if isinstance(term, LikelyPose) else term.to(DOUBLE) for term in terms)
+    turn = None if scene is None else scene.world_rotation
+    return Problem(BodyJacobian(body, 10), terms, 25.0 if shared else None, None, turn), some_state(frames, shared)
+
+
+def dense(system: NormalEquations) -> torch.Tensor:
+    """The whole matrix of a track."""
+    frames, size = len(system.gradient), system.corner.shape[-1]
+    blocks = torch.zeros(frames, STEP_SIZE, frames, STEP_SIZE, dtype=DOUBLE)
+    for lag, off in enumerate((system.matrix, *(system.off_diagonals or ()))):
+        for t in range(len(off)):
+            blocks[t, :, t + lag] = off[t]
+            blocks[t + lag, :, t] = off[t].T
+    whole = torch.zeros(frames * STEP_SIZE + size, frames * STEP_SIZE + size, dtype=DOUBLE)
+    whole[:-size, :-size] = blocks.reshape(frames * STEP_SIZE, frames * STEP_SIZE)
+    whole[:-size, -size:] = system.arrow.reshape(-1, size)
+    whole[-size:, :-size] = whole[:-size, -size:].T
+    whole[-size:, -size:] = system.corner
+    return whole

@@ -9,7 +9,7 @@ import fitting
 from fitting.body import BodyParams
 from fitting.body.kinematics import rotation_matrices
 from fitting.body.rotations import matrix_to_axis_angle
-from fitting.solver.scene_terms import POINTS, point_lifts
+from fitting.solver.terms.scene import POINTS, point_lifts
 from pose2d.base.errors import UserError
 from pose2d.oks import expected_oks, l_squared
 from pose2d.skeletons import COCO17, MPII16

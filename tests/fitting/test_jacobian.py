@@ -6,8 +6,7 @@ import torch
 import fitting
 from fitting.body.kinematics import rotation_matrices
 from fitting.solver.jacobian import BodyJacobian, left_jacobian
-from fitting.solver.normal_equations import normal_equations
-from fitting.solver.problem import CHUNK, costs
+from fitting.solver.problem import CHUNK, costs, normal_equations
 from fitting.solver.unknowns import BODY_JOINTS, POSE, STEP_SIZE, State
 from tests.fitting.solver_problems import some_problem, some_state
 
@@ -114,19 +113,20 @@ def test_the_matrix_is_the_hessian_where_the_cost_is_quadratic() -> None:
 
     exact = torch.autograd.functional.hessian(total, torch.zeros(5, 57, dtype=DOUBLE))
     # Joints' accelerations are not quadratic: their spread is made huge in this problem.
-    assert system.next_one is not None
-    assert system.next_two is not None
+    assert system.off_diagonals is not None
+    first_off, second_off = system.off_diagonals
     for t in range(5):
         torch.testing.assert_close(system.matrix[t, POSE, POSE], exact[t, :, t], atol=1e-4, rtol=1e-5)
-    torch.testing.assert_close(system.next_one[1, POSE, POSE], exact[1, :, 2], atol=1e-4, rtol=1e-5)
-    torch.testing.assert_close(system.next_two[2, POSE, POSE], exact[2, :, 4], atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(first_off[1, POSE, POSE], exact[1, :, 2], atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(second_off[2, POSE, POSE], exact[2, :, 4], atol=1e-4, rtol=1e-5)
 
 
-def test_pieces_make_the_same_system_as_the_whole(monkeypatch) -> None:
+def test_windows_make_the_same_system_as_the_whole(monkeypatch) -> None:
     problem, state = some_problem(9, True)
-    whole = normal_equations(problem, state)
+    whole, whole_costs = normal_equations(problem, state), costs(problem, state)
     assert CHUNK > 9
-    monkeypatch.setattr("fitting.solver.normal_equations.CHUNK", 4)
     monkeypatch.setattr("fitting.solver.problem.CHUNK", 4)
     for name, value in vars(normal_equations(problem, state)).items():
         torch.testing.assert_close(value, getattr(whole, name))
+    for part, expected in zip(costs(problem, state), whole_costs, strict=True):
+        torch.testing.assert_close(part, expected)

@@ -9,7 +9,7 @@ import torch
 import fitting
 from fitting.keypoints.observed import body_keypoints
 from fitting.keypoints.weights import HEDGE, WIDER, Weighting, keypoint_weights
-from fitting.solver.problem import mixture_loss
+from fitting.solver.terms.reprojection import mixture_loss
 from pose2d.oks import ErrorDistribution
 from pose2d.types import Keypoints
 from tests.walkers import walker

@@ -4,14 +4,14 @@ import torch
 
 import fitting
 from fitting.body.kinematics import JOINT_NAMES
-from fitting.solver.problem import box_limits
-from fitting.solver.unknowns import BODY_JOINTS, SIGMA_RAD, ranges
+from fitting.solver.terms.priors import JointLimits
+from fitting.solver.unknowns import BODY_JOINTS, ranges
 
 
 def cost(joint: str, axis: int, angle: float) -> float:
     theta = torch.zeros(1, 24, 3)
     theta[0, JOINT_NAMES.index(joint), axis] = angle
-    return float(box_limits(theta[:, BODY_JOINTS].flatten(1), *ranges(), SIGMA_RAD).square().sum())
+    return float(JointLimits(*ranges()).beyond(theta[:, BODY_JOINTS].flatten(1)).square().sum())
 
 
 def test_the_rest_pose_is_free() -> None:

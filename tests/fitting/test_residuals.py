@@ -1,24 +1,19 @@
 """Residuals are zero where they should be, and count what they say they count."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import fitting
 from fitting.body.kinematics import rotation_matrices
-from fitting.solver.problem import (
-    REFERENCE_FPS,
-    ROBUST_SCALE,
-    acceleration,
-    box_limits,
-    charbonnier,
-    geman_mcclure,
-    lean,
-    project,
-    projection_rows,
-    reprojection,
-    robust_scale,
-)
-from fitting.solver.scene_terms import BELOW_SIGMA_M, REST_SPEED, SceneTerms, floor_residuals, rest_residuals
+from fitting.solver.jacobian import BodyJacobian
+from fitting.solver.terms.motion import REFERENCE_FPS, acceleration
+from fitting.solver.terms.priors import JointLimits, Upright
+from fitting.solver.terms.reprojection import ROBUST_SCALE, Reprojection, project, projection_rows, robust_scale
+from fitting.solver.terms.scene import BELOW_STD_M, CONTACT_SPEED, Contact, Floor, SceneTerms
+from fitting.solver.terms.term import Window, charbonnier, geman_mcclure
+from tests.fitting.solver_problems import some_state
 
 DOUBLE = torch.float64
 
@@ -26,6 +21,15 @@ DOUBLE = torch.float64
 def points() -> torch.Tensor:
     g = torch.Generator().manual_seed(0)
     return torch.randn(4, 17, 3, generator=g, dtype=DOUBLE) * 0.5 + torch.tensor([0.0, 0.0, 5.0], dtype=DOUBLE)
+
+
+def window(keypoints: torch.Tensor, world_rotation: torch.Tensor) -> Window:
+    """Frames whose keypoints are at given places."""
+    state = some_state(len(keypoints), shared=True).to(torch.float32)
+    jacobian = BodyJacobian(fitting.load_body(), 10)
+    geometry = replace(jacobian.place(state), keypoints=keypoints)
+    rows = slice(0, len(state))
+    return Window(jacobian, state, geometry, rows, 0, len(state), 30.0, world_rotation=world_rotation)
 
 
 def per_frame(x: float, y: float) -> torch.Tensor:
@@ -50,7 +54,7 @@ def test_a_keypoint_two_sigmas_off_has_a_residual_of_two() -> None:
     focal, center = per_frame(900, 900), per_frame(300, 250)
     sigma = torch.full((4, 17), 3.0, dtype=DOUBLE)
     xy = project(points(), focal, center) + torch.tensor([6.0, 0.0], dtype=DOUBLE)
-    residual = reprojection(points(), xy, sigma**-2, focal, center)
+    residual = Reprojection(focal, center, xy, sigma**-2, sigma).residual(points())
     torch.testing.assert_close(residual.norm(dim=-1), torch.full((4, 17), 2.0, dtype=DOUBLE))
 
 
@@ -86,7 +90,7 @@ def test_limits_are_free_inside_and_grow_outside() -> None:
     low, high = torch.tensor([-0.1, -1.0]), torch.tensor([2.0, 1.0])
     theta = torch.tensor([[0.5, 0.0], [-0.3, 1.2]])
     expected = torch.tensor([[0.0, 0.0], [-4.0, 4.0]])
-    torch.testing.assert_close(box_limits(theta, low, high, 0.05), expected)
+    torch.testing.assert_close(JointLimits(low, high).beyond(theta), expected)
 
 
 def test_acceleration_is_that_of_a_falling_body_at_any_frame_rate() -> None:
@@ -109,22 +113,23 @@ def test_steady_motion_costs_nothing() -> None:
 def test_feet_below_the_floor_cost_and_above_it_only_in_contact() -> None:
     # y = 1 is the floor, y is down; only the left heel stands
     standing = torch.nn.functional.one_hot(torch.tensor([0]), 9).float()
-    scene = SceneTerms(torch.tensor([0.0, -1.0, 0.0]), floor_m=-1.0, on_floor=standing, floor_sigma_m=0.1)
     lift = torch.full((9,), 0.05)
+    floor = Floor(tuple(range(9)), torch.tensor([0.0, -1.0, 0.0]), -1.0, lift, standing, std_m=0.1)
     points = torch.tensor([0.0, 0.75, 3.0]).expand(1, 9, 3)
-    torch.testing.assert_close(floor_residuals(points, scene, lift)[0], 2.0 * standing)
-    below, _ = floor_residuals(points + torch.tensor([0.0, 0.3, 0.0]), scene, lift)
-    torch.testing.assert_close(below, torch.full((1, 9), -0.1 / BELOW_SIGMA_M))
+    torch.testing.assert_close(floor.residuals(points)[0], 2.0 * standing)
+    below, _ = floor.residuals(points + torch.tensor([0.0, 0.3, 0.0]))
+    torch.testing.assert_close(below, torch.full((1, 9), -0.1 / BELOW_STD_M))
 
 
-def test_a_point_at_rest_costs_by_its_speed_in_the_world() -> None:
+def test_a_point_in_contact_costs_by_its_speed_in_the_world() -> None:
     turn = rotation_matrices(torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.1, 0.0], [0.0, 0.2, 0.0]]))
-    scene = SceneTerms(world_rotation=turn, rest=torch.ones(3, 9))
+    term = Contact(tuple(range(9)), torch.ones(3, 9))
     still = torch.tensor([0.3, 1.0, 4.0])
     seen = torch.einsum("tji,j->ti", turn, still)[:, None].expand(3, 9, 3)
-    assert rest_residuals(scene.in_shot(seen), scene, 30.0)[0].abs().max() < 1e-3
-    moved = scene.in_shot(seen) + torch.tensor([REST_SPEED / 30, 0, 0]) * torch.arange(3)[:, None, None]
-    torch.testing.assert_close(rest_residuals(moved, scene, 30.0)[0][..., 0], torch.ones(2, 9), atol=2e-3, rtol=0)
+    in_shot = window(seen, turn).points_shot(term.points)
+    assert term.residual(in_shot, 30.0).abs().max() < 1e-3
+    moved = in_shot + torch.tensor([CONTACT_SPEED / 30, 0, 0]) * torch.arange(3)[:, None, None]
+    torch.testing.assert_close(term.residual(moved, 30.0)[..., 0], torch.ones(2, 9), atol=2e-3, rtol=0)
 
 
 def test_people_are_upright_where_gravity_is_known() -> None:
@@ -132,5 +137,5 @@ def test_people_are_upright_where_gravity_is_known() -> None:
     flip = torch.diag(torch.tensor([1.0, -1.0, -1.0]))
     pitched = rotation_matrices(torch.tensor([[0.451026, 0.0, 0.0]])) @ flip  # the body's y axis along up
     axis = SceneTerms(up=up).lean_axis(1)
-    assert lean(pitched, axis, 0.25).abs().max() < 1e-4
-    assert lean(flip[None], axis, 0.25).abs().max() > 1
+    assert Upright(axis, 0.25).residual(pitched).abs().max() < 1e-4
+    assert Upright(axis, 0.25).residual(flip[None]).abs().max() > 1

@@ -22,7 +22,7 @@ from fitting.smplify.smplify import (
     smplify,
     torso_reprojection,
 )
-from fitting.solver.problem import project
+from fitting.solver.terms.reprojection import project
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints

@@ -1,20 +1,17 @@
 """The search goes downhill, to the truth where the truth is determined, and says why it ended."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 import fitting.solver.levenberg_marquardt as solver
 from fitting.solver.levenberg_marquardt import CONVERGED, LIMIT, solve_frames, solve_track
-from fitting.solver.normal_equations import NormalEquations, normal_equations
-from fitting.solver.problem import costs
+from fitting.solver.problem import NormalEquations, costs, normal_equations
 from fitting.solver.unknowns import State
-from tests.fitting.solver_problems import some_problem
+from tests.fitting.solver_problems import some_problem, without_scene
 
 
 def single(problem, state):
-    return replace(problem.to(torch.float32), scene=None), state.to(torch.float32)
+    return without_scene(problem).to(torch.float32), state.to(torch.float32)
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -34,7 +31,7 @@ def test_more_iterations_never_cost_more_and_the_start_is_the_worst(shared) -> N
 
 def test_the_gradient_vanishes_where_it_converged() -> None:
     problem, state = some_problem(5, True)
-    problem = replace(problem, scene=None)
+    problem = without_scene(problem)
     start = normal_equations(problem, state).gradient.norm()
     found = solve_track(problem, state, 100)
     assert found.stopped == (CONVERGED,)
@@ -100,4 +97,4 @@ def test_a_step_through_the_camera_is_not_taken() -> None:
     close = State(state.root, state.theta, state.translation * torch.tensor([1.0, 1.0, 0.3]), state.shape)
     found = solve_frames(problem, close, 20)
     points = problem.jacobian.place(found.state, derivatives=False).keypoints
-    assert (points[problem.weight > 0][:, 2] > 0).all()
+    assert (points[problem.seen.used][:, 2] > 0).all()

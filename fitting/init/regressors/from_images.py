@@ -79,7 +79,6 @@ CARDS = {
 
 
 FAMILIES = {"cliff": ("cliff-hr48", "cliff-res50")}  # whichever of them the checkpoint fits
-NAMES = ("spin", "cliff", "cliff-res50", "cliff-hr48")  # what `load` takes
 
 
 def load(name: str, checkpoint: str | Path | None = None, mean_params: str | Path | None = None) -> BodyRegressor:
@@ -94,7 +93,7 @@ def load(name: str, checkpoint: str | Path | None = None, mean_params: str | Pat
                 return load(candidate, checkpoint, mean_params)
         return load(last, checkpoint, mean_params)
     if name not in CARDS:
-        raise UserError(f"unknown body regressor {name!r}: choose {', '.join(NAMES)}.")
+        raise UserError(f"unknown body regressor {name!r}: choose {', '.join((*FAMILIES, *CARDS))}.")
     card = CARDS[name]
     if checkpoint is None:
         raise UserError(f"{name} ships no weights: pass a checkpoint, from {card.source} (licence: {card.licence}).")

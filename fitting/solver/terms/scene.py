@@ -1,0 +1,170 @@
+"""What the surroundings of a track say about it: which way is up, where the floor is, which points are in contact.
+
+Everything is in the shot's axes, those of its first camera: a camera that turns by R_t (`world_rotation`) sees a point
+that it has at q_t in its own frame at y_t = R_t q_t in the shot's. Two residuals, in natural units:
+
+  contact  a point in contact in frames t and t + 1 stays where it is:   (y_{t+1} - y_t) fps / CONTACT_SPEED
+  floor    a point in contact with the floor is at its height:           (up . y - floor - lift) / std
+           and no point is below it
+
+All lengths are those of the body at its own shape, before its size multiplies it, so a child of half the size stands on
+a floor of half the camera's height.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fitting.body import Body
+from fitting.solver.terms.term import Blocks, Term, Window, geman_mcclure
+
+# Points of the body that can be in contact, among Halpe's 26 keypoints: heels and big toes, wrists, knees, pelvis.
+POINTS = (24, 20, 25, 21, 9, 10, 13, 14, 19)
+FEET = 4  # the first so many of them
+# Of heels and toes over the sole: measured on the body. Of wrists, knees and pelvis over what they touch.
+_OTHER_LIFT_M = (0.03, 0.03, 0.05, 0.05, 0.12)
+
+CONTACT_SPEED = 0.05  # m/s of a point in contact; 0.03 and 0.1 were compared by bench/scene_evidence.py --choose
+FLOOR_STD_M = 0.03  # of a point in contact over the floor: soles, and the floor's own unevenness
+BELOW_STD_M = 0.02  # of a point below the floor
+# Deviations at which these count half of their square (Geman-McClure's loss): contact and floor are hypotheses, and
+# where keypoints contradict them they let go. bench/scene_evidence.py --choose: against a loss that grows on, misfit with
+# the scene falls from 1.07 .. 1.31 times that without to 1.02 .. 1.05, and standing feet are as still.
+CONTACT_SCALE, FLOOR_SCALE = 2.0, 3.0
+SLOWEST_FPS = 9.0  # frames farther apart may belong to different steps of a foot
+
+
+@dataclass(frozen=True)
+class SceneTerms:
+    """The surroundings of a track of T frames."""
+
+    up: Tensor | None = None  # [3] unit, against gravity, in the shot's axes; None: not known
+    world_rotation: Tensor | None = None  # [T, 3, 3] from each frame's camera to the shot's axes; None: all the same
+    floor_m: float | None = None  # up . x of the floor's points x; None: not known
+    points: tuple[int, ...] = POINTS  # [n] keypoints that may be in contact, and that the floor holds
+    contact: Tensor | None = None  # [T, n] 0..1 probability that each of them is in contact with something
+    on_floor: Tensor | None = None  # [T, n] 0..1 probability that it is in contact with the floor
+    floor_std_m: float = FLOOR_STD_M
+
+    def frames(self, index: slice | Tensor) -> "SceneTerms":
+        """Of some of the frames."""
+        given = {name: getattr(self, name) for name in ("world_rotation", "contact", "on_floor")}
+        return replace(self, **{name: value[index] for name, value in given.items() if value is not None})
+
+    def lean_axis(self, frames: int) -> Tensor:
+        """[T, 3] the horizontal direction away from the camera, in each frame's camera."""
+        assert self.up is not None
+        up = self.up.expand(frames, 3)
+        if self.world_rotation is not None:
+            up = torch.einsum("tji,tj->ti", self.world_rotation, up)
+        ahead = up.new_tensor([0.0, 0.0, 1.0]) - up[:, 2:] * up
+        size = ahead.norm(dim=-1, keepdim=True)
+        # Straight up or down nothing leans out of the image.
+        return torch.where(size > 0.3, ahead / size.clamp(min=1e-6), torch.zeros_like(ahead))
+
+
+def _floor_loss(squared: Tensor) -> tuple[Tensor, Tensor]:
+    return geman_mcclure(squared, squared.new_tensor(FLOOR_SCALE**2))
+
+
+def _contact_loss(squared: Tensor) -> tuple[Tensor, Tensor]:
+    return geman_mcclure(squared, squared.new_tensor(CONTACT_SCALE**2))
+
+
+def point_lifts(body: Body) -> Tensor:
+    """[26] metres of keypoints over what they touch; zero but for POINTS."""
+    rest = body(torch.zeros(1, 24, 3), vertices=True)
+    assert rest.vertices is not None
+    sole = rest.vertices[0, :, 1].min()
+    lifts = torch.zeros_like(rest.keypoints[0, :, 1])
+    lifts[list(POINTS[:FEET])] = rest.keypoints[0, list(POINTS[:FEET]), 1] - sole
+    lifts[list(POINTS[FEET:])] = lifts.new_tensor(_OTHER_LIFT_M)
+    return lifts
+
+
+@dataclass(frozen=True)
+class Floor(Term):
+    """Points in contact with the floor are on it, and none is below."""
+
+    PER_FRAME = ("on_floor",)
+
+    points: tuple[int, ...]  # [n] keypoints
+    up: Tensor  # [3]
+    floor_m: float
+    lift: Tensor  # [n] metres over the floor where they touch it
+    on_floor: Tensor | None = None  # [T, n]
+    std_m: float = FLOOR_STD_M
+
+    @classmethod
+    def of(cls, scene: SceneTerms | None, body: Body) -> "Floor | None":
+        if scene is None or scene.up is None or scene.floor_m is None:
+            return None
+        lift = point_lifts(body)[list(scene.points)]
+        return cls(scene.points, scene.up, scene.floor_m, lift, scene.on_floor, scene.floor_std_m)
+
+    def residuals(self, points_shot: Tensor) -> tuple[Tensor, Tensor]:
+        """Points [T, n, 3] in the shot's axes -> residuals [T, n], and their derivative by the height [T, n]."""
+        height = points_shot @ self.up - self.floor_m - self.lift
+        held = torch.zeros_like(height) if self.on_floor is None else self.on_floor.sqrt()
+        share = torch.where(height < 0, torch.full_like(height, 1 / BELOW_STD_M), held / self.std_m)
+        return share * height, share
+
+    def cost(self, window: Window) -> Tensor:
+        residual, _ = self.residuals(window.points_shot(self.points))
+        return _floor_loss(residual.square())[0].sum(-1) / 2
+
+    def add(self, window: Window, blocks: Blocks) -> None:
+        residual, share = self.residuals(window.points_shot(self.points))
+        root_slope = _floor_loss(residual.square())[1].sqrt()
+        row = (root_slope * share).unsqueeze(-1) * self.up  # [t, n, 3]
+        step, shape = (torch.einsum("tnc,tncd->tnd", row, part) for part in window.point_jacobians_shot(self.points))
+        blocks.add_rows(root_slope * residual, step, shape)
+
+    def in_doubt(self) -> None:
+        """A floor that was found with the same keypoints may be wrong where those are."""
+
+
+@dataclass(frozen=True)
+class Contact(Term):
+    """Points in contact with something stay where they are."""
+
+    PER_FRAME = ("contact",)
+
+    points: tuple[int, ...]  # [n] keypoints
+    contact: Tensor  # [T, n] 0..1 probability
+
+    @classmethod
+    def of(cls, scene: SceneTerms | None) -> "Contact | None":
+        return None if scene is None or scene.contact is None else cls(scene.points, scene.contact)
+
+    def share(self, fps: float) -> Tensor:
+        """[T - 1, n] from the step of a point between neighbouring frames to its residual.
+
+        Summed over frames it stands for an integral over time, as acceleration does.
+        """
+        rate = 0.0 if fps < SLOWEST_FPS else fps * (30.0 / fps) ** 0.5
+        return (self.contact[1:] * self.contact[:-1]).sqrt() * rate / CONTACT_SPEED
+
+    def residual(self, points_shot: Tensor, fps: float) -> Tensor:
+        """Of points [T, n, 3], [T - 1, n, 3]."""
+        return self.share(fps).unsqueeze(-1) * torch.diff(points_shot, dim=0)
+
+    def cost(self, window: Window) -> Tensor:
+        if window.fps is None:
+            return self.contact.new_zeros(())
+        residual = self.residual(window.points_shot(self.points), window.fps)
+        return _contact_loss(residual.square().sum(-1))[0].sum() / 2
+
+    def add(self, window: Window, blocks: Blocks) -> None:
+        if window.fps is None:
+            return
+        share = self.share(window.fps)
+        moved = torch.diff(window.points_shot(self.points), dim=0)  # [t - 1, n, 3]
+        slope = _contact_loss((share.unsqueeze(-1) * moved).square().sum(-1))[1]
+        weight = (slope * share.square()).repeat_interleave(3, dim=1)
+        step, shape = (part.flatten(1, 2) for part in window.point_jacobians_shot(self.points))
+        blocks.add_difference((-1.0, 1.0), moved.flatten(1), weight, step, torch.diff(shape, dim=0))
+
+    def in_doubt(self) -> None:
+        """As the floor's."""

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from fitmesh.commands import body, doctor, eval_3dpw, eval_coco, models, paper, run, synth, tracks, train_ccnet, view
-from fitmesh.commands.option_types import checked
 from fitmesh.ui import logs
 from fitmesh.ui.signals import Stopped
 from fitmesh.ui.trouble import exit_code_of, watch_threads
@@ -58,7 +57,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "synth": synth.synth,
 }
 for _name, _command in COMMANDS.items():
-    app.command(_name)(checked(_command))
+    app.command(_name)(_command)
 app.add_typer(models.app, name="models")
 
 

@@ -1,7 +1,6 @@
 """`fitmesh eval-coco`: images and boxes -> keypoints -> one table of all confidence sources."""
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import ccnet
 import pose2d
@@ -20,6 +19,7 @@ from ccnet.predictions import (
 )
 from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, write_metrics
 from fitmesh.confidence import check_heatmap_score
+from fitmesh.options.training import EvalCocoOptions
 from fitmesh.ui.console import print_tables
 from fitmesh.ui.events import Reporter, to_log
 from fitmesh.ui.sinks import on_stderr
@@ -36,27 +36,7 @@ PREDICTED = "closed-form-predicted"
 LEAST_BOX_SCORE = 0.05  # AP asks for every box that might be somebody; a video has its tracker to choose
 
 
-@dataclass(frozen=True)
-class EvalCocoRequest:
-    """What to evaluate, and how."""
-
-    data: Path
-    model: str
-    checkpoint: Path | None = None
-    split: str | None = None  # None: the split that published figures are reported on
-    head: str | None = None
-    boxes: str = "gt"
-    confidence: tuple[str, ...] = ()  # empty: all but those that cost more (USUAL_SOURCES)
-    area_split: str | None = None  # for closed-form-predicted; None: what published networks are trained on
-    flip_test: bool = False
-    evaluator: str = "ours"  # of AP and AR (ccnet.comparison.EVALUATORS)
-    occlusion_test: bool = True  # if `out` is given
-    out: Path | None = None  # folder for metrics.json and the plots
-    device: str | None = None  # None: a GPU where there is one
-    threads: int | None = None
-
-
-def run(request: EvalCocoRequest) -> Evaluation:
+def run(request: EvalCocoOptions) -> Evaluation:
     """Evaluate; leave metrics.json and images if asked for. Under torchrun every process returns the same figures."""
     wanted = request.confidence or USUAL_SOURCES
     evaluate = evaluator(request.evaluator)
@@ -95,13 +75,13 @@ def run(request: EvalCocoRequest) -> Evaluation:
         return found
 
 
-def show(request: EvalCocoRequest, found: Evaluation) -> None:
+def show(request: EvalCocoOptions, found: Evaluation) -> None:
     """Print the table."""
     details = f"{found.people} people, boxes: {request.boxes}" + (", flip test" if request.flip_test else "")
     print_tables(found.table.as_rich(f"{request.model} on {found.split} ({details})"))
 
 
-def _check_confidence(request: EvalCocoRequest) -> None:
+def _check_confidence(request: EvalCocoOptions) -> None:
     unknown = sorted(set(request.confidence) - set(SOURCES))
     if unknown:
         raise UserError(f"unknown confidence {unknown[0]!r}: choose among {', '.join(SOURCES)}.")
@@ -111,14 +91,14 @@ def _check_confidence(request: EvalCocoRequest) -> None:
         raise UserError(f"--area-split has no effect without --confidence {PREDICTED}: leave it out, or ask for both.")
 
 
-def _check_fits(request: EvalCocoRequest, model: PoseModel, head: CalibrationHead | None) -> None:
+def _check_fits(request: EvalCocoOptions, model: PoseModel, head: CalibrationHead | None) -> None:
     if head is None and "ccnet" in request.confidence:
         raise UserError(f"no calibration head for {request.model}: train one with `fitmesh train-ccnet`, pass --head.")
     if "raw-heatmap" in request.confidence:
         check_heatmap_score(request.model, model)
 
 
-def _people_for_areas(request: EvalCocoRequest, model: PoseModel) -> list[AnnotatedPerson]:
+def _people_for_areas(request: EvalCocoOptions, model: PoseModel) -> list[AnnotatedPerson]:
     """Training people on whom the areas of `closed-form-predicted` are fitted; nobody if it was not asked for."""
     if PREDICTED not in request.confidence:
         return []
@@ -128,7 +108,7 @@ def _people_for_areas(request: EvalCocoRequest, model: PoseModel) -> list[Annota
     return people_to_fit(read_split(request.data, request.area_split or usual, model.skeleton).people)
 
 
-def _head(request: EvalCocoRequest, model: PoseModel) -> CalibrationHead | None:
+def _head(request: EvalCocoOptions, model: PoseModel) -> CalibrationHead | None:
     """The head asked for, or the embedded one if it was made for these very weights."""
     if request.head is not None:
         head = ccnet.load(request.head)

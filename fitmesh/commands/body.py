@@ -1,41 +1,47 @@
 """`fitmesh body`: check a body file, and draw it."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from fitmesh.options.record import Option, command
 
 if TYPE_CHECKING:
     from fitting import Body
 
 
-def body(
+@dataclass(frozen=True)
+class BodyOptions:
+    """Which body."""
+
     body_model: Annotated[
-        Path | None,
-        typer.Option(help="SMPL, SMPL-H or SMPL-X file, or a folder of them; without it the embedded open body."),
-    ] = None,
-    gender: Annotated[str, typer.Option(help="Which file of a folder: neutral, male or female.")] = "neutral",
-    out: Annotated[Path | None, typer.Option(help="Write an image of the body, front and back, to this PNG.")] = None,
-) -> None:
+        Path | None, Option("SMPL, SMPL-H or SMPL-X file, or a folder of them; without it the embedded open body.")
+    ] = None
+    gender: Annotated[str, Option("Which file of a folder: neutral, male or female.")] = "neutral"
+    out: Annotated[Path | None, Option("Write an image of the body, front and back, to this PNG.")] = None
+
+
+@command(BodyOptions)
+def body(asked: BodyOptions) -> None:
     """Check a body file: load it, say what it holds, and draw it when asked to."""
     from rich.console import Console
 
     import fitting
 
-    loaded = fitting.load_body(body_model, gender)
+    loaded = fitting.load_body(asked.body_model, asked.gender)
     rest = loaded(loaded.v_template.new_zeros(1, 24, 3), vertices=True)
     assert rest.vertices is not None
     low, high = rest.vertices[0].amin(0), rest.vertices[0].amax(0)
     console = Console()
-    console.print(f"[bold]{loaded.name}[/bold] body from {body_model or 'the package'}", highlight=False)
+    console.print(f"[bold]{loaded.name}[/bold] body from {asked.body_model or 'the package'}", highlight=False)
     console.print(
         f"{len(loaded.v_template):,} vertices, {len(loaded.faces):,} faces, {rest.joints.shape[1]} joints, "
         f"{loaded.shape_size} shape directions, {high[1] - low[1]:.2f} m tall",
         highlight=False,
     )
-    if out is not None:
-        _draw(loaded, out)
-        console.print(f"wrote {out}", highlight=False)
+    if asked.out is not None:
+        _draw(loaded, asked.out)
+        console.print(f"wrote {asked.out}", highlight=False)
 
 
 def _draw(body: "Body", out: Path) -> None:

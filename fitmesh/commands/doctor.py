@@ -1,16 +1,25 @@
 """`fitmesh doctor`: what is installed, what is embedded, what is missing and how to get it."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
+
+from fitmesh.options.record import Option, command
 
 MARKS = {"ok": "[green]ok     [/green]", "missing": "[yellow]missing[/yellow]", "broken": "[red]broken [/red]"}
 TITLES = {"program": "Program", "embedded": "Embedded", "machine": "Machine", "optional": "Optional"}
 
 
-def doctor(
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
-) -> None:
+@dataclass(frozen=True)
+class DoctorOptions:
+    """How to say it."""
+
+    json: Annotated[bool, Option("One JSON object on stdout.")] = False
+
+
+@command(DoctorOptions)
+def doctor(asked: DoctorOptions) -> None:
     """Check the installation: libraries, embedded networks and bodies (by digest), devices, optional parts.
 
     Says for everything that is missing or broken what to do. The exit code is 1 if fitmesh cannot work like this.
@@ -19,14 +28,14 @@ def doctor(
     from fitmesh.version import __version__
 
     checks = []
-    if json:
-        import json as json_module
+    if asked.json:
+        import json
         from dataclasses import asdict
 
         checks = list(examine())
         sound = not any(check.failed for check in checks)
         facts = {"fitmesh": __version__, "sound": sound, "checks": [asdict(check) for check in checks]}
-        typer.echo(json_module.dumps(facts, indent=1))
+        typer.echo(json.dumps(facts, indent=1))
     else:
         from rich.console import Console
         from rich.markup import escape

@@ -3,12 +3,13 @@
 `fitmesh models get NAME` fetches a checkpoint that a public repository holds.
 """
 
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fitmesh.commands.option_types import checked
+from fitmesh.options.record import Option, command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,10 +56,17 @@ def models(context: typer.Context) -> None:
         console.print(f"  {name:<8}{what:<21}{given}, from [cyan]{source}[/cyan], licence {licence}")
 
 
-def get(
-    name: Annotated[str, typer.Argument(help="A name that `fitmesh models` lists, or spin or cliff.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before downloading.")] = False,
-) -> None:
+@dataclass(frozen=True)
+class GetOptions:
+    """Which model."""
+
+    name: Annotated[str, Option("A name that `fitmesh models` lists, or spin or cliff.", is_argument=True)]
+    yes: Annotated[bool, Option("Do not ask before downloading.")] = False
+
+
+@app.command("get")
+@command(GetOptions)
+def get(asked: GetOptions) -> None:
     """Fetch the checkpoint of a model from the Hugging Face hub, after showing its size, licence and digest.
 
     A download that broke off goes on where it stopped, and a file that was fetched before is not fetched again. It is
@@ -69,6 +77,7 @@ def get(
     from pose2d import hub
     from pose2d.base.errors import UserError
 
+    name = asked.name
     known = name.startswith(("spin", "cliff")) or pose2d.card(name)
     if name not in hub.REPOSITORIES:
         if known is not True and known.embedded:
@@ -85,7 +94,7 @@ def get(
     offer = hub.look_up(name)
     typer.echo(f"{name} from https://huggingface.co/{offer.repository} ({offer.file}, revision {offer.revision[:12]})")
     typer.echo(f"size      {offer.size / 1e6:.1f} MB\nlicence   {offer.licence}\nsha256    {offer.sha256}")
-    if not yes and not typer.confirm("Download it?", default=True):
+    if not asked.yes and not typer.confirm("Download it?", default=True):
         raise typer.Exit(1)
     path = _fetch(offer)
     try:
@@ -110,6 +119,3 @@ def _fetch(offer: "Offer") -> "Path":
 def _say_how(name: str, path: "Path", sha256: str) -> None:
     typer.echo(f"{path}\nsha256 {sha256}, verified. It is found by its name:\n")
     typer.echo(f"  fitmesh run --video clip.mp4 --out out/ --pose-model {name}")
-
-
-app.command("get")(checked(get))

@@ -1,44 +1,34 @@
 """`fitmesh run` with many videos."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fitmesh.many.status import ClipStatus
+    from fitmesh.options.run import RunCommand
     from fitmesh.stages.settings import RunSettings
     from fitmesh.ui.events import Reporter
 
 SOME_FAILED = 3  # exit code: the other clips are done
 
 
-@dataclass(frozen=True)
-class Many:
-    """What was asked for."""
-
-    video: list[str]
-    videos: list[str]
-    out: str
-    jobs: int | None
-    shard: str | None
-    ray: str | None
-
-
-def many_asked(
-    video: list[str] | None, videos: list[str] | None, out: str, jobs: int | None, shard: str | None, ray: str | None
-) -> bool:
+def many_asked(asked: "RunCommand") -> bool:
     """Whether options ask for a folder a clip. One --video has its results in --out itself."""
     from fitmesh.many.clips import is_url
     from pose2d.base.errors import UserError
 
-    if videos or len(video or ()) > 1 or any(map(is_url, [*(video or ()), out])):
+    if asked.videos or len(asked.video) > 1 or any(map(is_url, [*asked.video, asked.out])):
+        for name in ("images", "image", "fps"):
+            if getattr(asked, name):
+                raise UserError(f"--{name} is for one clip, and many videos were asked for: leave one of them out.")
         return True
-    for name, value in (("--jobs", jobs), ("--shard", shard), ("--ray", ray)):
-        if value is not None:
-            raise UserError(f"{name} is for many videos: give --videos, or --video several times.")
+    for name in ("jobs", "shard", "ray"):
+        if getattr(asked, name) is not None:
+            raise UserError(f"--{name} is for many videos: give --videos, or --video several times.")
     return False
 
 
-def run_videos(many: Many, settings: "RunSettings", reporter: "Reporter") -> int:
+def run_videos(many: "RunCommand", settings: "RunSettings", reporter: "Reporter") -> int:
     """The exit code."""
     from fitmesh.many.batch import Batch, check_many, run_batch
     from fitmesh.many.clips import WHOLE, Shard, find_clips

@@ -1,12 +1,12 @@
 """`fitmesh synth`: rendered people with exact truth, in 3DPW's layout."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import typer
-
-from fitmesh import limits
+from fitmesh.options import ranges
+from fitmesh.options.record import Option, command
 from fitmesh.ui.signals import working
 
 if TYPE_CHECKING:
@@ -17,49 +17,51 @@ if TYPE_CHECKING:
     from eval3dpw.synth.dataset import MadeSequence
 
 
-def synth(
-    out: Annotated[Path, typer.Option(help="Folder for the data set; made if absent.")],
-    sequences: Annotated[
-        int | None, typer.Option(help="How many sequences.", show_default="26, or 8 scripted ones"), limits.COUNT
-    ] = None,
-    frames: Annotated[
-        int, typer.Option(help="Frames of a sequence at most; the motion may be shorter."), limits.COUNT
-    ] = 100,
-    size: Annotated[str, typer.Option(help="Width and height of the images in pixels.")] = "640x360",
-    seed: Annotated[int, typer.Option(help="The same seed makes the same bytes."), limits.SEED] = 0,
+@dataclass(frozen=True)
+class SynthOptions:
+    """Which people, in which scenes, how large."""
+
+    out: Annotated[Path, Option("Folder for the data set; made if absent.")]
+    sequences: Annotated[int | None, Option("How many sequences.", default="26, or 8 scripted ones"), ranges.COUNT] = (
+        None
+    )
+    frames: Annotated[int, Option("Frames of a sequence at most; the motion may be shorter."), ranges.COUNT] = 100
+    size: Annotated[str, Option("Width and height of the images in pixels.")] = "640x360"
+    seed: Annotated[int, Option("The same seed makes the same bytes."), ranges.SEED] = 0
     split: Annotated[
-        str, typer.Option(help="train, validation or test; no two share a captured person. train needs --motion.")
-    ] = "test",
+        str, Option("train, validation or test; no two share a captured person. train needs --motion.")
+    ] = "test"
     motion: Annotated[
-        Path | None, typer.Option(help="A file of CMU clips at 30 frames/s (.npz).", show_default="the embedded clips")
-    ] = None,
+        Path | None, Option("A file of CMU clips at 30 frames/s (.npz).", default="the embedded clips")
+    ] = None
     backgrounds: Annotated[
-        Path | None, typer.Option(help="A folder of photographs to use as backgrounds.", show_default="built scenes")
-    ] = None,
+        Path | None, Option("A folder of photographs to use as backgrounds.", default="built scenes")
+    ] = None
     scenes: Annotated[
-        str | None,
-        typer.Option(
-            help="Scripted scenes instead, with commas: crossing, embrace, behind, cuts (who is who), world (people on "
-            "a floor). Images and truth, no 3DPW pickles.",
-            show_default="none",
+        tuple[str, ...],
+        Option(
+            "Scripted scenes instead, with commas: crossing, embrace, behind, cuts (who is who), world (people on a "
+            "floor). Images and truth, no 3DPW pickles.",
+            default="none",
+            commas=True,
         ),
-    ] = None,
+    ] = ()
     seconds: Annotated[
-        float | None,
-        typer.Option(help="Length of a scripted scene.", show_default="as each is written"),
-        limits.SCENE_S,
-    ] = None,
+        float | None, Option("Length of a scripted scene.", default="as each is written"), ranges.SCENE_S
+    ] = None
     threads: Annotated[
         int | None,
-        typer.Option("--threads", "--jobs", help="Processor cores to use, a sequence on each.", show_default="all"),
-        limits.JOBS,
-    ] = None,
-) -> None:
+        Option("Processor cores to use, a sequence on each.", default="all", flags=("--threads", "--jobs")),
+        ranges.JOBS,
+    ] = None
+
+
+@command(SynthOptions)
+def synth(asked: SynthOptions) -> None:
     """Make a data set of rendered people in exactly 3DPW's layout, so that eval-3dpw runs without a licence.
 
     Sequences that are complete in the folder are kept, so an interrupted run continues where it stopped.
     """
-
     from rich.console import Console
 
     from fitmesh.ui.sinks import starting
@@ -70,25 +72,21 @@ def synth(
         from pose2d.base.folder_lock import folder_lock
         from pose2d.base.threads import cores
 
-    console = Console(highlight=False)
-    workers = threads or cores()
-    if scenes is not None:
-        scripts = tuple(name.strip() for name in scenes.split(",") if name.strip())
-        scripted = ScriptedSettings(scripts, sequences or 8, seconds, _size(size), seed, split, motion)  # type: ignore[arg-type]
-        with folder_lock(out):
-            _report(make_scripted(out, scripted, min(workers, scripted.sequences)), console, out)
-        return
-    settings = SynthSettings(
-        split=split,  # type: ignore[arg-type]  # checked before anything is made
-        sequences=sequences or 26,
-        frames=frames,
-        size=_size(size),
-        seed=seed,
-        motion=motion,
-        backgrounds=backgrounds,
-    )
-    with folder_lock(out):
-        _report(make_dataset(out, settings, min(workers, settings.sequences)), console, out)
+    workers, size = asked.threads or cores(), _size(asked.size)
+    split, scenes = cast("Any", asked.split), cast("Any", asked.scenes)  # checked before anything is made
+    with folder_lock(asked.out):
+        if scenes:
+            count = asked.sequences or 8
+            scripted = ScriptedSettings(scenes, count, asked.seconds, size, asked.seed, split, asked.motion)
+            made = make_scripted(asked.out, scripted, min(workers, count))
+        else:
+            count = asked.sequences or 26
+            settings = SynthSettings(
+                split=split, sequences=count, frames=asked.frames, size=size, seed=asked.seed, motion=asked.motion,
+                backgrounds=asked.backgrounds,
+            )  # fmt: skip
+            made = make_dataset(asked.out, settings, min(workers, count))
+        _report(made, Console(highlight=False), asked.out)
 
 
 def _report(made: "Iterator[MadeSequence]", console: "Console", out: Path) -> None:
@@ -119,6 +117,6 @@ def _size(text: str) -> tuple[int, int]:
     if match is None:
         raise UserError(f"--size must read like 640x360, got {text[:80]!r}.")
     width, height = int(match[1]), int(match[2])
-    limits.SIDE_PX.check("the width in --size", width)
-    limits.SIDE_PX.check("the height in --size", height)
+    ranges.SIDE_PX.check("the width in --size", width)
+    ranges.SIDE_PX.check("the height in --size", height)
     return width, height

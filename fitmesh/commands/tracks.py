@@ -1,63 +1,70 @@
 """`fitmesh tracks`: look at who is who in a run, and correct it by hand."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fitmesh.options.record import Option, command
 
-def tracks(
-    out: Annotated[Path, typer.Argument(help="The --out folder of `fitmesh run`.", show_default=False)],
-    merge: Annotated[
-        list[str] | None, typer.Option(help="People who are one: 3,7. The first number is kept.", show_default=False)
-    ] = None,
+
+@dataclass(frozen=True)
+class TracksOptions:
+    """What to correct; nothing lists."""
+
+    out: Annotated[Path, Option("The --out folder of `fitmesh run`.", default=False, is_argument=True)]
+    merge: Annotated[tuple[str, ...], Option("People who are one: 3,7. The first number is kept.", default=False)] = ()
     split: Annotated[
-        list[str] | None,
-        typer.Option(help="A person who is somebody else from a time on: 2@4.5s.", show_default=False),
-    ] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="People to leave out: 5 or 5,6.", show_default=False)] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Take back the last edit.")] = False,
-    clear: Annotated[bool, typer.Option("--clear", help="Take back all edits.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="Only list people and edits, which is the default.")] = False,
-) -> None:
+        tuple[str, ...], Option("A person who is somebody else from a time on: 2@4.5s.", default=False)
+    ] = ()
+    drop: Annotated[tuple[str, ...], Option("People to leave out: 5 or 5,6.", default=False)] = ()
+    undo: Annotated[bool, Option("Take back the last edit.")] = False
+    clear: Annotated[bool, Option("Take back all edits.")] = False
+    list: Annotated[bool, Option("Only list people and edits, which is the default.")] = False
+
+
+@command(TracksOptions)
+def tracks(asked: TracksOptions) -> None:
     """List the people of a run, and correct who is who: merge, split and drop tracks.
 
     The next `fitmesh run` with the same settings keeps the correction and makes bodies, overlay and exports anew; the
     video is not searched again. Options can be given several times; merges come first, then splits, then drops.
     """
     from fitmesh.tracks import clear_edits, edit_tracks, list_edits, list_events, list_tracks
+    from fitmesh.ui.words import count
     from pose2d.base.errors import UserError
 
-    wanted = any((merge, split, drop))
-    if sum((wanted, undo, clear, list_)) > 1:
+    out, wanted = asked.out, any((asked.merge, asked.split, asked.drop))
+    if sum((wanted, asked.undo, asked.clear, asked.list)) > 1:
         raise UserError("give edits, --undo, --clear or --list: one of them at a time.")
-    if clear:
+    if asked.clear:
         clear_edits(out)
-    elif undo:
+    elif asked.undo:
         edit_tracks(out, undo=1)
     elif wanted:
         edit_tracks(
             out,
-            merge=[_identities(text, "--merge", "3,7") for text in merge or ()],
-            split=[_split(text) for text in split or ()],
-            drop=[identity for text in drop or () for identity in _identities(text, "--drop", "5")],
+            merge=[_identities(text, "--merge", "3,7") for text in asked.merge],
+            split=[_split(text) for text in asked.split],
+            drop=[identity for text in asked.drop for identity in _identities(text, "--drop", "5")],
         )
     people, edits = list_tracks(out), list_edits(out)
     for person in people:
         span = f"{person.start_s:.2f} to {person.end_s:.2f} s of the video"
         known = f", the same as {person.same_as}" if person.same_as != person.identity else ""
-        typer.echo(f"person {person.identity}: {person.frames} frames, {span}{known}")
+        typer.echo(f"person {person.identity}: {count(person.frames, 'frames')}, {span}{known}")
     if not people:
         typer.echo("nobody")
     for event in list_events(out):
         typer.echo(f"check {event.time_s:.2f} s: person {event.identity}, {event.kind}: {event.text}")
     for number, edit in enumerate(edits, 1):
         typer.echo(f"edit {number}: {edit}")
-    if wanted or undo or clear:
+    if wanted or asked.undo or asked.clear:
         typer.echo("Run `fitmesh run` again with the same settings: it makes bodies, overlay and exports anew.")
 
 
-def _identities(text: str, option: str, example: str) -> list[int]:
+def _identities(text: str, option: str, example: str) -> "list[int]":
     from pose2d.base.errors import UserError
 
     parts = [part.strip() for part in text.split(",")]

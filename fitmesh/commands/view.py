@@ -1,21 +1,27 @@
 """`fitmesh view`: a result in the browser."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fitmesh import limits
-from fitmesh.ui.signals import Stopped, working
+from fitmesh.options import ranges
+from fitmesh.options.record import Option, command
+from fitmesh.ui.signals import INTERRUPTED, Stopped, working
 
-INTERRUPTED = 130  # what a shell expects after Ctrl-C
+
+@dataclass(frozen=True)
+class ViewOptions:
+    """Which result, where."""
+
+    out: Annotated[Path, Option("The --out folder of `fitmesh run`.", default=False, is_argument=True)]
+    port: Annotated[int, Option("Port to listen on; 0 takes a free one."), ranges.PORT] = 0
+    browser: Annotated[bool, Option("Open the browser.")] = True
 
 
-def view(
-    out: Annotated[Path, typer.Argument(help="The --out folder of `fitmesh run`.", show_default=False)],
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one."), limits.PORT] = 0,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
-) -> None:
+@command(ViewOptions)
+def view(asked: ViewOptions) -> None:
     """Show a result in 3D beside its video: positions, poses, and their uncertainty.
 
     Serves a page to this computer only, until Ctrl-C. Nothing is loaded from the internet.
@@ -28,10 +34,10 @@ def view(
         import fitmesh.result
         from fitmesh.viewer.server import serve
 
-    server = serve(fitmesh.result.load(out), port)
+    server = serve(fitmesh.result.load(asked.out), asked.port)
     try:
-        typer.echo(f"{out} is at {server.url}  (Ctrl-C stops)")
-        if browser:
+        typer.echo(f"{asked.out} is at {server.url}  (Ctrl-C stops)")
+        if asked.browser:
             webbrowser.open(server.url)
         with working():
             server.serve_forever()

@@ -14,7 +14,7 @@ from eval3dpw.bodies import BodySet
 from eval3dpw.sequences import TruthTrack, camera_params
 from fitmesh.confidence import Calibrated, confidence_function, head_digest
 from fitmesh.eval_3dpw.sequences import EvalSequence
-from fitmesh.eval_3dpw.settings import STORED, EvalSettings
+from fitmesh.eval_3dpw.settings import EvalSettings
 from fitmesh.ui.events import Tick
 from fitting.camera import Camera
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
@@ -190,7 +190,7 @@ def stored_keypoints(sequence: EvalSequence, bodies: BodySet, settings: EvalSett
     found = []
     for track in sequence.tracks:
         if track.poses2d_px is None:
-            raise UserError(f"{settings.data} holds no keypoints: --pose-model {STORED} needs 3DPW's sequenceFiles.")
+            raise UserError(f"{settings.data} holds no keypoints: --keypoints-from poses2d needs 3DPW's sequenceFiles.")
         points = track.poses2d_px[:, OPENPOSE18_TO_COCO17]
         seen = points[..., 2] > 0
         score = {"raw": np.clip(points[..., 2], 0, 1), "ones": seen.astype(np.float64)}
@@ -217,7 +217,7 @@ def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -
     code = ["pose2d.estimate", "fitmesh.eval_3dpw.keypoints"]
     if settings.pose_checkpoint is not None:
         inputs["pose_checkpoint"] = content_digest([settings.pose_checkpoint])
-    if settings.pose_model != STORED:
+    if settings.has_network:
         code.append(module_of(settings.pose_model))
         for source in settings.confidence:
             if digest := head_digest(source, settings.pose_model, settings.ccnet if source == "ccnet" else None):
@@ -225,7 +225,7 @@ def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -
     return CacheKey(
         stage="eval-3dpw keypoints",
         settings={
-            "pose_model": settings.pose_model,
+            "pose_model": settings.keypoints_by,
             "confidence": list(settings.confidence),
             "every": settings.every,
         },

@@ -25,7 +25,7 @@ from fitmesh.eval_3dpw.sequences import (
     eval_sequences,
     sequence_count,
 )
-from fitmesh.eval_3dpw.settings import STORED, EvalSettings, Row
+from fitmesh.eval_3dpw.settings import EvalSettings, Row
 from fitmesh.eval_3dpw.table import Scores
 from fitmesh.ui.events import Reporter
 from fitting.body import BodyParams
@@ -56,7 +56,7 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGro
     bodies = body_set(settings.body_model, settings.regressor)
     if settings.predictions is not None:
         return _score_predictions(settings, bodies)
-    if settings.pose_model != STORED:
+    if settings.has_network:
         for source in settings.confidence:
             if source != "oracle":
                 check_source(source, settings.pose_model, settings.ccnet if source == "ccnet" else None)
@@ -100,7 +100,7 @@ class Evaluation:
     def load_given_networks(self) -> None:
         """Weights that the user names are read before any work, so that a wrong file is told of at once."""
         settings = self.settings
-        if settings.pose_model != STORED and (settings.pose_checkpoint or settings.ccnet):
+        if settings.has_network and (settings.pose_checkpoint or settings.ccnet):
             self._estimator = KeypointEstimator(settings)
         if settings.checkpoint is not None:
             self._starter = starter(settings)
@@ -139,7 +139,7 @@ class Evaluation:
         path = self.out / "keypoints" / f"{sequence.name}.npz"
         if not npz_is_current(path, key):
             with self.reporter.stage("keypoints", sum(map(len, sequence.tracks)), "people") as tick:
-                if self.settings.pose_model == STORED:
+                if not self.settings.has_network:
                     people = stored_keypoints(sequence, self.bodies, self.settings)
                 else:
                     self._estimator = self._estimator or KeypointEstimator(self.settings)

@@ -1,9 +1,9 @@
 """Everything `fitmesh eval-3dpw` can be told, and the rows of its table."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from fitmesh.confidence import CALIBRATED
+from fitmesh.options.eval_3dpw import Eval3dpwOptions
 from fitting.init import regressors
 from fitting.keypoints.weights import GATE, WEIGHTINGS, Weighting
 from fitting.optimise import INITIALISERS
@@ -12,7 +12,7 @@ from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource
 
 FOR_CALIBRATED: tuple[Weighting, ...] = ("precision", "likelihood")  # these turn an expected OKS into pixels
-STORED = "poses2d"  # in the place of a pose model: the keypoints that 3DPW's own files hold
+KEYPOINTS_FROM = ("network", "poses2d")
 FPS = 30.0  # of 3DPW's videos
 
 
@@ -38,26 +38,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class EvalSettings:
+class EvalSettings(Eval3dpwOptions):
     """What to measure, and how."""
 
-    data: Path  # 3DPW's folder, or SPIN's 3dpw_test.npz
-    body_model: Path | None = None  # None: the open body, for sets made by `fitmesh synth`
-    regressor: Path | None = None  # J_regressor_h36m.npy; the open body has its own
-    split: str = "test"
-    sequences: tuple[str, ...] = ()  # empty: all
-    every: int = 1  # use every n-th frame
-    init: str = "lifter"
-    checkpoint: Path | None = None  # of the network that `init` names
-    pose_model: str = "rtmpose-s-halpe26"
-    pose_checkpoint: Path | None = None
-    ccnet: Path | None = None  # a calibration head other than the embedded one
-    confidence: tuple[ConfidenceSource, ...] = ("raw", "ccnet")
-    weighting: tuple[Weighting, ...] = ("confidence", "likelihood")
-    single_frames: bool = False  # every frame for itself, as SMPLify does
-    protocol: str = "spin"
+    confidence: tuple[ConfidenceSource, ...] = Eval3dpwOptions.confidence  # type: ignore[assignment]
+    weighting: tuple[Weighting, ...] = Eval3dpwOptions.weighting  # type: ignore[assignment]
     device: str = "cpu"  # where the networks run
-    predictions: Path | None = None  # bodies found elsewhere: score these and nothing else
     named_rows: tuple[tuple[str, Row], ...] = ()  # label and row; empty: every source under every weighting
 
     def rows(self) -> dict[str, Row]:
@@ -84,13 +70,24 @@ class EvalSettings:
         return f"start ({self.init}, {source})" if source else f"start ({self.init})"
 
     @property
+    def has_network(self) -> bool:
+        """Otherwise keypoints are those in 3DPW's own files."""
+        return self.keypoints_from == "network"
+
+    @property
+    def keypoints_by(self) -> str:
+        return self.pose_model if self.has_network else self.keypoints_from
+
+    @property
     def needs_images(self) -> bool:
-        return self.predictions is None and (self.pose_model != STORED or self.init in regressors.NAMES)
+        return self.predictions is None and (self.has_network or self.init in regressors.NAMES)
 
     def check(self) -> None:
         """Find now what would otherwise be found after an hour's work."""
         if self.every < 1:
             raise UserError(f"--every must be 1 or more, got {self.every}.")
+        if self.keypoints_from not in KEYPOINTS_FROM:
+            raise UserError(f"unknown --keypoints-from {self.keypoints_from!r}: choose {', '.join(KEYPOINTS_FROM)}.")
         for option, given in (("--confidence", self.confidence), ("--weighting", self.weighting)):
             if not given and not self.named_rows:
                 raise UserError(f"{option} names nothing: give at least one.")
@@ -109,5 +106,5 @@ class EvalSettings:
                 f"--weighting {','.join(self.weighting)} needs calibrated confidence (ccnet, closed-form), which "
                 f"{' and '.join(self.confidence)} is not: add --weighting confidence, or another --confidence."
             )
-        if self.pose_model == STORED and any(source not in ("raw", "ones") for source in self.confidence):
-            raise UserError(f"--pose-model {STORED} knows only its own confidence: pass --confidence raw.")
+        if not self.has_network and any(source not in ("raw", "ones") for source in self.confidence):
+            raise UserError("--keypoints-from poses2d knows only its own confidence: pass --confidence raw.")

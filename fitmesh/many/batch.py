@@ -10,7 +10,7 @@ from fitmesh.many.executors import Executor
 from fitmesh.many.status import ClipStatus
 from fitmesh.many.summary import check_out, write_summary
 from fitmesh.stages.pipeline import check_settings
-from fitmesh.stages.settings import WHOLE_IMAGE, RunSettings
+from fitmesh.stages.settings import RunSettings
 from fitmesh.ui.events import ClipEnded, ClipsEnded, ClipsStarted, Event, FromClip, Reporter
 from fitmesh.ui.words import count
 from pose2d.base.errors import UserError
@@ -89,7 +89,7 @@ def check_many(settings: RunSettings) -> None:
     """Refuse what describes one clip."""
     if settings.given_keypoints is not None:
         raise UserError("--keypoints belong to one clip, and many videos were asked for: leave them out.")
-    if settings.tracks.detections not in (None, WHOLE_IMAGE):
+    if settings.tracks.detections is not None:
         raise UserError("--detections belong to one clip, and many videos were asked for: leave them out.")
     if any(identity is not None for identity in settings.fit.scene.heights()):
         raise UserError("--height of single people belongs to one clip: with many videos give one for everybody.")

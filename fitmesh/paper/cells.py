@@ -12,6 +12,7 @@ import pose2d
 from ccnet.data.datasets import read_split, usual_split
 from ccnet.settings import TrainingSettings
 from fitmesh.coco import eval_coco, train_ccnet
+from fitmesh.options.training import EvalCocoOptions
 from fitmesh.paper.request import GivenModel, PaperRequest
 from pose2d.base.caching import CacheKey, code_digest, content_digest, weights_digest
 from pose2d.base.errors import UserError
@@ -93,7 +94,7 @@ class Cells:
     ) -> Found:
         """A network with a head on the test split; with `plots`, its images go there."""
         request = self.request
-        asked = eval_coco.EvalCocoRequest(
+        asked = EvalCocoOptions(
             data=request.data,
             model=model.name,
             checkpoint=model.checkpoint,

@@ -15,7 +15,7 @@ import torch
 from fitmesh.confidence import ConfidenceFunction, head_digest
 from fitmesh.schemas import check_keypoints, check_tracks
 from fitmesh.stages.background import BackgroundMotion
-from fitmesh.stages.settings import WHOLE_IMAGE, Job
+from fitmesh.stages.settings import Job
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.detect.detector import DETECTORS, Detections, read_detections, whole_image
 from pose2d.estimate import estimate_people
@@ -74,7 +74,7 @@ class KeypointsFile:
 def cache_key(job: Job) -> CacheKey:
     settings, keypoints = job.settings.tracks, job.settings.keypoints
     inputs, boxes = {"clip": job.clip_digest}, "detector"
-    if settings.detections == WHOLE_IMAGE:
+    if settings.whole_image:
         boxes = "whole"
     elif settings.detections is not None:
         boxes, inputs["detections"] = "given", content_digest([settings.detections])
@@ -171,7 +171,7 @@ def _describe(job: Job) -> Describe:
 
 def _detect(job: Job) -> Detect:
     settings = job.settings.tracks
-    if settings.detections == WHOLE_IMAGE:
+    if settings.whole_image:
         return lambda frame: whole_image(frame.rgb)
     if settings.detections is not None:
         given, nobody = read_detections(settings.detections), Detections(np.zeros((0, 4)), np.zeros(0))

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import fitmesh.result
-from fitmesh import limits
 from fitmesh.confidence import check_source
 from fitmesh.exports.bone_names import bone_names
+from fitmesh.options import ranges
 from fitmesh.result import RUN_FILE, Result
 from fitmesh.stages import export, fit, given_keypoints, overlay, people
 from fitmesh.stages.manifest import Manifest
@@ -139,7 +139,7 @@ def stages(job: Job) -> list[Stage]:
 
 def open_clip(path: Path, fps: float | None = None) -> Clip:
     """A folder of images, an image, or a video."""
-    limits.FPS.check("--fps", fps)
+    ranges.FPS.check("--fps", fps)
     if path.is_dir():
         return ImageFolder(path, DEFAULT_RATE if fps is None else Fraction(fps).limit_denominator(100_000))
     if fps is not None:

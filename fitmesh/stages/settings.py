@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from fitmesh.confidence import ConfidenceFunction, confidence_function
+from fitmesh.options.run import RunOptions
 from fitmesh.stages.scene import SceneSettings
 from fitmesh.ui.events import Reporter
 from fitting.body.load import OPEN_BODY, find_body_file
 from fitting.keypoints.weights import Weighting
 from pose2d.base.caching import content_digest
-from pose2d.base.errors import UserError
 from pose2d.base.prefetch import Background
 from pose2d.base.threads import cores
 from pose2d.detect.detector import DetectorOptions, PersonDetector, detector_class, load_detector
@@ -23,23 +23,19 @@ from pose2d.types import ConfidenceSource
 from pose2d.video.clip import Clip, Span
 
 T = TypeVar("T")
-WHOLE_IMAGE = Path("whole")  # instead of a file of detections: one box around everything
 
 
 @dataclass(frozen=True)
 class TrackSettings:
     """Who to look for, and where."""
 
-    detections: Path | None = None  # COCO-detections json, or WHOLE_IMAGE; None: the embedded detector
-    detector: str = "yolox-tiny"
-    detector_options: DetectorOptions = field(default_factory=lambda: detector_class("yolox-tiny").defaults)
+    detections: Path | None = None  # COCO-detections json; None: the embedded detector
+    whole_image: bool = False  # one box around everything instead
+    detector: str = RunOptions.detector
+    detector_options: DetectorOptions = field(default_factory=lambda: detector_class(RunOptions.detector).defaults)
     tracker: TrackerOptions = field(default_factory=TrackerOptions)
     max_people: int | None = None  # only those seen in the most frames
     identity: IdentityOptions = field(default_factory=IdentityOptions)
-
-    def __post_init__(self) -> None:
-        if self.max_people is not None and self.max_people < 1:
-            raise UserError(f"--max-people must be 1 or more, got {self.max_people}.")
 
     @property
     def search_options(self) -> DetectorOptions:
@@ -52,7 +48,7 @@ class TrackSettings:
 class KeypointSettings:
     """Which network finds the keypoints, and where their confidence comes from."""
 
-    pose_model: str = "rtmpose-s-halpe26"
+    pose_model: str = RunOptions.pose_model
     checkpoint: Path | None = None
     confidence: ConfidenceSource = "ccnet"
     ccnet: Path | None = None  # a calibration head other than the embedded one
@@ -63,8 +59,8 @@ class FitSettings:
     """Which body, weighted how, in which scene."""
 
     body_model: Path | None = None  # file or folder; None: the open body
-    weighting: Weighting = "likelihood"
-    init: str = "lifter"  # where the optimisation starts
+    weighting: Weighting = RunOptions.weighting  # type: ignore[assignment]
+    init: str = RunOptions.init  # where the optimisation starts
     init_checkpoint: Path | None = None  # weights of an initialiser that ships none
     scene: SceneSettings = field(default_factory=SceneSettings)
 
@@ -81,10 +77,10 @@ class RunSettings:
     tracks: TrackSettings = field(default_factory=TrackSettings)
     keypoints: KeypointSettings = field(default_factory=KeypointSettings)
     given_keypoints: Path | None = None  # instead of finding people and their keypoints
-    keypoint_layout: str = "auto"  # of given keypoints, where their number does not tell
+    keypoint_layout: str = RunOptions.keypoint_layout  # of given keypoints, where their number does not tell
     fit: FitSettings = field(default_factory=FitSettings)
     exports: tuple[str, ...] = ()  # besides those that are always made
-    bone_names: str = "smpl"  # of the skeletons in glb and bvh
+    bone_names: str = RunOptions.bone_names  # of the skeletons in glb and bvh
     device: str = "cpu"  # where the networks run; the same numbers come out
     threads: int | None = None  # None: as many as there are cores
     overwrite: bool = False  # make every file anew
@@ -103,7 +99,7 @@ class Networks:
     confidence: ConfidenceFunction
 
 
-class Kept(Background[T]):
+class Cached(Background[T]):
     """Stays in memory after its first user, for the next one."""
 
     def take(self) -> T:
@@ -118,11 +114,11 @@ class NetworkLoader:
 
     @cached_property
     def networks(self) -> Background[Networks]:
-        return Kept(lambda: load_networks(self.settings))
+        return Cached(lambda: load_networks(self.settings))
 
     @cached_property
     def detector(self) -> Background[PersonDetector]:
-        return Kept(lambda: load_detector_of(self.settings))
+        return Cached(lambda: load_detector_of(self.settings))
 
 
 def load_networks(settings: RunSettings) -> Networks:

@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # type checkers take it for true
 if TYPE_CHECKING:
     from types import FrameType
 
+INTERRUPTED = 130  # the exit code that a shell expects after Ctrl-C
 PATIENCE_S = 10.0  # how long the work in hand may take to clean up before the process ends all the same
 WORDS = "Stopped. What is finished is kept; the same command goes on from there."
 _SHOW_CURSOR = "\r\x1b[2K\x1b[?25h"  # and clear the line that the bar was on

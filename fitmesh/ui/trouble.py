@@ -8,10 +8,10 @@ import time
 import traceback
 from pathlib import Path
 
-from fitmesh.ui.signals import WORDS, Stopped
+from fitmesh.ui.signals import INTERRUPTED, WORDS, Stopped
 from fitmesh.version import __version__
 
-USER_ERROR, FAILED, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
+USER_ERROR, FAILED, BROKEN_PIPE = 2, 1, 141
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "Insufficient memory", "bad alloc", "bad_alloc")
 
 

@@ -31,12 +31,12 @@ WRONG = "weights of another network"  # a file that the test makes
 
 def stored(data: Path, **others) -> EvalSettings:
     """Exact keypoints from the data: fast, and the truth can be found."""
-    return EvalSettings(data, pose_model="poses2d", confidence=("raw",), **{"init": "none", **others})
+    return EvalSettings(data, keypoints_from="poses2d", confidence=("raw",), **{"init": "none", **others})
 
 
 def test_exact_keypoints_give_the_table_with_counts(tmp_path: Path) -> None:
     data, out = tiny_3dpw.write(tmp_path / "data"), tmp_path / "out"
-    arguments = ["--data", data, "--pose-model", "poses2d", "--confidence", "raw", "--out", out, "--quiet"]
+    arguments = ["--data", data, "--keypoints-from", "poses2d", "--confidence", "raw", "--out", out, "--quiet"]
     arguments += ["--init", "none"]
     result = CliRunner().invoke(app, ["eval-3dpw", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0
@@ -205,7 +205,7 @@ def test_the_truth_as_predictions_has_no_error_and_missing_ones_are_counted(tmp_
         ({"init": "magic"}, "unknown initialiser 'magic'"),
         ({"weighting": ("half",)}, "unknown weighting 'half'"),
         ({"every": 0}, "--every must be 1 or more"),
-        ({"pose_model": "poses2d"}, "knows only its own confidence"),
+        ({"keypoints_from": "poses2d"}, "knows only its own confidence"),
         ({"protocol": "pare"}, "unknown protocol 'pare'"),
         ({"split": "train"}, "has no split 'train'"),
         ({"confidence": ("raw",), "weighting": ("precision",)}, "precision needs calibrated confidence"),

@@ -94,7 +94,7 @@ def test_an_fbx_has_sound_meshes_of_people_who_are_never_in_view_together(
         walker(body, camera, 4, frames[12:], frames[12:] / 30, heading_rad=0.2, start_m=(0.9, 0.1, 6.5), tall=-1.5),
     ]
     result = in_world(result_of(tmp_path, people, camera, frames, frames / 30, Fraction(30), body))
-    scene_glb.write(result, tmp_path, Reporter(quiet=True))
+    scene_glb.write(result, tmp_path, Reporter())
     subprocess.run([python, str(TO_FBX), str(tmp_path / "scene.glb"), str(tmp_path / "scene.fbx")], check=True)
     command = [python, str(FBX_PROBE), str(tmp_path / "scene.fbx"), str(row)]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -15,7 +15,7 @@ from ccnet.heads.files import about_of, load
 from ccnet.metrics import keypoint_map, labelled_samples, sparsification
 from ccnet.predictions import predict_split
 from fitmesh.cli import app
-from fitmesh.coco.eval_coco import EvalCocoRequest, run, show
+from fitmesh.coco.eval_coco import EvalCocoOptions, run, show
 from pose2d.base.errors import UserError
 from pose2d.skeletons import MPII16, WHOLEBODY133
 from tests.ccnet.toy import toy_model, write_coco, write_mpii, write_wholebody
@@ -67,7 +67,7 @@ def no_plots(monkeypatch):
 
 
 def test_the_function_returns_what_metrics_json_holds(coco, tmp_path, no_plots):
-    request = EvalCocoRequest(coco, "toy", out=tmp_path / "out", occlusion_test=False)
+    request = EvalCocoOptions(coco, "toy", out=tmp_path / "out", occlusion_test=False)
     found, written = run(request).as_dict(), metrics(tmp_path / "out")
     assert found["sources"]["raw"]["ap"] == written["sources"]["raw"]["ap"]
     assert found.keys() == written.keys()
@@ -86,14 +86,14 @@ def test_both_evaluators_give_equal_figures(model, write, tmp_path):
             person["area"] *= 500 * 2.0 ** (number % 3)
         path.write_text(json.dumps(dataset))
     ours, reference = (
-        run(EvalCocoRequest(tmp_path, model, evaluator=name)).as_dict()["sources"] for name in ("ours", "pycocotools")
+        run(EvalCocoOptions(tmp_path, model, evaluator=name)).as_dict()["sources"] for name in ("ours", "pycocotools")
     )
     assert 0.05 < ours["raw"]["ap"] < 1
     for source, figures in ours.items():
         for name in (*TEN_NUMBERS, "parts"):
             assert figures[name] == pytest.approx(reference[source][name], abs=1e-12), (source, name)
     with pytest.raises(UserError, match="unknown evaluator 'theirs': choose one of ours, pycocotools"):
-        run(EvalCocoRequest(tmp_path, model, evaluator="theirs"))
+        run(EvalCocoOptions(tmp_path, model, evaluator="theirs"))
 
 
 def test_the_figures_are_on_disk_before_the_occlusion_test(coco, tmp_path, no_plots, monkeypatch):
@@ -102,12 +102,12 @@ def test_the_figures_are_on_disk_before_the_occlusion_test(coco, tmp_path, no_pl
 
     monkeypatch.setattr("fitmesh.coco.eval_coco.with_occlusion_test", stopped)
     with pytest.raises(KeyboardInterrupt):
-        run(EvalCocoRequest(coco, "toy", out=tmp_path))
+        run(EvalCocoOptions(coco, "toy", out=tmp_path))
     assert metrics(tmp_path)["people"] == 10
 
 
 def test_keypoint_map_is_in_the_table_and_in_the_figures(coco, capsys):
-    found = evaluate(EvalCocoRequest(coco, "toy"))
+    found = evaluate(EvalCocoOptions(coco, "toy"))
     assert "mAP, keypoint" in capsys.readouterr().out
     predictions = predict_split(toy_model(), None, read_split(coco, "val2017"))
     expected = keypoint_map(predictions.confidence["raw"].keypoint, predictions.keypoint_oks)
@@ -123,7 +123,7 @@ def test_a_table_in_a_pipe_keeps_its_last_column(coco, monkeypatch):
 
 
 def test_mpii_is_evaluated_on_its_own_split_with_pckh(mpii, capsys):
-    found = evaluate(EvalCocoRequest(mpii, "toy-mpii"))
+    found = evaluate(EvalCocoOptions(mpii, "toy-mpii"))
     told = capsys.readouterr().out
     assert "@0.5" in told
     assert "AUSE over PCK, keypoint" in told
@@ -193,7 +193,7 @@ def test_pck_is_for_mpii_only(coco, tmp_path):
 
 def test_wholebody_has_the_rows_of_the_paper(tmp_path, capsys):
     write_wholebody(tmp_path, "val2017")
-    raw = evaluate(EvalCocoRequest(tmp_path, "toy-wholebody"))["sources"]["raw"]
+    raw = evaluate(EvalCocoOptions(tmp_path, "toy-wholebody"))["sources"]["raw"]
     told = capsys.readouterr().out
     assert all(row in told for row in ("raw, by person", "raw, by part", "oracle, by part"))
     for parts in (raw["parts"], raw["parts_by_person"]):
@@ -220,9 +220,9 @@ def test_boxes_of_another_split_and_a_file_as_folder_are_told_before_any_work(co
     boxes = [{"image_id": 99, "category_id": 1, "bbox": [0, 0, 9, 9], "score": 1.0}]
     (tmp_path / "boxes.json").write_text(json.dumps(boxes))
     with pytest.raises(UserError, match=r"boxes.json has no box in any of the 5 images"):
-        run(EvalCocoRequest(coco, "toy", boxes=str(tmp_path / "boxes.json")))
+        run(EvalCocoOptions(coco, "toy", boxes=str(tmp_path / "boxes.json")))
     with pytest.raises(UserError, match=r"boxes.json is a file. --out takes a folder"):
-        run(EvalCocoRequest(coco, "toy", out=tmp_path / "boxes.json"))
+        run(EvalCocoOptions(coco, "toy", out=tmp_path / "boxes.json"))
 
 
 def test_a_checkpoint_of_another_family_is_told_before_the_data_are_read(tmp_path, monkeypatch):
@@ -243,9 +243,9 @@ def test_the_closed_form_takes_three_kinds_of_area(coco):
             person["area"] = 1000.0 + 100 * number
         path.write_text(json.dumps(dataset))
     kinds = ("closed-form", "closed-form-predicted", "closed-form-annotated")
-    found = run(EvalCocoRequest(coco, "toy", confidence=kinds)).table.rows
+    found = run(EvalCocoOptions(coco, "toy", confidence=kinds)).table.rows
     assert set(kinds) <= set(found)
     assert len({found[kind].keypoint for kind in kinds}) == 3
     (coco / "annotations" / "person_keypoints_train2017.json").unlink()
     with pytest.raises(UserError, match="has no train2017: pass --area-split"):
-        run(EvalCocoRequest(coco, "toy", confidence=kinds))
+        run(EvalCocoOptions(coco, "toy", confidence=kinds))

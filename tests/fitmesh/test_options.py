@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ import pytest
 import typer
 
 import fitmesh as package
-from fitmesh.commands.option_types import checked
+from fitmesh.options.record import Option, check_ranges, command, function
 from fitmesh.ui import trouble
 from pose2d.base.errors import UserError
 from pose2d.base.ranges import Range
@@ -22,10 +23,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_number_without_limits_is_a_mistake_in_the_command() -> None:
-    def command(count: Annotated[int, typer.Option()] = 1) -> None: ...
+    @dataclass(frozen=True)
+    class Options:
+        count: Annotated[int, Option()] = 1
 
-    with pytest.raises(TypeError, match="count of command is a number without a Range"):
-        checked(command)
+    with pytest.raises(TypeError, match="count is a number without a Range"):
+        command(Options)(print)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), -1.0, 11.0, 10**400, True, 2.5])
@@ -121,3 +124,43 @@ def test_a_signal_during_a_run_leaves_no_temporary_file(
     assert "Traceback" not in said
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert not {name for name in names if name.startswith(".") and name != ".cache_keys"}
+
+
+def test_a_flag_is_shown_as_a_flag_and_takes_no_value(fitmesh: Fitmesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert fitmesh("run", "--help") == 0
+    (line,) = [line for line in fitmesh.out.splitlines() if "--relink" in line]
+    assert "bool" not in line
+
+
+def test_one_record_makes_the_command_line_and_the_function() -> None:
+    """Names, defaults, limits and several values, by either way into the same record."""
+
+    @dataclass(frozen=True)
+    class Options:
+        data: Annotated[Path, Option("Where.")]
+        rate_hz: Annotated[float, Option("How often.", name="rate"), Range(0, 10)] = 2.0
+        names: Annotated[tuple[str, ...], Option(commas=True)] = ("a", "b")
+        parts: Annotated[tuple[str, ...], Option()] = ()
+        plain: Annotated[bool, Option()] = True
+
+    heard: list[Options] = []
+
+    def work(asked: Options) -> int:
+        heard.append(asked)
+        return len(heard)
+
+    app = typer.Typer()
+    app.command()(command(Options)(work))  # type: ignore[arg-type]
+    app(["--data", "x"], standalone_mode=False)
+    app(
+        ["--data", "x", "--rate", "3", "--names", "c, d", "--parts", "p", "--parts", "q", "--no-plain"],
+        standalone_mode=False,
+    )
+    assert heard == [Options(Path("x")), Options(Path("x"), 3.0, ("c", "d"), ("p", "q"), False)]
+    assert function(Options)(work)(Path("x"), rate_hz=5.0) == 3
+    with pytest.raises(UserError, match="--rate is 11, not between 0 and 10"):
+        check_ranges(Options(Path("x"), rate_hz=11.0))
+    with pytest.raises(TypeError, match=r"work\(\) got an unexpected keyword argument 'rate'"):
+        function(Options)(work)(Path("x"), rate=5.0)  # type: ignore[call-arg]
+    assert "rate_hz: How often." in (function(Options)(work).__doc__ or "")

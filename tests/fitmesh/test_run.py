@@ -20,7 +20,7 @@ from tests.videos import image, write_sound, write_video
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "park.mp4"
 TIMES_MS = [0, 40, 80, 120, 160, 200]
-LIGHT = ("--detections", "whole", "--pose-model", "movenet-lightning")  # no detector, the small network
+LIGHT = ("--whole-image", "--pose-model", "movenet-lightning")  # no detector, the small network
 
 pytestmark = pytest.mark.usefixtures("no_exports")
 

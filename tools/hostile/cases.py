@@ -98,7 +98,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from eval3dpw.predictions import read_predictions
     from eval3dpw.sequences import read_sequence, read_spin_npz
     from fitmesh import schemas
-    from fitmesh.config_file import read_config
+    from fitmesh.options.config_file import read_config
     from fitmesh.stages.given_keypoints import read_given
     from fitmesh.stages.people import read_keypoints, read_tracks
     from fitting.init.lifter.network import load_lifter
@@ -223,7 +223,7 @@ def image_cases() -> Iterator[Case]:
     for width, height in ((20_000, 40), (1, 1), (1, 4000), (4000, 1), (3, 3)):
         encoded = cv2.imencode(".png", np.zeros((height, width, 3), np.uint8))[1].tobytes()
         run = _load(
-            lambda p: command("run", "--image", str(p), "--out", "out", "--detections", "whole")(), "i.png", encoded
+            lambda p: command("run", "--image", str(p), "--out", "out", "--whole-image")(), "i.png", encoded
         )
         yield Case(f"run on an image of {width}x{height}", run, must_refuse=False, must_succeed=width == 20_000)
 

@@ -121,8 +121,8 @@ def test_a_full_disk_fails_one_clip_in_words(clips: Path, tmp_path: Path, monkey
     ("options", "words"),
     [
         ({"weighting": "heavy"}, "unknown --weighting"),
-        ({"keypoints": "k.json", "detections": None}, "--keypoints belong to one clip"),
-        ({"detections": "boxes.json"}, "--detections belong to one clip"),
+        ({"keypoints": "k.json", "whole_image": False}, "--keypoints belong to one clip"),
+        ({"detections": "boxes.json", "whole_image": False}, "--detections belong to one clip"),
         ({"height_m": {2: 1.2}}, "--height of single people belongs to one clip"),
         ({"shard": "4/3"}, "--shard must read like 3/20"),
         ({"jobs": 0}, "jobs is 0"),

@@ -1,0 +1,249 @@
+"""One record of options makes a command line (`command`) and a Python function (`function`).
+
+    @dataclass(frozen=True)
+    class Options:
+        every: Annotated[int, Option("Use every n-th frame only."), ranges.EVERY] = 1
+
+Name, default, range and help stand there once. A number must lie in its Range (a number without one is a mistake in the
+record, and says so when the program starts), a path or text must not be empty. Mistakes on the command line are found
+while it is read, before anything heavy is imported; `check_ranges` finds the same ones in a call of the function.
+"""
+
+import inspect
+import os
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import typer
+
+from pose2d.base.ranges import Range
+
+LONGEST_TEXT = 4096  # bytes of a path or a name: what Linux allows for a path
+LONGEST_NAME = 255  # bytes of one part of a path
+P = ParamSpec("P")
+Record = TypeVar("Record")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a command line must know of a field besides its name, type, default and Range."""
+
+    help: str = ""
+    panel: str | None = None  # of --help
+    default: str | bool | None = None  # what help says of it where the value says too little; False: nothing
+    name: str = ""  # on the command line, where the field has another
+    flags: tuple[str, ...] = ()  # other spellings than --name
+    commas: bool = False  # several texts, with commas between
+    is_text: bool = False  # on the command line text, whatever a function takes
+    is_place: bool = False  # a path, or the URL of something in object storage
+    is_argument: bool = False  # given by its place, not by its name
+    callback: Callable[..., Any] | None = None  # called first of all, before other options are looked at
+
+
+def command(record: Callable[..., Record]) -> Callable[[Callable[[Record], None]], Callable[..., None]]:
+    """The command line of a function of a record."""
+
+    def wrap(work: Callable[[Record], None]) -> Callable[..., None]:
+        options = dict(_options(record))
+        names = {option.name or field.name: field.name for field, option, _, _ in options.values()}
+        parameters = [_parameter(*found) for found in options.values()]
+
+        def call(**given: Any) -> None:
+            work(record(**{names[name]: _value(*options[names[name]][:2], value) for name, value in given.items()}))
+
+        call.__name__, call.__doc__ = work.__name__, work.__doc__
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
+        return call
+
+    return wrap
+
+
+def function(record: Callable[P, Record]) -> Callable[[Callable[[Record], T]], Callable[P, T]]:
+    """The function whose arguments are the fields of a record, with the options' help in its docstring."""
+
+    def wrap(work: Callable[[Record], T]) -> Callable[P, T]:
+        hints = get_type_hints(record)
+        signature = inspect.signature(record)
+        signature = signature.replace(
+            parameters=[p.replace(annotation=hints[p.name]) for p in signature.parameters.values()],
+            return_annotation=get_type_hints(work)["return"],
+        )
+
+        def call(*values: P.args, **options: P.kwargs) -> T:
+            try:
+                signature.bind(*values, **options)
+            except TypeError as error:
+                raise TypeError(f"{work.__name__}() {error}") from None
+            return work(record(*values, **options))
+
+        options_of = dict(_options(record))
+        lines = [f"{name}: {options_of[name][1].help}" for name in signature.parameters]
+        call.__name__ = call.__qualname__ = work.__name__
+        call.__module__, call.__doc__ = work.__module__, f"{inspect.getdoc(work)}\n\n" + "\n".join(lines)
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return call
+
+    return wrap
+
+
+def check_ranges(options: Any) -> None:
+    """Raise UserError where a number is not in the Range of its field."""
+    for name, (field, option, limits, _) in _options(type(options)):
+        if limits is not None:
+            spelling = option.name or field.name
+            limits.check(f"--{spelling.replace('_', '-')}", getattr(options, name))
+
+
+def shared(options: Any, record: type) -> dict[str, Any]:
+    """The values of the fields that another record has too."""
+    return {field.name: getattr(options, field.name) for field in fields(record) if hasattr(options, field.name)}
+
+
+Found = tuple["Field[Any]", Option, Range | None, Any]  # a field, what is said of it, its limits, its type
+
+
+def _options(record: Any) -> Iterator[tuple[str, Found]]:
+    """The fields that are options, by name."""
+    hints = get_type_hints(record, include_extras=True)
+    for field in fields(record):
+        hint = hints[field.name]
+        if get_origin(hint) is Annotated:
+            extras = hint.__metadata__
+            limits = next((extra for extra in extras if isinstance(extra, Range)), None)
+            yield field.name, (field, next(e for e in extras if isinstance(e, Option)), limits, hint.__origin__)
+
+
+def _parameter(field: "Field[Any]", option: Option, limits: Range | None, hint: Any) -> inspect.Parameter:
+    """As typer takes it."""
+    kind, is_several = _kind(hint)
+    kind = str if option.is_text or option.commas else kind
+    is_several = is_several and not option.commas
+    name = option.name or field.name
+    default = inspect.Parameter.empty if field.default is MISSING else field.default
+    if (default is None and option.is_text) or (default == () and option.commas):
+        default = ""
+    elif isinstance(default, tuple):
+        default = ",".join(default) if option.commas else None
+    typed = list[kind] | None if is_several else kind if default is not None else kind | None  # type: ignore[valid-type]
+    about: dict[str, Any] = {"help": option.help or None}
+    about["parser"] = _parser(field.name, kind, limits, option, may_be_empty=default == "")
+    if option.default is not None:
+        about["show_default"] = option.default
+    if option.is_argument:
+        return inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[typed, typer.Argument(**about)]
+        )
+    spelled = name.replace("_", "-")
+    flags = option.flags or (f"--{spelled}/--no-{spelled}" if kind is bool and default is True else f"--{spelled}",)
+    if kind is bool:
+        about["metavar"] = ""  # a flag takes no value
+    if option.callback is not None:
+        about |= {"callback": option.callback, "is_eager": True}
+    info = typer.Option(*flags, rich_help_panel=option.panel, **about)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[typed, info])
+
+
+def _value(field: "Field[Any]", option: Option, given: Any) -> Any:
+    """From the command line into the record."""
+    if given is None and field.default == ():  # typer has None for an option that was not repeated
+        return ()
+    if option.commas:
+        return tuple(word.strip() for word in given.split(",") if word.strip())
+    if isinstance(given, list):
+        return tuple(given)
+    return None if option.is_text and given == "" else given
+
+
+def _kind(hint: Any) -> tuple[Any, bool]:
+    """int of `int | None`, Path of `str | Path`; and whether there are several, as in tuple[str, ...]."""
+    if get_origin(hint) in (Union, types.UnionType):
+        parts = [part for part in get_args(hint) if part is not type(None)]
+        hint = Path if Path in parts else parts[0]
+    inner = get_args(hint)
+    return (inner[0], True) if inner and get_origin(hint) is not None else (hint, False)
+
+
+def _parser(name: str, kind: Any, limits: Range | None, option: Option, may_be_empty: bool) -> Any:
+    """What checks a value on the command line."""
+    if option.is_place:
+        return PlaceParser()
+    if kind in (int, float):
+        if limits is None:
+            raise TypeError(f"option {name} is a number without a Range")
+        return NumberParser(kind, limits)
+    if kind is Path:
+        return PathParser()
+    return TextParser() if kind is str and not may_be_empty and not option.commas else None
+
+
+class NumberParser:
+    """A number of a Range."""
+
+    def __init__(self, kind: type, limits: Range) -> None:
+        self.kind, self.limits = kind, limits
+        self.__name__ = "INTEGER" if kind is int else "FLOAT"  # shown by --help
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise typer.BadParameter(f"{value!r} is not a number.")
+        try:
+            number = self.kind(value)
+            if self.kind is int and isinstance(value, float) and number != value:
+                raise ValueError
+        except (ValueError, OverflowError):
+            what = "a whole number" if self.kind is int else "a number"
+            raise typer.BadParameter(f"{str(value)[:80]!r} is not {what}.") from None
+        if problem := self.limits.problem(number):
+            raise typer.BadParameter(f"it {problem}.")
+        return number
+
+
+class TextParser:
+    """Text that is not empty."""
+
+    __name__ = "TEXT"
+
+    def __call__(self, value: Any) -> str:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise typer.BadParameter(f"{value!r} is not text.")
+        text = str(value)
+        if not text.strip():
+            raise typer.BadParameter("it is empty.")
+        if "\0" in text or "\n" in text or len(text) > LONGEST_TEXT:
+            raise typer.BadParameter(f"{text[:40]!r} is not a name.")
+        return text
+
+
+class PathParser:
+    """A path that could be one: not empty, and short enough for a file system."""
+
+    __name__ = "PATH"
+
+    def __call__(self, value: Any) -> Path:
+        if not isinstance(value, str | Path):
+            raise typer.BadParameter(f"{value!r} is not a path.")
+        text = str(value)
+        if not text.strip():
+            raise typer.BadParameter("it is empty; expected a path.")
+        if "\0" in text:
+            raise typer.BadParameter("a path cannot hold the character 0.")
+        size = max(len(os.fsencode(part)) for part in Path(text).parts or (text,))
+        if size > LONGEST_NAME or len(os.fsencode(text)) >= LONGEST_TEXT:
+            raise typer.BadParameter(f"{text[:40]}... is too long: a file name has at most {LONGEST_NAME} bytes.")
+        return Path(text)
+
+
+class PlaceParser:
+    """A path, or the URL of something in object storage (s3://bucket/clip.mp4), as text."""
+
+    __name__ = "PATH"
+
+    def __call__(self, value: Any) -> str:
+        if isinstance(value, str) and "://" in value:
+            return TextParser()(value)
+        return str(PathParser()(value))

@@ -1,0 +1,211 @@
+"""The options of `fitmesh run`; those of `fitmesh.run` and `fitmesh.run_many` are made of them in `fitmesh/api.py`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fitmesh.options import ranges
+from fitmesh.options.record import Option
+
+INPUT, PEOPLE, KEYPOINTS = "Input (one of the first four)", "People", "Keypoints"
+BODY, SCENE, OUTPUT, MANY = "Bodies", "Scene", "Output", "Many videos (docs/scale.md)"
+AnyPath = str | Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a run can be told, whatever clip it is of."""
+
+    start_s: Annotated[float, Option("Seconds into the video to start at.", INPUT, name="start"), ranges.TIME_S] = 0.0
+    end_s: Annotated[float | None, Option("Seconds into the video to stop at.", INPUT, name="end"), ranges.TIME_S] = (
+        None
+    )
+    every: Annotated[int, Option("Use every n-th frame only.", INPUT), ranges.EVERY] = 1
+
+    detections: Annotated[
+        AnyPath | None,
+        Option(
+            "Boxes to use instead of the built-in detector: a COCO-detections json whose image_id is the frame number "
+            "from 0.",
+            PEOPLE,
+        ),
+    ] = None
+    whole_image: Annotated[bool, Option("Use one box around the whole image instead of the detector.", PEOPLE)] = False
+    detector: Annotated[str, Option("Person detector: yolox-tiny or multipose.", PEOPLE)] = "yolox-tiny"
+    detector_size: Annotated[
+        int | None,
+        Option(
+            "Longer side of the image the detector sees, a multiple of 32. Larger finds smaller people, slower.",
+            PEOPLE,
+            "the detector's own",
+        ),
+        ranges.DETECTOR_SIZE,
+    ] = None
+    min_score: Annotated[
+        float, Option("Keep people whom the detector scores at least this in several frames.", PEOPLE), ranges.SHARE
+    ] = 0.55
+    max_people: Annotated[
+        int | None, Option("Keep only this many people, those seen longest.", PEOPLE), ranges.PEOPLE
+    ] = None
+    relink: Annotated[
+        bool, Option("Say who is the same person in several shots or after a long absence, by appearance.", PEOPLE)
+    ] = False
+
+    pose_model: Annotated[str, Option("Keypoint network; `fitmesh models` lists them.", KEYPOINTS)] = (
+        "rtmpose-s-halpe26"
+    )
+    checkpoint: Annotated[AnyPath | None, Option("Weights for a network that ships none.", KEYPOINTS)] = None
+    confidence: Annotated[
+        str | None,
+        Option(
+            "Where confidence comes from: ccnet, closed-form, raw, raw-heatmap (IPR) or ones.",
+            KEYPOINTS,
+            "ccnet where a head for the network is at hand, else raw",
+        ),
+    ] = None
+    ccnet: Annotated[AnyPath | None, Option("A calibration head other than the built-in one.", KEYPOINTS)] = None
+    keypoints: Annotated[
+        AnyPath | None,
+        Option(
+            "Keypoints to use instead of looking for people: a keypoints.npz, a COCO-keypoints json, or a folder of "
+            "OpenPose's json files.",
+            KEYPOINTS,
+        ),
+    ] = None
+    keypoint_layout: Annotated[
+        str,
+        Option("body_25b where --keypoints are OpenPose's BODY_25B; other layouts are told by their size.", KEYPOINTS),
+    ] = "auto"
+    device: Annotated[
+        str | None, Option("Where the networks run: cpu, cuda, cuda:1, ..", KEYPOINTS, "cuda if present, else cpu")
+    ] = None
+    threads: Annotated[int | None, Option("Processor cores to use.", KEYPOINTS, "all"), ranges.THREADS] = None
+
+    body_model: Annotated[
+        AnyPath | None,
+        Option("SMPL, SMPL-H or SMPL-X file, or a folder of them; without it the embedded open body.", BODY),
+    ] = None
+    weighting: Annotated[
+        str,
+        Option("How confidence becomes weight: likelihood, precision, confidence, squared, gate or ones.", BODY),
+    ] = "likelihood"
+    init: Annotated[str, Option("Where fits start: lifter (embedded), none, spin or cliff.", BODY)] = "lifter"
+    init_checkpoint: Annotated[AnyPath | None, Option("Weights for --init spin or cliff.", BODY)] = None
+
+    focal_px: Annotated[
+        float | None,
+        Option(
+            "Focal length in pixels, if known.",
+            SCENE,
+            "the file's metadata, or what people and floor say",
+            name="focal",
+        ),
+        ranges.FOCAL_PX,
+    ] = None
+    fov_deg: Annotated[
+        float | None,
+        Option("Or the angle of view across the image's width, in degrees.", SCENE, name="fov"),
+        ranges.FOV_DEG,
+    ] = None
+    intrinsics: Annotated[
+        AnyPath | None,
+        Option("Or a calibration: json with matrix (3x3, pixels) and distortion (OpenCV's).", SCENE),
+    ] = None
+    floor: Annotated[
+        str | Path,
+        Option(
+            "Gravity and floor: auto (from everybody who stands), off, or a json file with up (x right, y down, z "
+            "forward) and camera_height_m.",
+            SCENE,
+            is_text=True,
+        ),
+    ] = "auto"
+    height_m: Annotated[
+        float | Mapping[int, float] | str | None,
+        Option(
+            "Body heights that are known, in metres: 1.82 for everybody, 2:1.25 for person 2, commas between.",
+            SCENE,
+            "adults, unless the floor says otherwise",
+            name="height",
+            is_text=True,
+        ),
+    ] = None
+
+    exports: Annotated[
+        Sequence[str],
+        Option(
+            "More files, with commas between: obj, bvh, amass, trc, json, csv.", OUTPUT, "none", "export", commas=True
+        ),
+    ] = ()
+    bone_names: Annotated[
+        str, Option("Names of the bones in glb and bvh: smpl, mixamo, rigify, unreal or unity.", OUTPUT)
+    ] = "smpl"
+    overwrite: Annotated[bool, Option("Make every file anew, also those that still match.", OUTPUT)] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Inputs:
+    """The first four."""
+
+    video: Annotated[
+        tuple[str, ...],
+        Option(
+            "A video: mp4, mov, mkv, webm or gif. Given several times: a folder of results for each.",
+            INPUT,
+            is_place=True,
+        ),
+    ] = ()
+    videos: Annotated[
+        tuple[str, ...],
+        Option(
+            "Many videos: a pattern in quotes, 'clips/**/*.mp4', or a .txt file with one path a line.",
+            INPUT,
+            False,
+            is_place=True,
+        ),
+    ] = ()
+    images: Annotated[Path | None, Option("A folder of images that follow each other.", INPUT)] = None
+    image: Annotated[Path | None, Option("One image.", INPUT)] = None
+
+
+def _read_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Make what the file says the defaults, before any other option is looked at."""
+    if path is not None and not context.resilient_parsing:
+        from fitmesh.options.config_file import read_config
+
+        parameters: list[Any] = [p for p in context.command.params if p.name and p.name != "config"]
+        repeated = [p.name for p in parameters if getattr(p, "multiple", False)]
+        options = read_config(path, [p.name for p in parameters], repeated)
+        context.default_map = {**(context.default_map or {}), **options}
+    return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCommand(RunOptions, _Inputs):
+    """Of `fitmesh run`."""
+
+    fps: Annotated[float | None, Option("Images per second of --images.", INPUT, "30"), ranges.FPS] = None
+    out: Annotated[str, Option("Folder for the results; made if absent.", OUTPUT, False, is_place=True)]
+    jobs: Annotated[
+        int | None,
+        Option("Many videos: so many at a time, each in a process of its own; they share --threads.", MANY, "1"),
+        ranges.JOBS,
+    ] = None
+    shard: Annotated[
+        str | None, Option("Many videos: only this part of them, 3/20 is every 20th from the third.", MANY)
+    ] = None
+    ray: Annotated[
+        str | None,
+        Option(
+            "Many videos: on the Ray cluster at this address; [bold]auto[/bold] finds it, or starts Ray here.", MANY
+        ),
+    ] = None
+    quiet: Annotated[bool, Option("Say nothing but warnings.", OUTPUT)] = False
+    json: Annotated[bool, Option("Report on stdout, one JSON object a line.", OUTPUT)] = False
+    config: Annotated[
+        Path | None,
+        Option("A TOML file with any of these options by name; the command line wins.", OUTPUT, callback=_read_config),
+    ] = None

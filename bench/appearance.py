@@ -1,26 +1,29 @@
 """Do colours at keypoints tell people apart, and is the stated log-likelihood ratio what it says?
 
-python bench/appearance.py --videos DIR --coco DIR [--cache people.npz] [--write]
+python bench/appearance.py --videos DIR --coco DIR [--cache people.npz] [--store]
 
 Same person: two sightings of one track in a video, any time apart; and people of COCO seen again with other light,
-compression and keypoints. Two people: of one video, of one image. --write stores the fitted model that
+compression and keypoints. Two people: of one video, of one image. --store stores the fitted model that
 pose2d/tracking/appearance.py reads. Printed figures are of videos and images that the model was not fitted on.
 """
 
 import argparse
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 from scipy.linalg import eigh
 from scipy.optimize import minimize
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import pose2d
+from bench.lib.claim import Console, claim
 from pose2d.detect.detector import DetectorOptions, load_detector
 from pose2d.estimate import estimate
 from pose2d.oks import AREA_OF_BOX
@@ -194,7 +197,7 @@ def main() -> None:
     parser.add_argument("--videos", type=Path, required=True)
     parser.add_argument("--coco", type=Path, required=True)
     parser.add_argument("--cache", type=Path)
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--store", action="store_true")
     arguments = parser.parse_args()
     random = np.random.default_rng(0)
     videos = video_pairs(people_of_videos(arguments.videos, arguments.cache), random)
@@ -215,10 +218,10 @@ def main() -> None:
     Console(width=130).print(table)
     model = fit([*videos, *halves])
     print("scale", dict(zip(PARTS, model["scale"].round(3).tolist(), strict=True)))
-    if arguments.write:
+    if arguments.store:
         np.savez(WEIGHTS, **{name: value.astype(np.float32) for name, value in model.items()})  # type: ignore[arg-type]
         print(f"wrote {WEIGHTS}")
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -22,6 +22,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.lib.claim import claim
+
 WAYS = ("smplx, mesh", "fitting, mesh", "fitting, keypoints")
 BATCHES = (1, 64, 512)
 THREADS = (1, 2)
@@ -110,4 +112,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

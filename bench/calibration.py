@@ -10,6 +10,7 @@ gained: how much of the gap would be closed if it knew which keypoints are label
 import argparse
 import json
 import resource
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,8 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import ccnet
 import pose2d
+from bench.lib.claim import claim
 from ccnet.comparison import compare_sources, draw_plots
 from ccnet.data.datasets import read_split
 from ccnet.predictions import USUAL_SOURCES, Predictions, SourceConfidence, predict_split
@@ -81,4 +85,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -10,19 +10,22 @@ The holdout decides the defaults; val2017 is only reported.
 
 import argparse
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import rtmpose_accuracy
 import torch
-from coco_people import SETS, Box, Cropping, PeopleSet, average_precision, cut_all, oks, read_set
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import pose2d
+from bench.lib import rtmpose_accuracy
+from bench.lib.claim import Console, claim
+from bench.lib.coco_people import SETS, Box, Cropping, PeopleSet, average_precision, cut_all, oks, read_set
 from pose2d import crops
 from pose2d.decode import fit_gaussian
 from pose2d.detect.detector import Detections, DetectorOptions, iou
@@ -221,4 +224,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

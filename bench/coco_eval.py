@@ -12,15 +12,19 @@ import argparse
 import contextlib
 import io
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from memory import Peak, alone
-from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.claim import Console, claim
+from bench.lib.memory import Peak, alone
 from ccnet.coco_ap.average_precision import evaluate, evaluate_coco
 from ccnet.coco_ap.people import detections_from_coco, ground_truth_from_coco
 from pose2d.skeletons import COCO17
@@ -165,4 +169,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

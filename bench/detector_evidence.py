@@ -9,14 +9,17 @@ COCO's images are annotated with keypoints, so figures are for comparing, not fo
 import argparse
 import json
 import resource
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.claim import Console, claim
 from pose2d.detect.detector import DetectorOptions, iou
 from pose2d.detect.multipose import MultiPose
 from pose2d.video.images import read_image
@@ -90,4 +93,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

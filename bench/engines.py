@@ -11,6 +11,7 @@ installed (`pip install openvino onnx`). int8 is calibrated on crops of the hold
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,12 +21,14 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import torch
-from coco_people import PeopleSet, average_precision, read_set
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import pose2d
+from bench.lib.claim import Console, claim
+from bench.lib.coco_people import PeopleSet, average_precision, read_set
 from pose2d import crops
 from pose2d.base.onnx_runtime import OnnxNetwork
 from pose2d.detect.yolox import GRAPH, load_yolox
@@ -183,4 +186,4 @@ def detector(onnx: Path | None, threads: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

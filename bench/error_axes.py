@@ -7,12 +7,15 @@ to sigma y, and with their geometric mean on both axes. Nothing else differs. In
 """
 
 import argparse
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.claim import Console, claim
 from eval3dpw.bodies import body_set
 from eval3dpw.scoring import protocol_named
 from fitmesh.eval_3dpw import fits, keypoints
@@ -78,4 +81,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

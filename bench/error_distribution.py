@@ -11,14 +11,17 @@ over sigma y.
 
 import argparse
 import math
+import sys
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import ccnet
 import pose2d
+from bench.lib.claim import Console, claim
 from ccnet.data.datasets import read_split
 from ccnet.data.observations import join, observe
 from ccnet.heads.simcc import distribution_of
@@ -64,4 +67,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

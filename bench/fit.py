@@ -14,6 +14,7 @@ instead, as `fitting.fit` does unless told otherwise. A second table shows how t
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,12 +23,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from memory import Peak, alone
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import fitting
+from bench.lib.claim import Console, claim
+from bench.lib.memory import Peak, alone
 from eval3dpw.scoring import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm
 from fitting.body import BodyParams
 from fitting.init.torso import best_torso_start
@@ -323,4 +326,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -15,16 +15,19 @@ Below: how often the person's own fitted body covers keypoints that are seen, an
 """
 
 import argparse
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.claim import Console, claim
 from ccnet.metrics import expected_calibration_error
 from eval3dpw.bodies import body_set
 from eval3dpw.synth.dataset import truth_path
@@ -34,7 +37,7 @@ from fitmesh.eval_3dpw.pipeline import Evaluation
 from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.eval_3dpw.settings import FPS, EvalSettings
 from fitmesh.ui.events import Reporter
-from fitting.keypoints.after_fit import widened
+from fitting.keypoints.after_fit import with_variance_inflation
 from fitting.keypoints.hidden import COVERED, TAKEN, FittedBody, behind_others, surface_in_front_m
 from fitting.track import fit_prepared, prepare_track
 from pose2d.oks import ErrorDistribution, l_squared
@@ -100,7 +103,7 @@ def measured(data: Path, split: str, cache: Path) -> Sample:
             track, person = sequence.tracks[number], people[number]
             frame = person.frame[person.detected]
             rows = torch.from_numpy(np.searchsorted(one.frame, frame))
-            alone, together = one.keypoints, widened(one.keypoints, behind[number].tilt)
+            alone, together = one.keypoints, with_variance_inflation(one.keypoints, behind[number].inflation)
             exact = torch.from_numpy(true_keypoints_px(track, camera, bodies)[person.detected])
             assert alone.area_px2 is not None
             assert alone.error is not None
@@ -194,4 +197,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

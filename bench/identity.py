@@ -16,14 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.identity_metrics import FrameBoxes, IdentityScores, identity_scores
-from bench.identity_scenes import IMAGE_WH, KINDS, Kind, joined_clips, pose_of, simulate
-from bench.identity_trackers import Follow, contestants, follow, follow_online, motion_only, settled
+from bench.lib.claim import Console, claim
+from bench.lib.identity_metrics import FrameBoxes, IdentityScores, identity_scores
+from bench.lib.identity_scenes import IMAGE_WH, KINDS, Kind, joined_clips, pose_of, simulate
+from bench.lib.identity_trackers import Follow, contestants, follow, follow_online, motion_only, settled
 
 __all__ = ["KINDS", "follow", "measure", "motion_only", "pose_of"]
 
@@ -50,7 +50,7 @@ def measure(kind: Kind, seeds: range, tracker: Follow) -> list[IdentityScores]:
 
 def on_rendered(folder: Path, cache: Path | None) -> None:
     """Rendered people seen by detector and pose network."""
-    from bench.identity_rendered import Rendered, sequences, wrong_owners
+    from bench.lib.identity_rendered import Rendered, sequences, wrong_owners
 
     kinds: dict[str, list[Rendered]] = {}
     for one in sequences(folder, cache):
@@ -73,10 +73,10 @@ def on_rendered(folder: Path, cache: Path | None) -> None:
                 str(sum(s.false_tracks for s in scores)), str(over),
             )  # fmt: skip
     Console(width=120).print(table)
-    print("switches in all:", totals)
+    Console().print(f"switches in all: {totals}")
     everything = [scene for scenes in kinds.values() for scene in scenes]
     told = [({n for n, f in enumerate(s.frames) if f.is_cut}, set(s.cuts)) for s in everything]
-    print(
+    Console().print(
         f"cuts: {sum(len(c) for _, c in told)}, found {sum(len(a & c) for a, c in told)}, "
         f"invented {sum(len(a - c) for a, c in told)}"
     )
@@ -89,7 +89,8 @@ def on_rendered(folder: Path, cache: Path | None) -> None:
         tracked = [owner >= 0 for owner in follow_online(scene.frames, scene.wh, cues=True, cuts=True)[1]]
         before += wrong_owners(scene, tracked, [np.ones_like(f) for f in factor])
         after += wrong_owners(scene, kept, factor)
-    print("sightings with somebody else's limbs:", *(f"{w} of {t} ({w / t:.2%})" for w, t in (before, after)))
+    limbs = ", ".join(f"{w} of {t} ({w / t:.2%})" for w, t in (before, after))
+    Console().print(f"detections with somebody else's limbs, before and after: {limbs}")
 
 
 def main() -> None:
@@ -137,8 +138,8 @@ def main() -> None:
             false = sum(s.false_tracks for s in scores)
             table.add_row(name, tracker, str(switches), *(f"{m:.3f}" for m in means), str(false), f"{1e3 * cost:.2f}")
     Console(width=120).print(table)
-    print("switches in all:", totals)
+    Console().print(f"switches in all: {totals}")
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -7,6 +7,7 @@ and calibration head included); then who was found, and every event.
 """
 
 import argparse
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,12 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import pose2d.people
+from bench.lib.claim import Console, claim
+from fitmesh.inputs import open_clip
 from fitmesh.stages import people
-from fitmesh.stages.pipeline import open_clip
 from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
 from pose2d.tracking.tracker import Tracker
@@ -84,10 +87,10 @@ def main() -> None:
         for track in found.tracks:
             span = f"frames {track.frames[0]} to {track.frames[-1]}"
             lines.append(f"{video.name}: person {track.identity}, {span}, seen in {len(track.frames)}")
-        lines += [f"{video.name}: {event.line()}" for event in found.events]
+        lines += [f"{video.name}: {event.text}" for event in found.events]
     Console(width=140).print(table)
-    print("\n".join(lines))
+    Console().print("\n".join(lines))
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

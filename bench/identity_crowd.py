@@ -17,9 +17,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.identity_metrics import FrameBoxes
-from bench.identity_scenes import FPS, SeenFrame, box_of, pose_of
-from bench.identity_trackers import follow_online, settled
+from bench.lib.claim import Console, claim
+from bench.lib.identity_metrics import FrameBoxes
+from bench.lib.identity_scenes import FPS, SeenFrame, box_of, pose_of
+from bench.lib.identity_trackers import follow_online, settled
 from pose2d.tracking.appearance import PARTS, SIZE, Appearances
 
 IMAGE_WH = (1920, 1080)
@@ -64,11 +65,12 @@ def main() -> None:
     tracker_s = tracked - start
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) / 1024
     found = len(np.unique(result.identity[result.identity >= 0]))
-    print(f"{arguments.people} people, {arguments.frames} frames: {found} identities")
-    print(
+    console = Console()
+    console.print(f"{arguments.people} people, {arguments.frames} frames: {found} identities")
+    console.print(
         f"tracker {tracker_s:.1f} s, second look {both - tracker_s:.1f} s of processor time; {peak:.0f} MiB more memory"
     )
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

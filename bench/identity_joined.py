@@ -4,6 +4,7 @@ python bench/identity_joined.py --videos DIR --out joined.mp4     writes the vid
 """
 
 import argparse
+import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import av
 import cv2
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.claim import Console, claim
 from pose2d.video.reader import Video
 
 SIZE, FPS = (640, 360), 25
@@ -49,8 +53,8 @@ def main() -> None:
                     container.mux(stream.encode(av.VideoFrame.from_ndarray(fitted(frame.rgb), "rgb24")))
                     count += 1
         container.mux(stream.encode(None))
-    print(f"{count} frames; shots begin at {starts}")
+    Console().print(f"{count} frames; shots begin at {starts}")
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

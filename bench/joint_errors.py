@@ -9,12 +9,16 @@ median of the fit's own standard deviation (the length over x, y and z), "inside
 """
 
 import argparse
+import sys
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-from rendered_fits import RenderedFit, rendered_fits
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.claim import Console, claim
+from bench.lib.rendered_fits import RenderedFit, rendered_fits
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitting.body.kinematics import JOINT_NAMES
 
@@ -86,6 +90,12 @@ def _median(values: np.ndarray) -> str:
     return f"{np.median(values):.0f}" if len(values) >= 30 else "too few"
 
 
+JOINT_HEAD = (
+    "| joint | median, mm | 90 % below | not seen: median | stated, seen | inside |\n|---|---:|---:|---:|---:|---:|"
+)
+ANGLE_HEAD = "| angle | median error, degrees | 90 % below | bias |\n" + "|---" * 4 + "|"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="a set made by `fitmesh synth`")
@@ -94,15 +104,12 @@ def main() -> None:
     arguments = parser.parse_args()
     people = list(rendered_fits(arguments.data, arguments.cache, arguments.only))
     frames = sum(int(person.observed.sum()) for person in people)
-    print(f"{len(people)} people, {frames} person-frames\n")
-    print(
-        "| joint | median, mm | 90 % below | not seen: median | stated, seen | inside |\n|---|---:|---:|---:|---:|---:|"
-    )
-    print("\n".join(joint_rows(people)))
-    print(f"\n{100 * share_in_depth(people):.0f} % of the squared error lies along the optical axis")
-    print("\n| angle | median error, degrees | 90 % below | bias |\n|---|---:|---:|---:|")
-    print("\n".join(angle_rows(people)))
+    console = Console()
+    console.print(f"{len(people)} people, {frames} person-frames")
+    console.print_markdown("\n".join([JOINT_HEAD, *joint_rows(people)]))
+    console.print(f"{100 * share_in_depth(people):.0f} % of the squared error lies along the optical axis")
+    console.print_markdown("\n".join([ANGLE_HEAD, *angle_rows(people)]))
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -10,14 +10,17 @@ that is the same throughout, and the rest, which a first-order process forgets w
 
 import argparse
 import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.claim import Console, claim
 from eval3dpw.bodies import body_set
 from eval3dpw.synth.dataset import truth_path
 from eval3dpw.synth.sequence import SEEN
@@ -101,4 +104,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -24,6 +24,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from rich.table import Table
+
+from bench.lib.claim import Console, claim
 from eval3dpw.synth import sequence
 from eval3dpw.synth.camera import exposure_gain, sensor_image
 from eval3dpw.synth.motion import load_clips
@@ -284,17 +287,16 @@ def tips(body: Body) -> np.ndarray:
 _FOOT_PICKS = ("LBigToe", "RBigToe", "LSmallToe", "RSmallToe", "LHeel", "RHeel")
 
 
-def table(seen: Observations) -> None:
-    print("| keypoint | bone | n | out, up, front (mm) | +- | median error (mm) | with the offset |")
-    print("|---|---|---:|---|---|---:|---:|")
+def table(seen: Observations, title: str) -> Table:
+    columns = ("keypoint", "bone", "n", "out, up, front (mm)", "+-", "median error (mm)", "with the offset")
+    shown = Table(*columns, title=title)
     for kind in dict.fromkeys(kind_of(name) for name in NAMES):
         numbers = [number for number, name in enumerate(NAMES) if kind_of(name) == kind]
         found = offset(seen, numbers, [bone(number) for number in numbers])
         place, spread = (", ".join(f"{v:.0f}" for v in values) for values in (found.offset_mm, found.deviation_mm))
-        print(
-            f"| {kind.replace('_', ' ')} | {_BONES[kind][0]} | {found.count} | {place} | {spread} "
-            f"| {found.median_mm:.0f} | {found.explained_mm:.0f} |"
-        )
+        errors = f"{found.median_mm:.0f}", f"{found.explained_mm:.0f}"
+        shown.add_row(kind.replace("_", " "), _BONES[kind][0], str(found.count), place, spread, *errors)
+    return shown
 
 
 def main() -> None:
@@ -313,9 +315,9 @@ def main() -> None:
         embedded = file["J_regressor_halpe26"]
     for words, regressor in (("tips and middles", tips(body)), ("J_regressor_halpe26", embedded)):
         seen = observe(options.work, body, regressor)
-        print(f"\n{words}: {len(seen.sequence)} images of {len(np.unique(seen.sequence))} people\n")
-        table(seen)
+        title = f"{words}: {len(seen.sequence)} images of {len(np.unique(seen.sequence))} people"
+        Console().print(table(seen, title))
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

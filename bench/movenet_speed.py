@@ -21,10 +21,13 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from coco_people import Cropping, PeopleSet, average_precision, cut_all, read_set
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import pose2d
+from bench.lib.claim import claim
+from bench.lib.coco_people import Cropping, PeopleSet, average_precision, cut_all, read_set
 from pose2d import crops
 from pose2d.models import movenet, movenet_network
 from pose2d.models.movenet import MoveNetFeatures
@@ -217,4 +220,4 @@ def _run(way: str, options: argparse.Namespace, threads: int, silent: bool) -> d
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -18,14 +18,17 @@ share of keypoints that are in the image and within NEAR. The first row is confi
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
 import torch
-from rendered_fits import fitted_together
-from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.claim import Console, claim
+from bench.lib.rendered_fits import fitted_together
 from eval3dpw.bodies import body_set
 from eval3dpw.synth.dataset import truth_path
 from fitmesh.eval_3dpw.keypoints import cache_key, true_keypoints_px
@@ -114,4 +117,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

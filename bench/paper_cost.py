@@ -5,17 +5,23 @@ hardly touch. Hours are for COCO: `val` evaluates 6,352 people with the flip tes
 149,813 training people. `disk` is what the recipe `paper` keeps of one pass, in half precision; where that exceeds
 20 GB the network runs again in each of the two epochs, and `train` is twice as long.
 
-    python bench/paper_cost.py [--models sbl-resnet50-256x192 ...] [--write]
+    python bench/paper_cost.py [--models sbl-resnet50-256x192 ...]
 """
 
 import argparse
 import math
+import sys
 import time
+from pathlib import Path
 
 import torch
-from readme_section import write_section
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rich.table import Table
 
 import pose2d
+from bench.lib.claim import Console, claim
 from fitmesh.paper.published import COCO
 
 TRAIN, VAL = 149_813, 6_352
@@ -40,25 +46,18 @@ def ms_a_crop(name: str, batch: int = 4, rounds: int = 2) -> tuple[float, tuple[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=[*MINI, *dict.fromkeys(name for name, _ in COCO)])
-    parser.add_argument("--write", action="store_true", help="into bench/README.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    lines = ["| network | ms a crop | val, h | train, h | disk, GB |", "|---|---:|---:|---:|---:|"]
+    table = Table("network", "ms a crop", "val, h", "train, h", "disk, GB", title="one core, no GPU; full COCO")
     for name in options.models:
         ms, shape = ms_a_crop(name)
         disk = 2 * math.prod(shape) * TRAIN / 1e9
         passes = 1 if disk <= CACHE_GB else 2
         val, train = (people * ms / 3.6e6 for people in (2 * VAL, passes * TRAIN))
         kept = f"{disk:.1f}" if passes == 1 else f"{disk:.0f}: not kept"
-        lines.append(f"| `{name}` | {ms:.0f} | {val:.1f} | {train:.1f} | {kept} |")
-        print(lines[-1], flush=True)
-    table = "\n".join(lines)
-    if options.write:
-        text = (
-            "### What the paper's tables cost\n\n`python bench/paper_cost.py --write`: one core, no GPU; full COCO.\n\n"
-        )
-        write_section("paper_cost", text + table)
+        table.add_row(name, f"{ms:.0f}", f"{val:.1f}", f"{train:.1f}", kept)
+    Console().print(table)
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

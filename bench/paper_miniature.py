@@ -5,14 +5,16 @@ RTMPose: raw confidence, closed form and CCNet by the paper's recipe. The heads 
 training people, as in the paper. `--test` is a split that nothing was trained on or chosen by.
 
     python tools/train_mini.py --data DATA --train train2017_256_train --train train2017 --out mini/
-    python bench/paper_miniature.py --data DATA --mini mini/ --train train2017_256_train --train train2017 [--write]
+    python bench/paper_miniature.py --data DATA --mini mini/ --train train2017_256_train --train train2017
 """
 
 import argparse
+import sys
 from pathlib import Path
 
-from readme_section import write_section
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.lib.claim import Console, claim
 from fitmesh.paper.request import PaperRequest, given_models
 from fitmesh.paper.run import TABLES, run, show
 
@@ -30,10 +32,8 @@ def main() -> None:
     parser.add_argument("--recipe", default="paper")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=["coco", *OF_ONE])
     parser.add_argument("--out", type=Path, help="default: MINI/paper")
-    parser.add_argument("--write", action="store_true", help="into bench/README.md")
     options = parser.parse_args()
     out = (options.out or options.mini / "paper") / f"{options.test}-{options.recipe}"
-    parts = []
     for name in options.tables:
         wanted = [OF_ONE[name]] if name in OF_ONE else [n for n in MINI if weights(options.mini, n).is_file()]
         checkpoints = tuple(f"{model}={weights(options.mini, model)}" for model in wanted)
@@ -52,10 +52,7 @@ def main() -> None:
         )
         table = run(name, request)
         show(name, request, table)
-        parts.append(f"{table.title}:\n\n{table.as_markdown()}")
-    if options.write:
-        how = f"`python bench/paper_miniature.py --data DATA --mini mini/ --train .. --test {options.test} --write`"
-        write_section("paper_miniature", "\n\n".join([f"### The paper in miniature\n\n{how}", *parts]))
+        Console().print_markdown(f"**{table.title}**\n\n{table.as_markdown()}")
 
 
 def weights(folder: Path, name: str) -> Path:
@@ -63,4 +60,4 @@ def weights(folder: Path, name: str) -> Path:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -28,10 +28,12 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
-from fitmesh.stages.pipeline import open_clip
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.claim import Console, claim
+from fitmesh.inputs import open_clip
 from pose2d.video.writer import video_writer
 
 PEER = """
@@ -59,7 +61,7 @@ print(json.dumps({"seconds": seconds, "cpu_s": cpu, "frames": frames, "people": 
 OURS = """
 import json, sys, time
 from pathlib import Path
-from fitmesh.stages.pipeline import open_clip
+from fitmesh.inputs import open_clip
 from fitmesh.confidence import default_source
 from fitmesh.ui.events import Reporter
 from fitmesh.stages import pipeline
@@ -190,4 +192,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

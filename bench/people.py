@@ -8,16 +8,19 @@ the share above 0.9), and seconds on the clock.
 """
 
 import argparse
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.claim import Console, claim
+from fitmesh.inputs import open_clip
 from fitmesh.stages import people
-from fitmesh.stages.pipeline import open_clip
 from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
 from pose2d.detect.detector import iou
@@ -78,4 +81,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -17,21 +17,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-os.environ.setdefault("PYOPENGL_PLATFORM", "egl")  # pyrender without a display
-
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.lib.claim import Console, claim
 from fitting import Camera, load_body
 from fitting.render import Mesh, render
 from fitting.render.pytorch3d_paint import problem
 from fitting.render.screen import project_triangles
 from fitting.render.shading import PALETTE, shade, vertex_normals
 
+os.environ.setdefault("PYOPENGL_PLATFORM", "egl")  # pyrender without a display
 SIZE = (1280, 720)
 TOO_SLOW_S = 20.0  # a renderer that takes longer for its first frame is measured by that frame alone
 CAMERA = Camera.default(SIZE)
@@ -306,4 +305,4 @@ def in_own_process(name: str, **environment: str) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -27,9 +27,11 @@ from typing import Any
 
 import cv2
 import torch
-from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.claim import Console, claim
 from fitmesh.confidence import default_source
 from fitmesh.stages import settings as stage_settings
 from fitmesh.stages.people import read_keypoints, read_tracks
@@ -222,4 +224,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -10,14 +10,17 @@ turns   frames after which the pelvis has turned by more than 60 degrees (flips;
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import fitmesh
+from bench.lib.claim import Console, claim
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import rotation_matrices
 from fitting.body.rotations import matrix_to_axis_angle
@@ -86,4 +89,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -2,7 +2,6 @@
 
 python bench/scale.py --videos VIDEO ..                      60 clips, ten kills: the figures of docs/scale.md
 python bench/scale.py --videos VIDEO .. --clips 8 --kills 3  the same in small
-python bench/scale.py --videos VIDEO .. --write              also into bench/README.md
 
 Clips of five frames, 320 pixels wide, are cut from the videos. Speed is that of whole commands, start-up included.
 Results are compared byte by byte (tracks, keypoints, fits, overlay, scene). A kill is SIGKILL, to the driver or to a
@@ -26,11 +25,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fitmesh
-from bench.readme_section import write_section
-from bench.scale_clips import cut_clips
+from bench.lib.claim import Console, claim
+from bench.lib.scale_clips import cut_clips
 from pose2d.base.threads import cores
 
 ROOT = Path(__file__).parents[1]
@@ -165,7 +164,7 @@ def killed(clips: Path, out: Path, undisturbed: Path, kills: int, chance: random
 
 def stored(clips: Sequence[Path], scratch: Path, undisturbed: Path) -> dict[str, Any]:
     """Clips and results in a store of which one call in twenty fails."""
-    from bench.scale_store import PROTOCOL, FailingStore, register
+    from bench.lib.scale_store import PROTOCOL, FailingStore, register
 
     register()
     bucket = scratch / "bucket"
@@ -193,7 +192,6 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=5, help="of a clip")
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0, help="of the moments and victims of kills")
-    parser.add_argument("--write", action="store_true", help="write the figures into bench/README.md")
     options = parser.parse_args()
     console = Console()
     with tempfile.TemporaryDirectory(prefix="fitmesh-scale-") as folder:
@@ -224,7 +222,6 @@ def main() -> None:
                 str(len(different(outs[0], out))),
             )  # fmt: skip
             rows.append(f"| {' | '.join(cells)} |")
-            console.print(rows[-1])
         results = megabytes([path for path in outs[0].glob("*/*") if path.is_file()]) / len(clips)
         lines += ["", *rows, "", f"Results of a clip: {results:.2f} MB."]
         if find_spec("fsspec") is not None:
@@ -233,7 +230,6 @@ def main() -> None:
                 f"A store of which 5 % of calls fail: {said['failures']} of {said['calls']} calls failed, "
                 f"{said['done']} of {said['clips']} clips done, {said['different']} files differ."
             )
-            console.print(lines[-1])
         for victims in [[mode] for mode in modes[1:]]:
             chance = random.Random(options.seed)
             out = scratch / f"killed_{victims[0][:3].strip()}"
@@ -244,12 +240,8 @@ def main() -> None:
                 f"undisturbed run. Of what was complete at a kill, {log.twice} files of clips that nobody was at "
                 f"work on were made again, and {log.twice_of_killed} of those that died."
             )
-            console.print(lines[-1])
-    console.print("\n".join(lines))
-    if options.write:
-        words = " ".join(f"`{video.name}`" for video in options.videos)
-        write_section("scale", f"## Many clips\n\n`python bench/scale.py --videos ..` ({words})\n\n" + "\n".join(lines))
+    console.print_markdown("\n".join(lines))
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

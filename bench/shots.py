@@ -9,6 +9,7 @@ images become shots with simulated camera motion, and pairs of them cuts: many m
 
 import argparse
 import io
+import sys
 import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -17,9 +18,11 @@ from pathlib import Path
 import av
 import cv2
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.claim import Console, claim
 from pose2d.video.reader import Video
 from pose2d.video.shots import find_cuts, new_structure, thumbnail
 
@@ -241,4 +244,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -19,12 +19,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pose2d
+from bench.lib.claim import Console, claim
 from eval3dpw.sequences import image_path
 from eval3dpw.synth.dataset import SynthSettings, make_dataset
 from eval3dpw.synth.sequence import BEHIND_SELF, HIDDEN, SEEN
@@ -137,4 +137,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

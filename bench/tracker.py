@@ -9,6 +9,7 @@ python bench/tracker.py --videos DIR --cache boxes.npz      detect once, then co
 
 import argparse
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.claim import Console, claim
 from pose2d.detect.detector import Detections, DetectorOptions, iou
 from pose2d.detect.multipose import MultiPose
 from pose2d.tracking.tracker import Tracker, assign
@@ -233,4 +236,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -14,19 +14,23 @@ the real network.
 
 import argparse
 import resource
+import sys
 from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import torch
-from rendered_fits import rendered_fits
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import fitting
+from bench.lib.claim import Console, claim
+from bench.lib.rendered_fits import rendered_fits
 from fitting.body.rotations import matrix_to_axis_angle, quaternion_to_matrix
-from fitting.optimise import SHAPE_SIZE, Fit
+from fitting.fits import Fit
+from fitting.optimise import SHAPE_SIZE
 from fitting.training.motion_bank import bank
 from fitting.training.motion_capture import Motion, load_motion
 from fitting.training.simulation import Noise, scene
@@ -160,4 +164,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -12,19 +12,22 @@ those the head learnt from, and only what is worse than theirs is a matter of mi
 """
 
 import argparse
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 import torch
-from keypoint_offsets import CAUCHY_MM, bone, kind_of, robust_offset
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import ccnet
 import pose2d
+from bench.keypoint_offsets import CAUCHY_MM, bone, kind_of, robust_offset
+from bench.lib.claim import Console, claim
 from ccnet.heads.simcc import STAND_IN, SimCCDistributionHead
 from ccnet.metrics import expected_calibration_error
 from eval3dpw.bodies import body_set
@@ -185,4 +188,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

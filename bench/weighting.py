@@ -7,25 +7,27 @@ number it is free to choose, the pixel error that a weight of one stands for, fr
 none wins by pulling harder beside the priors. Differences are paired, intervals are over sequences.
 
     python bench/weighting.py --tune synth_dev --every 3  # choose each weighting's scale: bench/weighting_scales.json
-    python bench/weighting.py --data synth_test           # the table, docs/img/weighting.png, bench/README.md
+    python bench/weighting.py --data synth_test           # the tables; --plot draws docs/img/weighting.png
 """
 
 import argparse
 import json
 import resource
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from readme_section import write_section
-from rendered_fits import fitted_together
-from rich.console import Console
 from rich.table import Table
-from weighting_page import METRICS, markdown, markdown_table, plot
-from weighting_rows import CCNET, CCNET_LIKELIHOOD, CCNET_PRECISION, MODES, RAW, ROWS, SCALES_OF, Mode
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.claim import Console, claim
+from bench.lib.rendered_fits import fitted_together
+from bench.lib.weighting_page import METRICS, by_occlusion, plot
+from bench.lib.weighting_rows import CCNET, CCNET_LIKELIHOOD, CCNET_PRECISION, MODES, RAW, ROWS, SCALES_OF, Mode
 from ccnet.metrics import expected_calibration_error
 from eval3dpw.bodies import body_set
 from eval3dpw.synth.dataset import truth_path
@@ -34,7 +36,7 @@ from fitmesh.eval_3dpw.keypoints import cache_key
 from fitmesh.eval_3dpw.pipeline import Evaluation, run
 from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.eval_3dpw.settings import EvalSettings, Row
-from fitmesh.eval_3dpw.table import NAMES, Line, Scores, cell, lines, show
+from fitmesh.eval_3dpw.table import NAMES, Line, Scores, lines, show
 from fitmesh.ui.events import Reporter
 from pose2d.base.files import atomic_file
 from pose2d.base.resampling import RESAMPLES, clustered_means, draws, interval
@@ -208,7 +210,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="every n-th frame only")
     parser.add_argument("--modes", default="", help="only these, with semicolons")
     parser.add_argument("--cache", type=Path, default=Path("weighting_cache"), help="kept between runs")
-    parser.add_argument("--no-write", action="store_true", help="print only; leave README and plot alone")
+    parser.add_argument("--plot", action="store_true", help="draw docs/img/weighting.png, too")
     arguments = parser.parse_args()
     console, began = Console(width=150), time.monotonic()
     picked = [name.strip() for name in arguments.rows.split(",")] if arguments.rows else list(ROWS)
@@ -238,10 +240,7 @@ def main() -> None:
         }
         title = f"{mode}: {len(scores):,} person-frames in {len(scores.names)} sequences"
         show(console, title, tables[mode], RAW, METRICS)
-        for level, found in by_level[mode].items():
-            console.print(f"[bold]{mode}, {level}[/bold]: " + "; ".join(
-                f"{line.label} {cell(line, 'pa_mpjpe_mm', RAW)}" for line in found
-            ), highlight=False)  # fmt: skip
+        console.print(by_occlusion(mode, by_level[mode]))
         notes += [f"{mode}: {text}" for text in differences(tables[mode], scores)]
     confidences = keypoint_confidence(study)
     for text in notes:
@@ -254,22 +253,10 @@ def main() -> None:
     console.print(shown)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     console.print(f"{time.monotonic() - began:.0f} s (what was kept from earlier runs not counted), peak {peak:.0f} MB")
-    if arguments.no_write:
-        return
-    title = f"{len(scores):,} rendered person-frames in {len(scores.names)} sequences, {arguments.pose_model}"
-    title += f", start: {arguments.init}"
-    plot(tables, by_level, title)
-    write_section(
-        "weighting",
-        f"## Weightings\n\n`python bench/weighting.py --tune synth_dev --every 3 && python bench/weighting.py --data "
-        f"{arguments.data.name}`: {title}. Millimetres; in brackets the 95 % interval of the paired difference to raw, "
-        "over sequences. Every weighting's one scale was chosen on another set (`bench/weighting_scales.json`).\n\n"
-        f"![differences to raw](../docs/img/weighting.png)\n{markdown(tables, by_level)}\n\n"
-        + "\n".join(f"- {text}" for text in notes)
-        + "\n\nThe confidences themselves, over keypoints inside the image:\n\n"
-        + "\n".join(markdown_table(CALIBRATION_HEAD, confidences.lines())),
-    )
+    if arguments.plot:
+        title = f"{len(scores):,} rendered person-frames in {len(scores.names)} sequences, {arguments.pose_model}"
+        plot(tables, by_level, f"{title}, start: {arguments.init}")
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -18,36 +18,28 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fitting
-from bench.readme_section import write_section
-from bench.world_background import camera_motion
-from bench.world_metrics import PersonEstimate, ShotEstimate, shot_metrics, standing_speed_cm_s
-from bench.world_page import groups, medians, section
-from bench.world_rendered import boxes, read_truth, run
-from bench.world_rendered import estimate as rendered_estimate
-from bench.world_scenes import ShotTruth, simulated_shot
+from bench.lib.claim import Console, claim
+from bench.lib.world_background import camera_motion
+from bench.lib.world_metrics import PersonEstimate, ShotEstimate, shot_metrics, standing_speed_cm_s
+from bench.lib.world_page import groups, medians
+from bench.lib.world_rendered import boxes, read_truth, run
+from bench.lib.world_rendered import estimate as rendered_estimate
+from bench.lib.world_scenes import ShotTruth, simulated_shot
 from eval3dpw.synth.clip_kinds import clips_by_kind
 from fitting.body import Body
 from fitting.camera import Camera
+from fitting.fits import TrackFit
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.lens import FocalEstimate, focal_prior
-from fitting.shot import FittedPerson, SceneOptions, ShotFit, ShotPerson, fit_shot
+from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from fitting.training.planted_feet import feet_over_sole_m
 
 CHOOSING_SEED, REPORTING_SEED = 1, 2
-
-
-WHAT = (
-    "simulated shots of 10 s with exact truth: captured motion of held-out subjects, one to four adults and children "
-    "on one floor, lenses of 0.55 to 1.3 diagonals that nobody is told, 26 keypoints with noise of the stated size, a "
-    "textured background for the camera's motion. Constants were chosen with other subjects and another seed "
-    "(`--choose`). A column without gravity takes the camera for level and the lowest feet for the floor."
-)
 
 
 def fitted(
@@ -72,16 +64,16 @@ def estimate(found: ShotFit, body: Body, people: int) -> ShotEstimate:
     )
 
 
-def _person(found: FittedPerson, body: Body) -> PersonEstimate:
-    params = found.track.fit.params
+def _person(found: TrackFit, body: Body) -> PersonEstimate:
+    params = found.fit.params
     posed, size = body.at(params), float(params.size)
     return PersonEstimate(
-        rows=found.track.frame,
+        rows=found.frame,
         joints_cam_m=posed.joints.double().numpy(),
         keypoints_cam_m=posed.keypoints.double().numpy(),
         over_sole_m=size * feet_over_sole_m(body, params.shape),
         height_m=size * body.height_m(params.shape),
-        contact=found.contact if found.contact.any() else None,
+        contact=None if found.contact is None or not found.contact.any() else found.contact,
     )
 
 
@@ -176,7 +168,6 @@ def main() -> None:
     parser.add_argument("--rendered", type=Path, help="a set made by `fitmesh synth --scenes world`")
     parser.add_argument("--out", type=Path, default=Path("world_rendered"), help="for the runs of --rendered")
     parser.add_argument("--log", type=Path, help="every shot's figures, a line of JSON each")
-    parser.add_argument("--write", action="store_true", help="put the tables into bench/README.md")
     arguments = parser.parse_args()
     console, began, body = Console(width=150), time.monotonic(), fitting.load_body()
     wanted = arguments.columns.split(";") if arguments.columns else list(COLUMNS)
@@ -198,10 +189,6 @@ def main() -> None:
         truth = truth or truth_figures(rendered)
     for title, part in parts.items():
         show(console, title, part, truth if title == "all" else {})
-    if arguments.write:
-        command = f"python bench/world.py --clips {arguments.clips.name} --shots {arguments.shots}"
-        command += f" --rendered {arguments.rendered.name}" if arguments.rendered is not None else ""
-        write_section("world", section(f"{command} --write", WHAT, parts, truth))
     console.print(f"{time.monotonic() - began:.0f} s")
 
 
@@ -216,4 +203,4 @@ def truth_figures(shots: list[ShotTruth]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

@@ -1,7 +1,7 @@
 """What protocols compare: joints, pelvis and mesh of bodies, and the body files that they are made with."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
 from pose2d.base.arrays import read_npy
 from pose2d.base.errors import UserError
+from pose2d.base.table import Table, column
 
 # 14 of Human3.6M's 17: ankles, knees, hips, wrists, elbows, shoulders, thorax, head; in the order of SPIN's list.
 H36M_14 = (6, 5, 4, 1, 2, 3, 16, 15, 14, 11, 12, 13, 8, 10)
@@ -21,19 +22,19 @@ HIPS = (2, 3)  # of the 14
 
 
 @dataclass(frozen=True)
-class Bodies:
+class Bodies(Table):
     """N bodies, all in one frame of reference per row, metres. `evaluate` compares two of these row by row."""
 
-    joints: Tensor  # [N, 14, 3] Human3.6M's 14, see H36M_14; any order, if both sides use it and hips are 2 and 3
-    pelvis: Tensor | None = None  # [N, 3] Human3.6M's joint 0
-    vertices: Tensor | None = None  # [N, V, 3]
-    kinematic: Tensor | None = None  # [N, 24, 3] SMPL's joints by forward kinematics
-    translation: Tensor | None = None  # [N, 3] the body's translation, contained in the positions above
-    track: Tensor | None = None  # [N] track number; with `frame`, for the acceleration
-    frame: Tensor | None = None  # [N] frame numbers
-
-    def __len__(self) -> int:
-        return len(self.joints)
+    # [N, 14, 3] see H36M_14; any order, if both sides use it and hips are 2 and 3
+    joints: Tensor = column((14, 3), "f", "Human3.6M's 14", unit="m")
+    pelvis: Tensor | None = column((3,), "f", "Human3.6M's joint 0", unit="m", optional=True)  # [N, 3]
+    vertices: Tensor | None = column(("vertices", 3), "f", "mesh", unit="m", optional=True)  # [N, V, 3]
+    # [N, 24, 3]
+    kinematic: Tensor | None = column((24, 3), "f", "SMPL's joints by forward kinematics", unit="m", optional=True)
+    # [N, 3] contained in the positions above
+    translation: Tensor | None = column((3,), "f", "the body's translation", unit="m", optional=True)
+    track: Tensor | None = column((), "i", "track; with `frame`, for the acceleration", optional=True)  # [N]
+    frame: Tensor | None = column((), "i", "frame number", optional=True)  # [N]
 
     @staticmethod
     def from_vertices(vertices: Tensor | np.ndarray, regressor: Tensor | np.ndarray, **others: Tensor) -> "Bodies":
@@ -47,11 +48,6 @@ class Bodies:
             )
         joints = torch.einsum("jv,nvc->njc", regressor, vertices)
         return Bodies(joints[:, H36M_14, :], joints[:, H36M_PELVIS], vertices, **others)
-
-    def rows(self, choice: Tensor | slice) -> "Bodies":
-        """A subset of the bodies."""
-        given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return replace(self, **{name: value[choice] for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ imageFiles/NAME/image_00000.jpg                   one image per frame
 import re
 from collections.abc import Mapping
 from collections.abc import Sequence as Ordered
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from fitting.body.rotations import matrix_to_axis_angle
 from pose2d.base import unpickle
 from pose2d.base.arrays import Array, check_arrays, read_npz
 from pose2d.base.errors import UserError
+from pose2d.base.table import Table, column, shared
 
 GENDERS = {"m": "male", "f": "female", "n": "neutral"}
 LARGEST = 1e6  # radians, metres, standard deviations: nothing of a body comes near
@@ -81,19 +82,31 @@ def image_numbers(data: Path, sequence: str) -> set[int]:
     return {int(number) for number in numbers if number.isdecimal() and len(number) < 10}
 
 
-# Sequence pickles.
+# Tracks and sequence pickles.
 
 
 @dataclass(frozen=True)
-class SequencePerson:
-    """One person of a sequence, world frame."""
+class TruthTrack(Table):
+    """T frames of one person: the truth that a fit is measured against."""
 
+    sequence: str
+    person: int
     gender: str  # "male", "female" or "neutral"
-    shape: np.ndarray  # [10] standard deviations
-    pose: np.ndarray  # [N, 24, 3] axis-angle; joint 0 rotates the body into the world frame
-    translation: np.ndarray  # [N, 3] metres, world
-    camera_valid: np.ndarray  # [N] whether the position relative to the camera is valid
-    poses2d_px: np.ndarray  # [N, 18, 3] x, y, confidence of OpenPose's 18 keypoints; all 0: not detected
+    frame: np.ndarray = column((), "i", "image number, strictly increasing")
+    shape: np.ndarray = shared()  # [S] standard deviations
+    pose: np.ndarray = column((24, 3), "d", "axis-angle; joint 0 rotates the body into the world frame", unit="rad")
+    translation: np.ndarray = column((3,), "d", "world", unit="m")
+    T_cam_world: np.ndarray = column((4, 4), "d", "world to camera", unit="m")
+    camera_valid: np.ndarray = column((), "b", "whether the position relative to the camera is valid")
+    intrinsics: np.ndarray | None = shared()  # [3, 3] pixels; None: not in the source
+    # [T, 18, 3]; all 0: not detected; None: not in the source
+    poses2d_px: np.ndarray | None = column((18, 3), "d", "OpenPose's x, y, confidence", unit="px", optional=True)
+    # [T, 4] x1, y1, x2, y2, where the source gives boxes but no translation
+    boxes_px: np.ndarray | None = column((4,), "d", "x1, y1, x2, y2", unit="px", optional=True)
+
+    @property
+    def name(self) -> str:
+        return f"{self.sequence}/{self.person}"
 
 
 @dataclass(frozen=True)
@@ -103,7 +116,7 @@ class Sequence:
     name: str
     intrinsics: np.ndarray  # [3, 3] pixels
     T_cam_world: np.ndarray  # [N, 4, 4] world -> camera, metres
-    people: tuple[SequencePerson, ...]
+    people: tuple[TruthTrack, ...]
 
     def __len__(self) -> int:
         return len(self.T_cam_world)
@@ -127,15 +140,19 @@ def read_sequence(path: str | Path) -> Sequence:
     counts = {key: len(content[key]) for key in _PERSON_KEYS}
     if len(set(counts.values())) != 1:
         raise UserError(f"{path} is damaged: it has different numbers of people in {counts}. {_GET_AGAIN}.")
-    people = tuple(_person(content, i, frames, path) for i in range(counts["poses"]))
     intrinsics = _numbers(content["cam_intrinsics"], path, "cam_intrinsics", (3, 3))
+    people = tuple(_person(content, i, T_cam_world, intrinsics, path) for i in range(counts["poses"]))
     valid = np.any([person.camera_valid for person in people], axis=0) if people else np.zeros(frames, bool)
     if not (np.isfinite(intrinsics).all() and np.isfinite(T_cam_world[valid]).all()):
         raise UserError(f"{path} is damaged: its camera has a number that is not finite. {_GET_AGAIN}.")
     return Sequence(path.stem, intrinsics, T_cam_world, people)
 
 
-def _person(content: Mapping[str, Any], i: int, frames: int, path: Path) -> SequencePerson:
+def _person(
+    content: Mapping[str, Any], i: int, T_cam_world: np.ndarray, intrinsics: np.ndarray, path: Path
+) -> TruthTrack:
+    frames = len(T_cam_world)
+
     def numbers(key: str, shape: tuple[int, ...]) -> np.ndarray:
         return _numbers(content[key][i], path, f"{key}[{i}]", shape)
 
@@ -149,12 +166,17 @@ def _person(content: Mapping[str, Any], i: int, frames: int, path: Path) -> Sequ
     for values in (pose[valid], translation[valid], shape):
         if not np.isfinite(values).all() or np.abs(values).max(initial=0) > LARGEST:
             raise UserError(f"{path} is damaged: person {i} has a number that is not finite. {_GET_AGAIN}.")
-    return SequencePerson(
+    return TruthTrack(
+        sequence=path.stem,
+        person=i,
         gender=GENDERS[gender[:1].lower()],
+        frame=np.arange(frames),
         shape=shape,
         pose=pose.reshape(frames, 24, 3),
         translation=translation,
+        T_cam_world=T_cam_world,
         camera_valid=valid,
+        intrinsics=intrinsics,
         poses2d_px=np.nan_to_num(numbers("poses2d", (frames, 3, 18))).transpose(0, 2, 1),
     )
 
@@ -173,65 +195,9 @@ def _numbers(value: Any, path: Path, key: str, shape: tuple[int, ...]) -> np.nda
     return array
 
 
-# Tracks.
-
-
-@dataclass(frozen=True)
-class TruthTrack:
-    """T frames of one person: the truth that a fit is measured against."""
-
-    sequence: str
-    person: int
-    gender: str  # "male", "female" or "neutral"
-    frame: np.ndarray  # [T] image numbers, strictly increasing
-    shape: np.ndarray  # [S]
-    pose: np.ndarray  # [T, 24, 3] axis-angle; joint 0 rotates the body into the world frame
-    translation: np.ndarray  # [T, 3] metres, world
-    T_cam_world: np.ndarray  # [T, 4, 4]
-    camera_valid: np.ndarray  # [T]
-    intrinsics: np.ndarray | None  # [3, 3] pixels; None: not in the source
-    poses2d_px: np.ndarray | None = None  # [T, 18, 3] OpenPose's x, y, confidence; None: not in the source
-    boxes_px: np.ndarray | None = None  # [T, 4] x1, y1, x2, y2, where the source gives boxes but no translation
-
-    def __len__(self) -> int:
-        return len(self.frame)
-
-    @property
-    def name(self) -> str:
-        return f"{self.sequence}/{self.person}"
-
-    def rows(self, choice: np.ndarray) -> "TruthTrack":
-        """Some of the frames."""
-        return replace(
-            self,
-            frame=self.frame[choice],
-            pose=self.pose[choice],
-            translation=self.translation[choice],
-            T_cam_world=self.T_cam_world[choice],
-            camera_valid=self.camera_valid[choice],
-            poses2d_px=None if self.poses2d_px is None else self.poses2d_px[choice],
-            boxes_px=None if self.boxes_px is None else self.boxes_px[choice],
-        )
-
-
 def tracks_of(sequence: Sequence) -> list[TruthTrack]:
     """Everyone in a sequence, all frames, also those without a valid camera."""
-    return [
-        TruthTrack(
-            sequence=sequence.name,
-            person=number,
-            gender=person.gender,
-            frame=np.arange(len(sequence)),
-            shape=person.shape,
-            pose=person.pose,
-            translation=person.translation,
-            T_cam_world=sequence.T_cam_world,
-            camera_valid=person.camera_valid,
-            intrinsics=sequence.intrinsics,
-            poses2d_px=person.poses2d_px,
-        )
-        for number, person in enumerate(sequence.people)
-    ]
+    return list(sequence.people)
 
 
 def camera_params(track: TruthTrack, body: Body) -> BodyParams:

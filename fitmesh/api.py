@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
+from fitmesh.inputs import open_clip
 from fitmesh.many.status import ClipStatus
 from fitmesh.options import ranges
 from fitmesh.options.record import Option, check_ranges, function
 from fitmesh.options.run import RunOptions
 from fitmesh.result import Result, load
 from fitmesh.stages.from_options import run_settings
-from fitmesh.stages.pipeline import open_clip, run_stages
+from fitmesh.stages.pipeline import run_stages
 from fitmesh.stages.settings import Job
 from fitmesh.ui.events import ClipEnded, Event, Reporter, Sink, StageAdvanced, StageStarted, to_log
 

@@ -2,23 +2,54 @@
 
 import io
 import sys
-from collections.abc import Callable
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+import typer.core
+import typer.main
 
-from fitmesh.commands import body, doctor, eval_3dpw, eval_coco, models, paper, run, synth, tracks, train_ccnet, view
 from fitmesh.ui import logs
 from fitmesh.ui.signals import Stopped
 from fitmesh.ui.trouble import exit_code_of, watch_threads
 from fitmesh.version import __version__
 
+COMMANDS = (
+    "run", "view", "tracks", "body", "doctor", "train-ccnet", "eval-coco", "eval-3dpw", "paper", "synth", "models",
+)  # fmt: skip
+_HOW: dict[str, Any] = {"rich_markup_mode": "rich", "pretty_exceptions_enable": False}
+
+
+def command_of(name: str) -> Any:
+    """The function of a command (`fitmesh.commands.NAME`), or the Typer of one that has commands of its own."""
+    module = import_module(f"fitmesh.commands.{name.replace('-', '_')}")
+    return getattr(module, "app", None) or getattr(module, name.replace("-", "_"))
+
+
+class _Commands(typer.core.TyperGroup):
+    """Imports a command when it is asked for: nobody who runs one waits for the others."""
+
+    def list_commands(self, context: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: Any, name: str) -> Any:
+        if name in COMMANDS and name not in self.commands:
+            found = command_of(name)
+            if not isinstance(found, typer.Typer):
+                alone = typer.Typer(add_completion=False, **_HOW)
+                alone.command(name)(found)
+                found = alone
+            self.commands[name] = typer.main.get_command(found)
+            self.commands[name].name = name
+        return self.commands.get(name)
+
+
 app = typer.Typer(
     name="fitmesh",
     help="Body meshes from ordinary video, every 2D keypoint weighted by its calibrated confidence.",
-    rich_markup_mode="rich",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
+    cls=_Commands,
+    **_HOW,
 )
 
 
@@ -42,23 +73,6 @@ def root(
     if log_level.lower() not in logs.LEVELS:
         raise typer.BadParameter(f"unknown level {log_level!r}: choose {', '.join(logs.LEVELS)}.")
     logs.show(log_level)
-
-
-COMMANDS: dict[str, Callable[..., Any]] = {
-    "run": run.run,
-    "view": view.view,
-    "tracks": tracks.tracks,
-    "body": body.body,
-    "doctor": doctor.doctor,
-    "train-ccnet": train_ccnet.train_ccnet,
-    "eval-coco": eval_coco.eval_coco,
-    "eval-3dpw": eval_3dpw.eval_3dpw,
-    "paper": paper.paper,
-    "synth": synth.synth,
-}
-for _name, _command in COMMANDS.items():
-    app.command(_name)(_command)
-app.add_typer(models.app, name="models")
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,76 +11,85 @@ import numpy as np
 
 import fitting
 from fitmesh.schemas import check_fit
-from fitting.keypoints.observed import OBSERVED_PROBABILITY
 from pose2d.base.caching import content_digest, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.json_files import read_json
+from pose2d.base.table import Table, column
 from pose2d.events import Event
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
+MOST_RAD, FAR_M = 100.0, 1e6  # no joint turns further, nobody is farther away
 FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
 
 
 @dataclass(frozen=True)
-class Shot:
+class Shot(Table):
     """Frames between two cuts: one camera, one world frame. A person lives in one shot."""
 
-    first_frame: int  # number of its first frame
-    camera: str  # how it moves: static, rotating, moving or unknown
-    up_cam: np.ndarray | None  # [3] against gravity, in the frame of its first camera; None: not known
-    up_std_deg: float  # how well; NaN: not known
-    floor_known: bool  # False: the world's y = 0 is the lowest foot
-    camera_height_m: float  # of its first camera above the floor; NaN: not known
-    focal_px: float  # along x, of its first frame
-    focal_log_std: float  # standard deviation of log(focal_px); NaN: not known
-    focal_source: str  # where the focal length comes from
+    PREFIX = "shot_"
+    first_frame: int = column((), "i", "number of its first frame", low=0)
+    camera: str = column((), "U", "how it moves: static, rotating, moving or unknown")
+    # [3]; None: not known
+    up_cam: np.ndarray | None = column((3,), "f", "against gravity, in its first camera", low=-2, high=2, fill=np.nan)
+    up_std_deg: float = column((), "f", "std of that; NaN: not known", unit="deg", low=0)
+    floor_known: bool = column((), "b", "false: the world's y = 0 is the lowest foot")
+    camera_height_m: float = column((), "f", "of its first camera above the floor; NaN: not known", unit="m")
+    focal_px: float = column((), "d", "along x, of its first frame", unit="px", low=1e-3, finite=True)
+    focal_log_std: float = column((), "d", "std of log(focal_px); NaN: not known", low=0)
+    focal_source: str = column((), "U", "where the focal length comes from")
 
 
 @dataclass(frozen=True)
-class Person:
+class Person(Table):
     """One identity over the T frames of one shot in which the person is there: seen, or filled in over half a second.
 
     `frame` may have gaps: no row means that the person is absent.
     Camera frame: x right, y down, z forward. World frame: metres, y up, floor at 0, the shot's first camera above the
     origin looking along -z (`fitting.scene.world`). Pixels: x right, y down, (0, 0) is the top left pixel's centre.
     Keypoints in Halpe-26's order (COCO's 17 first), joints in SMPL's (`fitting.body.kinematics`).
+    The columns that are the same for all rows have one entry a person in fit.npz; docs/run.md says more of each.
     """
 
-    identity: int
-    frame: np.ndarray  # [T] frame numbers in the clip
-    time_s: np.ndarray  # [T] when each is shown
-    observed: np.ndarray  # [T] bool; false: too little was seen, filled in from the frames around
-    pose_rad: np.ndarray  # [T, 24, 3] axis-angle, each joint relative to its parent; joint 0 turns the body
-    translation_m: np.ndarray  # [T, 3] added to every point, camera frame
-    shape: np.ndarray  # [S] standard deviations, one shape for all frames
-    joints_m: np.ndarray  # [T, 24, 3] camera frame
-    joint_std_mm: np.ndarray  # [T, 24] error to expect (length of the standard deviations along x, y, z); NaN: unknown
-    joint_std_relative_mm: np.ndarray  # [T, 24] the same relative to the pelvis
-    joint_observed: np.ndarray  # [T, 24] bool; a confident keypoint lies at the joint or farther out on its limb
-    keypoint_observed: np.ndarray  # [T, 26] probability that a keypoint is in the image and close to the truth
-    keypoints_px: np.ndarray  # [T, 26, 2] as the 2D network saw them, NaN in frames without a detection
-    swapped: np.ndarray  # [T, 26] bool; the network had called it by the name of the other side
-    confidence: np.ndarray  # [T, 26] in 0..1, from `Result.source`
-    presence: np.ndarray  # [T, 26] probability that the keypoint is in the image
-    raw: np.ndarray  # [T, 26] the 2D network's own confidence
-    used: np.ndarray  # [T, 26] bool, keypoints that pulled on the body
-    reprojection_px: np.ndarray  # [T, 26] distance of the body's keypoint to the seen one, NaN where it did not pull
-    box_px: np.ndarray  # [T, 4] x1, y1, x2, y2, NaN in frames without a detection
-    converged: np.ndarray  # [T] bool
-    stopped: str  # why the search ended
-    shot: int  # number of its shot in `Result.shots`
-    same_as: int  # identity of the earliest track judged to be the same person, or its own
-    size: float  # multiplies the posed body before it is moved; 1: an adult of this shape
-    height_m: float  # standing, with its size
-    contact: np.ndarray  # [T, 4] probability that left heel, left toes, right heel, right toes stand
-    world_from_camera: np.ndarray | None  # [T, 4, 4] of its frames; None: gravity is not known
-
-    def __len__(self) -> int:
-        return len(self.frame)
+    identity: int = column((), "i", "the person's number", each="people")
+    frame: np.ndarray = column((), "i", "frame number in the clip", low=0)
+    time_s: np.ndarray = column((), "d", "when each is shown", unit="s", in_files=False)
+    observed: np.ndarray = column((), "b", "false: too little was seen, filled in from the frames around")
+    # [T, 24, 3] each joint relative to its parent; joint 0 turns the body
+    pose_rad: np.ndarray = column((24, 3), "f", "axis-angle", unit="rad", finite=True, low=-MOST_RAD, high=MOST_RAD)
+    translation_m: np.ndarray = column((3,), "f", "added to every point", unit="m", finite=True, low=-FAR_M, high=FAR_M)
+    shape: np.ndarray = column(("directions",), "f", "in standard deviations", each="people", finite=True)
+    joints_m: np.ndarray = column((24, 3), "f", "camera frame", unit="m", finite=True, low=-FAR_M, high=FAR_M)
+    # [T, 24] length of the standard deviations along x, y, z
+    joint_std_mm: np.ndarray = column((24,), "f", "error to expect; NaN: unknown", unit="mm", low=0)
+    joint_std_relative_mm: np.ndarray = column((24,), "f", "the same relative to the pelvis", unit="mm", low=0)
+    joint_observed: np.ndarray = column((24,), "b", "a confident keypoint lies at the joint or farther out on its limb")
+    # [T, 26]
+    keypoint_observed: np.ndarray = column((26,), "f", "probability that it is near the truth", low=0, high=1)
+    keypoints_px: np.ndarray = column((26, 2), "f", "as the 2D network saw them; NaN: no detection", unit="px")
+    swapped: np.ndarray = column((26,), "b", "the network had called it by the name of the other side")
+    confidence: np.ndarray = column((26,), "f", "from `source`", low=0, high=1)
+    presence: np.ndarray = column((26,), "f", "probability that the keypoint is in the image", low=0, high=1)
+    raw: np.ndarray = column((26,), "f", "the 2D network's own confidence")
+    used: np.ndarray = column((26,), "b", "keypoints that pulled on the body")
+    # [T, 26] of the body's keypoint
+    reprojection_px: np.ndarray = column((26,), "f", "distance to the seen one; NaN: it did not pull", unit="px", low=0)
+    box_px: np.ndarray = column((4,), "f", "x1, y1, x2, y2; NaN: no detection", unit="px")
+    converged: np.ndarray = column((), "b", "the search converged")
+    stopped: str = column((), "U", "why the search ended", each="people")
+    shot: int = column((), "i", "number of its shot", each="people", low=0)
+    same_as: int = column((), "i", "the earliest identity of the same person, or its own", each="people")
+    size: float = column((), "f", "multiplies the posed body", each="people", finite=True, low=1e-3, high=1e3)
+    height_m: float = column((), "f", "standing, with its size", unit="m", each="people", finite=True, low=0, high=1e3)
+    # [T, 4] left heel, left toes, right heel, right toes
+    contact: np.ndarray = column((4,), "f", "probability that heels and toes stand", low=0, high=1)
+    # [T, 4, 4] of its frames; None: gravity is not known
+    world_from_camera: np.ndarray | None = column((4, 4), "f", "to the world frame", optional=True, in_files=False)
 
     @property
     def confident(self) -> np.ndarray:
         """[T, 26] bool: keypoints that pulled and are probably in the image and close to the truth."""
+        from fitting.keypoints.observed import OBSERVED_PROBABILITY
+
         return self.used & (self.keypoint_observed >= OBSERVED_PROBABILITY)
 
     @property
@@ -101,7 +109,7 @@ class Result:
     folder: Path  # where it was read from
     people: list[Person]  # by rising identity
     shots: list[Shot]  # in order of time; at least one
-    camera: fitting.Camera  # of the whole image, in the first frame
+    camera: "fitting.Camera"  # of the whole image, in the first frame
     frames: np.ndarray  # [F] numbers of the frames looked at
     time_s: np.ndarray  # [F] when each is shown
     focal_px: np.ndarray  # [F] along x; lenses differ by shot and may zoom
@@ -129,7 +137,7 @@ class Result:
         return self.folder / OVERLAY_FILE
 
     @cached_property
-    def body(self) -> fitting.Body:
+    def body(self) -> "fitting.Body":
         """The body that was fitted; read when first asked for."""
         if self.body_path is None:
             return fitting.load_body()
@@ -146,7 +154,7 @@ class Result:
         names = ", ".join(str(person.identity) for person in self.people)
         raise UserError(f"there is no person {identity} in {self.folder}: there are {names or 'none'}.")
 
-    def camera_at(self, frame: int) -> fitting.Camera:
+    def camera_at(self, frame: int) -> "fitting.Camera":
         """The camera of one frame number."""
         row = int(np.searchsorted(self.frames, frame))
         if row == len(self.frames) or self.frames[row] != frame:
@@ -159,7 +167,7 @@ class Result:
         """The number in `shots` of the shot that a frame number belongs to."""
         return int(np.searchsorted([shot.first_frame for shot in self.shots], frame, side="right")) - 1
 
-    def params(self, person: Person, rows: slice | np.ndarray = slice(None)) -> fitting.BodyParams:
+    def params(self, person: Person, rows: slice | np.ndarray = slice(None)) -> "fitting.BodyParams":
         """Of some rows of a person, as tensors."""
         import torch
 
@@ -202,7 +210,7 @@ def load(folder: str | Path) -> Result:
         time_s=arrays["time_s"],
         focal_px=arrays["frame_focal_px"],
         world_from_camera=arrays["world_from_camera"],
-        events=[Event.from_line(str(line)) for line in arrays["events"]],
+        events=Event.from_arrays(arrays).each(),
         rate=Fraction(*map(int, arrays["rate"])),
         body_name=str(arrays["body"]),
         body_path=Path(body_path) if body_path else None,
@@ -218,44 +226,17 @@ def load(folder: str | Path) -> Result:
 
 
 def _people(arrays: Mapping[str, np.ndarray]) -> list[Person]:
-    first = arrays["first_row"]
-    times = dict(zip(arrays["frame"].tolist(), arrays["time_s"].tolist(), strict=True))
-    people = []
-    for number, (a, b) in enumerate(pairwise(first.tolist())):
-        world = arrays["world_from_camera"][np.searchsorted(arrays["frame"], arrays["row_frame"][a:b])]
-        rows = {name.removeprefix("row_"): arrays[name][a:b] for name in arrays if name.startswith("row_")}
-        people.append(
-            Person(
-                identity=int(arrays["identity"][number]),
-                time_s=np.array([times[frame] for frame in rows["frame"].tolist()]),
-                shape=arrays["shape"][number],
-                stopped=str(arrays["stopped"][number]),
-                shot=int(arrays["shot"][number]),
-                same_as=int(arrays["same_as"][number]),
-                size=float(arrays["size"][number]),
-                height_m=float(arrays["height_m"][number]),
-                world_from_camera=world if np.isfinite(world).all() else None,
-                **rows,
-            )
-        )
-    return people
+    at = np.searchsorted(arrays["frame"], arrays["row_frame"])
+    found = Person.from_groups(arrays, time_s=arrays["time_s"][at], world_from_camera=arrays["world_from_camera"][at])
+    return [replace(person, world_from_camera=_known(person.world_from_camera)) for person in found]
 
 
 def _shots(arrays: Mapping[str, np.ndarray]) -> list[Shot]:
-    return [
-        Shot(
-            first_frame=int(arrays["shot_first_frame"][number]),
-            camera=str(arrays["shot_camera"][number]),
-            up_cam=up if np.isfinite(up).all() else None,
-            up_std_deg=float(arrays["shot_up_std_deg"][number]),
-            floor_known=bool(arrays["shot_floor_known"][number]),
-            camera_height_m=float(arrays["shot_camera_height_m"][number]),
-            focal_px=float(arrays["shot_focal_px"][number]),
-            focal_log_std=float(arrays["shot_focal_log_std"][number]),
-            focal_source=str(arrays["shot_focal_source"][number]),
-        )
-        for number, up in enumerate(arrays["shot_up_cam"])
-    ]
+    return [replace(shot, up_cam=_known(shot.up_cam)) for shot in Shot.from_arrays(arrays).each()]
+
+
+def _known(values: np.ndarray | None) -> np.ndarray | None:
+    return values if values is not None and np.isfinite(values).all() else None
 
 
 def numbers_of(stated: Any) -> dict[str, float]:

@@ -12,6 +12,7 @@ from pose2d.base.arrays import Array, check_arrays
 from pose2d.base.errors import UserError
 from pose2d.events import Event
 from pose2d.skeletons import BY_NAME, COCO17
+from pose2d.types import Keypoints
 
 MOST_PIXELS_A_SIDE = 1 << 20
 FARTHEST_PX = 1e7  # coordinates beyond this are not those of a keypoint in or near an image
@@ -29,6 +30,7 @@ _ROWS = {
     "first_row": Array("i", ("people + 1",), low=0),
     "row_frame": Array("i", ("rows",), low=0),
 }
+_EVENTS = Event.schema(rows="events")
 TRACKS = {
     **_CLIP,
     **_ROWS,
@@ -37,12 +39,11 @@ TRACKS = {
     "warnings": Array("U", ("warnings",)),
     "shot_first_frame": Array("i", ("shots",), low=0),
     "same_as": Array("i", ("people",)),
-    "events": Array("U", ("events",)),
+    **_EVENTS,
     "camera_kind": Array("U", ("shots",), optional=True),
     "camera_reason": Array("U", ("shots",), optional=True),
     "camera_focal_px": Array("f", ("shots",), low=1, finite=True, optional=True),
     "camera_first_from_frame": Array("f", ("frames", 3, 3), finite=True, optional=True),
-    "camera_rotation_std_deg": Array("f", ("frames",), optional=True),
     "camera_zoom": Array("f", ("frames",), low=1e-3, high=1e3, finite=True, optional=True),
     "camera_turning_focal_px": Array("f", ("shots",), optional=True),
     "camera_turning_focal_log_std": Array("f", ("shots",), optional=True),
@@ -53,61 +54,29 @@ KEYPOINTS = {
     "skeleton": _TEXT,
     "source": _TEXT,
     "row_box_px": Array("f", ("rows", 4)),
+    **Keypoints.schema(),
     "row_area_px2": Array("f", ("rows",), low=0),
-    "row_xy_px": Array("f", ("rows", "keypoints", 2)),
     "row_raw": Array("f", ("rows", "keypoints")),
-    "row_confidence": Array("f", ("rows", "keypoints"), low=0, high=1),
-    "row_presence": Array("f", ("rows", "keypoints"), low=0, high=1),
-    "row_owner_presence": Array("f", ("rows", "keypoints"), low=0, high=1, optional=True),
-    "row_sigma_px": Array("f", ("rows", "keypoints", 2), optional=True),
-    "row_error_weight": Array("f", ("rows", "keypoints", "components"), optional=True),
-    "row_error_sigma": Array("f", ("rows", "keypoints", "components"), optional=True),
-    "row_error_log_ratio": Array("f", ("rows", "keypoints"), optional=True),
 }
-FIT = {
-    **_CLIP,
-    **_ROWS,
-    **{name: _TEXT for name in ("body", "body_path", "body_digest", "weighting", "init", "source", "pose_model")},
-    "focal_px": Array("f", (2,), finite=True),
-    "center_px": Array("f", (2,), finite=True),
-    "distortion": Array("f", ("coefficients",), finite=True, optional=True),
-    "frame_focal_px": Array("f", ("frames",)),
-    "world_from_camera": Array("f", ("frames", 4, 4)),
-    "events": Array("U", ("events",)),
-    "shot_first_frame": Array("i", ("shots",), low=0),
-    "shot_camera": Array("U", ("shots",)),
-    "shot_up_cam": Array("f", ("shots", 3)),
-    "shot_up_std_deg": Array("f", ("shots",)),
-    "shot_floor_known": Array("b", ("shots",)),
-    "shot_camera_height_m": Array("f", ("shots",)),
-    "shot_focal_px": Array("f", ("shots",)),
-    "shot_focal_log_std": Array("f", ("shots",)),
-    "shot_focal_source": Array("U", ("shots",)),
-    "shape": Array("f", ("people", "directions"), finite=True),
-    "size": Array("f", ("people",), finite=True),
-    "height_m": Array("f", ("people",), finite=True),
-    "same_as": Array("i", ("people",)),
-    "shot": Array("i", ("people",), low=0),
-    "stopped": Array("U", ("people",)),
-    "row_observed": Array("b", ("rows",)),
-    "row_converged": Array("b", ("rows",)),
-    "row_pose_rad": Array("f", ("rows", 24, 3), finite=True),
-    "row_translation_m": Array("f", ("rows", 3), finite=True),
-    "row_joints_m": Array("f", ("rows", 24, 3), finite=True),
-    "row_joint_std_mm": Array("f", ("rows", 24)),
-    "row_joint_std_relative_mm": Array("f", ("rows", 24)),
-    "row_joint_observed": Array("b", ("rows", 24)),
-    "row_keypoints_px": Array("f", ("rows", 26, 2)),
-    "row_swapped": Array("b", ("rows", 26)),
-    "row_confidence": Array("f", ("rows", 26)),
-    "row_presence": Array("f", ("rows", 26)),
-    "row_raw": Array("f", ("rows", 26)),
-    "row_used": Array("b", ("rows", 26)),
-    "row_reprojection_px": Array("f", ("rows", 26)),
-    "row_box_px": Array("f", ("rows", 4)),
-    "row_contact": Array("f", ("rows", 4)),
-    "row_keypoint_observed": Array("f", ("rows", 26), low=0, high=1),
-}
+
+
+def fit_schema() -> dict[str, Array]:
+    """Of fit.npz: what its tables declare, and what is the same for the whole clip."""
+    from fitmesh.result import Person, Shot
+
+    return {
+        **_CLIP,
+        **_ROWS,
+        **{name: _TEXT for name in ("body", "body_path", "body_digest", "weighting", "init", "source", "pose_model")},
+        "focal_px": Array("f", (2,), finite=True, low=1e-3),
+        "center_px": Array("f", (2,), finite=True),
+        "distortion": Array("f", ("coefficients",), finite=True, optional=True),
+        "frame_focal_px": Array("f", ("frames",), finite=True, low=1e-3),
+        "world_from_camera": Array("f", ("frames", 4, 4)),
+        **_EVENTS,
+        **Shot.schema(rows="shots"),
+        **Person.schema(),
+    }
 
 
 def check_tracks(arrays: Mapping[str, np.ndarray], path: Path) -> None:
@@ -140,7 +109,7 @@ def check_fit(arrays: Mapping[str, np.ndarray], path: Path, version: int) -> Non
         raise UserError(
             f"{path} has schema {number}, and this fitmesh reads {version}: make it anew with `fitmesh run`."
         )
-    check_arrays(arrays, FIT, path, "a fit.npz of fitmesh")
+    check_arrays(arrays, fit_schema(), path, "a fit.npz of fitmesh")
     _check_rows(arrays, path)
     _check_times(arrays, path)
     _check_shots_and_events(arrays, path)
@@ -171,11 +140,6 @@ def _check_shots_and_events(arrays: Mapping[str, np.ndarray], path: Path) -> Non
         raise UserError(f"{path} is damaged: shot_first_frame does not say where shots begin.")
     if not np.isin(arrays["same_as"], arrays["identity"]).all():
         raise UserError(f"{path} is damaged: same_as names somebody who is not there.")
-    for line in arrays["events"].tolist():
-        try:
-            Event.from_line(line)
-        except ValueError as error:
-            raise UserError(f"{path} is damaged: {line[:80]!r} is no event. Make it with `fitmesh run`.") from error
 
 
 def _check_times(arrays: Mapping[str, np.ndarray], path: Path) -> None:

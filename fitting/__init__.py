@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from fitting.body import Body, BodyOutput, BodyParams
     from fitting.body.load import load_body
     from fitting.camera import Camera
+    from fitting.fits import Fit, TrackFit
     from fitting.init.guess import InitialGuess
-    from fitting.optimise import Fit, fit, fit_frames
+    from fitting.optimise import fit, fit_frames
     from fitting.solver.prior import PosePrior, load_prior
     from fitting.solver.terms.scene import SceneTerms
-    from fitting.track import TrackFit, fit_track, start_track
+    from fitting.track import fit_track, start_track
 
 __all__ = [
     "Body",
@@ -39,10 +40,11 @@ _MODULES = {
     "fitting.body.load": ("load_body",),
     "fitting.camera": ("Camera",),
     "fitting.init.guess": ("InitialGuess",),
-    "fitting.optimise": ("Fit", "fit", "fit_frames"),
+    "fitting.fits": ("Fit", "TrackFit"),
+    "fitting.optimise": ("fit", "fit_frames"),
     "fitting.solver.prior": ("PosePrior", "load_prior"),
     "fitting.solver.terms.scene": ("SceneTerms",),
-    "fitting.track": ("TrackFit", "fit_track", "start_track"),
+    "fitting.track": ("fit_track", "start_track"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
 from fitting.camera import Camera
+from fitting.fits import Fit
 from fitting.init.guess import InitialGuess, with_default_errors
 from fitting.init.lifter.lift import guess_from_keypoints
 from fitting.init.torso import best_torso_start, torso_start_candidates
@@ -49,26 +50,6 @@ MOTION_WEIGHT = 0.01  # joints accelerate together: of the 129 terms of a frame 
 PRIOR_BESIDE_GUESS = 0.5
 FRAME_ITERATIONS, TRACK_ITERATIONS = 40, 40  # at most
 ROUGH_TOLERANCE = 0.2  # log-likelihood per frame of a fit that another one begins from
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A person's body over T frames, in the camera frame, with its uncertainty."""
-
-    params: BodyParams
-    observed: Tensor  # [T] true where the frame shows enough; false: filled from its neighbours
-    used: Tensor  # [T, 26] keypoints with a weight above zero
-    reprojection_px: Tensor  # [T, 26] distance to the keypoint, NaN where it was not used
-    joint_std_mm: (
-        Tensor | None
-    )  # [T, 24, 3] of joints in the camera frame along x, y, z; None: confidence not calibrated
-    joint_std_relative_mm: Tensor | None  # [T, 24, 3] of joints relative to the pelvis
-    stopped: str  # why the solver stopped
-    converged: Tensor  # [T]
-    iterations: int
-    cost: float  # -log posterior, up to a constant
-    weighting: Weighting
-    source: ConfidenceSource  # where the confidence came from
 
 
 @dataclass(frozen=True)
@@ -247,30 +228,9 @@ def fit_frames(
 
 def _with_unusable(found: Fit, start: BodyParams, usable: Tensor) -> Fit:
     """Put the frames that were not solved back in, at their start."""
-
-    def among(values: Tensor, others: Tensor) -> Tensor:
-        whole = others.to(values.dtype).expand(len(usable), *values.shape[1:]).clone()
-        whole[usable] = values
-        return whole
-
-    nothing, no = torch.tensor(torch.nan), torch.tensor(False)
-    params = BodyParams(
-        among(found.params.pose, start.pose),
-        among(found.params.shape, start.shape),
-        among(found.params.translation, start.translation),
-    )
-    return replace(
-        found,
-        params=params,
-        observed=usable,
-        used=among(found.used, no),
-        reprojection_px=among(found.reprojection_px, nothing),
-        joint_std_mm=None if found.joint_std_mm is None else among(found.joint_std_mm, nothing),
-        joint_std_relative_mm=(
-            None if found.joint_std_relative_mm is None else among(found.joint_std_relative_mm, nothing)
-        ),
-        converged=among(found.converged, no),
-    )
+    whole = found.scatter(usable, len(usable))
+    shape = start.shape if start.shape.ndim > 1 else start.shape.expand(len(usable), -1)
+    return replace(whole, params=replace(start, shape=shape).put(usable, found.params))
 
 
 def make_problem(

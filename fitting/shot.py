@@ -13,17 +13,18 @@ import torch
 
 from fitting.body import Body, BodyOutput, BodyParams
 from fitting.camera import Camera
+from fitting.fits import TrackFit
 from fitting.init.guess import InitialGuess
-from fitting.keypoints.after_fit import widened
+from fitting.keypoints.after_fit import with_variance_inflation
 from fitting.keypoints.observed import TooFewKeypoints, observed_joints
 from fitting.options import DEFAULTS, FitOptions
 from fitting.scene.camera_motion import CameraMotion
-from fitting.scene.from_fit import person_evidence, resting_points
+from fitting.scene.from_fit import RestView, person_evidence, resting_points
 from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, estimate_ground
 from fitting.scene.ground_evidence import ShotCamera
 from fitting.scene.lens import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, FocalEstimate, combined, refocused_params
 from fitting.solver.terms.scene import FEET, POINTS, SceneTerms
-from fitting.track import PreparedTrack, TrackFit, fit_prepared, prepare_track
+from fitting.track import PreparedTrack, fit_prepared, prepare_track
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
 
@@ -53,18 +54,10 @@ class SceneOptions:
 
 
 @dataclass(frozen=True)
-class FittedPerson:
-    """One person of a shot as found."""
-
-    track: TrackFit  # in the camera frame, metres; its parameters have the person's size
-    contact: np.ndarray  # [T, 4] probability that left heel, left toes, right heel, right toes stand
-
-
-@dataclass(frozen=True)
 class ShotFit:
     """Everyone of a shot, and the scene."""
 
-    people: dict[int, FittedPerson]  # by identity
+    people: dict[int, TrackFit]  # by identity: in the camera frame, metres, with the person's size, and contacts
     left_out: dict[int, TooFewKeypoints]  # by identity: who never shows enough to be fitted, and what is missing
     camera: Camera  # of the first frame
     focal: FocalEstimate  # of the first frame
@@ -74,15 +67,52 @@ class ShotFit:
 
 
 @dataclass(frozen=True)
-class _Grid:
-    """The shot's frames, in which people's frames have their place."""
+class _View:
+    """What everyone of a shot shares: its camera under one focal length, how it moves, and its frames."""
 
-    first: int
+    camera: Camera  # of the first frame
+    focal: FocalEstimate
+    motion: CameraMotion | None
+    body: Body
+    first_frame: int
     every: int
     fps: float
 
     def rows(self, frame: np.ndarray) -> np.ndarray:
-        return (frame - self.first) // self.every
+        """The places of frame numbers among the shot's frames."""
+        return (frame - self.first_frame) // self.every
+
+    def turning(self, frame: np.ndarray) -> np.ndarray | None:
+        """[T, 3, 3] the camera's rotation from these frames to the first; None: it does not turn, or nobody knows."""
+        if self.motion is None or self.motion.kind in ("static", "unknown"):
+            return None
+        return self.motion.first_from_camera[self.rows(frame).clip(0, len(self.motion) - 1)]
+
+    def zoom(self, frame: np.ndarray) -> np.ndarray | None:
+        """[T] focal length over the first frame's; None: it stays the same."""
+        if self.motion is None or self.motion.kind != "rotating" or np.ptp(self.motion.zoom) < 1e-6:
+            return None
+        return self.motion.zoom[self.rows(frame).clip(0, len(self.motion) - 1)]
+
+    def with_focal(self, focal: FocalEstimate) -> "_View":
+        """The same image under another focal length."""
+        ratio = focal.focal_px / self.focal.focal_px
+        camera = replace(self.camera, focal_px=(self.camera.focal_px[0] * ratio, self.camera.focal_px[1] * ratio))
+        motion = None if self.motion is None else self.motion.with_focal(focal.focal_px)
+        return replace(self, camera=camera, focal=focal, motion=motion)
+
+    @property
+    def stays(self) -> bool:
+        """A camera that goes somewhere leaves no feet at rest and no floor in its place."""
+        return self.motion is None or self.motion.kind != "moving"
+
+
+@dataclass(frozen=True)
+class _Sized:
+    """A person's fit at size 1, and the size."""
+
+    track: TrackFit
+    size: float
 
 
 @single_thread()
@@ -104,76 +134,51 @@ def fit_shot(
     progress: told how many frames were fitted, each once.
     """
     options = options or SceneOptions()
-    if motion is not None:
-        focal, camera, motion = _refined_by_turning(focal, camera, motion)
     start = min((int(person.frame[0]) for person in people), default=0)
-    grid = _Grid(start if motion is None else int(motion.frames[0]), every, fps)
+    view = _View(camera, focal, motion, body, start if motion is None else int(motion.frames[0]), every, fps)
+    view = _refined_by_turning(view)
     first: dict[int, tuple[PreparedTrack, TrackFit]] = {}
     left_out: dict[int, TooFewKeypoints] = {}
     for person in people:
         try:
             alone_how = replace(how, rough=True, lean_rad=ROUGH_LEAN_RAD) if options.ground else how
-            first[person.identity] = _alone(person, camera, body, grid, motion, alone_how)
+            first[person.identity] = _alone(person, view, alone_how)
         except TooFewKeypoints as error:
             left_out[person.identity] = error
             continue
         if not options.ground:
-            progress(len(first[person.identity][1].frame))
+            progress(len(first[person.identity][1]))
     if not options.ground:
-        alone = _behind_others({i: (found, 1.0) for i, (_, found) in first.items()}, camera, body)
-        fitted = {i: _as_found(found, 1.0, camera, focal, motion, grid, None) for i, found in alone.items()}
-        return ShotFit(fitted, left_out, camera, focal, motion, None, "not looked for")
+        sized = {identity: _Sized(found, 1.0) for identity, (_, found) in first.items()}
+        fitted = {identity: _as_found(one, view) for identity, one in _behind_others(sized, view).items()}
+        return ShotFit(fitted, left_out, view.camera, view.focal, view.motion, None, "not looked for")
     known = {person.identity: person.height_m for person in people}
-    answer = _ground(first, known, camera, focal, body, grid, motion, options.given)
+    answer = _ground({identity: found for identity, (_, found) in first.items()}, known, view, options.given)
     ground = answer.ground
-    seen_focal = focal if ground is None or ground.focal is None else ground.focal
-    ratio = seen_focal.focal_px / focal.focal_px
-    seen_camera = _with_focal(camera, ratio)
-    seen_motion = None if motion is None else motion.with_focal(seen_focal.focal_px)
-    sized: dict[int, tuple[TrackFit, float]] = {}
-    rests: dict[int, np.ndarray] = {}
+    seen = view.with_focal(view.focal if ground is None or ground.focal is None else ground.focal)
+    sized = {}
     for number, (identity, (prepared, found)) in enumerate(first.items()):
         size = _size(number, found, body, ground, known[identity])
-        again, rests[identity] = _within(
-            prepared, found, seen_camera, body, grid, seen_motion, ground, number, size, ratio, how
-        )
-        sized[identity] = again, size
-        progress(len(found.frame))
-    fitted = {
-        i: _as_found(found, sized[i][1], seen_camera, seen_focal, seen_motion, grid, rests[i])
-        for i, found in _behind_others(sized, seen_camera, body).items()
-    }
-    return ShotFit(fitted, left_out, seen_camera, seen_focal, seen_motion, ground, answer.reason)
+        support = None
+        if ground is not None and seen.stays and ground.on_floor[number]:
+            support = (ground.level_m[number] - ground.camera_height_m) / size  # what this person stands on
+        up = None if ground is None else ground.up_cam
+        ratio = seen.focal.focal_px / view.focal.focal_px
+        start_again = _refocused(prepared, found, body, ratio)
+        sized[identity] = _Sized(_within(*start_again, seen, up, support, how), size)
+        progress(len(found))
+    fitted = {identity: _as_found(one, seen) for identity, one in _behind_others(sized, seen).items()}
+    return ShotFit(fitted, left_out, seen.camera, seen.focal, seen.motion, ground, answer.reason)
 
 
-def _refined_by_turning(
-    focal: FocalEstimate, camera: Camera, motion: CameraMotion
-) -> tuple[FocalEstimate, Camera, CameraMotion]:
-    """What a camera that turns tells of its lens, joined to what is known."""
-    told = FocalEstimate(motion.turning_focal_px, motion.turning_focal_log_sigma, "the camera's turning")
-    if not math.isfinite(told.log_sigma) or focal.log_sigma <= GIVEN_LOG_SIGMA:
-        return focal, camera, motion
-    joined = combined([focal, told])
-    return joined, _with_focal(camera, joined.focal_px / focal.focal_px), motion.with_focal(joined.focal_px)
-
-
-def _with_focal(camera: Camera, ratio: float) -> Camera:
-    return replace(camera, focal_px=(camera.focal_px[0] * ratio, camera.focal_px[1] * ratio))
-
-
-def _turning(motion: CameraMotion | None, rows: np.ndarray) -> np.ndarray | None:
-    """[T, 3, 3] the camera's rotation from these frames to the first; None: it does not turn, or nobody knows."""
-    if motion is None or motion.kind in ("static", "unknown"):
-        return None
-    return motion.first_from_camera[rows.clip(0, len(motion.frames) - 1)]
-
-
-def _zoom(motion: CameraMotion | None, rows: np.ndarray) -> np.ndarray | None:
-    """[T] focal length over the first frame's; None: it stays the same."""
-    if motion is None or motion.kind != "rotating":
-        return None
-    zoom = motion.zoom[rows.clip(0, len(motion.frames) - 1)]
-    return None if np.ptp(motion.zoom) < 1e-6 else zoom
+def _refined_by_turning(view: _View) -> _View:
+    """With what a camera that turns tells of its lens."""
+    if view.motion is None:
+        return view
+    told = FocalEstimate(view.motion.turning_focal_px, view.motion.turning_focal_log_sigma, "the camera's turning")
+    if not math.isfinite(told.log_sigma) or view.focal.log_sigma <= GIVEN_LOG_SIGMA:
+        return view
+    return view.with_focal(combined([view.focal, told]))
 
 
 def _unzoomed(keypoints: Keypoints, camera: Camera, zoom: np.ndarray | None) -> Keypoints:
@@ -186,34 +191,28 @@ def _unzoomed(keypoints: Keypoints, camera: Camera, zoom: np.ndarray | None) -> 
     return replace(keypoints, xy_px=center + (keypoints.xy_px - center) * factor[:, None, None], area_px2=area)
 
 
-def _alone(
-    person: ShotPerson, camera: Camera, body: Body, grid: _Grid, motion: CameraMotion | None, how: FitOptions
-) -> tuple[PreparedTrack, TrackFit]:
-    keypoints = _unzoomed(person.keypoints, camera, _zoom(motion, grid.rows(person.frame)))
-    prepared = prepare_track(keypoints, person.frame, camera, body, person.init, fps=grid.fps, every=grid.every)
-    turning = _turning(motion, grid.rows(prepared.frame))
+def _alone(person: ShotPerson, view: _View, how: FitOptions) -> tuple[PreparedTrack, TrackFit]:
+    keypoints = _unzoomed(person.keypoints, view.camera, view.zoom(person.frame))
+    prepared = prepare_track(
+        keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every
+    )
+    turning = view.turning(prepared.grid.frame)
     scene = None if turning is None else SceneTerms(world_rotation=torch.from_numpy(turning).float())
-    return prepared, fit_prepared(prepared, camera, body, how, scene=scene)
+    return prepared, fit_prepared(prepared, view.camera, view.body, how, scene=scene)
 
 
 def _ground(
-    first: Mapping[int, tuple[PreparedTrack, TrackFit]],
-    known: Mapping[int, float | None],
-    camera: Camera,
-    focal: FocalEstimate,
-    body: Body,
-    grid: _Grid,
-    motion: CameraMotion | None,
-    given: GivenGround,
+    tracks: Mapping[int, TrackFit], known: Mapping[int, float | None], view: _View, given: GivenGround
 ) -> GroundAnswer:
+    focal, motion = view.focal, view.motion
     evidence = [
-        person_evidence(found, body, grid.rows(found.frame), known[identity]) for identity, (_, found) in first.items()
+        person_evidence(found, view.body, view.rows(found.frame), known[identity]) for identity, found in tracks.items()
     ]
     turns = motion is not None and motion.kind in ("rotating", "moving")
     seen = ShotCamera(
         focal=focal,
-        center_px=camera.center_px,
-        fps=grid.fps,
+        center_px=view.camera.center_px,
+        fps=view.fps,
         first_from_camera=motion.first_from_camera if motion is not None and turns else None,
         moving=motion is not None and motion.kind == "moving",
     )
@@ -243,38 +242,29 @@ def _size(
     return 1.0 if ground is None or not ground.on_floor[number] else float(ground.scale[number])
 
 
-def _within(
-    prepared: PreparedTrack,
-    found: TrackFit,
-    camera: Camera,
-    body: Body,
-    grid: _Grid,
-    motion: CameraMotion | None,
-    ground: GroundEstimate | None,
-    number: int,
-    size: float,
-    focal_ratio: float,
-    how: FitOptions,
-) -> tuple[TrackFit, np.ndarray]:
-    """The fit again with the scene, at size 1, and where the feet rest [T, 4]."""
-    rows = grid.rows(found.frame)
-    turning = _turning(motion, rows)
+def _refocused(
+    prepared: PreparedTrack, found: TrackFit, body: Body, focal_ratio: float
+) -> tuple[PreparedTrack, TrackFit]:
+    """Guess and first fit under a focal length so many times as long."""
     shape = found.fit.params.shape
     pelvis = body.rest_joints[0] + body.rest_joint_shapedirs[0, :, : len(shape)] @ shape.to(body.dtype)
     start = refocused_params(found.fit.params, pelvis, focal_ratio)
     guess = prepared.guess
     if guess is not None:
         guess = replace(guess, params=refocused_params(guess.params, pelvis, focal_ratio))
-    # A camera that goes somewhere leaves no feet at rest and no floor in its place.
-    stays = motion is None or motion.kind != "moving"
-    up = None if ground is None else ground.up_cam
-    floor_m = None
-    if ground is not None and stays and ground.on_floor[number]:
-        floor_m = (ground.level_m[number] - ground.camera_height_m) / size  # of what this person stands on
-    rest = on_floor = np.zeros((len(found.frame), 9))
-    if stays:
+    return replace(prepared, guess=guess), replace(found, fit=replace(found.fit, params=start))
+
+
+def _within(
+    prepared: PreparedTrack, found: TrackFit, view: _View, up: np.ndarray | None, floor_m: float | None, how: FitOptions
+) -> TrackFit:
+    """The fit again with the scene, at size 1, with contacts; floor_m: up . x of what the person stands on."""
+    turning = view.turning(found.frame)
+    rest = on_floor = np.zeros((len(found), 9))
+    if view.stays:
+        time_s = view.rows(found.frame) / view.fps
         rest, on_floor = resting_points(
-            found, start, body, rows / grid.fps, camera.mean_focal_px, camera.center_px, turning, up, floor_m
+            found, view.body, time_s, RestView(view.camera.mean_focal_px, view.camera.center_px, turning, up, floor_m)
         )
     used = [n for n in range(len(POINTS)) if n < FEET or rest[:, n].any()]  # derivatives of the others would be zero
     scene = SceneTerms(
@@ -287,50 +277,46 @@ def _within(
     )
     if up is not None:
         how = replace(how, lean_rad=UPRIGHT_RAD)
-    again = fit_prepared(replace(prepared, guess=guess), camera, body, how, scene=scene, start=start)
-    return again, rest[:, :FEET]
+    again = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=found.fit.params)
+    return replace(again, contact=rest[:, :FEET].astype(np.float32))
 
 
-def _behind_others(sized: Mapping[int, tuple[TrackFit, float]], camera: Camera, body: Body) -> dict[int, TrackFit]:
-    """Everyone's fit at size 1, with less confidence in keypoints that lie behind others, at their sizes."""
-    alone = {identity: found for identity, (found, _) in sized.items()}
+def _behind_others(sized: Mapping[int, _Sized], view: _View) -> Mapping[int, _Sized]:
+    """The same with less confidence in keypoints that lie behind others, at their sizes."""
     if len(sized) < 2:
-        return alone
+        return sized
     from fitting.keypoints.hidden import FittedBody, behind_others  # whoever is alone does not need it
 
     people = {}
-    for identity, (found, size) in sized.items():
-        at = body.at(found.fit.params)
-        placed = BodyOutput(size * at.joints, size * at.keypoints, None)
+    for identity, one in sized.items():
+        found, at = one.track, view.body.at(one.track.fit.params)
+        placed = BodyOutput(one.size * at.joints, one.size * at.keypoints)
         people[identity] = FittedBody(found.frame, found.present, found.keypoints, placed)
     changed = {}
-    for identity, behind in behind_others(people, camera).items():
-        found = alone[identity]
-        keypoints = widened(found.keypoints, behind.tilt)
-        joints = found.joint_observed & observed_joints(keypoints, camera.size)
-        changed[identity] = replace(found, keypoints=keypoints, joint_observed=joints)
+    for identity, behind in behind_others(people, view.camera).items():
+        found = sized[identity].track
+        keypoints = with_variance_inflation(found.keypoints, behind.inflation)
+        joints = found.joint_observed & observed_joints(keypoints, view.camera.size)
+        changed[identity] = replace(sized[identity], track=replace(found, keypoints=keypoints, joint_observed=joints))
     return changed
 
 
-def _as_found(
-    found: TrackFit, size: float, camera: Camera, focal: FocalEstimate, motion: CameraMotion | None, grid: _Grid,
-    rest: np.ndarray | None,
-) -> FittedPerson:  # fmt: skip
+def _as_found(one: _Sized, view: _View) -> TrackFit:
     """At its size, with pixels as they were read, and with the lens's uncertainty in the depth."""
-    fit = found.fit
+    found, fit, size = one.track, one.track.fit, one.size
     params = replace(fit.params, translation=size * fit.params.translation, size=torch.tensor(float(size)))
     camera_std, relative_std = fit.joint_std_mm, fit.joint_std_relative_mm
     if camera_std is not None and relative_std is not None:
         camera_std, relative_std = size * camera_std, size * relative_std
-        by_lens = 1000 * focal.log_sigma * params.translation[:, None, 2]
+        by_lens = 1000 * view.focal.log_sigma * params.translation[:, None, 2]
         camera_std = torch.cat((camera_std[..., :2], torch.hypot(camera_std[..., 2], by_lens)[..., None]), -1)
     keypoints, reprojection = found.keypoints, fit.reprojection_px
-    zoom = _zoom(motion, grid.rows(found.frame))
+    zoom = view.zoom(found.frame)
     if zoom is not None:
-        keypoints = _unzoomed(keypoints, camera, 1 / zoom)
+        keypoints = _unzoomed(keypoints, view.camera, 1 / zoom)
         reprojection = reprojection * torch.from_numpy(zoom).float()[:, None]
     fit = replace(
         fit, params=params, joint_std_mm=camera_std, joint_std_relative_mm=relative_std, reprojection_px=reprojection
     )
-    contact = np.zeros((len(found.frame), FEET)) if rest is None else rest
-    return FittedPerson(replace(found, keypoints=keypoints, fit=fit), contact.astype(np.float32))
+    contact = np.zeros((len(found), FEET), np.float32) if found.contact is None else found.contact
+    return replace(found, keypoints=keypoints, fit=fit, contact=contact)

@@ -1,24 +1,20 @@
-"""What happened to identities: one line of text each in tracks.npz and fit.npz."""
+"""What happened to identities: a table in tracks.npz and fit.npz."""
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
+
+from pose2d.base.table import Table, column
 
 EventKind = Literal["swap", "lost", "merged", "split"]
 
 
 @dataclass(frozen=True)
-class Event:
+class Event(Table):
     """Something about who is who that a person should look at."""
 
-    time_s: float
-    identity: int
-    kind: EventKind  # swap: likely exchanged with somebody; merged: two were one; split: one was two
-    text: str  # a plain sentence
-
-    def line(self) -> str:
-        return f"{self.time_s:.3f}|{self.identity}|{self.kind}|{self.text}"
-
-    @staticmethod
-    def from_line(line: str) -> "Event":
-        time_s, identity, kind, text = line.split("|", 3)
-        return Event(float(time_s), int(identity), cast(EventKind, kind), text)
+    PREFIX = "event_"
+    time_s: float = column((), "d", "when", unit="s", finite=True)
+    identity: int = column((), "i", "whose")
+    # swap: likely exchanged with somebody; merged: two were one; split: one was two
+    kind: EventKind = column((), "U", "swap, lost, merged or split")
+    text: str = column((), "U", "a plain sentence")

@@ -14,6 +14,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pose2d.base.files import atomic_file
 
@@ -106,7 +107,7 @@ def _fields(value: type) -> Iterator[str]:
         return
     comments = _comments(value)
     rows = [
-        (field.name, _short(_annotation(field.type)), comments.get(field.name, ""))
+        (field.name, _short(_annotation(field.type)), _explained(field, comments.get(field.name, "")))
         for field in dataclasses.fields(value)
         if not field.name.startswith("_")
     ]
@@ -115,6 +116,17 @@ def _fields(value: type) -> Iterator[str]:
         for name, kind, comment in rows:
             yield f"| `{name}` | `{_cell(kind)}` | {_cell(comment)} |"
         yield ""
+
+
+def _explained(field: "dataclasses.Field[Any]", comment: str) -> str:
+    """The comment, and of a table's column its size, meaning and unit."""
+    stated = field.metadata.get("column")
+    if stated is None:
+        return comment
+    size = f"[{', '.join(map(str, ('T', *stated.shape)))}] " if not comment.startswith("[") else ""
+    shape, bracket, rest = comment.partition("] ")
+    parts = [stated.meaning, stated.unit, rest if bracket else comment if not comment.startswith("[") else ""]
+    return (size or (shape.rstrip("]") + "] ")) + ", ".join(part for part in parts if part)
 
 
 def _annotation(kind: object) -> str:

@@ -9,23 +9,24 @@ result with the embedded file, array by array. docs/body.md describes the file.
 """
 
 import argparse
-import os
+import sys
 import time
 from pathlib import Path
 
-os.environ["OPENBLAS_NUM_THREADS"] = "1"  # how sums are split between threads changes their last digit
-
 import numpy as np
-from open_body import correctives, keypoints, shape_space
-from open_body.assets import SKIN_VERTICES, Assets
-from open_body.decimate import decimate
-from open_body.people import sample
-from open_body.phenotype import Phenotypes
-from open_body.picks import pick
-from open_body.posing import smoothed_weights
-from open_body.skeleton import JOINT_NAMES, PARENTS, rig
-from open_body.surface import DeltaMush, Surface
-from open_body.visibility import visible_directions
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tools.open_body import correctives, keypoints, shape_space
+from tools.open_body.assets import SKIN_VERTICES, Assets
+from tools.open_body.decimate import decimate
+from tools.open_body.people import sample
+from tools.open_body.phenotype import Phenotypes
+from tools.open_body.picks import pick
+from tools.open_body.posing import smoothed_weights
+from tools.open_body.skeleton import JOINT_NAMES, PARENTS, rig
+from tools.open_body.surface import DeltaMush, Surface
+from tools.open_body.visibility import visible_directions
 
 EMBEDDED = Path(__file__).resolve().parents[1] / "fitting" / "data" / "open_body.npz"
 PEOPLE = 2000

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer.main
 
-from fitmesh.cli import app
+from fitmesh.cli import COMMANDS, app
 from pose2d.base.files import atomic_file
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
@@ -24,7 +24,8 @@ from the code; the pages of the commands ([index](README.md#commands)) say what 
 def page() -> str:
     root: Any = typer.main.get_command(app)
     parts = [HEAD, *_entry("fitmesh", root)]
-    for name, command in root.commands.items():
+    for name in COMMANDS:
+        command = root.get_command(None, name)
         parts += _entry(f"fitmesh {name}", command)
         for inner, below in getattr(command, "commands", {}).items():
             parts += _entry(f"fitmesh {name} {inner}", below)

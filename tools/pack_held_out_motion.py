@@ -2,7 +2,7 @@
 
     python tools/pack_held_out_motion.py path/to/clips_30fps.npz
 
-The source (see fitting/cmu.py for its arrays) is not part of the project; nothing is learned from these subjects.
+The source (see fitting/training/motion_capture.py) is not part of the project; nothing is learned from these subjects.
 """
 
 import sys

@@ -13,14 +13,16 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
-from convert_rtmpose import NAME, RTMPOSE, YOLOX, checked, is_half
 from onnx import numpy_helper
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pose2d
 from pose2d.base.files import atomic_file
 from pose2d.base.onnx_weights import ordered_weights, read_onnx
 from pose2d.detect.yolox import load_yolox
 from tests.patterns import pattern
+from tools.convert_rtmpose import NAME, RTMPOSE, YOLOX, checked, is_half
 
 OUT = Path(__file__).resolve().parents[1] / "tests" / "data" / "openmmlab_onnx.npz"
 KEPT = 7  # every seventh of YOLOX's cells is stored

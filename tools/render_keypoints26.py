@@ -8,16 +8,14 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import roma
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fitting.render.render import render
-
-from fitting import Camera, Mesh, load_body
-from fitting.body.kinematics import JOINT_NAMES
+from fitting import Camera, load_body
+from fitting.body.kinematics import JOINT_NAMES, rotation_matrices
 from fitting.body.load import OPEN_BODY
+from fitting.render import Mesh, render
 from pose2d.base.files import atomic_file
 
 SCALE = 2  # drawn larger and shrunk, so that lines are smooth
@@ -77,7 +75,7 @@ def _panel(
     far_m = 12.0
     camera = Camera.from_focal(height * far_m / height_m, (width, height))
     angles = torch.tensor([np.radians(pitch_deg), np.radians(turn_deg)], dtype=torch.float64)
-    turned = roma.rotvec_to_rotmat(torch.tensor([angles[0], 0.0, 0.0])) @ roma.rotvec_to_rotmat(
+    turned = rotation_matrices(torch.tensor([angles[0], 0.0, 0.0])) @ rotation_matrices(
         torch.tensor([0.0, angles[1], 0.0])
     )
     rotation = DOWN @ turned.numpy()

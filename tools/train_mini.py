@@ -8,17 +8,20 @@ RLE from its trunk. A killed run goes on after the last whole epoch.
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import torch
-from mini.families import NAMES, new_model
-from mini.people import cropped_people
-from mini.training import Plan, train
 from safetensors.torch import save_file
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pose2d
 from pose2d.base.files import atomic_file
 from pose2d.models.sbl import SimpleBaseline
+from tools.mini.families import NAMES, new_model
+from tools.mini.people import cropped_people
+from tools.mini.training import Plan, train
 
 PLANS = {
     "sbl": Plan(small_epochs=10, epochs=12, learning_rate=1e-3),

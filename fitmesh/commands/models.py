@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from pose2d.hub import Offer
 
-app = typer.Typer(help="List every model; `get` fetches a checkpoint.", invoke_without_command=True)
+app = typer.Typer(
+    add_completion=False, help="List every model; `get` fetches a checkpoint.", invoke_without_command=True
+)
 
 BODIES = (
     # name, what it is, how it is given, where it comes from, licence

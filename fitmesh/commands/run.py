@@ -17,6 +17,9 @@ def run(asked: RunCommand) -> None:
     file is already there and was made from the same input with the same settings is skipped, so an interrupted run
     goes on where it stopped.
     """
+    from fitmesh.commands.run_many import many_asked, run_videos
+    from fitmesh.exports import check_exports
+    from fitmesh.inputs import open_given
     from fitmesh.ui.events import Failed, Reporter
     from fitmesh.ui.sinks import as_json_lines, on_stderr, starting
     from pose2d.base.errors import UserError
@@ -24,19 +27,17 @@ def run(asked: RunCommand) -> None:
     if asked.quiet and asked.json:
         raise UserError("--quiet and --json contradict each other: give one of them.")
     reporter = Reporter(as_json_lines if asked.json else on_stderr(asked.quiet))
-    with starting(reporter):
-        from fitmesh.commands.run_many import many_asked, run_videos
-        from fitmesh.commands.run_report import say_input, say_result
-        from fitmesh.stages.from_options import run_settings
-        from fitmesh.stages.pipeline import open_clip, run_stages
-        from fitmesh.stages.settings import Job
-        from pose2d.video.images import ImageFolder
     try:
-        settings = run_settings(asked)
+        check_exports(asked.exports, asked.bone_names)
         if many_asked(asked):
-            raise typer.Exit(run_videos(asked, settings, reporter))
-        path = _input(asked)
-        clip = open_clip(path, asked.fps) if asked.image is None else ImageFolder(path)
+            raise typer.Exit(run_videos(asked, reporter))
+        clip = open_given(asked)
+        with starting(reporter):  # after what is cheap to check: torch alone takes seconds
+            from fitmesh.commands.run_report import say_input, say_result
+            from fitmesh.stages.from_options import run_settings
+            from fitmesh.stages.pipeline import run_stages
+            from fitmesh.stages.settings import Job
+        settings = run_settings(asked)
         job = Job(clip, settings, Path(asked.out), reporter)
         say_input(job)
         with working():
@@ -47,21 +48,3 @@ def run(asked: RunCommand) -> None:
     except (KeyboardInterrupt, Stopped) as stopped:
         reporter.say("Stopped. Finished stages are kept; the same command goes on from there.", "stopped")
         raise typer.Exit(getattr(stopped, "exit_code", INTERRUPTED)) from None
-
-
-def _input(asked: RunCommand) -> Path:
-    """The one of the three that was given."""
-    from pose2d.base.errors import UserError
-
-    images, image = asked.images, asked.image
-    video = Path(asked.video[0]) if asked.video else None
-    given = {name: path for name, path in (("--video", video), ("--images", images), ("--image", image)) if path}
-    if len(given) != 1:
-        raise UserError(f"give one of --video, --images and --image; got {' and '.join(given) or 'none'}.")
-    if asked.fps is not None and images is None:
-        raise UserError("--fps is for --images: a video knows its own rate.")
-    if images is not None and not images.is_dir():
-        raise UserError(f"{images} is not a folder. --images takes a folder of images; for one image use --image.")
-    if image is not None and image.is_dir():
-        raise UserError(f"{image} is a folder. --image takes one image; for a folder use --images.")
-    return next(iter(given.values()))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fitmesh.many.status import ClipStatus
     from fitmesh.options.run import RunCommand
-    from fitmesh.stages.settings import RunSettings
     from fitmesh.ui.events import Reporter
 
 SOME_FAILED = 3  # exit code: the other clips are done
@@ -28,12 +27,11 @@ def many_asked(asked: "RunCommand") -> bool:
     return False
 
 
-def run_videos(many: "RunCommand", settings: "RunSettings", reporter: "Reporter") -> int:
+def run_videos(many: "RunCommand", reporter: "Reporter") -> int:
     """The exit code."""
-    from fitmesh.many.batch import Batch, check_many, run_batch
     from fitmesh.many.clips import WHOLE, Shard, find_clips
-    from fitmesh.many.ray_cluster import executor_of, threads_each
     from fitmesh.ui.signals import working
+    from fitmesh.ui.sinks import starting
     from fitmesh.ui.words import count
     from pose2d.base.errors import UserError
 
@@ -41,9 +39,14 @@ def run_videos(many: "RunCommand", settings: "RunSettings", reporter: "Reporter"
         raise UserError("give --video or --videos: results in object storage are of videos.")
     if many.jobs is not None and many.ray is not None:
         raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
-    check_many(settings)
     shard = WHOLE if many.shard is None else Shard.parse(many.shard)
     found = find_clips(many.video, many.videos, many.out)
+    with starting(reporter):
+        from fitmesh.many.batch import Batch, check_many, run_batch
+        from fitmesh.many.ray_cluster import executor_of, threads_each
+        from fitmesh.stages.from_options import run_settings
+    settings = run_settings(many)
+    check_many(settings)
     settings = replace(settings, threads=threads_each(settings.threads, many.jobs or 1, many.ray))
     batch = Batch(found.clips, many.out, settings, shard)
     with working():

@@ -28,13 +28,14 @@ def view(asked: ViewOptions) -> None:
     """
     import webbrowser
 
+    import fitmesh.result
     from fitmesh.ui.sinks import starting
 
+    result = fitmesh.result.load(asked.out)
     with starting():
-        import fitmesh.result
         from fitmesh.viewer.server import serve
 
-    server = serve(fitmesh.result.load(asked.out), asked.port)
+    server = serve(result, asked.port)
     try:
         typer.echo(f"{asked.out} is at {server.url}  (Ctrl-C stops)")
         if asked.browser:

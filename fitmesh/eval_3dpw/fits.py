@@ -104,7 +104,7 @@ def fit_person(
     )  # fmt: skip
     if shot.left_out:
         raise shot.left_out[0]
-    track = shot.people[0].track
+    track = shot.people[0]
     return track.fit.params.rows(nearest(track.frame, person.frame))
 
 

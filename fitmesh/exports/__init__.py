@@ -1,36 +1,76 @@
 """A result -> files that other programs open. Each format says which files it makes and writes them."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from fitmesh.exports import amass, bvh, obj, report, scene_glb, tables, trc
-from fitmesh.result import Result
-from fitmesh.ui.events import Reporter
+from fitmesh.exports.bone_names import DEFAULT, check_convention
+from pose2d.base.errors import UserError
+
+if TYPE_CHECKING:
+    from fitmesh.result import Result
+    from fitmesh.ui.events import Reporter
 
 
 @dataclass(frozen=True)
 class Exporter:
-    """One format."""
+    """One format. Its module is imported when it is used: a run needs few of them, and those last."""
 
-    files: Callable[[Result], list[str]]  # the names it writes, relative to the folder
-    write: Callable[[Result, Path, Reporter], None]  # (result, folder, progress)
+    module: str  # of its two functions
     about: str  # one line for a list of formats
-    write_named: Callable[[Result, Path, Reporter, str], None] | None = None  # with a convention for names of bones
+    files_function: str = "files"  # (result) -> names
+    write_function: str = "write"  # (result, folder, progress), and the convention where it names bones
+    names_bones: bool = False
+
+    def files(self, result: "Result") -> list[str]:
+        """The names it writes, relative to the folder."""
+        return self._function(self.files_function)(result)
+
+    def write(self, result: "Result", folder: Path, progress: "Reporter", bone_names: str = DEFAULT) -> None:
+        convention = (bone_names,) if self.names_bones else ()
+        self._function(self.write_function)(result, folder, progress, *convention)
+
+    def _function(self, name: str) -> Any:
+        return getattr(import_module(self.module), name)
+
+
+def _exporter(module: str, about: str, **how: Any) -> Exporter:
+    return Exporter(f"{__name__}.{module}", about, **how)
 
 
 EXPORTERS = {
-    "glb": Exporter(
-        scene_glb.files,
-        scene_glb.write,
-        "animated, skinned meshes with the camera; Blender, three.js",
-        scene_glb.write,
+    "glb": _exporter("scene_glb", "animated, skinned meshes with the camera; Blender, three.js", names_bones=True),
+    "report": _exporter("report", "a page that shows the quality of the run"),
+    "obj": _exporter("obj", "the exact mesh of every person and frame"),
+    "bvh": _exporter("bvh", "skeleton motion, one file per person", names_bones=True),
+    "amass": _exporter("amass", "SMPL-H poses in AMASS's layout, z up, for retargeting"),
+    "trc": _exporter("trc", "markers for OpenSim and Pose2Sim"),
+    "json": _exporter(
+        "tables", "everything, readable by any program", files_function="json_files", write_function="write_json"
     ),
-    "report": Exporter(report.files, report.write, "a page that shows the quality of the run"),
-    "obj": Exporter(obj.files, obj.write, "the exact mesh of every person and frame"),
-    "bvh": Exporter(bvh.files, bvh.write, "skeleton motion, one file per person", bvh.write),
-    "amass": Exporter(amass.files, amass.write, "SMPL-H poses in AMASS's layout, z up, for retargeting"),
-    "trc": Exporter(trc.files, trc.write, "markers for OpenSim and Pose2Sim"),
-    "json": Exporter(tables.json_files, tables.write_json, "everything, readable by any program"),
-    "csv": Exporter(tables.csv_files, tables.write_csv, "joints and joint angles, one row per person and frame"),
+    "csv": _exporter(
+        "tables",
+        "joints and joint angles, one row per person and frame",
+        files_function="csv_files",
+        write_function="write_csv",
+    ),
 }
+ALWAYS = ("glb", "report")
+
+
+def wanted(names: Iterable[str]) -> list[str]:
+    """The exports of a run that was asked for `names`, in the order they are made; the report comes last."""
+    asked = set(names)
+    unknown = sorted(asked - set(EXPORTERS))
+    if unknown:
+        raise UserError(f"unknown --export {', '.join(unknown)}: choose {', '.join(EXPORTERS)}.")
+    chosen = [name for name in EXPORTERS if name in asked or name in ALWAYS]
+    return sorted(chosen, key=lambda name: name == "report")
+
+
+def check_exports(names: Iterable[str], convention: str) -> None:
+    """Refuse formats and names of bones that there are none of."""
+    wanted(names)
+    check_convention(convention)

@@ -5,7 +5,6 @@ thigh. The programs' own skeletons have the same tree, with more bones (fingers,
 names differ. SMPL's `left_hand` is where the fingers begin: the first bone of the middle finger.
 """
 
-from fitting.body.kinematics import JOINT_NAMES
 from pose2d.base.errors import UserError
 
 DEFAULT = "smpl"
@@ -38,12 +37,18 @@ _OTHERS = {
 CHOICES = (DEFAULT, *_OTHERS)
 
 
+def check_convention(name: str) -> None:
+    if name not in CHOICES:
+        raise UserError(f"unknown --bone-names {name!r}: choose {', '.join(CHOICES)}.")
+
+
 def bone_names(convention: str) -> tuple[str, ...]:
     """The 24 bones in SMPL's order."""
+    from fitting.body.kinematics import JOINT_NAMES  # brings torch with it
+
+    check_convention(convention)
     if convention == DEFAULT:
         return JOINT_NAMES
-    if convention not in _OTHERS:
-        raise UserError(f"unknown --bone-names {convention!r}: choose {', '.join(CHOICES)}.")
     centre, side, words = _OTHERS[convention]
     names = dict(zip(_CENTRE, centre.split(), strict=True))
     for ours, theirs in zip(("left", "right"), words, strict=True):

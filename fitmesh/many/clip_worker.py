@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from fitmesh.inputs import open_clip
 from fitmesh.many.clips import is_url
 from fitmesh.many.executors import Notify
 from fitmesh.many.status import MOST_WARNINGS, ClipStatus
 from fitmesh.many.summary import write_thumbnail
 from fitmesh.result import load
-from fitmesh.stages.pipeline import open_clip, run_stages, warnings_of
+from fitmesh.stages.pipeline import run_stages, warnings_of
 from fitmesh.stages.settings import Job, NetworkLoader, RunSettings
 from fitmesh.ui.events import Event, Reporter, StageAdvanced, Warned
 from fitmesh.ui.trouble import describe_error

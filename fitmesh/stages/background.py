@@ -5,19 +5,19 @@
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import cv2
 import numpy as np
 
-from fitting.scene.camera_motion import SIDE_PX, CameraMotion, CameraMotionEstimator
+from fitting.scene.camera_motion import SIDE_PX, CameraMotion, CameraMotionEstimator, Kind, unknown_motion
 from fitting.scene.lens import focal_prior
 from pose2d.video.clip import Frame
 
 # What `tracks.npz` has of the camera: per shot, and per frame.
 ARRAYS = (
-    "camera_kind", "camera_reason", "camera_focal_px", "camera_first_from_frame", "camera_rotation_std_deg",
-    "camera_zoom", "camera_turning_focal_px", "camera_turning_focal_log_std",
+    "camera_kind", "camera_reason", "camera_focal_px", "camera_first_from_frame", "camera_zoom",
+    "camera_turning_focal_px", "camera_turning_focal_log_std",
 )  # fmt: skip
 
 
@@ -65,20 +65,10 @@ class BackgroundMotion:
             "camera_reason": np.array(reasons, np.str_),
             "camera_focal_px": np.array([m.focal_px for m in motions], np.float64),
             "camera_first_from_frame": joined("first_from_camera", np.zeros((0, 3, 3))),
-            "camera_rotation_std_deg": joined("rotation_sigma_deg", np.zeros(0)),
             "camera_zoom": joined("zoom", np.zeros(0)),
             "camera_turning_focal_px": np.array([m.turning_focal_px for m in motions], np.float64),
             "camera_turning_focal_log_std": np.array([m.turning_focal_log_sigma for m in motions], np.float64),
         }
-
-
-def unknown_motion(frames: np.ndarray, focal_px: float, reason: str) -> CameraMotion:
-    """Of a camera that nobody looked at."""
-    count = len(frames)
-    still = np.broadcast_to(np.eye(3), (count, 3, 3)).copy()
-    return CameraMotion(
-        "unknown", frames, still, np.full(count, np.inf), np.ones(count), np.zeros(count), focal_px, 0.0, 0.0, reason
-    )
 
 
 def read_motion(arrays: Mapping[str, np.ndarray], shot: int) -> CameraMotion | None:
@@ -88,17 +78,12 @@ def read_motion(arrays: Mapping[str, np.ndarray], shot: int) -> CameraMotion | N
     firsts = arrays["shot_first_frame"]
     end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf
     here = (arrays["frame"] >= firsts[shot]) & (arrays["frame"] < end)
-    zoom = arrays["camera_zoom"][here].astype(np.float64)
     return CameraMotion(
-        kind=str(arrays["camera_kind"][shot]),  # type: ignore[arg-type]
+        kind=cast(Kind, str(arrays["camera_kind"][shot])),
         frames=arrays["frame"][here],
         first_from_camera=arrays["camera_first_from_frame"][here].astype(np.float64),
-        rotation_sigma_deg=arrays["camera_rotation_std_deg"][here].astype(np.float64),
-        zoom=zoom,
-        zoom_log_sigma=np.zeros(len(zoom)),
+        zoom=arrays["camera_zoom"][here].astype(np.float64),
         focal_px=float(arrays["camera_focal_px"][shot]),
-        residual_px=0.0,
-        parallax_share=0.0,
         reason=str(arrays["camera_reason"][shot]),
         turning_focal_px=float(arrays["camera_turning_focal_px"][shot]),
         turning_focal_log_sigma=float(arrays["camera_turning_focal_log_std"][shot]),

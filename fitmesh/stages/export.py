@@ -1,7 +1,6 @@
 """Stage 4: the formats of `fitmesh.exports`, each a stage with a cache key of its own."""
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 import fitmesh.result
@@ -12,26 +11,15 @@ from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.json_files import read_json
 
-ALWAYS = ("glb", "report")
 FOLDER = ".cache_keys"  # these files have no room for a cache key of their own
-
-
-def wanted(names: Iterable[str]) -> list[str]:
-    """The exports of a run that was asked for `names`, in the order they are made; the report comes last."""
-    asked = set(names)
-    unknown = sorted(asked - set(EXPORTERS))
-    if unknown:
-        raise UserError(f"unknown --export {', '.join(unknown)}: choose {', '.join(EXPORTERS)}.")
-    chosen = [name for name in EXPORTERS if name in asked or name in ALWAYS]
-    return sorted(chosen, key=lambda name: name == "report")
 
 
 def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> CacheKey:
     return CacheKey(
         stage=name,
-        settings={"bone_names": job.settings.bone_names} if EXPORTERS[name].write_named else {},
+        settings={"bone_names": job.settings.bone_names} if EXPORTERS[name].names_bones else {},
         inputs={"fit": fit_key.digest, "overlay": overlay_key.digest},
-        code=code_digest(EXPORTERS[name].write.__module__),
+        code=code_digest(EXPORTERS[name].module),
     )
 
 
@@ -59,10 +47,7 @@ def make(job: Job, key: CacheKey) -> None:
     names = exporter.files(result)
     for name in names:
         remove_temporary(job.out / name)
-    if exporter.write_named is not None:
-        exporter.write_named(result, job.out, job.reporter, job.settings.bone_names)
-    else:
-        exporter.write(result, job.out, job.reporter)
+    exporter.write(result, job.out, job.reporter, job.settings.bone_names)
     sizes = {name: (job.out / name).stat().st_size for name in names}
     with atomic_file(note) as temporary:
         temporary.write_text(json.dumps({"cache_key": key.text, "bytes": sizes}, indent=1) + "\n")

@@ -2,32 +2,33 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from fitmesh.result import FIT_FILE, SCHEMA_VERSION
+from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Person
 from fitmesh.stages.background import read_motion
-from fitmesh.stages.people import TRACKS_FILE, KeypointsFile
+from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
 from fitmesh.stages.scene import OFF, Lens, lens_of, said_of, scene_arrays
 from fitmesh.stages.settings import FitSettings, Job
 from fitmesh.stages.track_edits import edited_keypoints, edited_tracks, edits_digest
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, load_body
 from fitting.camera import Camera
+from fitting.fits import TrackFit
 from fitting.init import regressors
 from fitting.keypoints.weights import WEIGHTINGS
 from fitting.optimise import INITIALISERS
 from fitting.options import FitOptions
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.lens import refocused_params
-from fitting.shot import FittedPerson, ShotFit, ShotPerson, fit_shot
+from fitting.shot import ShotFit, ShotPerson, fit_shot
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.base.prefetch import prefetch
 from pose2d.base.threads import single_thread
-from pose2d.skeletons import HALPE26, in_halpe26
+from pose2d.events import Event
+from pose2d.skeletons import HALPE26
 
 FILE = FIT_FILE
 HALPE_FEET = tuple(
@@ -104,7 +105,7 @@ def make(job: Job, key: CacheKey) -> None:
     starts = _starts(job, people, lens, body)
     firsts = seen.shot_first_frame
     total = sum(int(frame[-1] - frame[0]) // seen.every + 1 for frame in people.frames.values())
-    rows: list[Mapping[str, Any]] = []
+    fitted: list[Person] = []
     fits: list[ShotFit] = []
     with job.reporter.stage("fit", total) as tick, single_thread():
         for shot in range(len(firsts)):
@@ -119,13 +120,12 @@ def make(job: Job, key: CacheKey) -> None:
                         f"person {person.identity} never shows enough confident keypoints at once: no body is fitted."
                     )
                     continue
-                rows.append(_rows(person.identity, shot, people, found.people[person.identity], body))
+                fitted.append(_person(person.identity, shot, seen, people, found.people[person.identity], body))
             fits.append(found)
             if here and settings.scene.floor != OFF:
                 job.reporter.say(said_of(found, f"shot {shot + 1}" if len(firsts) > 1 else "scene"), "scene")
     lowest = [_lowest_foot(found, body) for found in fits]
     camera = fits[0].camera if fits else lens.camera
-    identities = [r["identity"] for r in rows]
     write_npz(
         job.out / FILE,
         key,
@@ -147,9 +147,8 @@ def make(job: Job, key: CacheKey) -> None:
             "center_px": np.array(camera.center_px),
             "distortion": np.array(camera.distortion, np.float64),
             **scene_arrays(fits, firsts, seen.frames, lowest),
-            "events": np.array([event.line() for event in seen.events], np.str_),
-            "first_row": np.cumsum([0, *(len(r["row_frame"]) for r in rows)]),
-            **_joined([{**r, "same_as": seen.same_as[i]} for i, r in zip(identities, rows, strict=True)]),
+            **Event.stack(seen.events).to_arrays(),
+            **Person.to_groups(fitted, {"directions": 10}),
         },
     )
 
@@ -178,8 +177,7 @@ def _lowest_foot(found: ShotFit, body: Body) -> float:
     if found.ground is None:
         return 0.0
     lowest = [0.0]
-    for person in found.people.values():
-        track = person.track
+    for track in found.people.values():
         feet = body.at(track.fit.params).keypoints[:, HALPE_FEET].double().numpy()
         if found.motion is not None:
             at = np.searchsorted(found.motion.frames, track.frame).clip(0, len(found.motion.frames) - 1)
@@ -212,61 +210,46 @@ def _starts(job: Job, people: KeypointsFile, lens: Lens, body: Body) -> Mapping[
                 for number, (identity, row) in enumerate(here):
                     found[identity][row] = answer.rows(slice(number, number + 1))
             tick(1)
-    stacked = {identity: _stacked([rows[row] for row in sorted(rows)]) for identity, rows in found.items()}
+    stacked = {identity: BodyParams.concat([rows[row] for row in sorted(rows)]) for identity, rows in found.items()}
     return {identity: refocused_params(params, body.rest_joints[0], ratio) for identity, params in stacked.items()}
 
 
-def _stacked(rows: list[BodyParams]) -> BodyParams:
-    return BodyParams(
-        torch.cat([row.pose for row in rows]),
-        torch.cat([row.shape for row in rows]),
-        torch.cat([row.translation for row in rows]),
-    )
-
-
-def _rows(identity: int, shot: int, people: KeypointsFile, person: FittedPerson, body: Body) -> Mapping[str, Any]:
-    """The arrays of `fit.npz` for one person; no row where the person is absent."""
-    found = person.track
+def _person(identity: int, shot: int, seen: TracksFile, people: KeypointsFile, found: TrackFit, body: Body) -> Person:
+    """One person's rows of `fit.npz`; none where the person is absent."""
     fit, points = found.fit, found.keypoints
-    at = found.rows(people.frames[identity])
-
-    def over_all(values: np.ndarray, gap: float) -> np.ndarray:
-        spread = np.full((len(found.frame), *values.shape[1:]), gap, np.float32)
-        spread[at] = values
-        return spread
-
-    raw = over_all(in_halpe26(people.raw[identity], people.people[identity].skeleton.name, 0), 0)
-    rows = {
-        "row_frame": found.frame,
-        "row_observed": fit.observed.numpy(),
-        "row_converged": fit.converged.numpy(),
-        "row_pose_rad": fit.params.pose.numpy(),
-        "row_translation_m": fit.params.translation.numpy(),
-        "row_joints_m": body.at(fit.params).joints.numpy(),
-        "row_joint_std_mm": _length_mm(fit.joint_std_mm, len(found.frame)),
-        "row_joint_std_relative_mm": _length_mm(fit.joint_std_relative_mm, len(found.frame)),
-        "row_joint_observed": found.joint_observed,
-        "row_keypoint_observed": found.keypoint_observed,
-        "row_keypoints_px": np.where(found.detected[:, None, None], points.xy_px.numpy(), np.nan).astype(np.float32),
-        "row_swapped": found.swapped,
-        "row_confidence": points.confidence.numpy(),
-        "row_presence": points.presence.numpy(),
-        "row_raw": np.where(found.swapped, raw[:, HALPE26.flip_order], raw),
-        "row_used": fit.used.numpy(),
-        "row_reprojection_px": fit.reprojection_px.numpy(),
-        "row_box_px": over_all(people.boxes_px[identity], np.nan),
-        "row_contact": person.contact,
-    }
-    return {
-        "identity": identity,
-        "shape": fit.params.shape.numpy(),
-        "size": float(fit.params.size),
-        "height_m": body.height_m(fit.params.shape) * float(fit.params.size),
-        "same_as": identity,
-        "shot": shot,
-        "stopped": fit.stopped,
-        **{name: values[found.present] for name, values in rows.items()},
-    }
+    assert points.raw is not None
+    boxes_px = np.full((len(found), 4), np.nan, np.float32)
+    boxes_px[found.index(people.frames[identity])] = people.boxes_px[identity]
+    person = Person(
+        identity=identity,
+        frame=found.frame,
+        time_s=seen.time_s[np.searchsorted(seen.frames, found.frame).clip(0, len(seen.frames) - 1)],
+        observed=fit.observed.numpy(),
+        pose_rad=fit.params.pose.numpy(),
+        translation_m=fit.params.translation.numpy(),
+        shape=fit.params.shape.numpy(),
+        joints_m=body.at(fit.params).joints.numpy(),
+        joint_std_mm=_length_mm(fit.joint_std_mm, len(found)),
+        joint_std_relative_mm=_length_mm(fit.joint_std_relative_mm, len(found)),
+        joint_observed=found.joint_observed,
+        keypoint_observed=found.keypoint_observed,
+        keypoints_px=np.where(found.detected[:, None, None], points.xy_px.numpy(), np.nan).astype(np.float32),
+        swapped=found.swapped,
+        confidence=points.confidence.numpy(),
+        presence=points.presence.numpy(),
+        raw=points.raw.numpy(),
+        used=fit.used.numpy(),
+        reprojection_px=fit.reprojection_px.numpy(),
+        box_px=boxes_px,
+        converged=fit.converged.numpy(),
+        stopped=fit.stopped,
+        shot=shot,
+        same_as=seen.same_as[identity],
+        size=float(fit.params.size),
+        height_m=body.height_m(fit.params.shape) * float(fit.params.size),
+        contact=np.zeros((len(found), 4), np.float32) if found.contact is None else found.contact,
+    )
+    return person.rows(found.present)
 
 
 def _length_mm(std_mm: torch.Tensor | None, frames: int) -> np.ndarray:
@@ -274,32 +257,3 @@ def _length_mm(std_mm: torch.Tensor | None, frames: int) -> np.ndarray:
     if std_mm is None:
         return np.full((frames, 24), np.nan, np.float32)
     return std_mm.norm(dim=-1).numpy().astype(np.float32)
-
-
-# What each array holds for one row, to write arrays of the right shape when nobody was fitted.
-_FLOATS = {
-    "shape": (10,), "row_pose_rad": (24, 3), "row_translation_m": (3,), "row_joints_m": (24, 3),
-    "row_joint_std_mm": (24,), "row_joint_std_relative_mm": (24,), "row_keypoints_px": (26, 2),
-    "row_confidence": (26,), "row_presence": (26,), "row_raw": (26,), "row_reprojection_px": (26,), "row_box_px": (4,),
-    "row_contact": (4,), "row_keypoint_observed": (26,),
-}  # fmt: skip
-_PER_PERSON = {"identity": np.int64, "same_as": np.int64, "shot": np.int64, "size": np.float32, "height_m": np.float32}
-_BOOLS = {"row_observed": (), "row_converged": (), "row_joint_observed": (24,), "row_used": (26,), "row_swapped": (26,)}
-
-
-def _joined(rows: list[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Everyone's rows one after the other."""
-    if not rows:
-        return {
-            **{name: np.zeros(0, kind) for name, kind in _PER_PERSON.items()},
-            "stopped": np.zeros(0, "<U1"),
-            "row_frame": np.zeros(0, np.int64),
-            **{name: np.zeros((0, *size), np.float32) for name, size in _FLOATS.items()},
-            **{name: np.zeros((0, *size), np.bool_) for name, size in _BOOLS.items()},
-        }
-    joined: dict[str, np.ndarray] = {
-        **{name: np.array([r[name] for r in rows], kind) for name, kind in _PER_PERSON.items()},
-        "shape": np.stack([r["shape"] for r in rows]),
-        "stopped": np.array([r["stopped"] for r in rows], np.str_),
-    }
-    return joined | {name: np.concatenate([r[name] for r in rows]) for name in rows[0] if name.startswith("row_")}

@@ -96,7 +96,7 @@ def _followed(given: "GivenKeypoints", rows: np.ndarray, frame: Frame, tracker: 
     boxes, scores = given.box_px[rows], np.ones(len(rows))
     values = {
         "xy_px": given.xy_px[rows], "raw": given.raw[rows], "confidence": given.confidence[rows],
-        "presence": given.presence[rows], "sigma_px": np.full_like(given.xy_px[rows], np.nan),
+        "presence": given.presence[rows],
         "area_px2": given.area_px2[rows], **{name: value[rows] for name, value in given.error.items()},
     }  # fmt: skip
     if given.identity is not None:

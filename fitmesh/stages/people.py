@@ -21,7 +21,7 @@ from pose2d.detect.detector import DETECTORS, Detections, read_detections, whole
 from pose2d.estimate import estimate_people
 from pose2d.events import Event
 from pose2d.models.base import PoseModel
-from pose2d.oks import AREA_OF_BOX, ErrorDistribution
+from pose2d.oks import AREA_OF_BOX
 from pose2d.people import Describe, Detect, People, PeopleFinder
 from pose2d.registry import module_of
 from pose2d.skeletons import BY_NAME
@@ -66,7 +66,6 @@ class KeypointsFile:
     people: dict[int, Keypoints]  # by identity; row t of a person's arrays belongs to `frames[identity][t]`
     frames: dict[int, np.ndarray]  # [T] frame numbers
     boxes_px: dict[int, np.ndarray]  # [T, 4] the boxes the crops were cut around
-    raw: dict[int, np.ndarray]  # [T, K] the network's own confidence, whatever `source` the calibrated one has
     pose_model: str
     source: ConfidenceSource
 
@@ -141,7 +140,6 @@ def pose_arrays(
     arrays = {
         "xy_px": found.xy_px.numpy(),
         "raw": found.score.numpy(),
-        "sigma_px": found.sigma_px.numpy(),  # NaN where the network states none
         "confidence": said.confidence.float().cpu().numpy(),
         "presence": said.presence.float().cpu().numpy(),
     }
@@ -199,7 +197,7 @@ def write(
         "row_box_px": boxes_px,
     }
     count = BY_NAME[skeleton].size
-    empty = {"xy_px": (count, 2), "raw": (count,), "sigma_px": (count, 2), "confidence": (count,), "presence": (count,)}
+    empty = {"xy_px": (count, 2), "raw": (count,), "confidence": (count,), "presence": (count,)}
     values = {name: found.values.get(name, np.zeros((0, *size), np.float32)) for name, size in empty.items()}
     values |= {name: found.values[name] for name in ERROR if name in found.values}
     if len(found.owner_presence):
@@ -215,7 +213,6 @@ def write(
             **rows,
             "row_area_px2": AREA_OF_BOX * (boxes_px[:, 2:] - boxes_px[:, :2]).prod(1) if area is None else area[index],
             **{f"row_{name}": value[index] for name, value in values.items()},
-            "row_owner_presence": found.owner_presence.reshape(-1, count)[index],
         },
     )
     write_npz(
@@ -232,7 +229,7 @@ def write(
             "row_score": np.concatenate([np.zeros(0), *(track.scores for track in tracks)]),
             "shot_first_frame": found.shot_first_frame,
             "same_as": _same_as(found.same_as, rows["identity"]),
-            "events": np.array([e.line() for e in found.events if e.identity in rows["identity"]], dtype=np.str_),
+            **Event.stack([e for e in found.events if e.identity in rows["identity"]]).to_arrays(),
             "warnings": np.array(job.clip.warnings, dtype=np.str_),
             **({} if background is None else background.arrays(found.frames, found.shot_first_frame)),
         },
@@ -264,7 +261,7 @@ def read_tracks(out: Path) -> TracksFile:
         tracks=tracks,
         shot_first_frame=arrays["shot_first_frame"],
         same_as=dict(zip(arrays["identity"].tolist(), arrays["same_as"].tolist(), strict=True)),
-        events=[Event.from_line(str(line)) for line in arrays["events"]],
+        events=Event.from_arrays(arrays).each(),
         warnings=[str(text) for text in arrays["warnings"]],
     )
 
@@ -275,15 +272,7 @@ def read_keypoints(out: Path) -> KeypointsFile:
     first = arrays["first_row"]
     spans = {int(i): slice(a, b) for i, a, b in zip(arrays["identity"], first[:-1], first[1:], strict=True)}
     source = cast(ConfidenceSource, str(arrays["source"]))
-    everyone = Keypoints(
-        xy_px=torch.from_numpy(arrays["row_xy_px"]),
-        confidence=torch.from_numpy(arrays["row_confidence"]),
-        presence=torch.from_numpy(arrays["row_presence"]),
-        source=source,
-        area_px2=torch.from_numpy(arrays["row_area_px2"]),
-        skeleton=BY_NAME[str(arrays["skeleton"])],
-        error=ErrorDistribution.from_arrays(arrays, "row_error_") if "row_error_weight" in arrays else None,
-    )
+    everyone = Keypoints.from_arrays(arrays, source=source, skeleton=BY_NAME[str(arrays["skeleton"])])
 
     def of_each(values: np.ndarray) -> dict[int, np.ndarray]:
         return {identity: values[rows] for identity, rows in spans.items()}
@@ -292,7 +281,6 @@ def read_keypoints(out: Path) -> KeypointsFile:
         people={identity: everyone.rows(rows) for identity, rows in spans.items()},
         frames=of_each(arrays["row_frame"]),
         boxes_px=of_each(arrays["row_box_px"]),
-        raw=of_each(arrays["row_raw"]),
         pose_model=str(arrays["pose_model"]),
         source=source,
     )

@@ -5,15 +5,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import fitmesh.result
 from fitmesh.confidence import check_source
-from fitmesh.exports.bone_names import bone_names
-from fitmesh.options import ranges
+from fitmesh.exports import EXPORTERS, check_exports, wanted
 from fitmesh.result import RUN_FILE, Result
 from fitmesh.stages import export, fit, given_keypoints, overlay, people
 from fitmesh.stages.manifest import Manifest
@@ -30,9 +28,6 @@ from pose2d.base.json_files import read_json
 from pose2d.detect.detector import detector_class
 from pose2d.registry import card
 from pose2d.skeletons import COCO17
-from pose2d.video.clip import Clip
-from pose2d.video.images import DEFAULT_RATE, SUFFIXES, ImageFolder
-from pose2d.video.reader import Video
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +91,7 @@ def _run_stages(job: Job) -> RunFiles:
             manifest.record(stage.files())
         _write_run_json(job, timings, manifest)
     result = fitmesh.result.load(job.out)
-    names = (name for one in export.wanted(job.settings.exports) for name in export.EXPORTERS[one].files(result))
+    names = (name for one in wanted(job.settings.exports) for name in EXPORTERS[one].files(result))
     return RunFiles(
         job.out / people.TRACKS_FILE, job.out / people.KEYPOINTS_FILE, job.out / fit.FILE, job.out / overlay.FILE,
         tuple(job.out / name for name in names), tuple(made),
@@ -132,19 +127,9 @@ def stages(job: Job) -> list[Stage]:
                 export.make,
                 partial(export.noted_files, out, name),
             )
-            for name in export.wanted(job.settings.exports)
+            for name in wanted(job.settings.exports)
         ),
     ]
-
-
-def open_clip(path: Path, fps: float | None = None) -> Clip:
-    """A folder of images, an image, or a video."""
-    ranges.FPS.check("--fps", fps)
-    if path.is_dir():
-        return ImageFolder(path, DEFAULT_RATE if fps is None else Fraction(fps).limit_denominator(100_000))
-    if fps is not None:
-        raise UserError("--fps is for a folder of images: a video knows its own rate.")
-    return ImageFolder(path) if path.suffix.lower() in SUFFIXES else Video(path)
 
 
 def check(job: Job) -> None:
@@ -160,8 +145,7 @@ def check(job: Job) -> None:
 
 def check_settings(settings: RunSettings) -> None:
     """The same of what does not depend on the clip."""
-    export.wanted(settings.exports)
-    bone_names(settings.bone_names)
+    check_exports(settings.exports, settings.bone_names)
     fit.check(settings.fit)
     check_device(settings.device)
     if settings.given_keypoints is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fitmesh.result import Shot
 from fitting.camera import Camera
 from fitting.camera.camera import COUNTS
 from fitting.scene.ground import GivenGround
@@ -144,7 +145,7 @@ def scene_arrays(
     """
     world = np.full((len(frames), 4, 4), np.nan, np.float32)
     focal = np.zeros(len(frames))
-    shots: dict[str, list[Any]] = {name: [] for name in _SHOT_ARRAYS}
+    shots: list[Shot] = []
     ends = [*first_frames[1:].tolist(), np.inf]
     for fit, first, end, lowest in zip(fits, first_frames.tolist(), ends, lowest_m, strict=True):
         here = (frames >= first) & (frames < end)
@@ -155,28 +156,20 @@ def scene_arrays(
             height = -lowest if moving else ground.camera_height_m
             world[here] = world_frame(ground.up_cam, height, frames[here], turned, moving).world_from_camera
         focal[here] = fit.camera.focal_px[0] * (motion.zoom if motion is not None else 1.0)
-        values = (
-            first,
-            "unknown" if motion is None else motion.kind,
-            np.full(3, np.nan) if ground is None else ground.up_cam,
-            np.nan if ground is None else ground.up_sigma_deg,
-            ground is not None and not moving,
-            np.nan if ground is None or moving else ground.camera_height_m,
-            fit.camera.focal_px[0],
-            fit.focal.log_sigma,
-            fit.focal.source,
+        shots.append(
+            Shot(
+                first_frame=first,
+                camera="unknown" if motion is None else motion.kind,
+                up_cam=None if ground is None else ground.up_cam,
+                up_std_deg=np.nan if ground is None else ground.up_sigma_deg,
+                floor_known=ground is not None and not moving,
+                camera_height_m=np.nan if ground is None or moving else ground.camera_height_m,
+                focal_px=fit.camera.focal_px[0],
+                focal_log_std=fit.focal.log_sigma,
+                focal_source=fit.focal.source,
+            )
         )
-        for name, value in zip(_SHOT_ARRAYS, values, strict=True):
-            shots[name].append(value)
-    arrays: dict[str, np.ndarray] = {name: np.array(shots[name], dtype=kind) for name, kind in _SHOT_ARRAYS.items()}
-    return {**arrays, "world_from_camera": world, "frame_focal_px": focal}
-
-
-_SHOT_ARRAYS: dict[str, type] = {
-    "shot_first_frame": np.int64, "shot_camera": np.str_, "shot_up_cam": np.float32, "shot_up_std_deg": np.float32,
-    "shot_floor_known": np.bool_, "shot_camera_height_m": np.float32, "shot_focal_px": np.float64,
-    "shot_focal_log_std": np.float64, "shot_focal_source": np.str_,
-}  # fmt: skip
+    return {**Shot.stack(shots).to_arrays(), "world_from_camera": world, "frame_focal_px": focal}
 
 
 def said_of(fit: ShotFit, when: str) -> str:

@@ -33,6 +33,7 @@ from torch import Tensor
 
 from fitting.body.kinematics import JOINT_COUNT, Placement, forward_kinematics, rotate, rotation_matrices
 from pose2d.base.errors import UserError
+from pose2d.base.table import Table, column
 
 
 @dataclass(frozen=True)
@@ -93,31 +94,27 @@ ArrayLike = Tensor | np.ndarray
 
 
 @dataclass(frozen=True)
-class BodyParams:
+class BodyParams(Table):
     """What a fit finds: one person over T frames."""
 
-    pose: Tensor  # [T, 24, 3] axis-angle in radians, each joint relative to its parent; joint 0 turns it all
-    shape: Tensor  # [S] one body for all frames, or [T, S]; in standard deviations
-    translation: Tensor  # [T, 3] metres, added to every point
-    size: Tensor = field(default_factory=lambda: torch.ones(()))  # [], [1] or [T]; multiplies the posed body: children
-
-    def __len__(self) -> int:
-        return len(self.pose)
-
-    def rows(self, index: slice | Tensor | np.ndarray) -> "BodyParams":
-        """Some of the frames; a shape or size for all frames stays one for all."""
-        shape = self.shape if self.shape.ndim == 1 else self.shape[index]
-        size = self.size[index] if self.size.numel() > 1 else self.size
-        return BodyParams(self.pose[index], shape, self.translation[index], size)
+    TENSORS = True
+    # [T, 24, 3] axis-angle, each joint relative to its parent; joint 0 turns it all
+    pose: Tensor = column((24, 3), "f", "axis-angle of each joint", unit="rad", finite=True)
+    # [S] one body for all frames, or [T, S]
+    shape: Tensor = column(("directions",), "f", "shape", unit="standard deviations", finite=True)
+    # [T, 3] added to every point
+    translation: Tensor = column((3,), "f", "translation", unit="m", finite=True)
+    # [] or [T] multiplies the posed body: children
+    size: Tensor = column((), "f", "size", finite=True, fill=1, default=lambda: torch.ones(()))
 
 
 @dataclass(frozen=True)
-class BodyOutput:
+class BodyOutput(Table):
     """Where the body is in T frames, in the frame that the translation is given in."""
 
-    joints: Tensor  # [T, 24, 3] metres, posed joints by forward kinematics
-    keypoints: Tensor  # [T, 26, 3] metres, Halpe-26; the first 17 are COCO's
-    vertices: Tensor | None  # [T, V, 3] metres, or None when not wanted
+    joints: Tensor = column((24, 3), "f", "posed joints by forward kinematics", unit="m")  # [T, 24, 3]
+    keypoints: Tensor = column((26, 3), "f", "Halpe-26; the first 17 are COCO's", unit="m")  # [T, 26, 3]
+    vertices: Tensor | None = column(("vertices", 3), "f", "mesh, where wanted", unit="m", optional=True)  # [T, V, 3]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -12,7 +12,7 @@ POWER is below 1 because frames and keypoints are not independent. The three wer
 by the correlation with the true OKS. Neighbouring frames alone say nothing: at a hidden keypoint the network's error
 moves along with the body (bench/README.md, "Hidden keypoints").
 
-`widened` gives the wide components more weight where somebody else stands in front (`keypoints.hidden`).
+`with_variance_inflation` gives the wide components more weight where somebody else stands in front (`hidden.py`).
 """
 
 from dataclasses import replace
@@ -43,16 +43,16 @@ def confidence_after_fit(keypoints: Keypoints, body_px: Tensor) -> Keypoints:
     return _reweighted(keypoints, logs, torch.isfinite(squared).all(-1))
 
 
-def widened(keypoints: Keypoints, tilt: Tensor) -> Keypoints:
-    """Keypoints [T, K] whose mixtures' weights are multiplied by sigma^tilt, tilt [T, K]; 0 changes nothing.
+def with_variance_inflation(keypoints: Keypoints, inflation: Tensor) -> Keypoints:
+    """Keypoints [T, K] whose mixtures' weights are multiplied by sigma^inflation, [T, K]; 0 changes nothing.
 
     Keypoints without a stated distribution stay as they are.
     """
     stated = keypoints.error
     if stated is None:
         return keypoints
-    logs = stated.weight.clamp_min(1e-9).log() + tilt[..., None] * stated.sigma.log()
-    return _reweighted(keypoints, logs, tilt != 0)
+    logs = stated.weight.clamp_min(1e-9).log() + inflation[..., None] * stated.sigma.log()
+    return _reweighted(keypoints, logs, inflation != 0)
 
 
 def _reweighted(keypoints: Keypoints, logs: Tensor, changed: Tensor) -> Keypoints:

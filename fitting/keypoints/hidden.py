@@ -5,7 +5,7 @@ right ones, and is sure of them. An image does not tell; two fitted bodies do. F
 one, two things count: that a surface of the other body lies in front of the keypoint, and that the keypoint found lies
 where the other has one of the same kind. The weights of the stated mixture of errors then become
 
-    w_m'  ~  w_m s_m^tilt,        tilt = COVERED (behind a surface) + TAKEN (at the other's keypoint),
+    w_m'  ~  w_m s_m^a,        a = COVERED (behind a surface) + TAKEN (at the other's keypoint),
 
 both between 0 and 1, and fading with the distance between the two: people far apart have other sizes in the image, and
 are not mistaken for one another. The body that hides is taken as capsules around its bones, which need no mesh.
@@ -24,6 +24,7 @@ from torch import Tensor
 from fitting.body import BodyOutput
 from fitting.camera import Camera
 from fitting.keypoints.weights import keypoint_area
+from pose2d.base.table import Table, column, nested
 from pose2d.oks import l_squared
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
@@ -47,18 +48,13 @@ TAKEN_L = 2.0  # distance from the other's keypoint, in units of l
 
 
 @dataclass(frozen=True)
-class FittedBody:
+class FittedBody(Table):
     """One person's keypoints and fitted body over T frames of a shot."""
 
-    frame: np.ndarray  # [T] increasing frame numbers
-    present: np.ndarray  # [T] bool: the person is there
-    keypoints: Keypoints  # [T, 26]
-    body: BodyOutput  # [T], in the camera frame
-
-    def rows(self, index: np.ndarray) -> "FittedBody":
-        """Some of the frames."""
-        body = BodyOutput(self.body.joints[index], self.body.keypoints[index], None)
-        return FittedBody(self.frame[index], self.present[index], self.keypoints.rows(index), body)
+    frame: np.ndarray = column((), "i", "increasing frame numbers")
+    present: np.ndarray = column((), "b", "the person is there")
+    keypoints: Keypoints = nested(Keypoints, "Halpe's 26")
+    body: BodyOutput = nested(BodyOutput, "in the camera frame")
 
 
 @dataclass(frozen=True)
@@ -69,8 +65,8 @@ class BehindOthers:
     taken: Tensor  # somebody in front has a keypoint of this kind, left or right, where this one was found
 
     @property
-    def tilt(self) -> Tensor:
-        """[T, 26] how much the stated errors widen (`after_fit.widened`)."""
+    def inflation(self) -> Tensor:
+        """[T, 26] how much the stated variances grow (`after_fit.with_variance_inflation`)."""
         return COVERED * self.covered + TAKEN * self.taken
 
 

@@ -39,6 +39,7 @@ from fitting.scene.background_flow import (
     shift_px,
     shrunk,
 )
+from pose2d.base.table import Table, column, shared
 
 Kind = Literal["static", "rotating", "moving", "unknown"]
 
@@ -60,21 +61,21 @@ _KEY_SHIFT = 0.22  # of the image's longer side, after which a new key frame is 
 
 
 @dataclass(frozen=True)
-class CameraMotion:
+class CameraMotion(Table):
     """The camera of one shot, over the F frames that were fed."""
 
     kind: Kind
-    frames: np.ndarray  # [F] frame numbers, increasing
-    first_from_camera: np.ndarray  # [F, 3, 3] takes directions in a frame's camera to the first frame's camera
-    rotation_sigma_deg: np.ndarray  # [F] standard deviation of that rotation about any axis; inf: not known
-    zoom: np.ndarray  # [F] focal length over the first frame's
-    zoom_log_sigma: np.ndarray  # [F]
-    focal_px: float  # of the first frame, full-frame pixels; angles were measured with it
-    residual_px: float  # median displacement of background corners that rotation and zoom do not explain, full frame
-    parallax_share: float  # of corners whose residual tells of parallax, in the worst span between key frames
-    reason: str  # what the kind rests on, in words
+    frames: np.ndarray = column((), "i", "frame numbers, increasing")
+    # [F, 3, 3]
+    first_from_camera: np.ndarray = column((3, 3), "d", "a frame's camera -> the first frame's camera", finite=True)
+    zoom: np.ndarray = column((), "d", "focal length over the first frame's", low=1e-3, high=1e3, finite=True)
+    focal_px: float = shared()  # of the first frame, full-frame pixels; angles were measured with it
+    reason: str = shared()  # what the kind rests on, in words
     turning_focal_px: float = math.nan  # of the first frame, as the turning itself tells it; NaN: it does not
     turning_focal_log_sigma: float = math.inf
+    # What the estimator knows beside; not kept in files.
+    rotation_std_deg: np.ndarray | None = column((), "d", "of that rotation about any axis", unit="deg", optional=True)
+    parallax_share: float = math.nan  # of corners whose residual tells of parallax, in the worst span
 
     def at(self, frames: np.ndarray) -> "CameraMotion":
         """At other frames [F]: in between evenly, before the first and after the last as there."""
@@ -82,28 +83,27 @@ class CameraMotion:
             return self
         known = self.frames.astype(float)
         wanted = np.clip(frames, known[0], known[-1])
+        near = self.rows(np.clip(np.searchsorted(known, wanted), 0, len(known) - 1))
         rotation = self.first_from_camera[np.zeros(len(frames), int)]
         if len(known) > 1:
             rotation = Slerp(known, Rotation.from_matrix(self.first_from_camera))(wanted).as_matrix()
-        near = np.clip(np.searchsorted(known, wanted), 0, len(known) - 1)
-        changed = {
-            "frames": np.asarray(frames),
-            "first_from_camera": rotation,
-            "rotation_sigma_deg": self.rotation_sigma_deg[near],
-            "zoom": np.exp(np.interp(wanted, known, np.log(self.zoom))),
-            "zoom_log_sigma": self.zoom_log_sigma[near],
-        }
-        return CameraMotion(**{**self.__dict__, **changed})
+        zoom = np.exp(np.interp(wanted, known, np.log(self.zoom)))
+        return replace(near, frames=np.asarray(frames), first_from_camera=rotation, zoom=zoom)
 
     def with_focal(self, focal_px: float) -> "CameraMotion":
         """The same image motion under another focal length: turns about x and y scale by old / new."""
         if self.kind == "static" or focal_px == self.focal_px:
-            return CameraMotion(**{**self.__dict__, "focal_px": float(focal_px)})
+            return replace(self, focal_px=float(focal_px))
         ratio = self.focal_px / focal_px
         turned = with_scaled_turns(self.first_from_camera, 1 / ratio)
-        sigma = self.rotation_sigma_deg * max(ratio, 1.0)
-        changed = {"first_from_camera": turned, "rotation_sigma_deg": sigma, "focal_px": float(focal_px)}
-        return CameraMotion(**{**self.__dict__, **changed})
+        std = None if self.rotation_std_deg is None else self.rotation_std_deg * max(ratio, 1.0)
+        return replace(self, first_from_camera=turned, rotation_std_deg=std, focal_px=float(focal_px))
+
+
+def unknown_motion(frames: np.ndarray, focal_px: float, reason: str) -> CameraMotion:
+    """Of a camera that nobody looked at."""
+    still = np.broadcast_to(np.eye(3), (len(frames), 3, 3)).copy()
+    return CameraMotion("unknown", frames, still, np.ones(len(frames)), focal_px, reason)
 
 
 def with_scaled_turns(first_from_camera: np.ndarray, focal_ratio: float) -> np.ndarray:
@@ -172,7 +172,7 @@ class CameraMotionEstimator:
 
     def finish(self) -> CameraMotion:
         """The camera of all frames fed so far."""
-        found = _summary(self._frames, self._looked, self._focal, self._focal_px, self._scale, self._small)
+        found = _summary(self._frames, self._looked, self._focal, self._focal_px, self._small)
         told = (
             focal_from_turns(self._turns[:MOST_TURNS], self._focal)
             if found.kind == "rotating" and self._turns
@@ -314,21 +314,16 @@ def _summary(
     looked: list[_Looked],
     focal: float,
     focal_px: float,
-    scale: float,
     size: tuple[int, int],
 ) -> CameraMotion:
     known = [look for look in looked if look.corners > 0]
-    residual_px = float(np.median([look.residual_px for look in known[1:]])) / scale if len(known) > 1 else 0.0
     kind, share, reason = _kind(looked, known, focal, size)
     count = len(frames)
-    identity = np.broadcast_to(np.eye(3), (count, 3, 3)).copy()
     if kind in ("static", "unknown"):
-        sigma = math.degrees(STATIC_PX / 2 / focal) if kind == "static" else np.inf
-        first = np.zeros(count) if count == 1 else np.full(count, sigma)
-        return CameraMotion(
-            kind, np.array(frames, int), identity, first, np.ones(count), np.zeros(count), focal_px, residual_px,
-            share, reason,
-        )  # fmt: skip
+        still = unknown_motion(np.array(frames, int), focal_px, reason)
+        std = math.degrees(STATIC_PX / 2 / focal) if kind == "static" else np.inf
+        first = np.zeros(count) if count == 1 else np.full(count, std)
+        return replace(still, kind=kind, rotation_std_deg=first, parallax_share=share)
     at = np.array([look.frame for look in looked], float)
     rotations = Rotation.from_matrix(np.stack([look.pose.first_from_camera for look in looked]))
     steps = (rotations[:-1].inv() * rotations[1:]).as_rotvec()
@@ -342,16 +337,14 @@ def _summary(
         variance = variance + pulled[:, None]
     between = np.maximum(variance[place], variance[place + 1])
     return CameraMotion(
-        kind,
-        np.array(frames, int),
-        turned,
-        np.degrees(np.sqrt(between[:, :3].max(1))),
-        np.exp(log_zoom),
-        np.sqrt(between[:, 3]),
-        focal_px,
-        residual_px,
-        share,
-        reason,
+        kind=kind,
+        frames=np.array(frames, int),
+        first_from_camera=turned,
+        zoom=np.exp(log_zoom),
+        focal_px=focal_px,
+        reason=reason,
+        rotation_std_deg=np.degrees(np.sqrt(between[:, :3].max(1))),
+        parallax_share=share,
     )
 
 

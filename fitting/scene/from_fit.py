@@ -1,19 +1,19 @@
 """What fitted tracks tell of their surroundings: evidence for the ground, and which points of a body rest."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from scipy.ndimage import maximum_filter1d
 
-from fitting.body import Body, BodyParams
+from fitting.body import Body
+from fitting.fits import TrackFit
 from fitting.keypoints.observed import OBSERVED_PROBABILITY
 from fitting.keypoints.weights import PRESENT, stated_error_px
 from fitting.optimise import CONSTANT_ERROR_SHARE
 from fitting.scene.contacts import contact_probability, depth_speeds, intervals, point_motion, seat_log_odds
 from fitting.scene.ground_evidence import PersonEvidence
 from fitting.solver.terms.scene import FEET, POINTS, point_lifts
-from fitting.track import TrackFit
 
 _FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # `ground_evidence.FOOT_POINTS` among Halpe's 26
 # A foot that rests so far from the floor stands on something else. Feet of people on the floor are found within 0.1 m.
@@ -55,22 +55,23 @@ def person_evidence(found: TrackFit, body: Body, rows: np.ndarray, known_height_
     )
 
 
-def resting_points(
-    found: TrackFit,
-    params: BodyParams,
-    body: Body,
-    time_s: np.ndarray,
-    focal_px: float,
-    center_px: tuple[float, float],
-    first_from_camera: np.ndarray | None,
-    up: np.ndarray | None,
-    floor_m: float | None,
-) -> tuple[np.ndarray, np.ndarray]:
+@dataclass(frozen=True)
+class RestView:
+    """How the camera and the ground lie while points are looked at."""
+
+    focal_px: float
+    center_px: tuple[float, float]
+    first_from_camera: np.ndarray | None  # [T, 3, 3]; None: the camera does not turn
+    up: np.ndarray | None  # [3] against gravity; None: not known
+    floor_m: float | None  # up . x of the floor at the body's size 1; None: not known
+
+
+def resting_points(found: TrackFit, body: Body, time_s: np.ndarray, view: RestView) -> tuple[np.ndarray, np.ndarray]:
     """[T, 9] probability that each of POINTS rests, zero outside the spans of `intervals`, and that it is on the floor.
 
-    params: the body at size 1, as the ground has it (`floor_m`: up . x of the floor at that size); first_from_camera
-    [T, 3, 3]: None for a camera that does not turn.
+    found: the body at size 1, as the ground has it.
     """
+    params, focal_px, first_from_camera, up = found.fit.params, view.focal_px, view.first_from_camera, view.up
     at = body.at(params)
     turn = np.broadcast_to(np.eye(3), (len(params), 3, 3)) if first_from_camera is None else first_from_camera
     joints = np.einsum("tij,tnj->tni", turn, at.joints.double().numpy())
@@ -79,13 +80,13 @@ def resting_points(
     height_m = body.height_m(params.shape)
     xy, sigma = found.keypoints.xy_px.numpy()[:, POINTS], keypoint_sigma_px(found)[:, POINTS]
     apparent = focal_px * height_m / np.maximum(at.joints[:, 0, 2].double().numpy(), 0.2)
-    motion = point_motion(xy, sigma, apparent, time_s, focal_px, center_px, first_from_camera)
+    motion = point_motion(xy, sigma, apparent, time_s, focal_px, view.center_px, first_from_camera)
     over = None
     odds = np.zeros((len(params), len(POINTS)))
     if up is not None:
         odds[:, PELVIS_POINT] = seat_log_odds(joints, up)
-        if floor_m is not None:
-            over = points @ up - floor_m - point_lifts(body)[list(POINTS)].double().numpy()
+        if view.floor_m is not None:
+            over = points @ up - view.floor_m - point_lifts(body)[list(POINTS)].double().numpy()
     by_depth = depth_speeds(points_cam, at.joints[:, 0].double().numpy(), time_s, height_m)
     is_foot = np.arange(len(POINTS)) < FEET
     probability = contact_probability(

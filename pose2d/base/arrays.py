@@ -5,6 +5,7 @@ against the bytes that are there and against the memory that is free. No object 
 """
 
 import math
+import threading
 import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from pose2d.base.limits import MOST_ARRAY_BYTES, most_bytes, size_text
 
 MOST_ARRAYS = 20_000  # of one file; networks have some hundred
 MOST_GROWTH = 1100  # deflate makes at most 1032 bytes of one
+_READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_ONE_HEADER = threading.Lock()  # they are Python literals, and Python 3.11 can fail to parse two at a time
 _BLOCK = 1 << 20
 _KINDS = {"f": "fiu", "i": "iu", "b": "b", "U": "U"}  # what counts as a number, a whole number, a truth value, text
 _KIND_NAMES = {"f": "numbers", "i": "whole numbers", "b": "truth values", "U": "text"}
@@ -189,10 +192,9 @@ def _header(stream: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype, in
     """Shape, Fortran order, type, and the bytes that the header took."""
     counted = _Counted(stream)
     version = np.lib.format.read_magic(counted)
-    if version == (1, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(counted)
-    elif version == (2, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_2_0(counted)
+    if version in _READ_HEADER:
+        with _ONE_HEADER:
+            shape, fortran, dtype = _READ_HEADER[version](counted)
     else:
         raise Unreadable(f"{name} is in version {version[0]}.{version[1]} of NumPy's format; expected 1.0 or 2.0")
     if any(not isinstance(side, int) or isinstance(side, bool) or side < 0 for side in shape) or len(shape) > 32:

@@ -5,21 +5,23 @@ code that made it. Each stage of `run`, each step of `eval-3dpw` and each shard 
 there is one rule.
 """
 
-import ast
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
 from pose2d.base import arrays
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, blocks
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PACKAGES = ("pose2d", "ccnet", "fitting", "eval3dpw", "fitmesh")
 _ROOT = Path(__file__).parents[2]
@@ -54,7 +56,7 @@ def content_digest(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def weights_digest(state: Mapping[str, Tensor]) -> str:
+def weights_digest(state: Mapping[str, "Tensor"]) -> str:
     """Of a state dict: equal for equal numbers, whatever file they came from."""
     digest = hashlib.sha256()
     for name, tensor in sorted(state.items()):
@@ -101,22 +103,46 @@ def _module_file(name: str) -> Path | None:
 
 @cache
 def _parsed(path: Path) -> tuple[tuple[str, ...], str]:
-    """The modules of this project that a file imports, and the digest of its syntax tree without docstrings."""
-    imported = []
-    tree = ast.parse(path.read_text("utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imported += [alias.name for alias in node.names if alias.name.split(".")[0] in PACKAGES]
-        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in PACKAGES:
-            modules = (f"{node.module}.{alias.name}" for alias in node.names)
-            imported += [module if _module_file(module) is not None else node.module for module in modules]
-        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            node.body = [child for child in node.body if not _is_text(child)]
-    return tuple(imported), hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+    """The modules of this project that a file imports, and the digest of its tokens without comments and docstrings.
+
+    Tokens, not a syntax tree: Python 3.11 counts how deep it is in a tree for all threads together, so that `ast.parse`
+    in one of them can fail because NumPy reads the header of an array in another.
+    """
+    imported: list[str] = []
+    digest = hashlib.sha256()
+    for depth, statement in _statements(path):
+        if all(token.type == tokenize.STRING for token in statement):
+            continue  # a docstring
+        words = [token.string for token in statement]
+        if words[0] in ("import", "from"):
+            imported += _imported(words)
+        digest.update("\0".join((str(depth), *words, "\n")).encode())
+    return tuple(imported), digest.hexdigest()
 
 
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def _statements(path: Path) -> Iterator[tuple[int, list[tokenize.TokenInfo]]]:
+    """The tokens of one statement after another, without comments, with the depth of its block."""
+    depth, statement = 0, list[tokenize.TokenInfo]()
+    with path.open(encoding="utf-8") as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type in (tokenize.INDENT, tokenize.DEDENT):
+                depth += 1 if token.type == tokenize.INDENT else -1
+            elif token.type == tokenize.NEWLINE:
+                yield depth, statement
+                statement = []
+            elif token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER):
+                statement.append(token)
+
+
+def _imported(words: Sequence[str]) -> Iterator[str]:
+    """The modules of this project in `import a.b as c` or `from a.b import (c as d, e)`."""
+    clauses = " ".join(words).replace(" . ", ".").replace("(", "").replace(")", "")
+    module, _, names = clauses.partition("import ")
+    package = module.removeprefix("from").strip()
+    for name in (clause.split(" as ")[0].strip() for clause in names.split(",")):
+        full = f"{package}.{name}" if package else name
+        if name and full.split(".")[0] in PACKAGES:
+            yield package if package and _module_file(full) is None else full
 
 
 def write_npz(path: Path, key: CacheKey, content: Mapping[str, Any]) -> None:

@@ -22,6 +22,12 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from pose2d.base.arrays import Array
+from pose2d.base.errors import UserError
+
+
+class UnevenColumns(UserError, ValueError):
+    """Columns of one table that differ in length."""
+
 
 _DTYPES = {"f": np.float32, "d": np.float64, "i": np.int64, "b": np.bool_, "U": np.str_}  # what an empty column is
 Rows = TypeVar("Rows", bound="Table")
@@ -41,6 +47,8 @@ class Column:
     high: float | None = None
     optional: bool = False
     nested: "type[Table] | None" = None  # the column is a table itself
+    each: str = ""  # in files there is no entry a row but one a table of many, such as each of the "people"
+    in_files: bool = True  # False: files do not hold it, it follows from others
     flat: bool = False  # of a nested table: in files its columns have no name before theirs
 
     def inner(self, name: str) -> str:
@@ -53,9 +61,13 @@ class Column:
         return Array(kind, (rows, *self.shape), self.finite, self.optional, self.low, self.high)
 
 
-def column(shape: tuple[int | str, ...], kind: str, meaning: str, **how: Any) -> Any:
-    """A column of a `Table`; `how`: the other fields of `Column`."""
+def column(
+    shape: tuple[int | str, ...], kind: str, meaning: str, *, default: Callable[[], Any] | None = None, **how: Any
+) -> Any:
+    """A column of a `Table`; default: makes its value where none is given; `how`: the other fields of `Column`."""
     stated = Column(shape, kind, meaning, **how)
+    if default is not None:
+        return field(default_factory=default, metadata={"column": stated})
     return field(default=None if stated.optional else MISSING, metadata={"column": stated})
 
 
@@ -80,7 +92,8 @@ class Table:
     def __post_init__(self) -> None:
         lengths = {name: len(value) for name, value in self._columns()}
         if len(set(lengths.values())) > 1:
-            raise ValueError(f"{type(self).__name__} has columns of different lengths: {lengths}")
+            each = ", ".join(f"{name} has {length} rows" for name, length in lengths.items())
+            raise UnevenColumns(f"{type(self).__name__} has columns of different lengths: {each}.")
 
     def __len__(self) -> int:
         return next((len(value) for _, value in self._columns()), 0)
@@ -98,7 +111,11 @@ class Table:
         made = {}
         for f, c in column_fields(cls):
             values = [getattr(part, f.name) for part in parts]
-            if values[0] is None or all(value is values[0] and _is_shared(value, c) for value in values):
+            if (
+                c.each
+                or values[0] is None
+                or all(_is_shared(value, c) and _equal(value, values[0]) for value in values)
+            ):
                 continue
             made[f.name] = _joined([_of_rows(value, c, len(p)) for value, p in zip(values, parts, strict=True)])
         return replace(parts[0], **made)
@@ -140,7 +157,7 @@ class Table:
         for name, value in self._columns():
             if isinstance(value, Table):
                 arrays |= value.to_arrays(prefix + columns[name].inner(name))
-            else:
+            elif columns[name].in_files:
                 arrays[prefix + name] = np.asarray(value)
         return arrays
 
@@ -174,7 +191,11 @@ class Table:
         prefix = cls.PREFIX if prefix is None else prefix
         wanted: dict[str, Array] = {}
         for f, c in column_fields(cls):
-            if c.nested is not None:
+            if not c.in_files:
+                continue
+            if c.each:
+                wanted[f.name] = replace(c.array(c.each), optional=optional or c.optional)
+            elif c.nested is not None:
                 wanted |= c.nested.schema(prefix + c.inner(f.name), rows, optional or c.optional)
             else:
                 wanted[prefix + f.name] = replace(c.array(rows), optional=optional or c.optional)
@@ -185,11 +206,52 @@ class Table:
         """Name, size and meaning of every array of a file."""
         prefix = cls.PREFIX if prefix is None else prefix
         for f, c in column_fields(cls):
+            if not c.in_files:
+                continue
             if c.nested is not None:
                 yield from c.nested.documentation(prefix + c.inner(f.name), rows)
             else:
-                size = ", ".join(str(side) for side in (rows, *c.shape))
-                yield prefix + f.name, f"[{size}]", c.meaning + (f", {c.unit}" if c.unit else "")
+                size = ", ".join(str(side) for side in (c.each or rows, *c.shape))
+                yield ("" if c.each else prefix) + f.name, f"[{size}]", c.meaning + (f", {c.unit}" if c.unit else "")
+
+    # A table whose values are single ones, with one dimension fewer than their columns, is one row: `Shot`, `Event`.
+
+    @classmethod
+    def stack(cls: type[Rows], rows: Sequence[Rows]) -> Rows:
+        """One table of single rows; None becomes the column's `fill`."""
+        made = {f.name: _stacked(c, [getattr(row, f.name) for row in rows]) for f, c in column_fields(cls)}
+        return cls(**made)
+
+    def each(self: Rows) -> "list[Rows]":
+        """Every row by itself."""
+        return [replace(self, **{name: _single(value[n]) for name, value in self._columns()}) for n in range(len(self))]
+
+    @classmethod
+    def to_groups(cls, parts: Sequence[Rows], lengths: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
+        """Several tables in one file: rows one after the other, `first_row` [parts + 1], and what each has once."""
+        single = [(f.name, c) for f, c in column_fields(cls) if c.each]
+        once = {name: _stacked(c, [getattr(part, name) for part in parts], lengths) for name, c in single}
+        no_rows = {
+            cls.PREFIX + f.name: _no_rows(c, lengths or {}, False)
+            for f, c in column_fields(cls)
+            if c.in_files and not c.each and not c.optional
+        }
+        rows = cls.concat(parts).to_arrays() if parts else no_rows
+        return {**once, "first_row": np.cumsum([0, *map(len, parts)]), **rows}
+
+    @classmethod
+    def from_groups(cls: type[Rows], arrays: Mapping[str, np.ndarray], **missing: Any) -> list[Rows]:
+        """What `to_groups` made, checked before; missing: columns [rows] that files do not hold."""
+        first, parts = arrays["first_row"].tolist(), []
+        for number in range(len(first) - 1):
+            rows = slice(first[number], first[number + 1])
+            made = {
+                f.name: _single(arrays[f.name][number]) if c.each else arrays[cls.PREFIX + f.name][rows]
+                for f, c in column_fields(cls)
+                if c.in_files and (f.name if c.each else cls.PREFIX + f.name) in arrays
+            }
+            parts.append(cls(**made, **{name: value[rows] for name, value in missing.items()}))
+        return parts
 
     def _columns(self) -> Iterator[tuple[str, Any]]:
         """Name and content of the columns that are there with a value for each row."""
@@ -207,7 +269,24 @@ def column_fields(table: type[Table]) -> Iterator[tuple[Field[Any], Column]]:
 
 def _is_shared(value: Any, stated: Column) -> bool:
     """The same for all rows."""
-    return not isinstance(value, Table) and value.ndim <= len(stated.shape)
+    return not isinstance(value, Table) and np.ndim(value) <= len(stated.shape)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return a is b or bool(np.array_equal(a, b))
+
+
+def _single(value: Any) -> Any:
+    """One number or text as Python has it; arrays stay."""
+    return value.item() if np.ndim(value) == 0 else value
+
+
+def _stacked(stated: Column, values: Sequence[Any], lengths: Mapping[str, int] | None = None) -> np.ndarray:
+    if not values:
+        return np.asarray(_no_rows(stated, lengths or {}, False))
+    nothing = np.full([side for side in stated.shape if isinstance(side, int)], stated.fill)
+    filled = [nothing if value is None else value for value in values]
+    return np.array(filled, _DTYPES[stated.kind])
 
 
 def _of_rows(value: Any, stated: Column, rows: int) -> Any:

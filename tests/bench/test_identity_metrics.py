@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bench.identity_metrics import FrameBoxes, identity_scores
+from bench.lib.identity_metrics import FrameBoxes, identity_scores
 
 HERE, THERE = np.array([0.0, 0, 10, 20]), np.array([50.0, 0, 60, 20])
 

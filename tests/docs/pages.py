@@ -36,7 +36,12 @@ class Page:
 
 def page_names() -> list[str]:
     """Everything that a user reads."""
-    names = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "bench" / "README.md"]
+    names = [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").glob("*.md"),
+        ROOT / "bench" / "README.md",
+        ROOT / "tools" / "README.md",
+    ]
     return sorted(path.relative_to(ROOT).as_posix() for path in names)
 
 

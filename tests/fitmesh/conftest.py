@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fitmesh import cli
-from fitmesh.stages import export
+from fitmesh import cli, exports
 from tests.videos import write_video
 from tests.walkers import coco_results, walker, write_json
 
@@ -57,7 +56,7 @@ def fitmesh_command(fitmesh: Fitmesh) -> Fitmesh:
 @pytest.fixture
 def no_exports(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that look at other stages."""
-    monkeypatch.setattr(export, "ALWAYS", ())
+    monkeypatch.setattr(exports, "ALWAYS", ())
 
 
 @pytest.fixture(scope="session")

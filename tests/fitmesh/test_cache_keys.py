@@ -1,5 +1,6 @@
 """Which edits of the code make a stage's file invalid. The edits are made in a copy of the source tree."""
 
+import ast
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from fitmesh.ui.events import Reporter
 from pose2d.base import caching
 from pose2d.registry import module_of
 from pose2d.video.reader import Video
+from tests.imports import import_graph
 from tests.videos import write_video
 
 SOLVER, RENDERER = "fitting/solver/jacobian.py", "fitting/render/raster.py"
@@ -93,3 +95,20 @@ def test_an_edit_makes_again_what_it_touches_and_nothing_else(
     finally:
         (tree / file).write_text(source, "utf-8")
     assert {stage for stage in unedited if edited[stage] != unedited[stage]} == made_again
+
+
+def test_every_module_that_a_syntax_tree_imports_counts() -> None:
+    _forget()
+    for name, imported in import_graph().items():
+        path = caching._module_file(name)
+        assert path is not None
+        found = set(caching._parsed(path)[0]) - {name}
+        by_name = "import_module" in path.read_text("utf-8")  # modules that are loaded by name are named by cache keys
+        assert found == imported or (by_name and found < imported), name
+
+
+def test_a_cache_key_builds_no_syntax_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11 may fail where two threads build one, and the file that the other thread reads looks damaged."""
+    _forget()
+    monkeypatch.setattr(ast, "parse", None)
+    assert caching.code_digest("fitmesh.stages.fit")

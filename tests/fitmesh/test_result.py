@@ -1,6 +1,7 @@
 """`fitmesh.load`: what a run found, with the shapes and meanings that docs/run.md promises."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 
 import fitmesh
 from fitmesh.result import SCHEMA_VERSION
+from fitmesh.schemas import fit_schema
 from pose2d.base.errors import UserError
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.fitmesh.walkers import save, walkers
@@ -200,7 +202,10 @@ def test_shots_world_frame_and_sizes_are_read_back(
         "shot": np.array([0, 1]),
         "same_as": np.array([1, 1]),
         "size": np.array([0.7, 1]),
-        "events": np.array(["1.5|2|likely swap|with person 1 | at the door"]),
+        "event_time_s": np.array([1.5]),
+        "event_identity": np.array([2]),
+        "event_kind": np.array(["likely swap"]),
+        "event_text": np.array(["with person 1 | at the door"]),
     }
     np.savez(tmp_path / "fit.npz", **arrays)
     result = fitmesh_load(tmp_path)
@@ -232,3 +237,51 @@ def test_a_lens_with_distortion_is_read_back(tmp_path: Path) -> None:
     save(bent)
     assert fitmesh_load(tmp_path).camera == bent.camera
     assert fitmesh_load(tmp_path).camera_at(int(bent.frames[1])).distortion == bent.camera.distortion
+
+
+def test_the_documentation_tells_every_array_of_fit_npz_and_its_size() -> None:
+    text = (
+        (Path(__file__).resolve().parents[2] / "docs" / "run.md").read_text().split("## fit.npz")[1].split("\n## ")[0]
+    )
+    lines = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
+    told = {name: cells[2] for cells in lines for name in re.findall(r"`(\w+)`", cells[1])}
+    letters = {"rows": "R", "people": "P", "people + 1": "P + 1", "shots": "S", "frames": "F", "events": "E",
+               "coefficients": "D", "directions": "10"}  # fmt: skip
+    declared = fit_schema()
+    assert set(told) == {*declared, "schema_version", "cache_key"}
+    for name, array in declared.items():
+        size = ", ".join(letters.get(str(side), str(side)) for side in array.shape)
+        assert not size or f"[{size}]" in told[name], (name, size, told[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "nonsense", "words"),
+    [
+        ("row_joint_std_mm", -1.0, "expected at least 0"),
+        ("row_confidence", 1.5, "expected at most 1"),
+        ("row_pose_rad", 1e9, "expected at most 100"),
+        ("row_pose_rad", np.nan, "not finite"),
+        ("frame_focal_px", np.nan, "not finite"),
+        ("focal_px", 0.0, "expected at least 0.001"),
+        ("shot_focal_px", -500.0, "expected at least 0.001"),
+        ("size", 0.0, "expected at least 0.001"),
+        ("row_contact", -0.1, "expected at least 0"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_in_words(tmp_path: Path, name: str, nonsense: float, words: str) -> None:
+    save(walkers(tmp_path, frames=3))
+    with np.load(tmp_path / "fit.npz") as file:
+        arrays = dict(file)
+    arrays[name] = np.array(arrays[name], float)
+    arrays[name].flat[0] = nonsense
+    np.savez(tmp_path / "fit.npz", **arrays)
+    with pytest.raises(UserError, match=f"{name} has .*{words}"):
+        fitmesh_load(tmp_path)
+
+
+def test_an_array_that_nobody_declared_is_not_looked_at(tmp_path: Path) -> None:
+    save(walkers(tmp_path, frames=3))
+    with np.load(tmp_path / "fit.npz") as file:
+        arrays = dict(file)
+    np.savez(tmp_path / "fit.npz", **arrays, row_x=np.zeros(2))
+    assert len(fitmesh_load(tmp_path).people) == len(arrays["identity"])

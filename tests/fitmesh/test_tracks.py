@@ -78,7 +78,8 @@ def test_a_merged_person_has_the_rows_of_both_in_order(out: Path) -> None:
     np.testing.assert_array_equal(after.frames[3], np.arange(FRAMES))
     expected = np.concatenate([before.people[2].xy_px, before.people[3].xy_px])
     np.testing.assert_array_equal(after.people[3].xy_px, expected)
-    np.testing.assert_array_equal(after.raw[3], np.concatenate([before.raw[2], before.raw[3]]))
+    raw = [before.people[2].raw, before.people[3].raw]
+    np.testing.assert_array_equal(after.people[3].raw, np.concatenate(raw))
     (track,) = [track for track in edited_tracks(out).tracks if track.identity == 3]
     np.testing.assert_array_equal(track.boxes_px, after.boxes_px[3])
 
@@ -222,7 +223,8 @@ def test_events_follow_the_people_they_are_about() -> None:
 def test_what_to_check_is_listed_with_its_time(fitmesh: Fitmesh, out: Path) -> None:
     with np.load(out / "tracks.npz") as file:
         arrays = dict(file)
-    arrays["events"] = np.array(["0.160|2|lost|was not found again", "0.080|1|swap|may be 2 from here on"])
+    events = [Event(0.16, 2, "lost", "was not found again"), Event(0.08, 1, "swap", "may be 2 from here on")]
+    arrays |= Event.stack(events).to_arrays()
     np.savez(out / "tracks.npz", **arrays)
     assert fitmesh("tracks", out) == 0, fitmesh.said
     lines = [line for line in fitmesh.out.splitlines() if line.startswith("check")]

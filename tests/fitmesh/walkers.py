@@ -1,6 +1,6 @@
 """A synthetic `Result` of two walking people with exact values, without a video or a network."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import torch
 from scipy.spatial.transform import Rotation
 
 import fitting
-from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Person, Result, Shot
+from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Event, Person, Result, Shot
 from fitting.body.kinematics import JOINT_NAMES
 from fitting.scene.world import params_to_world
 
@@ -169,14 +169,6 @@ def in_world(
 
 def save(result: Result) -> None:
     """As `fit.npz` in the result's folder, so that `fitmesh.load` reads it back."""
-    shots, people = result.shots, result.people
-    rows = [
-        field.name
-        for field in fields(Person)
-        if field.name not in ("identity", "time_s", "shape", "stopped", "shot", "same_as", "size", "height_m")
-        and field.name != "world_from_camera"
-    ]
-    unknown = np.full(3, np.nan)
     np.savez(
         result.folder / FIT_FILE,
         schema_version=SCHEMA_VERSION, body=result.body_name, body_path="", body_digest="", weighting=result.weighting,
@@ -185,19 +177,9 @@ def save(result: Result) -> None:
         time_s=result.time_s, focal_px=result.camera.focal_px, center_px=result.camera.center_px,
         distortion=np.array(result.camera.distortion, float),
         frame_focal_px=result.focal_px, world_from_camera=result.world_from_camera,
-        events=np.array([f"{e.time_s}|{e.identity}|{e.kind}|{e.text}" for e in result.events], np.str_),
-        shot_up_cam=[unknown if shot.up_cam is None else shot.up_cam for shot in shots],
-        **{
-            f"shot_{name}": np.array([getattr(shot, name) for shot in shots])
-            for name in ("first_frame", "camera", "up_std_deg", "floor_known", "camera_height_m", "focal_px",
-                         "focal_log_std", "focal_source")
-        },
-        **{
-            name: np.array([getattr(person, name) for person in people])
-            for name in ("identity", "shape", "stopped", "shot", "same_as", "size", "height_m")
-        },
-        first_row=np.cumsum([0, *map(len, people)]),
-        **{f"row_{name}": np.concatenate([getattr(person, name) for person in people]) for name in rows},
+        **Event.stack(result.events).to_arrays(),
+        **Shot.stack(result.shots).to_arrays(),
+        **Person.to_groups(result.people),
     )  # fmt: skip
 
 

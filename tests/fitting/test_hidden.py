@@ -9,7 +9,7 @@ import torch
 from fitting.body import Body, BodyOutput
 from fitting.body.load import load_body
 from fitting.camera import Camera
-from fitting.keypoints.after_fit import widened
+from fitting.keypoints.after_fit import with_variance_inflation
 from fitting.keypoints.hidden import UNCOVERED_M, FittedBody, behind_others, surface_in_front_m
 from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import HALPE26
@@ -51,7 +51,7 @@ def person(placed: BodyOutput, frames: int = 1) -> FittedBody:
 
 
 def tilts(people: dict[int, FittedBody]) -> dict[int, torch.Tensor]:
-    return {identity: behind.tilt for identity, behind in behind_others(people, CAMERA).items()}
+    return {identity: behind.inflation for identity, behind in behind_others(people, CAMERA).items()}
 
 
 @pytest.mark.parametrize("depth_m", [2.0, 6.0])
@@ -87,7 +87,7 @@ def test_who_stands_in_front_hides_who_stands_behind(body: Body) -> None:
     assert (found[1] < 0.05).all()
     torso = [HALPE26.keypoints.index(name) for name in ("left_hip", "right_hip", "pelvis", "neck")]
     assert (found[2][0, torso] > 1).all()
-    wider = widened(far.keypoints, found[2])
+    wider = with_variance_inflation(far.keypoints, found[2])
     assert (wider.confidence[0, torso] < 0.5 * far.keypoints.confidence[0, torso]).all()
 
 
@@ -117,7 +117,7 @@ def test_a_widened_mixture_sums_to_one_and_its_confidence_is_its_expected_oks(bo
     before = person(standing(body, 0.0, 3.0)).keypoints
     tilt = torch.zeros(1, 26)
     tilt[0, 3] = 2.0
-    after = widened(before, tilt)
+    after = with_variance_inflation(before, tilt)
     assert after.error is not None
     torch.testing.assert_close(after.error.weight.sum(-1), torch.ones(1, 26))
     torch.testing.assert_close(after.confidence, (after.error.weight / (1 + after.error.sigma.square())).sum(-1))
@@ -129,10 +129,10 @@ def test_a_widened_mixture_sums_to_one_and_its_confidence_is_its_expected_oks(bo
 
 def test_without_a_stated_distribution_nothing_changes(body: Body) -> None:
     plain = replace(person(standing(body, 0.0, 3.0)).keypoints, error=None)
-    assert widened(plain, torch.ones(1, 26)) is plain
+    assert with_variance_inflation(plain, torch.ones(1, 26)) is plain
 
 
 def test_absent_keypoints_stay_as_they_are(body: Body) -> None:
     before = person(standing(body, 0.0, 3.0)).keypoints
     before = replace(before, presence=torch.zeros(1, 26))
-    torch.testing.assert_close(widened(before, torch.ones(1, 26)).confidence, before.confidence)
+    torch.testing.assert_close(with_variance_inflation(before, torch.ones(1, 26)).confidence, before.confidence)

@@ -84,7 +84,7 @@ def found(family: list[ShotPerson], body: Body) -> ShotFit:
 
 
 def finite(fit: ShotFit) -> bool:
-    params = [p.track.fit.params for p in fit.people.values()]
+    params = [p.fit.params for p in fit.people.values()]
     numbers = [
         torch.cat((p.pose.flatten(), p.shape.flatten(), p.translation.flatten(), p.size.flatten())) for p in params
     ]
@@ -92,7 +92,7 @@ def finite(fit: ShotFit) -> bool:
 
 
 def height_m(fit: ShotFit, identity: int, body: Body) -> float:
-    params = fit.people[identity].track.fit.params
+    params = fit.people[identity].fit.params
     return body.height_m(params.shape) * float(params.size)
 
 
@@ -107,10 +107,10 @@ def test_people_who_stand_tell_where_up_is_and_who_is_a_child(found: ShotFit, bo
 def test_feet_that_stand_stay_put_on_the_floor(found: ShotFit, body: Body) -> None:
     assert found.ground is not None
     for fitted in found.people.values():
-        feet = body.at(fitted.track.fit.params).keypoints[:, FEET].double().numpy()
+        feet = body.at(fitted.fit.params).keypoints[:, FEET].double().numpy()
         assert fitted.contact.mean() > 0.7
         assert np.median(np.linalg.norm(np.diff(feet, axis=0), axis=-1)) * FPS < 0.02
-        lift = float(fitted.track.fit.params.size) * fitting.solver.terms.scene.point_lifts(body)[list(FEET)].numpy()
+        lift = float(fitted.fit.params.size) * fitting.solver.terms.scene.point_lifts(body)[list(FEET)].numpy()
         height = feet @ found.ground.up_cam + found.ground.camera_height_m - lift
         assert np.abs(np.median(height)) < 0.05
 
@@ -128,20 +128,20 @@ def test_who_stands_behind_another_is_less_to_be_relied_on(body: Body, ground: b
     both = fit_shot(people, CAMERA, KNOWN, body, fps=FPS, options=options).people
     alone = [fit_shot([one], CAMERA, KNOWN, body, fps=FPS, options=options).people[one.identity] for one in people]
     hips = [HALPE26.keypoints.index(name) for name in ("left_hip", "right_hip")]
-    before, after = (found[1].track for found in (alone, both))
+    before, after = (found[1] for found in (alone, both))
     assert (after.keypoints.confidence[:, hips] < 0.6 * before.keypoints.confidence[:, hips]).all()
     assert (after.keypoint_observed[:, hips] < before.keypoint_observed[:, hips]).all()
     assert not (after.joint_observed & ~before.joint_observed).any()
     if not ground:  # the scene of two is another than that of one
         torch.testing.assert_close(after.fit.params.pose, before.fit.params.pose, rtol=0, atol=0)
-        front = both[0].track.keypoints.confidence, alone[0].track.keypoints.confidence
+        front = both[0].keypoints.confidence, alone[0].keypoints.confidence
         torch.testing.assert_close(*front, rtol=0, atol=0.02)
 
 
 def test_without_a_floor_everyone_is_fitted_as_a_track(family: list[ShotPerson], body: Body) -> None:
     alone = fit_shot(family[:1], CAMERA, KNOWN, body, fps=FPS, options=SceneOptions(ground=False))
     track = fitting.fit_track(family[0].keypoints, family[0].frame, CAMERA, body, fps=FPS)
-    ours, theirs = alone.people[0].track.fit.params, track.fit.params
+    ours, theirs = alone.people[0].fit.params, track.fit.params
     for name in ("pose", "shape", "translation"):
         assert getattr(ours, name).numpy().tobytes() == getattr(theirs, name).numpy().tobytes()
     assert alone.ground is None
@@ -149,12 +149,10 @@ def test_without_a_floor_everyone_is_fitted_as_a_track(family: list[ShotPerson],
 
 def test_a_static_camera_changes_no_byte(family: list[ShotPerson], body: Body) -> None:
     still = np.broadcast_to(np.eye(3), (FRAMES, 3, 3)).copy()
-    motion = CameraMotion(
-        "static", np.arange(FRAMES), still, np.zeros(FRAMES), np.ones(FRAMES), np.zeros(FRAMES), FOCAL_PX, 0, 0, ""
-    )
+    motion = CameraMotion("static", np.arange(FRAMES), still, np.ones(FRAMES), FOCAL_PX, "")
     options = SceneOptions(ground=False)
-    a = fit_shot(family[:1], CAMERA, KNOWN, body, fps=FPS, options=options).people[0].track.fit.params
-    b = fit_shot(family[:1], CAMERA, KNOWN, body, fps=FPS, motion=motion, options=options).people[0].track.fit.params
+    a = fit_shot(family[:1], CAMERA, KNOWN, body, fps=FPS, options=options).people[0].fit.params
+    b = fit_shot(family[:1], CAMERA, KNOWN, body, fps=FPS, motion=motion, options=options).people[0].fit.params
     assert a.pose.numpy().tobytes() == b.pose.numpy().tobytes()
 
 
@@ -177,7 +175,7 @@ def test_a_given_floor_is_kept(family: list[ShotPerson], body: Body) -> None:
 def test_the_lens_is_in_the_depth_s_deviation_and_in_no_other(family: list[ShotPerson], body: Body) -> None:
     options = SceneOptions(ground=False)
     unsure = replace(KNOWN, log_sigma=0.29)
-    sharp, wide = (fit_shot(family[:1], CAMERA, f, body, fps=FPS, options=options).people[0].track.fit
+    sharp, wide = (fit_shot(family[:1], CAMERA, f, body, fps=FPS, options=options).people[0].fit
                    for f in (KNOWN, unsure))  # fmt: skip
     assert sharp.joint_std_mm is not None
     assert wide.joint_std_mm is not None
@@ -191,9 +189,7 @@ def test_the_lens_is_in_the_depth_s_deviation_and_in_no_other(family: list[ShotP
 def turning(degrees: float, zoom: np.ndarray | None = None) -> CameraMotion:
     turn = Rotation.from_euler("y", np.linspace(0, degrees, FRAMES)[:, None], degrees=True).as_matrix()
     ones = np.ones(FRAMES)
-    return CameraMotion(
-        "rotating", np.arange(FRAMES), turn, 0.05 * ones, ones if zoom is None else zoom, 0 * ones, FOCAL_PX, 0, 0, ""
-    )
+    return CameraMotion("rotating", np.arange(FRAMES), turn, ones if zoom is None else zoom, FOCAL_PX, "")
 
 
 def test_under_a_panning_camera_feet_stay_put_in_the_world(body: Body) -> None:
@@ -203,7 +199,7 @@ def test_under_a_panning_camera_feet_stay_put_in_the_world(body: Body) -> None:
                    motion=motion)  # fmt: skip
     assert fit.ground is not None
     assert angle_deg(fit.ground.up_cam, UP) < 2.5 * fit.ground.up_sigma_deg  # one person, who stands
-    feet = body.at(fit.people[0].track.fit.params).keypoints[:, FEET].double().numpy()
+    feet = body.at(fit.people[0].fit.params).keypoints[:, FEET].double().numpy()
     world = np.einsum("tij,tnj->tni", motion.first_from_camera, feet)
     assert np.median(np.linalg.norm(np.diff(world, axis=0), axis=-1)) * FPS < 0.02
     assert np.median(np.linalg.norm(np.diff(feet, axis=0), axis=-1)) * FPS > 0.2
@@ -216,8 +212,8 @@ def test_a_zoom_moves_nobody_and_pixels_stay_those_of_the_video(body: Body) -> N
     options = SceneOptions(ground=False)
     a = fit_shot([person(0, zoomed)], CAMERA, KNOWN, body, fps=FPS, motion=turning(0.0, zoom), options=options)
     b = fit_shot([person(0, plain)], CAMERA, KNOWN, body, fps=FPS, motion=turning(0.0), options=options)
-    torch.testing.assert_close(a.people[0].track.keypoints.xy_px, zoomed.xy_px, atol=1e-2, rtol=0)
-    moved = a.people[0].track.fit.params.translation - b.people[0].track.fit.params.translation
+    torch.testing.assert_close(a.people[0].keypoints.xy_px, zoomed.xy_px, atol=1e-2, rtol=0)
+    moved = a.people[0].fit.params.translation - b.people[0].fit.params.translation
     assert moved.abs().max() < 0.02
 
 
@@ -251,7 +247,7 @@ def test_what_cannot_be_known_is_said_and_everyone_is_fitted_all_the_same(body: 
         assert fit.ground is None, name
         assert fit.reason, name
         assert finite(fit), name
-        assert float(fit.people[0].track.fit.params.size) == 1.0, name
+        assert float(fit.people[0].fit.params.size) == 1.0, name
 
 
 def test_nobody_is_an_answer(body: Body) -> None:

@@ -1,4 +1,4 @@
-"""From a track's keypoints to a body: gaps, side swaps, starts; long tracks in pieces with one shape and no seam."""
+"""From a track's keypoints to a body: gaps, side swaps, starts; long tracks in windows with one shape and no seam."""
 
 from dataclasses import replace
 
@@ -10,7 +10,8 @@ import fitting
 from fitting.init.lifter.lift import guess_from_keypoints
 from fitting.keypoints.observed import TooFewKeypoints, body_keypoints
 from fitting.optimise import FitInput
-from fitting.track import _pieces, fit_pieces, fit_track, start_track
+from fitting.track import fit_track, start_track
+from fitting.windows import _windows, fit_windows
 from pose2d.base.errors import UserError
 from pose2d.types import Keypoints
 from tests.walkers import walker
@@ -30,18 +31,18 @@ def test_pieces_fit_as_well_as_the_whole_and_meet_without_a_seam() -> None:
     whole = fitting.fit(known, camera, body, fps=25)
     usable = torch.ones(100, dtype=torch.bool)
     guess = guess_from_keypoints(known, [camera], body, 25)
-    pieces = fit_pieces(FitInput(body_keypoints(known), guess), usable, camera, body, 25, piece=40, overlap=8)
-    assert pieces.params.shape.shape == whole.params.shape.shape == (10,)
-    assert pieces.params.pose.shape == (100, 24, 3)
-    assert float(pieces.reprojection_px.nanmean()) < 1.1 * float(whole.reprojection_px.nanmean())
-    joints = [body.at(fit.params).joints for fit in (whole, pieces)]
+    windows = fit_windows(FitInput(body_keypoints(known), guess), usable, camera, body, 25, window=40, overlap=8)
+    assert windows.params.shape.shape == whole.params.shape.shape == (10,)
+    assert windows.params.pose.shape == (100, 24, 3)
+    assert float(windows.reprojection_px.nanmean()) < 1.1 * float(whole.reprojection_px.nanmean())
+    joints = [body.at(fit.params).joints for fit in (whole, windows)]
     relative = [j - j[:, :1] for j in joints]
     assert float((relative[0] - relative[1]).norm(dim=-1).mean()) < 0.03
     step = [j.diff(dim=0).norm(dim=-1).amax(1) for j in joints]
     assert float(step[1].max()) < 1.5 * float(step[0].max()) + 0.005
-    assert pieces.joint_std_mm is not None
+    assert windows.joint_std_mm is not None
     assert whole.joint_std_mm is not None
-    ratio = pieces.joint_std_mm.mean() / whole.joint_std_mm.mean()
+    ratio = windows.joint_std_mm.mean() / whole.joint_std_mm.mean()
     assert 0.5 < float(ratio) < 2
 
 
@@ -52,15 +53,15 @@ def test_a_short_track_is_solved_as_ever() -> None:
     torch.testing.assert_close(same.fit.params.pose, whole.params.pose, rtol=0, atol=0)
 
 
-def test_a_stretch_where_nothing_was_seen_joins_its_neighbour() -> None:
+def test_a_segment_where_nothing_was_seen_joins_its_neighbour() -> None:
     shown = torch.ones(100, dtype=torch.bool)
     shown[30:72] = False
-    assert [(p.start, p.stop) for p in _pieces(shown, 25)] == [(0, 25), (25, 50), (50, 75), (75, 100)]
+    assert [(p.start, p.stop) for p in _windows(shown, 25)] == [(0, 25), (25, 50), (50, 75), (75, 100)]
     shown[25:75] = False
-    assert [(p.start, p.stop) for p in _pieces(shown, 25)] == [(0, 25), (25, 100)]
+    assert [(p.start, p.stop) for p in _windows(shown, 25)] == [(0, 25), (25, 100)]
     shown[50:] = False
     shown[:20] = False
-    assert [(p.start, p.stop) for p in _pieces(shown, 25)] == [(0, 100)]
+    assert [(p.start, p.stop) for p in _windows(shown, 25)] == [(0, 100)]
 
 
 def test_gaps_lie_on_the_grid_and_are_filled() -> None:
@@ -74,9 +75,9 @@ def test_gaps_lie_on_the_grid_and_are_filled() -> None:
     assert not found.keypoints.presence[~found.detected].any()
     assert not found.joint_observed[~found.detected].any()
     assert found.joint_observed[found.detected].all()
-    np.testing.assert_array_equal(found.rows(np.array([102, 114])), [1, 7])
+    np.testing.assert_array_equal(found.index(np.array([102, 114])), [1, 7])
     with pytest.raises(KeyError):
-        found.rows(np.array([103]))
+        found.index(np.array([103]))
 
 
 def test_rows_without_a_finite_pixel_are_gaps() -> None:
@@ -135,16 +136,16 @@ def test_nothing_to_fit_and_frame_numbers_off_the_grid_are_named() -> None:
 
 
 def test_a_long_absence_has_no_body_and_is_not_solved(monkeypatch: pytest.MonkeyPatch) -> None:
-    import fitting.track
+    import fitting.windows
 
     solved: list[int] = []
-    fit = fitting.track.fit_input
+    fit = fitting.windows.fit_input
 
     def counted(given: FitInput, *args: object) -> "fitting.Fit":
         solved.append(len(given))
         return fit(given, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(fitting.track, "fit_input", counted)
+    monkeypatch.setattr(fitting.windows, "fit_input", counted)
     given, camera, body = seen(40), fitting.Camera.default(SIZE), fitting.load_body()
     frame = np.concatenate([np.arange(20), np.arange(920, 940)])  # away for 30 s
     found = fit_track(given, frame, camera, body, fps=30)
@@ -159,7 +160,7 @@ def test_a_long_absence_has_no_body_and_is_not_solved(monkeypatch: pytest.Monkey
     assert torch.isfinite(found.fit.joint_std_mm[found.present]).all()
 
 
-def test_stretches_share_a_shape_and_no_motion() -> None:
+def test_segments_share_a_shape_and_no_motion() -> None:
     """Whoever comes back elsewhere is not pulled towards where the person was."""
     given, camera, body = seen(40), fitting.Camera.default(SIZE), fitting.load_body()
     moved = given.xy_px.clone()
@@ -178,7 +179,7 @@ def test_stretches_share_a_shape_and_no_motion() -> None:
     assert float(coupled.reprojection_px[18:22].nanmean()) > 1.5 * float(error_px[18:22].mean())
 
 
-def test_side_swaps_are_repaired_in_each_stretch_by_itself() -> None:
+def test_side_swaps_are_repaired_in_each_segment_by_itself() -> None:
     """After an absence the first label counts: no motion says that the sides were exchanged."""
     given, camera = seen(40), fitting.Camera.default(SIZE)
     pair = [13, 14, 15, 16]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bench.identity_scenes import pose_of
+from bench.lib.identity_scenes import pose_of
 from pose2d.events import Event
 from pose2d.skeletons import COCO17
 from pose2d.tracking.appearance import unseen
@@ -72,7 +72,7 @@ def test_nobody_is_nobody() -> None:
 
 def test_an_event_survives_being_written_as_a_line() -> None:
     event = Event(1.25, 3, "swap", "person 3 and person 4 may have been exchanged | here")
-    assert Event.from_line(event.line()) == event
+    assert Event.from_arrays(Event.stack([event]).to_arrays()).each() == [event]
 
 
 def test_five_hundred_people_in_a_frame_end_and_stay_five_hundred() -> None:

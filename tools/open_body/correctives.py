@@ -7,9 +7,9 @@ those bend more as bodies do.
 
 import numpy as np
 
-from open_body.posing import apply, blend, bone_transforms, reach, rotation
-from open_body.skeleton import FLIP, JOINT_MIRROR, JOINT_NAMES, NUMBER
-from open_body.surface import DeltaMush
+from tools.open_body.posing import apply, blend, bone_transforms, reach, rotation
+from tools.open_body.skeleton import FLIP, JOINT_MIRROR, JOINT_NAMES, NUMBER
+from tools.open_body.surface import DeltaMush
 
 _SAMPLES = 60
 _LONGEST_M = 0.06  # of one vertex's correction

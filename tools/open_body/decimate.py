@@ -9,8 +9,8 @@ import heapq
 
 import numpy as np
 
-from open_body.assets import SKIN_VERTICES
-from open_body.skeleton import FLIP, NUMBER, Rigged
+from tools.open_body.assets import SKIN_VERTICES
+from tools.open_body.skeleton import FLIP, NUMBER, Rigged
 
 _PEOPLE = 12
 _EVENNESS = 2e-3

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linprog, nnls
 
-from open_body.posing import apply, blend, bone_transforms, reach, rotation
-from open_body.shape_space import ShapeSpace
-from open_body.skeleton import JOINT_NAMES, NUMBER, PARENTS
+from tools.open_body.posing import apply, blend, bone_transforms, reach, rotation
+from tools.open_body.shape_space import ShapeSpace
+from tools.open_body.skeleton import JOINT_NAMES, NUMBER, PARENTS
 
 Recipe = dict[str, float]  # shares of joints, or of picked vertices; "eyeball" is the middle of the left one
 

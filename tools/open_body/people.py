@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from open_body.assets import SKIN_VERTICES, Assets
-from open_body.phenotype import DETAILS, Macro, Phenotypes, detail_pair
-from open_body.tpose import TPose
+from tools.open_body.assets import SKIN_VERTICES, Assets
+from tools.open_body.phenotype import DETAILS, Macro, Phenotypes, detail_pair
+from tools.open_body.tpose import TPose
 
 _DENSITY = 985.0  # kg per cubic metre
 

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from open_body.assets import Assets
+from tools.open_body.assets import Assets
 
 _GENDERS, _AGES = ("male", "female"), ("young", "old")  # adults only
 _MUSCLES = ("minmuscle", "averagemuscle", "maxmuscle")

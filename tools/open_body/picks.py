@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from open_body.assets import Assets
-from open_body.phenotype import Macro, Phenotypes
-from open_body.skeleton import NUMBER
+from tools.open_body.assets import Assets
+from tools.open_body.phenotype import Macro, Phenotypes
+from tools.open_body.skeleton import NUMBER
 
 
 def pick(

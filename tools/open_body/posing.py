@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from open_body.skeleton import JOINT_NAMES, NUMBER, PARENTS
-from open_body.surface import Surface
+from tools.open_body.skeleton import JOINT_NAMES, NUMBER, PARENTS
+from tools.open_body.surface import Surface
 
 # Degrees about x, y and z that a left or middle joint reaches; on the right y and z turn the other way.
 _REACH_DEGREES = {

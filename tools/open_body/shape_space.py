@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from open_body.people import Population
-from open_body.skeleton import FLIP, JOINT_MIRROR, Rigged
+from tools.open_body.people import Population
+from tools.open_body.skeleton import FLIP, JOINT_MIRROR, Rigged
 
 DIRECTIONS = 16
 

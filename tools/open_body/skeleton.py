@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from open_body.assets import Assets
-from open_body.people import Population
+from tools.open_body.assets import Assets
+from tools.open_body.people import Population
 
 JOINT_NAMES = (
     "pelvis", "left_hip", "right_hip", "spine1", "left_knee", "right_knee", "spine2", "left_ankle", "right_ankle",

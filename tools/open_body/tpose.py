@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from open_body.assets import SKIN_VERTICES, Assets
-from open_body.phenotype import Macro, Phenotypes
+from tools.open_body.assets import SKIN_VERTICES, Assets
+from tools.open_body.phenotype import Macro, Phenotypes
 
 _DEGREE = np.pi / 180
 _UP, _FRONT = np.array([0, 1.0, 0]), np.array([0, 0, 1.0])

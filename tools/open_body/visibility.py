@@ -3,8 +3,8 @@
 import numpy as np
 import trimesh
 
-from open_body.assets import SKIN_VERTICES, Assets
-from open_body.phenotype import Macro, Phenotypes
+from tools.open_body.assets import SKIN_VERTICES, Assets
+from tools.open_body.phenotype import Macro, Phenotypes
 
 DIRECTIONS = 64
 

@@ -9,7 +9,7 @@ import cv2
 import numba
 import numpy as np
 
-from bench.world_scenes import ShotTruth
+from bench.lib.world_scenes import ShotTruth
 from eval3dpw.synth.noise import tileable_noise
 from fitting.scene.camera_motion import CameraMotion, CameraMotionEstimator
 

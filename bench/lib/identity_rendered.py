@@ -1,13 +1,9 @@
 """Rendered people for bench/identity.py: what detector and pose network see in them, with exact identities.
 
-python bench/identity_rendered.py DIR --cache FILE     fills the cache alone: the networks run once
-
 DIR is made by `fitmesh synth`; sequences with several people are used. The detector looks at every frame, so that all
 trackers get the same boxes.
 """
 
-import argparse
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,10 +12,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from bench.identity_metrics import FrameBoxes
-from bench.identity_scenes import SeenFrame
+from bench.lib.identity_metrics import FrameBoxes
+from bench.lib.identity_scenes import SeenFrame
 from fitmesh.stages import people
 from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
@@ -139,13 +133,3 @@ def wrong_owners(rendered: Rendered, kept: list[np.ndarray], factor: list[np.nda
             wrong += int(((others < l_px[row]) & (away[person] > l_px[row]) & counts).sum() >= 3)
             total += 1
     return wrong, total
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--cache", type=Path, required=True)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    for one in sequences(arguments.folder, arguments.cache):
-        print(one.name, len(one.frames), "frames", sum(len(f.boxes_px) for f in one.frames), "boxes")

@@ -1,8 +1,8 @@
-"""What bench/world.py found, as tables and as a section of bench/README.md."""
+"""What bench/world.py found, in groups of shots and as medians."""
 
 import numpy as np
 
-from bench.world_scenes import ShotTruth
+from bench.lib.world_scenes import ShotTruth
 
 
 def medians(rows: dict[str, list[dict[str, float]]]) -> dict[str, list[str]]:
@@ -34,20 +34,3 @@ def groups(shots: list[ShotTruth]) -> dict[str, list[int]]:
         "camera in a hand": [n for n, s in every if s.camera_kind == "hand"],
     }
     return {name: index for name, index in found.items() if index}
-
-
-def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    rule = ["---", *("---:" for _ in head[1:])]
-    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
-
-
-def section(
-    command: str, what: str, parts: dict[str, dict[str, list[dict[str, float]]]], truth: dict[str, float]
-) -> str:
-    lines = ["## World", "", f"`{command}`: {what}"]
-    for title, rows in parts.items():
-        count = len(next(iter(rows.values())))
-        cells = [[name, *values] for name, values in medians(rows).items() if any(values)]
-        lines += ["", f"**{title.capitalize()}** ({count} shots)", "", *table(["median over shots", *rows], cells)]
-    own = ", ".join(f"{name.split(',')[0]} {value:.1f} {name.split(',')[1].strip()}" for name, value in truth.items())
-    return "\n".join([*lines, "", f"The truth's own figures: {own}."])

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from bench.identity_metrics import FrameBoxes
-from bench.identity_scenes import SeenFrame
+from bench.lib.identity_metrics import FrameBoxes
+from bench.lib.identity_scenes import SeenFrame
 from pose2d.detect.detector import Detections
 from pose2d.tracking.appearance import stack
 from pose2d.tracking.association import Cues, keypoint_sigma

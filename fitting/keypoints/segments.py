@@ -1,4 +1,4 @@
-"""When a person is there: uninterrupted stretches of a track, and the absences between them.
+"""When a person is there: uninterrupted segments of a track, and the absences between them.
 
 Frames that show too little are filled in from the frames around them, if there are few of them and both sides agree:
 within LONGEST_GAP_S, the person reappears about where it was heading, in about the same size and pose. Otherwise nobody
@@ -14,21 +14,21 @@ from fitting.thresholds import LEAST_KEYPOINTS, USABLE_CONFIDENCE
 from pose2d.types import Keypoints
 
 LONGEST_GAP_S = 0.5
-ABSENT = -1  # instead of the number of a stretch
+ABSENT = -1  # instead of the number of a segment
 
 # What "agree" means, in units of the person's size in the image (the spread of the keypoints about their mean, about a
 # third of a standing person's height). Wide on purpose: people do jump, and the tracker has already ended tracks that
-# leap. Set by hand; tests/fitting/test_stretches.py says what they must achieve.
+# leap. Set by hand; tests/fitting/test_segments.py says what they must achieve.
 PLACE, PLACE_PER_SECOND = 0.5, 2.0  # distance from the place that the motion on both sides predicts
 SIZE = math.log(1.5)
 POSE = 0.75  # mean distance of a keypoint, once place and size are taken away
 VELOCITY_S = 0.15  # of the frames beside a gap tell how the person was moving
 
 
-def stretches(keypoints: Keypoints, shown: Tensor, fps: float) -> np.ndarray:
-    """[T] the number of the stretch that each frame belongs to, from 0, or ABSENT.
+def segments(keypoints: Keypoints, shown: Tensor, fps: float) -> np.ndarray:
+    """[T] the number of the segment that each frame belongs to, from 0, or ABSENT.
 
-    keypoints: finite, on an even grid of frames; shown [T]: the frame shows enough to be fitted. A stretch begins and
+    keypoints: finite, on an even grid of frames; shown [T]: the frame shows enough to be fitted. A segment begins and
     ends with a frame that does.
     """
     number = np.full(len(shown), ABSENT, np.int64)

@@ -15,9 +15,10 @@ from fitmesh.eval_3dpw.pipeline import Evaluation
 from fitmesh.eval_3dpw.sequences import EvalSequence, eval_sequences
 from fitmesh.eval_3dpw.settings import FPS, EvalSettings
 from fitmesh.ui.events import Reporter
+from fitting.fits import TrackFit
 from fitting.scene.lens import given_focal
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
-from fitting.track import TrackFit, fit_track
+from fitting.track import fit_track
 
 
 def fitted_together(
@@ -29,7 +30,7 @@ def fitted_together(
     shot = fit_shot(
         shown, sequence.camera, focal, body, fps=FPS / every, every=every, options=SceneOptions(ground=False)
     )
-    return {number: one.track for number, one in shot.people.items()}
+    return shot.people
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bench.identity_metrics import FrameBoxes
+from bench.lib.identity_metrics import FrameBoxes
 from pose2d.detect.detector import iou
 from pose2d.skeletons import COCO17, Skeleton
 from pose2d.tracking import appearance

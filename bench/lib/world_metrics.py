@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from scipy.spatial.transform import Rotation
 
-from bench.world_scenes import PersonTruth, ShotTruth
+from bench.lib.world_scenes import PersonTruth, ShotTruth
 from eval3dpw.scoring import mpjpe_mm, pa_mpjpe_mm
 from fitting.scene.world import points_to_world, rotation_to_world, world_frame
 from fitting.training.planted_feet import FEET_KEYPOINTS

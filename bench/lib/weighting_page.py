@@ -1,4 +1,4 @@
-"""What bench/weighting.py found, as a plot and as a section of bench/README.md."""
+"""What bench/weighting.py found, as a plot and by occlusion."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,35 +6,27 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from weighting_rows import CCNET_PRECISION, HARDLY_ROBUST, OWN_SINGLE, OWN_TIME, RAW, SINGLE, TIME
+from rich.markup import escape
+from rich.table import Table
 
-from fitmesh.eval_3dpw.table import NAMES, Line, cell
+from bench.lib.weighting_rows import CCNET_PRECISION, HARDLY_ROBUST, OWN_SINGLE, OWN_TIME, RAW, SINGLE, TIME
+from fitmesh.eval_3dpw.table import Line, cell
 from pose2d.base.files import atomic_file
 from pose2d.base.resampling import Interval
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-HERE = Path(__file__).parent
-PLOT = HERE.parent / "docs" / "img" / "weighting.png"
+PLOT = Path(__file__).parents[2] / "docs" / "img" / "weighting.png"
 METRICS = ("pa_mpjpe_mm", "mpjpe_mm", "mve_mm", "acceleration_mm")
 
 
-def markdown(tables: Mapping[str, Sequence[Line]], by_level: Mapping[str, Mapping[str, Sequence[Line]]]) -> str:
-    parts = []
-    for mode, found in tables.items():
-        rows = [[line.label, *(cell(line, m, RAW) for m in METRICS)] for line in found]
-        parts += [f"\n**{mode.capitalize()}**\n", *markdown_table(["", *(NAMES[m] for m in METRICS)], rows)]
-    for mode, levels in ((mode, by_level[mode]) for mode in (SINGLE, TIME, OWN_SINGLE) if mode in by_level):
-        across = zip(*levels.values(), strict=True)
-        rows = [[row[0].label, *(cell(line, "pa_mpjpe_mm", RAW) for line in row)] for row in across]
-        parts += [f"\n**PA-MPJPE by occlusion, {mode}**\n", *markdown_table(["", *levels], rows)]
-    return "\n".join(parts)
-
-
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    rule = ["---", *("---:" for _ in head[1:])]
-    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
+def by_occlusion(mode: str, levels: Mapping[str, Sequence[Line]]) -> Table:
+    """PA-MPJPE of every weighting by how many keypoints are hidden."""
+    table = Table("", *levels, title=f"PA-MPJPE by occlusion, {mode}")
+    for row in zip(*levels.values(), strict=True):
+        table.add_row(row[0].label, *(escape(cell(line, "pa_mpjpe_mm", RAW)) for line in row))
+    return table
 
 
 def plot(

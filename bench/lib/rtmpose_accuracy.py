@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from coco_people import Box, PeopleSet, average_precision, oks, read_set
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
 import ccnet
+from bench.lib.coco_people import Box, PeopleSet, average_precision, oks, read_set
 from ccnet.heads.head import CalibrationHead
 from pose2d import crops
 from pose2d.detect.detector import Detections, DetectorOptions, iou, load_detector, non_maximum_suppression

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 import fitmesh
-from bench.world_metrics import PersonEstimate, ShotEstimate
-from bench.world_scenes import PersonTruth, ShotTruth
+from bench.lib.world_metrics import PersonEstimate, ShotEstimate
+from bench.lib.world_scenes import PersonTruth, ShotTruth
 from eval3dpw.sequences import image_path
 from fitmesh.result import Person, Result
 from fitting.body import Body, BodyParams

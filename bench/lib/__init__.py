@@ -1,0 +1,1 @@
+"""What several benches use; every claim is a script beside this folder."""

@@ -80,17 +80,12 @@ def read_clip(folder: Path) -> RealClip:
 
 
 def _motion(tracks: dict[str, np.ndarray]) -> CameraMotion:
-    zoom = tracks["camera_zoom"].astype(float)
     return CameraMotion(
         kind=str(tracks["camera_kind"][0]),  # type: ignore[arg-type]
         frames=tracks["frame"],
         first_from_camera=tracks["camera_first_from_frame"].astype(float),
-        rotation_sigma_deg=tracks["camera_rotation_std_deg"].astype(float),
-        zoom=zoom,
-        zoom_log_sigma=np.zeros(len(zoom)),
+        zoom=tracks["camera_zoom"].astype(float),
         focal_px=float(tracks["camera_focal_px"][0]),
-        residual_px=0.0,
-        parallax_share=0.0,
         reason=str(tracks["camera_reason"][0]),
         turning_focal_px=float(tracks["camera_turning_focal_px"][0]),
         turning_focal_log_sigma=float(tracks["camera_turning_focal_log_std"][0]),

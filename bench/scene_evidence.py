@@ -71,10 +71,9 @@ def fitted(clip: RealClip, body: Body, options: SceneOptions) -> ShotFit:
 def misfit_percent(clip: RealClip, found: ShotFit) -> float:
     """Mean distance of the keypoints that counted, in % of the box's diagonal."""
     shares = []
-    for identity, person in found.people.items():
-        track = person.track
+    for identity, track in found.people.items():
         diagonal = np.full(len(track.frame), np.nan)
-        diagonal[track.rows(clip.frame[identity])] = clip.diagonal_px[identity]
+        diagonal[np.searchsorted(track.frame, clip.frame[identity])] = clip.diagonal_px[identity]
         shares.append((track.fit.reprojection_px.numpy() / diagonal[:, None]).ravel())
     return 100 * float(np.nanmean(np.concatenate(shares)))
 
@@ -92,10 +91,9 @@ def postures(clip: RealClip, found: ShotFit, body: Body, labels: list[Label]) ->
     right = count = 0
     each: dict[str, float] = {}
     for label in labels:
-        for identity, person in found.people.items():
+        for identity, track in found.people.items():
             if label.clip != clip.name or label.identity not in (None, identity):
                 continue
-            track = person.track
             time_s = track.frame / clip.fps
             rows = (time_s >= label.from_s - 1e-6) & (time_s <= label.to_s + 1e-6) & track.detected
             joints = body.at(track.fit.params).joints.double().numpy()[rows]
@@ -110,13 +108,12 @@ def postures(clip: RealClip, found: ShotFit, body: Body, labels: list[Label]) ->
 def standing_speed(found: ShotFit, body: Body, fps: float) -> float:
     """cm/s, median over feet that the fit says are in contact, in the shot's axes."""
     speeds = []
-    for person in found.people.values():
-        track = person.track
+    for track in found.people.values():
         feet = body.at(track.fit.params).keypoints[:, (24, 20, 25, 21)].double().numpy()
         if found.motion is not None and found.motion.kind in ("rotating", "moving"):
             at = np.searchsorted(found.motion.frames, track.frame).clip(0, len(found.motion.frames) - 1)
             feet = np.einsum("tij,tnj->tni", found.motion.first_from_camera[at], feet)
-        held = (person.contact[1:] > 0.5) & (person.contact[:-1] > 0.5)
+        held = (track.contact[1:] > 0.5) & (track.contact[:-1] > 0.5)
         speeds.append((100 * fps * np.linalg.norm(np.diff(feet, axis=0), axis=-1))[held])
     values = np.concatenate([np.zeros(0), *speeds])
     return float(np.median(values)) if len(values) else math.nan
@@ -139,13 +136,13 @@ def figures(clip: RealClip, body: Body, labels: list[Label]) -> tuple[ClipFigure
         math.nan if ground is None else math.degrees(math.asin(np.clip(-ground.up_cam[2], -1, 1))),
         math.nan if ground is None else ground.up_sigma_deg,
         math.nan if ground is None else ground.camera_height_m,
-        tuple(body.height_m(p.track.fit.params.shape) * float(p.track.fit.params.size) for p in auto.people.values()),
+        tuple(body.height_m(p.fit.params.shape) * float(p.fit.params.size) for p in auto.people.values()),
         (right, count),
         (right_off, count_off),
         standing_speed(auto, body, clip.fps),
         ended - between,
         between - began,
-        f"{clip.motion.kind}; {auto.reason}",
+        f"{clip.motion.kind}; {auto.reason}; " + ", ".join(f"{i} {j.verdict} {j.misfit:.2f}" for i, j in auto.judged.items()),
     ), {**failed, **{f"off: {name}": share for name, share in each_off.items() if share < 0.95}}
 
 
@@ -209,7 +206,7 @@ def staged_figures(scene: StagedScene, body: Body) -> StagedFigures:
     )
     ground = found.ground
     misfit, misfit_off = (
-        np.nanmean(np.concatenate([p.track.fit.reprojection_px.numpy().ravel() for p in fit.people.values()]))
+        np.nanmean(np.concatenate([p.fit.reprojection_px.numpy().ravel() for p in fit.people.values()]))
         for fit in (found, off)
     )
     cosine = math.nan if ground is None else float(np.clip(ground.up_cam @ scene.up_cam, -1, 1))
@@ -223,7 +220,7 @@ def staged_figures(scene: StagedScene, body: Body) -> StagedFigures:
         if ground is not None and floor
         else math.nan,
         tuple(
-            math.log(body.height_m(p.track.fit.params.shape) * float(p.track.fit.params.size) / scene.heights_m[n])
+            math.log(body.height_m(p.fit.params.shape) * float(p.fit.params.size) / scene.heights_m[n])
             for n, p in found.people.items()
         ),
         float(misfit / misfit_off),
@@ -235,17 +232,15 @@ def staged_figures(scene: StagedScene, body: Body) -> StagedFigures:
 
 def still_motion(frames: int, focal_px: float) -> CameraMotion:
     turns = np.broadcast_to(np.eye(3), (frames, 3, 3)).copy()
-    return CameraMotion(
-        "static", np.arange(frames), turns, np.zeros(frames), np.ones(frames), np.zeros(frames), focal_px, 0.0, 0.0, ""
-    )
+    return CameraMotion("static", np.arange(frames), turns, np.ones(frames), focal_px, "")
 
 
 def _mpjpe(fit: ShotFit, scene: StagedScene, body: Body) -> float:
     """Scaled to the true height: of the pose, not of the size."""
     errors = []
     for number, person in fit.people.items():
-        joints = body.at(person.track.fit.params).joints.double().numpy()
-        true = scene.joints_cam_m[number][person.track.frame]
+        joints = body.at(person.fit.params).joints.double().numpy()
+        true = scene.joints_cam_m[number][person.frame]
         joints, true = joints - joints[:, :1], true - true[:, :1]
         scale = (joints * true).sum() / (joints * joints).sum()
         errors.append(np.linalg.norm(scale * joints - true, axis=-1).mean())

@@ -1,9 +1,9 @@
 """Whether a person keeps the scene: fitted with it against without, judged by the keypoints.
 
-Gravity, floor and contacts are hypotheses. Terms of the solver let go of single contacts that keypoints contradict; here
-the whole is judged. Where keypoints are hardly worse explained with the scene, it is used. Where they are, some of them
-are left out of both fits, and the scene stays when it predicts these as well; else it is softened, and dropped when
-that does not help either.
+Gravity, floor and contacts are hypotheses. Terms of the solver let go of single contacts that keypoints contradict;
+here the whole is judged. Where keypoints are hardly worse explained with the scene, it is used. Where they are, some of
+them are left out of both fits, and the scene stays when it predicts these as well; else it is softened, and dropped
+when that does not help either.
 """
 
 from dataclasses import dataclass, replace
@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fitting.keypoints.weights import PRESENT
 from fitting.track import PreparedTrack, TrackFit
@@ -39,7 +40,7 @@ def misfit_ratio(scene: TrackFit, alone: TrackFit) -> float:
     return float(a[both].mean() / max(b[both].mean(), 1e-6)) if both.any() else 1.0
 
 
-def with_some_left_out(prepared: PreparedTrack, fps: float) -> tuple[PreparedTrack, torch.Tensor]:
+def with_some_left_out(prepared: PreparedTrack, fps: float) -> tuple[PreparedTrack, Tensor]:
     """Keypoints of which every fourth is hidden for a while, by turns; and which [T, K]."""
     points = prepared.keypoints
     frames, count = points.presence.shape
@@ -50,7 +51,7 @@ def with_some_left_out(prepared: PreparedTrack, fps: float) -> tuple[PreparedTra
     return replace(prepared, keypoints=kept), hidden
 
 
-def prediction_ratio(scene_px: torch.Tensor, alone_px: torch.Tensor, xy_px: torch.Tensor, hidden: torch.Tensor) -> float:
+def prediction_ratio(scene_px: Tensor, alone_px: Tensor, xy_px: Tensor, hidden: Tensor) -> float:
     """Distances of keypoints left out [T, K] from where two fits put them, one over the other; medians of keypoints
     that are plainly wrong do not count."""
     with_scene, without = ((px - xy_px).norm(dim=-1)[hidden] for px in (scene_px, alone_px))

@@ -24,7 +24,7 @@ in the air share no floor.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -51,9 +51,10 @@ CAMERA_M, CAMERA_LOG_SIGMA, LOWEST_CAMERA_M = 1.4, 0.6, 0.12
 # When feet are left out: they turn gravity by more deviations of the plumb lines than this, or fewer of them than this
 # share are within twice their deviation of one floor.
 MOST_TURNED, LEAST_ON_ONE_FLOOR = 2.5, 0.6
+CONTRADICTION = 3.0  # deviations from which on something stated contradicts the people
 LEAST_STANDING_S = 0.3
 LEAST_RESTING = 0.1  # of the time that people are upright; noise hides some of it, jumping nearly all
-WORST_UP_SIGMA_DEG = 12.0  # above, gravity counts as not known
+WORST_UP_SIGMA_DEG = 9.0  # above, gravity counts as not known: every other time it would be off by 10 degrees
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,10 @@ class GivenGround:
     @property
     def states_floor(self) -> bool:
         return self.camera_height_m is not None
+
+    @property
+    def states_anything(self) -> bool:
+        return self.up_cam is not None or self.states_floor
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ class GroundAnswer:
 
     ground: GroundEstimate | None
     reason: str  # what it rests on, or what is missing
+    warnings: tuple[str, ...] = ()  # where what was given contradicts the people
 
 
 def estimate_ground(
@@ -128,6 +134,42 @@ def estimate_ground(
     return GroundAnswer(
         ground, f"{ground.stance_points} stance points of {who} people and {standing_s:.1f} s of standing"
     )
+
+
+def contradictions(
+    people: Sequence[PersonEvidence], camera: ShotCamera, given: GivenGround, ground: GroundEstimate | None
+) -> tuple[str, ...]:
+    """Where a stated floor or height contradicts what people show, and by how much. They are obeyed all the same."""
+    known = [number for number, person in enumerate(people) if person.known_height_m is not None]
+    if ground is None or not (known or given.states_anything):
+        return ()
+    free = estimate_ground([replace(person, known_height_m=None) for person in people], camera).ground
+    if free is None:
+        return ()
+    found = []
+    turned = math.degrees(math.acos(float(np.clip(ground.up_cam @ free.up_cam, -1, 1))))
+    if given.up_cam is not None and turned > CONTRADICTION * free.up_sigma_deg:
+        found.append(
+            f"the stated up direction is {turned:.0f} degrees from what upright people show (+- "
+            f"{free.up_sigma_deg:.0f}); it is used as stated."
+        )
+    if given.camera_height_m is not None and free.floor_known:
+        log_std = free.camera_height_sigma_m / free.camera_height_m
+        if abs(math.log(given.camera_height_m / free.camera_height_m)) > CONTRADICTION * max(log_std, 0.1):
+            found.append(
+                f"the stated camera height of {given.camera_height_m:.2f} m contradicts the people, who show "
+                f"{free.camera_height_m:.2f} +- {free.camera_height_sigma_m:.2f} m; it is used as stated."
+            )
+    for number in known:
+        stated, shown = people[number].known_height_m, float(free.height_m[number])
+        if stated is None or not free.on_floor[number] or free.on_floor.sum() < 2:
+            continue
+        if abs(math.log(stated / shown)) > CONTRADICTION * max(float(free.scale_log_sigma[number]), 0.05):
+            found.append(
+                f"a stated height of {stated:.2f} m contradicts the floor that this person shares with others, on "
+                f"which it would be {shown:.2f} m; it is used as stated."
+            )
+    return tuple(found)
 
 
 def _no_floor(ground: GroundEstimate, plumb: GroundEstimate) -> str:

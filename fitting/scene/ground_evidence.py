@@ -168,9 +168,7 @@ def _upright(person: PersonEvidence) -> _Axis:
     thigh = joints[:, HIPS] - joints[:, KNEES]  # upwards
     shank = joints[:, KNEES] - ankles
     knees = _bend_deg(thigh, shank)
-    straight = (knees < STRAIGHT_KNEE_DEG) & (
-        _bend_deg(thigh, (neck - pelvis)[:, None]) < STRAIGHT_HIP_DEG
-    )
+    straight = (knees < STRAIGHT_KNEE_DEG) & (_bend_deg(thigh, (neck - pelvis)[:, None]) < STRAIGHT_HIP_DEG)
     axis = _without_forward_lean(neck - ankles.mean(1), joints[:, HIPS[1]] - joints[:, HIPS[0]])
     near_up = _bend_deg(axis, np.array([0.0, -1.0, 0.0])) < FARTHEST_FROM_UP_DEG
     seen = person.observed[:, ANKLES].any(1) & person.observed[:, SHOULDERS].any(1)

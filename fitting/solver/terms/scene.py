@@ -29,8 +29,8 @@ CONTACT_SPEED = 0.05  # m/s of a point in contact; 0.03 and 0.1 were compared by
 FLOOR_STD_M = 0.03  # of a point in contact over the floor: soles, and the floor's own unevenness
 BELOW_STD_M = 0.02  # of a point below the floor
 # Deviations at which these count half of their square (Geman-McClure's loss): contact and floor are hypotheses, and
-# where keypoints contradict them they let go. bench/scene_evidence.py --choose: against a loss that grows on, misfit with
-# the scene falls from 1.07 .. 1.31 times that without to 1.02 .. 1.05, and standing feet are as still.
+# where keypoints contradict them they let go. bench/scene_evidence.py --choose: against a loss that grows on, misfit
+# with the scene falls from 1.07 .. 1.31 times that without to 1.02 .. 1.05, and standing feet are as still.
 CONTACT_SCALE, FLOOR_SCALE = 2.0, 3.0
 SLOWEST_FPS = 9.0  # frames farther apart may belong to different steps of a foot
 
@@ -168,3 +168,14 @@ class Contact(Term):
 
     def in_doubt(self) -> None:
         """As the floor's."""
+
+
+def kept_contact(contact: Tensor, points_shot: Tensor, fps: float) -> Tensor:
+    """[T, n] probabilities of contact once the points' places [T, n, 3] are known: a point that moved all the same was
+    let go, and counts as much as the loss still pulled."""
+    if len(contact) < 2:
+        return contact
+    residual = Contact((), contact).residual(points_shot, fps)
+    pull = _contact_loss(residual.square().sum(-1))[1]
+    ends = pull.new_zeros(1, pull.shape[1])
+    return contact * torch.maximum(torch.cat((pull, ends)), torch.cat((ends, pull)))

@@ -29,9 +29,10 @@ from pose2d.estimate import estimate
 from pose2d.oks import AREA_OF_BOX
 from pose2d.skeletons import COCO17
 from pose2d.tracking import appearance
-from pose2d.tracking.appearance import PARTS, SIZE, Appearances, describe
+from pose2d.tracking.appearance import PARTS, SIZE, describe
 from pose2d.tracking.tracker import Tracker
-from pose2d.video.clip import Span
+from pose2d.types import Appearance
+from pose2d.video.frames import Span
 from pose2d.video.reader import Video
 
 WEIGHTS = Path(appearance.__file__).parents[1] / "weights" / "appearance.npz"
@@ -42,8 +43,8 @@ EVERY = {"one_by_one": 8, "park_two_people": 4, "desk_classroom": 3, "upper_body
 class Pairs:
     """M pairs of appearances."""
 
-    a: Appearances
-    b: Appearances
+    a: Appearance
+    b: Appearance
     same: np.ndarray  # [M] bool
     group: np.ndarray  # [M] video or image they are from
     weight: np.ndarray  # [M] so that every group counts alike
@@ -81,22 +82,20 @@ def people_of_videos(videos: Path, cache: Path | None) -> dict[str, np.ndarray]:
     return out
 
 
-def stack(parts: list[Appearances]) -> Appearances:
-    return Appearances(np.concatenate([p.colours for p in parts]), np.concatenate([p.weight for p in parts]))
-
-
 def video_pairs(people: dict[str, np.ndarray], random: np.random.Generator, most: int = 1500) -> list[Pairs]:
     found = []
     for name in sorted(key[: -len("_row")] for key in people if key.endswith("_row")):
         row, xy, score = (people[f"{name}_{kind}"] for kind in ("row", "xy", "score"))
         rgb = dict(zip(people[f"{name}_frames"].tolist(), people[f"{name}_rgb"], strict=True))
-        looks = stack([describe(rgb[int(f)], xy[i : i + 1], score[i : i + 1]) for i, (f, _) in enumerate(row)])
+        seen = Appearance.concat(
+            [describe(rgb[int(f)], xy[i : i + 1], score[i : i + 1]) for i, (f, _) in enumerate(row)]
+        )
         i, j = np.triu_indices(len(row), 1)
         same = row[i, 1] == row[j, 1]
         chosen = np.concatenate([random.permutation(np.flatnonzero(same == kind))[:most] for kind in (True, False)])
         i, j, same = i[chosen], j[chosen], same[chosen]
         weight = np.where(same, 1 / max(same.sum(), 1), 1 / max((~same).sum(), 1)) * len(np.unique(row[:, 1]))
-        found.append(Pairs(looks[i], looks[j], same, np.full(len(i), name), weight))
+        found.append(Pairs(seen.rows(i), seen.rows(j), same, np.full(len(i), name), weight))
     return found
 
 
@@ -131,13 +130,13 @@ def coco_pairs(data: Path, random: np.random.Generator, most_images: int = 1500)
         first, again = describe(rgb, keypoints[:, :, :2], confidence), describe(relit(rgb, random), moved, confidence)
         for i in range(len(people)):
             for j in range(i, len(people)):
-                a.append(first[[i]])
-                b.append(again[[j]])
+                a.append(first.rows([i]))
+                b.append(again.rows([j]))
                 same.append(i == j)
                 group.append(image)
     kinds = np.array(same)
     weight = np.where(kinds, 1 / kinds.sum(), 1 / (~kinds).sum()) * 10
-    return Pairs(stack(a), stack(b), kinds, np.array([str(g) for g in group]), weight)
+    return Pairs(Appearance.concat(a), Appearance.concat(b), kinds, np.array([str(g) for g in group]), weight)
 
 
 def fit(pairs: list[Pairs]) -> dict[str, np.ndarray]:

@@ -28,10 +28,9 @@ from bench.lib.claim import Console, claim
 from bench.lib.coco_people import SETS, Box, Cropping, PeopleSet, average_precision, cut_all, oks, read_set
 from pose2d import crops
 from pose2d.decode import fit_gaussian
-from pose2d.detect.detector import Detections, DetectorOptions, iou
+from pose2d.detect.detector import Boxes, DetectorOptions, iou
 from pose2d.detect.multipose import MultiPose
-from pose2d.models.movenet import NEARNESS, HeadMaps, MoveNetFeatures, SinglePose
-from pose2d.models.movenet_network import STRIDE, cells_of
+from pose2d.models.movenet import NEARNESS, STRIDE, HeadMaps, MoveNetFeatures, SinglePose, cells_of
 from pose2d.models.rtmpose import RTMPose
 from pose2d.types import Prediction
 
@@ -145,7 +144,7 @@ def _add(table: Table, *cells: str) -> None:
     print("  ".join(cells), flush=True)  # a long run shows where it is
 
 
-def recalls(truth: PeopleSet, found: dict[int, Detections]) -> tuple[float, float, float]:
+def recalls(truth: PeopleSet, found: dict[int, Boxes]) -> tuple[float, float, float]:
     """The share of annotated people with a box at IoU 0.5: all, those under 96 px tall, the others."""
     hit = np.array(
         [

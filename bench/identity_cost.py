@@ -30,9 +30,9 @@ from pose2d.video.shots import ShotDetector
 
 PARTS: dict[str, tuple[Any, str]] = {
     "shots": (ShotDetector, "add"),
-    "appearance": (people, "cues_of"),
+    "appearance": (pose2d.people, "describe"),
     "tracker": (Tracker, "update"),
-    "second look": (pose2d.people, "settle"),
+    "second look": (pose2d.people, "people_of"),
 }
 
 

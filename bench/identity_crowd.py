@@ -21,7 +21,8 @@ from bench.lib.claim import Console, claim
 from bench.lib.identity_metrics import FrameBoxes
 from bench.lib.identity_scenes import FPS, SeenFrame, box_of, pose_of
 from bench.lib.identity_trackers import follow_online, settled
-from pose2d.tracking.appearance import PARTS, SIZE, Appearances
+from pose2d.tracking.appearance import PARTS, SIZE
+from pose2d.types import Appearance
 
 IMAGE_WH = (1920, 1080)
 
@@ -38,7 +39,7 @@ def crowd(people: int, frames: int, seed: int = 0) -> list[SeenFrame]:
         poses = np.stack([pose_of(*each, 1.0) for each in zip(places, height, phases, strict=True)])
         boxes = np.stack([box_of(*each) for each in zip(poses, height, strict=True)]) + random.normal(size=(people, 4))
         seen = np.flatnonzero(random.random(people) > 0.05)
-        look = Appearances(
+        look = Appearance(
             colours[seen] + random.normal(size=colours[seen].shape), np.full((len(seen), len(PARTS)), 0.7)
         )
         out.append(

@@ -29,9 +29,8 @@ import pose2d
 from bench.lib.claim import claim
 from bench.lib.coco_people import Cropping, PeopleSet, average_precision, cut_all, read_set
 from pose2d import crops
-from pose2d.models import movenet, movenet_network
-from pose2d.models.movenet import MoveNetFeatures
-from pose2d.models.movenet_network import Conv
+from pose2d.models import movenet
+from pose2d.models.movenet import Conv, MoveNetFeatures
 
 Features = Callable[[Tensor], MoveNetFeatures]  # normalised crops -> features
 WAYS = {
@@ -53,7 +52,7 @@ def build(way: str, model: movenet.SinglePose, data: Path, threads: int) -> Feat
     whole_batch = 1_000_000
     if way == "fused (default)":
         return model.features  # type: ignore[return-value]
-    movenet_network.may_fuse = lambda x, kernel: False
+    movenet.may_fuse = lambda x, kernel: False
     if way != "chunks":
         model.chunk = whole_batch
     if way == "plain":

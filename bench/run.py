@@ -40,7 +40,7 @@ from fitmesh.stages.settings import Job, KeypointSettings, RunSettings, TrackSet
 from fitmesh.ui.events import Reporter, Tick
 from pose2d import registry
 from pose2d.detect.detector import DETECTORS, detector_class
-from pose2d.video.clip import Span
+from pose2d.video.frames import Span
 from pose2d.video.reader import Video
 from pose2d.video.writer import video_writer
 

@@ -22,12 +22,13 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lib.claim import Console, claim
-from pose2d.detect.detector import Detections, DetectorOptions, iou
+from pose2d.detect.detector import Boxes, DetectorOptions, iou
 from pose2d.detect.multipose import MultiPose
 from pose2d.tracking.tracker import Tracker, assign
+from pose2d.types import Detections
 from pose2d.video.reader import Video
 
-Boxes = list[tuple[int, float, Detections]]  # frame number, seconds, what the detector found
+BoxesOfFrames = list[tuple[int, float, Boxes]]  # frame number, seconds, what the detector found
 Tracks = list[list[tuple[int, np.ndarray]]]  # for every identity: frame number, box
 
 
@@ -35,7 +36,7 @@ Tracks = list[list[tuple[int, np.ndarray]]]  # for every identity: frame number,
 class Scene:
     """Detections, and who each box belongs to."""
 
-    boxes: Boxes
+    boxes: BoxesOfFrames
     image_wh: tuple[int, int]
     people: int
     who: Callable[[int, np.ndarray], int | None]  # frame number and box -> person, None for nobody
@@ -44,7 +45,8 @@ class Scene:
 def ours(scene: Scene) -> Tracks:
     tracker = Tracker(scene.image_wh)
     for frame, seconds, found in scene.boxes:
-        tracker.update(frame, seconds, found)
+        seen = Detections.in_frame(frame, seconds, found.boxes_px, found.scores)
+        tracker.update(frame, seconds, seen)
     return [list(zip(t.frames.tolist(), t.boxes_px, strict=True)) for t in tracker.tracks()]
 
 
@@ -114,7 +116,7 @@ def score(scene: Scene, tracks: Tracks) -> tuple[int, int, int, float]:
     return len(tracks), sum(len(people) > 1 for people in members.values()), changes, share
 
 
-def _rows(found: Detections) -> Iterator[tuple[np.ndarray, float]]:
+def _rows(found: Boxes) -> Iterator[tuple[np.ndarray, float]]:
     return zip(found.boxes_px, found.scores, strict=True)
 
 
@@ -124,7 +126,7 @@ def crossing(seed: int) -> Scene:
     random = np.random.default_rng(seed)
     size = random.uniform(120, 260, 4)
     start, speed = random.uniform(100, 900, 4), random.uniform(40, 160, 4) * random.choice([-1, 1], 4)
-    boxes: Boxes = []
+    boxes: BoxesOfFrames = []
     truth: dict[tuple[int, tuple[float, ...]], int] = {}
     for frame in range(300):
         seconds = frame / 30
@@ -140,7 +142,7 @@ def crossing(seed: int) -> Scene:
             truth[frame, tuple(np.round(box, 3))] = int(i)
             rows.append((box, float(np.clip(random.normal(0.75, 0.15), 0.1, 1))))
         rows.sort(key=lambda row: -row[1])
-        found = Detections(np.reshape([b for b, _ in rows], (-1, 4)), np.array([s for _, s in rows]))
+        found = Boxes(np.reshape([b for b, _ in rows], (-1, 4)), np.array([s for _, s in rows]))
         boxes.append((frame, seconds, found))
     return Scene(boxes, (1000, 600), 4, lambda frame, box: truth.get((frame, tuple(np.round(box, 3)))))
 
@@ -174,7 +176,7 @@ def one_by_one(frame: int, box: np.ndarray) -> int | None:
     )
 
 
-def detected(video: Path, size: int) -> Boxes:
+def detected(video: Path, size: int) -> BoxesOfFrames:
     detector = MultiPose(DetectorOptions(long_side=size, score_threshold=0.1))
     return [(f.index, float(f.time_s), detector.detect(f.rgb)) for f in Video(video).frames()]
 
@@ -195,7 +197,7 @@ def real_scenes(videos: Path, size: int, cache: Path | None) -> dict[str, Scene]
             )
         rows = stored[name]
         boxes = [
-            (f, f / float(info.rate), Detections(rows[rows[:, 0] == f, 2:6], rows[rows[:, 0] == f, 6]))
+            (f, f / float(info.rate), Boxes(rows[rows[:, 0] == f, 2:6], rows[rows[:, 0] == f, 6]))
             for f in range(info.frames or 0)
         ]
         scenes[f"{name} ({people} people)"] = Scene(boxes, (info.width_px, info.height_px), people, who)

@@ -20,8 +20,6 @@ from pose2d.registry import card
 from pose2d.types import ConfidenceSource
 
 SOURCES: tuple[ConfidenceSource, ...] = ("ccnet", "closed-form", "raw", "raw-heatmap", "ones")
-# Sources whose confidence is an expected OKS, from which a pixel error follows; "oracle" is the true OKS.
-CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
 
 
 @dataclass(frozen=True)

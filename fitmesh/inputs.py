@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from fitmesh.options import ranges
 from pose2d.base.errors import UserError
-from pose2d.video.clip import Clip
-from pose2d.video.images import DEFAULT_RATE, SUFFIXES, ImageFolder
+from pose2d.video.frames import DEFAULT_RATE, SUFFIXES, Clip, ImageFolder
 from pose2d.video.reader import Video
 
 if TYPE_CHECKING:

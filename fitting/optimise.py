@@ -31,15 +31,15 @@ from fitting.solver.terms.scene import Contact, Floor, SceneTerms
 from fitting.solver.terms.term import Term
 from fitting.solver.uncertainty import joint_deviations
 from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, State, from_params, ranges, to_params
+from fitting.thresholds import CALIBRATED
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
-from pose2d.types import ConfidenceSource, Keypoints
+from pose2d.types import Keypoints
 
 # Keypoints, one camera for all frames or one for each, body, frames per second (None: frames by themselves).
 Initialiser = Callable[[Keypoints, Sequence[Camera], Body, float | None], InitialGuess]
 INITIALISERS: dict[str, Initialiser] = {"lifter": guess_from_keypoints}  # "none" needs none
 
-CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")
 # A network's errors are correlated over time (bench/keypoint_noise.py measures them): so many frames of a second are
 # independent observations, and this share of a keypoint's squared error is constant over a track.
 INDEPENDENT_FRAMES_PER_SECOND = 3.0

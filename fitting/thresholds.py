@@ -1,5 +1,9 @@
 """Thresholds that more than one file uses, each once."""
 
+from pose2d.types import ConfidenceSource
+
+CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")  # sources of an expected OKS
+
 # A frame is fitted by itself when so many keypoints have at least this confidence times presence. Low on purpose: the
 # weights already say how much a keypoint counts, and a frame that is left out is filled from its neighbours. Not tuned.
 USABLE_CONFIDENCE = 0.2

@@ -1,8 +1,19 @@
-"""Weights from a file, without executing any code in it; and how they differ from a network's."""
+"""Weights from a file, without executing any code in it; their names in other formats; and how they differ from a
+network's.
 
-from collections.abc import Iterable, Mapping
+Torch's pickled checkpoints are read by torch's own restricted unpickler. Trainers leave other things beside the
+weights: plain NumPy values are let through; the loss curves that mmengine keeps are replaced by empty objects; anything
+else in the file is refused by name.
+"""
+
+import importlib
+import pickle
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,8 +21,6 @@ from torch import Tensor
 
 from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError
-from pose2d.base.onnx_weights import ordered_weights, read_onnx
-from pose2d.base.torch_checkpoint import read_torch
 
 CONTAINERS = ("state_dict", "model", "network")  # where trainers put the weights among their other things
 Shape = tuple[int, ...]
@@ -33,6 +42,8 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
     elif path.suffix == ".safetensors":
         state = _read_safetensors(path)
     elif path.suffix == ".onnx":
+        from pose2d.base.onnx_weights import ordered_weights, read_onnx
+
         state = {key: torch.from_numpy(value) for key, value in ordered_weights(read_onnx(path)).items()}
     else:
         state = _weights_in(read_torch(path), path)
@@ -125,3 +136,96 @@ def compare(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Mismat
             if key in state and tuple(state[key].shape) != shape
         ),
     )
+
+
+# What mmpose keeps beside the weights: its image normalisation, the grid of its soft-argmax.
+_BYSTANDERS = re.compile(r"^data_preprocessor\.|\.linspace_[xy]$")
+
+
+def is_mmpose(state: Mapping[str, Tensor]) -> bool:
+    """mmpose puts every network under `backbone.` and `head.` (0.x: `keypoint_head.`)."""
+    return any(key.startswith(("head.", "keypoint_head.")) for key in state) and any(
+        key.startswith("backbone.") for key in state
+    )
+
+
+def renamed(state: Mapping[str, Tensor], *rules: tuple[str, str]) -> dict[str, Tensor]:
+    """The same tensors, every rule (pattern, replacement) applied to their names; bystanders are left out."""
+    names = {key: key for key in state if not _BYSTANDERS.search(key)}
+    for pattern, replacement in rules:
+        names = {key: re.sub(pattern, replacement, name) for key, name in names.items()}
+    return {name: state[key] for key, name in names.items()}
+
+
+class _Ignored:
+    """Stands where a file has an object that is of no use here. It keeps nothing and does nothing."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __setstate__(self, _: Any) -> None:
+        pass
+
+
+def _called(full_name: str, function: Callable) -> Callable:
+    """A thin wrapper of `function` that answers to the full name a pickle asks for."""
+
+    def wrapper(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    wrapper.__module__, _, wrapper.__name__ = full_name.rpartition(".")
+    wrapper.__qualname__ = wrapper.__name__
+    return wrapper
+
+
+def _ignored(full_name: str) -> type:
+    """An `_Ignored` that answers to the full name a pickle asks for."""
+    module, _, name = full_name.rpartition(".")
+    return type(name, (_Ignored,), {"__module__": module, "__qualname__": name})
+
+
+def _numpy_values() -> list[Any]:
+    """Arrays, scalars and their types: plain data, whose construction runs no code of the file's."""
+    multiarray = importlib.import_module(("numpy._core" if hasattr(np, "_core") else "numpy.core") + ".multiarray")
+    makers = [
+        _called(f"numpy.{core}.multiarray.{name}", getattr(multiarray, name))
+        for core in ("core", "_core")  # NumPy 1's and NumPy 2's name of the same module
+        for name in ("_reconstruct", "scalar")
+    ]
+    kinds = {type(np.dtype(code)) for code in np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?SU"}
+    return [*makers, np.ndarray, np.dtype, *kinds]
+
+
+_HARMLESS = [
+    *_numpy_values(),
+    _ignored("mmengine.logging.history_buffer.HistoryBuffer"),
+    _ignored("builtins.getattr"),  # a HistoryBuffer names its methods so; the real one is never called
+]
+
+
+@contextmanager
+def _allowing(values: list[Any]) -> Iterator[None]:
+    """Torch's list of safe names, longer for a moment."""
+    before = list(torch.serialization.get_safe_globals())
+    torch.serialization.add_safe_globals(values)
+    try:
+        yield
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(before)
+
+
+def read_torch(path: Path) -> object:
+    """What `torch.save` wrote, tensors on the CPU."""
+    try:
+        with _allowing(_HARMLESS):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a foreign or cut file fails in many ways: zip, pickle, storage, end of file
+        refused = re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
+        if refused is None:
+            raise UserError(f"{path} is not a torch checkpoint, or it is damaged or cut off.") from error
+        raise UserError(
+            f"{path} was refused: beside tensors it holds {refused[1]}, and loading that could run code. "
+            "If you know where the file comes from, open it there and save its weights alone: "
+            "torch.save(file['state_dict'], ...)."
+        ) from error

@@ -4,6 +4,8 @@ Coordinates count pixels from the centre of the top left one, as OpenCV and COCO
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import cv2
 import numpy as np
@@ -12,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pose2d.base.errors import UserError
-from pose2d.models.base import CropConvention
 
+CropConvention = Literal["sbl", "udp", "square"]
 GREY = 127  # the middle of the colours: what a network that reads -1..1 takes for nothing
 
 
@@ -163,3 +165,29 @@ def _cut_one(
     matrix[:, 2] = forward[:, 2] + forward[:, :2] @ (first + factor / 2 - 0.5)
     border = (fill, fill, fill)
     cv2.warpAffine(part, matrix, (width, height), crop, cv2.INTER_LINEAR, cv2.BORDER_CONSTANT, border)
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """(crop / 255 - mean) / std, per channel in the network's own order."""
+
+    mean: tuple[float, float, float]  # per input channel, on a scale of 0..1
+    std: tuple[float, float, float]
+    bgr: bool = False  # the network takes blue first
+
+    def __call__(self, crops: Tensor) -> Tensor:
+        """RGB crops [N, 3, H, W], 0..255, uint8 or float -> the network's input, float."""
+        x = crops if torch.is_floating_point(crops) else crops.float()
+        if self.bgr:
+            x = x.flip(1)
+        mean = torch.tensor(self.mean, dtype=x.dtype, device=x.device).view(3, 1, 1)
+        std = torch.tensor(self.std, dtype=x.dtype, device=x.device).view(3, 1, 1)
+        return torch.addcmul(-mean / std, x, 1 / (255 * std))
+
+
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET_RGB = Normalization(_MEAN, _STD)
+# The official Simple Baselines read images with OpenCV and never turned them round: blue gets red's mean.
+IMAGENET_BGR = Normalization(_MEAN, _STD, bgr=True)
+# Official RLE: a mean of its own, and nothing scaled.
+RLE_RGB = Normalization((0.406, 0.457, 0.480), (1.0, 1.0, 1.0))

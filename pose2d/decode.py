@@ -1,8 +1,11 @@
 """Heatmaps [N, K, h, w] -> places in cells (x right, y down) and the height of each peak, all people at once.
 
 The centre of the cell in column i and row j is (i, j). `xy_cells` [N, K, 2] times the crop pixels per cell
-are crop pixels (pose2d/models/heatmap.py). The score is the height of the raw map at its peak, before a blur."""
+are crop pixels (`HeatmapModel`). The score is the height of the raw map at its peak, before a blur. At the end the flip
+test: what a network says of mirrored crops, mapped back to the crops as they were.
+"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -201,3 +204,23 @@ def fit_gaussian(maps: Tensor, cells: Tensor, radius: int = 2, largest_sigma: fl
         sigma_cells=(0.5 / curvature).sqrt().to(maps.dtype),
         amplitude=peak.exp().to(maps.dtype),
     )
+
+
+def maps_back(maps: Tensor, flip_order: Sequence[int]) -> Tensor:
+    """Maps [N, K, h, w] of mirrored crops: left and right change places, then columns are reversed."""
+    return maps[:, list(flip_order)].flip(-1)
+
+
+def shift_right(maps: Tensor) -> Tensor:
+    """One cell to the right, the first column kept.
+
+    Sampling every fourth pixel is not symmetric under a mirror: an un-mirrored map lies about one cell to the
+    left of the map of the crop itself.
+    """
+    return torch.cat([maps[..., :1], maps[..., :-1]], -1)
+
+
+def points_back(xy: Tensor, flip_order: Sequence[int], mirror_sum: float) -> Tensor:
+    """Points [N, K, 2] of mirrored crops: left and right change places, x becomes mirror_sum - x."""
+    swapped = xy[:, list(flip_order)]
+    return torch.stack([mirror_sum - swapped[..., 0], swapped[..., 1]], -1)

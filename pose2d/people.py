@@ -14,24 +14,20 @@ a cut. What the tracker made is looked at once more when the whole video was see
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
-from pose2d.base.prefetch import prefetch
-from pose2d.base.threads import torch_threads
-from pose2d.detect.detector import Detections, iou
-from pose2d.events import Event
-from pose2d.skeletons import Skeleton
-from pose2d.tracking.appearance import PARTS, SIZE, Appearances, stack
-from pose2d.tracking.association import Cues
-from pose2d.tracking.identity import IdentityOptions, Sightings, settle
+from pose2d.base.threads import prefetch, torch_threads
+from pose2d.detect.detector import Boxes, iou
+from pose2d.tracking.appearance import describe, unseen
+from pose2d.tracking.identity import IdentityOptions, People, people_of, tracked
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import Track
-from pose2d.video.clip import Frame
+from pose2d.types import NOBODY, Detections, Keypoints
+from pose2d.video.frames import Frame
 from pose2d.video.shots import ShotMarker
 
 # Between two looks of the detector where nothing happens, and where people move. LONG_IOU was chosen among 0.35, 0.5
@@ -42,11 +38,9 @@ HELD_BYTES = 64e6  # images of one long interval
 TASK = 8  # crops that a worker takes at a time: few, so that both are busy to the end, and images are soon let go
 ALONE_IOU = 0.1  # people whose boxes overlap by more are looked at in every frame
 
-Detect = Callable[[Frame], Detections]
-# images [N] and boxes [N, 4] -> boxes as they were used, and arrays [N, ...] by name (keypoints, confidence, ..)
-Estimate = Callable[[Sequence[np.ndarray], np.ndarray], tuple[np.ndarray, Mapping[str, np.ndarray]]]
-# image, boxes [N, 4] and what `estimate` said of them -> what tells people apart
-Describe = Callable[[np.ndarray, np.ndarray, Mapping[str, np.ndarray]], Cues]
+Detect = Callable[[Frame], Boxes]
+# images [N] and boxes [N, 4] -> boxes as they were used, and the keypoints in them
+Estimate = Callable[[Sequence[np.ndarray], np.ndarray], tuple[np.ndarray, Keypoints]]
 
 
 class FrameWatch(Protocol):
@@ -60,40 +54,11 @@ class FrameWatch(Protocol):
 
 
 @dataclass(frozen=True)
-class Rows:
-    """N people, each in one frame."""
-
-    frame: np.ndarray  # [N] frame numbers
-    track: np.ndarray  # [N] the tracker's number; -1: nobody's
-    boxes_px: np.ndarray  # [N, 4]
-    scores: np.ndarray  # [N] of the detector, interpolated where it did not look
-    values: Mapping[str, np.ndarray]  # [N, ...] what `estimate` said
-    looks: Appearances  # [N]; unseen where the detector did not look
-
-
-@dataclass(frozen=True)
-class People:
-    """Everyone in a video."""
-
-    tracks: list[Track]
-    values: dict[str, np.ndarray]  # [sum of track lengths, ...] in the order of the tracks' rows
-    frames: np.ndarray  # [F] numbers of the frames that were read
-    time_s: np.ndarray  # [F]
-    detected: np.ndarray  # [F] bool: the detector looked at it
-    shot_first_frame: np.ndarray  # [S] number of the first frame of each shot
-    owner_presence: np.ndarray  # [sum of track lengths, K] factor on presence of keypoints that two people claim
-    same_as: Mapping[int, int]  # identity -> the earliest identity of the same person; itself unless asked to relink
-    events: list[Event]  # what a person should look at, in order of time
-
-
-@dataclass(frozen=True)
-class _Seen:
+class _Look:
     """One frame that the detector looked at."""
 
     frame: Frame
-    detections: Detections
-    values: Mapping[str, np.ndarray]  # of every detection
-    cues: Cues | None
+    seen: Detections
 
 
 @dataclass(frozen=True)
@@ -112,16 +77,15 @@ class PeopleFinder:
         detect: Detect,
         estimate: Estimate,
         every_frame: bool = False,
-        describe: Describe | None = None,
+        by_boxes: bool = False,
         watch: FrameWatch | None = None,
     ) -> None:
         """every_frame: boxes are given in every frame, or the frames are few: nothing is interpolated.
 
-        describe: without it people are told apart by their boxes alone. With it, `estimate` says at least xy_px,
-        confidence and presence. watch: sees the frames too.
+        by_boxes: people are told apart by their boxes alone, not by pose and appearance. watch: sees the frames too.
         """
         self._detect, self._estimate, self._every_frame = detect, estimate, every_frame
-        self._describe, self._watch = describe, watch
+        self._by_boxes, self._watch = by_boxes, watch
 
     def find(
         self,
@@ -139,13 +103,13 @@ class PeopleFinder:
         with ThreadPoolExecutor(workers) as pool, torch_threads(1):
             for interval, last in self._ahead(pool, _intervals(prefetch(shots.mark(frames)), step, long)):
                 state.begin(interval)
-                seen = last.result()
+                look = last.result()
                 if len(interval.frames) == 1:
-                    state.take(seen)
-                elif state.undisturbed(seen, LONG_IOU if len(interval.frames) > step else SHORT_IOU):
-                    self._interpolate(state, pool, seen, interval.frames[:-1])
+                    state.take(look)
+                elif state.undisturbed(look, LONG_IOU if len(interval.frames) > step else SHORT_IOU):
+                    self._interpolate(state, pool, look, interval.frames[:-1])
                 else:
-                    self._step_by_step(state, pool, interval.frames, seen, step)
+                    self._step_by_step(state, pool, interval.frames, look, step)
                 while len(state.waiting) > workers:  # frames that wait to be cropped stay in memory
                     state.rows.append(state.waiting.popleft().result())
                 progress(len(interval.frames))
@@ -153,52 +117,54 @@ class PeopleFinder:
         return state.people(identity or IdentityOptions(), [cut.frame for cut in shots.late])
 
     def _step_by_step(
-        self, state: "_Progress", pool: ThreadPoolExecutor, interval: list[Frame], last: _Seen, step: int
+        self, state: "_Progress", pool: ThreadPoolExecutor, interval: list[Frame], last: _Look, step: int
     ) -> None:
         """An interval in steps of `step` frames, and where that is too coarse, of one."""
         parts = [interval[first : first + step] for first in range(0, len(interval), step)]
-        looks = [pool.submit(self._look, part[-1]) for part in parts[:-1]]
-        for part, look in zip(parts, [*looks, None], strict=True):
-            seen = last if look is None else look.result()
-            if len(parts) > 1 and state.undisturbed(seen, SHORT_IOU):
-                self._interpolate(state, pool, seen, part[:-1])
+        under_way = [pool.submit(self._look, part[-1]) for part in parts[:-1]]
+        for part, future in zip(parts, [*under_way, None], strict=True):
+            look = last if future is None else future.result()
+            if len(parts) > 1 and state.undisturbed(look, SHORT_IOU):
+                self._interpolate(state, pool, look, part[:-1])
                 continue
             for one in [pool.submit(self._look, frame) for frame in part[:-1]]:
                 state.take(one.result())
-            state.take(seen)
+            state.take(look)
 
-    def _interpolate(self, state: "_Progress", pool: ThreadPoolExecutor, seen: _Seen, frames: list[Frame]) -> None:
-        """Take `seen`, and estimate keypoints in boxes between it and what was seen before."""
-        before, before_ids = state.last, state.last_ids
-        state.pass_by(frames, seen)
-        state.take(seen)
-        if before is not None and (between := _between(before, before_ids, seen, state.last_ids, frames)):
-            rows, track, boxes_px, scores = between
-            for part in (slice(first, first + TASK) for first in range(0, len(rows), TASK)):
-                task = pool.submit(self._estimate_rows, rows[part], track[part], boxes_px[part], scores[part])
-                state.waiting.append(task)
+    def _interpolate(self, state: "_Progress", pool: ThreadPoolExecutor, look: _Look, frames: list[Frame]) -> None:
+        """Take `look`, and estimate keypoints in boxes between it and the look before."""
+        before = state.last
+        state.pass_by(frames, look)
+        state.take(look)
+        if before is None or state.last is None:
+            return
+        images, rows = _between(before, state.last, frames)
+        for part in (slice(first, first + TASK) for first in range(0, len(rows), TASK)):
+            state.waiting.append(pool.submit(self._with_keypoints, images[part], rows.rows(part)))
 
     def _ahead(
         self, pool: ThreadPoolExecutor, intervals: Iterable[_Interval]
-    ) -> Iterator[tuple[_Interval, "Future[_Seen]"]]:
+    ) -> Iterator[tuple[_Interval, "Future[_Look]"]]:
         """Every interval with a look at its last frame; the next look is under way while one is used."""
-        queue: deque[tuple[_Interval, Future[_Seen]]] = deque()
+        queue: deque[tuple[_Interval, Future[_Look]]] = deque()
         for interval in intervals:
             queue.append((interval, pool.submit(self._look, interval.frames[-1])))
             if len(queue) > 1:
                 yield queue.popleft()
         yield from queue
 
-    def _look(self, frame: Frame) -> _Seen:
-        detections = self._detect(frame)
-        boxes_px, values = self._estimate([frame.rgb] * len(detections), detections.boxes_px)
-        cues = None if self._describe is None else self._describe(frame.rgb, boxes_px, values)
-        return _Seen(frame, Detections(boxes_px, detections.scores), values, cues)
+    def _look(self, frame: Frame) -> _Look:
+        boxes = self._detect(frame)
+        seen = Detections.in_frame(frame.index, float(frame.time_s), boxes.boxes_px, boxes.scores)
+        seen = self._with_keypoints([frame.rgb] * len(seen), seen)
+        if seen.keypoints is not None and not self._by_boxes:
+            seen = replace(seen, appearance=describe(frame.rgb, seen.xy_px, seen.sure, seen.keypoints.skeleton))
+        return _Look(frame, seen)
 
-    def _estimate_rows(self, frames: list[Frame], track: np.ndarray, boxes_px: np.ndarray, scores: np.ndarray) -> Rows:
-        boxes_px, values = self._estimate([frame.rgb for frame in frames], boxes_px)
-        numbers = np.array([frame.index for frame in frames], np.int64)
-        return Rows(numbers, track, boxes_px, scores, values, _unseen(len(frames)))
+    def _with_keypoints(self, images: list[np.ndarray], rows: Detections) -> Detections:
+        boxes_px, keypoints = self._estimate(images, rows.box_px)
+        appearance = None if self._by_boxes else unseen(len(rows), np.float32)
+        return replace(rows, box_px=boxes_px, keypoints=keypoints, appearance=appearance)
 
 
 class _Progress:
@@ -208,55 +174,61 @@ class _Progress:
         self.tracker, self.watch = tracker, watch
         self.frames: list[tuple[int, float]] = []  # number and time of every frame that was read
         self.shots: list[int] = []  # first frames
-        self.skeleton: Skeleton | None = None
-        self.rows: list[Rows] = []
+        self.rows: list[Detections] = []
         self.looked: set[int] = set()
-        self.waiting: deque[Future[Rows]] = deque()  # rows under way
-        self.last: _Seen | None = None
-        self.last_ids = np.zeros(0, np.int64)
+        self.waiting: deque[Future[Detections]] = deque()  # rows under way
+        self.last: _Look | None = None  # with identities
 
     def begin(self, interval: _Interval) -> None:
         """At a cut every track ends, and nothing is interpolated."""
         if interval.starts_shot:
             if self.shots:
                 self.tracker.cut()
-            self.last, self.last_ids = None, np.zeros(0, np.int64)
+            self.last = None
             self.shots.append(interval.frames[0].index)
             if self.watch is not None:
                 self.watch.cut(interval.frames[0].index)
         self.frames += [(frame.index, float(frame.time_s)) for frame in interval.frames]
 
-    def take(self, seen: _Seen) -> None:
+    def take(self, look: _Look) -> None:
         """The next frame, in order of time, that the detector looked at."""
-        frame = seen.frame
-        self.last, self.last_ids = (
-            seen,
-            self.tracker.update(frame.index, float(frame.time_s), seen.detections, seen.cues),
-        )
-        if seen.cues is not None:
-            self.skeleton = seen.cues.skeleton
-        self.rows.append(_rows(seen, self.last_ids))
+        frame, seen = look.frame, look.seen
+        seen = replace(seen, identity=self.tracker.update(frame.index, float(frame.time_s), seen))
+        self.last = _Look(frame, seen)
+        self.rows.append(tracked(seen))
         self.looked.add(frame.index)
         if self.watch is not None:
-            self.watch.add(frame, seen.detections.boxes_px)
+            self.watch.add(frame, seen.box_px)
 
-    def pass_by(self, frames: list[Frame], now: _Seen) -> None:
+    def pass_by(self, frames: list[Frame], now: _Look) -> None:
         """Frames between the last look and this one: people are somewhere between their boxes at both ends."""
         if self.watch is not None and self.last is not None:
-            boxes_px = np.concatenate((self.last.detections.boxes_px, now.detections.boxes_px))
+            boxes_px = np.concatenate((self.last.seen.box_px, now.seen.box_px))
             for frame in frames:
                 self.watch.add(frame, boxes_px)
 
-    def undisturbed(self, now: _Seen, same_iou: float) -> bool:
-        start_score = self.tracker.options.start_score
-        return self.last is not None and _undisturbed(self.last, self.last_ids, now, start_score, same_iou)
+    def undisturbed(self, now: _Look, same_iou: float) -> bool:
+        """The same people as at the last look, one to one, each apart from the others."""
+        if self.last is None:
+            return False
+        old = self.last.seen.box_px[self.last.seen.identity != NOBODY]
+        new = now.seen.box_px[now.seen.score >= self.tracker.options.start_score]
+        if len(old) != len(new):
+            return False
+        if not len(old):
+            return True
+        overlap = iou(old, new) >= same_iou
+        one_to_one = bool((overlap.sum(0) == 1).all() and (overlap.sum(1) == 1).all())
+        apart = all((iou(boxes, boxes) - np.eye(len(boxes)) <= ALONE_IOU).all() for boxes in (old, new))
+        return one_to_one and apart
 
     def people(self, options: IdentityOptions, late_cuts: list[int]) -> People:
         numbers, times = (np.array([frame[n] for frame in self.frames]) for n in (0, 1))
-        return people_of(
-            self.rows, self.tracker, numbers.astype(np.int64), times.astype(np.float64), self.looked,
-            np.unique([*self.shots, *late_cuts]).astype(np.int64), self.skeleton, options,
-        )  # fmt: skip
+        shots = np.unique([*self.shots, *late_cuts]).astype(np.int64)
+        everyone = people_of(
+            self.rows, self.tracker, numbers.astype(np.int64), times.astype(np.float64), shots, options
+        )
+        return replace(everyone, detected=np.isin(numbers, list(self.looked)))
 
 
 def _intervals(frames: Iterable[tuple[Frame, bool]], step: int, long: int) -> Iterator[_Interval]:
@@ -280,125 +252,19 @@ def _intervals(frames: Iterable[tuple[Frame, bool]], step: int, long: int) -> It
         yield _Interval(held, starts_shot=False)
 
 
-def _undisturbed(before: _Seen, before_ids: np.ndarray, now: _Seen, start_score: float, same_iou: float) -> bool:
-    """The same people, one to one, each apart from the others, at both ends."""
-    old = before.detections.boxes_px[before_ids >= 0]
-    likely = now.detections.scores >= start_score
-    new = now.detections.boxes_px[likely]
-    if len(old) != len(new):
-        return False
-    if not len(old):
-        return True
-    overlap = iou(old, new) >= same_iou
-    one_to_one = bool((overlap.sum(0) == 1).all() and (overlap.sum(1) == 1).all())
-    apart = all((iou(boxes, boxes) - np.eye(len(boxes)) <= ALONE_IOU).all() for boxes in (old, new))
-    return one_to_one and apart
-
-
-def _between(
-    before: _Seen, before_ids: np.ndarray, now: _Seen, ids: np.ndarray, frames: list[Frame]
-) -> tuple[list[Frame], np.ndarray, np.ndarray, np.ndarray] | None:
-    """Rows between two looks, all people of the interval together: frames, tracks, boxes and scores, if any."""
-    both = [(a, b) for a, one in enumerate(before_ids) for b, other in enumerate(ids) if one == other >= 0]
-    if not both or not frames:
-        return None
+def _between(before: _Look, now: _Look, frames: list[Frame]) -> tuple[list[np.ndarray], Detections]:
+    """Rows between two looks for everybody who is in both, frame by frame: images, and boxes without keypoints."""
+    old, new = before.seen, now.seen
+    a, b = np.nonzero((old.identity[:, None] == new.identity) & (old.identity != NOBODY)[:, None])
     start, end = float(before.frame.time_s), float(now.frame.time_s)
-    rows: list[tuple[Frame, int, np.ndarray, float]] = []
-    for frame in frames:
-        share = (float(frame.time_s) - start) / max(end - start, 1e-9)
-        for a, b in both:
-            box = (1 - share) * before.detections.boxes_px[a] + share * now.detections.boxes_px[b]
-            score = min(float(before.detections.scores[a]), float(now.detections.scores[b]))
-            rows.append((frame, int(before_ids[a]), box, score))
-    return (
-        [row[0] for row in rows],
-        np.array([row[1] for row in rows], np.int64),
-        np.stack([row[2] for row in rows]),
-        np.array([row[3] for row in rows]),
+    times = np.array([float(frame.time_s) for frame in frames])
+    share = ((times - start) / max(end - start, 1e-9))[:, None, None]
+    boxes = (1 - share) * old.box_px[a] + share * new.box_px[b]  # [frames, people, 4]
+    rows = Detections(
+        frame=np.repeat(np.array([frame.index for frame in frames], np.int64), len(a)),
+        identity=np.tile(old.identity[a], len(frames)),
+        box_px=boxes.reshape(-1, 4),
+        score=np.tile(np.minimum(old.score[a], new.score[b]), len(frames)),
+        time_s=np.repeat(times, len(a)),
     )
-
-
-def _rows(seen: _Seen, ids: np.ndarray) -> Rows:
-    keep = ids >= 0
-    return Rows(
-        frame=np.full(int(keep.sum()), seen.frame.index, np.int64),
-        track=ids[keep],
-        boxes_px=seen.detections.boxes_px[keep],
-        scores=seen.detections.scores[keep],
-        values={name: value[keep] for name, value in seen.values.items()},
-        looks=_unseen(int(keep.sum())) if seen.cues is None else _single(seen.cues.looks[keep]),
-    )
-
-
-def _unseen(count: int) -> Appearances:
-    return Appearances(np.zeros((count, len(PARTS), SIZE), np.float32), np.zeros((count, len(PARTS)), np.float32))
-
-
-def _single(looks: Appearances) -> Appearances:
-    """One for every row of a video is kept: in single precision."""
-    return Appearances(looks.colours.astype(np.float32), looks.weight.astype(np.float32))
-
-
-def tracks_of(
-    identities: Mapping[int, int],  # the tracker's number of a track -> its identity
-    track: np.ndarray,  # [N] number of the track that each row belongs to
-    frame: np.ndarray,  # [N]
-    boxes_px: np.ndarray,  # [N, 4]
-    scores: np.ndarray,  # [N]
-) -> tuple[list[Track], np.ndarray]:
-    """Tracks in order of time, and the rows [M] that they hold one after the other."""
-    order = []
-    for number in identities:
-        rows = np.flatnonzero(track == number)
-        order.append(rows[np.argsort(frame[rows], kind="stable")])
-    tracks = [
-        Track(identity, frame[rows], boxes_px[rows], scores[rows])
-        for identity, rows in zip(identities.values(), order, strict=True)
-    ]
-    return tracks, np.concatenate([np.zeros(0, np.int64), *order])
-
-
-def people_of(
-    rows: Sequence[Rows],
-    tracker: Tracker,
-    frames: np.ndarray,
-    times: np.ndarray,
-    looked: set[int],
-    shot_first_frame: np.ndarray,
-    skeleton: Skeleton | None,
-    options: IdentityOptions,
-) -> People:
-    """Rows of confirmed tracks, person by person, in order of time.
-
-    frames, times [F]: of all frames that were read; shot_first_frame [S]; skeleton: None where rows have no keypoints.
-    """
-    frame, track = (np.concatenate([np.zeros(0, np.int64), *(getattr(r, n) for r in rows)]) for n in ("frame", "track"))
-    boxes_px = np.concatenate([np.zeros((0, 4)), *(r.boxes_px for r in rows)])
-    scores = np.concatenate([np.zeros(0), *(r.scores for r in rows)])
-    names = rows[0].values if rows else {}
-    values = {name: np.concatenate([r.values[name] for r in rows]) for name in names}
-    nothing = np.zeros((len(frame), 0, 2))
-    seen = Sightings(
-        track=np.where(np.isin(track, list(tracker.confirmed())), track, -1),
-        frame=frame,
-        time_s=times[np.searchsorted(frames, frame)],
-        boxes_px=boxes_px,
-        xy_px=nothing if skeleton is None else values["xy_px"],
-        sure=nothing[..., 0] if skeleton is None else values["confidence"] * values["presence"],
-        looks=stack([_unseen(0), *(r.looks for r in rows)]),
-    )
-    ends = np.searchsorted(frames, [*shot_first_frame[1:], np.inf][: len(shot_first_frame)]) - 1
-    settled = settle(seen, shot_first_frame, times[ends], tracker.image_wh, skeleton, options)
-    identities = {int(i): int(i) for i in np.unique(settled.identity[settled.identity >= 0])}
-    tracks, index = tracks_of(identities, settled.identity, frame, boxes_px, scores)
-    return People(
-        tracks=tracks,
-        values={name: value[index] for name, value in values.items()},
-        frames=frames,
-        time_s=times,
-        detected=np.isin(frames, list(looked)),
-        shot_first_frame=shot_first_frame,
-        owner_presence=settled.owner_presence[index],
-        same_as=settled.same_as,
-        events=settled.events,
-    )
+    return [frame.rgb for frame in frames for _ in a], rows

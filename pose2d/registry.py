@@ -105,12 +105,12 @@ def fill(model: PoseModel, path: str | Path, name: str) -> None:
     """Load `path` into `model`, or say which keys do not fit and what the file looks like instead."""
     state = read_state(path)
     wanted = model.state_dict()
-    adopted = model.adopt(state)
-    mismatch = compare(wanted, adopted)
+    converted = model.convert(state)
+    mismatch = compare(wanted, converted)
     if mismatch:
         raise UserError(f"{path} does not fit {name}: {mismatch}. {_looks_like(state)}")
-    counters = {key: torch.zeros_like(value) for key, value in wanted.items() if key not in adopted}
-    model.load_state_dict({**counters, **adopted})
+    counters = {key: torch.zeros_like(value) for key, value in wanted.items() if key not in converted}
+    model.load_state_dict({**counters, **converted})
 
 
 def _looks_like(state: Mapping[str, Tensor]) -> str:
@@ -130,4 +130,4 @@ def recognize(state: Mapping[str, Tensor]) -> list[str]:
     near = [card for card in cards().values() if abs(card.parameters - weights) < 0.1 * weights]
     with torch.device("meta"):
         models = ((card.name, card.build()) for card in near)
-        return [name for name, model in models if not compare(model.state_dict(), model.adopt(state))]
+        return [name for name, model in models if not compare(model.state_dict(), model.convert(state))]

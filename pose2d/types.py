@@ -50,6 +50,14 @@ class Keypoints(Table):
 
 
 @dataclass(frozen=True)
+class Appearance(Table):
+    """What people look like: the colours of parts of the body (pose2d/tracking/appearance.py)."""
+
+    colours: np.ndarray = column((5, 9), "f", "for each part the quantiles of L (0..100), of a and of b, lowest first")
+    weight: np.ndarray = column((5,), "f", "confidence of the keypoints it was read at; 0: not seen", low=0, high=1)
+
+
+@dataclass(frozen=True)
 class Detections(Table):
     """People in frames: a row for each person and frame, whoever it is."""
 
@@ -58,6 +66,26 @@ class Detections(Table):
     box_px: np.ndarray = column((4,), "d", "x1, y1, x2, y2", unit="px", fill=np.nan)
     score: np.ndarray = column((), "d", "the detector's; between two looks the lower of both")
     keypoints: Keypoints | None = nested(Keypoints, "in the box", optional=True, flat=True)
+    time_s: np.ndarray = column((), "d", "when the frame is shown", unit="s", optional=True)  # None in files
+    appearance: Appearance | None = nested(Appearance, "weight 0 where the detector did not look", optional=True)
+
+    @classmethod
+    def in_frame(cls, frame: int, time_s: float, box_px: np.ndarray, score: np.ndarray) -> "Detections":
+        """Boxes [N, 4] with scores [N] in one frame, nobody's yet."""
+        count = len(box_px)
+        return cls(np.full(count, frame), np.full(count, NOBODY), box_px, score, time_s=np.full(count, time_s))
+
+    @property
+    def xy_px(self) -> np.ndarray:
+        """[N, K, 2] keypoints."""
+        assert self.keypoints is not None
+        return np.asarray(self.keypoints.xy_px)
+
+    @property
+    def sure(self) -> np.ndarray:
+        """[N, K] confidence times presence."""
+        assert self.keypoints is not None
+        return np.asarray(self.keypoints.confidence) * np.asarray(self.keypoints.presence)
 
     def everyone(self) -> list[int]:
         """Who has rows, in order."""

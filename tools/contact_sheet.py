@@ -11,7 +11,7 @@ import numpy as np
 
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.video.clip import Span
+from pose2d.video.frames import Span
 from pose2d.video.reader import Video
 
 

@@ -23,7 +23,7 @@ from fitting import Camera
 from fitting.render import Mesh, render_onto
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.video.clip import Span
+from pose2d.video.frames import Span
 from pose2d.video.reader import Video
 
 RGB = tuple[int, int, int]

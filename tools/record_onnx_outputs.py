@@ -47,12 +47,12 @@ def _halves(path: Path, module: torch.nn.Module) -> dict[str, bool]:
     """For each of a file's weights, by the file's name, whether it is stored in half precision."""
     graph = read_onnx(path)
     named = {id(value): name for name, value in graph.tensors.items()}
-    # Numbers in place of weights, of which `adopt` then says where they belong.
+    # Numbers in place of weights, of which `convert` then says where they belong.
     weights = ordered_weights(graph)
     marked = {key: torch.full(value.shape, float(n)) for n, (key, value) in enumerate(weights.items())}
     names = [named[id(value)] for value in weights.values()]
-    adopted = module.adopt(marked)  # type: ignore[operator]
-    return {names[int(value.flatten()[0])]: is_half(key, value.ndim) for key, value in adopted.items()}
+    converted = module.convert(marked)  # type: ignore[operator]
+    return {names[int(value.flatten()[0])]: is_half(key, value.ndim) for key, value in converted.items()}
 
 
 def main() -> None:

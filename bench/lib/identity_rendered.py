@@ -19,9 +19,10 @@ from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
 from pose2d.detect.detector import iou
 from pose2d.skeletons import COCO17, HALPE26
-from pose2d.tracking.appearance import Appearances
-from pose2d.tracking.association import keypoint_l2
-from pose2d.video.images import ImageFolder
+from pose2d.tracking.appearance import describe
+from pose2d.tracking.tracker import keypoint_l2
+from pose2d.types import Appearance
+from pose2d.video.frames import ImageFolder
 from pose2d.video.shots import find_cuts, shrunk
 
 LEAST_SEEN = 0.3  # share of a person that must be visible to be expected
@@ -76,17 +77,17 @@ def _look(folder: Path, name: str) -> dict[str, np.ndarray]:
     with tempfile.TemporaryDirectory() as out, torch.inference_mode():
         clip = ImageFolder(folder / "imageFiles" / name)
         job = Job(clip, RunSettings(threads=1), Path(out), Reporter())
-        detect, estimate, describe = people._detect(job), people._estimate(job), people._describe(job)
+        detect, estimate = people._detect(job), people._estimate(job)
         names = ("frame", "boxes", "scores", "xy", "sure", "colours", "weight")
         rows: dict[str, list[np.ndarray]] = {name: [] for name in names}
         small = []
         for frame in clip.frames():
             found = detect(frame)
-            boxes, values = estimate([frame.rgb] * len(found), found.boxes_px)
-            looks = describe(frame.rgb, boxes, values).looks
-            sure = values["confidence"] * values["presence"]
-            here = (np.full(len(boxes), frame.index), boxes, found.scores, values["xy_px"], sure, looks.colours)
-            for column, value in zip(rows, (*here, looks.weight), strict=True):
+            boxes, keypoints = estimate([frame.rgb] * len(found), found.boxes_px)
+            xy, sure = keypoints.xy_px.numpy(), (keypoints.confidence * keypoints.presence).numpy()
+            seen = describe(frame.rgb, xy, sure, keypoints.skeleton)
+            here = (np.full(len(boxes), frame.index), boxes, found.scores, xy, sure, seen.colours)
+            for column, value in zip(rows, (*here, seen.weight), strict=True):
                 rows[column].append(value)
             small.append(shrunk(frame.rgb))
     wh = np.array([clip.info.width_px, clip.info.height_px])
@@ -100,7 +101,7 @@ def _frame(seen: dict[str, np.ndarray], number: int, truth: FrameBoxes, time_s: 
         scores=seen["scores"][here],
         xy_px=seen["xy"][here].astype(float),
         sure=seen["sure"][here],
-        looks=Appearances(seen["colours"][here], seen["weight"][here]),
+        appearance=Appearance(seen["colours"][here], seen["weight"][here]),
         is_cut=is_cut,
         truth=truth,
         time_s=time_s,

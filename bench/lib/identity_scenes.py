@@ -8,8 +8,9 @@ from bench.lib.identity_metrics import FrameBoxes
 from pose2d.detect.detector import iou
 from pose2d.skeletons import COCO17, Skeleton
 from pose2d.tracking import appearance
-from pose2d.tracking.appearance import PARTS, SIZE, Appearances
-from pose2d.tracking.association import keypoint_l2
+from pose2d.tracking.appearance import PARTS, SIZE
+from pose2d.tracking.tracker import keypoint_l2
+from pose2d.types import Appearance
 from pose2d.video.shots import find_cuts
 
 IMAGE_WH = (1000, 600)
@@ -24,7 +25,7 @@ class SeenFrame:
     scores: np.ndarray  # [D]
     xy_px: np.ndarray  # [D, K, 2]
     sure: np.ndarray  # [D, K] confidence times presence
-    looks: Appearances  # [D]
+    appearance: Appearance  # [D]
     is_cut: bool  # as the tracker is told
     truth: FrameBoxes  # everybody who could be seen
     time_s: float
@@ -158,7 +159,7 @@ def _seen(
         scores=np.full(count, 0.8),
         xy_px=pick(xy, 17, 2),
         sure=np.full((count, 17), 1 / (1 + 0.4**2)),  # the expected OKS of that noise
-        looks=Appearances(pick(looks, len(PARTS), SIZE), pick(weights, len(PARTS))),
+        appearance=Appearance(pick(looks, len(PARTS), SIZE), pick(weights, len(PARTS))),
         is_cut=is_cut,
         truth=FrameBoxes(shown, exact[shown]),
         time_s=time_s,

@@ -1,25 +1,40 @@
 """The trackers that bench/identity.py compares, all on the same boxes: ours, parts of it, and published ones."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from bench.lib.identity_metrics import FrameBoxes
 from bench.lib.identity_scenes import SeenFrame
-from pose2d.detect.detector import Detections
-from pose2d.tracking.appearance import stack
-from pose2d.tracking.association import Cues, keypoint_sigma
-from pose2d.tracking.identity import IdentityOptions, Settled, Sightings, settle
+from pose2d.tracking.identity import IdentityOptions, Settled, settle
 from pose2d.tracking.tracker import Tracker, TrackerOptions
+from pose2d.types import NOBODY, Appearance, Detections, Keypoints
 
 Follow = Callable[[Sequence[SeenFrame], tuple[int, int]], list[FrameBoxes]]
 SIZE_WH = (1000, 600)
 
 
-def cues_of_frame(frame: SeenFrame) -> Cues:
-    sigma = keypoint_sigma(frame.boxes_px, frame.xy_px, frame.sure, frame.skeleton)
-    return Cues(frame.xy_px, sigma, frame.looks, frame.skeleton)
+def detections(frames: Sequence[SeenFrame]) -> Detections:
+    """All frames one after the other, with keypoints and appearance."""
+    count = [len(frame.boxes_px) for frame in frames]
+    sure = np.concatenate([frame.sure for frame in frames])
+    return Detections(
+        frame=np.repeat(np.arange(len(frames)), count),
+        identity=np.full(sum(count), NOBODY),
+        box_px=np.concatenate([frame.boxes_px for frame in frames]),
+        score=np.concatenate([frame.scores for frame in frames]),
+        keypoints=Keypoints(
+            xy_px=np.concatenate([frame.xy_px for frame in frames]),  # type: ignore[arg-type]
+            confidence=sure,  # type: ignore[arg-type]
+            presence=np.ones_like(sure),  # type: ignore[arg-type]
+            source="ccnet",
+            skeleton=frames[0].skeleton,
+        ),
+        time_s=np.repeat([frame.time_s for frame in frames], count),
+        appearance=Appearance.concat([frame.appearance for frame in frames]),
+    )
 
 
 def follow_online(frames: Sequence[SeenFrame], wh: tuple[int, int], cues: bool, cuts: bool) -> tuple[Tracker, list]:
@@ -28,8 +43,9 @@ def follow_online(frames: Sequence[SeenFrame], wh: tuple[int, int], cues: bool, 
     for number, frame in enumerate(frames):
         if frame.is_cut and cuts:
             tracker.cut()
-        found = Detections(frame.boxes_px, frame.scores)
-        owners.append(tracker.update(number, frame.time_s, found, cues_of_frame(frame) if cues else None))
+        seen = detections([frame])
+        seen = seen if cues else replace(seen, keypoints=None, appearance=None)
+        owners.append(tracker.update(number, frame.time_s, seen))
     return tracker, owners
 
 
@@ -57,19 +73,11 @@ def settled(
 ) -> Settled:
     tracker, owners = follow_online(frames, wh, cues=True, cuts=True)
     track = np.concatenate([np.zeros(0, np.int64), *owners])
-    count = [len(frame.boxes_px) for frame in frames]
-    seen = Sightings(
-        track=np.where(np.isin(track, list(tracker.confirmed())), track, -1),
-        frame=np.repeat(np.arange(len(frames)), count),
-        time_s=np.repeat([frame.time_s for frame in frames], count),
-        boxes_px=np.concatenate([frame.boxes_px for frame in frames]),
-        xy_px=np.concatenate([frame.xy_px for frame in frames]),
-        sure=np.concatenate([frame.sure for frame in frames]),
-        looks=stack([frame.looks for frame in frames]),
-    )
+    confirmed = np.isin(track, list(tracker.confirmed()))
+    seen = replace(detections(frames), identity=np.where(confirmed, track, NOBODY))
     starts = np.array([0, *(n for n, frame in enumerate(frames) if frame.is_cut and n)])
     last_s = np.array([frames[end - 1].time_s for end in [*starts[1:], len(frames)]])
-    return settle(seen, starts, last_s, wh, frames[0].skeleton, options or IdentityOptions())
+    return settle(seen, starts, last_s, wh, options or IdentityOptions())
 
 
 def settled_boxes(frames: Sequence[SeenFrame], result: Settled) -> list[FrameBoxes]:

@@ -19,7 +19,7 @@ import ccnet
 from bench.lib.coco_people import Box, PeopleSet, average_precision, oks, read_set
 from ccnet.heads.head import CalibrationHead
 from pose2d import crops
-from pose2d.detect.detector import Detections, DetectorOptions, iou, load_detector, non_maximum_suppression
+from pose2d.detect.detector import Boxes, DetectorOptions, iou, load_detector, non_maximum_suppression
 from pose2d.estimate import estimate_people
 from pose2d.models.rtmpose import Refinement, RTMPose
 from pose2d.types import Prediction
@@ -84,7 +84,7 @@ class Bench:
         """Each image is looked at once in each size, and the network reads each box once, whoever proposes it."""
         detector = load_detector("yolox-tiny")
         nms_iou = detector.options.nms_iou
-        seen: dict[int, dict[int, Detections]] = {}  # by size and image id
+        seen: dict[int, dict[int, Boxes]] = {}  # by size and image id
         cpu_ms: dict[int, float] = {}
         for size in SIZES:
             detector.options = DetectorOptions(size, None, LEAST_SCORE, nms_iou)
@@ -122,17 +122,17 @@ class Bench:
 
 
 def _together(
-    seen: dict[int, dict[int, Detections]], sizes: tuple[int, ...], image_id: int, least: float, nms_iou: float
-) -> Detections:
+    seen: dict[int, dict[int, Boxes]], sizes: tuple[int, ...], image_id: int, least: float, nms_iou: float
+) -> Boxes:
     """What a detector with these sizes and this threshold says of an image."""
     boxes = np.concatenate([seen[size][image_id].boxes_px for size in sizes])
     scores = np.concatenate([seen[size][image_id].scores for size in sizes])
     boxes, scores = boxes[scores >= least], scores[scores >= least]
     keep = non_maximum_suppression(boxes, scores, nms_iou)
-    return Detections(boxes[keep], scores[keep])
+    return Boxes(boxes[keep], scores[keep])
 
 
-def recalls(truth: PeopleSet, found: dict[int, Detections]) -> tuple[float, float, float]:
+def recalls(truth: PeopleSet, found: dict[int, Boxes]) -> tuple[float, float, float]:
     """Percent of annotated people with a box at IoU 0.5: all, those under 96 px tall, the others."""
     hit = np.array(
         [len(found[i]) > 0 and iou(found[i].boxes_px, box[None]).max() >= 0.5 for i, box in truth.boxes], float

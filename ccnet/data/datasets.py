@@ -14,7 +14,7 @@ from ccnet.data.mpii import head_size_px, neck_to_top_px, read_head_boxes
 from pose2d.base.errors import UserError
 from pose2d.base.json_files import Json, read_json
 from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133, Skeleton
-from pose2d.video.images import read_image
+from pose2d.video.frames import read_image
 
 WHOLEBODY_FIELDS = ("keypoints", "foot_kpts", "face_kpts", "lefthand_kpts", "righthand_kpts")
 _MOST_PX = 1 << 20  # of an image's side

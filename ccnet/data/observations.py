@@ -21,7 +21,7 @@ from pose2d.base.caching import CacheKey, code_digest, weights_digest
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.base.prefetch import prefetch
+from pose2d.base.threads import prefetch
 from pose2d.estimate import Crops, crop_people, estimate_crops
 from pose2d.models.base import PoseModel
 from pose2d.oks import keypoint_oks, l_squared

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from ccnet.heads.head import CalibrationHead, FeatureShape
 from pose2d.models.base import PoseModel, trunk_of
-from pose2d.models.movenet import ChosenCells, HeadMaps, SinglePose, choose
-from pose2d.models.movenet_network import SINGLE_HEADS, MapHead
+from pose2d.models.movenet import SINGLE_HEADS, ChosenCells, HeadMaps, MapHead, SinglePose, choose
 from pose2d.skeletons import COCO17
 
 GRID = 4  # the crop's features are averaged over GRID x GRID fields

@@ -36,7 +36,7 @@ from fitting.body.load import load_body
 from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.video.images import read_image
+from pose2d.video.frames import read_image
 
 _SETTINGS = "synth.json"
 _IMAGES = (".jpg", ".jpeg", ".png")

@@ -15,9 +15,9 @@ from ccnet.data.observations import SHARD, ObservationCache
 from ccnet.other_features import with_features
 from ccnet.settings import TrainingSettings
 from ccnet.train import new_head
-from fitmesh.coco.request import TrainCcnetRequest
 from fitmesh.many.executors import Notify
 from fitmesh.many.ray_cluster import executor_of, threads_each
+from fitmesh.options.training import TrainCcnetOptions
 from fitmesh.ui.events import Reporter
 from pose2d.base.errors import UserError
 from pose2d.base.threads import use_threads
@@ -27,13 +27,13 @@ from pose2d.base.threads import use_threads
 class ShardTask:
     """One shard of one pass over the training people."""
 
-    request: TrainCcnetRequest
+    request: TrainCcnetOptions
     settings: TrainingSettings
     number: int  # of the pass among all
     first: int  # person
 
 
-def fill_by_workers(reporter: Reporter, request: TrainCcnetRequest, settings: TrainingSettings, people: int) -> None:
+def fill_by_workers(reporter: Reporter, request: TrainCcnetOptions, settings: TrainingSettings, people: int) -> None:
     """Every shard of every pass."""
     threads = threads_each(request.threads, request.jobs or 1, request.ray)
     executor = executor_of(request.jobs or 1, request.ray, threads)
@@ -58,14 +58,14 @@ def fill_shard(task: ShardTask, notify: Notify) -> int:
 
 
 @lru_cache(maxsize=1)
-def _caches(request: TrainCcnetRequest, settings: TrainingSettings) -> list[ObservationCache]:
+def _caches(request: TrainCcnetOptions, settings: TrainingSettings) -> list[ObservationCache]:
     """The network stays loaded from shard to shard."""
     model = pose2d.load(request.model, request.checkpoint).to(request.device or "cpu")
     model = with_features(model, settings.features)
     splits = [read_split(request.data, name, model.skeleton) for name in request.train]
     people = people_with_target([person for split in splits for person in split.people], settings)
     head = new_head(model, settings, request.model)
-    return observation_caches(model, head, people, settings, request.cache)
+    return observation_caches(model, head, people, settings, request.cache_folder)
 
 
 def people_with_target(people: list[AnnotatedPerson], settings: TrainingSettings) -> list[AnnotatedPerson]:

@@ -31,7 +31,7 @@ from ccnet.settings import RECIPES, TARGETS, TrainingSettings
 from ccnet.train import new_head, train
 from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, write_metrics
 from fitmesh.coco.features import fill_by_workers, people_with_target
-from fitmesh.coco.request import TrainCcnetRequest
+from fitmesh.options.training import TrainCcnetOptions
 from fitmesh.ui.console import print_tables
 from fitmesh.ui.events import Reporter, to_log
 from fitmesh.ui.sinks import on_stderr
@@ -51,7 +51,7 @@ def settings_of(recipe: str, **given: Any) -> TrainingSettings:
     return replace(RECIPES[recipe], **{name: value for name, value in given.items() if value is not None})
 
 
-def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Evaluation]:
+def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Evaluation]:
     """Train, save, evaluate: what was found on each split, by role. Under torchrun every process returns them."""
     if settings.loss and settings.loss not in losses.NAMES:
         raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
@@ -89,7 +89,7 @@ def run(request: TrainCcnetRequest, settings: TrainingSettings) -> dict[str, Eva
                 if fits_on_disk(model, head, people, settings):
                     fill_by_workers(reporter, replace(request, train=tuple(names)), settings, len(people))
             with reporter.stage("pose network", len(people) * len(every) // group.world_size, "people") as step:
-                examples = make_examples(model, head, people, settings, group, request.cache, step)
+                examples = make_examples(model, head, people, settings, group, request.cache_folder, step)
             if isinstance(examples, StreamedExamples):
                 reporter.say("The features exceed --cache-gb: the network runs in every epoch.")
             _train(reporter, head, examples, settings, group, request.out)
@@ -116,7 +116,7 @@ def _kind(model: PoseModel, settings: TrainingSettings) -> str:
     return settings.head or files.default_kind(model)
 
 
-def _eval_splits(request: TrainCcnetRequest, model: PoseModel) -> dict[str, Split]:
+def _eval_splits(request: TrainCcnetOptions, model: PoseModel) -> dict[str, Split]:
     """The splits to evaluate on, by role."""
     wanted = {"validation": request.validation, "test": request.test}
     if request.test is None and request.validation is None:
@@ -167,14 +167,14 @@ def _closed_form_record(examples: Examples, model: PoseModel) -> dict[str, float
 
 
 def _evaluate(
-    reporter: Reporter, model: PoseModel, splits: dict[str, Split], request: TrainCcnetRequest, group: ProcessGroup
+    reporter: Reporter, model: PoseModel, splits: dict[str, Split], request: TrainCcnetOptions, group: ProcessGroup
 ) -> dict[str, Evaluation]:
     """The saved head, loaded again, on every split that was asked for; all figures first, then the occlusion tests."""
     head = ccnet.load(request.out / "ccnet.safetensors").to(group.device)
     observed = {}
     for role, split in splits.items():
         with reporter.stage(split.name, len(split.people) // group.world_size, "people") as step:
-            observed[role] = observe_cached(model, head, split.people, request.cache, step, group)
+            observed[role] = observe_cached(model, head, split.people, request.cache_folder, step, group)
     about = describe(request.model, request.checkpoint, model, head)
     found: dict[str, Evaluation] = {}
     for role, split in splits.items():

@@ -1,14 +1,66 @@
-"""`fitmesh doctor`: what is installed, what is embedded, what is missing and how to get it."""
+"""`fitmesh doctor`: is this installation sound? What is here, what is missing, and how to get it.
 
-from dataclasses import dataclass
-from typing import Annotated
+Imports nothing heavy itself: it has to answer where an import fails. Every library is tried one by one, and what goes
+wrong becomes a sentence.
+"""
+
+import hashlib
+import importlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
 from fitmesh.options.record import Option, command
+from fitmesh.version import __version__
+
+State = Literal["ok", "missing", "broken"]
+ROOT = Path(__file__).parents[2]  # the folder that holds the packages, installed or not
+EMBEDDED = ROOT / "fitmesh" / "embedded.json"  # made by tools/embedded_digests.py
+OLDEST_PYTHON = (3, 10)
+REINSTALL = "pip install --force-reinstall --no-deps fitmesh"
 
 MARKS = {"ok": "[green]ok     [/green]", "missing": "[yellow]missing[/yellow]", "broken": "[red]broken [/red]"}
 TITLES = {"program": "Program", "embedded": "Embedded", "machine": "Machine", "optional": "Optional"}
+# What every command needs: the name to install, the name to import. pyproject.toml has the versions.
+NEEDED = (
+    ("torch", "torch"), ("numpy", "numpy"), ("scipy", "scipy"), ("opencv-python-headless", "cv2"), ("pillow", "PIL"),
+    ("av", "av"), ("numba", "numba"), ("onnxruntime", "onnxruntime"), ("safetensors", "safetensors"),
+    ("threadpoolctl", "threadpoolctl"), ("pycocotools", "pycocotools"),
+    ("matplotlib", "matplotlib"), ("typer", "typer"), ("rich", "rich"),
+)  # fmt: skip
+# What some things need: name, import, what for, how to get it.
+OPTIONAL = (
+    ("smplx", "smplx", "SMPL, SMPL-H and SMPL-X files", "pip install smplx"),
+    ("huggingface_hub", "huggingface_hub", "`fitmesh models get`", 'pip install "fitmesh[hub]"'),
+    ("fsspec", "fsspec", "videos and results under s3://, gs://, ..", 'pip install "fitmesh[remote]"'),
+    ("ray", "ray", "`fitmesh run --ray`: many machines", 'pip install "fitmesh[ray]"'),
+    ("pytorch3d", "pytorch3d", "drawing on a GPU", 'pip install "fitmesh[pytorch3d]"'),
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    part: str  # program, embedded, machine or optional
+    name: str
+    state: State
+    about: str  # a version, a device, or what is wrong
+    fix: str = ""  # what to do, where something is missing or broken
+    needed: bool = True  # without it, fitmesh does not work
+
+    @property
+    def failed(self) -> bool:
+        return self.needed and self.state != "ok"
 
 
 @dataclass(frozen=True)
@@ -24,14 +76,8 @@ def doctor(asked: DoctorOptions) -> None:
 
     Says for everything that is missing or broken what to do. The exit code is 1 if fitmesh cannot work like this.
     """
-    from fitmesh.doctor import examine
-    from fitmesh.version import __version__
-
     checks = []
     if asked.json:
-        import json
-        from dataclasses import asdict
-
         checks = list(examine())
         sound = not any(check.failed for check in checks)
         facts = {"fitmesh": __version__, "sound": sound, "checks": [asdict(check) for check in checks]}
@@ -55,3 +101,127 @@ def doctor(asked: DoctorOptions) -> None:
         console.print(f"\n[red]Mend first: {', '.join(broken)}.[/red]" if broken else "\n[green]All is well.[/green]")
     if any(check.failed for check in checks):
         raise typer.Exit(1)
+
+
+def examine() -> Iterator[Check]:
+    """Everything, one check after another; none of them raises."""
+    yield _python()
+    for package, module in NEEDED:
+        yield _library("program", package, module, "", f"pip install --force-reinstall {package}", needed=True)
+    yield from embedded()
+    for check in (_cores, _torch_device, _onnx_runtime, _video_encoder, _compiled_code):
+        yield _guarded("machine", check)
+    for name, module, purpose, how in OPTIONAL:
+        yield _library("optional", name, module, purpose, how, needed=False)
+    yield Check(
+        "optional", "SMPL, SMPL-H, SMPL-X", "missing", "bodies of their owners; the open body is used without them",
+        "register at smpl.is.tue.mpg.de or smpl-x.is.tue.mpg.de, then --body-model FILE (chumpy is not needed)", False,
+    )  # fmt: skip
+
+
+def _python() -> Check:
+    sound = sys.version_info >= OLDEST_PYTHON
+    about = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    return Check(
+        "program", "python", "ok" if sound else "broken", about, "" if sound else "install Python 3.10 to 3.13"
+    )
+
+
+def _library(part: str, package: str, module: str, purpose: str, how: str, needed: bool) -> Check:
+    """Imported, since a package that is there may still not load."""
+    try:
+        absent = find_spec(module) is None
+    except (ImportError, ValueError):
+        absent = True
+    if absent:
+        return Check(part, package, "missing", f"for {purpose}" if purpose else "not installed", how, needed)
+    try:
+        importlib.import_module(module)
+        if module == "pytorch3d":  # its Python part alone draws nothing
+            importlib.import_module("pytorch3d._C")
+    except Exception as error:
+        return Check(part, package, "broken", f"does not load: {_first_line(error)}", how, needed)
+    return Check(part, package, "ok", _version(package))
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "version not known"
+
+
+def embedded() -> Iterator[Check]:
+    """Networks, heads, bodies and priors that ship with the package: there, and byte for byte as published."""
+    try:
+        wanted: dict[str, Any] = json.loads(EMBEDDED.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        yield Check("embedded", "list of files", "broken", _first_line(error), REINSTALL)
+        return
+    for name, facts in wanted.items():
+        try:
+            data = (ROOT / name).read_bytes()
+        except OSError as error:
+            yield Check("embedded", facts["what"], "broken", f"{name}: {error.strerror or error}", REINSTALL)
+            continue
+        if hashlib.sha256(data).hexdigest() == facts["sha256"]:
+            yield Check("embedded", facts["what"], "ok", f"{name}, {len(data) / 1e6:.1f} MB")
+        else:
+            yield Check("embedded", facts["what"], "broken", f"{name} is not the published file", REINSTALL)
+
+
+def _guarded(part: str, check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except Exception as error:
+        name = check.__name__.strip("_").replace("_", " ")
+        return Check(part, name, "broken", _first_line(error), "see the libraries above", needed=False)
+
+
+def _cores() -> Check:
+    affinity = getattr(os, "sched_getaffinity", None)
+    count = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return Check("machine", "processor cores", "ok", f"{count}, which --threads uses unless told otherwise")
+
+
+def _torch_device() -> Check:
+    import torch
+
+    found = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+    if found and torch.cuda.is_available():
+        return Check("machine", "device", "ok", f"cpu, {', '.join(found)}: --device cuda uses the first")
+    build = f"torch is built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch is built for CPUs"
+    return Check("machine", "device", "ok", f"cpu; no GPU that torch can use ({build})")
+
+
+def _onnx_runtime() -> Check:
+    import onnxruntime
+
+    providers = [name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()]
+    return Check("machine", "ONNX Runtime", "ok", ", ".join(providers))
+
+
+def _video_encoder() -> Check:
+    import av
+
+    if "libx264" in av.codecs_available:
+        return Check("machine", "video encoder", "ok", "H.264 (libx264)")
+    return Check("machine", "video encoder", "broken", "PyAV lacks libx264", "pip install --force-reinstall av")
+
+
+def _compiled_code() -> Check:
+    """Where numba keeps the compiled renderer."""
+    from fitting.render.shading import _vertex_normals
+
+    folder = getattr(getattr(_vertex_normals, "stats", None), "cache_path", None)
+    if folder is None:
+        return Check(
+            "machine", "compiled code", "missing", "no folder to keep it in: the renderer compiles in every run",
+            "set NUMBA_CACHE_DIR to a folder that can be written to", needed=False,
+        )  # fmt: skip
+    here = any(Path(folder).glob("*.nbi"))
+    return Check("machine", "compiled code", "ok", f"{'is' if here else 'will be'} kept in {folder}")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [""])[0][:200] or type(error).__name__

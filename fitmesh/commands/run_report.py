@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fitmesh.exports.stretches import absences
+from fitmesh.exports.segments import absences
 from fitmesh.result import load
 from fitmesh.stages.pipeline import RunFiles, warnings_of
 from fitmesh.stages.settings import Job
@@ -28,7 +28,7 @@ def say_input(job: Job) -> None:
 
 
 def say_result(result: RunFiles, reporter: Reporter) -> None:
-    found = load(result.fit.parent)
+    found = load(result.files[0].parent)
     for text in warnings_of(found):
         reporter.warn(text)
     for person in found.people:
@@ -58,6 +58,6 @@ def say_result(result: RunFiles, reporter: Reporter) -> None:
             "check",
             count=len(found.events),
         )
-    files = [result.fit, result.overlay, *result.exports]
+    files = result.files
     shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]
     reporter.say(f"results: {', '.join(shown)}", "result", files=[str(path) for path in files])

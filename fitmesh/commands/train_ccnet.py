@@ -16,11 +16,9 @@ def train_ccnet(asked: TrainCcnetOptions) -> None:
 
     with starting():
         from ccnet.settings import TrainingSettings
-        from fitmesh.coco.request import TrainCcnetRequest
         from fitmesh.coco.train_ccnet import run, settings_of
 
     given = shared(asked, TrainingSettings)
     settings = settings_of(asked.recipe, **given, plain_passes=int(asked.plain), cache_bytes=int(asked.cache_gb * 1e9))
-    request = TrainCcnetRequest(**{**shared(asked, TrainCcnetRequest), "cache": asked.cache or asked.out / "cache"})
     with working():
-        run(request, settings)
+        run(asked, settings)

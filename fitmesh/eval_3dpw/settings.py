@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from fitmesh.confidence import CALIBRATED
 from fitmesh.options.eval_3dpw import Eval3dpwOptions
 from fitting.init import regressors
 from fitting.keypoints.weights import GATE, WEIGHTINGS, Weighting
 from fitting.optimise import INITIALISERS
 from fitting.solver.terms.reprojection import ROBUST_SCALE
+from fitting.thresholds import CALIBRATED
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource
 

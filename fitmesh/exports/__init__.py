@@ -48,10 +48,10 @@ EXPORTERS = {
     "amass": _exporter("amass", "SMPL-H poses in AMASS's layout, z up, for retargeting"),
     "trc": _exporter("trc", "markers for OpenSim and Pose2Sim"),
     "json": _exporter(
-        "tables", "everything, readable by any program", files_function="json_files", write_function="write_json"
+        "csv_json", "everything, readable by any program", files_function="json_files", write_function="write_json"
     ),
     "csv": _exporter(
-        "tables",
+        "csv_json",
         "joints and joint angles, one row per person and frame",
         files_function="csv_files",
         write_function="write_csv",

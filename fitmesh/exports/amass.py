@@ -3,7 +3,7 @@
 World with z up, as AMASS has it: x to the right as the camera first sees it, y away from that camera, z up, metres.
 `trans` is SMPL's: added to every point of the posed body, so that the pelvis is at its rest position plus `trans`.
 
-AMASS knows neither absences nor a size. Each stretch of frames in which the person is there is a file of its own, so
+AMASS knows neither absences nor a size. Each segment of frames in which the person is there is a file of its own, so
 that nobody learns a pose that was only held; and lengths are divided by the person's size, so that a body of SMPL's
 size moves like the person and stands on the floor.
 """
@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from fitmesh.exports.even_times import evenly
 from fitmesh.exports.scene import SceneFrame, frame_rate, rest_body, scene_frame, scene_rotations
-from fitmesh.exports.stretches import named_stretches, write_each_stretch
+from fitmesh.exports.segments import evenly, named_segments, write_each_segment
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 
@@ -30,18 +29,18 @@ SMPL_REST_PELVIS_M = np.array([-0.0018, -0.2233, 0.0282])
 
 
 def files(result: Result) -> list[str]:
-    return [f"{FOLDER}/{name}.npz" for person in result.people for name, _ in named_stretches(result, person)]
+    return [f"{FOLDER}/{name}.npz" for person in result.people for name, _ in named_segments(result, person)]
 
 
 def write(result: Result, out: Path, progress: Reporter) -> None:
-    """One file per person and stretch."""
+    """One file per person and segment."""
     scene = scene_frame(result)
 
     def write_one(folder: Path, name: str, person: Person, rows: slice) -> None:
         arrays: dict[str, Any] = _arrays(result, person, rows, scene)
         np.savez(folder / f"{name}.npz", **arrays)
 
-    write_each_stretch(result, out / FOLDER, progress, write_one)
+    write_each_segment(result, out / FOLDER, progress, write_one)
 
 
 def _arrays(result: Result, person: Person, rows: slice, scene: SceneFrame) -> dict[str, np.ndarray]:

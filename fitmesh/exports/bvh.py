@@ -12,7 +12,6 @@ import numpy as np
 
 from fitmesh.exports.angles import euler_deg
 from fitmesh.exports.bone_names import DEFAULT, bone_names
-from fitmesh.exports.even_times import evenly
 from fitmesh.exports.scene import (
     RestBody,
     SceneFrame,
@@ -21,7 +20,7 @@ from fitmesh.exports.scene import (
     scene_frame,
     scene_rotations,
 )
-from fitmesh.exports.stretches import on_every_frame
+from fitmesh.exports.segments import evenly, on_every_frame
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from fitting import Body

@@ -26,7 +26,7 @@ from fitmesh.exports.scene import (
     scene_frame,
     scene_rotations,
 )
-from fitmesh.exports.stretches import stretches
+from fitmesh.exports.segments import segments
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
@@ -126,7 +126,7 @@ def _show_while_present(animation: Animation, root: int, result: Result, person:
     """Scale 0 wherever the person is absent: glTF's way to hide a node. The mesh shrinks to a point."""
     time_s = result.time_s - result.time_s[0]
     keys: list[tuple[float, float]] = []
-    for rows in stretches(result, person):
+    for rows in segments(result, person):
         first, last = np.searchsorted(result.frames, person.frame[[rows.start, rows.stop - 1]])
         if not keys and first > 0:
             keys.append((0.0, 0.0))

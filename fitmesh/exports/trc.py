@@ -5,7 +5,7 @@ Halpe-26 markers, so that its OpenSim setup finds them; joints are `joint_` and 
 OpenSim's TRCFileAdapter reads and Pose2Sim writes them; data begin in line 6.
 
 Readers disagree on missing markers (older OpenSim versions refuse empty cells, Pose2Sim's users report failures with
-NaN), so there are none: each stretch of frames in which the person is there is a file of its own. Times are the
+NaN), so there are none: each segment of frames in which the person is there is a file of its own. Times are the
 overlay's.
 """
 
@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fitmesh.exports.even_times import evenly
 from fitmesh.exports.scene import SceneFrame, clip_time_s, frame_rate, scene_frame
-from fitmesh.exports.stretches import named_stretches, write_each_stretch
+from fitmesh.exports.segments import evenly, named_segments, write_each_segment
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from fitting.body.kinematics import JOINT_NAMES
@@ -29,18 +28,18 @@ _KEYS = (
 
 
 def files(result: Result) -> list[str]:
-    return [f"{FOLDER}/{name}.trc" for person in result.people for name, _ in named_stretches(result, person)]
+    return [f"{FOLDER}/{name}.trc" for person in result.people for name, _ in named_segments(result, person)]
 
 
 def write(result: Result, out: Path, progress: Reporter) -> None:
-    """One file per person and stretch."""
+    """One file per person and segment."""
     scene = scene_frame(result)
 
     def write_one(folder: Path, name: str, person: Person, rows: slice) -> None:
         lines = _lines(result, person, rows, scene, f"{name}.trc")
         (folder / f"{name}.trc").write_text("\n".join(lines) + "\n")
 
-    write_each_stretch(result, out / FOLDER, progress, write_one)
+    write_each_segment(result, out / FOLDER, progress, write_one)
 
 
 def marker_names() -> list[str]:

@@ -130,6 +130,11 @@ class TrainCcnetOptions:
     ray: Annotated[
         str | None, Option("Or the Ray cluster at this address; auto finds it, or starts Ray here (docs/scale.md).")
     ] = None
+    report: bool = True  # print the tables and draw their plots
+
+    @property
+    def cache_folder(self) -> Path:
+        return self.cache or self.out / "cache"
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from fitmesh.paper.coco_tables import BIAS, COCO_COLUMNS, coco_figures
 from fitmesh.paper.request import GivenModel, PaperRequest
 from fitmesh.paper.table import PaperTable, Row, figures
 from pose2d.base.caching import content_digest
-from pose2d.base.devices import check_device, default_device
 from pose2d.base.errors import UserError
+from pose2d.base.threads import check_device, default_device
 from pose2d.skeletons import COCO17
 
 WIDTHS = (0, 64, 256, 1024)  # of a hidden layer; 0: the paper's one layer

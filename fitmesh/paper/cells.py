@@ -12,7 +12,7 @@ import pose2d
 from ccnet.data.datasets import read_split, usual_split
 from ccnet.settings import TrainingSettings
 from fitmesh.coco import eval_coco, train_ccnet
-from fitmesh.options.training import EvalCocoOptions
+from fitmesh.options.training import EvalCocoOptions, TrainCcnetOptions
 from fitmesh.paper.request import GivenModel, PaperRequest
 from pose2d.base.caching import CacheKey, code_digest, content_digest, weights_digest
 from pose2d.base.errors import UserError
@@ -69,13 +69,12 @@ class Cells:
         settings = train_ccnet.settings_of(request.recipe, **given)
 
         def make() -> Found:
-            asked = train_ccnet.TrainCcnetRequest(
+            asked = TrainCcnetOptions(
                 data=request.data,
                 model=model.name,
                 checkpoint=model.checkpoint,
                 out=folder,
                 train=request.train,
-                validation=None,
                 test=request.test,
                 cache=request.out / "cache",
                 occlusion_test=False,

@@ -12,7 +12,7 @@ import numpy as np
 
 from fitting.scene.camera_motion import SIDE_PX, CameraMotion, CameraMotionEstimator, Kind, unknown_motion
 from fitting.scene.lens import focal_prior
-from pose2d.video.clip import Frame
+from pose2d.video.frames import Frame
 
 # What `tracks.npz` has of the camera: per shot, and per frame.
 ARRAYS = (

@@ -25,8 +25,7 @@ from fitting.scene.lens import refocused_params
 from fitting.shot import ShotFit, ShotPerson, fit_shot
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.errors import UserError
-from pose2d.base.prefetch import prefetch
-from pose2d.base.threads import single_thread
+from pose2d.base.threads import prefetch, single_thread
 from pose2d.events import Event
 from pose2d.skeletons import HALPE26
 

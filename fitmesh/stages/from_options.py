@@ -11,13 +11,13 @@ from fitmesh.options.run import RunOptions
 from fitmesh.stages.given_keypoints import read_given
 from fitmesh.stages.scene import SceneSettings
 from fitmesh.stages.settings import FitSettings, KeypointSettings, RunSettings, TrackSettings
-from pose2d.base.devices import default_device
 from pose2d.base.errors import UserError
+from pose2d.base.threads import default_device
 from pose2d.detect.detector import detector_class
 from pose2d.registry import fetched
 from pose2d.tracking.identity import IdentityOptions
 from pose2d.tracking.tracker import TrackerOptions
-from pose2d.video.clip import Span
+from pose2d.video.frames import Span
 
 
 def run_settings(options: RunOptions) -> RunSettings:

@@ -5,11 +5,12 @@ They stand in for stage 1: the same two files come out. docs/run.md shows each f
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
 
 import numpy as np
+import torch
 
 from fitmesh.confidence import SOURCES
 from fitmesh.schemas import FARTHEST_PX, check_keypoints
@@ -18,16 +19,14 @@ from fitmesh.stages.settings import Job
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.json_files import Json, read_json
-from pose2d.base.prefetch import prefetch
-from pose2d.detect.detector import Detections
-from pose2d.oks import AREA_OF_BOX
-from pose2d.people import People, Rows, people_of, tracks_of
+from pose2d.base.threads import prefetch
+from pose2d.oks import AREA_OF_BOX, ErrorDistribution
 from pose2d.skeletons import BY_NAME, COCO17, HALPE26, HALPE26_IN, OPENPOSE18_TO_COCO17, in_halpe26
-from pose2d.tracking.appearance import unseen
-from pose2d.tracking.association import cues_of
+from pose2d.tracking.appearance import describe
+from pose2d.tracking.identity import People, people_of, tracked
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import ConfidenceSource
-from pose2d.video.clip import Frame
+from pose2d.types import NOBODY, ConfidenceSource, Detections, Keypoints
+from pose2d.video.frames import Frame
 from pose2d.video.shots import ShotMarker
 
 Layout = tuple[int | None, ...]  # for each of Halpe's 26 keypoints its place in a file, None where it is not there
@@ -63,7 +62,8 @@ def make(job: Job, key: CacheKey) -> None:
     given, info = read_given(_file(job), job.settings.keypoint_layout), job.clip.info
     tracker = Tracker((info.width_px, info.height_px), job.settings.tracks.tracker)
     shots, first_frames = ShotMarker(), []
-    parts: list[Rows] = []
+    everyone = given.detections()
+    parts: list[Detections] = []
     frames: list[int] = []
     times: list[float] = []
     with job.reporter.stage("people", job.settings.span.expected_frames(info)) as tick:
@@ -71,8 +71,9 @@ def make(job: Job, key: CacheKey) -> None:
             if starts_shot:
                 tracker.cut()
                 first_frames.append(frame.index)
-            rows = np.flatnonzero(given.frame == frame.index)
-            parts.append(_followed(given, rows, frame, tracker))
+            here = everyone.rows(given.frame == frame.index)
+            here = replace(here, time_s=np.full(len(here), float(frame.time_s)))
+            parts.append(here if given.identity is not None else _followed(here, frame, tracker))
             frames.append(frame.index)
             times.append(float(frame.time_s))
             tick(1)
@@ -84,33 +85,24 @@ def make(job: Job, key: CacheKey) -> None:
     cuts = np.unique([*first_frames, *(cut.frame for cut in shots.late)]).astype(np.int64)
     numbers, seconds = np.array(frames, np.int64), np.array(times)
     if given.identity is None:
-        options = job.settings.tracks.identity
-        found = people_of(parts, tracker, numbers, seconds, set(), cuts, HALPE26, options)
+        found = people_of(parts, tracker, numbers, seconds, cuts, job.settings.tracks.identity)
     else:
-        found = _as_named(parts, numbers, seconds, cuts)
+        found = _as_named(Detections.concat(parts), numbers, seconds, cuts)
     people.write(job, key, found, pose_model=given.pose_model, skeleton=HALPE26.name, source=given.source)
 
 
-def _followed(given: "GivenKeypoints", rows: np.ndarray, frame: Frame, tracker: Tracker) -> Rows:
-    """The people of one frame, under the numbers of the tracker's tracks or under the identities they were given."""
-    boxes, scores = given.box_px[rows], np.ones(len(rows))
-    values = {
-        "xy_px": given.xy_px[rows], "raw": given.raw[rows], "confidence": given.confidence[rows],
-        "presence": given.presence[rows],
-        "area_px2": given.area_px2[rows], **{name: value[rows] for name, value in given.error.items()},
-    }  # fmt: skip
-    if given.identity is not None:
-        return Rows(given.frame[rows], given.identity[rows], boxes, scores, values, unseen(len(rows)))
-    cues = cues_of(frame.rgb, boxes, values["xy_px"], values["confidence"] * values["presence"], HALPE26)
-    track = tracker.update(frame.index, float(frame.time_s), Detections(boxes, scores), cues)
-    return Rows(given.frame[rows], track, boxes, scores, values, cues.looks)
+def _followed(seen: Detections, frame: Frame, tracker: Tracker) -> Detections:
+    """The people of one frame under the numbers of the tracker's tracks."""
+    assert seen.keypoints is not None
+    seen = replace(seen, appearance=describe(frame.rgb, seen.xy_px, seen.sure, seen.keypoints.skeleton))
+    return tracked(replace(seen, identity=tracker.update(frame.index, float(frame.time_s), seen)))
 
 
-def _as_named(parts: list[Rows], frames: np.ndarray, times: np.ndarray, shot_first_frame: np.ndarray) -> People:
+def _as_named(seen: Detections, frames: np.ndarray, times: np.ndarray, shot_first_frame: np.ndarray) -> People:
     """Everybody as the file names them. A track lies within one shot, so who is seen in several has a new number in
     every later one, and `same_as` says who it is."""
-    frame, name = (np.concatenate([np.zeros(0, np.int64), *(getattr(r, n) for r in parts)]) for n in ("frame", "track"))
-    shot = np.searchsorted(shot_first_frame, frame, side="right")
+    name = seen.identity
+    shot = np.searchsorted(shot_first_frame, seen.frame, side="right")
     fresh = int(name.max(initial=0)) + 1
     identity, same_as = name.copy(), dict[int, int]()
     for where, who in sorted({(int(s), int(n)) for s, n in zip(shot, name, strict=True)}):
@@ -119,17 +111,12 @@ def _as_named(parts: list[Rows], frames: np.ndarray, times: np.ndarray, shot_fir
             number, fresh = fresh, fresh + 1
             identity[(name == who) & (shot == where)] = number
         same_as[number] = who
-    boxes = np.concatenate([np.zeros((0, 4)), *(r.boxes_px for r in parts)])
-    tracks, index = tracks_of({n: n for n in sorted(same_as)}, identity, frame, boxes, np.ones(len(frame)))
-    values = {n: np.concatenate([r.values[n] for r in parts])[index] for n in (parts[0].values if parts else ())}
     return People(
-        tracks=tracks,
-        values=values,
+        detections=replace(seen, identity=identity).by_person(),
         frames=frames,
         time_s=times,
         detected=np.zeros(len(frames), np.bool_),
         shot_first_frame=shot_first_frame,
-        owner_presence=np.ones((len(index), HALPE26.size), np.float32),
         same_as=same_as,
         events=[],
     )
@@ -154,7 +141,22 @@ class GivenKeypoints:
     presence: np.ndarray  # [N, 26]
     source: ConfidenceSource
     pose_model: str  # who found them
-    error: Mapping[str, np.ndarray] = field(default_factory=dict)  # [N, 26, ..] by the names of `people.ERROR`
+    error: ErrorDistribution | None = None  # [N, 26, ..]
+
+    def detections(self) -> Detections:
+        """Everybody as a row."""
+        keypoints = Keypoints(
+            xy_px=torch.from_numpy(self.xy_px),
+            confidence=torch.from_numpy(self.confidence),
+            presence=torch.from_numpy(self.presence),
+            source=self.source,
+            area_px2=torch.from_numpy(self.area_px2),
+            skeleton=HALPE26,
+            error=self.error,
+            raw=torch.from_numpy(self.raw),
+        )
+        identity = np.full(len(self.frame), NOBODY) if self.identity is None else self.identity
+        return Detections(self.frame, identity, self.box_px, np.ones(len(self.frame)), keypoints)
 
 
 def files_of(path: Path) -> list[Path]:
@@ -297,12 +299,16 @@ def _from_npz(path: Path) -> GivenKeypoints:
         presence=in_halpe26(arrays["row_presence"], skeleton.name, 0),
         source=cast(ConfidenceSource, source),
         pose_model=str(arrays["pose_model"]),
-        error={
-            name: in_halpe26(arrays[f"row_{name}"], skeleton.name, 0 if name == "error_log_ratio" else 1)
-            for name in people.ERROR
-            if f"row_{name}" in arrays
-        },
+        error=_error(arrays, skeleton.name),
     )
+
+
+def _error(arrays: Mapping[str, np.ndarray], layout: str) -> ErrorDistribution | None:
+    if "row_error_weight" not in arrays:
+        return None
+    weight, std = (torch.from_numpy(in_halpe26(arrays[f"row_error_{n}"], layout, 1)) for n in ("weight", "sigma"))
+    ratio = arrays.get("row_error_log_ratio")
+    return ErrorDistribution(weight, std, None if ratio is None else torch.from_numpy(in_halpe26(ratio, layout, 0)))
 
 
 def _frame_number(file: Path) -> int:

@@ -19,9 +19,8 @@ from fitmesh.stages.people import KeypointsFile
 from fitmesh.stages.settings import Job
 from fitmesh.stages.track_edits import edited_keypoints
 from pose2d.base.caching import CacheKey, code_digest
-from pose2d.base.prefetch import background_writer, prefetch
-from pose2d.base.threads import single_thread
-from pose2d.video.clip import Frame
+from pose2d.base.threads import background_writer, prefetch, single_thread
+from pose2d.video.frames import Frame
 from pose2d.video.writer import VideoWriter, video_writer
 
 FILE = OVERLAY_FILE

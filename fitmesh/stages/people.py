@@ -3,8 +3,8 @@
 Both files come out of one pass over the video (`pose2d.people`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import cast
@@ -17,20 +17,19 @@ from fitmesh.schemas import check_keypoints, check_tracks
 from fitmesh.stages.background import BackgroundMotion
 from fitmesh.stages.settings import Job
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
-from pose2d.detect.detector import DETECTORS, Detections, read_detections, whole_image
+from pose2d.detect.detector import DETECTORS, Boxes, read_detections, whole_image
 from pose2d.estimate import estimate_people
 from pose2d.events import Event
 from pose2d.models.base import PoseModel
-from pose2d.oks import AREA_OF_BOX
-from pose2d.people import Describe, Detect, People, PeopleFinder
+from pose2d.oks import AREA_OF_BOX, ErrorDistribution
+from pose2d.people import Detect, Estimate, PeopleFinder
 from pose2d.registry import module_of
 from pose2d.skeletons import BY_NAME
-from pose2d.tracking.association import Cues, cues_of
+from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
 from pose2d.types import ConfidenceSource, Keypoints, Track
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
-ERROR = ("error_weight", "error_sigma", "error_log_ratio")  # the stated error distribution, where the head states one
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ def make(job: Job, key: CacheKey) -> None:
     tracker = Tracker((info.width_px, info.height_px), settings.tracks.tracker)
     background = BackgroundMotion((info.width_px, info.height_px))
     given = settings.tracks.detections is not None
-    finder = PeopleFinder(_detect(job), _estimate(job), given, _describe(job), background)
+    finder = PeopleFinder(_detect(job), _estimate(job), given, watch=background)
     fps = float(info.rate / settings.span.every)
     with job.reporter.stage("people", settings.span.expected_frames(info)) as tick, torch.inference_mode():
         found = finder.find(
@@ -130,41 +129,38 @@ def make(job: Job, key: CacheKey) -> None:
     )  # fmt: skip
 
 
-def pose_arrays(
-    model: PoseModel, confidence: ConfidenceFunction, images: Sequence[np.ndarray], boxes_px: np.ndarray
-) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
-    """Boxes as they were used, and the arrays of `keypoints.npz` for each."""
+def estimate_keypoints(
+    model: PoseModel,
+    confidence: ConfidenceFunction,
+    source: ConfidenceSource,
+    images: Sequence[np.ndarray],
+    boxes_px: np.ndarray,
+) -> tuple[np.ndarray, Keypoints]:
+    """One person in a box [N, 4] of each image [N]: boxes as they were used, and keypoints with confidence."""
     with torch.inference_mode():
-        boxes_px, found = estimate_people(model, images, boxes_px)
-        said = confidence(found)
-    arrays = {
-        "xy_px": found.xy_px.numpy(),
-        "raw": found.score.numpy(),
-        "confidence": said.confidence.float().cpu().numpy(),
-        "presence": said.presence.float().cpu().numpy(),
-    }
-    if said.error is not None:
-        arrays["error_weight"] = said.error.weight.float().cpu().numpy()
-        arrays["error_sigma"] = said.error.sigma.float().cpu().numpy()
-        if said.error.log_ratio is not None:
-            arrays["error_log_ratio"] = said.error.log_ratio.float().cpu().numpy()
-    return boxes_px, arrays
+        boxes_px, estimate = estimate_people(model, images, boxes_px)
+        said = confidence(estimate)
+    error = said.error
+    if error is not None:
+        ratio = None if error.log_ratio is None else error.log_ratio.float().cpu()
+        error = ErrorDistribution(error.weight.float().cpu(), error.sigma.float().cpu(), ratio)
+    return boxes_px, Keypoints(
+        xy_px=estimate.xy_px,
+        confidence=said.confidence.float().cpu(),
+        presence=said.presence.float().cpu(),
+        source=source,
+        skeleton=model.skeleton,
+        error=error,
+        raw=estimate.score,
+    )
 
 
-def _estimate(job: Job) -> Callable[[Sequence[np.ndarray], np.ndarray], tuple[np.ndarray, Mapping[str, np.ndarray]]]:
-    def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
-        networks = job.networks.get()
-        return pose_arrays(networks.pose, networks.confidence, images, boxes_px)
+def _estimate(job: Job) -> Estimate:
+    def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Keypoints]:
+        networks, source = job.networks.get(), job.settings.keypoints.confidence
+        return estimate_keypoints(networks.pose, networks.confidence, source, images, boxes_px)
 
     return estimate
-
-
-def _describe(job: Job) -> Describe:
-    def describe(rgb: np.ndarray, boxes_px: np.ndarray, values: Mapping[str, np.ndarray]) -> Cues:
-        sure = values["confidence"] * values["presence"]
-        return cues_of(rgb, boxes_px, values["xy_px"], sure, job.networks.get().pose.skeleton)
-
-    return describe
 
 
 def _detect(job: Job) -> Detect:
@@ -172,7 +168,7 @@ def _detect(job: Job) -> Detect:
     if settings.whole_image:
         return lambda frame: whole_image(frame.rgb)
     if settings.detections is not None:
-        given, nobody = read_detections(settings.detections), Detections(np.zeros((0, 4)), np.zeros(0))
+        given, nobody = read_detections(settings.detections), Boxes(np.zeros((0, 4)), np.zeros(0))
         return lambda frame: given.get(frame.index, nobody)
     job.detector.start()  # while the first frames are decoded
     return lambda frame: job.detector.get().detect(frame.rgb)
@@ -183,37 +179,27 @@ def write(
     background: BackgroundMotion | None = None,
 ) -> None:  # fmt: skip
     """Both files; of at most `max_people`, those seen in the most frames."""
-    info, limit = job.clip.info, job.settings.tracks.max_people
-    most = sorted(range(len(found.tracks)), key=lambda n: -len(found.tracks[n].frames))[:limit]
-    kept = sorted(most, key=lambda n: found.tracks[n].identity)
-    tracks = [found.tracks[n] for n in kept]
-    ends = np.cumsum([0, *(len(track.frames) for track in found.tracks)])
-    index = np.concatenate([np.zeros(0, np.int64), *(np.arange(ends[n], ends[n + 1]) for n in kept)])
-    boxes_px = np.concatenate([np.zeros((0, 4)), *(track.boxes_px for track in tracks)])
-    rows = {
-        "identity": np.array([track.identity for track in tracks], np.int64),
-        "first_row": np.cumsum([0, *(len(track.frames) for track in tracks)]),
-        "row_frame": np.concatenate([np.zeros(0, np.int64), *(track.frames for track in tracks)]),
-        "row_box_px": boxes_px,
+    info, limit, everyone = job.clip.info, job.settings.tracks.max_people, found.detections
+    names, counts = np.unique(everyone.identity, return_counts=True)
+    kept = np.sort(names[np.argsort(-counts, kind="stable")[:limit]])
+    rows = everyone.rows(np.isin(everyone.identity, kept))
+    keypoints = rows.keypoints
+    if keypoints is None:
+        keypoints = Keypoints.empty({"keypoints": BY_NAME[skeleton].size}, source=cast(ConfidenceSource, source))
+        keypoints = replace(keypoints, raw=keypoints.confidence)
+    if keypoints.area_px2 is None:
+        area = AREA_OF_BOX * (rows.box_px[:, 2:] - rows.box_px[:, :2]).prod(1)
+        keypoints = replace(keypoints, area_px2=torch.from_numpy(area))
+    people = {
+        "identity": kept,
+        "first_row": np.searchsorted(rows.identity, [*kept, np.inf]),
+        "row_frame": rows.frame,
+        "row_box_px": rows.box_px,
     }
-    count = BY_NAME[skeleton].size
-    empty = {"xy_px": (count, 2), "raw": (count,), "confidence": (count,), "presence": (count,)}
-    values = {name: found.values.get(name, np.zeros((0, *size), np.float32)) for name, size in empty.items()}
-    values |= {name: found.values[name] for name in ERROR if name in found.values}
-    if len(found.owner_presence):
-        values["presence"] = values["presence"] * found.owner_presence
-    area = found.values.get("area_px2")
     write_npz(
         job.out / KEYPOINTS_FILE,
         key,
-        {
-            "pose_model": pose_model,
-            "skeleton": skeleton,
-            "source": source,
-            **rows,
-            "row_area_px2": AREA_OF_BOX * (boxes_px[:, 2:] - boxes_px[:, :2]).prod(1) if area is None else area[index],
-            **{f"row_{name}": value[index] for name, value in values.items()},
-        },
+        {"pose_model": pose_model, "skeleton": skeleton, "source": source, **people, **keypoints.to_arrays()},
     )
     write_npz(
         job.out / TRACKS_FILE,
@@ -225,11 +211,11 @@ def write(
             "frame": found.frames,
             "time_s": found.time_s,
             "detected": found.detected,
-            **rows,
-            "row_score": np.concatenate([np.zeros(0), *(track.scores for track in tracks)]),
+            **people,
+            "row_score": rows.score,
             "shot_first_frame": found.shot_first_frame,
-            "same_as": _same_as(found.same_as, rows["identity"]),
-            **Event.stack([e for e in found.events if e.identity in rows["identity"]]).to_arrays(),
+            "same_as": _same_as(found.same_as, kept),
+            **Event.stack([e for e in found.events if e.identity in kept]).to_arrays(),
             "warnings": np.array(job.clip.warnings, dtype=np.str_),
             **({} if background is None else background.arrays(found.frames, found.shot_first_frame)),
         },

@@ -20,11 +20,11 @@ from fitmesh.ui.events import StageKept
 from fitmesh.ui.words import count
 from fitmesh.version import __version__
 from pose2d.base.caching import CacheKey, remove_temporary
-from pose2d.base.devices import check_device
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.folder_lock import folder_lock
 from pose2d.base.json_files import read_json
+from pose2d.base.threads import check_device
 from pose2d.detect.detector import detector_class
 from pose2d.registry import card
 from pose2d.skeletons import COCO17
@@ -34,13 +34,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What a run leaves behind."""
+    """What a run leaves behind for its user."""
 
-    tracks: Path
-    keypoints: Path
-    fit: Path
-    overlay: Path
-    exports: tuple[Path, ...]
+    files: tuple[Path, ...]  # the fit, the overlay, the exports
     made: tuple[str, ...]  # the stages that were not skipped
 
 
@@ -92,10 +88,7 @@ def _run_stages(job: Job) -> RunFiles:
         _write_run_json(job, timings, manifest)
     result = fitmesh.result.load(job.out)
     names = (name for one in wanted(job.settings.exports) for name in EXPORTERS[one].files(result))
-    return RunFiles(
-        job.out / people.TRACKS_FILE, job.out / people.KEYPOINTS_FILE, job.out / fit.FILE, job.out / overlay.FILE,
-        tuple(job.out / name for name in names), tuple(made),
-    )  # fmt: skip
+    return RunFiles(tuple(job.out / name for name in (fit.FILE, overlay.FILE, *names)), tuple(made))
 
 
 def warnings_of(result: Result) -> list[str]:

@@ -12,15 +12,14 @@ from fitmesh.ui.events import Reporter
 from fitting.body.load import OPEN_BODY, find_body_file
 from fitting.keypoints.weights import Weighting
 from pose2d.base.caching import content_digest
-from pose2d.base.prefetch import Background
-from pose2d.base.threads import cores
+from pose2d.base.threads import Background, cores
 from pose2d.detect.detector import DetectorOptions, PersonDetector, detector_class, load_detector
 from pose2d.models.base import PoseModel
 from pose2d.registry import load as load_pose_model
 from pose2d.tracking.identity import IdentityOptions
 from pose2d.tracking.tracker import TrackerOptions
 from pose2d.types import ConfidenceSource
-from pose2d.video.clip import Clip, Span
+from pose2d.video.frames import Clip, Span
 
 T = TypeVar("T")
 

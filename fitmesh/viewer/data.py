@@ -13,7 +13,7 @@ import numpy as np
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.draw import identity_colour
 from fitmesh.exports.scene import SceneFrame, about_frame, scene_frame
-from fitmesh.exports.stretches import stretches
+from fitmesh.exports.segments import segments
 from fitmesh.result import Person, Result
 from fitmesh.version import __version__
 from fitmesh.viewer.footprints import footprints
@@ -96,7 +96,7 @@ def _spans(result: Result, person: Person) -> list[dict[str, int]]:
             "row": rows.start,
             "count": rows.stop - rows.start,
         }
-        for rows in stretches(result, person)
+        for rows in segments(result, person)
     ]
 
 

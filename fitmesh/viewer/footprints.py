@@ -1,11 +1,11 @@
-"""Where feet stood: one footprint for every stretch of frames in which a heel or toes rest."""
+"""Where feet stood: one footprint for every run of frames in which a heel or toes rest."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from fitmesh.exports.scene import SceneFrame, foot_points
-from fitmesh.exports.stretches import stretches
+from fitmesh.exports.segments import segments
 from fitmesh.result import Person, Result
 
 STANDS = 0.5  # probability of contact
@@ -31,7 +31,7 @@ def footprints(result: Result, person: Person, scene: SceneFrame) -> list[Footpr
     found = [
         _footprint(places, stands, foot, rows)
         for foot in (0, 1)
-        for part in stretches(result, person)
+        for part in segments(result, person)
         for rows in _runs(stands[:, 2 * foot] | stands[:, 2 * foot + 1], part)
     ]
     return sorted(found, key=lambda footprint: footprint.first)

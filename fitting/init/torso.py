@@ -53,8 +53,7 @@ def torso_start_candidates(problem: Problem) -> tuple[State, Tensor]:
             @ _about(0, torch.full_like(roll, torch.pi) + lean_sign * lean)
             @ _about(1, turn_sign * turn)
         )
-        state = _upright(problem, pose)
-        state = State(root, state.theta, state.translation, state.shape)
+        state = replace(_upright(problem, pose), root=root)
         starts.append(_placed(problem, state, xy, 1 / scale).frames(differs))
         frame_of.append(differs.nonzero().squeeze(1))
     return join(starts), torch.cat(frame_of)
@@ -154,4 +153,4 @@ def _placed(problem: Problem, state: State, xy: Tensor, distance: Tensor) -> Sta
     nearest = (points[..., 2] - middle[:, None, 2]).amin(1)
     distance = torch.maximum(distance, 0.3 - nearest)
     shift = torch.cat((_mean(xy, used) * distance[:, None], distance[:, None]), -1) - middle
-    return State(state.root, state.theta, shift, state.shape)
+    return replace(state, translation=shift)

@@ -158,7 +158,7 @@ def paint(image: np.ndarray, screen: Screen, colors: np.ndarray, *, antialias: b
         _outline_visibility(*mesh, slot, samples, np.zeros(samples.shape, np.float32))
     else:
         slot, samples = np.full((1, 1), -1, np.int32), np.zeros((0, _GRID * _GRID), np.int32)
-    _blend(image, left, top, *mesh, colors, triangle, slot, samples)
+    _blend(image, (left, top), mesh, colors, triangle, slot, samples)
 
 
 @compiled
@@ -224,20 +224,19 @@ def _sample(x: int, y: int, k: int) -> tuple[float, float]:
 @compiled
 def _blend(
     image: np.ndarray,
-    left: int,
-    top: int,
-    xy_px: np.ndarray,
-    inverse_depth: np.ndarray,
-    faces: np.ndarray,
+    corner: tuple[int, int],
+    mesh: tuple[np.ndarray, np.ndarray, np.ndarray],
     colors: np.ndarray,
     triangle: np.ndarray,
     slot: np.ndarray,
     samples: np.ndarray,
 ) -> None:
-    """Into the part of the image whose upper left corner is (left, top).
+    """Into the part of the image whose upper left corner is (left, top); mesh: xy_px, inverse_depth, faces.
 
     Not a slice of the image: one that happens to be contiguous is another type, for which numba compiles again.
     """
+    left, top = corner
+    xy_px, inverse_depth, faces = mesh
     height, width = triangle.shape
     with_outlines = samples.shape[0] > 0
     for y in range(height):

@@ -129,7 +129,8 @@ def _solve_batch(problem: Problem, state: State, iterations: int, tolerance: flo
         if done == iterations:
             leaves = torch.ones_like(leaves)
         if leaves.any():
-            best, best_cost = _put_back(best, best_cost, index[leaves], state.frames(leaves), cost[leaves])
+            best = best.put(index[leaves], state.frames(leaves))
+            best_cost = best_cost.index_copy(0, index[leaves], cost[leaves])
             for number, ok, bad in zip(index[leaves].tolist(), converged[leaves], stuck[leaves], strict=True):
                 reason[number] = CONVERGED if ok else STUCK if bad else LIMIT
             stay = ~leaves
@@ -138,17 +139,6 @@ def _solve_batch(problem: Problem, state: State, iterations: int, tolerance: flo
                 break
             part = part.frames(stay)
     return Solution(orthonormal(best), best_cost, float(best_cost.double().sum()), tuple(reason), done)
-
-
-def _put_back(state: State, cost: Tensor, index: Tensor, part: State, part_cost: Tensor) -> tuple[State, Tensor]:
-    def put(whole: Tensor, values: Tensor) -> Tensor:
-        return whole.index_copy(0, index, values)
-
-    state = State(
-        put(state.root, part.root), put(state.theta, part.theta), put(state.translation, part.translation),
-        put(state.shape, part.shape),
-    )  # fmt: skip
-    return state, put(cost, part_cost)
 
 
 def fill_gaps(state: State, valid: Tensor) -> State:

@@ -93,10 +93,6 @@ class PosePrior:
         """log p of the whole mixture, [T]."""
         return torch.logsumexp(-self.energies(pose), 1)
 
-    def residual(self, pose: Tensor, component: Tensor) -> Tensor:
-        """L^T (x - mean) of given components, [T, 57]."""
-        return torch.einsum("tij,tj->ti", self.factor[component], pose - self.mean[component])
-
     def leaves(self, pose: Tensor) -> Tensor:
         """Toes and hands expected with poses [T, 57], [T, 4, 3]."""
         _, nearest = self.energy(pose)

@@ -71,7 +71,7 @@ class State:
         )
 
     def to(self, dtype: torch.dtype) -> "State":
-        return State(*(value.to(dtype) for value in (self.root, self.theta, self.translation, self.shape)))
+        return State(*(value.to(dtype) for value in vars(self).values()))
 
     def frames(self, index: Tensor | slice) -> "State":
         """Some of the frames."""
@@ -80,25 +80,20 @@ class State:
 
     def where(self, choice: Tensor, other: "State") -> "State":
         """This state in the frames where `choice` [B] is true, the other one elsewhere; a shape per frame."""
-        c = choice
-        return State(
-            torch.where(c[:, None, None], self.root, other.root),
-            torch.where(c[:, None, None], self.theta, other.theta),
-            torch.where(c[:, None], self.translation, other.translation),
-            torch.where(c[:, None], self.shape, other.shape),
-        )
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return State(*(torch.where(choice.view(-1, *[1] * (a.ndim - 1)), a, b) for a, b in pairs))
+
+    def put(self, index: Tensor, part: "State") -> "State":
+        """With other values in the frames `index`; a shape per frame."""
+        pairs = zip(vars(self).values(), vars(part).values(), strict=True)
+        return State(*(whole.index_copy(0, index, values) for whole, values in pairs))
 
 
 def join(states: list[State]) -> State:
     """Frames of several states one after the other; a shared shape is the first one's."""
     first = states[0]
-    shape = first.shape if first.shared_shape else torch.cat([state.shape for state in states])
-    return State(
-        torch.cat([state.root for state in states]),
-        torch.cat([state.theta for state in states]),
-        torch.cat([state.translation for state in states]),
-        shape,
-    )
+    joined = {name: torch.cat([getattr(state, name) for state in states]) for name in ("root", "theta", "translation")}
+    return State(**joined, shape=first.shape if first.shared_shape else torch.cat([state.shape for state in states]))
 
 
 def from_params(params: BodyParams, shape_size: int = SHAPE_SIZE, dtype: torch.dtype = torch.float32) -> State:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pose2d.base.errors import UserError
-from pose2d.base.limits import MOST_ARRAY_BYTES, most_bytes, size_text
+from pose2d.base.files import MOST_ARRAY_BYTES, most_bytes, size_text
 
 MOST_ARRAYS = 20_000  # of one file; networks have some hundred
 MOST_GROWTH = 1100  # deflate makes at most 1032 bytes of one

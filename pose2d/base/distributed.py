@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from pose2d.base.devices import check_device, default_device
+from pose2d.base.threads import check_device, default_device
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=1)  # how long processes wait for the one that evaluates or writes files

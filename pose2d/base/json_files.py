@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pose2d.base.errors import UserError
-from pose2d.base.limits import JSON_GROWTH, MOST_JSON_BYTES, most_bytes, size_text
+from pose2d.base.files import JSON_GROWTH, MOST_JSON_BYTES, most_bytes, size_text
 
 WHOLE = 2**53  # the largest whole number that every reader of JSON keeps exactly
 

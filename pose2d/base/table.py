@@ -260,11 +260,14 @@ class Table:
                 yield f.name, value
 
 
-def column_fields(table: type[Table]) -> Iterator[tuple[Field[Any], Column]]:
+def column_fields(table: type[Table]) -> tuple[tuple[Field[Any], Column], ...]:
     """The fields that are columns, with what each holds."""
-    for f in fields(table):
-        if "column" in f.metadata:
-            yield f, f.metadata["column"]
+    if table not in _COLUMNS:
+        _COLUMNS[table] = tuple((f, f.metadata["column"]) for f in fields(table) if "column" in f.metadata)
+    return _COLUMNS[table]
+
+
+_COLUMNS: dict[type, tuple[tuple[Field[Any], Column], ...]] = {}
 
 
 def _is_shared(value: Any, stated: Column) -> bool:

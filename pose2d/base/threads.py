@@ -1,12 +1,16 @@
-"""How many threads calculate. Sums are split among them, and the split shows in the last digits."""
+"""Where and in how many threads things are calculated, and work in a thread of its own, a few steps ahead or behind.
+
+Sums are split among threads, and the split shows in the last digits. Decoding and encoding overlap with the rest.
+"""
 
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-
-import torch
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+from queue import Empty, Full, Queue
+from typing import Any, Generic, TypeVar
 
 from pose2d.base.errors import UserError
 
@@ -18,6 +22,8 @@ def single_thread() -> Iterator[None]:
     torch and the BLAS of NumPy and SciPy count threads for the whole process: for the main thread only, while no other
     thread calculates.
     """
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -28,8 +34,9 @@ def single_thread() -> Iterator[None]:
 
 
 @cache
-def _libraries() -> ThreadpoolController:
+def _libraries() -> Any:
     import scipy.linalg.blas  # noqa: F401  # brings a BLAS of its own, which has to be there to be found
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
     return ThreadpoolController()
 
@@ -41,6 +48,7 @@ def torch_threads(count: int) -> Iterator[None]:
     With 1, several Python threads can run networks side by side, and nobody spins while waiting for another.
     """
     import cv2
+    import torch
 
     before, opencv_before = torch.get_num_threads(), cv2.getNumThreads()
     torch.set_num_threads(count)
@@ -64,6 +72,151 @@ def use_threads(count: int | None) -> None:
         if count < 1:
             raise UserError(f"--threads must be 1 or more, got {count}.")
         import cv2
+        import torch
 
         torch.set_num_threads(count)
         cv2.setNumThreads(count)
+
+
+T = TypeVar("T")
+DEPTH = 3  # items in waiting: frames are large, and more would only fill memory
+_PATIENCE_S = 0.1  # how long to wait before asking again whether the other side has given up
+
+
+class _End:
+    """After the last item; carries what went wrong, if something did."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+
+def prefetch(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
+    """The same items in the same order, made by another thread while the last one is being used.
+
+    An error in making them is raised here, where they are used. Leaving early stops the thread.
+    """
+    waiting: Queue[T | _End] = Queue(depth)
+    stopped = threading.Event()
+
+    def put(item: T | _End) -> bool:
+        while not stopped.is_set():
+            try:
+                waiting.put(item, timeout=_PATIENCE_S)
+                return True
+            except Full:
+                continue
+        return False
+
+    def make() -> None:
+        source = iter(items)
+        try:
+            for item in source:
+                if not put(item):
+                    return
+            put(_End())
+        except BaseException as error:
+            put(_End(error))
+        finally:
+            if hasattr(source, "close"):
+                source.close()  # a file left open here would only be closed by chance
+
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    try:
+        while not isinstance(item := waiting.get(), _End):
+            yield item
+        if item.error is not None:
+            raise item.error
+    finally:
+        stopped.set()
+        thread.join()
+
+
+class Background(Generic[T]):
+    """Something that takes a moment to make and will be needed: `start` it while something else is being done."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._made: Future[T] | None = None
+
+    def start(self) -> "Future[T]":
+        if self._made is None:
+            worker = ThreadPoolExecutor(1)
+            self._made = worker.submit(self._make)
+            worker.shutdown(wait=False)  # no more work will come
+        return self._made
+
+    def get(self) -> T:
+        """Waits until it is made. An error in making it is raised here."""
+        return self.start().result()
+
+    def take(self) -> T:
+        """As `get`, and forgets it, so that it does not stay in memory longer than its user."""
+        value = self.get()
+        self._made = None
+        return value
+
+
+@contextmanager
+def background_writer(write: Callable[[T], None], depth: int = DEPTH) -> Iterator[Callable[[T], None]]:
+    """A `write` that returns at once and does its work in another thread, in order; on leaving, all of it is done.
+
+    An error in writing is raised by the next call, or on leaving.
+    """
+    waiting: Queue[T | _End] = Queue(depth)
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        while not isinstance(item := waiting.get(), _End):
+            if not failure:  # after a failure the rest is thrown away, so that nobody waits for a full queue
+                try:
+                    write(item)
+                except BaseException as error:
+                    failure.append(error)
+
+    def hand_over(item: T) -> None:
+        if failure:
+            raise failure[0]
+        waiting.put(item)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield hand_over
+    except BaseException:
+        _drop(waiting)
+        raise
+    finally:
+        waiting.put(_End())
+        thread.join()
+    if failure:
+        raise failure[0]
+
+
+def _drop(waiting: Queue) -> None:
+    try:
+        while True:
+            waiting.get_nowait()
+    except Empty:
+        return
+
+
+def default_device(process: int = 0) -> str:
+    """A GPU where there is one, else the processor; several processes of one machine share its GPUs."""
+    import torch
+
+    return f"cuda:{process % torch.cuda.device_count()}" if torch.cuda.is_available() else "cpu"
+
+
+def check_device(name: str) -> None:
+    """Refuse a --device that is unknown, absent, or holds no numbers (meta)."""
+    import torch
+
+    try:
+        if torch.zeros(1, device=name).cpu().sum() != 0:
+            raise RuntimeError("it does not compute")
+    except Exception as error:  # each device has errors of its own
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
+        raise UserError(
+            f"--device {name} cannot be used ({reason}). Use --device cpu, or install a torch for it."
+        ) from error

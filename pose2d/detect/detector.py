@@ -21,7 +21,7 @@ FARTHEST_PX = 1e7  # of a box that was given: no image is so large
 
 
 @dataclass(frozen=True)
-class Detections:
+class Boxes:
     """People found in one image, highest score first."""
 
     boxes_px: np.ndarray  # [N, 4] x1, y1, x2, y2 in the image
@@ -79,18 +79,18 @@ class PersonDetector(nn.Module):
     def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """One input [1, 3, h, w] -> boxes [M, 4] in its pixels, which may overlap, and scores [M]."""
 
-    def detect(self, image: np.ndarray) -> Detections:
+    def detect(self, image: np.ndarray) -> Boxes:
         """People in an RGB uint8 image [H, W, 3]."""
         return self.find(self.prepare(image, self.options))
 
     @torch.inference_mode()
-    def find(self, inputs: Sequence[DetectorInput]) -> Detections:
+    def find(self, inputs: Sequence[DetectorInput]) -> Boxes:
         """People in one image, from its inputs at all sizes."""
         device = next(self.parameters()).device
         found = [self._in_image(one, *self.candidates(one.pixels.to(device))) for one in inputs]
         boxes, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
         keep = non_maximum_suppression(boxes, scores, self.options.nms_iou)
-        return Detections(boxes[keep], scores[keep])
+        return Boxes(boxes[keep], scores[keep])
 
     def _in_image(self, one: DetectorInput, boxes: Tensor, scores: Tensor) -> tuple[np.ndarray, np.ndarray]:
         """The candidates above the threshold that lie in the image: boxes [M, 4] in its pixels, scores [M]."""
@@ -137,13 +137,13 @@ def non_maximum_suppression(boxes: np.ndarray, scores: np.ndarray, limit: float)
     return np.array(keep, int)
 
 
-def whole_image(image: np.ndarray) -> Detections:
+def whole_image(image: np.ndarray) -> Boxes:
     """One box around everything, for an image that is already a crop of one person."""
     height, width = image.shape[:2]
-    return Detections(np.array([[0.0, 0.0, width, height]]), np.ones(1))
+    return Boxes(np.array([[0.0, 0.0, width, height]]), np.ones(1))
 
 
-def read_detections(path: str | Path) -> dict[int, Detections]:
+def read_detections(path: str | Path) -> dict[int, Boxes]:
     """Person boxes by image id, from a COCO-detections json: [{image_id, category_id, bbox: [x, y, w, h], score}]."""
     content = read_json(
         path, "Expected a list of detections in COCO's results format: image_id, bbox [x, y, w, h], score."
@@ -165,5 +165,5 @@ def read_detections(path: str | Path) -> dict[int, Detections]:
     for image, people in rows.items():
         boxes, scores = np.array([box for box, _ in people]), np.array([score for _, score in people])
         order = np.argsort(-scores, kind="stable")
-        found[image] = Detections(boxes[order], scores[order])
+        found[image] = Boxes(boxes[order], scores[order])
     return found

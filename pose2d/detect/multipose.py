@@ -11,8 +11,8 @@ from torch import Tensor
 from pose2d import crops
 from pose2d.checkpoints import read_state
 from pose2d.detect.detector import DetectorInput, DetectorOptions, PersonDetector
-from pose2d.models import movenet_network as movenet
-from pose2d.models.movenet_network import MoveNet
+from pose2d.models import movenet
+from pose2d.models.movenet import MoveNet
 
 EVIDENCE_KEYPOINTS = 8  # of 17 keypoints: half of a person may be hidden
 SEARCH_STEPS = 3  # steps in each direction
@@ -29,7 +29,7 @@ class MultiPose(PersonDetector):
         super().__init__(options)
         self.net = movenet.MoveNet(1.5, movenet.MULTI_HEADS)
         weights = files("pose2d") / "weights" / "movenet_multipose_fp16.npz"
-        self.net.load_state_dict(movenet.adopt(read_state(Path(str(weights)))))
+        self.net.load_state_dict(movenet.convert(read_state(Path(str(weights)))))
         self.eval().requires_grad_(False)
 
     @staticmethod

@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d import crops
-from pose2d.backbones.csp import Conv, CSPLayer, DarknetBlock, SpatialPyramid, onnx_convolutions
 from pose2d.base.errors import UserError
 from pose2d.base.onnx_runtime import OnnxNetwork
 from pose2d.checkpoints import compare, read_state
 from pose2d.detect.detector import DetectorInput, DetectorOptions, PersonDetector
+from pose2d.models.convolutions import Conv, CSPLayer, DarknetBlock, SpatialPyramid, onnx_convolutions
 
 STRIDES = (8, 16, 32)  # input pixels per cell of the three levels
 WIDTHS = (96, 192, 384)  # channels of the backbone at each level (CSPDarknet's 256, 512, 1024 times 0.375)
@@ -125,16 +125,16 @@ class YOLOX(nn.Module):
             scores.append(score)
         return torch.cat(boxes, 1), torch.cat(scores, 1)
 
-    def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The embedded weights as they are, or those of the published ONNX file under this module's names."""
         if not any(key.startswith("Conv.") for key in state):
             return dict(state)
-        adopted = onnx_convolutions(state, _onnx_order())
-        if "backbone.stem.weight" in adopted and tuple(adopted["backbone.stem.weight"].shape[1:]) == (12, 3, 3):
+        converted = onnx_convolutions(state, _onnx_order())
+        if "backbone.stem.weight" in converted and tuple(converted["backbone.stem.weight"].shape[1:]) == (12, 3, 3):
             # Channels of the original: column of the 2x2 field, then row, then colour.
-            gathered = adopted["backbone.stem.weight"].unflatten(1, (2, 2, 3))  # [24, dx, dy, c, ky, kx]
-            adopted["backbone.stem.weight"] = gathered.permute(0, 3, 4, 2, 5, 1).reshape(-1, 3, 6, 6)
-        return {key: value[:1] if ".cls." in key else value for key, value in adopted.items()}
+            gathered = converted["backbone.stem.weight"].unflatten(1, (2, 2, 3))  # [24, dx, dy, c, ky, kx]
+            converted["backbone.stem.weight"] = gathered.permute(0, 3, 4, 2, 5, 1).reshape(-1, 3, 6, 6)
+        return {key: value[:1] if ".cls." in key else value for key, value in converted.items()}
 
 
 def _onnx_order() -> list[str]:
@@ -160,7 +160,7 @@ def load_yolox(weights: str | Path | None = None) -> YOLOX:
     with torch.device("meta"):
         model = YOLOX()
     model._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))
-    state = model.adopt(read_state(path))
+    state = model.convert(read_state(path))
     mismatch = compare(model.state_dict(), state)
     if mismatch:
         raise UserError(f"{path} does not fit YOLOX-tiny: {mismatch}.")

@@ -1,18 +1,21 @@
 """What every 2D pose network offers, whatever is inside."""
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from pose2d import decode
 from pose2d.base.errors import UserError
+from pose2d.crops import IMAGENET_RGB, CropConvention, Normalization
 from pose2d.skeletons import Skeleton
 from pose2d.types import Prediction
 
-CropConvention = Literal["sbl", "udp", "square"]
 # What may happen to a batch between `features` and `predict` without touching channels or space.
 _KEEP_TRUNK = {
     Tensor.__getitem__,
@@ -124,8 +127,8 @@ class PoseModel(nn.Module):
     def forward(self, crops: Tensor) -> Prediction:
         return self.predict(self.features(crops))
 
-    def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Translate a published checkpoint's key names into this module's. Override where dialects differ."""
+    def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A published checkpoint under this module's own names of tensors. Override where formats differ."""
         return dict(state)
 
     def use_graph(self, graph: str) -> None:
@@ -155,3 +158,63 @@ class ModelCard:
     source: str  # where the checkpoint comes from, for a person to read
     embedded: str | None = None  # file in pose2d/weights, when the weights ship with the package
     graph: str | None = None  # file in pose2d/graphs, when ONNX Runtime can compute its features
+
+
+# Licence and source of checkpoints
+MMPOSE = ("Apache-2.0", "open-mmlab/mmpose")
+UNPUBLISHED = ("your own", "your own training: no checkpoint is published")
+MINIATURE = ("your own", "your own training with tools/train_mini.py")  # docs/paper.md: for one processor core
+
+
+def sized_card(
+    name: str,
+    build: Callable[[tuple[int, int], Skeleton], PoseModel],
+    skeleton: Skeleton,
+    parameters: int,
+    origin: tuple[str, str],
+) -> ModelCard:
+    """A card whose name states the crop's height and width, as in "hrnet-w32-256x192"; origin: licence and source."""
+    height, width = (int(side) for side in re.findall(r"(\d+)x(\d+)", name)[0])
+    return ModelCard(name, partial(build, (width, height), skeleton), skeleton, (width, height), parameters, *origin)
+
+
+Decoder = Callable[[Tensor], tuple[Tensor, Tensor]]  # maps -> xy_cells, score (pose2d/decode.py)
+
+
+class HeatmapModel(PoseModel):
+    """Features -> one map per keypoint -> its peak. The raw confidence is the height of the peak.
+
+    `decode` may be replaced on a loaded model, for a checkpoint whose recipe says so:
+    `model.decode = functools.partial(pose2d.decode.dark, kernel=17)`.
+    """
+
+    normalization: Normalization = IMAGENET_RGB
+    decode: Decoder = staticmethod(decode.quarter_offset)
+    shift_mirrored: bool = True  # in the flip test, move the un-mirrored map one cell to the right
+
+    @abstractmethod
+    def maps(self, features: Tensor) -> Tensor:
+        """Features -> heatmaps [N, K, h, w]."""
+
+    def normalize(self, crops: Tensor) -> Tensor:
+        return self.normalization(crops)
+
+    def predict(self, features: Tensor) -> Prediction:
+        return self.decode_maps(self.maps(features))
+
+    def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
+        back = decode.maps_back(self.maps(mirrored), self.skeleton.flip_order)
+        if self.shift_mirrored:
+            back = decode.shift_right(back)
+        return self.decode_maps((self.maps(features) + back) / 2)
+
+    def decode_maps(self, maps: Tensor) -> Prediction:
+        """Heatmaps -> keypoints in crop pixels."""
+        xy_cells, score = self.decode(maps)
+        return Prediction(xy_px=xy_cells * self.cell_px(maps), score=score, maps=maps)
+
+    def cell_px(self, maps: Tensor) -> Tensor:
+        """Crop pixels per cell, [2]. UDP measures from the first pixel's centre to the last one's."""
+        size = torch.tensor(self.input_wh, dtype=maps.dtype, device=maps.device)
+        cells = torch.tensor([maps.shape[-1], maps.shape[-2]], dtype=maps.dtype, device=maps.device)
+        return (size - 1) / (cells - 1) if self.crop == "udp" else size / cells

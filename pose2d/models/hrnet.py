@@ -1,16 +1,131 @@
-"""HRNet for pose (Sun et al. 2019): the finest branch, one 1x1 convolution, one map per keypoint."""
+"""HRNet (Sun et al. 2019): branches at strides 4, 8, 16, 32 that never stop exchanging what they see."""
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import pairwise
+from typing import cast
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.backbones.hrnet import HRNet
-from pose2d.models.base import ModelCard
-from pose2d.models.dialects import is_mmpose, renamed
-from pose2d.models.heatmap import HeatmapModel
+from pose2d.checkpoints import is_mmpose, renamed
+from pose2d.models.base import MMPOSE, HeatmapModel, sized_card
+from pose2d.models.resnet import BasicBlock, Bottleneck, conv_bn
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
+
+MODULES = {2: 1, 3: 4, 4: 3}  # exchange modules in the stage with that many branches
+BLOCKS = 4  # residual blocks per branch and module
+VECTOR = 2048  # channels of `HRNetVector`'s last map
+
+
+def widths(width: int, branches: int) -> list[int]:
+    """Channels of each branch: C, 2C, 4C, 8C."""
+    return [width << branch for branch in range(branches)]
+
+
+def conv_bn_relu(inputs: int, outputs: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(*conv_bn(inputs, outputs, 3, stride), nn.ReLU(inplace=True))
+
+
+class Exchange(nn.Module):
+    """Every branch goes through its blocks; then every output is the sum of all branches, resized to fit."""
+
+    def __init__(self, width: int, branches: int, outputs: int) -> None:
+        super().__init__()
+        channels = widths(width, branches)
+        self.branches = nn.ModuleList(nn.Sequential(*(BasicBlock(c, c) for _ in range(BLOCKS))) for c in channels)
+        self.fuse_layers = nn.ModuleList(
+            nn.ModuleDict({str(j): _resize(channels, j, i) for j in range(branches) if j != i}) for i in range(outputs)
+        )
+
+    def forward(self, maps: list[Tensor]) -> list[Tensor]:
+        maps = [branch(x) for branch, x in zip(self.branches, maps, strict=True)]
+        return [self._sum(maps, i, cast(nn.ModuleDict, fuse)) for i, fuse in enumerate(self.fuse_layers)]
+
+    def _sum(self, maps: list[Tensor], i: int, fuse: nn.ModuleDict) -> Tensor:
+        """Output i: branch i itself and all others through their layers; coarser ones grow to its size."""
+        terms = [maps[j] if j == i else fuse[str(j)](maps[j]) for j in range(i + 1)]
+        total = terms[0] + terms[1] if i > 0 else terms[0]
+        for term in terms[2:]:
+            total += term
+        for j in range(i + 1, len(maps)):
+            coarse = F.interpolate(fuse[str(j)](maps[j]), scale_factor=2.0 ** (j - i), mode="nearest")
+            total = coarse.add_(total)
+        return F.relu(total, inplace=True)
+
+
+def _resize(channels: list[int], source: int, target: int) -> nn.Sequential:
+    """What turns branch `source` into the shape of branch `target`, growing of the map not included."""
+    if source > target:
+        return conv_bn(channels[source], channels[target], 1)
+    steps = [conv_bn_relu(channels[source], channels[source], 2) for _ in range(target - source - 1)]
+    return nn.Sequential(*steps, conv_bn(channels[source], channels[target], 3, 2))
+
+
+class HRNet(nn.Module):
+    """The trunk, with its finest map or all four. A pose model with flat key names inherits it: no forward here."""
+
+    def __init__(self, width: int, outputs: int = 1) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 3, 2, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.conv2 = nn.Conv2d(64, 64, 3, 2, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(64)
+        self.layer1 = nn.Sequential(Bottleneck(64, 64), *(Bottleneck(256, 64) for _ in range(3)))
+        first = {"0": conv_bn_relu(256, width, 1), "1": nn.Sequential(conv_bn_relu(256, 2 * width, 2))}
+        self.transition1 = nn.ModuleDict(first)
+        self.stage2 = self._stage(width, 2, 2)
+        self.transition2 = nn.ModuleDict({"2": nn.Sequential(conv_bn_relu(2 * width, 4 * width, 2))})
+        self.stage3 = self._stage(width, 3, 3)
+        self.transition3 = nn.ModuleDict({"3": nn.Sequential(conv_bn_relu(4 * width, 8 * width, 2))})
+        self.stage4 = self._stage(width, 4, outputs)
+
+    @staticmethod
+    def _stage(width: int, branches: int, outputs: int) -> nn.Sequential:
+        modules = [Exchange(width, branches, branches) for _ in range(MODULES[branches] - 1)]
+        return nn.Sequential(*modules, Exchange(width, branches, outputs))
+
+    def stages(self, x: Tensor) -> list[Tensor]:
+        """Images [N, 3, H, W] -> the finest `outputs` maps of C, 2C, 4C, 8C channels at strides 4, 8, 16, 32."""
+        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        x = F.relu(self.bn2(self.conv2(x)), inplace=True)
+        x = self.layer1(x)
+        maps = self.stage2([self.transition1["0"](x), self.transition1["1"](x)])
+        maps = self.stage3([*maps, self.transition2["2"](maps[-1])])
+        return self.stage4([*maps, self.transition3["3"](maps[-1])])
+
+
+NARROW = (32, 64, 128, 256)  # of the bottlenecks that widen the branches fourfold
+
+
+class HRNetVector(HRNet):
+    """Key names as in HRNet-Image-Classification, without its classifier."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, outputs=4)
+        self.incre_modules = nn.ModuleList(
+            nn.Sequential(Bottleneck(channels, narrow))
+            for channels, narrow in zip(widths(width, 4), NARROW, strict=True)
+        )
+        self.downsamp_modules = nn.ModuleList(
+            _biased_conv_bn_relu(4 * fine, 4 * coarse, 3, 2) for fine, coarse in pairwise(NARROW)
+        )
+        self.final_layer = _biased_conv_bn_relu(4 * NARROW[-1], VECTOR, 1, 1)
+
+    def stages(self, x: Tensor) -> list[Tensor]:
+        """Images [N, 3, H, W] -> the maps at strides 4, 8, 16 and 32; the last has 2048 channels."""
+        wide = [widen(x) for widen, x in zip(self.incre_modules, super().stages(x), strict=True)]
+        maps = wide[:1]
+        for shrink, finer in zip(self.downsamp_modules, wide[1:], strict=True):
+            maps.append(finer + shrink(maps[-1]))
+        return [*maps[:-1], self.final_layer(maps[-1])]
+
+
+def _biased_conv_bn_relu(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Sequential:
+    """Unlike elsewhere in HRNet, these convolutions have a bias."""
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2)
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
 
 
 class HRNetPose(HRNet, HeatmapModel):
@@ -29,32 +144,28 @@ class HRNetPose(HRNet, HeatmapModel):
     def maps(self, features: Tensor) -> Tensor:
         return self.final_layer(features)
 
-    def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         self.decode = decode.mmpose_default if is_mmpose(state) else decode.quarter_offset
         return renamed(state, (r"^(backbone|head|keypoint_head)\.", ""))
 
 
 _TRUNK = {32: 28_535_552, 48: 63_594_912}  # parameters without the last convolution
 _OFFICIAL = ("MIT", "leoxiaobin/deep-high-resolution-net.pytorch")
-_MMPOSE = ("Apache-2.0", "open-mmlab/mmpose")
 _SETS = (
     ("", COCO17, (32, 48), ("256x192", "384x288"), _OFFICIAL),
     ("-mpii", MPII16, (32,), ("256x256",), _OFFICIAL),
-    ("-mpii", MPII16, (48,), ("256x256",), _MMPOSE),
-    ("-wholebody", WHOLEBODY133, (32, 48), ("256x192", "384x288"), _MMPOSE),
+    ("-mpii", MPII16, (48,), ("256x256",), MMPOSE),
+    ("-wholebody", WHOLEBODY133, (32, 48), ("256x192", "384x288"), MMPOSE),
 )
 CARDS = [
-    ModelCard(
-        name=f"hrnet-w{trunk}-{size}{suffix}",
-        build=partial(HRNetPose, trunk, (width, height), skeleton),
-        skeleton=skeleton,
-        input_wh=(width, height),
-        parameters=_TRUNK[trunk] + (trunk + 1) * skeleton.size,
-        licence=licence,
-        source=source,
+    sized_card(
+        f"hrnet-w{width}-{size}{suffix}",
+        partial(HRNetPose, width),
+        skeleton,
+        _TRUNK[width] + (width + 1) * skeleton.size,
+        origin,
     )
-    for suffix, skeleton, trunks, sizes, (licence, source) in _SETS
-    for trunk in trunks
+    for suffix, skeleton, trunks, sizes, origin in _SETS
+    for width in trunks
     for size in sizes
-    for height, width in [map(int, size.split("x"))]
 ]

@@ -7,12 +7,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from pose2d import flip
-from pose2d.backbones.resnet import DECONV_CHANNELS, ResNet, deconv_layers, stage_channels
+from pose2d import decode
+from pose2d.checkpoints import renamed
 from pose2d.decode import soft_argmax, soft_argmax_spread
-from pose2d.models.base import ModelCard
-from pose2d.models.dialects import renamed
-from pose2d.models.heatmap import HeatmapModel
+from pose2d.models.base import MINIATURE, MMPOSE, UNPUBLISHED, HeatmapModel, sized_card
+from pose2d.models.resnet import DECONV_CHANNELS, ResNet, deconv_layers, stage_channels
 from pose2d.skeletons import COCO17, Skeleton
 from pose2d.types import Prediction
 
@@ -69,7 +68,7 @@ class IPR(HeatmapModel):
         order = self.skeleton.flip_order
         maps, others = self.maps(features), self.maps(mirrored)
         plain, other = self.decode_maps(maps), self.decode_maps(others)
-        back = flip.points_back(other.xy_px, order, self.input_wh[0] - 1)
+        back = decode.points_back(other.xy_px, order, self.input_wh[0] - 1)
         return replace(
             plain,
             xy_px=(plain.xy_px + back) / 2,
@@ -80,7 +79,7 @@ class IPR(HeatmapModel):
     def _spread_px(self, maps: Tensor) -> Tensor:
         return soft_argmax_spread(maps) * self.cell_px(maps)
 
-    def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return renamed(
             state,
             (r"^head\.simplebaseline_head\.deconv_layers\.", "head.features."),
@@ -89,31 +88,7 @@ class IPR(HeatmapModel):
 
 
 CARDS = [
-    ModelCard(
-        name=f"ipr-resnet50-{size}",
-        build=partial(IPR, 50, (width, height), COCO17),
-        skeleton=COCO17,
-        input_wh=(width, height),
-        parameters=33_999_697,
-        licence=licence,
-        source=source,
-    )
-    for size, licence, source in (
-        ("256x256", "Apache-2.0", "open-mmlab/mmpose"),
-        ("256x192", "your own", "your own training: no checkpoint is published"),
-    )
-    for height, width in [map(int, size.split("x"))]
+    sized_card("ipr-resnet50-256x256", partial(IPR, 50), COCO17, 33_999_697, MMPOSE),
+    sized_card("ipr-resnet50-256x192", partial(IPR, 50), COCO17, 33_999_697, UNPUBLISHED),
+    sized_card("ipr-r18-128x96", partial(IPR, 18, channels=128), COCO17, 12_752_337, MINIATURE),
 ]
-
-# The miniature: trained by tools/train_mini.py (docs/paper.md), small enough for one processor core.
-CARDS.append(
-    ModelCard(
-        name="ipr-r18-128x96",
-        build=partial(IPR, 18, (96, 128), COCO17, channels=128),
-        skeleton=COCO17,
-        input_wh=(96, 128),
-        parameters=12_752_337,
-        licence="your own",
-        source="your own training with tools/train_mini.py",
-    )
-)

@@ -6,19 +6,63 @@ from functools import cache, partial
 from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pose2d import flip
-from pose2d.backbones.deformable import DeformableAttention
-from pose2d.backbones.hrnet import HRNet, widths
-from pose2d.backbones.resnet import ResNet, stage_channels
+from pose2d import decode
 from pose2d.base.errors import UserError
-from pose2d.models.base import FeaturesWithTrunk, ModelCard, PoseModel
-from pose2d.models.flow import MASK, Flow
-from pose2d.models.rle import NamedLinear
-from pose2d.normalization import IMAGENET_RGB
+from pose2d.crops import IMAGENET_RGB
+from pose2d.models.base import FeaturesWithTrunk, PoseModel, sized_card
+from pose2d.models.hrnet import HRNet, widths
+from pose2d.models.resnet import ResNet, stage_channels
+from pose2d.models.rle import MASK, Flow, NamedLinear
 from pose2d.skeletons import COCO17, WHOLEBODY133, Skeleton
 from pose2d.types import Prediction
+
+
+def sample(maps: list[Tensor], places: Tensor, weights: Tensor) -> Tensor:
+    """The weighted sum of what lies at the given places, [N, Q, heads, C].
+
+    maps     L of [N, C, h_l, w_l]; outside of a map there is zero
+    places   [N, Q, heads, L, P, 2] x and y from 0 (the map's left or upper edge) to 1 (its right or lower edge)
+    weights  [N, Q, heads, L, P]
+    """
+    total = torch.zeros((), dtype=maps[0].dtype, device=maps[0].device)
+    for level, values in enumerate(maps):
+        grid = 2 * places[:, :, :, level].flatten(1, 2) - 1  # [N, Q * heads, P, 2]
+        found = F.grid_sample(values, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+        found = found.unflatten(2, weights.shape[1:3])  # [N, C, Q, heads, P]
+        total = total + torch.einsum("ncqhp,nqhp->nqhc", found, weights[:, :, :, level])
+    return total
+
+
+class DeformableAttention(nn.Module):
+    """Poseur's kind: every head sees all channels, and projects them to its share after the sum.
+
+    Key names as in Poseur's repository, where the per-head projection is kept as two embeddings.
+    """
+
+    def __init__(self, channels: int, heads: int, levels: int, points: int) -> None:
+        super().__init__()
+        self.heads, self.levels, self.points = heads, levels, points
+        self.sampling_offsets = nn.Linear(channels, heads * levels * points * 2)
+        self.attention_weights = nn.Linear(channels, heads * levels * points)
+        self.value_proj_weight = nn.Embedding(heads * channels, channels // heads)
+        self.value_proj_bias = nn.Embedding(heads, channels // heads)
+        self.output_proj = nn.Linear(channels, channels)
+
+    def forward(self, query: Tensor, reference: Tensor, maps: list[Tensor]) -> Tensor:
+        """Queries [N, Q, C] attend around their reference points [N, Q, 2] (0..1) -> [N, Q, C]."""
+        shape = (self.heads, self.levels, self.points)
+        size = torch.tensor([[m.shape[-1], m.shape[-2]] for m in maps], dtype=query.dtype, device=query.device)
+        offsets = self.sampling_offsets(query).unflatten(2, (*shape, 2)) / size[:, None]  # steps are in cells
+        weights = self.attention_weights(query).unflatten(2, (self.heads, -1)).softmax(-1)
+        places = reference[:, :, None, None, None] + offsets
+        seen = sample(maps, places, weights.unflatten(3, (self.levels, self.points)))
+        project = self.value_proj_weight.weight.unflatten(0, (self.heads, -1))  # [heads, C, C / heads]
+        value = torch.einsum("nqhc,hco->nqho", seen, project) + self.value_proj_bias.weight
+        return self.output_proj(value.flatten(2))
+
 
 CHANNELS, HEADS, LEVELS, POINTS, LAYERS, HIDDEN = 256, 8, 4, 4, 6, 1024
 
@@ -199,7 +243,7 @@ class Poseur(PoseModel):
     def normalize(self, crops: Tensor) -> Tensor:
         return IMAGENET_RGB(crops)
 
-    def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         masks = {f"keypoint_head.{flow}.mask": torch.tensor(MASK) for flow in ("enc_flow", "dec_flow")}
         return {**state, **masks}  # the architecture's, not the file's
 
@@ -231,7 +275,7 @@ class Poseur(PoseModel):
         order = self.skeleton.flip_order
         xy, sigma = self.coordinates(features)
         xy_mirrored, sigma_mirrored = self.coordinates(mirrored)
-        xy_back, sigma_back = flip.points_back(xy_mirrored, order, 1.0), sigma_mirrored[:, order]
+        xy_back, sigma_back = decode.points_back(xy_mirrored, order, 1.0), sigma_mirrored[:, order]
         p, p_back = certainty(sigma), certainty(sigma_back)
         weight, weight_back = p[..., None] ** 5, p_back[..., None] ** 5
         fused = (weight * xy + weight_back * xy_back) / (weight + weight_back + 1e-10)
@@ -266,17 +310,14 @@ _VARIANTS = (
     ("hrnet-w48", "256x192", "-wholebody"),
 )
 CARDS = [
-    ModelCard(
-        name=f"poseur-{trunk}-{size}{suffix}",
-        build=partial(build, variant, (width, height), skeleton),
-        skeleton=skeleton,
-        input_wh=(width, height),
-        parameters=parameters + _PER_KEYPOINT * skeleton.size,
-        licence="non-commercial",
-        source="aim-uofa/Poseur",
+    sized_card(
+        f"poseur-{trunk}-{size}{suffix}",
+        partial(build, variant),
+        skeleton,
+        parameters + _PER_KEYPOINT * skeleton.size,
+        ("non-commercial", "aim-uofa/Poseur"),
     )
     for trunk, size, suffix in _VARIANTS
     for build, variant, parameters in [_TRUNKS[trunk]]
     for skeleton in [WHOLEBODY133 if suffix else COCO17]
-    for height, width in [map(int, size.split("x"))]
 ]

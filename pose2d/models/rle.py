@@ -1,20 +1,82 @@
 """RLE (Li et al. 2021): coordinates and their spread straight from one vector per crop."""
 
+import math
 from collections.abc import Mapping
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from pose2d import flip
-from pose2d.backbones.hrnet import VECTOR, HRNetVector
-from pose2d.backbones.resnet import ResNet, stage_channels
-from pose2d.models.base import ModelCard, PoseModel
-from pose2d.models.dialects import is_mmpose, renamed
-from pose2d.models.flow import MASK, Flow
-from pose2d.normalization import IMAGENET_RGB, RLE_RGB, Normalization
+from pose2d import decode
+from pose2d.checkpoints import is_mmpose, renamed
+from pose2d.crops import IMAGENET_RGB, RLE_RGB, Normalization
+from pose2d.models.base import MINIATURE, MMPOSE, UNPUBLISHED, PoseModel, sized_card
+from pose2d.models.hrnet import VECTOR, HRNetVector
+from pose2d.models.resnet import ResNet, stage_channels
 from pose2d.skeletons import COCO17, MPII16, Skeleton
 from pose2d.types import Prediction
+
+HIDDEN = 64
+MASK = ((0.0, 1.0), (1.0, 0.0)) * 3  # which coordinate each coupling leaves as it is
+COUPLINGS = len(MASK)
+
+
+class Stored(nn.Module):
+    """A linear layer whose weights are loaded and kept, but are no parameters: no prediction uses them."""
+
+    weight: Tensor  # [outputs, inputs]
+    bias: Tensor  # [outputs]
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.zeros(outputs, inputs))
+        self.register_buffer("bias", torch.zeros(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight, self.bias)
+
+
+def _net(last: nn.Module) -> nn.Sequential:
+    return nn.Sequential(
+        Stored(2, HIDDEN), nn.LeakyReLU(), Stored(HIDDEN, HIDDEN), nn.LeakyReLU(), Stored(HIDDEN, 2), last
+    )
+
+
+class Flow(nn.Module):
+    """RealNVP in two dimensions (Dinh et al. 2017). Key names as in RLE's repository."""
+
+    mask: Tensor  # [6, 2]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.tensor(MASK))
+        self.t = nn.ModuleList(_net(nn.Identity()) for _ in range(COUPLINGS))
+        self.s = nn.ModuleList(_net(nn.Tanh()) for _ in range(COUPLINGS))
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Normalised errors [..., 2] -> log density [...]; the prior is a standard normal one."""
+        log_det = torch.zeros_like(x[..., 0])
+        for keep, scale, shift in zip(self.mask.flip(0), reversed(self.s), reversed(self.t), strict=True):
+            kept = keep * x
+            s, t = scale(kept) * (1 - keep), shift(kept) * (1 - keep)
+            x = kept + (1 - keep) * (x - t) * torch.exp(-s)
+            log_det = log_det - s.sum(-1)
+        return log_det - 0.5 * x.square().sum(-1) - math.log(2 * math.pi)
+
+
+def flow_nll(flow: Flow, xy: Tensor, sigma: Tensor, truth: Tensor) -> Tensor:
+    """log sigma - log phi((xy - truth) / sigma), [N, K, 2]: what the flow adds to the loss."""
+    return sigma.log() - flow.log_prob((xy - truth) / sigma)[..., None]
+
+
+def rle_loss(flow: Flow, xy: Tensor, sigma: Tensor, truth: Tensor, weight: Tensor) -> Tensor:
+    """Residual log-likelihood (Li et al. 2021, Eq. 9) of poses [N, K, 2], summed over keypoints, mean over N.
+
+    The simple part of the density is a Laplace one with b = sqrt(2) sigma, as the official code has it.
+    """
+    laplace = (sigma * math.sqrt(2 * math.pi)).log() + (xy - truth).abs() / (math.sqrt(2) * sigma + 1e-9)
+    return (weight[..., :1] * flow_nll(flow, xy, sigma, truth) + weight * laplace).sum() / len(xy)
+
 
 MIDDLE = 0.5  # coordinates count crop widths and heights from the crop's middle
 
@@ -73,14 +135,14 @@ class RLE(PoseModel):
         order = self.skeleton.flip_order
         xy, sigma = self.coordinates(features)
         xy_mirrored, sigma_mirrored = self.coordinates(mirrored)
-        xy_back = flip.points_back(xy_mirrored, order, -1 / self.input_wh[0])
+        xy_back = decode.points_back(xy_mirrored, order, -1 / self.input_wh[0])
         return self._prediction((xy + xy_back) / 2, (sigma + sigma_mirrored[:, order]) / 2)
 
     def _prediction(self, xy: Tensor, sigma: Tensor) -> Prediction:
         size = torch.tensor(self.input_wh, dtype=xy.dtype, device=xy.device)
         return Prediction(xy_px=(xy + MIDDLE) * size, score=(1 - sigma).mean(-1), sigma_px=sigma * size)
 
-    def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         mmpose = is_mmpose(state)
         self.normalization, self.direction_only = (IMAGENET_RGB, False) if mmpose else (RLE_RGB, True)
         names = _from_mmpose(state) if mmpose else dict(state)
@@ -123,39 +185,24 @@ _SETS = (("", COCO17, ("256x192", "384x288")), ("-mpii", MPII16, ("256x256",)))
 def _origin(trunk: str, size: str) -> tuple[str, str]:
     """Licence and source."""
     if trunk.startswith("hrnet") or (size == "384x288" and trunk != "resnet152"):
-        return "your own", "your own training: no checkpoint is published"
+        return UNPUBLISHED
     if (trunk, size) == ("resnet50", "256x192"):
         return "none stated (mmpose's: Apache-2.0)", "Jeff-sjtu/res-loglikelihood-regression or open-mmlab/mmpose"
-    return "Apache-2.0", "open-mmlab/mmpose"
+    return MMPOSE
 
 
 CARDS = [
-    ModelCard(
-        name=f"rle-{trunk}-{size}{suffix}",
-        build=partial(build, variant, (width, height), skeleton),
-        skeleton=skeleton,
-        input_wh=(width, height),
-        parameters=parameters + 2 * (VECTOR + 1) * 2 * skeleton.size,
-        licence=licence,
-        source=source,
+    sized_card(
+        f"rle-{trunk}-{size}{suffix}",
+        partial(build, variant),
+        skeleton,
+        parameters + 2 * (VECTOR + 1) * 2 * skeleton.size,
+        _origin(trunk, size),
     )
     for suffix, skeleton, sizes in _SETS
     for trunk, build, variant, parameters in _TRUNKS
     for size in sizes
-    for height, width in [map(int, size.split("x"))]
-    for licence, source in [_origin(trunk, size)]
     if not suffix or trunk == "resnet50"
 ]
-
-# The miniature: trained by tools/train_mini.py (docs/paper.md), small enough for one processor core.
-CARDS.append(
-    ModelCard(
-        name="rle-r18-128x96",
-        build=partial(_resnet, 18, (96, 128), COCO17),
-        skeleton=COCO17,
-        input_wh=(96, 128),
-        parameters=11_176_512 + 2 * (512 + 1) * 2 * COCO17.size,
-        licence="your own",
-        source="your own training with tools/train_mini.py",
-    )
-)
+_R18 = 11_176_512 + 2 * (512 + 1) * 2 * COCO17.size
+CARDS.append(sized_card("rle-r18-128x96", partial(_resnet, 18), COCO17, _R18, MINIATURE))

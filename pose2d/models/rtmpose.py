@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pose2d.backbones.csp import CSPNeXt, fold_batch_norms, onnx_convolutions
 from pose2d.base.errors import UserError
 from pose2d.base.onnx_runtime import OnnxNetwork
+from pose2d.checkpoints import renamed
+from pose2d.crops import IMAGENET_RGB
 from pose2d.models.base import FeaturesWithTrunk, ModelCard, PoseModel
-from pose2d.models.dialects import renamed
-from pose2d.normalization import IMAGENET_RGB
+from pose2d.models.convolutions import CSPNeXt, fold_batch_norms, onnx_convolutions
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import Prediction
 
@@ -155,21 +155,21 @@ class RTMPose(PoseModel):
         place, height, sigma = (torch.stack(parts, -1) for parts in zip(*axes, strict=True))
         return Prediction(xy_px=place / BINS, score=height.amin(-1).clamp(0, 1), sigma_px=sigma / BINS)
 
-    def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if any(key.startswith("Conv.") for key in state):
-            return self._adopt_onnx(state)
+            return self._convert_onnx(state)
         folded = fold_batch_norms(renamed(state), NORM_EPSILON)
         folded.pop("head.gau.w", None)  # a position bias that the published configurations switch off
         return folded
 
-    def _adopt_onnx(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _convert_onnx(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """An export, whose weights have no names: those of each kind come in the order of this module's own."""
         names = [name for name, layer in self.named_modules() if isinstance(layer, nn.Conv2d)]
-        adopted = onnx_convolutions(state, names)
+        converted = onnx_convolutions(state, names)
         linear = ("head.mlp.1", "head.gau.uv", "head.gau.o", "head.cls_x", "head.cls_y")
         products = [(key, value) for key, value in state.items() if key.startswith("MatMul.")]
         for count, (key, value) in enumerate(products):
-            adopted[f"{linear[count]}.weight" if count < len(linear) else key] = value.mT
+            converted[f"{linear[count]}.weight" if count < len(linear) else key] = value.mT
         factors = [value for key, value in state.items() if key.startswith("Mul.")]
         sums = [value for key, value in state.items() if key.startswith("Add.")]
         scales = [value for value in factors if value.shape == (1,)]
@@ -179,8 +179,8 @@ class RTMPose(PoseModel):
         vectors = ("head.mlp.0.g", "head.gau.ln.g", "head.gau.gamma", "head.gau.res_scale.scale", "head.gau.beta")
         found = (*scales[:2], *pairs[:1], *shortcuts[:1], *shifts[:1])
         if len(found) == len(vectors):
-            adopted |= dict(zip(vectors, found, strict=True))
-        return adopted
+            converted |= dict(zip(vectors, found, strict=True))
+        return converted
 
 
 def decode_axis(outputs: Tensor, target_sigma: float, refinement: Refinement) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,11 +6,10 @@ from functools import partial
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.backbones.resnet import DECONV_CHANNELS, ResNet, deconv_layers, stage_channels
-from pose2d.models.base import ModelCard
-from pose2d.models.dialects import is_mmpose, renamed
-from pose2d.models.heatmap import HeatmapModel
-from pose2d.normalization import IMAGENET_BGR, IMAGENET_RGB
+from pose2d.checkpoints import is_mmpose, renamed
+from pose2d.crops import IMAGENET_BGR, IMAGENET_RGB
+from pose2d.models.base import MINIATURE, MMPOSE, HeatmapModel, sized_card
+from pose2d.models.resnet import DECONV_CHANNELS, ResNet, deconv_layers, stage_channels
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
 
 
@@ -38,7 +37,7 @@ class SimpleBaseline(ResNet, HeatmapModel):
     def maps(self, features: Tensor) -> Tensor:
         return self.final_layer(features)
 
-    def adopt(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if not is_mmpose(state):
             self.normalization, self.decode = IMAGENET_BGR, decode.quarter_offset
             return dict(state)
@@ -47,37 +46,22 @@ class SimpleBaseline(ResNet, HeatmapModel):
 
 
 _TRUNK = {50: 33_995_328, 101: 52_987_456, 152: 68_631_104}  # parameters without the last convolution
-_OFFICIAL = "microsoft/human-pose-estimation.pytorch"
+_OFFICIAL = ("MIT", "microsoft/human-pose-estimation.pytorch")
 _SETS = (
-    ("", COCO17, ("256x192", "384x288"), "MIT", _OFFICIAL),
-    ("-mpii", MPII16, ("256x256", "384x384"), "MIT", _OFFICIAL),
-    ("-wholebody", WHOLEBODY133, ("256x192", "384x288"), "Apache-2.0", "open-mmlab/mmpose"),
+    ("", COCO17, ("256x192", "384x288"), _OFFICIAL),
+    ("-mpii", MPII16, ("256x256", "384x384"), _OFFICIAL),
+    ("-wholebody", WHOLEBODY133, ("256x192", "384x288"), MMPOSE),
 )
 CARDS = [
-    ModelCard(
-        name=f"sbl-resnet{depth}-{size}{suffix}",
-        build=partial(SimpleBaseline, depth, (width, height), skeleton),
-        skeleton=skeleton,
-        input_wh=(width, height),
-        parameters=parameters + (DECONV_CHANNELS + 1) * skeleton.size,
-        licence=licence,
-        source=source,
+    sized_card(
+        f"sbl-resnet{depth}-{size}{suffix}",
+        partial(SimpleBaseline, depth),
+        skeleton,
+        parameters + (DECONV_CHANNELS + 1) * skeleton.size,
+        origin,
     )
-    for suffix, skeleton, sizes, licence, source in _SETS
+    for suffix, skeleton, sizes, origin in _SETS
     for depth, parameters in _TRUNK.items()
     for size in sizes
-    for height, width in [map(int, size.split("x"))]
 ]
-
-# The miniature: trained by tools/train_mini.py (docs/paper.md), small enough for one processor core.
-CARDS.append(
-    ModelCard(
-        name="sbl-r18-128x96",
-        build=partial(SimpleBaseline, 18, (96, 128), COCO17, channels=128),
-        skeleton=COCO17,
-        input_wh=(96, 128),
-        parameters=12_752_337,
-        licence="your own",
-        source="your own training with tools/train_mini.py",
-    )
-)
+CARDS.append(sized_card("sbl-r18-128x96", partial(SimpleBaseline, 18, channels=128), COCO17, 12_752_337, MINIATURE))

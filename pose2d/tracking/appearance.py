@@ -1,4 +1,5 @@
-"""What a person looks like, nearly free: colours at five parts of the body, and how surely two looks are one person's.
+"""What a person looks like, nearly free: colours at five parts of the body, how surely two such descriptions are one
+person's, and who is therefore the same person in another shot.
 
 For torso, arms, thighs, shins and head, colours are read at points on the segments between keypoints, which lie on the
 person and hardly ever on the background, as a box's colours do. A part is described by the 20, 50 and 80 % quantiles
@@ -9,7 +10,6 @@ people of one video): 0 says nothing, 3 says 20 times likelier the same person, 
 log-likelihood. Both densities are Student's t with a covariance for each part, fitted by bench/appearance.py.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -19,6 +19,7 @@ import cv2
 import numpy as np
 
 from pose2d.skeletons import COCO17, Skeleton
+from pose2d.types import Appearance
 
 PARTS = ("torso", "arms", "thighs", "shins", "head")
 QUANTILES = (0.2, 0.5, 0.8)
@@ -33,27 +34,13 @@ _LIMBS = {
 }
 
 
-@dataclass(frozen=True)
-class Appearances:
-    """What N people look like."""
-
-    colours: np.ndarray  # [N, 5, 9] for each part the quantiles of L (0..100), of a and of b, lowest first
-    weight: np.ndarray  # [N, 5] in 0..1: confidence of the keypoints that the part was read at; 0: not seen
-
-    def __len__(self) -> int:
-        return len(self.weight)
-
-    def __getitem__(self, index: np.ndarray | slice | list[int]) -> "Appearances":
-        return Appearances(self.colours[index], self.weight[index])
-
-
-def unseen(count: int) -> Appearances:
+def unseen(count: int, dtype: type = np.float64) -> Appearance:
     """`count` people of whom nothing is seen."""
-    return Appearances(np.zeros((count, len(PARTS), SIZE)), np.zeros((count, len(PARTS))))
+    return Appearance(np.zeros((count, len(PARTS), SIZE), dtype), np.zeros((count, len(PARTS)), dtype))
 
 
-def describe(rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray, skeleton: Skeleton = COCO17) -> Appearances:
-    """Appearances of N people with keypoints [N, K, 2] of confidence [N, K] in an RGB uint8 image [H, W, 3]."""
+def describe(rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray, skeleton: Skeleton = COCO17) -> Appearance:
+    """Appearance of N people with keypoints [N, K, 2] of confidence [N, K] in an RGB uint8 image [H, W, 3]."""
     count = len(xy_px)
     if not count:
         return unseen(0)
@@ -68,16 +55,16 @@ def describe(rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray, skeleto
     sampled = rgb[row.clip(0, height - 1), column.clip(0, width - 1)]
     lab = cv2.cvtColor(sampled.astype(np.float32) / 255, cv2.COLOR_RGB2LAB)  # [N, S, 3]
     colours = np.stack([_quantiles(lab[:, rows], weight[:, rows]) for rows in samples.rows], 1)
-    return Appearances(colours, np.stack([weight[:, rows].mean(1) for rows in samples.rows], 1))
+    return Appearance(colours, np.stack([weight[:, rows].mean(1) for rows in samples.rows], 1))
 
 
-def log_likelihood_ratio(a: Appearances, b: Appearances) -> np.ndarray:
+def log_likelihood_ratio(a: Appearance, b: Appearance) -> np.ndarray:
     """`log_likelihood_ratio_of_pairs` of each of a [N] with each of b [M]: [N, M]."""
-    rows = [log_likelihood_ratio_of_pairs(a[[row] * len(b)], b) for row in range(len(a))]
+    rows = [log_likelihood_ratio_of_pairs(a.rows([row] * len(b)), b) for row in range(len(a))]
     return np.reshape(rows, (len(a), len(b)))
 
 
-def log_likelihood_ratio_of_pairs(a: Appearances, b: Appearances) -> np.ndarray:
+def log_likelihood_ratio_of_pairs(a: Appearance, b: Appearance) -> np.ndarray:
     """How much likelier a and b [M], row by row, are the same person than two people of one video: log, [M].
 
     A part counts by the less certain of its two weights.
@@ -88,21 +75,33 @@ def log_likelihood_ratio_of_pairs(a: Appearances, b: Appearances) -> np.ndarray:
     return (model.scale * np.minimum(a.weight, b.weight) * (same - other)).sum(-1)
 
 
-def stack(parts: Sequence[Appearances]) -> Appearances:
-    """The appearances of several, one after the other."""
-    if not parts:
-        return unseen(0)
-    return Appearances(np.concatenate([p.colours for p in parts]), np.concatenate([p.weight for p in parts]))
+def mean_appearance(appearance: Appearance, first: np.ndarray, end: np.ndarray) -> Appearance:
+    """For each of M windows of rows, `first` up to `end` [M], one appearance: the weighted mean over it."""
+    weight = window_sums(appearance.weight, first, end)
+    colours = window_sums(appearance.weight[..., None] * appearance.colours, first, end)
+    seen = window_sums((appearance.weight > 0).any(1).astype(float)[:, None], first, end)
+    return Appearance(colours / np.maximum(weight, 1e-9)[..., None], weight / np.maximum(seen, 1))
 
 
-def blend(mean: Appearances, seen: Appearances, memory: float = 0.9) -> Appearances:
+def overall(appearance: Appearance) -> Appearance:
+    """The weighted mean over all rows, [1]."""
+    return mean_appearance(appearance, np.array([0]), np.array([len(appearance)]))
+
+
+def window_sums(values: np.ndarray, first: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Sums of rows `first` up to `end` [M] of values [T, ...]: [M, ...]."""
+    sums = np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, 0, dtype=np.float64)])
+    return sums[end] - sums[first]
+
+
+def blend(mean: Appearance, seen: Appearance, memory: float = 0.9) -> Appearance:
     """The running mean of N people after each was seen again; a part that was not seen stays as it was."""
     old, new = memory * mean.weight, (1 - memory) * seen.weight
     old = np.where(mean.weight > 0, old, 0.0)
     total = old + new
     share = np.divide(new, total, out=np.zeros_like(total), where=total > 0)[..., None]
     colours = (1 - share) * mean.colours + share * seen.colours
-    return Appearances(colours, np.maximum(memory * mean.weight + (1 - memory) * seen.weight, 0.0))
+    return Appearance(colours, np.maximum(memory * mean.weight + (1 - memory) * seen.weight, 0.0))
 
 
 @dataclass(frozen=True)
@@ -191,3 +190,41 @@ def _quantiles(lab: np.ndarray, weight: np.ndarray) -> np.ndarray:
     share = share / np.maximum(share[:, -1:], 1e-9)
     rows = [np.take_along_axis(ordered, (share >= q - 1e-6).argmax(1)[:, None], 1)[:, 0] for q in QUANTILES]
     return np.stack(rows, -1).reshape(len(lab), SIZE)
+
+
+RELINK_RATIO = 4.0  # least log-likelihood ratio at which two tracks are one person; bench/identity.py
+
+
+def relink(appearance: Appearance, first_s: np.ndarray, last_s: np.ndarray, least_ratio: float) -> np.ndarray:
+    """The same people in other shots, or after a long absence, by appearance alone: one number for each person, [N],
+    from the appearance of N tracks and the times they begin and end.
+
+    Tracks that are seen at the same time are different people. Of the others, the two groups most alike are joined
+    first, by the mean ratio between their members, as long as that stays above `least_ratio`.
+    """
+    count = len(appearance)
+    person = np.arange(count)
+    if count < 2:
+        return person
+    ratio = log_likelihood_ratio(appearance, appearance)
+    apart = (first_s[:, None] <= last_s) & (first_s <= last_s[:, None])
+    np.fill_diagonal(apart, False)
+    size = np.ones(count)
+    alive = np.ones(count, bool)
+    np.fill_diagonal(ratio, -np.inf)
+    ratio[apart] = -np.inf
+    while True:
+        a, b = np.unravel_index(int(ratio.argmax()), ratio.shape)
+        if ratio[a, b] < least_ratio:
+            break
+        merged = (size[a] * ratio[a] + size[b] * ratio[b]) / (size[a] + size[b])
+        merged[apart[a] | apart[b]] = -np.inf
+        merged[~alive] = merged[a] = merged[b] = -np.inf
+        apart[a] |= apart[b]
+        apart[:, a] |= apart[:, b]
+        ratio[a], ratio[:, a] = merged, merged
+        ratio[b], ratio[:, b] = -np.inf, -np.inf
+        size[a] += size[b]
+        alive[b] = False
+        person[person == b] = a
+    return np.unique(person, return_inverse=True)[1]

@@ -10,8 +10,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from pose2d.tracking.appearance import Appearances, log_likelihood_ratio_of_pairs
-from pose2d.tracking.jumps import body_sizes, inside_image, mean_looks
+from pose2d.tracking.appearance import log_likelihood_ratio_of_pairs, overall
+from pose2d.tracking.paths import TrackPath
+from pose2d.types import Appearance
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class ExchangeOptions:
 
     before_s: float = 1.0  # boxes of so long before an encounter tell where and how fast each person moves
     after_s: float = 1.0  # and so long after it which of them went on as which
-    looks_s: float = 4.0  # appearance before and after comes from so long
+    appearance_s: float = 4.0  # appearance before and after comes from so long
     beam: int = 16  # hypotheses kept
     place_noise: float = 0.03  # standard deviation of a box's centre and upper edge
     size_noise: float = 0.08  # of its log height
@@ -35,37 +36,7 @@ class ExchangeOptions:
     size_spread: float = 0.4  # of people's log heights
     exchange_cost: float = 1.5  # -log probability that the tracker exchanged the two from one frame to the next
     appearance_range: tuple[float, float] = (-8.0, 6.0)  # limits of the log-likelihood ratio
-    look_now: float = 0.2  # what the appearance of a single sighting within an encounter counts for: others cover it
-
-
-@dataclass(frozen=True)
-class BoxPath:
-    """The T boxes of one track in order of time."""
-
-    row: np.ndarray  # [T] numbers of the sightings
-    frame: np.ndarray  # [T]
-    time_s: np.ndarray  # [T]
-    value: np.ndarray  # [T, 3] centre x and upper edge (pixels; legs are hidden first), log height
-    body_px: np.ndarray  # [T] the body's size
-    inside: np.ndarray  # [T] bool: the box ends at no edge of the image
-
-    def __len__(self) -> int:
-        return len(self.row)
-
-
-def box_path(
-    row: np.ndarray, frame: np.ndarray, time_s: np.ndarray, boxes_px: np.ndarray, image_wh: tuple[int, int]
-) -> BoxPath:
-    """From the numbers `row` [T] of a track's sightings, in order of time, among all N."""
-    boxes = boxes_px[row]
-    size = body_sizes(time_s[row], boxes)
-    return BoxPath(row, frame[row], time_s[row], box_values(boxes), size, inside_image(boxes, image_wh))
-
-
-def box_values(boxes_px: np.ndarray) -> np.ndarray:
-    """Centre x, upper edge and log height of boxes [N, 4]: [N, 3]."""
-    height = np.maximum(boxes_px[:, 3] - boxes_px[:, 1], 1.0)
-    return np.stack([(boxes_px[:, 0] + boxes_px[:, 2]) / 2, boxes_px[:, 1], np.log(height)], 1)
+    appearance_now: float = 0.2  # what that of a single detection within an encounter counts for: others cover it
 
 
 @dataclass(frozen=True)
@@ -98,19 +69,14 @@ class _Beam:
 
 
 def decide(
-    one: BoxPath,
-    other: BoxPath,
+    one: TrackPath,
+    other: TrackPath,
     start_s: float,
     end_s: float,
-    looks: Appearances,
-    alone: np.ndarray,
     image_wh: tuple[int, int],
     o: ExchangeOptions,
 ) -> Decision | None:
-    """The two may be exchanged from `start_s` on and until the first frame after `end_s`; None if either was not near.
-
-    looks: of all sightings; alone [N] bool: those that nobody else overlaps, whose appearance is surely their own.
-    """
+    """The two may be exchanged from `start_s` until the first frame after `end_s`; None if either was not near."""
     paths = (one, other)
     parts = [np.flatnonzero((p.time_s >= start_s - o.before_s) & (p.time_s <= end_s + o.after_s)) for p in paths]
     if not all(map(len, parts)):
@@ -125,10 +91,10 @@ def decide(
     room = max(float(np.prod(image_wh)) / body**2, 2.0) / (2 * np.pi)
     inside = np.stack([p.inside[rows] for p, rows in zip(paths, at, strict=True)])  # [track, T]
     anywhere = -np.log(room * o.size_spread) - o.new_person - o.inside * inside
-    before = [_mean_look(p, start_s - o.looks_s, start_s, looks, alone) for p in paths]
-    after = [_mean_look(p, end_s, end_s + o.looks_s, looks, alone) for p in paths]
-    now = _looks_now(paths, at, before, looks, o)
-    value = np.stack([p.value[rows] for p, rows in zip(paths, at, strict=True)])  # [track, T, 3]
+    before = [_mean_appearance(p, start_s - o.appearance_s, start_s) for p in paths]
+    after = [_mean_appearance(p, end_s, end_s + o.appearance_s) for p in paths]
+    now = _appearance_now(paths, at, before, o)
+    value = np.stack([p.place[rows] for p, rows in zip(paths, at, strict=True)])  # [track, T, 3]
     beam = _first(len(frames))
     for t, time_s in enumerate(times):
         if t:
@@ -151,29 +117,28 @@ def decide(
     return Decision(frames, beam.history[best], bool(beam.crossed[best]), gain, margin)
 
 
-def _mean_look(p: BoxPath, start_s: float, end_s: float, looks: Appearances, alone: np.ndarray) -> Appearances:
-    """Of the sightings of a time, those alone if there are any: [1]."""
-    rows = p.row[(p.time_s >= start_s) & (p.time_s <= end_s)]
-    clear = rows[alone[rows]]
-    rows = clear if len(clear) else rows
-    return mean_looks(looks[rows], np.array([0]), np.array([len(rows)]))
+def _mean_appearance(path: TrackPath, start_s: float, end_s: float) -> Appearance:
+    """Of the detections of a time, those alone if there are any: [1]."""
+    rows = np.flatnonzero((path.time_s >= start_s) & (path.time_s <= end_s))
+    clear = rows[path.alone[rows]]
+    return overall(path.appearance.rows(clear if len(clear) else rows))
 
 
-def _ratio(look: Appearances, seen: Appearances, o: ExchangeOptions) -> np.ndarray:
-    """Log-likelihood ratio [M] that M sightings are of the person who looks like `look` [1]."""
-    same = log_likelihood_ratio_of_pairs(look[np.zeros(len(seen.weight), np.int64)], seen)
+def _ratio(person: Appearance, seen: Appearance, o: ExchangeOptions) -> np.ndarray:
+    """Log-likelihood ratio [M] that M detections are of the person who looks like `person` [1]."""
+    same = log_likelihood_ratio_of_pairs(person.rows(np.zeros(len(seen), np.int64)), seen)
     return np.clip(same, *o.appearance_range)
 
 
-def _looks_now(
-    paths: tuple[BoxPath, BoxPath], at: np.ndarray, before: list[Appearances], looks: Appearances, o: ExchangeOptions
+def _appearance_now(
+    paths: tuple[TrackPath, TrackPath], at: np.ndarray, before: list[Appearance], o: ExchangeOptions
 ) -> np.ndarray:
-    """What the appearance of single sightings counts for, [person, track, T]."""
+    """What the appearance of single detections counts for, [person, track, T]."""
     out = np.zeros((2, *at.shape))
-    for track, p in enumerate(paths):
+    for track, path in enumerate(paths):
         seen = np.flatnonzero(at[track] >= 0)
         for who in range(2):
-            out[who, track, seen] = o.look_now * _ratio(before[who], looks[p.row[at[track, seen]]], o)
+            out[who, track, seen] = o.appearance_now * _ratio(before[who], path.appearance.rows(at[track, seen]), o)
     return out
 
 

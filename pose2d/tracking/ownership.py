@@ -4,15 +4,18 @@ A person half hidden gets the limbs of the one in front. A limb belongs to the p
 who is in front; for the other its presence falls.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pose2d.skeletons import Skeleton
-from pose2d.tracking.association import keypoint_l2
-from pose2d.tracking.pose_motion import PoseState
+from pose2d.tracking.kalman import PoseMotionOptions, PoseState, first_pose, predict_pose, update_pose
+from pose2d.tracking.paths import body_sizes, rows_of_frames, rows_of_tracks
+from pose2d.tracking.tracker import keypoint_l2, keypoint_std, pose_similarity
+from pose2d.types import Detections
 
+RUN_GAP_S = 0.3  # two tracks that have one pose are undone run by run; a longer pause begins another
 NEW_TRACK = 3.0  # minus log likelihood of any keypoint under a new track: a deviation of some four times OKS's l
 
 
@@ -91,3 +94,94 @@ def _claimed(alike: np.ndarray, skeleton: Skeleton) -> np.ndarray:
         both = np.sqrt(alike[:, a] * alike[:, b])
         limb[:, a], limb[:, b] = np.maximum(limb[:, a], both), np.maximum(limb[:, b], both)
     return np.minimum(limb, np.sqrt(alike))
+
+
+def owners(seen: Detections, options: OwnershipOptions) -> np.ndarray:
+    """For every detection by how much the presence of its keypoints falls, [N, K]: see `ownership`."""
+    assert seen.keypoints is not None
+    skeleton, xy_px, sure = seen.keypoints.skeleton, seen.xy_px, seen.sure
+    factor = np.ones(sure.shape, np.float32)
+    one_pose: dict[tuple[int, int], list[tuple[int, int]]] = {}  # rows of two tracks with the same pose
+    tracks = rows_of_tracks(seen)
+    body = np.ones(len(seen))
+    for rows in tracks.values():
+        body[rows] = body_sizes(seen.time_s[rows], seen.box_px[rows])
+    crowded, needed = _crowded_frames(seen, tracks)
+    ankles = [skeleton.keypoints.index(f"{side}_ankle") for side in ("left", "right")]
+    feet = np.where(sure[:, ankles] >= 0.3, xy_px[:, ankles, 1], -np.inf).max(1)
+    feet[~np.isfinite(feet)] = np.nan
+    motion, state = PoseMotionOptions(), _Expected(seen, body)
+    for rows in crowded:
+        here = rows[needed[rows]]
+        if not len(here):
+            continue
+        if len(here) > 1:
+            predicted = [state.at(row, motion) for row in here]
+            nearer = nearer_log_odds(body[here], feet[here], options)
+            factor[here] = ownership(xy_px[here], seen.box_px[here], predicted, nearer, options, skeleton)
+            alike = pose_similarity(xy_px[here], seen.box_px[here], skeleton)
+            for i, j in np.argwhere(np.triu(alike >= options.same_pose)):
+                pair = int(seen.identity[here[i]]), int(seen.identity[here[j]])
+                one_pose.setdefault(pair, []).append((int(here[i]), int(here[j])))
+        for row in here:
+            state.update(row, factor[row], motion)
+    lengths = {number: len(rows) for number, rows in tracks.items()}
+    for pair, both in one_pose.items():
+        _decide_runs(seen, factor, np.array(both), lengths[pair[0]] >= lengths[pair[1]])
+    return factor
+
+
+def _decide_runs(seen: Detections, factor: np.ndarray, rows: np.ndarray, first_is_longer: bool) -> None:
+    """Two tracks have one pose in these detections, rows [M, 2]: every run of them is given to one of the two as a
+    whole, by what each frame says about the owner, and where that is a draw to the track that is longer."""
+    starts = np.flatnonzero(np.diff(seen.time_s[rows[:, 0]]) > RUN_GAP_S) + 1
+    for run in np.split(rows, starts):
+        if len(run) < 3:
+            continue
+        more = float(factor[run[:, 0]].mean() - factor[run[:, 1]].mean())
+        first_owns = more > 0.1 or (more >= -0.1 and first_is_longer)
+        factor[run[:, 0]], factor[run[:, 1]] = (1.0, 0.0) if first_owns else (0.0, 1.0)
+
+
+def _crowded_frames(seen: Detections, tracks: Mapping[int, np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Rows of each frame in order of time, and which rows [N] matter: those of people whose boxes overlap another's in
+    that frame or within the second after it."""
+    close = np.zeros(len(seen), bool)
+    rows_of_frame = rows_of_frames(seen)
+    for rows in rows_of_frame:
+        if len(rows) > 1:
+            boxes = seen.box_px[rows]
+            both = np.minimum(boxes[:, None, 2:], boxes[:, 2:]) - np.maximum(boxes[:, None, :2], boxes[:, :2])
+            overlap = (both > 0).all(-1)
+            np.fill_diagonal(overlap, False)
+            close[rows] = overlap.any(1)
+    needed = np.zeros(len(seen), bool)
+    for rows in tracks.values():
+        times, close_s = seen.time_s[rows], seen.time_s[rows][close[rows]]
+        if len(close_s):
+            following = np.searchsorted(close_s, times)
+            needed[rows] = (following < len(close_s)) & (close_s[following.clip(max=len(close_s) - 1)] - times <= 1.0)
+    return rows_of_frame, needed
+
+
+class _Expected:
+    """The pose that each track is expected to have."""
+
+    def __init__(self, seen: Detections, body_px: np.ndarray) -> None:
+        self._seen, self._body = seen, body_px
+        self._xy, self._std = seen.xy_px, keypoint_std(seen)
+        self._states: dict[int, tuple[float, PoseState]] = {}
+
+    def at(self, row: int, options: PoseMotionOptions) -> PoseState | None:
+        last = self._states.get(int(self._seen.identity[row]))
+        if last is None:
+            return None
+        return predict_pose(last[1], float(self._seen.time_s[row]) - last[0], float(self._body[row]), options)
+
+    def update(self, row: int, owned: np.ndarray, options: PoseMotionOptions) -> None:
+        """After a detection, of which only the keypoints count that are the person's own."""
+        expected = self.at(row, options)
+        std = np.where(owned >= 0.5, self._std[row], np.inf)
+        xy = self._xy[row].astype(np.float64)
+        state = update_pose(expected, xy, std) if expected else first_pose(xy, std, float(self._body[row]))
+        self._states[int(self._seen.identity[row])] = (float(self._seen.time_s[row]), state)

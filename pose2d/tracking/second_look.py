@@ -13,8 +13,9 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from pose2d.tracking.appearance import Appearances
-from pose2d.tracking.exchanges import BoxPath, Decision, ExchangeOptions, box_path, decide
+from pose2d.tracking.exchanges import Decision, ExchangeOptions, decide
+from pose2d.tracking.paths import TrackPath, rows_of_frames, rows_of_tracks, track_path
+from pose2d.types import Detections
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class SecondLookOptions:
     fastest: float = 3.0  # body sizes a second that somebody unseen may move
     least_gain: float = 0.5  # log likelihood from which tracks are changed
     kept: float = 3.0  # what it says for joining two tracks that the tracker had as one
-    doubt: float = 2.0  # an exchange this little less likely is reported
+    switch_candidate: float = 2.0  # an exchange this little less likely is reported
     rounds: int = 2  # of telling people apart and joining
     passes: int = 3  # over all encounters in a round
     near_s: float = 0.5  # a path at one moment comes from so long before and after it
@@ -38,52 +39,29 @@ class SecondLookOptions:
 
 
 @dataclass(frozen=True)
-class Boxes:
-    """N sightings of a shot."""
-
-    track: np.ndarray  # [N] number of the track; -1: nobody
-    frame: np.ndarray  # [N]
-    time_s: np.ndarray  # [N]
-    boxes_px: np.ndarray  # [N, 4]
-    looks: Appearances  # [N]
-
-
-@dataclass(frozen=True)
-class Doubt:
+class SwitchCandidate:
     """Two tracks that may have been exchanged."""
 
     time_s: float
     tracks: tuple[int, int]
 
 
-def look_again(seen: Boxes, image_wh: tuple[int, int], o: SecondLookOptions) -> tuple[np.ndarray, list[Doubt]]:
+def look_again(
+    seen: Detections, image_wh: tuple[int, int], o: SecondLookOptions
+) -> tuple[np.ndarray, list[SwitchCandidate]]:
     """Track numbers [N] after a second look, and exchanges that are nearly as likely."""
-    alone, tracker = ~_met(seen, o), seen.track
-    seen = replace(seen, track=_cut_at_gaps(seen, o.gap_s))
-    doubts: list[Doubt] = []
+    alone, tracker = ~_met(seen, o), seen.identity
+    seen = replace(seen, identity=_cut_at_gaps(seen, o.gap_s))
+    candidates: list[SwitchCandidate] = []
     settled: dict[_Pair, float] = {}
     for _ in range(o.rounds):
-        track, doubts = _told_apart(seen, alone, image_wh, o, settled)
-        seen = replace(seen, track=track)
+        track, candidates = _told_apart(seen, alone, image_wh, o, settled)
+        seen = replace(seen, identity=track)
         track = _joined(seen, tracker, alone, image_wh, o)
-        renamed = dict(zip(seen.track.tolist(), track.tolist(), strict=True))
-        doubts = [replace(d, tracks=(renamed[d.tracks[0]], renamed[d.tracks[1]])) for d in doubts]
-        seen = replace(seen, track=track)
-    return _without_strays(seen, image_wh, o), [d for d in doubts if d.tracks[0] != d.tracks[1]]
-
-
-def rows_of_tracks(track: np.ndarray, frame: np.ndarray) -> dict[int, np.ndarray]:
-    """Of every track its rows in order of time."""
-    order = np.lexsort((frame, track))
-    ends = np.flatnonzero(np.diff(track[order])) + 1
-    return {int(track[rows[0]]): rows for rows in np.split(order, ends) if len(rows) and track[rows[0]] >= 0}
-
-
-def rows_of_frames(track: np.ndarray, frame: np.ndarray) -> list[np.ndarray]:
-    """The rows of each frame that belong to a track, in order of time and track."""
-    kept = np.flatnonzero(track >= 0)
-    order = kept[np.lexsort((track[kept], frame[kept]))]
-    return [rows for rows in np.split(order, np.flatnonzero(np.diff(frame[order])) + 1) if len(rows)]
+        renamed = dict(zip(seen.identity.tolist(), track.tolist(), strict=True))
+        candidates = [replace(d, tracks=(renamed[d.tracks[0]], renamed[d.tracks[1]])) for d in candidates]
+        seen = replace(seen, identity=track)
+    return _without_strays(seen, image_wh, o), [d for d in candidates if d.tracks[0] != d.tracks[1]]
 
 
 def shared(boxes_px: np.ndarray) -> np.ndarray:
@@ -95,25 +73,21 @@ def shared(boxes_px: np.ndarray) -> np.ndarray:
     return share
 
 
-def _met(seen: Boxes, o: SecondLookOptions) -> np.ndarray:
-    """Which sightings [N] another person's box overlaps."""
-    out = np.zeros(len(seen.track), bool)
-    for rows in rows_of_frames(seen.track, seen.frame):
-        out[rows] = shared(seen.boxes_px[rows]).max(1) >= o.meet
+def _met(seen: Detections, o: SecondLookOptions) -> np.ndarray:
+    """Which detections [N] another person's box overlaps."""
+    out = np.zeros(len(seen.identity), bool)
+    for rows in rows_of_frames(seen):
+        out[rows] = shared(seen.box_px[rows]).max(1) >= o.meet
     return out
 
 
-def _cut_at_gaps(seen: Boxes, gap_s: float) -> np.ndarray:
+def _cut_at_gaps(seen: Detections, gap_s: float) -> np.ndarray:
     """Track numbers [N] such that no track has a longer gap."""
-    order = np.lexsort((seen.frame, seen.track))
-    new = (np.diff(seen.track[order]) != 0) | (np.diff(seen.time_s[order]) > gap_s)
+    order = np.lexsort((seen.frame, seen.identity))
+    new = (np.diff(seen.identity[order]) != 0) | (np.diff(seen.time_s[order]) > gap_s)
     number = np.empty(len(order), np.int64)
     number[order] = np.concatenate([np.zeros(min(len(order), 1), np.int64), np.cumsum(new)])
-    return np.where(seen.track < 0, -1, number)
-
-
-def _path(seen: Boxes, rows: np.ndarray, image_wh: tuple[int, int]) -> BoxPath:
-    return box_path(rows, seen.frame, seen.time_s, seen.boxes_px, image_wh)
+    return np.where(seen.identity < 0, -1, number)
 
 
 @dataclass(frozen=True)
@@ -123,14 +97,14 @@ class _Encounter:
     tracks: tuple[int, int]
 
 
-def _encounters(seen: Boxes, o: SecondLookOptions) -> list[_Encounter]:
+def _encounters(seen: Detections, o: SecondLookOptions) -> list[_Encounter]:
     """When two tracks met, in order of time. It lasts until both are seen again, and begins when both last were."""
     met_s: dict[tuple[int, int], list[float]] = {}
-    for rows in rows_of_frames(seen.track, seen.frame):
-        for i, j in np.argwhere(np.triu(shared(seen.boxes_px[rows]) >= o.meet)):
-            pair = int(seen.track[rows[i]]), int(seen.track[rows[j]])
+    for rows in rows_of_frames(seen):
+        for i, j in np.argwhere(np.triu(shared(seen.box_px[rows]) >= o.meet)):
+            pair = int(seen.identity[rows[i]]), int(seen.identity[rows[j]])
             met_s.setdefault(pair, []).append(float(seen.time_s[rows[i]]))
-    seen_s = {number: seen.time_s[rows] for number, rows in rows_of_tracks(seen.track, seen.frame).items()}
+    seen_s = {number: seen.time_s[rows] for number, rows in rows_of_tracks(seen).items()}
     out = []
     for pair, times in met_s.items():
         for run in np.split(np.array(times), np.flatnonzero(np.diff(times) > o.apart_s) + 1):
@@ -148,65 +122,65 @@ def _around(times_s: np.ndarray, start_s: float, end_s: float) -> tuple[float, f
     return float(before[-1]) if len(before) else -np.inf, float(after[0]) if len(after) else np.inf
 
 
-_Pair = tuple[bytes, bytes, float]  # the sightings of two tracks, and when an encounter begins
+_Pair = tuple[bytes, bytes, float]  # the detections of two tracks, and when an encounter begins
 
 
 def _told_apart(
-    seen: Boxes, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions, settled: dict[_Pair, float]
-) -> tuple[np.ndarray, list[Doubt]]:
+    seen: Detections, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions, settled: dict[_Pair, float]
+) -> tuple[np.ndarray, list[SwitchCandidate]]:
     """Track numbers [N] after every encounter was decided, until nothing changes any more.
 
     settled: encounters in which nothing was to be changed, and by what margin; not decided again.
     """
-    track = seen.track.copy()
-    doubts: list[Doubt] = []
+    track = seen.identity.copy()
+    candidates: list[SwitchCandidate] = []
     for _ in range(o.passes):
-        changed, doubts = False, []
-        for met in _encounters(replace(seen, track=track), o):
+        changed, candidates = False, []
+        for met in _encounters(replace(seen, identity=track), o):
             one, other = (_rows(seen, track, number) for number in met.tracks)
             pair = one.tobytes(), other.tobytes(), met.start_s
             if pair not in settled and len(one) and len(other):
-                paths = _path(seen, one, image_wh), _path(seen, other, image_wh)
-                found = decide(*paths, met.start_s, met.end_s, seen.looks, alone, image_wh, o.exchange)
-                if found is None:
+                paths = [track_path(seen, rows, image_wh, alone) for rows in (one, other)]
+                decision = decide(paths[0], paths[1], met.start_s, met.end_s, image_wh, o.exchange)
+                if decision is None:
                     continue
-                if found.gain > o.least_gain:
-                    mine, theirs = (path.row[_to_exchange(path, found)] for path in paths)
+                if decision.gain > o.least_gain:
+                    mine, theirs = (path.row[_to_exchange(path, decision)] for path in paths)
                     track[mine], track[theirs] = met.tracks[1], met.tracks[0]
                     changed = True
                     continue
-                settled[pair] = found.margin
-            if settled.get(pair, np.inf) < o.doubt:
-                doubts.append(Doubt(met.end_s, met.tracks))
+                settled[pair] = decision.margin
+            if settled.get(pair, np.inf) < o.switch_candidate:
+                candidates.append(SwitchCandidate(met.end_s, met.tracks))
         if not changed:
             break
-    return track, doubts
+    return track, candidates
 
 
-def _rows(seen: Boxes, track: np.ndarray, number: int) -> np.ndarray:
+def _rows(seen: Detections, track: np.ndarray, number: int) -> np.ndarray:
     rows = np.flatnonzero(track == number)
     return rows[np.argsort(seen.frame[rows], kind="stable")]
 
 
-def _to_exchange(path: BoxPath, found: Decision) -> np.ndarray:
+def _to_exchange(path: TrackPath, decision: Decision) -> np.ndarray:
     """Which of a path's boxes [T] are the other person's."""
-    where = np.searchsorted(found.frames, path.frame).clip(max=len(found.frames) - 1)
-    within = found.frames[where] == path.frame
-    return np.where(within, found.crossed[where], (path.frame > found.frames[-1]) & found.after)
+    where = np.searchsorted(decision.frames, path.frame).clip(max=len(decision.frames) - 1)
+    within = decision.frames[where] == path.frame
+    return np.where(within, decision.crossed[where], (path.frame > decision.frames[-1]) & decision.after)
 
 
 def _joined(
-    seen: Boxes, tracker: np.ndarray, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions
+    seen: Detections, tracker: np.ndarray, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions
 ) -> np.ndarray:
     """Track numbers [N] after tracks that end were joined to those that begin; tracker [N]: what the tracker said."""
-    paths = [_path(seen, rows, image_wh) for rows in rows_of_tracks(seen.track, seen.frame).values()]
+    paths = [track_path(seen, rows, image_wh, alone) for rows in rows_of_tracks(seen).values()]
     first, second = _candidates(paths, o)
     gain = np.zeros(len(first))
     for n, (i, j) in enumerate(zip(first, second, strict=True)):
         a, b = paths[i], paths[j]
-        found = decide(a, b, float(a.time_s[-1]), float(b.time_s[0]), seen.looks, alone, image_wh, o.exchange)
-        if found is not None:
-            joined = found.gain if found.after else -found.margin
+        decision = decide(a, b, float(a.time_s[-1]), float(b.time_s[0]), image_wh, o.exchange)
+        if decision is not None:
+            joined = decision.gain if decision.after else -decision.margin
             gain[n] = joined + o.kept * (tracker[a.row[-1]] == tracker[b.row[0]])
     good = gain > 0
     number = np.arange(len(paths))
@@ -214,7 +188,7 @@ def _joined(
         for r, c in zip(*linear_sum_assignment(-gains), strict=True):
             if gains[r, c] > 0:
                 number[columns[c]] = rows[r]
-    track = np.full(len(seen.track), -1, np.int64)
+    track = np.full(len(seen.identity), -1, np.int64)
     for n, path in enumerate(paths):
         while number[n] != n:
             n = int(number[n])
@@ -222,21 +196,21 @@ def _joined(
     return track
 
 
-def _candidates(paths: list[BoxPath], o: SecondLookOptions, block: int = 64) -> tuple[np.ndarray, np.ndarray]:
+def _candidates(paths: list[TrackPath], o: SecondLookOptions, block: int = 64) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of paths of which the second begins soon after and near where the first ends; some at a time, since of
     hundreds of people nearly all pairs are not."""
     empty = np.zeros(0, np.int64)
     if not paths:
         return empty, empty
-    ends, starts = (np.array([[p.time_s[at], *p.value[at, :2], p.body_px[at]] for p in paths]) for at in (-1, 0))
-    found = [(empty, empty)]
+    ends, starts = (np.array([[p.time_s[at], *p.place[at, :2], p.body_px[at]] for p in paths]) for at in (-1, 0))
+    pairs = [(empty, empty)]
     for begin in range(0, len(paths), block):
         end = ends[begin : begin + block, None]
         wait = starts[None, :, 0] - end[..., 0]
         away = np.linalg.norm(starts[None, :, 1:3] - end[..., 1:3], axis=-1) / np.sqrt(end[..., 3] * starts[:, 3])
         i, j = np.nonzero((wait > 0) & (wait <= o.longest_s) & (away <= 0.5 + o.fastest * wait))
-        found.append((begin + i, j))
-    return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+        pairs.append((begin + i, j))
+    return np.concatenate([i for i, _ in pairs]), np.concatenate([j for _, j in pairs])
 
 
 def components(
@@ -255,28 +229,28 @@ def components(
         yield rows, columns, gains
 
 
-def _without_strays(seen: Boxes, image_wh: tuple[int, int], o: SecondLookOptions) -> np.ndarray:
+def _without_strays(seen: Detections, image_wh: tuple[int, int], o: SecondLookOptions) -> np.ndarray:
     """Track numbers [N] after single boxes that do not fit the path of their track went to the one they fit."""
-    track = seen.track.copy()
-    paths = {number: _path(seen, rows, image_wh) for number, rows in rows_of_tracks(track, seen.frame).items()}
+    track = seen.identity.copy()
+    paths = {number: track_path(seen, rows, image_wh) for number, rows in rows_of_tracks(seen).items()}
     for path in paths.values():
         track[path.row[(_misfit(path, path, o) > 1) & (_from_neighbours(path, o) > 1)]] = -1
-    for row in np.flatnonzero((track < 0) & (seen.track >= 0)):
-        stray = _path(seen, np.array([row]), image_wh)
+    for row in np.flatnonzero((track < 0) & (seen.identity >= 0)):
+        stray = track_path(seen, np.array([row]), image_wh)
         track[row] = _best_fit(stray, paths, track, o)
     return track
 
 
-def _from_neighbours(path: BoxPath, o: SecondLookOptions) -> np.ndarray:
+def _from_neighbours(path: TrackPath, o: SecondLookOptions) -> np.ndarray:
     """How far each box [T] of a path is from the nearer of the second one before and the second one after it, in units
     of what is allowed: where somebody jumps, one of them is near; of one or two boxes of somebody else neither is."""
-    steps = np.abs(path.value[2:] - path.value[:-2])
+    steps = np.abs(path.place[2:] - path.place[:-2])
     step = np.maximum(steps[:, :2].max(1) / (o.stray * path.body_px[2:]), steps[:, 2] / o.stray_size)
     far = np.full(2, np.inf)
     return np.minimum(np.append(far, step), np.append(step, far))[: len(path)]
 
 
-def _best_fit(stray: BoxPath, paths: Mapping[int, BoxPath], track: np.ndarray, o: SecondLookOptions) -> int:
+def _best_fit(stray: TrackPath, paths: Mapping[int, TrackPath], track: np.ndarray, o: SecondLookOptions) -> int:
     """The track that one box fits and that has no other in its frame; -1: none."""
     best, least = -1, 1.0
     for number, path in paths.items():
@@ -289,7 +263,7 @@ def _best_fit(stray: BoxPath, paths: Mapping[int, BoxPath], track: np.ndarray, o
     return best
 
 
-def _misfit(path: BoxPath, boxes: BoxPath, o: SecondLookOptions) -> np.ndarray:
+def _misfit(path: TrackPath, boxes: TrackPath, o: SecondLookOptions) -> np.ndarray:
     """How far boxes [M] are from the straight line through the other boxes of a path around them, in units of what is
     allowed; 0 where the path has none on either side."""
     out = np.zeros(len(boxes))
@@ -300,7 +274,7 @@ def _misfit(path: BoxPath, boxes: BoxPath, o: SecondLookOptions) -> np.ndarray:
         if not ((weight * (dt > 0)).any() and (weight * (dt < 0)).any() and (weight > 0).sum() >= 3):
             continue
         s0, s1, s2 = weight.sum(), weight @ dt, weight @ dt**2
-        line = (s2 * weight - s1 * weight * dt) @ path.value[around] / max(s0 * s2 - s1**2, 1e-12)
-        off = np.abs(boxes.value[n] - line)
+        line = (s2 * weight - s1 * weight * dt) @ path.place[around] / max(s0 * s2 - s1**2, 1e-12)
+        off = np.abs(boxes.place[n] - line)
         out[n] = max(off[:2].max() / (o.stray * boxes.body_px[n]), off[2] / o.stray_size, 1e-9)
     return out

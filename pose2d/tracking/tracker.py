@@ -1,24 +1,54 @@
 """Boxes of one frame after another become tracks with identities.
 
 Every frame, boxes are assigned to tracks at the least total cost (Hungarian). The cost of a pair is -2 log likelihood
-of that box under that track's Kalman filter (pose2d/tracking/kalman.py), less what pose and appearance say for the pair
-(pose2d/tracking/association.py). The most a pair may cost depends on both sides: a high-scoring box may be far from
-where a confirmed track predicts it; a low-scoring box, or any box for a track not yet confirmed, has to be near.
-Low-scoring boxes continue tracks and start none (the idea of ByteTrack). At a cut every track ends.
-Nothing is smoothed or interpolated: a track holds the detected boxes, and its gaps are gaps.
+of that box under that track's Kalman filter (pose2d/tracking/kalman.py), less what pose and appearance say for the
+pair. The most a pair may cost depends on both sides: a high-scoring box may be far from where a confirmed track
+predicts it; a low-scoring box, or any box for a track not yet confirmed, has to be near. Low-scoring boxes continue
+tracks and start none (the idea of ByteTrack). At a cut every track ends. Nothing is smoothed or interpolated: a track
+holds the detected boxes, and its gaps are gaps.
+
+What pose and appearance say are log-likelihood ratios (this track's person against anybody in the same place), so that
+they add up with each other and with the likelihood of the box's motion. A person half hidden gets the keypoints, and
+with them the colours, of the one in front; so both count only as far as a detection's pose is its own.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from pose2d.detect.detector import Detections, iou
-from pose2d.tracking.appearance import Appearances, blend, stack
-from pose2d.tracking.association import AssociationOptions, Cues, best_of_each_pose, cue_log_likelihood, pose_similarity
-from pose2d.tracking.kalman import MotionOptions, State, initial_state, mahalanobis, predict, update
-from pose2d.tracking.pose_motion import PoseState, first_pose, predict_pose, update_pose
-from pose2d.types import Track
+from pose2d.detect.detector import iou
+from pose2d.oks import AREA_OF_BOX, sigma_px
+from pose2d.skeletons import Skeleton
+from pose2d.tracking.appearance import blend, log_likelihood_ratio_of_pairs
+from pose2d.tracking.kalman import (
+    MotionOptions,
+    PoseMotionOptions,
+    PoseState,
+    State,
+    first_pose,
+    initial_state,
+    mahalanobis,
+    predict,
+    predict_pose,
+    update,
+    update_pose,
+)
+from pose2d.types import NOBODY, Appearance, Detections, Track
+
+LEAST_SURE = 0.1  # a keypoint of less confidence is not seen
+
+
+@dataclass(frozen=True)
+class AssociationOptions:
+    """Weights and limits of the cues. Chosen on the tuning seeds of bench/identity.py."""
+
+    pose_weight: float = 1.0  # independent keypoints that a pose's keypoints together are worth
+    appearance_weight: float = 1.0
+    pose_range: tuple[float, float] = (-3.0, 4.0)  # limits of the log-likelihood ratio, so that no cue decides alone
+    appearance_range: tuple[float, float] = (-8.0, 4.0)
+    motion: PoseMotionOptions = field(default_factory=PoseMotionOptions)
 
 
 @dataclass(frozen=True)
@@ -49,7 +79,7 @@ class _OpenTrack:
     last_box_s: float  # the time of the last box
     shot: int  # number of its shot
     pose: PoseState | None = None  # None: keypoints are not given
-    look: Appearances | None = None  # [1]
+    appearance: Appearance | None = None  # [1]
     frames: list[int] = field(default_factory=list)
     boxes_px: list[np.ndarray] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
@@ -79,9 +109,9 @@ class Tracker:
         self._open = []
         self._shot_frames.append(0)
 
-    def update(self, frame: int, time_s: float, detections: Detections, cues: Cues | None = None) -> np.ndarray:
-        """Take in the boxes of one frame, and what they say beside (of all frames or of none): whose each is, [N]
-        numbers of tracks, -1 for nobody's.
+    def update(self, frame: int, time_s: float, seen: Detections) -> np.ndarray:
+        """Take in the detections of one frame, with keypoints and appearance in all frames or in none: whose each is,
+        [N] numbers of tracks, NOBODY for nobody's.
 
         Frame numbers and times must increase.
         """
@@ -90,32 +120,33 @@ class Tracker:
         for track in self._open:
             self._predict(track, time_s)
         self._end_tracks(time_s)
-        boxes = np.flatnonzero(detections.scores >= options.doubtful_score)
-        distinct = np.ones(len(detections))
-        if cues is not None:
-            here = detections.boxes_px[boxes], cues.xy_px[boxes]
-            alike = pose_similarity(here[1], here[0], cues.skeleton)
-            kept = best_of_each_pose(detections.scores[boxes], *here, alike, options.same_pose)
+        boxes = np.flatnonzero(seen.score >= options.doubtful_score)
+        distinct, std_px = np.ones(len(seen)), None
+        if seen.keypoints is not None and seen.appearance is not None:
+            std_px = keypoint_std(seen)
+            likely = seen.box_px[boxes], seen.xy_px[boxes].astype(np.float64)
+            alike = pose_similarity(likely[1], likely[0], seen.keypoints.skeleton)
+            kept = best_of_each_pose(seen.score[boxes], *likely, alike, options.same_pose)
             distinct[boxes[kept]] = 1 - alike[np.ix_(kept, kept)].max(1, initial=0.0)
             boxes = boxes[kept]
         tracks = list(self._open)
-        cost = self._costs(tracks, detections.boxes_px[boxes], _of(cues, boxes), distinct[boxes])
-        pairs = assign(cost, self._cost_limit(tracks, detections.scores[boxes]))
-        owner = np.full(len(detections), -1, np.int64)
+        cost = self._costs(tracks, seen.rows(boxes), None if std_px is None else std_px[boxes], distinct[boxes])
+        pairs = assign(cost, self._cost_limit(tracks, seen.score[boxes]))
+        owner = np.full(len(seen), NOBODY, np.int64)
         for row, column in pairs:
             track, box = tracks[row], int(boxes[column])
             owner[box] = track.identity
-            track.state = update(track.state, detections.boxes_px[box], self._image_wh, options.motion)
+            track.state = update(track.state, seen.box_px[box], self._image_wh, options.motion)
             track.last_box_s = time_s
-            self._append(track, box, detections, frame)
-        if cues is not None:
-            alone = _alone(detections.boxes_px, boxes, options.alone_iou)
+            self._append(track, box, seen, frame)
+        if std_px is not None:
+            alone = _alone(seen.box_px, boxes, options.alone_iou)
             for row, column in pairs:
                 box = int(boxes[column])
-                _remember(tracks[row], cues, box, float(distinct[box]), bool(alone[box]))
+                _remember(tracks[row], seen, box, std_px[box] / max(float(distinct[box]), 1e-3), bool(alone[box]))
         taken = {column for _, column in pairs}
         for box in (int(b) for i, b in enumerate(boxes) if i not in taken):
-            owner[box] = self._start_track(box, detections, frame, time_s, cues)
+            owner[box] = self._start_track(box, seen, frame, time_s, std_px)
         return owner
 
     def confirmed(self) -> dict[int, int]:
@@ -144,17 +175,17 @@ class Tracker:
         track.state_s = time_s
 
     def _costs(
-        self, tracks: list[_OpenTrack], boxes_px: np.ndarray, cues: Cues | None, distinct: np.ndarray
+        self, tracks: list[_OpenTrack], seen: Detections, std_px: np.ndarray | None, distinct: np.ndarray
     ) -> np.ndarray:
         """-2 log likelihood of each pair [tracks, boxes]; infinite where the box is too far away."""
-        distance2, cost = mahalanobis([t.state for t in tracks], boxes_px, self.options.motion)
+        distance2, cost = mahalanobis([t.state for t in tracks], seen.box_px, self.options.motion)
         near = distance2 < self.options.farthest
         poses = [t.pose for t in tracks if t.pose is not None]
-        if cues is not None and len(poses) == len(tracks):
-            looks = stack([t.look for t in tracks if t.look is not None])
+        if std_px is not None and poses and len(poses) == len(tracks):
+            appearance = Appearance.concat([t.appearance for t in tracks if t.appearance is not None])
             row, column = np.nonzero(near)
             pairs = row, column
-            cost[pairs] -= 2 * cue_log_likelihood(pairs, poses, looks, boxes_px, cues, distinct, self.options.cues)
+            cost[pairs] -= 2 * cue_log_likelihood(pairs, poses, appearance, seen, std_px, distinct, self.options.cues)
         return np.where(near, cost, np.inf)
 
     def _end_tracks(self, time_s: float) -> None:
@@ -177,39 +208,35 @@ class Tracker:
         both_sure = confirmed[:, None] & (scores >= self.options.sure_score)
         return np.where(both_sure, self.options.sure_cost, self.options.doubtful_cost)
 
-    def _start_track(self, box: int, detections: Detections, frame: int, time_s: float, cues: Cues | None) -> int:
-        """The number of a new track for a box that no track took; -1 if it is a second box on a tracked person."""
-        if detections.scores[box] < self.options.start_score:
-            return -1
+    def _start_track(self, box: int, seen: Detections, frame: int, time_s: float, std_px: np.ndarray | None) -> int:
+        """The number of a new track for a box that no track took; NOBODY if it is a second box on a tracked person."""
+        if seen.score[box] < self.options.start_score:
+            return NOBODY
         here = [track.boxes_px[-1] for track in self._open if track.frames[-1] == frame]
-        overlap = iou(detections.boxes_px[box][None], np.reshape(here, (-1, 4)))
+        overlap = iou(seen.box_px[box][None], np.reshape(here, (-1, 4)))
         if (overlap > self.options.same_person_iou).any():
-            return -1
-        state = initial_state(detections.boxes_px[box], self._image_wh, self.options.motion)
+            return NOBODY
+        state = initial_state(seen.box_px[box], self._image_wh, self.options.motion)
         track = _OpenTrack(len(self._ended) + len(self._open), state, time_s, time_s, len(self._shot_frames) - 1)
-        if cues is not None:
-            track.pose = first_pose(cues.xy_px[box], cues.sigma_px[box], state.body_px)
-            track.look = cues.looks[[box]]
-        self._append(track, box, detections, frame)
+        if std_px is not None and seen.appearance is not None:
+            track.pose = first_pose(seen.xy_px[box], std_px[box], state.body_px)
+            track.appearance = seen.appearance.rows([box])
+        self._append(track, box, seen, frame)
         self._open.append(track)
         return track.identity
 
-    def _append(self, track: _OpenTrack, box: int, detections: Detections, frame: int) -> None:
-        score = float(detections.scores[box])
-        track.append(frame, detections.boxes_px[box], score, score >= self.options.sure_score)
+    def _append(self, track: _OpenTrack, box: int, seen: Detections, frame: int) -> None:
+        score = float(seen.score[box])
+        track.append(frame, seen.box_px[box], score, score >= self.options.sure_score)
 
 
-def _remember(track: _OpenTrack, cues: Cues, box: int, distinct: float, alone: bool) -> None:
-    """A track's pose and appearance after a sighting, as far as it shows this person and nobody else."""
-    if track.pose is None or track.look is None:
+def _remember(track: _OpenTrack, seen: Detections, box: int, std_px: np.ndarray, alone: bool) -> None:
+    """A track's pose and appearance after a detection, as far as it shows this person and nobody else."""
+    if track.pose is None or track.appearance is None or seen.appearance is None:
         return
-    track.pose = update_pose(track.pose, cues.xy_px[box], cues.sigma_px[box] / max(distinct, 1e-3))
+    track.pose = update_pose(track.pose, seen.xy_px[box], std_px)
     if alone:
-        track.look = blend(track.look, cues.looks[[box]])
-
-
-def _of(cues: Cues | None, rows: np.ndarray) -> Cues | None:
-    return None if cues is None else Cues(cues.xy_px[rows], cues.sigma_px[rows], cues.looks[rows], cues.skeleton)
+        track.appearance = blend(track.appearance, seen.appearance.rows([box]))
 
 
 def _alone(boxes_px: np.ndarray, likely: np.ndarray, most_iou: float) -> np.ndarray:
@@ -226,3 +253,110 @@ def assign(cost: np.ndarray, limit: np.ndarray | float) -> list[tuple[int, int]]
     gain = np.minimum(cost - limit, 0)  # of making the pair over not making it
     pairs = zip(*linear_sum_assignment(gain), strict=True) if rows and columns else ()
     return [(int(row), int(column)) for row, column in pairs if gain[row, column] < 0]
+
+
+def keypoint_std(seen: Detections) -> np.ndarray:
+    """The standard deviation on either axis that confidence stands for, [N, K] pixels; infinite: not seen."""
+    assert seen.keypoints is not None
+    sure = seen.sure
+    visible = np.isfinite(seen.xy_px).all(-1) & (sure >= LEAST_SURE)
+    l2 = keypoint_l2(seen.box_px, seen.keypoints.skeleton)
+    return np.where(visible, sigma_px(np.clip(sure, LEAST_SURE, 0.999).astype(np.float64), l2), np.inf)
+
+
+def keypoint_l2(boxes_px: np.ndarray, skeleton: Skeleton) -> np.ndarray:
+    """OKS's l^2 in pixels^2 of each keypoint of people in boxes [N, 4]: [N, K]."""
+    sides = np.maximum(boxes_px[:, 2:] - boxes_px[:, :2], 1.0)
+    return AREA_OF_BOX * sides.prod(-1)[:, None] * skeleton.oks_variance
+
+
+def cue_log_likelihood(
+    pairs: tuple[np.ndarray, np.ndarray],
+    poses: Sequence[PoseState],
+    appearance: Appearance,
+    seen: Detections,
+    std_px: np.ndarray,
+    distinct: np.ndarray,
+    options: AssociationOptions,
+) -> np.ndarray:
+    """What pose and appearance say for each of M pairs (numbers of tracks, of detections): log-likelihood ratios [M].
+
+    poses, appearance: of each track; seen: D detections, their keypoints with standard deviations std_px [D, K];
+    distinct [D]: how far the pose of each is its own, 1 - the OKS with the most similar other.
+    """
+    track, box = pairs
+    if not len(track):
+        return np.zeros(0)
+    assert seen.appearance is not None
+    pose = pose_log_likelihood_ratio(pairs, poses, seen, std_px, options)
+    alike = log_likelihood_ratio_of_pairs(appearance.rows(track), seen.appearance.rows(box))
+    return distinct[box] ** 2 * (pose + np.clip(options.appearance_weight * alike, *options.appearance_range))
+
+
+def pose_log_likelihood_ratio(
+    pairs: tuple[np.ndarray, np.ndarray],
+    predicted: Sequence[PoseState],
+    seen: Detections,
+    std_px: np.ndarray,
+    options: AssociationOptions,
+) -> np.ndarray:
+    """How much likelier the pose of each pair's detection is the one expected of its track than that of anybody in the
+    same place: log, [M].
+
+    Same person: a keypoint is off by what the prediction, the detection and the body's softness (a third of OKS's l)
+    leave open. Another person: off by another sixth of the body's size on either axis. A sum over keypoints would
+    count the same movement K times, so the mean counts `pose_weight` times.
+    """
+    track, box = pairs
+    if not len(track):
+        return np.zeros(0)
+    assert seen.keypoints is not None
+    body2 = (np.maximum(seen.box_px[:, 2:] - seen.box_px[:, :2], 1.0) ** 2).sum(-1)[box, None]  # [M, 1] pixels^2
+    soft2 = keypoint_l2(seen.box_px, seen.keypoints.skeleton)[box] / 9  # [M, K]
+    xy, std = seen.xy_px[box], std_px[box]
+    visible = np.isfinite(xy).all(-1) & np.isfinite(std)
+    expected_xy = np.stack([state.xy_px for state in predicted])[track]
+    expected_var = np.stack([state.cov[:, 0, 0] for state in predicted])[track]
+    same2 = expected_var + np.where(visible, np.minimum(std, 1e6), 1e6) ** 2 + soft2
+    other2 = same2 + body2 / 36
+    d2 = ((np.nan_to_num(xy) - expected_xy) ** 2).sum(-1)
+    # Two axes of one variance: log N is -d^2 / 2 s^2 - log s^2. A heavy tail: d^2 counts up to 5 std.
+    each = np.log(other2 / same2) - np.minimum(d2 / same2, 25) / 2 + np.minimum(d2 / other2, 25) / 2
+    weight = np.where(visible, body2 / 36 / other2, 0.0)  # 0 where prediction or detection says nothing
+    ratio = (weight * each).sum(-1) / np.maximum(weight.sum(-1), 1.0)
+    return np.clip(options.pose_weight * ratio, *options.pose_range)
+
+
+def best_of_each_pose(
+    scores: np.ndarray, boxes_px: np.ndarray, xy_px: np.ndarray, alike: np.ndarray, limit: float
+) -> np.ndarray:
+    """Which of D detections, in order, are the best ones of their pose: [M] numbers.
+
+    alike [D, D]: OKS between their poses (`pose_similarity`). A person found twice, and somebody hidden whose keypoints
+    are those of the person in front, have the pose of another box; best is the one that scores high and that its
+    keypoints [D, K, 2] fill.
+    """
+    if not (alike >= limit).any():
+        return np.arange(len(scores))
+    filled = np.diag(iou(boxes_px, np.concatenate([np.nanmin(xy_px, 1), np.nanmax(xy_px, 1)], 1)))
+    kept: list[int] = []
+    for box in np.argsort(-scores * filled, kind="stable").tolist():
+        if not kept or alike[box, kept].max() < limit:
+            kept.append(box)
+    return np.array(sorted(kept), np.int64)
+
+
+def pose_similarity(xy_px: np.ndarray, boxes_px: np.ndarray, skeleton: Skeleton) -> np.ndarray:
+    """OKS [D, D] between the poses [D, K, 2] of people in boxes [D, 4], at the scale of the smaller of two; 0 with
+    oneself and with whom a box does not overlap."""
+    count = len(xy_px)
+    alike = np.zeros((count, count))
+    if count < 2:
+        return alike
+    first, last = boxes_px[:, None, :2], boxes_px[:, None, 2:]
+    overlap = ((first < boxes_px[:, 2:]) & (last > boxes_px[:, :2])).all(-1)
+    i, j = np.nonzero(np.triu(overlap, 1))
+    l2 = keypoint_l2(boxes_px, skeleton)
+    d2 = np.nan_to_num(((xy_px[i] - xy_px[j]) ** 2).sum(-1), nan=np.inf)
+    alike[i, j] = alike[j, i] = np.exp(-d2 / (2 * np.minimum(l2[i], l2[j]))).mean(-1)
+    return alike

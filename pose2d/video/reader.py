@@ -17,8 +17,7 @@ from av.stream import Disposition
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from pose2d.base.errors import UserError
-from pose2d.video.clip import WHOLE, Clip, ClipInfo, Frame, Span
-from pose2d.video.images import check_size
+from pose2d.video.frames import WHOLE, Clip, ClipInfo, Frame, Span, check_size
 
 SLOWEST_FPS, FASTEST_FPS = Fraction(1, 1000), Fraction(10**6)  # what is stated beyond this is a mistake
 MOST_STRETCHED = Fraction(1, 16), Fraction(16)  # width over height of a pixel

@@ -19,7 +19,7 @@ from typing import Literal
 import cv2
 import numpy as np
 
-from pose2d.video.clip import Frame
+from pose2d.video.frames import Frame
 
 SIZE_PX = (64, 36)  # width and height of a frame as compared here
 BLOCK_PX = (16, 12)  # 4 x 3 blocks

@@ -14,7 +14,7 @@ import fitmesh
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.report.plots import runs
 from fitmesh.exports.scene import scene_frame
-from fitmesh.exports.stretches import absences, on_every_frame, stretches
+from fitmesh.exports.segments import absences, on_every_frame, segments
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from fitmesh.viewer.data import viewer_data
@@ -43,11 +43,11 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     return result
 
 
-def test_stretches_and_absences_are_the_runs_of_rows(result: Result) -> None:
+def test_segments_and_absences_are_the_runs_of_rows(result: Result) -> None:
     away, always = result.people
-    assert stretches(result, away) == [slice(0, 10), slice(10, 25)]
+    assert segments(result, away) == [slice(0, 10), slice(10, 25)]
     assert absences(result, away) == [(110, 124)]
-    assert stretches(result, always) == [slice(0, len(always))]
+    assert segments(result, always) == [slice(0, len(always))]
     assert absences(result, always) == []
     spread = on_every_frame(result, away, away.frame.astype(float))
     assert runs(np.isnan(spread)) == [(10, 24)]
@@ -58,7 +58,7 @@ def test_with_every_second_frame_used_neighbours_are_two_apart(result: Result) -
     frames = result.frames[::2]
     person = without(result.people[1], slice(1, None, 2))
     every_second = replace(result, frames=frames, time_s=result.time_s[::2], people=[person])
-    assert stretches(every_second, person) == [slice(0, len(person))]
+    assert segments(every_second, person) == [slice(0, len(person))]
 
 
 def test_glb_hides_the_person(result: Result) -> None:

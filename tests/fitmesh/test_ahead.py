@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pose2d.base.prefetch import Background, background_writer, prefetch
+from pose2d.base.threads import Background, background_writer, prefetch
 
 
 def test_everything_comes_in_order() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fitmesh import doctor
+from fitmesh.commands import doctor
 from tools.embedded_digests import listed
 
 ROOT = Path(__file__).parents[2]

@@ -68,12 +68,13 @@ def test_the_stated_error_is_read_back_as_it_was_written(tmp_path: Path, per_axi
     (read,) = read_keypoints(tmp_path).people.values()
     given = read_given(tmp_path / "keypoints.npz").error
     assert read.error is not None
-    assert (read.error.log_ratio is not None) == ("error_log_ratio" in given) == per_axis
-    for name in given:
+    assert given is not None
+    assert (read.error.log_ratio is not None) == (given.log_ratio is not None) == per_axis
+    for name in given.to_arrays("error_"):
         np.testing.assert_array_equal(getattr(read.error, name.removeprefix("error_")), rows[name])
-        np.testing.assert_array_equal(given[name][:, :17], rows[name])
+        np.testing.assert_array_equal(getattr(given, name.removeprefix("error_"))[:, :17], rows[name])
     if per_axis:
-        assert not given["error_log_ratio"][:, 17:].any(), "keypoints that are not there state no ratio"
+        assert not given.log_ratio[:, 17:].any(), "keypoints that are not there state no ratio"
 
 
 def test_a_confidence_that_given_keypoints_do_not_bring_is_refused(

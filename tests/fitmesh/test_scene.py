@@ -14,7 +14,7 @@ from fitmesh.stages.background import BackgroundMotion, read_motion
 from fitmesh.stages.scene import SceneSettings, lens_of, read_floor
 from fitting.scene.lens import PRIOR_LOG_SIGMA, PRIOR_SHARE
 from pose2d.base.errors import UserError
-from pose2d.video.clip import Frame
+from pose2d.video.frames import Frame
 from tests.fitting.camera_scenes import texture
 
 SIZE = (1280, 720)

@@ -87,13 +87,11 @@ def test_a_shard_that_is_there_is_not_computed_again(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ccnet.settings import TrainingSettings
-    from fitmesh.coco.request import TrainCcnetRequest
+    from fitmesh.options.training import TrainCcnetOptions
 
     monkeypatch.setattr(observations, "SHARD", 6)
     monkeypatch.setattr(features, "SHARD", 6)
-    request = TrainCcnetRequest(
-        data, "movenet-lightning", None, tmp_path, ("train2017",), None, None, tmp_path / "cache"
-    )
+    request = TrainCcnetOptions(data, "movenet-lightning", tmp_path, train=("train2017",))
     settings = TrainingSettings(head="movenet", augmented_passes=0)
     tasks = [features.ShardTask(request, settings, 0, first) for first in (0, 6, 12)]
     features._caches.cache_clear()

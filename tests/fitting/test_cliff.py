@@ -67,7 +67,7 @@ def test_a_classifier_that_stayed_in_the_trunk_is_left_alone():
         "encoder.classifier.weight": torch.zeros(1000, 2048),
         "encoder.classifier.bias": torch.zeros(1000),
     }
-    assert not compare(wanted, BodyRegressor.adopt(state))
+    assert not compare(wanted, BodyRegressor.convert(state))
 
 
 def test_a_missing_tensor_and_the_other_size_are_named(tmp_path):

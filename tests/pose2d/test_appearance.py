@@ -5,7 +5,8 @@ import numpy as np
 
 from bench.identity import pose_of
 from pose2d.skeletons import COCO17
-from pose2d.tracking.appearance import PARTS, Appearances, blend, describe, log_likelihood_ratio, unseen
+from pose2d.tracking.appearance import PARTS, blend, describe, log_likelihood_ratio, unseen
+from pose2d.types import Appearance
 
 Clothes = dict[str, tuple[int, int, int]]
 RED: Clothes = {"top": (180, 40, 40), "trousers": (40, 40, 60), "hair": (90, 60, 40)}
@@ -26,7 +27,7 @@ def image_of(clothes: Clothes, x: float = 160, phase: float = 0.0, light: float 
     return (image * light).clip(0, 255).astype(np.uint8), xy[None]
 
 
-def look_of(clothes: Clothes, x: float = 160, phase: float = 0.0, light: float = 1.0) -> Appearances:
+def look_of(clothes: Clothes, x: float = 160, phase: float = 0.0, light: float = 1.0) -> Appearance:
     image, xy = image_of(clothes, x, phase, light)
     return describe(image, xy, np.full((1, 17), 0.8))
 
@@ -44,7 +45,7 @@ def test_the_ratio_is_symmetric_and_falls_with_confidence() -> None:
     red, green = look_of(RED), look_of(GREEN)
     ratio = log_likelihood_ratio(red, green)[0, 0]
     assert np.isclose(ratio, log_likelihood_ratio(green, red)[0, 0])
-    faint = Appearances(green.colours, 0.5 * red.weight)
+    faint = Appearance(green.colours, 0.5 * red.weight)
     assert np.isclose(log_likelihood_ratio(red, faint)[0, 0], 0.5 * ratio)
 
 

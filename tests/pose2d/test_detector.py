@@ -9,7 +9,7 @@ import torch
 
 from pose2d import UserError
 from pose2d.detect.detector import (
-    Detections,
+    Boxes,
     DetectorOptions,
     iou,
     non_maximum_suppression,
@@ -17,7 +17,7 @@ from pose2d.detect.detector import (
     whole_image,
 )
 from pose2d.detect.multipose import MultiPose
-from pose2d.models.movenet_network import normalize, normalized
+from pose2d.models.movenet import normalize, normalized
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_given_boxes_are_read_by_image_surest_first(tmp_path):
     )
     found = read_detections(path)
     assert set(found) == {7, 9}
-    assert isinstance(found[7], Detections)
+    assert isinstance(found[7], Boxes)
     np.testing.assert_array_equal(found[7].boxes_px, [[10, 20, 40, 60], [1, 2, 4, 6]])
     np.testing.assert_array_equal(found[7].scores, [0.9, 0.2])
     np.testing.assert_array_equal(found[9].scores, [1.0])

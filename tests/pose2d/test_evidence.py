@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from pose2d.detect.detector import Detections, DetectorOptions, iou
+from pose2d.detect.detector import Boxes, DetectorOptions, iou
 from pose2d.detect.multipose import MultiPose
-from pose2d.video.clip import Span
+from pose2d.video.frames import Span
 from pose2d.video.reader import Video
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "park.mp4"
@@ -18,7 +18,7 @@ class CentreDetector(MultiPose):
         return certainty
 
 
-def score_of(found: Detections, box_px: list[float]) -> float:
+def score_of(found: Boxes, box_px: list[float]) -> float:
     """Of the box that overlaps the given one most."""
     overlap = iou(np.array([box_px]), found.boxes_px)[0]
     return float(found.scores[overlap.argmax()]) if overlap.max(initial=0) > 0.5 else 0.0

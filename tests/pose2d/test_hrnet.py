@@ -2,8 +2,8 @@ import torch
 
 import pose2d
 from pose2d import decode
+from pose2d.crops import IMAGENET_RGB
 from pose2d.models.hrnet import HRNetPose
-from pose2d.normalization import IMAGENET_RGB
 from pose2d.skeletons import COCO17, WHOLEBODY133
 
 
@@ -26,7 +26,7 @@ def test_mmposes_names_are_the_official_ones_under_two_prefixes():
     own = model.state_dict()
     for head in ("head.", "keypoint_head."):
         state = {(head if key.startswith("final_layer") else "backbone.") + key: own[key] for key in own}
-        assert model.adopt(state).keys() == own.keys()
+        assert model.convert(state).keys() == own.keys()
         assert model.decode is decode.mmpose_default
 
 

@@ -1,34 +1,35 @@
 """Association, splits, relinking and owners on simulated people whose identities are exact."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from bench.identity import KINDS, follow, measure, motion_only, pose_of
 from pose2d.skeletons import COCO17
-from pose2d.tracking.appearance import PARTS, SIZE, Appearances, unseen
-from pose2d.tracking.association import (
+from pose2d.tracking.appearance import PARTS, RELINK_RATIO, SIZE, relink, unseen
+from pose2d.tracking.kalman import PoseMotionOptions, first_pose, predict_pose, update_pose
+from pose2d.tracking.ownership import OwnershipOptions, nearer_log_odds, ownership
+from pose2d.tracking.paths import JumpOptions, TrackPath, splits, step_cost, track_path
+from pose2d.tracking.tracker import (
     AssociationOptions,
-    Cues,
     best_of_each_pose,
     cue_log_likelihood,
     pose_log_likelihood_ratio,
     pose_similarity,
 )
-from pose2d.tracking.jumps import JumpOptions, TrackPath, path_of, splits, step_cost
-from pose2d.tracking.ownership import OwnershipOptions, nearer_log_odds, ownership
-from pose2d.tracking.pose_motion import PoseMotionOptions, first_pose, predict_pose, update_pose
-from pose2d.tracking.relink import RELINK_RATIO, relink
+from pose2d.types import Appearance, Detections, Keypoints
 
 OPTIONS, MOTION, JUMPS, OWNER = AssociationOptions(), PoseMotionOptions(), JumpOptions(), OwnershipOptions()
 BODY_PX = 210.0
 
 
-def looks(*shades: float, weight: float = 0.8) -> Appearances:
+def clothes(*shades: float, weight: float = 0.8) -> Appearance:
     """People in one colour from head to foot, by its distance from grey in L and b."""
     colours = np.zeros((len(shades), len(PARTS), SIZE))
     colours += np.array([45.0, 50, 55, 0, 0, 0, 0, 0, 0])
     colours[..., [0, 1, 2, 6, 7, 8]] += np.array(shades)[:, None, None]
-    return Appearances(colours, np.full((len(shades), len(PARTS)), weight))
+    return Appearance(colours, np.full((len(shades), len(PARTS)), weight))
 
 
 def walk(count: int = 30, fps: float = 25.0, speed_px: float = 100.0, shade: float = 0.0) -> TrackPath:
@@ -36,27 +37,19 @@ def walk(count: int = 30, fps: float = 25.0, speed_px: float = 100.0, shade: flo
     noise = np.random.default_rng(0).normal(0, 2, (count, 2))
     centre = np.stack([100 + speed_px * time_s, np.full(count, 200.0)], 1) + noise
     everywhere = np.ones(count, bool)
-    return TrackPath(time_s, centre, np.full(count, BODY_PX), everywhere, looks(*[shade] * count), everywhere)
-
-
-def rows(track: TrackPath, keep: np.ndarray) -> TrackPath:
     return TrackPath(
-        track.time_s[keep], track.centre_px[keep], track.body_px[keep], track.from_torso[keep], track.looks[keep],
-        track.inside[keep],
+        row=np.arange(count), frame=np.arange(count), time_s=time_s, centre_px=centre, from_torso=everywhere,
+        place=np.zeros((count, 3)), body_px=np.full(count, BODY_PX), inside=everywhere, alone=everywhere,
+        appearance=clothes(*[shade] * count),
     )  # fmt: skip
 
 
 def join(first: TrackPath, second: TrackPath, shift_px: tuple[float, float] = (0, 0), size: float = 1.0) -> TrackPath:
     """The first half of one track and the second half of another, moved and resized."""
     half = len(first) // 2
-    a, b = np.arange(half), np.arange(half, len(second))
-    appearance = Appearances(
-        np.concatenate([first.looks.colours[a], second.looks.colours[b]]),
-        np.concatenate([first.looks.weight[a], second.looks.weight[b]]),
-    )
-    centre = np.concatenate([first.centre_px[a], second.centre_px[b] + np.array(shift_px)])
-    body = np.concatenate([first.body_px[a], size * second.body_px[b]])
-    return TrackPath(first.time_s, centre, body, np.ones(len(first), bool), appearance, first.inside)
+    end = second.rows(slice(half, None))
+    moved = replace(end, centre_px=end.centre_px + np.array(shift_px), body_px=size * end.body_px)
+    return TrackPath.concat([first.rows(slice(half)), moved])
 
 
 # --- Association -----------------------------------------------------------------------------------------------------
@@ -66,8 +59,14 @@ def box_around(xy: np.ndarray) -> np.ndarray:
     return np.concatenate([xy.min(-2) - 10, xy.max(-2) + 10], -1)
 
 
-def cues(seen: np.ndarray, *shades: float) -> Cues:
-    return Cues(seen, np.full(seen.shape[:2], 3.0), looks(*(shades or [0.0] * len(seen))), COCO17)
+def detections(seen: np.ndarray, *shades: float) -> Detections:
+    keypoints = Keypoints(seen, np.ones(seen.shape[:2]), np.ones(seen.shape[:2]), "ccnet")
+    found = Detections.in_frame(0, 0.0, box_around(seen) if len(seen) else np.zeros((0, 4)), np.ones(len(seen)))
+    return replace(found, keypoints=keypoints, appearance=clothes(*(shades or [0.0] * len(seen))))
+
+
+def std(seen: np.ndarray) -> np.ndarray:
+    return np.full(seen.shape[:2], 3.0)
 
 
 def test_a_pose_that_was_expected_is_preferred_to_a_mirrored_one_in_the_same_place() -> None:
@@ -80,7 +79,7 @@ def test_a_pose_that_was_expected_is_preferred_to_a_mirrored_one_in_the_same_pla
     mirrored = pose_of(np.array([320.0, 200]), 200, 1.25, -1.0)
     seen = np.stack([poses[5], mirrored])
     pairs = np.array([0, 0]), np.array([0, 1])
-    ratio = pose_log_likelihood_ratio(pairs, [belief], box_around(seen), cues(seen), OPTIONS)
+    ratio = pose_log_likelihood_ratio(pairs, [belief], detections(seen), std(seen), OPTIONS)
     assert ratio[0] > 0.5
     assert ratio[0] > ratio[1] + 1
 
@@ -95,7 +94,7 @@ def test_a_pose_filter_follows_a_steady_movement_and_skips_what_is_not_seen() ->
     assert belief.xy_px[0, 0] == pytest.approx(38, abs=0.5)
     assert belief.velocity_px[0, 0] == pytest.approx(50, abs=10)
     assert np.isfinite(belief.xy_px).all()
-    assert belief.sigma_px[3] > 20 * belief.sigma_px[0]
+    assert belief.std_px[3] > 20 * belief.std_px[0]
 
 
 def test_appearance_tells_two_poses_apart_that_are_alike_but_not_where_one_pose_was_found_twice() -> None:
@@ -104,12 +103,12 @@ def test_appearance_tells_two_poses_apart_that_are_alike_but_not_where_one_pose_
     pairs = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
     states = [first_pose(pose, np.full(17, 3.0), BODY_PX)] * 2
     said = cue_log_likelihood(
-        pairs, states, looks(0.0, 40.0), box_around(seen), cues(seen, 40.0, 0.0), np.ones(2), OPTIONS
+        pairs, states, clothes(0.0, 40.0), detections(seen, 40.0, 0.0), std(seen), np.ones(2), OPTIONS
     )
     assert said[1] > said[0] + 3
     assert said[2] > said[3] + 3
     nothing = cue_log_likelihood(
-        pairs, states, looks(0.0, 40.0), box_around(seen), cues(seen, 40.0, 0.0), np.zeros(2), OPTIONS
+        pairs, states, clothes(0.0, 40.0), detections(seen, 40.0, 0.0), std(seen), np.zeros(2), OPTIONS
     )
     assert (nothing == 0).all()
 
@@ -130,8 +129,9 @@ def test_of_two_detections_with_one_pose_only_the_better_one_is_used() -> None:
 
 def test_nobody_on_either_side_is_no_error() -> None:
     nobody = np.zeros(0, int), np.zeros(0, int)
-    none = cues(np.zeros((0, 17, 2)))
-    assert cue_log_likelihood(nobody, [], unseen(0), np.zeros((0, 4)), none, np.zeros(0), OPTIONS).shape == (0,)
+    none = np.zeros((0, 17, 2))
+    said = cue_log_likelihood(nobody, [], unseen(0), detections(none), std(none), np.zeros(0), OPTIONS)
+    assert said.shape == (0,)
 
 
 def test_people_who_come_out_from_behind_a_wall_are_recognised_where_motion_alone_loses_them() -> None:
@@ -168,7 +168,7 @@ def test_a_small_jump_into_other_clothes_is_split_and_into_the_same_is_not() -> 
 
 def test_one_wrong_colour_is_no_reason_to_split() -> None:
     track = walk()
-    track.looks.colours[10] = looks(40).colours[0]
+    track.appearance.colours[10] = clothes(40).colours[0]
     assert splits(track, JUMPS) == []
 
 
@@ -178,14 +178,17 @@ def test_a_box_cut_off_at_the_hips_does_not_split_where_the_torso_is_seen() -> N
     poses = np.stack([pose_of(np.array([200 + 100 * t, 200]), 200, 2 * t, 1.0) for t in time_s])
     boxes = box_around(poses)
     boxes[15:, 3] = 210
-    track = path_of(time_s, boxes, poses, np.full((count, 17), 0.8), looks(*[0.0] * count), COCO17, (1000, 600))
+    keypoints = Keypoints(poses, np.full((count, 17), 0.8), np.ones((count, 17)), "ccnet")
+    one, frame = np.zeros(count, int), np.arange(count)
+    seen = Detections(frame, one, boxes, np.ones(count), keypoints, time_s, clothes(*[0.0] * count))
+    track = track_path(seen, frame, (1000, 600))
     assert track.from_torso.all()
     assert splits(track, JUMPS) == []
 
 
-def test_one_sighting_and_none_have_no_steps() -> None:
+def test_one_detection_and_none_have_no_steps() -> None:
     for keep in (np.array([0]), np.array([], int)):
-        track = rows(walk(), keep)
+        track = walk().rows(keep)
         assert splits(track, JUMPS) == []
 
 
@@ -194,7 +197,7 @@ def test_one_sighting_and_none_have_no_steps() -> None:
 
 def test_the_same_clothes_in_another_shot_are_the_same_person_and_others_are_not() -> None:
     first, last = np.array([0.0, 0, 5, 5]), np.array([4.0, 4, 9, 9])
-    person = relink(looks(0, 40, 41, 1, weight=1.0), first, last, RELINK_RATIO)
+    person = relink(clothes(0, 40, 41, 1, weight=1.0), first, last, RELINK_RATIO)
     assert person[0] == person[3]
     assert person[1] == person[2]
     assert person[0] != person[1]
@@ -202,7 +205,7 @@ def test_the_same_clothes_in_another_shot_are_the_same_person_and_others_are_not
 
 def test_two_people_at_the_same_time_in_the_same_clothes_stay_two() -> None:
     first, last = np.array([0.0, 0, 5]), np.array([4.0, 4, 9])
-    person = relink(looks(0, 0, 0, weight=1.0), first, last, RELINK_RATIO)
+    person = relink(clothes(0, 0, 0, weight=1.0), first, last, RELINK_RATIO)
     assert person[0] != person[1]
     assert len(set(person.tolist())) == 2
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 import pose2d
+from pose2d.crops import IMAGENET_RGB
 from pose2d.models.ipr import IPR
-from pose2d.normalization import IMAGENET_RGB
 from pose2d.skeletons import COCO17
 
 SIZE = torch.tensor([192.0, 256.0])
@@ -37,7 +37,7 @@ def test_mmposes_names_are_known_and_its_grid_is_left_out():
             key = key.replace("features.9", "simplebaseline_head.final_layer")
         state[key.replace("head.features.", "head.simplebaseline_head.deconv_layers.")] = value
     assert not [key for key in state if "features" in key]
-    assert model.adopt(state).keys() == own.keys()
+    assert model.convert(state).keys() == own.keys()
 
 
 def test_the_flip_test_averages_places_not_maps(monkeypatch):

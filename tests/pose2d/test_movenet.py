@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import pose2d
-from pose2d.models import movenet_network
-from pose2d.models.movenet import MoveNetFeatures
-from pose2d.models.movenet_network import Conv
+from pose2d.models import movenet
+from pose2d.models.movenet import Conv, MoveNetFeatures
 
 NAMES = ["movenet-lightning", "movenet-thunder"]
 
@@ -162,8 +161,8 @@ def test_a_batch_that_was_not_normalised_is_refused(model):
 
 def test_the_embedded_weights_load_under_their_own_and_the_published_names(model):
     state = model.state_dict()
-    assert set(model.adopt(state)) == set(state)
-    assert set(model.adopt({"hs.kpt_heatmap.dw.c.weight": torch.zeros(1)})) <= set(state)
+    assert set(model.convert(state)) == set(state)
+    assert set(model.convert({"hs.kpt_heatmap.dw.c.weight": torch.zeros(1)})) <= set(state)
 
 
 def test_weights_are_exact_in_half_precision(model):
@@ -173,7 +172,7 @@ def test_weights_are_exact_in_half_precision(model):
 
 def test_fused_convolutions_equal_plain_ones(model, crops, monkeypatch):
     fused = model.features(crops)
-    monkeypatch.setattr(movenet_network, "may_fuse", lambda x, kernel: False)
+    monkeypatch.setattr(movenet, "may_fuse", lambda x, kernel: False)
     plain = model.features(crops)
     torch.testing.assert_close(fused.trunk, plain.trunk, rtol=1e-4, atol=1e-4)
 

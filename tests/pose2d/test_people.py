@@ -1,15 +1,17 @@
 """One pass over a video: who is found must not depend on how seldom the detector looks, nor on the threads."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from pose2d.detect.detector import Detections
-from pose2d.people import People, PeopleFinder
+from pose2d.detect.detector import Boxes
+from pose2d.people import PeopleFinder
+from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
-from pose2d.video.clip import Frame
+from pose2d.types import Keypoints
+from pose2d.video.frames import Frame
 
 FPS, SIZE = 30.0, (640, 480)
 Scene = Callable[[int], list[tuple[float, float]]]  # frame number -> centres of the people in it
@@ -31,14 +33,15 @@ def find(
     """Everyone, and the frames that the detector looked at. Keypoints say where the box was and in which frame."""
     looked: list[int] = []
 
-    def detect(frame: Frame) -> Detections:
+    def detect(frame: Frame) -> Boxes:
         looked.append(frame.index)
         boxes = np.array([box(*centre) for centre in scene(frame.index)]).reshape(-1, 4)
-        return Detections(boxes, np.full(len(boxes), 0.9))
+        return Boxes(boxes, np.full(len(boxes), 0.9))
 
-    def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
-        number = np.array([int(image[0, 0, 0]) for image in images])
-        return boxes_px, {"centre": (boxes_px[:, :2] + boxes_px[:, 2:]) / 2, "number": number}
+    def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Keypoints]:
+        number = np.array([int(image[0, 0, 0]) for image in images]).reshape(-1, 1)
+        centre, sure = (boxes_px[:, :2] + boxes_px[:, 2:]) / 2, np.ones((len(boxes_px), 1))
+        return boxes_px, Keypoints(centre[:, None], sure, sure, "ccnet", raw=number)
 
     views = [view(shot) for shot in range(len(cuts) + 1)] if cuts else [np.zeros((480, 640, 3), np.uint8)]
     clip = []
@@ -46,7 +49,7 @@ def find(
         rgb = views[sum(i >= cut for cut in cuts)].copy()
         rgb[0, 0] = i
         clip.append(Frame(i, Fraction(i, 30), rgb))
-    finder = PeopleFinder(detect, estimate, every_frame)
+    finder = PeopleFinder(detect, estimate, every_frame, by_boxes=True)
     return finder.find(clip, FPS, Tracker(SIZE), workers), sorted(looked)
 
 
@@ -71,10 +74,10 @@ def test_boxes_and_keypoints_in_between_belong_to_their_frames() -> None:
     found, _ = find(walking)
     for track, rows in zip(found.tracks, (slice(0, 61), slice(61, 122)), strict=True):
         np.testing.assert_array_equal(track.frames, np.arange(61))
-        np.testing.assert_array_equal(found.values["number"][rows], np.arange(61))
+        np.testing.assert_array_equal(found.detections.keypoints.raw[:, 0][rows], np.arange(61))
         moves = track.boxes_px[:, 0].std() > 1
         expected = 100.0 + 4 * np.arange(61) if moves else np.full(61, 500.0)
-        np.testing.assert_allclose(found.values["centre"][rows, 0], expected, atol=1e-9)
+        np.testing.assert_allclose(found.detections.keypoints.xy_px[:, 0][rows, 0], expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -83,8 +86,8 @@ def test_threads_do_not_change_the_result(workers: int) -> None:
     other, _ = find(walking, workers=workers)
     for a, b in zip(one.tracks, other.tracks, strict=True):
         assert a.boxes_px.tobytes() == b.boxes_px.tobytes()
-    for name, values in one.values.items():
-        np.testing.assert_array_equal(values, other.values[name])
+    for name, values in one.detections.to_arrays().items():
+        np.testing.assert_array_equal(values, other.detections.to_arrays()[name])
 
 
 def test_somebody_who_comes_or_goes_is_followed_frame_by_frame() -> None:

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 import pose2d
-from pose2d.backbones.deformable import DeformableAttention, sample
-from pose2d.backbones.resnet import ResNet, stage_channels
 from pose2d.models import poseur
-from pose2d.models.poseur import Poseur, certainty
+from pose2d.models.poseur import DeformableAttention, Poseur, certainty, sample
+from pose2d.models.resnet import ResNet, stage_channels
 from pose2d.skeletons import Skeleton
 
 SIZE = torch.tensor([192.0, 256.0])

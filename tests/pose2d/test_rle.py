@@ -4,9 +4,8 @@ import torch
 from torch import Tensor
 
 import pose2d
-from pose2d.models.flow import Flow, flow_nll, rle_loss
-from pose2d.models.rle import RLE
-from pose2d.normalization import IMAGENET_RGB, RLE_RGB
+from pose2d.crops import IMAGENET_RGB, RLE_RGB
+from pose2d.models.rle import RLE, Flow, flow_nll, rle_loss
 from pose2d.skeletons import COCO17
 
 SIZE = torch.tensor([192.0, 256.0])
@@ -85,7 +84,7 @@ def mmpose_state(model: RLE, head: str, loss: str) -> dict[str, Tensor]:
 def test_mmposes_layer_counts_from_the_corner_and_does_not_normalise(head, loss):
     model = build()
     state = mmpose_state(model, head, loss)
-    model.load_state_dict(model.adopt(state))
+    model.load_state_dict(model.convert(state))
     assert model.normalization == IMAGENET_RGB
     features = torch.randn(2, 2048, generator=torch.Generator().manual_seed(1))
     rows = (features @ state[f"{head}.fc.weight"].T + state[f"{head}.fc.bias"]).reshape(2, 17, 4)
@@ -97,8 +96,8 @@ def test_mmposes_layer_counts_from_the_corner_and_does_not_normalise(head, loss)
 
 def test_loading_an_official_file_after_mmposes_changes_back():
     model = build()
-    model.adopt(mmpose_state(model, "head", "loss_module"))
-    model.adopt(model.state_dict())
+    model.convert(mmpose_state(model, "head", "loss_module"))
+    model.convert(model.state_dict())
     assert model.direction_only
     assert model.normalization == RLE_RGB
 

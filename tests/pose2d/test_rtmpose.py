@@ -11,8 +11,8 @@ import torch.nn.functional as F
 
 import pose2d
 from pose2d import UserError, crops
-from pose2d.backbones.csp import ChannelAttention, Conv, fold_batch_norms
 from pose2d.models import rtmpose
+from pose2d.models.convolutions import ChannelAttention, Conv, fold_batch_norms
 from pose2d.models.rtmpose import BINS, NORM_EPSILON, RTMPose, RTMPoseFeatures, decode_axis
 from tests.patterns import pattern
 
@@ -70,7 +70,7 @@ def test_the_embedded_weights_are_the_published_ones_in_half_precision(shared, m
 
 
 def test_fused_and_plain_convolutions_agree(model, features, monkeypatch):
-    monkeypatch.setattr("pose2d.backbones.csp.may_fuse", lambda *_: False)
+    monkeypatch.setattr("pose2d.models.convolutions.may_fuse", lambda *_: False)
     inputs = model.normalize(torch.from_numpy(pattern(1, 256, 192)).float())
     with torch.inference_mode():
         plain = model.features(inputs)

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 import pose2d
-from pose2d import decode, flip
+from pose2d import decode
+from pose2d.crops import IMAGENET_BGR, IMAGENET_RGB
 from pose2d.models.sbl import SimpleBaseline
-from pose2d.normalization import IMAGENET_BGR, IMAGENET_RGB
 from pose2d.skeletons import COCO17
 
 NAME = "sbl-resnet50-256x192"
@@ -30,7 +30,7 @@ def test_the_answers_are_mmposes_under_both_of_its_names(reference, saved, relat
     assert model.normalization == IMAGENET_RGB
     assert model.decode is decode.mmpose_default
     older = {key.replace("head.", "keypoint_head."): value for key, value in mmpose.state.items()}
-    assert model.adopt(older).keys() == model.adopt(mmpose.state).keys() == model.state_dict().keys()
+    assert model.convert(older).keys() == model.convert(mmpose.state).keys() == model.state_dict().keys()
 
 
 def small() -> SimpleBaseline:
@@ -61,7 +61,7 @@ def test_the_flip_test_averages_the_map_and_the_shifted_mirror(monkeypatch):
     model = small()
     monkeypatch.setattr(model, "maps", lambda features: features)
     plain, mirrored = torch.rand(2, 2, 17, 64, 48).unbind()
-    expected = (plain + flip.shift_right(flip.maps_back(mirrored, COCO17.flip_order))) / 2
+    expected = (plain + decode.shift_right(decode.maps_back(mirrored, COCO17.flip_order))) / 2
     prediction = model.predict_flip(plain, mirrored)
     torch.testing.assert_close(prediction.maps, expected)
     torch.testing.assert_close(prediction.score, expected.amax((2, 3)))

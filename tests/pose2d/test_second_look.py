@@ -1,20 +1,23 @@
-"""Who is who, looked at again: exact paths, looks, and mistakes that a tracker made."""
+"""Who is who, looked at again: exact paths, clothes, and mistakes that a tracker made."""
+
+from dataclasses import replace
 
 import numpy as np
 
-from pose2d.tracking.appearance import PARTS, SIZE, Appearances
-from pose2d.tracking.second_look import Boxes, Doubt, SecondLookOptions, look_again
+from pose2d.tracking.appearance import PARTS, SIZE
+from pose2d.tracking.second_look import SecondLookOptions, SwitchCandidate, look_again
+from pose2d.types import Appearance, Detections
 
 OPTIONS, WH, FPS = SecondLookOptions(), (1000, 600), 25.0
 
 
-def looks(shade: np.ndarray, weight: float = 0.8) -> Appearances:
+def appearance(shade: np.ndarray, weight: float = 0.8) -> Appearance:
     colours = np.zeros((len(shade), len(PARTS), SIZE)) + np.array([45.0, 50, 55, 0, 0, 0, 0, 0, 0])
     colours[..., [0, 1, 2, 6, 7, 8]] += shade[:, None, None]
-    return Appearances(colours, np.full((len(shade), len(PARTS)), weight))
+    return Appearance(colours, np.full((len(shade), len(PARTS)), weight))
 
 
-def people(x: np.ndarray, shades: np.ndarray, track: np.ndarray, heights: np.ndarray | None = None) -> Boxes:
+def people(x: np.ndarray, shades: np.ndarray, track: np.ndarray, heights: np.ndarray | None = None) -> Detections:
     """Places x [T, P] (NaN: not seen) and shades of clothes [P]; `track` [T, P] as the tracker has them."""
     frames, count = x.shape
     height = np.broadcast_to(np.full(count, 260.0) if heights is None else heights, x.shape)
@@ -22,7 +25,10 @@ def people(x: np.ndarray, shades: np.ndarray, track: np.ndarray, heights: np.nda
     frame = np.broadcast_to(np.arange(frames)[:, None], x.shape)[seen]
     place, tall = x[seen], height[seen]
     boxes = np.stack([place - 50, 500 - tall, place + 50, np.full(len(place), 500.0)], 1)
-    return Boxes(track[seen], frame, frame / FPS, boxes, looks(np.broadcast_to(shades, x.shape)[seen]))
+    return Detections(
+        frame, track[seen], boxes, np.ones(len(place)), time_s=frame / FPS,
+        appearance=appearance(np.broadcast_to(shades, x.shape)[seen]),
+    )  # fmt: skip
 
 
 def crossing(frames: int = 100) -> np.ndarray:
@@ -31,11 +37,11 @@ def crossing(frames: int = 100) -> np.ndarray:
     return np.stack([200 + 6.0 * t, 803 - 6.0 * t], 1)
 
 
-def result(seen: Boxes, truth: np.ndarray, x: np.ndarray) -> tuple[list[set[int]], list[Doubt]]:
+def result(seen: Detections, truth: np.ndarray, x: np.ndarray) -> tuple[list[set[int]], list[SwitchCandidate]]:
     """For each found track whom it shows."""
-    track, doubts = look_again(seen, WH, OPTIONS)
+    track, candidates = look_again(seen, WH, OPTIONS)
     who = truth[np.isfinite(x)]
-    return [set(who[track == n].tolist()) for n in np.unique(track[track >= 0])], doubts
+    return [set(who[track == n].tolist()) for n in np.unique(track[track >= 0])], candidates
 
 
 def true_people(x: np.ndarray) -> np.ndarray:
@@ -45,10 +51,10 @@ def true_people(x: np.ndarray) -> np.ndarray:
 def test_people_who_kept_their_identities_keep_them() -> None:
     x = crossing()
     seen = people(x, np.array([-12.0, 12.0]), true_people(x))
-    track, doubts = look_again(seen, WH, OPTIONS)
+    track, candidates = look_again(seen, WH, OPTIONS)
     assert len(np.unique(track)) == 2
-    assert not doubts
-    np.testing.assert_array_equal(track == track[0], seen.track == seen.track[0])
+    assert not candidates
+    np.testing.assert_array_equal(track == track[0], seen.identity == seen.identity[0])
 
 
 def test_an_exchange_is_undone_and_no_box_is_lost() -> None:
@@ -120,7 +126,7 @@ def test_a_single_box_far_from_its_track_goes_to_the_person_it_fits() -> None:
 
 
 def test_nobody_and_one_box_change_nothing() -> None:
-    nothing = Boxes(np.zeros(0, int), np.zeros(0, int), np.zeros(0), np.zeros((0, 4)), looks(np.zeros(0)))
+    nothing = replace(Detections.empty(), time_s=np.zeros(0), appearance=appearance(np.zeros(0)))
     assert look_again(nothing, WH, OPTIONS)[0].shape == (0,)
     one = people(np.array([[300.0]]), np.zeros(1), np.array([[7]]))
     assert look_again(one, WH, OPTIONS)[0].tolist() == [0]

@@ -4,9 +4,9 @@ import numpy as np
 
 from bench.lib.identity_scenes import pose_of
 from pose2d.events import Event
-from pose2d.skeletons import COCO17
 from pose2d.tracking.appearance import unseen
-from pose2d.tracking.identity import IdentityOptions, Settled, Sightings, settle
+from pose2d.tracking.identity import IdentityOptions, Settled, settle
+from pose2d.types import Detections, Keypoints
 
 WH, FPS = (1000, 600), 25.0
 FAR = pose_of(np.array([700.0, 300]), 300, 0.0, 1.0)
@@ -22,11 +22,14 @@ def settled(poses: dict[int, dict[int, np.ndarray]], cuts: tuple[int, ...] = (),
     xy = np.array([pose for _, _, pose in rows]).reshape(-1, 17, 2)
     boxes = np.concatenate([xy.min(1) - 15, xy.max(1) + 15], 1)
     frame = np.array([f for _, f, _ in rows])
-    sure = np.full(xy.shape[:2], 0.8)
-    seen = Sightings(np.array([t for t, _, _ in rows]), frame, frame / FPS, boxes, xy, sure, unseen(len(rows)))
+    keypoints = Keypoints(xy, np.full(xy.shape[:2], 0.8), np.ones(xy.shape[:2]), "ccnet")
+    track = np.array([t for t, _, _ in rows])
+    seen = Detections(
+        frame, track, boxes, np.ones(len(rows)), keypoints, time_s=frame / FPS, appearance=unseen(len(rows))
+    )
     starts = np.array([0, *cuts])
     last = np.array([*(cut - 1 for cut in cuts), frame.max(initial=0)]) / FPS
-    return settle(seen, starts, last, WH, COCO17, IdentityOptions(relink=relink))
+    return settle(seen, starts, last, WH, IdentityOptions(relink=relink))
 
 
 def test_a_second_track_on_the_same_person_is_dropped_and_said() -> None:

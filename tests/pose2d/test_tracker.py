@@ -4,11 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pose2d.detect.detector import Detections, DetectorOptions
+from pose2d.detect.detector import DetectorOptions
 from pose2d.detect.multipose import MultiPose
 from pose2d.tracking.tracker import Tracker, TrackerOptions, assign
-from pose2d.types import Track
-from pose2d.video.clip import Span
+from pose2d.types import Detections, Track
+from pose2d.video.frames import Span
 from pose2d.video.reader import Video
 
 Walk = Callable[[float], tuple[float, float] | None]  # centre at a time, or None when not in the image
@@ -47,7 +47,8 @@ class Scene:
             seen += self.extra(time)
             self.random.shuffle(seen)
             boxes = np.reshape([b for b, _ in seen], (-1, 4))
-            tracker.update(frame, time, Detections(boxes, np.array([s for _, s in seen])))
+            scores = np.array([s for _, s in seen])
+            tracker.update(frame, time, Detections.in_frame(frame, time, boxes, scores))
         return tracker.tracks()
 
     def people_of(self, track: Track) -> set[int]:
@@ -177,7 +178,7 @@ def test_sizes_do_not_matter_only_proportions() -> None:
         tracker = Tracker((round(1000 * zoom), round(600 * zoom)))
         for frame in range(scene.frames):
             boxes = np.stack([box(p(frame / 10) or (0, 0)) for p in scene.paths]) * zoom
-            tracker.update(frame, frame / 10, Detections(boxes, np.full(2, 0.8)))
+            tracker.update(frame, frame / 10, Detections.in_frame(frame, frame / 10, boxes, np.full(2, 0.8)))
         return [tuple((t.boxes_px[:, 0] / zoom).round(3)) for t in tracker.tracks()]
 
     assert tracks(1) == tracks(20)
@@ -196,7 +197,9 @@ def found_in(video: Path, size: int, span: Span) -> list[Track]:
     detector = MultiPose(DetectorOptions(long_side=size, score_threshold=options.doubtful_score))
     tracker = Tracker((clip.info.width_px, clip.info.height_px), options)
     for frame in clip.frames(span):
-        tracker.update(frame.index, float(frame.time_s), detector.detect(frame.rgb))
+        boxes = detector.detect(frame.rgb)
+        seen = Detections.in_frame(frame.index, float(frame.time_s), boxes.boxes_px, boxes.scores)
+        tracker.update(frame.index, float(frame.time_s), seen)
     return tracker.tracks()
 
 

@@ -116,7 +116,7 @@ def test_mmposes_names_give_the_same_answers(tiny):
     state = as_mmpose(own)
     assert state["backbone.pos_embed"].shape == (1, 192, 96)
     assert not (state.keys() & own.keys()) - {"backbone.pos_embed"}
-    model.load_state_dict(model.adopt(state))
+    model.load_state_dict(model.convert(state))
     torch.testing.assert_close(model(crops).maps, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -152,10 +152,10 @@ def test_a_mixture_gives_each_data_set_its_expert_and_head(name, skeleton, exper
                 mixture[key.replace("keypoint_head.", f"associate_keypoint_heads.{index}.")] = wide
         else:
             mixture[key] = full
-    adopted = without_experts(mixture, skeleton, 384)
-    assert {key: value.shape for key, value in adopted.items()} == {key: value.shape for key, value in own.items()}
-    second = adopted["backbone.blocks.3.mlp.fc2.weight"]
+    converted = without_experts(mixture, skeleton, 384)
+    assert {key: value.shape for key, value in converted.items()} == {key: value.shape for key, value in own.items()}
+    second = converted["backbone.blocks.3.mlp.fc2.weight"]
     assert second[0, 0] == -1
     assert second[-1, 0] == expert
-    last = adopted["keypoint_head.final_layer.bias"]
+    last = converted["keypoint_head.final_layer.bias"]
     assert last[0] == (-1 if head == "keypoint_head." else int(head.split(".")[1]))

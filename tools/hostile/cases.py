@@ -108,7 +108,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from pose2d.checkpoints import read_state
     from pose2d.detect.detector import read_detections
     from pose2d.skeletons import COCO17, MPII16
-    from pose2d.video.images import read_image
+    from pose2d.video.frames import read_image
     from pose2d.video.reader import Video
 
     known = {**schemas.FIT, **schemas.KEYPOINTS, **schemas.TRACKS}
@@ -199,7 +199,7 @@ def image_cases() -> Iterator[Case]:
     """Headers that claim more than there is, and images that are really large, thin or small."""
     import cv2
 
-    from pose2d.video.images import read_image
+    from pose2d.video.frames import read_image
 
     def png(width: int, height: int) -> bytes:
         import struct

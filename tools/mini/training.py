@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from pose2d.base.files import atomic_file
-from pose2d.base.prefetch import prefetch
+from pose2d.base.threads import prefetch
 from pose2d.models.base import PoseModel
 
 from .batches import batches

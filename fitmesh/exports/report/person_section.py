@@ -11,7 +11,7 @@ from fitmesh.exports.angles import joint_angles_deg
 from fitmesh.exports.report.keypoint_status import AWAY, RELIABLE, STATUSES, keypoint_status
 from fitmesh.exports.report.overview import swatch
 from fitmesh.exports.report.plots import MOST_POINTS, Axis, Line, plot, row_statistic, runs, time_marks
-from fitmesh.exports.stretches import on_every_frame
+from fitmesh.exports.segments import on_every_frame
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import JOINT_NAMES
 from pose2d.skeletons import HALPE26

@@ -80,7 +80,7 @@ def _edge(share: float) -> str:
 
 
 def runs(flags: np.ndarray) -> list[tuple[int, int]]:
-    """First and last index of every stretch of true values of [T]."""
+    """First and last index of every run of true values of [T]."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
     return [(int(a), int(b) - 1) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 

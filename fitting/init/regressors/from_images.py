@@ -25,12 +25,12 @@ from fitting.init.regressors.network import (
     cut,
     windows,
 )
-from pose2d.backbones.hrnet import HRNetVector
-from pose2d.backbones.resnet import ResNet
 from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError
 from pose2d.checkpoints import compare, read_state
 from pose2d.crops import check_boxes
+from pose2d.models.hrnet import HRNetVector
+from pose2d.models.resnet import ResNet
 from pose2d.registry import recognize
 
 
@@ -93,34 +93,35 @@ def load(name: str, checkpoint: str | Path | None = None, mean_params: str | Pat
                 return load(candidate, checkpoint, mean_params)
         return load(last, checkpoint, mean_params)
     if name not in CARDS:
-        raise UserError(f"unknown body regressor {name!r}: choose {', '.join((*FAMILIES, *CARDS))}.")
+        spin, *cliffs = CARDS
+        raise UserError(f"unknown body regressor {name!r}: choose {', '.join((spin, *FAMILIES, *cliffs))}.")
     card = CARDS[name]
     if checkpoint is None:
         raise UserError(f"{name} ships no weights: pass a checkpoint, from {card.source} (licence: {card.licence}).")
     state = read_state(checkpoint)
-    adopted = BodyRegressor.adopt(state)
+    converted = BodyRegressor.convert(state)
     if mean_params is not None:
-        adopted = {**_read_mean_params(Path(mean_params)), **adopted}
-    elif not any(key in adopted for key in MEAN_PARAMS) and "decpose.weight" in adopted:
+        converted = {**_read_mean_params(Path(mean_params)), **converted}
+    elif not any(key in converted for key in MEAN_PARAMS) and "decpose.weight" in converted:
         raise UserError(
             f"{checkpoint} has no mean parameters (init_pose, ..): pass smpl_mean_params.npz as mean_params."
         )
     with torch.device("meta"):  # the file fills every tensor, so no time is spent on random numbers
         network = card.build()
     wanted = network.state_dict()
-    mismatch = compare(wanted, adopted)
+    mismatch = compare(wanted, converted)
     if mismatch:
         raise UserError(f"{checkpoint} does not fit {name}: {mismatch}. {_looks_like(state)}")
     network.to_empty(device="cpu")
-    counters = {key: torch.zeros(()) for key in wanted if key not in adopted}
-    network.load_state_dict({**counters, **adopted})
+    counters = {key: torch.zeros(()) for key in wanted if key not in converted}
+    network.load_state_dict({**counters, **converted})
     return network.eval().requires_grad_(False)
 
 
 def _looks_like(state: Mapping[str, Tensor]) -> str:
     with torch.device("meta"):
         mine = [
-            name for name, card in CARDS.items() if not compare(card.build().state_dict(), BodyRegressor.adopt(state))
+            name for name, card in CARDS.items() if not compare(card.build().state_dict(), BodyRegressor.convert(state))
         ]
     if mine:
         return f"The file looks like {' or '.join(mine)}: load it under that name."

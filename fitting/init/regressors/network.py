@@ -18,11 +18,10 @@ from torch import Tensor, nn
 
 from fitting.body.kinematics import JOINT_COUNT
 from fitting.body.rotations import rot6d_to_matrix
-from pose2d.backbones.hrnet import HRNetVector
-from pose2d.backbones.resnet import ResNet
 from pose2d.base.errors import UserError
-from pose2d.crops import check_boxes, check_image
-from pose2d.normalization import IMAGENET_RGB
+from pose2d.crops import IMAGENET_RGB, check_boxes, check_image
+from pose2d.models.hrnet import HRNetVector
+from pose2d.models.resnet import ResNet
 
 LARGEST_PX = 20_000  # side of a window; no camera has such images, and the window is held in memory
 
@@ -158,7 +157,7 @@ class BodyRegressor(nn.Module):
             raise UserError("SPIN's network does not read where a crop lies; leave box_info out.")
 
     @staticmethod
-    def adopt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def convert(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Published key names -> this module's. ImageNet's classifier may have stayed in a trunk; nothing reads it."""
         named = {key if key.startswith((*_REGRESSOR, "encoder.")) else f"encoder.{key}": state[key] for key in state}
         return {

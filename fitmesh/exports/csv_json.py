@@ -15,7 +15,7 @@ import numpy as np
 
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.scene import chunks, clip_time_s, frame_rate, rest_body
-from fitmesh.exports.stretches import absences
+from fitmesh.exports.segments import absences
 from fitmesh.result import Person, Result, Shot
 from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__

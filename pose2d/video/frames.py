@@ -1,8 +1,11 @@
-"""Images in: one photo, or a folder of frames that belong together."""
+"""What every source of images offers (facts first, then frames one by one), and the simplest: a photo, a folder."""
 
+import math
 import re
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,8 +14,82 @@ import numpy as np
 from PIL import Image
 
 from pose2d.base.errors import UserError
-from pose2d.base.limits import MOST_PIXELS, most_bytes, size_text
-from pose2d.video.clip import WHOLE, Clip, ClipInfo, Frame, Span
+from pose2d.base.files import MOST_PIXELS, most_bytes, size_text
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One image, upright, with square pixels unless another size was asked for."""
+
+    index: int  # number in the source, from 0; frames left out by a Span keep their number
+    time_s: Fraction  # when it is shown, on the source's own clock; strictly increasing
+    rgb: np.ndarray  # [H, W, 3] uint8
+
+
+@dataclass(frozen=True)
+class ClipInfo:
+    """The facts of a source before its frames are read."""
+
+    width_px: int  # as shown: after rotation and after making pixels square
+    height_px: int
+    rate: Fraction  # frames per second, the mean where they come unevenly
+    tick_s: Fraction  # every `time_s` is a multiple of this
+    frames: int | None  # as the source states it; None where it does not
+    duration_s: float | None
+    has_audio: bool
+
+
+@dataclass(frozen=True)
+class Span:
+    """Which frames to read."""
+
+    start_s: float = 0.0  # from the first frame at or after this time
+    end_s: float | None = None  # up to, not including
+    every: int = 1  # 1: all; 3: every third
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.every, int) or self.every < 1:
+            raise UserError(f"--every must be a whole number of 1 or more, got {self.every}.")
+        if not 0 <= self.start_s < math.inf:  # NaN fails too
+            raise UserError(f"--start must be 0 seconds or more, got {self.start_s}.")
+        if self.end_s is not None and not self.start_s < self.end_s < math.inf:
+            raise UserError(f"--end ({self.end_s} s) must come after --start ({self.start_s} s).")
+
+    def too_early(self, time_s: Fraction) -> bool:
+        """By the decimal number as written: 1.3 means 13/10, not the binary float a hair above it."""
+        return time_s < Fraction(str(self.start_s))
+
+    def too_late(self, time_s: Fraction) -> bool:
+        return self.end_s is not None and time_s >= Fraction(str(self.end_s))
+
+    def expected_frames(self, info: ClipInfo) -> int | None:
+        """How many frames will come, roughly: for progress lines, not for allocating."""
+        total = info.frames if info.frames is not None else round((info.duration_s or 0) * info.rate)
+        if not total:
+            return None
+        first = min(total, round(self.start_s * info.rate))
+        end = total if self.end_s is None else min(total, round(self.end_s * info.rate))
+        return max(1, -(-(end - first) // self.every))
+
+
+WHOLE = Span()
+
+
+class Clip(ABC):
+    """A source of frames. `frames` may be called any number of times; each call reads the source afresh."""
+
+    path: Path
+    info: ClipInfo
+    warnings: list[str]  # what was wrong but survivable in the reading done last
+
+    @abstractmethod
+    def frames(self, span: Span = WHOLE, size: tuple[int, int] | None = None) -> Iterator[Frame]:
+        """Frames in order of time, one in memory at a time; resized to `size` (width, height), if given."""
+
+    @abstractmethod
+    def files(self) -> list[Path]:
+        """The files this is made of: what a result depends on."""
+
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".jp2", ".avif", ".ppm", ".pgm")
 DEFAULT_RATE = Fraction(30)

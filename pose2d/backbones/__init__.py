@@ -1,1 +1,0 @@
-"""Networks that turn a crop into feature maps, named as in their published checkpoints."""

@@ -2,7 +2,7 @@
 
 python bench/appearance.py --videos DIR --coco DIR [--cache people.npz] [--store]
 
-Same person: two sightings of one track in a video, any time apart; and people of COCO seen again with other light,
+Same person: two detections of one track in a video, any time apart; and people of COCO seen again with other light,
 compression and keypoints. Two people: of one video, of one image. --store stores the fitted model that
 pose2d/tracking/appearance.py reads. Printed figures are of videos and images that the model was not fitted on.
 """
@@ -31,7 +31,7 @@ from pose2d.skeletons import COCO17
 from pose2d.tracking import appearance
 from pose2d.tracking.appearance import PARTS, SIZE, describe
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import Appearance
+from pose2d.types import Appearance, Detections
 from pose2d.video.frames import Span
 from pose2d.video.reader import Video
 
@@ -65,7 +65,9 @@ def people_of_videos(videos: Path, cache: Path | None) -> dict[str, np.ndarray]:
         tracker, frames = Tracker(wh), {}
         for frame in video.frames(Span(every=EVERY.get(path.stem, 1)), wh):
             frames[frame.index] = frame.rgb
-            tracker.update(frame.index, float(frame.time_s), detector.detect(frame.rgb))
+            boxes, time_s = detector.detect(frame.rgb), float(frame.time_s)
+            seen = Detections.in_frame(frame.index, time_s, boxes.boxes_px, boxes.scores)
+            tracker.update(frame.index, time_s, seen)
         rows = [(f, t.identity, box) for t in tracker.tracks() for f, box in zip(t.frames, t.boxes_px, strict=True)]
         poses = [estimate(network, frames[f], box[None]) for f, _, box in rows]
         out |= {

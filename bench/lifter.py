@@ -36,8 +36,8 @@ from fitting import optimise
 from fitting.body import BodyParams
 from fitting.init.lifter import lift, lift_frames
 from fitting.solver.unknowns import BODY_JOINTS
+from fitting.training.knees import signed_flexion_deg, stands_quietly
 from fitting.training.motion_capture import HELD_OUT_EVERY, load_motion
-from fitting.training.pose_kinds import LEG_JOINTS, STANDING, pose_kinds
 from fitting.training.simulation import Noise, Scene, scene
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 
@@ -45,6 +45,7 @@ lift_module = import_module("fitting.init.lifter.lift")  # its package has a fun
 LEGS = (13, 14, 15, 16, *range(20, 26))  # keypoints: knees, ankles and feet
 KNEES_AND_ANKLES = (4, 5, 7, 8)
 TRACK_FRAMES = 20
+STRAIGHT_DEG = 8.0  # of both knees, signed
 
 Contender = Callable[[Scene, fitting.Body], BodyParams]
 
@@ -131,13 +132,14 @@ def legs_out_of_view(clips: Path, frames: int, body: fitting.Body, console: Cons
 
 
 def standing(clips: Path, frames: int, body: fitting.Body, console: Console) -> None:
-    """Held-out poses of people who stand, their legs straightened: how far the knees are bent in what was found."""
+    """Held-out poses of people who stand quietly with straight legs: how far the knees are bent in what was found."""
     motion = load_motion(clips, body, 30.0)
-    held = torch.from_numpy(motion.frames_of(motion.held_out))
-    stands = (pose_kinds(body(motion.pose).joints) == STANDING) & held
-    pose = motion.pose[stands][:: max(1, int(stands.sum()) // frames)].clone()
-    pose[:, list(LEG_JOINTS)] *= 0.1
     assert motion.root_m is not None
+    joints = torch.cat([body(part).joints for part in motion.pose.split(8192)])
+    stands = stands_quietly(joints, motion.root_m, motion.clip_start, motion.fps)
+    stands &= signed_flexion_deg(joints).abs().amax(1) < STRAIGHT_DEG
+    stands &= torch.from_numpy(motion.frames_of(motion.held_out))
+    pose = motion.pose[stands][:: max(1, int(stands.sum()) // frames)]
     straight = replace(
         motion, pose=pose.repeat_interleave(TRACK_FRAMES, 0), root_m=torch.zeros(len(pose) * TRACK_FRAMES, 3),
         clip_start=np.arange(0, (len(pose) + 1) * TRACK_FRAMES, TRACK_FRAMES), clip_name=("0_0",) * len(pose),
@@ -147,20 +149,14 @@ def standing(clips: Path, frames: int, body: fitting.Body, console: Console) -> 
         scene(straight, clip, body, torch.Generator().manual_seed(clip), Noise(CONDITIONS[2].confidence), TRACK_FRAMES)
         for clip in range(len(pose))
     ]
-    table = Table(title=f"{len(pose)} people who stand with straight legs: bend of the knees in degrees")
+    table = Table(title=f"{len(pose)} people who stand with straight legs: signed bend of the knees in degrees")
     for column in ("method", "median", "90 % below"):
         table.add_column(column, justify="left" if column == "method" else "right")
     rows = {name: [CONTENDERS[name](one, body) for one in given] for name in CONTENDERS}
     for name, params in {**rows, "truth": [one.truth for one in given]}.items():
-        bend = torch.cat([knee_bend_deg(body.at(found).joints) for found in params]).flatten()
+        bend = torch.cat([signed_flexion_deg(body.at(found).joints) for found in params]).flatten()
         table.add_row(name, *(f"{float(bend.quantile(q)):.0f}" for q in (0.5, 0.9)))
     console.print(table)
-
-
-def knee_bend_deg(joints: torch.Tensor) -> torch.Tensor:
-    """[T, 24, 3] -> [T, 2] between thigh and shank; the open body at rest has 8."""
-    thigh, shank = joints[:, (4, 5)] - joints[:, (1, 2)], joints[:, (7, 8)] - joints[:, (4, 5)]
-    return torch.rad2deg(torch.acos(torch.cosine_similarity(thigh, shank, dim=-1).clamp(-1, 1)))
 
 
 def choose(clips: Path, frames: int, body: fitting.Body, console: Console) -> None:

@@ -25,8 +25,9 @@ from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
 from pose2d.detect.detector import iou
 from pose2d.oks import AREA_OF_BOX, keypoint_oks, l_squared
-from pose2d.people import People, PeopleFinder
+from pose2d.people import PeopleFinder
 from pose2d.skeletons import HALPE26
+from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
 
 SAME_IOU = 0.5  # boxes of one person in one frame, found both ways
@@ -37,7 +38,7 @@ def found(video: Path, threads: int, every_frame: bool) -> tuple[People, float]:
         job = Job(open_clip(video), RunSettings(threads=threads), Path(folder), Reporter())
         job.networks.get()
         info = job.clip.info
-        finder = PeopleFinder(people._detect(job), people._estimate(job), every_frame)
+        finder = PeopleFinder(people._detect(job), people._estimate(job), every_frame, by_boxes=True)
         tracker = Tracker((info.width_px, info.height_px), job.settings.tracks.tracker)
         start = time.perf_counter()
         return finder.find(job.clip.frames(), float(info.rate), tracker, threads), time.perf_counter() - start
@@ -46,10 +47,7 @@ def found(video: Path, threads: int, every_frame: bool) -> tuple[People, float]:
 def compared(one: People, other: People) -> tuple[int, np.ndarray]:
     """Person-frames of either without a partner in the other, and the mean OKS of each pair."""
     alone, oks = 0, []
-    rows = [
-        (np.concatenate([t.frames for t in p.tracks]), np.concatenate([t.boxes_px for t in p.tracks]))
-        for p in (one, other)
-    ]
+    rows = [(p.detections.frame, p.detections.box_px) for p in (one, other)]
     for frame in np.unique(np.concatenate([rows[0][0], rows[1][0]])):
         a, b = (np.flatnonzero(frames == frame) for frames, _ in rows)
         overlap = iou(rows[0][1][a], rows[1][1][b]) >= SAME_IOU
@@ -57,7 +55,7 @@ def compared(one: People, other: People) -> tuple[int, np.ndarray]:
         for i, j in zip(*np.nonzero(overlap), strict=True):
             box = rows[0][1][a[i]]
             area = AREA_OF_BOX * np.prod(box[2:] - box[:2])
-            away = one.values["xy_px"][a[i]] - other.values["xy_px"][b[j]]
+            away = one.detections.xy_px[a[i]] - other.detections.xy_px[b[j]]
             each = keypoint_oks(np.square(away).sum(-1)[None], l_squared(np.array([area]), HALPE26))
             oks.append(float(np.asarray(each)[0, :17].mean()))
     return alone, np.array(oks)

@@ -20,6 +20,7 @@ from pose2d.events import Event
 SCHEMA_VERSION = 4
 MOST_RAD, FAR_M = 100.0, 1e6  # no joint turns further, nobody is farther away
 FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
+EDITS_FILE = "tracks_edits.json"  # by `fitmesh tracks`
 
 
 @dataclass(frozen=True)

@@ -53,11 +53,11 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
 
 
 def _read_npz(path: Path) -> dict[str, Tensor]:
-    found = read_npz(path, "Expected a checkpoint: named arrays of numbers.")
-    wrong = [name for name, value in found.items() if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8]
+    arrays = read_npz(path, "Expected a checkpoint: named arrays of numbers.")
+    wrong = [name for name, value in arrays.items() if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8]
     if wrong:
         raise UserError(f"{path} is not a checkpoint: {few(wrong)} hold something other than numbers.")
-    native = {name: value.astype(value.dtype.newbyteorder("="), copy=False) for name, value in found.items()}
+    native = {name: value.astype(value.dtype.newbyteorder("="), copy=False) for name, value in arrays.items()}
     return {
         name: torch.from_numpy(value if value.dtype.kind != "u" else value.astype(np.int64))
         for name, value in native.items()
@@ -83,11 +83,11 @@ def _weights_in(content: object, path: Path) -> dict[str, Tensor]:
     if isinstance(inner, Mapping) and _is_state(inner):
         return {key: value for key, value in inner.items() if isinstance(value, Tensor)}
     if isinstance(content, Mapping):
-        found = f"it holds {few(map(str, content), 8)}"
+        content_text = f"it holds {few(map(str, content), 8)}"
     else:
-        found = f"it holds one {type(content).__name__}"
+        content_text = f"it holds one {type(content).__name__}"
     raise UserError(
-        f"{path} is no checkpoint: {found}. Expected named tensors, or a dictionary with them under "
+        f"{path} is no checkpoint: {content_text}. Expected named tensors, or a dictionary with them under "
         f"{', '.join(map(repr, CONTAINERS))}."
     )
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pose2d import crops as cropping
+from pose2d.base.table import Table, column
 from pose2d.models.base import PoseModel
 
 BATCH = 4  # crops through the network at once: 8 save 3 % of the time and take 50 MB more
@@ -30,16 +31,16 @@ class Crops:
 
 
 @dataclass(frozen=True)
-class PoseEstimate:
-    """A network's output for N people."""
+class PoseEstimate(Table):
+    """A network's output for N people, on the CPU but for the features."""
 
-    xy_px: Tensor  # [N, K, 2] image pixels (cpu)
-    score: Tensor  # [N, K] the network's own (raw) confidence (cpu)
-    sigma_px: Tensor  # [N, K, 2] image pixels per axis; NaN where the network states none (cpu)
-    crop_area_px2: Tensor  # [N] of each crop in image pixels^2 (cpu)
-    features: Tensor  # [N, *feature_shape] what CCNet reads (stays on the network's device)
-    flipped_features: Tensor | None  # of the mirrored crops, with the flip test
-    heatmap_score: Tensor | None = None  # [N, K] where the network has one beside `score` (cpu)
+    xy_px: Tensor = column(("keypoints", 2), "f", "in the image", unit="px")  # [N, K, 2]
+    score: Tensor = column(("keypoints",), "f", "the network's own (raw) confidence")  # [N, K]
+    sigma_px: Tensor = column(("keypoints", 2), "f", "std per axis; NaN where the network states none", unit="px")
+    crop_area_px2: Tensor = column((), "f", "of each crop in the image", unit="px^2")  # [N]
+    features: Tensor = column((), "f", "what CCNet reads")  # [N, *feature_shape] on the network's device
+    flipped_features: Tensor | None = column((), "f", "of the mirrored crops, with the flip test", optional=True)
+    heatmap_score: Tensor | None = column(("keypoints",), "f", "where there is one beside `score`", optional=True)
 
 
 def crop_people(model: PoseModel, image: np.ndarray, boxes_px: np.ndarray) -> Crops:
@@ -75,21 +76,8 @@ def estimate(
     """Keypoints of the people in boxes [N, 4] (x1, y1, x2, y2) of one RGB uint8 image."""
     crops = crop_people(model, image, boxes_px)
     parts = [slice(first, first + batch) for first in range(0, max(len(crops.affine), 1), batch)]
-    return _joined([estimate_crops(model, Crops(crops.pixels[p], crops.affine[p]), flip_test) for p in parts])
-
-
-@torch.inference_mode()
-def _joined(parts: Sequence[PoseEstimate]) -> PoseEstimate:
-    flipped = [part.flipped_features for part in parts if part.flipped_features is not None]
-    heatmap = [part.heatmap_score for part in parts if part.heatmap_score is not None]
-    return PoseEstimate(
-        xy_px=torch.cat([part.xy_px for part in parts]),
-        score=torch.cat([part.score for part in parts]),
-        sigma_px=torch.cat([part.sigma_px for part in parts]),
-        crop_area_px2=torch.cat([part.crop_area_px2 for part in parts]),
-        features=torch.cat([part.features for part in parts]),
-        flipped_features=torch.cat(flipped) if flipped else None,
-        heatmap_score=torch.cat(heatmap) if heatmap else None,
+    return PoseEstimate.concat(
+        [estimate_crops(model, Crops(crops.pixels[p], crops.affine[p]), flip_test) for p in parts]
     )
 
 
@@ -102,24 +90,24 @@ def estimate_people(
     again around the keypoints. Images may repeat, for several people in one.
     """
     boxes_px = np.asarray(boxes_px, np.float64).reshape(-1, 4)
-    found = _joined([_one_pass(model, images, boxes_px, rows) for rows in _parts(len(boxes_px))])
-    grown = grow_boxes(boxes_px, found, [image.shape[1::-1] for image in images], model)
+    poses = PoseEstimate.concat([_one_pass(model, images, boxes_px, rows) for rows in _parts(len(boxes_px))])
+    grown = grow_boxes(boxes_px, poses, [image.shape[1::-1] for image in images], model)
     rows = np.flatnonzero((grown != boxes_px).any(1))
     if len(rows):
         again = [_one_pass(model, images, grown, rows[part]) for part in _parts(len(rows))]
         order = np.arange(len(boxes_px))
         order[rows] = len(boxes_px) + np.arange(len(rows))
-        found = _rows_of(_joined([found, *again]), order)
-    return grown, found
+        poses = PoseEstimate.concat([poses, *again]).rows(torch.from_numpy(order))
+    return grown, poses
 
 
 def grow_boxes(
-    boxes_px: np.ndarray, found: PoseEstimate, image_wh: Sequence[tuple[int, ...]], model: PoseModel
+    boxes_px: np.ndarray, poses: PoseEstimate, image_wh: Sequence[tuple[int, ...]], model: PoseModel
 ) -> np.ndarray:
     """Boxes [N, 4]: as they are, or around the keypoints where some lie on the crop's edge inside the image."""
     if not len(boxes_px):
         return boxes_px
-    xy, sure = found.xy_px.double().numpy(), found.score.numpy() >= EDGE_SCORE
+    xy, sure = poses.xy_px.double().numpy(), poses.score.numpy() >= EDGE_SCORE
     size = np.array(image_wh, np.float64)
     centre, side = cropping.regions(boxes_px, model.input_wh, model.box_scale)
     first, last, margin = centre - side / 2, centre + side / 2, (EDGE * side)[:, None]
@@ -151,13 +139,3 @@ def _one_pass(
     pixels = [part.pixels.numpy() for part in parts] or [np.zeros((0, 3, *model.input_wh[::-1]), np.uint8)]
     affine = [part.affine for part in parts] or [np.zeros((0, 2, 3))]
     return estimate_crops(model, Crops(torch.from_numpy(np.concatenate(pixels)), np.concatenate(affine)))
-
-
-@torch.inference_mode()
-def _rows_of(found: PoseEstimate, rows: np.ndarray) -> PoseEstimate:
-    index = torch.from_numpy(rows)
-    return PoseEstimate(
-        found.xy_px[index], found.score[index], found.sigma_px[index], found.crop_area_px2[index],
-        found.features[index.to(found.features.device)], None,
-        None if found.heatmap_score is None else found.heatmap_score[index],
-    )  # fmt: skip

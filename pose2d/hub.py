@@ -83,7 +83,7 @@ def look_up(name: str) -> Offer:
         raise UserError(f'this needs the package huggingface_hub: pip install "fitmesh[hub]" ({error}).') from error
     try:
         # token=False: these repositories are public, and nobody's key is needed.
-        found = HfApi(endpoint, token=False).model_info(repository, files_metadata=True, timeout=_TIMEOUT_S)
+        info = HfApi(endpoint, token=False).model_info(repository, files_metadata=True, timeout=_TIMEOUT_S)
     except Exception as error:  # no connection, a proxy, a repository that has moved: the package has many errors
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         raise UserError(
@@ -91,19 +91,19 @@ def look_up(name: str) -> Offer:
             f"connection download {_WEIGHTS} from https://huggingface.co/{repository}/tree/main, and pass it with "
             "--checkpoint."
         ) from error
-    stated = [tag.removeprefix("license:") for tag in found.tags or () if tag.startswith("license:")]
+    stated = [tag.removeprefix("license:") for tag in info.tags or () if tag.startswith("license:")]
     licence = stated[0] if stated else "none"
     if licence.lower() != LICENCE:
         raise UserError(
             f"{repository} states the licence {licence!r}, expected {LICENCE!r}. If it suits you, fetch it by hand."
         )
-    file = next((one for one in found.siblings or () if one.rfilename == _WEIGHTS), None)
-    if file is None or file.lfs is None or not file.size or not found.sha:
+    file = next((one for one in info.siblings or () if one.rfilename == _WEIGHTS), None)
+    if file is None or file.lfs is None or not file.size or not info.sha:
         raise UserError(
             f"{repository} has no {_WEIGHTS} with a digest any more: look at https://huggingface.co/{repository}."
         )
-    url = hf_hub_url(repository, _WEIGHTS, revision=found.sha, endpoint=endpoint)
-    return Offer(name, repository, found.sha, _WEIGHTS, url, file.size, file.lfs.sha256, licence)
+    url = hf_hub_url(repository, _WEIGHTS, revision=info.sha, endpoint=endpoint)
+    return Offer(name, repository, info.sha, _WEIGHTS, url, file.size, file.lfs.sha256, licence)
 
 
 def cache_folder() -> Path:

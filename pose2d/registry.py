@@ -53,12 +53,12 @@ def names() -> list[str]:
 def card(name: str) -> ModelCard:
     """The facts of one model: skeleton, input size, parameters, licence, source."""
     family = name.split("-")[0]
-    found = _family(family).get(name) if family in FAMILIES else None
-    if found is None:
+    known = _family(family).get(name) if family in FAMILIES else None
+    if known is None:
         close = difflib.get_close_matches(name, names(), n=3)
         hint = f" Did you mean {', '.join(close)}?" if close else ""
         raise UserError(f"unknown pose model {name!r}.{hint} `fitmesh models` lists every name.")
-    return found
+    return known
 
 
 def module_of(name: str) -> str:

@@ -110,10 +110,10 @@ def _frame(seen: dict[str, np.ndarray], number: int, truth: FrameBoxes, time_s: 
 
 
 def wrong_owners(rendered: Rendered, kept: list[np.ndarray], factor: list[np.ndarray]) -> tuple[int, int]:
-    """Sightings that count somebody else's limbs as their own, and all sightings that count.
+    """Detections that count somebody else's limbs as their own, and all that count.
 
     kept [D] bool: which boxes of each frame belong to a track; factor [D, K]: what ownership leaves of presence. A
-    sighting is of the true person whose box it overlaps most. Somebody else's: three or more keypoints that count (at
+    detection is of the true person whose box it overlaps most. Somebody else's: three or more keypoints that count (at
     least 0.25) within OKS's l of another person's keypoint, left and right being one, and farther than that from their
     own.
     """

@@ -12,7 +12,7 @@ from torch import Tensor
 from fitting.body import Body
 from fitting.body.kinematics import rotation_matrices
 from fitting.body.rotations import matrix_to_axis_angle
-from fitting.training.motion_capture import Motion, load_motion
+from fitting.training.motion_capture import COPIES_OF_HELD_OUT, Motion, load_motion
 from pose2d.base.errors import UserError
 
 Split = Literal["train", "validation", "test"]
@@ -66,10 +66,14 @@ def rotated(clip: Clip, yaw: float) -> Clip:
     return Clip(clip.name, pose, clip.root_m @ rotation.mT)
 
 
-def _split_of(name: str, motion: Motion) -> Split:
+def _split_of(name: str, motion: Motion) -> Split | None:
+    """None of recordings of held-out subjects that have another number."""
+    subject = int(name.split("_")[0])
+    if subject in COPIES_OF_HELD_OUT:
+        return None
     if not motion.held_out[motion.clip_name.index(name)]:
         return "train"
-    return "validation" if int(name.split("_")[0]) in VALIDATION_SUBJECTS else "test"
+    return "validation" if subject in VALIDATION_SUBJECTS else "test"
 
 
 def _embedded() -> Motion:

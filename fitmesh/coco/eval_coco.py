@@ -23,6 +23,7 @@ from fitmesh.options.training import EvalCocoOptions
 from fitmesh.ui.console import print_tables
 from fitmesh.ui.events import Reporter, to_log
 from fitmesh.ui.sinks import on_stderr
+from fitmesh.ui.words import count
 from pose2d.base.distributed import process_group
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable
@@ -77,7 +78,7 @@ def run(request: EvalCocoOptions) -> Evaluation:
 
 def show(request: EvalCocoOptions, found: Evaluation) -> None:
     """Print the table."""
-    details = f"{found.people} people, boxes: {request.boxes}" + (", flip test" if request.flip_test else "")
+    details = f"{count(found.people, 'people')}, boxes: {request.boxes}" + (", flip test" if request.flip_test else "")
     print_tables(found.table.as_rich(f"{request.model} on {found.split} ({details})"))
 
 

@@ -35,6 +35,7 @@ from fitmesh.options.training import TrainCcnetOptions
 from fitmesh.ui.console import print_tables
 from fitmesh.ui.events import Reporter, to_log
 from fitmesh.ui.sinks import on_stderr
+from fitmesh.ui.words import count
 from pose2d.base.distributed import ProcessGroup, process_group
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable
@@ -128,8 +129,8 @@ def _eval_splits(request: TrainCcnetOptions, model: PoseModel) -> dict[str, Spli
 def _print_plan(reporter: Reporter, need: int, people: int, times: int, settings: TrainingSettings) -> None:
     total = need * people * times
     reporter.say(
-        f"{people} people, {times} passes, {need / 1e3:.1f} kB a crop: {total / 1e9:.2f} GB on disk "
-        f"(budget {settings.cache_bytes / 1e9:.0f} GB)."
+        f"{count(people, 'people')}, {count(times, 'passes')}, {need / 1e3:.1f} kB a crop: "
+        f"{total / 1e9:.2f} GB on disk (budget {settings.cache_bytes / 1e9:.0f} GB)."
     )
 
 

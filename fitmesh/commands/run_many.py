@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fitmesh.ui.words import count
+
 if TYPE_CHECKING:
     from fitmesh.many.status import ClipStatus
     from fitmesh.options.run import RunCommand
@@ -30,9 +32,9 @@ def many_asked(asked: "RunCommand") -> bool:
 def run_videos(many: "RunCommand", reporter: "Reporter") -> int:
     """The exit code."""
     from fitmesh.many.clips import WHOLE, Shard, find_clips
+    from fitmesh.many.kept import kept, recipe_of, report_kept
     from fitmesh.ui.signals import working
     from fitmesh.ui.sinks import starting
-    from fitmesh.ui.words import count
     from pose2d.base.errors import UserError
 
     if not many.video and not many.videos:
@@ -41,6 +43,12 @@ def run_videos(many: "RunCommand", reporter: "Reporter") -> int:
         raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
     shard = WHOLE if many.shard is None else Shard.parse(many.shard)
     found = find_clips(many.video, many.videos, many.out)
+    recipe = recipe_of(many)
+    before = None if many.overwrite else kept(shard.share(found.clips), recipe, many.out)
+    if before is not None:
+        report_kept(before, found.clips, many.out, reporter)
+        reporter.say(_summary(before, many.out))
+        return 0
     with starting(reporter):
         from fitmesh.many.batch import Batch, check_many, run_batch
         from fitmesh.many.ray_cluster import executor_of, threads_each
@@ -48,7 +56,9 @@ def run_videos(many: "RunCommand", reporter: "Reporter") -> int:
     settings = run_settings(many)
     check_many(settings)
     settings = replace(settings, threads=threads_each(settings.threads, many.jobs or 1, many.ray))
-    batch = Batch(found.clips, many.out, settings, shard)
+    if settings.keypoints.checkpoint is not None and many.checkpoint is None:
+        recipe = ""  # a checkpoint that was fetched: no option names the file
+    batch = Batch(found.clips, many.out, settings, shard, recipe)
     with working():
         executor = executor_of(many.jobs or 1, many.ray, settings.threads)
         for path in found.twice:
@@ -65,7 +75,7 @@ def run_videos(many: "RunCommand", reporter: "Reporter") -> int:
 def _summary(statuses: list["ClipStatus"], out: str) -> str:
     done, kept = (sum(status.state == state for status in statuses) for state in ("done", "kept"))
     failed = len(statuses) - done - kept
-    text = f"{done + kept} of {len(statuses)} clips done"
+    text = f"{done + kept} of {count(len(statuses), 'clips')} done"
     text += f" ({kept} before)" if kept else ""
     text += f", {failed} failed" if failed else ""
     warned = sum(bool(status.warnings) for status in statuses)

@@ -30,11 +30,15 @@ class Batch:
     out: str  # path or URL of the folder above the clips' folders
     settings: RunSettings
     shard: Shard = WHOLE
+    recipe: str = ""  # `kept.recipe_of` the options
 
     def tasks(self) -> list[ClipTask]:
         """Of this shard."""
-        mine = [self.clips[n] for n in self.shard.numbers(len(self.clips))]
-        return [ClipTask(clip.name, clip.source, f"{self.out.rstrip('/')}/{clip.name}", self.settings) for clip in mine]
+        out = self.out.rstrip("/")
+        return [
+            ClipTask(clip.name, clip.source, f"{out}/{clip.name}", self.settings, self.recipe)
+            for clip in self.shard.share(self.clips)
+        ]
 
 
 def run_batch(batch: Batch, executor: Executor, reporter: Reporter) -> list[ClipStatus]:

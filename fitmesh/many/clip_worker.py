@@ -17,10 +17,12 @@ from pathlib import Path
 from fitmesh.inputs import open_clip
 from fitmesh.many.clips import is_url
 from fitmesh.many.executors import Notify
+from fitmesh.many.kept import clip_key
 from fitmesh.many.status import MOST_WARNINGS, ClipStatus
 from fitmesh.many.summary import write_thumbnail
 from fitmesh.result import load
-from fitmesh.stages.pipeline import run_stages, warnings_of
+from fitmesh.stages.manifest import Manifest
+from fitmesh.stages.pipeline import RunFiles, run_stages, warnings_of
 from fitmesh.stages.settings import Job, NetworkLoader, RunSettings
 from fitmesh.ui.events import Event, Reporter, StageAdvanced, Warned
 from fitmesh.ui.trouble import describe_error
@@ -39,6 +41,7 @@ class ClipTask:
     source: str  # path or URL of the clip
     out: str  # path or URL of the folder for its results
     settings: RunSettings
+    recipe: str = ""  # `kept.recipe_of` the options
     fitmesh: str = __version__  # of whoever asks; another one would make other results
 
 
@@ -119,12 +122,21 @@ def _run(task: ClipTask, source: Path, out: Path, reporter: _Reporter) -> ClipSt
         cpu_s=round(time.process_time() - cpu_began, 2), peak_mb=_peak_mb(),
         warnings=tuple([*reporter.warnings, *warnings_of(result)][:MOST_WARNINGS]),
     )  # fmt: skip
+    key = _run_key(task, source, out, written)
     if before is not None and before.is_good and not written.made:
+        if before.key != key:
+            replace(before, key=key).write(out)
         return replace(before, state="kept", made=())
     if "overlay" in written.made or before is None:
         write_thumbnail(result, out)
-    replace(status, state="done").write(out)
+    replace(status, state="done", key=key).write(out)
     return status
+
+
+def _run_key(task: ClipTask, source: Path, out: Path, written: RunFiles) -> str:
+    """By which a later run tells that nothing has changed; empty where its digests would not tell."""
+    names = {path.relative_to(out).as_posix() for path in written.files}
+    return clip_key(task.recipe, source, out) if names <= set(Manifest.read(out).digests) else ""
 
 
 @lru_cache(maxsize=1)

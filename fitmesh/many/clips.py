@@ -164,5 +164,8 @@ class Shard:
         """Which of `count` things are in it: every `of`-th."""
         return range(self.number - 1, count, self.of)
 
+    def share(self, clips: Sequence[ClipSource]) -> list[ClipSource]:
+        return [clips[number] for number in self.numbers(len(clips))]
+
 
 WHOLE = Shard(1, 1)

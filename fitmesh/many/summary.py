@@ -5,20 +5,22 @@ import io
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import av
 import numpy as np
 
-from fitmesh.exports.report.key_frames import images_at
 from fitmesh.many.clips import ClipSource, is_url
 from fitmesh.many.status import ClipStatus
-from fitmesh.result import Result
 from fitmesh.ui.words import count
 from fitmesh.version import __version__
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.folder_lock import folder_lock
+
+if TYPE_CHECKING:
+    from fitmesh.result import Result
 
 CSV_FILE, PAGE_FILE, THUMBNAIL_FILE = "summary.csv", "index.html", "thumbnail.jpg"
 THUMBNAIL_PX = 320  # longer side
@@ -154,8 +156,10 @@ def _time(seconds: float) -> str:
     return f"{minutes:.1f} min" if minutes < 60 else f"{hours:.1f} h"
 
 
-def write_thumbnail(result: Result, out: Path) -> None:
+def write_thumbnail(result: "Result", out: Path) -> None:
     """The frame of the overlay in the middle of the time that people are in view."""
+    from fitmesh.exports.report.key_frames import images_at  # brings torch with it
+
     in_view = np.unique(np.concatenate([person.time_s for person in result.people] or [result.time_s]))
     middle_s = float(in_view[len(in_view) // 2] - result.time_s[0])
     try:

@@ -9,7 +9,7 @@ import torch
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Person
 from fitmesh.stages.background import read_motion
 from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
-from fitmesh.stages.scene import OFF, Lens, lens_of, said_of, scene_arrays
+from fitmesh.stages.scene import OFF, Lens, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import FitSettings, Job
 from fitmesh.stages.track_edits import edited_keypoints, edited_tracks, edits_digest
 from fitting.body import Body, BodyParams
@@ -124,7 +124,7 @@ def make(job: Job, key: CacheKey) -> None:
             for warning in found.warnings:
                 job.reporter.warn(warning)
             if here and settings.scene.floor != OFF:
-                job.reporter.say(said_of(found, f"shot {shot + 1}" if len(firsts) > 1 else "scene"), "scene")
+                job.reporter.say(describe(found, f"shot {shot + 1}" if len(firsts) > 1 else "scene"), "scene")
     lowest = [_lowest_foot(found, body) for found in fits]
     camera = fits[0].camera if fits else lens.camera
     write_npz(

@@ -36,6 +36,12 @@ class Manifest:
             if name in self.digests and (self.out / name).is_file() and _digest(self.out / name) != self.digests[name]
         ]
 
+    def is_whole(self) -> bool:
+        """Whether every file that was written is there as it was; not so where nothing is recorded."""
+        return bool(self.digests) and all(
+            (self.out / name).is_file() and _digest(self.out / name) == digest for name, digest in self.digests.items()
+        )
+
     def record(self, names: Iterable[str]) -> None:
         """Of an export of more files than MOST_FILES (an .obj a frame) only the sizes are known, in its own note."""
         known = [name for name in names if (self.out / name).is_file()]

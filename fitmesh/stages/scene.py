@@ -176,7 +176,7 @@ def scene_arrays(
     return {**Shot.stack(shots).to_arrays(), "world_from_camera": world, "frame_focal_px": focal}
 
 
-def said_of(fit: ShotFit, when: str) -> str:
+def describe(fit: ShotFit, when: str) -> str:
     """One shot's scene in words."""
     camera = "camera not looked at" if fit.motion is None else f"{fit.motion.kind} camera ({fit.motion.reason})"
     lens = f"focal length {fit.focal.focal_px:.0f} px +- {100 * fit.focal.log_sigma:.0f} % ({fit.focal.source})"

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fitmesh.result import EDITS_FILE
 from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, read_keypoints, read_tracks
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
@@ -22,7 +23,7 @@ from pose2d.base.json_files import Json, read_json
 from pose2d.events import Event
 from pose2d.types import Keypoints, Track
 
-FILE = "tracks_edits.json"
+FILE = EDITS_FILE
 NOBODY = -1  # owner of a row that was dropped; identities are positive
 _EXPECTED = "Expected the edits that `fitmesh tracks` writes; `fitmesh tracks OUT --clear` removes them."
 _Rows = Any  # an array [T, ...], or the Keypoints of T frames

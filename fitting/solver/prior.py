@@ -1,7 +1,9 @@
-"""What poses are likely: a mixture of Gaussians over axis-angle, in least-squares form.
+"""What poses are likely: a mixture over axis-angle, in least-squares form.
 
-Of the mixture only the nearest component counts, as in SMPLify: -log p = min_m (|L_m^T (x - mu_m)|^2 / 2 + c_m), with
-P_m = L_m L_m^T the precision. Each solver step takes the component that is nearest now, and is an ordinary quadratic.
+Of the mixture only the nearest component counts, as in SMPLify: -log p = min_m (e(|L_m^T (x - mu_m)|^2) + c_m), with
+P_m = L_m L_m^T. For Gaussians e(q) = q / 2. The embedded prior's components are Student t distributions of v degrees of
+freedom over d numbers, e(q) = (v + d) / 2 log(1 + q / v), which pull less the farther a pose is from any of them. Each
+solver step takes the component that is nearest now, and is an ordinary quadratic with the precision 2 e'(q) P_m.
 """
 
 import math
@@ -23,18 +25,20 @@ EMBEDDED = files("fitting") / "data" / "pose_prior.npz"  # written by `fitting/t
 
 @dataclass(frozen=True)
 class Mixture:
-    """M Gaussians over the axis-angle numbers of joints 1 to 23."""
+    """M components over the axis-angle numbers of joints 1 to 23."""
 
     weights: np.ndarray  # [M]
     means: np.ndarray  # [M, 69] radians
-    covariances: np.ndarray  # [M, 69, 69], symmetric and positive definite
+    covariances: np.ndarray  # [M, 69, 69], symmetric and positive definite; of a t distribution its scale matrix
+    freedom: float = math.inf  # degrees of freedom; inf for Gaussians
 
 
 def read_mixture(path: str | Path | None = None) -> Mixture:
     """The embedded mixture, or SMPLify's (gmm_08.pkl)."""
     if path is None:
         with np.load(str(EMBEDDED)) as file:
-            return Mixture(file["weights"], file["means"], _unpacked(file["covariances"]))
+            freedom = float(file["freedom"]) if "freedom" in file else math.inf
+            return Mixture(file["weights"], file["means"], _unpacked(file["covariances"]), freedom)
     content = unpickle.load(path)
     try:
         weights, means, covariances = (np.asarray(content[name], np.float64) for name in ("weights", "means", "covars"))
@@ -66,7 +70,7 @@ def _unpacked(triangles: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PosePrior:
-    """M Gaussians over the 57 numbers of BODY_JOINTS."""
+    """M components over the 57 numbers of BODY_JOINTS."""
 
     mean: Tensor  # [M, 57] radians
     factor: Tensor  # [M, 57, 57] L^T, upper triangular: residual = L^T (x - mean)
@@ -78,12 +82,23 @@ class PosePrior:
         Tensor  # [24] m/s^2, standard deviation of each joint's acceleration along one axis, at 30 frames/s
     )
     angular_std: Tensor  # [57] rad/s^2, the same of the axis-angle numbers
+    freedom: Tensor  # [] degrees of freedom of the components; inf for Gaussians
 
     def energies(self, pose: Tensor) -> Tensor:
         """-log(weight_m density_m) of poses [T, 57] -> [T, M]."""
         away = torch.einsum("mij,tj->tmi", self.factor, pose)
-        away = away - torch.einsum("mij,mj->mi", self.factor, self.mean)
-        return away.square().sum(-1) / 2 + self.constant
+        squared = (away - torch.einsum("mij,mj->mi", self.factor, self.mean)).square().sum(-1)
+        if bool(self.freedom.isinf()):
+            return squared / 2 + self.constant
+        return (self.freedom + pose.shape[-1]) / 2 * torch.log1p(squared / self.freedom) + self.constant
+
+    def pull(self, pose: Tensor, component: Tensor) -> Tensor:
+        """2 e'(q), how much of given components' precision counts at poses [T, 57], [T]."""
+        if bool(self.freedom.isinf()):
+            return torch.ones_like(pose[:, 0])
+        away = torch.einsum("tij,tj->ti", self.factor[component], pose - self.mean[component])
+        squared = away.square().sum(-1)
+        return (self.freedom + pose.shape[-1]) / (self.freedom + squared)
 
     def energy(self, pose: Tensor) -> tuple[Tensor, Tensor]:
         """-log p by the nearest component [T], and which one it is [T]."""
@@ -113,7 +128,8 @@ class PosePrior:
         """One Gaussian with the whole mixture's mean and covariance."""
         share, mean = self.shares().double(), self.average().double()
         away = self.mean.double() - mean
-        covariance = torch.einsum("m,mij->ij", share, torch.linalg.inv(self.precision.double()))
+        wider = 1.0 if bool(self.freedom.isinf()) else float(self.freedom / (self.freedom - 2))  # than the scale matrix
+        covariance = wider * torch.einsum("m,mij->ij", share, torch.linalg.inv(self.precision.double()))
         covariance += torch.einsum("m,mi,mj->ij", share, away, away)
         precision = torch.linalg.inv(covariance)
         lower = torch.linalg.cholesky(precision)
@@ -127,36 +143,41 @@ class PosePrior:
             constant=constant[None].to(self.mean),
             leaf_mean=leaf_mean[None],
             leaf_gain=torch.zeros_like(self.leaf_gain[:1]),
+            freedom=torch.tensor(math.inf),
         )
 
     def to(self, dtype: torch.dtype) -> "PosePrior":
         return PosePrior(**{name: value.to(dtype) for name, value in vars(self).items()})
 
 
-def from_mixture(
-    weights: np.ndarray,  # [M]
-    means: np.ndarray,  # [M, 69] axis-angle of joints 1..23
-    covariances: np.ndarray,  # [M, 69, 69]
-    acceleration_std: np.ndarray,  # [24]
-    angular_std: np.ndarray,  # [57]
-) -> PosePrior:
-    """Split off the joints without keypoints: the marginal over the rest, and a regression of them on it."""
+def from_mixture(mixture: Mixture, acceleration_std: np.ndarray, angular_std: np.ndarray) -> PosePrior:
+    """Split off the joints without keypoints: the marginal over the rest, and a regression of them on it.
+
+    acceleration_std: [24] and angular_std: [57], as in `PosePrior`.
+    """
     body = [3 * (joint - 1) + axis for joint in BODY_JOINTS for axis in range(3)]
     leaf = [3 * (joint - 1) + axis for joint in LEAF_JOINTS for axis in range(3)]
-    covariance = covariances[:, body][:, :, body].astype(np.float64)
+    covariance = mixture.covariances[:, body][:, :, body].astype(np.float64)
     precision = np.linalg.inv(covariance)
     lower = np.linalg.cholesky(precision)
     half_log_det = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(1)
-    constant = -np.log(weights) - half_log_det + len(body) / 2 * math.log(2 * math.pi)
-    gain = covariances[:, leaf][:, :, body] @ precision
+    constant = -np.log(mixture.weights) - half_log_det + _log_normaliser(len(body), mixture.freedom)
+    gain = mixture.covariances[:, leaf][:, :, body] @ precision
 
-    def real(array: np.ndarray) -> Tensor:
+    def real(array: np.ndarray | float) -> Tensor:
         return torch.tensor(array, dtype=torch.float32)
 
     return PosePrior(
-        real(means[:, body]), real(np.swapaxes(lower, 1, 2)), real(precision), real(constant),
-        real(means[:, leaf]), real(gain), real(acceleration_std), real(angular_std),
+        real(mixture.means[:, body]), real(np.swapaxes(lower, 1, 2)), real(precision), real(constant),
+        real(mixture.means[:, leaf]), real(gain), real(acceleration_std), real(angular_std), real(mixture.freedom),
     )  # fmt: skip
+
+
+def _log_normaliser(size: int, freedom: float) -> float:
+    """Of a standard Gaussian or Student t over so many numbers: minus the log of its density at the mean."""
+    if math.isinf(freedom):
+        return size / 2 * math.log(2 * math.pi)
+    return math.lgamma(freedom / 2) - math.lgamma((freedom + size) / 2) + size / 2 * math.log(math.pi * freedom)
 
 
 @lru_cache(maxsize=4)
@@ -165,4 +186,4 @@ def load_prior(path: str | Path | None = None) -> PosePrior:
     mixture = read_mixture(path)
     with np.load(str(EMBEDDED)) as file:  # SMPLify's file has no accelerations
         smoothness = file["acceleration_sigma"], file["angular_sigma"]
-    return from_mixture(mixture.weights, mixture.means, mixture.covariances, *smoothness)
+    return from_mixture(mixture, *smoothness)

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from fitting.body import Body
 from fitting.body.load import load_body
-from fitting.init.lifter.network import LOG_STD_RANGE, Lifter, LifterOutput, save_lifter
+from fitting.init.lifter.network import LOG_STD_RANGE, Lifter, LifterOutput, load_lifter, save_lifter
 from fitting.thresholds import NEAREST_KEYPOINT_M
 from fitting.training.lifter_examples import Examples, examples, placed
 from fitting.training.motion_bank import Bank, bank
-from fitting.training.motion_capture import load_motion
+from fitting.training.motions import add_arguments, load_motions
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 
@@ -123,10 +123,13 @@ class Training:
     step: int = 0
 
     @staticmethod
-    def begin(settings: TrainingSettings) -> "Training":
+    def begin(settings: TrainingSettings, start: dict[str, Tensor] | None = None) -> "Training":
+        """From random weights, or from those of `start`."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             network = Lifter()
+        if start is not None:
+            network.load_state_dict(start)
         many = [p for p in network.parameters() if p.ndim > 1]
         few = [p for p in network.parameters() if p.ndim <= 1]  # biases and norms do not decay
         groups = [{"params": many, "weight_decay": settings.decay}, {"params": few, "weight_decay": 0.0}]
@@ -196,17 +199,28 @@ def held_out_losses(weights: dict[str, Tensor], kept: Examples, body: Body) -> s
     return ", ".join(f"{name} {float(value):.4f}" for name, value in vars(found).items())
 
 
+@dataclass(frozen=True)
+class Banks:
+    learned: list[Bank]
+    kept: list[Bank]  # for measuring
+
+
 def train(
-    banks: list[Bank], kept: list[Bank], body: Body, out: Path, settings: TrainingSettings, say: Callable[[str], None]
+    banks: Banks,
+    body: Body,
+    out: Path,
+    settings: TrainingSettings,
+    start: dict[str, Tensor] | None,
+    say: Callable[[str], None],
 ) -> Training:
     """Train to the end, from the checkpoint if there is one; `out` is written at every checkpoint."""
     checkpoint = out.with_suffix(".checkpoint.pt")
-    training = Training.resume(checkpoint, settings) if checkpoint.is_file() else Training.begin(settings)
-    measured = examples(kept, body, 256, torch.Generator().manual_seed(HELD_OUT_SEED))
+    training = Training.resume(checkpoint, settings) if checkpoint.is_file() else Training.begin(settings, start)
+    measured = examples(banks.kept, body, 256, torch.Generator().manual_seed(HELD_OUT_SEED))
     began, first, mean_loss = time.monotonic(), training.step, math.nan
     say(f"step {training.step} of {settings.steps}, {sum(p.numel() for p in training.network.parameters()):,} weights")
     while training.step < settings.steps:
-        loss = training.advance(banks, body, settings)
+        loss = training.advance(banks.learned, body, settings)
         if math.isfinite(loss):
             mean_loss = loss if math.isnan(mean_loss) else mean_loss + (loss - mean_loss) / 100
         else:
@@ -224,18 +238,23 @@ def train(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--clips", type=Path, required=True, help="CMU motion at 30 frames a second (.npz)")
-    parser.add_argument("--poses", type=Path, required=True, help="CMU poses at 5 frames a second (.npz)")
+    add_arguments(parser)
     parser.add_argument("--out", type=Path, required=True, help="weights to write (.npz)")
+    parser.add_argument("--start", type=Path, help="weights to begin with (.npz) instead of random ones")
     parser.add_argument("--steps", type=int, default=TrainingSettings.steps)
     parser.add_argument("--seed", type=int, default=TrainingSettings.seed)
     given = parser.parse_args()
     body = load_body()
-    motions = (load_motion(given.clips, body, 30.0), load_motion(given.poses, body, 5.0, given.clips))
+    motions = load_motions(given, body)
     settings = TrainingSettings(steps=given.steps, seed=given.seed)
-    learned = [bank(motion, body, motion.learned) for motion in motions]
-    kept = [bank(motion, body, motion.held_out & ~motion.left_out) for motion in motions]
-    train(learned, kept, body, given.out, settings, lambda line: print(time.strftime("%H:%M:%S"), line, flush=True))
+    start = None if given.start is None else load_lifter(given.start).state_dict()
+    learned = [bank(motion, body, motion.learned) for motion in motions.all]
+    kept = [bank(motion, body, motion.held_out & ~motion.left_out) for motion in motions.held_out]
+    train(Banks(learned, kept), body, given.out, settings, start, _say)
+
+
+def _say(line: str) -> None:
+    print(time.strftime("%H:%M:%S"), line, flush=True)
 
 
 if __name__ == "__main__":

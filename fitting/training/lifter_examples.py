@@ -17,6 +17,7 @@ from fitting.init.lifter.network import SHAPE, SLOW_STEP_S, WINDOW, Inputs, inpu
 from fitting.thresholds import NEAREST_KEYPOINT_M
 from fitting.training.lifter_noise import observe
 from fitting.training.motion_bank import Bank, matrices, varied, windows
+from fitting.training.motions import SHARES
 from fitting.training.pose_kinds import SEATED
 from pose2d.skeletons import HALPE26
 
@@ -123,7 +124,6 @@ def marks(turned: Tensor, spread_m: Tensor) -> Tensor:
 
 STEP_S = (0.06, 0.16)  # between frames of a window; now and then up to SLOW_STEP_S
 SPEED = (0.75, 1.35)  # at which the motion is played
-SHARES = [0.3, 0.7]  # of windows from motion captured at 30 frames a second, and from poses at 5
 MARKED = 0.6  # share of windows whose keypoints are where people mark them
 NEAREST_M = 0.9  # no pelvis comes closer to the camera
 GROUPS, GROUP_SHARES = (
@@ -153,7 +153,7 @@ def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generat
 
     step = torch.where(torch.rand(count, 1, generator=generator) < 0.1, even(STEP_S[1], SLOW_STEP_S), even(*STEP_S))
     time_s = torch.arange(WINDOW) * step
-    motion = varied(windows(banks, SHARES[: len(banks)], time_s * even(*SPEED), generator), generator)
+    motion = varied(windows(banks, list(SHARES[: len(banks)]), time_s * even(*SPEED), generator), generator)
     # Everybody has bones that the lifter's ten shape numbers cannot tell.
     whole_shape = torch.randn(count, body.shape_size, generator=generator).clamp(-2.5, 2.5)
     view = views(count, generator)

@@ -16,7 +16,7 @@ from fitting.body import Body
 from fitting.body.kinematics import MIRROR
 from fitting.body.rotations import axis_angle_to_quaternion, quaternion_product, quaternion_to_matrix
 from fitting.training.motion_capture import Motion
-from fitting.training.pose_kinds import LEG_JOINTS, drawing_weights, legs_kept, pose_kinds
+from fitting.training.pose_kinds import drawing_weights, pose_kinds
 
 LEGS = (0, 1, 2, 4, 5, 7, 8, 10, 11)  # pelvis and below: what another clip's upper body can be set upon
 FEET = (7, 8, 10, 11)
@@ -138,17 +138,10 @@ def _of_bank(one: Bank, time_s: Tensor, generator: torch.Generator) -> Windows:
 
 
 def varied(given: Windows, generator: torch.Generator) -> Windows:
-    """More motion than was captured: straighter legs, mirror images, upper bodies of others, joints a little off."""
+    """More motion than was captured: mirror images, upper bodies of others, joints a little off."""
     count = len(given.turn)
     chance = torch.rand(3, count, generator=generator)
     turn, root = given.turn, given.root_m
-
-    straight = torch.zeros_like(turn)
-    straight[..., 3] = 1
-    kept = torch.ones(count, 1, 24, 1)
-    kept[:, :, list(LEG_JOINTS)] = legs_kept(given.kind, generator)[:, None, None, None]
-    same_sign = torch.where(turn[..., 3:] < 0, -turn, turn)
-    turn = torch.where(kept < 1, torch.nn.functional.normalize(torch.lerp(straight, same_sign, kept), dim=-1), turn)
 
     other = torch.randperm(count, generator=generator)
     legs = torch.zeros(24, dtype=torch.bool)

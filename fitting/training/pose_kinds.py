@@ -1,22 +1,20 @@
-"""What kind of pose a captured frame shows, and how often each kind is learned from.
+"""What kind of pose a frame shows, and how often each kind is learned from.
 
-Motion capture holds what actors were asked to do: much walking, little sitting, and hardly anybody who just stands with
-straight legs. The pose prior (`pose_prior.py`) and the lifter's training draw frames by kind instead, and
-straighten the legs of some who stand.
+Motion capture holds what actors were asked to do: much walking, little sitting, hardly anybody on the floor. The pose
+prior (`pose_prior.py`) and the lifter's training draw frames by kind instead.
 """
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-KINDS = ("standing", "upright", "seated", "bent", "lying", "upside down")
-STANDING, UPRIGHT, SEATED, BENT, LYING, UPSIDE_DOWN = range(len(KINDS))
-# How often each kind is drawn, set by hand: of the captured frames they are 37, 45, 14, 1, 3 and 1 %.
-SHARES = (0.26, 0.36, 0.2, 0.06, 0.08, 0.04)
-# Of those who stand, this share gets straighter legs: rotations of hips, knees and ankles are multiplied by 0 .. 0.8.
-# Captured people stand with knees at 19 degrees in the median, where the open body's rest pose has 8.
-STRAIGHTENED, MOST_KEPT = 0.6, 0.8
-LEG_JOINTS = (1, 2, 4, 5, 7, 8)
+KINDS = (
+    "standing", "upright", "seated", "bent", "lying", "upside down", "kneeling", "on hands", "reaching",
+)  # fmt: skip
+STANDING, UPRIGHT, SEATED, BENT, LYING, UPSIDE_DOWN, KNEELING, ON_HANDS, REACHING = range(len(KINDS))
+STRAIGHT_DEG = 16.0  # of both knees, in space, where the open body's rest pose has 8: nine of ten who stand quietly
+# How often each kind is drawn, set by hand: people stand and sit far more than actors do.
+SHARES = (0.3, 0.22, 0.19, 0.05, 0.08, 0.03, 0.04, 0.04, 0.05)
 
 
 def pose_kinds(joints_m: Tensor) -> Tensor:
@@ -32,21 +30,21 @@ def pose_kinds(joints_m: Tensor) -> Tensor:
     hips = torch.stack([between(thigh, -trunk) for thigh in thighs], 1)
     knees = torch.stack([between(thigh, shank) for thigh, shank in zip(thighs, shanks, strict=True)], 1)
     kind = torch.full((len(up),), UPRIGHT)
-    kind[(up > 0.85) & (knees.amax(1) < 35) & (hips.amax(1) < 40)] = STANDING
+    kind[(up > 0.9) & (knees.amax(1) < STRAIGHT_DEG) & (hips.amax(1) < 30)] = STANDING
     kind[up < 0.7] = BENT
     kind[(up > 0.3) & (kind != STANDING) & ((hips.amin(1) > 55) | (knees.amax(1) > 90))] = SEATED
     kind[(up.abs() <= 0.4) & (kind != SEATED)] = LYING
+    height = joints_m[..., 1] - joints_m[..., 1].amin(1, keepdim=True)
+    kneels = (height[:, (4, 5)] < 0.15) & (height[:, (1, 2)] - height[:, (4, 5)] > 0.2)
+    kind[(up > 0.5) & kneels.any(1)] = KNEELING
+    kind[(up < 0.75) & (height[:, (20, 21)] < 0.2).all(1) & (height[:, 9] > 0.25)] = ON_HANDS
     kind[up < -0.4] = UPSIDE_DOWN
+    overhead = (height[:, (20, 21)] > height[:, 15:16] + 0.05).any(1)
+    kind[overhead & ((kind == STANDING) | (kind == UPRIGHT))] = REACHING
     return kind
 
 
 def drawing_weights(kind: Tensor) -> Tensor:
     """How often each of N frames is drawn, so that the kinds have SHARES; sums to 1 when every kind occurs."""
-    count = torch.bincount(kind, minlength=len(KINDS)).clamp(min=1)
+    count = torch.bincount(kind, minlength=len(KINDS)).clamp(min=max(1, len(kind) // 200))  # a few frames stay few
     return (torch.tensor(SHARES) / count)[kind]
-
-
-def legs_kept(kind: Tensor, generator: torch.Generator) -> Tensor:
-    """The share of its legs' rotations that each of N poses keeps, 0..1."""
-    chosen = (torch.rand(len(kind), generator=generator) < STRAIGHTENED) & (kind == STANDING)
-    return torch.where(chosen, MOST_KEPT * torch.rand(len(kind), generator=generator), torch.ones(()))

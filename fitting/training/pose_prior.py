@@ -1,10 +1,13 @@
-"""Learn the pose prior from CMU motion capture: a mixture of Gaussians by expectation-maximisation.
+"""Learn the pose prior: a mixture of Student t distributions by expectation-maximisation.
 
-    python -m fitting.training.pose_prior --poses poses_5fps.npz --clips clips_30fps.npz --out pose_prior.npz
+    python -m fitting.training.pose_prior --clips clips_30fps.npz --poses poses_5fps.npz \\
+        --exercises ui_prmd_25hz.npz --woman accad_female1.npz --out pose_prior.npz
 
-Prints the held-out log-likelihood of one Gaussian beside that of the mixture. Subjects whose number is a multiple of
-five are never learned from, nor are the kinds of motion in `motion_capture.LEFT_OUT_KINDS`. Poses are drawn by
-kind, and some who stand get straighter legs (`pose_kinds.py`). Every pose counts twice, as it is and mirrored.
+Prints the held-out log-likelihood beside that of other sizes and tails. Held-out subjects are never learned from, nor
+are the kinds of motion in `motion_capture.LEFT_OUT_KINDS`. Poses are drawn by source and by kind (`motions.py`,
+`pose_kinds.py`). Every pose counts twice, as it is and mirrored.
+
+Tails are heavy: a Gaussian pulls a pose the harder the less ordinary it is; a t of few degrees of freedom lets it go.
 """
 
 import argparse
@@ -17,16 +20,19 @@ from torch import Tensor
 
 import fitting
 from fitting.body.kinematics import JOINT_NAMES, MIRROR
+from fitting.solver.prior import Mixture as Mixture69
 from fitting.solver.prior import from_mixture, packed
 from fitting.solver.unknowns import BODY_JOINTS
-from fitting.training.motion_capture import Motion, load_motion
-from fitting.training.pose_kinds import LEG_JOINTS, drawing_weights, legs_kept, pose_kinds
+from fitting.training.motion_capture import Motion
+from fitting.training.motions import SHARES, Motions, add_arguments, load_motions
+from fitting.training.pose_kinds import drawing_weights, pose_kinds
 from pose2d.base.files import atomic_file
 
 FLOOR_RAD = 0.03  # what capture and retargeting blur anyway
-SILENT_RAD = {"collar": 0.12, "wrist": 0.2, "hand": 0.1}  # joints the capture leaves still in whole or in part
+SILENT_RAD = {"collar": 0.08, "wrist": 0.2, "hand": 0.1}  # joints the captures leave still in whole or in part
 ELBOW_TWIST_RAD = 0.2
-Mixture = tuple[Tensor, Tensor, Tensor]  # weights [M], means [M, 69], covariances [M, 69, 69]
+COMPONENTS, FREEDOM = 24, 20.0  # by held-out log-likelihood (--compare)
+Mixture = tuple[Tensor, Tensor, Tensor]  # weights [M], means [M, 69], scale matrices [M, 69, 69]
 
 
 def mirrored(pose: Tensor) -> Tensor:
@@ -46,39 +52,56 @@ def floor() -> Tensor:
     return sigma.flatten().square()
 
 
-def log_joint(x: Tensor, mixture: Mixture) -> Tensor:
-    """log(weight_m density_m), [N, M]."""
-    weights, means, covariances = mixture
-    columns = []
-    for weight, mean, covariance in zip(weights, means, covariances, strict=True):
-        lower = torch.linalg.cholesky(covariance)
-        away = torch.linalg.solve_triangular(lower, (x - mean).T, upper=False)
-        log_det = lower.diagonal().log().sum()
-        columns.append(weight.log() - log_det - (away.square().sum(0) + x.shape[1] * math.log(2 * math.pi)) / 2)
-    return torch.stack(columns, 1)
+def distances(x: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
+    """Squared Mahalanobis distances [N, M] and half log determinants of the scale matrices [M]."""
+    _, means, scales = mixture
+    lower = torch.linalg.cholesky(scales)
+    columns = [
+        torch.linalg.solve_triangular(factor, (x - mean).T, upper=False).square().sum(0)
+        for factor, mean in zip(lower, means, strict=True)
+    ]
+    return torch.stack(columns, 1), lower.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def moments(x: Tensor, share: Tensor, least: Tensor) -> Mixture:
-    """The mixture that shares [N, M] of the poses make up."""
-    total = share.sum(0)
-    means = (share.T @ x) / total[:, None]
-    covariances = []
+def moments(x: Tensor, share: Tensor, counts: Tensor, least: Tensor) -> Mixture:
+    """The mixture that shares [N, M] of the poses make up; counts: [N, M] how much each pose tells of a component."""
+    total, weighted = share.sum(0), share * counts
+    means = (weighted.T @ x) / weighted.sum(0)[:, None]
+    scales = []
     for m in range(share.shape[1]):
         away = x - means[m]
-        covariances.append((away * share[:, m, None]).T @ away / total[m] + torch.diag(least))
-    return total / len(x), means, torch.stack(covariances)
+        scales.append((away * weighted[:, m, None]).T @ away / total[m] + torch.diag(least))
+    return total / len(x), means, torch.stack(scales)
 
 
-def learn(x: Tensor, components: int, rounds: int, seed: int) -> Mixture:
-    """EM from randomly chosen poses, each starting with its nearest neighbours."""
-    least = floor().to(x)
-    generator = torch.Generator().manual_seed(seed)
-    seeds = x[torch.randperm(len(x), generator=generator)[:components]]
+def learn(x: Tensor, components: int, freedom: float, rounds: int) -> Mixture:
+    """EM from randomly chosen poses, each starting with its nearest neighbours; an infinite freedom: Gaussians."""
+    least, size = floor().to(x), x.shape[1]
+    seeds = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:components]]
     share = torch.nn.functional.one_hot(torch.cdist(x, seeds).argmin(1), components).to(x)
-    mixture = moments(x, share, least)
-    for _ in range(rounds if components > 1 else 0):
-        mixture = moments(x, log_joint(x, mixture).softmax(1) + 1e-9, least)
+    mixture = moments(x, share, torch.ones_like(share), least)
+    for _ in range(rounds):
+        squared, log_det = distances(x, mixture)
+        if math.isinf(freedom):
+            energy, counts = squared / 2, torch.ones_like(squared)
+        else:
+            energy = (freedom + size) / 2 * torch.log1p(squared / freedom)
+            counts = (freedom + size) / (freedom + squared)
+        share = (mixture[0].log() - log_det - energy).softmax(1) + 1e-9
+        mixture = moments(x, share, counts, least)
     return mixture
+
+
+def drawn_poses(motions: Motions, body: fitting.Body, count: int, generator: torch.Generator) -> Tensor:
+    """[2 count, 69] of what may be learned from, with mirror images."""
+    found = []
+    for motion, share in zip(motions.all, SHARES, strict=True):
+        pose = motion.poses_of(motion.learned)
+        kind = torch.cat([pose_kinds(body(part).joints) for part in pose.split(8192)])
+        chosen = torch.multinomial(drawing_weights(kind), int(share * count), replacement=True, generator=generator)
+        found.append(pose[chosen])
+    pose = torch.cat(found)
+    return torch.cat((pose, mirrored(pose)))[:, 1:].flatten(1)
 
 
 def smoothness(motion: Motion, body: fitting.Body) -> tuple[np.ndarray, np.ndarray]:
@@ -103,40 +126,42 @@ def smoothness(motion: Motion, body: fitting.Body) -> tuple[np.ndarray, np.ndarr
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--poses", type=Path, required=True)
-    parser.add_argument("--clips", type=Path, required=True)
+    add_arguments(parser)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--components", type=int, default=16)
-    parser.add_argument("--compare", type=int, nargs="*", default=[1], help="other sizes to print beside it")
+    parser.add_argument("--components", type=int, default=COMPONENTS)
+    parser.add_argument(
+        "--freedom", type=float, default=FREEDOM, help="degrees of freedom of the tails; inf: Gaussians"
+    )
+    parser.add_argument("--compare", action="store_true", help="print other sizes and tails beside it")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--samples", type=int, default=15_000)
+    parser.add_argument("--samples", type=int, default=20_000)
     arguments = parser.parse_args()
 
     body = fitting.load_body()
-    motion = load_motion(arguments.poses, body, 5.0, skeleton=arguments.clips)
+    motions = load_motions(arguments, body)
     generator = torch.Generator().manual_seed(0)
-    learned, kept = (motion.pose[motion.frames_of(clips)] for clips in (motion.learned, motion.held_out))
-    kind = pose_kinds(torch.cat([body(part).joints for part in learned.split(8192)]))
-    drawn = torch.multinomial(drawing_weights(kind), arguments.samples, replacement=True, generator=generator)
-    learned, kind = learned[drawn].clone(), kind[drawn]
-    learned[:, list(LEG_JOINTS)] *= legs_kept(kind, generator)[:, None, None]
-    learned = torch.cat((learned, mirrored(learned)))[:, 1:].flatten(1)
-    kept = kept[torch.randperm(len(kept), generator=generator)[:20_000], 1:].flatten(1)
-
-    linear, angular = smoothness(load_motion(arguments.clips, body, 30.0), body)
-    for components in (*arguments.compare, arguments.components):
-        mixture = learn(learned, components, arguments.rounds, seed=0)
-        weights, means, covariances = (part.double().numpy() for part in mixture)
-        prior = from_mixture(weights, means, covariances, linear, angular)
-        pose = kept.unflatten(1, (23, 3))[:, [joint - 1 for joint in BODY_JOINTS]].flatten(1)
-        likely, nearest = prior.log_likelihood(pose).mean(), -prior.energy(pose)[0].mean()
-        print(
-            f"{components:3d} Gaussians: held-out log-likelihood {likely:.2f} per pose (nearest one {nearest:.2f})",
-            flush=True,
-        )
+    learned = drawn_poses(motions, body, arguments.samples, generator)
+    measured = {
+        "CMU's held-out subjects": motions.poses.poses_of(motions.poses.held_out),
+        "UI-PRMD's": motions.exercises.poses_of(motions.exercises.held_out),
+        "left-out kinds": motions.poses.poses_of(motions.poses.left_out),
+    }
+    linear, angular = smoothness(motions.clips, body)
+    chosen = (arguments.components, arguments.freedom)
+    others = [(1, math.inf), (16, math.inf), (24, math.inf), (16, 20.0), (24, 40.0), (24, 10.0), (32, 20.0)]
+    for components, freedom in [*(others if arguments.compare else ()), chosen]:
+        mixture = learn(learned, components, freedom, arguments.rounds)
+        weights, means, scales = (part.double().numpy() for part in mixture)
+        prior = from_mixture(Mixture69(weights, means, scales, freedom), linear, angular)
+        cells = []
+        for name, poses in measured.items():
+            pose = poses[:: max(1, len(poses) // 10_000), BODY_JOINTS].flatten(1)
+            cells.append(f"{name} {float(prior.log_likelihood(pose).mean()):.2f}")
+        print(f"{components:3d} components, {freedom:g} degrees of freedom: {', '.join(cells)} nats", flush=True)
     with atomic_file(arguments.out) as path:
         np.savez_compressed(
-            path, weights=weights.astype(np.float32), means=means.astype(np.float32), covariances=packed(covariances),
+            path, weights=weights.astype(np.float32), means=means.astype(np.float32), covariances=packed(scales),
+            freedom=np.float32(freedom),
             acceleration_sigma=linear.astype(np.float32), angular_sigma=angular.astype(np.float32),
         )  # fmt: skip
     print(f"{arguments.out}: {arguments.out.stat().st_size / 1024:.0f} KB")

@@ -128,11 +128,11 @@ def _read_npz(path: Path, names: set[str] | None) -> dict[str, np.ndarray]:
                     raise Unreadable(
                         f"its arrays would take {size_text(total)} of memory, and at most {size_text(cap)} may be used"
                     )
-                found = {}
+                content = {}
                 for name, member in members.items():
                     with archive.open(member) as stream:
-                        found[name] = _array(stream, member.file_size, name, cap)
-                return found
+                        content[name] = _array(stream, member.file_size, name, cap)
+                return content
         except Unreadable:
             raise
         except Exception as error:  # what damaged bytes raise is as varied as the bytes

@@ -111,8 +111,8 @@ FREE_SHARE = 0.5  # of the memory that is free, one file may take so much
 
 def free_memory_bytes() -> int | None:
     """What this process could still allocate; None where the system does not say."""
-    found = [value for value in (_physical(), _container(), _process_limit()) if value is not None]
-    return max(0, min(found)) if found else None
+    free = [value for value in (_physical(), _container(), _process_limit()) if value is not None]
+    return max(0, min(free)) if free else None
 
 
 def most_bytes(cap: int) -> int:

@@ -104,10 +104,10 @@ class Json:
             raise self.refuse("holds a number that is too large") from None
 
     def finite_numbers(self, *counts: int) -> np.ndarray:
-        found = self.numbers(*counts)
-        if not np.isfinite(found).all():
+        values = self.numbers(*counts)
+        if not np.isfinite(values).all():
             raise self.refuse("holds a number that is not finite")
-        return found
+        return values
 
 
 def read_json(path: str | Path, expected: str = "") -> Json:

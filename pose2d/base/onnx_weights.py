@@ -64,15 +64,15 @@ def ordered_weights(graph: OnnxGraph) -> dict[str, np.ndarray]:
     (epsilons, divisors) are left out.
     """
     counts: dict[str, int] = {}
-    found = {}
+    ordered = {}
     for node in _in_order(graph):
         read = [(slot, graph.tensors[name]) for slot, name in enumerate(node.inputs) if name in graph.tensors]
         weights = [(slot, value) for slot, value in read if value.dtype.kind == "f" and value.ndim > 0]
         if weights:
             count = counts.get(node.op, 0)
             counts[node.op] = count + 1
-            found.update({f"{node.op}.{count}.{slot}": value for slot, value in weights})
-    return found
+            ordered.update({f"{node.op}.{count}.{slot}": value for slot, value in weights})
+    return ordered
 
 
 def _in_order(graph: OnnxGraph) -> Iterator[OnnxNode]:

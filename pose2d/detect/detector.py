@@ -87,8 +87,8 @@ class PersonDetector(nn.Module):
     def find(self, inputs: Sequence[DetectorInput]) -> Boxes:
         """People in one image, from its inputs at all sizes."""
         device = next(self.parameters()).device
-        found = [self._in_image(one, *self.candidates(one.pixels.to(device))) for one in inputs]
-        boxes, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        candidates = [self._in_image(one, *self.candidates(one.pixels.to(device))) for one in inputs]
+        boxes, scores = (np.concatenate(parts) for parts in zip(*candidates, strict=True))
         keep = non_maximum_suppression(boxes, scores, self.options.nms_iou)
         return Boxes(boxes[keep], scores[keep])
 
@@ -109,8 +109,8 @@ def detector_class(name: str) -> type[PersonDetector]:
         close = difflib.get_close_matches(name, DETECTORS, n=1)
         hint = f" Did you mean {close[0]}?" if close else ""
         raise UserError(f"unknown detector {name!r}.{hint} There are {' and '.join(DETECTORS)}.")
-    module, found = DETECTORS[name]
-    return getattr(import_module(f"pose2d.detect.{module}"), found)
+    module, class_name = DETECTORS[name]
+    return getattr(import_module(f"pose2d.detect.{module}"), class_name)
 
 
 def load_detector(name: str, options: DetectorOptions | None = None) -> PersonDetector:
@@ -161,9 +161,9 @@ def read_detections(path: str | Path) -> dict[int, Boxes]:
             raise entry.item("bbox").refuse(f"is no box ({error})") from error
         score = entry.get("score", 1.0).number()
         rows.setdefault(entry.item("image_id").integer(), []).append(([x, y, x + w, y + h], score))
-    found = {}
+    by_image = {}
     for image, people in rows.items():
         boxes, scores = np.array([box for box, _ in people]), np.array([score for _, score in people])
         order = np.argsort(-scores, kind="stable")
-        found[image] = Boxes(boxes[order], scores[order])
-    return found
+        by_image[image] = Boxes(boxes[order], scores[order])
+    return by_image

@@ -30,9 +30,9 @@ def sample(maps: list[Tensor], places: Tensor, weights: Tensor) -> Tensor:
     total = torch.zeros((), dtype=maps[0].dtype, device=maps[0].device)
     for level, values in enumerate(maps):
         grid = 2 * places[:, :, :, level].flatten(1, 2) - 1  # [N, Q * heads, P, 2]
-        found = F.grid_sample(values, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
-        found = found.unflatten(2, weights.shape[1:3])  # [N, C, Q, heads, P]
-        total = total + torch.einsum("ncqhp,nqhp->nqhc", found, weights[:, :, :, level])
+        sampled = F.grid_sample(values, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+        sampled = sampled.unflatten(2, weights.shape[1:3])  # [N, C, Q, heads, P]
+        total = total + torch.einsum("ncqhp,nqhp->nqhc", sampled, weights[:, :, :, level])
     return total
 
 

@@ -177,9 +177,9 @@ class RTMPose(PoseModel):
         shortcuts = [value for value in factors if value.shape == (TOKEN,)]
         shifts = [value for value in sums if value.shape == (2, QUERY)]
         vectors = ("head.mlp.0.g", "head.gau.ln.g", "head.gau.gamma", "head.gau.res_scale.scale", "head.gau.beta")
-        found = (*scales[:2], *pairs[:1], *shortcuts[:1], *shifts[:1])
-        if len(found) == len(vectors):
-            converted |= dict(zip(vectors, found, strict=True))
+        values = (*scales[:2], *pairs[:1], *shortcuts[:1], *shifts[:1])
+        if len(values) == len(vectors):
+            converted |= dict(zip(vectors, values, strict=True))
         return converted
 
 

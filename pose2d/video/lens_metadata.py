@@ -10,12 +10,14 @@ whatever cannot be read is "nothing stated", never an exception.
 import math
 import re
 import struct
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import av
+from PIL import Image
 
 FULL_FRAME_DIAGONAL_MM = math.hypot(36.0, 24.0)
 # A focal length outside this share of the image's diagonal is a mistake: 0.2 is a 136 degree rectilinear lens,
@@ -54,12 +56,12 @@ def read_lens_metadata(path: str | Path, size_px: tuple[int, int]) -> LensMetada
             head = stream.read(_HEAD_BYTES)
             if head.startswith(_IMAGE_SIGNATURES) and head[8:12] not in (b"AVI ", b"WAVE"):
                 return from_exif(_exif_block(head), size_px)
-            found = _first_sane(_container_tags(path), size_px)
-            if found.focal_px is None and _is_iso_file(head):
-                found = _preferred(found, _first_sane(_box_tags(stream), size_px))
-            if found.focal_px is None and (block := _embedded_exif(head)):  # AVIF, HEIC
-                found = _preferred(found, from_exif(block, size_px))
-            return found
+            lens = _first_sane(_container_tags(path), size_px)
+            if lens.focal_px is None and _is_iso_file(head):
+                lens = _preferred(lens, _first_sane(_box_tags(stream), size_px))
+            if lens.focal_px is None and _is_iso_file(head) and (block := _exif_block(head)):  # AVIF, HEIC
+                lens = _preferred(lens, from_exif(block, size_px))
+            return lens
     except (OSError, ValueError, MemoryError) as error:
         return _nothing(f"{path} cannot be read ({error}).")
 
@@ -102,41 +104,32 @@ _EXIF_DIRECTORY = 0x8769
 _FOCAL_MM, _FOCAL_35MM, _PIXELS_X, _PIXELS_Y = 0x920A, 0xA405, 0xA002, 0xA003
 _PLANE_X_RESOLUTION, _PLANE_UNIT = 0xA20E, 0xA210
 _UNIT_MM = {2: 25.4, 3: 10.0, 4: 1.0, 5: 0.001}  # EXIF's ResolutionUnit: inch, centimetre, millimetre, micrometre
-# TIFF's types: bytes of one value, and how struct reads it (rationals are two integers)
-_TYPES = {1: (1, "B"), 3: (2, "H"), 4: (4, "I"), 5: (8, "II"), 6: (1, "b"), 8: (2, "h"), 9: (4, "i"), 10: (8, "ii"),
-          11: (4, "f"), 12: (8, "d")}  # fmt: skip
-_WANTED = (_EXIF_DIRECTORY, _FOCAL_MM, _FOCAL_35MM, _PIXELS_X, _PIXELS_Y, _PLANE_X_RESOLUTION, _PLANE_UNIT)
+_WANTED = (_FOCAL_MM, _FOCAL_35MM, _PIXELS_X, _PIXELS_Y, _PLANE_X_RESOLUTION, _PLANE_UNIT)
+# Where the TIFF block of EXIF begins in a JPEG, PNG, WebP, AVIF or HEIC file; its signature is enough to find it
+_BLOCK = re.compile(rb"(?:Exif\0\0|eXIf|EXIF.{4}(?:Exif\0\0)?)(?=II\*\0|MM\0\*)", re.DOTALL)
 
 
 def read_tiff_tags(block: bytes) -> dict[int, list[float]]:
     """The numeric tags of the first image and of its EXIF directory that concern the lens; {} for garbage."""
-    order = {b"II": "<", b"MM": ">"}.get(block[:2])
-    if order is None or len(block) < 8 or struct.unpack_from(order + "H", block, 2)[0] != 42:
+    if block[:4] not in (b"II*\0", b"MM\0*"):
         return {}
-    tags = _directory(block, struct.unpack_from(order + "I", block, 4)[0], order)
-    if _EXIF_DIRECTORY in tags:
-        tags |= _directory(block, int(_number(tags[_EXIF_DIRECTORY])), order)
-    return tags
+    exif = Image.Exif()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exif.load(block)
+            content = {**exif, **exif.get_ifd(_EXIF_DIRECTORY)}
+    except Exception:  # what damaged bytes raise is as varied as the bytes
+        return {}
+    return {tag: _numbers(content[tag]) for tag in _WANTED if tag in content}
 
 
-def _directory(block: bytes, offset: int, order: str) -> dict[int, list[float]]:
-    tags: dict[int, list[float]] = {}
-    if not 8 <= offset <= len(block) - 2:
-        return tags
-    count = min(struct.unpack_from(order + "H", block, offset)[0], _MOST_TAGS)
-    for entry in range(offset + 2, min(offset + 2 + 12 * count, len(block) - 11), 12):
-        tag, kind, values = struct.unpack_from(order + "HHI", block, entry)
-        if tag not in _WANTED or kind not in _TYPES or not 1 <= values <= 4:
-            continue
-        width, code = _TYPES[kind]
-        place = entry + 8 if width * values <= 4 else struct.unpack_from(order + "I", block, entry + 8)[0]
-        if place + width * values > len(block):
-            continue
-        raw = struct.unpack_from(order + code * values, block, place)
-        if len(code) == 2:
-            raw = tuple(a / b if b else math.nan for a, b in zip(raw[::2], raw[1::2], strict=True))
-        tags[tag] = [float(value) for value in raw]
-    return tags
+def _numbers(value: Any) -> list[float]:
+    """A tag's values, which may be one or several; NaN for a fraction with nothing below."""
+    try:
+        return [float(part) for part in (value if isinstance(value, tuple) else (value,))]
+    except (TypeError, ValueError, ZeroDivisionError):
+        return []
 
 
 def _number(values: list[float] | None) -> float:
@@ -145,53 +138,11 @@ def _number(values: list[float] | None) -> float:
 
 
 def _exif_block(head: bytes) -> bytes:
-    """The TIFF block of a JPEG, PNG, WebP or TIFF file; empty when there is none."""
+    """The TIFF block of an image file; empty when there is none."""
     if head[:4] in (b"II*\0", b"MM\0*"):
         return head
-    if head.startswith(b"\xff\xd8"):
-        return _of_jpeg(head)
-    chunks = _png_chunks(head) if head.startswith(b"\x89PNG") else _riff_chunks(head)
-    for name, payload in chunks:
-        if name in (b"eXIf", b"EXIF"):
-            return payload.removeprefix(b"Exif\0\0")
-    return b""
-
-
-def _of_jpeg(head: bytes) -> bytes:
-    place = 2
-    while place + 4 <= len(head) and head[place] == 0xFF:
-        marker, length = head[place + 1], struct.unpack_from(">H", head, place + 2)[0]
-        if marker in (0xDA, 0xD9) or length < 2:  # the image itself, or its end
-            break
-        payload = head[place + 4 : place + 2 + length]
-        if marker == 0xE1 and payload.startswith(b"Exif\0\0"):
-            return payload[6:]
-        place += 2 + length
-    return b""
-
-
-def _png_chunks(head: bytes) -> Iterator[tuple[bytes, bytes]]:
-    place = 8
-    while place + 8 <= len(head):
-        length, name = struct.unpack_from(">I4s", head, place)
-        yield name, head[place + 8 : place + 8 + length]
-        place += 12 + length
-
-
-def _riff_chunks(head: bytes) -> Iterator[tuple[bytes, bytes]]:
-    place = 12
-    while place + 8 <= len(head):
-        name, length = struct.unpack_from("<4sI", head, place)
-        yield name, head[place + 8 : place + 8 + length]
-        place += 8 + length + length % 2
-
-
-def _embedded_exif(head: bytes) -> bytes:
-    """AVIF and HEIC keep the same block as an item; its signature is enough to find it."""
-    if not _is_iso_file(head):
-        return b""
-    found = re.search(rb"Exif\0\0(?:II\*\0|MM\0\*)", head)
-    return head[found.start() + 6 :] if found else b""
+    start = _BLOCK.search(head)
+    return head[start.end() :] if start else b""
 
 
 # --- Video --------------------------------------------------------------------------------------------------------
@@ -214,8 +165,8 @@ def _container_tags(path: Path) -> Iterator[tuple[str, float]]:
     """What FFmpeg passes on: QuickTime keys of the file and of its streams, Matroska tags."""
     try:
         with av.open(str(path), options={"protocol_whitelist": "file"}) as container:
-            found: list[Mapping[str, str]] = [container.metadata, *(s.metadata for s in container.streams)]
-            tags = [(key, _parsed(value)) for part in found for key, value in part.items() if _F35_NAMES.search(key)]
+            places: list[Mapping[str, str]] = [container.metadata, *(s.metadata for s in container.streams)]
+            tags = [(key, _parsed(value)) for part in places for key, value in part.items() if _F35_NAMES.search(key)]
     except (av.error.FFmpegError, OSError, ValueError):
         return
     yield from tags
@@ -315,17 +266,17 @@ def _item_value(kind: int, value: bytes) -> float:
 
 
 def _xmp(payload: bytes) -> Iterator[tuple[str, float]]:
-    for found in _XMP_F35.finditer(payload):
-        yield "XMP FocalLengthIn35mm", _parsed(found[1].decode("ascii"))
+    for stated in _XMP_F35.finditer(payload):
+        yield "XMP FocalLengthIn35mm", _parsed(stated[1].decode("ascii"))
 
 
 def _parsed(text: str) -> float:
     """26, "26 mm" or "26/1"; NaN for anything else."""
-    found = _NUMBER.match(text)
-    if not found:
+    match = _NUMBER.match(text)
+    if not match:
         return math.nan
-    below = float(found[2]) if found[2] else 1.0
-    return float(found[1]) / below if below else math.nan
+    below = float(match[2]) if match[2] else 1.0
+    return float(match[1]) / below if below else math.nan
 
 
 # --- Answers ------------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def new_structure(before: np.ndarray, after: np.ndarray) -> float:
     """Share of the structure in `after` [36, 64] that is nowhere near in `before`, 0..1."""
     (block_w, block_h), (reach_x, reach_y) = BLOCK_PX, REACH_PX
     around = cv2.copyMakeBorder(before, reach_y, reach_y, reach_x, reach_x, cv2.BORDER_REPLICATE)
-    found = total = 0.0
+    old_structure = total = 0.0
     for y in range(0, SIZE_PX[1], block_h):
         for x in range(0, SIZE_PX[0], block_w):
             block = after[y : y + block_h, x : x + block_w]
@@ -93,9 +93,9 @@ def new_structure(before: np.ndarray, after: np.ndarray) -> float:
             weight = contrast**2 / (contrast + 2 * NOISE)
             best = float(cv2.matchTemplate(area, block, cv2.TM_CCOEFF_NORMED).max())
             best *= 1 + (NOISE / max(contrast, NOISE)) ** 2  # noise alone lowers a correlation by this
-            found += weight * min(max(best, 0.0), 1.0)
+            old_structure += weight * min(max(best, 0.0), 1.0)
             total += weight
-    return 1 - found / total if total > 0 else 0.0
+    return 1 - old_structure / total if total > 0 else 0.0
 
 
 class ShotDetector:

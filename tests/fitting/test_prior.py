@@ -5,11 +5,12 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 
 from fitting import load_prior
 from fitting.body.load import load_body
-from fitting.solver.prior import from_mixture
+from fitting.solver.prior import Mixture, from_mixture
 from fitting.solver.unknowns import BODY_JOINTS, LEAF_JOINTS
 from fitting.training.motion_capture import load_motion
 from pose2d.base.errors import UserError
@@ -23,8 +24,8 @@ def made_up_mixture(count: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return weights / weights.sum(), rng.normal(size=(count, 69)) * 0.3, covariances
 
 
-def made_up_prior(count: int = 3):
-    return from_mixture(*made_up_mixture(count), np.ones(24), np.ones(57))
+def made_up_prior(count: int = 3, freedom: float = math.inf):
+    return from_mixture(Mixture(*made_up_mixture(count), freedom), np.ones(24), np.ones(57))
 
 
 def test_the_density_is_the_mixtures_marginal_density() -> None:
@@ -48,6 +49,28 @@ def test_half_the_squared_residual_plus_the_constant_is_the_energy() -> None:
     torch.testing.assert_close(residual.square().sum(-1) / 2 + prior.constant[nearest], energy)
 
 
+def test_a_students_density_is_scipys() -> None:
+    _weights, means, covariances = made_up_mixture(1)
+    columns = [3 * (j - 1) + a for j in BODY_JOINTS for a in range(3)]
+    x = np.random.default_rng(1).normal(size=(4, 57))
+    exact = scipy.stats.multivariate_t(means[0][columns], covariances[0][np.ix_(columns, columns)], df=7).logpdf(x)
+    ours = made_up_prior(1, 7.0).log_likelihood(torch.tensor(x, dtype=torch.float32))
+    np.testing.assert_allclose(ours.numpy(), exact, atol=5e-3)
+
+
+def test_a_students_gradient_is_its_precision_times_its_pull_and_falls_far_away() -> None:
+    prior = made_up_prior(1, 20.0)
+    pose = (prior.mean + 0.3 * torch.randn(5, 57, generator=torch.Generator().manual_seed(0))).requires_grad_()
+    energy, nearest = prior.energy(pose)
+    (gradient,) = torch.autograd.grad(energy.sum(), pose)
+    pull = prior.pull(pose, nearest)
+    expected = pull[:, None] * torch.einsum("tij,tj->ti", prior.precision[nearest], pose - prior.mean[nearest])
+    torch.testing.assert_close(gradient, expected, rtol=1e-3, atol=1e-3)
+    far = prior.pull(prior.mean + 5 * (pose - prior.mean), nearest)
+    assert (far < 0.2 * pull).all()
+    assert (made_up_prior(1).pull(pose, nearest) == 1).all()
+
+
 def test_the_energy_is_that_of_the_nearest_component() -> None:
     prior = made_up_prior()
     for m in range(3):
@@ -58,7 +81,7 @@ def test_the_energy_is_that_of_the_nearest_component() -> None:
 
 def test_toes_and_hands_go_where_the_mixture_expects_them() -> None:
     weights, means, covariances = made_up_mixture(1)
-    prior = from_mixture(weights, means, covariances, np.ones(24), np.ones(57))
+    prior = from_mixture(Mixture(weights, means, covariances), np.ones(24), np.ones(57))
     body = [3 * (j - 1) + a for j in BODY_JOINTS for a in range(3)]
     leaf = [3 * (j - 1) + a for j in LEAF_JOINTS for a in range(3)]
     x = np.random.default_rng(2).normal(size=57) * 0.3
@@ -93,7 +116,8 @@ def test_smplifys_mixture_loads(tmp_path) -> None:
     path.write_bytes(pickle.dumps({"weights": weights, "means": means, "covars": covariances}, protocol=2))
     found = load_prior(path)
     assert found.mean.shape == (8, 57)
-    torch.testing.assert_close(found.mean, from_mixture(weights, means, covariances, np.ones(24), np.ones(57)).mean)
+    torch.testing.assert_close(found.mean, made_up_prior(8).mean)
+    assert found.freedom.isinf()
 
 
 def test_another_pickle_is_refused_in_words(tmp_path) -> None:

@@ -105,9 +105,9 @@ def _mpii(root: Path) -> Path:
 
 def _motion(path: Path) -> Path:
     """A file of CMU clips: the skeleton's shape is right, the motion is none."""
-    from fitting.training.motion_capture import _FAR_END, _SOURCE
+    from fitting.training.motion_capture import _CMU, _FAR_END
 
-    names = list(dict.fromkeys([*_SOURCE, *(theirs for theirs, _ in _FAR_END.values())]))
+    names = list(dict.fromkeys([*_CMU, *(theirs for theirs, _ in _FAR_END.values())]))
     frames = 100
     np.savez(
         path,

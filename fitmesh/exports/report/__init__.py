@@ -14,6 +14,7 @@ from fitmesh.exports.report.person_section import person_heading, person_section
 from fitmesh.exports.scene import frame_rate
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
+from fitmesh.ui.words import count
 from fitmesh.version import __version__
 from pose2d.base.files import atomic_file
 
@@ -69,8 +70,10 @@ def _name(result: Result) -> str:
 def _head(result: Result) -> str:
     width, height = result.camera.size
     people = len(result.people)
-    who = "no person was found" if not people else "1 person" if people == 1 else f"{people} people"
-    facts = f"{who}, {len(result.frames)} frames at {float(frame_rate(result)):.4g} per second, {width}×{height}"
+    who = count(people, "people") if people else "no person was found"
+    facts = (
+        f"{who}, {count(len(result.frames), 'frames')} at {float(frame_rate(result)):.4g} per second, {width}×{height}"
+    )
     return f'<h1>{escape(_name(result))}</h1><p class="soft">{facts}</p>'
 
 
@@ -113,7 +116,7 @@ def _person(result: Result, person: Person) -> str:
     heading, content = person_heading(person), person_section(result, person)
     if len(result.people) <= MOST_UNFOLDED:
         return f"<section>{heading}{content}</section>"
-    facts = f"{len(person)} frames, {person.observed.mean():.0%} observed"
+    facts = f"{count(len(person), 'frames')}, {person.observed.mean():.0%} observed"
     return f'<details class="person"><summary>{heading}<span>{facts}</span></summary>{content}</details>'
 
 

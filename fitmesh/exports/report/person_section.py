@@ -13,6 +13,7 @@ from fitmesh.exports.report.overview import swatch
 from fitmesh.exports.report.plots import MOST_POINTS, Axis, Line, plot, row_statistic, runs, time_marks
 from fitmesh.exports.segments import on_every_frame
 from fitmesh.result import Person, Result
+from fitmesh.ui.words import count
 from fitting.body.kinematics import JOINT_NAMES
 from pose2d.skeletons import HALPE26
 
@@ -73,7 +74,7 @@ def person_section(result: Result, person: Person) -> str:
 
 
 def _when(result: Result, person: Person, grid: _Grid) -> str:
-    seen = f"{person.observed.mean():.0%} of {len(person)} frames observed"
+    seen = f"{person.observed.mean():.0%} of {count(len(person), 'frames')} observed"
     text = f"{grid.time_s[0]:.2f} to {grid.time_s[-1]:.2f} s, {seen}"
     away = runs(grid.away)
     if not away:

@@ -29,7 +29,8 @@ class LikelyPose(Term):
     def add(self, window: Window, blocks: Blocks) -> None:
         pose = window.state.body_pose
         _, nearest = self.prior.energy(pose)
-        precision = self.weight * self.prior.precision[nearest]
+        counts = self.weight * self.prior.pull(pose, nearest)
+        precision = counts[:, None, None] * self.prior.precision[nearest]
         blocks.add_block(POSE, torch.einsum("tij,tj->ti", precision, pose - self.prior.mean[nearest]), precision)
 
     def in_doubt(self) -> "LikelyPose":

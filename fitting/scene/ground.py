@@ -361,7 +361,7 @@ class _Problem:
 
     def _on_levels(self, start: np.ndarray, below: np.ndarray) -> list[np.ndarray]:
         """The same start where floors are far apart: with everybody at their size on a level of their own, and with
-        everybody on the lowest one, and smaller."""
+        everybody of such a size that they stand on the middle one."""
         count = len(self._heights)
         size = np.exp(start[5 : 5 + count])
         who = [n for n in range(count) if (self._evidence.foot_person == n).any()]
@@ -371,17 +371,14 @@ class _Problem:
         other = start.copy()
         camera_m = max(-min(height.values()), 0.3)
         other[2] = math.log(camera_m)
-        smaller = other.copy()
         for n in who:
             other[5 + count + n] = height[n] + camera_m
-            smaller[5 + n] += math.log(np.clip(camera_m / max(-height[n], 0.1), 0.4, 1.1))
-        # The lowest one may itself be a child near the camera: from the middle one, too.
         middle = start.copy()
         middle_m = max(-float(np.median(list(height.values()))), 0.3)
         middle[2] = math.log(middle_m)
         for n in who:
             middle[5 + n] += math.log(np.clip(middle_m / max(-height[n], 0.1), 0.4, 1.1))
-        return [other, smaller, middle]
+        return [other, middle]
 
 
 def _stretched(points: np.ndarray, view_axis: np.ndarray, ratio: float) -> np.ndarray:

@@ -25,7 +25,7 @@ import pose2d
 from bench.lib.claim import claim
 from ccnet.comparison import compare_sources, draw_plots
 from ccnet.data.datasets import read_split
-from ccnet.predictions import USUAL_SOURCES, Predictions, SourceConfidence, predict_split
+from ccnet.predicted_people import USUAL_SOURCES, Predictions, SourceConfidence, predict_split
 from fitmesh.ui.console import table_console
 from pose2d.base.threads import use_threads
 

@@ -28,14 +28,14 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lib.claim import Console, claim
-from ccnet.metrics import expected_calibration_error
+from ccnet.metrics import reliability
 from eval3dpw.bodies import body_set
 from eval3dpw.synth.dataset import truth_path
 from eval3dpw.synth.sequence import BEHIND_SELF, DEPTH_M, HIDDEN, SEEN
+from fitmesh.eval_3dpw.eval_settings import FPS, EvalSettings
 from fitmesh.eval_3dpw.keypoints import cache_key, true_keypoints_px
 from fitmesh.eval_3dpw.pipeline import Evaluation
 from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitmesh.eval_3dpw.settings import FPS, EvalSettings
 from fitmesh.ui.events import Reporter
 from fitting.keypoints.after_fit import with_variance_inflation
 from fitting.keypoints.hidden import COVERED, TAKEN, FittedBody, behind_others, surface_in_front_m
@@ -184,7 +184,7 @@ def main() -> None:
             stated = sample.stated(weight)
             s = stated.expected_oks()[here].numpy()
             likelihood = float(stated.log_likelihood(sample.error)[here].mean())
-            ece = expected_calibration_error(s, oks, bins=10)
+            ece = reliability(s, oks, bins=10).expected_error
             cells.append(f"{s.mean():.2f}, {np.corrcoef(s, oks)[0, 1]:.2f}, {ece:.3f}, {likelihood:.2f}")
         table.add_row(f"{group} ({int(here.sum()):,})", f"{oks.mean():.2f}", *cells)
     console.print(table)

@@ -24,9 +24,9 @@ from bench.lib.claim import Console, claim
 from eval3dpw.bodies import body_set
 from eval3dpw.synth.dataset import truth_path
 from eval3dpw.synth.sequence import SEEN
+from fitmesh.eval_3dpw.eval_settings import FPS, EvalSettings
 from fitmesh.eval_3dpw.keypoints import KeypointEstimator, true_keypoints_px
 from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitmesh.eval_3dpw.settings import FPS, EvalSettings
 from fitting.training.simulation import Noise
 from pose2d.oks import l_squared
 from pose2d.skeletons import COCO17

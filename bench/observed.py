@@ -31,10 +31,10 @@ from bench.lib.claim import Console, claim
 from bench.lib.rendered_fits import fitted_together
 from eval3dpw.bodies import body_set
 from eval3dpw.synth.dataset import truth_path
+from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitmesh.eval_3dpw.keypoints import cache_key, true_keypoints_px
 from fitmesh.eval_3dpw.pipeline import Evaluation
 from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitmesh.eval_3dpw.settings import EvalSettings
 from fitmesh.ui.events import Reporter
 from fitting.keypoints.observed import NEAR, OBSERVED_PROBABILITY, probability_observed
 from pose2d.types import Keypoints

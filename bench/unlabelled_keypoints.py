@@ -29,14 +29,14 @@ import pose2d
 from bench.keypoint_offsets import CAUCHY_MM, bone, kind_of, robust_offset
 from bench.lib.claim import Console, claim
 from ccnet.heads.simcc import STAND_IN, SimCCDistributionHead
-from ccnet.metrics import expected_calibration_error
+from ccnet.metrics import reliability
 from eval3dpw.bodies import body_set
 from eval3dpw.sequences import camera_params
 from eval3dpw.synth.dataset import truth_path
 from eval3dpw.synth.sequence import BEHIND_SELF
+from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitmesh.eval_3dpw.keypoints import true_boxes
 from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitmesh.eval_3dpw.settings import EvalSettings
 from fitting.body.kinematics import rotation_matrices
 from pose2d.estimate import estimate_people
 from pose2d.oks import AREA_OF_BOX, ErrorDistribution, l_squared
@@ -175,7 +175,7 @@ def main() -> None:
         place = ", ".join(f"{v:.0f}" for v in offset_mm[kinds[0]]) if len(kinds) == 1 else ""
         table.add_row(
             name, str(len(said)), place, f"{said.mean():.3f}", f"{true.mean():.3f}",
-            f"{expected_calibration_error(said, true):.3f}", f"{float(likelihood[:, numbers][use].mean()):.2f}",
+            f"{reliability(said, true).expected_error:.3f}", f"{float(likelihood[:, numbers][use].mean()):.2f}",
             *shares, f"{likeliest_scale(first, error_first, kinds):.2f}",
         )  # fmt: skip
 

@@ -28,15 +28,15 @@ from bench.lib.claim import Console, claim
 from bench.lib.rendered_fits import fitted_together
 from bench.lib.weighting_page import METRICS, by_occlusion, plot
 from bench.lib.weighting_rows import CCNET, CCNET_LIKELIHOOD, CCNET_PRECISION, MODES, RAW, ROWS, SCALES_OF, Mode
-from ccnet.metrics import expected_calibration_error
+from ccnet.metrics import reliability
 from eval3dpw.bodies import body_set
 from eval3dpw.synth.dataset import truth_path
 from eval3dpw.synth.sequence import BEHIND_SELF, HIDDEN, SEEN
+from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
 from fitmesh.eval_3dpw.keypoints import cache_key
 from fitmesh.eval_3dpw.pipeline import Evaluation, run
+from fitmesh.eval_3dpw.score_table import NAMES, Line, Scores, lines, show
 from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitmesh.eval_3dpw.settings import EvalSettings, Row
-from fitmesh.eval_3dpw.table import NAMES, Line, Scores, lines, show
 from fitmesh.ui.events import Reporter
 from pose2d.base.files import atomic_file
 from pose2d.base.resampling import RESAMPLES, clustered_means, draws, interval
@@ -138,7 +138,7 @@ class KeypointConfidence:
             cells = [f"{group} ({here.sum():,})", f"{oks.mean():.2f}"]
             for source in CALIBRATED:
                 s = self.confidence[source][here]
-                ece = expected_calibration_error(s, oks, bins=10)
+                ece = reliability(s, oks, bins=10).expected_error
                 cells.append(f"{s.mean():.2f}, {np.corrcoef(s, oks)[0, 1]:.2f}, {ece:.3f}")
             rows.append(cells)
         return rows

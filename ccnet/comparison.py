@@ -10,13 +10,13 @@ from rich.table import Table
 
 from ccnet import plots
 from ccnet.coco_ap.average_precision import PARTS, Evaluate, KeypointAP, bootstrap_ap, evaluate, evaluate_wholebody
+from ccnet.coco_ap.evaluated_people import Detections, GroundTruth, detections, ground_truth_from_coco
 from ccnet.coco_ap.matching import match
-from ccnet.coco_ap.people import Detections, GroundTruth, detections, ground_truth_from_coco
 from ccnet.data.datasets import Split
 from ccnet.data.mpii import PCKh, mean_of_counted, mpii_groups
 from ccnet.metrics import Calibration, calibration, keypoint_map, labelled_samples, reliability, sparsification
 from ccnet.occlusion import OCCLUDED_KEYPOINT, OcclusionCurve
-from ccnet.predictions import Predictions
+from ccnet.predicted_people import Predictions
 from pose2d.base.errors import UserError
 from pose2d.base.resampling import Interval, interval
 from pose2d.skeletons import WHOLEBODY133

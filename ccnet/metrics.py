@@ -107,13 +107,6 @@ def reliability(
     return ReliabilityBins(edge, count, mean_confidence, mean_oks)
 
 
-def expected_calibration_error(
-    confidence: np.ndarray, oks: np.ndarray, bins: int = BINS, binning: Binning = "equal-width"
-) -> float:
-    """Mean gap between confidence and OKS over reliability bins."""
-    return reliability(confidence, oks, bins, binning).expected_error
-
-
 def sparsification(confidence: np.ndarray, oks: np.ndarray) -> Sparsification:
     """Mean error of the rest as the lowest confidence is removed first; AUSE is the distance to the best order.
 

@@ -17,7 +17,7 @@ from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead, Ensemble
 from ccnet.heads.simcc import SimCCDistributionHead
 from ccnet.losses import Loss, SoapLoss, Targets
-from ccnet.settings import TrainingSettings
+from ccnet.recipes import TrainingSettings
 from pose2d.base.distributed import ProcessGroup
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file

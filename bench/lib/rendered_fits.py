@@ -10,10 +10,10 @@ from torch import Tensor
 import fitting
 from eval3dpw.bodies import body_set
 from eval3dpw.sequences import camera_params
+from fitmesh.eval_3dpw.eval_settings import FPS, EvalSettings
 from fitmesh.eval_3dpw.keypoints import PersonKeypoints, cache_key
 from fitmesh.eval_3dpw.pipeline import Evaluation
 from fitmesh.eval_3dpw.sequences import EvalSequence, eval_sequences
-from fitmesh.eval_3dpw.settings import FPS, EvalSettings
 from fitmesh.ui.events import Reporter
 from fitting.fits import TrackFit
 from fitting.scene.lens import given_focal

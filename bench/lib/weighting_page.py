@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bench.lib.weighting_rows import CCNET_PRECISION, HARDLY_ROBUST, OWN_SINGLE, OWN_TIME, RAW, SINGLE, TIME
-from fitmesh.eval_3dpw.table import Line, cell
+from fitmesh.eval_3dpw.score_table import Line, cell
 from pose2d.base.files import atomic_file
 from pose2d.base.resampling import Interval
 

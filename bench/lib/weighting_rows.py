@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from fitmesh.eval_3dpw.settings import Row
+from fitmesh.eval_3dpw.eval_settings import Row
 from fitting.solver.terms.reprojection import ROBUST_SCALE
 
 RAW, CCNET, CCNET_PRECISION, CCNET_LIKELIHOOD = "raw", "CCNet", "CCNet precision", "CCNet likelihood"

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from eval3dpw.synth.clip_kinds import KINDS, Kind
+from eval3dpw.synth.clothed_people import SyntheticPerson
 from eval3dpw.synth.motion import FPS, Clip
-from eval3dpw.synth.people import SyntheticPerson
 from eval3dpw.synth.staging import StagedCameraKind, contacts, draw_size, framed, stage
 from fitting.body import Body
 from fitting.camera import Camera

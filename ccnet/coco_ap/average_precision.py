@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from ccnet.coco_ap.matching import FALSE, OKS_THRESHOLDS, TRUE, Matches, match
-from ccnet.coco_ap.people import (
+from ccnet.coco_ap.evaluated_people import (
     Detections,
     GroundTruth,
     detections_from_coco,
     extent_area,
     ground_truth_from_coco,
 )
+from ccnet.coco_ap.matching import FALSE, OKS_THRESHOLDS, TRUE, Matches, match
 from pose2d.base.errors import UserError
 from pose2d.base.resampling import draws
 from pose2d.skeletons import COCO17, WHOLEBODY133

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ccnet.coco_ap.people import Detections, GroundTruth
+from ccnet.coco_ap.evaluated_people import Detections, GroundTruth
 from pose2d.base.errors import UserError
 
 TERMS_AT_ONCE = 1 << 18  # exponentials computed at a time: a block of arrays that stays in the processor's cache

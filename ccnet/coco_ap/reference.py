@@ -10,7 +10,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from ccnet.coco_ap.average_precision import TEN_NUMBERS, KeypointAP
-from ccnet.coco_ap.people import Detections, GroundTruth
+from ccnet.coco_ap.evaluated_people import Detections, GroundTruth
 from pose2d.skeletons import COCO17
 
 

@@ -14,7 +14,7 @@ from ccnet.data.datasets import AnnotatedPerson
 from ccnet.data.observations import ObservationCache, Observations, Progress, ShardedRows, join, observe
 from ccnet.heads.head import CalibrationHead
 from ccnet.losses import Targets
-from ccnet.settings import Target, TrainingSettings
+from ccnet.recipes import Target, TrainingSettings
 from pose2d.base.distributed import ProcessGroup
 from pose2d.base.errors import UserError
 from pose2d.models.base import PoseModel

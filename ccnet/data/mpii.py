@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ccnet.coco_ap.people import extent_area
 from pose2d.base.errors import UserError
 from pose2d.skeletons import MPII16
 
@@ -106,11 +105,3 @@ def read_head_boxes(path: str | Path) -> np.ndarray:
     except (KeyError, ValueError, NotImplementedError) as error:
         raise UserError(f"{path} is not MPII's gt_valid.mat: {error}.") from error
     return np.einsum("can->nca", np.asarray(boxes, float)).reshape(-1, 4)
-
-
-def keypoint_box_area_px2(xy_px: np.ndarray, labelled: np.ndarray) -> np.ndarray:
-    """Area of the tight box around labelled keypoints, [N]: MPII has no segments, so this sets the scale of OKS."""
-    inside = np.where(labelled[..., None], xy_px, np.nan)
-    inside[~labelled.any(1)] = 0
-    first = np.take_along_axis(inside, labelled.argmax(1)[:, None, None], 1)
-    return extent_area(np.where(np.isnan(inside), first, inside))

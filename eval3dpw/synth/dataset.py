@@ -8,7 +8,7 @@ import os
 import pickle
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from eval3dpw.sequences import image_path, sequence_path
+from eval3dpw.synth.clothed_people import SyntheticPerson
 from eval3dpw.synth.motion import SPLITS, Split, load_clips
-from eval3dpw.synth.people import SyntheticPerson
 from eval3dpw.synth.sequence import (
     BEHIND_SELF,
     HIDDEN,
@@ -132,16 +132,7 @@ def make_sequence(out: Path, settings: SynthSettings, number: int) -> MadeSequen
         return MadeSequence(plan.name, frames, len(plan.people), skipped=True)
     photo = None if settings.backgrounds is None else _photograph(settings.backgrounds, plan)
     made = build_sequence(plan, body, clips, settings.size, settings.frames, photo)
-    folder = image_path(out, plan.name, 0).parent
-    partial = folder.with_name(f".{folder.name}")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.mkdir(parents=True)
-    truths = []
-    for frame, (jpeg, truth) in enumerate(render_frames(made)):
-        (partial / image_path(out, plan.name, frame).name).write_bytes(jpeg)
-        truths.append(truth)
-    os.replace(partial, folder)
+    truths = write_images(out, plan.name, render_frames(made))
     keypoints = np.stack([t.keypoints_px for t in truths], 1)
     visibility = np.stack([t.visibility for t in truths], 1)
     with atomic_file(truth_path(out, plan.name)) as temporary:
@@ -153,6 +144,21 @@ def make_sequence(out: Path, settings: SynthSettings, number: int) -> MadeSequen
     with atomic_file(pickle_path) as temporary:
         temporary.write_bytes(pickle.dumps(content, protocol=2))
     return MadeSequence(plan.name, len(truths), len(made.people), skipped=False)
+
+
+def write_images(out: Path, sequence: str, rendered: Iterable[tuple[bytes, FrameTruth]]) -> list[FrameTruth]:
+    """JPEGs into the sequence's folder, which appears once all are written; the truth of each."""
+    folder = image_path(out, sequence, 0).parent
+    partial = folder.with_name(f".{folder.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.mkdir(parents=True)
+    truths = []
+    for frame, (jpeg, truth) in enumerate(rendered):
+        (partial / image_path(out, sequence, frame).name).write_bytes(jpeg)
+        truths.append(truth)
+    os.replace(partial, folder)
+    return truths
 
 
 def _truth_arrays(made: SyntheticSequence, truths: list[FrameTruth]) -> dict[str, Any]:

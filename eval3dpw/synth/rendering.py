@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from eval3dpw.synth.people import LATTICE_STEPS, ClothedBody
-from eval3dpw.synth.scene import Backdrop, Light, Scene, assign_textures
+from eval3dpw.synth.clothed_people import LATTICE_STEPS, ClothedBody
+from eval3dpw.synth.surroundings import Backdrop, Light, Scene, assign_textures
 from eval3dpw.synth.textures import LEVELS, SIZE, Atlas
 from fitting.camera import Camera
 from fitting.render.compiled import compiled

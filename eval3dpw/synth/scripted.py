@@ -16,11 +16,10 @@ from torch import Tensor
 from eval3dpw.synth import solids
 from eval3dpw.synth.camera import CameraView, draw_sensor
 from eval3dpw.synth.clip_kinds import Kind
+from eval3dpw.synth.clothed_people import SyntheticPerson, clothed_body, draw_shape
 from eval3dpw.synth.motion import FPS, Clip, mirrored
 from eval3dpw.synth.outfit import Outfit, draw_outfit
-from eval3dpw.synth.people import SyntheticPerson, clothed_body, draw_shape
 from eval3dpw.synth.rendering import build_scene_mesh
-from eval3dpw.synth.scene import SCENE_KINDS, ClearArea, SceneKind, build_scene
 from eval3dpw.synth.sequence import ClipChoice, SequencePlan, SyntheticSequence
 from eval3dpw.synth.solids import Solid
 from eval3dpw.synth.staging import (
@@ -35,6 +34,7 @@ from eval3dpw.synth.staging import (
     staged_person,
     there_and_back,
 )
+from eval3dpw.synth.surroundings import SCENE_KINDS, ClearArea, SceneKind, build_scene
 from fitting.body import Body
 from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
 from fitting.camera import Camera

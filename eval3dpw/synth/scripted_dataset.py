@@ -1,7 +1,5 @@
 """Scripted scenes as files: images, and the truth of every identity in every frame. See docs/synth.md."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ import torch
 
 from eval3dpw.sequences import image_path
 from eval3dpw.synth.clip_kinds import Kind, clips_by_kind
-from eval3dpw.synth.dataset import MadeSequence, SynthSettings, in_processes, record_settings, truth_path
+from eval3dpw.synth.dataset import MadeSequence, SynthSettings, in_processes, record_settings, truth_path, write_images
 from eval3dpw.synth.motion import Clip
 from eval3dpw.synth.scripted import SCRIPTS, SceneScript, ScriptedPlan, ScriptedShot, build_shots, scripted_plan
 from eval3dpw.synth.sequence import BY_NOBODY, FrameTruth, render_frames
@@ -55,27 +53,14 @@ def make_scripted_sequence(out: Path, settings: ScriptedSettings, number: int) -
         return MadeSequence(plan.name, len(list(folder.iterdir())), plan.people, skipped=True)
     body = load_body()
     shots = build_shots(plan, body, _clips(body, settings), settings.size, settings.seconds)
-    partial = folder.with_name(f".{folder.name}")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.mkdir(parents=True)
-    truths: list[list[FrameTruth]] = []
-    frame = 0
-    for shot in shots:
-        truths.append([])
-        for jpeg, truth in render_frames(shot.sequence, 26, _SUBFRAMES):
-            (partial / image_path(out, plan.name, frame).name).write_bytes(jpeg)
-            truths[-1].append(truth)
-            frame += 1
-    os.replace(partial, folder)
+    rendered = (frame for shot in shots for frame in render_frames(shot.sequence, 26, _SUBFRAMES))
+    truths = write_images(out, plan.name, rendered)
     with atomic_file(truth_path(out, plan.name)) as temporary:
         np.savez_compressed(temporary, **truth_arrays(plan, shots, truths, body))
-    return MadeSequence(plan.name, frame, plan.people, skipped=False)
+    return MadeSequence(plan.name, len(truths), plan.people, skipped=False)
 
 
-def truth_arrays(
-    plan: ScriptedPlan, shots: list[ScriptedShot], truths: list[list[FrameTruth]], body: Body
-) -> dict[str, Any]:
+def truth_arrays(plan: ScriptedPlan, shots: list[ScriptedShot], truths: list[FrameTruth], body: Body) -> dict[str, Any]:
     """Arrays [P, T, ..] by identity and frame: NaN, or 0 for what counts, where somebody is not in the shot."""
     lengths = [shot.sequence.frames for shot in shots]
     first = np.cumsum([0, *lengths[:-1]])
@@ -96,8 +81,9 @@ def truth_arrays(
         "still": np.zeros((*size, 4), bool),
     }
     sizes, shapes = np.ones(plan.people), np.zeros((plan.people, 10), np.float32)
-    for start, shot, seen in zip(first, shots, truths, strict=True):
-        span, who = slice(start, start + len(seen)), np.array(shot.identities)
+    for start, shot in zip(first, shots, strict=True):
+        span, who = slice(start, start + shot.sequence.frames), np.array(shot.identities)
+        seen = truths[span]
         for place, (person, identity) in enumerate(zip(shot.sequence.people, shot.identities, strict=True)):
             sizes[identity], shapes[identity] = person.size, person.shape.numpy()
             stands, still = contacts(body, person, plan.fps, shot.has_steps[place])

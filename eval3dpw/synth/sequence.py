@@ -21,9 +21,7 @@ from eval3dpw.synth.camera import (
     exposure_times,
     sensor_image,
 )
-from eval3dpw.synth.motion import Clip, mirrored
-from eval3dpw.synth.outfit import draw_outfit
-from eval3dpw.synth.people import (
+from eval3dpw.synth.clothed_people import (
     ClothedBody,
     SyntheticPerson,
     clothed_body,
@@ -31,8 +29,10 @@ from eval3dpw.synth.people import (
     person_from_clip,
     shifted,
 )
+from eval3dpw.synth.motion import Clip, mirrored
+from eval3dpw.synth.outfit import draw_outfit
 from eval3dpw.synth.rendering import SceneMesh, build_scene_mesh, rasterize
-from eval3dpw.synth.scene import (
+from eval3dpw.synth.surroundings import (
     OCCLUSION_LEVELS,
     SCENE_KINDS,
     ClearArea,

@@ -13,12 +13,12 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
+from eval3dpw.synth.clothed_people import SyntheticPerson, draw_shape, leg_length, sized_person
 from eval3dpw.synth.motion import FPS, Clip
 from eval3dpw.synth.noise import SmoothNoise
-from eval3dpw.synth.people import SyntheticPerson, draw_shape, leg_length, sized_person
 from fitting.body import Body
 from fitting.camera import Camera
-from fitting.training.planted_feet import FEET_KEYPOINTS, feet_over_sole_m, planted, speeds_m_s, standing
+from fitting.training.planted_feet import FEET_KEYPOINTS, feet_over_sole_m, in_contact, planted, speeds_m_s
 
 StagedCameraKind = Literal["static", "pan", "hand"]
 PITCH_DEG, HEIGHT_M = (-10.0, 40.0), (0.5, 3.0)
@@ -73,7 +73,7 @@ def moved(body: Body, person: SyntheticPerson, shift_m: Tensor) -> SyntheticPers
 def contacts(body: Body, person: SyntheticPerson, fps: float, has_steps: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """[T, 4] whether left heel, left toes, right heel, right toes stand, and whether they are also still."""
     feet = person.keypoints[:, list(FEET_KEYPOINTS)].double().numpy()
-    stands = standing(feet, person.size * feet_over_sole_m(body, person.shape), fps, level=not has_steps)
+    stands = in_contact(feet, person.size * feet_over_sole_m(body, person.shape), fps, level=not has_steps)
     return stands, stands & (speeds_m_s(feet, fps) < STILL_M_S)
 
 

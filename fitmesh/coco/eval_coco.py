@@ -8,7 +8,7 @@ from ccnet.areas import fit_areas, people_to_fit
 from ccnet.comparison import compare_sources, draw_plots, evaluator
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
 from ccnet.heads.head import CalibrationHead
-from ccnet.predictions import (
+from ccnet.predicted_people import (
     SOURCES,
     USUAL_SOURCES,
     Boxes,

@@ -13,7 +13,7 @@ from ccnet.data.datasets import AnnotatedPerson, read_split
 from ccnet.data.examples import observation_caches, passes
 from ccnet.data.observations import SHARD, ObservationCache
 from ccnet.other_features import with_features
-from ccnet.settings import TrainingSettings
+from ccnet.recipes import TrainingSettings
 from ccnet.train import new_head
 from fitmesh.many.executors import Notify
 from fitmesh.many.ray_cluster import executor_of, threads_each

@@ -26,8 +26,8 @@ from ccnet.data.observations import observe_cached
 from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead
 from ccnet.other_features import with_features
-from ccnet.predictions import USUAL_SOURCES, predictions_from
-from ccnet.settings import RECIPES, TARGETS, TrainingSettings
+from ccnet.predicted_people import USUAL_SOURCES, predictions_from
+from ccnet.recipes import RECIPES, TARGETS, TrainingSettings
 from ccnet.train import new_head, train
 from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, write_metrics
 from fitmesh.coco.features import fill_by_workers, people_with_target

@@ -22,8 +22,8 @@ def eval_3dpw(asked: Eval3dpwCommand) -> None:
     from fitmesh.ui.sinks import on_stderr, starting
 
     with starting(Reporter(on_stderr(asked.quiet))):
-        from fitmesh.eval_3dpw import pipeline, table
-        from fitmesh.eval_3dpw.settings import EvalSettings
+        from fitmesh.eval_3dpw import pipeline, score_table
+        from fitmesh.eval_3dpw.eval_settings import EvalSettings
         from fitmesh.ui.console import table_console
         from pose2d.base.distributed import process_group
         from pose2d.base.folder_lock import folder_lock
@@ -46,7 +46,7 @@ def eval_3dpw(asked: Eval3dpwCommand) -> None:
     if not group.is_main:
         return
     console = table_console()
-    scores, lines = outcome.scores, table.lines(outcome.scores, outcome.base)
+    scores, lines = outcome.scores, score_table.lines(outcome.scores, outcome.base)
     about = {
         "data": str(asked.data), "split": asked.split, "protocol": asked.protocol, "init": asked.init,
         "pose_model": settings.keypoints_by, "single_frames": asked.single_frames, "every": asked.every,
@@ -56,9 +56,9 @@ def eval_3dpw(asked: Eval3dpwCommand) -> None:
     title = f"{asked.data}, {asked.split}: protocol {asked.protocol}, "
     title += f"{len(scores):,} person-frames in {len(scores.names)} sequences"
     title += "" if asked.predictions else f", keypoints by {settings.keypoints_by}"
-    table.show(console, title, lines, outcome.base, table.metrics_of(scores))
-    table.show_sequences(console, lines, scores)
-    table.show_skipped(console, outcome.skipped)
-    table.write_json(out / "eval-3dpw.json", about, lines, scores, outcome.skipped)
-    table.write_csv(out / "eval-3dpw.csv", lines, scores)
+    score_table.show(console, title, lines, outcome.base, score_table.metrics_of(scores))
+    score_table.show_sequences(console, lines, scores)
+    score_table.show_skipped(console, outcome.skipped)
+    score_table.write_json(out / "eval-3dpw.json", about, lines, scores, outcome.skipped)
+    score_table.write_csv(out / "eval-3dpw.csv", lines, scores)
     console.print(f"{out / 'eval-3dpw.json'}, {out / 'eval-3dpw.csv'}")

@@ -15,7 +15,7 @@ def train_ccnet(asked: TrainCcnetOptions) -> None:
     from fitmesh.ui.sinks import starting
 
     with starting():
-        from ccnet.settings import TrainingSettings
+        from ccnet.recipes import TrainingSettings
         from fitmesh.coco.train_ccnet import run, settings_of
 
     given = shared(asked, TrainingSettings)

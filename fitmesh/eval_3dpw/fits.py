@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fitmesh.eval_3dpw.eval_settings import FPS, EvalSettings, Row
 from fitmesh.eval_3dpw.keypoints import PersonKeypoints
 from fitmesh.eval_3dpw.sequences import EvalSequence
-from fitmesh.eval_3dpw.settings import FPS, EvalSettings, Row
 from fitting.body import Body, BodyParams
 from fitting.init import regressors
 from fitting.init.guess import InitialGuess, nearest, with_default_errors

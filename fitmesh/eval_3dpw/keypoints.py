@@ -13,8 +13,8 @@ import pose2d
 from eval3dpw.bodies import BodySet
 from eval3dpw.sequences import TruthTrack, camera_params
 from fitmesh.confidence import Calibrated, confidence_function, head_digest
+from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitmesh.eval_3dpw.sequences import EvalSequence
-from fitmesh.eval_3dpw.settings import EvalSettings
 from fitmesh.ui.events import Tick
 from fitting.camera import Camera
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz

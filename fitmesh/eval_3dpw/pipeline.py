@@ -9,12 +9,14 @@ from typing import TypeVar
 import numpy as np
 
 from eval3dpw.bodies import BodySet, body_set
-from eval3dpw.predictions import read_predictions, write_predictions
+from eval3dpw.predicted_bodies import read_predictions, write_predictions
 from eval3dpw.scoring import protocol_named
 from fitmesh.confidence import check_source
 from fitmesh.eval_3dpw import fits, keypoints, scoring
+from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
 from fitmesh.eval_3dpw.fits import Start, Starter, starter
 from fitmesh.eval_3dpw.keypoints import KeypointEstimator, PersonKeypoints, stored_keypoints
+from fitmesh.eval_3dpw.score_table import Scores
 from fitmesh.eval_3dpw.scoring import Score
 from fitmesh.eval_3dpw.sequences import (
     BROKEN_IMAGE,
@@ -25,8 +27,6 @@ from fitmesh.eval_3dpw.sequences import (
     eval_sequences,
     sequence_count,
 )
-from fitmesh.eval_3dpw.settings import EvalSettings, Row
-from fitmesh.eval_3dpw.table import Scores
 from fitmesh.ui.events import Reporter
 from fitting.body import BodyParams
 from pose2d.base.caching import CacheKey, npz_is_current, read_npz, write_npz
@@ -166,7 +166,7 @@ class Evaluation:
         self._starter = self._starter or starter(self.settings)
         start, body, sources = self._starter, self.bodies.load("neutral"), self.settings.confidence
         whose = source or ("ccnet" if "ccnet" in sources else sources[0])
-        found = self._each(sequence, "start", lambda n: start(sequence, people[n], body, whose))
+        found = self._by_person(sequence, "start", lambda n: start(sequence, people[n], body, whose))
         if len(found) == len(sequence.tracks):
             fits.write_starts(path, key, found)
         return found
@@ -182,12 +182,12 @@ class Evaluation:
         path = self._path("fits", row.key, sequence)
         if npz_is_current(path, key):
             return fits.read_fits(path)
-        found = self._each(sequence, row.key, partial(self._fit, sequence, people, starts, row))
+        found = self._by_person(sequence, row.key, partial(self._fit, sequence, people, starts, row))
         if len(found) == len(sequence.tracks):
             fits.write_fits(path, key, found)
         return found
 
-    def _each(self, sequence: EvalSequence, name: str, make: Callable[[int], T]) -> dict[int, T]:
+    def _by_person(self, sequence: EvalSequence, name: str, make: Callable[[int], T]) -> dict[int, T]:
         """By person; whoever cannot be fitted is not there, and `_failures` says why (so the result is not kept)."""
         found = {}
         with self.reporter.stage(name, sum(map(len, sequence.tracks)), "person-frames") as tick:

@@ -15,7 +15,7 @@ from eval3dpw.sequences import (
     sequence_files,
     tracks_of,
 )
-from fitmesh.eval_3dpw.settings import EvalSettings
+from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitting.camera import Camera
 from pose2d.base.caching import content_digest
 from pose2d.base.errors import UserError

@@ -8,7 +8,7 @@ Every shot has a frame of its own; all have the same origin, under the shot's fi
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -168,7 +168,6 @@ def frame_rate(result: Result) -> Fraction:
 
 def chunks(person: Person, rows: int = 500) -> Iterator[Person]:
     """The same person some frames at a time, so that memory does not grow with the track."""
-    by_row = [name for name, value in vars(person).items() if isinstance(value, np.ndarray) and name != "shape"]
     for first in range(0, len(person), rows):
         part = slice(first, first + rows)
-        yield replace(person, **{name: getattr(person, name)[part] for name in by_row})
+        yield person.rows(part)

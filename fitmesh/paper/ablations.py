@@ -8,16 +8,16 @@ import numpy as np
 import ccnet
 import pose2d
 from ccnet.coco_ap.average_precision import summarize
+from ccnet.coco_ap.evaluated_people import detections, ground_truth_from_coco
 from ccnet.coco_ap.matching import match
-from ccnet.coco_ap.people import detections, ground_truth_from_coco
 from ccnet.data.datasets import read_split, usual_split
 from ccnet.metrics import calibration
 from ccnet.other_features import FEATURES
-from ccnet.predictions import predict_split
+from ccnet.predicted_people import predict_split
 from fitmesh.paper.cells import Cells, Found
 from fitmesh.paper.coco_tables import BIAS, COCO_COLUMNS, coco_figures
-from fitmesh.paper.request import GivenModel, PaperRequest
-from fitmesh.paper.table import PaperTable, Row, figures
+from fitmesh.paper.paper_request import GivenModel, PaperRequest
+from fitmesh.paper.paper_table import PaperTable, Row, figures
 from pose2d.base.caching import content_digest
 from pose2d.base.errors import UserError
 from pose2d.base.threads import check_device, default_device
@@ -70,7 +70,7 @@ def _row(model: GivenModel, what: str, value: str, found: Found, source: str = "
 
 def _aggregations(cells: Cells, model: GivenModel, head_file: Path) -> list[Row]:
     """The head's confidence in keypoints put together in several ways."""
-    found = cells.kept(
+    found = cells.cached(
         cells.request.out / "cells" / f"aggregation-{model.name}.json",
         {"ways": list(AGGREGATIONS)},
         {"weights": model.weights, "head": content_digest([head_file]), "annotations": cells.annotations(model)},

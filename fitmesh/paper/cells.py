@@ -1,4 +1,4 @@
-"""The cells of a table: networks evaluated, heads trained. Finished ones are kept in files, so a table resumes."""
+"""The cells of a table: networks evaluated, heads trained. Finished ones are cached in files, so a table resumes."""
 
 import json
 import os
@@ -10,10 +10,10 @@ from typing import Any
 import ccnet
 import pose2d
 from ccnet.data.datasets import read_split, usual_split
-from ccnet.settings import TrainingSettings
+from ccnet.recipes import TrainingSettings
 from fitmesh.coco import eval_coco, train_ccnet
 from fitmesh.options.training import EvalCocoOptions, TrainCcnetOptions
-from fitmesh.paper.request import GivenModel, PaperRequest
+from fitmesh.paper.paper_request import GivenModel, PaperRequest
 from pose2d.base.caching import CacheKey, code_digest, content_digest, weights_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
@@ -86,7 +86,7 @@ class Cells:
 
         file = folder / "ccnet.safetensors"
         inputs = {"weights": model.weights, "annotations": self.annotations(model)}
-        return self.kept(folder / "cell.json", _plain(settings), inputs, train_ccnet.__name__, make, file), file
+        return self.cached(folder / "cell.json", _plain(settings), inputs, train_ccnet.__name__, make, file), file
 
     def evaluated(
         self, model: GivenModel, head: str, confidence: tuple[str, ...] = (), plots: Path | None = None
@@ -112,14 +112,14 @@ class Cells:
         settings = {"confidence": confidence, "flip_test": request.flip_test, "plots": str(plots)}
         name = "-".join(["eval", model.name, *confidence, *(["plots"] if plots else [])])
         path = request.out / "cells" / f"{name}.json"
-        return self.kept(path, settings, inputs, eval_coco.__name__, lambda: eval_coco.run(asked).as_dict(), plots)
+        return self.cached(path, settings, inputs, eval_coco.__name__, lambda: eval_coco.run(asked).as_dict(), plots)
 
     def annotations(self, model: GivenModel) -> str:
         """Digest of the annotations that figures of this network rest on."""
         return self._annotations[pose2d.card(model.name).skeleton.name]
 
     @staticmethod
-    def kept(
+    def cached(
         path: Path,
         settings: Mapping[str, Any],
         inputs: Mapping[str, str],

@@ -5,11 +5,11 @@ from typing import Any
 
 import pose2d
 from ccnet.comparison import PAPER_PARTS
-from ccnet.predictions import USUAL_SOURCES
+from ccnet.predicted_people import USUAL_SOURCES
 from fitmesh.paper import published
 from fitmesh.paper.cells import Cells, Found
-from fitmesh.paper.request import GivenModel, PaperRequest
-from fitmesh.paper.table import Column, PaperTable, Row, figures
+from fitmesh.paper.paper_request import GivenModel, PaperRequest
+from fitmesh.paper.paper_table import Column, PaperTable, Row, figures
 from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133
 
 COCO_COLUMNS = (

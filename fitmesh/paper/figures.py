@@ -1,11 +1,11 @@
 """The paper's figures: reliability diagrams, and how far each network's own confidence is off."""
 
-from ccnet.predictions import USUAL_SOURCES
+from ccnet.predicted_people import USUAL_SOURCES
 from fitmesh.paper.cells import Cells
 from fitmesh.paper.coco_tables import NAMES
-from fitmesh.paper.request import PaperRequest
-from fitmesh.paper.table import Column, PaperTable, Row
-from fitmesh.paper.table import figures as numbers
+from fitmesh.paper.paper_request import PaperRequest
+from fitmesh.paper.paper_table import Column, PaperTable, Row
+from fitmesh.paper.paper_table import figures as numbers
 from pose2d.skeletons import COCO17, HALPE26
 
 COLUMNS = (

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from fitmesh.eval_3dpw import pipeline, table
-from fitmesh.eval_3dpw.settings import EvalSettings
+from fitmesh.eval_3dpw import pipeline, score_table
+from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitmesh.paper import published
-from fitmesh.paper.request import PaperRequest
-from fitmesh.paper.table import Column, PaperTable, Row, figures
+from fitmesh.paper.paper_request import PaperRequest
+from fitmesh.paper.paper_table import Column, PaperTable, Row, figures
 from fitmesh.ui.events import Reporter
 from fitmesh.ui.sinks import on_stderr
 from pose2d.base.errors import UserError
@@ -43,7 +43,7 @@ def three_dpw(request: PaperRequest) -> PaperTable:
         )
         outcome = pipeline.run(settings, request.out / "3dpw" / start, Reporter(on_stderr()))
         labels = {settings.start_label(None): "none", "+ raw confidence": "raw", "+ CCNet confidence": "calibrated"}
-        for line in table.lines(outcome.scores, outcome.base):
+        for line in score_table.lines(outcome.scores, outcome.base):
             ours = figures(**{column.key: line.mean[column.key].value for column in COLUMNS})
             family = start.split("-")[0]
             printed = published.THREE_DPW.get((family, labels[line.label]), {})

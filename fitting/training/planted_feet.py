@@ -2,7 +2,7 @@
 
 Captured motion on a body with other proportions slides: a leg that is longer than the subject's sweeps the floor.
 `planted` moves the whole body a little, frame by frame, so that the point that bears the weight stays where it is, as
-the truth of a standing foot must. What then stands is measured, not assumed (`standing`).
+the truth of a standing foot must. What then stands is measured, not assumed (`in_contact`).
 """
 
 import numpy as np
@@ -61,7 +61,7 @@ def planted(feet_m: np.ndarray, over_sole_m: np.ndarray, fps: float, level: bool
     return shift
 
 
-def standing(feet_m: np.ndarray, over_sole_m: np.ndarray, fps: float, level: bool = True) -> np.ndarray:
+def in_contact(feet_m: np.ndarray, over_sole_m: np.ndarray, fps: float, level: bool = True) -> np.ndarray:
     """[T, 4] bool: which of the feet's points stand, in a world with the floor at y = 0.
 
     level: False where there are steps; then what counts is the height over the body's lowest point.

@@ -4,7 +4,30 @@ from typing import Any
 
 import numpy as np
 
+from ccnet.coco_ap.evaluated_people import GroundTruth
+
 SIZES_PX = (12, 30, 34, 60, 95, 98, 200, 400)  # around the borders of small, medium and large
+
+
+def ground_truth(
+    image: np.ndarray,
+    xy_px: np.ndarray,
+    visibility: np.ndarray,
+    area_px2: np.ndarray,
+    box_px: np.ndarray,
+) -> GroundTruth:
+    """People from arrays (shapes as in `GroundTruth`)."""
+    return GroundTruth(
+        images=np.unique(image),
+        image=image,
+        xy_px=xy_px,
+        visibility=visibility,
+        area_px2=area_px2,
+        box_px=box_px,
+        crowd=np.zeros(len(image), bool),
+        ignore=~(visibility > 0).any(1),
+        id=np.arange(1, len(image) + 1),
+    )
 
 
 def random_case(seed: int, images: int = 12, keypoints: int = 17) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -12,17 +12,16 @@ from ccnet.coco_ap.average_precision import (
     evaluate_coco,
     summarize,
 )
-from ccnet.coco_ap.matching import DETECTIONS_PER_IMAGE, match, matched_oks
-from ccnet.coco_ap.people import (
+from ccnet.coco_ap.evaluated_people import (
     detections,
     detections_from_coco,
-    ground_truth,
     ground_truth_from_coco,
 )
+from ccnet.coco_ap.matching import DETECTIONS_PER_IMAGE, match, matched_oks
 from ccnet.coco_ap.reference import evaluate_by_pycocotools, to_coco, to_coco_results
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133
-from tests.ccnet.coco_cases import random_case
+from tests.ccnet.coco_cases import ground_truth, random_case
 from tests.ccnet.pycocotools_ap import pycocotools_ap_of_coco
 
 

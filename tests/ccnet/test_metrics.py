@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from ccnet.coco_ap.average_precision import bootstrap_ap, evaluate
+from ccnet.coco_ap.evaluated_people import detections, detections_from_coco, ground_truth_from_coco
 from ccnet.coco_ap.matching import match
-from ccnet.coco_ap.people import detections, detections_from_coco, ground_truth, ground_truth_from_coco
 from ccnet.metrics import (
     calibration,
-    expected_calibration_error,
     keypoint_curves,
     keypoint_map,
     labelled_samples,
@@ -18,7 +17,7 @@ from ccnet.metrics import (
 )
 from pose2d.base.resampling import interval
 from pose2d.skeletons import COCO17
-from tests.ccnet.coco_cases import random_case
+from tests.ccnet.coco_cases import ground_truth, random_case
 
 
 def _samples(n: int = 20_000) -> tuple[np.ndarray, np.ndarray]:
@@ -37,17 +36,17 @@ def test_pearson_is_numpys() -> None:
 @pytest.mark.parametrize("binning", ["equal-width", "equal-mass"])
 def test_a_calibrated_confidence_has_no_calibration_error_and_a_shifted_one_has_the_shift(binning) -> None:
     confidence, oks = _samples(200_000)
-    assert expected_calibration_error(confidence, oks, binning=binning) < 0.004
+    assert reliability(confidence, oks, binning=binning).expected_error < 0.004
     low = 0.5 * confidence
-    assert expected_calibration_error(low + 0.2, 0 * oks + low, binning=binning) == pytest.approx(0.2, abs=1e-12)
+    assert reliability(low + 0.2, 0 * oks + low, binning=binning).expected_error == pytest.approx(0.2, abs=1e-12)
 
 
 def test_calibration_error_by_hand() -> None:
     confidence = np.array([0.1, 0.3, 0.6, 0.8])
     oks = np.array([0.0, 0.0, 1.0, 0.5])
     # two bins: means 0.2 against 0.0, and 0.7 against 0.75
-    assert expected_calibration_error(confidence, oks, bins=2) == pytest.approx((0.2 + 0.05) / 2)
-    assert expected_calibration_error(confidence, oks, 2, "equal-mass") == pytest.approx((0.2 + 0.05) / 2)
+    assert reliability(confidence, oks, bins=2).expected_error == pytest.approx((0.2 + 0.05) / 2)
+    assert reliability(confidence, oks, 2, "equal-mass").expected_error == pytest.approx((0.2 + 0.05) / 2)
 
 
 def test_scores_beyond_one_fall_into_the_last_bin_with_their_own_value() -> None:

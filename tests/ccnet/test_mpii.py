@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from ccnet.data.mpii import head_size_px, keypoint_box_area_px2, pckh, published_pckh, read_head_boxes
+from ccnet.data.datasets import read_split
+from ccnet.data.mpii import head_size_px, pckh, published_pckh, read_head_boxes
 from pose2d.base.errors import UserError
 from pose2d.skeletons import MPII16
+from tests.ccnet.toy import write_mpii
 
 
 def _off_by(share_of_head: np.ndarray, head_px: float = 50.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -69,10 +71,8 @@ def test_head_boxes_are_read_as_corners(tmp_path: Path) -> None:
         read_head_boxes(tmp_path / "broken.mat")
 
 
-def test_the_area_is_that_of_the_box_around_labelled_keypoints() -> None:
-    xy = np.zeros((2, 16, 2))
-    xy[0, :3] = [[10, 20], [40, 25], [15, 60]]
-    xy[0, 3] = [900, 900]
-    labelled = np.zeros((2, 16), bool)
-    labelled[0, :3] = True
-    np.testing.assert_allclose(keypoint_box_area_px2(xy, labelled), [30 * 40, 0])
+def test_the_area_is_that_of_the_box_around_labelled_keypoints(tmp_path: Path) -> None:
+    write_mpii(tmp_path, "valid", count=3)
+    for person in read_split(tmp_path, "valid", MPII16).people:
+        labelled = person.keypoints[person.keypoints[:, 2] > 0, :2]
+        assert person.area_px2 == pytest.approx(np.ptp(labelled, axis=0).prod())

@@ -7,7 +7,7 @@ import pose2d
 from ccnet import losses
 from ccnet.heads import files
 from ccnet.other_features import with_features
-from ccnet.settings import PAPER
+from ccnet.recipes import PAPER
 from ccnet.train import new_head
 from fitmesh.coco.train_ccnet import settings_of
 from pose2d.base.errors import UserError

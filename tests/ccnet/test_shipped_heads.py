@@ -10,7 +10,7 @@ import pose2d
 from ccnet.data.datasets import Split, read_split
 from ccnet.heads import files
 from ccnet.metrics import calibration
-from ccnet.predictions import detected_boxes, predict_split
+from ccnet.predicted_people import detected_boxes, predict_split
 from pose2d.detect.multipose import MultiPose
 
 SHIPPED = ("movenet-lightning", "movenet-thunder", "rtmpose-s-halpe26")

@@ -22,7 +22,7 @@ from ccnet.heads.simcc import (
 )
 from ccnet.heads.simcc_inputs import SUMMARY, SimCCInputs
 from ccnet.losses import Targets, channels, default, likelihood
-from ccnet.settings import TrainingSettings
+from ccnet.recipes import TrainingSettings
 from ccnet.train import new_head
 from pose2d.base.errors import UserError
 from pose2d.models.rtmpose import RTMPoseFeatures

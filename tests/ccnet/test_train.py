@@ -17,7 +17,7 @@ from ccnet.data.datasets import read_split
 from ccnet.data.examples import CachedExamples, StreamedExamples, make_examples, passes
 from ccnet.data.observations import ObservationCache, join, observe
 from ccnet.heads import files
-from ccnet.settings import TrainingSettings
+from ccnet.recipes import TrainingSettings
 from ccnet.train import new_head, train
 from pose2d.base.distributed import ProcessGroup
 from pose2d.base.errors import UserError
@@ -160,7 +160,7 @@ from ccnet.heads import files
 from ccnet.data.datasets import read_split
 from ccnet.data.examples import make_examples
 from pose2d.base.distributed import process_group
-from ccnet.settings import TrainingSettings
+from ccnet.recipes import TrainingSettings
 from tests.ccnet.toy import toy_model
 training.SAVE_EVERY = 3
 folder, pause = Path(sys.argv[1]), float(sys.argv[2])

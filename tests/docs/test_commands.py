@@ -37,7 +37,7 @@ def commands_in(text: str) -> Iterator[list[str]]:
 def commands() -> Mapping[str, Any]:
     """The real commands by name; their groups hold further ones."""
     root: Any = typer.main.get_command(app)
-    return {**root.commands, "": root}
+    return {**{name: root.get_command(None, name) for name in root.list_commands(None)}, "": root}
 
 
 def check(arguments: list[str], commands: Mapping[str, Any]) -> str | None:

@@ -16,9 +16,9 @@ from eval3dpw.bodies import H36M_14, _read_regressor, body_set
 from eval3dpw.sequences import camera_params, image_path
 from fitmesh.cli import app
 from fitmesh.eval_3dpw import fits, pipeline
+from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
 from fitmesh.eval_3dpw.keypoints import KeypointEstimator
 from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitmesh.eval_3dpw.settings import EvalSettings, Row
 from fitmesh.ui.events import Reporter
 from fitting.body.load import load_body
 from pose2d.base.errors import UserError

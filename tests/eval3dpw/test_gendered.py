@@ -8,7 +8,7 @@ import pytest
 from eval3dpw.bodies import body_set
 from eval3dpw.sequences import camera_params, read_sequence, read_spin_npz, tracks_of
 from fitmesh.eval_3dpw import pipeline
-from fitmesh.eval_3dpw.settings import EvalSettings
+from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitmesh.ui.events import Reporter
 from fitting.body.load import OPEN_BODY
 from pose2d.base.errors import UserError

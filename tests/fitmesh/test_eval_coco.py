@@ -13,7 +13,7 @@ from ccnet.coco_ap.average_precision import TEN_NUMBERS
 from ccnet.data.datasets import read_split
 from ccnet.heads.files import about_of, load
 from ccnet.metrics import keypoint_map, labelled_samples, sparsification
-from ccnet.predictions import predict_split
+from ccnet.predicted_people import predict_split
 from fitmesh.cli import app
 from fitmesh.coco.eval_coco import EvalCocoOptions, run, show
 from pose2d.base.errors import UserError

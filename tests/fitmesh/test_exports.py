@@ -112,8 +112,7 @@ def test_bvh_of_uneven_frames_keeps_the_speed_of_the_motion(tmp_path: Path) -> N
     result = walkers(tmp_path, frames=30, rate=Fraction(30))
     person = result.people[0]
     keep = np.delete(np.arange(30), [5, 6, 7, 19])  # the video lost frames; 3.8 s to 4.8 s stays 1 s long
-    fields = ("frame", "time_s", "pose_rad", "translation_m")
-    thinned = replace(person, **{name: getattr(person, name)[keep] for name in fields})
+    thinned = person.rows(keep)
     uneven = replace(result, people=[thinned], frames=np.arange(100, 126), time_s=result.time_s[keep])
     uneven = replace(uneven, people=[replace(thinned, frame=np.arange(100, 126))])
     EXPORTERS["bvh"].write(uneven, tmp_path, QUIET)
@@ -126,8 +125,7 @@ def test_bvh_of_uneven_frames_keeps_the_speed_of_the_motion(tmp_path: Path) -> N
 def test_bvh_of_every_third_frame_has_three_times_the_frame_time(tmp_path: Path) -> None:
     result = walkers(tmp_path, frames=30, rate=Fraction(30))
     person, third = result.people[0], slice(None, None, 3)
-    fields = ("frame", "time_s", "pose_rad", "translation_m")
-    thinned = replace(person, **{name: getattr(person, name)[third] for name in fields})
+    thinned = person.rows(third)
     sparse = replace(result, people=[thinned], frames=result.frames[third], time_s=result.time_s[third])
     EXPORTERS["bvh"].write(sparse, tmp_path, QUIET)
     _, places, step_s = play_bvh(tmp_path / "bvh" / "person_1.bvh")

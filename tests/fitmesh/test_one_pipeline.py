@@ -9,10 +9,10 @@ import pytest
 import fitmesh
 from eval3dpw.bodies import body_set
 from fitmesh.eval_3dpw import pipeline
+from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
 from fitmesh.eval_3dpw.fits import read_fits
 from fitmesh.eval_3dpw.keypoints import true_boxes
 from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitmesh.eval_3dpw.settings import EvalSettings, Row
 from fitmesh.ui.events import Reporter
 from tests.eval3dpw import tiny_3dpw
 

@@ -14,8 +14,8 @@ from fitmesh.cli import app
 from fitmesh.coco import eval_coco, train_ccnet
 from fitmesh.paper import published
 from fitmesh.paper.ablations import AGGREGATIONS
+from fitmesh.paper.paper_table import Column, PaperTable, Row
 from fitmesh.paper.run import TABLES
-from fitmesh.paper.table import Column, PaperTable, Row
 from pose2d.base.errors import UserError
 from pose2d.models.base import ModelCard
 from pose2d.skeletons import MPII16, WHOLEBODY133

@@ -86,7 +86,7 @@ def test_a_training_under_torchrun_whose_worker_is_killed_ends_with_the_same_hea
 def test_a_shard_that_is_there_is_not_computed_again(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ccnet.settings import TrainingSettings
+    from ccnet.recipes import TrainingSettings
     from fitmesh.options.training import TrainCcnetOptions
 
     monkeypatch.setattr(observations, "SHARD", 6)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ccnet.areas import AreaFit
 from ccnet.closed_form import closed_form, mean_area_px2, target_cells
+from ccnet.coco_ap.evaluated_people import ground_truth_from_coco
 from ccnet.coco_ap.matching import matched_oks, pair_oks
-from ccnet.coco_ap.people import ground_truth_from_coco
 from ccnet.data.datasets import AnnotatedPerson, Split, by_image, load_image
 from ccnet.data.mpii import PCKh, correct_keypoints, pckh, published_pckh
 from ccnet.data.observations import Observations
@@ -137,18 +137,18 @@ def predict_split(
             if boxes is not annotated_boxes:  # as in a video: a box that cuts somebody off grows
                 boxes_px, _ = estimate_people(model, [image] * len(boxes_px), boxes_px)
             found = estimate(model, image, boxes_px, flip_test)
-            said = _network_output(head, found, model.skeleton, areas)
-            mine.append((np.full(len(scores), people[0].image_id), np.asarray(scores, float), said))
+            output = _network_output(head, found, model.skeleton, areas)
+            mine.append((np.full(len(scores), people[0].image_id), np.asarray(scores, float), output))
         progress(len(people))
     parts = [part for part in group.gather(mine) if part is not None]
     if not parts:
         raise UserError(f"no boxes in the images of {split.name}: nothing to evaluate.")
     image_id, box_score = (np.concatenate([part[column] for part in parts]) for column in (0, 1))
-    said = NetworkOutput.join([part[2] for part in parts])
+    output = NetworkOutput.join([part[2] for part in parts])
     if boxes is annotated_boxes:
-        return _of_annotated(said, split, head, model, areas)
+        return _of_annotated(output, split, head, model, areas)
     skeleton = labelled_skeleton(model.skeleton)
-    xy_px = said.xy_px.double().numpy()[:, : skeleton.size]
+    xy_px = output.xy_px.double().numpy()[:, : skeleton.size]
     oks = best_oks(split, skeleton, image_id, xy_px)
     keypoint_oks = np.full(xy_px.shape[:2], np.nan)
     return Predictions(
@@ -156,7 +156,7 @@ def predict_split(
         image=image_id,
         xy_px=xy_px,
         box_score=box_score,
-        confidence=_all_sources(said, model, head, areas, None, oks, keypoint_oks),
+        confidence=_all_sources(output, model, head, areas, None, oks, keypoint_oks),
         oks=oks,
         keypoint_oks=keypoint_oks,
     )
@@ -193,16 +193,16 @@ def predictions_from(
         confidence, presence = head.calibrate(o.inputs.to(next(head.parameters()).device))
         calibrated = confidence.cpu(), presence.cpu()
     heatmap_score = o.heatmap_score if model.has_heatmap_score else None
-    said = NetworkOutput(o.xy_px, o.score, o.sigma_px, o.crop_area_px2, heatmap_score, *calibrated)
-    return _of_annotated(said, split, head, model)
+    output = NetworkOutput(o.xy_px, o.score, o.sigma_px, o.crop_area_px2, heatmap_score, *calibrated)
+    return _of_annotated(output, split, head, model)
 
 
 def _of_annotated(
-    said: NetworkOutput, split: Split, head: CalibrationHead | None, model: PoseModel, areas: AreaFit | None = None
+    output: NetworkOutput, split: Split, head: CalibrationHead | None, model: PoseModel, areas: AreaFit | None = None
 ) -> Predictions:
     """One prediction per annotated person, in the order of the split."""
     skeleton = labelled_skeleton(model.skeleton)
-    xy_px = said.xy_px.double().numpy()[:, : skeleton.size]
+    xy_px = output.xy_px.double().numpy()[:, : skeleton.size]
     oks, keypoint_oks = _oks_of_annotated(split, skeleton, xy_px)
     area_px2 = torch.tensor([person.area_px2 for person in split.people])
     predictions = Predictions(
@@ -210,7 +210,7 @@ def _of_annotated(
         image=np.array([person.image_id for person in split.people]),
         xy_px=xy_px,
         box_score=np.ones(len(oks)),
-        confidence=_all_sources(said, model, head, areas, area_px2, oks, keypoint_oks),
+        confidence=_all_sources(output, model, head, areas, area_px2, oks, keypoint_oks),
         oks=oks,
         keypoint_oks=keypoint_oks,
     )
@@ -244,7 +244,7 @@ def best_oks(split: Split, skeleton: Skeleton, image_id: np.ndarray, xy_px: np.n
 
 
 def _all_sources(
-    said: NetworkOutput,
+    output: NetworkOutput,
     model: PoseModel,
     head: CalibrationHead | None,
     areas: AreaFit | None,
@@ -261,17 +261,17 @@ def _all_sources(
 
     sources: dict[ConfidenceSource, SourceConfidence] = {
         "ones": SourceConfidence(every, every),
-        "raw": alike(said.score),
+        "raw": alike(output.score),
     }
-    if said.heatmap_score is not None:
-        sources["raw-heatmap"] = alike(said.heatmap_score)
+    if output.heatmap_score is not None:
+        sources["raw-heatmap"] = alike(output.heatmap_score)
     about = about_of(head) if head is not None else None
-    for name, area_px2, width in _closed_forms(said, model, about, areas, annotated_px2):
+    for name, area_px2, width in _closed_forms(output, model, about, areas, annotated_px2):
         sources[name] = alike(
-            closed_form(said.score, said.sigma_px, said.crop_area_px2, area_px2.to(said.score), model, width)
+            closed_form(output.score, output.sigma_px, output.crop_area_px2, area_px2.to(output.score), model, width)
         )
-    if said.confidence is not None and said.presence is not None:
-        confidence, presence = (value.double().numpy()[:, :count] for value in (said.confidence, said.presence))
+    if output.confidence is not None and output.presence is not None:
+        confidence, presence = (value.double().numpy()[:, :count] for value in (output.confidence, output.presence))
         sources["ccnet"] = SourceConfidence(confidence, presence)
     labelled = ~np.isnan(keypoint_oks)
     some = labelled.any(1, keepdims=True)
@@ -281,7 +281,7 @@ def _all_sources(
 
 
 def _closed_forms(
-    said: NetworkOutput,
+    output: NetworkOutput,
     model: PoseModel,
     about: About | None,
     areas: AreaFit | None,
@@ -291,7 +291,7 @@ def _closed_forms(
 
     What was fitted on training people just now comes before the record of a head, and that before published widths.
     """
-    crop_px2 = said.crop_area_px2
+    crop_px2 = output.crop_area_px2
     if areas is None:
         width = target_cells(model, about)
         yield "closed-form", mean_area_px2(crop_px2, about), width
@@ -299,7 +299,7 @@ def _closed_forms(
             yield "closed-form-annotated", annotated_px2, width
         return
     yield "closed-form", crop_px2 * areas.mean_share, areas.width_with_mean
-    if said.area_share is not None:
-        yield "closed-form-predicted", crop_px2 * said.area_share, areas.width_with_predicted
+    if output.area_share is not None:
+        yield "closed-form-predicted", crop_px2 * output.area_share, areas.width_with_predicted
     if annotated_px2 is not None:
         yield "closed-form-annotated", annotated_px2, areas.width_with_annotated

@@ -39,31 +39,6 @@ class Detections:
     area_px2: np.ndarray  # [D] decides whether a false positive counts as medium or large
 
 
-def ground_truth(
-    image: np.ndarray,
-    xy_px: np.ndarray,
-    visibility: np.ndarray,
-    area_px2: np.ndarray,
-    box_px: np.ndarray,
-    crowd: np.ndarray | None = None,
-    images: np.ndarray | None = None,
-) -> GroundTruth:
-    """People from arrays (shapes as in `GroundTruth`); `images` if some have no people in them."""
-    visibility = np.asarray(visibility)
-    crowd = np.zeros(len(image), bool) if crowd is None else np.asarray(crowd, bool)
-    return GroundTruth(
-        images=np.unique(image if images is None else images),
-        image=np.asarray(image),
-        xy_px=np.asarray(xy_px, float),
-        visibility=visibility,
-        area_px2=np.asarray(area_px2, float),
-        box_px=np.asarray(box_px, float),
-        crowd=crowd,
-        ignore=crowd | ~(visibility > 0).any(1),
-        id=np.arange(1, len(image) + 1),
-    )
-
-
 def detections(
     image: np.ndarray, xy_px: np.ndarray, score: np.ndarray, area_px2: np.ndarray | None = None
 ) -> Detections:

@@ -53,6 +53,7 @@ CAMERA_M, CAMERA_LOG_SIGMA, LOWEST_CAMERA_M = 1.4, 0.6, 0.12
 MOST_TURNED, LEAST_ON_ONE_FLOOR = 2.5, 0.6
 CONTRADICTION = 3.0  # deviations from which on something stated contradicts the people
 LEAST_STANDING_S = 0.3
+ROUGH_STEPS = 15  # of the search from each start, before the best is followed to its end
 LEAST_RESTING = 0.1  # of the time that people are upright; noise hides some of it, jumping nearly all
 WORST_UP_SIGMA_DEG = 9.0  # above, gravity counts as not known: every other time it would be off by 10 degrees
 
@@ -250,9 +251,15 @@ class _Parts:
 
 
 def _solved(evidence: Evidence, parts: _Parts) -> GroundEstimate:
-    problem = _Problem(evidence, parts)
+    """Sizes and levels are unknowns of those whose feet take part; the others have the most likely size."""
+    who, place = np.unique(evidence.foot_person, return_inverse=True)
+    some = replace(
+        parts, heights_m=parts.heights_m[who], known_m=parts.known_m[who], head_shares=parts.head_shares[who]
+    )
+    own = replace(evidence, foot_person=place)
+    problem = _Problem(own, some)
     state, covariance = problem.solved()
-    return _read(problem, state, covariance, evidence, parts)
+    return _read(problem, state, covariance, own, parts, who)
 
 
 class _Problem:
@@ -341,7 +348,7 @@ class _Problem:
         start_size = np.log(np.where(np.isfinite(self._known), self._known, likely) / self._heights)
         mean = np.median(e.axis, axis=0) if len(e.axis) else np.array([0.0, -1.0, 0.0])
         count = len(start_size)
-        best: tuple[float, np.ndarray, np.ndarray, np.ndarray] | None = None
+        best: tuple[float, np.ndarray, np.ndarray] | None = None
         for pitch_deg in (None, -10.0, 10.0, 30.0, 50.0) if len(e.foot) else (None, 10.0):
             up = mean.copy() if self._given.up_cam is None else np.array(self._given.up_cam)
             if pitch_deg is not None and self._given.up_cam is None:
@@ -351,13 +358,13 @@ class _Problem:
             log_camera = math.log(max(-np.median(below), 0.3)) if len(below) else math.log(CAMERA_M)
             one_floor = np.concatenate(([0, 0, log_camera, 0, STEP_GAIN], start_size, np.zeros(count)))
             for start in (one_floor, *self._on_levels(one_floor, below)):
-                found = least_squares(self.residuals, start, method="trf", x_scale="jac", max_nfev=60)
+                found = least_squares(self.residuals, start, method="trf", x_scale="jac", max_nfev=ROUGH_STEPS)
                 if np.isfinite(found.cost) and (best is None or found.cost < best[0]):
-                    best = (float(found.cost), found.x, found.jac, self._base)
+                    best = (float(found.cost), found.x, self._base)
         assert best is not None
-        _, state, jacobian, self._base = best
-        normal = jacobian.T @ jacobian + 1e-9 * np.eye(len(state))
-        return state, np.linalg.inv(normal)
+        _, state, self._base = best
+        found = least_squares(self.residuals, state, method="trf", x_scale="jac", max_nfev=60)
+        return found.x, np.linalg.inv(found.jac.T @ found.jac + 1e-9 * np.eye(len(state)))
 
     def _on_levels(self, start: np.ndarray, below: np.ndarray) -> list[np.ndarray]:
         """The same start where floors are far apart: with everybody at their size on a level of their own, and with
@@ -405,25 +412,31 @@ def _basis(up: np.ndarray) -> np.ndarray:
 
 
 def _read(
-    problem: _Problem, state: np.ndarray, covariance: np.ndarray, evidence: Evidence, parts: _Parts
+    problem: _Problem, state: np.ndarray, covariance: np.ndarray, evidence: Evidence, parts: _Parts, who: np.ndarray
 ) -> GroundEstimate:
+    """who: the people whose sizes and levels are among the unknowns."""
     sigma = np.sqrt(np.maximum(np.diag(covariance), 0))
     stretch = 1 / (1 + state[0] ** 2 + state[1] ** 2)  # of tangent numbers to radians
-    count, focal = len(parts.heights_m), parts.focal
+    count, focal = len(who), parts.focal
     told = sigma[3] < 0.8 * focal.log_sigma
     people = FocalEstimate(focal.focal_px * math.exp(state[3]), float(sigma[3]), f"{focal.source} + people and floor")
     known = len(evidence.foot) > 0 or parts.given.states_floor
+    likely = np.where(np.isfinite(parts.known_m), parts.known_m, likely_heights_m(parts.head_shares))
+    log_size, log_sigma = np.log(likely / parts.heights_m), np.full(len(likely), ADULT_SIGMA_M / ADULT_M)
+    level, on_floor = np.zeros(len(likely)), np.zeros(len(likely), bool)
+    log_size[who], log_sigma[who] = state[5 : 5 + count], sigma[5 : 5 + count]
+    level[who], on_floor[who] = state[5 + count :], True
     return GroundEstimate(
         up_cam=problem.up(state),
         up_sigma_deg=float(np.degrees(max(sigma[0], sigma[1]) * stretch)),
         floor_known=known,
         camera_height_m=math.exp(state[2]) if known else math.nan,
         camera_height_sigma_m=float(sigma[2]) * math.exp(state[2]) if known else math.nan,
-        scale=np.exp(state[5 : 5 + count]),
-        scale_log_sigma=sigma[5 : 5 + count],
-        height_m=parts.heights_m * np.exp(state[5 : 5 + count]),
-        on_floor=np.bincount(evidence.foot_person, minlength=count) > 0,
-        level_m=state[5 + count :],
+        scale=np.exp(log_size),
+        scale_log_sigma=log_sigma,
+        height_m=parts.heights_m * np.exp(log_size),
+        on_floor=on_floor,
+        level_m=level,
         focal=people if told else None,
         stance_points=len(evidence.foot),
         on_one_floor=problem.on_one_floor(state),

@@ -34,6 +34,7 @@ SEATED_HIP_DEG, SEATED_IMAGE_DEG, SEATED_DEPTH_DEG, SEATED_FROM_UP_DEG = 55.0, 9
 # or a picture: its feet may be anywhere. People who stand as still as they can sway by more.
 STILL_SHARE, LEAST_STILL_S = 0.006, 1.5
 FARTHEST_FROM_UP_DEG = 65.0  # of a standing person's axis from the camera's own up direction
+LEAST_UPRIGHT_S = 0.3  # who stands for less shows no floor: a moment of somebody who sits
 CHUNK_S = 0.5  # evidence of one person within this time is one measurement
 
 
@@ -109,6 +110,8 @@ def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evid
         axes += _axis_chunks(person, number, standing, turn, camera)
         axes += _axis_chunks(person, number, seated, turn, camera)
         stance = _stance(person, upright, standing.axis, turn, focal, camera)
+        if upright.sum() < min(LEAST_UPRIGHT_S * camera.fps, len(upright) / 2):
+            stance = np.zeros_like(stance)
         resting_s += float(stance.any(1).sum()) / camera.fps
         feet += _foot_chunks(person, number, stance, turn, camera)
         if not camera.moving:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 import ccnet
-from ccnet.closed_form import closed_form, mean_area_px2, target_cells
 from ccnet.heads.files import about_of, embedded
 from ccnet.heads.simcc import SimCCDistributionHead, distribution_of
 from pose2d.base.caching import weights_digest
@@ -45,6 +44,8 @@ def confidence_function(
         return lambda estimate: _from_head(head, estimate)
     if source == "closed-form":
         about = about_of(ccnet.load(pose_model)) if pose_model in embedded() else None
+        from ccnet.closed_form import closed_form, mean_area_px2, target_cells
+
         width = target_cells(model, about)
 
         def expected(e: PoseEstimate) -> Tensor:

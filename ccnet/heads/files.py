@@ -14,24 +14,18 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ccnet.heads.head import CalibrationHead, ConvHead, Ensemble, FcHead, GapFcHead, QueryHead
-from ccnet.heads.peaks import MoveNetHead, PeaksHead
 from ccnet.heads.simcc import SimCCDistributionHead
 from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.json_files import Json
 from pose2d.models.base import PoseModel
-from pose2d.models.movenet import SinglePose
 from pose2d.models.rtmpose import BINS, RTMPose
 from pose2d.skeletons import BY_NAME as SKELETONS
 
 FORMAT = "fitmesh-ccnet-1"
-KINDS: dict[str, type[CalibrationHead]] = {
-    kind.kind: kind for kind in (ConvHead, GapFcHead, FcHead, QueryHead, PeaksHead, MoveNetHead, SimCCDistributionHead)
-}
-
-
-COPY = "copy"  # imported only where it is asked for: nothing that a user runs needs it
+KINDS = ("conv", "gap-fc", "fc", "query", "peaks", "movenet", "simcc")
+COPY = "copy"  # nothing that a user runs needs it
 WIDTH = ("conv", "fc", "gap-fc")  # kinds that may have a hidden layer
 
 
@@ -41,7 +35,11 @@ def head_class(kind: str) -> type[CalibrationHead]:
         from ccnet.heads.copied_trunk import CopiedTrunkHead
 
         return CopiedTrunkHead
-    return KINDS[kind]
+    if kind in ("peaks", "movenet"):  # these bring the networks of MoveNet with them
+        from ccnet.heads.peaks import MoveNetHead, PeaksHead
+
+        return PeaksHead if kind == "peaks" else MoveNetHead
+    return {head.kind: head for head in (ConvHead, GapFcHead, FcHead, QueryHead, SimCCDistributionHead)}[kind]
 
 
 @dataclass(frozen=True)
@@ -84,9 +82,15 @@ def default_kind(model: PoseModel) -> str:
         return "simcc"
     if len(model.feature_shape) == 2:
         return "query"
-    if isinstance(model, SinglePose):
+    if _is_movenet(model):
         return "movenet"
     return "conv" if readout_of(model) is None else "peaks"
+
+
+def _is_movenet(model: PoseModel) -> bool:
+    from pose2d.models.movenet import SinglePose
+
+    return isinstance(model, SinglePose)
 
 
 def paper_kind(model: PoseModel) -> str:
@@ -120,7 +124,7 @@ def build(
                 f"head 'peaks' needs a network that ends in a 1x1 convolution; use {default_kind(model)!r}."
             )
         options = {"readout": readout, "log_odds": _makes_log_odds(model, readout)}
-    if kind == "movenet" and not isinstance(model, SinglePose):
+    if kind == "movenet" and not _is_movenet(model):
         raise UserError(f"head 'movenet' reads MoveNet's features; use {default_kind(model)!r}.")
     if kind == "simcc":
         if not isinstance(model, RTMPose):
@@ -153,7 +157,7 @@ def describe(head: CalibrationHead, model: PoseModel, name: str, **more: Any) ->
     """The record that goes with a head."""
     first = head.members[0] if isinstance(head, Ensemble) else head
     assert isinstance(first, CalibrationHead)
-    options: dict[str, Any] = {"log_odds": first.log_odds} if isinstance(first, PeaksHead) else {}
+    options: dict[str, Any] = {"log_odds": vars(first)["log_odds"]} if first.kind == "peaks" else {}
     if isinstance(first, SimCCDistributionHead):
         options = {"bins": [len(first.cls_x), len(first.cls_y)], "map_channels": first.map_shape[0]}
     if isinstance(first, (ConvHead, FcHead)) and first.width:

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from fitmesh.exports.segments import absences
 from fitmesh.result import load
 from fitmesh.stages.pipeline import RunFiles, warnings_of
 from fitmesh.stages.settings import Job
@@ -28,6 +27,8 @@ def say_input(job: Job) -> None:
 
 
 def say_result(result: RunFiles, reporter: Reporter) -> None:
+    from fitmesh.exports.segments import absences
+
     found = load(result.files[0].parent)
     for text in warnings_of(found):
         reporter.warn(text)

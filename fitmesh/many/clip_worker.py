@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from fitmesh.exports import EXPORTERS
 from fitmesh.inputs import open_clip
 from fitmesh.many.clips import is_url
 from fitmesh.many.executors import Notify
@@ -160,7 +161,11 @@ def _scratch() -> Iterator[Path]:
 def _store_key(task: ClipTask, version: str) -> str:
     """Of everything a result in a store depends on, without fetching it."""
     settings = {name: value for name, value in asdict(task.settings).items() if name not in ("overwrite", "threads")}
-    return CacheKey("clip", settings, {"clip": version}, code_digest("fitmesh.stages.pipeline")).digest
+    return CacheKey("clip", settings, {"clip": version}, _code_digest()).digest
+
+
+def _code_digest() -> str:
+    return code_digest("fitmesh.stages.pipeline", *(exporter.module for exporter in EXPORTERS.values()))
 
 
 def _local_version(source: str) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 from fitmesh.confidence import default_source
 from fitmesh.options.record import check_ranges
 from fitmesh.options.run import RunOptions
-from fitmesh.stages.given_keypoints import read_given
 from fitmesh.stages.scene import SceneSettings
 from fitmesh.stages.settings import FitSettings, KeypointSettings, RunSettings, TrackSettings
 from pose2d.base.errors import UserError
@@ -66,6 +65,8 @@ def run_settings(options: RunOptions) -> RunSettings:
 
 def _check_given_confidence(keypoints: Path, layout: str, confidence: str | None) -> None:
     """Refuse another confidence than that of keypoints which were found elsewhere: only pixels could give it."""
+    from fitmesh.stages.given_keypoints import read_given
+
     if confidence is not None and confidence != (brought := read_given(keypoints, layout).source):
         raise UserError(
             f"--confidence {confidence} has no effect with --keypoints: {keypoints} brings its own ({brought}). "

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import av
 import numpy as np
 
 import fitmesh.result
-from fitmesh.exports.draw import DrawnPerson, draw_boxes, draw_legend, draw_meshes, draw_skeleton
-from fitmesh.exports.scene import MeshSequence
 from fitmesh.result import OVERLAY_FILE, Person, Result
 from fitmesh.stages.people import KeypointsFile
 from fitmesh.stages.settings import Job
@@ -21,7 +20,11 @@ from fitmesh.stages.track_edits import edited_keypoints
 from pose2d.base.caching import CacheKey, code_digest
 from pose2d.base.threads import background_writer, prefetch, single_thread
 from pose2d.video.frames import Frame
-from pose2d.video.writer import VideoWriter, video_writer
+
+if TYPE_CHECKING:  # what draws and writes is imported when a video is drawn, long after cache keys were compared
+    from fitmesh.exports.draw import DrawnPerson
+    from fitmesh.exports.scene import MeshSequence
+    from pose2d.video.writer import VideoWriter
 
 FILE = OVERLAY_FILE
 _Painted = tuple[av.VideoFrame, Fraction]  # a frame ready to be encoded, and its time
@@ -32,18 +35,20 @@ class _Painter:
     """Draws whoever is in a frame into it."""
 
     result: Result
-    meshes: dict[int, MeshSequence]  # by identity
+    meshes: dict[int, "MeshSequence"]  # by identity
     row_of: dict[int, dict[int, int]]  # identity -> frame number -> row
     unfitted: KeypointsFile
     unfitted_row_of: dict[int, dict[int, int]]  # the same for people that could not be fitted
 
-    def figures(self, frame: int) -> list[DrawnPerson]:
+    def figures(self, frame: int) -> "list[DrawnPerson]":
         """Whoever has a mesh there. In order of time, and in one thread: meshes are skinned some frames at a time."""
         rows = ((person, self.row_of[person.identity].get(frame)) for person in self.result.people)
         return [self._figure(person, row) for person, row in rows if row is not None]
 
-    def paint(self, rgb: np.ndarray, frame: int, figures: list[DrawnPerson]) -> None:
+    def paint(self, rgb: np.ndarray, frame: int, figures: "list[DrawnPerson]") -> None:
         """Into the image [H, W, 3] itself."""
+        from fitmesh.exports.draw import draw_boxes, draw_legend, draw_meshes, draw_skeleton
+
         result = self.result
         draw_meshes(rgb, figures, result.camera_at(frame), result.body.faces)
         rest = {i: row for i, rows in self.unfitted_row_of.items() if (row := rows.get(frame)) is not None}
@@ -54,7 +59,9 @@ class _Painter:
             draw_skeleton(rgb, person.xy_px[row].numpy(), confidence, person.skeleton, identity, bottom - top)
         draw_legend(rgb, result.source)
 
-    def _figure(self, person: Person, row: int) -> DrawnPerson:
+    def _figure(self, person: Person, row: int) -> "DrawnPerson":
+        from fitmesh.exports.draw import DrawnPerson
+
         mesh = self.meshes[person.identity]
         return DrawnPerson(
             identity=person.identity,
@@ -84,6 +91,8 @@ def is_current(path: Path, key: CacheKey) -> bool:
 
 def make(job: Job, key: CacheKey) -> None:
     """Draw everyone into every frame of the span; times and sound stay as they were."""
+    from pose2d.video.writer import video_writer
+
     painter, clip, span = _painter(job.out), job.clip, job.settings.span
     sound = clip.path if clip.info.has_audio else None
     rate = clip.info.rate / span.every
@@ -101,10 +110,10 @@ def make(job: Job, key: CacheKey) -> None:
             tick(1)
 
 
-def _painted(painter: _Painter, video: VideoWriter, frames: Iterable[Frame], workers: int) -> Iterator[_Painted]:
+def _painted(painter: _Painter, video: "VideoWriter", frames: Iterable[Frame], workers: int) -> Iterator[_Painted]:
     """Every frame in order, `workers` of them painted side by side."""
 
-    def paint(frame: Frame, figures: list[DrawnPerson]) -> _Painted:
+    def paint(frame: Frame, figures: "list[DrawnPerson]") -> _Painted:
         painter.paint(frame.rgb, frame.index, figures)
         return video.prepared(frame.rgb), frame.time_s  # not where frames are encoded: that takes as long again
 
@@ -118,11 +127,13 @@ def _painted(painter: _Painter, video: VideoWriter, frames: Iterable[Frame], wor
             yield painting.result()
 
 
-def _write(video: VideoWriter, painted: _Painted) -> None:
+def _write(video: "VideoWriter", painted: _Painted) -> None:
     video.add(*painted)
 
 
 def _painter(out: Path) -> _Painter:
+    from fitmesh.exports.scene import MeshSequence
+
     result, found = fitmesh.result.load(out), edited_keypoints(out)
     fitted = {person.identity for person in result.people}
     return _Painter(

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import fitmesh.result
 from fitmesh.confidence import check_source
 from fitmesh.exports import EXPORTERS, check_exports, wanted
 from fitmesh.result import RUN_FILE, Result
-from fitmesh.stages import export, fit, given_keypoints, overlay, people
+from fitmesh.stages import export, fit, overlay, people
 from fitmesh.stages.manifest import Manifest
 from fitmesh.stages.settings import Job, KeypointSettings, RunSettings
 from fitmesh.ui.events import StageKept
@@ -104,7 +105,7 @@ def warnings_of(result: Result) -> list[str]:
 def stages(job: Job) -> list[Stage]:
     """In the order they are made."""
     out = job.out
-    source = people if job.settings.given_keypoints is None else given_keypoints
+    source = people if job.settings.given_keypoints is None else _given_keypoints()
     people_key = source.cache_key(job)
     fit_key = fit.cache_key(job, people_key)
     overlay_key = overlay.cache_key(job, fit_key)
@@ -125,13 +126,20 @@ def stages(job: Job) -> list[Stage]:
     ]
 
 
+def _given_keypoints() -> ModuleType:
+    """The stage people where a file says who is where: few runs need its readers."""
+    from fitmesh.stages import given_keypoints
+
+    return given_keypoints
+
+
 def check(job: Job) -> None:
     """Find now what would otherwise be found after an hour's work."""
     settings = job.settings
     check_settings(settings)
     fit.check_lens(settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
     if settings.given_keypoints is not None:
-        given_keypoints.read_given(settings.given_keypoints, settings.keypoint_layout)
+        _given_keypoints().read_given(settings.given_keypoints, settings.keypoint_layout)
     elif settings.keypoints.checkpoint is not None or settings.keypoints.ccnet is not None:
         job.networks.get()  # a file of the wrong family is told of before any stage starts
 

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from fitting.body.body import Body
 from fitting.body.kinematics import JOINT_COUNT
-from fitting.body.smpl_files import smpl_body
 from pose2d.base import unpickle
 from pose2d.base.arrays import MOST_GROWTH
 from pose2d.base.errors import UserError
@@ -43,7 +42,11 @@ def load_body(path: str | Path | None = None, gender: str = "neutral") -> Body:
 @single_thread()
 def _read_body(path: Path, mtime_ns: int, size: int) -> Body:
     arrays = read_arrays(path)
-    return _open_body(arrays, path) if "J_regressor_coco17" in arrays else smpl_body(arrays, path)
+    if "J_regressor_coco17" in arrays:
+        return _open_body(arrays, path)
+    from fitting.body.smpl_files import smpl_body
+
+    return smpl_body(arrays, path)
 
 
 def _open_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:

@@ -1,4 +1,4 @@
-"""From the camera of a crop network to the person's translation in the full frame.
+"""From the camera of a crop network to the person's translation in the full frame, and back.
 
 SPIN and CLIFF answer (s, tx, ty): shift the body by (tx, ty) metres, scale it by s, look at the square from
 -1 to 1. With a crop of side b pixels around (cx, cy) and a camera of focal length f and centre (ox, oy)
@@ -6,13 +6,15 @@ SPIN and CLIFF answer (s, tx, ty): shift the body by (tx, ty) metres, scale it b
     tz = 2 f / (b s)        tx_full = tx + (cx - ox) tz / f        ty_full = ty + (cy - oy) tz / f
 
 is the translation of the body in the frame (CLIFF). SPIN's own translation is the same formula for a camera
-that sees nothing but the crop: focal 5000, 224 x 224, with the crop around its centre.
+that sees nothing but the crop: focal 5000, 224 x 224 (`SPIN_CROP`), with the crop around its centre.
 """
 
 import torch
 from torch import Tensor
 
 from fitting.camera.camera import Camera
+
+SPIN_CROP = Camera.from_focal(5000.0, (224, 224))
 
 _EPSILON = 1e-9  # both systems add it to b s
 
@@ -22,6 +24,14 @@ def crop_to_full(crop_camera: Tensor, box_center_px: Tensor, box_side_px: Tensor
     scale, shift = crop_camera[..., 0], crop_camera[..., 1:]
     depth = 2 * camera.mean_focal_px / (box_side_px * scale + _EPSILON)
     return torch.cat((shift + _off_axis(box_center_px, camera) * depth[..., None], depth[..., None]), dim=-1)
+
+
+def full_to_crop(translation: Tensor, box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -> Tensor:
+    """Translation [..., 3] metres; crop centre [..., 2], side [...] in frame px -> (s, tx, ty) [..., 3]."""
+    depth = translation[..., 2]
+    scale = (2 * camera.mean_focal_px / depth - _EPSILON) / box_side_px
+    shift = translation[..., :2] - _off_axis(box_center_px, camera) * depth[..., None]
+    return torch.cat((scale[..., None], shift), dim=-1)
 
 
 def cliff_box_info(box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -> Tensor:

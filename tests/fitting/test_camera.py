@@ -11,7 +11,7 @@ import torch
 from fitting.body.kinematics import rotation_matrices
 from fitting.body.rotations import matrix_to_rot6d, rot6d_to_matrix
 from fitting.camera import Camera
-from fitting.camera.crop_camera import cliff_box_info, crop_to_full
+from fitting.camera.crop_camera import SPIN_CROP, cliff_box_info, crop_to_full, full_to_crop
 from pose2d.base.errors import UserError
 from tests.references import answers
 
@@ -131,14 +131,6 @@ def test_a_camera_that_cannot_be_is_refused_in_words(make, says: str) -> None:
         make()
 
 
-def full_to_crop(translation: torch.Tensor, center: torch.Tensor, side: torch.Tensor, camera: Camera) -> torch.Tensor:
-    """The way back: (s, tx, ty) [..., 3] of a translation [..., 3]."""
-    depth = translation[..., 2]
-    off_axis = (center - center.new_tensor(camera.center_px)) / center.new_tensor(camera.focal_px)
-    scale = (2 * camera.mean_focal_px / depth - 1e-9) / side
-    return torch.cat((scale[..., None], translation[..., :2] - off_axis * depth[..., None]), -1)
-
-
 def test_the_full_frame_translation_equals_cliffs() -> None:
     reference = answers("conventions")
     for i, (height, width) in enumerate(reference["cliff_hw"]):
@@ -156,7 +148,7 @@ def test_the_full_frame_translation_equals_cliffs() -> None:
 
 def test_spins_translation_is_the_same_formula_for_a_camera_that_sees_the_crop() -> None:
     crop = torch.tensor([[0.9, 0.05, -0.1], [0.7, -0.2, 0.3]])
-    full = crop_to_full(crop, torch.tensor([112.0, 112.0]), torch.tensor(224.0), Camera.from_focal(5000.0, (224, 224)))
+    full = crop_to_full(crop, torch.tensor([112.0, 112.0]), torch.tensor(224.0), SPIN_CROP)
     s, tx, ty = crop.unbind(-1)
     torch.testing.assert_close(full, torch.stack((tx, ty, 2 * 5000 / (224 * s + 1e-9)), dim=-1))
 

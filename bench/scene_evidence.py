@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fitting
-from bench.scene_clips import CHOOSING, Label, RealClip, posture_holds, read_clip, read_labels
-from bench.scene_staged import SCENES, StagedScene, staged_scene
+from bench.lib.claim import Console, claim
+from bench.lib.scene_clips import CHOOSING, Label, RealClip, posture_holds, read_clip, read_labels
+from bench.lib.scene_staged import SCENES, StagedScene, staged_scene
 from eval3dpw.synth.clip_kinds import clips_by_kind
 from fitting.body import Body
 from fitting.camera import Camera
@@ -142,7 +142,7 @@ def figures(clip: RealClip, body: Body, labels: list[Label]) -> tuple[ClipFigure
         standing_speed(auto, body, clip.fps),
         ended - between,
         between - began,
-        f"{clip.motion.kind}; {auto.reason}; " + ", ".join(f"{i} {j.verdict} {j.misfit:.2f}" for i, j in auto.judged.items()),
+        f"{clip.motion.kind}; {auto.verdict}: {auto.reason}",
     ), {**failed, **{f"off: {name}": share for name, share in each_off.items() if share < 0.95}}
 
 
@@ -210,7 +210,6 @@ def staged_figures(scene: StagedScene, body: Body) -> StagedFigures:
         for fit in (found, off)
     )
     cosine = math.nan if ground is None else float(np.clip(ground.up_cam @ scene.up_cam, -1, 1))
-    floor = ground is not None and found.motion is not None
     return StagedFigures(
         scene.name,
         ground is not None,
@@ -318,4 +317,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    claim(main)

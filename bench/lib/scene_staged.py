@@ -1,8 +1,8 @@
 """Simulated people whose gravity, floor and sizes are known, ordinary ones and ones made to mislead.
 
-Captured walkers and people who stand, and hand-made postures with small slow motion: lunges, people who sit, lie, swing,
-ride an escalator, bounce, mannequins behind a window, a toddler before far adults. World frame: y up, metres, floor at
-y = 0. Keypoints are projected exactly and read with noise of the stated size; no images are made.
+Captured walkers and people who stand, and hand-made postures with small slow motion: lunges, people who sit, lie,
+swing, ride an escalator, bounce, mannequins behind a window, a toddler before far adults. World frame: y up, metres,
+floor at y = 0. Keypoints are projected exactly and read with noise of the stated size; no images are made.
 """
 
 import math
@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from eval3dpw.synth.clip_kinds import Kind
+from eval3dpw.synth.clothed_people import SyntheticPerson, draw_shape, sized_person
 from eval3dpw.synth.motion import FPS, Clip
 from eval3dpw.synth.noise import SmoothNoise
-from eval3dpw.synth.people import SyntheticPerson, draw_shape, sized_person
 from eval3dpw.synth.staging import StagedView, camera_path, draw_size, moved, staged_person, there_and_back
 from fitting.body import Body
 from fitting.camera import Camera
@@ -69,8 +70,9 @@ class _Stage:
         yaw = float(self.rng.uniform(0, 2 * np.pi))
         return staged_person(self.body, clip, rows, draw_shape(self.rng), size, yaw, self.fps)
 
-    def posed(self, angles_deg: Mapping[int, tuple[float, float, float]], sway_deg: float = 2.5, size: float | None = None,
-              yaw: float | None = None) -> SyntheticPerson:  # fmt: skip
+    def posed(
+        self, angles_deg: Mapping[int, tuple[float, float, float]], sway_deg: float = 2.5, yaw: float | None = None
+    ) -> SyntheticPerson:
         """A posture held with small slow motion, its lowest sole on the floor."""
         yaw = float(self.rng.uniform(0, 2 * np.pi)) if yaw is None else yaw
         pose = torch.zeros(self.frames, 24, 3)
@@ -82,7 +84,7 @@ class _Stage:
         ).float()
         pose[:, 1:] += math.radians(sway_deg) * drifts.reshape(self.frames, 24, 3)[:, 1:]
         pose[:, 0] = _turned(pose[:, 0], yaw)
-        size = draw_size(self.rng, child=False) if size is None else size
+        size = draw_size(self.rng, child=False)
         person = sized_person(self.body, "posed", pose, draw_shape(self.rng), torch.zeros(self.frames, 3), size)
         lowest = self.lowest(person)
         pelvis = person.joints[:, 0]
@@ -112,8 +114,6 @@ class _Stage:
 
 
 def _turned(root: Tensor, yaw: float) -> Tensor:
-    from scipy.spatial.transform import Rotation
-
     turn = Rotation.from_euler("y", yaw) * Rotation.from_rotvec(root.double().numpy())
     return torch.from_numpy(turn.as_rotvec()).float()
 
@@ -217,14 +217,10 @@ def staged_scene(name: str, clips: Mapping[Kind, list[Clip]], body: Body, seed: 
         keypoints.append(noisy(camera.project(torch.from_numpy(cam).float()), generator, noise, stage.fps))
         joints.append(np.einsum("tij,tnj->tni", turn, person.joints.double().numpy()) + shift)
     spot = -path[0, :3, :3].T @ path[0, :3, 3]
-    heights = [person.size * _height_m(body, person.shape) for person in people]
+    heights = [person.size * body.height_m(person.shape) for person in people]
     return StagedScene(
         f"{name} {number}", keypoints, heights, camera, stage.fps, path[0, :3, 1], float(spot[1]), joints
     )
-
-
-def _height_m(body: Body, shape: Tensor) -> float:
-    return body.height_m(shape)
 
 
 def _camera(stage: _Stage, points_m: list[np.ndarray], low: bool) -> tuple[Camera, np.ndarray]:

@@ -215,9 +215,7 @@ def staged_figures(scene: StagedScene, body: Body) -> StagedFigures:
         ground is not None,
         math.degrees(math.acos(cosine)) if ground is not None else math.nan,
         ground.up_sigma_deg if ground is not None else math.nan,
-        math.log(max(ground.camera_height_m, 1e-3) / scene.camera_height_m)
-        if ground is not None and floor
-        else math.nan,
+        math.log(ground.camera_height_m / scene.camera_height_m) if ground is not None else math.nan,
         tuple(
             math.log(body.height_m(p.fit.params.shape) * float(p.fit.params.size) / scene.heights_m[n])
             for n, p in found.people.items()

@@ -22,11 +22,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
 import fitting
+from bench.lib.claim import Console, claim
 from fitting.body import BodyParams
 from fitting.body.kinematics import rotation_matrices
 from fitting.body.rotations import matrix_to_axis_angle
@@ -209,7 +209,7 @@ def main() -> None:
     parser.add_argument("--people", type=int, default=16)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    body, console = fitting.load_body(), Console(width=120)
+    body, console = fitting.load_body(), Console()
     if arguments.clips:
         console.print(simulated(arguments.clips, arguments.people, body))
     if arguments.real:
@@ -221,4 +221,4 @@ def main() -> None:
 if __name__ == "__main__":
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
-    main()
+    claim(main)

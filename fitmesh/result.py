@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 import fitting
-from fitmesh.schemas import check_fit
 from pose2d.base.caching import content_digest, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.json_files import read_json
@@ -196,6 +195,8 @@ def load(folder: str | Path) -> Result:
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder of results. Give the --out folder of `fitmesh run`.")
     arrays = read_npz(folder / FIT_FILE)
+    from fitmesh.schemas import check_fit  # brings torch with it, for which a mistyped folder does not wait
+
     check_fit(arrays, folder / FIT_FILE, SCHEMA_VERSION)
     about = _about(folder)
     body_path = str(arrays["body_path"])

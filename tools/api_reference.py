@@ -123,10 +123,12 @@ def _explained(field: "dataclasses.Field[Any]", comment: str) -> str:
     stated = field.metadata.get("column")
     if stated is None:
         return comment
-    size = f"[{', '.join(map(str, ('T', *stated.shape)))}] " if not comment.startswith("[") else ""
-    shape, bracket, rest = comment.partition("] ")
-    parts = [stated.meaning, stated.unit, rest if bracket else comment if not comment.startswith("[") else ""]
-    return (size or (shape.rstrip("]") + "] ")) + ", ".join(part for part in parts if part)
+    shape, bracket, rest = comment.partition("]") if comment.startswith("[") else ("", "", comment)
+    single = stated.each or _annotation(field.type) in ("int", "float", "str", "bool") or stated.kind == "U"
+    sides = stated.shape if single else ("T", *stated.shape)
+    size = shape + bracket or (f"[{', '.join(map(str, sides))}]" if sides else "")
+    parts = [stated.meaning, stated.unit, rest.lstrip("; ")]
+    return f"{size} {', '.join(part for part in parts if part)}".strip()
 
 
 def _annotation(kind: object) -> str:

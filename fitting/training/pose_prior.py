@@ -31,7 +31,7 @@ from pose2d.base.files import atomic_file
 FLOOR_RAD = 0.03  # what capture and retargeting blur anyway
 SILENT_RAD = {"collar": 0.08, "wrist": 0.2, "hand": 0.1}  # joints the captures leave still in whole or in part
 ELBOW_TWIST_RAD = 0.2
-COMPONENTS, FREEDOM = 24, 20.0  # by held-out log-likelihood (--compare)
+COMPONENTS, FREEDOM = 24, 10.0  # by held-out log-likelihood (--compare)
 Mixture = tuple[Tensor, Tensor, Tensor]  # weights [M], means [M, 69], scale matrices [M, 69, 69]
 
 

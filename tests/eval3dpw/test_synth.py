@@ -177,7 +177,7 @@ def test_missing_and_wrong_motion_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         list(make_dataset(tmp_path / "out", SynthSettings(motion=tmp_path / "nowhere.npz")))
     np.savez(tmp_path / "other.npz", something=np.zeros(3))
-    with pytest.raises(UserError, match=r"other.npz is not a file of CMU motion capture: it lacks joint"):
+    with pytest.raises(UserError, match=r"other.npz is not a file of motion capture: it lacks joint"):
         list(make_dataset(tmp_path / "out", SynthSettings(motion=tmp_path / "other.npz")))
     with pytest.raises(UserError, match="--motion"):
         list(make_dataset(tmp_path / "out", SynthSettings(split="train")))

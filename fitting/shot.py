@@ -42,6 +42,7 @@ from pose2d.types import Keypoints
 # Of the first fits: the camera may look down by anything, so people may lean out of the image further than usual.
 ROUGH_LEAN_RAD = 0.5
 UPRIGHT_RAD = 0.25  # standard deviation of people's lean from the vertical, towards or away from the camera
+CHILD_M = 1.4  # whose head says that they are smaller than this are no adults
 SOFTER = 4.0  # on the deviations of lean and floor, and by its inverse on contacts, where a scene is softened
 CONTRADICTION = 3.0  # deviations between metadata and people from which on metadata is not used
 
@@ -272,10 +273,13 @@ def _ground(
 def _size(
     number: int, found: TrackFit, body: Body, ground: GroundEstimate | None, known_height_m: float | None
 ) -> float:
-    """What multiplies the fitted body: so that it stands on the floor with everybody else, or has its known height."""
+    """What multiplies the fitted body: so that it stands on the floor with everybody else, or has its known height.
+    Whose feet show no floor is an adult, unless the head is a child's."""
     if known_height_m is not None:
         return known_height_m / body.height_m(found.fit.params.shape)
-    return 1.0 if ground is None or not ground.on_floor[number] else float(ground.scale[number])
+    if ground is None or not (ground.on_floor[number] or ground.height_m[number] < CHILD_M):
+        return 1.0
+    return float(ground.scale[number])
 
 
 def _refocused(

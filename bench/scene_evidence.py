@@ -159,13 +159,22 @@ def show(console: Console, rows: list[ClipFigures]) -> None:
             f"{row.seconds:.1f} ({row.seconds_off:.1f})",
         )  # fmt: skip
     console.print(table)
+    for title, part in (
+        ("all", rows),
+        ("clips that no constant was chosen on", [row for row in rows if row.name not in CHOOSING]),
+    ):
+        if part:
+            console.print(f"{title}: {_summary(part)}", highlight=False)
+
+
+def _summary(rows: list[ClipFigures]) -> str:
     ratio = np.array([row.ratio for row in rows])
     right, count = np.sum([row.postures for row in rows], axis=0)
     right_off, count_off = np.sum([row.postures_off for row in rows], axis=0)
-    console.print(
-        f"ratio of misfit: median {np.median(ratio):.3f}, largest {ratio.max():.2f}; postures {100 * right / count:.1f}"
-        f" % of {count} ({100 * right_off / count_off:.1f} % without); "
-        f"time {sum(r.seconds for r in rows):.0f} s ({sum(r.seconds_off for r in rows):.0f} without)"
+    return (
+        f"ratio of misfit {np.median(ratio):.3f} in the median, {ratio.max():.2f} at most; postures right in "
+        f"{100 * right / max(count, 1):.1f} % of {count} labelled moments ({100 * right_off / max(count_off, 1):.1f} % "
+        f"without the scene); {sum(r.seconds for r in rows):.0f} s ({sum(r.seconds_off for r in rows):.0f} without)"
     )
 
 
@@ -308,7 +317,7 @@ def main() -> None:
     for name in names:
         row, failed = figures(read_clip(arguments.clips / name), body, labels)
         rows.append(row)
-        console.print(f"{name}: {row.ratio:.2f}; {row.reason}; {failed or ''}", highlight=False)
+        print(f"{name}: {row.ratio:.2f}; {row.reason}; {failed or ''}", file=sys.stderr)
     show(console, rows)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps([{**row.__dict__, "ratio": row.ratio} for row in rows], indent=1))

@@ -31,6 +31,7 @@ from pose2d.base.folder_lock import folder_lock
 from pose2d.base.threads import use_threads
 from pose2d.detect.detector import DETECTORS, detector_class, load_detector
 from pose2d.models.base import PoseModel
+from pose2d.registry import use_plugin
 
 BUSY_PATIENCE_S = 600.0  # another evaluation that writes its images into the same folder is done by then
 PREDICTED = "closed-form-predicted"
@@ -42,6 +43,7 @@ def run(request: EvalCocoOptions) -> Evaluation:
     wanted = request.confidence or USUAL_SOURCES
     evaluate = evaluator(request.evaluator)
     _check_confidence(request)
+    use_plugin(request.plugin)
     use_threads(request.threads)
     with process_group(request.device) as group:
         reporter = Reporter(on_stderr() if group.is_main else to_log)

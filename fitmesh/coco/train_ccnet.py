@@ -42,6 +42,7 @@ from pose2d.base.files import check_writable
 from pose2d.base.folder_lock import folder_lock
 from pose2d.base.threads import use_threads
 from pose2d.models.base import PoseModel
+from pose2d.registry import use_plugin
 from pose2d.skeletons import MPII16
 
 
@@ -60,6 +61,7 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
         raise UserError(f"unknown target {settings.target!r}: choose one of {', '.join(TARGETS)}.")
     if request.jobs is not None and request.ray is not None:
         raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
+    use_plugin(request.plugin)
     use_threads(request.threads)
     with process_group(request.device) as group:
         reporter = Reporter(on_stderr() if group.is_main else to_log)

@@ -32,6 +32,7 @@ from fitting.body import BodyParams
 from pose2d.base.caching import CacheKey, npz_is_current, read_npz, write_npz
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
+from pose2d.registry import use_plugin
 from pose2d.types import ConfidenceSource
 
 T = TypeVar("T")
@@ -52,6 +53,7 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGro
     Several processes share the sequences, then each of them reads what all have left in `out`.
     """
     settings.check()
+    use_plugin(settings.plugin)
     protocol_named(settings.protocol)
     bodies = body_set(settings.body_model, settings.regressor)
     if settings.predictions is not None:

@@ -24,7 +24,7 @@ from fitmesh.many.summary import write_thumbnail
 from fitmesh.result import load
 from fitmesh.stages.manifest import Manifest
 from fitmesh.stages.pipeline import RunFiles, run_stages, warnings_of
-from fitmesh.stages.settings import Job, NetworkLoader, RunSettings
+from fitmesh.stages.settings import Job, KeypointSettings, NetworkLoader, RunSettings
 from fitmesh.ui.events import Event, Reporter, StageAdvanced, Warned
 from fitmesh.ui.trouble import describe_error
 from fitmesh.version import __version__
@@ -32,6 +32,7 @@ from pose2d.base import files
 from pose2d.base.caching import CacheKey, code_digest
 from pose2d.base.errors import UserError
 from pose2d.base.folder_lock import FolderBusy
+from pose2d.registry import module_of, use_plugin
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
     try:
         if task.fitmesh != __version__:
             raise UserError(f"this machine has fitmesh {__version__}, the run was started by {task.fitmesh}.")
+        use_plugin(task.settings.keypoints.plugin)
         return _in_store(task, reporter) if is_url(task.out) or is_url(task.source) else _in_folder(task, reporter)
     except FolderBusy as error:
         return replace(blank, state="busy", error=str(error))
@@ -161,11 +163,12 @@ def _scratch() -> Iterator[Path]:
 def _store_key(task: ClipTask, version: str) -> str:
     """Of everything a result in a store depends on, without fetching it."""
     settings = {name: value for name, value in asdict(task.settings).items() if name not in ("overwrite", "threads")}
-    return CacheKey("clip", settings, {"clip": version}, _code_digest()).digest
+    return CacheKey("clip", settings, {"clip": version}, _code_digest(task.settings.keypoints)).digest
 
 
-def _code_digest() -> str:
-    return code_digest("fitmesh.stages.pipeline", *(exporter.module for exporter in EXPORTERS.values()))
+def _code_digest(keypoints: KeypointSettings) -> str:
+    own = [module_of(keypoints.pose_model)] if keypoints.plugin is not None else []
+    return code_digest("fitmesh.stages.pipeline", *(exporter.module for exporter in EXPORTERS.values()), *own)
 
 
 def _local_version(source: str) -> str:

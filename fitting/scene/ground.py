@@ -208,7 +208,7 @@ def _size_cost(log_height: np.ndarray, shares: np.ndarray) -> np.ndarray:
     adult = math.log((1 - CHILDREN) / ADULT_SIGMA_M) - ((height - ADULT_M) / ADULT_SIGMA_M) ** 2 / 2
     child = math.log(CHILDREN / (CHILD_M * CHILD_LOG_SIGMA)) - (np.log(height / CHILD_M) / CHILD_LOG_SIGMA) ** 2 / 2
     head = np.log(np.where(np.isfinite(shares), shares, 1.0) / head_share(height)) / HEAD_LOG_SIGMA
-    head = np.where(np.isfinite(shares), np.where(head < 0, _heavy(head, 1.5), head), 0.0)
+    head = np.where(np.isfinite(shares), np.where(head < 0, _heavy(head, 0.7), head), 0.0)
     too_small = np.maximum(math.log(SMALLEST_M) - log_height, 0) / SMALLEST_LOG_SIGMA
     return (head**2 + too_small**2) / 2 - np.logaddexp(adult, child)
 

@@ -38,7 +38,7 @@ SMALLEST_M, SMALLEST_LOG_SIGMA = 0.7, 0.05  # below stand no people, on their ow
 LEVEL_M, LEVEL_COST, HIGHEST_LEVEL_M, HIGHEST_SIGMA_M = 0.15, 9.0, 1.5, 0.2
 KNOWN_LOG_SIGMA, GIVEN_UP_DEG = 0.01, 0.3  # of a height and an up direction that the user states
 ADULT_M, ADULT_SIGMA_M = 1.70, 0.09
-CHILDREN, CHILD_M, CHILD_LOG_SIGMA = 0.1, 1.15, 0.3  # share of people who are no adults, and their heights
+CHILDREN, CHILD_M, CHILD_LOG_SIGMA = 0.25, 1.15, 0.3  # share of people who are no adults, and their heights
 # Neck to crown measures 0.20 m at 18 months and 0.22 m in adults (head heights of published growth charts and of the
 # body model), so its share of what is below tells the height. Between adults of real clips the share as a pose network
 # reads it scatters by 0.16 (log) upwards; heads that nod or are seen from behind look small, which tells little.
@@ -208,7 +208,7 @@ def _size_cost(log_height: np.ndarray, shares: np.ndarray) -> np.ndarray:
     adult = math.log((1 - CHILDREN) / ADULT_SIGMA_M) - ((height - ADULT_M) / ADULT_SIGMA_M) ** 2 / 2
     child = math.log(CHILDREN / (CHILD_M * CHILD_LOG_SIGMA)) - (np.log(height / CHILD_M) / CHILD_LOG_SIGMA) ** 2 / 2
     head = np.log(np.where(np.isfinite(shares), shares, 1.0) / head_share(height)) / HEAD_LOG_SIGMA
-    head = np.where(np.isfinite(shares), np.where(head < 0, _heavy(head, 0.7), head), 0.0)
+    head = np.where(np.isfinite(shares), np.where(head < 0, _heavy(head, 0.5), head), 0.0)
     too_small = np.maximum(math.log(SMALLEST_M) - log_height, 0) / SMALLEST_LOG_SIGMA
     return (head**2 + too_small**2) / 2 - np.logaddexp(adult, child)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import ccnet
 import pose2d
 from ccnet.areas import fit_areas, people_to_fit
-from ccnet.comparison import compare_sources, draw_plots, evaluator
+from ccnet.comparison import check_plots, compare_sources, draw_plots, evaluator
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
 from ccnet.heads.head import CalibrationHead
 from ccnet.predicted_people import (
@@ -44,6 +44,8 @@ def run(request: EvalCocoOptions) -> Evaluation:
     evaluate = evaluator(request.evaluator)
     _check_confidence(request)
     use_plugin(request.plugin)
+    if request.out is not None:
+        check_plots()
     use_threads(request.threads)
     with process_group(request.device) as group:
         reporter = Reporter(on_stderr() if group.is_main else to_log)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fitmesh.confidence import default_source
+from fitmesh.exports import Motion
 from fitmesh.options.record import check_ranges
 from fitmesh.options.run import RunOptions
 from fitmesh.stages.scene import SceneSettings
@@ -58,10 +59,21 @@ def run_settings(options: RunOptions) -> RunSettings:
         fit=FitSettings(_path(options.body_model), weighting, options.init, _path(options.init_checkpoint), scene),
         exports=tuple(options.exports),
         bone_names=options.bone_names,
+        motion=Motion(options.export_fps, options.smooth, options.in_place),
+        outputs=_outputs(options),
         device=options.device or default_device(),
         threads=options.threads,
         overwrite=options.overwrite,
     )  # fmt: skip
+
+
+def _outputs(options: RunOptions) -> tuple[str, ...]:
+    outputs = tuple(options.outputs)
+    if unknown := sorted(set(outputs) - {"people", "fit"}):
+        raise UserError(f"unknown --only {', '.join(unknown)}: choose people or fit.")
+    if outputs and "fit" not in outputs and options.exports:
+        raise UserError("--only people stops before there is anything to --export: leave one of them out.")
+    return outputs
 
 
 def _check_given_confidence(keypoints: Path, layout: str, confidence: str | None) -> None:

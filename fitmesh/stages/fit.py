@@ -126,6 +126,8 @@ def make(job: Job, key: CacheKey) -> None:
             fits.append(found)
             if settings.scene.floor_file is not None and found.ground is None:
                 job.reporter.warn(f"--floor has no effect in shot {shot + 1}: nobody stands there long enough.")
+            for warning in found.warnings:
+                job.reporter.warn(warning)
             if here and settings.scene.floor != OFF:
                 job.reporter.say(describe(found, f"shot {shot + 1}" if len(firsts) > 1 else "scene"), "scene")
     lowest = [_lowest_foot(found, body) for found in fits]

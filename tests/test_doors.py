@@ -346,7 +346,7 @@ def test_edits_that_contradict_each_other_are_refused_when_they_are_made() -> No
 
 
 def test_options_without_effect_are_told(clip: tuple[Path, Path], tmp_path: Path, caplog: Any) -> None:
-    floor = write_json(tmp_path / "floor.json", {"up": [0, -1, 0]})
+    floor = write_json(tmp_path / "floor.json", {"camera_height_m": 1.5})
     nobody = write_json(tmp_path / "nobody.json", [])
     fitmesh.run(
         clip[0], tmp_path / "out", keypoints=nobody, init="none", keypoint_layout="body_25b", height_m={99: 1.8},

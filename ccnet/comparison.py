@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from ccnet import plots
 from ccnet.coco_ap.average_precision import PARTS, Evaluate, KeypointAP, bootstrap_ap, evaluate, evaluate_wholebody
 from ccnet.coco_ap.evaluated_people import Detections, GroundTruth, detections, ground_truth_from_coco
 from ccnet.coco_ap.matching import match
@@ -200,8 +200,18 @@ def _parts(
     return {**parts, "hand": float(np.mean(hands)) if hands else -1.0}
 
 
+def check_plots() -> ModuleType:
+    """The module that draws, or a UserError where matplotlib is missing; asked for before the work begins."""
+    try:
+        from ccnet import plots
+    except ImportError as error:
+        raise UserError(f'plots need matplotlib ({error}): pip install "fitmesh[plots]"') from error
+    return plots
+
+
 def draw_plots(folder: Path, split: Split, predictions: Predictions) -> None:
     """Reliability, precision-recall, confidence against OKS, sparsification: one image each."""
+    plots = check_plots()
     truth = ground_truth_from_coco(split.dataset, predictions.skeleton.size)
     compared: tuple[ConfidenceSource, ...] = ("raw", "raw-heatmap", "closed-form", "ccnet")
     drawn = [name for name in compared if name in predictions.confidence]
@@ -228,7 +238,7 @@ def draw_occlusion(folder: Path, found: Mapping[str, OcclusionCurve]) -> dict[st
     """Plot the occlusion test, if anybody's wrist could be hidden; its figures for metrics.json."""
     if not found:
         return {}
-    plots.occlusion_curve_plot(folder / "occlusion.png", found, OCCLUDED_KEYPOINT)
+    check_plots().occlusion_curve_plot(folder / "occlusion.png", found, OCCLUDED_KEYPOINT)
     first = next(iter(found.values()))
     return {
         "keypoint": OCCLUDED_KEYPOINT,

@@ -1,11 +1,13 @@
 """`fitmesh.run` and `fitmesh.run_many`: what the command does, as functions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
-from fitmesh.inputs import open_clip
+import numpy as np
+
+from fitmesh.inputs import folder_beside, open_clip, spooled
 from fitmesh.many.status import ClipStatus
 from fitmesh.options import ranges
 from fitmesh.options.record import Option, check_ranges, function
@@ -15,6 +17,7 @@ from fitmesh.stages.from_options import run_settings
 from fitmesh.stages.pipeline import run_stages
 from fitmesh.stages.settings import Job
 from fitmesh.ui.events import ClipEnded, Event, Reporter, Sink, StageAdvanced, StageStarted, to_log
+from pose2d.base.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,22 @@ class Progress:
 class RunArguments(RunOptions):
     """Of `fitmesh.run`."""
 
-    video: Annotated[str | Path, Option("A video, an image, or a folder of images that follow each other.")] = field(
-        kw_only=False
+    video: Annotated[str | Path | None, Option("A video, an image, or a folder of images that follow each other.")] = (
+        field(default=None, kw_only=False)
     )
-    out: Annotated[str | Path, Option("Folder for the results; made if absent.")] = field(kw_only=False)
-    fps: Annotated[float | None, Option("Images per second of a folder of images; None: 30."), ranges.FPS] = None
+    out: Annotated[
+        str | Path | None, Option("Folder for the results; made if absent. None: CLIP.fitmesh beside the clip.")
+    ] = field(default=None, kw_only=False)
+    frames: Annotated[
+        Iterable[np.ndarray] | None,
+        Option(
+            "Instead of a video: RGB images [height, width, 3] uint8 of one size, read once, one in memory at a time; "
+            "meanwhile they are in a lossless video in `out`."
+        ),
+    ] = None
+    fps: Annotated[
+        float | None, Option("Images per second of `frames`, or of a folder of images; None: 30."), ranges.FPS
+    ] = None
     progress: Annotated[
         Callable[[Progress], None] | None, Option("Called several times a second while a stage works.")
     ] = None
@@ -60,6 +74,7 @@ class RunManyArguments(RunOptions):
     ] = 1
     shard: Annotated[str | None, Option('"3/20" does every 20th video from the third.')] = None
     ray: Annotated[str | None, Option('Address of a Ray cluster, or "auto".')] = None
+    retry_failed: Annotated[bool, Option("Try videos again that could not be read or used before.")] = False
     progress: Annotated[
         Callable[[ClipStatus], None] | None, Option("Called with every video's status when it ends.")
     ] = None
@@ -72,10 +87,25 @@ def run(asked: RunArguments) -> Result:
     What is in `out` already and still valid is kept; `overwrite` makes it anew. Raises `fitmesh.UserError` for what a
     user can fix.
     """
+    if (asked.video is None) == (asked.frames is None):
+        raise UserError("give a video, or frames.")
     settings = run_settings(asked)
+    if settings.only_people:
+        raise UserError(
+            'outputs=("people",) leaves no fit to return: use outputs=("fit",), or `fitmesh run --only people`.'
+        )
     reporter = Reporter(to_log if asked.progress is None else _to_function(asked.progress))
-    run_stages(Job(open_clip(Path(asked.video), asked.fps), settings, Path(asked.out), reporter))
-    return load(asked.out)
+    if asked.frames is not None:
+        if asked.out is None:
+            raise UserError("frames need `out`, a folder for the results.")
+        out = Path(asked.out)
+        with spooled(asked.frames, asked.fps, out) as clip:
+            run_stages(Job(clip, settings, out, reporter))
+    else:
+        clip = open_clip(asked.video or "", asked.fps)
+        out = folder_beside(clip.path) if asked.out is None else Path(asked.out)
+        run_stages(Job(clip, settings, out, reporter))
+    return load(out)
 
 
 @function(RunManyArguments)
@@ -89,6 +119,7 @@ def run_many(asked: RunManyArguments) -> list[ClipStatus]:
     from fitmesh.many.batch import Batch, check_many, run_batch
     from fitmesh.many.clips import WHOLE, Shard, find_clips
     from fitmesh.many.executors import SerialExecutor
+    from fitmesh.many.kept import recipe_of
     from fitmesh.many.ray_cluster import executor_of, threads_each
 
     check_ranges(asked)
@@ -98,7 +129,10 @@ def run_many(asked: RunManyArguments) -> list[ClipStatus]:
     check_many(settings)
     is_alone = asked.jobs == 1 and asked.ray is None
     executor = SerialExecutor() if is_alone else executor_of(asked.jobs, asked.ray, settings.threads)
-    batch = Batch(found.clips, str(asked.out), settings, Shard.parse(asked.shard) if asked.shard is not None else WHOLE)
+    shard = Shard.parse(asked.shard) if asked.shard is not None else WHOLE
+    has_fetched = settings.keypoints.checkpoint is not None and asked.checkpoint is None
+    recipe = "" if has_fetched else recipe_of(asked)
+    batch = Batch(found.clips, str(asked.out), settings, shard, recipe, asked.retry_failed)
 
     def sink(event: Event) -> None:
         if isinstance(event, ClipEnded) and asked.progress is not None:

@@ -37,6 +37,8 @@ class Shot(Table):
     focal_px: float = column((), "d", "along x, of its first frame", unit="px", low=1e-3, finite=True)
     focal_log_std: float = column((), "d", "std of log(focal_px); NaN: not known", low=0)
     focal_source: str = column((), "U", "where the focal length comes from")
+    scene: str = column((), "U", "gravity, floor and contacts: used, softened, dropped or not known", default=str)
+    scene_reason: str = column((), "U", "what they rest on, or why not, and whom they do not suit", default=str)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Everyone of one shot: each fitted alone, then the scene that all of them stand in, then everyone again within it.
 
 The scene is how the camera turned, the lens, gravity and floor, everyone's size, and which points of their bodies rest
-(`fitting.scene`). Each of them may be unknown; what is not known constrains nothing.
+(`fitting.scene`). Each of them may be unknown; what is not known constrains nothing: without gravity everyone is fitted
+alone, as if nobody had looked. Whoever the scene does not suit is fitted without it (`fitting.scene.gate`).
 """
 
 import math
@@ -20,10 +21,20 @@ from fitting.keypoints.observed import TooFewKeypoints, observed_joints
 from fitting.options import DEFAULTS, FitOptions
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.from_fit import RestView, person_evidence, resting_points
-from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, estimate_ground
+from fitting.scene.gate import (
+    DAMAGED,
+    DOUBTFUL,
+    PREDICTED,
+    Judged,
+    Verdict,
+    misfit_ratio,
+    prediction_ratio,
+    with_some_left_out,
+)
+from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, contradictions, estimate_ground
 from fitting.scene.ground_evidence import ShotCamera
 from fitting.scene.lens import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, FocalEstimate, combined, refocused_params
-from fitting.solver.terms.scene import FEET, POINTS, SceneTerms
+from fitting.solver.terms.scene import FEET, FLOOR_STD_M, POINTS, SceneTerms, kept_contact
 from fitting.track import PreparedTrack, fit_prepared, prepare_track
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
@@ -31,6 +42,8 @@ from pose2d.types import Keypoints
 # Of the first fits: the camera may look down by anything, so people may lean out of the image further than usual.
 ROUGH_LEAN_RAD = 0.5
 UPRIGHT_RAD = 0.25  # standard deviation of people's lean from the vertical, towards or away from the camera
+CHILD_M = 1.4  # whose head says that they are smaller than this are no adults
+SOFTER = 4.0  # on the deviations of lean and floor, and by its inverse on contacts, where a scene is softened
 CONTRADICTION = 3.0  # deviations between metadata and people from which on metadata is not used
 
 
@@ -64,6 +77,15 @@ class ShotFit:
     motion: CameraMotion | None  # under that focal length; None: nobody looked
     ground: GroundEstimate | None  # None: not known
     reason: str  # what the ground rests on, or why it is not known
+    judged: dict[int, Judged] = field(default_factory=dict)  # by identity: whether the scene was kept
+    warnings: tuple[str, ...] = ()  # where what the user states contradicts the pictures
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of the scene as a whole."""
+        if self.ground is None:
+            return "dropped" if self.judged else "not known"
+        return "softened" if any(one.verdict != "used" for one in self.judged.values()) else "used"
 
 
 @dataclass(frozen=True)
@@ -84,15 +106,11 @@ class _View:
 
     def turning(self, frame: np.ndarray) -> np.ndarray | None:
         """[T, 3, 3] the camera's rotation from these frames to the first; None: it does not turn, or nobody knows."""
-        if self.motion is None or self.motion.kind in ("static", "unknown"):
-            return None
-        return self.motion.first_from_camera[self.rows(frame).clip(0, len(self.motion) - 1)]
+        return None if self.motion is None else self.motion.turning(self.rows(frame))
 
     def zoom(self, frame: np.ndarray) -> np.ndarray | None:
         """[T] focal length over the first frame's; None: it stays the same."""
-        if self.motion is None or self.motion.kind != "rotating" or np.ptp(self.motion.zoom) < 1e-6:
-            return None
-        return self.motion.zoom[self.rows(frame).clip(0, len(self.motion) - 1)]
+        return None if self.motion is None else self.motion.zooming(self.rows(frame))
 
     def with_focal(self, focal: FocalEstimate) -> "_View":
         """The same image under another focal length."""
@@ -137,38 +155,59 @@ def fit_shot(
     start = min((int(person.frame[0]) for person in people), default=0)
     view = _View(camera, focal, motion, body, start if motion is None else int(motion.frames[0]), every, fps)
     view = _refined_by_turning(view)
+    if not options.ground:
+        return _without_scene(people, view, how, progress, "not looked for")
     first: dict[int, tuple[PreparedTrack, TrackFit]] = {}
     left_out: dict[int, TooFewKeypoints] = {}
     for person in people:
         try:
-            alone_how = replace(how, rough=True, lean_rad=ROUGH_LEAN_RAD) if options.ground else how
-            first[person.identity] = _alone(person, view, alone_how)
+            first[person.identity] = _alone(person, view, replace(how, rough=True, lean_rad=ROUGH_LEAN_RAD))
         except TooFewKeypoints as error:
             left_out[person.identity] = error
-            continue
-        if not options.ground:
-            progress(len(first[person.identity][1]))
-    if not options.ground:
-        sized = {identity: _Sized(found, 1.0) for identity, (_, found) in first.items()}
-        fitted = {identity: _as_found(one, view) for identity, one in _behind_others(sized, view).items()}
-        return ShotFit(fitted, left_out, view.camera, view.focal, view.motion, None, "not looked for")
     known = {person.identity: person.height_m for person in people}
     answer = _ground({identity: found for identity, (_, found) in first.items()}, known, view, options.given)
     ground = answer.ground
-    seen = view.with_focal(view.focal if ground is None or ground.focal is None else ground.focal)
-    sized = {}
+    if ground is None:
+        return _without_scene(people, view, how, progress, answer.reason)
+    seen = view.with_focal(view.focal if ground.focal is None else ground.focal)
+    sized: dict[int, _Sized] = {}
+    judged: dict[int, Judged] = {}
     for number, (identity, (prepared, found)) in enumerate(first.items()):
         size = _size(number, found, body, ground, known[identity])
-        support = None
-        if ground is not None and seen.stays and ground.on_floor[number]:
-            support = (ground.level_m[number] - ground.camera_height_m) / size  # what this person stands on
-        up = None if ground is None else ground.up_cam
-        ratio = seen.focal.focal_px / view.focal.focal_px
-        start_again = _refocused(prepared, found, body, ratio)
-        sized[identity] = _Sized(_within(*start_again, seen, up, support, how), size)
+        floor_m = None
+        if seen.stays and ground.floor_known and ground.on_floor[number]:
+            floor_m = (ground.level_m[number] - ground.camera_height_m) / size  # of what this person stands on
+        place = _Place(ground.up_cam, math.radians(ground.up_sigma_deg), floor_m)
+        again = _refocused(prepared, found, body, seen.focal.focal_px / view.focal.focal_px)
+        track, judged[identity] = _judged(*again, seen, place, how, stated=options.given.states_anything)
+        sized[identity] = _Sized(track, size)
         progress(len(found))
+    dropped = [one.misfit for one in judged.values() if one.verdict == "dropped"]
+    if 2 * len(dropped) > len(judged):
+        reason = f"keypoints contradict it: they are {np.median(dropped):.2f} times as far from bodies that stand on it"
+        return replace(_without_scene(people, view, how, lambda frames: None, reason), judged=judged)
     fitted = {identity: _as_found(one, seen) for identity, one in _behind_others(sized, seen).items()}
-    return ShotFit(fitted, left_out, seen.camera, seen.focal, seen.motion, ground, answer.reason)
+    return ShotFit(
+        fitted, left_out, seen.camera, seen.focal, seen.motion, ground, answer.reason, judged, answer.warnings
+    )
+
+
+def _without_scene(
+    people: Sequence[ShotPerson], view: _View, how: FitOptions, progress: Callable[[int], None], reason: str
+) -> ShotFit:
+    """Everyone alone: with a camera that turns, and with a known height."""
+    sized: dict[int, _Sized] = {}
+    left_out: dict[int, TooFewKeypoints] = {}
+    for person in people:
+        try:
+            found = _alone(person, view, how)[1]
+        except TooFewKeypoints as error:
+            left_out[person.identity] = error
+            continue
+        sized[person.identity] = _Sized(found, _size(0, found, view.body, None, person.height_m))
+        progress(len(found))
+    fitted = {identity: _as_found(one, view) for identity, one in _behind_others(sized, view).items()}
+    return ShotFit(fitted, left_out, view.camera, view.focal, view.motion, None, reason)
 
 
 def _refined_by_turning(view: _View) -> _View:
@@ -196,9 +235,7 @@ def _alone(person: ShotPerson, view: _View, how: FitOptions) -> tuple[PreparedTr
     prepared = prepare_track(
         keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every
     )
-    turning = view.turning(prepared.grid.frame)
-    scene = None if turning is None else SceneTerms(world_rotation=torch.from_numpy(turning).float())
-    return prepared, fit_prepared(prepared, view.camera, view.body, how, scene=scene)
+    return prepared, _plain(prepared, view, how)
 
 
 def _ground(
@@ -208,15 +245,15 @@ def _ground(
     evidence = [
         person_evidence(found, view.body, view.rows(found.frame), known[identity]) for identity, found in tracks.items()
     ]
-    turns = motion is not None and motion.kind in ("rotating", "moving")
     seen = ShotCamera(
         focal=focal,
         center_px=view.camera.center_px,
         fps=view.fps,
-        first_from_camera=motion.first_from_camera if motion is not None and turns else None,
+        first_from_camera=None if motion is None else motion.turning(np.arange(len(motion.frames))),
         moving=motion is not None and motion.kind == "moving",
     )
     answer = estimate_ground(evidence, seen, given)
+    answer = replace(answer, warnings=contradictions(evidence, seen, given, answer.ground))
     if not focal.source.startswith("metadata"):
         return answer
     # Metadata may be that of another lens or of the uncropped image: where people and floor contradict it clearly,
@@ -230,16 +267,19 @@ def _ground(
         return answer
     words = f"{doubted.reason}; people and floor contradict the file's focal length of {focal.focal_px:.0f} px"
     found = replace(other, source="people and floor, against the file's metadata")
-    return GroundAnswer(replace(doubted.ground, focal=found), words)
+    return GroundAnswer(replace(doubted.ground, focal=found), words, answer.warnings)
 
 
 def _size(
     number: int, found: TrackFit, body: Body, ground: GroundEstimate | None, known_height_m: float | None
 ) -> float:
-    """What multiplies the fitted body: so that it stands on the floor with everybody else, or has its known height."""
+    """What multiplies the fitted body: so that it stands on the floor with everybody else, or has its known height.
+    Whose feet show no floor is an adult, unless the head is a child's."""
     if known_height_m is not None:
         return known_height_m / body.height_m(found.fit.params.shape)
-    return 1.0 if ground is None or not ground.on_floor[number] else float(ground.scale[number])
+    if ground is None or not (ground.on_floor[number] or ground.height_m[number] < CHILD_M):
+        return 1.0
+    return float(ground.scale[number])
 
 
 def _refocused(
@@ -255,30 +295,71 @@ def _refocused(
     return replace(prepared, guess=guess), replace(found, fit=replace(found.fit, params=start))
 
 
-def _within(
-    prepared: PreparedTrack, found: TrackFit, view: _View, up: np.ndarray | None, floor_m: float | None, how: FitOptions
-) -> TrackFit:
-    """The fit again with the scene, at size 1, with contacts; floor_m: up . x of what the person stands on."""
+@dataclass(frozen=True)
+class _Place:
+    """Gravity and what one person stands on, at size 1."""
+
+    up: np.ndarray  # [3] in the shot's axes
+    up_std_rad: float
+    floor_m: float | None  # up . x of what the person stands on; None: not known
+    softer: float = 1.0  # on deviations
+
+
+def _judged(
+    prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place, how: FitOptions, *, stated: bool
+) -> tuple[TrackFit, Judged]:
+    """The fit with the scene, or without where keypoints contradict it; what the user states is obeyed."""
+    again = _within(prepared, found, view, place, how)
+    misfit = misfit_ratio(again, found)
+    if misfit <= DOUBTFUL or stated:
+        return again, Judged("used", misfit)
+    rough = replace(how, rough=True)
+    part, hidden = with_some_left_out(prepared, view.fps)
+    predicted = [
+        view.camera.project(view.body.at(fit.fit.params).keypoints)
+        for fit in (_within(part, found, view, place, rough), _plain(part, view, rough, found.fit.params))
+    ]
+    ratio = prediction_ratio(predicted[0], predicted[1], prepared.keypoints.xy_px, hidden)
+    if misfit <= DAMAGED and ratio <= PREDICTED:
+        return again, Judged("used", misfit, ratio)
+    soft = _within(prepared, found, view, replace(place, softer=SOFTER), how)
+    if misfit_ratio(soft, found) <= DOUBTFUL:
+        return soft, Judged("softened", misfit, ratio)
+    return _plain(prepared, view, how, found.fit.params), Judged("dropped", misfit, ratio)
+
+
+def _plain(prepared: PreparedTrack, view: _View, how: FitOptions, start: BodyParams | None = None) -> TrackFit:
+    """A fit that knows nothing but how the camera turned."""
+    turning = view.turning(prepared.grid.frame)
+    scene = None if turning is None else SceneTerms(world_rotation=torch.from_numpy(turning).float())
+    return fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=start)
+
+
+def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place, how: FitOptions) -> TrackFit:
+    """The fit again with the scene, at size 1, with the contacts that it kept."""
     turning = view.turning(found.frame)
     rest = on_floor = np.zeros((len(found), 9))
     if view.stays:
         time_s = view.rows(found.frame) / view.fps
-        rest, on_floor = resting_points(
-            found, view.body, time_s, RestView(view.camera.mean_focal_px, view.camera.center_px, turning, up, floor_m)
-        )
+        around = RestView(view.camera.mean_focal_px, view.camera.center_px, turning, place.up, place.floor_m)
+        rest, on_floor = resting_points(found, view.body, time_s, around)
     used = [n for n in range(len(POINTS)) if n < FEET or rest[:, n].any()]  # derivatives of the others would be zero
     scene = SceneTerms(
-        up=None if up is None else torch.from_numpy(up).float(),
+        up=torch.from_numpy(place.up).float(),
         world_rotation=None if turning is None else torch.from_numpy(turning).float(),
-        floor_m=floor_m,
+        floor_m=place.floor_m,
         points=tuple(POINTS[n] for n in used),
-        contact=torch.from_numpy(rest[:, used]).float() if rest.any() else None,
+        contact=torch.from_numpy(rest[:, used]).float() / place.softer**2 if rest.any() else None,
         on_floor=torch.from_numpy(on_floor[:, used]).float(),
+        floor_std_m=place.softer * FLOOR_STD_M,
     )
-    if up is not None:
-        how = replace(how, lean_rad=UPRIGHT_RAD)
+    how = replace(how, lean_rad=place.softer * math.hypot(UPRIGHT_RAD, place.up_std_rad))
     again = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=found.fit.params)
-    return replace(again, contact=rest[:, :FEET].astype(np.float32))
+    feet = view.body.at(again.fit.params).keypoints[:, list(POINTS[:FEET])]
+    if scene.world_rotation is not None:
+        feet = torch.einsum("tij,tnj->tni", scene.world_rotation, feet)
+    kept = kept_contact(torch.from_numpy(rest[:, :FEET]).float(), feet, view.fps)
+    return replace(again, contact=kept.numpy().astype(np.float32))
 
 
 def _behind_others(sized: Mapping[int, _Sized], view: _View) -> Mapping[int, _Sized]:

@@ -7,7 +7,8 @@ from pose2d.base.lazy import lazy_names
 if TYPE_CHECKING:
     from pose2d.base.errors import UserError
     from pose2d.estimate import PoseEstimate
-    from pose2d.registry import card, cards, load, names
+    from pose2d.models.base import HeatmapModel, ModelCard, PoseModel
+    from pose2d.registry import card, cards, load, names, register
     from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133, Skeleton
     from pose2d.types import ConfidenceSource, Keypoints, Prediction, Track
 
@@ -17,8 +18,11 @@ __all__ = [
     "MPII16",
     "WHOLEBODY133",
     "ConfidenceSource",
+    "HeatmapModel",
     "Keypoints",
+    "ModelCard",
     "PoseEstimate",
+    "PoseModel",
     "Prediction",
     "Skeleton",
     "Track",
@@ -27,6 +31,7 @@ __all__ = [
     "cards",
     "load",
     "names",
+    "register",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -34,7 +39,8 @@ __getattr__, __dir__ = lazy_names(
     {
         "UserError": "pose2d.base.errors",
         "PoseEstimate": "pose2d.estimate",
-        **dict.fromkeys(("card", "cards", "load", "names"), "pose2d.registry"),
+        **dict.fromkeys(("HeatmapModel", "ModelCard", "PoseModel"), "pose2d.models.base"),
+        **dict.fromkeys(("card", "cards", "load", "names", "register"), "pose2d.registry"),
         **dict.fromkeys(("COCO17", "HALPE26", "MPII16", "WHOLEBODY133", "Skeleton"), "pose2d.skeletons"),
         **dict.fromkeys(("ConfidenceSource", "Keypoints", "Prediction", "Track"), "pose2d.types"),
     },

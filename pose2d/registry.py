@@ -1,19 +1,27 @@
-"""Every model name, and how a name becomes a network with weights."""
+"""Every model name, and how a name becomes a network with weights.
+
+Names come from `pose2d.models`, from `register` (a network of your own, docs/own-network.md) and from installed
+packages: their entry points of the group `fitmesh.models` are cards, by name.
+"""
 
 import difflib
+import importlib.util
 import logging
 import re
+import sys
 import time
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
+from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from pose2d.base.caching import code_files
 from pose2d.base.errors import UserError
 from pose2d.checkpoints import compare, few, read_state
 from pose2d.models.base import ModelCard, PoseModel
@@ -34,6 +42,81 @@ FAMILIES = {
 }
 
 
+_registered: dict[str, ModelCard] = {}
+ENTRY_POINTS = "fitmesh.models"
+
+
+def register(card: ModelCard) -> None:
+    """Make a network of your own known by its name, everywhere in this process; again replaces it.
+
+    Other processes (`--jobs`, Ray) know it when the file that registers it is named as a plug-in (`use_plugin`).
+    """
+    if not isinstance(card, ModelCard):
+        raise UserError(f"pose2d.register takes a pose2d.ModelCard; got {type(card).__name__}.")
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", card.name):
+        raise UserError(f"a model's name has letters, digits, '-', '_' and '.' only; got {card.name[:80]!r}.")
+    if _shipped(card.name) is not None:
+        raise UserError(f"{card.name} is the name of a network that ships with fitmesh: choose another one.")
+    _registered[card.name] = card
+
+
+def use_plugin(path: str | Path | None) -> None:
+    """Run a Python file that calls `register`, once in a process. Its folder can be imported from, as in a script."""
+    if path is None:
+        return
+    file = Path(path).resolve()
+    if file.suffix != ".py" or not file.is_file():
+        raise UserError(f"{path}: expected a Python file (.py) that calls pose2d.register(card) (docs/own-network.md).")
+    name, main = file.stem, getattr(sys.modules.get("__main__"), "__file__", None)
+    if main is not None and Path(main).resolve() == file:
+        return  # the script itself
+    if name in sys.modules and Path(getattr(sys.modules[name], "__file__", None) or "/").resolve() == file:
+        return
+    other = None if name in sys.modules else importlib.util.find_spec(name)
+    if name in sys.modules or (other is not None and other.origin != str(file)):
+        raise UserError(f"{path}: there is a module called {name} already. Give the file another name.")
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    sys.path.append(str(file.parent))
+    before = dict(_registered)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} does not run: {type(error).__name__}: {error}") from error
+    if _registered == before:
+        raise UserError(f"{path} registers no network: call pose2d.register(card) in it (docs/own-network.md).")
+
+
+@cache
+def _installed() -> dict[str, Any]:
+    """Entry points by name, not loaded yet."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _entry_point(name: str) -> ModelCard | None:
+    point = _installed().get(name)
+    if point is None or name in _registered:
+        return _registered.get(name)
+    try:
+        found = point.load()
+    except Exception as error:
+        raise UserError(f"the installed model {name} ({point.value}) does not load: {error}") from error
+    if not isinstance(found, ModelCard) or found.name != name:
+        raise UserError(f"the entry point {name} ({point.value}) must be a pose2d.ModelCard of that name.")
+    register(found)
+    return found
+
+
+def _shipped(name: str) -> ModelCard | None:
+    family = name.split("-")[0]
+    return _family(family).get(name) if family in FAMILIES else None
+
+
 @cache
 def _family(name: str) -> dict[str, ModelCard]:
     module = import_module(f"pose2d.models.{FAMILIES[name]}")
@@ -42,7 +125,9 @@ def _family(name: str) -> dict[str, ModelCard]:
 
 def cards() -> dict[str, ModelCard]:
     """Every model, by name. Imports all of them."""
-    return {name: card for family in FAMILIES for name, card in _family(family).items()}
+    for name in _installed():
+        _entry_point(name)
+    return {name: card for family in FAMILIES for name, card in _family(family).items()} | _registered
 
 
 def names() -> list[str]:
@@ -52,18 +137,32 @@ def names() -> list[str]:
 
 def card(name: str) -> ModelCard:
     """The facts of one model: skeleton, input size, parameters, licence, source."""
-    family = name.split("-")[0]
-    known = _family(family).get(name) if family in FAMILIES else None
+    known = _shipped(name) or _entry_point(name)
     if known is None:
         close = difflib.get_close_matches(name, names(), n=3)
         hint = f" Did you mean {', '.join(close)}?" if close else ""
-        raise UserError(f"unknown pose model {name!r}.{hint} `fitmesh models` lists every name.")
+        raise UserError(
+            f"unknown pose model {name!r}.{hint} `fitmesh models` lists every name; a network of your own needs "
+            "--plugin FILE.py, in worker processes too."
+        )
     return known
 
 
 def module_of(name: str) -> str:
     """The module that has a model's code, for cache keys."""
-    return f"pose2d.models.{FAMILIES[card(name).name.split('-')[0]]}"
+    if _shipped(name) is not None:
+        return f"pose2d.models.{FAMILIES[name.split('-')[0]]}"
+    build: Any = card(name).build
+    while isinstance(build, partial):
+        build = build.func
+    try:
+        code_files(build.__module__)
+    except ValueError as error:
+        raise UserError(
+            f"the network {name} was typed in, and results state the code they were made with: write it to a file, "
+            "such as my_network.py, and import that."
+        ) from error
+    return str(build.__module__)
 
 
 def load(name: str, checkpoint: str | Path | None = None, engine: Engine = "onnx") -> PoseModel:
@@ -79,16 +178,30 @@ def load(name: str, checkpoint: str | Path | None = None, engine: Engine = "onnx
         )
     start, embedded = time.perf_counter(), Path(str(files("pose2d") / "weights" / str(wanted.embedded)))
     path = embedded if checkpoint is None else checkpoint
-    with torch.device("meta"):  # the file fills every tensor, so no time is spent on random numbers
-        model = wanted.build()
-    # As `to_empty`, whose `empty_like` of a meta tensor imports a computer algebra system, for half a second.
-    model._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))
+    model = _built(wanted)
     fill(model, path, name)
     model.eval().requires_grad_(False)
     if engine == "onnx" and wanted.graph is not None:
         model.use_graph(wanted.graph)
     _log.debug("%s loaded from %s in %.2f s", name, path, time.perf_counter() - start)
     return model
+
+
+def _built(wanted: ModelCard) -> PoseModel:
+    if wanted.name in _registered:  # may compute tensors that no checkpoint has
+        model = wanted.build()
+        if not isinstance(model, PoseModel):
+            raise UserError(
+                f"build() of the card {wanted.name} must return a pose2d.PoseModel; got {type(model).__name__}."
+            )
+        for name in ("skeleton", "input_wh"):
+            if getattr(model, name, None) != getattr(wanted, name):
+                raise UserError(f"the network {wanted.name} and its card differ in {name}.")
+        return model
+    with torch.device("meta"):  # the file fills every tensor, so no time is spent on random numbers
+        model = wanted.build()
+    # As `to_empty`, whose `empty_like` of a meta tensor imports a computer algebra system, for half a second.
+    return model._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))
 
 
 def fetched(name: str) -> Path | None:
@@ -127,7 +240,8 @@ def recognize(state: Mapping[str, Tensor]) -> list[str]:
     """
     beside = re.compile(r"running_|num_batches_tracked|\.experts\.|^associate_")
     weights = sum(value.numel() for key, value in state.items() if not beside.search(key))
-    near = [card for card in cards().values() if abs(card.parameters - weights) < 0.1 * weights]
+    shipped = (card for family in FAMILIES for card in _family(family).values())
+    near = [card for card in shipped if abs(card.parameters - weights) < 0.1 * weights]
     with torch.device("meta"):
         models = ((card.name, card.build()) for card in near)
         return [name for name, model in models if not compare(model.state_dict(), model.convert(state))]

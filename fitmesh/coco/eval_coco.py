@@ -5,7 +5,7 @@ from dataclasses import replace
 import ccnet
 import pose2d
 from ccnet.areas import fit_areas, people_to_fit
-from ccnet.comparison import compare_sources, draw_plots, evaluator
+from ccnet.comparison import check_plots, compare_sources, draw_plots, evaluator
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
 from ccnet.heads.head import CalibrationHead
 from ccnet.predicted_people import (
@@ -31,6 +31,7 @@ from pose2d.base.folder_lock import folder_lock
 from pose2d.base.threads import use_threads
 from pose2d.detect.detector import DETECTORS, detector_class, load_detector
 from pose2d.models.base import PoseModel
+from pose2d.registry import use_plugin
 
 BUSY_PATIENCE_S = 600.0  # another evaluation that writes its images into the same folder is done by then
 PREDICTED = "closed-form-predicted"
@@ -42,6 +43,9 @@ def run(request: EvalCocoOptions) -> Evaluation:
     wanted = request.confidence or USUAL_SOURCES
     evaluate = evaluator(request.evaluator)
     _check_confidence(request)
+    use_plugin(request.plugin)
+    if request.out is not None:
+        check_plots()
     use_threads(request.threads)
     with process_group(request.device) as group:
         reporter = Reporter(on_stderr() if group.is_main else to_log)

@@ -21,6 +21,7 @@ from fitmesh.options.training import TrainCcnetOptions
 from fitmesh.ui.events import Reporter
 from pose2d.base.errors import UserError
 from pose2d.base.threads import use_threads
+from pose2d.registry import use_plugin
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ def fill_shard(task: ShardTask, notify: Notify) -> int:
 @lru_cache(maxsize=1)
 def _caches(request: TrainCcnetOptions, settings: TrainingSettings) -> list[ObservationCache]:
     """The network stays loaded from shard to shard."""
+    use_plugin(request.plugin)
     model = pose2d.load(request.model, request.checkpoint).to(request.device or "cpu")
     model = with_features(model, settings.features)
     splits = [read_split(request.data, name, model.skeleton) for name in request.train]

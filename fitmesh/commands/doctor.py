@@ -28,18 +28,21 @@ EMBEDDED = ROOT / "fitmesh" / "embedded.json"  # made by tools/embedded_digests.
 OLDEST_PYTHON = (3, 10)
 REINSTALL = "pip install --force-reinstall --no-deps fitmesh"
 
+CPU_TORCH = "For CPUs alone: pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cpu"
 MARKS = {"ok": "[green]ok     [/green]", "missing": "[yellow]missing[/yellow]", "broken": "[red]broken [/red]"}
 TITLES = {"program": "Program", "embedded": "Embedded", "machine": "Machine", "optional": "Optional"}
 # What every command needs: the name to install, the name to import. pyproject.toml has the versions.
 NEEDED = (
     ("torch", "torch"), ("numpy", "numpy"), ("scipy", "scipy"), ("opencv-python-headless", "cv2"), ("pillow", "PIL"),
     ("av", "av"), ("numba", "numba"), ("onnxruntime", "onnxruntime"), ("safetensors", "safetensors"),
-    ("threadpoolctl", "threadpoolctl"), ("pycocotools", "pycocotools"),
-    ("matplotlib", "matplotlib"), ("typer", "typer"), ("rich", "rich"),
+    ("threadpoolctl", "threadpoolctl"), ("typer", "typer"), ("rich", "rich"),
 )  # fmt: skip
 # What some things need: name, import, what for, how to get it.
 OPTIONAL = (
+    # These two are installed with fitmesh, and everything else works without them (THIRD_PARTY.md).
     ("smplx", "smplx", "SMPL, SMPL-H and SMPL-X files", "pip install smplx"),
+    ("pycocotools", "pycocotools", "`fitmesh eval-coco --evaluator pycocotools`", "pip install pycocotools"),
+    ("matplotlib", "matplotlib", "plots of eval-coco, train-ccnet and paper", 'pip install "fitmesh[plots]"'),
     ("huggingface_hub", "huggingface_hub", "`fitmesh models get`", 'pip install "fitmesh[hub]"'),
     ("fsspec", "fsspec", "videos and results under s3://, gs://, ..", 'pip install "fitmesh[remote]"'),
     ("ray", "ray", "`fitmesh run --ray`: many machines", 'pip install "fitmesh[ray]"'),
@@ -190,8 +193,10 @@ def _torch_device() -> Check:
     found = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
     if found and torch.cuda.is_available():
         return Check("machine", "device", "ok", f"cpu, {', '.join(found)}: --device cuda uses the first")
-    build = f"torch is built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch is built for CPUs"
-    return Check("machine", "device", "ok", f"cpu; no GPU that torch can use ({build})")
+    if torch.version.cuda:
+        about = f"cpu; torch is built for CUDA {torch.version.cuda}, gigabytes that nothing uses here. {CPU_TORCH}"
+        return Check("machine", "device", "ok", about)
+    return Check("machine", "device", "ok", "cpu; no GPU that torch can use (torch is built for CPUs)")
 
 
 def _onnx_runtime() -> Check:

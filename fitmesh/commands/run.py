@@ -19,7 +19,7 @@ def run(asked: RunCommand) -> None:
     """
     from fitmesh.commands.run_many import many_asked, run_videos
     from fitmesh.exports import check_exports
-    from fitmesh.inputs import open_given
+    from fitmesh.inputs import folder_beside, given_by_name, open_given
     from fitmesh.ui.events import Failed, Reporter
     from fitmesh.ui.sinks import as_json_lines, on_stderr, starting
     from pose2d.base.errors import UserError
@@ -29,19 +29,21 @@ def run(asked: RunCommand) -> None:
     reporter = Reporter(as_json_lines if asked.json else on_stderr(asked.quiet))
     try:
         check_exports(asked.exports, asked.bone_names)
+        asked = given_by_name(asked)
         if many_asked(asked):
             raise typer.Exit(run_videos(asked, reporter))
         clip = open_given(asked)
+        out = folder_beside(clip.path) if asked.out is None else Path(asked.out)
         with starting(reporter):  # after what is cheap to check: torch alone takes seconds
             from fitmesh.commands.run_report import say_input, say_result
             from fitmesh.stages.from_options import run_settings
             from fitmesh.stages.pipeline import run_stages
             from fitmesh.stages.settings import Job
         settings = run_settings(asked)
-        job = Job(clip, settings, Path(asked.out), reporter)
+        job = Job(clip, settings, out, reporter)
         say_input(job)
         with working():
-            say_result(run_stages(job), reporter)
+            say_result(run_stages(job), out, reporter)
     except UserError as error:
         reporter.emit(Failed(str(error)))
         raise

@@ -18,14 +18,14 @@ def many_asked(asked: "RunCommand") -> bool:
     from fitmesh.many.clips import is_url
     from pose2d.base.errors import UserError
 
-    if asked.videos or len(asked.video) > 1 or any(map(is_url, [*asked.video, asked.out])):
+    if asked.videos or len(asked.video) > 1 or any(map(is_url, [*asked.video, asked.out or ""])):
         for name in ("images", "image", "fps"):
             if getattr(asked, name):
                 raise UserError(f"--{name} is for one clip, and many videos were asked for: leave one of them out.")
         return True
-    for name in ("jobs", "shard", "ray"):
-        if getattr(asked, name) is not None:
-            raise UserError(f"--{name} is for many videos: give --videos, or --video several times.")
+    for name in ("jobs", "shard", "ray", "retry_failed"):
+        if getattr(asked, name):
+            raise UserError(f"--{name.replace('_', '-')} is for many videos: give --videos, or --video several times.")
     return False
 
 
@@ -39,16 +39,18 @@ def run_videos(many: "RunCommand", reporter: "Reporter") -> int:
 
     if not many.video and not many.videos:
         raise UserError("give --video or --videos: results in object storage are of videos.")
+    if many.out is None:
+        raise UserError("many videos were asked for: give --out, the folder above their folders of results.")
     if many.jobs is not None and many.ray is not None:
         raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
     shard = WHOLE if many.shard is None else Shard.parse(many.shard)
     found = find_clips(many.video, many.videos, many.out)
     recipe = recipe_of(many)
-    before = None if many.overwrite else kept(shard.share(found.clips), recipe, many.out)
+    before = None if many.overwrite else kept(shard.share(found.clips), recipe, many.out, many.retry_failed)
     if before is not None:
         report_kept(before, found.clips, many.out, reporter)
         reporter.say(_summary(before, many.out))
-        return 0
+        return SOME_FAILED if any(not status.is_good for status in before) else 0
     with starting(reporter):
         from fitmesh.many.batch import Batch, check_many, run_batch
         from fitmesh.many.ray_cluster import executor_of, threads_each
@@ -58,7 +60,7 @@ def run_videos(many: "RunCommand", reporter: "Reporter") -> int:
     settings = replace(settings, threads=threads_each(settings.threads, many.jobs or 1, many.ray))
     if settings.keypoints.checkpoint is not None and many.checkpoint is None:
         recipe = ""  # a checkpoint that was fetched: no option names the file
-    batch = Batch(found.clips, many.out, settings, shard, recipe)
+    batch = Batch(found.clips, many.out, settings, shard, recipe, many.retry_failed)
     with working():
         executor = executor_of(many.jobs or 1, many.ray, settings.threads)
         for path in found.twice:

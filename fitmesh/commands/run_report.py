@@ -1,8 +1,10 @@
 """What `fitmesh run` says of a clip before its work and of its people after it."""
 
+from pathlib import Path
+
 import numpy as np
 
-from fitmesh.result import load
+from fitmesh.result import FIT_FILE, Result, load
 from fitmesh.stages.pipeline import RunFiles, warnings_of
 from fitmesh.stages.settings import Job
 from fitmesh.ui.events import Reporter
@@ -26,12 +28,19 @@ def say_input(job: Job) -> None:
     )
 
 
-def say_result(result: RunFiles, reporter: Reporter) -> None:
+def say_result(result: RunFiles, out: Path, reporter: Reporter) -> None:
+    for text in warnings_of(out):
+        reporter.warn(text)
+    if out / FIT_FILE in result.files:
+        _say_people(load(out), reporter)
+    files = result.files
+    shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]
+    reporter.say(f"results: {', '.join(shown)}", "result", files=[str(path) for path in files])
+
+
+def _say_people(found: Result, reporter: Reporter) -> None:
     from fitmesh.exports.segments import absences
 
-    found = load(result.files[0].parent)
-    for text in warnings_of(found):
-        reporter.warn(text)
     for person in found.people:
         confidence = float((person.confidence * person.presence)[person.observed].mean())
         error = person.reprojection_px[person.confident]
@@ -59,6 +68,3 @@ def say_result(result: RunFiles, reporter: Reporter) -> None:
             "check",
             count=len(found.events),
         )
-    files = result.files
-    shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]
-    reporter.say(f"results: {', '.join(shown)}", "result", files=[str(path) for path in files])

@@ -105,8 +105,8 @@ def _report(made: "Iterator[MadeSequence]", console: "Console", out: Path) -> No
             console.print(f"{done.name}: {count(done.frames, 'frames')}{', kept' if done.skipped else ''}")
     took = time.monotonic() - began
     console.print(
-        f"{count(sequences, 'sequences')} with {person_frames} person-frames in {out}"
-        + (f"; {new_frames} new frames, {new_frames / took:.1f} a second" if new_frames else "")
+        f"{count(sequences, 'sequences')} with {count(person_frames, 'person-frames')} in {out}"
+        + (f"; {count(new_frames, 'new frames')}, {new_frames / took:.1f} a second" if new_frames else "")
     )
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from pose2d.base.files import atomic_file
 from pose2d.base.json_files import plain_value
 from pose2d.base.resampling import RESAMPLES, Interval, clustered_means, draws, interval
 
+LEAST_SEQUENCES = 3  # of an interval over sequences
 NAMES = {"pa_mpjpe_mm": "PA-MPJPE", "mpjpe_mm": "MPJPE", "mve_mm": "MVE", "acceleration_mm": "accel"}
 
 
@@ -61,8 +63,11 @@ class Line:
 
 
 def lines(scores: Scores, base: str) -> list[Line]:
-    """Figures of every row with 95 % intervals over sequences, and paired differences to the row `base`."""
-    counts = draws(len(scores.names), RESAMPLES)
+    """Figures of every row with 95 % intervals over sequences, and paired differences to the row `base`.
+
+    One or two sequences say nothing of how much others would differ: no intervals then (NaN).
+    """
+    counts = draws(len(scores.names), RESAMPLES if len(scores.names) >= LEAST_SEQUENCES else 0)
     found = []
     samples = {
         label: {m: clustered_means(score[m], scores.sequence, counts) for m in METRICS}
@@ -86,7 +91,10 @@ def lines(scores: Scores, base: str) -> list[Line]:
 
 def show(console: Console, title: str, found: Sequence[Line], base: str, shown_metrics: Sequence[str]) -> None:
     shown = RichTable(
-        title=title, header_style="bold", caption=f"mm; [] is the 95 % interval of the difference to {base!r}"
+        title=title,
+        header_style="bold",
+        caption=f"mm; d is the difference to {base!r}, paired, [its 95 % interval over sequences; none for fewer than "
+        f"{LEAST_SEQUENCES}]",
     )
     shown.add_column("")
     for metric in shown_metrics:
@@ -100,7 +108,9 @@ def cell(line: Line, metric: str, base: str) -> str:
     value, difference = line.mean[metric], line.difference[metric]
     if line.label == base:
         return f"{value.value:.1f}"
-    return f"{value.value:.1f} [{difference.low:+.1f}, {difference.high:+.1f}]"
+    text = f"{value.value:.1f}, d {difference.value:+.1f}"
+    known = math.isfinite(difference.low)
+    return f"{text} [{difference.low:+.1f}, {difference.high:+.1f}]" if known else text
 
 
 def show_sequences(console: Console, found: Sequence[Line], scores: Scores) -> None:

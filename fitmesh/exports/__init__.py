@@ -15,6 +15,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Motion:
+    """What becomes of a fit's motion in an export (`exports.motion`)."""
+
+    fps: float | None = None  # None: the frames that were processed
+    smooth: float = 0.0  # 0..1: share of the strongest filter
+    in_place: bool = False  # the root stays over the origin, at its height
+
+
+PLAIN = Motion()
+
+
+@dataclass(frozen=True)
 class Exporter:
     """One format. Its module is imported when it is used: a run needs few of them, and those last."""
 
@@ -23,14 +35,29 @@ class Exporter:
     files_function: str = "files"  # (result) -> names
     write_function: str = "write"  # (result, folder, progress), and the convention where it names bones
     names_bones: bool = False
+    is_motion: bool = False  # of what `exports.motion` makes of a result
 
-    def files(self, result: "Result") -> list[str]:
+    def files(self, result: "Result", motion: Motion = PLAIN) -> list[str]:
         """The names it writes, relative to the folder."""
-        return self._function(self.files_function)(result)
+        return self._function(self.files_function)(self._moved(result, motion))
 
-    def write(self, result: "Result", folder: Path, progress: "Reporter", bone_names: str = DEFAULT) -> None:
+    def write(
+        self,
+        result: "Result",
+        folder: Path,
+        progress: "Reporter",
+        bone_names: str = DEFAULT,
+        motion: Motion = PLAIN,
+    ) -> None:
         convention = (bone_names,) if self.names_bones else ()
-        self._function(self.write_function)(result, folder, progress, *convention)
+        self._function(self.write_function)(self._moved(result, motion), folder, progress, *convention)
+
+    def _moved(self, result: "Result", motion: Motion) -> "Result":
+        if not self.is_motion or motion == PLAIN:
+            return result
+        from fitmesh.exports.motion import reworked
+
+        return reworked(result, motion)
 
     def _function(self, name: str) -> Any:
         return getattr(import_module(self.module), name)
@@ -41,12 +68,15 @@ def _exporter(module: str, about: str, **how: Any) -> Exporter:
 
 
 EXPORTERS = {
-    "glb": _exporter("scene_glb", "animated, skinned meshes with the camera; Blender, three.js", names_bones=True),
+    "glb": _exporter(
+        "scene_glb", "animated, skinned meshes with the camera; Blender, three.js", names_bones=True, is_motion=True
+    ),
+    "fbx": _exporter("fbx", "the same as FBX, by Blender", names_bones=True, is_motion=True),
     "report": _exporter("report", "a page that shows the quality of the run"),
     "obj": _exporter("obj", "the exact mesh of every person and frame"),
-    "bvh": _exporter("bvh", "skeleton motion, one file per person", names_bones=True),
-    "amass": _exporter("amass", "SMPL-H poses in AMASS's layout, z up, for retargeting"),
-    "trc": _exporter("trc", "markers for OpenSim and Pose2Sim"),
+    "bvh": _exporter("bvh", "skeleton motion, one file per person", names_bones=True, is_motion=True),
+    "amass": _exporter("amass", "SMPL-H poses in AMASS's layout, z up, for retargeting", is_motion=True),
+    "trc": _exporter("trc", "markers for OpenSim and Pose2Sim", is_motion=True),
     "json": _exporter(
         "csv_json", "everything, readable by any program", files_function="json_files", write_function="write_json"
     ),
@@ -60,17 +90,23 @@ EXPORTERS = {
 ALWAYS = ("glb", "report")
 
 
-def wanted(names: Iterable[str]) -> list[str]:
-    """The exports of a run that was asked for `names`, in the order they are made; the report comes last."""
+def wanted(names: Iterable[str], always: Iterable[str] | None = None) -> list[str]:
+    """The exports of a run that was asked for `names`, in the order they are made; the report comes last.
+
+    always: what is made unasked; None: ALWAYS.
+    """
     asked = set(names)
     unknown = sorted(asked - set(EXPORTERS))
     if unknown:
         raise UserError(f"unknown --export {', '.join(unknown)}: choose {', '.join(EXPORTERS)}.")
-    chosen = [name for name in EXPORTERS if name in asked or name in ALWAYS]
+    chosen = [name for name in EXPORTERS if name in asked or name in (ALWAYS if always is None else always)]
     return sorted(chosen, key=lambda name: name == "report")
 
 
 def check_exports(names: Iterable[str], convention: str) -> None:
-    """Refuse formats and names of bones that there are none of."""
-    wanted(names)
+    """Refuse formats and names of bones that there are none of, and what this machine cannot make."""
+    if "fbx" in wanted(names, ()):
+        from fitmesh.exports.fbx import blender
+
+        blender()
     check_convention(convention)

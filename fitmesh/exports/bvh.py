@@ -2,7 +2,8 @@
 
 Scene frame (metres, y up), Euler angles in degrees in the order z, x, y: R = Rz Rx Ry. A BVH file has one frame time,
 so frames at uneven times are resampled at the video's rate; frames at even times are written as they are. It cannot
-hide anything either: while a person is absent, the skeleton holds the last pose, and then jumps.
+hide anything either: while a person is absent, the skeleton holds the last pose, and then jumps; before the person
+comes, it holds the first. So the files of all people begin at the clip's first frame and line up.
 """
 
 from collections.abc import Sequence
@@ -103,10 +104,12 @@ def _motion(result: Result, person: Person, rest: RestBody, scene: SceneFrame, o
 
 
 def _held(result: Result, person: Person) -> tuple[np.ndarray, np.ndarray]:
-    """The row to show in every frame from the first to the last, and when: in an absence, the last row before it."""
+    """The row to show in every frame of the clip up to the person's last, and when: before the first row that one, in
+    an absence the last row before it."""
     rows = on_every_frame(result, person, np.arange(len(person)), -1)
     first = int(np.searchsorted(result.frames, person.frame[0]))
-    return np.maximum.accumulate(rows), result.time_s[first : first + len(rows)] - result.time_s[0]
+    rows = np.concatenate([np.zeros(first, rows.dtype), np.maximum.accumulate(rows)])
+    return rows, result.time_s[: len(rows)] - result.time_s[0]
 
 
 def _continuous(euler_zxy_deg: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from pose2d.base.files import atomic_folder
 
-_SAME_TIME = 0.05  # of a frame: containers round time stamps, to a millisecond in mkv
+SAME_TIME = 0.05  # of a frame: containers round time stamps, to a millisecond in mkv
 
 
 def segments(result: Result, person: Person) -> list[slice]:
@@ -64,9 +64,9 @@ def evenly(
     Frames that are at even times already stay as they are.
     """
     at = (time_s - time_s[0]) / step_s  # in frames
-    if np.abs(at - np.arange(len(at))).max() < _SAME_TIME:
+    if np.abs(at - np.arange(len(at))).max() < SAME_TIME:
         return rotations, position_m
-    wanted = np.minimum(np.arange(int(np.floor(at[-1] + _SAME_TIME)) + 1), at[-1])
+    wanted = np.minimum(np.arange(int(np.floor(at[-1] + SAME_TIME)) + 1), at[-1])
     flat = position_m.reshape(len(position_m), -1)
     position_m = np.stack([np.interp(wanted, at, axis) for axis in flat.T], -1).reshape(-1, *position_m.shape[1:])
     return [Slerp(at, rotation)(wanted) for rotation in rotations], position_m

@@ -31,12 +31,13 @@ class Batch:
     settings: RunSettings
     shard: Shard = WHOLE
     recipe: str = ""  # `kept.recipe_of` the options
+    retry_failed: bool = False  # also clips that are known to be broken
 
     def tasks(self) -> list[ClipTask]:
         """Of this shard."""
         out = self.out.rstrip("/")
         return [
-            ClipTask(clip.name, clip.source, f"{out}/{clip.name}", self.settings, self.recipe)
+            ClipTask(clip.name, clip.source, f"{out}/{clip.name}", self.settings, self.recipe, self.retry_failed)
             for clip in self.shard.share(self.clips)
         ]
 

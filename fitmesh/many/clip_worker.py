@@ -23,15 +23,17 @@ from fitmesh.many.status import MOST_WARNINGS, ClipStatus
 from fitmesh.many.summary import write_thumbnail
 from fitmesh.result import load
 from fitmesh.stages.manifest import Manifest
+from fitmesh.stages.people import read_tracks
 from fitmesh.stages.pipeline import RunFiles, run_stages, warnings_of
-from fitmesh.stages.settings import Job, NetworkLoader, RunSettings
+from fitmesh.stages.settings import Job, KeypointSettings, NetworkLoader, RunSettings
 from fitmesh.ui.events import Event, Reporter, StageAdvanced, Warned
 from fitmesh.ui.trouble import describe_error
 from fitmesh.version import __version__
 from pose2d.base import files
-from pose2d.base.caching import CacheKey, code_digest
+from pose2d.base.caching import CacheKey, code_digest, content_digest
 from pose2d.base.errors import UserError
 from pose2d.base.folder_lock import FolderBusy
+from pose2d.registry import module_of, use_plugin
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class ClipTask:
     out: str  # path or URL of the folder for its results
     settings: RunSettings
     recipe: str = ""  # `kept.recipe_of` the options
+    retry_failed: bool = False
     fitmesh: str = __version__  # of whoever asks; another one would make other results
 
 
@@ -68,6 +71,7 @@ def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
     try:
         if task.fitmesh != __version__:
             raise UserError(f"this machine has fitmesh {__version__}, the run was started by {task.fitmesh}.")
+        use_plugin(task.settings.keypoints.plugin)
         return _in_store(task, reporter) if is_url(task.out) or is_url(task.source) else _in_folder(task, reporter)
     except FolderBusy as error:
         return replace(blank, state="busy", error=str(error))
@@ -75,6 +79,9 @@ def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
         lines, _ = describe_error(error)
         warnings = tuple(reporter.warnings[:MOST_WARNINGS])
         failed = replace(blank, error=" ".join(lines), warnings=warnings, seconds=_since(began), peak_mb=_peak_mb())
+        if isinstance(error, UserError) and not isinstance(error.__cause__, OSError):  # a full disk is not the clip's
+            with contextlib.suppress(Exception):
+                failed = replace(failed, key=_key_of(task))
         note_failure(failed, task.out)
         return failed
 
@@ -90,10 +97,10 @@ def _in_store(task: ClipTask, reporter: _Reporter) -> ClipStatus:
 
     key = ""
     if is_url(task.out):
-        key = _store_key(task, store.version_of(task.source) if is_url(task.source) else _local_version(task.source))
+        key = _key_of(task)
         before = store.read_status(task.out)
-        if before is not None and before.is_good and before.key == key and not task.settings.overwrite:
-            return replace(before, state="kept", made=())
+        if before is not None and before.key == key and _is_kept(task, before):
+            return before.again()
     with _scratch() as scratch:
         source, out = Path(task.source), Path(task.out)
         if is_url(task.source):
@@ -114,24 +121,34 @@ def _in_store(task: ClipTask, reporter: _Reporter) -> ClipStatus:
 
 def _run(task: ClipTask, source: Path, out: Path, reporter: _Reporter) -> ClipStatus:
     began, cpu_began, before = time.monotonic(), time.process_time(), ClipStatus.read(out)
+    is_broken = before is not None and not before.is_good and before.key == clip_key(task.recipe, source, out) != ""
+    if before is not None and is_broken and _is_kept(task, before):
+        return before.again()
     job = Job(open_clip(source), task.settings, out, reporter, _loader(task.settings))
     written = run_stages(job)
-    result = load(out)
+    seen = read_tracks(out)
+    result = None if task.settings.only_people else load(out)
     status = ClipStatus(
         task.name, task.source, "done" if written.made else "kept",
-        people=len(result.people), frames=len(result.frames), seconds=_since(began), made=written.made,
+        people=len(seen.tracks if result is None else result.people), frames=len(seen.frames),
+        seconds=_since(began), made=written.made,
         cpu_s=round(time.process_time() - cpu_began, 2), peak_mb=_peak_mb(),
-        warnings=tuple([*reporter.warnings, *warnings_of(result)][:MOST_WARNINGS]),
+        warnings=tuple([*reporter.warnings, *warnings_of(out)][:MOST_WARNINGS]),
     )  # fmt: skip
     key = _run_key(task, source, out, written)
     if before is not None and before.is_good and not written.made:
         if before.key != key:
             replace(before, key=key).write(out)
         return replace(before, state="kept", made=())
-    if "overlay" in written.made or before is None:
+    if result is not None and result.overlay_path in written.files and ("overlay" in written.made or before is None):
         write_thumbnail(result, out)
     replace(status, state="done", key=key).write(out)
     return status
+
+
+def _is_kept(task: ClipTask, before: ClipStatus) -> bool:
+    """Whether what became of a clip stands, if nothing has changed."""
+    return not task.settings.overwrite and (before.is_good or not task.retry_failed)
 
 
 def _run_key(task: ClipTask, source: Path, out: Path, written: RunFiles) -> str:
@@ -158,20 +175,20 @@ def _scratch() -> Iterator[Path]:
         files.unfinished.discard(folder)
 
 
-def _store_key(task: ClipTask, version: str) -> str:
-    """Of everything a result in a store depends on, without fetching it."""
+def _key_of(task: ClipTask) -> str:
+    """Of everything that what becomes of a clip depends on, without fetching it; empty: not known."""
+    if not is_url(task.out):
+        return "" if is_url(task.source) else clip_key(task.recipe, Path(task.source), Path(task.out))
+    from fitmesh.many import store
+
+    version = store.version_of(task.source) if is_url(task.source) else content_digest([Path(task.source)])
     settings = {name: value for name, value in asdict(task.settings).items() if name not in ("overwrite", "threads")}
-    return CacheKey("clip", settings, {"clip": version}, _code_digest()).digest
+    return CacheKey("clip", settings, {"clip": version}, _code_digest(task.settings.keypoints)).digest
 
 
-def _code_digest() -> str:
-    return code_digest("fitmesh.stages.pipeline", *(exporter.module for exporter in EXPORTERS.values()))
-
-
-def _local_version(source: str) -> str:
-    from pose2d.base.caching import content_digest
-
-    return content_digest([Path(source)])
+def _code_digest(keypoints: KeypointSettings) -> str:
+    own = [module_of(keypoints.pose_model)] if keypoints.plugin is not None else []
+    return code_digest("fitmesh.stages.pipeline", *(exporter.module for exporter in EXPORTERS.values()), *own)
 
 
 def note_failure(status: ClipStatus, out: str) -> None:

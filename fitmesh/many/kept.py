@@ -6,7 +6,7 @@ an option names, and all code and weights of this project. Where it differs, the
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,24 +25,27 @@ _ROOT = Path(__file__).parents[2]
 
 
 def recipe_of(options: RunOptions) -> str:
-    """Digest of what the runs of all clips share; empty where an option names a folder, which is not looked into."""
+    """Digest of what the runs of all clips share; empty where an option names a folder, which is not looked into, or a
+    plug-in, which may import others."""
     settings: dict[str, Any] = {
         f.name: getattr(options, f.name) for f in fields(RunOptions) if f.name not in _NO_MATTER
     }
     named = {name: Path(value) for name, value in settings.items() if isinstance(value, str | Path)}
-    if any(path.is_dir() for path in named.values()):
+    if options.plugin is not None or any(path.is_dir() for path in named.values()):
         return ""
     inputs = {name: content_digest([path]) for name, path in named.items() if path.is_file()}
     return CacheKey("run", settings, inputs, _product_digest()).digest
 
 
 def clip_key(recipe: str, source: Path, out: Path) -> str:
-    """Of the run of one clip; empty without a recipe."""
+    """Of the run of one clip; empty without a recipe or a clip."""
     files = [source, out / EDITS_FILE] if (out / EDITS_FILE).is_file() else [source]
-    return hashlib.sha256(f"{recipe} {content_digest(files)}".encode()).hexdigest() if recipe else ""
+    if not recipe or not source.is_file():
+        return ""
+    return hashlib.sha256(f"{recipe} {content_digest(files)}".encode()).hexdigest()
 
 
-def kept(clips: Sequence[ClipSource], recipe: str, out: str) -> list[ClipStatus] | None:
+def kept(clips: Sequence[ClipSource], recipe: str, out: str, retry_failed: bool = False) -> list[ClipStatus] | None:
     """What became of the clips, if all of them are as they were left; None where one has to be looked at."""
     if not recipe or is_url(out):
         return None
@@ -50,11 +53,11 @@ def kept(clips: Sequence[ClipSource], recipe: str, out: str) -> list[ClipStatus]
     for clip in clips:
         folder = Path(out, clip.name)
         status = None if is_url(clip.source) else ClipStatus.read(folder)
-        if status is None or not status.is_good or not status.key or not Manifest.read(folder).is_whole():
+        if status is None or not status.key or (status.is_good and not Manifest.read(folder).is_whole()):
             return None
-        if status.key != clip_key(recipe, Path(clip.source), folder):
+        if status.key != clip_key(recipe, Path(clip.source), folder) or (retry_failed and not status.is_good):
             return None
-        found.append(replace(status, state="kept", made=()))
+        found.append(status.again())
     return found
 
 

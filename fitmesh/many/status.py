@@ -4,7 +4,7 @@ import json
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,6 +16,7 @@ from pose2d.base.json_files import read_json
 
 FILE = "status.json"
 MOST_WARNINGS = 50
+_NOT_TRIED = " (as before; not tried again without --retry-failed)"
 State = Literal["done", "kept", "failed", "busy", "waiting"]
 
 
@@ -45,6 +46,13 @@ class ClipStatus:
     @property
     def is_good(self) -> bool:
         return self.state in ("done", "kept")
+
+    def again(self) -> "ClipStatus":
+        """Of a run that found it so and did nothing."""
+        if self.is_good:
+            return replace(self, state="kept", made=())
+        said = self.error.removesuffix(_NOT_TRIED)
+        return replace(self, error=said + _NOT_TRIED)
 
     def describe(self) -> str:
         """In a line."""

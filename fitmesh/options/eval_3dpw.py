@@ -39,6 +39,10 @@ class Eval3dpwOptions:
         "rtmpose-s-halpe26"
     )
     pose_checkpoint: Annotated[Path | None, Option("Weights for a keypoint network that ships none.", KEYPOINTS)] = None
+    plugin: Annotated[
+        Path | None,
+        Option("A Python file that registers a network of your own (docs/own-network.md): it is run.", KEYPOINTS),
+    ] = None
     confidence: Annotated[
         tuple[str, ...],
         Option(

@@ -6,6 +6,7 @@ TIME_S = Range(0, 10**7)  # four months of video
 EVERY = Range(1, 10**6)
 FPS = Range(0.001, 100_000)
 DETECTOR_SIZE = Range(32, 2048, multiple=32)  # a square of 2048 pixels takes 2 GB in the detector
+EXPORT_FPS = Range(1, 1000)
 SHARE = Range(0, 1)
 PEOPLE = Range(1, 10**6)
 THREADS = Range(1, 256)

@@ -58,6 +58,10 @@ class RunOptions:
         "rtmpose-s-halpe26"
     )
     checkpoint: Annotated[AnyPath | None, Option("Weights for a network that ships none.", KEYPOINTS)] = None
+    plugin: Annotated[
+        AnyPath | None,
+        Option("A Python file that registers a network of your own (docs/own-network.md): it is run.", KEYPOINTS),
+    ] = None
     confidence: Annotated[
         str | None,
         Option(
@@ -137,19 +141,60 @@ class RunOptions:
     exports: Annotated[
         Sequence[str],
         Option(
-            "More files, with commas between: obj, bvh, amass, trc, json, csv.", OUTPUT, "none", "export", commas=True
+            "More files, with commas between: obj, bvh, fbx, amass, trc, json, csv.",
+            OUTPUT,
+            "none",
+            "export",
+            commas=True,
         ),
     ] = ()
     bone_names: Annotated[
-        str, Option("Names of the bones in glb and bvh: smpl, mixamo, rigify, unreal or unity.", OUTPUT)
+        str, Option("Names of the bones in glb, fbx and bvh: smpl, mixamo, rigify, unreal or unity.", OUTPUT)
     ] = "smpl"
+    export_fps: Annotated[
+        float | None,
+        Option("Frames per second of glb, fbx, bvh, amass and trc.", OUTPUT, "those of the video"),
+        ranges.EXPORT_FPS,
+    ] = None
+    smooth: Annotated[
+        float,
+        Option("The same files smoothed over time: 0 not at all, 1 by a Gaussian of 0.1 s.", OUTPUT),
+        ranges.SHARE,
+    ] = 0.0
+    in_place: Annotated[
+        bool,
+        Option(
+            "The same files with everybody's root over the origin, or moving as it did.",
+            OUTPUT,
+            flags=("--in-place/--root-motion",),
+        ),
+    ] = False
+    outputs: Annotated[
+        Sequence[str],
+        Option(
+            "Stop at people (tracks, keypoints) or at fit (fit.npz and what --export names): no overlay, scene or "
+            "report.",
+            OUTPUT,
+            "everything",
+            "only",
+            commas=True,
+        ),
+    ] = ()
     overwrite: Annotated[bool, Option("Make every file anew, also those that still match.", OUTPUT)] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Inputs:
-    """The first four."""
+    """The first four, and a video by its name alone."""
 
+    clip: Annotated[
+        tuple[str, ...],
+        Option(
+            "A video, an image, or a folder of images. Several: a folder of results for each.",
+            is_argument=True,
+            is_place=True,
+        ),
+    ] = ()
     video: Annotated[
         tuple[str, ...],
         Option(
@@ -188,7 +233,12 @@ class RunCommand(RunOptions, _Inputs):
     """Of `fitmesh run`."""
 
     fps: Annotated[float | None, Option("Images per second of --images.", INPUT, "30"), ranges.FPS] = None
-    out: Annotated[str, Option("Folder for the results; made if absent.", OUTPUT, False, is_place=True)]
+    out: Annotated[
+        str | None,
+        Option(
+            "Folder for the results; made if absent. Without it CLIP.fitmesh beside the clip.", OUTPUT, is_place=True
+        ),
+    ] = None
     jobs: Annotated[
         int | None,
         Option("Many videos: so many at a time, each in a process of its own; they share --threads.", MANY, "1"),
@@ -203,6 +253,9 @@ class RunCommand(RunOptions, _Inputs):
             "Many videos: on the Ray cluster at this address; [bold]auto[/bold] finds it, or starts Ray here.", MANY
         ),
     ] = None
+    retry_failed: Annotated[
+        bool, Option("Many videos: try those again that could not be read or used before.", MANY)
+    ] = False
     quiet: Annotated[bool, Option("Say nothing but warnings.", OUTPUT)] = False
     json: Annotated[bool, Option("Report on stdout, one JSON object a line.", OUTPUT)] = False
     config: Annotated[

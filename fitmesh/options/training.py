@@ -10,6 +10,9 @@ from fitmesh.options.record import Option
 Data = Annotated[Path, Option("Data set folder in COCO's layout (or MPII's, COCO-WholeBody's).")]
 Model = Annotated[str, Option("Pose model, one of `fitmesh models`.")]
 Checkpoint = Annotated[Path | None, Option("The pose model's weights, if not embedded.")]
+Plugin = Annotated[
+    Path | None, Option("A Python file that registers a network of your own (docs/own-network.md): it is run.")
+]
 Device = Annotated[str | None, Option("cpu, cuda, cuda:1, ..", default="cuda if present, else cpu")]
 Threads = Annotated[int | None, Option("Processor cores to use.", default="all"), ranges.THREADS]
 OcclusionTest = Annotated[bool, Option("Hide wrists behind growing patches, too (with --out).")]
@@ -26,6 +29,7 @@ class EvalCocoOptions:
     data: Data
     model: Model = "rtmpose-s-halpe26"
     checkpoint: Checkpoint = None
+    plugin: Plugin = None
     split: Annotated[str | None, Option("Split to evaluate.", default=TEST_SPLIT)] = None
     head: Annotated[str | None, Option("Calibration head file.", default="the embedded one, if there is one")] = None
     boxes: Annotated[str, Option("gt (annotated), yolox-tiny, multipose, or a COCO detection file (.json).")] = "gt"
@@ -58,6 +62,7 @@ class TrainCcnetOptions:
     model: Model
     out: Annotated[Path, Option("Folder for ccnet.safetensors, metrics.json and the images.")]
     checkpoint: Checkpoint = None
+    plugin: Plugin = None
     train: Annotated[tuple[str, ...], Option("Split to train on; repeat for more.", default=TRAIN_SPLIT)] = ()
     validation: Annotated[str | None, Option("Split to compare settings on.")] = None
     test: Annotated[str | None, Option("Split to report on, once.", default=f"{TEST_SPLIT}, if there")] = None

@@ -1,1 +1,1 @@
-"""`fitmesh paper`: the tables of "On the Calibration of Human Pose Estimation" (Gu, Chen, Yao) made again."""
+"""`fitmesh paper`: the tables of "On the Calibration of Human Pose Estimation" (Gu, Chen, Yu, Yao) made again."""

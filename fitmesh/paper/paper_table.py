@@ -82,12 +82,12 @@ class PaperTable:
 
     def draw(self, path: Path) -> None:
         """The first column: a bar a row, and the paper's figure as a mark."""
-        from ccnet.plots import figure_bars
+        from ccnet.comparison import check_plots
 
         key = self.columns[0].key
         drawn = [row for row in self.rows if key in row.ours or key in row.published]
         if drawn:
-            figure_bars(
+            check_plots().figure_bars(
                 path,
                 [", ".join(row.labels) for row in drawn],
                 [row.ours.get(key) for row in drawn],

@@ -1,7 +1,9 @@
 """Stage 4: the formats of `fitmesh.exports`, each a stage with a cache key of its own."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import fitmesh.result
 from fitmesh.exports import EXPORTERS
@@ -17,10 +19,15 @@ FOLDER = ".cache_keys"  # these files have no room for a cache key of their own
 def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> CacheKey:
     return CacheKey(
         stage=name,
-        settings={"bone_names": job.settings.bone_names} if EXPORTERS[name].names_bones else {},
+        settings=_settings(job, name),
         inputs={"fit": fit_key.digest, "overlay": overlay_key.digest},
-        code=code_digest(EXPORTERS[name].module),
+        code=code_digest(EXPORTERS[name].module, *(["fitmesh.exports.motion"] if EXPORTERS[name].is_motion else [])),
     )
+
+
+def _settings(job: Job, name: str) -> dict[str, Any]:
+    chosen: dict[str, Any] = {"bone_names": job.settings.bone_names} if EXPORTERS[name].names_bones else {}
+    return chosen | (asdict(job.settings.motion) if EXPORTERS[name].is_motion else {})
 
 
 def is_current(out: Path, key: CacheKey) -> bool:
@@ -44,10 +51,10 @@ def noted_files(out: Path, name: str) -> list[str]:
 def make(job: Job, key: CacheKey) -> None:
     exporter, result, note = EXPORTERS[key.stage], fitmesh.result.load(job.out), _note(job.out, key.stage)
     note.unlink(missing_ok=True)  # while files change, no note vouches for them
-    names = exporter.files(result)
+    names = exporter.files(result, job.settings.motion)
     for name in names:
         remove_temporary(job.out / name)
-    exporter.write(result, job.out, job.reporter, job.settings.bone_names)
+    exporter.write(result, job.out, job.reporter, job.settings.bone_names, job.settings.motion)
     sizes = {name: (job.out / name).stat().st_size for name in names}
     with atomic_file(note) as temporary:
         temporary.write_text(json.dumps({"cache_key": key.text, "bytes": sizes}, indent=1) + "\n")

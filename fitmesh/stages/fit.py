@@ -121,6 +121,8 @@ def make(job: Job, key: CacheKey) -> None:
                     continue
                 fitted.append(_person(person.identity, shot, seen, people, found.people[person.identity], body))
             fits.append(found)
+            for warning in found.warnings:
+                job.reporter.warn(warning)
             if here and settings.scene.floor != OFF:
                 job.reporter.say(describe(found, f"shot {shot + 1}" if len(firsts) > 1 else "scene"), "scene")
     lowest = [_lowest_foot(found, body) for found in fits]

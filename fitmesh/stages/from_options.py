@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fitmesh.confidence import default_source
+from fitmesh.exports import Motion
 from fitmesh.options.record import check_ranges
 from fitmesh.options.run import RunOptions
 from fitmesh.stages.scene import SceneSettings
@@ -13,7 +14,7 @@ from fitmesh.stages.settings import FitSettings, KeypointSettings, RunSettings, 
 from pose2d.base.errors import UserError
 from pose2d.base.threads import default_device
 from pose2d.detect.detector import detector_class
-from pose2d.registry import fetched
+from pose2d.registry import fetched, use_plugin
 from pose2d.tracking.identity import IdentityOptions
 from pose2d.tracking.tracker import TrackerOptions
 from pose2d.video.frames import Span
@@ -22,11 +23,12 @@ from pose2d.video.frames import Span
 def run_settings(options: RunOptions) -> RunSettings:
     """From options to settings; refuses options that would have no effect."""
     check_ranges(options)
+    use_plugin(options.plugin)
     keypoints, ccnet = _path(options.keypoints), _path(options.ccnet)
     if options.whole_image and options.detections is not None:
         raise UserError("--whole-image and --detections contradict each other: give one of them.")
     if keypoints is not None:
-        for name in ("detections", "whole_image", "checkpoint", "ccnet"):
+        for name in ("detections", "whole_image", "checkpoint", "ccnet", "plugin"):
             if getattr(options, name):
                 spelled = name.replace("_", "-")
                 raise UserError(
@@ -51,16 +53,27 @@ def run_settings(options: RunOptions) -> RunSettings:
             replace(tracker, sure_score=options.min_score, start_score=start_score), options.max_people,
             IdentityOptions(relink=options.relink),
         ),
-        keypoints=KeypointSettings(options.pose_model, checkpoint, source, ccnet),
+        keypoints=KeypointSettings(options.pose_model, checkpoint, source, ccnet, _path(options.plugin)),
         given_keypoints=keypoints,
         keypoint_layout=options.keypoint_layout,
         fit=FitSettings(_path(options.body_model), weighting, options.init, _path(options.init_checkpoint), scene),
         exports=tuple(options.exports),
         bone_names=options.bone_names,
+        motion=Motion(options.export_fps, options.smooth, options.in_place),
+        outputs=_outputs(options),
         device=options.device or default_device(),
         threads=options.threads,
         overwrite=options.overwrite,
     )  # fmt: skip
+
+
+def _outputs(options: RunOptions) -> tuple[str, ...]:
+    outputs = tuple(options.outputs)
+    if unknown := sorted(set(outputs) - {"people", "fit"}):
+        raise UserError(f"unknown --only {', '.join(unknown)}: choose people or fit.")
+    if outputs and "fit" not in outputs and options.exports:
+        raise UserError("--only people stops before there is anything to --export: leave one of them out.")
+    return outputs
 
 
 def _check_given_confidence(keypoints: Path, layout: str, confidence: str | None) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import fitmesh.result
 from fitmesh.confidence import check_source
-from fitmesh.exports import EXPORTERS, check_exports, wanted
-from fitmesh.result import RUN_FILE, Result
+from fitmesh.exports import check_exports, wanted
+from fitmesh.result import RUN_FILE
 from fitmesh.stages import export, fit, overlay, people
 from fitmesh.stages.manifest import Manifest
 from fitmesh.stages.settings import Job, KeypointSettings, RunSettings
@@ -87,14 +87,14 @@ def _run_stages(job: Job) -> RunFiles:
             made.append(name)
             manifest.record(stage.files())
         _write_run_json(job, timings, manifest)
-    result = fitmesh.result.load(job.out)
-    names = (name for one in wanted(job.settings.exports) for name in EXPORTERS[one].files(result))
-    return RunFiles(tuple(job.out / name for name in (fit.FILE, overlay.FILE, *names)), tuple(made))
+    names = dict.fromkeys(name for stage in planned for name in stage.files())
+    shown = list(names) if job.settings.only_people else list(names)[2:]  # people's are on the way to the others
+    return RunFiles(tuple(job.out / name for name in shown), tuple(made))
 
 
-def warnings_of(result: Result) -> list[str]:
+def warnings_of(folder: Path) -> list[str]:
     """What a user should know of a finished run besides its numbers: about the video, and people who were not found."""
-    seen = people.read_tracks(result.folder)
+    seen = people.read_tracks(folder)
     nobody = (
         f"nobody was found in {count(len(seen.frames), 'frames')}. Try a larger --detector-size (640) if people are "
         "small, a smaller one (256) for close-ups that show only a part of somebody, or a lower --min-score."
@@ -104,15 +104,20 @@ def warnings_of(result: Result) -> list[str]:
 
 def stages(job: Job) -> list[Stage]:
     """In the order they are made."""
-    out = job.out
-    source = people if job.settings.given_keypoints is None else _given_keypoints()
+    out, settings = job.out, job.settings
+    source = people if settings.given_keypoints is None else _given_keypoints()
     people_key = source.cache_key(job)
     fit_key = fit.cache_key(job, people_key)
     overlay_key = overlay.cache_key(job, fit_key)
-    return [
+    planned = [
         Stage(people_key, people.is_current, out, source.make, lambda: (people.TRACKS_FILE, people.KEYPOINTS_FILE)),
         Stage(fit_key, fit.is_current, out / fit.FILE, fit.make, lambda: (fit.FILE,)),
         Stage(overlay_key, overlay.is_current, out / overlay.FILE, overlay.make, lambda: (overlay.FILE,)),
+    ]
+    if settings.outputs:
+        planned = planned[: 1 if settings.only_people else 2]
+    return [
+        *planned,
         *(
             Stage(
                 export.cache_key(job, name, fit_key, overlay_key),
@@ -121,7 +126,7 @@ def stages(job: Job) -> list[Stage]:
                 export.make,
                 partial(export.noted_files, out, name),
             )
-            for name in wanted(job.settings.exports)
+            for name in wanted(settings.exports, () if settings.outputs else None)
         ),
     ]
 

@@ -151,22 +151,26 @@ def scene_arrays(
         here = (frames >= first) & (frames < end)
         ground, motion = fit.ground, fit.motion
         moving = motion is not None and motion.kind == "moving"
-        turned = None if motion is None or motion.kind in ("static", "unknown") else motion.first_from_camera
+        every = np.arange(int(here.sum()))
+        turned, zoom = (None, None) if motion is None else (motion.turning(every), motion.zooming(every))
+        floor = ground is not None and ground.floor_known and not moving
         if ground is not None:
-            height = -lowest if moving else ground.camera_height_m
+            height = ground.camera_height_m if floor else -lowest
             world[here] = world_frame(ground.up_cam, height, frames[here], turned, moving).world_from_camera
-        focal[here] = fit.camera.focal_px[0] * (motion.zoom if motion is not None else 1.0)
+        focal[here] = fit.camera.focal_px[0] * (1.0 if zoom is None else zoom)
         shots.append(
             Shot(
                 first_frame=first,
                 camera="unknown" if motion is None else motion.kind,
                 up_cam=None if ground is None else ground.up_cam,
                 up_std_deg=np.nan if ground is None else ground.up_sigma_deg,
-                floor_known=ground is not None and not moving,
-                camera_height_m=np.nan if ground is None or moving else ground.camera_height_m,
+                floor_known=floor,
+                camera_height_m=ground.camera_height_m if ground is not None and floor else np.nan,
                 focal_px=fit.camera.focal_px[0],
                 focal_log_std=fit.focal.log_sigma,
                 focal_source=fit.focal.source,
+                scene=fit.verdict,
+                scene_reason=fit.reason + _exceptions(fit),
             )
         )
     return {**Shot.stack(shots).to_arrays(), "world_from_camera": world, "frame_focal_px": focal}
@@ -179,7 +183,17 @@ def describe(fit: ShotFit, when: str) -> str:
     if fit.ground is None:
         return f"{when}: {camera}; {lens}; gravity and floor not known: {fit.reason}"
     pitch = math.degrees(math.asin(np.clip(-fit.ground.up_cam[2], -1, 1)))
-    return (
-        f"{when}: {camera}; {lens}; camera {fit.ground.camera_height_m:.1f} m over the floor, looking {pitch:.0f} "
-        f"degrees down +- {fit.ground.up_sigma_deg:.0f} ({fit.reason})"
-    )
+    over = f"{fit.ground.camera_height_m:.1f} m over the floor, " if fit.ground.floor_known else ""
+    words = f"{when}: {camera}; {lens}; camera {over}looking {pitch:.0f} degrees down +- {fit.ground.up_sigma_deg:.0f}"
+    return f"{words} ({fit.reason}){_exceptions(fit)}"
+
+
+def _exceptions(fit: ShotFit) -> str:
+    """Whom the scene was softened for, and who is fitted without."""
+    parts = []
+    for verdict, what in (("softened", "softened for"), ("dropped", "not used for")):
+        who = [str(identity) for identity, judged in fit.judged.items() if judged.verdict == verdict]
+        if who:
+            people = "person" if len(who) == 1 else "people"
+            parts.append(f"; {what} {people} {', '.join(who)}, whose keypoints contradict it")
+    return "".join(parts)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fitmesh.confidence import ConfidenceFunction, confidence_function
+from fitmesh.exports import Motion
 from fitmesh.options.run import RunOptions
 from fitmesh.stages.scene import SceneSettings
 from fitmesh.ui.events import Reporter
@@ -51,6 +52,7 @@ class KeypointSettings:
     checkpoint: Path | None = None
     confidence: ConfidenceSource = "ccnet"
     ccnet: Path | None = None  # a calibration head other than the embedded one
+    plugin: Path | None = None  # a file that registers `pose_model`
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,16 @@ class RunSettings:
     keypoint_layout: str = RunOptions.keypoint_layout  # of given keypoints, where their number does not tell
     fit: FitSettings = field(default_factory=FitSettings)
     exports: tuple[str, ...] = ()  # besides those that are always made
-    bone_names: str = RunOptions.bone_names  # of the skeletons in glb and bvh
+    bone_names: str = RunOptions.bone_names  # of the skeletons in glb, fbx and bvh
+    motion: Motion = field(default_factory=Motion)  # of the exports of motion
+    outputs: tuple[str, ...] = ()  # empty: everything; else the last stage and no more, with the exports
     device: str = "cpu"  # where the networks run; the same numbers come out
     threads: int | None = None  # None: as many as there are cores
     overwrite: bool = False  # make every file anew
+
+    @property
+    def only_people(self) -> bool:
+        return bool(self.outputs) and "fit" not in self.outputs
 
     @property
     def workers(self) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 
 from fitmesh.result import EDITS_FILE
 from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, read_keypoints, read_tracks
+from fitmesh.ui.words import count
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.json_files import Json, read_json
@@ -197,8 +198,8 @@ def _check_merge(edit: Merge, now: Identities) -> None:
         if both:
             time_s = float(now.tracks.time_s[np.searchsorted(now.tracks.frames, both[0])])
             raise UserError(
-                f"people {taken[both[0]]} and {identity} cannot be one: both are seen in {len(both)} frames, first at "
-                f"{time_s:.2f} s (frame {both[0]}). Split or drop one of them there first."
+                f"people {taken[both[0]]} and {identity} cannot be one: both are seen in {count(len(both), 'frames')}, "
+                f"first at {time_s:.2f} s (frame {both[0]}). Split or drop one of them there first."
             )
         taken |= dict.fromkeys(frames.tolist(), identity)
 

@@ -309,7 +309,7 @@ def _pose_matrices(pose: Tensor) -> Tensor:
 def _checked_shape(value: Tensor, frames: int, directions: int) -> Tensor:
     """A shape for all frames [S] or for each [T, S], filled up with zeros to all directions."""
     rows_fit = value.ndim == 1 or (value.ndim == 2 and len(value) in (1, frames))
-    if not rows_fit or not 1 <= value.shape[-1] <= directions:
+    if not rows_fit or not min(1, directions) <= value.shape[-1] <= directions:  # a fixed body has none
         raise UserError(
             f"shape has size {list(value.shape)}; expected [S] or [T, S] for T = {frames} frames, with S at most "
             f"{directions}, the number of this body's shape directions."

@@ -77,6 +77,19 @@ class CameraMotion(Table):
     rotation_std_deg: np.ndarray | None = column((), "d", "of that rotation about any axis", unit="deg", optional=True)
     parallax_share: float = math.nan  # of corners whose residual tells of parallax, in the worst span
 
+    def turning(self, rows: np.ndarray) -> np.ndarray | None:
+        """[T, 3, 3] from the cameras of some of the frames to the first; None: it does not turn, or nobody knows."""
+        if self.kind in ("static", "unknown"):
+            return None
+        return self.first_from_camera[rows.clip(0, len(self.frames) - 1)]
+
+    def zooming(self, rows: np.ndarray) -> np.ndarray | None:
+        """[T] focal length over the first frame's; None: it stays the same. What looks like a zoom while the camera
+        goes somewhere is its going."""
+        if self.kind != "rotating" or np.ptp(self.zoom) < 1e-6:
+            return None
+        return self.zoom[rows.clip(0, len(self.frames) - 1)]
+
     def at(self, frames: np.ndarray) -> "CameraMotion":
         """At other frames [F]: in between evenly, before the first and after the last as there."""
         if len(self.frames) == len(frames) and (self.frames == frames).all():

@@ -1,5 +1,6 @@
 """What fitted tracks tell of their surroundings: evidence for the ground, and which points of a body rest."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,7 +53,22 @@ def person_evidence(found: TrackFit, body: Body, rows: np.ndarray, known_height_
         feet_sigma_px=keypoint_sigma_px(found)[:, _FOOT_KEYPOINTS],
         height_m=body.height_m(fit.params.shape),
         known_height_m=known_height_m,
+        head_share=_head_share(found),
     )
+
+
+def _head_share(found: TrackFit) -> float:
+    """Neck to crown over ankle to neck in the image, median of the frames that show all of it; NaN: too few do."""
+    points, seen = found.keypoints.xy_px.numpy(), found.keypoints.presence.numpy() >= 0.5
+
+    def length(a: int, b: int) -> np.ndarray:
+        return np.linalg.norm(points[:, a] - points[:, b], axis=-1)
+
+    whole = seen[:, (11, 12, 13, 14, 15, 16, 17, 18, 19)].all(1) & found.detected
+    if whole.sum() < min(3, len(found)):
+        return math.nan
+    legs = np.maximum(length(11, 13) + length(13, 15), length(12, 14) + length(14, 16))
+    return float(np.median((length(17, 18) / np.maximum(length(18, 19) + legs, 1e-6))[whole]))
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fitting.scene.contacts import contact_probability, depth_speeds, intervals, point_motion
 from fitting.scene.lens import FocalEstimate
 
-PELVIS, HIPS, KNEES, ANKLES, TOES, NECK = 0, (1, 2), (4, 5), (7, 8), (10, 11), 12
+PELVIS, HIPS, KNEES, ANKLES, TOES, NECK, SHOULDERS = 0, (1, 2), (4, 5), (7, 8), (10, 11), 12, (16, 17)
 FOOT_POINTS = ("left_ankle", "left_heel", "left_toe", "right_ankle", "right_heel", "right_toe")
 
 # Height of the ankle and toe joints over the sole, of the open body (1.70 m).
@@ -17,12 +17,24 @@ ANKLE_OVER_SOLE, TOE_OVER_SOLE = 0.072 / 1.70, 0.031 / 1.70  # of the body's hei
 # The neck lies in front of the ankles' middle: 5.9 degrees for walking, 6.3 for standing CMU subjects (deviation 1.7
 # between subjects), sideways 0.2 (1.0).
 FORWARD_LEAN_DEG = 6.0
-AXIS_IMAGE_DEG, AXIS_DEPTH_DEG = 2.0, 6.0  # deviation of one person's mean axis across and along the line of sight
+AXIS_IMAGE_DEG, AXIS_DEPTH_DEG = 2.0, 7.0  # deviation of one person's mean axis across and along the line of sight
 FOOT_M = 0.025  # of a stance point from the floor, beside its depth's error
 DEPTH_LOG_SIGMA = 0.03  # of a fitted depth, as it changes over a shot
 STEP_DEPTH_LOG_SIGMA = 0.015  # of how a fitted depth changes during one stance
 STRAIGHT_KNEE_DEG, STRAIGHT_HIP_DEG = 40.0, 40.0  # bends up to which somebody counts as standing
+# Lunges and side bends are no plumb lines. Walkers' legs are up to STRIDE_DEG apart, their trunk within BENT_DEG of the
+# line from their feet to their hips; they pass one leg by the other, so that in a quarter of the time these are closer
+# than HELD_DEG, and bend their knees by turns, by UNLIKE_DEG at most in the median. Beyond, the axis is as uncertain as
+# a share of the excess, and soon none at all.
+STRIDE_DEG, HELD_DEG, BENT_DEG, UNLIKE_DEG, EXCESS, MOST_EXCESS_DEG = 50.0, 34.0, 12.0, 18.0, 0.7, 25.0
+ALIKE = 0.15  # correlation of different people's leans: fits err by the same lens and the same habits
+# Trunks of people who sit, kneel or squat: most lean, forwards or back, so each says little of gravity.
+SEATED_HIP_DEG, SEATED_IMAGE_DEG, SEATED_DEPTH_DEG, SEATED_FROM_UP_DEG = 55.0, 9.0, 16.0, 40.0
+# Who moves head, hands and feet against the hips by less than this share of the height in LEAST_STILL_S is a mannequin
+# or a picture: its feet may be anywhere. People who stand as still as they can sway by more.
+STILL_SHARE, LEAST_STILL_S = 0.006, 1.5
 FARTHEST_FROM_UP_DEG = 65.0  # of a standing person's axis from the camera's own up direction
+LEAST_UPRIGHT_S = 0.3  # who stands for less shows no floor: a moment of somebody who sits
 CHUNK_S = 0.5  # evidence of one person within this time is one measurement
 
 
@@ -38,6 +50,7 @@ class PersonEvidence:
     feet_sigma_px: np.ndarray  # [T, 6] deviation; inf or NaN: not seen
     height_m: float  # of the fitted body, standing
     known_height_m: float | None = None  # that the person is known to have
+    head_share: float = math.nan  # length from neck to crown over that from ankle to neck, in the image; NaN: not seen
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,15 @@ class Evidence:
     step_share: np.ndarray  # [K] weight of each, so that one person's steps together weigh as a few
 
 
+def without_feet(evidence: Evidence) -> Evidence:
+    """Plumb lines alone."""
+    rows = {name: getattr(evidence, name)[:0] for name in _OF_FEET}
+    return replace(evidence, **rows)
+
+
+_OF_FEET = ("foot", "foot_root", "foot_lift", "foot_sigma", "foot_person", "foot_view_axis", "step", "step_share")
+
+
 def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evidence, float, float]:
     """Also the seconds that people were upright, and of those the seconds that one of their feet rested."""
     axes: list[tuple] = []
@@ -79,18 +101,44 @@ def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evid
     steps: list[tuple] = []
     standing_s = resting_s = 0.0
     for number, person in enumerate(people):
-        if len(person.frames) == 0:
+        if len(person.frames) == 0 or never_moves(person, camera.fps):
             continue
         turn, focal = _camera_at(person.frames, camera)
-        upright, axis = _upright(person)
+        standing, seated = _upright(person), _seated(person)
+        upright = standing.holds
         standing_s += float(upright.sum()) / camera.fps
-        axes += _axis_chunks(person, number, upright, axis, turn, camera)
-        stance = _stance(person, upright, axis, turn, focal, camera)
+        axes += _axis_chunks(person, number, standing, turn, camera)
+        axes += _axis_chunks(person, number, seated, turn, camera)
+        stance = _stance(person, upright, standing.axis, turn, focal, camera)
+        if upright.sum() < min(LEAST_UPRIGHT_S * camera.fps, len(upright) / 2):
+            stance = np.zeros_like(stance)
         resting_s += float(stance.any(1).sum()) / camera.fps
         feet += _foot_chunks(person, number, stance, turn, camera)
         if not camera.moving:
             steps += _steps(person, stance, turn, camera)
-    return _packed(axes, feet, steps), standing_s, resting_s
+    found = _packed(axes, feet, steps)
+    alike = math.sqrt(1 + ALIKE * max(len(np.unique(found.axis_person)) - 1, 0))
+    return replace(found, axis_sigma=found.axis_sigma * np.array([1.0, alike])), standing_s, resting_s
+
+
+def never_moves(person: PersonEvidence, fps: float) -> bool:
+    """Whether this is a mannequin or a picture."""
+    joints = person.joints_cam_m[np.isfinite(person.joints_cam_m).all((1, 2))]
+    if len(joints) < LEAST_STILL_S * fps or len(joints) < 5:
+        return False
+    limbs = (joints[:, (15, 20, 21, *ANKLES)] - joints[:, :1])[..., :2]
+    spread = 1.48 * np.median(np.abs(limbs - np.median(limbs, axis=0)), axis=0).max(-1)
+    return bool(np.median(spread) < STILL_SHARE * person.height_m)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Where a body points up, as far as its posture tells."""
+
+    holds: np.ndarray  # [T] bool: the posture is one that tells
+    axis: np.ndarray  # [T, 3]
+    excess_rad: np.ndarray  # [T] deviation beside the usual one
+    deviation_deg: tuple[float, float]  # of one person's mean axis, across and along the line of sight
 
 
 def _camera_at(frames: np.ndarray, camera: ShotCamera) -> tuple[np.ndarray, np.ndarray]:
@@ -110,26 +158,46 @@ def _bend_deg(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.degrees(np.arccos(np.clip(np.sum(first * second, -1) / np.maximum(size, 1e-9), -1, 1)))
 
 
-def _upright(person: PersonEvidence) -> tuple[np.ndarray, np.ndarray]:
-    """[T] whether somebody stands or walks, and the axis [T, 3] that then points up: from the pose alone.
+def _upright(person: PersonEvidence) -> _Axis:
+    """Who stands or walks, and the axis that then points up: from the pose alone.
 
     A leg that bears weight is nearly straight at knee and hip; lying people pass that too, so the axis must also be
-    within reach of the camera's own up direction.
+    within reach of the camera's own up direction. Legs wide apart and a bent trunk make it uncertain.
     """
     joints = person.joints_cam_m
     finite = np.isfinite(joints).all((1, 2))
     joints = np.where(finite[:, None, None], joints, 0.0)
-    neck, pelvis = joints[:, NECK], joints[:, PELVIS]
+    neck, pelvis, ankles = joints[:, NECK], joints[:, PELVIS], joints[:, ANKLES]
     thigh = joints[:, HIPS] - joints[:, KNEES]  # upwards
-    shank = joints[:, KNEES] - joints[:, ANKLES]
-    straight = (_bend_deg(thigh, shank) < STRAIGHT_KNEE_DEG) & (
-        _bend_deg(thigh, (neck - pelvis)[:, None]) < STRAIGHT_HIP_DEG
-    )
-    raw = neck - joints[:, ANKLES].mean(1)
-    axis = _without_forward_lean(raw, joints[:, HIPS[1]] - joints[:, HIPS[0]])
+    shank = joints[:, KNEES] - ankles
+    knees = _bend_deg(thigh, shank)
+    straight = (knees < STRAIGHT_KNEE_DEG) & (_bend_deg(thigh, (neck - pelvis)[:, None]) < STRAIGHT_HIP_DEG)
+    axis = _without_forward_lean(neck - ankles.mean(1), joints[:, HIPS[1]] - joints[:, HIPS[0]])
     near_up = _bend_deg(axis, np.array([0.0, -1.0, 0.0])) < FARTHEST_FROM_UP_DEG
-    seen = person.observed[:, ANKLES].any(1) & person.observed[:, (16, 17)].any(1)
-    return straight.any(1) & near_up & seen & finite & (joints[:, PELVIS, 2] > 0.2), axis
+    seen = person.observed[:, ANKLES].any(1) & person.observed[:, SHOULDERS].any(1)
+    stride = _bend_deg(ankles[:, 0] - pelvis, ankles[:, 1] - pelvis)
+    bent = _bend_deg(neck - pelvis, pelvis - ankles.mean(1))
+    unlike = float(np.median(np.abs(knees[:, 0] - knees[:, 1]))) if len(knees) else 0.0
+    held = float(np.quantile(stride, 0.25)) if len(stride) else 0.0
+    always = math.hypot(max(unlike - UNLIKE_DEG, 0.0), max(held - HELD_DEG, 0.0))
+    excess = np.hypot(np.maximum(stride - STRIDE_DEG, 0), np.maximum(bent - BENT_DEG, 0))
+    excess = EXCESS * np.hypot(excess, always)
+    holds = straight.any(1) & near_up & seen & finite & (joints[:, PELVIS, 2] > 0.2) & (excess < MOST_EXCESS_DEG)
+    return _Axis(holds, axis, np.radians(excess), (AXIS_IMAGE_DEG, AXIS_DEPTH_DEG))
+
+
+def _seated(person: PersonEvidence) -> _Axis:
+    """Who sits, kneels or squats with both hips bent, and their trunk."""
+    joints = person.joints_cam_m
+    finite = np.isfinite(joints).all((1, 2))
+    joints = np.where(finite[:, None, None], joints, 0.0)
+    trunk = joints[:, NECK] - joints[:, PELVIS]
+    bent = _bend_deg(joints[:, HIPS] - joints[:, KNEES], trunk[:, None]).min(1) > SEATED_HIP_DEG
+    near_up = _bend_deg(trunk, np.array([0.0, -1.0, 0.0])) < SEATED_FROM_UP_DEG
+    seen = person.observed[:, HIPS].all(1) & person.observed[:, SHOULDERS].all(1)
+    trunk = trunk / np.maximum(np.linalg.norm(trunk, axis=-1, keepdims=True), 1e-9)
+    holds = bent & near_up & seen & finite & (joints[:, PELVIS, 2] > 0.2)
+    return _Axis(holds, trunk, np.zeros(len(joints)), (SEATED_IMAGE_DEG, SEATED_DEPTH_DEG))
 
 
 def _without_forward_lean(axis: np.ndarray, to_the_right: np.ndarray) -> np.ndarray:
@@ -152,20 +220,23 @@ def _chunks(frames: np.ndarray, keep: np.ndarray, fps: float) -> list[np.ndarray
 
 
 def _axis_chunks(
-    person: PersonEvidence, number: int, upright: np.ndarray, axis: np.ndarray, turn: np.ndarray, camera: ShotCamera
+    person: PersonEvidence, number: int, posture: _Axis, turn: np.ndarray, camera: ShotCamera
 ) -> list[tuple]:
-    chunks = _chunks(person.frames, upright, camera.fps)
+    holds, axis = posture.holds, posture.axis
+    chunks = _chunks(person.frames, holds, camera.fps)
     # Posture is one error however long somebody stands; who walks changes it with every step.
     roots = np.einsum("tij,tj->ti", turn, np.nan_to_num(person.joints_cam_m[:, PELVIS]))
-    walked_m = float(np.linalg.norm(np.ptp(roots[upright], axis=0))) if upright.any() else 0.0
+    walked_m = float(np.linalg.norm(np.ptp(roots[holds], axis=0))) if holds.any() else 0.0
     spread = max(1.0, len(chunks) / min(1 + walked_m, 3.0)) ** 0.5
     rows = []
     for index in chunks:
         in_first = np.einsum("tij,tj->ti", turn[index], axis[index])
         mean = np.median(in_first, axis=0)
         mean /= max(np.linalg.norm(mean), 1e-9)
-        scatter = float(np.radians(np.median(_bend_deg(in_first, mean))))
-        sigma = [math.hypot(math.radians(s), scatter / 2) * spread for s in (AXIS_IMAGE_DEG, AXIS_DEPTH_DEG)]
+        scatter = math.hypot(
+            float(np.radians(np.median(_bend_deg(in_first, mean)))) / 2, float(np.median(posture.excess_rad[index]))
+        )
+        sigma = [math.hypot(math.radians(s), scatter) * spread for s in posture.deviation_deg]
         root = np.einsum("tij,tj->ti", turn[index], person.joints_cam_m[index, PELVIS]).mean(0)
         rows.append((mean, root, sigma, number, turn[index, :, 2].mean(0)))
     return rows
@@ -177,7 +248,7 @@ def _stance(
 ) -> np.ndarray:  # fmt: skip
     """[T, 4] whether left ankle, left toe, right ankle, right toe bear the weight of somebody upright."""
     joints = person.joints_cam_m
-    if camera.moving:  # the lower foot along the body's own axis
+    if camera.moving or len(joints) == 1:  # nothing tells what rests: the lower foot along the body's own axis
         low = -np.einsum("tkj,tj->tk", joints[:, (*ANKLES, *TOES)], axis)
         left, right = low[:, (0, 2)].max(1), low[:, (1, 3)].max(1)
         return np.stack((left > right, left > right, right > left, right > left), 1) & upright[:, None]
@@ -209,7 +280,7 @@ def _foot_chunks(
     for point, joint in enumerate(which):
         lift = person.height_m * (ANKLE_OVER_SOLE if joint in ANKLES else TOE_OVER_SOLE)
         for index in _chunks(person.frames, stance[:, point] & person.observed[:, joint], camera.fps):
-            sigma = FOOT_M if not camera.moving else 3 * FOOT_M
+            sigma = 3 * FOOT_M if camera.moving or len(joints) == 1 else FOOT_M
             if person.joint_sigma_m is not None:
                 own = np.nan_to_num(person.joint_sigma_m[index, joint], nan=0.1, posinf=1.0)
                 sigma = math.hypot(sigma, min(float(np.median(own)), 0.1))

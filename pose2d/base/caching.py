@@ -7,10 +7,11 @@ there is one rule.
 
 import hashlib
 import json
+import sys
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,7 @@ def weights_digest(state: Mapping[str, "Tensor"]) -> str:
 def code_digest(*modules: str) -> str:
     """Of these modules and all modules of this project that they import, directly or not.
 
+    A module of somebody else (a network of your own) counts with the files of its package or folder that it imports.
     Comments, docstrings and layout do not count. The `__init__` of a package counts only where it is imported by name,
     so `from fitting.solver.problem import Problem` does not depend on what `fitting/__init__.py` re-exports.
     """
@@ -92,23 +94,54 @@ def code_files(*modules: str) -> dict[str, Path]:
         if path is None:
             raise ValueError(f"there is no module {name}")
         found[name] = path
-        waiting += _parsed(path)[0]
+        waiting += [module for module in map(partial(_counting, name), _parsed(path)[0]) if module is not None]
     return found
 
 
-def _module_file(name: str) -> Path | None:
+def _counting(importer: str, statement: tuple[str, str]) -> str | None:
+    """The module that `import name` or `from package import name` stands for, if it counts."""
+    package, name = statement
+    if package.startswith("."):
+        parent = importer if _is_package(importer) else importer.rpartition(".")[0]
+        package = ".".join(part for part in (parent, package.lstrip(".")) if part)
+    full = f"{package}.{name}" if package else name
+    module = package if package and _module_file(full, importer) is None else full
+    return module if module.split(".")[0] in PACKAGES or _module_file(module, importer) is not None else None
+
+
+def _module_file(name: str, importer: str = "") -> Path | None:
+    """Of a module of this project; of another one only where it is asked for itself (no importer), or lies in the
+    package or, outside of what is installed, in the folder of the module that imports it."""
     base = _ROOT.joinpath(*name.split("."))
-    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+    if name.split(".")[0] in PACKAGES:
+        return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+    if importer.split(".")[0] in PACKAGES:
+        return None
+    path, beside = _loaded_file(name), _loaded_file(importer) if importer else None
+    if path is None or not importer or name.split(".")[0] == importer.split(".")[0]:
+        return path
+    installed = any(part in ("site-packages", "dist-packages") for part in path.parts)
+    return path if beside is not None and path.is_relative_to(beside.parent) and not installed else None
+
+
+def _loaded_file(name: str) -> Path | None:
+    """Of a module that was imported; None where it was typed in, or is no Python file."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return Path(file).resolve() if file and file.endswith(".py") and Path(file).is_file() else None
+
+
+def _is_package(name: str) -> bool:
+    return hasattr(sys.modules.get(name), "__path__")
 
 
 @cache
-def _parsed(path: Path) -> tuple[tuple[str, ...], str]:
-    """The modules of this project that a file imports, and the digest of its tokens without comments and docstrings.
+def _parsed(path: Path) -> tuple[tuple[tuple[str, str], ...], str]:
+    """What a file imports (from where, what), and the digest of its tokens without comments and docstrings.
 
     Tokens, not a syntax tree: Python 3.11 counts how deep it is in a tree for all threads together, so that `ast.parse`
     in one of them can fail because NumPy reads the header of an array in another.
     """
-    imported: list[str] = []
+    imported: list[tuple[str, str]] = []
     digest = hashlib.sha256()
     for depth, statement in _statements(path):
         if all(token.type == tokenize.STRING for token in statement):
@@ -134,15 +167,13 @@ def _statements(path: Path) -> Iterator[tuple[int, list[tokenize.TokenInfo]]]:
                 statement.append(token)
 
 
-def _imported(words: Sequence[str]) -> Iterator[str]:
-    """The modules of this project in `import a.b as c` or `from a.b import (c as d, e)`."""
+def _imported(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """("", a.b) of `import a.b as c`; (a.b, c) and (a.b, e) of `from a.b import (c as d, e)`."""
     clauses = " ".join(words).replace(" . ", ".").replace("(", "").replace(")", "")
     module, _, names = clauses.partition("import ")
     package = module.removeprefix("from").strip()
-    for name in (clause.split(" as ")[0].strip() for clause in names.split(",")):
-        full = f"{package}.{name}" if package else name
-        if name and full.split(".")[0] in PACKAGES:
-            yield package if package and _module_file(full) is None else full
+    names_only = (clause.split(" as ")[0].strip() for clause in names.split(","))
+    yield from ((package, name) for name in names_only if name)
 
 
 def write_npz(path: Path, key: CacheKey, content: Mapping[str, Any]) -> None:

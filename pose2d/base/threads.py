@@ -201,6 +201,9 @@ def _drop(waiting: Queue) -> None:
         return
 
 
+_DEVICES = {"cpu": "processor", "cuda": "NVIDIA GPU", "mps": "Apple GPU"}
+
+
 def default_device(process: int = 0) -> str:
     """A GPU where there is one, else the processor; several processes of one machine share its GPUs."""
     import torch
@@ -209,14 +212,19 @@ def default_device(process: int = 0) -> str:
 
 
 def check_device(name: str) -> None:
-    """Refuse a --device that is unknown, absent, or holds no numbers (meta)."""
+    """Refuse a --device that is unknown or absent."""
     import torch
 
+    kind, _, number = name.partition(":")
+    if kind not in _DEVICES or (number and not number.isdecimal()):
+        raise UserError(
+            f"unknown --device {name}: choose cpu, cuda (an NVIDIA GPU; cuda:1 is the second) or mps (Apple)."
+        )
     try:
         if torch.zeros(1, device=name).cpu().sum() != 0:
             raise RuntimeError("it does not compute")
-    except Exception as error:  # each device has errors of its own
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
+    except Exception as error:  # each device has errors of its own, in torch's words
         raise UserError(
-            f"--device {name} cannot be used ({reason}). Use --device cpu, or install a torch for it."
+            f"--device {name} cannot be used: torch {torch.__version__} finds no {_DEVICES[kind]} here"
+            f"{f' with number {number}' if number else ''}. Use --device cpu, or install a torch for it."
         ) from error

@@ -147,15 +147,15 @@ class PoseModel(nn.Module):
 
 @dataclass(frozen=True)
 class ModelCard:
-    """One name that `pose2d.load` knows."""
+    """One name that `pose2d.load` knows; `pose2d.register` adds one."""
 
     name: str
     build: Callable[[], PoseModel]  # the architecture, weights not yet loaded
     skeleton: Skeleton
     input_wh: tuple[int, int]  # width, height in pixels
-    parameters: int  # number of weights, normalisation statistics not counted
-    licence: str  # of the published weights
-    source: str  # where the checkpoint comes from, for a person to read
+    parameters: int = 0  # number of weights, normalisation statistics not counted; 0: not stated
+    licence: str = "your own"  # of the published weights
+    source: str = "your own"  # where the checkpoint comes from, for a person to read
     embedded: str | None = None  # file in pose2d/weights, when the weights ship with the package
     graph: str | None = None  # file in pose2d/graphs, when ONNX Runtime can compute its features
 

@@ -17,6 +17,7 @@ RENAMED = {
     "focal_px": "focal",
     "fov_deg": "fov",
     "exports": "export",
+    "outputs": "only",
     "height_m": "height",
 }
 
@@ -24,9 +25,12 @@ RENAMED = {
 def test_the_command_and_the_function_have_the_same_options_and_defaults() -> None:
     options = {name: p.default for name, p in inspect.signature(fitmesh.run).parameters.items()}
     given = {name: p.default for name, p in inspect.signature(command).parameters.items()}
-    for name in ("video", "out", "progress"):
+    for name in ("video", "out", "frames", "progress"):
         del options[name]
-    for name in ("video", "videos", "images", "image", "jobs", "shard", "ray", "out", "quiet", "json", "config"):
+    for name in (
+        "clip", "video", "videos", "images", "image", "jobs", "shard", "ray", "retry_failed", "out", "quiet", "json",
+        "config",
+    ):  # fmt: skip
         del given[name]
     assert {RENAMED.get(name, name): default or None for name, default in options.items()} == {
         name: default or None for name, default in given.items()

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import fitting
-from fitmesh.exports import EXPORTERS, scene_glb
+from fitmesh.exports import EXPORTERS
 from fitmesh.exports.bone_names import bone_names
 from fitmesh.exports.scene import scene_frame
 from fitmesh.result import Result
@@ -21,7 +22,6 @@ from tests.fitmesh.walkers import SIZE, in_world, result_of, walker, walkers
 
 ROW = 7
 PROBE, FBX_PROBE = (Path(__file__).with_name(name) for name in ("blender_probe.py", "fbx_probe.py"))
-TO_FBX = Path(__file__).parents[2] / "examples" / "blender_fbx.py"
 Z_UP = np.array([[1, 0, 0], [0, 0, -1], [0, 1, 0]])  # glTF's y up -> Blender's z up
 
 
@@ -63,8 +63,7 @@ def test_blender_writes_an_fbx_with_the_same_bones_motion_and_frames(result: Res
     python = os.environ.get("FITMESH_BLENDER_PYTHON")
     if not python:
         pytest.skip("needs FITMESH_BLENDER_PYTHON: a Python with the package bpy")
-    scene_glb.write(result, tmp_path, Reporter(), "mixamo")
-    subprocess.run([python, str(TO_FBX), str(tmp_path / "scene.glb"), str(tmp_path / "scene.fbx")], check=True)
+    EXPORTERS["fbx"].write(result, tmp_path, Reporter(), "mixamo")
     command = [python, str(FBX_PROBE), str(tmp_path / "scene.fbx"), str(ROW)]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(ended.stdout.splitlines()[-1])
@@ -94,8 +93,7 @@ def test_an_fbx_has_sound_meshes_of_people_who_are_never_in_view_together(
         walker(body, camera, 4, frames[12:], frames[12:] / 30, heading_rad=0.2, start_m=(0.9, 0.1, 6.5), tall=-1.5),
     ]
     result = in_world(result_of(tmp_path, people, camera, frames, frames / 30, Fraction(30), body))
-    scene_glb.write(result, tmp_path, Reporter())
-    subprocess.run([python, str(TO_FBX), str(tmp_path / "scene.glb"), str(tmp_path / "scene.fbx")], check=True)
+    EXPORTERS["fbx"].write(result, tmp_path, Reporter())
     command = [python, str(FBX_PROBE), str(tmp_path / "scene.fbx"), str(row)]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     meshes = {name: np.array(at) for name, at in json.loads(ended.stdout.splitlines()[-1])["meshes"].items()}
@@ -106,6 +104,13 @@ def test_an_fbx_has_sound_meshes_of_people_who_are_never_in_view_together(
     shown, hidden = (meshes[f"person_{result.people[n].identity}_mesh"] for n in (there, away))
     assert np.median(np.linalg.norm(shown - expected, axis=1)) < 1e-3
     assert np.ptp(hidden, axis=0).max() < 0.005
+
+
+def test_an_fbx_of_nobody_is_no_error(result: Result, tmp_path: Path) -> None:
+    if not os.environ.get("FITMESH_BLENDER_PYTHON"):
+        pytest.skip("needs FITMESH_BLENDER_PYTHON: a Python with the package bpy")
+    EXPORTERS["fbx"].write(replace(result, people=[]), tmp_path, Reporter())
+    assert (tmp_path / "scene.fbx").read_bytes().startswith(b"Kaydara FBX")
 
 
 def test_blenders_camera_is_the_videos(result: Result, imported: dict[str, Any]) -> None:

@@ -27,8 +27,25 @@ def test_every_dependency_is_looked_at() -> None:
     listed_there = re.search(r"^dependencies = \[(.*?)^\]", text, re.M | re.S)
     assert listed_there is not None
     names = {name for name in re.findall(r'^    "([\w-]+)', listed_there[1], re.M) if name != "tomli"}
-    assert names == {name for name, _ in doctor.NEEDED} | {"smplx"}
-    assert "smplx" in {name for name, *_ in doctor.OPTIONAL}
+    assert names == {name for name, _ in doctor.NEEDED} | {"smplx", "pycocotools"}
+    assert {"smplx", "pycocotools", "matplotlib"} <= {name for name, *_ in doctor.OPTIONAL}
+
+
+def test_the_licence_page_and_doctor_agree_about_what_may_be_missing() -> None:
+    page = (ROOT / "THIRD_PARTY.md").read_text()
+    assert re.search(r"`smplx` \|.*installed as a dependency", page)
+    assert re.search(r"pycocotools \(BSD-2-Clause; [^)]*optional", page)
+    assert re.search(r"matplotlib \([^)]*`\[plots\]`", page)
+
+
+def test_a_cuda_build_without_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    assert "whl/cpu" in doctor._torch_device().about
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert "whl/cpu" not in doctor._torch_device().about
 
 
 def test_every_extra_that_is_named_exists() -> None:

@@ -31,7 +31,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     return result
 
 
-@pytest.mark.parametrize("name", [name for name in EXPORTERS if name != "report"])
+@pytest.mark.parametrize("name", [name for name in EXPORTERS if name not in ("report", "fbx")])
 def test_the_listed_files_are_written(name: str, tmp_path: Path) -> None:
     result = walkers(tmp_path, frames=2)
     EXPORTERS[name].write(result, tmp_path, QUIET)
@@ -39,7 +39,7 @@ def test_the_listed_files_are_written(name: str, tmp_path: Path) -> None:
     assert found == set(EXPORTERS[name].files(result))
 
 
-@pytest.mark.parametrize("name", [name for name in EXPORTERS if name != "report"])
+@pytest.mark.parametrize("name", [name for name in EXPORTERS if name not in ("report", "fbx")])
 def test_a_result_without_people_is_no_error(name: str, tmp_path: Path) -> None:
     result = replace(walkers(tmp_path, frames=2), people=[])
     EXPORTERS[name].write(result, tmp_path, QUIET)
@@ -92,6 +92,8 @@ def test_bvh_plays_back_to_the_joints(result: Result) -> None:
         names, places, step_s = play_bvh(result.folder / "bvh" / f"person_{person.identity}.bvh")
         assert sorted(names) == sorted(JOINT_NAMES)
         expected = scene_frame(result).points(person.joints_m, person.frame)[:, [NUMBER[name] for name in names]]
+        late = int(np.searchsorted(result.frames, person.frame[0]))  # the first pose is held: all files line up
+        expected = np.concatenate([np.repeat(expected[:1], late, 0), expected])
         assert np.linalg.norm(places - expected, axis=-1).max() < 1e-4
         assert step_s == pytest.approx(1001 / 30000, abs=1e-10)
 

@@ -197,6 +197,8 @@ def test_shots_world_frame_and_sizes_are_read_back(
         "shot_focal_px": np.array([200.0, 300]),
         "shot_focal_log_std": np.array([0.1, np.nan]),
         "shot_focal_source": np.array(["people and floor", "prior"]),
+        "shot_scene": np.array(["used", "not known"]),
+        "shot_scene_reason": np.array(["12 stance points", "nobody stands"]),
         "world_from_camera": world,
         "frame_focal_px": np.linspace(200, 300, FRAMES),
         "shot": np.array([0, 1]),

@@ -226,7 +226,7 @@ def test_only_the_people_seen_longest_are_kept(fitmesh: Fitmesh, video: Path, tm
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "give one of --video, --images and --image; got none"),
+        ((), "or one of --video, --images and --image; got none"),
         (("--video", "VIDEO", "--image", "VIDEO"), "got --video and --image"),
         (("--video", "missing.mp4"), "no video at missing.mp4"),
         (("--video", "WORDS"), "is not a video"),

@@ -1,4 +1,6 @@
 import json
+import sys
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -7,6 +9,7 @@ import ccnet
 import pose2d
 from ccnet.data.datasets import read_split
 from fitmesh.cli import app
+from fitmesh.coco.train_ccnet import worse_than_untrained
 from pose2d.base.errors import UserError
 from tests.ccnet.toy import toy_model, write_coco
 
@@ -38,7 +41,9 @@ def call(*arguments: object) -> str:
 def test_training_leaves_a_head_its_figures_and_images(toy, data, tmp_path):
     out = tmp_path / "out"
     options = ("--model", "toy", "--data", data, "--out", out, "--epochs", 2, "--batch", 4)
-    call("train-ccnet", *options)
+    said = " ".join(call("train-ccnet", *options).split())
+    assert f"the head is {out}/ccnet.safetensors; use it: fitmesh run --pose-model toy --ccnet" in said
+    assert "trained on 16 people: a head needs some 2,000" in said
     head = ccnet.load(out)
     ccnet.check_fits(head, toy_model(), "toy")
     metrics = json.loads((out / "metrics.json").read_text())["test"]
@@ -105,3 +110,27 @@ def test_mistakes_are_told_in_words(toy, data, tmp_path, command, extra, says):
     out = ("--out", tmp_path / "out") if command == "train-ccnet" else ()
     with pytest.raises(UserError, match=says):
         call(command, "--model", "toy", "--data", data, *out, *extra)
+
+
+def test_a_head_that_is_worse_than_what_needs_no_training_is_named():
+    def figures(ece):
+        return SimpleNamespace(pck_keypoint=None, keypoint=SimpleNamespace(ece=ece), person=None)
+
+    def told(raw, closed_form, mine):
+        rows = {"raw": figures(raw), "closed-form": figures(closed_form), "ccnet": figures(mine)}
+        return worse_than_untrained(SimpleNamespace(split="val2017", table=SimpleNamespace(rows=rows)))
+
+    assert told(0.25, 0.038, 0.01) == []
+    (text,) = told(0.25, 0.038, 0.05)
+    assert "worse than closed-form: ECE 0.050 against 0.038" in text
+    assert len(told(0.03, 0.038, 0.05)) == 2
+
+
+def test_plots_without_matplotlib_are_refused_before_the_work(toy, data, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "ccnet.plots", raising=False)
+    monkeypatch.delattr(ccnet, "plots", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UserError, match=r"fitmesh\[plots\]"):
+        call("eval-coco", "--model", "toy", "--data", data, "--out", tmp_path / "eval")
+    assert not (tmp_path / "eval").exists()
+    assert "oracle" in call("eval-coco", "--model", "toy", "--data", data)  # figures need none

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.spatial.transform import Rotation
 
 import fitting
 from eval3dpw.synth.motion import load_clips
+from fitting.body.load import load_body
 from fitting.scene.contacts import (
     PointMotion,
     contact_probability,
@@ -15,6 +17,8 @@ from fitting.scene.contacts import (
     seat_log_odds,
     speeds,
 )
+from fitting.solver.terms.scene import FEET, POINTS, point_lifts
+from fitting.windows import _with_shape
 from tests.fitting.people_scenes import FPS, HEIGHT_M, people_scene, world_joints
 
 FOCAL_PX, CENTER = 1000.0, (640.0, 360.0)
@@ -117,3 +121,15 @@ def test_points_that_are_not_seen_and_single_frames_are_finite() -> None:
     assert (np.abs(got - 5 / 9) < 0.2).all()  # nothing but the prior
     for count in (1, 2):
         assert np.isfinite(contact_probability(moving(np.full((count, 2), 300.0)))).all()
+
+
+def test_a_body_with_its_shape_built_in_can_stand_on_the_floor() -> None:
+    """As in the windows of a track that is too long to solve at once."""
+    body = load_body()
+    shape = 0.5 * torch.ones(3)
+    fixed = _with_shape(body, shape)
+    feet = list(POINTS[:FEET])
+    rest = body(torch.zeros(1, 24, 3), shape, vertices=True)
+    assert rest.vertices is not None
+    expected = rest.keypoints[0, feet, 1] - rest.vertices[0, :, 1].min()
+    torch.testing.assert_close(point_lifts(fixed)[feet], expected, atol=1e-5, rtol=0)

@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from eval3dpw.synth.motion import load_clips
-from fitting.scene.ground import GroundEstimate, estimate_ground, placed
+from fitting.scene.ground import GroundEstimate, estimate_ground, head_share, likely_heights_m, placed
 from fitting.scene.ground_evidence import PersonEvidence
 from fitting.training.motion_capture import load_motion
 from tests.fitting.people_scenes import Errors, Truth, angle_deg, people_scene, standing_pose, world_joints
@@ -158,7 +158,7 @@ def _scene_args(truth: Truth) -> tuple:
     return truth.people, truth.camera
 
 
-def test_nobody_standing_is_not_known() -> None:
+def test_nobody_standing_gives_no_floor() -> None:
     truth = one(stander())
     person = truth.people[0]
     frames = len(person.frames)
@@ -178,7 +178,7 @@ def test_nobody_standing_is_not_known() -> None:
                                                                   "feet_px", "feet_sigma_px")})],
     ):  # fmt: skip
         answer = estimate_ground(people, truth.camera)
-        assert answer.ground is None
+        assert answer.ground is None or not answer.ground.floor_known
         assert answer.reason
 
 
@@ -235,3 +235,29 @@ def test_all_walking_and_standing_clips_of_cmu_meet_the_targets(shared: Path) ->
     standing = np.array(grid(bank(("wave", "waving", "looking around", "giving", "drink", "shrug")), 1, 12))
     assert np.median(walking[:, 0]) < 3
     assert np.median(standing[:, 0]) < 6
+
+
+def test_a_large_head_belongs_to_a_child_and_a_small_one_to_an_adult() -> None:
+    toddler, adult, nodding, unseen = likely_heights_m(np.array([0.33, 0.17, 0.10, math.nan]))
+    assert toddler < 1.1
+    assert adult == pytest.approx(1.7, abs=0.05)
+    assert nodding == pytest.approx(1.7, abs=0.12)
+    assert unseen == pytest.approx(1.7, abs=0.03)
+    assert float(head_share(np.array(0.8))) > 2 * float(head_share(np.array(1.7)))
+
+
+def test_people_on_a_moving_ramp_have_gravity_and_no_floor() -> None:
+    """Everybody who rides stands still on the steps, far apart in height."""
+    ramp = [stander(n) + np.array([1.6 * n - 1.6, 0.9 * n, 0.0]) for n in range(3)]
+    truth = people_scene(ramp, np.random.default_rng(7), [1.0] * 3, pitch_deg=5, camera_height_m=1.5)
+    answer = estimate_ground(truth.people, truth.camera)
+    assert answer.ground is not None
+    assert angle_deg(answer.ground.up_cam, truth.up_cam) < 10
+    assert not answer.ground.floor_known or np.abs(answer.ground.level_m).max() > 0.3
+
+
+def test_no_camera_is_under_its_floor() -> None:
+    for seed in range(4):
+        truth = people_scene([stander(seed)], np.random.default_rng(seed), [1.0], pitch_deg=-14, camera_height_m=0.3)
+        ground = estimate_ground(truth.people, truth.camera).ground
+        assert ground is None or not ground.floor_known or ground.camera_height_m > 0.1

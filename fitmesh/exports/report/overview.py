@@ -1,4 +1,4 @@
-"""What a reader looks at first: warnings about who is who, the video, and the shots."""
+"""What a reader looks at first: what to check (who is who, the scene, frames far off), the video, and the shots."""
 
 from html import escape
 
@@ -8,6 +8,8 @@ from fitmesh.exports.draw import identity_colour
 from fitmesh.result import Event, Result, Shot
 
 MOST_WARNINGS = 8  # shown at once; the others are folded
+DOUBTFUL_UP_DEG = 6.0  # standard deviation from which on gravity is worth a look
+FAR_OFF, FAR_OFF_SHARE = 3.0, 0.03  # times the usual distance to the keypoints, and the share of the box's diagonal
 WORDS = {"swap": "likely swap"}  # kinds of events whose name is too short to be understood
 _CAMERA = {"static": "still", "rotating": "turns in one place", "moving": "moves", "unknown": "not known"}
 
@@ -29,18 +31,53 @@ def seconds(result: Result, time_s: float) -> str:
 
 
 def warnings(result: Result) -> str:
-    """One line per event, in order of time."""
-    events = sorted(result.events, key=lambda event: event.time_s)
-    if not events:
+    """One line per event in order of time, then beliefs about the scene, then moments far from their keypoints."""
+    events = [_warning(result, event) for event in sorted(result.events, key=lambda event: event.time_s)]
+    lines = [*events, *_scene_doubts(result), *_far_off(result)]
+    if not lines:
         return ""
-    lines = [_warning(result, event) for event in events]
     shown, rest = lines[:MOST_WARNINGS], lines[MOST_WARNINGS:]
     folded = f'<details><summary>{len(rest)} more</summary><ul class="events">{"".join(rest)}</ul></details>'
+    by_hand = '<p class="soft">Who is who can be corrected by hand with <code>fitmesh tracks</code>.</p>'
     return (
-        f'<section class="card warnings"><h2>{_count(len(events), "thing")} to check</h2>'
-        f'<ul class="events">{"".join(shown)}</ul>{folded if rest else ""}'
-        '<p class="soft">Who is who can be corrected by hand with <code>fitmesh tracks</code>.</p></section>'
+        f'<section class="card warnings"><h2>{_count(len(lines), "thing")} to check</h2>'
+        f'<ul class="events">{"".join(shown)}</ul>{folded if rest else ""}{by_hand if events else ""}</section>'
     )
+
+
+def _scene_doubts(result: Result) -> list[str]:
+    """Shots whose gravity, floor or contacts were dropped, softened or are uncertain."""
+    lines = []
+    for number, shot in enumerate(result.shots, 1):
+        where = f"shot {number}: " if len(result.shots) > 1 else ""
+        uncertain = np.isfinite(shot.up_std_deg) and shot.up_std_deg > DOUBTFUL_UP_DEG
+        if shot.scene in ("dropped", "softened"):
+            lines.append(f"<li>{where}<b>scene {shot.scene}</b>: {escape(shot.scene_reason)}</li>")
+        elif uncertain:
+            words = f"the up direction is uncertain by {shot.up_std_deg:.0f} degrees"
+            lines.append(f"<li>{where}<b>gravity doubtful</b>: {words} ({escape(shot.scene_reason)})</li>")
+    return lines
+
+
+def _far_off(result: Result) -> list[str]:
+    """The worst moment of everyone whose body is at some time much farther from its keypoints than usual."""
+    lines = []
+    for person in result.people:
+        used = person.used & np.isfinite(person.reprojection_px)
+        enough = used.sum(1) >= 5
+        if enough.sum() < 5:
+            continue
+        off_px = np.array(
+            [row[good].mean() for row, good in zip(person.reprojection_px[enough], used[enough], strict=True)]
+        )
+        worst, usual = int(off_px.argmax()), float(np.median(off_px))
+        size_px = float(np.hypot(*(person.box_px[enough][worst][2:] - person.box_px[enough][worst][:2])))
+        if off_px[worst] > FAR_OFF * usual and off_px[worst] > FAR_OFF_SHARE * size_px:
+            lines.append(
+                f"<li>{seconds(result, float(person.time_s[enough][worst]))} {swatch(person.identity)}person "
+                f"{person.identity}, <b>body off its keypoints</b>: by {off_px[worst]:.0f} px, usually {usual:.0f}</li>"
+            )
+    return lines
 
 
 def _warning(result: Result, event: Event) -> str:

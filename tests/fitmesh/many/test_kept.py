@@ -16,12 +16,12 @@ ROOT = Path(__file__).parents[3]
 RUN = "import sys, atexit; atexit.register(lambda: print('torch' in sys.modules)); import fitmesh.__main__"
 
 
-def run(clips: Path, out: Path, *more: str) -> str:
+def run(clips: Path, out: Path, *more: str, exit_code: int = 0) -> str:
     command = [sys.executable, "-c", RUN, "run", "--video", str(clips / "a.mp4"), "--video", str(clips / "b.mov")]
     ended = subprocess.run(
         [*command, "--out", str(out), *LIGHT_OPTIONS, *more], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == exit_code, ended.stderr
     return ended.stderr + ended.stdout
 
 
@@ -41,6 +41,13 @@ def states(clips: Path, out: Path, **changed: object) -> list[str] | None:
 def test_a_run_with_nothing_to_do_says_so_without_loading_torch(clips: Path, done: Path) -> None:
     said = run(clips, done)
     assert "2 of 2 clips done (2 before)" in said
+    assert said.strip().endswith("False")
+
+
+def test_a_broken_clip_is_told_without_loading_torch_and_ends_with_3(clips: Path, done: Path) -> None:
+    run(clips, done, "--video", str(clips / "c.mp4"), exit_code=3)
+    said = run(clips, done, "--video", str(clips / "c.mp4"), exit_code=3)
+    assert "as before; not tried again without --retry-failed" in said
     assert said.strip().endswith("False")
 
 

@@ -65,6 +65,27 @@ def test_a_second_run_makes_nothing_and_keeps_what_it_knew(done: Path, clips: Pa
     assert [row["seconds"] for row in rows(done).values()][:2] == [row["seconds"] for row in first.values()][:2]
 
 
+def test_a_broken_clip_is_tried_again_when_it_is_asked_for_or_has_changed(
+    done: Path, clips: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+    opened = clip_worker.open_clip
+    monkeypatch.setattr(clip_worker, "open_clip", lambda path: tried.append(Path(path).name) or opened(path))
+    for _ in range(2):
+        *_, broken = package.run_many(str(clips / "*.m*"), done, **LIGHT)
+        assert broken.error.count("(as before; not tried again without --retry-failed)") == 1
+    assert "c.mp4" not in tried
+    *_, broken = package.run_many(str(clips / "*.m*"), done, retry_failed=True, **LIGHT)
+    assert (tried.count("c.mp4"), "as before" in broken.error) == (1, False)
+    before = (clips / "c.mp4").read_bytes()
+    try:
+        (clips / "c.mp4").write_bytes(before + b"?")
+        package.run_many(str(clips / "*.m*"), done, **LIGHT)
+    finally:
+        (clips / "c.mp4").write_bytes(before)
+    assert tried.count("c.mp4") == 2
+
+
 def test_the_results_are_those_of_a_run_alone(done: Path, clips: Path, tmp_path: Path) -> None:
     package.run(clips / "a.mp4", tmp_path, **LIGHT)
     for name in RESULTS[:-1]:

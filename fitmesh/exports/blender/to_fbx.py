@@ -1,7 +1,9 @@
 """Blender turns a `scene.glb` of fitmesh into an FBX file, for programs that read nothing else.
 
-    blender --background --python examples/blender_fbx.py -- out/scene.glb out/scene.fbx
-    python examples/blender_fbx.py out/scene.glb out/scene.fbx        (a Python with the package bpy)
+`fitmesh run --export fbx` calls it. It also works by itself, on any scene.glb of a run:
+
+    blender --background --python fitmesh/exports/blender/to_fbx.py -- out/scene.glb out/scene.fbx
+    python fitmesh/exports/blender/to_fbx.py out/scene.glb out/scene.fbx        (a Python with the package bpy)
 
 Skeletons, meshes, motion and cameras go into the file; the floor's lines do not. Bones keep their names, so choose
 before the names that the other program looks for (`fitmesh run --bone-names mixamo`, or unreal, unity, rigify).
@@ -27,9 +29,7 @@ def convert(source: Path, target: Path) -> None:
     scene.render.fps, scene.render.fps_base = round(rate), float(rate) / round(rate)
     bpy.ops.import_scene.gltf(filepath=str(source))
     scene.render.fps_base = round(rate) / float(rate)
-    ends = [action.frame_range for action in bpy.data.actions]
-    if not ends:
-        sys.exit(f"{source} holds no motion")
+    ends = [action.frame_range for action in bpy.data.actions] or [(0, 0)]  # nobody: the camera alone
     scene.frame_start = round(min(first for first, _ in ends))
     scene.frame_end = round(max(last for _, last in ends))
     keep_what_belongs_in_the_file()

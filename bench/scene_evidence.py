@@ -1,0 +1,327 @@
+"""Does the scene earn its place: with gravity, floor and contacts against without, on real and simulated people?
+
+    python bench/scene_evidence.py [--clips real_keypoints] [--choose | --report] [--only NAME,NAME] [--simulated N]
+
+Real clips have no truth in 3D but a weak one: what a person saw (`labels.csv`), and the keypoints themselves. The ratio
+of misfit is the mean distance to the keypoints with the scene over that without. Simulated scenes have a truth and are
+wrong on purpose: lunges only, people who sit, mannequins, a treadmill, a swing, an escalator, a trampoline.
+"""
+
+import argparse
+import json
+import math
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import fitting
+from bench.lib.claim import Console, claim
+from bench.lib.scene_clips import CHOOSING, Label, RealClip, posture_holds, read_clip, read_labels
+from bench.lib.scene_staged import SCENES, StagedScene, staged_scene
+from eval3dpw.synth.clip_kinds import clips_by_kind
+from fitting.body import Body
+from fitting.camera import Camera
+from fitting.scene.camera_motion import CameraMotion
+from fitting.scene.lens import focal_prior
+from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
+
+DATA = Path(__file__).resolve().parents[2] / "shared/data/real_keypoints"
+
+CHOOSING_SEED, REPORTING_SEED = 1, 2
+
+
+@dataclass(frozen=True)
+class ClipFigures:
+    """One clip with and without its scene."""
+
+    name: str
+    misfit: float  # % of the box's diagonal, with the scene
+    misfit_off: float
+    pitch_deg: float  # the camera looks down; NaN: gravity not known
+    pitch_std_deg: float
+    camera_height_m: float  # NaN: floor not known
+    heights_m: tuple[float, ...]
+    postures: tuple[int, int]  # right, of so many labelled frames
+    postures_off: tuple[int, int]
+    standing_cm_s: float  # median speed of feet while they are held to stand
+    seconds: float
+    seconds_off: float
+    reason: str
+
+    @property
+    def ratio(self) -> float:
+        return self.misfit / self.misfit_off
+
+
+def fitted(clip: RealClip, body: Body, options: SceneOptions) -> ShotFit:
+    focal = focal_prior(clip.size_px)
+    people = [ShotPerson(i, points, clip.frame[i]) for i, points in clip.keypoints.items()]
+    camera = Camera.from_focal(focal.focal_px, clip.size_px)
+    return fit_shot(
+        people, camera, focal, body, fps=clip.fps, motion=clip.motion.with_focal(focal.focal_px), options=options
+    )
+
+
+def misfit_percent(clip: RealClip, found: ShotFit) -> float:
+    """Mean distance of the keypoints that counted, in % of the box's diagonal."""
+    shares = []
+    for identity, track in found.people.items():
+        diagonal = np.full(len(track.frame), np.nan)
+        diagonal[np.searchsorted(track.frame, clip.frame[identity])] = clip.diagonal_px[identity]
+        shares.append((track.fit.reprojection_px.numpy() / diagonal[:, None]).ravel())
+    return 100 * float(np.nanmean(np.concatenate(shares)))
+
+
+def up_of(found: ShotFit, frame: np.ndarray) -> np.ndarray:
+    """[T, 3] up in each frame's camera; a camera of which nothing is known is taken for level."""
+    up = np.array([0.0, -1.0, 0.0]) if found.ground is None else found.ground.up_cam
+    if found.motion is None or found.motion.kind in ("static", "unknown"):
+        return np.broadcast_to(up, (len(frame), 3))
+    at = np.searchsorted(found.motion.frames, frame).clip(0, len(found.motion.frames) - 1)
+    return np.einsum("tij,i->tj", found.motion.first_from_camera[at], up)
+
+
+def postures(clip: RealClip, found: ShotFit, body: Body, labels: list[Label]) -> tuple[int, int, dict[str, float]]:
+    right = count = 0
+    each: dict[str, float] = {}
+    for label in labels:
+        for identity, track in found.people.items():
+            if label.clip != clip.name or label.identity not in (None, identity):
+                continue
+            time_s = track.frame / clip.fps
+            rows = (time_s >= label.from_s - 1e-6) & (time_s <= label.to_s + 1e-6) & track.detected
+            joints = body.at(track.fit.params).joints.double().numpy()[rows]
+            holds = posture_holds(label.posture, joints, up_of(found, track.frame[rows]), label.must_hold)
+            if holds is None or not len(holds):
+                continue
+            right, count = right + int(holds.sum()), count + len(holds)
+            each[f"{identity} {label.posture} {label.from_s:g}"] = float(holds.mean())
+    return right, count, each
+
+
+def standing_speed(found: ShotFit, body: Body, fps: float) -> float:
+    """cm/s, median over feet that the fit says are in contact, in the shot's axes."""
+    speeds = []
+    for track in found.people.values():
+        feet = body.at(track.fit.params).keypoints[:, (24, 20, 25, 21)].double().numpy()
+        if found.motion is not None and found.motion.kind in ("rotating", "moving"):
+            at = np.searchsorted(found.motion.frames, track.frame).clip(0, len(found.motion.frames) - 1)
+            feet = np.einsum("tij,tnj->tni", found.motion.first_from_camera[at], feet)
+        held = (track.contact[1:] > 0.5) & (track.contact[:-1] > 0.5)
+        speeds.append((100 * fps * np.linalg.norm(np.diff(feet, axis=0), axis=-1))[held])
+    values = np.concatenate([np.zeros(0), *speeds])
+    return float(np.median(values)) if len(values) else math.nan
+
+
+def figures(clip: RealClip, body: Body, labels: list[Label]) -> tuple[ClipFigures, dict[str, float]]:
+    began = time.monotonic()
+    off = fitted(clip, body, SceneOptions(ground=False))
+    between = time.monotonic()
+    auto = fitted(clip, body, SceneOptions())
+    ended = time.monotonic()
+    right, count, each = postures(clip, auto, body, labels)
+    right_off, count_off, each_off = postures(clip, off, body, labels)
+    ground = auto.ground
+    failed = {name: share for name, share in each.items() if share < 0.95}
+    return ClipFigures(
+        clip.name,
+        misfit_percent(clip, auto),
+        misfit_percent(clip, off),
+        math.nan if ground is None else math.degrees(math.asin(np.clip(-ground.up_cam[2], -1, 1))),
+        math.nan if ground is None else ground.up_sigma_deg,
+        math.nan if ground is None else ground.camera_height_m,
+        tuple(body.height_m(p.fit.params.shape) * float(p.fit.params.size) for p in auto.people.values()),
+        (right, count),
+        (right_off, count_off),
+        standing_speed(auto, body, clip.fps),
+        ended - between,
+        between - began,
+        f"{clip.motion.kind}; {auto.verdict}: {auto.reason}",
+    ), {**failed, **{f"off: {name}": share for name, share in each_off.items() if share < 0.95}}
+
+
+def show(console: Console, rows: list[ClipFigures]) -> None:
+    table = Table(title="with the scene against without")
+    for head in ("clip", "misfit %", "off", "ratio", "down", "camera m", "people m", "postures", "off", "feet", "s"):
+        table.add_column(head)
+    for row in rows:
+        table.add_row(
+            row.name, f"{row.misfit:.2f}", f"{row.misfit_off:.2f}", f"{row.ratio:.2f}",
+            f"{row.pitch_deg:.0f} +- {row.pitch_std_deg:.0f}", f"{row.camera_height_m:.1f}",
+            " ".join(f"{h:.2f}" for h in row.heights_m), f"{row.postures[0]}/{row.postures[1]}",
+            f"{row.postures_off[0]}/{row.postures_off[1]}", f"{row.standing_cm_s:.1f}",
+            f"{row.seconds:.1f} ({row.seconds_off:.1f})",
+        )  # fmt: skip
+    console.print(table)
+    for title, part in (
+        ("all", rows),
+        ("clips that no constant was chosen on", [row for row in rows if row.name not in CHOOSING]),
+    ):
+        if part:
+            console.print(f"{title}: {_summary(part)}", highlight=False)
+
+
+def _summary(rows: list[ClipFigures]) -> str:
+    ratio = np.array([row.ratio for row in rows])
+    right, count = np.sum([row.postures for row in rows], axis=0)
+    right_off, count_off = np.sum([row.postures_off for row in rows], axis=0)
+    return (
+        f"ratio of misfit {np.median(ratio):.3f} in the median, {ratio.max():.2f} at most; postures right in "
+        f"{100 * right / max(count, 1):.1f} % of {count} labelled moments ({100 * right_off / max(count_off, 1):.1f} % "
+        f"without the scene); {sum(r.seconds for r in rows):.0f} s ({sum(r.seconds_off for r in rows):.0f} without)"
+    )
+
+
+# --- simulated ------------------------------------------------------------------------------------------------------
+
+RIGHT_DEG, RIGHT_HEIGHT = 10.0, 0.25  # gravity within so many degrees, camera height within such a share or 0.3 m
+
+
+@dataclass(frozen=True)
+class StagedFigures:
+    """One simulated scene, with its truth."""
+
+    name: str
+    known: bool
+    gravity_deg: float  # off; NaN: not known
+    stated_deg: float
+    camera_height: float  # log of found over true; NaN: not known
+    heights: tuple[float, ...]  # log of found over true
+    ratio: float  # of misfit
+    mpjpe_mm: float  # relative to the pelvis
+    mpjpe_off_mm: float
+    reason: str
+
+    @property
+    def right(self) -> bool:
+        return self.gravity_deg < RIGHT_DEG and not abs(self.camera_height) > RIGHT_HEIGHT
+
+
+def staged_figures(scene: StagedScene, body: Body) -> StagedFigures:
+    focal = focal_prior(scene.camera.size)
+    camera = Camera.from_focal(focal.focal_px, scene.camera.size)
+    frames = len(scene.keypoints[0].xy_px)
+    people = [ShotPerson(n, points, np.arange(frames)) for n, points in enumerate(scene.keypoints)]
+    motion = still_motion(frames, focal.focal_px)
+    found, off = (
+        fit_shot(people, camera, focal, body, fps=scene.fps, motion=motion, options=SceneOptions(ground=on))
+        for on in (True, False)
+    )
+    ground = found.ground
+    misfit, misfit_off = (
+        np.nanmean(np.concatenate([p.fit.reprojection_px.numpy().ravel() for p in fit.people.values()]))
+        for fit in (found, off)
+    )
+    cosine = math.nan if ground is None else float(np.clip(ground.up_cam @ scene.up_cam, -1, 1))
+    return StagedFigures(
+        scene.name,
+        ground is not None,
+        math.degrees(math.acos(cosine)) if ground is not None else math.nan,
+        ground.up_sigma_deg if ground is not None else math.nan,
+        math.log(ground.camera_height_m / scene.camera_height_m) if ground is not None else math.nan,
+        tuple(
+            math.log(body.height_m(p.fit.params.shape) * float(p.fit.params.size) / scene.heights_m[n])
+            for n, p in found.people.items()
+        ),
+        float(misfit / misfit_off),
+        _mpjpe(found, scene, body),
+        _mpjpe(off, scene, body),
+        found.reason,
+    )
+
+
+def still_motion(frames: int, focal_px: float) -> CameraMotion:
+    turns = np.broadcast_to(np.eye(3), (frames, 3, 3)).copy()
+    return CameraMotion("static", np.arange(frames), turns, np.ones(frames), focal_px, "")
+
+
+def _mpjpe(fit: ShotFit, scene: StagedScene, body: Body) -> float:
+    """Scaled to the true height: of the pose, not of the size."""
+    errors = []
+    for number, person in fit.people.items():
+        joints = body.at(person.fit.params).joints.double().numpy()
+        true = scene.joints_cam_m[number][person.frame]
+        joints, true = joints - joints[:, :1], true - true[:, :1]
+        scale = (joints * true).sum() / (joints * joints).sum()
+        errors.append(np.linalg.norm(scale * joints - true, axis=-1).mean())
+    return 1000 * float(np.mean(errors)) if errors else math.nan
+
+
+def show_staged(console: Console, rows: list[StagedFigures]) -> None:
+    table = Table(title="simulated scenes")
+    for head in ("scene", "known", "right", "gravity off", "stated", "camera x", "people x", "ratio", "mm", "off mm"):
+        table.add_column(head)
+    kinds = list(dict.fromkeys(row.name.split()[0] for row in rows))
+    for kind in kinds:
+        of = [row for row in rows if row.name.split()[0] == kind]
+        known = [row for row in of if row.known]
+
+        def median(values: list[float]) -> str:
+            return f"{np.nanmedian(values):.2f}" if np.isfinite(values).any() else "-"
+
+        table.add_row(
+            kind, f"{len(known)}/{len(of)}", f"{sum(r.right for r in known)}/{len(known)}",
+            " ".join(f"{r.gravity_deg:.0f}" for r in known), " ".join(f"{r.stated_deg:.0f}" for r in known),
+            " ".join(f"{math.exp(r.camera_height):.2f}" for r in known),
+            " ".join(f"{math.exp(max(r.heights, key=abs)):.2f}" for r in of), median([r.ratio for r in of]),
+            median([r.mpjpe_mm for r in of]), median([r.mpjpe_off_mm for r in of]),
+        )  # fmt: skip
+    console.print(table)
+    known = [row for row in rows if row.known]
+    inside = [r.gravity_deg < 1.645 * math.sqrt(2) * r.stated_deg for r in known]
+    console.print(
+        f"{len(known)} of {len(rows)} scenes accepted, {sum(r.right for r in known)} of these right; gravity within "
+        f"10 degrees in {sum(r.gravity_deg < RIGHT_DEG for r in known)}, within its stated 90 % in {sum(inside)}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clips", type=Path, default=DATA)
+    parser.add_argument("--only", default="", help="these clips, with commas")
+    parser.add_argument("--choose", action="store_true", help="only the clips that constants are chosen on")
+    parser.add_argument("--report", action="store_true", help="only the others")
+    parser.add_argument("--simulated", type=int, default=0, metavar="N", help="so many scenes of each kind")
+    parser.add_argument("--kinds", default="", help="of simulated scenes, with commas")
+    parser.add_argument("--json", type=Path, help="every clip's figures")
+    arguments = parser.parse_args()
+    console, body = Console(width=160), fitting.load_body()
+    if arguments.simulated:
+        clips = clips_by_kind(body, reporting=not arguments.choose)
+        seed = CHOOSING_SEED if arguments.choose else REPORTING_SEED
+        kinds = [name for name in SCENES if not arguments.kinds or name in arguments.kinds.split(",")]
+        found = [
+            staged_figures(staged_scene(name, clips, body, seed, number), body)
+            for name in kinds
+            for number in range(arguments.simulated)
+        ]
+        show_staged(console, found)
+        if arguments.json is not None:
+            arguments.json.write_text(json.dumps([row.__dict__ for row in found], indent=1))
+        return
+    if not arguments.clips.is_dir():
+        sys.exit(f"{arguments.clips} is not here: keypoints of real clips are not part of the repository.")
+    labels = read_labels(arguments.clips)
+    names = sorted(path.parent.name for path in arguments.clips.glob("*/keypoints.npz"))
+    if arguments.only:
+        names = [name for name in names if name in arguments.only.split(",")]
+    if arguments.choose or arguments.report:
+        names = [name for name in names if (name in CHOOSING) == arguments.choose]
+    rows = []
+    for name in names:
+        row, failed = figures(read_clip(arguments.clips / name), body, labels)
+        rows.append(row)
+        print(f"{name}: {row.ratio:.2f}; {row.reason}; {failed or ''}", file=sys.stderr)
+    show(console, rows)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps([{**row.__dict__, "ratio": row.ratio} for row in rows], indent=1))
+
+
+if __name__ == "__main__":
+    claim(main)

@@ -82,6 +82,14 @@ def shared() -> Any:
     return field()
 
 
+BLOCK = 2000  # rows whose intermediate results are in memory together, where a table may be of any length
+
+
+def blocks(length: int) -> list[slice]:
+    """All rows, BLOCK at a time; at least one block, which may be empty."""
+    return [slice(first, min(first + BLOCK, length)) for first in range(0, max(length, 1), BLOCK)]
+
+
 @dataclass(frozen=True)
 class Table:
     """Columns of one length, and what is the same for all rows."""

@@ -111,7 +111,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from pose2d.video.frames import read_image
     from pose2d.video.reader import Video
 
-    known = {**schemas.FIT, **schemas.KEYPOINTS, **schemas.TRACKS}
+    known = {**schemas.fit_schema(), **schemas.KEYPOINTS, **schemas.TRACKS}
     required = {name for name, array in known.items() if not array.optional}
 
     def binary(title: str, loader: Loader, name: str, data: bytes) -> Iterator[Case]:

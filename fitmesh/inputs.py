@@ -85,6 +85,8 @@ def open_given(asked: "RunCommand") -> Clip:
         raise UserError("--fps is for --images: a video knows its own rate.")
     if images is not None and not images.is_dir():
         raise UserError(f"{images} is not a folder. --images takes a folder of images; for one image use --image.")
+    if video is not None and video.is_dir():
+        raise UserError(f"{video} is a folder, not a video file. For a folder of images use --images.")
     if image is not None and image.is_dir():
         raise UserError(f"{image} is a folder. --image takes one image; for a folder use --images.")
     return open_clip(next(iter(given.values())), asked.fps) if image is None else ImageFolder(image)

@@ -18,7 +18,7 @@ from fitting.init.guess import InitialGuess, with_default_errors
 from fitting.init.lifter.lift import guess_from_keypoints
 from fitting.init.torso import best_torso_start, torso_start_candidates
 from fitting.keypoints.observed import body_keypoints, frames_with_enough, undistorted
-from fitting.keypoints.weights import GATE, Weighting, keypoint_weights
+from fitting.keypoints.weights import GATE, Weighting, keypoint_weights, warn_of_scores
 from fitting.options import DEFAULTS, LEAN_RAD, FitOptions
 from fitting.solver.jacobian import BodyJacobian
 from fitting.solver.levenberg_marquardt import TOLERANCE, Solution, fill_gaps, solve_frames, solve_track
@@ -98,6 +98,7 @@ def fit(
     """
     if not 0 < fps < float("inf"):
         raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
+    warn_of_scores(keypoints, weighting)
     body, keypoints = body or load_body(), body_keypoints(keypoints)
     options = FitOptions(weighting, gate, prior, lean_rad, robust_sigmas)
     with single_thread():
@@ -206,6 +207,7 @@ def fit_frames(
 
     camera: one for all, or one per frame. A frame that shows too little stays at its start and is not `observed`.
     """
+    warn_of_scores(keypoints, weighting)
     body, keypoints = body or load_body(), body_keypoints(keypoints)
     cameras = [camera] if isinstance(camera, Camera) else list(camera)
     options = FitOptions(weighting, gate, prior, lean_rad, robust_sigmas)

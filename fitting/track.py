@@ -22,7 +22,7 @@ from fitting.keypoints.after_fit import confidence_after_fit
 from fitting.keypoints.observed import body_keypoints, observed_joints, usable_frames
 from fitting.keypoints.segments import segments
 from fitting.keypoints.side_swap import repair_side_swaps as repaired_side_swaps
-from fitting.keypoints.weights import GATE, Weighting
+from fitting.keypoints.weights import GATE, Weighting, warn_of_scores
 from fitting.optimise import FitInput, initial_guess
 from fitting.options import DEFAULTS, LEAN_RAD, FitOptions
 from fitting.solver.prior import PosePrior
@@ -30,7 +30,7 @@ from fitting.solver.terms.reprojection import ROBUST_SCALE
 from fitting.solver.terms.scene import SceneTerms
 from fitting.windows import fit_windows
 from pose2d.base.errors import UserError
-from pose2d.base.table import Table, column, nested, shared
+from pose2d.base.table import Table, blocks, column, nested, shared
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
 
@@ -74,6 +74,7 @@ def fit_track(
     take the nearest. A scene has one row per grid frame. The other options are those of `fitting.fit`.
     Raises UserError (TooFewKeypoints) when no frame shows enough.
     """
+    warn_of_scores(keypoints, weighting)
     body = body or load_body()
     options = FitOptions(weighting, gate, prior, lean_rad, robust_sigmas)
     prepared = prepare_track(keypoints, frame, camera, body, init, fps=fps, every=every, repair=repair_side_swaps)
@@ -112,7 +113,12 @@ def fit_prepared(
     found = _on_grid(
         fit_windows(given, usable[solved], camera, body, grid.fps / grid.stride, options), solved, there, len(grid)
     )
-    after = confidence_after_fit(keypoints.rows(there), camera.project(body.at(found.params.rows(there)).keypoints))
+    after = Keypoints.concat(
+        [
+            confidence_after_fit(keypoints.rows(some), camera.project(body.at(found.params.rows(some)).keypoints))
+            for some in (there[part] for part in blocks(len(there)))
+        ]
+    )
     joints = np.zeros((len(grid), 24), np.bool_)
     joints[grid.there] = observed_joints(after, camera.size) & found.observed[there].numpy()[:, None]
     keypoints = keypoints.put(there, after)

@@ -167,6 +167,13 @@ BODY_25 = (
     "right_eye", "left_eye", "right_ear", "left_ear", *_OPENPOSE_FEET,
 )  # fmt: skip
 BODY_25B = (*COCO17.keypoints, "neck", "head_top", *_OPENPOSE_FEET)
+# MediaPipe Pose's 33; its "foot index" is the tip of the foot.
+MEDIAPIPE33 = (
+    "nose", "left_eye_inner", "left_eye", "left_eye_outer", "right_eye_inner", "right_eye", "right_eye_outer",
+    "left_ear", "right_ear", "mouth_left", "mouth_right",
+    *(f"{side}_{point}" for point in ("shoulder", "elbow", "wrist", "pinky", "index", "thumb", "hip", "knee", "ankle",
+                                      "heel", "big_toe") for side in ("left", "right")),
+)  # fmt: skip
 
 
 def _halpe26_in(layout: tuple[str, ...]) -> tuple[int | None, ...]:
@@ -182,6 +189,7 @@ HALPE26_IN: dict[str, tuple[int | None, ...]] = {
     "wholebody133": _halpe26_in(WHOLEBODY133.keypoints),
     "body_25": _halpe26_in(BODY_25),
     "body_25b": _halpe26_in(BODY_25B),
+    "mediapipe33": _halpe26_in(MEDIAPIPE33),
 }
 
 # Where the keypoints of OpenPose's COCO model (18) are, in COCO's order.

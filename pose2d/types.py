@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from pose2d.base.table import Table, column, nested, shared
@@ -47,6 +48,13 @@ class Keypoints(Table):
     error: ErrorDistribution | None = nested(ErrorDistribution, "stated error", optional=True)
     # [T, K] whatever `source` the calibrated one has
     raw: Tensor | None = column(("keypoints",), "f", "the network's own confidence", optional=True)
+
+    def __post_init__(self) -> None:
+        """Arrays become tensors."""
+        for name in ("xy_px", "confidence", "presence", "area_px2", "raw"):
+            if isinstance(value := getattr(self, name), np.ndarray):
+                object.__setattr__(self, name, torch.tensor(value, dtype=torch.float32))
+        super().__post_init__()
 
 
 @dataclass(frozen=True)

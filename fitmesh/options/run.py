@@ -74,8 +74,8 @@ class RunOptions:
     keypoints: Annotated[
         AnyPath | None,
         Option(
-            "Keypoints to use instead of looking for people: a keypoints.npz, a COCO-keypoints json, or a folder of "
-            "OpenPose's json files.",
+            "Keypoints to use instead of looking for people: a keypoints.npz, a json of COCO, mmpose or MediaPipe, a "
+            ".npy, or a folder of OpenPose's json files.",
             KEYPOINTS,
         ),
     ] = None

@@ -1,4 +1,4 @@
-"""Keypoints that another program found (`--keypoints`): fitmesh's own npz, COCO's json, OpenPose's json.
+"""Keypoints that another program found (`--keypoints`): our npz, json of COCO, OpenPose, mmpose or MediaPipe, or npy.
 
 They stand in for stage 1: the same two files come out. docs/run.md shows each format.
 """
@@ -16,6 +16,7 @@ from fitmesh.confidence import SOURCES
 from fitmesh.schemas import FARTHEST_PX, check_keypoints
 from fitmesh.stages import people
 from fitmesh.stages.settings import Job
+from pose2d.base.arrays import read_npy
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.json_files import Json, read_json
@@ -32,9 +33,11 @@ from pose2d.video.shots import ShotMarker
 Layout = tuple[int | None, ...]  # for each of Halpe's 26 keypoints its place in a file, None where it is not there
 _OPENPOSE18: Layout = (*OPENPOSE18_TO_COCO17, *(None,) * (HALPE26.size - COCO17.size))
 COCO_LAYOUTS = {17: HALPE26_IN["coco17"], 26: HALPE26_IN["halpe26"], 133: HALPE26_IN["wholebody133"]}
+ARRAY_LAYOUTS = COCO_LAYOUTS | {33: HALPE26_IN["mediapipe33"]}
 OPENPOSE_LAYOUTS = {25: HALPE26_IN["body_25"], 18: _OPENPOSE18}
 LAYOUTS = ("auto", "body_25b")  # of --keypoint-layout: BODY_25 and BODY_25B both have 25 keypoints
 SEEN = 0.05  # confidence from which a keypoint helps to say where the person is
+NORMALISED = 0.5  # keypoints that leave an image by less than this share of it are still shares of it, not pixels
 MARGIN = 0.1  # a person reaches so far beyond the keypoints, as a share of their extent
 
 
@@ -59,7 +62,8 @@ def cache_key(job: Job) -> CacheKey:
 
 def make(job: Job, key: CacheKey) -> None:
     """Who is where as the file says, or found by tracking the boxes and keypoints."""
-    given, info = read_given(_file(job), job.settings.keypoint_layout), job.clip.info
+    info = job.clip.info
+    given = read_given(_file(job), job.settings.keypoint_layout, (info.width_px, info.height_px))
     tracker = Tracker((info.width_px, info.height_px), job.settings.tracks.tracker)
     shots, first_frames = ShotMarker(), []
     everyone = given.detections()
@@ -142,6 +146,7 @@ class GivenKeypoints:
     source: ConfidenceSource
     pose_model: str  # who found them
     error: ErrorDistribution | None = None  # [N, 26, ..]
+    openpose: bool = False  # the file is in OpenPose's format
 
     def detections(self) -> Detections:
         """Everybody as a row."""
@@ -173,13 +178,18 @@ def digest(path: Path) -> str:
     return content_digest(files_of(path))
 
 
-def read_given(path: Path, layout: str = "auto") -> GivenKeypoints:
-    """layout: "body_25b" where files with 25 keypoints are in that order of OpenPose's, not in BODY_25's."""
+def read_given(path: Path, layout: str = "auto", size: tuple[int, int] = (1000, 1000)) -> GivenKeypoints:
+    """layout: "body_25b" where files with 25 keypoints are in that order of OpenPose's, not in BODY_25's.
+
+    size: the image's width and height, for MediaPipe's landmarks, which are shares of them.
+    """
     if layout not in LAYOUTS:
         raise UserError(f"unknown --keypoint-layout {layout!r}: choose {' or '.join(LAYOUTS)}.")
     openpose = OPENPOSE_LAYOUTS | ({25: HALPE26_IN["body_25b"]} if layout == "body_25b" else {})
     if path.suffix.lower() == ".npz":
         return _from_npz(path)
+    if path.suffix.lower() == ".npy":
+        return _given(_array(path), path)
     files = files_of(path)
     found: list[_Person] = []
     for number, file in enumerate(files):
@@ -187,15 +197,16 @@ def read_given(path: Path, layout: str = "auto") -> GivenKeypoints:
         if "people" in content:
             found += _openpose(content, _frame_number(file) if len(files) > 1 else 0, openpose)
         elif number == 0 and len(files) == 1:
-            found += _coco(content)
+            found += _one_file(content, size)
         else:
             raise UserError(f'{file} has no "people": expected a file as OpenPose writes it.')
-    return _given(found, path)
+    return replace(_given(found, path), openpose="people" in content)
 
 
 _FORMATS = (
     "Expected COCO keypoint results (image_id: the frame's number from 0; keypoints: x, y, confidence of COCO's 17, "
-    "Halpe's 26 or COCO-WholeBody's 133; track_id where it is known) or OpenPose's files (people, pose_keypoints_2d)."
+    "Halpe's 26 or COCO-WholeBody's 133; track_id where it is known), or files of OpenPose (people, "
+    "pose_keypoints_2d), mmpose (instances) or MediaPipe (pose_landmarks): docs/run.md."
 )
 
 
@@ -204,6 +215,87 @@ class _Person:
     frame: int
     identity: int | None
     points: np.ndarray  # [26, 3] x, y, confidence; NaN where the layout has no such keypoint
+
+
+def _one_file(content: Json, size: tuple[int, int]) -> list[_Person]:
+    """Told apart by the words of the first entry."""
+    entries = content
+    for name in ("instance_info", "frames"):
+        entries = content.item(name) if name in content else entries
+    if isinstance(entries.value, list) and entries.value:
+        first = next(iter(entries.items()))
+        if "instances" in first:
+            return _mmpose(entries)
+        if "keypoint_scores" in first:
+            return [_mmpose_person(person, 0) for person in entries.items()]
+        if "pose_landmarks" in first:
+            return _mediapipe(entries, size)
+    return _coco(content)
+
+
+def _mmpose(frames: Json) -> list[_Person]:
+    """An entry a frame, counted from the first one: mmpose's scripts differ in where they begin."""
+    found: list[_Person] = []
+    begin = None
+    for number, frame in enumerate(frames.items()):
+        index = frame.get("frame_id", number).integer()
+        begin = index if begin is None else begin
+        found += [_mmpose_person(person, index - begin) for person in frame.item("instances").items()]
+    return found
+
+
+def _mmpose_person(person: Json, frame: int) -> _Person:
+    xy = [one.numbers(2) for one in person.item("keypoints").items()]
+    scores = person.item("keypoint_scores").numbers(len(xy))
+    flat = [float(value) for point, score in zip(xy, scores, strict=True) for value in (*point, score)]
+    points = _points(Json(flat, person.path, f"{person.where}.keypoints", person.expected), COCO_LAYOUTS)
+    named = next((name for name in ("track_id", "instance_id") if name in person), None)
+    return _Person(frame, None if named is None else person.item(named).integer(), points)
+
+
+def _mediapipe(frames: Json, size: tuple[int, int]) -> list[_Person]:
+    """An entry a frame: {"pose_landmarks": ..} of one person ({"landmark": [..]}, legacy) or of several (Tasks)."""
+    found = []
+    for number, frame in enumerate(frames.items()):
+        given = frame.get("pose_landmarks", [])
+        several = [given.item("landmark")] if "landmark" in given else list(given.items())
+        if several and not isinstance(several[0].value, list):
+            several = [given]  # the landmarks themselves
+        for person in several:
+            flat: list[float] = []
+            for one in person.items():
+                x, y = one.item("x").number() * size[0], one.item("y").number() * size[1]
+                flat += [x, y, one.get("visibility", 1.0).number(0, 1)]
+            points = _points(Json(flat, person.path, person.where, person.expected), {33: ARRAY_LAYOUTS[33]})
+            found.append(_Person(frame.get("frame", number).integer(), None, points))
+    return found
+
+
+def _array(path: Path) -> list[_Person]:
+    """[T, K, 2 or 3] of one person, or [T, P, K, 2 or 3] of P: pixels and, in the third place, confidence (else 1)."""
+    values = read_npy(path, "Expected keypoints.").astype(np.float64)
+    if values.ndim == 3:
+        values = values[:, None]
+    if values.ndim != 4 or values.shape[2] not in ARRAY_LAYOUTS or values.shape[3] not in (2, 3):
+        counts = ", ".join(map(str, ARRAY_LAYOUTS))
+        raise UserError(
+            f"{path} has shape {list(values.shape)}; expected [T, K, 3] or [T, P, K, 3] for T frames, P people and K "
+            f"keypoints ({counts}): x, y in pixels and a confidence, which may be left out."
+        )
+    if values.shape[3] == 2:
+        values = np.concatenate([values, np.ones_like(values[..., :1])], -1)
+    layout = ARRAY_LAYOUTS[values.shape[2]]
+    out = np.full((*values.shape[:2], HALPE26.size, 3), np.nan)
+    for number, index in enumerate(layout):
+        if index is not None:
+            out[:, :, number] = values[:, :, index]
+    known = out[np.isfinite(out).all(-1)]
+    if len(known) and np.abs(known[:, :2]).max() > FARTHEST_PX:
+        raise UserError(f"{path} has a keypoint at {np.abs(known[:, :2]).max():.3g} px: no image is so large.")
+    return [
+        _Person(frame, who, out[frame, who])
+        for frame, who in zip(*np.nonzero(np.isfinite(out).all(-1).any(-1)), strict=True)
+    ]
 
 
 def _coco(content: Json) -> list[_Person]:
@@ -246,6 +338,12 @@ def _given(persons: list[_Person], path: Path) -> GivenKeypoints:
     if (points[finite][:, 2] < 0).any():
         raise UserError(f"{path} has confidences below 0; expected 0 to 1.")
     confidence = np.where(finite, points[..., 2].clip(0, 1), 0)
+    seen = points[confidence >= SEEN][:, :2]
+    if len(seen) > 1 and seen.min() > -NORMALISED and seen.max() < 1 + NORMALISED:
+        raise UserError(
+            f"{path} has coordinates from {seen.min():.2f} to {seen.max():.2f}: shares of the image, not pixels. "
+            "Multiply x by the image's width and y by its height."
+        )
     visible = np.flatnonzero((confidence >= SEEN).sum(1))
     persons = [persons[row] for row in visible]
     points, confidence, finite = points[visible], confidence[visible], finite[visible]

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from fitting.body.kinematics import JOINT_COUNT, Placement, forward_kinematics, rotate, rotation_matrices
 from pose2d.base.errors import UserError
-from pose2d.base.table import Table, column
+from pose2d.base.table import BLOCK, Table, blocks, column
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,16 @@ class Body:
 
     def at(self, params: BodyParams, vertices: bool = False) -> BodyOutput:
         """The same for `BodyParams`."""
-        return self(params.pose, params.shape, params.translation, vertices, params.size)
+        parts = [params.rows(some) for some in blocks(len(params))] if len(params) > BLOCK else [params]
+        placed = [self(one.pose, one.shape, one.translation, vertices, one.size) for one in parts]
+        if len(placed) == 1:
+            return placed[0]
+        meshes = [one.vertices for one in placed if one.vertices is not None]
+        return BodyOutput(
+            torch.cat([one.joints for one in placed]),
+            torch.cat([one.keypoints for one in placed]),
+            torch.cat(meshes) if meshes else None,
+        )
 
     def height_m(self, shape: ArrayLike) -> float:
         """From the soles to the top of the head of one shape [S] in its rest pose, before any size."""

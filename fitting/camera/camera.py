@@ -15,7 +15,7 @@ A ray through (x, y, 1) meets the sensor, in units of the focal length and with 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 import torch
@@ -113,13 +113,20 @@ class Camera:
         """This camera with a perfect lens; sees `undistort`-ed pixels."""
         return replace(self, distortion=())
 
-    def project(self, points_cam: Tensor) -> Tensor:
-        """Points in the camera frame [..., 3] metres -> pixels [..., 2]. Differentiable.
+    @overload
+    def project(self, points_cam: Tensor) -> Tensor: ...
+    @overload
+    def project(self, points_cam: np.ndarray) -> np.ndarray: ...
+
+    def project(self, points_cam: Tensor | np.ndarray) -> Tensor | np.ndarray:
+        """Points in the camera frame [..., 3] metres -> pixels [..., 2], tensors or arrays. Differentiable.
 
         A point with z <= 0 has no image: its pixel is NaN and its gradient zero.
         """
         if points_cam.shape[-1:] != (3,):
             raise UserError(f"points must have shape [..., 3], got {list(points_cam.shape)}.")
+        if isinstance(points_cam, np.ndarray):
+            return self.project(torch.from_numpy(points_cam)).numpy()
         z = points_cam[..., 2:]
         in_front = z > 0
         # Dividing by 1 instead of z, not masking afterwards, keeps NaN out of the gradients.

@@ -13,7 +13,7 @@ from fitting.camera import Camera
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights
 from fitting.thresholds import LEAST_KEYPOINTS, OBSERVED_SCORE, USABLE_CONFIDENCE
 from pose2d.base.errors import UserError
-from pose2d.base.table import Column
+from pose2d.base.table import BLOCK, Column, blocks
 from pose2d.oks import MOST_LOG_RATIO, l_squared
 from pose2d.skeletons import COCO17, HALPE26, HALPE26_IN, in_halpe26
 from pose2d.types import Keypoints
@@ -92,7 +92,8 @@ def undistorted(keypoints: Keypoints, cameras: Sequence[Camera]) -> Keypoints:
 def usable_frames(keypoints: Keypoints, cameras: Sequence[Camera], weighting: Weighting, gate: float = GATE) -> Tensor:
     """Frames [T] of checked keypoints that show enough to be fitted; raises TooFewKeypoints if none does."""
     seen = undistorted(keypoints, cameras)
-    return frames_with_enough(seen, keypoint_weights(seen, weighting, gate).weight)
+    weight = [keypoint_weights(seen.rows(some), weighting, gate).weight for some in blocks(len(seen))]
+    return frames_with_enough(seen, torch.cat(weight))
 
 
 def frames_with_enough(keypoints: Keypoints, weight: Tensor) -> Tensor:
@@ -134,6 +135,8 @@ def probability_observed(keypoints: Keypoints, near: float = NEAR) -> Tensor:
     From the stated error distribution, or from the Gaussian of variance (1 - s) / s l^2 that an expected OKS s implies.
     A network's own score states no probability: OBSERVED_SCORE is taken for OBSERVED_PROBABILITY.
     """
+    if len(keypoints) > BLOCK:
+        return torch.cat([probability_observed(keypoints.rows(some), near) for some in blocks(len(keypoints))])
     presence = keypoints.presence
     squared = near**2 / l_squared(torch.ones(()), keypoints.skeleton)  # [K] in units of l^2
     if keypoints.source == "raw":

@@ -11,12 +11,14 @@ axis with its own sigma, with the probability 1 - v that the keypoint is not in 
 OKS implies, wider by WIDER, with the share HEDGE. Where no distribution is stated it is `precision`.
 """
 
+import warnings
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from fitting.thresholds import CALIBRATED
 from pose2d.base.errors import UserError
 from pose2d.oks import AREA_OF_BOX, l_squared, sigma_along_axes, variance_from_expected_oks
 from pose2d.types import Keypoints
@@ -45,6 +47,16 @@ class Weights:
     sigma_px: Tensor  # [T, K] the pixel error at which a keypoint is "one sigma" off, the unit of the robust scale
     mixture_weight: Tensor | None = None  # [T, K, M] the stated error distribution, for `likelihood`
     mixture_precision: Tensor | None = None  # [T, K, M, 2] along x and y, in units of `weight`
+
+
+def warn_of_scores(keypoints: Keypoints, weighting: Weighting) -> None:
+    """Where a weighting reads a network's own score as an expected OKS."""
+    if weighting in ("precision", "likelihood") and keypoints.source not in CALIBRATED:
+        warnings.warn(
+            f"confidence from {keypoints.source!r} states no pixels, and weighting {weighting!r} reads it as an "
+            "expected OKS: weighting='confidence' is the usual choice for it.",
+            stacklevel=3,
+        )
 
 
 def keypoint_area(keypoints: Keypoints, used: Tensor) -> Tensor:

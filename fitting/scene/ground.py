@@ -132,8 +132,9 @@ def estimate_ground(
     if why_not:
         return GroundAnswer(ground, f"{len(evidence.axis)} plumb lines; floor not known: {why_not}")
     who = int(ground.on_floor.sum())
+    people_text = "1 person" if who == 1 else f"{who} people"
     return GroundAnswer(
-        ground, f"{ground.stance_points} stance points of {who} people and {standing_s:.1f} s of standing"
+        ground, f"{ground.stance_points} stance points of {people_text} and {standing_s:.1f} s of standing"
     )
 
 

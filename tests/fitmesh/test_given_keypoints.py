@@ -9,7 +9,7 @@ import pytest
 from fitmesh.stages.given_keypoints import read_given
 from fitmesh.stages.people import read_keypoints, read_tracks
 from pose2d.base.errors import UserError
-from pose2d.skeletons import BODY_25B, COCO17, HALPE26, WHOLEBODY133, Skeleton
+from pose2d.skeletons import BODY_25B, COCO17, HALPE26, MEDIAPIPE33, WHOLEBODY133, Skeleton
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.walkers import coco_results, walker, write_json
 
@@ -180,3 +180,65 @@ def test_nobody_in_the_file_is_nobody_in_the_video(
     assert "nobody was found" in fitmesh.said
     assert read_tracks(tmp_path).tracks == []
     assert json.loads((tmp_path / "run.json").read_text())["settings"]["given_keypoints"].endswith("k.json")
+
+
+def of_names(names: list[str], xy: np.ndarray) -> np.ndarray:
+    """[26, 2] in Halpe's order, NaN where there is no such keypoint."""
+    return np.array([xy[names.index(name)] if name in names else [np.nan, np.nan] for name in HALPE26.keypoints])
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_mmpose_predictions_are_read_an_entry_a_frame(tmp_path: Path, first: int, wrapped: bool) -> None:
+    xy = np.random.default_rng(0).uniform(50, 400, (3, 17, 2))
+    person = [{"keypoints": one.tolist(), "keypoint_scores": [0.5] * 17, "bbox": [[0, 0, 9, 9]]} for one in xy]
+    frames = [{"frame_id": first + n, "instances": [person[n]] if n != 1 else []} for n in range(3)]
+    content = {"meta_info": {}, "instance_info": frames} if wrapped else frames
+    given = read_given(write_json(tmp_path / "k.json", content))
+    assert given.frame.tolist() == [0, 2]
+    np.testing.assert_allclose(given.xy_px[:, :17], xy[[0, 2]], rtol=1e-6)
+    assert (given.confidence[:, :17] == 0.5).all()
+    assert given.identity is None
+
+
+@pytest.mark.parametrize("tasks", [True, False])
+def test_mediapipe_landmarks_are_scaled_to_the_image(tmp_path: Path, tasks: bool) -> None:
+    xy = np.random.default_rng(0).uniform(0.1, 0.9, (33, 2))
+    marks = [{"x": x, "y": y, "z": 0.0, "visibility": 0.75} for x, y in xy.tolist()]
+    frames = [{"pose_landmarks": [marks] if tasks else {"landmark": marks}}, {"pose_landmarks": [] if tasks else None}]
+    given = read_given(write_json(tmp_path / "k.json", [*frames, frames[0]]), size=(640, 360))
+    assert given.frame.tolist() == [0, 2]
+    expected = of_names(list(MEDIAPIPE33), xy * (640, 360))
+    np.testing.assert_allclose(given.xy_px[0], expected, rtol=1e-6)
+    feet = [HALPE26.keypoints.index(name) for name in ("left_heel", "right_big_toe")]
+    assert (given.presence[0, feet] == 1).all()
+
+
+@pytest.mark.parametrize(("count", "people", "numbers"), [(17, 0, 3), (26, 2, 2), (33, 0, 3), (133, 1, 3)])
+def test_arrays_are_read(tmp_path: Path, count: int, people: int, numbers: int) -> None:
+    shape = (4, people, count) if people else (4, count)
+    values = np.random.default_rng(0).uniform(50, 400, (*shape, numbers))
+    if numbers == 3:
+        values[..., 2] = 0.5
+    values[1] = np.nan
+    np.save(tmp_path / "k.npy", values)
+    given = read_given(tmp_path / "k.npy")
+    each = max(people, 1)
+    assert given.frame.tolist() == np.repeat([0, 2, 3], each).tolist()
+    assert given.identity is not None
+    assert given.identity.tolist() == [*range(each)] * 3
+    assert (given.confidence[:, 0] == (0.5 if numbers == 3 else 1)).all()
+    first = values[0, 0] if people else values[0]
+    np.testing.assert_allclose(given.xy_px[0, 0], first[0, :2], rtol=1e-6)
+
+
+def test_an_array_of_another_shape_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "k.npy", np.ones((4, 18, 3)))
+    with pytest.raises(UserError, match=r"expected \[T, K, 3\] or \[T, P, K, 3\]"):
+        read_given(tmp_path / "k.npy")
+
+
+def test_shares_of_the_image_are_refused_in_words(tmp_path: Path) -> None:
+    np.save(tmp_path / "k.npy", np.random.default_rng(0).uniform(0, 1, (4, 17, 3)))
+    with pytest.raises(UserError, match="Multiply x by the image's width and y by its height"):
+        read_given(tmp_path / "k.npy")

@@ -186,3 +186,12 @@ def test_rotations_equal_spins() -> None:
 def test_six_numbers_of_a_rotation_give_it_back() -> None:
     matrix = rotation_matrices(torch.randn(2, 24, 3, generator=torch.Generator().manual_seed(2)))
     torch.testing.assert_close(rot6d_to_matrix(matrix_to_rot6d(matrix)), matrix)
+
+
+def test_arrays_are_projected_to_arrays() -> None:
+    camera = Camera.from_focal(1000, (640, 480))
+    points = np.array([[0.1, 0.2, 3.0], [0.0, 0.0, -1.0]])
+    found = camera.project(points)
+    assert isinstance(found, np.ndarray)
+    np.testing.assert_allclose(found[0], camera.project(torch.from_numpy(points))[0].numpy())
+    assert np.isnan(found[1]).all()

@@ -1,9 +1,13 @@
 """Confidence becomes weight as stated."""
 
+import warnings
+from dataclasses import replace
+
 import pytest
 import torch
 
-from fitting.keypoints.weights import REFERENCE_SIGMA, keypoint_weights
+import fitting
+from fitting.keypoints.weights import REFERENCE_SIGMA, keypoint_weights, warn_of_scores
 from pose2d.base.errors import UserError
 from pose2d.oks import expected_oks, l_squared
 from pose2d.skeletons import COCO17
@@ -81,3 +85,16 @@ def test_without_an_area_the_extent_of_used_keypoints_speaks() -> None:
 def test_an_unknown_weighting_is_refused_with_the_choices() -> None:
     with pytest.raises(UserError, match="precision"):
         keypoint_weights(keypoints(torch.ones(2, 17)), "cubed")  # type: ignore[arg-type]
+
+
+def test_a_score_that_is_no_expected_oks_is_warned_of() -> None:
+    ones = torch.ones(1, 17)
+    raw = Keypoints(xy_px=torch.zeros(1, 17, 2), confidence=ones, presence=ones, source="raw")
+    with pytest.warns(UserWarning, match="weighting='confidence' is the usual choice"):
+        warn_of_scores(raw, "likelihood")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_scores(raw, "confidence")
+        warn_of_scores(replace(raw, source="ccnet"), "likelihood")
+    with pytest.warns(UserWarning, match="expected OKS"):
+        fitting.fit(raw, fitting.Camera.default((640, 480)))

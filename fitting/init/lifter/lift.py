@@ -30,6 +30,7 @@ from fitting.init.lifter.network import (
 from fitting.keypoints.observed import body_keypoints, undistorted
 from fitting.keypoints.weights import stated_error_px
 from pose2d.base.errors import UserError
+from pose2d.base.table import BLOCK, Table, column, nested
 from pose2d.types import ConfidenceSource, Keypoints
 
 RATE = 10.0  # frames per second: the middle of the rates seen in training
@@ -43,13 +44,14 @@ SEEN_TWICE = 1.7
 
 
 @dataclass(frozen=True)
-class Lifted:
+class Lifted(Table):
     """The lifter's output for one person over T frames, and one standard deviation of its errors."""
 
-    params: BodyParams  # a shape per frame, [T, S]
-    rotation_std_rad: Tensor  # [T, 24] of each joint's rotation about any axis
-    depth_std: Tensor  # [T] of the distance to the camera, as a share of it
-    visible: Tensor  # [T] false: too few keypoints, interpolated between its neighbours
+    TENSORS = True
+    params: BodyParams = nested(BodyParams, "the body, a shape per frame")
+    rotation_std_rad: Tensor = column((24,), "f", "std of each joint's rotation about any axis", unit="rad")
+    depth_std: Tensor = column((), "f", "std of the distance to the camera, as a share of it")
+    visible: Tensor = column((), "b", "false: too few keypoints, interpolated between its neighbours")
 
 
 def lift(keypoints: Keypoints, camera: Camera, body: Body, *, fps: float, network: Lifter | None = None) -> Lifted:
@@ -58,9 +60,16 @@ def lift(keypoints: Keypoints, camera: Camera, body: Body, *, fps: float, networ
         raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
     if fps < SLOWEST:
         return lift_frames(keypoints, [camera], body, network)
-    given = inputs(_observation(keypoints, [camera]))
-    index, middle = _windows(len(given.features), max(1, round(fps / RATE)))
-    return _lifted(given, index, middle, 1 / fps, body, network)
+    stride = max(1, round(fps / RATE))
+    unit = HOP * stride  # windows begin at multiples of it, so that parts of a track have those of the whole
+    part, margin = max(1, BLOCK // unit) * unit, -(-WINDOW // HOP) * unit
+    parts = []
+    for first in range(0, len(keypoints), part):
+        begin, end = max(0, first - margin), min(len(keypoints), first + part + margin)
+        given = inputs(_observation(keypoints.rows(slice(begin, end)), [camera]))
+        found = _lifted(given, *_windows(end - begin, stride), 1 / fps, body, network)
+        parts.append(found.rows(slice(first - begin, first - begin + part)))
+    return Lifted.concat(parts)
 
 
 def lift_frames(keypoints: Keypoints, cameras: Sequence[Camera], body: Body, network: Lifter | None = None) -> Lifted:

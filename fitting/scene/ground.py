@@ -188,7 +188,7 @@ def _no_floor(ground: GroundEstimate, plumb: GroundEstimate) -> str:
 
 def _heavy(residual: np.ndarray | float, scale: float = 2.0) -> np.ndarray:
     """A residual whose square grows like a logarithm beyond `scale` (Cauchy's loss, as a residual)."""
-    r = np.asarray(residual, float)
+    r = np.clip(np.asarray(residual, float), -1e100, 1e100)
     return np.sign(r) * scale * np.sqrt(np.log1p((r / scale) ** 2))
 
 

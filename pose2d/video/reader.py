@@ -170,6 +170,9 @@ def _image_stream(container: av.container.InputContainer, path: Path, most_px: i
         sound = "only sound" if container.streams.audio else "no images"
         container.close()
         raise UserError(f"{path} holds {sound}, no video. Expected {KINDS} with a video track.")
+    if videos[0].codec_context is None:  # PyAV has none where FFmpeg knows no decoder
+        container.close()
+        raise UserError(f"{path} holds images of a kind that FFmpeg does not know. Convert it to mp4 (H.264).")
     videos[0].thread_type = "AUTO"
     videos[0].codec_context.options = {"max_pixels": str(most_px)}
     return videos[0]

@@ -161,7 +161,7 @@ def show(console: Console, rows: list[ClipFigures]) -> None:
     console.print(table)
     for title, part in (
         ("all", rows),
-        ("clips that no constant was chosen on", [row for row in rows if row.name not in CHOOSING]),
+        ("the other half of the clips", [row for row in rows if row.name not in CHOOSING]),
     ):
         if part:
             console.print(f"{title}: {_summary(part)}", highlight=False)

@@ -82,7 +82,10 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here its errors can be told
     except (Exception, KeyboardInterrupt, Stopped) as error:
         sys.exit(exit_code_of(error))
 

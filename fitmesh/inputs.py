@@ -85,6 +85,8 @@ def open_given(asked: "RunCommand") -> Clip:
         raise UserError("--fps is for --images: a video knows its own rate.")
     if images is not None and not images.is_dir():
         raise UserError(f"{images} is not a folder. --images takes a folder of images; for one image use --image.")
+    if video is not None and video.is_dir():
+        raise UserError(f"{video} is a folder, not a video file. For a folder of images use --images.")
     if image is not None and image.is_dir():
         raise UserError(f"{image} is a folder. --image takes one image; for a folder use --images.")
     return open_clip(next(iter(given.values())), asked.fps) if image is None else ImageFolder(image)
@@ -110,33 +112,38 @@ def _is_free(folder: Path, clip: Path) -> bool:
 def spooled(frames: Iterable[np.ndarray], fps: float | None, out: Path) -> Iterator[Clip]:
     """Frames [H, W, 3] RGB uint8 as a clip: one at a time into a lossless H.264 file in a folder of `out`, which goes
     again with the block. A run reads its video several times, and memory does not hold one."""
-    import av
-
     if fps is None:
         raise UserError("frames need fps: how many of them are shown in a second.")
     ranges.FPS.check("fps", fps)
     check_writable(out)
     with tempfile.TemporaryDirectory(prefix=".frames-", dir=out) as folder:
         unfinished.add(Path(folder))
-        path, rate, size = Path(folder, "frames.mp4"), _exact(fps), None
-        with av.open(str(path), "w") as container:
-            stream = container.add_stream("libx264rgb", rate=rate, options={"crf": "0", "preset": "ultrafast"})
-            stream.pix_fmt, stream.time_base = "rgb24", 1 / rate
-            for number, rgb in enumerate(frames):
-                rgb = np.asarray(rgb)
-                if rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.dtype != np.uint8 or size not in (None, rgb.shape):
-                    wanted = "[height, width, 3] in RGB, uint8" if size is None else f"{list(size)} as the first, uint8"
-                    raise UserError(f"frame {number} is {rgb.dtype} of {list(rgb.shape)}; expected {wanted}.")
-                if size is None:
-                    size = rgb.shape
-                    stream.height, stream.width = size[:2]
-                image = av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format="rgb24")
-                image.pts, image.time_base = number, 1 / rate
-                container.mux(stream.encode(image))
-            if size is None:
-                raise UserError("there are no frames: expected at least one image.")
-            container.mux(stream.encode(None))
         try:
+            path = Path(folder, "frames.mp4")
+            _write_lossless(path, frames, _exact(fps))
             yield Video(path)
         finally:
             unfinished.discard(Path(folder))
+
+
+def _write_lossless(path: Path, frames: Iterable[np.ndarray], rate: Fraction) -> None:
+    import av
+
+    size: tuple[int, ...] | None = None
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264rgb", rate=rate, options={"crf": "0", "preset": "ultrafast"})
+        stream.pix_fmt, stream.time_base = "rgb24", 1 / rate
+        for number, given in enumerate(frames):
+            rgb = np.ascontiguousarray(given)
+            if rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.dtype != np.uint8 or size not in (None, rgb.shape):
+                wanted = "[height, width, 3] in RGB, uint8" if size is None else f"{list(size)} as the first, uint8"
+                raise UserError(f"frame {number} is {rgb.dtype} of {list(rgb.shape)}; expected {wanted}.")
+            if size is None:
+                size = rgb.shape
+                stream.height, stream.width = size[:2]
+            image = av.VideoFrame.from_ndarray(rgb, format="rgb24")
+            image.pts, image.time_base = number, 1 / rate
+            container.mux(stream.encode(image))
+        if size is None:
+            raise UserError("there are no frames: expected at least one image.")
+        container.mux(stream.encode(None))

@@ -17,7 +17,7 @@ from pose2d.base.table import Table, column
 from pose2d.events import Event
 
 SCHEMA_VERSION = 4
-MOST_RAD, FAR_M = 100.0, 1e6  # no joint turns further, nobody is farther away
+MOST_RAD, FAR_M, FAR_PX = 100.0, 1e6, 1e7  # no joint turns further, nobody is farther away
 FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
 EDITS_FILE = "tracks_edits.json"  # by `fitmesh tracks`
 
@@ -33,8 +33,10 @@ class Shot(Table):
     up_cam: np.ndarray | None = column((3,), "f", "against gravity, in its first camera", low=-2, high=2, fill=np.nan)
     up_std_deg: float = column((), "f", "std of that; NaN: not known", unit="deg", low=0)
     floor_known: bool = column((), "b", "false: the world's y = 0 is the lowest foot")
-    camera_height_m: float = column((), "f", "of its first camera above the floor; NaN: not known", unit="m")
-    focal_px: float = column((), "d", "along x, of its first frame", unit="px", low=1e-3, finite=True)
+    camera_height_m: float = column(
+        (), "f", "of its first camera above the floor; NaN: not known", unit="m", low=-FAR_M, high=FAR_M
+    )
+    focal_px: float = column((), "d", "along x, of its first frame", unit="px", low=1e-3, high=FAR_PX, finite=True)
     focal_log_std: float = column((), "d", "std of log(focal_px); NaN: not known", low=0)
     focal_source: str = column((), "U", "where the focal length comes from")
     scene: str = column((), "U", "gravity, floor and contacts: used, softened, dropped or not known", default=str)
@@ -59,7 +61,9 @@ class Person(Table):
     # [T, 24, 3] each joint relative to its parent; joint 0 turns the body
     pose_rad: np.ndarray = column((24, 3), "f", "axis-angle", unit="rad", finite=True, low=-MOST_RAD, high=MOST_RAD)
     translation_m: np.ndarray = column((3,), "f", "added to every point", unit="m", finite=True, low=-FAR_M, high=FAR_M)
-    shape: np.ndarray = column(("directions",), "f", "in standard deviations", each="people", finite=True)
+    shape: np.ndarray = column(
+        ("directions",), "f", "in standard deviations", each="people", finite=True, low=-1e3, high=1e3
+    )
     joints_m: np.ndarray = column((24, 3), "f", "camera frame", unit="m", finite=True, low=-FAR_M, high=FAR_M)
     # [T, 24] length of the standard deviations along x, y, z
     joint_std_mm: np.ndarray = column((24,), "f", "error to expect; NaN: unknown", unit="mm", low=0)
@@ -67,7 +71,9 @@ class Person(Table):
     joint_observed: np.ndarray = column((24,), "b", "a confident keypoint lies at the joint or farther out on its limb")
     # [T, 26]
     keypoint_observed: np.ndarray = column((26,), "f", "probability that it is near the truth", low=0, high=1)
-    keypoints_px: np.ndarray = column((26, 2), "f", "as the 2D network saw them; NaN: no detection", unit="px")
+    keypoints_px: np.ndarray = column(
+        (26, 2), "f", "as the 2D network saw them; NaN: no detection", unit="px", low=-FAR_PX, high=FAR_PX
+    )
     swapped: np.ndarray = column((26,), "b", "the network had called it by the name of the other side")
     confidence: np.ndarray = column((26,), "f", "from `source`", low=0, high=1)
     presence: np.ndarray = column((26,), "f", "probability that the keypoint is in the image", low=0, high=1)
@@ -75,7 +81,7 @@ class Person(Table):
     used: np.ndarray = column((26,), "b", "keypoints that pulled on the body")
     # [T, 26] of the body's keypoint
     reprojection_px: np.ndarray = column((26,), "f", "distance to the seen one; NaN: it did not pull", unit="px", low=0)
-    box_px: np.ndarray = column((4,), "f", "x1, y1, x2, y2; NaN: no detection", unit="px")
+    box_px: np.ndarray = column((4,), "f", "x1, y1, x2, y2; NaN: no detection", unit="px", low=-FAR_PX, high=FAR_PX)
     converged: np.ndarray = column((), "b", "the search converged")
     stopped: str = column((), "U", "why the search ended", each="people")
     shot: int = column((), "i", "number of its shot", each="people", low=0)

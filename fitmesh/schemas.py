@@ -22,19 +22,19 @@ _CLIP = {
     "width_px": _SIDE,
     "height_px": _SIDE,
     "rate": Array("i", (2,), low=1, high=2**53),
-    "frame": Array("i", ("frames",), low=0),
-    "time_s": Array("f", ("frames",), finite=True),
+    "frame": Array("i", ("frames",), low=0, high=2**53),
+    "time_s": Array("f", ("frames",), finite=True, low=-1e9, high=1e9),
 }
 _ROWS = {
     "identity": Array("i", ("people",)),
     "first_row": Array("i", ("people + 1",), low=0),
-    "row_frame": Array("i", ("rows",), low=0),
+    "row_frame": Array("i", ("rows",), low=0, high=2**53),
 }
 _EVENTS = Event.schema(rows="events")
 TRACKS = {
     **_CLIP,
     **_ROWS,
-    "row_box_px": Array("f", ("rows", 4), finite=True),
+    "row_box_px": Array("f", ("rows", 4), finite=True, low=-FARTHEST_PX, high=FARTHEST_PX),
     "row_score": Array("f", ("rows",)),
     "warnings": Array("U", ("warnings",)),
     "shot_first_frame": Array("i", ("shots",), low=0),
@@ -42,18 +42,18 @@ TRACKS = {
     **_EVENTS,
     "camera_kind": Array("U", ("shots",), optional=True),
     "camera_reason": Array("U", ("shots",), optional=True),
-    "camera_focal_px": Array("f", ("shots",), low=1, finite=True, optional=True),
-    "camera_first_from_frame": Array("f", ("frames", 3, 3), finite=True, optional=True),
+    "camera_focal_px": Array("f", ("shots",), low=1, high=FARTHEST_PX, finite=True, optional=True),
+    "camera_first_from_frame": Array("f", ("frames", 3, 3), finite=True, optional=True, low=-1.1, high=1.1),
     "camera_zoom": Array("f", ("frames",), low=1e-3, high=1e3, finite=True, optional=True),
-    "camera_turning_focal_px": Array("f", ("shots",), optional=True),
-    "camera_turning_focal_log_std": Array("f", ("shots",), optional=True),
+    "camera_turning_focal_px": Array("f", ("shots",), optional=True, low=1e-3),
+    "camera_turning_focal_log_std": Array("f", ("shots",), optional=True, low=0),
 }
 KEYPOINTS = {
     **_ROWS,
     "pose_model": _TEXT,
     "skeleton": _TEXT,
     "source": _TEXT,
-    "row_box_px": Array("f", ("rows", 4)),
+    "row_box_px": Array("f", ("rows", 4), low=-FARTHEST_PX, high=FARTHEST_PX),
     **Keypoints.schema(),
     "row_area_px2": Array("f", ("rows",), low=0),
     "row_raw": Array("f", ("rows", "keypoints")),
@@ -68,11 +68,11 @@ def fit_schema() -> dict[str, Array]:
         **_CLIP,
         **_ROWS,
         **{name: _TEXT for name in ("body", "body_path", "body_digest", "weighting", "init", "source", "pose_model")},
-        "focal_px": Array("f", (2,), finite=True, low=1e-3),
-        "center_px": Array("f", (2,), finite=True),
-        "distortion": Array("f", ("coefficients",), finite=True, optional=True),
-        "frame_focal_px": Array("f", ("frames",), finite=True, low=1e-3),
-        "world_from_camera": Array("f", ("frames", 4, 4)),
+        "focal_px": Array("f", (2,), finite=True, low=1e-3, high=FARTHEST_PX),
+        "center_px": Array("f", (2,), finite=True, low=-FARTHEST_PX, high=FARTHEST_PX),
+        "distortion": Array("f", ("coefficients",), finite=True, optional=True, low=-1e3, high=1e3),
+        "frame_focal_px": Array("f", ("frames",), finite=True, low=1e-3, high=FARTHEST_PX),
+        "world_from_camera": Array("f", ("frames", 4, 4), low=-1e6, high=1e6),
         **_EVENTS,
         **Shot.schema(rows="shots"),
         **Person.schema(),
@@ -113,8 +113,6 @@ def check_fit(arrays: Mapping[str, np.ndarray], path: Path, version: int) -> Non
     _check_rows(arrays, path)
     _check_times(arrays, path)
     _check_shots_and_events(arrays, path)
-    if not np.isin(arrays["row_frame"], arrays["frame"]).all():
-        raise UserError(f"{path} is damaged: it has a body in a frame that was not looked at.")
     if len(arrays["shot"]) and int(arrays["shot"].max()) >= len(arrays["shot_first_frame"]):
         raise UserError(f"{path} is damaged: a person is in a shot that is not there.")
 
@@ -146,3 +144,5 @@ def _check_times(arrays: Mapping[str, np.ndarray], path: Path) -> None:
     for name in ("frame", "time_s"):
         if (np.diff(arrays[name]) <= 0).any():
             raise UserError(f"{path} is damaged: {name} does not rise.")
+    if not np.isin(arrays["row_frame"], arrays["frame"]).all():
+        raise UserError(f"{path} is damaged: it has somebody in a frame that was not looked at.")

@@ -43,7 +43,7 @@ from pose2d.types import Keypoints
 ROUGH_LEAN_RAD = 0.5
 UPRIGHT_RAD = 0.25  # standard deviation of people's lean from the vertical, towards or away from the camera
 CHILD_M = 1.4  # whose head says that they are smaller than this are no adults
-SOFTER = 4.0  # on the deviations of lean and floor, and by its inverse on contacts, where a scene is softened
+SOFTER = 4.0  # on the deviations of lean, floor and contacts, where a scene is softened
 CONTRADICTION = 3.0  # deviations between metadata and people from which on metadata is not used
 
 
@@ -344,13 +344,14 @@ def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place
         time_s = view.rows(found.frame) / view.fps
         around = RestView(view.camera.mean_focal_px, view.camera.center_px, turning, place.up, place.floor_m)
         rest, on_floor = resting_points(found, view.body, time_s, around)
+    rest = rest / place.softer**2
     used = [n for n in range(len(POINTS)) if n < FEET or rest[:, n].any()]  # derivatives of the others would be zero
     scene = SceneTerms(
         up=torch.from_numpy(place.up).float(),
         world_rotation=None if turning is None else torch.from_numpy(turning).float(),
         floor_m=place.floor_m,
         points=tuple(POINTS[n] for n in used),
-        contact=torch.from_numpy(rest[:, used]).float() / place.softer**2 if rest.any() else None,
+        contact=torch.from_numpy(rest[:, used]).float() if rest.any() else None,
         on_floor=torch.from_numpy(on_floor[:, used]).float(),
         floor_std_m=place.softer * FLOOR_STD_M,
     )

@@ -53,6 +53,7 @@ _log = logging.getLogger(__name__)
 _BLOCK = 1 << 20  # bytes read at once
 _TIMEOUT_S = 30.0
 _ATTEMPTS = 5  # in a row that bring nothing new, before a download is given up
+_REQUESTS = 50  # of one command: a server may send a little each time, or now more and now less
 
 
 @dataclass(frozen=True)
@@ -132,13 +133,14 @@ def fetch(offer: Offer, tick: Callable[[int], None] = lambda size: None) -> Path
         target.parent.mkdir(parents=True, exist_ok=True)
         if part.is_file():
             tick(part.stat().st_size)
-        failures, size = 0, part.stat().st_size if part.is_file() else 0
+        requests = failures = 0
+        size = part.stat().st_size if part.is_file() else 0
         while size < offer.size:
             problem = _read_on(offer, part, tick)
             _log.debug("%s: %d bytes so far (%s)", offer.url, part.stat().st_size, problem)
             failures = failures + 1 if part.stat().st_size <= size else 0
-            size = part.stat().st_size
-            if size < offer.size and failures >= _ATTEMPTS:
+            size, requests = part.stat().st_size, requests + 1
+            if size < offer.size and (failures >= _ATTEMPTS or requests >= _REQUESTS):
                 raise UserError(
                     f"the download of {offer.url} broke off after {size / 1e6:.1f} of {offer.size / 1e6:.1f} MB "
                     f"({problem}). The same command goes on from there."
@@ -168,9 +170,11 @@ def _read_on(offer: Offer, part: Path, tick: Callable[[int], None]) -> str:
                 if have and answer.status != 206:  # the server knows no parts: from the beginning
                     file.truncate(0)
                     tick(-have)
-                while block := answer.read(_BLOCK):
+                    have = 0
+                while block := answer.read(min(_BLOCK, offer.size + 1 - have)):  # one byte more than stated tells
                     file.write(block)
                     tick(len(block))
+                    have += len(block)
         except (urllib.error.URLError, HTTPException, ConnectionError, TimeoutError) as error:
             return str(error) or type(error).__name__
     return "the connection was closed"

@@ -12,9 +12,10 @@ import numpy as np
 
 from ccnet.data.mpii import head_size_px, neck_to_top_px, read_head_boxes
 from pose2d.base.errors import UserError
+from pose2d.base.files import MOST_PIXELS
 from pose2d.base.json_files import Json, read_json
 from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133, Skeleton
-from pose2d.video.frames import read_image
+from pose2d.video.frames import LARGEST_SIDE, read_image
 
 WHOLEBODY_FIELDS = ("keypoints", "foot_kpts", "face_kpts", "lefthand_kpts", "righthand_kpts")
 _MOST_PX = 1 << 20  # of an image's side
@@ -138,7 +139,10 @@ def _coco(content: Json, skeleton: Skeleton) -> dict[str, Any]:
     for image in content.item("images").items():
         entry = {"id": image.item("id").integer(), "file_name": _file_name(image.item("file_name"))}
         if "width" in image:
-            entry |= {side: image.item(side).integer(1, _MOST_PX) for side in ("width", "height")}
+            width, height = (image.item(side).integer(1, LARGEST_SIDE) for side in ("width", "height"))
+            if width * height > MOST_PIXELS:
+                raise image.refuse(f"claims {width}x{height} pixels, more than any image may have")
+            entry |= {"width": width, "height": height}
         images[entry["id"]] = entry
     person = _person_category(content.item("categories"), skeleton)
     annotations = []

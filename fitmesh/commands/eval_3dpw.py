@@ -8,6 +8,7 @@ import typer
 from fitmesh.options.eval_3dpw import Eval3dpwCommand, Eval3dpwOptions
 from fitmesh.options.record import command, shared
 from fitmesh.ui.signals import INTERRUPTED, Stopped, working
+from fitmesh.ui.words import count
 
 
 @command(Eval3dpwCommand)
@@ -54,7 +55,7 @@ def eval_3dpw(asked: Eval3dpwCommand) -> None:
         "predictions": asked.predictions and str(asked.predictions), "base": outcome.base,
     }  # fmt: skip
     title = f"{asked.data}, {asked.split}: protocol {asked.protocol}, "
-    title += f"{len(scores):,} person-frames in {len(scores.names)} sequences"
+    title += f"{len(scores):,} person-frames in {count(len(scores.names), 'sequences')}"
     title += "" if asked.predictions else f", keypoints by {settings.keypoints_by}"
     score_table.show(console, title, lines, outcome.base, score_table.metrics_of(scores))
     score_table.show_sequences(console, lines, scores)

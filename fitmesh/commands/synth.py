@@ -64,7 +64,8 @@ def synth(asked: SynthOptions) -> None:
     """
     from rich.console import Console
 
-    from fitmesh.ui.sinks import starting
+    from fitmesh.ui.events import Reporter
+    from fitmesh.ui.sinks import on_stderr, starting
 
     with starting():
         from eval3dpw.synth.dataset import SynthSettings, make_dataset
@@ -72,6 +73,8 @@ def synth(asked: SynthOptions) -> None:
         from pose2d.base.folder_lock import folder_lock
         from pose2d.base.threads import cores
 
+    if asked.seconds is not None and not asked.scenes:
+        Reporter(on_stderr()).warn("--seconds has no effect without --scenes: --frames limits other sequences.")
     workers, size = asked.threads or cores(), _size(asked.size)
     split, scenes = cast("Any", asked.split), cast("Any", asked.scenes)  # checked before anything is made
     with folder_lock(asked.out):
@@ -105,8 +108,8 @@ def _report(made: "Iterator[MadeSequence]", console: "Console", out: Path) -> No
             console.print(f"{done.name}: {count(done.frames, 'frames')}{', kept' if done.skipped else ''}")
     took = time.monotonic() - began
     console.print(
-        f"{count(sequences, 'sequences')} with {person_frames} person-frames in {out}"
-        + (f"; {new_frames} new frames, {new_frames / took:.1f} a second" if new_frames else "")
+        f"{count(sequences, 'sequences')} with {count(person_frames, 'person-frames')} in {out}"
+        + (f"; {count(new_frames, 'new frames')}, {new_frames / took:.1f} a second" if new_frames else "")
     )
 
 

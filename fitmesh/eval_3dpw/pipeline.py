@@ -28,6 +28,7 @@ from fitmesh.eval_3dpw.sequences import (
     sequence_count,
 )
 from fitmesh.ui.events import Reporter
+from fitmesh.ui.words import count
 from fitting.body import BodyParams
 from pose2d.base.caching import CacheKey, npz_is_current, read_npz, write_npz
 from pose2d.base.distributed import ALONE, ProcessGroup
@@ -76,7 +77,7 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGro
         evaluation.forget_fits()
     by_sequence: dict[str, dict[str, Score]] = {}
     for number, sequence in enumerate(eval_sequences(settings, skipped), 1):
-        reporter.say(f"{sequence.name} ({number} of {total}): {sum(map(len, sequence.tracks))} person-frames")
+        reporter.say(f"{sequence.name} ({number} of {total}): {count(sum(map(len, sequence.tracks)), 'person-frames')}")
         by_sequence[sequence.name] = evaluation.scores(sequence, skipped)
     scores = Scores.gather(by_sequence)
     if not len(scores):

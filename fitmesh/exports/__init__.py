@@ -31,6 +31,7 @@ class Exporter:
     """One format. Its module is imported when it is used: a run needs few of them, and those last."""
 
     module: str  # of its two functions
+    entry: str  # the one file or folder that it leaves in `out`
     about: str  # one line for a list of formats
     files_function: str = "files"  # (result) -> names
     write_function: str = "write"  # (result, folder, progress), and the convention where it names bones
@@ -63,25 +64,34 @@ class Exporter:
         return getattr(import_module(self.module), name)
 
 
-def _exporter(module: str, about: str, **how: Any) -> Exporter:
-    return Exporter(f"{__name__}.{module}", about, **how)
+def _exporter(module: str, entry: str, about: str, **how: Any) -> Exporter:
+    return Exporter(f"{__name__}.{module}", entry, about, **how)
 
 
 EXPORTERS = {
     "glb": _exporter(
-        "scene_glb", "animated, skinned meshes with the camera; Blender, three.js", names_bones=True, is_motion=True
+        "scene_glb",
+        "scene.glb",
+        "animated, skinned meshes with the camera; Blender, three.js",
+        names_bones=True,
+        is_motion=True,
     ),
-    "fbx": _exporter("fbx", "the same as FBX, by Blender", names_bones=True, is_motion=True),
-    "report": _exporter("report", "a page that shows the quality of the run"),
-    "obj": _exporter("obj", "the exact mesh of every person and frame"),
-    "bvh": _exporter("bvh", "skeleton motion, one file per person", names_bones=True, is_motion=True),
-    "amass": _exporter("amass", "SMPL-H poses in AMASS's layout, z up, for retargeting", is_motion=True),
-    "trc": _exporter("trc", "markers for OpenSim and Pose2Sim", is_motion=True),
+    "fbx": _exporter("fbx", "scene.fbx", "the same as FBX, by Blender", names_bones=True, is_motion=True),
+    "report": _exporter("report", "report.html", "a page that shows the quality of the run"),
+    "obj": _exporter("obj", "obj", "the exact mesh of every person and frame"),
+    "bvh": _exporter("bvh", "bvh", "skeleton motion, one file per person", names_bones=True, is_motion=True),
+    "amass": _exporter("amass", "amass", "SMPL-H poses in AMASS's layout, z up, for retargeting", is_motion=True),
+    "trc": _exporter("trc", "trc", "markers for OpenSim and Pose2Sim", is_motion=True),
     "json": _exporter(
-        "csv_json", "everything, readable by any program", files_function="json_files", write_function="write_json"
+        "csv_json",
+        "motion.json",
+        "everything, readable by any program",
+        files_function="json_files",
+        write_function="write_json",
     ),
     "csv": _exporter(
         "csv_json",
+        "motion.csv",
         "joints and joint angles, one row per person and frame",
         files_function="csv_files",
         write_function="write_csv",

@@ -44,7 +44,10 @@ def write(result: "Result", out: Path, progress: "Reporter", convention: str) ->
     from fitmesh.exports import scene_glb
     from fitmesh.ui.events import Reporter
 
-    with tempfile.TemporaryDirectory(prefix="fitmesh-") as folder, progress.stage("fbx", None, "people"):
+    with (
+        tempfile.TemporaryDirectory(prefix="fitmesh-") as folder,
+        progress.stage("fbx", len(result.people), "people") as tick,
+    ):
         scene_glb.write(result, Path(folder), Reporter(), convention)
         with atomic_file(out / FILE) as temporary:
             command = [*blender(), str(Path(folder, scene_glb.FILE)), str(temporary)]
@@ -55,3 +58,4 @@ def write(result: "Result", out: Path, progress: "Reporter", convention: str) ->
             if ended.returncode or not temporary.stat().st_size:
                 said = (ended.stderr.strip() or ended.stdout.strip() or "it said nothing").splitlines()[-1][:300]
                 raise UserError(f"Blender ({command[0]}) did not make {FILE}: {said.rstrip('.')}.")
+        tick(len(result.people))

@@ -2,13 +2,15 @@
 
 import glob
 import hashlib
+import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from pose2d.base.errors import UserError
+from pose2d.base.files import open_regular
 
 LIST_SUFFIX = ".txt"
 MOST_LIST_BYTES = 64 << 20  # a million paths
@@ -70,15 +72,18 @@ def _listed(text: str) -> list[str] | None:
 
             raw = read_bytes(text)
         else:
-            if Path(text).stat().st_size > MOST_LIST_BYTES:
-                raise UserError(f"{text} is too large for a list of videos: expected one path a line.")
-            raw = Path(text).read_bytes()
+            with open_regular(text) as file:
+                raw = file.read(MOST_LIST_BYTES + 1)
+        if len(raw) > MOST_LIST_BYTES:
+            raise UserError(f"{text} is too large for a list of videos: expected one path a line.")
         lines = [line.strip() for line in raw.decode("utf-8-sig").splitlines()]
     except OSError as error:
         raise UserError(f"cannot read the list of videos {text}: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{text} is not a list of videos: expected text with one path a line.") from error
     paths = [line for line in lines if line and not line.startswith("#")]
+    if "\0" in "".join(paths):
+        raise UserError(f"{text} is not a list of videos: it holds NUL characters, which no path has.")
     if not paths:
         raise UserError(f"the list of videos {text} is empty: expected one path a line.")
     return paths
@@ -94,7 +99,20 @@ def _matching(text: str) -> list[str]:
         return [text]
     if Path(text).is_dir():
         raise UserError(f"{text} is a folder. --videos takes a pattern: '{Path(text) / '*.mp4'}', in quotes.")
-    return sorted(match for match in glob.glob(text, recursive=True) if Path(match).is_file())
+    return sorted({match for match in _expanded(text) if Path(match).is_file()})
+
+
+def _expanded(pattern: str) -> Iterator[str]:
+    """As `glob.glob`, but `**` follows no links to folders: two that lead to their own folder would not end."""
+    parts = Path(pattern).parts
+    if "**" not in parts:
+        yield from glob.glob(pattern)
+        return
+    at = parts.index("**")
+    for root in glob.glob(str(Path(*parts[:at]))):
+        for folder, inner, _ in os.walk(root):
+            inner[:] = [name for name in inner if not name.startswith(".")]
+            yield from _expanded(str(Path(glob.escape(folder), *(parts[at + 1 :] or "*"))))
 
 
 def _is_inside(path: str, folder: str) -> bool:
@@ -118,10 +136,11 @@ def names_of(sources: Sequence[str]) -> list[str]:
         PurePosixPath(_URL.sub("", source)) if is_url(source) else PurePosixPath(Path(source).resolve().as_posix())
         for source in sources
     ]
-    beside = Counter(str(path.with_suffix("")).casefold() for path in paths)
+    beside = Counter(str(path.parent / path.stem).casefold() for path in paths)
+    stems = [path.stem.lstrip(".") or "clip" for path in paths]  # neither "..", nor hidden as our own files are
     plain = [
-        f"{path.stem}-{path.suffix[1:]}" if beside[str(path.with_suffix("")).casefold()] > 1 else path.stem
-        for path in paths
+        f"{stem}-{path.suffix[1:]}" if beside[str(path.parent / path.stem).casefold()] > 1 else stem
+        for stem, path in zip(stems, paths, strict=True)
     ]
     names = plain
     for depth in range(1, max((len(path.parts) for path in paths), default=0)):
@@ -131,7 +150,7 @@ def names_of(sources: Sequence[str]) -> list[str]:
 
 def _above(path: PurePosixPath, depth: int) -> list[str]:
     """The names of the nearest folders that a clip lies in."""
-    return [part for part in path.parts[:-1] if part != "/"][-depth:]
+    return [part.lstrip(".") for part in path.parts[:-1] if part.strip("/.")][-depth:]
 
 
 def _digest(source: str) -> str:

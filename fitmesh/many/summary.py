@@ -33,6 +33,7 @@ _HERE = Path(__file__).parent
 _POLICY = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'"
 _ORDER = {"failed": 0, "busy": 1, "done": 2, "kept": 2, "waiting": 3}
 _WORDS = {"kept": "done", "busy": "in another run", "waiting": "not begun"}
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # spreadsheets compute what begins so, whoever named a file so
 MOST_SHOWN = 3  # warnings of a clip; the rest are folded
 
 
@@ -64,12 +65,11 @@ def table(statuses: Sequence[ClipStatus]) -> str:
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
     for s in statuses:
-        rows.writerow(
-            [
-                s.source, s.name, s.state, s.people, s.frames, s.seconds, s.cpu_s, s.peak_mb or "",
-                " | ".join(s.warnings), s.error, s.worker,
-            ]
-        )  # fmt: skip
+        row = [
+            s.source, s.name, s.state, s.people, s.frames, s.seconds, s.cpu_s, s.peak_mb or "",
+            " | ".join(s.warnings), s.error, s.worker,
+        ]  # fmt: skip
+        rows.writerow(f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell for cell in row)
     return text.getvalue()
 
 

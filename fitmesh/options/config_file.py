@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pose2d.base.errors import UserError
+from pose2d.base.files import open_regular
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -23,8 +24,8 @@ def read_config(path: Path, options: Iterable[str], repeated: Iterable[str] = ()
     """
     valid, several = set(options), set(repeated)
     try:
-        with path.open("rb") as file:
-            if path.stat().st_size > MOST_BYTES or not path.is_file():
+        with open_regular(path) as file:
+            if path.stat().st_size > MOST_BYTES:
                 raise UserError(f"{path} is not a configuration: expected a TOML file of some lines.")
             given = tomllib.load(file)
     except OSError as error:

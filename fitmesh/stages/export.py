@@ -7,13 +7,12 @@ from typing import Any
 
 import fitmesh.result
 from fitmesh.exports import EXPORTERS
+from fitmesh.stages.manifest import CACHE_FOLDER
 from fitmesh.stages.settings import Job
 from pose2d.base.caching import CacheKey, code_digest, remove_temporary
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.json_files import read_json
-
-FOLDER = ".cache_keys"  # these files have no room for a cache key of their own
 
 
 def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> CacheKey:
@@ -61,4 +60,5 @@ def make(job: Job, key: CacheKey) -> None:
 
 
 def _note(out: Path, name: str) -> Path:
-    return out / FOLDER / f"{name}.json"
+    """These files have no room for a cache key of their own."""
+    return out / CACHE_FOLDER / f"{name}.json"

@@ -102,6 +102,9 @@ def make(job: Job, key: CacheKey) -> None:
     lens = lens_of(settings.scene, job.clip.files()[0], (seen.width_px, seen.height_px))
     if lens.warning:
         job.reporter.warn(f"{job.clip.path}: {lens.warning} A usual lens is assumed; --focal or --fov state it.")
+    for identity in settings.scene.heights():
+        if identity is not None and identity not in people.people:
+            job.reporter.warn(f"--height of person {identity} has no effect: there is no such person.")
     starts = _starts(job, people, lens, body)
     firsts = seen.shot_first_frame
     total = sum(int(frame[-1] - frame[0]) // seen.every + 1 for frame in people.frames.values())
@@ -124,6 +127,8 @@ def make(job: Job, key: CacheKey) -> None:
                 fitted.append(_person(person.identity, shot, seen, people, found.people[person.identity], body))
             lowest.append(_lowest_foot(found, body))
             fits.append(replace(found, people={}))  # their rows are in `fitted`
+            if settings.scene.floor_file is not None and found.ground is None:
+                job.reporter.warn(f"--floor has no effect in shot {shot + 1}: nobody stands there long enough.")
             for warning in found.warnings:
                 job.reporter.warn(warning)
             if here and settings.scene.floor != OFF:

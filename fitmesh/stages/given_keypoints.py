@@ -146,6 +146,7 @@ class GivenKeypoints:
     source: ConfidenceSource
     pose_model: str  # who found them
     error: ErrorDistribution | None = None  # [N, 26, ..]
+    openpose: bool = False  # the file is in OpenPose's format
 
     def detections(self) -> Detections:
         """Everybody as a row."""
@@ -199,7 +200,7 @@ def read_given(path: Path, layout: str = "auto", size: tuple[int, int] = (1000, 
             found += _one_file(content, size)
         else:
             raise UserError(f'{file} has no "people": expected a file as OpenPose writes it.')
-    return _given(found, path)
+    return replace(_given(found, path), openpose="people" in content)
 
 
 _FORMATS = (

@@ -18,6 +18,7 @@ from fitmesh.stages.people import KeypointsFile
 from fitmesh.stages.settings import Job
 from fitmesh.stages.track_edits import edited_keypoints
 from pose2d.base.caching import CacheKey, code_digest
+from pose2d.base.files import open_regular
 from pose2d.base.threads import background_writer, prefetch, single_thread
 from pose2d.video.frames import Frame
 
@@ -83,7 +84,7 @@ def cache_key(job: Job, fit_key: CacheKey) -> CacheKey:
 
 def is_current(path: Path, key: CacheKey) -> bool:
     try:
-        with av.open(str(path)) as container:
+        with open_regular(path), av.open(str(path), options={"protocol_whitelist": "file"}) as container:
             return container.metadata.get("comment") == _tag(key)
     except (av.error.FFmpegError, OSError, ValueError):
         return False

@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 import fitmesh.result
 from fitmesh.confidence import check_source
-from fitmesh.exports import check_exports, wanted
+from fitmesh.exports import EXPORTERS, check_exports, wanted
 from fitmesh.result import RUN_FILE
 from fitmesh.stages import export, fit, overlay, people
 from fitmesh.stages.manifest import Manifest
@@ -62,12 +62,14 @@ def run_stages(job: Job) -> RunFiles:
 
 def _run_stages(job: Job) -> RunFiles:
     with job.reporter.busy("checking the files that are there"):
+        manifest = Manifest.read(job.out)
         planned = stages(job)
+        manifest.claim(_entries(planned), _inputs(job), job.settings.overwrite)
         if any(stage.key.stage == "overlay" and not stage.is_current(stage.path, stage.key) for stage in planned):
             job.renderer.start()
     for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, overlay.FILE, RUN_FILE):
         remove_temporary(job.out / name)
-    timings, manifest = _timings(job.out), Manifest.read(job.out)
+    timings = _timings(job.out)
     made = []
     for stage in planned:
         name = stage.key.stage
@@ -90,6 +92,27 @@ def _run_stages(job: Job) -> RunFiles:
     names = dict.fromkeys(name for stage in planned for name in stage.files())
     shown = list(names) if job.settings.only_people else list(names)[2:]  # people's are on the way to the others
     return RunFiles(tuple(job.out / name for name in shown), tuple(made))
+
+
+def _entries(planned: Sequence[Stage]) -> list[str]:
+    """What a run writes into its folder."""
+    exporters = [EXPORTERS.get(stage.key.stage) for stage in planned]
+    files = [stage.files() if one is None else (one.entry,) for stage, one in zip(planned, exporters, strict=True)]
+    return [RUN_FILE, *(name for names in files for name in names)]
+
+
+def _inputs(job: Job) -> list[Path]:
+    """The clip, and every file that an option names."""
+
+    def paths(value: Any) -> Iterator[Path]:
+        if isinstance(value, dict):
+            for inner in value.values():
+                yield from paths(inner)
+        elif isinstance(value, Path):
+            yield value
+
+    floor = job.settings.fit.scene.floor_file
+    return [*job.clip.files(), *paths(asdict(job.settings)), *([floor] if floor else [])]
 
 
 def warnings_of(folder: Path) -> list[str]:
@@ -143,10 +166,13 @@ def check(job: Job) -> None:
     settings = job.settings
     check_settings(settings)
     fit.check_lens(settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
+    layout_matters = False
     if settings.given_keypoints is not None:
-        _given_keypoints().read_given(settings.given_keypoints, settings.keypoint_layout)
+        layout_matters = _given_keypoints().read_given(settings.given_keypoints, settings.keypoint_layout).openpose
     elif settings.keypoints.checkpoint is not None or settings.keypoints.ccnet is not None:
         job.networks.get()  # a file of the wrong family is told of before any stage starts
+    if settings.keypoint_layout != RunSettings.keypoint_layout and not layout_matters:
+        job.reporter.warn("--keypoint-layout has no effect: it is for --keypoints in OpenPose's format.")
 
 
 def check_settings(settings: RunSettings) -> None:
@@ -184,7 +210,9 @@ def _write_run_json(job: Job, timings_s: Mapping[str, float], manifest: Manifest
         "settings": asdict(job.settings),
         "timings_s": timings_s,
         "files": manifest.digests,
+        "entries": sorted(manifest.entries),
     }
+    manifest.write_copy()
     with atomic_file(job.out / RUN_FILE) as temporary:
         temporary.write_text(json.dumps(facts, indent=1, default=str) + "\n")
 

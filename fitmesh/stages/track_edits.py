@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from fitmesh.result import EDITS_FILE
-from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, read_keypoints, read_tracks
+from fitmesh.stages.people import KEYPOINTS_FILE, TRACKS_FILE, KeypointsFile, TracksFile, read_keypoints, read_tracks
+from fitmesh.ui.words import count
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.json_files import Json, read_json
@@ -89,7 +90,7 @@ class Identities:
 
     def next_identity(self) -> int:
         """One that nobody has or had."""
-        return 1 + max((max(found, int(now.max(initial=0))) for found, now in self.owners.items()), default=0)
+        return 1 + max(self.person, default=0)
 
     def same_as(self) -> dict[int, int]:
         """Identity -> the earliest identity of the same person."""
@@ -109,6 +110,9 @@ def edited_tracks(out: Path) -> TracksFile:
 def edited_keypoints(out: Path) -> KeypointsFile:
     """`keypoints.npz` with the edits applied."""
     tracks, keypoints = read_tracks(out), read_keypoints(out)
+    seen, rows = {track.identity: track.frames for track in tracks.tracks}, keypoints.frames
+    if seen.keys() != rows.keys() or any(not np.array_equal(seen[who], frames) for who, frames in rows.items()):
+        raise UserError(f"{out / KEYPOINTS_FILE} is of others than {out / TRACKS_FILE}: `fitmesh run` makes both anew.")
     edits = read_edits(out, tracks)
     if not edits:
         return keypoints
@@ -189,22 +193,29 @@ def _merge(edit: Merge, now: Identities) -> None:
 def _check_merge(edit: Merge, now: Identities) -> None:
     if len(edit.identities) < 2 or len(set(edit.identities)) < len(edit.identities):
         raise UserError(f"a merge takes two or more different people, got {', '.join(map(str, edit.identities))}.")
-    taken: dict[int, int] = {}
     for identity in edit.identities:
         _check_known(identity, now)
+    known, taken = now.everyone(), dict[int, int]()
+    people = {now.person[identity] for identity in edit.identities}
+    others = [one for one in known if now.person[one] in people and one not in edit.identities]  # by earlier merges
+    for identity in (*edit.identities, *others):
         frames = now.frames(identity)
         both = [frame for frame in frames.tolist() if frame in taken]
         if both:
             time_s = float(now.tracks.time_s[np.searchsorted(now.tracks.frames, both[0])])
             raise UserError(
-                f"people {taken[both[0]]} and {identity} cannot be one: both are seen in {len(both)} frames, first at "
-                f"{time_s:.2f} s (frame {both[0]}). Split or drop one of them there first."
+                f"people {taken[both[0]]} and {identity} cannot be one: both are seen in {count(len(both), 'frames')}, "
+                f"first at {time_s:.2f} s (frame {both[0]}). Split or drop one of them there first."
             )
         taken |= dict.fromkeys(frames.tolist(), identity)
 
 
 def _split(edit: Split, now: Identities) -> None:
     _check_known(edit.identity, now)
+    if edit.new_identity in now.everyone():
+        raise UserError(
+            f"a split of person {edit.identity} cannot make person {edit.new_identity}, who is there already."
+        )
     times = dict(zip(now.tracks.frames.tolist(), now.tracks.time_s.tolist(), strict=True))
     frames = now.frames(edit.identity)
     first_s, last_s = times[int(frames[0])], times[int(frames[-1])]

@@ -1,5 +1,7 @@
 """What a command says when it fails: one sentence for what the user can fix, two lines and a log file for the rest."""
 
+import contextlib
+import errno
 import os
 import sys
 import tempfile
@@ -12,7 +14,11 @@ from fitmesh.ui.signals import INTERRUPTED, WORDS, Stopped
 from fitmesh.version import __version__
 
 USER_ERROR, FAILED, BROKEN_PIPE = 2, 1, 141
-_NO_MEMORY = ("can't allocate memory", "not enough memory", "Insufficient memory", "bad alloc", "bad_alloc")
+_NO_MEMORY = (
+    "can't allocate memory", "not enough memory", "Insufficient memory", "bad alloc", "bad_alloc", "Unable to allocate",
+    "Cannot allocate memory", "failed to map segment", "can't start new thread", "DefaultCPUAllocator",
+)  # fmt: skip
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def exit_code_of(error: BaseException) -> int:
@@ -20,8 +26,12 @@ def exit_code_of(error: BaseException) -> int:
     if isinstance(error, Stopped | KeyboardInterrupt):
         say(WORDS)
         return getattr(error, "exit_code", INTERRUPTED)
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):  # nobody reads it, or the disk is full: Python must not try once more
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if isinstance(error, BrokenPipeError):  # the reader of our output has left (`fitmesh models | head`)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return BROKEN_PIPE
     lines, code = describe_error(error)
     lines[0] = f"Error: {lines[0]}"
@@ -46,6 +56,9 @@ def describe_error(error: BaseException) -> tuple[list[str], int]:
     if isinstance(error, OSError) and error.filename is not None:
         _log(error)
         return [f"{error.filename}: {error.strerror or error}."], USER_ERROR
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        _log(error)
+        return [f"the output cannot be written: {error.strerror}. Make room, or write elsewhere."], USER_ERROR
     first, path = (str(error).splitlines() or [""])[0][:300], _log(error)
     return [
         f"something went wrong inside fitmesh ({type(error).__name__}: {first}).",
@@ -86,8 +99,10 @@ def _is_user_error(error: BaseException) -> bool:
 def _log(error: BaseException) -> Path | None:
     """The traceback, in a file of its own."""
     try:
-        name = f"fitmesh-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
-        path = Path(tempfile.gettempdir()) / name
+        name = f"fitmesh-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-"
+        handle, made = tempfile.mkstemp(".log", name)  # a new file: nobody else can have put a link there
+        os.close(handle)
+        path = Path(made)
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         facts = f"fitmesh {__version__}\n{sys.version}\n{[printable(word) for word in sys.argv]}\n\n"
         path.write_text(facts + "".join(lines), "utf-8", "backslashreplace")

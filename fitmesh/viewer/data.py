@@ -5,13 +5,16 @@ number and the shape.
 """
 
 import json
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fitmesh.exports import PLAIN, Motion
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.draw import identity_colour
+from fitmesh.exports.motion import reworked
 from fitmesh.exports.scene import SceneFrame, about_frame, scene_frame
 from fitmesh.exports.segments import segments
 from fitmesh.result import Person, Result
@@ -33,7 +36,8 @@ class ViewerData:
 
 
 def viewer_data(result: Result) -> ViewerData:
-    """Of all people."""
+    """Of all people, as they move in scene.glb."""
+    result = reworked(result, _motion(result.settings.get("motion")))
     scene = scene_frame(result)
     blocks: list[bytes] = []
     people = []
@@ -61,6 +65,8 @@ def viewer_data(result: Result) -> ViewerData:
         "name": result.clip_path.name if result.clip_path is not None else result.folder.resolve().name,
         "frames": result.frames.tolist(),
         "time_s": (result.time_s - result.time_s[:1]).tolist(),
+        "start_s": float(result.time_s[0]) if len(result.time_s) else 0.0,
+        "trim": _trim_command(result),
         "width_px": result.camera.size[0],
         "height_px": result.camera.size[1],
         "focal_y_px": (result.focal_px * (result.camera.focal_px[1] / result.camera.focal_px[0])).round(3).tolist(),
@@ -86,6 +92,22 @@ def viewer_data(result: Result) -> ViewerData:
         "people": people,
     }
     return ViewerData(json.dumps(meta, allow_nan=False).encode(), b"".join(blocks))
+
+
+def _motion(stated: Any) -> Motion:
+    """What run.json says of the exports' motion, but for their rate: the page has the video's frames."""
+    try:
+        smooth = float(stated["smooth"])
+        return Motion(None, smooth if 0 <= smooth <= 1 else 0.0, stated["in_place"] is True)
+    except (TypeError, KeyError, ValueError):
+        return PLAIN
+
+
+def _trim_command(result: Result) -> str:
+    """What runs on the same clip into a folder of its own, without the times; empty where the clip is not known."""
+    if result.clip_path is None:
+        return ""
+    return shlex.join(["fitmesh", "run", str(result.clip_path), "--out", f"{result.folder}-part"])
 
 
 def _spans(result: Result, person: Person) -> list[dict[str, int]]:

@@ -42,11 +42,15 @@ def load_body(path: str | Path | None = None, gender: str = "neutral") -> Body:
 @single_thread()
 def _read_body(path: Path, mtime_ns: int, size: int) -> Body:
     arrays = read_arrays(path)
-    if "J_regressor_coco17" in arrays:
-        return _open_body(arrays, path)
-    from fitting.body.smpl_files import smpl_body
+    try:
+        if "J_regressor_coco17" in arrays:
+            return _open_body(arrays, path)
+        from fitting.body.smpl_files import smpl_body
 
-    return smpl_body(arrays, path)
+        return smpl_body(arrays, path)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise UserError(f"{path} is not a body file, or it is damaged ({type(error).__name__}: {reason}).") from error
 
 
 def _open_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
@@ -56,7 +60,8 @@ def _open_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
         return torch.as_tensor(arrays[name], dtype=torch.float32)
 
     vertices = len(arrays["v_template"])
-    checked(arrays, path, {"J_regressor_halpe26": (26, vertices), "J_regressor_h36m17": (17, vertices)})
+    sizes = {"J_regressor_halpe26": (26, vertices), "J_regressor_h36m17": (17, vertices), "kintree_table": (2, 24)}
+    checked(arrays, path, sizes)
     picks = zip(arrays["vertex_pick_names"], arrays["vertex_picks"], strict=True)
     return Body(
         name="open",
@@ -88,6 +93,7 @@ _NAMES = {
         r"SMPLX_{G}_2020\.npz",
     ),
 }
+WEIGHTS_OFF = 0.05  # rounding of published files is far below
 _DEEPEST = 3  # folders below the given one: models/smplh/male/model.npz
 WHERE = (
     "SMPL: SMPL_NEUTRAL.pkl or basicModel_neutral_lbs_10_207_0_v1.0.0.pkl from smpl.is.tue.mpg.de; "
@@ -151,7 +157,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     if missing:
         raise UserError(f"{path} is not a body file: it has no {', '.join(missing)}.")
 
-    vertices, joints = len(arrays["v_template"]), len(arrays["J_regressor"])
+    vertices, joints = (arrays[name].shape[0] if arrays[name].ndim else 0 for name in ("v_template", "J_regressor"))
     checked(
         arrays,
         path,
@@ -168,12 +174,16 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     faces = arrays["f"]
     if faces.size and not 0 <= int(faces.min()) <= int(faces.max()) < vertices:
         raise UserError(f"{path}: f names vertices that do not exist (there are {vertices}).")
+    if not vertices or (np.abs(arrays["weights"].sum(1) - 1) > WEIGHTS_OFF).any():
+        raise UserError(f"{path}: the weights of a vertex do not add up to 1; the file is damaged.")
     return arrays
 
 
 def checked(arrays: Mapping[str, np.ndarray], path: Path, sizes: Mapping[str, tuple[int | None, ...]]) -> None:
     """Refuse arrays that are not of these sizes (None: any) or hold something other than finite numbers."""
     for name, size in sizes.items():
+        if name not in arrays:
+            raise UserError(f"{path} is not a body file: it has no {name}.")
         array = arrays[name]
         if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
             raise UserError(f"{path}: {name} holds something other than finite numbers; the file is damaged.")

@@ -20,7 +20,7 @@ Verdict = Literal["used", "softened", "dropped", "not known"]
 
 # Mean distance to the keypoints with the scene over that without: below, nobody sees a difference; above, fits with it
 # were visibly worse (bench/scene_evidence.py). Predictions of keypoints left out may be worse by chance alone.
-DOUBTFUL, DAMAGED, PREDICTED = 1.06, 1.15, 1.02
+DOUBTFUL, DAMAGED, PREDICTED = 1.10, 1.15, 1.02
 HIDDEN_EVERY, HIDDEN_S = 4, 0.4  # one of so many keypoints is left out for so long
 
 

@@ -11,7 +11,7 @@ Three kinds of evidence meet in one robust least-squares problem:
                 nearer, the apparent size tells in units of the focal length. Their ratio is the focal length.
   sizes         adults are 1.70 +- 0.09 m tall; much shorter is possible (children), much taller is not. A head that is
                 large for its body, which the image tells without a scale, belongs to a child.
-  levels        some people stand on a roof or a stage; this costs more than a child.
+  levels        some people stand on a roof or a stage; this costs more than a child, unless the head is an adult's.
   the camera    is held level and at a height that people or tripods have, more or less.
 
 The floor alone cannot tell the focal length (a longer lens is a flatter floor); floor and plumb lines together can
@@ -35,7 +35,7 @@ from fitting.scene.lens import FocalEstimate, refocused
 SMALLEST_M, SMALLEST_LOG_SIGMA = 0.7, 0.05  # below stand no people, on their own feet
 # Somebody on a roof, a step or a stage: beyond so many metres it costs so much log-likelihood, whatever the height; but
 # nobody is farther than the highest level from the floor.
-LEVEL_M, LEVEL_COST, HIGHEST_LEVEL_M, HIGHEST_SIGMA_M = 0.15, 9.0, 1.5, 0.2
+LEVEL_M, LEVEL_COST, HIGHEST_LEVEL_M, HIGHEST_SIGMA_M = 0.15, 6.0, 2.5, 0.2
 KNOWN_LOG_SIGMA, GIVEN_UP_DEG = 0.01, 0.3  # of a height and an up direction that the user states
 ADULT_M, ADULT_SIGMA_M = 1.70, 0.09
 CHILDREN, CHILD_M, CHILD_LOG_SIGMA = 0.25, 1.15, 0.3  # share of people who are no adults, and their heights
@@ -132,8 +132,9 @@ def estimate_ground(
     if why_not:
         return GroundAnswer(ground, f"{len(evidence.axis)} plumb lines; floor not known: {why_not}")
     who = int(ground.on_floor.sum())
+    people_text = "1 person" if who == 1 else f"{who} people"
     return GroundAnswer(
-        ground, f"{ground.stance_points} stance points of {who} people and {standing_s:.1f} s of standing"
+        ground, f"{ground.stance_points} stance points of {people_text} and {standing_s:.1f} s of standing"
     )
 
 
@@ -187,7 +188,7 @@ def _no_floor(ground: GroundEstimate, plumb: GroundEstimate) -> str:
 
 def _heavy(residual: np.ndarray | float, scale: float = 2.0) -> np.ndarray:
     """A residual whose square grows like a logarithm beyond `scale` (Cauchy's loss, as a residual)."""
-    r = np.asarray(residual, float)
+    r = np.clip(np.asarray(residual, float), -1e100, 1e100)
     return np.sign(r) * scale * np.sqrt(np.log1p((r / scale) ** 2))
 
 
@@ -208,7 +209,7 @@ def _size_cost(log_height: np.ndarray, shares: np.ndarray) -> np.ndarray:
     adult = math.log((1 - CHILDREN) / ADULT_SIGMA_M) - ((height - ADULT_M) / ADULT_SIGMA_M) ** 2 / 2
     child = math.log(CHILDREN / (CHILD_M * CHILD_LOG_SIGMA)) - (np.log(height / CHILD_M) / CHILD_LOG_SIGMA) ** 2 / 2
     head = np.log(np.where(np.isfinite(shares), shares, 1.0) / head_share(height)) / HEAD_LOG_SIGMA
-    head = np.where(np.isfinite(shares), np.where(head < 0, _heavy(head, 0.5), head), 0.0)
+    head = np.where(np.isfinite(shares), np.where(head < 0, _heavy(head), head), 0.0)
     too_small = np.maximum(math.log(SMALLEST_M) - log_height, 0) / SMALLEST_LOG_SIGMA
     return (head**2 + too_small**2) / 2 - np.logaddexp(adult, child)
 

@@ -77,8 +77,13 @@ def load_ui_prmd(path: str | Path, body: Body) -> Motion:
         raise UserError(f"{path} does not exist; expected UI-PRMD's markers (.npz).")
     file = read_npz(path, "Expected UI-PRMD's markers (.npz).")
     check_arrays(file, _FILE, path, "a file of UI-PRMD's markers")
-    column = [list(map(str, file["point"])).index(name) for name in _USED]
+    points = list(map(str, file["point"]))
+    if lacking := sorted(set(_USED) - set(points)):
+        raise UserError(f"{path} lacks the markers {', '.join(lacking[:4])} of Plug-in Gait.")
+    column = [points.index(name) for name in _USED]
     start, subject, movement = (file[name].astype(int) for name in ("clip_start", "clip_subject", "clip_movement"))
+    if len(start) != len(subject) + 1 or (np.diff(start) < 1).any() or start[-1] > len(file["position_mm"]):
+        raise UserError(f"{path}: clip_start does not say which frames belong to which clip.")
     position = file["position_mm"][:, column]
     filled = {c: _filled(position[start[c] : start[c + 1]]) for c in range(len(subject))}
     clips = {c: metres for c, metres in filled.items() if metres is not None and subject[c] not in HIPS_WRONG}

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pose2d.base.errors import UserError
-from pose2d.base.files import MOST_ARRAY_BYTES, most_bytes, size_text
+from pose2d.base.files import MOST_ARRAY_BYTES, most_bytes, open_regular, size_text
 
 MOST_ARRAYS = 20_000  # of one file; networks have some hundred
 MOST_GROWTH = 1100  # deflate makes at most 1032 bytes of one
@@ -98,7 +98,7 @@ def _problem(given: np.ndarray, wanted: Array, lengths: dict[str, int]) -> str:
         return ""
     if wanted.finite and given.dtype.kind == "f" and not np.isfinite(given).all():
         return "has a number that is not finite (NaN or infinity)"
-    known = given[np.isfinite(given)] if given.dtype.kind == "f" else given
+    known = given[~np.isnan(given)] if given.dtype.kind == "f" else given
     if known.size and wanted.low is not None and known.min() < wanted.low:
         return f"has {known.min()}, expected at least {wanted.low:g}"
     if known.size and wanted.high is not None and known.max() > wanted.high:
@@ -107,12 +107,10 @@ def _problem(given: np.ndarray, wanted: Array, lengths: dict[str, int]) -> str:
 
 
 def _opened(path: Path) -> BinaryIO:
-    if path.is_dir():
-        raise Unreadable("it is a folder")
-    if not path.is_file():
-        raise Unreadable("there is no such file")
     try:
-        return path.open("rb")
+        return open_regular(path)
+    except FileNotFoundError as error:
+        raise Unreadable("there is no such file") from error
     except OSError as error:
         raise Unreadable(error.strerror or str(error)) from error
 
@@ -167,6 +165,8 @@ def _array(stream: Any, size: int, name: str, cap: int) -> np.ndarray:
     if dtype.names is not None or dtype.subdtype is not None or dtype.kind not in "fiubUSc":
         raise Unreadable(f"{name} holds {dtype}, not plain numbers or text")
     count = math.prod(shape)
+    if (dtype.itemsize == 0 and count) or (dtype.kind == "f" and dtype.itemsize > 8):
+        raise Unreadable(f"{name} holds {dtype}, not numbers of at most 64 bits or text of some letters")
     if count * dtype.itemsize != size - header_bytes:
         claimed = size_text(count * dtype.itemsize)
         raise Unreadable(f"{name} claims {claimed} and there are {size_text(max(0, size - header_bytes))}")
@@ -185,6 +185,8 @@ def _array(stream: Any, size: int, name: str, cap: int) -> np.ndarray:
             content[at : at + len(block)] = block
             at += len(block)
     stream.read(1)  # a zip entry compares its checksum at its end
+    if not dtype.isnative:  # another machine's order of bytes, which torch does not know
+        flat = flat.astype(dtype.newbyteorder("="))
     return flat.reshape(shape, order="F" if fortran else "C")
 
 

@@ -189,6 +189,14 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     return {name: value for name, value in found.items() if name != _KEY}
 
 
+def has_cache_key(path: Path) -> bool:
+    """Whether `write_npz` may have made it."""
+    try:
+        return _KEY in arrays.read_npz(path, "", [_KEY])
+    except UserError:
+        return False
+
+
 def npz_is_current(path: Path, key: CacheKey) -> bool:
     """False also for a file that is absent or damaged: it is made (again)."""
     try:

@@ -1,17 +1,28 @@
 """Files written atomically (complete under their name, or not there), and how much memory one may take when read:
 sizes that a header states are checked first."""
 
+import errno
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from pose2d.base.errors import UserError
 
 unfinished: set[Path] = set()  # files and folders being written now
+held: set[Path] = set()  # folders that this process is the only writer of: what goes there goes nowhere else
+
+
+def check_inside(path: Path) -> None:
+    """Refuse a place that looks as if it were in a folder we hold, and lies elsewhere because of a link."""
+    for folder in held:
+        if path.absolute().is_relative_to(folder) and not path.parent.resolve().is_relative_to(folder.resolve()):
+            raise UserError(f"{path} would be written outside {folder}: {path.parent} is a link. Remove the link.")
 
 
 def remove_unfinished() -> None:
@@ -30,6 +41,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     The temporary name keeps the suffix, since writers (video, npz) choose their format by it.
     """
     path = Path(path)
+    check_inside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.stem[:100]}.", suffix=path.suffix, dir=path.parent)
@@ -67,6 +79,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     What a killed run left behind under the temporary names is cleared away by the next one.
     """
     partial, old = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.old")
+    check_inside(path / "file")  # what a link would be replaced by stays, too
     try:
         for left in (partial, old):
             shutil.rmtree(left, ignore_errors=True)
@@ -84,10 +97,28 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         unfinished.discard(partial)
 
 
+_NOT_ORDINARY = "it is a pipe, a device or a socket, not an ordinary file"
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """An ordinary file, to be read; OSError for anything else: a pipe may never answer, and a device never ends."""
+    try:
+        kind = os.stat(path).st_mode
+        if not stat.S_ISREG(kind):  # not opened: that alone makes some devices do something
+            raise OSError(errno.EINVAL, "it is a folder" if stat.S_ISDIR(kind) else _NOT_ORDINARY)
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except ValueError as error:
+        raise OSError(errno.EINVAL, f"no file has such a name ({error})") from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):  # exchanged in between
+        os.close(handle)
+        raise OSError(errno.EINVAL, _NOT_ORDINARY)
+    return os.fdopen(handle, "rb")
+
+
 def blocks(path: Path) -> Iterator[bytes]:
     """The bytes of a file, a MiB at a time."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             while block := file.read(1 << 20):
                 yield block
     except OSError as error:

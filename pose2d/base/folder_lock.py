@@ -6,9 +6,11 @@ the file's time every few seconds, and whoever comes from another machine watche
 """
 
 import contextlib
+import errno
 import json
 import os
 import socket
+import stat
 import sys
 import threading
 import time
@@ -31,6 +33,7 @@ WATCH_S = 20.0  # a holder on another machine that shows none for so long is dea
 SETTLE_S = 0.5  # without flock: how long two who come at the same moment may need to see each other
 MOST_BYTES = 4096  # of the file
 LONGEST_COMMAND = 200
+_CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # neither through a link nor into a pipe
 
 
 class FolderBusy(UserError):
@@ -93,12 +96,14 @@ def folder_lock(folder: Path, patience_s: float = 0.0) -> Iterator[None]:
     ended = threading.Event()
     threading.Thread(target=_renew, args=(path, ended), daemon=True).start()
     files.unfinished.add(path)  # goes with a process that ends at once
+    files.held.add(folder.absolute())
     try:
         yield
     finally:
         ended.set()
         _release(path, handle)
         files.unfinished.discard(path)
+        files.held.discard(folder.absolute())
 
 
 def _release(path: Path, handle: int) -> None:
@@ -115,8 +120,13 @@ def _take(path: Path) -> int:
     """The open file, ours. Whoever was too late has a file that no longer has the name, and tries again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        if path.is_symlink():  # what it leads to is not ours
+            raise OSError(errno.ELOOP, f"{path.name} in it is a link, no lock. Remove it")
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | _CAREFUL, 0o666)
         try:
+            about = os.fstat(handle)
+            if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
+                raise OSError(errno.EINVAL, f"{path.name} in it is no lock but another file. Remove it")
             locked = _flock(handle)
             if locked and not _is_named(handle, path):
                 os.close(handle)

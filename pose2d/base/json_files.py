@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pose2d.base.errors import UserError
-from pose2d.base.files import JSON_GROWTH, MOST_JSON_BYTES, most_bytes, size_text
+from pose2d.base.files import JSON_GROWTH, MOST_JSON_BYTES, most_bytes, open_regular, size_text
 
 WHOLE = 2**53  # the largest whole number that every reader of JSON keeps exactly
 
@@ -116,15 +116,13 @@ def read_json(path: str | Path, expected: str = "") -> Json:
     try:
         if path.is_dir():
             raise UserError(f"{path} is a folder, not a JSON file. {expected}".rstrip())
-        size, cap = path.stat().st_size, most_bytes(MOST_JSON_BYTES * JSON_GROWTH) // JSON_GROWTH
-        if size > cap:
-            raise UserError(
-                f"{path} has {size_text(size)}; with the memory at hand at most {size_text(cap)} can be read."
-            )
-        with path.open("rb") as file:
-            content = file.read(cap + 1)
-        if len(content) > cap:  # what is no ordinary file (a device, a pipe) has no size
-            raise UserError(f"{path} does not end; expected a JSON file.")
+        with open_regular(path) as file:
+            size, cap = path.stat().st_size, most_bytes(MOST_JSON_BYTES * JSON_GROWTH) // JSON_GROWTH
+            if size > cap:
+                raise UserError(
+                    f"{path} has {size_text(size)}; with the memory at hand at most {size_text(cap)} can be read."
+                )
+            content = file.read(cap)
         return Json(json.loads(content.decode("utf-8-sig")), path, expected=expected)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}. {expected}".rstrip()) from error

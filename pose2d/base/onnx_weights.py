@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from pose2d.base.errors import UserError
+from pose2d.base.files import MOST_ARRAY_BYTES, most_bytes, open_regular
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
 _DTYPES = {1: "<f4", 2: "<u1", 3: "<i1", 6: "<i4", 7: "<i8", 9: "?", 10: "<f2", 11: "<f8"}  # TensorProto.DataType
 _TYPED_FIELDS = {4: "<f4", 10: "<f8"}  # float_data, double_data: packed numbers beside raw_data
 _INTEGER_FIELDS = {5, 7}  # int32_data, int64_data: packed varints
 MOST_NUMBERS = 2**31  # along one axis of a tensor: ONNX files are at most 2 GB
+MOST_AXES = 32
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,15 @@ def read_onnx(path: str | Path) -> OnnxGraph:
     """The graph of an ONNX file. Tensors may lie beside it, in its own folder; other places are refused."""
     path = Path(path)
     try:
-        content = path.read_bytes()
+        with open_regular(path) as file:
+            content = file.read(MOST_NUMBERS)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}.") from error
     try:
         graph = next((value for field, value in _fields(memoryview(content)) if field == 7), None)
         if not isinstance(graph, memoryview):
             raise _Broken("it holds no graph")
-        return _graph(graph, path.parent)
+        return _graph(graph, _Beside(path.parent))
     except _Broken as error:
         raise UserError(f"{path} is not an ONNX file, or it is damaged or cut off: {error}.") from error
     except _Refused as error:
@@ -111,7 +114,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
         if byte < 0x80:
-            return value, at
+            return value & 0xFFFF_FFFF_FFFF_FFFF, at
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
@@ -149,25 +152,25 @@ def _text(value: int | memoryview) -> str:
         raise _Broken("a name is not text") from error
 
 
-def _graph(data: memoryview, folder: Path) -> OnnxGraph:
+def _graph(data: memoryview, beside: "_Beside") -> OnnxGraph:
     nodes: list[OnnxNode] = []
     outputs: list[str] = []
     tensors: dict[str, np.ndarray] = {}
     for field, value in _fields(data):
         if field == 1:
-            node, constant = _node(_bytes(value), folder)
+            node, constant = _node(_bytes(value), beside)
             nodes.append(node)
             if constant is not None and node.outputs:
                 tensors[node.outputs[0]] = constant
         elif field == 5:
-            name, tensor = _tensor(_bytes(value), folder)
+            name, tensor = _tensor(_bytes(value), beside)
             tensors[name] = tensor
         elif field == 12:
             outputs.extend(_text(part) for inner, part in _fields(_bytes(value)) if inner == 1)
     return OnnxGraph(tuple(nodes), tuple(outputs), tensors)
 
 
-def _node(data: memoryview, folder: Path) -> tuple[OnnxNode, np.ndarray | None]:
+def _node(data: memoryview, beside: "_Beside") -> tuple[OnnxNode, np.ndarray | None]:
     """A node, and its value if it is a constant."""
     inputs, outputs, op, constant = [], [], "", None
     for field, value in _fields(data):
@@ -180,11 +183,11 @@ def _node(data: memoryview, folder: Path) -> tuple[OnnxNode, np.ndarray | None]:
         elif field == 5 and op in ("", "Constant"):
             for inner, part in _fields(_bytes(value)):
                 if inner == 5:  # AttributeProto.t
-                    constant = _tensor(_bytes(part), folder)[1]
+                    constant = _tensor(_bytes(part), beside)[1]
     return OnnxNode(op, tuple(inputs), tuple(outputs)), constant if op == "Constant" else None
 
 
-def _tensor(data: memoryview, folder: Path) -> tuple[str, np.ndarray]:
+def _tensor(data: memoryview, beside: "_Beside") -> tuple[str, np.ndarray]:
     name, kind, shape, external = "", 0, [], {}
     values: np.ndarray | None = None
     raw: memoryview | None = None
@@ -208,14 +211,14 @@ def _tensor(data: memoryview, folder: Path) -> tuple[str, np.ndarray]:
     if kind not in _DTYPES:
         raise _Refused(f"its tensor {name!r} has numbers of kind {kind}; only plain floats and integers are read")
     if external:
-        raw = memoryview(_beside(external, name, folder))
+        raw = memoryview(beside.read(external, name))
     if raw is not None:
         values = _numbers(raw, _DTYPES[kind])
     elif kind == 10 and values is not None:
         values = values.astype(np.uint16).view(np.float16)  # half floats lie in int32_data as their bits
     values = np.zeros(0) if values is None else values
-    if math.prod(shape) != values.size or max(shape, default=0) > MOST_NUMBERS:
-        raise _Broken(f"tensor {name!r} of shape {shape} has {values.size} numbers")
+    if len(shape) > MOST_AXES or math.prod(shape) != values.size or max(shape, default=0) > MOST_NUMBERS:
+        raise _Broken(f"tensor {name[:80]!r} of shape {shape[:MOST_AXES]} has {values.size} numbers")
     return name, values.astype(_DTYPES[kind]).reshape(shape)
 
 
@@ -233,19 +236,30 @@ def _numbers(data: memoryview, dtype: str) -> np.ndarray:
     return np.frombuffer(data, dtype)
 
 
-def _beside(entry: Mapping[str, str], name: str, folder: Path) -> bytes:
-    """A tensor's bytes from a file in the model's folder."""
-    location = entry.get("location", "")
-    path = (folder / location).resolve()
-    if not location or not path.is_relative_to(folder.resolve()):
-        raise _Refused(f"its tensor {name!r} lies in {location!r}, outside the file's own folder")
-    try:
-        start, length = int(entry.get("offset", 0)), int(entry.get("length", -1))
-        with path.open("rb") as file:
-            file.seek(start)
-            data = file.read(length)
-    except (OSError, ValueError, OverflowError, MemoryError) as error:
-        raise _Broken(f"tensor {name!r} lies in {location!r}, which cannot be read ({error})") from error
-    if length >= 0 and len(data) != length:
-        raise _Broken(f"{location!r} has {len(data)} of the {length} bytes of tensor {name!r}")
-    return data
+class _Beside:
+    """Tensors that lie in files of the model's folder: together they take no more than those files have."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._left, self._taken = folder, most_bytes(MOST_ARRAY_BYTES), dict[Path, int]()
+
+    def read(self, entry: Mapping[str, str], name: str) -> bytes:
+        location = entry.get("location", "")
+        try:
+            path = (self._folder / location).resolve()
+            if not location or not path.is_relative_to(self._folder.resolve()):
+                raise _Refused(f"its tensor {name!r} lies in {location!r}, outside the file's own folder")
+            start, length = int(entry.get("offset", 0)), int(entry.get("length", -1))
+            with open_regular(path) as file:
+                size = path.stat().st_size
+                length = size - start if length < 0 else length
+                self._taken[path] = self._taken.get(path, 0) + length
+                self._left -= length
+                if self._taken[path] > size or self._left < 0:
+                    raise _Refused(f"its tensors take more of {location!r} than it has, or than fits into memory")
+                file.seek(start)
+                data = file.read(length)
+        except (OSError, ValueError, OverflowError, MemoryError) as error:
+            raise _Broken(f"tensor {name!r} lies in {location!r}, which cannot be read ({error})") from error
+        if len(data) != length:
+            raise _Broken(f"{location!r} has {len(data)} of the {length} bytes of tensor {name!r}")
+        return data

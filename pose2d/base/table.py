@@ -189,7 +189,7 @@ class Table:
                 if all(name in arrays for name, array in c.nested.schema(inner).items() if not array.optional):
                     made[f.name] = c.nested.from_arrays(arrays, inner, **(inside or {}).get(f.name, {}))
             elif prefix + f.name in arrays:
-                value = arrays[prefix + f.name]
+                value = _typed(arrays[prefix + f.name], c)
                 made[f.name] = _tensor(value) if cls.TENSORS else value
         return cls(**made, **shared)
 
@@ -254,7 +254,7 @@ class Table:
         for number in range(len(first) - 1):
             rows = slice(first[number], first[number + 1])
             made = {
-                f.name: _single(arrays[f.name][number]) if c.each else arrays[cls.PREFIX + f.name][rows]
+                f.name: _single(arrays[f.name][number]) if c.each else _typed(arrays[cls.PREFIX + f.name][rows], c)
                 for f, c in column_fields(cls)
                 if c.in_files and (f.name if c.each else cls.PREFIX + f.name) in arrays
             }
@@ -343,6 +343,13 @@ def _no_rows(stated: Column, lengths: Mapping[str, int], tensors: bool) -> Any:
     shape = (0, *(lengths.get(side, 0) if isinstance(side, str) else side for side in stated.shape))
     value: np.ndarray = np.zeros(shape, _DTYPES[stated.kind])
     return _tensor(value) if tensors else value
+
+
+def _typed(value: np.ndarray, stated: Column) -> np.ndarray:
+    """Numbers as they are, unless they are of a kind that only counts as the column's: whole ones, or half floats."""
+    wanted = np.dtype(_DTYPES[stated.kind])
+    fits = value.dtype.kind == wanted.kind and (value.dtype.kind != "f" or value.dtype.itemsize >= 4)
+    return value if fits else value.astype(wanted)
 
 
 def _tensor(value: np.ndarray) -> Any:

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pose2d.base.errors import UserError
+from pose2d.base.files import open_regular
 
 _TYPE = re.compile(r"([<>|=]?)([biufcSUO])(\d*)")  # truth, whole, unsigned, real, complex, bytes, text, object
 _MEMO_SLACK = 1 << 16
@@ -35,7 +36,7 @@ def load(path: str | Path, encoding: str = "latin1") -> Any:
     """
     path = Path(path)
     try:
-        with open(path, "rb") as stream:
+        with open_regular(path) as stream:
             return load_stream(stream, encoding)
     except Refused as refusal:
         raise UserError(f"{path} was refused: {refusal}. Get the file again from its official site.") from refusal

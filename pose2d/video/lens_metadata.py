@@ -19,6 +19,8 @@ from typing import Any, BinaryIO
 import av
 from PIL import Image
 
+from pose2d.base.files import open_regular
+
 FULL_FRAME_DIAGONAL_MM = math.hypot(36.0, 24.0)
 # A focal length outside this share of the image's diagonal is a mistake: 0.2 is a 136 degree rectilinear lens,
 # 15 a 650 mm telephoto lens.
@@ -52,7 +54,7 @@ def read_lens_metadata(path: str | Path, size_px: tuple[int, int]) -> LensMetada
     if len(size_px) != 2 or min(size_px) <= 0:
         return _nothing(f"an image of {size_px} pixels has no focal length.")
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             head = stream.read(_HEAD_BYTES)
             if head.startswith(_IMAGE_SIGNATURES) and head[8:12] not in (b"AVI ", b"WAVE"):
                 return from_exif(_exif_block(head), size_px)

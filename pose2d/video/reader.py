@@ -17,13 +17,18 @@ from av.stream import Disposition
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from pose2d.base.errors import UserError
+from pose2d.base.files import MOST_PIXELS
 from pose2d.video.frames import WHOLE, Clip, ClipInfo, Frame, Span, check_size
 
 SLOWEST_FPS, FASTEST_FPS = Fraction(1, 1000), Fraction(10**6)  # what is stated beyond this is a mistake
+LARGER, SMALL_PX = 4, 4_000_000  # a later frame may have so many times the first one's pixels, or so many
 MOST_STRETCHED = Fraction(1, 16), Fraction(16)  # width over height of a pixel
 KINDS = "mp4, mov, mkv, webm or gif"
-# FFmpeg takes these for videos: still images, a text file "played" on a terminal, play lists that name other files.
-_NOT_VIDEOS = ("_pipe", "image2", "tty", "hls", "concat", "dash")
+# FFmpeg's names of what is a video. It opens more: a text "played" on a terminal, raw bytes, play lists of other files.
+_CONTAINERS = {
+    "mov", "mp4", "matroska", "webm", "avi", "gif", "apng", "mpegts", "mpeg", "ogg", "flv", "asf", "mxf", "m4v", "h264",
+    "hevc", "mjpeg", "ivf",
+}  # fmt: skip
 # Each pixel of a smaller image is the mean of those it covers, its colour too (FFmpeg would halve that once more).
 # By FFmpeg's numbers: accurate rounding, colour in and out at full width. PyAV before 18 has no names for them.
 AVERAGE = int(Interpolation.AREA) | 0x40000 | 0x2000 | 0x4000
@@ -36,13 +41,14 @@ class Video(Clip):
         self.path = Path(path)
         self.warnings = []
         with _open(self.path) as container:
-            stream = _image_stream(container, self.path)
+            stream = _image_stream(container, self.path, MOST_PIXELS)
             first = next(_decoded(container, stream, self.warnings), None)
             if first is None:
                 raise UserError(
                     f"{self.path} holds no readable frame: the file is damaged or cut off. "
                     "Copy or record it again, or convert it to mp4 (H.264)."
                 )
+            self._decoded_px = first.width * first.height
             self._stored_wh = _square_pixels(stream, first)
             check_size(self.path, self._stored_wh)
             self._turn = _turn(first)
@@ -66,7 +72,7 @@ class Video(Clip):
         width, height = self._stored_wh if size is None else size[:: -1 if self._turn.sideways else 1]
         smoothly = int(Interpolation.BILINEAR) if size is None else AVERAGE
         with _open(self.path) as container:
-            stream = _image_stream(container, self.path)
+            stream = _image_stream(container, self.path, max(LARGER * self._decoded_px, SMALL_PX))
             colours = VideoReformatter()  # kept: building its tables anew for every frame costs more than using them
             for index, frame in enumerate(_decoded(container, stream, self.warnings)):
                 time_s = self._time_s(frame, index, last_time)
@@ -149,21 +155,26 @@ def _open(path: Path) -> av.container.InputContainer:
             f"{path} is not a video that can be read ({_reason(error)}). Expected {KINDS}; an mp4 that was cut off "
             "while recording or copying lacks its index and cannot be opened: copy it again or convert it."
         ) from error
-    if any(name in container.format.name for name in _NOT_VIDEOS):
+    if _CONTAINERS.isdisjoint(container.format.name.split(",")):
         name = container.format.name
         container.close()
         raise UserError(f"{path} is not a video ({name}). Expected {KINDS}; for one image use --image.")
     return container
 
 
-def _image_stream(container: av.container.InputContainer, path: Path) -> av.VideoStream:
+def _image_stream(container: av.container.InputContainer, path: Path, most_px: int) -> av.VideoStream:
+    """most_px: frames that are larger are refused by the decoder before it makes room for them."""
     # The cover of a music file is a video stream too, by name.
     videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
     if not videos:
         sound = "only sound" if container.streams.audio else "no images"
         container.close()
         raise UserError(f"{path} holds {sound}, no video. Expected {KINDS} with a video track.")
+    if videos[0].codec_context is None:  # PyAV has none where FFmpeg knows no decoder
+        container.close()
+        raise UserError(f"{path} holds images of a kind that FFmpeg does not know. Convert it to mp4 (H.264).")
     videos[0].thread_type = "AUTO"
+    videos[0].codec_context.options = {"max_pixels": str(most_px)}
     return videos[0]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fitmesh.stages import overlay
+from fitmesh.exports import draw
 from tests.fitmesh.conftest import Fitmesh
 
 ARRAYS = ("tracks.npz", "keypoints.npz", "fit.npz")
@@ -65,7 +65,7 @@ def test_interrupted_by_hand_it_keeps_what_was_finished(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken:
-        broken.setattr(overlay, "draw_legend", interrupt)
+        broken.setattr(draw, "draw_legend", interrupt)
         assert fitmesh("run", *walk, "--out", tmp_path) == 130
     assert "Stopped. Finished stages are kept" in fitmesh.said
     assert sorted(p.name for p in tmp_path.iterdir()) == ["fit.npz", "keypoints.npz", "run.json", "tracks.npz"]

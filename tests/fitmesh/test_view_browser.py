@@ -1,6 +1,7 @@
 """The viewer in a real browser: video and scene show the same frame, clicks show values, 3D matches the image."""
 
 import base64
+import shlex
 import threading
 import time
 from collections.abc import Iterator
@@ -96,6 +97,30 @@ def test_the_slider_moves_scene_and_video_to_the_same_frame(page: Any, result: R
         assert page.evaluate("fitmesh.scene.action.time") == pytest.approx(frame * 1001 / 30000, abs=1e-6)
         assert page.evaluate(VIDEO_NUMBER) == frame
         assert f"frame {result.frames[frame]}" in page.locator("#time").inner_text()
+
+
+def test_marks_say_the_command_of_the_part_and_playing_stays_in_it(page: Any, result: Result) -> None:
+    slide(page, 6)
+    page.click("#mark-first")
+    slide(page, 11)
+    page.keyboard.press("o")
+    words = shlex.split(page.locator("#command").inner_text())
+    assert words[:5] == ["fitmesh", "run", "walk <b>&.mp4", "--out", f"{result.folder}-part"]
+    start_s, end_s = float(words[words.index("--start") + 1]), float(words[words.index("--end") + 1])
+    inside = (result.time_s >= start_s) & (result.time_s < end_s)
+    np.testing.assert_array_equal(np.flatnonzero(inside), range(6, 12))
+    page.click("#play")
+    seen = set()
+    for _ in range(60):
+        page.wait_for_timeout(20)
+        seen.add(page.evaluate("fitmesh.scene.frame"))
+    page.click("#play")
+    assert seen <= set(range(6, 12))
+    slide(page, 2)
+    page.click("#mark-last")  # before the first: that mark goes
+    assert "--start" not in page.locator("#command").inner_text()
+    page.click("#mark-last")
+    assert page.locator("#trim").is_hidden()
 
 
 def test_people_are_shown_only_while_they_are_tracked(page: Any, result: Result) -> None:

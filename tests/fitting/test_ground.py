@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from eval3dpw.synth.motion import load_clips
-from fitting.scene.ground import GroundEstimate, estimate_ground, head_share, likely_heights_m, placed
+from fitting.scene.ground import GivenGround, GroundEstimate, estimate_ground, head_share, likely_heights_m, placed
 from fitting.scene.ground_evidence import PersonEvidence
 from fitting.training.motion_capture import load_motion
 from tests.fitting.people_scenes import Errors, Truth, angle_deg, people_scene, standing_pose, world_joints
@@ -261,3 +261,26 @@ def test_no_camera_is_under_its_floor() -> None:
         truth = people_scene([stander(seed)], np.random.default_rng(seed), [1.0], pitch_deg=-14, camera_height_m=0.3)
         ground = estimate_ground(truth.people, truth.camera).ground
         assert ground is None or not ground.floor_known or ground.camera_height_m > 0.1
+
+
+def first_frame(truth: Truth) -> Truth:
+    def cut(person: PersonEvidence) -> PersonEvidence:
+        rows = {n: v[:1] for n, v in vars(person).items() if isinstance(v, np.ndarray) and len(v) == len(person.frames)}
+        return changed(person, **rows)
+
+    return dataclasses.replace(truth, people=[cut(person) for person in truth.people])
+
+
+def test_one_image_has_gravity_and_obeys_a_stated_floor() -> None:
+    truth = first_frame(one(stander()))
+    ground = estimate_ground(truth.people, truth.camera).ground
+    assert ground is not None
+    assert angle_deg(ground.up_cam, truth.up_cam) < 15
+    up = np.array([0.1, -1.0, 0.2]) / np.linalg.norm([0.1, -1.0, 0.2])
+    stated = GivenGround((float(up[0]), float(up[1]), float(up[2])), 1.5)
+    for motion in (stander(), lying(stander())):  # also where nobody could say which way is up
+        truth = first_frame(one(motion))
+        ground = estimate_ground(truth.people, truth.camera, stated).ground
+        assert ground is not None
+        assert angle_deg(ground.up_cam, up) < 1
+        assert ground.camera_height_m == pytest.approx(1.5, rel=0.05)

@@ -15,6 +15,7 @@ from fitting.training.knees import signed_flexion_deg, stands_quietly, straighte
 from fitting.training.markers import load_ui_prmd
 from fitting.training.motion_capture import Motion, load_accad, load_captured, load_motion
 from fitting.training.pose_kinds import KNEELING, LYING, ON_HANDS, SEATED, UPSIDE_DOWN, pose_kinds
+from pose2d.base.errors import UserError
 
 QUANTILES = torch.tensor([0.1, 0.5, 0.9])
 
@@ -148,6 +149,19 @@ def test_ui_prmds_shoulders_rise_on_the_open_body(body, ui_prmd):
     for low, high, expected in ((0, 25, 0), (25, 60, 9), (60, 90, 27), (90, 120, 39), (120, 150, 55)):
         found = float(rise[(angle >= low) & (angle < high)].median())
         assert abs(found - expected) < 12, (low, found)
+
+
+def test_a_file_without_its_markers_is_refused_in_words(body, tmp_path):
+    with pytest.raises(UserError, match="does not exist"):
+        load_ui_prmd(tmp_path / "none.npz", body)
+    arrays = {
+        "position_mm": np.zeros((4, 1, 3), np.int16), "point": np.array(["LASI"]), "clip_start": np.array([0, 4]),
+        "clip_name": np.array(["m01"]), "clip_desc": np.array(["squat"]), "clip_subject": np.array([1]),
+        "clip_movement": np.array([1]),
+    }  # fmt: skip
+    np.savez(tmp_path / "few.npz", **arrays)
+    with pytest.raises(UserError, match="lacks the markers"):
+        load_ui_prmd(tmp_path / "few.npz", body)
 
 
 def test_recordings_of_held_out_subjects_are_not_learned_under_another_number():

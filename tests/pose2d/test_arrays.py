@@ -32,7 +32,7 @@ def test_what_numpy_writes_is_read_back(tmp_path: Path, content: dict[str, np.nd
     assert list(found) == list(content)
     for name, value in content.items():
         np.testing.assert_array_equal(found[name], value)
-        assert found[name].dtype == value.dtype
+        assert found[name].dtype == value.dtype.newbyteorder("=")
 
 
 @FAST

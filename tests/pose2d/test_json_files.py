@@ -79,7 +79,6 @@ def test_a_file_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatc
         read_json(tmp_path / "x.json")
 
 
-def test_a_device_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_files, "most_bytes", lambda cap: 100_000)
-    with pytest.raises(UserError, match="does not end"):
+def test_a_device_that_never_ends_is_refused() -> None:
+    with pytest.raises(UserError, match="a device"):
         read_json("/dev/zero")

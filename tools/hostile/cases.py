@@ -111,7 +111,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from pose2d.video.frames import read_image
     from pose2d.video.reader import Video
 
-    known = {**schemas.FIT, **schemas.KEYPOINTS, **schemas.TRACKS}
+    known = {**schemas.fit_schema(), **schemas.KEYPOINTS, **schemas.TRACKS}
     required = {name for name, array in known.items() if not array.optional}
 
     def binary(title: str, loader: Loader, name: str, data: bytes) -> Iterator[Case]:
@@ -272,6 +272,55 @@ def result_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
                 )
 
 
+def door_cases(valid: Valid) -> Iterator[Case]:
+    """Pipes and devices for every option that names a file, links and strangers' files in --out, what is no video."""
+    given = ["--video", str(valid.video), "--keypoints", str(valid.keypoints), "--init", "none", "--threads", "1"]
+
+    def prepared(prepare: Callable[[], object], *arguments: str | Path) -> Callable[[], object]:
+        def run() -> None:
+            prepare()
+            command("run", *arguments)()
+
+        return run
+
+    def linked(name: str) -> Callable[[], object]:
+        def prepare() -> None:
+            Path("out").mkdir()
+            Path("elsewhere").mkdir()
+            Path("out", name).symlink_to(Path("elsewhere" if name == ".cache_keys" else "elsewhere/mine").resolve())
+
+        return prepare
+
+    for option in ("--floor", "--intrinsics", "--detections", "--keypoints", "--config", "--videos", "--video"):
+        base = given[:2] if option in ("--detections", "--keypoints") else given
+        base = [] if option.startswith("--video") else base
+        for name in ("pipe.json", "pipe.npz", "pipe.txt"):
+            make = prepared(lambda name=name: os.mkfifo(name), *base, option, name, "--out", "out")  # type: ignore[misc]
+            yield Case(f"run {option} {name}", make)
+        yield Case(f"run {option} /dev/zero", command("run", *base, option, "/dev/zero", "--out", "out"))
+    for name in (".fitmesh.lock", ".cache_keys"):
+        yield Case(f"run with {name} as a link", prepared(linked(name), *given, "--out", "out"))
+    for name in ("overlay.mp4", "keypoints.npz"):
+        inputs = (
+            ["--video", f"out/{name}", *given[2:]]
+            if name == "overlay.mp4"
+            else [*given[:2], "--keypoints", f"out/{name}"]
+        )
+        yield Case(
+            f"run over its input {name}", prepared(lambda: shutil.copytree(valid.out, "out"), *inputs, "--out", "out")
+        )
+    for name in ("report.html", "run.json", "fit.npz", "scene.glb"):
+
+        def strangers(name: str = name) -> None:
+            Path("out").mkdir()
+            Path("out", name).write_text("mine")
+
+        yield Case(f"run over a stranger's {name}", prepared(strangers, *given, "--out", "out"))
+    for video in (str(valid.folder), "art.ans", "memory://x.mp4", "file:///missing.mp4"):
+        art = prepared(lambda: Path("art.ans").write_text("\x1b[31mhello\n" * 200), "--video", video, "--out", "out")
+        yield Case(f"run --video {Path(video).name}", art, must_refuse="://" not in video)
+
+
 def _again(out: Path, name: str, data: bytes, content: bytes, given: list[str]) -> Callable[[], object]:
     def run() -> None:
         shutil.copytree(out, "out")
@@ -350,3 +399,4 @@ def all_cases(valid: Valid, seed: int) -> Iterator[Case]:
     yield from image_cases()
     yield from fit_cases(rng)
     yield from result_cases(valid, rng)
+    yield from door_cases(valid)

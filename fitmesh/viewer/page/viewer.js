@@ -6,6 +6,7 @@ import { showPanel } from '/panel.js';
 const $ = id => document.getElementById(id);
 const video = $('video'), slider = $('slider');
 let meta, scene, frame = 0, playing = false, startedAt = 0, startedFrom = 0;
+let marks = [null, null]; // first and last frame of the part that is wanted
 
 const lastTime = () => meta.time_s.at(-1) + frameLength(meta.time_s.length - 1);
 const frameLength = i => i + 1 < meta.time_s.length ? meta.time_s[i + 1] - meta.time_s[i]
@@ -32,11 +33,29 @@ function seek(next) {
   startedFrom = meta.time_s[next];
 }
 
+const firstWanted = () => marks[0] ?? 0;
+const lastWanted = () => marks[1] ?? meta.time_s.length - 1;
+
+// Again at the same frame: no mark. A mark beyond the other takes its place.
+function mark(side) {
+  marks[side] = marks[side] === frame ? null : frame;
+  if (marks[0] !== null && marks[1] !== null && marks[0] > marks[1]) marks[1 - side] = null;
+  const none = marks[0] === null && marks[1] === null, count = meta.time_s.length;
+  $('part').hidden = $('trim').hidden = none;
+  $('part').style.marginLeft = `calc(8px + ${firstWanted() / count} * (100% - 16px))`;
+  $('part').style.width = `calc(${(lastWanted() + 1 - firstWanted()) / count} * (100% - 16px))`;
+  // Between frames, so that rounding leaves none out.
+  const begins = Math.max(0, meta.start_s + meta.time_s[firstWanted()] - 0.25 * frameLength(firstWanted()));
+  const ends = meta.start_s + meta.time_s[lastWanted()] + 0.5 * frameLength(lastWanted());
+  $('command').textContent = meta.trim
+    + (marks[0] === null ? '' : ` --start ${begins.toFixed(3)}`) + (marks[1] === null ? '' : ` --end ${ends.toFixed(3)}`);
+}
+
 function setPlaying(wanted) {
   playing = wanted;
   $('play').textContent = playing ? '❚❚' : '▶';
   $('play').setAttribute('aria-label', playing ? 'Pause' : 'Play');
-  if (playing && frame === meta.time_s.length - 1) seek(0);
+  if (playing && (frame >= lastWanted() || frame < firstWanted())) seek(firstWanted());
   startedAt = performance.now();
   startedFrom = meta.time_s[frame];
   if (!meta.has_video) return;
@@ -53,8 +72,9 @@ function follow() {
   if (!playing) return;
   const speed = Number($('speed').value);
   let time = meta.has_video ? video.currentTime : startedFrom + speed * (performance.now() - startedAt) / 1000;
-  if (!meta.has_video && time >= lastTime()) { seek(0); time = 0; }
-  const next = frameAt(meta.time_s, time);
+  if (!meta.has_video && time >= lastTime()) time = lastTime();
+  let next = frameAt(meta.time_s, time);
+  if (next > lastWanted() || (!meta.has_video && time === lastTime())) { next = firstWanted(); seek(next); }
   if (next !== frame) show(next);
 }
 
@@ -96,12 +116,18 @@ function addListeners() {
   $('play').addEventListener('click', () => setPlaying(!playing));
   $('back').addEventListener('click', () => { setPlaying(false); seek(frame - 1); });
   $('forward').addEventListener('click', () => { setPlaying(false); seek(frame + 1); });
+  $('mark-first').addEventListener('click', () => mark(0));
+  $('mark-last').addEventListener('click', () => mark(1));
+  $('copy').addEventListener('click', () => {
+    navigator.clipboard?.writeText($('command').textContent).then(() => { $('copy').textContent = 'copied'; }, () => {});
+    getSelection().selectAllChildren($('command'));
+  });
   $('speed').addEventListener('change', () => {
     video.playbackRate = Number($('speed').value);
     startedAt = performance.now();
     startedFrom = meta.time_s[frame];
   });
-  video.addEventListener('ended', () => { if (playing) { seek(0); playVideo(); } });
+  video.addEventListener('ended', () => { if (playing) { seek(firstWanted()); playVideo(); } });
   video.addEventListener('click', () => setPlaying(!playing));
   video.addEventListener('error', hideVideo);
   $('colour').addEventListener('change', event => setColour(event.target.value));
@@ -134,6 +160,8 @@ function addListeners() {
     if (event.key === ' ') setPlaying(!playing);
     else if (event.key === 'ArrowRight' && event.target !== slider) { setPlaying(false); seek(frame + 1); }
     else if (event.key === 'ArrowLeft' && event.target !== slider) { setPlaying(false); seek(frame - 1); }
+    else if (event.key === 'i') mark(0);
+    else if (event.key === 'o') mark(1);
     else if (event.key === 'Escape') select(null);
     else return;
     event.preventDefault();
@@ -151,6 +179,7 @@ async function start() {
   document.title = `${meta.name} · fitmesh`;
   $('name').textContent = meta.name;
   $('report').hidden = !meta.has_report;
+  $('mark-first').hidden = $('mark-last').hidden = !meta.trim;
   if (!meta.has_video) { video.removeAttribute('src'); hideVideo(); }
   scene = new Scene($('canvas'), meta);
   await scene.load('/scene.glb');

@@ -1,0 +1,372 @@
+"""Random damage to what readers read, for minutes; prints what was neither read nor refused in words.
+
+    python tools/fuzz.py npz --seconds 60        npz, json, mp4, onnx, edits or lists
+
+Each try takes a valid input or a file of tests/data/hostile, changes it (bytes, numbers, entries, array types), and
+hands it to its reader. Counted as failures: any exception but UserError, more than 10 seconds, more memory than 6 GiB.
+The input of a failure is kept in --keep under a name that tells the seed; made small, it belongs in tests/data/hostile.
+"""
+
+import argparse
+import json
+import resource
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from pose2d.base.errors import UserError
+from tools.hostile.inputs import Valid, make_valid
+from tools.hostile.mutations import STRANGE, _places, _remove, _set, npz_bytes
+
+CORPUS = Path(__file__).parents[1] / "tests" / "data" / "hostile"
+LONGEST_S, MEMORY_BYTES = 10, 6 << 30
+Random = np.random.Generator
+NUMBERS = (np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, 1e-30, 1e30, -1e30, 1.5, 2.0**31, 2.0**63)
+TYPES = ("f2", "f4", "f8", "f16", "c8", ">f4", "i1", "u2", "i4", "u8", ">i8", "?", "U0", "U3", "S2")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One reader, or several of one kind of file."""
+
+    draw: Callable[[Random], tuple[str, bytes]]  # the file's name and its damaged content
+    read: Callable[[Path], object]
+
+
+def changed_bytes(data: bytes, rng: Random) -> bytes:
+    """Some of: bytes set, a number of four or eight bytes set, a piece left out, doubled, or moved."""
+    changed = bytearray(data)
+    for _ in range(int(rng.integers(1, 6))):
+        at, length = int(rng.integers(len(changed) + 1)), int(rng.integers(1, 64))
+        how = int(rng.integers(5))
+        if how == 0:
+            changed[at : at + 1] = rng.bytes(1)
+        elif how == 1:
+            number = int(rng.choice([0, 1, 7, 8, 0x7F, 0x80, 0xFF, 2**31 - 1, 2**31, 2**32 - 1]))
+            changed[at : at + 4] = struct.pack(">I" if rng.random() < 0.5 else "<I", number)
+        elif how == 2:
+            del changed[at : at + length]
+        elif how == 3:
+            changed[at:at] = changed[at : at + length]
+        else:
+            changed[at:at] = rng.bytes(length)
+    return bytes(changed)
+
+
+def changed_json(value: Any, rng: Random) -> bytes:
+    value = json.loads(json.dumps(value))
+    for _ in range(int(rng.integers(1, 4))):
+        places = list(_places(value))
+        place = places[int(rng.integers(len(places)))]
+        if rng.random() < 0.2 and place:
+            _remove(value, place)
+        else:
+            _set(value, place, STRANGE[int(rng.integers(len(STRANGE)))])
+    text = json.dumps(value).encode()
+    return changed_bytes(text, rng) if rng.random() < 0.2 else text
+
+
+def changed_npz(arrays: dict[str, np.ndarray], rng: Random) -> bytes:
+    """Arrays that are there and typed, and nonsense; now and then the bytes of the file are damaged too."""
+    content = dict(arrays)
+    for _ in range(int(rng.integers(1, 4))):
+        name = list(content)[int(rng.integers(len(content)))]
+        value, how = content[name], int(rng.integers(8))
+        if how == 0:
+            del content[name]
+        elif how == 1:
+            content["row_x" if rng.random() < 0.5 else f"{name}_x"] = value
+        elif how == 2:
+            value = value.copy()
+            if value.size and value.dtype.kind in "fiu":
+                number = NUMBERS[int(rng.integers(len(NUMBERS)))]
+                with np.errstate(all="ignore"):
+                    part = slice(None) if rng.random() < 0.3 else int(rng.integers(value.size))
+                    value.reshape(-1)[part] = np.array(number).astype(value.dtype)
+            content[name] = value
+        elif how == 3 and value.dtype.kind in "fiub":
+            with np.errstate(all="ignore"):
+                content[name] = value.astype(TYPES[int(rng.integers(len(TYPES)))])
+        elif how == 4 and value.ndim:
+            content[name] = value[: int(rng.integers(len(value) + 1))]
+        elif how == 5 and value.dtype.kind in "iu":
+            content[name] = value + int(rng.integers(-3, 4))
+        elif how == 6 and value.ndim:
+            content[name] = rng.permutation(value) if rng.random() < 0.5 else value[..., None]
+        elif value.dtype.kind == "f":
+            content[name] = (value * float(rng.choice([-1, 1e-9, 1e3, 1e9, 1e38]))).astype(value.dtype)
+        if not content:
+            break
+    with np.errstate(all="ignore"):
+        data = npz_bytes(content)
+    return changed_bytes(data, rng) if rng.random() < 0.1 else data
+
+
+def npz_target(valid: Valid) -> Target:
+    import fitmesh
+    from fitmesh.exports.csv_json import write_csv, write_json
+    from fitmesh.stages.given_keypoints import read_given
+    from fitmesh.stages.people import read_keypoints, read_tracks
+    from fitmesh.stages.track_edits import edited_keypoints, edited_tracks
+    from fitmesh.ui.events import Reporter
+    from fitting.body.load import load_body
+
+    names = ("fit.npz", "tracks.npz", "keypoints.npz", "body.npz")
+    seeds = {name: valid.arrays(valid.body if name == "body.npz" else valid.out / name) for name in names}
+
+    def draw(rng: Random) -> tuple[str, bytes]:
+        name = names[int(rng.choice(4, p=(0.4, 0.27, 0.27, 0.06)))]
+        return name, changed_npz(seeds[name], rng)
+
+    def read(path: Path) -> None:
+        for name in names[:3]:
+            if path.name != name:
+                shutil.copy(valid.out / name, path.parent / name)
+        if path.name == "body.npz":
+            load_body(path)
+        elif path.name == "fit.npz":
+            result = fitmesh.load(path.parent)
+            for person in result.people:
+                result.vertices(person, 0)
+                result.camera_at(int(person.frame[0]))
+            quiet = Reporter(lambda event: None)
+            write_csv(result, path.parent, quiet)
+            write_json(result, path.parent, quiet)
+        else:
+            read_tracks(path.parent)
+            read_keypoints(path.parent)
+            edited_tracks(path.parent)
+            edited_keypoints(path.parent)
+            if path.name == "keypoints.npz":
+                read_given(path).detections()
+
+    return Target(draw, read)
+
+
+def json_target(valid: Valid) -> Target:
+    from fitmesh.many.status import ClipStatus
+    from fitmesh.stages.given_keypoints import read_given
+    from fitmesh.stages.manifest import Manifest
+    from fitmesh.stages.scene import _read_intrinsics, read_floor
+    from pose2d.detect.detector import read_detections
+
+    person = {"person_id": [-1], "pose_keypoints_2d": [1.0] * 75}
+    seeds: dict[str, tuple[Any, Callable[[Path], object]]] = {
+        "coco.json": (valid.json(valid.keypoints)[:3], read_given),
+        "openpose.json": ({"version": 1.3, "people": [person, person]}, read_given),
+        "boxes.json": ([{"image_id": 0, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}], read_detections),
+        "floor.json": ({"up": [0.0, -1.0, 0.1], "camera_height_m": 1.5}, read_floor),
+        "lens.json": (
+            {"matrix": [[900.0, 0, 80], [0, 900.0, 60], [0, 0, 1]], "distortion": [0.1, 0, 0, 0]},
+            lambda path: _read_intrinsics(path, (160, 120)),
+        ),
+        "run.json": (valid.json(valid.out / "run.json"), lambda path: Manifest.read(path.parent).is_whole()),
+        "fitmesh_status.json": (
+            {"name": "a", "source": "a.mp4", "state": "done", "people": 1, "warnings": ["x"]},
+            lambda path: ClipStatus.of(json.loads(path.read_bytes())) if _is_object(path) else None,
+        ),
+    }  # fmt: skip
+
+    def draw(rng: Random) -> tuple[str, bytes]:
+        name = list(seeds)[int(rng.integers(len(seeds)))]
+        return name, changed_json(seeds[name][0], rng)
+
+    return Target(draw, lambda path: seeds[path.name][1](path))
+
+
+def _is_object(path: Path) -> bool:
+    try:
+        return isinstance(json.loads(path.read_bytes()), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def mp4_target(valid: Valid) -> Target:
+    from pose2d.video.lens_metadata import read_lens_metadata
+    from pose2d.video.reader import Video
+
+    def box(kind: bytes, *content: bytes) -> bytes:
+        body = b"".join(content)
+        return struct.pack(">I", 8 + len(body)) + kind + body
+
+    name, value = b"com.apple.quicktime.camera.focal_length.35mm_equivalent", struct.pack(">I", 26)
+    keys = box(b"keys", bytes(4), struct.pack(">I", 1), box(b"mdta", name))
+    item = struct.pack(">II", 24 + len(value), 1) + box(b"data", struct.pack(">II", 67, 0), value)
+    meta = box(b"meta", box(b"hdlr", bytes(24)), keys, box(b"ilst", item))
+    xmp = box(b"XMP_", b'<x FocalLengthIn35mmFilm="26/1">')
+    file = box(b"ftyp", b"isom" * 2) + box(b"moov", box(b"trak", meta), box(b"udta", meta, xmp))
+    video = valid.video.read_bytes()
+
+    def draw(rng: Random) -> tuple[str, bytes]:
+        if rng.random() < 0.8:
+            return "atoms.mp4", changed_bytes(file, rng)
+        head, tail = video[:200], video[video.find(b"moov") - 4 :]
+        middle = video[200 : len(video) - len(tail)]
+        return "video.mp4", changed_bytes(head, rng) + middle + changed_bytes(tail, rng)
+
+    def read(path: Path) -> None:
+        read_lens_metadata(path, (160, 120))  # never raises
+        if path.name == "video.mp4":
+            for number, _ in enumerate(Video(path).frames()):
+                if number > 3:
+                    break
+
+    return Target(draw, read)
+
+
+def onnx_target(valid: Valid) -> Target:
+    from pose2d.base.onnx_weights import ordered_weights, read_onnx
+
+    def varint(value: int) -> bytes:
+        return bytes([value | 0x80 if value > 0x7F else value]) + (varint(value >> 7) if value > 0x7F else b"")
+
+    def part(number: int, content: bytes | int) -> bytes:
+        if isinstance(content, int):
+            return varint(number << 3) + varint(content)
+        return varint(number << 3 | 2) + varint(len(content)) + content
+
+    beside = {b"location": b"data.bin", b"offset": b"0", b"length": b"16"}
+    entries = b"".join(part(13, part(1, key) + part(2, value)) for key, value in beside.items())
+    tensors = [
+        part(1, 2) + part(1, 2) + part(2, 1) + part(8, b"w") + part(9, bytes(16)),
+        part(1, bytes([2, 2])) + part(2, 1) + part(8, b"v") + entries,
+        part(1, 3) + part(2, 7) + part(7, bytes([1, 2, 3])) + part(8, b"n"),
+        part(1, 2) + part(2, 10) + part(5, bytes([1, 2])) + part(8, b"h"),
+    ]
+    nodes = [
+        part(1, b"x") + part(1, b"w") + part(2, b"y") + part(4, b"Conv"),
+        part(1, b"y") + part(1, b"v") + part(2, b"z"),
+    ]
+    constant = part(2, b"c") + part(4, b"Constant") + part(5, part(5, tensors[0]))
+    graph = b"".join(part(1, node) for node in (*nodes, constant)) + b"".join(part(5, one) for one in tensors)
+    file = part(1, 8) + part(7, graph + part(12, part(1, b"z")))
+
+    def read(path: Path) -> None:
+        (path.parent / "data.bin").write_bytes(bytes(64))
+        ordered_weights(read_onnx(path))
+
+    return Target(lambda rng: ("a.onnx", changed_bytes(file, rng)), read)
+
+
+def edits_target(valid: Valid) -> Target:
+    from fitmesh.stages.people import read_tracks
+    from fitmesh.stages.track_edits import FILE, Drop, Merge, Split, edited_keypoints, edited_tracks, write_edits
+
+    tracks = read_tracks(valid.out)
+    folder = Path(tempfile.mkdtemp())
+    write_edits(folder, tracks, [Split(1, float(tracks.time_s[5]), 3), Merge((1, 3)), Drop(2)])
+    seed = json.loads((folder / FILE).read_text())
+    shutil.rmtree(folder)
+
+    def draw(rng: Random) -> tuple[str, bytes]:
+        content: Any = {"tracks": seed["tracks"], "edits": []}
+        for _ in range(int(rng.integers(1, 6))):
+            who = rng.integers(0, 5, 3).tolist()
+            split = {"split": who[0], "time_s": float(rng.choice(tracks.time_s)), "new": who[1]}
+            content["edits"].append(
+                [{"merge": who[: int(rng.integers(4))]}, split, {"drop": who[0]}][int(rng.integers(3))]
+            )
+        return FILE, json.dumps(content).encode() if rng.random() < 0.5 else changed_json(seed, rng)
+
+    def read(path: Path) -> None:
+        for name in ("tracks.npz", "keypoints.npz"):
+            shutil.copy(valid.out / name, path.parent / name)
+        for found in (edited_tracks(path.parent).tracks, edited_keypoints(path.parent).frames.values()):
+            for track in found:
+                frames = track if isinstance(track, np.ndarray) else track.frames
+                if (np.diff(frames) <= 0).any():
+                    raise AssertionError("somebody is twice in a frame")
+
+    return Target(draw, read)
+
+
+def lists_target(valid: Valid) -> Target:
+    from fitmesh.many.clips import find_clips
+
+    seed = b"\xef\xbb\xbf# clips\na.mp4\n../b.mp4\n...mp4\n.fitmesh.lock.mp4\n/x/a.mp4\nc d.mov\n\xc3\xa9.mp4\n"
+
+    def read(path: Path) -> None:
+        for clip in find_clips([], [str(path)], str(path.parent / "out")).clips:
+            if clip.name.startswith(".") or "/" in clip.name or not clip.name:
+                raise AssertionError(f"the folder {clip.name!r} for {clip.source!r}")
+
+    return Target(lambda rng: ("clips.txt", changed_bytes(seed, rng)), read)
+
+
+TARGETS: dict[str, Callable[[Valid], Target]] = {
+    "npz": npz_target, "json": json_target, "mp4": mp4_target, "onnx": onnx_target, "edits": edits_target,
+    "lists": lists_target,
+}  # fmt: skip
+
+
+def fuzz(target: Target, seconds: float, seed: int, keep: Path) -> Counter[str]:
+    """How the tries ended."""
+
+    def too_long(*_: object) -> None:
+        raise TimeoutError(f"more than {LONGEST_S} s")
+
+    ended: Counter[str] = Counter()
+    told: set[str] = set()
+    signal.signal(signal.SIGALRM, too_long)
+    end = time.monotonic() + seconds
+    with tempfile.TemporaryDirectory() as folder:
+        while time.monotonic() < end:
+            name, content = target.draw(np.random.default_rng(seed))
+            path = Path(folder, name)
+            path.write_bytes(content)
+            signal.alarm(LONGEST_S)
+            try:
+                target.read(path)
+                ended["read"] += 1
+            except UserError:
+                ended["refused"] += 1
+            except Exception as error:
+                ended["failed"] += 1
+                where = "".join(traceback.format_exception(error)[-2:])
+                if where not in told:
+                    told.add(where)
+                    keep.mkdir(parents=True, exist_ok=True)
+                    (keep / f"{seed}-{name}").write_bytes(content)
+                    print(f"seed {seed}, {name}:\n{where}", flush=True)
+            finally:
+                signal.alarm(0)
+            path.unlink(missing_ok=True)
+            seed += 1
+    return ended
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("target", choices=TARGETS)
+    options.add_argument("--seconds", type=float, default=60.0)
+    options.add_argument("--seed", type=int, default=0, help="of the first try; each next one has one more")
+    options.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "fitmesh_fuzz")
+    options.add_argument("--keep", type=Path, help="folder for inputs that failed; default: WORK/failed")
+    given = options.parse_args()
+
+    import torch
+
+    torch.set_num_threads(1)
+    np.seterr(all="ignore")
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    target = TARGETS[given.target](make_valid(given.work / f"valid_{given.target}"))
+    ended = fuzz(target, given.seconds, given.seed, given.keep or given.work / "failed")
+    print(f"{given.target}: {sum(ended.values())} tries: {dict(ended)}")
+    sys.exit(bool(ended["failed"]))
+
+
+if __name__ == "__main__":
+    main()

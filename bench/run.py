@@ -4,6 +4,8 @@ python bench/run.py                 the example clip: seconds per stage, and how
 python bench/run.py --end 1         only its first second
 python bench/run.py --busy          frames per second when idle, and while another process keeps one core busy
 python bench/run.py --memory        peak memory for a short video and for the same video looped to 10,000 frames
+python bench/run.py --fit-memory    of the fit alone: a track of the example, looped to 10,000 and 30,000 frames
+                                    (searches stop after one iteration: memory does not depend on their number)
 
 "networks" is the time in which detector, keypoint network or calibration head are at work, summed over the threads that
 run them, as a share of the stage's seconds times those threads. Loading the networks, cutting crops, decoding and
@@ -31,7 +33,9 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import fitmesh
 from bench.lib.claim import Console, claim
+from bench.lib.memory import alone, memory_mb
 from fitmesh.confidence import default_source
 from fitmesh.stages import settings as stage_settings
 from fitmesh.stages.people import read_keypoints, read_tracks
@@ -177,6 +181,36 @@ def show_busy(idle: dict[str, Any], busy: dict[str, Any], title: str, console: C
     console.print(table)
 
 
+def fit_in_memory(folder: Path, frames: int, people: int) -> tuple[float, float]:
+    """Peak MB of a process that fits `people` copies of the example's longest track, forth and back; MB before it."""
+    import numpy as np
+
+    from fitting import optimise
+    from fitting.body.load import load_body
+    from fitting.camera import Camera
+    from fitting.scene.lens import FocalEstimate
+    from fitting.shot import ShotPerson, fit_shot
+
+    vars(optimise)["TRACK_ITERATIONS"] = 1
+    track = max(read_keypoints(folder).people.values(), key=len)
+    order = np.concatenate([np.arange(len(track)), np.arange(len(track) - 2, 0, -1)])
+    looped_track = track.rows(torch.from_numpy(order[np.arange(frames) % len(order)]))
+    camera, before = Camera.default((1768, 994)), memory_mb("VmRSS")
+    everyone = [ShotPerson(n, looped_track, np.arange(frames)) for n in range(people)]
+    fit_shot(everyone, camera, FocalEstimate(camera.mean_focal_px, 0.25, "usual"), load_body(), fps=30.0)
+    return memory_mb("VmHWM"), before
+
+
+def show_fit_memory(frames: list[int], people: int, console: Console) -> None:
+    table = Table("people", "frames", "peak MB", "before the fit, MB", title="peak memory of the fit")
+    with tempfile.TemporaryDirectory() as folder:
+        fitmesh.run(EXAMPLE, folder, outputs=("fit",), end_s=2.0)
+        for count in frames:
+            peak, before = alone("spawn", fit_in_memory, Path(folder), count, people)
+            table.add_row(str(people), f"{count:,}", f"{peak:.0f}", f"{before:.0f}")
+    console.print(table)
+
+
 def show_memory(runs: list[dict[str, Any]], console: Console) -> None:
     names = list(runs[0]["stages"])
     table = Table("frames", "seconds", *names, "peak MB", "ratio", title="peak memory in MB after each stage")
@@ -192,7 +226,9 @@ def main() -> None:
     parser.add_argument("--video", type=Path, default=EXAMPLE)
     parser.add_argument("--end", type=float, help="seconds into the video to stop at")
     parser.add_argument("--memory", action="store_true")
-    parser.add_argument("--frames", type=int, nargs="+", default=[500, 10_000], help="of the videos of --memory")
+    parser.add_argument("--fit-memory", action="store_true")
+    parser.add_argument("--people", type=int, default=1, help="of --fit-memory")
+    parser.add_argument("--frames", type=int, nargs="+", help="of --memory (500 10000) or --fit-memory (10000 30000)")
     parser.add_argument("--pose-model", help=f"{KeypointSettings().pose_model}; for --memory movenet-lightning")
     parser.add_argument("--detector", choices=tuple(DETECTORS), default=TrackSettings().detector)
     parser.add_argument("--detector-size", type=int, help="the detector's own; for --memory 256")
@@ -212,8 +248,11 @@ def main() -> None:
         return
     if given.memory:
         with tempfile.TemporaryDirectory() as folder:
-            videos = [looped(given.video, Path(folder) / f"{count}.mp4", count) for count in given.frames]
+            counts = given.frames or [500, 10_000]
+            videos = [looped(given.video, Path(folder) / f"{count}.mp4", count) for count in counts]
             show_memory([run_in_child(video, given) for video in videos], console)
+    elif given.fit_memory:
+        show_fit_memory(given.frames or [10_000, 30_000], given.people, console)
     elif given.busy:
         idle = run_in_child(given.video, given)
         with busy_core():

@@ -172,7 +172,8 @@ def fit_shot(
     seen = view.with_focal(view.focal if ground.focal is None else ground.focal)
     sized: dict[int, _Sized] = {}
     judged: dict[int, Judged] = {}
-    for number, (identity, (prepared, found)) in enumerate(first.items()):
+    for number, identity in enumerate(list(first)):
+        prepared, found = first.pop(identity)  # of long videos, these are most of what is in memory
         size = _size(number, found, body, ground, known[identity])
         floor_m = None
         if seen.stays and ground.floor_known and ground.on_floor[number]:

@@ -39,9 +39,11 @@ def run(asked: RunCommand) -> None:
             from fitmesh.stages.from_options import run_settings
             from fitmesh.stages.pipeline import run_stages
             from fitmesh.stages.settings import Job
+            from pose2d.base.threads import return_memory
         settings = run_settings(asked)
         job = Job(clip, settings, out, reporter)
         say_input(job)
+        return_memory()
         with working():
             say_result(run_stages(job), out, reporter)
     except UserError as error:

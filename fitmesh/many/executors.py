@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from fitmesh.ui.words import count
 from pose2d.base import files
 from pose2d.base.errors import UserError
+from pose2d.base.threads import return_memory
 
 RETRIES = 2  # of a task whose worker was killed; a third worker would most likely die of it too
 PATIENCE_S = 5.0  # how long a process may take to clean up when it is told to end
@@ -173,6 +174,7 @@ def _serve(connection: Connection, work: Work) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one decides
     signal.signal(signal.SIGTERM, lambda *_: _leave(128 + signal.SIGTERM))
     threading.Thread(target=_leave_with_parent, daemon=True).start()
+    return_memory()
     with contextlib.suppress(EOFError, OSError):
         connection.send(("ready", None, None))
         while True:

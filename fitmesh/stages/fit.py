@@ -1,6 +1,7 @@
 """Stage 2: keypoints with their confidence -> a body per person and frame, in `fit.npz`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,7 @@ def make(job: Job, key: CacheKey) -> None:
     total = sum(int(frame[-1] - frame[0]) // seen.every + 1 for frame in people.frames.values())
     fitted: list[Person] = []
     fits: list[ShotFit] = []
+    lowest: list[float] = []
     with job.reporter.stage("fit", total) as tick, single_thread():
         for shot in range(len(firsts)):
             here = _people_of(shot, firsts, people, starts, settings.scene.heights())
@@ -123,14 +125,14 @@ def make(job: Job, key: CacheKey) -> None:
                     )
                     continue
                 fitted.append(_person(person.identity, shot, seen, people, found.people[person.identity], body))
-            fits.append(found)
+            lowest.append(_lowest_foot(found, body))
+            fits.append(replace(found, people={}))  # their rows are in `fitted`
             if settings.scene.floor_file is not None and found.ground is None:
                 job.reporter.warn(f"--floor has no effect in shot {shot + 1}: nobody stands there long enough.")
             for warning in found.warnings:
                 job.reporter.warn(warning)
             if here and settings.scene.floor != OFF:
                 job.reporter.say(describe(found, f"shot {shot + 1}" if len(firsts) > 1 else "scene"), "scene")
-    lowest = [_lowest_foot(found, body) for found in fits]
     camera = fits[0].camera if fits else lens.camera
     write_npz(
         job.out / FILE,

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import fitmesh
-from fitmesh.result import SCHEMA_VERSION
-from fitmesh.schemas import fit_schema
+from fitmesh.result import SCHEMA_VERSION, fit_schema
 from pose2d.base.errors import UserError
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.fitmesh.walkers import save, walkers

@@ -18,7 +18,7 @@ from pathlib import Path
 
 MEMORY_BYTES = 4 << 30  # more than the process that forks has mapped already
 TIME_S = 60
-REFUSED, DONE = 2, 0
+REFUSED, DONE, SOME_FAILED = 2, 0, 3
 INSIDE = "something went wrong inside fitmesh"  # the handler's words for an error that nobody foresaw
 
 
@@ -89,7 +89,7 @@ def _judge(case: Case, code: int | None, said: str) -> str:
         or "not enough memory for this" in said
     ):
         return "memory"
-    if "Traceback (most recent call last)" in said or INSIDE in said or code not in (DONE, REFUSED):
+    if "Traceback (most recent call last)" in said or INSIDE in said or code not in (DONE, REFUSED, SOME_FAILED):
         return "traceback"
     if code == DONE and case.must_refuse:
         return "wrong success"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import fitting
+from pose2d.base.arrays import Array
 from pose2d.base.caching import content_digest, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.json_files import read_json
@@ -193,6 +194,11 @@ class Result:
         return posed.vertices[0].numpy()
 
 
+def tables() -> dict[str, Array]:
+    """The arrays of shots and people in fit.npz."""
+    return {**Shot.schema(rows="shots"), **Person.schema()}
+
+
 def load(folder: str | Path) -> Result:
     """What a run left in `folder`."""
     folder = Path(folder)
@@ -203,7 +209,7 @@ def load(folder: str | Path) -> Result:
     arrays = read_npz(folder / FIT_FILE)
     from fitmesh.schemas import check_fit  # brings torch with it, for which a mistyped folder does not wait
 
-    check_fit(arrays, folder / FIT_FILE, SCHEMA_VERSION)
+    check_fit(arrays, folder / FIT_FILE, SCHEMA_VERSION, tables())
     about = _about(folder)
     body_path = str(arrays["body_path"])
     return Result(

@@ -194,11 +194,9 @@ class Result:
         return posed.vertices[0].numpy()
 
 
-def fit_schema() -> dict[str, Array]:
-    """Of fit.npz: what its tables declare, and what is the same for the whole clip."""
-    from fitmesh.schemas import FIT_CLIP
-
-    return {**FIT_CLIP, **Shot.schema(rows="shots"), **Person.schema()}
+def tables() -> dict[str, Array]:
+    """The arrays of shots and people in fit.npz."""
+    return {**Shot.schema(rows="shots"), **Person.schema()}
 
 
 def load(folder: str | Path) -> Result:
@@ -211,7 +209,7 @@ def load(folder: str | Path) -> Result:
     arrays = read_npz(folder / FIT_FILE)
     from fitmesh.schemas import check_fit  # brings torch with it, for which a mistyped folder does not wait
 
-    check_fit(arrays, folder / FIT_FILE, SCHEMA_VERSION, fit_schema())
+    check_fit(arrays, folder / FIT_FILE, SCHEMA_VERSION, tables())
     about = _about(folder)
     body_path = str(arrays["body_path"])
     return Result(

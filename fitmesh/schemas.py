@@ -60,17 +60,20 @@ KEYPOINTS = {
 }
 
 
-FIT_CLIP = {  # of fit.npz, beside the tables of people and shots (`fitmesh.result.fit_schema`)
-    **_CLIP,
-    **_ROWS,
-    **{name: _TEXT for name in ("body", "body_path", "body_digest", "weighting", "init", "source", "pose_model")},
-    "focal_px": Array("f", (2,), finite=True, low=1e-3, high=FARTHEST_PX),
-    "center_px": Array("f", (2,), finite=True, low=-FARTHEST_PX, high=FARTHEST_PX),
-    "distortion": Array("f", ("coefficients",), finite=True, optional=True, low=-1e3, high=1e3),
-    "frame_focal_px": Array("f", ("frames",), finite=True, low=1e-3, high=FARTHEST_PX),
-    "world_from_camera": Array("f", ("frames", 4, 4), low=-1e6, high=1e6),
-    **_EVENTS,
-}
+def fit_schema(tables: Mapping[str, Array]) -> dict[str, Array]:
+    """Of fit.npz: what its tables declare (`fitmesh.result.tables`), and what is the same for the whole clip."""
+    return {
+        **_CLIP,
+        **_ROWS,
+        **{name: _TEXT for name in ("body", "body_path", "body_digest", "weighting", "init", "source", "pose_model")},
+        "focal_px": Array("f", (2,), finite=True, low=1e-3, high=FARTHEST_PX),
+        "center_px": Array("f", (2,), finite=True, low=-FARTHEST_PX, high=FARTHEST_PX),
+        "distortion": Array("f", ("coefficients",), finite=True, optional=True, low=-1e3, high=1e3),
+        "frame_focal_px": Array("f", ("frames",), finite=True, low=1e-3, high=FARTHEST_PX),
+        "world_from_camera": Array("f", ("frames", 4, 4), low=-1e6, high=1e6),
+        **_EVENTS,
+        **tables,
+    }
 
 
 def check_tracks(arrays: Mapping[str, np.ndarray], path: Path) -> None:
@@ -96,14 +99,14 @@ def check_keypoints(arrays: Mapping[str, np.ndarray], path: Path) -> None:
         raise UserError(f"{path} has a keypoint at {np.abs(known).max():.3g} px: no image is so large.")
 
 
-def check_fit(arrays: Mapping[str, np.ndarray], path: Path, version: int, schema: Mapping[str, Array]) -> None:
+def check_fit(arrays: Mapping[str, np.ndarray], path: Path, version: int, tables: Mapping[str, Array]) -> None:
     stated = arrays.get("schema_version")
     number = int(stated) if stated is not None and stated.shape == () and stated.dtype.kind in "iu" else 0
     if number != version:
         raise UserError(
             f"{path} has schema {number}, and this fitmesh reads {version}: make it anew with `fitmesh run`."
         )
-    check_arrays(arrays, schema, path, "a fit.npz of fitmesh")
+    check_arrays(arrays, fit_schema(tables), path, "a fit.npz of fitmesh")
     _check_rows(arrays, path)
     _check_times(arrays, path)
     _check_shots_and_events(arrays, path)

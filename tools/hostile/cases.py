@@ -97,8 +97,9 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from ccnet.data.datasets import read_split
     from eval3dpw.predicted_bodies import read_predictions
     from eval3dpw.sequences import read_sequence, read_spin_npz
-    from fitmesh import result, schemas
+    from fitmesh import schemas
     from fitmesh.options.config_file import read_config
+    from fitmesh.result import tables
     from fitmesh.stages.given_keypoints import read_given
     from fitmesh.stages.people import read_keypoints, read_tracks
     from fitting.init.lifter.network import load_lifter
@@ -111,7 +112,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from pose2d.video.frames import read_image
     from pose2d.video.reader import Video
 
-    known = {**result.fit_schema(), **schemas.KEYPOINTS, **schemas.TRACKS}
+    known = {**schemas.fit_schema(tables()), **schemas.KEYPOINTS, **schemas.TRACKS}
     required = {name for name, array in known.items() if not array.optional}
 
     def binary(title: str, loader: Loader, name: str, data: bytes) -> Iterator[Case]:

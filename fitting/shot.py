@@ -78,7 +78,7 @@ class ShotFit:
     ground: GroundEstimate | None  # None: not known
     reason: str  # what the ground rests on, or why it is not known
     judged: dict[int, Judged] = field(default_factory=dict)  # by identity: whether the scene was kept
-    warnings: tuple[str, ...] = ()  # where what the user states contradicts the pictures
+    warnings: tuple[str, ...] = ()  # where what the user states contradicts the images
 
     @property
     def verdict(self) -> Verdict:

@@ -104,8 +104,13 @@ class BodyParams(Table):
     shape: Tensor = column(("directions",), "f", "shape", unit="standard deviations", finite=True)
     # [T, 3] added to every point
     translation: Tensor = column((3,), "f", "translation", unit="m", finite=True)
-    # [] or [T] multiplies the posed body: children
+    # [] or [T] multiplies the posed body: children; [1] is one for all frames, too
     size: Tensor = column((), "f", "size", finite=True, fill=1, default=lambda: torch.ones(()))
+
+    def __post_init__(self) -> None:
+        if self.size.ndim and len(self.size) == 1 != len(self.pose):
+            object.__setattr__(self, "size", self.size[0])
+        super().__post_init__()
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ ALIKE = 0.15  # correlation of different people's leans: fits err by the same le
 # Trunks of people who sit, kneel or squat: most lean, forwards or back, so each says little of gravity.
 SEATED_HIP_DEG, SEATED_IMAGE_DEG, SEATED_DEPTH_DEG, SEATED_FROM_UP_DEG = 55.0, 9.0, 16.0, 40.0
 # Who moves head, hands and feet against the hips by less than this share of the height in LEAST_STILL_S is a mannequin
-# or a picture: its feet may be anywhere. People who stand as still as they can sway by more.
+# or a image: its feet may be anywhere. People who stand as still as they can sway by more.
 STILL_SHARE, LEAST_STILL_S = 0.006, 1.5
 FARTHEST_FROM_UP_DEG = 65.0  # of a standing person's axis from the camera's own up direction
 LEAST_UPRIGHT_S = 0.3  # who stands for less shows no floor: a moment of somebody who sits
@@ -122,7 +122,7 @@ def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evid
 
 
 def never_moves(person: PersonEvidence, fps: float) -> bool:
-    """Whether this is a mannequin or a picture."""
+    """Whether this is a mannequin or a image."""
     joints = person.joints_cam_m[np.isfinite(person.joints_cam_m).all((1, 2))]
     if len(joints) < LEAST_STILL_S * fps or len(joints) < 5:
         return False

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import fitmesh
+from pose2d import registry
 from tests.docs.pages import ROOT, Block, page_names, read_page
 
 MOST_NOT_RUN = 0.2  # share of all blocks
@@ -44,6 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("examples", "docs"):
         (tmp_path / name).symlink_to(ROOT / name, target_is_directory=True)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_registered", {})  # a page's own network is gone with the page
     return tmp_path
 
 

@@ -1,5 +1,7 @@
 """Closed-form derivatives against autograd, in float64."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ import fitting
 from fitting.body.kinematics import rotation_matrices
 from fitting.solver.jacobian import BodyJacobian, left_jacobian
 from fitting.solver.problem import CHUNK, costs, normal_equations
+from fitting.solver.terms.priors import LikelyPose
 from fitting.solver.unknowns import BODY_JOINTS, POSE, STEP_SIZE, State
 from tests.fitting.solver_problems import some_problem, some_state
 
@@ -102,8 +105,11 @@ def test_the_gradient_is_that_of_the_cost(shared) -> None:
 
 
 def test_the_matrix_is_the_hessian_where_the_cost_is_quadratic() -> None:
-    """Acceleration of rotations, the prior's component and the anchor's pose are quadratic in the pose."""
+    """Acceleration of rotations, a Gaussian prior's component and the guess's pose are quadratic in the pose."""
     problem, state = some_problem(5, True, keypoints=False)
+    likely = problem.term(LikelyPose)
+    gaussian = replace(likely.prior, freedom=torch.tensor(torch.inf))
+    problem = problem.having(replace(likely, prior=gaussian))
     system = normal_equations(problem, state)
 
     def total(pose: torch.Tensor) -> torch.Tensor:

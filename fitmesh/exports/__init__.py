@@ -7,23 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitmesh.exports.bone_names import DEFAULT, check_convention
+from fitmesh.exports.motion_options import PLAIN as PLAIN
+from fitmesh.exports.motion_options import Motion as Motion
 from pose2d.base.errors import UserError
 
 if TYPE_CHECKING:
     from fitmesh.result import Result
     from fitmesh.ui.events import Reporter
-
-
-@dataclass(frozen=True)
-class Motion:
-    """What becomes of a fit's motion in an export (`exports.motion`)."""
-
-    fps: float | None = None  # None: the frames that were processed
-    smooth: float = 0.0  # 0..1: share of the strongest filter
-    in_place: bool = False  # the root stays over the origin, at its height
-
-
-PLAIN = Motion()
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ from fitmesh.stages.pipeline import run_stages
 from fitmesh.stages.settings import Job, KeypointSettings, RunSettings, TrackSettings
 from fitmesh.ui.events import Reporter, Tick
 from pose2d import registry
+from pose2d.base.threads import return_memory
 from pose2d.detect.detector import DETECTORS, detector_class
 from pose2d.video.frames import Span
 from pose2d.video.reader import Video
@@ -191,6 +192,7 @@ def fit_in_memory(folder: Path, frames: int, people: int) -> tuple[float, float]
     from fitting.scene.lens import FocalEstimate
     from fitting.shot import ShotPerson, fit_shot
 
+    return_memory()  # as the command does
     vars(optimise)["TRACK_ITERATIONS"] = 1
     track = max(read_keypoints(folder).people.values(), key=len)
     order = np.concatenate([np.arange(len(track)), np.arange(len(track) - 2, 0, -1)])

@@ -17,7 +17,7 @@ import pytest
 import fitmesh
 from fitmesh.many.clips import find_clips, names_of
 from fitmesh.many.status import ClipStatus
-from fitmesh.many.summary import table
+from fitmesh.many.summary import check_out, page, table
 from fitmesh.options.config_file import read_config
 from fitmesh.stages.manifest import Manifest
 from fitmesh.stages.scene import read_floor
@@ -315,6 +315,17 @@ def test_what_is_no_video_is_refused(tmp_path: Path) -> None:
     for name in ("art.ans", "v.mp4"):
         with pytest.raises(UserError, match="is not a video"):
             Video(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["summary.csv", "index.html"])
+def test_a_users_own_summary_over_many_clips_stays_unless_told_otherwise(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(UserError, match=rf"{name} was not written by fitmesh.*--overwrite"):
+        check_out(str(tmp_path))
+    check_out(str(tmp_path), overwrite=True)
+    (tmp_path / "summary.csv").write_text(table([]))
+    (tmp_path / "index.html").write_text(page([]))
+    check_out(str(tmp_path))
 
 
 def test_formulas_do_not_reach_a_spreadsheet() -> None:

@@ -2,7 +2,7 @@
 
     python tools/fuzz.py npz --seconds 60        npz, json, mp4, onnx, edits or lists
 
-Each try takes a valid input or a file of tests/data/hostile, changes it (bytes, numbers, entries, array types), and
+Each try takes a valid input, changes it (bytes, numbers, entries, array types), and
 hands it to its reader. Counted as failures: any exception but UserError, more than 10 seconds, more memory than 6 GiB.
 The input of a failure is kept in --keep under a name that tells the seed; made small, it belongs in tests/data/hostile.
 """
@@ -31,7 +31,6 @@ from pose2d.base.errors import UserError
 from tools.hostile.inputs import Valid, make_valid
 from tools.hostile.mutations import STRANGE, _places, _remove, _set, npz_bytes
 
-CORPUS = Path(__file__).parents[1] / "tests" / "data" / "hostile"
 LONGEST_S, MEMORY_BYTES = 10, 6 << 30
 Random = np.random.Generator
 NUMBERS = (np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, 1e-30, 1e30, -1e30, 1.5, 2.0**31, 2.0**63)

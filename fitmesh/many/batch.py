@@ -45,7 +45,7 @@ class Batch:
 def run_batch(batch: Batch, executor: Executor, reporter: Reporter) -> list[ClipStatus]:
     """What became of each clip of the shard, in order. The two files over all clips are renewed on the way."""
     check_settings(batch.settings)
-    check_out(batch.out)
+    check_out(batch.out, batch.settings.overwrite)
     tasks = batch.tasks()
     known: dict[str, ClipStatus] = {}
     renewed, pause_s = time.monotonic(), SUMMARY_EVERY_S

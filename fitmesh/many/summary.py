@@ -16,7 +16,7 @@ from fitmesh.many.status import ClipStatus
 from fitmesh.ui.words import count
 from fitmesh.version import __version__
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
+from pose2d.base.files import atomic_file, open_regular
 from pose2d.base.folder_lock import folder_lock
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _POLICY = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'"
 _ORDER = {"failed": 0, "busy": 1, "done": 2, "kept": 2, "waiting": 3}
 _WORDS = {"kept": "done", "busy": "in another run", "waiting": "not begun"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # spreadsheets compute what begins so, whoever named a file so
+_TITLE = " · fitmesh</title>"  # by which a page is known as ours
 MOST_SHOWN = 3  # warnings of a clip; the rest are folded
 
 
@@ -73,8 +74,8 @@ def table(statuses: Sequence[ClipStatus]) -> str:
     return text.getvalue()
 
 
-def check_out(out: str) -> None:
-    """Before anything else: can results be written there at all?"""
+def check_out(out: str, overwrite: bool = False) -> None:
+    """Before anything else: can results be written there at all, and without replacing somebody's own files?"""
     if is_url(out):
         from fitmesh.many import store
 
@@ -84,8 +85,16 @@ def check_out(out: str) -> None:
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file. --out takes a folder for the results.")
+    for name, mark in ((CSV_FILE, ",".join(COLUMNS)), (PAGE_FILE, _TITLE)):
+        if not overwrite and (folder / name).is_file() and mark not in _beginning(folder / name):
+            raise UserError(f"{folder / name} was not written by fitmesh: choose another --out, or --overwrite.")
     with folder_lock(folder, PATIENCE_S):
         pass
+
+
+def _beginning(path: Path) -> str:
+    with open_regular(path) as file:
+        return file.read(1 << 12).decode("utf-8", "replace")
 
 
 def page(statuses: Sequence[ClipStatus]) -> str:
@@ -96,7 +105,7 @@ def page(statuses: Sequence[ClipStatus]) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"<title>{count(len(statuses), 'clips')} · fitmesh</title><style>{css}</style></head><body><main>"
+        f"<title>{count(len(statuses), 'clips')}{_TITLE}<style>{css}</style></head><body><main>"
         f"<h1>{count(len(statuses), 'clips')}</h1>{_tiles(statuses)}"
         f"<ul>{''.join(map(_clip, rows))}</ul>"
         f'<footer>The same as a table: <a href="summary.csv">summary.csv</a> · fitmesh {escape(__version__)}</footer>'

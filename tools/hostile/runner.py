@@ -93,7 +93,7 @@ def _judge(case: Case, code: int | None, said: str) -> str:
         return "traceback"
     if code == DONE and case.must_refuse:
         return "wrong success"
-    if code == REFUSED and case.must_succeed:
+    if code != DONE and case.must_succeed:
         return "wrong refusal"
     return "fine"
 

@@ -112,7 +112,20 @@ def eval_one_sequence(root: Path) -> Walk:
     with tempfile.TemporaryDirectory() as out:
         environment = {**os.environ, "PYTHONPATH": str(root)}
         data = Path(out, "set")
-        synth = [sys.executable, "-m", "fitmesh", "synth", "--out", data, "--sequences", "1", "--frames", "2"]
+        synth = [
+            sys.executable,
+            "-m",
+            "fitmesh",
+            "synth",
+            "--out",
+            data,
+            "--sequences",
+            "1",
+            "--frames",
+            "2",
+            "--seed",
+            "1",
+        ]
         subprocess.run(list(map(str, synth)), cwd=out, env=environment, check=True, capture_output=True)
         return walk(root, "eval-3dpw.json", "eval-3dpw", "--data", data, "--out", Path(out, "eval"), "--quiet")
 

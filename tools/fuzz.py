@@ -66,15 +66,22 @@ def changed_bytes(data: bytes, rng: Random) -> bytes:
 
 
 def changed_json(value: Any, rng: Random) -> bytes:
-    value = json.loads(json.dumps(value))
+    whole = json.dumps(value).encode()
+    value = json.loads(whole)
     for _ in range(int(rng.integers(1, 4))):
-        places = list(_places(value))
+        try:
+            places = list(_places(value))
+        except RecursionError:  # one of STRANGE is nested deeply; enough has been changed
+            break
         place = places[int(rng.integers(len(places)))]
         if rng.random() < 0.2 and place:
             _remove(value, place)
         else:
             _set(value, place, STRANGE[int(rng.integers(len(STRANGE)))])
-    text = json.dumps(value).encode()
+    try:
+        text = json.dumps(value).encode()
+    except (ValueError, RecursionError):  # something strange was put into itself
+        return changed_bytes(whole, rng)
     return changed_bytes(text, rng) if rng.random() < 0.2 else text
 
 
@@ -102,7 +109,7 @@ def changed_npz(arrays: dict[str, np.ndarray], rng: Random) -> bytes:
         elif how == 4 and value.ndim:
             content[name] = value[: int(rng.integers(len(value) + 1))]
         elif how == 5 and value.dtype.kind in "iu":
-            content[name] = value + int(rng.integers(-3, 4))
+            content[name] = (value.astype(np.int64) + rng.integers(-3, 4)).astype(value.dtype)
         elif how == 6 and value.ndim:
             content[name] = rng.permutation(value) if rng.random() < 0.5 else value[..., None]
         elif value.dtype.kind == "f":

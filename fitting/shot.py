@@ -161,14 +161,17 @@ def fit_shot(
     left_out: dict[int, TooFewKeypoints] = {}
     for person in people:
         try:
-            first[person.identity] = _alone(person, view, replace(how, rough=True, lean_rad=ROUGH_LEAN_RAD))
+            prepared = _prepared(person, view)
+            found = _plain(prepared, view, replace(how, rough=True, lean_rad=ROUGH_LEAN_RAD))
+            first[person.identity] = prepared, found
         except TooFewKeypoints as error:
             left_out[person.identity] = error
     known = {person.identity: person.height_m for person in people}
     answer = _ground({identity: found for identity, (_, found) in first.items()}, known, view, options.given)
     ground = answer.ground
     if ground is None:
-        return _without_scene(people, view, how, progress, answer.reason)
+        ready = {identity: prepared for identity, (prepared, _) in first.items()}
+        return _without_scene(people, view, how, progress, answer.reason, ready)
     seen = view.with_focal(view.focal if ground.focal is None else ground.focal)
     sized: dict[int, _Sized] = {}
     judged: dict[int, Judged] = {}
@@ -194,14 +197,20 @@ def fit_shot(
 
 
 def _without_scene(
-    people: Sequence[ShotPerson], view: _View, how: FitOptions, progress: Callable[[int], None], reason: str
+    people: Sequence[ShotPerson],
+    view: _View,
+    how: FitOptions,
+    progress: Callable[[int], None],
+    reason: str,
+    ready: Mapping[int, PreparedTrack] | None = None,
 ) -> ShotFit:
-    """Everyone alone: with a camera that turns, and with a known height."""
+    """Everyone alone: with a camera that turns, and with a known height. ready: who is prepared already."""
+    ready = ready or {}
     sized: dict[int, _Sized] = {}
     left_out: dict[int, TooFewKeypoints] = {}
     for person in people:
         try:
-            found = _alone(person, view, how)[1]
+            found = _plain(ready.get(person.identity) or _prepared(person, view), view, how)
         except TooFewKeypoints as error:
             left_out[person.identity] = error
             continue
@@ -231,12 +240,9 @@ def _unzoomed(keypoints: Keypoints, camera: Camera, zoom: np.ndarray | None) -> 
     return replace(keypoints, xy_px=center + (keypoints.xy_px - center) * factor[:, None, None], area_px2=area)
 
 
-def _alone(person: ShotPerson, view: _View, how: FitOptions) -> tuple[PreparedTrack, TrackFit]:
+def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
     keypoints = _unzoomed(person.keypoints, view.camera, view.zoom(person.frame))
-    prepared = prepare_track(
-        keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every
-    )
-    return prepared, _plain(prepared, view, how)
+    return prepare_track(keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every)
 
 
 def _ground(

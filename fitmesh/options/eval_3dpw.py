@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 from fitmesh.options import ranges
+from fitmesh.options.networks import DEFAULT_MODEL, KEYPOINTS, PLUGIN, POSE_MODEL
 from fitmesh.options.record import Option
 
-DATA, KEYPOINTS, FITTING, SCORING, OUTPUT = "Data", "Keypoints", "Fitting", "Scoring", "Output"
+DATA, FITTING, SCORING, OUTPUT = "Data", "Fitting", "Scoring", "Output"
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,9 @@ class Eval3dpwOptions:
         str,
         Option("network (--pose-model), or poses2d: the keypoints in 3DPW's own files, no images needed.", KEYPOINTS),
     ] = "network"
-    pose_model: Annotated[str, Option("Keypoint network; `fitmesh models` lists them.", KEYPOINTS)] = (
-        "rtmpose-s-halpe26"
-    )
+    pose_model: Annotated[str, POSE_MODEL] = DEFAULT_MODEL
     pose_checkpoint: Annotated[Path | None, Option("Weights for a keypoint network that ships none.", KEYPOINTS)] = None
-    plugin: Annotated[
-        Path | None,
-        Option("A Python file that registers a network of your own (docs/own-network.md): it is run.", KEYPOINTS),
-    ] = None
+    plugin: Annotated[Path | None, PLUGIN] = None
     confidence: Annotated[
         tuple[str, ...],
         Option(

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from fitmesh.options import ranges
+from fitmesh.options.networks import DEFAULT_MODEL, KEYPOINTS, PLUGIN, POSE_MODEL
 from fitmesh.options.record import Option
 
-INPUT, PEOPLE, KEYPOINTS = "Input (one of the first four)", "People", "Keypoints"
+INPUT, PEOPLE = "Input (one of the first four)", "People"
 BODY, SCENE, OUTPUT, MANY = "Bodies", "Scene", "Output", "Many videos (docs/scale.md)"
 AnyPath = str | Path
 
@@ -54,14 +55,9 @@ class RunOptions:
         bool, Option("Say who is the same person in several shots or after a long absence, by appearance.", PEOPLE)
     ] = False
 
-    pose_model: Annotated[str, Option("Keypoint network; `fitmesh models` lists them.", KEYPOINTS)] = (
-        "rtmpose-s-halpe26"
-    )
+    pose_model: Annotated[str, POSE_MODEL] = DEFAULT_MODEL
     checkpoint: Annotated[AnyPath | None, Option("Weights for a network that ships none.", KEYPOINTS)] = None
-    plugin: Annotated[
-        AnyPath | None,
-        Option("A Python file that registers a network of your own (docs/own-network.md): it is run.", KEYPOINTS),
-    ] = None
+    plugin: Annotated[AnyPath | None, PLUGIN] = None
     confidence: Annotated[
         str | None,
         Option(

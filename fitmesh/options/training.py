@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Annotated
 
 from fitmesh.options import ranges
+from fitmesh.options.networks import DEFAULT_MODEL, PLUGIN_HELP
 from fitmesh.options.record import Option
 
 Data = Annotated[Path, Option("Data set folder in COCO's layout (or MPII's, COCO-WholeBody's).")]
 Model = Annotated[str, Option("Pose model, one of `fitmesh models`.")]
 Checkpoint = Annotated[Path | None, Option("The pose model's weights, if not embedded.")]
-Plugin = Annotated[
-    Path | None, Option("A Python file that registers a network of your own (docs/own-network.md): it is run.")
-]
+Plugin = Annotated[Path | None, Option(PLUGIN_HELP)]
 Device = Annotated[str | None, Option("cpu, cuda, cuda:1, ..", default="cuda if present, else cpu")]
 Threads = Annotated[int | None, Option("Processor cores to use.", default="all"), ranges.THREADS]
 OcclusionTest = Annotated[bool, Option("Hide wrists behind growing patches, too (with --out).")]
@@ -27,7 +26,7 @@ class EvalCocoOptions:
     """What to evaluate, and how."""
 
     data: Data
-    model: Model = "rtmpose-s-halpe26"
+    model: Model = DEFAULT_MODEL
     checkpoint: Checkpoint = None
     plugin: Plugin = None
     split: Annotated[str | None, Option("Split to evaluate.", default=TEST_SPLIT)] = None

@@ -23,7 +23,7 @@ from fitting.keypoints.observed import body_keypoints, observed_joints, usable_f
 from fitting.keypoints.segments import segments
 from fitting.keypoints.side_swap import repair_side_swaps as repaired_side_swaps
 from fitting.keypoints.weights import GATE, Weighting, warn_of_scores
-from fitting.optimise import FitInput, initial_guess
+from fitting.optimise import FitInput, OtherView, initial_guess
 from fitting.options import DEFAULTS, LEAN_RAD, FitOptions
 from fitting.solver.prior import PosePrior
 from fitting.solver.terms.reprojection import ROBUST_SCALE
@@ -47,6 +47,7 @@ class PreparedTrack(Table):
     swapped: np.ndarray = column((26,), "b", "left and right were exchanged")
     # [T] where fits start and what they stay close to; None: from the torso
     guess: InitialGuess | None = nested(InitialGuess, "where fits start", optional=True)
+    others: tuple[OtherView, ...] = ()  # [T] each: what other cameras see, on the same grid
 
 
 @single_thread()
@@ -102,10 +103,13 @@ def fit_prepared(
 ) -> TrackFit:
     """Fit a prepared track. scene, and start (where the search begins, if not at the guess): a row per grid frame."""
     grid, keypoints = prepared.grid, prepared.keypoints
-    usable = usable_frames(keypoints, [camera], options.weighting, options.gate)
+    if prepared.others:  # whether one shows enough was asked when it was prepared
+        usable = torch.from_numpy(grid.segment >= 0)
+    else:
+        usable = usable_frames(keypoints, [camera], options.weighting, options.gate)
     solved, there = (torch.from_numpy(rows) for rows in (grid.solved(usable.numpy()), grid.there))
     segment = torch.from_numpy(grid.segment)
-    given = FitInput(keypoints, prepared.guess, scene, segment, start).rows(solved)
+    given = FitInput(keypoints, prepared.guess, scene, segment, start, prepared.others).rows(solved)
     if given.scene is not None and given.scene.contact is not None:  # no contact lasts across an absence
         begins = torch.diff(segment[solved], prepend=segment[solved[:1]] - 1) != 0
         contact = given.scene.contact.masked_fill(begins[:, None], 0)
@@ -120,7 +124,10 @@ def fit_prepared(
         ]
     )
     joints = np.zeros((len(grid), 24), np.bool_)
-    joints[grid.there] = observed_joints(after, camera.size) & found.observed[there].numpy()[:, None]
+    seen = observed_joints(after, camera.size)
+    for other in prepared.others:
+        seen |= observed_joints(other.keypoints.rows(there), other.camera.size)
+    joints[grid.there] = seen & found.observed[there].numpy()[:, None]
     keypoints = keypoints.put(there, after)
     absent, missing = segment < 0, ~torch.from_numpy(prepared.detected)
     return TrackFit(

@@ -1,6 +1,6 @@
 """One fitting problem: whose body, in which frames, and the terms that pull on it; its cost and its equations."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ from fitting.solver.jacobian import BodyJacobian, Geometry
 from fitting.solver.terms.reprojection import Reprojection
 from fitting.solver.terms.term import FARTHEST, Blocks, Term, Window
 from fitting.solver.unknowns import State
+from fitting.thresholds import LEAST_KEYPOINTS
 
 CHUNK = 512  # frames handled at a time: bounds memory on long tracks
 Kind = TypeVar("Kind", bound=Term)
@@ -31,8 +32,13 @@ class Problem:
 
     @property
     def seen(self) -> Reprojection:
-        """The keypoints."""
+        """The keypoints, of the camera in whose frame the body is."""
         return self.term(Reprojection)
+
+    @property
+    def views(self) -> list[Reprojection]:
+        """The keypoints of every camera."""
+        return [term for term in self.terms if isinstance(term, Reprojection)]
 
     def term(self, kind: type[Kind]) -> Kind:
         """The first term of this kind."""
@@ -41,6 +47,11 @@ class Problem:
     def having(self, changed: Term) -> "Problem":
         """With a term instead of those of its kind."""
         return replace(self, terms=tuple(changed if type(term) is type(changed) else term for term in self.terms))
+
+    @property
+    def without_tails(self) -> "Problem":
+        """With one Gaussian for every keypoint (`Reprojection.without_tails`)."""
+        return replace(self, terms=tuple(t.without_tails if isinstance(t, Reprojection) else t for t in self.terms))
 
     def frames(self, index: Tensor | slice) -> "Problem":
         """The problem of some frames alone."""
@@ -70,6 +81,11 @@ class Problem:
             low, high = max(first - halo, 0), min(last + halo, count)
             part, wide = self.frames(slice(low, high)), state.frames(slice(low, high))
             yield part, part.window(wide, self.jacobian.place(wide), slice(first - low, last - low), first, count)
+
+
+def seen_by_several(views: Sequence[Reprojection]) -> Tensor:
+    """[T] whether more than one camera shows enough of the body to be fitted to it."""
+    return torch.stack([view.used.sum(-1) >= LEAST_KEYPOINTS for view in views]).sum(0) > 1
 
 
 def costs(problem: Problem, state: State) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from fitting.solver.arrow import NotPositiveDefinite, shape_factor
 from fitting.solver.levenberg_marquardt import factorize
-from fitting.solver.problem import CHUNK, NormalEquations, Problem, costs, normal_equations
+from fitting.solver.problem import CHUNK, NormalEquations, Problem, costs, normal_equations, seen_by_several
 from fitting.solver.terms.priors import LikelyShape
 from fitting.solver.unknowns import State
 
@@ -82,6 +82,7 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
             unknown = torch.full((len(state), 24, 3), torch.nan)
             return JointDeviations(unknown, unknown.clone())
         own, response, shape_covariance = (part.to(system.matrix.dtype) for part in parts)
+    alone = ~seen_by_several(problem.views)[:, None, None]  # a second camera knows distances, and no limb mirrored
     camera_frame: list[Tensor] = []
     relative_to_pelvis: list[Tensor] = []
     for first in range(0, len(state), CHUNK):
@@ -100,11 +101,11 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
             spec = "tjcs,sr,tjcr->tjc" if state.shared_shape else "tjcs,tsr,tjcr->tjc"
             variance = variance + torch.einsum(spec, a, shape_part, a)
             if not relative:
-                variance = variance + (UNMODELLED_SIZE * geometry.joints).square()
+                variance = variance + (alone[rows] * UNMODELLED_SIZE * geometry.joints).square()
             out.append(variance.clamp(min=0).sqrt())
     relative_m = torch.cat(relative_to_pelvis)
     if problem.fps is not None:
-        relative_m[..., 2] *= MIRROR_STD_FACTOR
+        relative_m[..., 2] *= torch.where(alone[:, 0], MIRROR_STD_FACTOR, 1.0)
     return JointDeviations(torch.cat(camera_frame), relative_m)
 
 

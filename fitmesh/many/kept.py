@@ -15,8 +15,7 @@ from fitmesh.many.clips import ClipSource, is_url
 from fitmesh.many.status import ClipStatus
 from fitmesh.many.summary import check_out, write_summary
 from fitmesh.options.run import RunOptions
-from fitmesh.result import EDITS_FILE
-from fitmesh.stages.manifest import Manifest
+from fitmesh.result import EDITS_FILE, Manifest
 from fitmesh.ui.events import ClipEnded, ClipsEnded, ClipsStarted, Reporter
 from pose2d.base.caching import PACKAGES, CacheKey, content_digest
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fitmesh.many.clips import ClipSource, is_url
 from fitmesh.many.status import ClipStatus
-from fitmesh.ui.words import count
+from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, open_regular

@@ -7,8 +7,7 @@ from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitmesh.paper import published
 from fitmesh.paper.paper_request import PaperRequest
 from fitmesh.paper.paper_table import Column, PaperTable, Row, figures
-from fitmesh.ui.events import Reporter
-from fitmesh.ui.sinks import on_stderr
+from fitmesh.ui.events import Reporter, on_stderr
 from pose2d.base.errors import UserError
 from pose2d.base.threads import use_threads
 

@@ -14,8 +14,8 @@ import torch
 
 from fitmesh.confidence import ConfidenceFunction, head_digest
 from fitmesh.schemas import check_keypoints, check_tracks
-from fitmesh.stages.background import BackgroundMotion
 from fitmesh.stages.settings import Job
+from fitting.scene.camera_motion import BackgroundMotion
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.detect.detector import DETECTORS, Boxes, read_detections, whole_image
 from pose2d.estimate import estimate_people
@@ -101,7 +101,7 @@ def cache_key(job: Job) -> CacheKey:
             f"pose2d.detect.{DETECTORS[settings.detector][0]}",
             module_of(keypoints.pose_model),
             "fitmesh.confidence",
-            "fitmesh.stages.background",
+            "fitting.scene.camera_motion",
         ),
     )
 

@@ -257,6 +257,8 @@ def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
     if view.several:
         from fitting.rig.views import prepare_views  # one camera does not need it
 
+        assert isinstance(person.init, str)
+
         return prepare_views(
             keypoints, person.frame, view.camera, person.others, view.body, person.init, fps=view.fps, every=view.every
         )

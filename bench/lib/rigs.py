@@ -62,7 +62,7 @@ def simulate(
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     clips: tuple[Clip, ...] = load_clips(body, "test")
     offsets_s, rates = offsets_s or [0.0] * len(rig), rates or [FPS] * len(rig)
-    margin = int(math.ceil(FPS * max(map(abs, offsets_s)))) + 2
+    margin = math.ceil(FPS * max(map(abs, offsets_s))) + 2
     long = [one for one in clips if len(one.pose) >= frames + 2 * margin]
     everyone = []
     for number in range(people):

@@ -57,7 +57,7 @@ class Sight:
         sigma = np.maximum(self.sigma[before], self.sigma[after])
         return rays, np.where((share >= 0)[:, None], sigma, np.inf)
 
-    def mirrored(self, x: bool, y: bool, center: tuple[float, float]) -> "Sight":
+    def mirrored(self, x: bool, y: bool, center: np.ndarray) -> "Sight":
         """As an image turned over shows it: x exchanges the sides of people as well; center: the image's middle."""
         from pose2d.skeletons import HALPE26
 
@@ -144,7 +144,9 @@ def sample_times(sights: Sequence[Sight]) -> np.ndarray:
 
 
 def find_offset(
-    known: Sequence[tuple[Sequence[Sight], float, tuple[np.ndarray, np.ndarray]]], tracks: Sequence[Sight], step_s: float
+    known: Sequence[tuple[Sequence[Sight], float, tuple[np.ndarray, np.ndarray]]],
+    tracks: Sequence[Sight],
+    step_s: float,
 ) -> Offset:
     """Of a camera with these tracks, against cameras whose offsets are known.
 

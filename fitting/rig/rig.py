@@ -12,7 +12,7 @@ A folder is read file by file. What unit a file's translations have, people tell
 
 import math
 import re
-import tomllib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -28,6 +28,11 @@ from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, open_regular
 from pose2d.base.json_files import read_json
 from pose2d.base.unpickle import load as load_pickle
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 MOST_CAMERAS = 16
 MOST_BYTES = 1 << 22  # of a calibration file
@@ -259,23 +264,24 @@ def _camera(
         raise UserError(f"{where}: the rotation is no rotation (its rows are not at right angles, or it mirrors).")
     rotation = Rotation.from_matrix(rotation).as_matrix()
     translation = _numbers(content, "translation", (3,), where)
-    lens = () if _given(content, "distortion") is None else _numbers(content, "distortion", (*COUNTS, 14), where)
-    lens = tuple(map(float, lens[:12] if len(lens) == 14 and not np.any(lens[12:]) else lens))
+    stated = _given(content, "distortion") is not None
+    lens = _numbers(content, "distortion", (*COUNTS, 14), where) if stated else np.zeros(0)
+    lens = lens[:12] if len(lens) == 14 and not lens[12:].any() else lens  # a sensor that is not tilted
     notes = []
-    if (stated := _stated_size(content, where, size)) is not None and stated != size:
-        ratio = size[0] / stated[0], size[1] / stated[1]
-        if stated == size[::-1]:
+    if (made_for := _stated_size(content, where, size)) is not None and made_for != size:
+        ratio, mode = (size[0] / made_for[0], size[1] / made_for[1]), f"{made_for[0]}x{made_for[1]}"
+        if made_for == size[::-1]:
             raise UserError(
-                f"{where} was calibrated for {stated[0]}x{stated[1]} and {video} has {size[0]}x{size[1]}: the video "
+                f"{where} was calibrated for {mode} and {video} has {size[0]}x{size[1]}: the video "
                 "is turned by 90 degrees. Turn it back, or calibrate as you film."
             )
         if abs(math.log(ratio[0] / ratio[1])) > _SAME_ASPECT:
             raise UserError(
-                f"{where} was calibrated for {stated[0]}x{stated[1]} and {video} has {size[0]}x{size[1]}: another "
+                f"{where} was calibrated for {mode} and {video} has {size[0]}x{size[1]}: another "
                 "part of the sensor. Calibrate in the mode that you film in."
             )
         matrix = np.diag([ratio[0], ratio[1], 1]) @ matrix
-        notes.append(f"{video}: the calibration is for {stated[0]}x{stated[1]}, its lens is scaled to {size[0]}x{size[1]}")
+        notes.append(f"{video}: the calibration is for {mode}, its lens is scaled to {size[0]}x{size[1]}")
     matrix[0, 1] = 0.0 if abs(matrix[0, 1]) < 1e-3 * matrix[0, 0] else matrix[0, 1]
     if not (0 < matrix[0, 2] < size[0] and 0 < matrix[1, 2] < size[1]):
         raise UserError(

@@ -66,7 +66,7 @@ def prepare_views(
     shown = [track for track in ready if track is not None]
     if not shown:
         raise TooFewKeypoints("no camera shows enough confident keypoints of this person at once.")
-    there = np.stack([track.grid.segment >= 0 for track in shown]).any(0)
+    there = np.asarray(np.stack([track.grid.segment >= 0 for track in shown]).any(0))
     kept = [
         replace(view, keypoints=track.keypoints)
         for view, track in zip((here, *others), ready, strict=True)
@@ -110,7 +110,7 @@ def _segments(there: np.ndarray) -> np.ndarray:
 
 def _joined_guess(views: Sequence[OtherView], tracks: Sequence[PreparedTrack], body: Body) -> InitialGuess | None:
     """All cameras' guesses in one: joints as their mean, weighted by what each camera shows and by the deviations that
-    each guess states; placed and turned so that the body's keypoints lie where rays meet, or as the best view has it."""
+    each guess states; the body placed and turned so that its keypoints lie where rays meet, else as the best view."""
     guesses = [track.guess for track in tracks]
     known = [guess for guess in guesses if guess is not None]
     if len(known) < len(guesses):
@@ -142,17 +142,17 @@ def _moved(guess: InitialGuess, view: OtherView, body: Body) -> BodyParams:
     back[:3, :3] = view.rotation.double().numpy().T
     back[:3, 3] = -back[:3, :3] @ view.offset_m.double().numpy()
     return params_to_world(
-        guess.params, _rest_pelvis(guess.params.shape, body), np.broadcast_to(back, (len(guess), 4, 4))
+        guess.params, rest_pelvis(guess.params.shape, body), np.broadcast_to(back, (len(guess), 4, 4))
     )
 
 
-def _rest_pelvis(shape: Tensor, body: Body) -> Tensor:
+def rest_pelvis(shape: Tensor, body: Body) -> Tensor:
     """[3] or [T, 3] where the pelvis is at rest."""
     return body.rest_joints[0] + shape.to(body.dtype) @ body.rest_joint_shapedirs[0, :, : shape.shape[-1]].mT
 
 
 def points_of(views: Sequence[OtherView]) -> tuple[np.ndarray, np.ndarray]:
-    """[T, 26, 3] where the cameras' rays meet in the first camera's frame, and their deviations [T, 26]; NaN: nowhere."""
+    """[T, 26, 3] where the cameras' rays meet, in the first camera's frame, and their deviations [T, 26]; NaN: none."""
     frames = np.arange(len(views[0].keypoints), dtype=float)
     sights = [Sight.of(view.keypoints, frames, view.camera) for view in views]
     return triangulate(
@@ -168,7 +168,7 @@ def _placed(params: BodyParams, views: Sequence[OtherView], body: Body) -> BodyP
     if len(views) < 2:
         return params
     points, std = points_of(views)
-    pelvis = _rest_pelvis(params.shape, body).double().numpy()
+    pelvis = rest_pelvis(params.shape, body).double().numpy()
     still = replace(params, translation=torch.zeros_like(params.translation))
     arms = body.at(still).keypoints.double().numpy() - pelvis[:, None]
     pose, translation = params.pose.clone(), params.translation.clone()

@@ -133,13 +133,13 @@ def spooled(frames: Iterable[np.ndarray], fps: float | None, out: Path) -> Itera
         unfinished.add(Path(folder))
         try:
             path = Path(folder, "frames.mp4")
-            _write_lossless(path, frames, _exact(fps))
+            write_lossless(path, frames, _exact(fps))
             yield Video(path)
         finally:
             unfinished.discard(Path(folder))
 
 
-def _write_lossless(path: Path, frames: Iterable[np.ndarray], rate: Fraction) -> None:
+def write_lossless(path: Path, frames: Iterable[np.ndarray], rate: Fraction) -> None:
     import av
 
     size: tuple[int, ...] | None = None

@@ -58,6 +58,11 @@ class Stage:
     path: Path
     make: Callable[[Job, CacheKey], None]
     files: Callable[[], Sequence[str]]  # what it leaves in `out`
+    camera: str = ""  # whose, of several; empty: the first one's
+
+    @property
+    def name(self) -> str:
+        return f"{self.key.stage} {self.camera}".rstrip()
 
 
 def run_stages(job: Job) -> RunFiles:
@@ -81,7 +86,7 @@ def _run_stages(job: Job) -> RunFiles:
     timings = _timings(job.out)
     made = []
     for stage in planned:
-        name = stage.key.stage
+        name = stage.name
         damaged = manifest.changed(stage.files())
         if not job.settings.overwrite and not damaged and stage.is_current(stage.path, stage.key):
             job.reporter.emit(StageKept(name))
@@ -108,7 +113,7 @@ def _entries(planned: Sequence[Stage]) -> list[str]:
     """What a run writes into its folder."""
     exporters = [EXPORTERS.get(stage.key.stage) for stage in planned]
     files = [stage.files() if one is None else (one.entry,) for stage, one in zip(planned, exporters, strict=True)]
-    return [RUN_FILE, *(name for names in files for name in names)]
+    return [RUN_FILE, *(Path(name).parts[0] for names in files for name in names)]
 
 
 def _inputs(job: Job) -> list[Path]:
@@ -177,13 +182,12 @@ def stages(job: Job) -> list[Stage]:
 
 def _of_camera(job: Job, one: Job, key: CacheKey, stage: ModuleType) -> Stage:
     """People or overlay of one of several cameras, in its own folder."""
-    key = replace(key, stage=f"{key.stage} {one.out.name}")
     names = (people.TRACKS_FILE, people.KEYPOINTS_FILE) if stage is people else (OVERLAY_FILE,)
     make = people.make if stage is people else export.make_overlay
     current = people.is_current if stage is people else export.overlay_is_current
     path = one.out if stage is people else one.out / OVERLAY_FILE
     inside = [str((one.out / name).relative_to(job.out)) for name in names]
-    return Stage(key, current, path, lambda _, stated: make(one, stated), lambda: inside)
+    return Stage(key, current, path, lambda _, stated: make(one, stated), lambda: inside, one.out.name)
 
 
 def _together() -> ModuleType:

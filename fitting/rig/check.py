@@ -50,7 +50,7 @@ def find_offsets(
 ) -> list[Offset]:
     """What every camera's clock lacks to the first's: as stated, or found against the cameras before it.
 
-    An offset that is zero within its deviation, or that people do not tell, is zero: most cameras start together.
+    One that people do not tell is zero.
     """
     offsets = [Offset(0.0, 0.0, False)]
     for number in range(1, len(rig)):
@@ -61,8 +61,15 @@ def find_offsets(
         known = [(tracks[n], one.seconds, rig.relative(number, n)) for n, one in enumerate(offsets) if tracks[n]]
         found = find_offset(known, tracks[number], max(steps_s[number], steps_s[0]))
         sure = found.found and found.std_s <= UNSURE_OFFSET_S
-        offsets.append(found if sure else Offset(0.0, found.std_s if found.found else np.inf, False))
+        offsets.append(together_if_near(found, steps_s[0]) if sure else Offset(0.0, np.inf, False))
     return offsets
+
+
+def together_if_near(found: Offset, step_s: float) -> Offset:
+    """Zero where an offset is that within three deviations and half a frame: cameras that were started by hand are a
+    few frames apart, and those that are not are mostly started by one signal."""
+    near = abs(found.seconds) <= min(3 * found.std_s, step_s / 2)
+    return Offset(0.0, found.std_s, True) if near else found
 
 
 def meeting(rig: Rig, tracks: Sequence[Sequence[Sight]], offsets: Sequence[Offset]) -> float:

@@ -147,6 +147,7 @@ def find_offset(
     known: Sequence[tuple[Sequence[Sight], float, tuple[np.ndarray, np.ndarray]]],
     tracks: Sequence[Sight],
     step_s: float,
+    around_s: tuple[float, float] = (-LONGEST_OFFSET_S, LONGEST_OFFSET_S),
 ) -> Offset:
     """Of a camera with these tracks, against cameras whose offsets are known.
 
@@ -164,16 +165,11 @@ def find_offset(
         )
         return sum(parts)
 
-    reach = max(
-        abs(edge)
-        for sights, theirs, _ in known
-        for edge in (
-            max(s.time_s[-1] for s in sights) + theirs - min(s.time_s[0] for s in tracks),
-            min(s.time_s[0] for s in sights) + theirs - max(s.time_s[-1] for s in tracks),
-        )
-    )
-    reach = min(reach, LONGEST_OFFSET_S)
-    coarse = np.arange(-np.ceil(reach / step_s), np.ceil(reach / step_s) + 1) * step_s
+    low = min(min(s.time_s[0] for s in sights) + theirs for sights, theirs, _ in known if sights)
+    high = max(max(s.time_s[-1] for s in sights) + theirs for sights, theirs, _ in known if sights)
+    low, high = low - max(s.time_s[-1] for s in tracks), high - min(s.time_s[0] for s in tracks)  # where they overlap
+    low, high = max(low, around_s[0]), min(high, around_s[1])
+    coarse = np.arange(np.floor(low / step_s), np.ceil(high / step_s) + 1) * step_s
     scores = np.array([score(s) for s in coarse])
     best = coarse[scores.argmax()]
     # Within two frames the cost is about a parabola; its curvature is the precision. Halved: d^2 is twice a log.

@@ -33,6 +33,11 @@ def resampled(keypoints: Keypoints, time_s: np.ndarray, want_s: np.ndarray) -> K
     before, after, share = neighbours(time_s, want_s)
     inside = torch.from_numpy(share >= 0)
     part = torch.from_numpy(share.clip(0)).float()
+    keypoints = replace(
+        keypoints,
+        xy_px=keypoints.xy_px.float(),
+        area_px2=None if keypoints.area_px2 is None else keypoints.area_px2.float(),
+    )
     a, b = keypoints.rows(before), keypoints.rows(after)
     worse = a.confidence * a.presence <= b.confidence * b.presence
     error = a.error

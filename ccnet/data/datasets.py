@@ -12,8 +12,7 @@ import numpy as np
 
 from ccnet.data.mpii import head_size_px, neck_to_top_px, read_head_boxes
 from pose2d.base.errors import UserError
-from pose2d.base.files import MOST_PIXELS
-from pose2d.base.json_files import Json, read_json
+from pose2d.base.files import MOST_PIXELS, Json, read_json
 from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133, Skeleton
 from pose2d.video.frames import LARGEST_SIDE, read_image
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from ccnet.heads.head import FeatureShape
 from ccnet.heads.simcc_inputs import SUMMARY, SimCCInputs
-from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import COCO17, HALPE26
+from pose2d.types import ErrorDistribution
 
 COMPONENTS = 3
 FIRST_LOG_SIGMA = (-1.6, -0.3, 1.2)  # where the components start: sharp, ordinary, plainly wrong

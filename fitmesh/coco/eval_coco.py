@@ -22,10 +22,10 @@ from fitmesh.confidence import check_heatmap_score
 from fitmesh.options.training import EvalCocoOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count
+from pose2d.base.caching import folder_lock
 from pose2d.base.distributed import process_group
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable
-from pose2d.base.folder_lock import folder_lock
 from pose2d.base.threads import use_threads
 from pose2d.detect.detector import DETECTORS, detector_class, load_detector
 from pose2d.models.base import PoseModel

@@ -17,8 +17,7 @@ from ccnet.occlusion import SIZES, occlude_wrists, people_to_occlude
 from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
 from pose2d.base.caching import weights_digest
-from pose2d.base.files import atomic_file
-from pose2d.base.json_files import plain_value
+from pose2d.base.files import atomic_file, plain_value
 from pose2d.models.base import PoseModel
 
 METRICS_FILE = "metrics.json"

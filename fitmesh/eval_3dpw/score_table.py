@@ -14,8 +14,7 @@ from rich.table import Table as RichTable
 
 from fitmesh.eval_3dpw.scoring import METRICS, Score
 from fitmesh.eval_3dpw.sequences import Skipped, summary
-from pose2d.base.files import atomic_file
-from pose2d.base.json_files import plain_value
+from pose2d.base.files import atomic_file, plain_value
 from pose2d.base.resampling import RESAMPLES, Interval, clustered_means, draws, interval
 
 LEAST_SEQUENCES = 3  # of an interval over sequences

@@ -15,9 +15,9 @@ from fitmesh.many.clips import ClipSource, is_url
 from fitmesh.many.status import ClipStatus
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
+from pose2d.base.caching import folder_lock
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, open_regular
-from pose2d.base.folder_lock import folder_lock
 
 if TYPE_CHECKING:
     from fitmesh.result import Result

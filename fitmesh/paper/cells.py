@@ -16,8 +16,7 @@ from fitmesh.options.training import EvalCocoOptions, TrainCcnetOptions
 from fitmesh.paper.paper_request import GivenModel, PaperRequest
 from pose2d.base.caching import CacheKey, code_digest, content_digest, weights_digest
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
-from pose2d.base.json_files import plain_value, read_json
+from pose2d.base.files import atomic_file, plain_value, read_json
 from pose2d.skeletons import Skeleton
 
 Found = Mapping[str, Any]  # the content of metrics.json for one split

@@ -27,8 +27,8 @@ from fitting.init.regressors.network import (
 )
 from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError
-from pose2d.checkpoints import compare, read_state
 from pose2d.crops import check_boxes
+from pose2d.models.base import compare, read_state
 from pose2d.models.hrnet import HRNetVector
 from pose2d.models.resnet import ResNet
 from pose2d.registry import recognize

@@ -32,7 +32,7 @@ def many_asked(asked: "RunCommand") -> bool:
 def run_videos(many: "RunCommand", reporter: "Reporter") -> int:
     """The exit code."""
     from fitmesh.many.clips import WHOLE, Shard, find_clips
-    from fitmesh.many.kept import kept, recipe_of, report_kept
+    from fitmesh.many.summary import kept, recipe_of, report_kept
     from fitmesh.ui.signals import working
     from fitmesh.ui.sinks import starting
     from pose2d.base.errors import UserError

@@ -13,8 +13,7 @@ from fitmesh.options import ranges
 from fitmesh.options.record import Option, check_ranges, function
 from fitmesh.options.run import RunOptions
 from fitmesh.result import Result, load
-from fitmesh.stages.from_options import run_settings
-from fitmesh.stages.pipeline import run_stages
+from fitmesh.stages.pipeline import run_settings, run_stages
 from fitmesh.stages.settings import Job
 from fitmesh.ui.events import ClipEnded, Event, Reporter, Sink, StageAdvanced, StageStarted, to_log
 from pose2d.base.errors import UserError

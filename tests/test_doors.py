@@ -18,8 +18,8 @@ import fitmesh
 from fitmesh.many.clips import find_clips, names_of
 from fitmesh.many.status import ClipStatus
 from fitmesh.many.summary import check_out, page, table
-from fitmesh.options.config_file import read_config
-from fitmesh.stages.manifest import Manifest
+from fitmesh.options.record import read_config
+from fitmesh.result import Manifest
 from fitmesh.stages.scene import read_floor
 from fitmesh.ui.trouble import describe_error
 from fitting.body.load import OPEN_BODY, load_body

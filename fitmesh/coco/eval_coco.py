@@ -28,10 +28,8 @@ from ccnet.predicted_people import (
 )
 from fitmesh.confidence import check_heatmap_score
 from fitmesh.options.training import EvalCocoOptions
-from fitmesh.ui.console import print_tables
-from fitmesh.ui.events import Reporter, to_log
-from fitmesh.ui.sinks import on_stderr
-from fitmesh.ui.words import count
+from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
+from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
 from pose2d.base.caching import weights_digest
 from pose2d.base.distributed import process_group

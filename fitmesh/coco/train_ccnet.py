@@ -44,10 +44,8 @@ from fitmesh.coco.eval_coco import Evaluation, describe, with_occlusion_test, wr
 from fitmesh.many.executors import Notify
 from fitmesh.many.ray_cluster import executor_of, threads_each
 from fitmesh.options.training import TrainCcnetOptions
-from fitmesh.ui.console import print_tables
-from fitmesh.ui.events import Reporter, to_log
-from fitmesh.ui.sinks import on_stderr
-from fitmesh.ui.words import count
+from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
+from fitmesh.ui.trouble import count
 from pose2d.base.distributed import ProcessGroup, process_group
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable

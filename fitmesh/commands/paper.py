@@ -13,7 +13,7 @@ def paper(asked: PaperOptions) -> None:
 
     `fitmesh paper list` shows all tables. Finished cells are kept in --out: a killed run goes on where it stopped.
     """
-    from fitmesh.ui.sinks import starting
+    from fitmesh.ui.events import starting
 
     with starting():
         from fitmesh.paper.cells import PaperRequest, given_models

@@ -26,7 +26,7 @@ from fitmesh.eval_3dpw.sequences import (
     sequence_count,
 )
 from fitmesh.ui.events import Reporter
-from fitmesh.ui.words import count
+from fitmesh.ui.trouble import count
 from fitting.body import BodyParams
 from pose2d.base.caching import CacheKey, npz_is_current, read_npz, write_npz
 from pose2d.base.distributed import ALONE, ProcessGroup

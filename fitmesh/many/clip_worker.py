@@ -20,8 +20,7 @@ from fitmesh.many.clips import is_url
 from fitmesh.many.executors import Notify
 from fitmesh.many.status import MOST_WARNINGS, ClipStatus
 from fitmesh.many.summary import clip_key, write_thumbnail
-from fitmesh.result import load
-from fitmesh.stages.manifest import Manifest
+from fitmesh.result import Manifest, load
 from fitmesh.stages.people import read_tracks
 from fitmesh.stages.pipeline import RunFiles, run_stages, warnings_of
 from fitmesh.stages.settings import Job, KeypointSettings, NetworkLoader, RunSettings

@@ -23,10 +23,9 @@ import numpy as np
 from fitmesh.many.clips import ClipSource, is_url
 from fitmesh.many.status import ClipStatus
 from fitmesh.options.run import RunOptions
-from fitmesh.result import EDITS_FILE
-from fitmesh.stages.manifest import Manifest
+from fitmesh.result import EDITS_FILE, Manifest
 from fitmesh.ui.events import ClipEnded, ClipsEnded, ClipsStarted, Reporter
-from fitmesh.ui.words import count
+from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
 from pose2d.base.caching import PACKAGES, CacheKey, content_digest
 from pose2d.base.errors import UserError

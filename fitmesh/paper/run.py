@@ -8,7 +8,7 @@ from rich.console import Console
 from fitmesh.paper import tables
 from fitmesh.paper.cells import PaperRequest
 from fitmesh.paper.paper_table import PaperTable
-from fitmesh.ui.console import print_tables
+from fitmesh.ui.events import print_tables
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 

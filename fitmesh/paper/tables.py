@@ -20,8 +20,7 @@ from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitmesh.paper import paper_table
 from fitmesh.paper.cells import Cells, Found, GivenModel, PaperRequest
 from fitmesh.paper.paper_table import Column, PaperTable, Row, figures
-from fitmesh.ui.events import Reporter
-from fitmesh.ui.sinks import on_stderr
+from fitmesh.ui.events import Reporter, on_stderr
 from pose2d.base.caching import content_digest
 from pose2d.base.errors import UserError
 from pose2d.base.threads import check_device, default_device, use_threads

@@ -98,7 +98,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from eval3dpw.bodies import read_predictions
     from eval3dpw.sequences import read_sequence, read_spin_npz
     from fitmesh import schemas
-    from fitmesh.options.config_file import read_config
+    from fitmesh.options.record import read_config
     from fitmesh.result import tables
     from fitmesh.stages.given_keypoints import read_given
     from fitmesh.stages.people import read_keypoints, read_tracks

@@ -28,8 +28,8 @@ from fitting.camera import Camera
 from fitting.camera.crop_camera import cliff_box_info, crop_to_full
 from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError
-from pose2d.checkpoints import compare, read_state
 from pose2d.crops import IMAGENET_RGB, check_boxes, check_image
+from pose2d.models.base import compare, read_state
 from pose2d.models.hrnet import HRNetVector
 from pose2d.models.resnet import ResNet
 from pose2d.registry import recognize

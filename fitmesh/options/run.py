@@ -255,7 +255,7 @@ class RunCommand(RunOptions, _Inputs):
         ),
     ] = None
     together: Annotated[
-        bool, Option("The videos are of one scene that several cameras filmed: one result for all.", RIG)
+        bool, Option("The videos are of one scene that several cameras recorded: one result for all.", RIG)
     ] = False
     jobs: Annotated[
         int | None,

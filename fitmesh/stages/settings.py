@@ -77,7 +77,7 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class RigSettings:
-    """The other cameras of a scene that several filmed."""
+    """The other cameras of a scene that several recorded."""
 
     videos: tuple[Path, ...]
     cameras: str  # a calibration file or folder, or "auto"
@@ -197,7 +197,7 @@ class Job:
 
     @cached_property
     def cameras(self) -> list["Job"]:
-        """Of the other cameras that filmed the scene, each in a folder of its own."""
+        """Of the other cameras that recorded the scene, each in a folder of its own."""
         rig = self.settings.rig
         names = camera_names([self.clip.path, *rig.videos])[1:] if rig else []
         alone = replace(self.settings, rig=None)

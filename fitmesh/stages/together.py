@@ -15,7 +15,7 @@ import torch
 from fitmesh.result import FIT_FILE, Person, View
 from fitmesh.stages import fit
 from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
-from fitmesh.stages.scene import OFF, describe, scene_arrays
+from fitmesh.stages.scene import OFF, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import Job, camera_names
 from fitmesh.stages.track_edits import edited_keypoints, edited_tracks
 from fitting.body import Body
@@ -79,7 +79,7 @@ def cache_key(job: Job, people_keys: Sequence[CacheKey]) -> CacheKey:
         key,
         settings={**key.settings, "cameras": "auto" if rig.file is None else "given", "sync": rig.sync},
         inputs={**key.inputs, **inputs},
-        code=code_digest("fitting.shot", "fitting.rig.check", "fitting.rig.views", "fitmesh.stages.together"),
+        code=code_digest("fitting.shot", "fitting.rig.from_people", "fitting.rig.views", "fitmesh.stages.together"),
     )
 
 
@@ -129,15 +129,15 @@ def make(job: Job, key: CacheKey) -> None:
         rig, offsets = _placed(job, seen, body)
         groups = associate(rig, _sights(seen, rig), [one.seconds for one in offsets])
     _say(job, rig, offsets, groups)
-    filmed = _Filmed(seen, rig, offsets)
-    people = filmed.people(groups)
+    recorded = _Recorded(seen, rig, offsets)
+    people = recorded.people(groups)
     options = settings.scene.options()
     if options.ground and not options.given.states_anything:
-        options = SceneOptions(given=stated_ground(rig, [filmed.views(one) for one in people]))
+        options = SceneOptions(given=stated_ground(rig, [recorded.views(one) for one in people]))
     camera = rig.cameras[0].camera
-    with job.reporter.stage("fit", sum(len(filmed.frames(one)) for one in people)) as tick, single_thread():
+    with job.reporter.stage("fit", sum(len(recorded.frames(one)) for one in people)) as tick, single_thread():
         found = fit_shot(
-            [filmed.shot_person(one, settings.init) for one in people],
+            [recorded.shot_person(one, settings.init) for one in people],
             camera, given_focal(camera.mean_focal_px, camera.size), body,
             fps=seen[0].tracks.fps, every=seen[0].tracks.every, options=options, progress=tick,
             how=FitOptions(settings.weighting),
@@ -150,7 +150,7 @@ def make(job: Job, key: CacheKey) -> None:
             job.reporter.warn(f"person {one.identity} {words}")
     write_rig(job.out / RIG_FILE, rig)
     for number in reversed(range(len(seen))):  # the first camera's last: it says that the others are done
-        _write(number, filmed, people, found, body, key)
+        _write(number, recorded, people, found, body, key)
 
 
 def _read(job: Job) -> list[_Seen]:
@@ -178,10 +178,31 @@ def _placed(job: Job, seen: Sequence[_Seen], body: Body) -> tuple[Rig, list[Offs
     settings = job.settings.rig
     assert settings is not None
     steps = [1 / one.tracks.fps for one in seen]
-    if settings.file is None:
-        raise UserError("--cameras auto is not built yet")
-    rig = _read_rig(job, settings.file)
-    return checked(rig, _sights(seen, rig), settings.offsets_s(), steps)
+    if settings.file is not None:
+        rig = _read_rig(job, settings.file)
+        return checked(rig, _sights(seen, rig), settings.offsets_s(), steps)
+    from fitting.rig.from_people import Lifted, Recorded, place_cameras  # where nobody has recorded a board
+
+    scene = job.settings.fit.scene
+    lenses = [lens_of(scene, one.job.clip.files()[0], (one.tracks.width_px, one.tracks.height_px)) for one in seen]
+    people = [
+        [Lifted.of(one.people.people[i], one.time_s(i), lens.camera, body, one.tracks.fps) for i in one.identities]
+        for one, lens in zip(seen, lenses, strict=True)
+    ]
+    height_m = scene.heights().get(None)
+    found = place_cameras(
+        Recorded(
+            names=[one.name for one in seen], cameras=[lens.camera for lens in lenses],
+            focals=[lens.focal for lens in lenses], people=people, stated_s=settings.offsets_s(), steps_s=steps,
+            height_m=height_m,
+        )
+    )  # fmt: skip
+    job.reporter.say(
+        f"cameras placed by people: turned to {found.turn_std_deg.max():.1f} degrees, positions to "
+        f"{100 * found.place_std.max():.0f} %, all lengths to {100 * found.scale_log_std:.0f} % (one deviation); "
+        f"{RIG_FILE} has them", "cameras",
+    )  # fmt: skip
+    return found.rig, found.offsets
 
 
 def _say(job: Job, rig: Rig, offsets: Sequence[Offset], groups: Sequence[Sequence[tuple[int, int]]]) -> None:
@@ -212,7 +233,7 @@ class _Somebody:
 
 
 @dataclass(frozen=True)
-class _Filmed:
+class _Recorded:
     """What all cameras saw, where they stand, and when they looked."""
 
     seen: list[_Seen]
@@ -266,10 +287,10 @@ class _Filmed:
 
 
 def _write(
-    number: int, filmed: _Filmed, people: Sequence[_Somebody], found: ShotFit, body: Body, key: CacheKey
+    number: int, recorded: _Recorded, people: Sequence[_Somebody], found: ShotFit, body: Body, key: CacheKey
 ) -> None:
     """`fit.npz` of one camera."""
-    there, rig, first = filmed.seen[number], filmed.rig, filmed.seen[0].tracks
+    there, rig, first = recorded.seen[number], recorded.rig, recorded.seen[0].tracks
     camera, to_camera = rig.cameras[number].camera, _matrix(*rig.relative(number))
     tracks = replace(there.tracks, same_as={one.identity: one.identity for one in people}, shot_first_frame=np.zeros(1))
     fitted = []
@@ -277,7 +298,7 @@ def _write(
         track = found.people.get(one.identity)
         points, frames, boxes = there.joined(one.tracks[number])
         if track is not None and number:
-            track_s = first.time_s[np.searchsorted(first.frames, track.frame)] - filmed.offsets[number].seconds
+            track_s = first.time_s[np.searchsorted(first.frames, track.frame)] - recorded.offsets[number].seconds
             track = _in_camera(track, track_s, there.tracks, (points, frames), camera, to_camera, body)
         if track is not None:
             inside = np.isin(frames, track.frame)
@@ -295,7 +316,7 @@ def _write(
     scene |= {"world_from_camera": (base @ np.linalg.inv(to_camera)).astype(np.float32), "shot_camera": ["static"]}
     tracks = replace(tracks, events=[] if number else tracks.events)
     rows = Person.to_groups(fitted, {"directions": 10})
-    fit.write_fit(there.job, key, tracks, there.people, camera, {**scene, **rows, **_views_table(filmed, number)})
+    fit.write_fit(there.job, key, tracks, there.people, camera, {**scene, **rows, **_views_table(recorded, number)})
 
 
 def _matrix(rotation: np.ndarray, offset: np.ndarray) -> np.ndarray:
@@ -304,16 +325,16 @@ def _matrix(rotation: np.ndarray, offset: np.ndarray) -> np.ndarray:
     return matrix
 
 
-def _views_table(filmed: _Filmed, number: int) -> Mapping[str, Any]:
+def _views_table(recorded: _Recorded, number: int) -> Mapping[str, Any]:
     """All cameras, seen from one of them; that one first."""
     views = []
-    for other in (number, *(n for n in range(len(filmed.rig)) if n != number)):
-        placed, offset = filmed.rig.cameras[other], filmed.offsets[other]
+    for other in (number, *(n for n in range(len(recorded.rig)) if n != number)):
+        placed, offset = recorded.rig.cameras[other], recorded.offsets[other]
         focal, center, size = (
             np.array(v) for v in (placed.camera.focal_px, placed.camera.center_px, placed.camera.size)
         )
         std_s = offset.std_s if np.isfinite(offset.std_s) else np.nan
-        matrix = _matrix(*filmed.rig.relative(other, number))
+        matrix = _matrix(*recorded.rig.relative(other, number))
         views.append(View(placed.name, matrix, focal, center, size, offset.seconds, std_s))
     return View.stack(views).to_arrays()
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import combinations, permutations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from fitting.optimise import OtherView
 from fitting.rig.meeting import (
@@ -21,6 +20,7 @@ from fitting.rig.meeting import (
     Sight,
     find_offset,
     gains,
+    matched,
     sample_times,
     triangulate,
 )
@@ -81,9 +81,7 @@ def meeting(rig: Rig, tracks: Sequence[Sequence[Sight]], offsets: Sequence[Offse
         gain = np.where(seen >= FEWEST, gain, -np.inf)
         if not np.isfinite(gain).any():
             continue
-        rows, columns = linear_sum_assignment(-np.maximum(gain, 0))
-        pairs = [(i, j) for i, j in zip(rows, columns, strict=True) if gain[i, j] > 0]
-        for i, j in pairs or [divmod(int(np.argmax(gain)), gain.shape[1])]:
+        for i, j in matched(gain) or [divmod(int(np.argmax(gain)), gain.shape[1])]:
             total, count = total + gain[i, j], count + seen[i, j]
     return 1 - (MEETS - total / count) / FAR if count else float("nan")
 
@@ -136,7 +134,7 @@ def _mistakes(rig: Rig, tracks: Sequence[Sequence[Sight]]) -> Iterator[tuple[str
     for number, placed in enumerate(rig.cameras):
         camera = placed.camera
         center = ((np.array(camera.size) - 1) / 2 - camera.center_px) / camera.focal_px
-        for words, x, y in (("mirrored: film again, or flip it", True, False), ("upside down: turn it", True, True)):
+        for words, x, y in (("mirrored: record again, or flip it", True, False), ("upside down: turn it", True, True)):
             turned = [sight.mirrored(x, y, center) for sight in tracks[number]]
             seen_so = [turned if n == number else own for n, own in enumerate(tracks)]
             yield f"The video of camera {placed.name} is {words}.", rig, seen_so

@@ -1,4 +1,4 @@
-"""Where cameras stand, from the people that they see: nobody has filmed a board.
+"""Where cameras stand, from the people that they see: nobody has recorded a board.
 
 Every camera's lifter gives bodies in its own frame. The same body seen by two cameras tells how one is turned to the
 other, and where it stands (Kabsch over all frames). From there a bundle adjustment moves cameras, focal lengths and the
@@ -16,7 +16,7 @@ from scipy.spatial.transform import Rotation
 from fitting.body import Body
 from fitting.camera import Camera
 from fitting.init.lifter.lift import guess_from_keypoints
-from fitting.keypoints.observed import TooFewKeypoints, body_keypoints
+from fitting.keypoints.observed import body_keypoints
 from fitting.optimise import CONSTANT_ERROR_SHARE
 from fitting.rig.check import meeting
 from fitting.rig.meeting import (
@@ -44,7 +44,7 @@ from pose2d.types import Keypoints
 LIFTED_STD_M = 0.12  # of a lifted keypoint relative to the pelvis, for comparing two cameras' bodies
 LOOSE = 0.06  # deviation of rays, as tangents, while cameras are placed by bodies alone
 CANDIDATES = 6  # time offsets that are looked at more closely
-SAMPLES = 120  # frames of a person in the adjustment, at most
+SAMPLES = 60  # frames of a person in the adjustment, at most
 STEPS = 30
 # Two cameras far from somebody see no depth, only a family of bodies flattened by one factor: bones tell which. Of
 # Halpe's keypoints, as long as in the lifted body; BONE_STD is the deviation of a person's proportions.
@@ -55,7 +55,7 @@ BONE_STD = 0.06
 ROBUST = 3.0  # deviations at which a keypoint counts half of its square
 WORST_DEG, WORST_SHARE, WORST_MEETING = 4.0, 0.12, 0.6  # beyond these deviations, cameras are not known
 ADULT_LOG_STD, KNOWN_LOG_STD = 0.045, 0.01  # of heights, which the scale rests on: of adults, and where stated
-FILM_A_BOARD = "film a board and give --cameras FILE (docs/cameras.md)"
+RECORD_A_BOARD = "record a board and give --cameras FILE (docs/cameras.md)"
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,16 @@ class Lifted:
     sight: Sight
     points_m: np.ndarray  # [N, 26, 3] in the camera's frame
     root: np.ndarray  # [N, 3, 3] turns the body into the camera's frame
+    height_m: float  # of the lifted body
 
     @classmethod
-    def of(cls, keypoints: Keypoints, time_s: np.ndarray, camera: Camera, body: Body, fps: float) -> "Lifted | None":
-        """None: too little is seen."""
-        try:
-            guess = guess_from_keypoints(body_keypoints(keypoints), [camera], body, fps)
-        except TooFewKeypoints:
-            return None
+    def of(cls, keypoints: Keypoints, time_s: np.ndarray, camera: Camera, body: Body, fps: float) -> "Lifted":
+        """Of one person's rows."""
+        guess = guess_from_keypoints(body_keypoints(keypoints), [camera], body, fps)
         points = body.at(guess.params).keypoints.double().numpy()
         root = Rotation.from_rotvec(guess.params.pose[:, 0].double().numpy()).as_matrix()
-        return cls(Sight.of(keypoints, time_s, camera), points, root)
+        shape = guess.params.shape if guess.params.shape.ndim == 1 else guess.params.shape.mean(0)
+        return cls(Sight.of(keypoints, time_s, camera), points, root, body.height_m(shape))
 
     @property
     def own(self) -> np.ndarray:
@@ -95,7 +94,7 @@ class RigEstimate:
 
 
 @dataclass(frozen=True)
-class Filmed:
+class Recorded:
     """What every camera saw, and what is known of it."""
 
     names: Sequence[str]
@@ -104,7 +103,7 @@ class Filmed:
     people: Sequence[Sequence[Lifted]]
     stated_s: Sequence[float | None]  # what each clock lacks to the first; None: to be found
     steps_s: Sequence[float]  # between frames
-    size: float = 1.0  # of the people over the lifted bodies, where heights are known
+    height_m: float | None = None  # of everybody, where it is known
 
     def sights(self, rig: Rig, loose: bool = False) -> list[list[Sight]]:
         """Everybody's rays under the focal lengths of a rig, of as many cameras as it has; loose: while cameras are
@@ -119,24 +118,24 @@ class Filmed:
         return found
 
 
-def place_cameras(filmed: Filmed) -> RigEstimate:
+def place_cameras(recorded: Recorded) -> RigEstimate:
     """UserError where people do not tell."""
-    names = filmed.names
-    rig = Rig((PlacedCamera(names[0], filmed.cameras[0], np.eye(3), np.zeros(3)),), "people")
+    names = recorded.names
+    rig = Rig((PlacedCamera(names[0], recorded.cameras[0], np.eye(3), np.zeros(3)),), "people")
     offsets, covariance = [Offset(0.0, 0.0, False)], np.zeros((7, 7))
     for number in range(1, len(names)):
-        start = _started(filmed, rig, offsets, number)
+        start = _started(recorded, rig, offsets, number)
         if start is None:
-            raise UserError(f"nobody is seen by {names[number]} and another camera at once: {FILM_A_BOARD}.")
+            raise UserError(f"nobody is seen by {names[number]} and another camera at once: {RECORD_A_BOARD}.")
         rotation, translation, seconds = start
         rig = replace(
-            rig, cameras=(*rig.cameras, PlacedCamera(names[number], filmed.cameras[number], rotation, translation))
+            rig, cameras=(*rig.cameras, PlacedCamera(names[number], recorded.cameras[number], rotation, translation))
         )
         offsets.append(Offset(seconds, np.inf, False))
         for loose in (True, False, False):  # offset and place, each with the other's answer
-            rig, covariance = _adjusted(filmed, rig, offsets, loose)
-            offsets = _refined(filmed, rig, offsets)
-    tracks = filmed.sights(rig)
+            rig, covariance = _adjusted(recorded, rig, offsets, loose)
+            offsets = _refined(recorded, rig, offsets)
+    tracks = recorded.sights(rig)
     share = meeting(rig, tracks, offsets)
     deviation = np.sqrt(np.diag(covariance)).reshape(-1, 7)[1:]
     far = np.array([np.linalg.norm(placed.translation_m) for placed in rig.cameras[1:]])
@@ -144,10 +143,10 @@ def place_cameras(filmed: Filmed) -> RigEstimate:
     if turn.max() > WORST_DEG or place.max() > WORST_SHARE or not share >= WORST_MEETING:
         raise UserError(
             f"where the cameras stand is not known from the people (to {turn.max():.1f} degrees and "
-            f"{100 * place.max():.0f} %, rays meet to {share:.0%}): {FILM_A_BOARD}."
+            f"{100 * place.max():.0f} %, rays meet to {share:.0%}): {RECORD_A_BOARD}."
         )
     shared = sum(len({camera for camera, _ in group}) > 1 for group in associate(rig, tracks, _seconds(offsets)))
-    log_std = ADULT_LOG_STD / math.sqrt(max(shared, 1)) if filmed.size == 1.0 else KNOWN_LOG_STD
+    log_std = ADULT_LOG_STD / math.sqrt(max(shared, 1)) if recorded.height_m is None else KNOWN_LOG_STD
     return RigEstimate(rig, offsets, turn, place, log_std)
 
 
@@ -156,25 +155,26 @@ def _seconds(offsets: Sequence[Offset]) -> list[float]:
 
 
 def _started(
-    filmed: Filmed, rig: Rig, offsets: Sequence[Offset], number: int
+    recorded: Recorded, rig: Rig, offsets: Sequence[Offset], number: int
 ) -> tuple[np.ndarray, np.ndarray, float] | None:
     """Rotation, translation and offset of one more camera, by the bodies: of everybody whom it shares with a camera
     that stands already, at the offsets at which their poses are most alike, that with which rays meet best."""
     best: tuple[float, tuple[np.ndarray, np.ndarray, float]] | None = None
-    people, stated = filmed.people, filmed.stated_s[number]
-    loose = filmed.sights(
-        replace(rig, cameras=(*rig.cameras, PlacedCamera("", filmed.cameras[number], np.eye(3), np.zeros(3)))), True
+    people, stated = recorded.people, recorded.stated_s[number]
+    loose = recorded.sights(
+        replace(rig, cameras=(*rig.cameras, PlacedCamera("", recorded.cameras[number], np.eye(3), np.zeros(3)))), True
     )
     for base, placed in enumerate(rig.cameras):
         times = sample_times(loose[base])
         for one in people[base]:
             for two in people[number]:
-                step = max(filmed.steps_s[base], filmed.steps_s[number])
+                step = max(recorded.steps_s[base], recorded.steps_s[number])
                 for lag in _likely_lags(one, two, step) if stated is None else [stated - offsets[base].seconds]:
                     pose = _turned(one, two, lag, times)
                     if pose is None:
                         continue
-                    gain = matched(gains(loose[base], loose[number], pose, lag, times)[0])
+                    total = gains(loose[base], loose[number], pose, lag, times)[0]
+                    gain = sum(float(total[pair]) for pair in matched(total))
                     if best is None or gain > best[0]:
                         rotation, offset = pose
                         placing = rotation @ placed.rotation, rotation @ placed.translation_m + offset
@@ -224,15 +224,15 @@ def _turned(one: Lifted, two: Lifted, lag_s: float, times_s: np.ndarray) -> tupl
     return rotation, np.median(others[:, 19] - points[:, 19] @ rotation.T, axis=0)
 
 
-def _refined(filmed: Filmed, rig: Rig, offsets: list[Offset]) -> list[Offset]:
+def _refined(recorded: Recorded, rig: Rig, offsets: list[Offset]) -> list[Offset]:
     """The last camera's offset, with its place as it is now."""
     number = len(rig) - 1
-    stated = filmed.stated_s[number]
+    stated = recorded.stated_s[number]
     if stated is not None:
         return [*offsets[:-1], Offset(stated, 0.0, False)]
-    tracks, now = filmed.sights(rig), offsets[-1].seconds
+    tracks, now = recorded.sights(rig), offsets[-1].seconds
     known = [(tracks[n], offsets[n].seconds, rig.relative(number, n)) for n in range(number) if tracks[n]]
-    step = max(filmed.steps_s[number], filmed.steps_s[0])
+    step = max(recorded.steps_s[number], recorded.steps_s[0])
     found = find_offset(known, tracks[number], step, around_s=(now - 0.3, now + 0.3))
     sure = found.found and found.std_s <= UNSURE_OFFSET_S
     return [*offsets[:-1], found if sure else Offset(now, np.inf, False)]
@@ -319,8 +319,8 @@ class _Bundle:
         block[:, range(78), range(78)] *= 1 + damping
         block[:, range(78), range(78)] += 1e-6  # of points that nobody sees
         solved = np.linalg.solve(block, cross.transpose(2, 3, 0, 1).reshape(frames, 78, -1))  # [F, 78, 7 C]
-        flat = cross.transpose(0, 1, 2, 3).reshape(7 * count, frames, 78)
-        whole = matrix.reshape(7 * count, 7 * count) - np.einsum("afp,fpb->ab", flat, solved)
+        flat = cross.reshape(7 * count, frames, 78)
+        whole = matrix.reshape(7 * count, 7 * count) - flat.reshape(7 * count, -1) @ solved.reshape(-1, 7 * count)
         slope = gradient.ravel() - np.einsum("fpa,fp->a", solved, toward)
         free = np.r_[6, 7 : 7 * count]  # the first camera is the world
         part = whole[np.ix_(free, free)]
@@ -337,18 +337,16 @@ def _root_weight(squared: np.ndarray) -> np.ndarray:
     return ROBUST**2 / (ROBUST**2 + squared)
 
 
-def _adjusted(filmed: Filmed, rig: Rig, offsets: Sequence[Offset], loose: bool) -> tuple[Rig, np.ndarray]:
+def _adjusted(recorded: Recorded, rig: Rig, offsets: Sequence[Offset], loose: bool) -> tuple[Rig, np.ndarray]:
     """Bundle adjustment over everybody whom several cameras see; and the cameras' covariance."""
-    groups = [g for g in associate(rig, filmed.sights(rig, loose), _seconds(offsets)) if len({c for c, _ in g}) > 1]
+    groups = [g for g in associate(rig, recorded.sights(rig, loose), _seconds(offsets)) if len({c for c, _ in g}) > 1]
     if not groups:
-        raise UserError(f"nobody is seen by two cameras at once: {FILM_A_BOARD}.")
+        raise UserError(f"nobody is seen by two cameras at once: {RECORD_A_BOARD}.")
     rotation, translation = (np.stack([getattr(p, n) for p in rig.cameras]) for n in ("rotation", "translation_m"))
     factor = np.array(
-        [p.camera.mean_focal_px / c.mean_focal_px for p, c in zip(rig.cameras, filmed.cameras, strict=False)]
+        [p.camera.mean_focal_px / c.mean_focal_px for p, c in zip(rig.cameras, recorded.cameras, strict=False)]
     )
-    parts = []
-    for group in groups:
-        parts.append(_together(filmed, len(rig), offsets, group, loose))
+    parts = [_together(recorded, len(rig), offsets, group, loose) for group in groups]
     rays, sigma = (np.concatenate([part[n] for part in parts], 1) for n in (0, 1))
     sigma = np.where(np.isfinite(sigma).sum(0) >= 2, sigma, np.inf)
     points, _ = triangulate(rays / factor[:, None, None, None], sigma / factor[:, None, None], rotation, translation)
@@ -356,7 +354,7 @@ def _adjusted(filmed: Filmed, rig: Rig, offsets: Sequence[Offset], loose: bool) 
     independent = max(1.0, frames * min(1.0, INDEPENDENT_PER_SECOND * SAMPLE_S))
     bundle = _Bundle(
         rays, sigma, np.concatenate([part[2] for part in parts]),
-        np.array([max(focal.log_sigma, 1e-3) for focal in filmed.focals[: len(rig)]]),
+        np.array([max(focal.log_sigma, 1e-3) for focal in recorded.focals[: len(rig)]]),
         max(1.0, frames * (CONSTANT_ERROR_SHARE + (1 - CONSTANT_ERROR_SHARE) / independent)),
     )  # fmt: skip
     state = _State(rotation, translation, np.log(factor), np.nan_to_num(points, nan=1.0))
@@ -376,25 +374,26 @@ def _adjusted(filmed: Filmed, rig: Rig, offsets: Sequence[Offset], loose: bool) 
                 break
     placed = []
     for c, one in enumerate(rig.cameras):
-        fx, fy = (math.exp(state.log_focal[c]) * f for f in filmed.cameras[c].focal_px)
+        fx, fy = (math.exp(state.log_focal[c]) * f for f in recorded.cameras[c].focal_px)
         camera = replace(one.camera, focal_px=(fx, fy))
         placed.append(replace(one, camera=camera, rotation=state.rotation[c], translation_m=state.translation[c]))
     return replace(rig, cameras=tuple(placed)), bundle.step(state, 0.0)[2]
 
 
 def _together(
-    filmed: Filmed, count: int, offsets: Sequence[Offset], group: Sequence[tuple[int, int]], loose: bool
+    recorded: Recorded, count: int, offsets: Sequence[Offset], group: Sequence[tuple[int, int]], loose: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of somebody whom several of `count` cameras see, at times of the longest track: rays [C, T, 26, 2] under the
     lenses that were assumed, their deviations [C, T, 26], and the lengths of the bones [T, B]."""
-    camera, number = max(group, key=lambda one: len(filmed.people[one[0]][one[1]].sight.time_s))
-    one = filmed.people[camera][number]
+    camera, number = max(group, key=lambda one: len(recorded.people[one[0]][one[1]].sight.time_s))
+    one = recorded.people[camera][number]
     every = max(1, len(one.sight.time_s) // SAMPLES)
     times = one.sight.time_s[::every] + offsets[camera].seconds
     rays, sigma = np.zeros((count, len(times), 26, 2)), np.full((count, len(times), 26), np.inf)
     for c, n in group:
-        there, std = filmed.people[c][n].sight.at(times - offsets[c].seconds)
+        there, std = recorded.people[c][n].sight.at(times - offsets[c].seconds)
         seen = np.isfinite(std) & ~np.isfinite(sigma[c])
         rays[c][seen], sigma[c][seen] = there[seen], np.hypot(std, LOOSE if loose else 0.0)[seen]
     bones = np.linalg.norm(one.points_m[:, _BONES[:, 0]] - one.points_m[:, _BONES[:, 1]], axis=-1)
-    return rays, sigma, np.broadcast_to(filmed.size * np.median(bones, axis=0), (len(times), len(_BONES)))
+    size = 1.0 if recorded.height_m is None else recorded.height_m / one.height_m
+    return rays, sigma, np.broadcast_to(size * np.median(bones, axis=0), (len(times), len(_BONES)))

@@ -11,9 +11,11 @@ odds that the rays belong together, so that sums of it find time offsets and per
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 import numpy as np
+from scipy.ndimage import convolve1d
 from scipy.optimize import linear_sum_assignment
 
 from fitting.camera import Camera
@@ -28,6 +30,7 @@ LONGEST_STEP_S = 0.12  # between two frames, to read keypoints in between: a fra
 SAMPLES, SAMPLE_S = 400, 0.1  # times that are looked at: at most so many, at least so far apart
 INDEPENDENT_PER_SECOND = 3.0  # as in fitting.optimise: neighbouring frames have alike errors
 LONGEST_OFFSET_S = 15.0  # that is looked for
+NEAR_FRAMES = 6  # around the first answer, that are looked at without what is constant
 UNSURE_OFFSET_S = 0.02  # deviation of an offset from which on it is not known
 FEWEST = 30  # keypoints that two cameras must see together before anything is said of them
 OVERLAP_S = 0.3  # two tracks of one camera that overlap so long are two people
@@ -57,6 +60,14 @@ class Sight:
         sigma = np.maximum(self.sigma[before], self.sigma[after])
         return rays, np.where((share >= 0)[:, None], sigma, np.inf)
 
+    def smoothed(self) -> "Sight":
+        """Rays as means over five frames: keypoints read between two frames would be surer than those at one, and draw
+        an offset there."""
+        seen = np.isfinite(self.sigma)[..., None].astype(float)
+        blur = partial(convolve1d, weights=np.array([1, 4, 6, 4, 1]) / 16, axis=0, mode="constant")
+        total, weight = blur(np.where(seen > 0, self.rays, 0.0)), blur(seen)
+        return Sight(self.time_s, np.where(seen > 0, total / np.maximum(weight, 1e-9), self.rays), self.sigma)
+
     def mirrored(self, x: bool, y: bool, center: np.ndarray) -> "Sight":
         """As an image turned over shows it: x exchanges the sides of people as well; center: the image's middle."""
         from pose2d.skeletons import HALPE26
@@ -81,28 +92,32 @@ def neighbours(have_s: np.ndarray, want_s: np.ndarray) -> tuple[np.ndarray, np.n
     return before, after, np.where(inside, share, -1.0)
 
 
-def squared_misfit(
+def misfit(
     a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray], rotation: np.ndarray, offset: np.ndarray
-) -> np.ndarray:
-    """d^2 [...] of rays [..., 2] with deviations [...]; NaN where one is not seen, FAR where they meet behind a camera.
-
-    rotation, offset: from the first camera to the second.
-    """
+) -> tuple[np.ndarray, np.ndarray]:
+    """d [...] with its sign of rays [..., 2] with deviations [...], NaN where one is not seen; and where they meet
+    behind a camera. rotation, offset: from the first camera to the second."""
     (rays_a, sigma_a), (rays_b, sigma_b) = a, b
     one, two = (np.concatenate((rays, np.ones_like(rays[..., :1])), -1) for rays in (rays_a, rays_b))
     turned = one @ rotation.T
     line_b = np.cross(offset, turned)
     line_a = -np.cross(offset, two) @ rotation  # E^T x_b
-    top = np.square((two * line_b).sum(-1))
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = np.square(sigma_b) * np.square(line_b[..., :2]).sum(-1)
         variance = variance + np.square(sigma_a) * np.square(line_a[..., :2]).sum(-1)
-        found = top / variance
+        found = (two * line_b).sum(-1) / np.sqrt(variance)
     cross = np.cross(two, turned)
     away = (cross * np.cross(two, offset)).sum(-1) > 0  # depth in a is minus this over |cross|^2
     away |= (cross * np.cross(turned, offset)).sum(-1) > 0
-    seen = np.isfinite(sigma_a) & np.isfinite(sigma_b)
-    return np.where(seen, np.where(away, FAR, np.minimum(found, FAR)), np.nan)
+    return np.where(np.isfinite(sigma_a) & np.isfinite(sigma_b), found, np.nan), away
+
+
+def squared_misfit(
+    a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray], rotation: np.ndarray, offset: np.ndarray
+) -> np.ndarray:
+    """d^2, at most FAR, which it also is behind a camera."""
+    found, away = misfit(a, b, rotation, offset)
+    return np.where(away & np.isfinite(found), FAR, np.minimum(np.square(found), FAR))
 
 
 def gains(first: Sequence[Sight], second: Sequence[Sight], pose: tuple[np.ndarray, np.ndarray], lag_s: float,
@@ -120,10 +135,10 @@ def gains(first: Sequence[Sight], second: Sequence[Sight], pose: tuple[np.ndarra
     return total, count
 
 
-def matched(total: np.ndarray) -> float:
-    """The best sum of gains when every track has one partner at most."""
+def matched(total: np.ndarray) -> list[tuple[int, int]]:
+    """The pairs with the best sum of gains, when every track has one partner at most."""
     rows, columns = linear_sum_assignment(-np.maximum(total, 0))
-    return float(np.maximum(total, 0)[rows, columns].sum())
+    return [(int(i), int(j)) for i, j in zip(rows, columns, strict=True) if total[i, j] > 0]
 
 
 @dataclass(frozen=True)
@@ -157,13 +172,15 @@ def find_offset(
     if not tracks or not any(sights for sights, _, _ in known):
         return Offset(0.0, np.inf, False)
     times = [sample_times(sights) for sights, _, _ in known]
+    known = [([sight.smoothed() for sight in sights], theirs, pose) for sights, theirs, pose in known]
+    tracks = [sight.smoothed() for sight in tracks]
 
     def score(seconds: float) -> float:
-        parts = (
-            matched(gains(sights, tracks, pose, seconds - theirs, t)[0])
+        found = (
+            gains(sights, tracks, pose, seconds - theirs, t)[0]
             for (sights, theirs, pose), t in zip(known, times, strict=True)
         )
-        return sum(parts)
+        return sum(float(gain[pair]) for gain in found for pair in matched(gain))
 
     low = min(min(s.time_s[0] for s in sights) + theirs for sights, theirs, _ in known if sights)
     high = max(max(s.time_s[-1] for s in sights) + theirs for sights, theirs, _ in known if sights)
@@ -171,16 +188,37 @@ def find_offset(
     low, high = max(low, around_s[0]), min(high, around_s[1])
     coarse = np.arange(np.floor(low / step_s), np.ceil(high / step_s) + 1) * step_s
     scores = np.array([score(s) for s in coarse])
-    best = coarse[scores.argmax()]
-    # Within two frames the cost is about a parabola; its curvature is the precision. Halved: d^2 is twice a log.
-    fine = best + np.linspace(-2, 2, 17) * step_s
-    costs = -np.array([score(s) for s in fine]) / 2
-    a, b, _ = np.polyfit(fine - best, costs, 2)
-    if scores.max() <= 0 or a <= 0 or abs(b / (2 * a)) > 2 * step_s:
-        return Offset(float(best), np.inf, False)
+    best = float(coarse[scores.argmax()])
+    pairs = [
+        (sights[i], tracks[j], theirs, pose, t)
+        for (sights, theirs, pose), t in zip(known, times, strict=True)
+        for i, j in matched(gains(sights, tracks, pose, best - theirs, t)[0])
+    ]
+
+    def cost(seconds: float) -> float:
+        return sum(_moving_cost(*pair, seconds) for pair in pairs)
+
+    near = best + np.linspace(-NEAR_FRAMES, NEAR_FRAMES, 4 * NEAR_FRAMES + 1) * step_s
+    lowest = float(near[int(np.argmin([cost(seconds) for seconds in near]))])
+    # Within two frames the cost is about a parabola; its curvature is the precision.
+    fine = lowest + np.linspace(-2, 2, 9) * step_s
+    a, b, _ = np.polyfit(fine - lowest, [cost(seconds) for seconds in fine], 2)
+    if not pairs or a <= 0 or abs(b / (2 * a)) > 2 * step_s:
+        return Offset(best, np.inf, False)
     spacing = max(float(np.diff(t).mean()) if len(t) > 1 else SAMPLE_S for t in times)
     alike = max(1.0, 1 / (spacing * INDEPENDENT_PER_SECOND))  # samples that count as one
-    return Offset(float(best - b / (2 * a)), float(np.sqrt(alike / (2 * a))), True)
+    return Offset(float(lowest - b / (2 * a)), float(np.sqrt(alike / (2 * a))), True)
+
+
+def _moving_cost(
+    one: Sight, two: Sight, theirs_s: float, pose: tuple[np.ndarray, np.ndarray], times_s: np.ndarray, seconds: float
+) -> float:
+    """Half the squared misfit of two tracks of one person, without what is constant in each keypoint's: part of a
+    network's error never changes, and says nothing of time."""
+    found, _ = misfit(one.at(times_s), two.at(times_s - (seconds - theirs_s)), *pose)
+    seen = np.isfinite(found).any(0)
+    found = found[:, seen] - np.nanmedian(found[:, seen], axis=0)
+    return float(np.nansum(np.minimum(np.square(found), FAR)) / 2)
 
 
 def associate(rig: Rig, tracks: Sequence[Sequence[Sight]], offsets_s: Sequence[float]) -> list[list[tuple[int, int]]]:

@@ -25,8 +25,7 @@ from scipy.spatial.transform import Rotation
 from fitting.camera import Camera
 from fitting.camera.camera import COUNTS
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, open_regular
-from pose2d.base.json_files import read_json
+from pose2d.base.files import atomic_file, open_regular, read_json
 from pose2d.base.unpickle import load as load_pickle
 
 if sys.version_info >= (3, 11):
@@ -273,12 +272,12 @@ def _camera(
         if made_for == size[::-1]:
             raise UserError(
                 f"{where} was calibrated for {mode} and {video} has {size[0]}x{size[1]}: the video "
-                "is turned by 90 degrees. Turn it back, or calibrate as you film."
+                "is turned by 90 degrees. Turn it back, or calibrate as you record."
             )
         if abs(math.log(ratio[0] / ratio[1])) > _SAME_ASPECT:
             raise UserError(
                 f"{where} was calibrated for {mode} and {video} has {size[0]}x{size[1]}: another "
-                "part of the sensor. Calibrate in the mode that you film in."
+                "part of the sensor. Calibrate in the mode that you record in."
             )
         matrix = np.diag([ratio[0], ratio[1], 1]) @ matrix
         notes.append(f"{video}: the calibration is for {mode}, its lens is scaled to {size[0]}x{size[1]}")

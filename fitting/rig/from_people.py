@@ -15,7 +15,7 @@ from scipy.spatial.transform import Rotation
 
 from fitting.body import Body
 from fitting.camera import Camera
-from fitting.init.lifter.lift import guess_from_keypoints
+from fitting.init.lifter import guess_from_keypoints
 from fitting.keypoints.observed import body_keypoints
 from fitting.optimise import CONSTANT_ERROR_SHARE
 from fitting.rig.check import meeting

@@ -30,7 +30,7 @@ LONGEST_STEP_S = 0.12  # between two frames, to read keypoints in between: a fra
 SAMPLES, SAMPLE_S = 400, 0.1  # times that are looked at: at most so many, at least so far apart
 INDEPENDENT_PER_SECOND = 3.0  # as in fitting.optimise: neighbouring frames have alike errors
 LONGEST_OFFSET_S = 15.0  # that is looked for
-NEAR_FRAMES = 6  # around the first answer, that are looked at without what is constant
+NEAR_FRAMES = 3  # around the first answer, that are looked at without what is constant
 UNSURE_OFFSET_S = 0.02  # deviation of an offset from which on it is not known
 FEWEST = 30  # keypoints that two cameras must see together before anything is said of them
 OVERLAP_S = 0.3  # two tracks of one camera that overlap so long are two people
@@ -203,7 +203,7 @@ def find_offset(
     # Within two frames the cost is about a parabola; its curvature is the precision.
     fine = lowest + np.linspace(-2, 2, 9) * step_s
     a, b, _ = np.polyfit(fine - lowest, [cost(seconds) for seconds in fine], 2)
-    if not pairs or a <= 0 or abs(b / (2 * a)) > 2 * step_s:
+    if not pairs or a <= 0 or abs(lowest - b / (2 * a) - best) > NEAR_FRAMES * step_s:
         return Offset(best, np.inf, False)
     spacing = max(float(np.diff(t).mean()) if len(t) > 1 else SAMPLE_S for t in times)
     alike = max(1.0, 1 / (spacing * INDEPENDENT_PER_SECOND))  # samples that count as one

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from fitting.camera import Camera
-from fitting.camera.camera import COUNTS
+from fitting.camera import COUNTS, Camera
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, open_regular, read_json
 from pose2d.base.unpickle import load as load_pickle

@@ -67,7 +67,9 @@ class Reprojection(Term):
 
     def in_camera(self, points: Tensor) -> Tensor:
         """Points [T, K, 3] of the body's frame in this camera's."""
-        return points if self.rotation is None else points @ self.rotation.mT + self.offset_m
+        if self.rotation is None or self.offset_m is None:
+            return points
+        return points @ self.rotation.mT + self.offset_m
 
     @property
     def used(self) -> Tensor:

@@ -29,6 +29,13 @@ DOF_JOINT = (0, 0, 1, 1, 2)  # of a finger's five angles: which of its joints th
 # The thumb's pad faces this much across the palm and the rest out of it, degrees: measured on the open body, whose thumb
 # is flat where nail and pad are.
 THUMB_TURN_DEG = 55.0
+# MediaPipe shows the thumb's base this share of the way from the joint to the wrist (bench/hands.py).
+THUMB_BASE = 0.26
+
+
+def _as_mediapipe(points: Tensor) -> Tensor:
+    """Joints [..., 21, 3] -> keypoints where the network shows them."""
+    return torch.cat((points[..., :1, :], torch.lerp(points[..., 1:2, :], points[..., :1, :], THUMB_BASE), points[..., 2:, :]), -2)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,6 +64,13 @@ class Fingers:
         tips = self.v_template[self.tips] + self.shapedirs[self.tips][..., : len(shape)] @ shape
         return joints.unflatten(0, (2, 5, 3)), tips.unflatten(0, (2, 5))
 
+    def flat_points(self, rest_joints: Tensor, shape: Tensor | None = None) -> Tensor:
+        """[2, 21, 3] keypoints of the flat hand from its wrist, for the body's rest joints [24, 3] of the same shape."""
+        joints, tips = self.rest(self.v_template.new_zeros(0) if shape is None else shape)
+        wrists = rest_joints[list(WRISTS)].to(joints).unsqueeze(1)
+        fingers = torch.cat((joints, tips.unsqueeze(2)), 2)[:, list(TO_MEDIAPIPE)].flatten(1, 2)
+        return _as_mediapipe(torch.cat((wrists, fingers), 1)) - wrists
+
     def placement(self, body: Placement, pose: Tensor, shape: Tensor) -> Placement:
         """All 52 joints of a placed body with finger rotations [T, 30, 3] axis-angle; shape [S] or [T, S]."""
         rest = self.rest_joints + torch.einsum("jcs,...s->...jc", self.rest_joint_shapedirs, shape)
@@ -84,7 +98,7 @@ class Fingers:
         ends = placement.joints[:, last] + rotate(placement.rotation[:, last], arm)
         joints = placement.joints[:, BODY_JOINTS:].unflatten(1, (2, 5, 3))
         fingers = torch.cat((joints, ends.unflatten(1, (2, 5)).unsqueeze(3)), 3)[:, :, list(TO_MEDIAPIPE)]
-        return torch.cat((placement.joints[:, list(WRISTS)].unsqueeze(2), fingers.flatten(2, 3)), 2)
+        return _as_mediapipe(torch.cat((placement.joints[:, list(WRISTS)].unsqueeze(2), fingers.flatten(2, 3)), 2))
 
     def pose_feature(self, placement: Placement) -> Tensor:
         """R - I of the finger joints of a placement of 52 joints, [T, 270]."""

@@ -9,10 +9,11 @@ own error, and the hand's size, which looks like depth) and the 25 angles of `fi
 - limits of the joints, softly; and angles that wander over time like a random walk.
 
 Where nothing is seen, the last two terms make the hand relax within a fraction of a second, with deviations that grow
-to those of any hand. The solver is Gauss-Newton with closed-form derivatives: an angle about an axis a at a joint P moves
-what hangs on it, q, by a x (q - P).
+to those of any hand. The solver is Gauss-Newton with closed-form derivatives: an angle about an axis a at a joint P
+moves what hangs on it, q, by a x (q - P).
 """
 
+import itertools
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -26,10 +27,10 @@ from fitting.body.kinematics import PARENTS, rotation_matrices
 from fitting.body.rotations import matrix_to_axis_angle, nearest_rotation
 from fitting.camera import Camera
 from fitting.fits import HandFit
+from fitting.keypoints.hands import KNUCKLES, UNMODELLED_M, SeenHands
 from fitting.solver.arrow import BandFactor
 from fitting.solver.jacobian import cross_matrix, left_jacobian
 from fitting.solver.terms.reprojection import project, projection_rows
-from fitting.keypoints.hands import KNUCKLES, UNMODELLED_M, SeenHands
 from pose2d.base.threads import single_thread
 
 ROBUST = 3.0  # stds at which a keypoint counts half of its square
@@ -50,7 +51,8 @@ RELAXED_DEG = np.array(
 )
 PRIOR_STD_DEG = np.array([[8, 30, 1.5, 32, 12]] * 4 + [[20, 20, 10, 22, 28]], np.float64)
 LIMITS_DEG = np.array(
-    [[(-25, 25), (-30, 95), (-3, 3), (-8, 115), (-12, 80)]] * 4 + [[(-50, 45), (-40, 60), (-25, 25), (-25, 70), (-30, 90)]],
+    [[(-25, 25), (-30, 95), (-3, 3), (-8, 115), (-12, 80)]] * 4
+    + [[(-50, 45), (-40, 60), (-25, 25), (-25, 70), (-30, 90)]],
     np.float64,
 )
 END_WITH_MIDDLE = 0.6  # an end joint flexes by this share of the one before it; the thumb's does not
@@ -93,7 +95,9 @@ def fit_hands(
 ) -> HandFit:
     """seen: a row per frame of `params`, by `camera`; segment [T]: frames with one number follow each other."""
     fingers, frames = body.with_fingers().to(dtype=torch.float64), len(params)
-    shape = torch.nn.functional.pad(params.shape.reshape(-1, params.shape.shape[-1])[0], (0, body.shape_size - params.shape.shape[-1]))
+    shape = torch.nn.functional.pad(
+        params.shape.reshape(-1, params.shape.shape[-1])[0], (0, body.shape_size - params.shape.shape[-1])
+    )
     size = float(params.size.reshape(-1)[0])
     placement = body.placement(rotation_matrices(params.pose), shape.to(body.dtype))
     wrists = body.at(replace(params, hands=None)).joints[:, list(WRISTS)].double()
@@ -101,7 +105,9 @@ def fit_hands(
     rest, tips = fingers.rest(shape.double())
     palm = fingers.flat_points(placement.rest_joints, shape.double())[:, KNUCKLES].norm(dim=-1).mean(-1)
     larger = size * palm / fingers.flat_points(body.rest_joints)[:, KNUCKLES].norm(dim=-1).mean(-1)
-    focal, center = (torch.tensor(v, dtype=torch.float64).expand(frames, 2) for v in (camera.focal_px, camera.center_px))
+    focal, center = (
+        torch.tensor(v, dtype=torch.float64).expand(frames, 2) for v in (camera.focal_px, camera.center_px)
+    )
     angles, variance = torch.zeros(frames, 2, 5, 5, dtype=torch.float64), torch.zeros(frames, 2, 5, 5)
     wrist_rad, point_std = params.pose[:, list(WRISTS)].double(), torch.zeros(frames, 2, 21)
     for side, joint in enumerate(WRISTS):
@@ -138,9 +144,7 @@ def _parts(segment: np.ndarray | None, frames: int) -> list[slice]:
     """Frames that follow each other, a bounded number at a time."""
     ends = np.flatnonzero(np.diff(segment)) + 1 if segment is not None else np.zeros(0, int)
     edges = [0, *ends.tolist(), frames]
-    return [
-        slice(first, min(first + _BLOCK, b)) for a, b in zip(edges, edges[1:], strict=False) for first in range(a, b, _BLOCK)
-    ]
+    return [slice(first, min(first + _BLOCK, b)) for a, b in itertools.pairwise(edges) for first in range(a, b, _BLOCK)]
 
 
 class _Solved(NamedTuple):
@@ -171,7 +175,9 @@ def solve_hand(hand: _Hand, fps: float) -> _Solved:
     relative = posed.jacobian - posed.jacobian[:, :1]
     variance = torch.einsum("tkcd,tde,tkce->tk", relative, covariance, relative)
     own = covariance.diagonal(dim1=-2, dim2=-1)[:, _RIGID:].unflatten(1, (5, 5))
-    return _Solved(unknown[:, _RIGID:].unflatten(1, (5, 5)), posed.rotation, own, (variance + 3 * UNMODELLED_M**2).sqrt())
+    return _Solved(
+        unknown[:, _RIGID:].unflatten(1, (5, 5)), posed.rotation, own, (variance + 3 * UNMODELLED_M**2).sqrt()
+    )
 
 
 def _prior(hand: _Hand, fps: float) -> _Prior:

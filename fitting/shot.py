@@ -253,7 +253,7 @@ def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
     zoom, hands = view.zoom(person.frame), person.hands
     keypoints = _unzoomed(person.keypoints, view.camera, zoom)
     if hands is not None and zoom is not None:
-        factor, center = (1 / zoom).astype(np.float32)[:, None, None], np.float32(view.camera.center_px)
+        factor, center = (1 / zoom).astype(np.float32)[:, None, None], np.array(view.camera.center_px, np.float32)
         xy_px = center + (hands.xy_px - center) * factor[..., None]
         hands = replace(hands, xy_px=xy_px, std_px=hands.std_px * factor)
     return prepare_track(

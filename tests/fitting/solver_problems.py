@@ -5,9 +5,9 @@ from dataclasses import replace
 import torch
 
 import fitting
-from fitting.keypoints.hands import SeenHands
 from fitting.body.kinematics import rotation_matrices
 from fitting.init.guess import InitialGuess
+from fitting.keypoints.hands import SeenHands
 from fitting.optimise import Independence, terms_of
 from fitting.options import FitOptions
 from fitting.solver.jacobian import BodyJacobian
@@ -51,7 +51,9 @@ def some_hands(frames: int, g: torch.Generator) -> SeenHands:
         return torch.randn(frames, 2, *sides, generator=g, dtype=DOUBLE)
 
     line = torch.nn.functional.normalize(some(3) + torch.tensor([0.0, 0.0, 5.0]), dim=-1)
-    return SeenHands(500 + 100 * some(21, 2), some(21).square() / 1000, 0.1 * some(21), 99 * some().square(), line, some(3))
+    return SeenHands(
+        500 + 100 * some(21, 2), some(21).square() / 1000, 0.1 * some(21), 99 * some().square(), line, some(3)
+    )
 
 
 def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Problem, State]:

@@ -5,6 +5,8 @@ if this one is made flat, too. A flat hand is the skinned hand under fixed rotat
 hand itself; the file holds the vertices of the hands, which replace those of the body where fingers are wanted.
 """
 
+import itertools
+
 import numpy as np
 
 from tools.open_body.shape_space import ShapeSpace, joint_regressor
@@ -16,8 +18,8 @@ FINGERS = {"index": 2, "middle": 3, "pinky": 5, "ring": 4, "thumb": 1}  # SMPL-H
 _TIPS = ("index", "middle", "pinky", "ring", "thumb")
 JOINT_NAMES = tuple(f"{side}_{finger}{k}" for side in ("left", "right") for finger in FINGERS for k in (1, 2, 3))
 _MIRROR = np.r_[15:30, :15]
-# MakeHuman turns fingers at the web, hands at the knuckles, a tenth of the palm behind it; its thumb's middle joint is as
-# far off the other way. With these shares phalanges have the lengths of textbooks, relative to the palm.
+# MakeHuman turns fingers at the web, hands at the knuckles, a tenth of the palm behind it; its thumb's middle joint
+# is as far off the other way. With these shares phalanges have the lengths of textbooks, relative to the palm.
 _KNUCKLE_BACK, _THUMB_FORTH = 0.10, 0.22
 _HALF_WIDTH_M = (0.010, 0.006, 0.005)  # of the transition at a finger's three joints
 _REACH_M = 0.03  # a joint lies between vertices that are nearer than this
@@ -28,7 +30,7 @@ def finger_arrays(
     bones: list[str], bone_heads: np.ndarray, bodies: np.ndarray, space: ShapeSpace, bone_weights: np.ndarray,
     weights: np.ndarray, picks: dict[str, int],
 ) -> dict[str, np.ndarray]:  # fmt: skip
-    """The arrays of `open_hands.npz`. bone_heads [P, bones, 3], bodies [P, v, 3]: the population, its pelvis the origin;
+    """The arrays of `open_hands.npz`. bone_heads [P, bones, 3], bodies [P, v, 3]: people about their pelvis;
     bone_weights [v, bones]: MakeHuman's; weights [v, 24]: of the body without fingers."""
     seen = np.ones(len(weights), bool)
     joints_of_all = _joints(bones, bone_heads)
@@ -95,8 +97,12 @@ def _finger_weights(
         total = sum(rays) + bone_weights[:, number[f"wrist.{letter}"]] + 1e-9
         for finger, ray in enumerate(rays):
             first = 15 * side + 3 * finger
-            at = [space.joint_regressor[wrist] @ space.template, *joints[first : first + 3], space.template[tips[first // 3]]]
-            along = [(b - a) / np.linalg.norm(b - a) for a, b in zip(at, at[1:], strict=False)]
+            at = [
+                space.joint_regressor[wrist] @ space.template,
+                *joints[first : first + 3],
+                space.template[tips[first // 3]],
+            ]
+            along = [(b - a) / np.linalg.norm(b - a) for a, b in itertools.pairwise(at)]
             before = whole * ray / total
             for k in range(3):
                 axis = along[k] + along[k + 1]

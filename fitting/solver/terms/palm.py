@@ -94,7 +94,7 @@ class Palm(Term):
         blocks.add_rows(residual, stacked(step, joints), stacked(shape, shapes))
 
     def _jacobians(self, points: Tensor, window: Window) -> tuple[Tensor, Tensor]:
-        """By the step [T, 2, 5, 3, 63] and by the shape [T, 2, 5, 3, S]: every joint above turns the points about it."""
+        """By the step [T, 2, 5, 3, 63] and by the shape [T, 2, 5, 3, S]: joints above turn the points."""
         geometry = window.geometry
         step = points.new_zeros(*points.shape, STEP_SIZE)
         for side, joint in enumerate(WRISTS):

@@ -23,14 +23,13 @@ from torch import Tensor
 
 from fitting.body import Body, BodyParams
 from fitting.body.fingers import DOF_JOINT, THUMB_BASE, TO_MEDIAPIPE, WRISTS, Fingers
-from fitting.body.kinematics import PARENTS, rotation_matrices
-from fitting.body.rotations import matrix_to_axis_angle, nearest_rotation
+from fitting.body.kinematics import PARENTS, matrix_to_axis_angle, nearest_rotation, rotation_matrices
 from fitting.camera import Camera
 from fitting.fits import HandFit
 from fitting.keypoints.hands import KNUCKLES, UNMODELLED_M, SeenHands
-from fitting.solver.arrow import BandFactor
-from fitting.solver.jacobian import cross_matrix, left_jacobian
+from fitting.solver.levenberg_marquardt import BandFactor
 from fitting.solver.terms.reprojection import project, projection_rows
+from fitting.solver.unknowns import cross_matrix, left_jacobian
 from pose2d.base.threads import single_thread
 
 ROBUST = 3.0  # stds at which a keypoint counts half of its square

@@ -15,8 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import JOINT_NAMES, PARENTS, Placement, rotate, rotation_matrices
-from fitting.body.rotations import matrix_to_axis_angle
+from fitting.body.kinematics import JOINT_NAMES, PARENTS, Placement, matrix_to_axis_angle, rotate, rotation_matrices
 
 FINGERS = ("index", "middle", "pinky", "ring", "thumb")  # SMPL-H's order
 WRISTS = (20, 21)

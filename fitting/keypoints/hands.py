@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.kinematics import rotation_matrices
-from fitting.body.rotations import matrix_to_axis_angle, nearest_rotation
+from fitting.body.kinematics import matrix_to_axis_angle, nearest_rotation, rotation_matrices
 from fitting.camera import Camera
 from pose2d.base.table import Table, column
 from pose2d.hands import HandKeypoints

@@ -9,12 +9,11 @@ import torch
 import fitting
 from fitting.body import BodyParams
 from fitting.body.fingers import JOINT_NAMES_52, PARENTS_52, WRISTS
-from fitting.body.kinematics import JOINT_NAMES, rotation_matrices
-from fitting.body.rotations import matrix_to_axis_angle
+from fitting.body.kinematics import JOINT_NAMES, matrix_to_axis_angle, rotation_matrices
+from fitting.fits import FitOptions, with_default_errors
 from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands, relaxed_pose
 from fitting.keypoints.hands import SeenHands, seen_hands
 from fitting.optimise import FitInput, fit_input
-from fitting.options import FitOptions
 from pose2d.hands import HandKeypoints
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
@@ -154,7 +153,7 @@ def test_the_palm_tells_the_fit_how_wrist_and_forearm_turn() -> None:
     )  # fmt: skip
     start = replace(truth, pose=truth.pose.clone(), hands=None)
     start.pose[:, list(WRISTS)] = 0
-    guess = fitting.init.guess.with_default_errors(start)
+    guess = with_default_errors(start)
     hands = seen_hands(seen_from(truth), CAMERA, body)
 
     def palms_off(seen: SeenHands | None) -> np.ndarray:

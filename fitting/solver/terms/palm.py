@@ -14,10 +14,9 @@ from fitting.body import Body
 from fitting.body.fingers import WRISTS
 from fitting.body.kinematics import PARENTS
 from fitting.keypoints.hands import PALM, SeenHands
-from fitting.solver.jacobian import cross_matrix
 from fitting.solver.terms.reprojection import Reprojection, project, projection_rows
 from fitting.solver.terms.term import Blocks, Term, Window, geman_mcclure
-from fitting.solver.unknowns import MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION
+from fitting.solver.unknowns import MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION, cross_matrix
 
 ROBUST = 3.0  # stds at which a knuckle counts half of its square
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from fitmesh.confidence import ConfidenceFunction, confidence_function
+from ccnet.confidence import ConfidenceFunction, confidence_function
 from fitmesh.exports import Motion
 from fitmesh.inputs import open_clip
 from fitmesh.options.run import RunOptions

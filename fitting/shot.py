@@ -36,6 +36,7 @@ from fitting.scene.ground_evidence import ShotCamera
 from fitting.scene.lens import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, FocalEstimate, combined, refocused_params
 from fitting.solver.terms.scene import FEET, FLOOR_STD_M, POINTS, SceneTerms, kept_contact
 from fitting.track import PreparedTrack, fit_prepared, prepare_track
+from pose2d.base.table import blocks, joined, stored
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
 
@@ -161,7 +162,7 @@ def fit_shot(
     left_out: dict[int, TooFewKeypoints] = {}
     for person in people:
         try:
-            prepared = _prepared(person, view)
+            prepared = stored(_prepared(person, view))
             found = _plain(prepared, view, replace(how, rough=True, lean_rad=ROUGH_LEAN_RAD))
             first[person.identity] = prepared, found
         except TooFewKeypoints as error:
@@ -176,7 +177,7 @@ def fit_shot(
     sized: dict[int, _Sized] = {}
     judged: dict[int, Judged] = {}
     for number, identity in enumerate(list(first)):
-        prepared, found = first.pop(identity)  # of long videos, these are most of what is in memory
+        prepared, found = first.pop(identity)  # of long videos, these are most of what is held
         size = _size(number, found, body, ground, known[identity])
         floor_m = None
         if seen.stays and ground.floor_known and ground.on_floor[number]:
@@ -190,7 +191,7 @@ def fit_shot(
     if 2 * len(dropped) > len(judged):
         reason = f"keypoints contradict it: they are {np.median(dropped):.2f} times as far from bodies that stand on it"
         return replace(_without_scene(people, view, how, lambda frames: None, reason), judged=judged)
-    fitted = {identity: _as_found(one, seen) for identity, one in _behind_others(sized, seen).items()}
+    fitted = _finished(sized, seen)
     return ShotFit(
         fitted, left_out, seen.camera, seen.focal, seen.motion, ground, answer.reason, judged, answer.warnings
     )
@@ -216,8 +217,7 @@ def _without_scene(
             continue
         sized[person.identity] = _Sized(found, _size(0, found, view.body, None, person.height_m))
         progress(len(found))
-    fitted = {identity: _as_found(one, view) for identity, one in _behind_others(sized, view).items()}
-    return ShotFit(fitted, left_out, view.camera, view.focal, view.motion, None, reason)
+    return ShotFit(_finished(sized, view), left_out, view.camera, view.focal, view.motion, None, reason)
 
 
 def _refined_by_turning(view: _View) -> _View:
@@ -370,24 +370,29 @@ def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place
     return replace(again, contact=kept.numpy().astype(np.float32))
 
 
-def _behind_others(sized: Mapping[int, _Sized], view: _View) -> Mapping[int, _Sized]:
-    """The same with less confidence in keypoints that lie behind others, at their sizes."""
-    if len(sized) < 2:
-        return sized
-    from fitting.keypoints.hidden import FittedBody, behind_others  # whoever is alone does not need it
+def _finished(sized: dict[int, _Sized], view: _View) -> dict[int, TrackFit]:
+    """Everyone as found, with less confidence in keypoints that lie behind others; none is left in `sized`."""
+    people, finished = {}, {}
+    if len(sized) > 1:
+        from fitting.keypoints.hidden import FittedBody, behind_others  # whoever is alone does not need it
 
-    people = {}
-    for identity, one in sized.items():
-        found, at = one.track, view.body.at(one.track.fit.params)
-        placed = BodyOutput(one.size * at.joints, one.size * at.keypoints)
-        people[identity] = FittedBody(found.frame, found.present, found.keypoints, placed)
-    changed = {}
-    for identity, behind in behind_others(people, view.camera).items():
-        found = sized[identity].track
-        keypoints = with_variance_inflation(found.keypoints, behind.inflation)
-        joints = found.joint_observed & observed_joints(keypoints, view.camera.size)
-        changed[identity] = replace(sized[identity], track=replace(found, keypoints=keypoints, joint_observed=joints))
-    return changed
+        for identity, one in sized.items():
+            at = view.body.at(one.track.fit.params)
+            placed = stored(BodyOutput(one.size * at.joints, one.size * at.keypoints))
+            people[identity] = FittedBody(one.track.frame, one.track.present, one.track.keypoints, placed)
+    for identity in list(sized):
+        inflation, one = behind_others(people, identity, view.camera).inflation if people else None, sized.pop(identity)
+
+        def part(some: slice, one: _Sized = one, inflation: torch.Tensor | None = inflation) -> TrackFit:
+            track = one.track.rows(some)
+            if inflation is not None:
+                keypoints = with_variance_inflation(track.keypoints, inflation[some])
+                joints = track.joint_observed & observed_joints(keypoints, view.camera.size)
+                track = replace(track, keypoints=keypoints, joint_observed=joints)
+            return _as_found(_Sized(track, one.size), view)
+
+        finished[identity] = joined(map(part, blocks(len(one.track))), len(one.track))
+    return finished
 
 
 def _as_found(one: _Sized, view: _View) -> TrackFit:

@@ -7,13 +7,14 @@ against the bytes that are there and against the memory that is free. No object 
 import math
 import threading
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from pose2d.base import scratch
 from pose2d.base.errors import UserError
 from pose2d.base.files import MOST_ARRAY_BYTES, most_bytes, open_regular, size_text
 
@@ -21,7 +22,8 @@ MOST_ARRAYS = 20_000  # of one file; networks have some hundred
 MOST_GROWTH = 1100  # deflate makes at most 1032 bytes of one
 _READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _ONE_HEADER = threading.Lock()  # they are Python literals, and Python 3.11 can fail to parse two at a time
-_BLOCK = 1 << 20
+_BLOCK, _ROWS = 1 << 20, 10_000  # bytes and rows that are looked at together
+MOST_ON_DISK = 64 << 30  # of all arrays of one file, where they do not take memory
 _KINDS = {"f": "fiu", "i": "iu", "b": "b", "U": "U"}  # what counts as a number, a whole number, a truth value, text
 _KIND_NAMES = {"f": "numbers", "i": "whole numbers", "b": "truth values", "U": "text"}
 
@@ -46,7 +48,7 @@ def read_npz(path: str | Path, expected: str, names: Iterable[str] | None = None
     """Every array of an .npz file, or those of `names` that it has. `expected` ends the message when it cannot be."""
     path = Path(path)
     try:
-        return _read_npz(path, None if names is None else set(names))
+        return dict(_arrays(path, None if names is None else set(names)))
     except Unreadable as reason:
         raise UserError(f"{path} cannot be read: {reason}. {expected}") from reason
 
@@ -67,7 +69,8 @@ def read_npy(path: str | Path, expected: str) -> np.ndarray:
 def is_intact(path: str | Path) -> bool:
     """Whether every array of an .npz file can be read and has the checksum it was written with."""
     try:
-        _read_npz(Path(path), None)
+        for _ in _arrays(Path(path), None):  # one in memory at a time
+            pass
     except Unreadable:
         return False
     return True
@@ -94,11 +97,20 @@ def _problem(given: np.ndarray, wanted: Array, lengths: dict[str, int]) -> str:
     if not fits:
         sizes = ", ".join(str(lengths.get(want, want)) if isinstance(want, str) else str(want) for want in wanted.shape)
         return f"has size {list(given.shape)}, expected [{sizes}]"
-    if not given.size or given.dtype.kind not in "fiu":
+    if given.dtype.kind not in "fiu":
         return ""
-    if wanted.finite and given.dtype.kind == "f" and not np.isfinite(given).all():
-        return "has a number that is not finite (NaN or infinity)"
+    rows = np.atleast_1d(given)
+    for first in range(0, len(rows), _ROWS):
+        if problem := _wrong_number(rows[first : first + _ROWS], wanted):
+            return problem
+        scratch.release()
+    return ""
+
+
+def _wrong_number(given: np.ndarray, wanted: Array) -> str:
     known = given[~np.isnan(given)] if given.dtype.kind == "f" else given
+    if wanted.finite and (known.size < given.size or np.isinf(known).any()):
+        return "has a number that is not finite (NaN or infinity)"
     if known.size and wanted.low is not None and known.min() < wanted.low:
         return f"has {known.min()}, expected at least {wanted.low:g}"
     if known.size and wanted.high is not None and known.max() > wanted.high:
@@ -115,22 +127,21 @@ def _opened(path: Path) -> BinaryIO:
         raise Unreadable(error.strerror or str(error)) from error
 
 
-def _read_npz(path: Path, names: set[str] | None) -> dict[str, np.ndarray]:
+def _arrays(path: Path, names: set[str] | None) -> Iterator[tuple[str, np.ndarray]]:
+    """One after the other, with their names."""
     with _opened(path) as file:
         try:
             with zipfile.ZipFile(file) as archive:
                 members = _members(archive, names, path.stat().st_size)
-                cap = most_bytes(MOST_ARRAY_BYTES)
+                cap = MOST_ON_DISK if scratch.is_active() else most_bytes(MOST_ARRAY_BYTES)
                 total = sum(member.file_size for member in members.values())
                 if total > cap:
                     raise Unreadable(
                         f"its arrays would take {size_text(total)} of memory, and at most {size_text(cap)} may be used"
                     )
-                content = {}
                 for name, member in members.items():
                     with archive.open(member) as stream:
-                        content[name] = _array(stream, member.file_size, name, cap)
-                return content
+                        yield name, _array(stream, member.file_size, name, cap)
         except Unreadable:
             raise
         except Exception as error:  # what damaged bytes raise is as varied as the bytes
@@ -174,7 +185,7 @@ def _array(stream: Any, size: int, name: str, cap: int) -> np.ndarray:
         raise Unreadable(
             f"{name} would take {size_text(count * dtype.itemsize)} of memory, {size_text(cap)} may be used"
         )
-    flat = np.empty(count, dtype)
+    flat = scratch.empty((count,), dtype)
     if count and dtype.itemsize:
         content = flat.view(np.uint8).data
         at = 0
@@ -185,6 +196,7 @@ def _array(stream: Any, size: int, name: str, cap: int) -> np.ndarray:
             content[at : at + len(block)] = block
             at += len(block)
     stream.read(1)  # a zip entry compares its checksum at its end
+    scratch.release()
     if not dtype.isnative:  # another machine's order of bytes, which torch does not know
         flat = flat.astype(dtype.newbyteorder("="))
     return flat.reshape(shape, order="F" if fortran else "C")

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+from pose2d.base.table import joined
 from pose2d.events import Event
 from pose2d.tracking.appearance import RELINK_RATIO, overall, relink
 from pose2d.tracking.ownership import OwnershipOptions, owners
@@ -85,14 +86,15 @@ def people_of(
 
     frames, times [F]: of all frames that were read; shot_first_frame [S].
     """
-    seen = Detections.concat(rows) if rows else Detections.empty()
+    seen = joined(rows, sum(map(len, rows))) if rows else Detections.empty()
     if seen.time_s is None:
         seen = replace(seen, time_s=np.zeros(0))
     confirmed = np.isin(seen.identity, list(tracker.confirmed()))
     seen = replace(seen, identity=np.where(confirmed, seen.identity, NOBODY))
     ends = np.searchsorted(frames, [*shot_first_frame[1:], np.inf][: len(shot_first_frame)]) - 1
-    settled = settle(seen, shot_first_frame, times[ends], tracker.image_wh, options)
     keypoints = seen.keypoints
+    looked_at = replace(seen, keypoints=keypoints and replace(keypoints, error=None, raw=None))  # half of the bytes
+    settled = settle(looked_at, shot_first_frame, times[ends], tracker.image_wh, options)
     if keypoints is not None:
         presence = torch.from_numpy(np.asarray(keypoints.presence) * settled.owner_presence)
         keypoints = replace(keypoints, presence=presence)
@@ -196,7 +198,7 @@ def _look_again(
     track = np.full(len(seen), -1, np.int64)
     for number in np.unique(shot[seen.identity >= 0]):
         rows = np.flatnonzero((shot == number) & (seen.identity >= 0))
-        part = seen.rows(rows)
+        part = seen.picked(rows)
         again, candidates = look_again(part, image_wh, options)
         fresh = int(track.max(initial=-1)) + 1
         track[rows] = np.where(again < 0, -1, fresh + again)

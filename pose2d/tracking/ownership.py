@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pose2d.base import scratch
+from pose2d.base.table import blocks
 from pose2d.skeletons import Skeleton
 from pose2d.tracking.kalman import PoseMotionOptions, PoseState, first_pose, predict_pose, update_pose
 from pose2d.tracking.paths import body_sizes, rows_of_frames, rows_of_tracks
@@ -169,7 +171,9 @@ class _Expected:
 
     def __init__(self, seen: Detections, body_px: np.ndarray) -> None:
         self._seen, self._body = seen, body_px
-        self._xy, self._std = seen.xy_px, keypoint_std(seen)
+        self._xy, self._std = seen.xy_px, scratch.empty(seen.xy_px.shape[:2], np.dtype(np.float64))
+        for some in blocks(len(seen)):
+            self._std[some] = keypoint_std(seen.rows(some))
         self._states: dict[int, tuple[float, PoseState]] = {}
 
     def at(self, row: int, options: PoseMotionOptions) -> PoseState | None:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,9 +25,9 @@ _MADV_DONTNEED = 4
 class _Scratch:
     def __init__(self, name: Path) -> None:
         self._name = name
-        self._segment: Any = ()  # the bytes that small arrays share at the moment, and how many of them are taken
+        self._segment = np.empty(0, np.uint8)  # what small arrays share now, and how many bytes of it are taken
         self._used = 0
-        self._all: list[weakref.ref[Any]] = []  # every file that arrays lie in
+        self._all: list[weakref.ref[np.ndarray]] = []  # every file that arrays lie in
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         size = math.prod(shape) * dtype.itemsize
@@ -38,9 +37,9 @@ class _Scratch:
             segment, at = self._place(size)
         except (OSError, RuntimeError):  # no room, or a file system that maps nothing
             return np.empty(shape, dtype)
-        return segment.numpy()[at : at + size].view(dtype).reshape(shape)
+        return segment[at : at + size].view(dtype).reshape(shape)
 
-    def _place(self, size: int) -> tuple[Any, int]:
+    def _place(self, size: int) -> tuple[np.ndarray, int]:
         """A file with that many bytes to spare, and where they begin: a large array has one of its own."""
         if size >= SEGMENT // 8:
             return self._mapped(size), 0
@@ -49,7 +48,7 @@ class _Scratch:
         at, self._used = self._used, self._used + -(-size // 64) * 64
         return self._segment, at
 
-    def _mapped(self, size: int) -> Any:
+    def _mapped(self, size: int) -> np.ndarray:
         import torch
 
         # As `atomic_file` names what is not finished yet: should the process end right here, the next run removes it.
@@ -57,7 +56,7 @@ class _Scratch:
         try:
             with suppress(AttributeError):  # macOS has no such function
                 os.posix_fallocate(handle, 0, size)  # a full disk is noticed here, not while an array is written to
-            mapped = torch.from_file(path, shared=True, size=size, dtype=torch.uint8)
+            mapped = torch.from_file(path, shared=True, size=size, dtype=torch.uint8).numpy()  # keeps no file open
         finally:
             os.close(handle)
             os.unlink(path)
@@ -68,7 +67,7 @@ class _Scratch:
         madvise = ctypes.CDLL(None).madvise
         for segment in (one() for one in self._all):
             if segment is not None:
-                madvise(ctypes.c_void_p(segment.data_ptr()), ctypes.c_size_t(len(segment)), _MADV_DONTNEED)
+                madvise(ctypes.c_void_p(segment.ctypes.data), ctypes.c_size_t(len(segment)), _MADV_DONTNEED)
 
 
 _CURRENT: ContextVar[_Scratch | None] = ContextVar("scratch", default=None)

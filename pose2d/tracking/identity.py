@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+from pose2d.base.scratch import release
 from pose2d.base.table import joined
 from pose2d.events import Event
 from pose2d.tracking.appearance import RELINK_RATIO, overall, relink
@@ -124,8 +125,10 @@ def settle(
     if seen.keypoints is not None and seen.appearance is not None:
         track = _split_jumps(replace(seen, identity=track), image_wh, options, notes)
         track = _look_again(replace(seen, identity=track), shot, image_wh, options.second_look, notes)
+        release()
         owner = owners(replace(seen, identity=track), options.owner)
         track = _drop_unowned(replace(seen, identity=track), owner, options, notes)
+        release()
     seen = replace(seen, identity=track)
     _note_lost(seen, shot, last_frame_s, image_wh, options, notes)
     identities = _in_order_of_appearance(seen)

@@ -43,7 +43,6 @@ from fitmesh.confidence import default_source
 from fitmesh.result import FIT_FILE
 from fitmesh.stages import fit
 from fitmesh.stages import settings as stage_settings
-from fitmesh.stages.background import BackgroundMotion
 from fitmesh.stages.people import read_keypoints, read_tracks, write
 from fitmesh.stages.pipeline import run_stages
 from fitmesh.stages.settings import Job, KeypointSettings, RunSettings, TrackSettings
@@ -54,6 +53,7 @@ from fitting.camera import Camera
 from fitting.fits import Fit
 from fitting.optimise import FitInput
 from fitting.options import FitOptions
+from fitting.scene.camera_motion import BackgroundMotion
 from pose2d import registry
 from pose2d.base.caching import CacheKey
 from pose2d.base.scratch import scratch_for
@@ -62,8 +62,7 @@ from pose2d.detect.detector import DETECTORS, Boxes, detector_class
 from pose2d.people import PeopleFinder
 from pose2d.tracking.tracker import Tracker
 from pose2d.types import Keypoints
-from pose2d.video.frames import Frame, Span
-from pose2d.video.reader import Video
+from pose2d.video.frames import Frame, Span, Video
 from pose2d.video.writer import video_writer
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "park.mp4"

@@ -15,21 +15,20 @@ import torch
 
 from fitmesh.confidence import ConfidenceFunction, head_digest
 from fitmesh.schemas import check_keypoints, check_tracks
-from fitmesh.stages.background import BackgroundMotion
 from fitmesh.stages.settings import Job
+from fitting.scene.camera_motion import BackgroundMotion
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.detect.detector import DETECTORS, Boxes, read_detections, whole_image
 from pose2d.estimate import estimate_people
 from pose2d.events import Event
 from pose2d.hands import HandKeypoints
 from pose2d.models.base import PoseModel
-from pose2d.oks import AREA_OF_BOX, ErrorDistribution
 from pose2d.people import Detect, Estimate, PeopleFinder
 from pose2d.registry import card, module_of
 from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import ConfidenceSource, Keypoints, Track
+from pose2d.types import AREA_OF_BOX, ConfidenceSource, ErrorDistribution, Keypoints, Track
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
 
@@ -102,7 +101,7 @@ def cache_key(job: Job) -> CacheKey:
             f"pose2d.detect.{DETECTORS[settings.detector][0]}",
             module_of(keypoints.pose_model),
             "fitmesh.confidence",
-            "fitmesh.stages.background",
+            "fitting.scene.camera_motion",
         ),
     )
 

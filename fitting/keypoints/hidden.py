@@ -26,9 +26,8 @@ from fitting.camera import Camera
 from fitting.keypoints.weights import keypoint_area
 from pose2d.base.scratch import release
 from pose2d.base.table import Table, blocks, column, nested
-from pose2d.oks import l_squared
 from pose2d.skeletons import HALPE26
-from pose2d.types import Keypoints
+from pose2d.types import Keypoints, l_squared
 
 # Capsules: from joint, to joint, radius in metres on an adult. The torso is wider than deep, so it has several.
 CAPSULES = (

@@ -47,12 +47,11 @@ from fitmesh.stages.people import read_keypoints, read_tracks, write
 from fitmesh.stages.pipeline import run_stages
 from fitmesh.stages.settings import Job, KeypointSettings, RunSettings, TrackSettings
 from fitmesh.ui.events import Reporter, Tick
-from fitting import windows
+from fitting import optimise
 from fitting.body import Body
 from fitting.camera import Camera
-from fitting.fits import Fit
+from fitting.fits import Fit, FitOptions
 from fitting.optimise import FitInput
-from fitting.options import FitOptions
 from fitting.scene.camera_motion import BackgroundMotion
 from pose2d import registry
 from pose2d.base.caching import CacheKey
@@ -249,7 +248,7 @@ def long_people(folder: Path, out: Path, frames: int, people: int) -> tuple[floa
 def long_fit(out: Path) -> tuple[float, float]:
     """The same of their fit."""
     return_memory()
-    vars(windows)["fit_input"] = few_searches(windows.fit_input)
+    vars(optimise)["fit_input"] = few_searches(optimise.fit_input)
     job, before = long_job(out), memory_mb("VmRSS")
     with scratch_for(out / FIT_FILE):
         fit.make(job, fit.cache_key(job, CacheKey("people", {}, {}, "")))

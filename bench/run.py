@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import fitmesh
 from bench.lib.claim import Console, claim
 from bench.lib.memory import alone, memory_mb
-from fitmesh.confidence import default_source
+from ccnet.confidence import default_source
 from fitmesh.result import FIT_FILE
 from fitmesh.stages import fit
 from fitmesh.stages import settings as stage_settings

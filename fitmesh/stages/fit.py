@@ -13,7 +13,7 @@ from fitmesh.stages.scene import OFF, Lens, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import FitSettings, Job
 from fitmesh.stages.track_edits import edited_keypoints, edited_tracks, edits_digest
 from fitting.body import Body, BodyParams
-from fitting.body.load import OPEN_BODY, load_body
+from fitting.body.load import OPEN_BODY, OPEN_HANDS, load_body
 from fitting.camera import Camera
 from fitting.fits import FitOptions, TrackFit
 from fitting.init import regressors
@@ -65,6 +65,7 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
         "people": people_key.digest,
         "body": content_digest([settings.body_file]),
         "prior": content_digest([OPEN_BODY.with_name("pose_prior.npz")]),
+        "hands": content_digest([OPEN_HANDS]),
     }
     if edits := edits_digest(job.out):
         inputs["edits"] = edits
@@ -169,7 +170,7 @@ def _people_of(
     """Everyone whose track begins in a shot; a track lies within one shot."""
     end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf
     return [
-        ShotPerson(i, points, people.frames[i], starts[i], heights.get(i, heights.get(None)))
+        ShotPerson(i, points, people.frames[i], starts[i], heights.get(i, heights.get(None)), people.hands.get(i))
         for i, points in people.people.items()
         if firsts[shot] <= people.frames[i][0] < end
     ]
@@ -232,6 +233,9 @@ def _person(identity: int, shot: int, seen: TracksFile, people: KeypointsFile, f
         track = found.rows(some)
         fit, points = track.fit, track.keypoints
         assert points.raw is not None
+        hands, joint_observed = track.hands, track.joint_observed
+        if hands is not None:
+            joint_observed = np.concatenate([joint_observed[:, :22], joint_observed[:, 22:] | hands.seen], 1)
         boxes_px = np.full((len(track), 4), np.nan, np.float32)
         here = slice(*np.searchsorted(rows, (some.start, some.stop)).tolist())
         boxes_px[rows[here] - some.start] = people.boxes_px[identity][here]
@@ -246,7 +250,7 @@ def _person(identity: int, shot: int, seen: TracksFile, people: KeypointsFile, f
             joints_m=body.at(fit.params).joints.numpy(),
             joint_std_mm=_length_mm(fit.joint_std_mm, len(track)),
             joint_std_relative_mm=_length_mm(fit.joint_std_relative_mm, len(track)),
-            joint_observed=track.joint_observed,
+            joint_observed=joint_observed,
             keypoint_observed=track.keypoint_observed,
             keypoints_px=np.where(track.detected[:, None, None], points.xy_px.numpy(), np.nan).astype(np.float32),
             swapped=track.swapped,
@@ -263,6 +267,9 @@ def _person(identity: int, shot: int, seen: TracksFile, people: KeypointsFile, f
             size=size,
             height_m=height_m,
             contact=np.zeros((len(track), 4), np.float32) if track.contact is None else track.contact,
+            hand_pose_rad=None if hands is None else hands.pose_rad,
+            hand_std_deg=None if hands is None else hands.std_deg,
+            hand_seen=None if hands is None else hands.seen,
         )
         return person.rows(track.present)
 

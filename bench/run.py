@@ -275,7 +275,7 @@ def long_job(out: Path) -> Job:
 
 def show_long(frames: list[int], people: int, console: Console) -> None:
     table = Table("people", "frames", "stage", "peak MB", "before it", "seconds", "fit.npz MB", title="peak memory")
-    with tempfile.TemporaryDirectory(dir=".") as folder:
+    with tempfile.TemporaryDirectory() as folder:
         fitmesh.run(EXAMPLE, folder, outputs=("fit",), end_s=2.0)
         for count in frames:
             out = Path(folder) / str(count)

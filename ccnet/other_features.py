@@ -19,11 +19,8 @@ FIRST_STAGE = "layer1"  # of ResNet and HRNet, at stride 4
 
 
 class OtherFeatures(PoseModel):
-    """A network whose features are `kind`.
-
-    "shallow": the first stage's map. "output": heatmaps; or coordinates, score and spread. "copy": the crop itself, for
-    a head with a trunk of its own.
-    """
+    """A network whose features are `kind`. "shallow": the first stage's map. "output": heatmaps; or coordinates, score
+    and spread. "copy": the crop itself, for a head with a trunk of its own."""
 
     def __init__(self, network: PoseModel, kind: str) -> None:
         super().__init__()

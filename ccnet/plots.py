@@ -59,10 +59,8 @@ _SETTINGS: dict[Any, Any] = {
 
 
 def reliability_diagram(path: str | Path, levels: Mapping[str, Mapping[str, ReliabilityBins]]) -> None:
-    """Mean OKS against confidence, one column per level ("keypoint", "person"), one line per source.
-
-    On the diagonal, confidence is calibrated. Below, the density of each confidence.
-    """
+    """Mean OKS against confidence, one column per level ("keypoint", "person"), one line per source. On the diagonal,
+    confidence is calibrated. Below, the density of each confidence."""
     with _figure(path, 4.6 * len(levels), 5.6) as figure:
         grid = figure.add_gridspec(2, len(levels), height_ratios=(3.4, 1), hspace=0.04)
         for column, (level, sources) in enumerate(levels.items()):

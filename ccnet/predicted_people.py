@@ -130,10 +130,8 @@ def predict_split(
     group: ProcessGroup = ALONE,
     areas: AreaFit | None = None,
 ) -> Predictions:
-    """Every image of the split that has labelled people, in annotated boxes or in those of a detector.
-
-    Several processes share the images; each of them returns everything.
-    """
+    """Every image of the split that has labelled people, in annotated boxes or in those of a detector. Several
+    processes share the images; each of them returns everything."""
     mine: list[tuple[np.ndarray, np.ndarray, NetworkOutput] | None] = []  # image ids, box scores; None: no boxes
     for _, people in group.share(list(by_image(split.people))):
         image = load_image(people[0])
@@ -294,10 +292,8 @@ def _closed_forms(
     areas: AreaFit | None,
     annotated_px2: Tensor | None,
 ) -> Iterator[tuple[ConfidenceSource, Tensor, float]]:
-    """The closed form's kinds of area [N], each with the width of the heatmaps' target that belongs to it.
-
-    What was fitted on training people just now comes before the record of a head, and that before published widths.
-    """
+    """The closed form's kinds of area [N], each with the width of the heatmaps' target that belongs to it. What was
+    fitted on training people just now comes before the record of a head, and that before published widths."""
     crop_px2 = output.crop_area_px2
     if areas is None:
         width = target_cells(model, about)

@@ -60,12 +60,10 @@ def train(
     checkpoint: Path,
     progress: Progress = lambda step, steps, loss: None,
 ) -> None:
-    """AdamW with step decay over `settings.epochs`. Resumes from `checkpoint` if it is there and of the same run.
-
-    Every step has its own random seed, so a run that was killed and continued ends in the same bytes. Several
-    processes share each batch and sum their gradients: the same steps as one process would make, up to rounding and
-    to which units dropout picks.
-    """
+    """AdamW with step decay over `settings.epochs`. Resumes from `checkpoint` if it is there and of the same run. Every
+    step has its own random seed, so a run that was killed and continued ends in the same bytes. Several processes share
+    each batch and sum their gradients: the same steps as one process would make, up to rounding and to which units
+    dropout picks."""
     head.to(group.device).train()
     loss = make_loss(settings, examples.people)
     if isinstance(loss, SoapLoss):

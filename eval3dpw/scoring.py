@@ -25,11 +25,9 @@ VIBE_KEYPOINTS = 7  # .. and how many of them a frame needs
 
 
 def procrustes(points: Tensor, target: Tensor) -> Tensor:
-    """Points [N, J, 3] under the similarity (shift, rotation, scale) that brings them closest to the target.
-
-    The rotation is a proper one: the last singular direction is flipped when the best orthogonal matrix would be a
-    reflection (Umeyama, 1991).
-    """
+    """Points [N, J, 3] under the similarity (shift, rotation, scale) that brings them closest to the target. The
+    rotation is a proper one: the last singular direction is flipped when the best orthogonal matrix would be a
+    reflection (Umeyama, 1991)."""
     centre, target_centre = points.mean(-2, keepdim=True), target.mean(-2, keepdim=True)
     x, y = points - centre, target - target_centre
     u, singular, vt = torch.linalg.svd(x.mT @ y)
@@ -206,11 +204,9 @@ class Report:
 
 
 def evaluate(predicted: Bodies, truth: Bodies, protocol: str = "spin") -> Report:
-    """Score N predicted bodies, row n against row n of the truth.
-
-    protocol: spin, vibe, wham or challenge. What each needs besides `joints`: spin `pelvis`, vibe `translation` if
-    there are meshes, challenge `kinematic`. MVE needs `vertices`, acceleration `track` and `frame` of the truth.
-    """
+    """Score N predicted bodies, row n against row n of the truth. protocol: spin, vibe, wham or challenge. What each
+    needs besides `joints`: spin `pelvis`, vibe `translation` if there are meshes, challenge `kinematic`. MVE needs
+    `vertices`, acceleration `track` and `frame` of the truth."""
     _check(predicted, truth)
     errors = protocol_named(protocol).errors(predicted, truth)
     acceleration = _acceleration_mm(errors, truth)

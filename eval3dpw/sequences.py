@@ -201,11 +201,8 @@ def tracks_of(sequence: Sequence) -> list[TruthTrack]:
 
 
 def camera_params(track: TruthTrack, body: Body) -> BodyParams:
-    """The true body in the camera frame.
-
-    A body rotates about its pelvis J, which in its file is not the origin: v = R (x - J) + J + t. In the camera frame,
-    C v + c, the rotation is C R and the translation C (J + t) + c - J.
-    """
+    """The true body in the camera frame. A body rotates about its pelvis J, which in its file is not the origin: v = R
+    (x - J) + J + t. In the camera frame, C v + c, the rotation is C R and the translation C (J + t) + c - J."""
     pose = torch.as_tensor(track.pose, dtype=torch.float64)
     C, c = (torch.as_tensor(track.T_cam_world[:, :3, part], dtype=torch.float64) for part in (slice(3), 3))
     shape = torch.as_tensor(track.shape, dtype=torch.float64)
@@ -222,9 +219,7 @@ def camera_params(track: TruthTrack, body: Body) -> BodyParams:
 
 def read_spin_npz(path: Path) -> list[TruthTrack]:
     """SPIN's `3dpw_test.npz`: one row per person and image, root rotation in the camera frame, no translation.
-
-    Consecutive rows of a sequence whose image numbers rise are one person.
-    """
+    Consecutive rows of a sequence whose image numbers rise are one person."""
     rows = _spin_rows(path)
     names, frames = _spin_images(rows["imgname"], path)
     new = np.concatenate([[True], (names[1:] != names[:-1]) | (frames[1:] <= frames[:-1])])

@@ -29,10 +29,8 @@ SHOWN = 4  # keys named in an error, of each kind
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
     """The tensors of a `.npz`, `.safetensors` or torch checkpoint, under the file's own key names; of an `.onnx` file
-    under those of `ordered_weights`.
-
-    Containers are opened, `module.` of data-parallel training is taken off, and floats become float32.
-    """
+    under those of `ordered_weights`. Containers are opened, `module.` of data-parallel training is taken off, and
+    floats become float32."""
     path = Path(path)
     if not path.is_file():
         what = "is a folder, not a checkpoint file" if path.is_dir() else "does not exist"

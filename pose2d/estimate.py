@@ -84,11 +84,9 @@ def estimate(
 def estimate_people(
     model: PoseModel, images: Sequence[np.ndarray], boxes_px: np.ndarray
 ) -> tuple[np.ndarray, PoseEstimate]:
-    """One person in a box [N, 4] of each image [N]: boxes as they were used, and what the network says.
-
-    A box that cuts a person off grows, once: where confident keypoints lie on the edge of their crop, the crop is made
-    again around the keypoints. Images may repeat, for several people in one.
-    """
+    """One person in a box [N, 4] of each image [N]: boxes as they were used, and what the network says. A box that cuts
+    a person off grows, once: where confident keypoints lie on the edge of their crop, the crop is made again around the
+    keypoints. Images may repeat, for several people in one."""
     boxes_px = np.asarray(boxes_px, np.float64).reshape(-1, 4)
     poses = PoseEstimate.concat([_one_pass(model, images, boxes_px, rows) for rows in _parts(len(boxes_px))])
     grown = grow_boxes(boxes_px, poses, [image.shape[1::-1] for image in images], model)

@@ -50,11 +50,9 @@ def curves(matches: Matches, image_weight: np.ndarray | None = None) -> Curves:
 
 
 def _curve(outcome: np.ndarray, weight: np.ndarray, positives: int) -> tuple[np.ndarray, float, float]:
-    """One precision curve, final recall and exact AP of outcomes [D] in the order of falling confidence.
-
-    Precision is highest, and recall first reached, at true positives: nothing between them counts. A
-    detection of weight n is n detections in a row.
-    """
+    """One precision curve, final recall and exact AP of outcomes [D] in the order of falling confidence. Precision is
+    highest, and recall first reached, at true positives: nothing between them counts. A detection of weight n is n
+    detections in a row."""
     if positives == 0:
         return np.full(len(RECALL_POINTS), -1.0), -1.0, -1.0
     hits = np.flatnonzero(outcome == TRUE)
@@ -147,11 +145,9 @@ def summarize(matches: Matches, image_weight: np.ndarray | None = None) -> Keypo
 
 
 def bootstrap_ap(sources: Mapping[str, Matches], resamples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
-    """AP of every confidence source: first on all images, then on each resample, [1 + resamples].
-
-    Matching never crosses images, so a resample only changes how often each image counts. All sources must
-    come from the same ground truth; a difference or ratio of the arrays is then paired.
-    """
+    """AP of every confidence source: first on all images, then on each resample, [1 + resamples]. Matching never
+    crosses images, so a resample only changes how often each image counts. All sources must come from the same ground
+    truth; a difference or ratio of the arrays is then paired."""
     images = {matches.positives.shape[1] for matches in sources.values()}
     if len(images) != 1:
         raise ValueError(f"the sources cover different numbers of images: {sorted(images)}")
@@ -179,10 +175,8 @@ def evaluate_wholebody(
     part_score: Mapping[str, np.ndarray] | None = None,  # {part: [D]}; parts left out are ranked by detections.score
     evaluate: Evaluate = evaluate,
 ) -> dict[str, KeypointAP]:
-    """All PARTS of 133 keypoints.
-
-    OKS uses the whole person's area in every part, and the size of a detection is that of its body keypoints.
-    """
+    """All PARTS of 133 keypoints. OKS uses the whole person's area in every part, and the size of a detection is that
+    of its body keypoints."""
     scores = part_score or {}
     unknown = set(scores) - set(PARTS)
     if unknown:

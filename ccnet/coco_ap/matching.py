@@ -88,11 +88,9 @@ def ground_truth_from_coco(dataset: Mapping[str, Any], keypoints: int = 17) -> G
 
 
 def detections_from_coco(results: Sequence[Mapping[str, Any]], truth: GroundTruth, category: int = 1) -> Detections:
-    """Found people from a list of COCO results: `image_id`, `keypoints` (x, y, anything), `score`.
-
-    Like pycocotools, results of another category are left out, and if the first result has a `bbox` then boxes, not
-    keypoints, give the size of a detection.
-    """
+    """Found people from a list of COCO results: `image_id`, `keypoints` (x, y, anything), `score`. Like pycocotools,
+    results of another category are left out, and if the first result has a `bbox` then boxes, not keypoints, give the
+    size of a detection."""
     by_box = bool(results) and len(results[0].get("bbox", ())) > 0
     results = [result for result in results if result.get("category_id", category) == category]
     image = _image_ids(results, truth.images)
@@ -141,10 +139,8 @@ def pair_oks(
     box_px: np.ndarray,  # [G, 4] x, y, width, height
     sigmas: np.ndarray,  # [K]
 ) -> np.ndarray:
-    """OKS of every pair, [P]: the mean over the person's labelled keypoints.
-
-    A person without any is compared by how far each keypoint lies outside the box, grown by its size on every side.
-    """
+    """OKS of every pair, [P]: the mean over the person's labelled keypoints. A person without any is compared by how
+    far each keypoint lies outside the box, grown by its size on every side."""
     variance = (sigmas * 2) ** 2
     scale = area_px2 + np.spacing(1)
     count = labelled.sum(1)  # [G]
@@ -244,10 +240,8 @@ def assign(
     ignored: np.ndarray,  # [A, G] bool: not to be found in this size range
     crowd: np.ndarray,  # [G] bool: may be chosen again and again
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which person every detection gets, [A, T, N, R] or -1, and whether that person was to be found, [A, T, N, R].
-
-    The highest OKS wins, of equals the later person, and whoever is to be found before all who are ignored.
-    """
+    """Which person every detection gets, [A, T, N, R] or -1, and whether that person was to be found, [A, T, N, R]. The
+    highest OKS wins, of equals the later person, and whoever is to be found before all who are ignored."""
     images, rounds, people = table.oks.shape
     by_oks = np.argsort(table.oks, axis=-1, kind="stable")  # [N, R, P] columns, lowest OKS first
     oks_rank = np.argsort(by_oks, axis=-1).astype(np.int32)  # [N, R, P]
@@ -293,11 +287,9 @@ class Matches:
 
 
 def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | np.ndarray) -> Matches:
-    """Assign detections to people as COCOeval does, ties included.
-
-    Within an image the best score chooses first; it takes the most similar free person (the later one if two are
-    equal) whose OKS reaches the threshold, and a person that is ignored only if no other will do.
-    """
+    """Assign detections to people as COCOeval does, ties included. Within an image the best score chooses first; it
+    takes the most similar free person (the later one if two are equal) whose OKS reaches the threshold, and a person
+    that is ignored only if no other will do."""
     spread = np.asarray(sigmas, float)
     _check(truth, detections, spread)
     images = len(truth.images)

@@ -269,11 +269,9 @@ def _wholebody_as_one(content: Json, skeleton: Skeleton) -> dict[str, Any]:
 
 def _mpii_as_coco(content: Json, head_boxes: Path) -> dict[str, Any]:
     """MPII in the JSON form of HRNet's authors (`image`, `center`, `scale`, `joints`, `joints_vis`) as COCO's.
-
-    Coordinates count from 1. The centre is moved down by 15 pixels per unit of size, as the published results have
-    it; the area is that of the tight box around the labelled keypoints. Head sizes come from the file `head_boxes`
-    where there is one (of `valid`), else from the neck and the top of the head.
-    """
+    Coordinates count from 1. The centre is moved down by 15 pixels per unit of size, as the published results have it;
+    the area is that of the tight box around the labelled keypoints. Head sizes come from the file `head_boxes` where
+    there is one (of `valid`), else from the neck and the top of the head."""
     people = list(content.items())
     sizes_px = head_size_px(read_head_boxes(head_boxes)) if head_boxes.is_file() else None
     if sizes_px is not None and len(sizes_px) != len(people):
@@ -373,10 +371,8 @@ def published_pckh(
 def correct_keypoints(
     xy_px: np.ndarray, truth_xy_px: np.ndarray, labelled: np.ndarray, head_px: np.ndarray, threshold: float = 0.5
 ) -> np.ndarray:
-    """[N, 16] 1 where PCKh calls a keypoint right, 0 where wrong; NaN where it does not count it.
-
-    Not counted are keypoints that are not labelled, pelvis and thorax, and people whose head size is not known.
-    """
+    """[N, 16] 1 where PCKh calls a keypoint right, 0 where wrong; NaN where it does not count it. Not counted are
+    keypoints that are not labelled, pelvis and thorax, and people whose head size is not known."""
     distance_px = np.linalg.norm(np.asarray(xy_px, float) - truth_xy_px, axis=-1)
     counted = labelled & np.isfinite(head_px)[:, None]
     counted[:, NOT_COUNTED] = False

@@ -74,10 +74,8 @@ def observe(
     augment: Augment | None = None,
     seed: Sequence[int] = (0,),
 ) -> Iterator[Observations]:
-    """One batch after another, on the CPU, in the order of `people`. The next crops are cut while the network runs.
-
-    The randomness of one person's crop depends on `seed` and the person's id alone.
-    """
+    """One batch after another, on the CPU, in the order of `people`. The next crops are cut while the network runs. The
+    randomness of one person's crop depends on `seed` and the person's id alone."""
     for part, cropped, mirrored in prefetch(_crop_batches(model, people, augment, seed), depth=1):
         yield _observe_batch(model, head, part, cropped, mirrored)
 

@@ -48,11 +48,9 @@ def find_peaks(heat: Tensor) -> Tensor:
 
 
 def describe_peaks(heat: Tensor, index: Tensor) -> Tensor:
-    """Numbers about the peaks at cells [N, K] of maps [N, K, h, w] with values in [0, 1]: [N, K, PEAK_NUMBERS].
-
-    Height (plain and as log odds), place, how much higher the map is elsewhere: anywhere and beyond each of
-    RIVAL_RADII; the map's mass within each of MASS_RADII against all of it; its spread around the peak.
-    """
+    """Numbers about the peaks at cells [N, K] of maps [N, K, h, w] with values in [0, 1]: [N, K, PEAK_NUMBERS]. Height
+    (plain and as log odds), place, how much higher the map is elsewhere: anywhere and beyond each of RIVAL_RADII; the
+    map's mass within each of MASS_RADII against all of it; its spread around the peak."""
     height, width = heat.shape[-2:]
     side = max(height, width)
     flat = heat.flatten(2).clamp(FLOOR, 1 - FLOOR)
@@ -69,10 +67,8 @@ def describe_peaks(heat: Tensor, index: Tensor) -> Tensor:
 
 
 def features_at(features: Tensor, index: Tensor) -> Tensor:
-    """Features [N, C, h, w] in the cells [N, K], and averaged around them: [N, K, 2 C].
-
-    Beyond the map's edge its last row or column is repeated.
-    """
+    """Features [N, C, h, w] in the cells [N, K], and averaged around them: [N, K, 2 C]. Beyond the map's edge its last
+    row or column is repeated."""
     height, width = features.shape[-2:]
     step = torch.arange(LOCAL_WINDOW, device=features.device) - LOCAL_WINDOW // 2
     rows = ((index // width)[..., None] + step).clamp(0, height - 1)
@@ -94,13 +90,10 @@ def agreement_numbers(keypoints: int) -> int:
 
 
 def describe_agreement(chosen: ChosenCells) -> Tensor:
-    """How well MoveNet's heads agree, [N, agreement_numbers(K)].
-
-    For each keypoint: how far its cell lies from where it was expected (x, y, logarithm of the distance), the log
-    distance to its mirror twin's cell, its own map's log odds there over the twin's, and those at the expected place
-    over its own. Then the centre map's log odds, how much higher they are beyond each of RIVAL_RADII, and where the
-    centre is.
-    """
+    """How well MoveNet's heads agree, [N, agreement_numbers(K)]. For each keypoint: how far its cell lies from where it
+    was expected (x, y, logarithm of the distance), the log distance to its mirror twin's cell, its own map's log odds
+    there over the twin's, and those at the expected place over its own. Then the centre map's log odds, how much higher
+    they are beyond each of RIVAL_RADII, and where the centre is."""
     h, w = chosen.heat.shape[2:]
     odds = chosen.heat.clamp(FLOOR, 1 - FLOOR).logit().flatten(2)
     own = odds.gather(2, chosen.index[..., None])[..., 0]
@@ -196,10 +189,8 @@ class _PeakHead(CalibrationHead):
 
 
 class PeaksHead(_PeakHead):
-    """Any network that ends in heatmaps.
-
-    `readout` is a copy of the pose network's own last layer, which makes one map per keypoint out of the features.
-    """
+    """Any network that ends in heatmaps. `readout` is a copy of the pose network's own last layer, which makes one map
+    per keypoint out of the features."""
 
     kind = "peaks"
     readout: Tensor  # [K, C + 1] weights and bias

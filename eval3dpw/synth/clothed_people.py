@@ -95,10 +95,8 @@ def leg_length(body: Body, shape: Tensor) -> float:
 
 @dataclass(frozen=True)
 class ClothedBody:
-    """One person as rendered: the body with clothes that stand off it, hair, and perhaps a skirt.
-
-    The truth is the body underneath. Clothes are skinned to the same joints as the skin they cover.
-    """
+    """One person as rendered: the body with clothes that stand off it, hair, and perhaps a skirt. The truth is the body
+    underneath. Clothes are skinned to the same joints as the skin they cover."""
 
     rest: Tensor  # [3, V] metres, clothed and of this person's shape, in the T-pose
     weights: Tensor  # [24, V]

@@ -249,10 +249,8 @@ def sequence_content(
     keypoints_px: np.ndarray,
     visibility: np.ndarray,
 ) -> dict[str, Any]:
-    """What a pickle of 3DPW holds, by its names.
-
-    templates_m: each person's clothed template [V, 3]; keypoints_px [P, T, 17, 2] and visibility [P, T, 17].
-    """
+    """What a pickle of 3DPW holds, by its names. templates_m: each person's clothed template [V, 3]; keypoints_px [P,
+    T, 17, 2] and visibility [P, T, 17]."""
     frames = len(cam_poses)
     points2d = [openpose18(xy_px, state) for xy_px, state in zip(keypoints_px, visibility, strict=True)]
     return {

@@ -165,12 +165,10 @@ def _subject(clip: Clip) -> int:
 
 
 def clips_by_kind(body: Body, reporting: bool, motion: Path | None = None) -> dict[Kind, list[Clip]]:
-    """Clips of a file (or the embedded ones) to report on: held-out subjects; or, not `reporting`, to choose with.
-
-    Of a kind that no held-out subject shows (sitting, stairs), every other subject is for reporting, so that choices
-    and reports still share no subject, though the pose prior has seen them. The embedded clips are all of held-out
-    subjects: those of the validation split are for choosing.
-    """
+    """Clips of a file (or the embedded ones) to report on: held-out subjects; or, not `reporting`, to choose with. Of a
+    kind that no held-out subject shows (sitting, stairs), every other subject is for reporting, so that choices and
+    reports still share no subject, though the pose prior has seen them. The embedded clips are all of held-out
+    subjects: those of the validation split are for choosing."""
     found: dict[Kind, list[Clip]] = {kind: [] for kind in KINDS}
     splits = {"test", "validation"} if motion is None else {"test", "validation", "train"}
     every = [(split, clip) for split in sorted(splits) for clip in load_clips(body, split, motion)]  # type: ignore[arg-type]

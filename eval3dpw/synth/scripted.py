@@ -182,10 +182,8 @@ def _crossing(
     plan: ScriptedPlan, body: Body, clips: list[Clip], shapes: list[Tensor], identities: list[int],
     size: tuple[int, int], frames: int, rng: np.random.Generator,
 ) -> Staged:  # fmt: skip
-    """People walk past each other across the view, each in a lane of their own, close behind one another.
-
-    The camera stands at +z and looks along -z, so lanes are depths.
-    """
+    """People walk past each other across the view, each in a lane of their own, close behind one another. The camera
+    stands at +z and looks along -z, so lanes are depths."""
     people = []
     order = rng.permutation(len(shapes))
     for lane, place in enumerate(order):

@@ -82,10 +82,8 @@ class SequencePlan:
     seed: tuple[int, int]  # of everything that is drawn later
 
     def rng(self, what: str) -> np.random.Generator:
-        """A generator for one part, so that a change of one part leaves the others as they were.
-
-        The names are part of the seed: another name makes other images.
-        """
+        """A generator for one part, so that a change of one part leaves the others as they were. The names are part of
+        the seed: another name makes other images."""
         return np.random.default_rng([*self.seed, *what.encode()])
 
 

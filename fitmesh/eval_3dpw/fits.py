@@ -78,10 +78,8 @@ def fit_person(
     person: PersonKeypoints, sequence: EvalSequence, body: Body, start: Start | str, row: Row, settings: EvalSettings
 ) -> BodyParams:
     """One row's fit at the person's T frames. start: a start that rows share, or an initialiser's name, as in `run`.
-
     Frames before the first and after the last that shows the person take the parameters of that one. Raises UserError
-    where there is nothing to fit.
-    """
+    where there is nothing to fit."""
     keypoints, frame = person.keypoints(row.source), _detected_frames(person)
     assert keypoints.area_px2 is not None
     keypoints = replace(keypoints, area_px2=keypoints.area_px2 * row.sigma_scale**2)  # sigmas go with sqrt(area)

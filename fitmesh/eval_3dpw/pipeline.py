@@ -47,10 +47,8 @@ class Outcome:
 
 
 def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGroup = ALONE) -> Outcome:
-    """From a data set to errors; `out` keeps each sequence's keypoints, fits and errors.
-
-    Several processes share the sequences, then each of them reads what all have left in `out`.
-    """
+    """From a data set to errors; `out` keeps each sequence's keypoints, fits and errors. Several processes share the
+    sequences, then each of them reads what all have left in `out`."""
     settings.check()
     use_plugin(settings.plugin)
     protocol_named(settings.protocol)

@@ -127,11 +127,9 @@ def _nothing(text: str, results: int) -> str:
 
 
 def names_of(sources: Sequence[str]) -> list[str]:
-    """A folder name for each of several different sources: the file's name without its suffix.
-
-    Clips that differ by their suffix alone keep it; others of the same name get the names of the folders above them, as
-    many as it takes. Which name a clip has depends on the set of clips, not on their order.
-    """
+    """A folder name for each of several different sources: the file's name without its suffix. Clips that differ by
+    their suffix alone keep it; others of the same name get the names of the folders above them, as many as it takes.
+    Which name a clip has depends on the set of clips, not on their order."""
     paths = [
         PurePosixPath(_URL.sub("", source)) if is_url(source) else PurePosixPath(Path(source).resolve().as_posix())
         for source in sources

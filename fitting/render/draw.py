@@ -45,11 +45,9 @@ def render(
     antialias: bool = True,
     backend: Literal["numba", "pytorch3d"] = "numba",
 ) -> np.ndarray:
-    """Draw people over a photograph [H, W, 3] uint8 RGB (light grey when None); the photograph stays as it is.
-
-    Who is nearer hides who is farther; `alpha` mixes the person seen with the photograph, not with whoever stands
-    behind. What comes closer to the camera than 5 cm is cut away. Returns [H, W, 3] uint8 RGB.
-    """
+    """Draw people over a photograph [H, W, 3] uint8 RGB (light grey when None); the photograph stays as it is. Who is
+    nearer hides who is farther; `alpha` mixes the person seen with the photograph, not with whoever stands behind. What
+    comes closer to the camera than 5 cm is cut away. Returns [H, W, 3] uint8 RGB."""
     image = _canvas(camera, background)
     render_onto(image, meshes, camera, alpha=alpha, antialias=antialias, backend=backend)
     return image
@@ -80,10 +78,8 @@ def render_onto(
 
 
 def compile_renderer() -> None:
-    """Compile what `render_onto` needs, or read what an earlier process has compiled: draws a small tetrahedron.
-
-    Takes seconds after installing and less than one later; in a thread of its own it costs nobody time.
-    """
+    """Compile what `render_onto` needs, or read what an earlier process has compiled: draws a small tetrahedron. Takes
+    seconds after installing and less than one later; in a thread of its own it costs nobody time."""
     corners = np.array([(0.0, 0.0, 2.0), (1.0, 0.0, 3.0), (0.0, 1.0, 3.0), (-1.0, -1.0, 3.0)])
     faces = np.array([(0, 1, 2), (0, 2, 3), (0, 3, 1), (1, 3, 2)])
     camera = Camera.from_focal(8.0, (8, 8))

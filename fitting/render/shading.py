@@ -78,10 +78,8 @@ def _vertex_normals(vertices: np.ndarray, faces: np.ndarray, sums: np.ndarray, n
 
 
 def softened(normals: np.ndarray, faces: np.ndarray, rounds: int) -> np.ndarray:
-    """Unit normals [V, 3] averaged with their neighbours' so many times: light that runs over small detail.
-
-    Each round, a vertex with n neighbours takes 1 + n times its own normal and twice each of theirs.
-    """
+    """Unit normals [V, 3] averaged with their neighbours' so many times: light that runs over small detail. Each round,
+    a vertex with n neighbours takes 1 + n times its own normal and twice each of theirs."""
     if not faces.size:
         return normals
     first, neighbour = np.zeros(len(normals) + 1, np.uint32), np.empty(faces.size, np.uint32)
@@ -109,10 +107,8 @@ def _soften(normals: np.ndarray, first: np.ndarray, neighbour: np.ndarray, smoot
 @compiled
 def _neighbours(faces: np.ndarray, first: np.ndarray, place: np.ndarray, neighbour: np.ndarray) -> None:
     """Fill first [V + 1] (zeros before) and neighbour [3 F]: those of vertex i are neighbour[first[i] : first[i + 1]].
-
-    A face names of each corner the next one. Around a vertex of a closed surface these are all its neighbours.
-    Unsigned numbers: no index counts from the end.
-    """
+    A face names of each corner the next one. Around a vertex of a closed surface these are all its neighbours. Unsigned
+    numbers: no index counts from the end."""
     for f in range(faces.shape[0]):
         for k in range(3):
             first[faces[f, k] + 1] += 1

@@ -47,10 +47,8 @@ def coco17(body: Body) -> FitPoints:
 
 
 def placer(body: Body, points: FitPoints, through: Through) -> Place:
-    """How to place the points: "mesh" skins every vertex, as SMPLify does; "bones" only what the points need.
-
-    "smplx" skins every vertex by the smplx package, which is what published SMPLify code calls.
-    """
+    """How to place the points: "mesh" skins every vertex, as SMPLify does; "bones" only what the points need. "smplx"
+    skins every vertex by the smplx package, which is what published SMPLify code calls."""
     if through == "bones":
         attached = body.points(points.joint_part, points.vertex_part)
 
@@ -133,10 +131,8 @@ def reprojection(
 def torso_reprojection(
     projected_px: Tensor, xy_px: Tensor, confidence: Tensor, pixel_scale: Tensor, torsos: tuple[tuple[int, ...], ...]
 ) -> Tensor:
-    """Squared crop pixels of hips and shoulders, not weighted, [N]: of the first torso seen whole, else the last.
-
-    Of the last, points with confidence 0 are left out: they have no position.
-    """
+    """Squared crop pixels of hips and shoulders, not weighted, [N]: of the first torso seen whole, else the last. Of
+    the last, points with confidence 0 are left out: they have no position."""
     squared = ((projected_px - xy_px) * pixel_scale[:, None, None]).square().sum(-1)
     *preferred, last = (list(torso) for torso in torsos)
     loss = (squared[:, last] * (confidence[:, last] > 0)).sum(1)
@@ -167,10 +163,8 @@ class MaxMixture:
 
 
 def max_mixture(weights: np.ndarray, means: np.ndarray, covariances: np.ndarray) -> MaxMixture:
-    """The prior of a mixture: weights [M], means [M, 69], covariances [M, 69, 69].
-
-    c_m = -log(w_m / ((2 pi)^(69/2) sqrt(det_m) / min sqrt(det))), as SMPLify scales it.
-    """
+    """The prior of a mixture: weights [M], means [M, 69], covariances [M, 69, 69]. c_m = -log(w_m / ((2 pi)^(69/2)
+    sqrt(det_m) / min sqrt(det))), as SMPLify scales it."""
     covariances = covariances.astype(np.float64)
     half_log_det = np.linalg.slogdet(covariances)[1] / 2
     constant = means.shape[1] / 2 * math.log(2 * math.pi) + half_log_det - half_log_det.min() - np.log(weights)
@@ -228,13 +222,10 @@ def smplify(
     box_side_px: Tensor | None = None,
     through: Through = "mesh",
 ) -> SmplifyFit:
-    """Fit T frames in the full frame, from `start`.
-
-    prior: `load_max_mixture(...)`; the embedded one if None. box_side_px: [T] the side b of the square around the
-    person; from the keypoints if None. through: "mesh" skins all vertices at every step, as the original does;
-    "smplx" does so by the very package that the original calls; "bones" places the keypoints alone. The result is
-    the same.
-    """
+    """Fit T frames in the full frame, from `start`. prior: `load_max_mixture(...)`; the embedded one if None.
+    box_side_px: [T] the side b of the square around the person; from the keypoints if None. through: "mesh" skins all
+    vertices at every step, as the original does; "smplx" does so by the very package that the original calls; "bones"
+    places the keypoints alone. The result is the same."""
     xy_px, confidence, around = _usable(keypoints, camera)
     frames = len(xy_px)
     side = around if box_side_px is None else box_side_px.to(confidence)

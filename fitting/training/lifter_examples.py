@@ -48,10 +48,8 @@ ONLY_COCO = 0.3  # share of windows with COCO's 17 keypoints alone
 
 
 def observe(rays: Tensor, marked: Tensor, half: Tensor, seated: Tensor, generator: torch.Generator) -> Observation:
-    """Exact directions [B, T, 26, 2] in images of half size [B, 2] -> what a 2D network might give for them.
-
-    marked: [B, T], passed on. seated: [B] bool, people who are likely to be behind a table.
-    """
+    """Exact directions [B, T, 26, 2] in images of half size [B, 2] -> what a 2D network might give for them. marked:
+    [B, T], passed on. seated: [B] bool, people who are likely to be behind a table."""
     count, frames = rays.shape[:2]
     size = (count, frames, COUNT)
 
@@ -131,10 +129,8 @@ def _a_while(count: int, frames: int, share: float, generator: torch.Generator, 
 
 
 def _beyond_line(rays: Tensor, low: Tensor, high: Tensor, seated: Tensor, generator: torch.Generator) -> Tensor:
-    """In some windows nothing below (seldom: beside) a line across the body is in view: [B, T, 26].
-
-    People who sit are behind tables more often than others.
-    """
+    """In some windows nothing below (seldom: beside) a line across the body is in view: [B, T, 26]. People who sit are
+    behind tables more often than others."""
     count = len(rays)
     at = low + (0.2 + 0.7 * torch.rand(count, 1, 2, generator=generator)) * (high - low)
     share = torch.where(seated[:, None], torch.tensor([0.03, 0.4]), torch.tensor([0.03, 0.08]))
@@ -249,9 +245,7 @@ _BONES, _SHIFTS_M = _table()
 
 def marks(turned: Tensor, spread_m: Tensor) -> Tensor:
     """From the body's keypoints to where they are marked, [B, T, 26, 3] metres, of turned bones [B, T, 24, 3, 3].
-
-    spread_m: [B, 26, 3] what each person's marks differ by.
-    """
+    spread_m: [B, 26, 3] what each person's marks differ by."""
     return rotate(turned[..., _BONES, :, :], _SHIFTS_M + spread_m[:, None])
 
 

@@ -176,10 +176,7 @@ def load_accad(path: str | Path, body: Body) -> Motion:
 
 def load_captured(path: str | Path, body: Body, fps: float, skeleton: str | Path | None = None) -> Motion:
     """A file of CMU's clips as captured: `euler_zyx_deg_x100`, `joint`, `clip_start`, `clip_name` (and `clip_desc`,
-    `root_pos`).
-
-    skeleton: the file that has `joint`, `parent` and `offset`; the same one unless given.
-    """
+    `root_pos`). skeleton: the file that has `joint`, `parent` and `offset`; the same one unless given."""
     return _load(path, body, fps, skeleton, _CMU)
 
 

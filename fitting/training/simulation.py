@@ -54,11 +54,9 @@ def scene(
     marks_m: Tensor | None = None,
     skeleton: Skeleton = HALPE26,
 ) -> Scene:
-    """A clip of captured motion seen by a random camera: height, pitch, distance, direction and focal length.
-
-    marks_m: [K, 3] from the body's keypoints to where they are marked, along the axes of the joint that they are at.
-    skeleton: COCO's 17 or Halpe's 26 keypoints.
-    """
+    """A clip of captured motion seen by a random camera: height, pitch, distance, direction and focal length. marks_m:
+    [K, 3] from the body's keypoints to where they are marked, along the axes of the joint that they are at. skeleton:
+    COCO's 17 or Halpe's 26 keypoints."""
     assert motion.root_m is not None
     span = motion.clip(clip)
     if frames is not None:
@@ -152,9 +150,7 @@ LOG_SIGMAS, LOG_SIGMA_SPREAD = (-1.5, -0.3, 1.2), 0.3  # core, ordinary, plainly
 
 def stated_mixtures(confidence: Tensor, mixed: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Weights and sigmas [..., 3], in units of l, with the expected OKS `confidence` [...]; not mixed: one Gaussian.
-
-    sum_m w_m / (1 + sigma_m^2) = s fixes the core's weight once the sigmas and the rest's share are drawn.
-    """
+    sum_m w_m / (1 + sigma_m^2) = s fixes the core's weight once the sigmas and the rest's share are drawn."""
     log_sigma = torch.tensor(LOG_SIGMAS) + LOG_SIGMA_SPREAD * torch.randn(*confidence.shape, 3, generator=generator)
     sigma = log_sigma.exp()
     one = (1 / confidence - 1).sqrt()  # of the one Gaussian

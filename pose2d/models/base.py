@@ -45,10 +45,8 @@ _KEEP_TRUNK = {
 
 
 class FeaturesWithTrunk(Tensor):
-    """Features [N, ...] that carry a second map of the network with them, one row a crop.
-
-    Slicing, concatenating, copying or casting a batch keeps both in step. Any other operation gives a plain tensor.
-    """
+    """Features [N, ...] that carry a second map of the network with them, one row a crop. Slicing, concatenating,
+    copying or casting a batch keeps both in step. Any other operation gives a plain tensor."""
 
     trunk: Tensor  # [N, ...]
 
@@ -95,10 +93,8 @@ def trunk_of(features: Tensor) -> Tensor:
 
 
 class PoseModel(nn.Module):
-    """A frozen network in two halves, so that the pose head and CCNet share one forward pass.
-
-    crops -> `normalize` -> `features` -> `predict`; CCNet reads what `features` returns.
-    """
+    """A frozen network in two halves, so that the pose head and CCNet share one forward pass. crops -> `normalize` ->
+    `features` -> `predict`; CCNet reads what `features` returns."""
 
     skeleton: Skeleton
     input_wh: tuple[int, int]  # width, height of a crop in pixels
@@ -182,11 +178,9 @@ Decoder = Callable[[Tensor], tuple[Tensor, Tensor]]  # maps -> xy_cells, score (
 
 
 class HeatmapModel(PoseModel):
-    """Features -> one map per keypoint -> its peak. The raw confidence is the height of the peak.
-
-    `decode` may be replaced on a loaded model, for a checkpoint whose recipe says so:
-    `model.decode = functools.partial(pose2d.decode.dark, kernel=17)`.
-    """
+    """Features -> one map per keypoint -> its peak. The raw confidence is the height of the peak. `decode` may be
+    replaced on a loaded model, for a checkpoint whose recipe says so: `model.decode =
+    functools.partial(pose2d.decode.dark, kernel=17)`."""
 
     normalization: Normalization = IMAGENET_RGB
     decode: Decoder = staticmethod(decode.quarter_offset)

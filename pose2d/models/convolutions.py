@@ -212,10 +212,8 @@ class SpatialPyramid(nn.Module):
 
 
 class CSPNeXt(nn.Module):
-    """RTMDet's backbone: three convolutions, four stages; images [N, 3, H, W] -> [N, channels, H/32, W/32].
-
-    Attributes are named as in OpenMMLab's checkpoints, and stand in the order of computation.
-    """
+    """RTMDet's backbone: three convolutions, four stages; images [N, 3, H, W] -> [N, channels, H/32, W/32]. Attributes
+    are named as in OpenMMLab's checkpoints, and stand in the order of computation."""
 
     def __init__(self, depth: float, width: float) -> None:
         super().__init__()
@@ -260,9 +258,7 @@ def fold_batch_norms(state: Mapping[str, Tensor], epsilon: float) -> dict[str, T
 
 def onnx_convolutions(state: Mapping[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
     """The convolutions of an ONNX file (keys of `ordered_weights`) under the names of a module's, in order.
-
-    Convolutions beyond those named keep their keys, so that a file of another network does not pass.
-    """
+    Convolutions beyond those named keep their keys, so that a file of another network does not pass."""
     renamed = {}
     for count, name in enumerate(_padded(names, sum(key.startswith("Conv.") for key in state))):
         for slot, part in ((1, "weight"), (2, "bias")):

@@ -36,10 +36,8 @@ def _peak(maps: Tensor) -> Tensor:
 
 class IPR(HeatmapModel):
     """Features are the channels at stride 4 (256; 128 in miniature) that the last 1x1 convolution makes the maps of.
-
     Official and mmpose checkpoints take RGB. The raw confidence is 1 everywhere; `maps` are before the softmax, and
-    `heatmap_score` is the largest probability of each map after it. `sigma_px` is the spread of those probabilities.
-    """
+    `heatmap_score` is the largest probability of each map after it. `sigma_px` is the spread of those probabilities."""
 
     decode = staticmethod(expectation)
     has_heatmap_score = True

@@ -50,11 +50,9 @@ def _channels(channels: float) -> int:
 
 
 class Conv(nn.Conv2d):
-    """A convolution with TensorFlow's SAME padding, then an activation.
-
-    SAME pads an even input at its end only when the stride is 2. Torch pads both ends: a leading zero row and column
-    in the kernel undo the one too many, for less than it costs to copy the map into a padded one.
-    """
+    """A convolution with TensorFlow's SAME padding, then an activation. SAME pads an even input at its end only when
+    the stride is 2. Torch pads both ends: a leading zero row and column in the kernel undo the one too many, for less
+    than it costs to copy the map into a padded one."""
 
     def __init__(
         self,
@@ -215,10 +213,8 @@ def cells_of(index: Tensor, width: int) -> Tensor:
 
 class MoveNetFeatures(FeaturesWithTrunk):
     """Penultimate features [N, 96, h, w] of the keypoint heatmaps; `trunk` [N, 24, h, w] is what all heads hang on.
-
     MoveNet's heads (heatmap, person centre, regression, offset) each have hidden features of their own. A calibration
-    head reads the heatmap's 96 channels; decoding needs the trunk too.
-    """
+    head reads the heatmap's 96 channels; decoding needs the trunk too."""
 
 
 NEARNESS = 1.8  # cells: a person's middle counts 1 / (distance + NEARNESS), the published graph's constant
@@ -291,9 +287,8 @@ class ChosenCells:
 
 
 def choose(views: Sequence[HeadMaps | MirroredHeadMaps]) -> ChosenCells:
-    """Much as in the published graph: the person whose middle is likely and near the crop's; for each keypoint the
-    cell that is likely and near where that person is expected to have it.
-    """
+    """Much as in the published graph: the person whose middle is likely and near the crop's; for each keypoint the cell
+    that is likely and near where that person is expected to have it."""
     heat = torch.stack([view.heat for view in views]).mean(0)
     centre = torch.stack([view.centre for view in views]).mean(0)
     h, w = heat.shape[2:]
@@ -308,10 +303,8 @@ def choose(views: Sequence[HeadMaps | MirroredHeadMaps]) -> ChosenCells:
 
 
 def decode(views: Sequence[HeadMaps | MirroredHeadMaps]) -> Prediction:
-    """The keypoints of the person in the middle of each crop, from one view of it or the mean of several.
-
-    A keypoint's place within its cell is the mean of the votes of the cells around, weighted by their squared heat.
-    """
+    """The keypoints of the person in the middle of each crop, from one view of it or the mean of several. A keypoint's
+    place within its cell is the mean of the votes of the cells around, weighted by their squared heat."""
     chosen = choose(views)
     heat, cells = chosen.heat, chosen.cells
     return Prediction(

@@ -21,12 +21,9 @@ from pose2d.types import Prediction
 
 
 def sample(maps: list[Tensor], places: Tensor, weights: Tensor) -> Tensor:
-    """The weighted sum of what lies at the given places, [N, Q, heads, C].
-
-    maps     L of [N, C, h_l, w_l]; outside of a map there is zero
-    places   [N, Q, heads, L, P, 2] x and y from 0 (the map's left or upper edge) to 1 (its right or lower edge)
-    weights  [N, Q, heads, L, P]
-    """
+    """The weighted sum of what lies at the given places, [N, Q, heads, C]. maps L of [N, C, h_l, w_l]; outside of a map
+    there is zero places [N, Q, heads, L, P, 2] x and y from 0 (the map's left or upper edge) to 1 (its right or lower
+    edge) weights [N, Q, heads, L, P]"""
     total = torch.zeros((), dtype=maps[0].dtype, device=maps[0].device)
     for level, values in enumerate(maps):
         grid = 2 * places[:, :, :, level].flatten(1, 2) - 1  # [N, Q * heads, P, 2]
@@ -37,10 +34,8 @@ def sample(maps: list[Tensor], places: Tensor, weights: Tensor) -> Tensor:
 
 
 class DeformableAttention(nn.Module):
-    """Poseur's kind: every head sees all channels, and projects them to its share after the sum.
-
-    Key names as in Poseur's repository, where the per-head projection is kept as two embeddings.
-    """
+    """Poseur's kind: every head sees all channels, and projects them to its share after the sum. Key names as in
+    Poseur's repository, where the per-head projection is kept as two embeddings."""
 
     def __init__(self, channels: int, heads: int, levels: int, points: int) -> None:
         super().__init__()
@@ -224,11 +219,9 @@ def certainty(sigma: Tensor) -> Tensor:
 
 
 class Poseur(PoseModel):
-    """Takes RGB. Features are the last decoder layer's queries: 256 channels per keypoint.
-
-    The raw confidence is the mean of 1 - sigma; in the flip test it is `certainty`, as the repository evaluates
-    (its `type2` fusion). `sigma_px` is the network's sigma in crop pixels: a Laplace density with b = sqrt(2) sigma.
-    """
+    """Takes RGB. Features are the last decoder layer's queries: 256 channels per keypoint. The raw confidence is the
+    mean of 1 - sigma; in the flip test it is `certainty`, as the repository evaluates (its `type2` fusion). `sigma_px`
+    is the network's sigma in crop pixels: a Laplace density with b = sqrt(2) sigma."""
 
     def __init__(
         self, trunk: ResNet | HRNet, channels: Sequence[int], input_wh: tuple[int, int], skeleton: Skeleton

@@ -70,10 +70,8 @@ def flow_nll(flow: Flow, xy: Tensor, sigma: Tensor, truth: Tensor) -> Tensor:
 
 
 def rle_loss(flow: Flow, xy: Tensor, sigma: Tensor, truth: Tensor, weight: Tensor) -> Tensor:
-    """Residual log-likelihood (Li et al. 2021, Eq. 9) of poses [N, K, 2], summed over keypoints, mean over N.
-
-    The simple part of the density is a Laplace one with b = sqrt(2) sigma, as the official code has it.
-    """
+    """Residual log-likelihood (Li et al. 2021, Eq. 9) of poses [N, K, 2], summed over keypoints, mean over N. The
+    simple part of the density is a Laplace one with b = sqrt(2) sigma, as the official code has it."""
     laplace = (sigma * math.sqrt(2 * math.pi)).log() + (xy - truth).abs() / (math.sqrt(2) * sigma + 1e-9)
     return (weight[..., :1] * flow_nll(flow, xy, sigma, truth) + weight * laplace).sum() / len(xy)
 
@@ -93,11 +91,9 @@ class NamedLinear(nn.Module):
 
 
 class RLE(PoseModel):
-    """Features are the pooled trunk, one vector a crop. The raw confidence is the mean of 1 - sigma.
-
-    `sigma_px` is the network's sigma in crop pixels: the scale of the error's density, not quite its standard
-    deviation. The density's simple part is a Laplace one with b = sqrt(2) sigma (mmpose: b = sigma).
-    """
+    """Features are the pooled trunk, one vector a crop. The raw confidence is the mean of 1 - sigma. `sigma_px` is the
+    network's sigma in crop pixels: the scale of the error's density, not quite its standard deviation. The density's
+    simple part is a Laplace one with b = sqrt(2) sigma (mmpose: b = sigma)."""
 
     normalization: Normalization = RLE_RGB
     direction_only: bool = True  # coordinates read the vector divided by its length; mmpose's the vector itself

@@ -98,10 +98,8 @@ class SimCCHead(nn.Module):
 
 
 class RTMPose(PoseModel):
-    """Takes RGB. Features are the keypoints' tokens after the attention unit; the backbone's map comes with them.
-
-    The raw confidence is the smaller of the two axes' highest outputs, clipped to [0, 1], as OpenMMLab reads it.
-    """
+    """Takes RGB. Features are the keypoints' tokens after the attention unit; the backbone's map comes with them. The
+    raw confidence is the smaller of the two axes' highest outputs, clipped to [0, 1], as OpenMMLab reads it."""
 
     refinement: ClassVar[Refinement] = "mean"
 
@@ -185,11 +183,9 @@ class RTMPose(PoseModel):
 
 def decode_axis(outputs: Tensor, target_sigma: float, refinement: Refinement) -> tuple[Tensor, Tensor, Tensor]:
     """Place, height and sigma of the peaks of one axis's outputs [N, K, bins]: each [N, K], place and sigma in bins.
-
     The training loss makes p = softmax(10 * outputs) the distribution of the keypoint, widened by the target's own
     softmax. Place: the highest bin, or the mean of p around it. Sigma: the root of the second moment of p about that
-    place, less the target's. Far bins are left out: their small, equal p adds up.
-    """
+    place, less the target's. Far bins are left out: their small, equal p adds up."""
     height, index = outputs.max(-1)
     p = (TEMPERATURE * (outputs - height[..., None])).exp()
     step = torch.arange(outputs.shape[-1], device=outputs.device) - index[..., None]  # [N, K, bins]

@@ -15,9 +15,7 @@ from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
 
 class SimpleBaseline(ResNet, HeatmapModel):
     """Features are the channels at stride 4 (256; 128 in miniature) that the last 1x1 convolution makes the maps of.
-
-    Official checkpoints take BGR; mmpose's of the same shape take RGB. The names tell which it is.
-    """
+    Official checkpoints take BGR; mmpose's of the same shape take RGB. The names tell which it is."""
 
     normalization = IMAGENET_BGR
 

@@ -182,11 +182,9 @@ class SimpleHead(nn.Module):
 
 
 class ViTPose(HeatmapModel):
-    """Takes RGB; crops and decodes without bias (UDP).
-
-    The official files, those of mmpose 1.x and of transformers name the same tensors differently; the mixture files
-    of ViTPose+ hold several data sets, of which the one with this model's keypoints is taken.
-    """
+    """Takes RGB; crops and decodes without bias (UDP). The official files, those of mmpose 1.x and of transformers name
+    the same tensors differently; the mixture files of ViTPose+ hold several data sets, of which the one with this
+    model's keypoints is taken."""
 
     crop: ClassVar[CropConvention] = "udp"
     decode = staticmethod(decode.udp)

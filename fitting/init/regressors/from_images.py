@@ -225,9 +225,7 @@ FAMILIES = {"cliff": ("cliff-hr48", "cliff-res50")}  # whichever of them the che
 
 def load(name: str, checkpoint: str | Path | None = None, mean_params: str | Path | None = None) -> BodyRegressor:
     """The network of that name in eval mode with the weights of an official checkpoint; "cliff" is either CLIFF.
-
-    mean_params: smpl_mean_params.npz; only for a checkpoint that does not hold them itself. The official ones do.
-    """
+    mean_params: smpl_mean_params.npz; only for a checkpoint that does not hold them itself. The official ones do."""
     if name in FAMILIES:
         *others, last = FAMILIES[name]
         for candidate in others:

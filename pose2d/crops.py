@@ -58,9 +58,9 @@ def affines(
     rotation_deg: float = 0.0,
 ) -> np.ndarray:
     """Image pixels -> crop pixels for each box, [N, 2, 3]. With (cx, cy), (w, h) the region and (W, H) the input: "sbl"
-    scale W/w on both axes, the region's centre lands on (W/2, H/2) "udp" scale (W-1)/w and (H-1)/h, the centre lands on
-    ((W-1)/2, (H-1)/2) "square" as "sbl"; `crop_boxes` shows nothing but the grown box itself A positive rotation turns
-    the crop's content against the clock."""
+    scales W/w on both axes, the region's centre lands on (W/2, H/2); "udp" scales (W-1)/w and (H-1)/h, the centre lands
+    on ((W-1)/2, (H-1)/2); "square" is as "sbl", but `crop_boxes` shows nothing but the grown box itself. A positive
+    rotation turns the crop's content against the clock."""
     centre, size = regions(boxes_px, input_wh, box_scale)
     target = np.asarray(input_wh, np.float64) - (1 if convention == "udp" else 0)
     angle = np.deg2rad(rotation_deg)

@@ -30,17 +30,8 @@ Engine = Literal["onnx", "torch"]
 _log = logging.getLogger(__name__)
 
 # The first part of every name -> the module in pose2d/models that has it; in the order `fitmesh models` shows.
-FAMILIES = {
-    "rtmpose": "rtmpose",
-    "movenet": "movenet",
-    "sbl": "sbl",
-    "hrnet": "hrnet",
-    "vitpose": "vitpose",
-    "rle": "rle",
-    "ipr": "ipr",
-    "poseur": "poseur",
-}
-
+FAMILIES = {name: name for name in ("rtmpose", "movenet", "sbl", "hrnet", "vitpose", "rle", "ipr", "poseur")}
+FAMILIES["ipr"] = "sbl"
 
 _registered: dict[str, ModelCard] = {}
 ENTRY_POINTS = "fitmesh.models"
@@ -117,8 +108,8 @@ def _shipped(name: str) -> ModelCard | None:
 
 @cache
 def _family(name: str) -> dict[str, ModelCard]:
-    module = import_module(f"pose2d.models.{FAMILIES[name]}")
-    return {card.name: card for card in module.CARDS}
+    cards: list[ModelCard] = import_module(f"pose2d.models.{FAMILIES[name]}").CARDS
+    return {card.name: card for card in cards if card.name.startswith(f"{name}-")}
 
 
 def cards() -> dict[str, ModelCard]:

@@ -2,6 +2,7 @@
 
 import re
 from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,28 +19,9 @@ from pose2d.types import Prediction
 
 # What may happen to a batch between `features` and `predict` without touching channels or space.
 _KEEP_TRUNK = {
-    Tensor.__getitem__,
-    Tensor.index_select,
-    torch.index_select,
-    Tensor.narrow,
-    Tensor.split,
-    torch.split,
-    Tensor.chunk,
-    torch.chunk,
-    torch.cat,
-    torch.concat,
-    Tensor.detach,
-    torch.detach,
-    Tensor.clone,
-    torch.clone,
-    Tensor.contiguous,
-    Tensor.to,
-    Tensor.cpu,
-    Tensor.cuda,
-    Tensor.float,
-    Tensor.half,
-    Tensor.bfloat16,
-    Tensor.double,
+    *(getattr(torch, name) for name in ("index_select", "split", "chunk", "cat", "concat", "detach", "clone")),
+    *(getattr(Tensor, name) for name in ("__getitem__", "index_select", "narrow", "split", "chunk", "detach", "clone")),
+    *(getattr(Tensor, name) for name in ("contiguous", "to", "cpu", "cuda", "float", "half", "bfloat16", "double")),
     Tensor.pin_memory,
 }
 
@@ -70,16 +52,11 @@ class FeaturesWithTrunk(Tensor):
             whole = all(isinstance(part, cls) for part in parts)
             if not whole or any(out.shape[1:] != parts[0].shape[1:] for out in outputs):
                 return result
-            trunks = func(_trunk_of(args[0]), *args[1:], **kwargs)
+            carried = [part.trunk for part in parts] if parts is args[0] else parts[0].trunk
+            trunks = func(carried, *args[1:], **kwargs)
             if isinstance(result, Tensor):
                 return cls.join(result, trunks)
             return type(result)(cls.join(out, trunk) for out, trunk in zip(result, trunks, strict=True))
-
-
-def _trunk_of(features: Any) -> Any:
-    if isinstance(features, (tuple, list)):
-        return [_trunk_of(part) for part in features]
-    return features.trunk
 
 
 def trunk_of(features: Tensor) -> Tensor:
@@ -102,11 +79,12 @@ class PoseModel(nn.Module):
     crop: ClassVar[CropConvention] = "sbl"  # how a box becomes a crop (pose2d/crops.py)
     box_scale: ClassVar[float] = 1.25  # the box is grown by this before cropping
     features_name: str = "penultimate"  # what `features` returns; others for comparison only (ccnet/other_features.py)
+    normalization: Normalization = IMAGENET_RGB
     has_heatmap_score: ClassVar[bool] = False  # whether predictions have a `heatmap_score` beside the score
 
-    @abstractmethod
     def normalize(self, crops: Tensor) -> Tensor:
         """RGB crops [N, 3, H, W], 0..255, uint8 or float -> the network's input (colour order, scale, mean)."""
+        return self.normalization(crops)
 
     @abstractmethod
     def features(self, crops: Tensor) -> Tensor:
@@ -131,14 +109,29 @@ class PoseModel(nn.Module):
         """Compute features on the CPU by ONNX Runtime from now on, with the weights as they are now."""
         raise NotImplementedError(f"{type(self).__name__} has no graph.")
 
+    def plain(self, features: Tensor) -> Tensor:
+        """Features without what travels with them, refused where their shape is not this network's."""
+        if tuple(features.shape[1:]) != self.feature_shape:
+            expected = ", ".join(map(str, self.feature_shape))
+            raise UserError(f"features must have shape [N, {expected}], got {list(features.shape)}.")
+        return features.as_subclass(Tensor)
+
+    def size_px(self, like: Tensor) -> Tensor:
+        """Width and height of a crop, [2], of the type and on the device of `like`."""
+        return torch.tensor(self.input_wh, dtype=like.dtype, device=like.device)
+
     def check_input(self, crops: Tensor) -> None:
         """Refuse a batch that this network cannot read, in words."""
         width, height = self.input_wh
-        expected = f"[N, 3, {height}, {width}]"
         if crops.ndim != 4 or tuple(crops.shape[1:]) != (3, height, width):
-            raise UserError(f"crops must have shape {expected}, got {list(crops.shape)}.")
+            raise UserError(f"crops must have shape [N, 3, {height}, {width}], got {list(crops.shape)}.")
         if not torch.is_floating_point(crops):
             raise UserError(f"crops must be floating point, got {crops.dtype}: call model.normalize(crops) first.")
+
+
+def named(**layers: nn.Module) -> Any:
+    """Layers in a row, an `nn.Sequential`, under the names that published weights have."""
+    return nn.Sequential(OrderedDict(layers))
 
 
 @dataclass(frozen=True)
@@ -162,13 +155,10 @@ UNPUBLISHED = ("your own", "your own training: no checkpoint is published")
 MINIATURE = ("your own", "your own training with tools/train_mini.py")  # docs/paper.md: for one processor core
 
 
-def sized_card(
-    name: str,
-    build: Callable[[tuple[int, int], Skeleton], PoseModel],
-    skeleton: Skeleton,
-    parameters: int,
-    origin: tuple[str, str],
-) -> ModelCard:
+Build = Callable[[tuple[int, int], Skeleton], PoseModel]
+
+
+def sized_card(name: str, build: Build, skeleton: Skeleton, parameters: int, origin: tuple[str, str]) -> ModelCard:
     """A card whose name states the crop's height and width, as in "hrnet-w32-256x192"; origin: licence and source."""
     height, width = (int(side) for side in re.findall(r"(\d+)x(\d+)", name)[0])
     return ModelCard(name, partial(build, (width, height), skeleton), skeleton, (width, height), parameters, *origin)
@@ -182,16 +172,12 @@ class HeatmapModel(PoseModel):
     replaced on a loaded model, for a checkpoint whose recipe says so: `model.decode =
     functools.partial(pose2d.decode.dark, kernel=17)`."""
 
-    normalization: Normalization = IMAGENET_RGB
     decode: Decoder = staticmethod(decode.quarter_offset)
     shift_mirrored: bool = True  # in the flip test, move the un-mirrored map one cell to the right
 
     @abstractmethod
     def maps(self, features: Tensor) -> Tensor:
         """Features -> heatmaps [N, K, h, w]."""
-
-    def normalize(self, crops: Tensor) -> Tensor:
-        return self.normalization(crops)
 
     def predict(self, features: Tensor) -> Prediction:
         return self.decode_maps(self.maps(features))
@@ -209,6 +195,5 @@ class HeatmapModel(PoseModel):
 
     def cell_px(self, maps: Tensor) -> Tensor:
         """Crop pixels per cell, [2]. UDP measures from the first pixel's centre to the last one's."""
-        size = torch.tensor(self.input_wh, dtype=maps.dtype, device=maps.device)
-        cells = torch.tensor([maps.shape[-1], maps.shape[-2]], dtype=maps.dtype, device=maps.device)
+        size, cells = self.size_px(maps), maps.new_tensor([maps.shape[-1], maps.shape[-2]])
         return (size - 1) / (cells - 1) if self.crop == "udp" else size / cells

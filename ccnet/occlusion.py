@@ -117,13 +117,7 @@ def occlude_wrists(
         scales.append(float(np.sqrt(abs(np.linalg.det(affine[0, :, :2])))))
     size_px = np.sqrt([person.area_px2 for person in chosen]) * np.array(scales)
     l2_px2 = l_squared(torch.from_numpy(size_px**2), model.skeleton)[:, wrist].numpy()
-    return occlusion_curves(
-        images, torch.stack(wrists_px).double().numpy(), l2_px2, size_px, wrist, _predictor(model, head),
-        progress=progress,
-    )  # fmt: skip
 
-
-def _predictor(model: PoseModel, head: CalibrationHead | None) -> Predict:
     @torch.inference_mode()
     def predict(images: np.ndarray) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
         places: list[torch.Tensor] = []
@@ -137,4 +131,5 @@ def _predictor(model: PoseModel, head: CalibrationHead | None) -> Predict:
         joined = {name: torch.cat(several).double().numpy() for name, several in confidence.items()}
         return torch.cat(places).double().numpy(), joined
 
-    return predict
+    truth_px = torch.stack(wrists_px).double().numpy()
+    return occlusion_curves(images, truth_px, l2_px2, size_px, wrist, predict, progress=progress)

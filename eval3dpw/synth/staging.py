@@ -92,9 +92,6 @@ def set_apart(
     return placed
 
 
-# --- Cameras --------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class RecordedPath:
     """A camera known at whole frames; in between it is interpolated."""

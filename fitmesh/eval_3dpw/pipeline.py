@@ -11,20 +11,11 @@ import numpy as np
 from eval3dpw.bodies import BodySet, body_set, read_predictions, write_predictions
 from eval3dpw.scoring import protocol_named
 from fitmesh.confidence import check_source
-from fitmesh.eval_3dpw import fits, keypoints, score_table
+from fitmesh.eval_3dpw import fits, keypoints, score_table, sequences
 from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
 from fitmesh.eval_3dpw.fits import Start, Starter, starter
 from fitmesh.eval_3dpw.keypoints import KeypointEstimator, PersonKeypoints, stored_keypoints
 from fitmesh.eval_3dpw.score_table import Score, Scores
-from fitmesh.eval_3dpw.sequences import (
-    BROKEN_IMAGE,
-    NO_CAMERA,
-    NO_PREDICTION,
-    EvalSequence,
-    Skipped,
-    eval_sequences,
-    sequence_count,
-)
 from fitmesh.ui.events import Reporter
 from fitmesh.ui.trouble import count
 from fitting.body import BodyParams
@@ -42,7 +33,7 @@ class Outcome:
     """Everything that was measured."""
 
     scores: Scores
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[sequences.Skipped, ...]
     base: str  # the row that others are compared with
 
 
@@ -59,20 +50,20 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGro
         for source in settings.confidence:
             if source != "oracle":
                 check_source(source, settings.pose_model, settings.ccnet if source == "ccnet" else None)
-    total = sequence_count(settings)
-    skipped: list[Skipped] = []
+    total = sequences.sequence_count(settings)
+    skipped: list[sequences.Skipped] = []
     for source in settings.replaced:
         reporter.warn(f"{source} states no pixels, so it is weighted by `confidence`, not {settings.weighting[0]}.")
     evaluation = Evaluation(settings, out, bodies, reporter)
     evaluation.load_given_networks()
     if group.world_size > 1:
-        for number, sequence in enumerate(eval_sequences(settings, [])):
+        for number, sequence in enumerate(sequences.eval_sequences(settings, [])):
             if number % group.world_size == group.rank:
                 evaluation.scores(sequence, [])
         group.barrier()
         evaluation.forget_fits()
     by_sequence: dict[str, dict[str, Score]] = {}
-    for number, sequence in enumerate(eval_sequences(settings, skipped), 1):
+    for number, sequence in enumerate(sequences.eval_sequences(settings, skipped), 1):
         reporter.say(f"{sequence.name} ({number} of {total}): {count(sum(map(len, sequence.tracks)), 'person-frames')}")
         by_sequence[sequence.name] = evaluation.scores(sequence, skipped)
     scores = Scores.gather(by_sequence)
@@ -94,7 +85,7 @@ class Evaluation:
         self._estimator: KeypointEstimator | None = None
         self._starter: Starter | None = None
         self._failures: dict[str, str] = {}  # why people could not be fitted
-        self._fitted: dict[str, list[tuple[EvalSequence, dict[int, BodyParams]]]] = {}
+        self._fitted: dict[str, list[tuple[sequences.EvalSequence, dict[int, BodyParams]]]] = {}
 
     def load_given_networks(self) -> None:
         """Weights that the user names are read before any work, so that a wrong file is told of at once."""
@@ -108,17 +99,17 @@ class Evaluation:
         """Before every sequence is gone over: `write_predictions` writes each person once."""
         self._fitted.clear()
 
-    def scores(self, sequence: EvalSequence, skipped: list[Skipped]) -> dict[str, Score]:
+    def scores(self, sequence: sequences.EvalSequence, skipped: list[sequences.Skipped]) -> dict[str, Score]:
         """Errors of every row; a person who cannot be fitted under one row is left out of all."""
         settings, rows = self.settings, self.settings.rows()
         keypoints_key = keypoints.cache_key(sequence, settings, self.bodies)
         people = self.keypoints(sequence, keypoints_key)
         for track, person in zip(sequence.tracks, people, strict=True):
             if not person.readable.all():
-                skipped.append(Skipped(sequence.name, BROKEN_IMAGE, int((~person.readable).sum())))
+                skipped.append(sequences.Skipped(sequence.name, sequences.BROKEN_IMAGE, int((~person.readable).sum())))
             ignored = int((~self.protocol.counts(track) & person.readable).sum())
             if ignored:
-                skipped.append(Skipped(sequence.name, self.protocol.left_out, ignored))
+                skipped.append(sequences.Skipped(sequence.name, self.protocol.left_out, ignored))
         found: dict[str, tuple[CacheKey, dict[int, BodyParams]]] = {}
         starts: dict[ConfidenceSource | None, dict[int, Start]] = {}
         for source in dict.fromkeys(row.start_source for row in rows.values()):
@@ -133,7 +124,7 @@ class Evaluation:
             found[label] = key, self._fits(sequence, people, starts.get(row.start_source), row, key)
         return self._scores(sequence, people, found, skipped)
 
-    def keypoints(self, sequence: EvalSequence, key: CacheKey) -> list[PersonKeypoints]:
+    def keypoints(self, sequence: sequences.EvalSequence, key: CacheKey) -> list[PersonKeypoints]:
         """Of everyone."""
         path = self.out / "keypoints" / f"{sequence.name}.npz"
         if not npz_is_current(path, key):
@@ -147,12 +138,12 @@ class Evaluation:
         return keypoints.read(path, sequence)
 
     @staticmethod
-    def _numbered(sequence: EvalSequence, by_person: dict[int, T]) -> list[tuple[int, int, T]]:
+    def _numbered(sequence: sequences.EvalSequence, by_person: dict[int, T]) -> list[tuple[int, int, T]]:
         return [(n, t.person, by_person[t.person]) for n, t in enumerate(sequence.tracks) if t.person in by_person]
 
     def _starts(
         self,
-        sequence: EvalSequence,
+        sequence: sequences.EvalSequence,
         people: list[PersonKeypoints],
         source: ConfidenceSource | None,
         name: str,
@@ -172,7 +163,7 @@ class Evaluation:
 
     def _fits(
         self,
-        sequence: EvalSequence,
+        sequence: sequences.EvalSequence,
         people: list[PersonKeypoints],
         starts: dict[int, Start] | None,
         row: Row,
@@ -186,7 +177,7 @@ class Evaluation:
             fits.write_fits(path, key, found)
         return found
 
-    def _by_person(self, sequence: EvalSequence, name: str, make: Callable[[int], T]) -> dict[int, T]:
+    def _by_person(self, sequence: sequences.EvalSequence, name: str, make: Callable[[int], T]) -> dict[int, T]:
         """By person; whoever cannot be fitted is not there, and `_failures` says why (so the result is not kept)."""
         found = {}
         with self.reporter.stage(name, sum(map(len, sequence.tracks)), "person-frames") as tick:
@@ -200,7 +191,7 @@ class Evaluation:
 
     def _fit(
         self,
-        sequence: EvalSequence,
+        sequence: sequences.EvalSequence,
         people: list[PersonKeypoints],
         starts: dict[int, Start] | None,
         row: Row,
@@ -219,22 +210,22 @@ class Evaluation:
                 raise
             return starts[person].params(people[number].frame)  # nothing has weight under this row
 
-    def _path(self, kind: str, name: str, sequence: EvalSequence) -> Path:
+    def _path(self, kind: str, name: str, sequence: sequences.EvalSequence) -> Path:
         folder = "frames" if self.settings.single_frames else "tracks"
         return self.out / kind / folder / _file_name(name) / f"{sequence.name}.npz"
 
     def _scores(
         self,
-        sequence: EvalSequence,
+        sequence: sequences.EvalSequence,
         people: list[PersonKeypoints],
         found: dict[str, tuple[CacheKey, dict[int, BodyParams]]],
-        skipped: list[Skipped],
+        skipped: list[sequences.Skipped],
     ) -> dict[str, Score]:
         everywhere = set.intersection(*(set(params) for _, params in found.values()))
         for track, person in zip(sequence.tracks, people, strict=True):
             if track.person not in everywhere:
                 lost = int((self.protocol.counts(track) & person.readable).sum())
-                skipped.append(Skipped(sequence.name, self._failures[track.name], lost))
+                skipped.append(sequences.Skipped(sequence.name, self._failures[track.name], lost))
         scores: dict[str, Score] = {}
         scorer = score_table.SequenceScorer(sequence.tracks, [p.readable for p in people], self.protocol, self.bodies)
         for name, (fit_key, params) in found.items():
@@ -263,15 +254,15 @@ def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
     assert settings.predictions is not None
     predictions, protocol = read_predictions(settings.predictions), protocol_named(settings.protocol)
     name = settings.predictions.stem
-    skipped: list[Skipped] = []
+    skipped: list[sequences.Skipped] = []
     by_sequence: dict[str, dict[str, Score]] = {}
-    for sequence in eval_sequences(settings, skipped):
+    for sequence in sequences.eval_sequences(settings, skipped):
         scores = [score_table.empty()]
         for track in sequence.tracks:
             counts, has = protocol.counts(track), predictions.has(track)
-            for lost, why in ((~counts, protocol.left_out), (counts & ~has, NO_PREDICTION)):
+            for lost, why in ((~counts, protocol.left_out), (counts & ~has, sequences.NO_PREDICTION)):
                 if lost.any():
-                    skipped.append(Skipped(sequence.name, why, int(lost.sum())))
+                    skipped.append(sequences.Skipped(sequence.name, why, int(lost.sum())))
             if (counts & has).any():
                 part = track.rows(counts & has)
                 truth = score_table.true_bodies(part, protocol, bodies)
@@ -287,5 +278,5 @@ def _file_name(label: str) -> str:
     return "".join(c if c.isalnum() or c in "-." else "_" for c in label).strip("_")
 
 
-def _reasons(skipped: list[Skipped]) -> str:
-    return "; ".join(dict.fromkeys(one.why for one in skipped)) or NO_CAMERA
+def _reasons(skipped: list[sequences.Skipped]) -> str:
+    return "; ".join(dict.fromkeys(one.why for one in skipped)) or sequences.NO_CAMERA

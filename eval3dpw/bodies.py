@@ -86,7 +86,11 @@ def body_set(body_model: str | Path | None = None, regressor: str | Path | None 
         if regressor is not None:
             raise UserError("--regressor is for SMPL's bodies: the open body has joints of its own. Leave it out.")
         return BodySet(load, own)
-    path, vertices = None if regressor is None else Path(regressor), len(load("neutral").v_template)
+    return BodySet(load, _read_regressor(None if regressor is None else Path(regressor), load("neutral")))
+
+
+def _read_regressor(path: Path | None, body: Body) -> Tensor:
+    vertices = len(body.v_template)
     what = (
         f"J_regressor_h36m.npy (17 x {vertices}, Human3.6M's joints from SMPL's vertices), which SPIN's fetch_data.sh "
         "and VIBE's prepare_data.sh download; it is not shipped. Pass it with --regressor."
@@ -98,7 +102,7 @@ def body_set(body_model: str | Path | None = None, regressor: str | Path | None 
     array = read_npy(path, f"Expected {what}")
     if array.dtype.kind not in "fiu" or array.shape != (17, vertices) or not np.isfinite(array).all():
         raise UserError(f"{path} holds {array.dtype} {list(array.shape)}; expected {what}")
-    return BodySet(load, torch.as_tensor(array, dtype=torch.float32))
+    return torch.as_tensor(array, dtype=torch.float32)
 
 
 _KEYS = ("sequence", "person", "frame")

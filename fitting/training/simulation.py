@@ -119,7 +119,10 @@ def correlated_noise(
 
 def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise, fps: float = 30.0) -> Keypoints:
     """COCO's 17 or Halpe's 26 keypoints [T, K, 2] read with errors that the confidence states truly."""
-    skeleton = _skeleton(exact_px.shape[1])
+    known = [one for one in (COCO17, HALPE26) if one.size == exact_px.shape[1]]
+    if not known:
+        raise ValueError(f"there is no skeleton of {exact_px.shape[1]} keypoints to draw noise for: 17 or 26")
+    (skeleton,) = known
     low, high = exact_px.amin(1), exact_px.amax(1)
     sides = (high - low).clamp(min=1)
     area = AREA_OF_BOX * sides[:, 0].clamp(min=0) * sides[:, 1]
@@ -167,10 +170,3 @@ def drawn_sigma(weight: Tensor, sigma: Tensor, normal: Tensor) -> Tensor:
     place = torch.special.ndtr(normal)[..., None]
     component = (place > weight.cumsum(-1)[..., :-1]).sum(-1, keepdim=True)
     return sigma.gather(-1, component).squeeze(-1)
-
-
-def _skeleton(keypoints: int) -> Skeleton:
-    by_size = {COCO17.size: COCO17, HALPE26.size: HALPE26}
-    if keypoints not in by_size:
-        raise ValueError(f"there is no skeleton of {keypoints} keypoints to draw noise for: 17 or 26")
-    return by_size[keypoints]

@@ -55,13 +55,17 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGro
     for source in settings.replaced:
         reporter.warn(f"{source} states no pixels, so it is weighted by `confidence`, not {settings.weighting[0]}.")
     evaluation = Evaluation(settings, out, bodies, reporter)
-    evaluation.load_given_networks()
+    # Weights that the user names are read before any work, so that a wrong file is told of at once.
+    if settings.has_network and (settings.pose_checkpoint or settings.ccnet):
+        evaluation.estimator = KeypointEstimator(settings)
+    if settings.checkpoint is not None:
+        evaluation.starter = starter(settings)
     if group.world_size > 1:
         for number, sequence in enumerate(sequences.eval_sequences(settings, [])):
             if number % group.world_size == group.rank:
                 evaluation.scores(sequence, [])
         group.barrier()
-        evaluation.forget_fits()
+        evaluation.fitted.clear()  # every sequence is gone over again: `write_predictions` writes each person once
     by_sequence: dict[str, dict[str, Score]] = {}
     for number, sequence in enumerate(sequences.eval_sequences(settings, skipped), 1):
         reporter.say(f"{sequence.name} ({number} of {total}): {count(sum(map(len, sequence.tracks)), 'person-frames')}")
@@ -82,22 +86,10 @@ class Evaluation:
     def __init__(self, settings: EvalSettings, out: Path, bodies: BodySet, reporter: Reporter) -> None:
         self.settings, self.out, self.bodies, self.reporter = settings, out, bodies, reporter
         self.protocol = protocol_named(settings.protocol)
-        self._estimator: KeypointEstimator | None = None
-        self._starter: Starter | None = None
+        self.estimator: KeypointEstimator | None = None
+        self.starter: Starter | None = None
         self._failures: dict[str, str] = {}  # why people could not be fitted
-        self._fitted: dict[str, list[tuple[sequences.EvalSequence, dict[int, BodyParams]]]] = {}
-
-    def load_given_networks(self) -> None:
-        """Weights that the user names are read before any work, so that a wrong file is told of at once."""
-        settings = self.settings
-        if settings.has_network and (settings.pose_checkpoint or settings.ccnet):
-            self._estimator = KeypointEstimator(settings)
-        if settings.checkpoint is not None:
-            self._starter = starter(settings)
-
-    def forget_fits(self) -> None:
-        """Before every sequence is gone over: `write_predictions` writes each person once."""
-        self._fitted.clear()
+        self.fitted: dict[str, list[tuple[sequences.EvalSequence, dict[int, BodyParams]]]] = {}
 
     def scores(self, sequence: sequences.EvalSequence, skipped: list[sequences.Skipped]) -> dict[str, Score]:
         """Errors of every row; a person who cannot be fitted under one row is left out of all."""
@@ -117,11 +109,19 @@ class Evaluation:
                 name = f"start {source}" if source else "start"
                 key = fits.cache_key(keypoints_key, settings, name)
                 starts[source] = self._starts(sequence, people, source, name, key)
-                params = {p: start.params(people[n].frame) for n, p, start in self._numbered(sequence, starts[source])}
+                frame = {track.person: person.frame for track, person in zip(sequence.tracks, people, strict=True)}
+                params = {person: start.params(frame[person]) for person, start in starts[source].items()}
                 found[settings.start_label(source)] = key, params
         for label, row in rows.items():
             key = fits.cache_key(keypoints_key, settings, row.key)
-            found[label] = key, self._fits(sequence, people, starts.get(row.start_source), row, key)
+            path = self._path("fits", row.key, sequence)
+            if npz_is_current(path, key):
+                found[label] = key, fits.read_fits(path)
+            else:
+                fit = partial(self._fit, sequence, people, starts.get(row.start_source), row)
+                found[label] = key, self._by_person(sequence, row.key, fit)
+                if len(found[label][1]) == len(sequence.tracks):
+                    fits.write_fits(path, key, found[label][1])
         return self._scores(sequence, people, found, skipped)
 
     def keypoints(self, sequence: sequences.EvalSequence, key: CacheKey) -> list[PersonKeypoints]:
@@ -132,14 +132,10 @@ class Evaluation:
                 if not self.settings.has_network:
                     people = stored_keypoints(sequence, self.bodies, self.settings)
                 else:
-                    self._estimator = self._estimator or KeypointEstimator(self.settings)
-                    people = self._estimator.estimate(sequence, self.bodies, tick)
+                    self.estimator = self.estimator or KeypointEstimator(self.settings)
+                    people = self.estimator.estimate(sequence, self.bodies, tick)
             keypoints.write(path, key, sequence, people)
         return keypoints.read(path, sequence)
-
-    @staticmethod
-    def _numbered(sequence: sequences.EvalSequence, by_person: dict[int, T]) -> list[tuple[int, int, T]]:
-        return [(n, t.person, by_person[t.person]) for n, t in enumerate(sequence.tracks) if t.person in by_person]
 
     def _starts(
         self,
@@ -153,28 +149,12 @@ class Evaluation:
         path = self._path("fits", name, sequence)
         if npz_is_current(path, key):
             return fits.read_starts(path)
-        self._starter = self._starter or starter(self.settings)
-        start, body, sources = self._starter, self.bodies.load("neutral"), self.settings.confidence
+        self.starter = self.starter or starter(self.settings)
+        start, body, sources = self.starter, self.bodies.load("neutral"), self.settings.confidence
         whose = source or ("ccnet" if "ccnet" in sources else sources[0])
         found = self._by_person(sequence, "start", lambda n: start(sequence, people[n], body, whose))
         if len(found) == len(sequence.tracks):
             fits.write_starts(path, key, found)
-        return found
-
-    def _fits(
-        self,
-        sequence: sequences.EvalSequence,
-        people: list[PersonKeypoints],
-        starts: dict[int, Start] | None,
-        row: Row,
-        key: CacheKey,
-    ) -> dict[int, BodyParams]:
-        path = self._path("fits", row.key, sequence)
-        if npz_is_current(path, key):
-            return fits.read_fits(path)
-        found = self._by_person(sequence, row.key, partial(self._fit, sequence, people, starts, row))
-        if len(found) == len(sequence.tracks):
-            fits.write_fits(path, key, found)
         return found
 
     def _by_person(self, sequence: sequences.EvalSequence, name: str, make: Callable[[int], T]) -> dict[int, T]:
@@ -237,12 +217,12 @@ class Evaluation:
             score = read_npz(path)
             keep = np.isin(score["person"], list(kept))
             scores[name] = {key: value[keep] for key, value in score.items()}
-            self._fitted.setdefault(name, []).append((sequence, kept))
+            self.fitted.setdefault(name, []).append((sequence, kept))
         return scores
 
     def write_predictions(self) -> None:
         """What each row found, as files that `--predictions` reads."""
-        for name, fitted in self._fitted.items():
+        for name, fitted in self.fitted.items():
             by_person = [({t.person: t for t in sequence.tracks}, params) for sequence, params in fitted]
             pairs = [(tracks[person], fit) for tracks, params in by_person for person, fit in params.items()]
             if pairs:

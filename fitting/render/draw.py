@@ -67,16 +67,9 @@ def vertex_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
 def _vertex_normals(vertices: np.ndarray, faces: np.ndarray, sums: np.ndarray, normals: np.ndarray) -> None:
     for f in range(faces.shape[0]):
         a, b, c = faces[f, 0], faces[f, 1], faces[f, 2]
-        ux, uy, uz = (
-            vertices[b, 0] - vertices[a, 0],
-            vertices[b, 1] - vertices[a, 1],
-            vertices[b, 2] - vertices[a, 2],
-        )
-        vx, vy, vz = (
-            vertices[c, 0] - vertices[a, 0],
-            vertices[c, 1] - vertices[a, 1],
-            vertices[c, 2] - vertices[a, 2],
-        )
+        ax, ay, az = vertices[a, 0], vertices[a, 1], vertices[a, 2]
+        ux, uy, uz = vertices[b, 0] - ax, vertices[b, 1] - ay, vertices[b, 2] - az
+        vx, vy, vz = vertices[c, 0] - ax, vertices[c, 1] - ay, vertices[c, 2] - az
         x, y, z = uy * vz - uz * vy, uz * vx - ux * vz, ux * vy - uy * vx
         for corner in (a, b, c):
             sums[corner, 0] += x
@@ -163,7 +156,16 @@ def render(
     """Draw people over a photograph [H, W, 3] uint8 RGB (light grey when None); the photograph stays as it is. Who is
     nearer hides who is farther; `alpha` mixes the person seen with the photograph, not with whoever stands behind. What
     comes closer to the camera than 5 cm is cut away. Returns [H, W, 3] uint8 RGB."""
-    image = _canvas(camera, background)
+    width, height = camera.size
+    if background is None:
+        image = np.full((height, width, 3), PAPER, np.uint8)
+    elif background.dtype != np.uint8 or background.shape != (height, width, 3):
+        raise UserError(
+            f"the background must be uint8 RGB of the camera's size [{height}, {width}, 3], "
+            f"got {background.dtype} {list(background.shape)}."
+        )
+    else:
+        image = np.ascontiguousarray(background).copy()
     render_onto(image, meshes, camera, alpha=alpha, antialias=antialias, backend=backend)
     return image
 
@@ -229,18 +231,6 @@ def _groups(windows: Sequence[Window]) -> list[list[int]]:
 
 def _overlap(a: Window, b: Window) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
-def _canvas(camera: Camera, background: np.ndarray | None) -> np.ndarray:
-    width, height = camera.size
-    if background is None:
-        return np.full((height, width, 3), PAPER, np.uint8)
-    if background.dtype != np.uint8 or background.shape != (height, width, 3):
-        raise UserError(
-            f"the background must be uint8 RGB of the camera's size [{height}, {width}, 3], "
-            f"got {background.dtype} {list(background.shape)}."
-        )
-    return np.ascontiguousarray(background).copy()
 
 
 def _checked(mesh: Mesh, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -312,7 +302,8 @@ def paint_by_pytorch3d(image: np.ndarray, screen: Screen, colors: np.ndarray, *,
     triangle, weights = triangle[0, ..., 0], weights[0, ..., 0, :]  # [H g, W g], [H g, W g, 3]
     corner_colors = torch.from_numpy(colors).to(device)[faces[triangle.clamp(min=0)]]  # [H g, W g, 3, 4]
     color = torch.einsum("hwi,hwic->hwc", weights, corner_colors)
-    over = _pooled(color * (triangle >= 0).float()[..., None], grid)
+    drawn = color * (triangle >= 0).float()[..., None]
+    over = drawn.unflatten(1, (-1, grid)).unflatten(0, (-1, grid)).mean(dim=(1, 3))  # of grid x grid samples, [H, W, 4]
     through = torch.from_numpy(image).to(device) * (1 - over[..., 3:])
     image[:] = (through + over[..., :3] + 0.5).clamp(0, 255).byte().cpu().numpy()
 
@@ -322,8 +313,3 @@ def _normalised(screen: Screen, width: int, height: int) -> np.ndarray:
     # It puts pixel centres at half numbers, this project at whole ones.
     xy = (np.array((width, height)) - 2 * (screen.xy_px + 0.5)) / min(width, height)
     return np.nan_to_num(np.concatenate((xy, 1 / screen.inverse_depth[:, None]), axis=1))
-
-
-def _pooled(samples: torch.Tensor, grid: int) -> torch.Tensor:
-    """Mean over grid x grid samples, [H g, W g, C] -> [H, W, C]."""
-    return samples.unflatten(1, (-1, grid)).unflatten(0, (-1, grid)).mean(dim=(1, 3))

@@ -96,9 +96,8 @@ def project_triangles(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camer
     front = vertices[:, 2] > NEAR_PLANE_M
     if not front.all():
         vertices, faces, parent, part = _cut_at_near_plane(vertices, faces, front)
-    z = np.where(
-        vertices[:, 2] > NEAR_PLANE_M / 2, vertices[:, 2], np.nan
-    )  # cut vertices lie at NEAR_PLANE_M, give or take
+    # Cut vertices lie at NEAR_PLANE_M, give or take.
+    z = np.where(vertices[:, 2] > NEAR_PLANE_M / 2, vertices[:, 2], np.nan)
     xy_px = camera.project(torch.from_numpy(vertices)).numpy()
     if camera.distortion:  # beyond this the lens formula would fold the scene back into the image
         folded = np.hypot(vertices[:, 0], vertices[:, 1]) > valid_radius(camera.distortion) * z
@@ -110,13 +109,8 @@ def joined(screens: Sequence[Screen]) -> Screen:
     """All triangles on one screen, for painting: which of them were cut is forgotten."""
     first = np.cumsum([0, *(len(screen.xy_px) for screen in screens[:-1])], dtype=np.int32)
     faces = np.concatenate([screen.faces + start for screen, start in zip(screens, first, strict=True)])
-    return Screen(
-        np.concatenate([screen.xy_px for screen in screens]),
-        np.concatenate([screen.inverse_depth for screen in screens]),
-        faces,
-        np.arange(len(faces), dtype=np.int32),
-        np.zeros((0, 3, 3)),
-    )
+    xy_px, inverse_depth = (np.concatenate([getattr(s, name) for s in screens]) for name in ("xy_px", "inverse_depth"))
+    return Screen(xy_px, inverse_depth, faces, np.arange(len(faces), dtype=np.int32), np.zeros((0, 3, 3)))
 
 
 def _cut_at_near_plane(
@@ -145,12 +139,8 @@ def _cut_at_near_plane(
     cut = np.einsum("pij,pjk->pik", part, vertices[faces[owner]]).reshape(-1, 3)
     whole = np.flatnonzero(count == 3)
     new_faces = np.arange(len(cut)).reshape(-1, 3) + len(vertices)
-    return (
-        np.concatenate((vertices, cut)),
-        np.concatenate((faces[whole], new_faces)).astype(np.int32),
-        np.concatenate((whole, owner)).astype(np.int32),
-        part,
-    )
+    kept, parent = (np.concatenate(both).astype(np.int32) for both in ((faces[whole], new_faces), (whole, owner)))
+    return np.concatenate((vertices, cut)), kept, parent, part
 
 
 @dataclass(frozen=True)

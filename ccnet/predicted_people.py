@@ -9,17 +9,21 @@ import torch
 from torch import Tensor
 
 from ccnet.areas import AreaFit
-from ccnet.closed_form import closed_form, mean_area_px2, target_cells
 from ccnet.coco_ap.matching import ground_truth_from_coco, matched_oks, pair_oks
+from ccnet.confidence import closed_form, mean_area_px2, target_cells
 from ccnet.data import datasets
-from ccnet.data.datasets import AnnotatedPerson, PCKh, Split
+from ccnet.data.datasets import (
+    AnnotatedPerson,
+    PCKh,
+    Split,
+)
 from ccnet.data.observations import Observations
 from ccnet.heads.files import about_of
 from ccnet.heads.head import CalibrationHead, flip_average
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
+from pose2d.crops import estimate, estimate_people
 from pose2d.detect.detector import PersonDetector, read_detections
-from pose2d.estimate import estimate, estimate_people
 from pose2d.models.base import PoseModel
 from pose2d.skeletons import COCO17, HALPE26, MPII16, Skeleton
 from pose2d.types import ConfidenceSource

@@ -9,8 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.crops import IMAGENET_BGR, IMAGENET_RGB
-from pose2d.models.base import MINIATURE, MMPOSE, UNPUBLISHED, HeatmapModel, is_mmpose, named, renamed, sized_card
+from pose2d.models.base import (
+    IMAGENET_BGR,
+    IMAGENET_RGB,
+    MINIATURE,
+    MMPOSE,
+    UNPUBLISHED,
+    HeatmapModel,
+    is_mmpose,
+    named,
+    renamed,
+    sized_card,
+)
 from pose2d.models.resnet import DECONV, ResNet, deconv_layers, stage_channels
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
 from pose2d.types import Prediction

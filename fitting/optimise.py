@@ -24,13 +24,13 @@ from fitting.keypoints.observed import body_keypoints, frames_with_enough, undis
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights, warn_of_scores
 from fitting.solver.levenberg_marquardt import (
     TOLERANCE,
+    Problem,
     Solution,
     fill_gaps,
     joint_deviations,
     solve_frames,
     solve_track,
 )
-from fitting.solver.problem import Problem
 from fitting.solver.terms.motion import AngularAcceleration, JointAcceleration
 from fitting.solver.terms.palm import Palm
 from fitting.solver.terms.priors import (

@@ -28,9 +28,9 @@ DOF_JOINT = (0, 0, 1, 1, 2)  # of a finger's five angles: which of its joints th
 # The thumb's pad faces this much across the palm and the rest out of it, degrees: as on the open body, whose thumb is
 # flat where nail and pad are.
 THUMB_TURN_DEG = 55.0
-# Where the hand network shows its 21 keypoints on a left hand of the open body, from joints and tips, in millimetres along
-# the T-pose's axes, turning with the bone before: on 420 rendered hands, by `bench/hands.py --offsets`, to 0.5 mm. It
-# shows the wrist nearer to the fingers than it turns, knuckles deeper in the palm, tips inside the fingers.
+# Where the hand network shows its 21 keypoints on a left hand of the open body, from joints and tips, in millimetres
+# along the T-pose's axes, turning with the bone before: on rendered hands, by `bench/hands.py --offsets`, to 0.5 mm.
+# It shows the wrist nearer to the fingers than it turns, knuckles deeper in the palm, tips inside the fingers.
 OPEN_KEYPOINTS_MM = (
     (13.8, -2.9, -3.6),
     *((0.1, -12.5, 6.4), (0.7, -4.6, -2.2), (0.1, -1.3, -5.1), (-4.7, 1.6, -6.3)),

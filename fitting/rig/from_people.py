@@ -18,7 +18,7 @@ from fitting.camera import Camera
 from fitting.init.lifter import guess_from_keypoints
 from fitting.keypoints.observed import body_keypoints
 from fitting.optimise import CONSTANT_ERROR_SHARE
-from fitting.rig.check import meeting
+from fitting.rig.check import meeting, together_if_near
 from fitting.rig.meeting import (
     FEWEST,
     INDEPENDENT_PER_SECOND,
@@ -53,7 +53,9 @@ _BONES = np.array(
 )
 BONE_STD = 0.06
 ROBUST = 3.0  # deviations at which a keypoint counts half of its square
-WORST_DEG, WORST_SHARE, WORST_MEETING = 4.0, 0.12, 0.6  # beyond these deviations, cameras are not known
+# Beyond these deviations cameras are not known. Wide: a body that is fitted to cameras 10 degrees off is flattened by a
+# tenth at most, since its bones keep their lengths, and stated deviations are half again as large as errors are.
+WORST_DEG, WORST_SHARE, WORST_MEETING = 15.0, 0.35, 0.6
 ADULT_LOG_STD, KNOWN_LOG_STD = 0.045, 0.01  # of heights, which the scale rests on: of adults, and where stated
 RECORD_A_BOARD = "record a board and give --cameras FILE (docs/cameras.md)"
 
@@ -235,7 +237,7 @@ def _refined(recorded: Recorded, rig: Rig, offsets: list[Offset]) -> list[Offset
     step = max(recorded.steps_s[number], recorded.steps_s[0])
     found = find_offset(known, tracks[number], step, around_s=(now - 0.3, now + 0.3))
     sure = found.found and found.std_s <= UNSURE_OFFSET_S
-    return [*offsets[:-1], found if sure else Offset(now, np.inf, False)]
+    return [*offsets[:-1], together_if_near(found, step) if sure else Offset(now, np.inf, False)]
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,13 @@ they state.
 """
 
 import argparse
+import json
 import shutil
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -52,7 +53,7 @@ RIGS: dict[str, tuple[list[float], int, int, list[float] | None]] = {
     "r4": ([0, 90, -70, 160], 20, 2, None),
     "r5": ([0, 70, 120, -90], 27, 1, None),
 }
-FRAMES = 45
+FRAMES, PAIRS = 45, 2
 
 
 @dataclass(frozen=True)
@@ -141,41 +142,44 @@ def measured(found: fitmesh.Result, folder: Path, cameras: Sequence[int]) -> Ans
 
 
 def choices(rig: Rig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names of rows, and cameras: every two that are 60 to 120 degrees apart."""
+    """Names of rows, and cameras: of those two that are 60 to 120 degrees apart the first pairs."""
     yield "1", (0,)
     axes = [camera.rotation[2] for camera in rig.cameras]
-    for a, b in combinations(range(len(rig)), 2):
-        if 60 <= np.degrees(np.arccos(np.clip(axes[a] @ axes[b], -1, 1))) <= 120:
-            yield "2", (a, b)
+    angles = {(a, b): np.degrees(np.arccos(axes[a] @ axes[b])) for a, b in combinations(range(len(rig)), 2)}
+    yield from [("2", pair) for pair, angle in angles.items() if 60 <= angle <= 120][:PAIRS]
     yield "3", (0, 1, 2)
     yield "4", (0, 1, 2, 3)
+
+
+def measure(folder: Path) -> None:
+    """All runs of one rig, into its answers.json: number of cameras, how they are known, and the answer or None."""
+    answers: list[tuple[str, str, dict[str, object] | None]] = []
+    seen, rig = folder / "people", rigs_of(folder)
+    look_for_people(folder, seen)
+    write_rig(folder / "noisy.toml", noisy_rig(rig, np.random.default_rng(0)))
+    late = bool(np.load(folder / "truth.npz")["offset_s"].any())
+    for count, cameras in choices(rig):
+        ways: dict[str, Path | str | None] = {"calibrated": folder / "rig.toml", "auto": "auto"}
+        if count in ("2", "4"):
+            ways["noisy"] = folder / "noisy.toml"
+        for how, given in (ways if count != "1" else {"one camera": None}).items():
+            named = ("clocks differ, " if late and count != "1" else "") + how
+            try:
+                found = run(folder, seen, cameras, given, "auto" if late or how == "auto" else "start")
+                answers.append((count, named, asdict(measured(found, folder, cameras))))
+            except UserError as error:
+                warnings.warn(f"{folder.name} {cameras} {how}: {error}", stacklevel=1)
+                answers.append((count, named, None))
+    (folder / "answers.json").write_text(json.dumps(answers))
 
 
 def rendered(folders: Sequence[Path], console: Console) -> None:
     rows: dict[tuple[str, str], list[Answer]] = {}
     refused: dict[tuple[str, str], int] = {}
-    rng = np.random.default_rng(0)
     for folder in folders:
-        seen, rig = folder / "people", rigs_of(folder)
-        look_for_people(folder, seen)
-        write_rig(folder / "noisy.toml", noisy_rig(rig, rng))
-        late = bool(np.load(folder / "truth.npz")["offset_s"].any())
-        for count, cameras in choices(rig):
-            ways: dict[str, Path | str | None] = {
-                "calibrated": folder / "rig.toml",
-                "noisy": folder / "noisy.toml",
-                "auto": "auto",
-            }
-            for how, given in (ways if count != "1" else {"one camera": None}).items():
-                key = count, ("clocks differ, " if late and count != "1" else "") + how
-                try:
-                    found = run(folder, seen, cameras, given, "auto" if late or how == "auto" else "start")
-                except UserError as error:
-                    warnings.warn(f"{folder.name} {cameras} {how}: {error}", stacklevel=1)
-                    refused[key] = refused.get(key, 0) + 1
-                    rows.setdefault(key, [])
-                    continue
-                rows.setdefault(key, []).append(measured(found, folder, cameras))
+        for count, how, answer in json.loads((folder / "answers.json").read_text()):
+            rows.setdefault((count, how), []).extend([] if answer is None else [Answer(**answer)])
+            refused[count, how] = refused.get((count, how), 0) + (answer is None)
     table = Table(
         "cameras", "calibration", "runs", "MPJPE mm", "PA-MPJPE mm", "camera frame mm", "stated mm", "coverage",
         "offset ms", "cameras deg", "cameras %", "refused", title="Rendered people through the network",
@@ -245,7 +249,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", help="rendered rigs")
     parser.add_argument("--make", type=int, default=0, help="render so many rigs first")
-    parser.add_argument("--rigs", nargs="*", help="only these")
+    parser.add_argument("--rigs", nargs="*", help="measure these again; the others as they were measured before")
     parser.add_argument("--simulated", type=int, default=0, help="so many simulated rigs instead")
     asked = parser.parse_args()
     console = Console()
@@ -260,7 +264,11 @@ def main() -> None:
         if not (asked.folder / name / "truth.npz").is_file():
             rig = placed_around(azimuths, size=SIZE, distance_m=4.2)
             render(asked.folder / name, rig, body, seed, people=people, frames=FRAMES, clip=clip, offsets_s=offsets)
-    rendered([asked.folder / name for name in asked.rigs or RIGS if (asked.folder / name).is_dir()], console)
+    folders = [asked.folder / name for name in RIGS if (asked.folder / name / "truth.npz").is_file()]
+    for folder in folders:
+        if folder.name in (asked.rigs or ()) or not (folder / "answers.json").is_file():
+            measure(folder)
+    rendered(folders, console)
 
 
 if __name__ == "__main__":

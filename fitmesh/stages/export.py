@@ -201,7 +201,7 @@ def _painter(out: Path) -> _Painter:
             i: {
                 f: row
                 for f, row in _rows(frames).items()
-                if (f, *np.float32(found.boxes_px[i][row]).tolist()) not in taken
+                if (f, *found.boxes_px[i][row].astype(np.float32).tolist()) not in taken
             }
             for i, frames in found.frames.items()
         }

@@ -27,7 +27,7 @@ from fitting.keypoints.observed import body_keypoints
 from fitting.keypoints.weights import PRESENT
 from fitting.optimise import OtherView
 from fitting.rig.check import checked, stated_ground
-from fitting.rig.meeting import Offset, Sight, associate
+from fitting.rig.meeting import Offset, Sight, Track, doubtful, grouped, pair_gains
 from fitting.rig.rig import Rig, read_rig, write_rig
 from fitting.rig.views import resampled, rest_pelvis
 from fitting.scene.camera_motion import read_motion
@@ -36,10 +36,15 @@ from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
-from pose2d.types import Keypoints
+from pose2d.tracking import appearance
+from pose2d.types import Appearance, Keypoints
 
 RIG_FILE = "rig.toml"
 PREVIEW_FROM_S, PREVIEW_S = 60.0, 10.0  # of videos longer than the first, so much is looked at before all of it
+LOOKS_FRAMES = 5  # of a track, in which its appearance is looked at
+LOOKS = (
+    60.0  # keypoints' gains that one unit of appearance's log-likelihood ratio is worth: neighbours in time are alike
+)
 SHORTEST_TRACK = 5  # rows: what is shorter says nothing of geometry
 
 
@@ -147,7 +152,11 @@ def make(job: Job, key: CacheKey) -> None:
     seen, body = _read(job), load_body(settings.body_file)
     with job.reporter.busy("comparing the cameras"), single_thread():
         rig, offsets, scale_std = _placed(job, seen, body)
-        groups = associate(rig, _sights(seen, rig), [one.seconds for one in offsets])
+        tracks = _sights(seen, rig)
+        gain = pair_gains(rig, tracks, [one.seconds for one in offsets])
+        groups = grouped(gain, tracks)
+        if doubtful(gain, groups):
+            groups = grouped(_with_appearance(gain, seen), tracks)
     _say(job, rig, offsets, groups)
     recorded = _Recorded(seen, rig, offsets)
     people = recorded.people(groups)
@@ -176,6 +185,38 @@ def make(job: Job, key: CacheKey) -> None:
     write_rig(job.out / RIG_FILE, rig)
     for number in reversed(range(len(seen))):  # the first camera's last: it says that the others are done
         _write(number, recorded, people, found, body, key)
+
+
+def _with_appearance(
+    gain: Mapping[tuple[Track, Track], float], seen: Sequence[_Seen]
+) -> dict[tuple[Track, Track], float]:
+    """With how alike people look, where rays alone leave doubt."""
+    looks = [_appearances(one) for one in seen]
+    alike = dict.fromkeys(gain, 0.0)
+    for (a, i), (b, j) in gain:
+        ratio = appearance.log_likelihood_ratio(looks[a].rows([i]), looks[b].rows([j]))
+        alike[(a, i), (b, j)] = LOOKS * float(ratio[0, 0])
+    return {pair: value + alike[pair] for pair, value in gain.items()}
+
+
+def _appearances(one: _Seen) -> Appearance:
+    """Of every track, in a few of its frames."""
+    wanted: dict[int, list[tuple[int, int]]] = {}  # frame -> numbers of tracks and rows
+    for number, identity in enumerate(one.identities):
+        frames = one.people.frames[identity]
+        for row in np.unique(np.linspace(0, len(frames) - 1, LOOKS_FRAMES).astype(int)):
+            wanted.setdefault(int(frames[row]), []).append((number, int(row)))
+    found: dict[int, list[Appearance]] = {number: [] for number in range(len(one.identities))}
+    for image in one.job.clip.frames(one.job.settings.span):
+        for number, row in wanted.pop(image.index, []):
+            points = one.people.people[one.identities[number]].rows(slice(row, row + 1))
+            sure = (points.confidence * points.presence).numpy()
+            found[number].append(appearance.describe(image.rgb, points.xy_px.numpy(), sure, points.skeleton))
+        if not wanted:
+            break
+    none = appearance.unseen(1)
+    each = [appearance.overall(Appearance.concat(parts)) if parts else none for parts in found.values()]
+    return Appearance.concat(each) if each else none.rows(slice(0))
 
 
 def _seen(job: Job, name: str) -> _Seen:

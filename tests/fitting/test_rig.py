@@ -15,7 +15,7 @@ from fitting.camera import Camera
 from fitting.optimise import OtherView
 from fitting.rig.check import checked, stated_ground
 from fitting.rig.from_people import Lifted, Recorded, place_cameras
-from fitting.rig.meeting import Sight, associate, find_offset, triangulate
+from fitting.rig.meeting import Sight, associate, doubtful, find_offset, grouped, pair_gains, triangulate
 from fitting.rig.rig import Rig, read_rig, write_rig
 from fitting.rig.views import points_of, prepare_views, resampled
 from fitting.scene.lens import given_focal
@@ -187,6 +187,16 @@ def test_people_are_told_apart_over_cameras(people: int) -> None:
     mixed = [[own[n] for n in numbers] for own, numbers in zip(tracks, order, strict=True)]
     groups = associate(sim.rig, mixed, [0.0] * 3)
     assert sorted(sorted(order[c][n] for c, n in group) for group in groups) == [[n] * 3 for n in range(people)]
+
+
+def test_doubt_is_noticed_where_two_people_could_be_each_other() -> None:
+    sim = simulate(placed_around([0, 90]), BODY, 6, people=2, frames=60, noise=GOOD)
+    tracks = sights(sim)
+    gain = pair_gains(sim.rig, tracks, [0.0, 0.0])
+    groups = grouped(gain, tracks)
+    assert not doubtful(gain, groups)
+    alike = {pair: (value if value > 0 else 0.8 * max(gain.values())) for pair, value in gain.items()}
+    assert doubtful(alike, grouped(alike, tracks))
 
 
 def test_somebody_whom_one_camera_sees_stays_alone() -> None:

@@ -91,7 +91,9 @@ class RigEstimate:
     rig: Rig
     offsets: list[Offset]
     turn_std_deg: np.ndarray  # [C - 1]
-    place_std: np.ndarray  # [C - 1] of the position, as a share of the distance to the first camera
+    place_std: (
+        np.ndarray
+    )  # [C - 1] of the position, as a share of the distance to the first camera, at one scale for all
     scale_log_std: float
 
 
@@ -139,7 +141,11 @@ def place_cameras(recorded: Recorded) -> RigEstimate:
             offsets = _refined(recorded, rig, offsets)
     tracks = recorded.sights(rig)
     share = meeting(rig, tracks, offsets)
-    deviation = np.sqrt(np.diag(covariance)).reshape(-1, 7)[1:]
+    # One factor on all distances is what focal lengths and people's sizes leave open; it bends nobody.
+    way = np.concatenate([np.r_[np.zeros(3), placed.translation_m, 0.0] for placed in rig.cameras])
+    way /= np.linalg.norm(way)
+    other = np.eye(len(way)) - np.outer(way, way)
+    deviation = np.sqrt(np.diag(other @ covariance @ other).clip(0)).reshape(-1, 7)[1:]
     far = np.array([np.linalg.norm(placed.translation_m) for placed in rig.cameras[1:]])
     turn, place = np.degrees(np.linalg.norm(deviation[:, :3], axis=1)), np.linalg.norm(deviation[:, 3:6], axis=1) / far
     if turn.max() > WORST_DEG or place.max() > WORST_SHARE or not share >= WORST_MEETING:

@@ -355,6 +355,8 @@ def _report(problem: Problem, solution: Solution, usable: Tensor, given: FitInpu
         reprojection_px=torch.where(used, distance, torch.nan),
         joint_std_mm=None if std is None else 1000 * std.camera_frame_m,
         joint_std_relative_mm=None if std is None else 1000 * std.relative_m,
+        rotation_std_deg=None if std is None else std.rotation_rad.rad2deg(),
+        shape_covariance=None if std is None else std.shape_covariance,
         stopped=reasons[0] if same else ", ".join(f"{r}: {reasons.count(r)}" for r in sorted(set(reasons))),
         converged=torch.tensor([reason == "converged" for reason in reasons]).expand(len(problem)),
         iterations=solution.iterations,
@@ -405,6 +407,7 @@ def fit_windows(
     fixed = solve(sample, fixed_body, fps / stride)
     return replace(
         found,
+        shape_covariance=free.shape_covariance,
         joint_std_mm=_with_variance(found.joint_std_mm, free.joint_std_mm, fixed.joint_std_mm, sample),
         joint_std_relative_mm=_with_variance(
             found.joint_std_relative_mm, free.joint_std_relative_mm, fixed.joint_std_relative_mm, sample

@@ -35,6 +35,7 @@ from fitting.optimise import FitInput, fit_windows, initial_guess
 from fitting.solver.terms.priors import PosePrior
 from fitting.solver.terms.reprojection import ROBUST_SCALE
 from fitting.solver.terms.scene import SceneTerms
+from fitting.stated import calibrated
 from pose2d.base.errors import UserError
 from pose2d.base.table import Table, blocks, column, nested, shared
 from pose2d.base.threads import single_thread
@@ -129,7 +130,7 @@ def fit_prepared(
     joints[grid.there] = observed_joints(after, camera.size) & found.observed[there].numpy()[:, None]
     keypoints = keypoints.put(there, after)
     absent, missing = segment < 0, ~torch.from_numpy(prepared.detected)
-    return TrackFit(
+    track = TrackFit(
         frame=grid.frame,
         present=np.isin(grid.segment, grid.segment[grid.there][found.observed[there].numpy()]),
         detected=prepared.detected,
@@ -142,6 +143,7 @@ def fit_prepared(
         joint_observed=joints,
         fit=found,
     )
+    return calibrated(track, prepared.guess, body, scene is not None and scene.up is not None)
 
 
 def _on_grid(found: Fit, solved: torch.Tensor, there: torch.Tensor, length: int) -> Fit:

@@ -13,7 +13,7 @@ from eval3dpw.scoring import protocol_named
 from fitmesh.confidence import check_source
 from fitmesh.eval_3dpw import fits, keypoints, score_table
 from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
-from fitmesh.eval_3dpw.fits import Start, Starter, starter
+from fitmesh.eval_3dpw.fits import PersonFit, Start, Starter, starter
 from fitmesh.eval_3dpw.keypoints import KeypointEstimator, PersonKeypoints, stored_keypoints
 from fitmesh.eval_3dpw.score_table import Score, Scores
 from fitmesh.eval_3dpw.sequences import (
@@ -27,7 +27,6 @@ from fitmesh.eval_3dpw.sequences import (
 )
 from fitmesh.ui.events import Reporter
 from fitmesh.ui.trouble import count
-from fitting.body import BodyParams
 from pose2d.base.caching import CacheKey, npz_is_current, read_npz, write_npz
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
@@ -96,7 +95,7 @@ class Evaluation:
         self._estimator: KeypointEstimator | None = None
         self._starter: Starter | None = None
         self._failures: dict[str, str] = {}  # why people could not be fitted
-        self._fitted: dict[str, list[tuple[EvalSequence, dict[int, BodyParams]]]] = {}
+        self._fitted: dict[str, list[tuple[EvalSequence, dict[int, PersonFit]]]] = {}
 
     def load_given_networks(self) -> None:
         """Weights that the user names are read before any work, so that a wrong file is told of at once."""
@@ -121,14 +120,17 @@ class Evaluation:
             ignored = int((~self.protocol.counts(track) & person.readable).sum())
             if ignored:
                 skipped.append(Skipped(sequence.name, self.protocol.left_out, ignored))
-        found: dict[str, tuple[CacheKey, dict[int, BodyParams]]] = {}
+        found: dict[str, tuple[CacheKey, dict[int, PersonFit]]] = {}
         starts: dict[ConfidenceSource | None, dict[int, Start]] = {}
         for source in dict.fromkeys(row.start_source for row in rows.values()):
             if settings.init != "none":
                 name = f"start {source}" if source else "start"
                 key = fits.cache_key(keypoints_key, settings, name)
                 starts[source] = self._starts(sequence, people, source, name, key)
-                params = {p: start.params(people[n].frame) for n, p, start in self._numbered(sequence, starts[source])}
+                params = {
+                    p: PersonFit(start.params(people[n].frame))
+                    for n, p, start in self._numbered(sequence, starts[source])
+                }
                 found[settings.start_label(source)] = key, params
         for label, row in rows.items():
             key = fits.cache_key(keypoints_key, settings, row.key)
@@ -179,7 +181,7 @@ class Evaluation:
         starts: dict[int, Start] | None,
         row: Row,
         key: CacheKey,
-    ) -> dict[int, BodyParams]:
+    ) -> dict[int, PersonFit]:
         path = self._path("fits", row.key, sequence)
         if npz_is_current(path, key):
             return fits.read_fits(path)
@@ -207,7 +209,7 @@ class Evaluation:
         starts: dict[int, Start] | None,
         row: Row,
         number: int,
-    ) -> BodyParams:
+    ) -> PersonFit:
         person, body = sequence.tracks[number].person, self.bodies.load("neutral")
         if starts is not None and person not in starts:
             raise UserError("there is no start for this person.")
@@ -219,7 +221,7 @@ class Evaluation:
         except UserError:
             if starts is None:
                 raise
-            return starts[person].params(people[number].frame)  # nothing has weight under this row
+            return PersonFit(starts[person].params(people[number].frame))  # nothing has weight under this row
 
     def _path(self, kind: str, name: str, sequence: EvalSequence) -> Path:
         folder = "frames" if self.settings.single_frames else "tracks"
@@ -229,7 +231,7 @@ class Evaluation:
         self,
         sequence: EvalSequence,
         people: list[PersonKeypoints],
-        found: dict[str, tuple[CacheKey, dict[int, BodyParams]]],
+        found: dict[str, tuple[CacheKey, dict[int, PersonFit]]],
         skipped: list[Skipped],
     ) -> dict[str, Score]:
         everywhere = set.intersection(*(set(params) for _, params in found.values()))
@@ -255,7 +257,7 @@ class Evaluation:
         """What each row found, as files that `--predictions` reads."""
         for name, fitted in self._fitted.items():
             by_person = [({t.person: t for t in sequence.tracks}, params) for sequence, params in fitted]
-            pairs = [(tracks[person], fit) for tracks, params in by_person for person, fit in params.items()]
+            pairs = [(tracks[person], fit.params) for tracks, params in by_person for person, fit in params.items()]
             if pairs:
                 write_predictions(self.out / "predictions" / f"{_file_name(name)}.npz", pairs)
 

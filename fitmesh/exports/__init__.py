@@ -27,6 +27,7 @@ class Exporter:
     write_function: str = "write"  # (result, folder, progress), and the convention where it names bones
     names_bones: bool = False
     is_motion: bool = False  # of what `exports.motion` makes of a result
+    is_emptied: bool = False  # keeps the rows of frames that are left out, without their numbers
 
     def files(self, result: "Result", motion: Motion = PLAIN) -> list[str]:
         """The names it writes, relative to the folder."""
@@ -44,11 +45,11 @@ class Exporter:
         self._function(self.write_function)(self._moved(result, motion), folder, progress, *convention)
 
     def _moved(self, result: "Result", motion: Motion) -> "Result":
-        if not self.is_motion or motion == PLAIN:
+        if motion == PLAIN or not (self.is_motion or self.is_emptied):
             return result
-        from fitmesh.exports.motion import reworked
+        from fitmesh.exports.motion import emptied, reworked
 
-        return reworked(result, motion)
+        return reworked(result, motion) if self.is_motion else emptied(result, motion)
 
     def _function(self, name: str) -> Any:
         return getattr(import_module(self.module), name)
@@ -78,6 +79,7 @@ EXPORTERS = {
         "everything, readable by any program",
         files_function="json_files",
         write_function="write_json",
+        is_emptied=True,
     ),
     "csv": _exporter(
         "csv_json",
@@ -85,6 +87,7 @@ EXPORTERS = {
         "joints and joint angles, one row per person and frame",
         files_function="csv_files",
         write_function="write_csv",
+        is_emptied=True,
     ),
 }
 ALWAYS = ("glb", "report")

@@ -65,6 +65,8 @@ class Motion:
     fps: float | None = None  # None: the frames that were processed
     smooth: float = 0.0  # 0..1: share of the strongest filter
     in_place: bool = False  # the root stays over the origin, at its height
+    keep_reliable: float | None = None  # frames that are less probable to be within `reliable_mm` are left out
+    reliable_mm: float = 100.0
 
 
 PLAIN = Motion()

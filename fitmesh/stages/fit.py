@@ -22,6 +22,7 @@ from fitting.optimise import INITIALISERS
 from fitting.scene.camera_motion import CameraMotion, read_motion
 from fitting.scene.lens import refocused_params
 from fitting.shot import ShotFit, ShotPerson, fit_shot
+from fitting.stated import TABLE
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.base.threads import prefetch, single_thread
@@ -63,6 +64,7 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
         "people": people_key.digest,
         "body": content_digest([settings.body_file]),
         "prior": content_digest([OPEN_BODY.with_name("pose_prior.npz")]),
+        "stated": content_digest([TABLE]),
     }
     if edits := edits_digest(job.out):
         inputs["edits"] = edits
@@ -122,7 +124,13 @@ def make(job: Job, key: CacheKey) -> None:
                         f"person {person.identity} never shows enough confident keypoints at once: no body is fitted."
                     )
                     continue
-                fitted.append(_person(person.identity, shot, seen, people, found.people[person.identity], body))
+                made = _person(person.identity, shot, seen, people, found.people[person.identity], body)
+                known = person.height_m is not None
+                fitted.append(
+                    replace(
+                        made, height_std_m=0.0 if known else made.height_std_m, scene_used=found.uses(person.identity)
+                    )
+                )
             lowest.append(_lowest_foot(found, body))
             fits.append(replace(found, people={}))  # their rows are in `fitted`
             if settings.scene.floor_file is not None and found.ground is None:
@@ -254,8 +262,18 @@ def _person(identity: int, shot: int, seen: TracksFile, people: KeypointsFile, f
         size=float(fit.params.size),
         height_m=body.height_m(fit.params.shape) * float(fit.params.size),
         contact=np.zeros((len(found), 4), np.float32) if found.contact is None else found.contact,
+        joint_std_axes_mm=_or_nan(fit.joint_std_relative_mm, (len(found), 24, 3)),
+        pose_std_deg=_or_nan(fit.rotation_std_deg, (len(found), 24)),
+        worst_error_mm=_or_nan(found.worst_error_mm, (len(found),)),
     )
+    if fit.shape_covariance is not None:
+        std_m = body.height_std_m(fit.shape_covariance) * float(fit.params.size)
+        person = replace(person, height_std_m=std_m, shape_covariance=fit.shape_covariance.numpy())
     return person.rows(found.present)
+
+
+def _or_nan(values: torch.Tensor | np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
+    return np.full(shape, np.nan, np.float32) if values is None else np.asarray(values, np.float32)
 
 
 def _length_mm(std_mm: torch.Tensor | None, frames: int) -> np.ndarray:

@@ -270,7 +270,9 @@ def run_settings(options: RunOptions) -> RunSettings:
         fit=FitSettings(_path(options.body_model), weighting, options.init, _path(options.init_checkpoint), scene),
         exports=tuple(options.exports),
         bone_names=options.bone_names,
-        motion=Motion(options.export_fps, options.smooth, options.in_place),
+        motion=Motion(
+            options.export_fps, options.smooth, options.in_place, options.keep_reliable, options.reliable_mm
+        ),
         outputs=_outputs(options),
         device=options.device or default_device(),
         threads=options.threads,

@@ -38,10 +38,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
+from fitting.body.kinematics import JOINT_COUNT, matrix_to_axis_angle, rotation_matrices
 from fitting.solver.problem import CHUNK, NormalEquations, Problem, costs, normal_equations
 from fitting.solver.terms.priors import LikelyShape
-from fitting.solver.unknowns import State, join, orthonormal
+from fitting.solver.unknowns import MOVED_JOINTS, POSE, State, join, orthonormal
 
 
 class NotPositiveDefinite(ArithmeticError):
@@ -356,6 +356,8 @@ class JointDeviations:
 
     camera_frame_m: Tensor  # [T, 24, 3] of a joint's position in the camera frame
     relative_m: Tensor  # [T, 24, 3] of its position relative to the pelvis
+    rotation_rad: Tensor  # [T, 24] of a joint's rotation, the length over its axes; NaN: of leaves nothing is measured
+    shape_covariance: Tensor  # [S, S], or [T, S, S] where each frame has a shape of its own
 
 
 def in_doubt(problem: Problem) -> Problem:
@@ -393,7 +395,7 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
             parts = _covariances(system.double(), shape_weight)
         except NotPositiveDefinite:  # rounding has eaten what little the data say: nothing can be stated
             unknown = torch.full((len(state), 24, 3), torch.nan)
-            return JointDeviations(unknown, unknown.clone())
+            return JointDeviations(unknown, unknown.clone(), unknown[..., 0].clone(), system.corner * torch.nan)
         own, response, shape_covariance = (part.to(system.matrix.dtype) for part in parts)
     camera_frame: list[Tensor] = []
     relative_to_pelvis: list[Tensor] = []
@@ -418,7 +420,11 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
     relative_m = torch.cat(relative_to_pelvis)
     if problem.fps is not None:
         relative_m[..., 2] *= MIRROR_STD_FACTOR
-    return JointDeviations(torch.cat(camera_frame), relative_m)
+    through_shape = torch.einsum("tds,tsr,tdr->td", response, shape_covariance.expand(len(state), -1, -1), response)
+    variance = own.diagonal(dim1=-2, dim2=-1) + through_shape
+    rotation = variance.new_full((len(state), JOINT_COUNT), torch.nan)
+    rotation[:, MOVED_JOINTS] = variance[:, : POSE.stop].unflatten(1, (-1, 3)).sum(-1).clamp(min=0).sqrt()
+    return JointDeviations(torch.cat(camera_frame), relative_m, rotation, shape_covariance)
 
 
 def _covariances(system: NormalEquations, shape_weight: float) -> tuple[Tensor, Tensor, Tensor]:

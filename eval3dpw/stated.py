@@ -122,10 +122,8 @@ def roc_auc(wrong: np.ndarray, stated: np.ndarray) -> float:
 
 def calibration_error(probability: np.ndarray, right: np.ndarray) -> float:
     """ECE: mean distance of stated probability and share, over BINS of as many frames each."""
-    order = np.array_split(np.argsort(probability, kind="stable"), BINS)
-    return float(
-        sum(abs((probability[bin_] - right[bin_]).mean()) * len(bin_) for bin_ in order if len(bin_)) / len(right)
-    )
+    bins = np.array_split(np.argsort(probability, kind="stable"), BINS)
+    return float(sum(abs((probability[one] - right[one]).sum()) for one in bins) / len(right))
 
 
 def text_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -137,7 +135,8 @@ def text_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("errors inside the 50 / 68 / 90 / 95 % interval, %", shares),
         ("mean length of these intervals, mm", lengths),
         ("-log likelihood, nats per axis", f"{found['nats']:.2f}"),
-        ("Spearman of stated and true error: joints, frames", f"{found['spearman']:.2f}, {found['spearman_frames']:.2f}"),
+        ("Spearman of stated and true error: joints, frames",
+         f"{found['spearman']:.2f}, {found['spearman_frames']:.2f}"),
         ("area under risk-coverage, mm (best possible)",
          f"{found['risk_coverage_mm']:.0f} ({found['best_risk_coverage_mm']:.0f})"),
         ("ROC-AUC of joints off by more than 50, 100 mm", f"{found['auc_50_mm']:.2f}, {found['auc_100_mm']:.2f}"),

@@ -75,15 +75,6 @@ class Person(Table):
     # [T, 24] length of the standard deviations along x, y, z
     joint_std_mm: np.ndarray = column((24,), "f", "error to expect; NaN: unknown", unit="mm", low=0)
     joint_std_relative_mm: np.ndarray = column((24,), "f", "the same relative to the pelvis", unit="mm", low=0)
-    # [T, 24, 3] x right, y down, z along the optical axis: 68 % of errors are below
-    joint_std_axes_mm: np.ndarray | None = column(
-        (24, 3), "f", "std relative to the pelvis along the camera's axes", unit="mm", low=0, optional=True
-    )
-    pose_std_deg: np.ndarray | None = column((24,), "f", "std of joints' rotations", unit="deg", low=0, optional=True)
-    # [T] of its joints relative to the pelvis (`reliable`)
-    worst_error_mm: np.ndarray | None = column(
-        (), "f", "median of the largest joint error; NaN: unknown", unit="mm", low=0, optional=True
-    )
     joint_observed: np.ndarray = column((24,), "b", "a confident keypoint lies at the joint or farther out on its limb")
     # [T, 26]
     keypoint_observed: np.ndarray = column((26,), "f", "probability that it is near the truth", low=0, high=1)
@@ -104,14 +95,23 @@ class Person(Table):
     same_as: int = column((), "i", "the earliest identity of the same person, or its own", each="people")
     size: float = column((), "f", "multiplies the posed body", each="people", finite=True, low=1e-3, high=1e3)
     height_m: float = column((), "f", "standing, with its size", unit="m", each="people", finite=True, low=0, high=1e3)
+    # [T, 4] left heel, left toes, right heel, right toes
+    contact: np.ndarray = column((4,), "f", "probability that heels and toes stand", low=0, high=1)
+    # [T, 24, 3] x right, y down, z along the optical axis: 68 % of errors are below
+    joint_std_axes_mm: np.ndarray | None = column(
+        (24, 3), "f", "std relative to the pelvis along the camera's axes", unit="mm", low=0, optional=True
+    )
+    pose_std_deg: np.ndarray | None = column((24,), "f", "std of joints' rotations", unit="deg", low=0, optional=True)
+    # [T] of its joints relative to the pelvis (`reliable`)
+    worst_error_mm: np.ndarray | None = column(
+        (), "f", "median of the largest joint error; NaN: unknown", unit="mm", low=0, optional=True
+    )
     height_std_m: float = column((), "f", "std of that; NaN: unknown", unit="m", each="people", default=lambda: np.nan)
     shape_covariance: np.ndarray = column(
-        ("directions", "directions"), "f", "of the shape; NaN: unknown", each="people",
+        ("fitted", "fitted"), "f", "of the shape's first directions; NaN: unknown", each="people",
         default=lambda: np.full((10, 10), np.nan),
     )  # fmt: skip
     scene_used: bool = column((), "b", "gravity and floor pulled on the body", each="people", default=bool)
-    # [T, 4] left heel, left toes, right heel, right toes
-    contact: np.ndarray = column((4,), "f", "probability that heels and toes stand", low=0, high=1)
     # [T, 4, 4] of its frames; None: gravity is not known
     world_from_camera: np.ndarray | None = column((4, 4), "f", "to the world frame", optional=True, in_files=False)
 
@@ -134,8 +134,8 @@ class Person(Table):
         return np.where(self.observed, probability_within(self.worst_error_mm, limit_mm), 0.0)
 
     def bounds_mm(self, level: float = 0.95) -> np.ndarray:
-        """[T, 24, 3] how far a joint may be off along the camera's axes, relative to the pelvis: this share of errors is
-        smaller. NaN where nothing is known."""
+        """[T, 24, 3] how far a joint may be off along the camera's axes, relative to the pelvis: so large a share of
+        errors is smaller. NaN where nothing is known."""
         from fitting.stated import level_factor
 
         if not 0 < level < 1:
@@ -265,8 +265,8 @@ class Result:
     def vertex_std_mm(self, person: Person) -> np.ndarray:
         """[V] how far each vertex of the body at rest may be off because its shape is not known: girth is never seen,
         only guessed from bones. NaN: unknown."""
-        directions = self.body.shapedirs[..., : len(person.shape)].double().numpy()
         covariance = person.shape_covariance.astype(np.float64)
+        directions = self.body.shapedirs[..., : len(covariance)].double().numpy()
         variance = np.einsum("vcs,sr,vcr->v", directions, covariance, directions)
         return 1000 * person.size * np.sqrt(variance.clip(0))
 

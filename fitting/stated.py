@@ -1,8 +1,8 @@
 """What is stated is what happens: deviations as held-out people showed them, and how far off a frame's worst joint is.
 
 The Gauss-Newton covariance (`solver.levenberg_marquardt.joint_deviations`) knows the noise of keypoints and the spread
-of the priors. It cannot know a wrong mode, a wrong scene, or clothes. `tools/stated_errors.py` fits rendered people whom
-nothing was learned from, and leaves in `data/stated_errors.json` how large their errors are beside what is stated
+of the priors. It cannot know a wrong mode, a wrong scene, or clothes. `tools/stated_errors.py` fits rendered people
+whom nothing was learned from, and leaves in `data/stated_errors.json` how large their errors are beside what is stated
 (conformal prediction, normalised by the stated deviation):
 
     stated = Gauss-Newton * factor * exp(w . z),    error / stated ~ Student's t,

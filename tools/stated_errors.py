@@ -4,8 +4,8 @@
     python tools/stated_errors.py --data cal --data cal2 --keep stated_cache [--check]
 
 Everybody of the sets is read by the default network and fitted as `run` does, without a scene, and, where the camera
-stands, also with one (`fitting.shot`). Ratios of errors to raw Gauss-Newton deviations give the factors (`fitting.stated`
-says of what): quantiles at 68 % and 95 %, by cell, shrunk towards those of all joints of the cell's row as if SHRINK
+stands, also with one (`fitting.shot`). Ratios of errors to raw Gauss-Newton deviations give the factors of
+`fitting.stated`: quantiles at 68 % and 95 %, by cell, shrunk towards those of all joints of the cell's row as if SHRINK
 more people had been like them. Every part is first judged on sequences that it was not learnt from, and the figures are
 printed; then it is learnt from all of them. --check only prints. Keypoints are kept in --keep.
 """
@@ -258,7 +258,7 @@ def _spread(people) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _calibrated(one: Person, table: StatedErrors) -> TrackFit:
-    with mock.patch.object(stated, "spread_features", lambda *_: one.away):
+    with mock.patch.object(stated, "spread_features", return_value=one.away):
         return stated.calibrated(one.track, None, None, one.scene, table)  # type: ignore[arg-type]
 
 
@@ -302,7 +302,7 @@ def _worst(people, tracks, table: StatedErrors) -> StatedErrors:
 def judged(people: Sequence[Person], table: StatedErrors) -> tuple[np.ndarray, Stated]:
     """Errors relative to the pelvis and what the table states of them, of frames that show enough."""
     errors, found = [], []
-    with mock.patch.object(stated, "stated_errors", lambda: table):
+    with mock.patch.object(stated, "stated_errors", return_value=table):
         for one in people:
             track = _calibrated(one, table)
             seen = track.fit.observed.numpy()
@@ -336,20 +336,20 @@ def _others(people, tables) -> dict[str, np.ndarray]:
     for one, table in zip(people, tables, strict=True):
         track = _calibrated(one, table)
         seen, fit = track.fit.observed.numpy(), track.fit
-        with mock.patch.object(stated, "stated_errors", lambda table=table: table):
+        with mock.patch.object(stated, "stated_errors", return_value=table):
             speed = stated.speed_std_m_s(fit.joint_std_mm.norm(dim=-1).numpy(), track.joint_observed)
             angles = stated.angle_std_deg(fit.rotation_std_deg.numpy(), ANGLE_JOINTS)
         place = np.abs(one.error_mm[1]) / fit.joint_std_mm.numpy()
-        found.setdefault("camera frame, across", []).append(place[seen][..., :2].ravel())
-        found.setdefault("camera frame, along", []).append(place[seen][..., 2].ravel())
-        found.setdefault("rotations", []).append(
-            (one.rotation_deg / fit.rotation_std_deg.numpy())[seen][:, COUNTED].ravel()
-        )
-        found.setdefault("angles", []).append(
-            np.concatenate([one.angle_deg[n][seen] / angles[n][seen] for n in angles])
-        )
-        found.setdefault("speeds", []).append((one.speed_m_s / speed)[seen].ravel())
-        found.setdefault("height and segments", []).append(one.shape_ratio / table.shape)
+        parts = {
+            "camera frame, across": place[seen][..., :2],
+            "camera frame, along": place[seen][..., 2],
+            "rotations": (one.rotation_deg / fit.rotation_std_deg.numpy())[seen][:, COUNTED],
+            "angles": np.stack([one.angle_deg[name][seen] / angles[name][seen] for name in angles]),
+            "speeds": (one.speed_m_s / speed)[seen],
+            "height and segments": one.shape_ratio / table.shape,
+        }
+        for name, part in parts.items():
+            found.setdefault(name, []).append(part.ravel())
     return {name: (values := np.concatenate(parts))[np.isfinite(values)] for name, parts in found.items()}
 
 

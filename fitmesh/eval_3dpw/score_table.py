@@ -217,7 +217,7 @@ def show_sequences(console: Console, found: Sequence[Line], scores: Scores) -> N
 
 
 def stated_figures(scores: Scores) -> dict[str, dict[str, Any]]:
-    """Of every row that states its uncertainty: all person-frames together, and coverage by kind (`eval3dpw.stated`)."""
+    """Of every row that states its uncertainty: of all person-frames, and coverage by kind (`eval3dpw.stated`)."""
     found = {}
     for label, score in scores.rows.items():
         known = np.isfinite(score.get("stated_worst_error_mm", np.zeros(0)))

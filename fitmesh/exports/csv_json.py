@@ -104,7 +104,8 @@ def _chunks(result: Result, person: Person, tick: Callable[[int], None]) -> Iter
         stds = angle_std_deg(unknown if part.pose_std_deg is None else part.pose_std_deg, ANGLE_JOINTS)
         reliable = np.stack([part.reliable(limit) for limit in RELIABLE_MM], -1)
         yield _Chunk(
-            part, clip_time_s(result, part), joints_world_m, world, angles_deg, stds, speeds, part.bounds_mm(), reliable,
+            part, clip_time_s(result, part), joints_world_m, world, angles_deg, stds, speeds, part.bounds_mm(),
+            reliable,
         )  # fmt: skip
         tick(len(part))
 
@@ -131,8 +132,8 @@ def csv_columns() -> list[str]:
     ]
     angles = [f"{angle}_{part}" for angle in ANGLE_NAMES for part in ("deg", "std_deg")]
     return [
-        "person", "frame", "time_s", "observed", "shot", *(f"reliable_{limit}" for limit in _RELIABLE), *angles, *contacts, *joints,
-        *(f"2d_{name}" for name in keypoints), *_MATRIX,
+        "person", "frame", "time_s", "observed", "shot", *(f"reliable_{limit}" for limit in _RELIABLE), *angles,
+        *contacts, *joints, *(f"2d_{name}" for name in keypoints), *_MATRIX,
     ]  # fmt: skip
 
 

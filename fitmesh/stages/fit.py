@@ -162,7 +162,7 @@ def make(job: Job, key: CacheKey) -> None:
             "distortion": np.array(camera.distortion, np.float64),
             **scene_arrays(fits, firsts, seen.frames, lowest),
             **Event.stack(seen.events).to_arrays(),
-            **Person.to_groups(fitted, {"directions": 10}),
+            **Person.to_groups(fitted, {"directions": 10, "fitted": 10}),
         },
     )
 

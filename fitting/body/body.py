@@ -224,7 +224,7 @@ class Body:
     def segments_m(
         self, shape: ArrayLike, pairs: Sequence[tuple[int, int]], shape_covariance: Tensor | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """[N] distances of pairs of joints in the rest pose, and their standard deviations (NaN without a covariance)."""
+        """[N] distances of pairs of joints in the rest pose, and their deviations (NaN without a covariance)."""
         shape = self._tensor(shape, "shape")
         first, second = (torch.tensor([pair[end] for pair in pairs]) for end in (0, 1))
         per_shape = (self.rest_joint_shapedirs[second] - self.rest_joint_shapedirs[first])[..., : len(shape)]
@@ -232,7 +232,7 @@ class Body:
         length = bone.norm(dim=-1)
         if shape_covariance is None:
             return length.numpy(), np.full(len(pairs), np.nan)
-        slope = torch.einsum("nc,ncs->ns", bone / length[:, None], per_shape)
+        slope = torch.einsum("nc,ncs->ns", bone / length[:, None], per_shape[..., : len(shape_covariance)])
         variance = torch.einsum("ns,sr,nr->n", slope, shape_covariance.to(self.dtype), slope)
         return length.numpy(), variance.clamp(min=0).sqrt().numpy()
 

@@ -13,7 +13,7 @@ from fitmesh.stages.scene import OFF, Lens, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import FitSettings, Job
 from fitmesh.stages.track_edits import edited_keypoints, edited_tracks, edits_digest
 from fitting.body import Body, BodyParams
-from fitting.body.load import OPEN_BODY, load_body
+from fitting.body.load import OPEN_BODY, OPEN_HANDS, load_body
 from fitting.camera import Camera
 from fitting.fits import FitOptions, TrackFit
 from fitting.init import regressors
@@ -65,6 +65,7 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
         "body": content_digest([settings.body_file]),
         "prior": content_digest([OPEN_BODY.with_name("pose_prior.npz")]),
         "stated": content_digest([TABLE]),
+        "hands": content_digest([OPEN_HANDS]),
     }
     if edits := edits_digest(job.out):
         inputs["edits"] = edits
@@ -174,7 +175,7 @@ def _people_of(
     """Everyone whose track begins in a shot; a track lies within one shot."""
     end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf
     return [
-        ShotPerson(i, points, people.frames[i], starts[i], heights.get(i, heights.get(None)))
+        ShotPerson(i, points, people.frames[i], starts[i], heights.get(i, heights.get(None)), people.hands.get(i))
         for i, points in people.people.items()
         if firsts[shot] <= people.frames[i][0] < end
     ]
@@ -232,6 +233,9 @@ def _person(identity: int, shot: int, seen: TracksFile, people: KeypointsFile, f
     """One person's rows of `fit.npz`; none where the person is absent."""
     fit, points = found.fit, found.keypoints
     assert points.raw is not None
+    hands, joint_observed = found.hands, found.joint_observed
+    if hands is not None:
+        joint_observed = np.concatenate([joint_observed[:, :22], joint_observed[:, 22:] | hands.seen], 1)
     boxes_px = np.full((len(found), 4), np.nan, np.float32)
     boxes_px[found.index(people.frames[identity])] = people.boxes_px[identity]
     person = Person(
@@ -245,7 +249,7 @@ def _person(identity: int, shot: int, seen: TracksFile, people: KeypointsFile, f
         joints_m=body.at(fit.params).joints.numpy(),
         joint_std_mm=_length_mm(fit.joint_std_mm, len(found)),
         joint_std_relative_mm=_length_mm(fit.joint_std_relative_mm, len(found)),
-        joint_observed=found.joint_observed,
+        joint_observed=joint_observed,
         keypoint_observed=found.keypoint_observed,
         keypoints_px=np.where(found.detected[:, None, None], points.xy_px.numpy(), np.nan).astype(np.float32),
         swapped=found.swapped,
@@ -265,6 +269,9 @@ def _person(identity: int, shot: int, seen: TracksFile, people: KeypointsFile, f
         joint_std_axes_mm=_or_nan(fit.joint_std_relative_mm, (len(found), 24, 3)),
         pose_std_deg=_or_nan(fit.rotation_std_deg, (len(found), 24)),
         worst_error_mm=_or_nan(found.worst_error_mm, (len(found),)),
+        hand_pose_rad=None if hands is None else hands.pose_rad,
+        hand_std_deg=None if hands is None else hands.std_deg,
+        hand_seen=None if hands is None else hands.seen,
     )
     if fit.shape_covariance is not None:
         std_m = body.height_std_m(fit.shape_covariance) * float(fit.params.size)

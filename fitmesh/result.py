@@ -168,7 +168,7 @@ class Person(Table):
             even = np.flatnonzero(step[1:] == step[:-1]) + 1
             apart_s = (self.time_s[even + 1] - self.time_s[even - 1])[:, None]
             speed[even] = np.linalg.norm(joints[even + 1] - joints[even - 1], axis=-1) / apart_s
-        return speed, speed_std_m_s(self.joint_std_mm, self.joint_observed)
+        return speed, speed_std_m_s(self.joint_std_relative_mm, self.joint_observed)
 
     @property
     def joints_world_m(self) -> np.ndarray | None:

@@ -60,7 +60,7 @@ class StatedErrors:
     spread: np.ndarray  # [2, 2] w across, along
     rotation: np.ndarray  # [kinds, 2] factors on rotations of hidden and seen joints
     angle: Mapping[str, float]  # by kind of angle: its deviation over that of the joints' rotations
-    speed_per_s: np.ndarray  # [kinds, 2] m/s per metre of a joint's deviation
+    speed_per_s: np.ndarray  # [kinds, 2] m/s per metre of a joint's and the body's deviation
     shape: float  # factor on deviations of the shape
     worst_mean: np.ndarray  # [F] of FEATURES
     worst_weight: np.ndarray  # [F] of features without their mean -> log of mm
@@ -171,9 +171,15 @@ def angle_std_deg(rotation_std_deg: np.ndarray, joints: Mapping[str, tuple[int, 
     }
 
 
-def speed_std_m_s(joint_std_mm: np.ndarray, joint_observed: np.ndarray) -> np.ndarray:
-    """[T, 24] of a joint's speed, from the length of its deviation in the camera frame."""
-    return stated_errors().speed_per_s[KIND, joint_observed.astype(int)] * joint_std_mm / 1000
+def speed_std_m_s(relative_mm: np.ndarray, joint_observed: np.ndarray) -> np.ndarray:
+    """[T, 24] of a joint's speed, from the lengths of deviations relative to the pelvis: how far away somebody is
+    stays unknown, but does not change."""
+    return stated_errors().speed_per_s[KIND, joint_observed.astype(int)] * moving_m(relative_mm)
+
+
+def moving_m(relative_mm: np.ndarray) -> np.ndarray:
+    """[T, 24] metres: the joint's own deviation and the body's."""
+    return np.hypot(relative_mm, relative_mm.mean(1, keepdims=True)) / 1000
 
 
 def _cells(table: np.ndarray, place: int, seen: np.ndarray, scene: bool) -> np.ndarray:

@@ -161,7 +161,7 @@ def learnt(people: Sequence[Person]) -> StatedErrors:
         rotation=_by_kind(people, [one.rotation_deg / one.track.fit.rotation_std_deg.numpy() for one in people]),
     )  # fmt: skip
     tracks = [_calibrated(one, table) for one in people]
-    lengths_m = [track.fit.joint_std_mm.norm(dim=-1).numpy() / 1000 for track in tracks]
+    lengths_m = [stated.moving_m(track.fit.joint_std_relative_mm.norm(dim=-1).numpy()) for track in tracks]
     speeds = [one.speed_m_s / length for one, length in zip(people, lengths_m, strict=True)]
     table = replace(table, speed_per_s=_by_kind(people, speeds), angle=_angles(people, tracks))
     return _worst(people, tracks, table)
@@ -337,7 +337,7 @@ def _others(people, tables) -> dict[str, np.ndarray]:
         track = _calibrated(one, table)
         seen, fit = track.fit.observed.numpy(), track.fit
         with mock.patch.object(stated, "stated_errors", return_value=table):
-            speed = stated.speed_std_m_s(fit.joint_std_mm.norm(dim=-1).numpy(), track.joint_observed)
+            speed = stated.speed_std_m_s(fit.joint_std_relative_mm.norm(dim=-1).numpy(), track.joint_observed)
             angles = stated.angle_std_deg(fit.rotation_std_deg.numpy(), ANGLE_JOINTS)
         place = np.abs(one.error_mm[1]) / fit.joint_std_mm.numpy()
         parts = {

@@ -109,8 +109,8 @@ class Networks:
 class Cached(Background[T]):
     """Stays in memory after its first user, for the next one."""
 
-    def take(self) -> T:
-        return self.get()
+    def let_go(self) -> None:
+        pass
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Keypoints of one person -> where fits start, and the fit of each row, by the functions that `run` calls."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -145,7 +145,7 @@ def _weights_digest() -> str:
     return content_digest([*sorted(OPEN_BODY.parent.glob("*.npz")), TABLE])
 
 
-_PARAMS = tuple(entry.name for entry in fields(BodyParams))
+_PARAMS = ("pose", "shape", "translation", "size")  # no hands are looked for
 
 
 def write_fits(path: Path, key: CacheKey, fits: Mapping[int, PersonFit]) -> None:

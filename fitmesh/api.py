@@ -118,8 +118,8 @@ def run_many(asked: RunManyArguments) -> list[ClipStatus]:
     from fitmesh.many.batch import Batch, check_many, run_batch
     from fitmesh.many.clips import WHOLE, Shard, find_clips
     from fitmesh.many.executors import SerialExecutor
-    from fitmesh.many.kept import recipe_of
     from fitmesh.many.ray_cluster import executor_of, threads_each
+    from fitmesh.many.summary import recipe_of
 
     check_ranges(asked)
     several = [] if isinstance(asked.videos, str | Path) else [str(video) for video in asked.videos]

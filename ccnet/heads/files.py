@@ -32,7 +32,7 @@ WIDTH = ("conv", "fc", "gap-fc")  # kinds that may have a hidden layer
 def head_class(kind: str) -> type[CalibrationHead]:
     """The class of a kind of head."""
     if kind == COPY:
-        from ccnet.heads.copied_trunk import CopiedTrunkHead
+        from ccnet.heads.head import CopiedTrunkHead
 
         return CopiedTrunkHead
     if kind in ("peaks", "movenet"):  # these bring the networks of MoveNet with them

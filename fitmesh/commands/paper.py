@@ -16,7 +16,7 @@ def paper(asked: PaperOptions) -> None:
     from fitmesh.ui.events import starting
 
     with starting():
-        from fitmesh.paper.paper_request import PaperRequest, given_models
+        from fitmesh.paper.cells import PaperRequest, given_models
         from fitmesh.paper.run import TABLES, check_name, run, show
         from pose2d.base.errors import UserError
 

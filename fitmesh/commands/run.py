@@ -148,7 +148,7 @@ def _many_asked(asked: RunCommand) -> bool:
 def _run_videos(many: RunCommand, reporter: Reporter) -> int:
     """The exit code."""
     from fitmesh.many.clips import WHOLE, Shard, find_clips
-    from fitmesh.many.kept import kept, recipe_of, report_kept
+    from fitmesh.many.summary import kept, recipe_of, report_kept
     from pose2d.base.errors import UserError
 
     if not many.video and not many.videos:

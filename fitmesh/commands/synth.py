@@ -67,8 +67,7 @@ def synth(asked: SynthOptions) -> None:
     from fitmesh.ui.events import Reporter, on_stderr, starting
 
     with starting():
-        from eval3dpw.synth.dataset import SynthSettings, make_dataset
-        from eval3dpw.synth.scripted_dataset import ScriptedSettings, make_scripted
+        from eval3dpw.synth.dataset import ScriptedSettings, SynthSettings, make_dataset, make_scripted
         from pose2d.base.folder_lock import folder_lock
         from pose2d.base.threads import cores
 

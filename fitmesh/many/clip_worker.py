@@ -18,9 +18,8 @@ from fitmesh.exports import EXPORTERS
 from fitmesh.inputs import open_clip
 from fitmesh.many.clips import is_url
 from fitmesh.many.executors import Notify
-from fitmesh.many.kept import clip_key
 from fitmesh.many.status import MOST_WARNINGS, ClipStatus
-from fitmesh.many.summary import write_thumbnail
+from fitmesh.many.summary import clip_key, write_thumbnail
 from fitmesh.result import Manifest, load
 from fitmesh.stages.people import read_tracks
 from fitmesh.stages.pipeline import RunFiles, run_stages, warnings_of

@@ -95,7 +95,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     import fitmesh
     import fitting
     from ccnet.data.datasets import read_split
-    from eval3dpw.predicted_bodies import read_predictions
+    from eval3dpw.bodies import read_predictions
     from eval3dpw.sequences import read_sequence, read_spin_npz
     from fitmesh import schemas
     from fitmesh.options.record import read_config

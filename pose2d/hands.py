@@ -265,15 +265,26 @@ def hands_in_image(rgb: np.ndarray, arms: Arms, before_px: np.ndarray) -> FoundH
 def _looked(rgb: np.ndarray, arms: Arms, regions: np.ndarray, guess_px: np.ndarray) -> FoundHands:
     """guess_px [N, 21, 2]: keypoints that the regions were made around, NaN where they were made from the arm."""
     seen, size_wh, constants = look([rgb] * len(arms), regions), (rgb.shape[1], rgb.shape[0]), _constants()
-    size, body_size = seen.size_px, HAND_OF_FOREARM * arms.forearm_px
-    away = np.linalg.norm(seen.xy_px[:, 0] - arms.wrist_px, axis=-1)
-    agrees = (away <= WRIST_OF_HAND * size + WRIST_STD * arms.wrist_std_px) & (size >= LEAST_PX / 2)
-    agrees &= np.abs(np.log(np.maximum(size, 1e-6) / body_size)) <= np.log(SIZE_RATIO)
-    features = presence_features(seen, guess_px, arms, size_wh)
-    presence = agrees / (1 + np.exp(-features @ constants["presence"]))
-    std = size[:, None] * np.exp(error_features(seen, guess_px, size_wh) @ constants["error"] + constants["keypoint"])
-    columns = {f.name: getattr(seen, f.name) for f, _ in column_fields(Look)}
-    return FoundHands(**columns, std_px=std.astype(np.float32), presence=presence.astype(np.float32))
+    odds = presence_features(seen, arms, size_wh) @ constants["presence"]
+    std = relative_std(error_features(seen, guess_px, size_wh), constants["error"], constants["floor"])
+    return FoundHands(
+        **{f.name: getattr(seen, f.name) for f, _ in column_fields(Look)},
+        std_px=(seen.size_px[:, None] * std).astype(np.float32),
+        presence=(fits_arm(seen, arms) / (1 + np.exp(-odds))).astype(np.float32),
+    )
+
+
+def _wrist_away(seen: Look, arms: Arms) -> np.ndarray:
+    """[N] from the body's wrist to the hand's; 1: as far as can be."""
+    most = WRIST_OF_HAND * seen.size_px + WRIST_STD * arms.wrist_std_px
+    return np.asarray(np.linalg.norm(seen.xy_px[:, 0] - arms.wrist_px, axis=-1) / np.maximum(most, 1e-6))
+
+
+def fits_arm(seen: Look, arms: Arms) -> np.ndarray:
+    """[N] a hand can be this arm's: by where its wrist is, and by its size."""
+    size, ratio = seen.size_px, seen.size_px / np.maximum(HAND_OF_FOREARM * arms.forearm_px, 1e-6)
+    right_size = (size >= LEAST_PX / 2) & (ratio < SIZE_RATIO) & (ratio > 1 / SIZE_RATIO)
+    return np.asarray(right_size & (_wrist_away(seen, arms) <= 1))
 
 
 def _of_another_arm(found: FoundHands, arms: Arms) -> np.ndarray:
@@ -292,46 +303,30 @@ def _constants() -> dict[str, np.ndarray]:
     return {name: np.array(values) for name, values in json.loads(HAND_CONSTANTS.read_text()).items()}
 
 
-def _disagreement(seen: Look, guess_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """[N, 21] each, in lengths of the hand: between the network's keypoints in the image and its landmarks in space,
-    seen from far away; and between its keypoints and those that it was shown the surroundings of."""
-    size = np.maximum(seen.size_px, 1e-6)[:, None]
-    flat, said = (part - part.mean(1, keepdims=True) for part in (seen.xy_px, seen.landmarks_m[..., :2]))
-    scale = (flat * said).sum((1, 2), keepdims=True) / np.maximum((said**2).sum((1, 2), keepdims=True), 1e-12)
-    moved = np.linalg.norm(seen.xy_px - guess_px, axis=-1) / size
-    return np.linalg.norm(flat - scale * said, axis=-1) / size, np.nan_to_num(moved, nan=0.5)
-
-
 def error_features(seen: Look, guess_px: np.ndarray, size_wh: tuple[int, int]) -> np.ndarray:
-    """[N, 21, 5] what the stated error of a keypoint, in lengths of the hand, is made of."""
-    space, moved = _disagreement(seen, guess_px)
-    outside = np.maximum(np.maximum(-seen.xy_px, seen.xy_px - np.array(size_wh) + 1), 0).max(-1)
+    """[N, 21, 6] what the stated error of a keypoint is made of: the hand's size, the network's score, how far it is
+    from where it was thought to be, how far outside the image, and how much of the hand is outside."""
     size = np.maximum(seen.size_px, 1)[:, None]
-    return np.stack([
-        np.log(np.broadcast_to(size, moved.shape) / 100),
-        np.log(np.broadcast_to(1.005 - seen.score[:, None], moved.shape)),
-        np.log(space + 0.01),
-        np.log(moved.mean(1, keepdims=True) + moved + 0.02),
-        np.minimum(outside / size, 1),
-    ], -1)  # fmt: skip
+    moved = np.nan_to_num(np.linalg.norm(seen.xy_px - guess_px, axis=-1) / size, nan=0.5)
+    outside = np.maximum(np.maximum(-seen.xy_px, seen.xy_px - np.array(size_wh) + 1), 0).max(-1) / size
+    features = (
+        np.ones(1), np.log(size / 100), np.log(1.005 - seen.score[:, None]),
+        np.log(moved.mean(1, keepdims=True) + moved + 0.02), np.minimum(outside, 1),
+        (outside > 0).mean(1, keepdims=True),
+    )  # fmt: skip
+    return np.stack([np.broadcast_to(feature, moved.shape) for feature in features], -1)
 
 
-def presence_features(seen: Look, guess_px: np.ndarray, arms: Arms, size_wh: tuple[int, int]) -> np.ndarray:
-    """[N, 8] what the probability of a hand is made of."""
-    space, moved = _disagreement(seen, guess_px)
-    size = np.maximum(seen.size_px, 1)
-    away = np.linalg.norm(seen.xy_px[:, 0] - arms.wrist_px, axis=-1) / (
-        WRIST_OF_HAND * size + WRIST_STD * arms.wrist_std_px
-    )
+def relative_std(features: np.ndarray, error: np.ndarray, floor: np.ndarray) -> np.ndarray:
+    """[..., 21] stated error in lengths of the hand; `floor` is what even a still, large, clear hand has."""
+    return np.asarray(np.sqrt(np.exp(2 * features @ error) + floor**2))
+
+
+def presence_features(seen: Look, arms: Arms, size_wh: tuple[int, int]) -> np.ndarray:
+    """[N, 6] what the probability of a hand is made of: the network's score, how far the wrists are apart, the hand's
+    size, whether it is a hand of that side, and how much of it is in the image."""
     same_side = np.where(arms.right, seen.right, 1 - seen.right)
     inside = ((seen.xy_px >= 0) & (seen.xy_px <= np.array(size_wh) - 1)).all(-1).mean(1)
-    return np.stack([
-        np.ones(len(size)),
-        np.log((seen.score + 1e-3) / (1 - seen.score + 1e-3)),
-        np.minimum(away, 2),
-        np.log(size / 100),
-        np.log(space.mean(1) + 0.01),
-        np.log(moved.mean(1) + 0.02),
-        same_side,
-        inside,
-    ], 1)  # fmt: skip
+    score = np.log((seen.score + 1e-3) / (1 - seen.score + 1e-3))
+    away, size = np.minimum(_wrist_away(seen, arms), 2), np.log(np.maximum(seen.size_px, 1) / 100)
+    return np.stack([np.ones(len(away)), score, away, size, same_side, inside], 1)

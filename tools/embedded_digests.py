@@ -9,8 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "fitmesh" / "embedded.json"
-PATTERNS = ("pose2d/weights/*.npz", "pose2d/weights/*.json", "pose2d/graphs/*.onnx", "ccnet/weights/*.safetensors", "fitting/data/*.npz",
-            "eval3dpw/synth/data/*.npz")  # fmt: skip
+PATTERNS = ("pose2d/weights/*.npz", "pose2d/weights/*.json", "pose2d/graphs/*.onnx", "ccnet/weights/*.safetensors",
+            "fitting/data/*.npz", "eval3dpw/synth/data/*.npz")  # fmt: skip
 WHAT = {
     "rtmpose_s_halpe26_fp16.npz": "keypoints: RTMPose-s",
     "rtmpose_s_halpe26.onnx": "graph of RTMPose-s",

@@ -2,7 +2,7 @@
 
 The scene is how the camera turned, the lens, gravity and floor, everyone's size, and which points of their bodies rest
 (`fitting.scene`). Each of them may be unknown; what is not known constrains nothing: without gravity everyone is fitted
-alone, as if nobody had looked. Whoever the scene does not suit is fitted without it (`fitting.scene.gate`).
+alone, as if nobody had looked. Whoever the scene does not suit is fitted without it (`fitting.scene.from_fit`).
 """
 
 import math
@@ -13,22 +13,25 @@ import numpy as np
 import torch
 
 from fitting.body import Body, BodyOutput, BodyParams
+from fitting.body.fingers import WRISTS
 from fitting.camera import Camera
-from fitting.fits import TrackFit
-from fitting.init.guess import InitialGuess
-from fitting.keypoints.after_fit import with_variance_inflation
+from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
+from fitting.hands import fit_hands
+from fitting.keypoints.hands import seen_hands
 from fitting.keypoints.observed import TooFewKeypoints, observed_joints
-from fitting.options import DEFAULTS, FitOptions
+from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
 from fitting.scene.camera_motion import CameraMotion
-from fitting.scene.from_fit import RestView, person_evidence, resting_points
-from fitting.scene.gate import (
+from fitting.scene.from_fit import (
     DAMAGED,
     DOUBTFUL,
     PREDICTED,
     Judged,
+    RestView,
     Verdict,
     misfit_ratio,
+    person_evidence,
     prediction_ratio,
+    resting_points,
     with_some_left_out,
 )
 from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, contradictions, estimate_ground
@@ -37,6 +40,7 @@ from fitting.scene.lens import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, FocalEstimate, 
 from fitting.solver.terms.scene import FEET, FLOOR_STD_M, POINTS, SceneTerms, kept_contact
 from fitting.track import PreparedTrack, fit_prepared, prepare_track
 from pose2d.base.threads import single_thread
+from pose2d.hands import HandKeypoints
 from pose2d.types import Keypoints
 
 # Of the first fits: the camera may look down by anything, so people may lean out of the image further than usual.
@@ -56,6 +60,7 @@ class ShotPerson:
     frame: np.ndarray  # [N] increasing frame numbers
     init: str | BodyParams | InitialGuess = "lifter"
     height_m: float | None = None  # that the person is known to have
+    hands: HandKeypoints | None = None  # [N] where anybody looked for them
 
 
 @dataclass(frozen=True)
@@ -127,10 +132,12 @@ class _View:
 
 @dataclass(frozen=True)
 class _Sized:
-    """A person's fit at size 1, and the size."""
+    """A person's fit at size 1, the size, and hands whose fingers are fitted last."""
 
     track: TrackFit
     size: float
+    hands: HandKeypoints | None  # [T]
+    segment: np.ndarray  # [T]
 
 
 @single_thread()
@@ -184,7 +191,7 @@ def fit_shot(
         place = _Place(ground.up_cam, math.radians(ground.up_sigma_deg), floor_m)
         again = _refocused(prepared, found, body, seen.focal.focal_px / view.focal.focal_px)
         track, judged[identity] = _judged(*again, seen, place, how, stated=options.given.states_anything)
-        sized[identity] = _Sized(track, size)
+        sized[identity] = _Sized(track, size, prepared.hands, prepared.grid.segment)
         progress(len(found))
     dropped = [one.misfit for one in judged.values() if one.verdict == "dropped"]
     if 2 * len(dropped) > len(judged):
@@ -210,11 +217,13 @@ def _without_scene(
     left_out: dict[int, TooFewKeypoints] = {}
     for person in people:
         try:
-            found = _plain(ready.get(person.identity) or _prepared(person, view), view, how)
+            prepared = ready.get(person.identity) or _prepared(person, view)
+            found = _plain(prepared, view, how)
         except TooFewKeypoints as error:
             left_out[person.identity] = error
             continue
-        sized[person.identity] = _Sized(found, _size(0, found, view.body, None, person.height_m))
+        size = _size(0, found, view.body, None, person.height_m)
+        sized[person.identity] = _Sized(found, size, prepared.hands, prepared.grid.segment)
         progress(len(found))
     fitted = {identity: _as_found(one, view) for identity, one in _behind_others(sized, view).items()}
     return ShotFit(fitted, left_out, view.camera, view.focal, view.motion, None, reason)
@@ -241,8 +250,15 @@ def _unzoomed(keypoints: Keypoints, camera: Camera, zoom: np.ndarray | None) -> 
 
 
 def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
-    keypoints = _unzoomed(person.keypoints, view.camera, view.zoom(person.frame))
-    return prepare_track(keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every)
+    zoom, hands = view.zoom(person.frame), person.hands
+    keypoints = _unzoomed(person.keypoints, view.camera, zoom)
+    if hands is not None and zoom is not None:
+        factor, center = (1 / zoom).astype(np.float32)[:, None, None], np.array(view.camera.center_px, np.float32)
+        xy_px = center + (hands.xy_px - center) * factor[..., None]
+        hands = replace(hands, xy_px=xy_px, std_px=hands.std_px * factor)
+    return prepare_track(
+        keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every, hands=hands
+    )
 
 
 def _ground(
@@ -374,8 +390,6 @@ def _behind_others(sized: Mapping[int, _Sized], view: _View) -> Mapping[int, _Si
     """The same with less confidence in keypoints that lie behind others, at their sizes."""
     if len(sized) < 2:
         return sized
-    from fitting.keypoints.hidden import FittedBody, behind_others  # whoever is alone does not need it
-
     people = {}
     for identity, one in sized.items():
         found, at = one.track, view.body.at(one.track.fit.params)
@@ -399,7 +413,13 @@ def _as_found(one: _Sized, view: _View) -> TrackFit:
         camera_std, relative_std = size * camera_std, size * relative_std
         by_lens = 1000 * view.focal.log_sigma * params.translation[:, None, 2]
         camera_std = torch.cat((camera_std[..., :2], torch.hypot(camera_std[..., 2], by_lens)[..., None]), -1)
-    keypoints, reprojection = found.keypoints, fit.reprojection_px
+    keypoints, reprojection, hands = found.keypoints, fit.reprojection_px, None
+    if one.hands is not None:
+        seen = seen_hands(one.hands, view.camera, view.body)
+        hands = fit_hands(seen, params, view.camera, view.body, view.fps, one.segment)
+        pose = params.pose.clone()
+        pose[:, list(WRISTS)] = torch.from_numpy(hands.wrist_rad)
+        params = replace(params, pose=pose, hands=torch.from_numpy(hands.pose_rad))
     zoom = view.zoom(found.frame)
     if zoom is not None:
         keypoints = _unzoomed(keypoints, view.camera, 1 / zoom)
@@ -408,4 +428,4 @@ def _as_found(one: _Sized, view: _View) -> TrackFit:
         fit, params=params, joint_std_mm=camera_std, joint_std_relative_mm=relative_std, reprojection_px=reprojection
     )
     contact = np.zeros((len(found), FEET), np.float32) if found.contact is None else found.contact
-    return replace(found, keypoints=keypoints, fit=fit, contact=contact)
+    return replace(found, keypoints=keypoints, fit=fit, contact=contact, hands=hands)

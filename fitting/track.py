@@ -1,6 +1,6 @@
 """A person's keypoints over a video -> a body in every frame.
 
-`prepare_track` lays the keypoints on an even grid of frames (`fitting.grid`) and splits it into segments where the
+`prepare_track` lays the keypoints on an even grid of frames (`fitting.fits`) and splits it into segments where the
 person is there (`keypoints.segments`); in each, left and right are put back where they flicker, and the initialiser
 makes a guess. `fit_prepared` solves all segments with one shape and nothing else in common, so an absence costs
 nothing, however long. `run` and `eval-3dpw` call the two through `fitting.shot`, which fits everyone twice; `fit_track`
@@ -15,25 +15,35 @@ import torch
 from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
 from fitting.camera import Camera
-from fitting.fits import Fit, TrackFit
-from fitting.grid import FASTEST_FPS, Grid, interpolated
-from fitting.init.guess import InitialGuess, nearest, with_default_errors
-from fitting.keypoints.after_fit import confidence_after_fit
-from fitting.keypoints.observed import body_keypoints, observed_joints, usable_frames
-from fitting.keypoints.segments import segments
-from fitting.keypoints.side_swap import repair_side_swaps as repaired_side_swaps
-from fitting.keypoints.weights import GATE, Weighting, warn_of_scores
-from fitting.optimise import FitInput, initial_guess
-from fitting.options import DEFAULTS, LEAN_RAD, FitOptions
-from fitting.solver.prior import PosePrior
+from fitting.fits import (
+    DEFAULTS,
+    FASTEST_FPS,
+    LEAN_RAD,
+    Fit,
+    FitOptions,
+    Grid,
+    InitialGuess,
+    TrackFit,
+    interpolated,
+    nearest,
+    with_default_errors,
+)
+from fitting.keypoints.hands import seen_hands
+from fitting.keypoints.observed import body_keypoints, observed_joints, segments, usable_frames
+from fitting.keypoints.observed import repair_side_swaps as repaired_side_swaps
+from fitting.keypoints.weights import GATE, Weighting, confidence_after_fit, warn_of_scores
+from fitting.optimise import FitInput, fit_windows, initial_guess
+from fitting.solver.terms.priors import PosePrior
 from fitting.solver.terms.reprojection import ROBUST_SCALE
 from fitting.solver.terms.scene import SceneTerms
-from fitting.windows import fit_windows
 from pose2d.base.errors import UserError
 from pose2d.base.table import Table, blocks, column, nested, shared
 from pose2d.base.threads import single_thread
+from pose2d.hands import HandKeypoints
+from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
 
+_WRISTS = tuple(HALPE26.keypoints.index(f"{side}_wrist") for side in ("left", "right"))
 __all__ = ["FASTEST_FPS", "PreparedTrack", "TrackFit", "fit_prepared", "fit_track", "prepare_track", "start_track"]
 
 
@@ -47,6 +57,7 @@ class PreparedTrack(Table):
     swapped: np.ndarray = column((26,), "b", "left and right were exchanged")
     # [T] where fits start and what they stay close to; None: from the torso
     guess: InitialGuess | None = nested(InitialGuess, "where fits start", optional=True)
+    hands: HandKeypoints | None = nested(HandKeypoints, "of the person's left and right arm", optional=True)
 
 
 @single_thread()
@@ -83,11 +94,17 @@ def fit_track(
 
 def prepare_track(
     keypoints: Keypoints, frame: np.ndarray, camera: Camera, body: Body, init: str | BodyParams | InitialGuess,
-    *, fps: float, every: int = 1, repair: bool = True,
+    *, fps: float, every: int = 1, repair: bool = True, hands: HandKeypoints | None = None,
 ) -> PreparedTrack:  # fmt: skip
     """Keypoints on the grid with the guess that their fits start from: what fits of one track share."""
     frame = np.asarray(frame, np.int64)
     prepared = _prepare(keypoints, frame, camera, fps, every, repair)
+    if hands is not None and body.fingers is not None:
+        hands = hands.scatter((frame - frame[0]) // every, len(prepared.grid))
+        hands = hands.exchanged(
+            np.any(prepared.swapped[:, list(_WRISTS)], axis=1)
+        )  # they hang on arms that had the wrong name
+        prepared = replace(prepared, hands=hands)
     return replace(prepared, guess=_guess(init, prepared, frame, camera, body))
 
 
@@ -105,7 +122,8 @@ def fit_prepared(
     usable = usable_frames(keypoints, [camera], options.weighting, options.gate)
     solved, there = (torch.from_numpy(rows) for rows in (grid.solved(usable.numpy()), grid.there))
     segment = torch.from_numpy(grid.segment)
-    given = FitInput(keypoints, prepared.guess, scene, segment, start).rows(solved)
+    hands = None if prepared.hands is None else seen_hands(prepared.hands, camera, body)
+    given = FitInput(keypoints, prepared.guess, scene, segment, start, hands).rows(solved)
     if given.scene is not None and given.scene.contact is not None:  # no contact lasts across an absence
         begins = torch.diff(segment[solved], prepend=segment[solved[:1]] - 1) != 0
         contact = given.scene.contact.masked_fill(begins[:, None], 0)

@@ -17,12 +17,11 @@ import cv2
 import numpy as np
 import torch
 
-from pose2d.base.onnx_runtime import OnnxNetwork
 from pose2d.base.table import Table, column, column_fields
-from pose2d.checkpoints import read_state
-from pose2d.oks import AREA_OF_BOX, l_squared, sigma_px
+from pose2d.models.base import read_state
+from pose2d.models.convolutions import OnnxNetwork
 from pose2d.skeletons import COCO17
-from pose2d.types import Detections
+from pose2d.types import AREA_OF_BOX, Detections, l_squared, sigma_px
 from pose2d.video.frames import Frame
 
 WEIGHTS, GRAPH = "hand_landmarks_fp16.npz", "hand_landmarks.onnx"  # tools/convert_hands.py
@@ -80,6 +79,13 @@ class HandKeypoints(Table):
     def unseen(cls, rows: int) -> "HandKeypoints":
         """No hand in any of the rows."""
         return cls.empty().scatter(np.zeros(0, np.int64), rows)
+
+    def exchanged(self, rows: np.ndarray) -> "HandKeypoints":
+        """With left and right exchanged in some rows [T]."""
+        values = {f.name: getattr(self, f.name).copy() for f, _ in column_fields(type(self))}
+        for value in values.values():
+            value[rows] = value[rows][:, ::-1]
+        return HandKeypoints(**values)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
     python tools/calibrate_hands.py --cameras DIR --coco DIR [--check]
 
-Error: a hand filmed by two calibrated cameras (TemugeB/handpose3d, MIT: cam0_test.mp4, c0.dat, rot_trans_c0.dat, ..).
+Error: a hand recorded by two calibrated cameras (TemugeB/handpose3d, MIT: cam0_test.mp4, c0.dat, rot_trans_c0.dat, ..).
 A keypoint in one image says on which line the other camera must see it. How far it lies from that line is the error of
 both, so their stated errors are chosen to make those distances most likely. They are as they would be if the error were
 the same along the line; what both cameras get wrong alike stays unseen. Hands of all sizes are made by shrinking the
@@ -46,8 +46,7 @@ from pose2d.hands import (
     relative_std,
 )
 from pose2d.types import Detections
-from pose2d.video.frames import Span
-from pose2d.video.reader import Video
+from pose2d.video.frames import Span, Video
 
 SCALES = (1.0, 0.5, 0.25, 0.12)  # of the recording: hands of 300 to 30 px
 DAMAGED = ("cut", "blurred", "covered")  # one camera's image at half size
@@ -231,7 +230,7 @@ def people(coco: Path, name: str, most: int) -> Iterator[tuple[np.ndarray, Detec
         if not entries or not path.is_file() or most <= 0:
             continue
         most -= len(entries)
-        rgb = np.ascontiguousarray(cv2.imread(str(path))[:, :, ::-1])
+        rgb = cv2.cvtColor(cv2.imread(str(path)), cv2.COLOR_BGR2RGB)  # type: ignore[arg-type]
         boxes = np.array([entry["bbox"] for entry in entries], np.float64)
         boxes[:, 2:] += boxes[:, :2]
         boxes, keypoints = estimate_keypoints(model, confidence, "ccnet", [rgb] * len(boxes), boxes)

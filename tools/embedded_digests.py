@@ -27,6 +27,7 @@ WHAT = {
     "hand_error.json": "stated error of hands",
     "appearance.npz": "colours of people",
     "open_body.npz": "the open body",
+    "open_hands.npz": "its fingers",
     "lifter.npz": "lifter",
     "pose_prior.npz": "pose prior",
     "held_out_motion.npz": "motion for synth",

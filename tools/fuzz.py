@@ -201,8 +201,8 @@ def _is_object(path: Path) -> bool:
 
 
 def mp4_target(valid: Valid) -> Target:
+    from pose2d.video.frames import Video
     from pose2d.video.lens_metadata import read_lens_metadata
-    from pose2d.video.reader import Video
 
     def box(kind: bytes, *content: bytes) -> bytes:
         body = b"".join(content)

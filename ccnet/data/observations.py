@@ -28,7 +28,7 @@ from pose2d.base.files import atomic_file
 from pose2d.base.threads import prefetch
 from pose2d.estimate import Crops, crop_people, estimate_crops
 from pose2d.models.base import PoseModel
-from pose2d.oks import keypoint_oks, l_squared
+from pose2d.types import keypoint_oks, l_squared
 
 BATCH = 32  # crops through the network at once
 SHARD = 512  # people per file

@@ -17,8 +17,7 @@ from ccnet.heads.head import CalibrationHead, ConvHead, Ensemble, FcHead, GapFcH
 from ccnet.heads.simcc import SimCCDistributionHead
 from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
-from pose2d.base.json_files import Json
+from pose2d.base.files import Json, atomic_file
 from pose2d.models.base import PoseModel
 from pose2d.models.rtmpose import BINS, RTMPose
 from pose2d.skeletons import BY_NAME as SKELETONS

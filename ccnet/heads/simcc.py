@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from ccnet.heads.head import CalibrationHead, FeatureShape
 from pose2d.models.base import PoseModel, trunk_of
 from pose2d.models.rtmpose import BINS, STRIDE, RTMPose
-from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import COCO17, HALPE26
+from pose2d.types import ErrorDistribution
 
 NEAR_BINS = 12  # around the peak: about two sigmas of the training target
 SUMMARY = 14  # numbers that describe a keypoint's two outputs, the place of its peak (x, y in 0..1) in the last two

@@ -46,10 +46,10 @@ from fitmesh.many.ray_cluster import executor_of, threads_each
 from fitmesh.options.training import TrainCcnetOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count
+from pose2d.base.caching import folder_lock
 from pose2d.base.distributed import ProcessGroup, process_group
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable
-from pose2d.base.folder_lock import folder_lock
 from pose2d.base.threads import use_threads
 from pose2d.models.base import PoseModel
 from pose2d.registry import use_plugin

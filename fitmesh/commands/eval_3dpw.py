@@ -25,8 +25,8 @@ def eval_3dpw(asked: Eval3dpwCommand) -> None:
         from fitmesh.eval_3dpw import pipeline, score_table
         from fitmesh.eval_3dpw.eval_settings import EvalSettings
         from fitmesh.ui.events import table_console
+        from pose2d.base.caching import folder_lock
         from pose2d.base.distributed import process_group
-        from pose2d.base.folder_lock import folder_lock
         from pose2d.base.threads import use_threads
 
     settings, out = EvalSettings(**shared(asked, Eval3dpwOptions)), asked.out

@@ -21,8 +21,7 @@ from eval3dpw.sequences import TruthTrack, camera_params
 from fitmesh.eval_3dpw.sequences import Skipped, summary
 from fitting.body import BodyParams
 from pose2d.base.caching import CacheKey, code_digest
-from pose2d.base.files import atomic_file
-from pose2d.base.json_files import plain_value
+from pose2d.base.files import atomic_file, plain_value
 from pose2d.base.resampling import RESAMPLES, Interval, clustered_means, draws, interval
 
 METRICS = ("pa_mpjpe_mm", "mpjpe_mm", "mve_mm", "acceleration_mm")

@@ -1,10 +1,12 @@
 """What an export can be told: the names of its bones, and how motion is changed on its way (by `exports.motion`).
 
-Every skeleton here has the tree of SMPL's 24 joints, and a joint carries the bone that turns about it: `left_hip` the
-thigh. Other programs find bones by the names they look for; their own skeletons have the same tree, with more bones
-(fingers, twists) than are known here. SMPL's `left_hand` is where the fingers begin: the middle finger's first bone.
+Every skeleton here has the tree of SMPL's 24 joints, or of SMPL-H's 52 where fingers are known, and a joint carries the
+bone that turns about it: `left_hip` the thigh. Other programs find bones by the names they look for; their skeletons
+have the same tree, with more bones (twists) than are known here. SMPL's `left_hand` is where the fingers begin: the
+middle finger's first bone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pose2d.base.errors import UserError
@@ -12,28 +14,42 @@ from pose2d.base.errors import UserError
 DEFAULT = "smpl"
 _CENTRE = ("pelvis", "spine1", "spine2", "spine3", "neck", "head")
 _SIDE = ("hip", "knee", "ankle", "foot", "collar", "shoulder", "elbow", "wrist", "hand")
-# Names of _CENTRE, names of _SIDE with {} for the side, and the words for left and right.
+_FINGERS = ("index", "middle", "pinky", "ring", "thumb")
+# Names of _CENTRE, names of _SIDE with {} for the side, the words for left and right, the name of a finger's bone, and
+# the words for _FINGERS and for a finger's three bones.
 _OTHERS = {
     "mixamo": (
         "mixamorig:Hips mixamorig:Spine mixamorig:Spine1 mixamorig:Spine2 mixamorig:Neck mixamorig:Head",
         "mixamorig:{}UpLeg mixamorig:{}Leg mixamorig:{}Foot mixamorig:{}ToeBase mixamorig:{}Shoulder mixamorig:{}Arm "
         "mixamorig:{}ForeArm mixamorig:{}Hand mixamorig:{}HandMiddle1",
         ("Left", "Right"),
+        "mixamorig:{side}Hand{finger}{bone}",
+        ("Index", "Middle", "Pinky", "Ring", "Thumb"),
+        ("1", "2", "3"),
     ),
     "rigify": (  # the human metarig; its neck has two bones, spine.004 and spine.005, of which the second is not known
         "spine spine.001 spine.002 spine.003 spine.004 spine.006",
         "thigh.{} shin.{} foot.{} toe.{} shoulder.{} upper_arm.{} forearm.{} hand.{} f_middle.01.{}",
         ("L", "R"),
+        "{finger}.{bone}.{side}",
+        ("f_index", "f_middle", "f_pinky", "f_ring", "thumb"),
+        ("01", "02", "03"),
     ),
     "unreal": (  # the mannequin; the newer one has two more spine bones and a second neck bone
         "pelvis spine_01 spine_02 spine_03 neck_01 head",
         "thigh_{} calf_{} foot_{} ball_{} clavicle_{} upperarm_{} lowerarm_{} hand_{} middle_01_{}",
         ("l", "r"),
+        "{finger}_{bone}_{side}",
+        ("index", "middle", "pinky", "ring", "thumb"),
+        ("01", "02", "03"),
     ),
     "unity": (  # the humanoid avatar's own names
         "Hips Spine Chest UpperChest Neck Head",
         "{}UpperLeg {}LowerLeg {}Foot {}Toes {}Shoulder {}UpperArm {}LowerArm {}Hand {}MiddleProximal",
         ("Left", "Right"),
+        "{side}{finger}{bone}",
+        ("Index", "Middle", "Little", "Ring", "Thumb"),
+        ("Proximal", "Intermediate", "Distal"),
     ),
 }
 CHOICES = (DEFAULT, *_OTHERS)
@@ -44,18 +60,19 @@ def check_convention(name: str) -> None:
         raise UserError(f"unknown --bone-names {name!r}: choose {', '.join(CHOICES)}.")
 
 
-def bone_names(convention: str) -> tuple[str, ...]:
-    """The 24 bones in SMPL's order."""
-    from fitting.body.kinematics import JOINT_NAMES  # brings torch with it
-
+def bone_names(convention: str, joints: Sequence[str]) -> tuple[str, ...]:
+    """The bones of SMPL's or SMPL-H's joints."""
     check_convention(convention)
     if convention == DEFAULT:
-        return JOINT_NAMES
-    centre, side, words = _OTHERS[convention]
+        return tuple(joints)
+    centre, side, words, finger, fingers, bones = _OTHERS[convention]
     names = dict(zip(_CENTRE, centre.split(), strict=True))
     for ours, theirs in zip(("left", "right"), words, strict=True):
         names |= {f"{ours}_{part}": name.format(theirs) for part, name in zip(_SIDE, side.split(), strict=True)}
-    return tuple(names[joint] for joint in JOINT_NAMES)
+        for which, called in zip(_FINGERS, fingers, strict=True):
+            for number, bone in enumerate(bones, 1):
+                names[f"{ours}_{which}{number}"] = finger.format(side=theirs, finger=called, bone=bone)
+    return tuple(names[joint] for joint in joints)
 
 
 @dataclass(frozen=True)

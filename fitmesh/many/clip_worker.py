@@ -28,9 +28,8 @@ from fitmesh.ui.events import Event, Reporter, StageAdvanced, Warned
 from fitmesh.ui.trouble import describe_error
 from fitmesh.version import __version__
 from pose2d.base import files
-from pose2d.base.caching import CacheKey, code_digest, content_digest
+from pose2d.base.caching import CacheKey, FolderBusy, code_digest, content_digest
 from pose2d.base.errors import UserError
-from pose2d.base.folder_lock import FolderBusy
 from pose2d.registry import module_of, use_plugin
 
 

@@ -27,10 +27,9 @@ from fitmesh.result import EDITS_FILE, Manifest
 from fitmesh.ui.events import ClipEnded, ClipsEnded, ClipsStarted, Reporter
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
-from pose2d.base.caching import PACKAGES, CacheKey, content_digest
+from pose2d.base.caching import PACKAGES, CacheKey, content_digest, folder_lock
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, open_regular
-from pose2d.base.folder_lock import folder_lock
 
 if TYPE_CHECKING:
     from fitmesh.result import Result

@@ -1,7 +1,7 @@
 """The limits of every numeric option, for the commands and for `fitmesh.run` alike, and options of several commands."""
 
 from fitmesh.options.record import Option
-from pose2d.base.ranges import Range
+from pose2d.base.errors import Range
 
 TIME_S = Range(0, 10**7)  # four months of video
 EVERY = Range(1, 10**6)

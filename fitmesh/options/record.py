@@ -22,9 +22,8 @@ from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_orig
 
 import typer
 
-from pose2d.base.errors import UserError
+from pose2d.base.errors import Range, UserError
 from pose2d.base.files import open_regular
-from pose2d.base.ranges import Range
 
 if sys.version_info >= (3, 11):
     import tomllib

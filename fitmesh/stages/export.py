@@ -24,8 +24,7 @@ from fitmesh.stages.settings import Job
 from fitmesh.stages.track_edits import edited_keypoints
 from pose2d.base.caching import CacheKey, code_digest, remove_temporary
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, open_regular
-from pose2d.base.json_files import read_json
+from pose2d.base.files import atomic_file, open_regular, read_json
 from pose2d.base.threads import background_writer, prefetch, single_thread
 from pose2d.video.frames import Frame
 

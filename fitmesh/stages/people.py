@@ -24,13 +24,12 @@ from pose2d.estimate import estimate_people
 from pose2d.events import Event
 from pose2d.hands import HAND_CONSTANTS, LEAST_PX, HandKeypoints, arms_of, find_hands
 from pose2d.models.base import PoseModel
-from pose2d.oks import AREA_OF_BOX, ErrorDistribution
 from pose2d.people import Detect, Estimate, PeopleFinder
 from pose2d.registry import module_of
 from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import ConfidenceSource, Detections, Keypoints, Track
+from pose2d.types import AREA_OF_BOX, ConfidenceSource, Detections, ErrorDistribution, Keypoints, Track
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
 

@@ -25,11 +25,9 @@ from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSetti
 from fitmesh.ui.events import StageKept
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
-from pose2d.base.caching import CacheKey, remove_temporary
+from pose2d.base.caching import CacheKey, folder_lock, remove_temporary
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
-from pose2d.base.folder_lock import folder_lock
-from pose2d.base.json_files import read_json
+from pose2d.base.files import atomic_file, read_json
 from pose2d.base.threads import check_device, default_device
 from pose2d.detect.detector import detector_class
 from pose2d.registry import card, fetched, use_plugin

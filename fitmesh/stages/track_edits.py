@@ -19,8 +19,7 @@ from fitmesh.result import EDITS_FILE
 from fitmesh.stages.people import KEYPOINTS_FILE, TRACKS_FILE, KeypointsFile, TracksFile, read_keypoints, read_tracks
 from fitmesh.ui.trouble import count
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
-from pose2d.base.json_files import Json, read_json
+from pose2d.base.files import Json, atomic_file, read_json
 from pose2d.base.table import Table
 from pose2d.events import Event
 from pose2d.types import Track

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from fitting.body.kinematics import rotation_matrices
-from fitting.solver.jacobian import BodyJacobian
 from fitting.solver.levenberg_marquardt import solve_frames
 from fitting.solver.problem import Problem
 from fitting.solver.terms.priors import LikelyPose
-from fitting.solver.unknowns import BODY_JOINTS, LEAF_JOINTS, State, join
+from fitting.solver.unknowns import BODY_JOINTS, LEAF_JOINTS, BodyJacobian, State, join
 
 _ACROSS = ((5, 6), (11, 12))
 _ALONG = ((5, 11), (6, 12))

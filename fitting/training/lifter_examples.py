@@ -23,12 +23,12 @@ from torch import Tensor
 
 from fitting.body import Body
 from fitting.body.kinematics import MIRROR, rotate, rotation_matrices
-from fitting.init.lifter.network import SHAPE, SLOW_STEP_S, WINDOW, Inputs, Observation, inputs
+from fitting.init.lifter import SHAPE, SLOW_STEP_S, WINDOW, Inputs, Observation, inputs
 from fitting.thresholds import NEAREST_KEYPOINT_M
 from fitting.training.motion_bank import MOTION_SHARES, SEATED, Bank, matrices, varied, windows
 from fitting.training.simulation import drawn_sigma, stated_mixtures
-from pose2d.oks import AREA_OF_BOX, l_squared
 from pose2d.skeletons import COCO17, HALPE26
+from pose2d.types import AREA_OF_BOX, l_squared
 
 COUNT = HALPE26.size
 _LEFT_FOOT, _RIGHT_FOOT, _HEAD = (20, 22, 24), (21, 23, 25), (0, 1, 2, 3, 4, 17)

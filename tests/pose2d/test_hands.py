@@ -13,8 +13,7 @@ import torch
 from pose2d import hands as module
 from pose2d.hands import SEEN, Arms, FoundHands, Look, find_hands, hands_in_image, look, region_around
 from pose2d.types import Detections, Keypoints
-from pose2d.video.frames import Frame, Span
-from pose2d.video.reader import Video
+from pose2d.video.frames import Frame, Span, Video
 
 ELBOW, WRIST = (370.0, -95.0), (477.0, 132.0)  # of the arm in frame 220, whose hand is open
 NOTHING = np.full((1, 21, 2), np.nan)

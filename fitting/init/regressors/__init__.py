@@ -5,7 +5,7 @@ Their weights are not shipped; `docs/initialisers.md` says where they come from.
 
 from typing import TYPE_CHECKING
 
-from pose2d.base.lazy import lazy_names
+from pose2d.base.errors import lazy_names
 
 if TYPE_CHECKING:
     from fitting.init.regressors.from_images import BodyRegressor, Regression, initialise, initialise_track, load

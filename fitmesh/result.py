@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 import fitting
-from pose2d.base.arrays import Array
 from pose2d.base.caching import content_digest, has_cache_key, read_npz
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, file_sha256, read_json
+from pose2d.base.files import Array, atomic_file, file_sha256, read_json
 from pose2d.base.table import Table, column
 from pose2d.events import Event
 

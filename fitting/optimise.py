@@ -5,7 +5,7 @@
 `fit_windows`: what is longer than WINDOW frames is solved in overlapping windows with one shape.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -24,13 +24,13 @@ from fitting.keypoints.observed import body_keypoints, frames_with_enough, undis
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights, warn_of_scores
 from fitting.solver.levenberg_marquardt import (
     TOLERANCE,
+    Problem,
     Solution,
     fill_gaps,
     joint_deviations,
     solve_frames,
     solve_track,
 )
-from fitting.solver.problem import Problem
 from fitting.solver.terms.motion import AngularAcceleration, JointAcceleration
 from fitting.solver.terms.palm import Palm
 from fitting.solver.terms.priors import (
@@ -49,6 +49,7 @@ from fitting.solver.terms.term import Term
 from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, BodyJacobian, State, from_params, ranges, to_params
 from fitting.thresholds import CALIBRATED
 from pose2d.base.errors import UserError
+from pose2d.base.table import joined
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
 
@@ -381,39 +382,52 @@ def fit_windows(
     fps: float,
     options: FitOptions = DEFAULTS,
     *,
+    solved: Tensor | None = None,
     window: int = WINDOW,
     overlap: int = OVERLAP,
 ) -> Fit:
-    """As `fit`, for a track of any length; usable [T] says which frames show enough (`usable_frames`).
+    """As `fit`, for a track of any length, of its rows `solved` [T] (all of them where None is given); usable [T] says
+    which of these show enough (`usable_frames`).
 
     Beyond `window` frames, the shape comes from frames spread over the whole track.
     """
+    frames = len(usable)
+    solved = torch.arange(frames) if solved is None else solved
 
     def solve(rows: Tensor | slice, body: Body, fps: float) -> Fit:
-        return fit_input(given.rows(rows), camera, body, fps, options)
+        return fit_input(given.rows(solved[rows]), camera, body, fps, options)
 
-    frames = len(usable)
     if frames <= window:
         return solve(slice(None), body, fps)
     stride = -(-frames // window)
     sample = usable.nonzero().squeeze(1)[::stride].contiguous()
     free = solve(sample, body, fps / stride)
-    fixed_body = _with_shape(body, free.params.shape)
-    parts: list[tuple[slice, Fit]] = []
-    for core in _windows(usable, window):
-        rows = slice(max(0, core.start - overlap), min(frames, core.stop + overlap))
-        parts.append((rows, solve(rows, fixed_body, fps)))
-    found = _joined(parts, free.params.shape, given.keypoints, camera, body)
-    if found.joint_std_mm is None:
-        return found
-    # The windows took the shape for exact. The variance this leaves out is the difference of both fits of the sample.
-    fixed = solve(sample, fixed_body, fps / stride)
+    shape, fixed_body = free.params.shape, _with_shape(body, free.params.shape)
+    # Windows take the shape for exact. The variance this leaves out is the difference of both fits of the sample.
+    fixed = None if free.joint_std_mm is None else solve(sample, fixed_body, fps / stride)
+    parts: list[Fit] = []  # without their rows
+
+    def windows() -> Iterator[tuple[slice, Fit]]:
+        for core in _windows(usable, window):
+            rows = slice(max(0, core.start - overlap), min(frames, core.stop + overlap))
+            part = solve(rows, fixed_body, fps)
+            parts.append(part.rows(slice(0)))
+            yield rows, part
+
+    def pieces() -> Iterator[Fit]:
+        for rows, part in _faded(windows()):
+            params = replace(part.params, shape=shape)
+            at_px = given.keypoints.xy_px[solved[rows]]
+            distance = (camera.project(body.at(params).keypoints) - at_px).norm(dim=-1)
+            part = replace(part, params=params, reprojection_px=torch.where(part.used, distance, torch.nan))
+            yield part if fixed is None else _with_variance(part, free, fixed, sample, rows)
+
+    found = joined(pieces(), frames)
     return replace(
         found,
-        joint_std_mm=_with_variance(found.joint_std_mm, free.joint_std_mm, fixed.joint_std_mm, sample),
-        joint_std_relative_mm=_with_variance(
-            found.joint_std_relative_mm, free.joint_std_relative_mm, fixed.joint_std_relative_mm, sample
-        ),
+        stopped=", ".join(sorted({part.stopped for part in parts})),
+        iterations=max(part.iterations for part in parts),
+        cost=sum(part.cost for part in parts),
     )
 
 
@@ -437,34 +451,31 @@ def _windows(usable: Tensor, window: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(kept)]
 
 
-def _with_variance(std: Tensor | None, free: Tensor | None, fixed: Tensor | None, at: Tensor) -> Tensor:
-    """std [T, 24, 3] and the variance that frames `at` [N] have more when free than when fixed, in between as well."""
-    assert std is not None
-    assert free is not None
-    assert fixed is not None
-    more = (free.square() - fixed.square()).clamp(min=0)
-    before, after, share = between(at, len(std))
-    return (std.square() + torch.lerp(more[before], more[after], share[:, None, None])).sqrt()
+def _with_variance(part: Fit, free: Fit, fixed: Fit, at: Tensor, rows: slice) -> Fit:
+    """Rows of a track with the variance that its frames `at` [N] have more when free than when fixed, in between as
+    well."""
+    before, after, share = between(at, torch.arange(rows.start, rows.stop))
+
+    def wider(name: str) -> Tensor:
+        std, more_free, more_fixed = (getattr(fit, name) for fit in (part, free, fixed))
+        more = (more_free.square() - more_fixed.square()).clamp(min=0)
+        return (std.square() + torch.lerp(more[before], more[after], share[:, None, None])).sqrt()
+
+    return replace(part, joint_std_mm=wider("joint_std_mm"), joint_std_relative_mm=wider("joint_std_relative_mm"))
 
 
-def _joined(parts: Sequence[tuple[slice, Fit]], shape: Tensor, keypoints: Keypoints, camera: Camera, body: Body) -> Fit:
-    """The windows one after the other; where two overlap, the first fades into the second."""
-    whole = parts[0][1]
-    for rows, part in parts[1:]:
-        both = len(whole) - rows.start  # frames that both have
+def _faded(parts: Iterable[tuple[slice, Fit]]) -> Iterator[tuple[slice, Fit]]:
+    """Windows without their overlaps, one after the other: where two overlap, the first fades into the second."""
+    parts = iter(parts)
+    rows, part = next(parts)
+    first = rows.start
+    for next_rows, following in parts:
+        begin, both = next_rows.start - rows.start, rows.stop - next_rows.start  # of the frames that both have
         share = torch.linspace(0, 1, both + 2)[1:-1]
-        faded = mixed(whole.params.rows(slice(rows.start, None)), part.params.rows(slice(both)), share)
-        params = BodyParams.concat([whole.params.rows(slice(rows.start)), faded, part.params.rows(slice(both, None))])
-        keep = rows.start + both // 2
-        whole = Fit.concat([whole.rows(slice(keep)), part.rows(slice(keep - rows.start, None))])
-        whole = replace(whole, params=params)
-    params = replace(whole.params, shape=shape)
-    distance = (camera.project(body.at(params).keypoints) - keypoints.xy_px).norm(dim=-1)
-    return replace(
-        whole,
-        params=params,
-        reprojection_px=torch.where(whole.used, distance, torch.nan),
-        stopped=", ".join(sorted({part.stopped for _, part in parts})),
-        iterations=max(part.iterations for _, part in parts),
-        cost=sum(part.cost for _, part in parts),
-    )
+        faded = mixed(part.params.rows(slice(begin, None)), following.params.rows(slice(both)), share)
+        part = replace(part, params=BodyParams.concat([part.params.rows(slice(begin)), faded]))
+        following = replace(following, params=BodyParams.concat([faded, following.params.rows(slice(both, None))]))
+        end = next_rows.start + both // 2
+        yield slice(first, end), part.rows(slice(first - rows.start, end - rows.start))
+        first, rows, part = end, next_rows, following
+    yield slice(first, rows.stop), part.rows(slice(first - rows.start, None))

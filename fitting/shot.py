@@ -17,7 +17,7 @@ from fitting.body.fingers import WRISTS
 from fitting.camera import Camera
 from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
 from fitting.hands import fit_hands
-from fitting.keypoints.hands import seen_hands
+from fitting.keypoints.hands import SeenHands, seen_hands
 from fitting.keypoints.observed import TooFewKeypoints, observed_joints
 from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
 from fitting.scene.camera_motion import CameraMotion
@@ -39,6 +39,7 @@ from fitting.scene.ground_evidence import ShotCamera
 from fitting.scene.lens import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, FocalEstimate, combined, refocused_params
 from fitting.solver.terms.scene import FEET, FLOOR_STD_M, POINTS, SceneTerms, kept_contact
 from fitting.track import PreparedTrack, fit_prepared, prepare_track
+from pose2d.base.table import blocks, joined, stored
 from pose2d.base.threads import single_thread
 from pose2d.hands import HandKeypoints
 from pose2d.types import Keypoints
@@ -168,7 +169,7 @@ def fit_shot(
     left_out: dict[int, TooFewKeypoints] = {}
     for person in people:
         try:
-            prepared = _prepared(person, view)
+            prepared = stored(_prepared(person, view))
             found = _plain(prepared, view, replace(how, rough=True, lean_rad=ROUGH_LEAN_RAD))
             first[person.identity] = prepared, found
         except TooFewKeypoints as error:
@@ -183,7 +184,7 @@ def fit_shot(
     sized: dict[int, _Sized] = {}
     judged: dict[int, Judged] = {}
     for number, identity in enumerate(list(first)):
-        prepared, found = first.pop(identity)  # of long videos, these are most of what is in memory
+        prepared, found = first.pop(identity)  # of long videos, these are most of what is held
         size = _size(number, found, body, ground, known[identity])
         floor_m = None
         if seen.stays and ground.floor_known and ground.on_floor[number]:
@@ -197,7 +198,7 @@ def fit_shot(
     if 2 * len(dropped) > len(judged):
         reason = f"keypoints contradict it: they are {np.median(dropped):.2f} times as far from bodies that stand on it"
         return replace(_without_scene(people, view, how, lambda frames: None, reason), judged=judged)
-    fitted = {identity: _as_found(one, seen) for identity, one in _behind_others(sized, seen).items()}
+    fitted = _finished(sized, seen)
     return ShotFit(
         fitted, left_out, seen.camera, seen.focal, seen.motion, ground, answer.reason, judged, answer.warnings
     )
@@ -225,8 +226,7 @@ def _without_scene(
         size = _size(0, found, view.body, None, person.height_m)
         sized[person.identity] = _Sized(found, size, prepared.hands, prepared.grid.segment)
         progress(len(found))
-    fitted = {identity: _as_found(one, view) for identity, one in _behind_others(sized, view).items()}
-    return ShotFit(fitted, left_out, view.camera, view.focal, view.motion, None, reason)
+    return ShotFit(_finished(sized, view), left_out, view.camera, view.focal, view.motion, None, reason)
 
 
 def _refined_by_turning(view: _View) -> _View:
@@ -386,27 +386,40 @@ def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place
     return replace(again, contact=kept.numpy().astype(np.float32))
 
 
-def _behind_others(sized: Mapping[int, _Sized], view: _View) -> Mapping[int, _Sized]:
-    """The same with less confidence in keypoints that lie behind others, at their sizes."""
-    if len(sized) < 2:
-        return sized
-    people = {}
-    for identity, one in sized.items():
-        found, at = one.track, view.body.at(one.track.fit.params)
-        placed = BodyOutput(one.size * at.joints, one.size * at.keypoints)
-        people[identity] = FittedBody(found.frame, found.present, found.keypoints, placed)
-    changed = {}
-    for identity, behind in behind_others(people, view.camera).items():
-        found = sized[identity].track
-        keypoints = with_variance_inflation(found.keypoints, behind.inflation)
-        joints = found.joint_observed & observed_joints(keypoints, view.camera.size)
-        changed[identity] = replace(sized[identity], track=replace(found, keypoints=keypoints, joint_observed=joints))
-    return changed
+def _finished(sized: dict[int, _Sized], view: _View) -> dict[int, TrackFit]:
+    """Everyone as found, with less confidence in keypoints that lie behind others; none is left in `sized`."""
+    people, finished = {}, {}
+    for identity, one in sized.items() if len(sized) > 1 else ():
+        at = view.body.at(one.track.fit.params)
+        placed = stored(BodyOutput(one.size * at.joints, one.size * at.keypoints))
+        people[identity] = FittedBody(one.track.frame, one.track.present, one.track.keypoints, placed)
+    for identity in list(sized):
+        inflation, one = behind_others(people, identity, view.camera).inflation if people else None, sized.pop(identity)
+
+        hands = None if one.hands is None else seen_hands(one.hands, view.camera, view.body)
+        finished[identity] = joined(
+            (
+                _as_found(one, view, some, None if inflation is None else inflation[some], hands and hands.rows(some))
+                for some in blocks(len(one.track))
+            ),
+            len(one.track),
+        )
+    return finished
 
 
-def _as_found(one: _Sized, view: _View) -> TrackFit:
-    """At its size, with pixels as they were read, and with the lens's uncertainty in the depth."""
-    found, fit, size = one.track, one.track.fit, one.size
+def _as_found(
+    one: _Sized, view: _View, some: slice, inflation: torch.Tensor | None, seen: SeenHands | None
+) -> TrackFit:
+    """Rows of a person at its size, with pixels as they were read, and with the lens's uncertainty in the depth.
+
+    inflation [n, 26], seen [n]: of their keypoints, where others are near, and of their hands, where anybody looked.
+    """
+    found, size = one.track.rows(some), one.size
+    fit = found.fit
+    if inflation is not None:
+        points = with_variance_inflation(found.keypoints, inflation)
+        joints = found.joint_observed & observed_joints(points, view.camera.size)
+        found = replace(found, keypoints=points, joint_observed=joints)
     params = replace(fit.params, translation=size * fit.params.translation, size=torch.tensor(float(size)))
     camera_std, relative_std = fit.joint_std_mm, fit.joint_std_relative_mm
     if camera_std is not None and relative_std is not None:
@@ -414,9 +427,8 @@ def _as_found(one: _Sized, view: _View) -> TrackFit:
         by_lens = 1000 * view.focal.log_sigma * params.translation[:, None, 2]
         camera_std = torch.cat((camera_std[..., :2], torch.hypot(camera_std[..., 2], by_lens)[..., None]), -1)
     keypoints, reprojection, hands = found.keypoints, fit.reprojection_px, None
-    if one.hands is not None:
-        seen = seen_hands(one.hands, view.camera, view.body)
-        hands = fit_hands(seen, params, view.camera, view.body, view.fps, one.segment)
+    if seen is not None:
+        hands = fit_hands(seen, params, view.camera, view.body, view.fps, one.segment[some])
         pose = params.pose.clone()
         pose[:, list(WRISTS)] = torch.from_numpy(hands.wrist_rad)
         params = replace(params, pose=pose, hands=torch.from_numpy(hands.pose_rad))

@@ -29,7 +29,7 @@ import torch
 from scipy.optimize import minimize
 
 import pose2d
-from fitmesh.confidence import confidence_function
+from ccnet.confidence import confidence_function
 from fitmesh.stages.people import estimate_keypoints
 from pose2d.base.files import atomic_file
 from pose2d.hands import (

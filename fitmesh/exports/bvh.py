@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fitmesh.exports import DEFAULT, bone_names
 from fitmesh.exports.angles import euler_deg
-from fitmesh.exports.choices import DEFAULT, bone_names
 from fitmesh.exports.scene import (
     RestBody,
     SceneFrame,

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.spatial.transform import Rotation, Slerp
 
-from fitmesh.exports.choices import Motion
+from fitmesh.exports import Motion
 from fitmesh.exports.gltf import one_hemisphere
 from fitmesh.exports.scene import SceneFrame, joint_poses, rest_body, scene_frame, scene_rotations
 from fitmesh.exports.segments import SAME_TIME, segments

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import fitmesh.result
-from fitmesh.confidence import check_source, default_source
+from ccnet.confidence import check_source, default_source
 from fitmesh.exports import EXPORTERS, Motion, check_exports, wanted
 from fitmesh.options.record import check_ranges
 from fitmesh.options.run import RunOptions
@@ -28,6 +28,7 @@ from fitmesh.version import __version__
 from pose2d.base.caching import CacheKey, folder_lock, remove_temporary
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, read_json
+from pose2d.base.scratch import scratch_for
 from pose2d.base.threads import check_device, default_device
 from pose2d.detect.detector import detector_class
 from pose2d.registry import card, fetched, use_plugin
@@ -62,7 +63,8 @@ def run_stages(job: Job) -> RunFiles:
     """From a clip to its files in `job.out`, of which this process is the only writer meanwhile."""
     with job.reporter.busy("checking the settings"):
         check(job)
-    with folder_lock(job.out):  # says in words why a folder cannot be written to
+    # The lock says in words why a folder cannot be written to.
+    with folder_lock(job.out), scratch_for(job.out / fit.FILE):
         return _run_stages(job)
 
 

@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from fitmesh.confidence import ConfidenceFunction, confidence_function
+from ccnet.confidence import ConfidenceFunction, confidence_function
 from fitmesh.exports import Motion
 from fitmesh.options.run import RunOptions
 from fitmesh.stages.scene import SceneSettings
@@ -110,8 +110,8 @@ class Networks:
 class Cached(Background[T]):
     """Stays in memory after its first user, for the next one."""
 
-    def take(self) -> T:
-        return self.get()
+    def let_go(self) -> None:
+        pass
 
 
 @dataclass(frozen=True)

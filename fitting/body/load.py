@@ -18,9 +18,8 @@ from fitting.body.body import Body
 from fitting.body.fingers import Fingers
 from fitting.body.kinematics import JOINT_COUNT
 from pose2d.base import unpickle
-from pose2d.base.arrays import MOST_GROWTH
 from pose2d.base.errors import UserError
-from pose2d.base.files import MOST_ARRAY_BYTES, most_bytes, size_text
+from pose2d.base.files import MOST_ARRAY_BYTES, MOST_GROWTH, most_bytes, size_text
 from pose2d.base.threads import single_thread
 
 OPEN_BODY = Path(str(files("fitting") / "data" / "open_body.npz"))

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from fitting.body.kinematics import rotation_matrices
-from fitting.solver.levenberg_marquardt import solve_frames
-from fitting.solver.problem import Problem
+from fitting.solver.levenberg_marquardt import Problem, solve_frames
 from fitting.solver.terms.priors import LikelyPose
 from fitting.solver.unknowns import BODY_JOINTS, LEAF_JOINTS, BodyJacobian, State, join
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import fitting
-from fitmesh.exports import EXPORTERS
-from fitmesh.exports.choices import bone_names
+from fitmesh.exports import EXPORTERS, bone_names
 from fitmesh.exports.scene import scene_frame
 from fitmesh.result import Result
 from fitmesh.ui.events import Reporter

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fitmesh.exports import bvh, scene_glb
-from fitmesh.exports.choices import CHOICES, bone_names
+from fitmesh.exports import CHOICES, bone_names, bvh, scene_glb
 from fitmesh.ui.events import Reporter
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from pose2d.base.errors import UserError

@@ -12,8 +12,7 @@ import torch
 from scipy.spatial.transform import Rotation
 
 import fitting
-from fitmesh.exports import amass, bvh, csv_json, scene_glb, trc
-from fitmesh.exports.choices import CHOICES, Motion, bone_names
+from fitmesh.exports import CHOICES, Motion, amass, bone_names, bvh, csv_json, scene_glb, trc
 from fitmesh.exports.motion import reworked
 from fitmesh.exports.scene import joint_poses, rest_body
 from fitmesh.result import Person, Result

@@ -9,7 +9,7 @@ from fitting.body.kinematics import rotation_matrices
 from fitting.fits import FitOptions, InitialGuess
 from fitting.keypoints.hands import SeenHands
 from fitting.optimise import Independence, terms_of
-from fitting.solver.problem import NormalEquations, Problem
+from fitting.solver.levenberg_marquardt import NormalEquations, Problem
 from fitting.solver.terms.priors import LikelyPose, Upright, optical_axis
 from fitting.solver.terms.reprojection import Reprojection
 from fitting.solver.terms.scene import Contact, Floor, SceneTerms

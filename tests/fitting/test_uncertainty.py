@@ -8,8 +8,14 @@ import pytest
 import torch
 
 import fitting
-from fitting.solver.levenberg_marquardt import UNMODELLED_SIZE, joint_deviations, log_evidence, solve_frames
-from fitting.solver.problem import costs, normal_equations
+from fitting.solver.levenberg_marquardt import (
+    UNMODELLED_SIZE,
+    costs,
+    joint_deviations,
+    log_evidence,
+    normal_equations,
+    solve_frames,
+)
 from fitting.solver.terms.priors import DISTANCE_STD_FACTOR, Guess, LikelyPose, LikelyShape
 from fitting.solver.terms.scene import Contact, Floor
 from fitting.training.motion_capture import load_motion

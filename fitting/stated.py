@@ -69,7 +69,8 @@ class StatedErrors:
 
     @staticmethod
     def of(stated: Mapping[str, Any]) -> "StatedErrors":
-        return StatedErrors(**{n: np.array(v) if isinstance(v, list) else v for n, v in stated.items()})
+        arrays: dict[str, Any] = {n: np.array(v) if isinstance(v, list) else v for n, v in stated.items()}
+        return StatedErrors(**arrays)
 
 
 NEUTRAL = StatedErrors(

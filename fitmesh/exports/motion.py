@@ -3,6 +3,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from scipy.spatial.transform import Rotation, Slerp
@@ -21,8 +22,8 @@ _REACH = 3  # standard deviations that the filter looks around
 def reworked(result: Result, motion: Motion) -> Result:
     """The same people moving so. Frames of another rate are numbered from 0; all but motion is the nearest frame's."""
     if motion.keep_reliable is not None:
-        rows = [(person, _is_kept(person, motion)) for person in result.people]
-        result = replace(result, people=[person.rows(kept) for person, kept in rows if kept.any()])
+        kept = [person.rows(_is_kept(person, motion)) for person in result.people]
+        result = replace(result, people=[person for person in kept if len(person)])
         motion = replace(motion, keep_reliable=None, reliable_mm=Motion.reliable_mm)
     if motion == Motion():
         return result
@@ -52,7 +53,9 @@ def emptied(result: Result, motion: Motion) -> Result:
     for person in result.people:
         kept = _is_kept(person, motion)
         columns = {name: value for name in names if (value := getattr(person, name)) is not None}
-        blank = {n: np.where(kept.reshape(-1, *[1] * (v.ndim - 1)), v, np.nan) for n, v in columns.items()}
+        blank: dict[str, Any] = {
+            n: np.where(kept.reshape(-1, *[1] * (v.ndim - 1)), v, np.nan) for n, v in columns.items()
+        }
         people.append(replace(person, **blank))
     return replace(result, people=people)
 

@@ -187,8 +187,7 @@ def fit_in_memory(folder: Path, frames: int, people: int) -> tuple[float, float]
 
     from fitting import optimise
     from fitting.body.load import load_body
-    from fitting.camera import Camera
-    from fitting.scene.lens import FocalEstimate
+    from fitting.camera import Camera, FocalEstimate
     from fitting.shot import ShotPerson, fit_shot
 
     return_memory()  # as the command does

@@ -6,6 +6,7 @@ Both files come out of one pass over the video (`pose2d.people`).
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -23,7 +24,7 @@ from pose2d.events import Event
 from pose2d.hands import HandKeypoints
 from pose2d.models.base import PoseModel
 from pose2d.people import Detect, Estimate, PeopleFinder
-from pose2d.registry import module_of
+from pose2d.registry import card, module_of
 from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
@@ -120,14 +121,19 @@ def make(job: Job, key: CacheKey) -> None:
     fps = float(info.rate / settings.span.every)
     with job.reporter.stage("people", settings.span.expected_frames(info)) as tick, torch.inference_mode():
         found = finder.find(
-            job.clip.frames(settings.span), fps, tracker, settings.workers, tick, settings.tracks.identity
-        )
-    networks = job.networks.take()
+            job.clip.frames(settings.span), fps, tracker, settings.workers, tick, settings.tracks.identity,
+            seen_all=partial(_let_go, job),
+        )  # fmt: skip
     write(
         job, key, found,
-        pose_model=settings.keypoints.pose_model, skeleton=networks.pose.skeleton.name,
+        pose_model=settings.keypoints.pose_model, skeleton=card(settings.keypoints.pose_model).skeleton.name,
         source=settings.keypoints.confidence, background=background,
     )  # fmt: skip
+
+
+def _let_go(job: Job) -> None:
+    job.networks.let_go()
+    job.detector.let_go()
 
 
 def estimate_keypoints(
@@ -183,7 +189,7 @@ def write(
     info, limit, everyone = job.clip.info, job.settings.tracks.max_people, found.detections
     names, counts = np.unique(everyone.identity, return_counts=True)
     kept = np.sort(names[np.argsort(-counts, kind="stable")[:limit]])
-    rows = everyone.rows(np.isin(everyone.identity, kept))
+    rows = everyone if len(kept) == len(names) else everyone.picked(np.flatnonzero(np.isin(everyone.identity, kept)))
     keypoints = rows.keypoints
     if keypoints is None:
         keypoints = Keypoints.empty({"keypoints": BY_NAME[skeleton].size}, source=cast(ConfidenceSource, source))

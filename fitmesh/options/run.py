@@ -80,6 +80,9 @@ class RunOptions:
         str,
         Option("body_25b where --keypoints are OpenPose's BODY_25B; other layouts are told by their size.", KEYPOINTS),
     ] = "auto"
+    hands: Annotated[
+        str, Option("Keypoints of hands: auto (of everybody whose hands are large enough) or off.", KEYPOINTS)
+    ] = "auto"
     device: Annotated[
         str | None, Option("Where the networks run: cpu, cuda, cuda:1, ..", KEYPOINTS, "cuda if present, else cpu")
     ] = None

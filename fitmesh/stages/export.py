@@ -93,8 +93,8 @@ class _Painter:
     result: Result
     meshes: dict[int, "MeshSequence"]  # by identity
     row_of: dict[int, dict[int, int]]  # identity -> frame number -> row
-    unfitted: KeypointsFile
-    unfitted_row_of: dict[int, dict[int, int]]  # the same for people that could not be fitted
+    found: KeypointsFile
+    found_row_of: dict[int, dict[int, int]]  # the same of everybody who was found, fitted or not
 
     def figures(self, frame: int) -> "list[DrawnPerson]":
         """Whoever has a mesh there. In order of time, and in one thread: meshes are skinned some frames at a time."""
@@ -103,16 +103,20 @@ class _Painter:
 
     def paint(self, rgb: np.ndarray, frame: int, figures: "list[DrawnPerson]") -> None:
         """Into the image [H, W, 3] itself."""
-        from fitmesh.exports.draw import draw_boxes, draw_legend, draw_meshes, draw_skeleton
+        from fitmesh.exports.draw import draw_boxes, draw_hands, draw_legend, draw_meshes, draw_skeleton
 
         result = self.result
         draw_meshes(rgb, figures, result.camera_at(frame), result.body.faces)
-        rest = {i: row for i, rows in self.unfitted_row_of.items() if (row := rows.get(frame)) is not None}
-        draw_boxes(rgb, {identity: self.unfitted.boxes_px[identity][row] for identity, row in rest.items()})
+        here = {i: row for i, rows in self.found_row_of.items() if (row := rows.get(frame)) is not None}
+        rest = {i: row for i, row in here.items() if i not in self.row_of}
+        draw_boxes(rgb, {identity: self.found.boxes_px[identity][row] for identity, row in rest.items()})
         for identity, row in rest.items():
-            person, (_, top, _, bottom) = self.unfitted.people[identity], self.unfitted.boxes_px[identity][row]
+            person, (_, top, _, bottom) = self.found.people[identity], self.found.boxes_px[identity][row]
             confidence = (person.confidence[row] * person.presence[row]).numpy()
             draw_skeleton(rgb, person.xy_px[row].numpy(), confidence, person.skeleton, identity, bottom - top)
+        for identity, hands in self.found.hands.items():
+            if identity in here:
+                draw_hands(rgb, hands, here[identity])
         draw_legend(rgb, result.source)
 
     def _figure(self, person: Person, row: int) -> "DrawnPerson":
@@ -191,13 +195,12 @@ def _painter(out: Path) -> _Painter:
     from fitmesh.exports.scene import MeshSequence
 
     result, found = fitmesh.result.load(out), edited_keypoints(out)
-    fitted = {person.identity for person in result.people}
     return _Painter(
         result=result,
         meshes={person.identity: MeshSequence(result, person) for person in result.people},
         row_of={person.identity: _rows(person.frame) for person in result.people},
-        unfitted=found,
-        unfitted_row_of={i: _rows(frames) for i, frames in found.frames.items() if i not in fitted},
+        found=found,
+        found_row_of={i: _rows(frames) for i, frames in found.frames.items()},
     )
 
 

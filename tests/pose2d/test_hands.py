@@ -156,6 +156,10 @@ def test_a_hand_too_small_to_see_is_not_looked_for(clip: list[np.ndarray], monke
     assert np.isnan(hands.xy_px).all()
 
 
+def test_nobody_has_no_hands(photo: np.ndarray) -> None:
+    assert len(found(photo, arms().rows(np.zeros(0, np.int64)))) == 0
+
+
 def test_the_next_region_holds_the_whole_hand(photo: np.ndarray) -> None:
     hand = found(photo, arms())
     x, y, side, angle = region_around(hand.xy_px)[0]

@@ -13,12 +13,11 @@ from rich.table import Table
 import ccnet
 import pose2d
 from ccnet.areas import fit_areas, people_to_fit
-from ccnet.coco_ap.average_precision import PARTS, part_of
-from ccnet.coco_ap.matching import Detections, extent_area, ground_truth_from_coco
+from ccnet.coco_ap.average_precision import PARTS, evaluate_wholebody
+from ccnet.coco_ap.matching import detections, ground_truth_from_coco
 from ccnet.comparison import ComparisonTable, check_plots, compare_sources, draw_occlusion, draw_plots, evaluator
-from ccnet.confidence import check_heatmap_score, confidence_function, default_source
+from ccnet.confidence import about_of, check_heatmap_score, confidence_function, default_source
 from ccnet.data.datasets import AnnotatedPerson, Split, by_image, load_image, read_split, split_names, usual_split
-from ccnet.heads.files import about_of
 from ccnet.heads.head import CalibrationHead
 from ccnet.occlusion import SIZES, occlude_wrists, people_to_occlude
 from ccnet.predicted_people import (
@@ -45,7 +44,7 @@ from pose2d.hands import SEEN, arms_of, hands_in_image
 from pose2d.models.base import PoseModel
 from pose2d.registry import use_plugin
 from pose2d.skeletons import COCO17, WHOLEBODY133
-from pose2d.types import Detections as FoundPeople
+from pose2d.types import Detections
 
 METRICS_FILE = "metrics.json"
 
@@ -107,6 +106,7 @@ def write_metrics(folder: Path, content: Mapping[str, Any]) -> None:
 
 BUSY_PATIENCE_S = 600.0  # another evaluation that writes its images into the same folder is done by then
 PREDICTED = "closed-form-predicted"
+HANDS = ("lefthand", "righthand")  # parts of COCO-WholeBody
 LEAST_BOX_SCORE = 0.05  # AP asks for every box that might be somebody; a video has its tracker to choose
 
 
@@ -175,7 +175,7 @@ def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
         for _, people in by_image(split.people):
             rgb, boxes = load_image(people[0]), np.array([person.box_px for person in people], np.float64)
             boxes, keypoints = estimate_keypoints(model, confidence, source, [rgb] * len(boxes), boxes)
-            rows = replace(FoundPeople.in_frame(0, 0.0, boxes, np.ones(len(boxes))), keypoints=keypoints)
+            rows = replace(Detections.in_frame(0, 0.0, boxes, np.ones(len(boxes))), keypoints=keypoints)
             arms = arms_of(rows)
             there = np.flatnonzero(arms.seen & arms.large)
             found = hands_in_image(rgb, arms.rows(there), np.full((len(there), 21, 2), np.nan))
@@ -184,18 +184,25 @@ def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
             xy, std = np.repeat(arms.wrist_px[:, None], 21, 1), np.full((len(arms), 21), np.nan)
             probable = np.zeros(len(arms))
             xy[there[sure]], std[there[sure]], probable[there] = found.xy_px[sure], found.std_px[sure], found.presence
-            body_area = extent_area(rows.xy_px[:, : COCO17.size])
-            looked.append((xy.reshape(-1, 2, 21, 2), std.reshape(-1, 2, 21), probable.reshape(-1, 2), body_area))
+            body = rows.xy_px[:, : COCO17.size]
+            looked.append((xy.reshape(-1, 2, 21, 2), std.reshape(-1, 2, 21), probable.reshape(-1, 2), body))
             step(len(people))
-    truth = ground_truth_from_coco(split.dataset, WHOLEBODY133.size)
     labelled = np.stack([person.keypoints for person in split.people])
+    xy, std, probable, body = (np.concatenate(part) for part in zip(*looked, strict=True))
+    everything = np.zeros((len(body), WHOLEBODY133.size, 2))
+    everything[:, : COCO17.size] = body
+    for side, name in enumerate(HANDS):
+        everything[:, PARTS[name]] = xy[:, side]
     image_id = np.array([person.image_id for person in split.people])
-    xy, std, probable, body_area = (np.concatenate(part) for part in zip(*looked, strict=True))
+    precision = evaluate_wholebody(
+        ground_truth_from_coco(split.dataset, WHOLEBODY133.size),
+        detections(image_id, everything, probable.mean(1)),
+        {name: probable[:, side] for side, name in enumerate(HANDS)},
+        evaluator(request.evaluator),
+    )
     measured: dict[str, dict[str, float | None]] = {}
-    for side, name in enumerate(("lefthand", "righthand")):
-        part = PARTS[name]
-        detections = Detections(image_id, xy[:, side], probable[:, side], body_area)
-        ap = evaluator(request.evaluator)(part_of(truth, name), detections, np.asarray(WHOLEBODY133.oks_sigma)[part])
+    for side, name in enumerate(HANDS):
+        part, ap = PARTS[name], precision[name]
         known = (labelled[:, part, 2] > 0) & np.isfinite(std[:, side])
         off = (xy[:, side] - labelled[:, part, :2])[known] / std[:, side][known][:, None]
         within = [float((np.abs(off) < stds).mean()) if off.size else None for stds in (1, 1.96)]

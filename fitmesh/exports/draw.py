@@ -28,6 +28,7 @@ SUBPIXEL = 4  # cv2 draws at fractions of 1 / 2^SUBPIXEL pixels
 FONT = cv2.FONT_HERSHEY_DUPLEX
 MESH_OPACITY = 0.7
 MESH_SOFTNESS = 16  # smoothing rounds: an overlay shows the pose, not the anatomy of the body model
+DOTS_PX = 80.0  # on a smaller hand 21 dots would hide it
 PALE = 0.82  # grey of a surface of which nothing was observed ..
 PALE_OPACITY = 0.5  # .. and how opaque it is beside one that was
 
@@ -117,7 +118,7 @@ def draw_hands(rgb: np.ndarray, hands: HandKeypoints, row: int) -> None:
         points = hands.xy_px[row, hand]
         for a, b in HAND_BONES:
             _bone(rgb, points[a], points[b], colour, _opacity(float(min(sure[a], sure[b]))), width)
-        for point, value in zip(points, sure, strict=True):
+        for point, value in zip(points, sure, strict=True) if size_px > DOTS_PX else ():
             _joint(rgb, point, confidence_colour(float(value)), _opacity(float(value)), width / 2)
 
 

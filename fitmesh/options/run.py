@@ -13,6 +13,7 @@ from fitmesh.options.record import Option
 
 INPUT, PEOPLE = "Input (one of the first four)", "People"
 BODY, SCENE, OUTPUT, MANY = "Bodies", "Scene", "Output", "Many videos (docs/scale.md)"
+RIG = "Several cameras (docs/cameras.md)"
 AnyPath = str | Path
 
 
@@ -137,6 +138,24 @@ class RunOptions:
         ),
     ] = None
 
+    cameras: Annotated[
+        AnyPath | None,
+        Option(
+            "Where they stand: Pose2Sim's toml, json, OpenCV's yaml, a folder of them or of OpenCap's; or auto: found "
+            "from the people.",
+            RIG,
+            "auto",
+            is_text=True,
+        ),
+    ] = None
+    sync: Annotated[
+        str,
+        Option(
+            "When they started: auto (from the people's motion), start (together), or the seconds of each, 0,0.35.",
+            RIG,
+        ),
+    ] = "auto"
+
     exports: Annotated[
         Sequence[str],
         Option(
@@ -238,6 +257,9 @@ class RunCommand(RunOptions, _Inputs):
             "Folder for the results; made if absent. Without it CLIP.fitmesh beside the clip.", OUTPUT, is_place=True
         ),
     ] = None
+    together: Annotated[
+        bool, Option("The videos are of one scene that several cameras recorded: one result for all.", RIG)
+    ] = False
     jobs: Annotated[
         int | None,
         Option("Many videos: so many at a time, each in a process of its own; they share --threads.", MANY, "1"),

@@ -94,7 +94,7 @@ class _Painter:
     meshes: dict[int, "MeshSequence"]  # by identity
     row_of: dict[int, dict[int, int]]  # identity -> frame number -> row
     found: KeypointsFile
-    found_row_of: dict[int, dict[int, int]]  # the same of everybody who was found, fitted or not
+    unfitted_row_of: dict[int, dict[int, int]]  # the same for people that could not be fitted
 
     def figures(self, frame: int) -> "list[DrawnPerson]":
         """Whoever has a mesh there. In order of time, and in one thread: meshes are skinned some frames at a time."""
@@ -107,16 +107,16 @@ class _Painter:
 
         result = self.result
         draw_meshes(rgb, figures, result.camera_at(frame), result.body.faces)
-        here = {i: row for i, rows in self.found_row_of.items() if (row := rows.get(frame)) is not None}
-        rest = {i: row for i, row in here.items() if i not in self.row_of}
+        rest = {i: row for i, rows in self.unfitted_row_of.items() if (row := rows.get(frame)) is not None}
         draw_boxes(rgb, {identity: self.found.boxes_px[identity][row] for identity, row in rest.items()})
         for identity, row in rest.items():
             person, (_, top, _, bottom) = self.found.people[identity], self.found.boxes_px[identity][row]
             confidence = (person.confidence[row] * person.presence[row]).numpy()
             draw_skeleton(rgb, person.xy_px[row].numpy(), confidence, person.skeleton, identity, bottom - top)
         for identity, hands in self.found.hands.items():
-            if identity in here:
-                draw_hands(rgb, hands, here[identity])
+            frames = self.found.frames[identity]
+            if (row := int(np.searchsorted(frames, frame))) < len(frames) and frames[row] == frame:
+                draw_hands(rgb, hands, row)
         draw_legend(rgb, result.source)
 
     def _figure(self, person: Person, row: int) -> "DrawnPerson":
@@ -195,12 +195,22 @@ def _painter(out: Path) -> _Painter:
     from fitmesh.exports.scene import MeshSequence
 
     result, found = fitmesh.result.load(out), edited_keypoints(out)
+    fitted = {person.identity for person in result.people}
+    unfitted = {i: _rows(frames) for i, frames in found.frames.items() if i not in fitted}
+    if result.views:  # of several cameras: a person may be several tracks, and has a number of its own
+        taken = {
+            (frame, *box) for p in result.people for frame, box in zip(p.frame.tolist(), p.box_px.tolist(), strict=True)
+        }
+        unfitted = {
+            i: {f: row for f, row in _rows(frames).items() if (f, *found.boxes_px[i][row].tolist()) not in taken}
+            for i, frames in found.frames.items()
+        }
     return _Painter(
         result=result,
         meshes={person.identity: MeshSequence(result, person) for person in result.people},
         row_of={person.identity: _rows(person.frame) for person in result.people},
         found=found,
-        found_row_of={i: _rows(frames) for i, frames in found.frames.items()},
+        unfitted_row_of=unfitted,
     )
 
 

@@ -51,7 +51,7 @@ def test_the_network_says_what_the_published_file_says(shared: Path, photo: np.n
 
 def test_a_hand_is_found_at_the_end_of_the_arm(photo: np.ndarray) -> None:
     hand = found(photo, arms())
-    assert hand.presence[0] > 0.9
+    assert hand.presence[0] > 0.8
     assert np.linalg.norm(hand.xy_px[0, 0] - WRIST) < 40
     tips, knuckles = hand.xy_px[0, 8::4], hand.xy_px[0, 5::4]
     assert (tips[:, 1] > knuckles[:, 1] + 30).all()  # the fingers point down
@@ -78,7 +78,7 @@ def test_a_mirrored_video_has_the_hand_of_the_arm_it_hangs_on(photo: np.ndarray)
         arms((side - 1 - ELBOW[0], ELBOW[1]), (side - 1 - WRIST[0], WRIST[1]), False),
     )
     straight = found(photo, arms())
-    assert mirrored.presence[0] > 0.9
+    assert mirrored.presence[0] > 0.8
     np.testing.assert_allclose(
         side - 1 - mirrored.xy_px[..., 0], straight.xy_px[..., 0], atol=0.06 * float(straight.size_px[0])
     )
@@ -143,7 +143,7 @@ def test_a_followed_hand_takes_one_look_a_frame(clip: list[np.ndarray], monkeypa
 
     monkeypatch.setattr(module, "look", counted)
     hands = find_hands(shown([clip[10]] * 6), person(6))
-    assert (hands.presence[:, 1] > 0.9).all()
+    assert (hands.presence[:, 1] > 0.8).all()
     assert sum(looks) == module.STARTS + 5
     assert not hands.presence[:, 0].any()
     assert np.isnan(hands.xy_px[:, 0]).all()

@@ -112,15 +112,10 @@ def boxes_from_json(path: str | Path, image_ids: Collection[int]) -> Boxes:
 
 @torch.inference_mode()
 def predict_split(
-    model: PoseModel,
-    head: CalibrationHead | None,
-    split: Split,
-    boxes: Boxes = annotated_boxes,
-    flip_test: bool = False,
-    progress: Callable[[int], None] = lambda people: None,
-    group: ProcessGroup = ALONE,
+    model: PoseModel, head: CalibrationHead | None, split: Split, boxes: Boxes = annotated_boxes,
+    flip_test: bool = False, progress: Callable[[int], None] = lambda people: None, group: ProcessGroup = ALONE,
     areas: AreaFit | None = None,
-) -> Predictions:
+) -> Predictions:  # fmt: skip
     """Every image of the split that has labelled people, in annotated boxes or in those of a detector. Several
     processes share the images; each of them returns everything."""
     mine: list[tuple[np.ndarray, np.ndarray, NetworkOutput] | None] = []  # image ids, box scores; None: no boxes
@@ -179,12 +174,8 @@ def predictions_from(
 
 
 def _of_annotated(
-    output: NetworkOutput,
-    split: Split,
-    head: CalibrationHead | None,
-    model: PoseModel,
-    areas: AreaFit | None = None,
-) -> Predictions:
+    output: NetworkOutput, split: Split, head: CalibrationHead | None, model: PoseModel, areas: AreaFit | None = None,
+) -> Predictions:  # fmt: skip
     """One prediction per annotated person, in the order of the split."""
     skeleton = labelled_skeleton(model.skeleton)
     xy_px = output.xy_px.double().numpy()[:, : skeleton.size]

@@ -102,12 +102,9 @@ def _joint_and_mesh_errors(predicted: Bodies, truth: Bodies, root: Tensor, true_
 
 def _joint_errors(joints: Tensor, true_joints: Tensor, root: Tensor, true_root: Tensor, mve: Tensor | None) -> Errors:
     return Errors(
-        mpjpe_mm(joints, true_joints, root, true_root),
-        pa_mpjpe_mm(joints, true_joints),
-        mve,
-        joints - root[:, None],
+        mpjpe_mm(joints, true_joints, root, true_root), pa_mpjpe_mm(joints, true_joints), mve, joints - root[:, None],
         true_joints - true_root[:, None],
-    )
+    )  # fmt: skip
 
 
 def _mid_hips(bodies: Bodies) -> Tensor:

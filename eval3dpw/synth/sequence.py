@@ -93,14 +93,9 @@ def draw_plan(seed: int, number: int, clip_count: int, width: int, photo_backgro
         name=f"synth_{number:03d}_{kind}_{count}p_{motion}_{level}",
         people=tuple(ClipChoice(int(order[k % clip_count]), mirrored=k // clip_count % 2 == 1) for k in shown),
         bystanders=tuple(ClipChoice(int(rng.integers(clip_count)), bool(rng.integers(2))) for _ in range(more)),
-        scene=kind,
-        occlusion=level,
-        view=draw_view(rng, motion),
-        focal_px=rng.uniform(*FOCAL_OF_WIDTH) * width,
-        sensor=draw_sensor(rng, width),
-        crossing=bool(rng.random() < 0.6),
-        seed=(seed, number),
-    )
+        scene=kind, occlusion=level, view=draw_view(rng, motion), focal_px=rng.uniform(*FOCAL_OF_WIDTH) * width,
+        sensor=draw_sensor(rng, width), crossing=bool(rng.random() < 0.6), seed=(seed, number),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -116,13 +111,9 @@ class FrameTruth:
 
 
 def frame_truth(
-    mesh: SceneMesh,
-    vertices_m: np.ndarray,
-    people_m: list[np.ndarray],
-    keypoints_m: np.ndarray,
-    camera: Camera,
+    mesh: SceneMesh, vertices_m: np.ndarray, people_m: list[np.ndarray], keypoints_m: np.ndarray, camera: Camera,
     world_to_cam: np.ndarray,
-) -> FrameTruth:
+) -> FrameTruth:  # fmt: skip
     """Of keypoints_m [P, K, 3] in the world frame: COCO's 17 or Halpe's 26."""
     buffer = mesh.rasterize(vertices_m, camera, world_to_cam)
     owner = mesh.owner(buffer)
@@ -195,13 +186,9 @@ class SyntheticSequence:
 
 
 def build_sequence(
-    plan: SequencePlan,
-    body: Body,
-    clips: tuple[Clip, ...],
-    size: tuple[int, int],
-    most_frames: int,
+    plan: SequencePlan, body: Body, clips: tuple[Clip, ...], size: tuple[int, int], most_frames: int,
     photo: np.ndarray | None = None,
-) -> SyntheticSequence:
+) -> SyntheticSequence:  # fmt: skip
     """The people, camera and scene of a plan; a photograph [h, w, 3] uint8 RGB, if given, replaces the built scene."""
     people = _people(plan, body, clips, most_frames)
     camera = Camera.from_focal(plan.focal_px, size)

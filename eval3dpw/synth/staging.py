@@ -37,16 +37,9 @@ def there_and_back(count: int, frames: int) -> np.ndarray:
 
 
 def staged_person(
-    body: Body,
-    clip: Clip,
-    rows: np.ndarray,
-    shape: Tensor,
-    size: float,
-    yaw: float,
-    fps: float = FPS,
-    has_steps: bool = False,
-    pose: Tensor | None = None,
-) -> SyntheticPerson:
+    body: Body, clip: Clip, rows: np.ndarray, shape: Tensor, size: float, yaw: float, fps: float = FPS,
+    has_steps: bool = False, pose: Tensor | None = None,
+) -> SyntheticPerson:  # fmt: skip
     """Frames `rows` [T] of a clip, turned by `yaw`, feet planted, the path's middle over the origin. pose [T, 24, 3]:
     instead of the clip's own, before it is turned."""
     turn = Rotation.from_euler("y", yaw)
@@ -182,13 +175,9 @@ def shown(people: list[SyntheticPerson], camera: Camera, path: RecordedPath) -> 
 
 
 def framed(
-    people: list[SyntheticPerson],
-    camera: Camera,
-    kind: StagedCameraKind,
-    fps: float,
-    rng: np.random.Generator,
+    people: list[SyntheticPerson], camera: Camera, kind: StagedCameraKind, fps: float, rng: np.random.Generator,
     least_tall: float = 0.17,
-) -> tuple[StagedView, RecordedPath] | None:
+) -> tuple[StagedView, RecordedPath] | None:  # fmt: skip
     """A camera that shows everybody whole; None when none was found at the pitch that was drawn."""
     centers = np.mean([p.joints[:, 0].double().numpy() for p in people], axis=0)
     pitch, roll = rng.uniform(*PITCH_DEG), rng.normal(0, 2)

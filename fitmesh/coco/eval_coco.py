@@ -66,16 +66,12 @@ def describe(name: str, checkpoint: Path | None, model: PoseModel, head: Calibra
     about = about_of(head) if head is not None else None
     training = about.training if about else {}
     return {
-        "model": name,
-        "checkpoint": None if checkpoint is None else str(checkpoint),
-        "checkpoint_digest": weights_digest(model.state_dict()),
-        "head": about and about.kind,
-        "head_digest": head and weights_digest(head.state_dict()),
-        "loss": training.get("loss"),
-        "seed": training.get("seed"),
-        "target": training.get("target", "oks") if about else None,
+        "model": name, "checkpoint": None if checkpoint is None else str(checkpoint),
+        "checkpoint_digest": weights_digest(model.state_dict()), "head": about and about.kind,
+        "head_digest": head and weights_digest(head.state_dict()), "loss": training.get("loss"),
+        "seed": training.get("seed"), "target": training.get("target", "oks") if about else None,
         "versions": {"fitmesh": __version__, "torch": torch.__version__, "numpy": np.__version__},
-    }
+    }  # fmt: skip
 
 
 def with_occlusion_test(

@@ -179,13 +179,9 @@ def _print_plan(reporter: Reporter, need: int, people: int, times: int, settings
 
 
 def _train(
-    reporter: Reporter,
-    head: CalibrationHead,
-    examples: observations.Examples,
-    settings: TrainingSettings,
-    group: ProcessGroup,
-    out: Path,
-) -> None:
+    reporter: Reporter, head: CalibrationHead, examples: observations.Examples, settings: TrainingSettings,
+    group: ProcessGroup, out: Path,
+) -> None:  # fmt: skip
     steps = settings.epochs * examples.batches(settings.batch)
     last = 0
     with reporter.stage("calibration head", steps, "steps") as advance:

@@ -72,14 +72,10 @@ def _say_input(job: "Job") -> None:
     else:
         source = f"keypoints of {settings.given_keypoints}"
     job.reporter.say(
-        f"{clip.path}: {info.width_px}x{info.height_px}, {float(info.rate):g} frames/s; {source}",
-        "clip",
-        clip=str(clip.path),
-        width_px=info.width_px,
-        height_px=info.height_px,
-        frames_per_second=float(info.rate),
+        f"{clip.path}: {info.width_px}x{info.height_px}, {float(info.rate):g} frames/s; {source}", "clip",
+        clip=str(clip.path), width_px=info.width_px, height_px=info.height_px, frames_per_second=float(info.rate),
         keypoints=source,
-    )
+    )  # fmt: skip
 
 
 def _say_result(result: "RunFiles", out: Path, reporter: Reporter) -> None:

@@ -168,15 +168,11 @@ class KeypointEstimator:
         ends = np.cumsum([0, *map(len, sequence.tracks)])
         for track, span in zip(sequence.tracks, map(slice, ends[:-1], ends[1:]), strict=True):
             person = PersonKeypoints(
-                frame=track.frame,
-                boxes_px=boxes_px[span],
-                readable=readable[span],
-                xy_px=xy_px[span],
+                frame=track.frame, boxes_px=boxes_px[span], readable=readable[span], xy_px=xy_px[span],
                 confidence={source: values[span] for source, values in confidence.items()},
                 presence={source: values[span] for source, values in presence.items()},
-                error={name: values[span] for name, values in error.items()},
-                skeleton=self.model.skeleton,
-            )
+                error={name: values[span] for name, values in error.items()}, skeleton=self.model.skeleton,
+            )  # fmt: skip
             if "oracle" in self.sources:
                 oks, inside = true_oks(track, person, sequence.camera, bodies)
                 person.confidence["oracle"][:, :17], person.presence["oracle"][:, :17] = oks, inside
@@ -195,15 +191,12 @@ def stored_keypoints(sequence: EvalSequence, bodies: BodySet, settings: EvalSett
         score = {"raw": np.clip(points[..., 2], 0, 1), "ones": seen.astype(np.float64)}
         found.append(
             PersonKeypoints(
-                frame=track.frame,
-                boxes_px=true_boxes(track, bodies, sequence.camera.size, sequence.camera.intrinsics),
-                readable=np.ones(len(track), bool),
-                xy_px=np.where(seen[..., None], points[..., :2], np.nan),
+                frame=track.frame, boxes_px=true_boxes(track, bodies, sequence.camera.size, sequence.camera.intrinsics),
+                readable=np.ones(len(track), bool), xy_px=np.where(seen[..., None], points[..., :2], np.nan),
                 confidence={source: score[source] for source in settings.confidence},
-                presence={source: seen.astype(np.float64) for source in settings.confidence},
-                error={},
+                presence={source: seen.astype(np.float64) for source in settings.confidence}, error={},
             )
-        )
+        )  # fmt: skip
     return found
 
 
@@ -254,17 +247,13 @@ def read(path: Path, sequence: EvalSequence) -> list[PersonKeypoints]:
 
     return [
         PersonKeypoints(
-            frame=arrays[f"{track.person}.frame"],
-            boxes_px=arrays[f"{track.person}.boxes_px"],
-            readable=arrays[f"{track.person}.readable"],
-            xy_px=arrays[f"{track.person}.xy_px"],
-            confidence=with_prefix(f"{track.person}.confidence."),
-            presence=with_prefix(f"{track.person}.presence."),
-            error=with_prefix(f"{track.person}.error."),
-            skeleton=BY_NAME[str(arrays["skeleton"])],
+            frame=arrays[f"{track.person}.frame"], boxes_px=arrays[f"{track.person}.boxes_px"],
+            readable=arrays[f"{track.person}.readable"], xy_px=arrays[f"{track.person}.xy_px"],
+            confidence=with_prefix(f"{track.person}.confidence."), presence=with_prefix(f"{track.person}.presence."),
+            error=with_prefix(f"{track.person}.error."), skeleton=BY_NAME[str(arrays["skeleton"])],
         )
         for track in sequence.tracks
-    ]
+    ]  # fmt: skip
 
 
 def _images_digest(sequence: EvalSequence) -> str:

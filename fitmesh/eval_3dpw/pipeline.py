@@ -138,13 +138,9 @@ class Evaluation:
         return keypoints.read(path, sequence)
 
     def _starts(
-        self,
-        sequence: sequences.EvalSequence,
-        people: list[PersonKeypoints],
-        source: ConfidenceSource | None,
-        name: str,
-        key: CacheKey,
-    ) -> dict[int, Start]:
+        self, sequence: sequences.EvalSequence, people: list[PersonKeypoints], source: ConfidenceSource | None,
+        name: str, key: CacheKey,
+    ) -> dict[int, Start]:  # fmt: skip
         """Without a source, from the best calibrated confidence at hand."""
         path = self._path("fits", name, sequence)
         if npz_is_current(path, key):
@@ -170,13 +166,9 @@ class Evaluation:
         return found
 
     def _fit(
-        self,
-        sequence: sequences.EvalSequence,
-        people: list[PersonKeypoints],
-        starts: dict[int, Start] | None,
-        row: Row,
-        number: int,
-    ) -> BodyParams:
+        self, sequence: sequences.EvalSequence, people: list[PersonKeypoints], starts: dict[int, Start] | None,
+        row: Row, number: int,
+    ) -> BodyParams:  # fmt: skip
         person, body = sequence.tracks[number].person, self.bodies.load("neutral")
         if starts is not None and person not in starts:
             raise UserError("there is no start for this person.")
@@ -195,12 +187,9 @@ class Evaluation:
         return self.out / kind / folder / _file_name(name) / f"{sequence.name}.npz"
 
     def _scores(
-        self,
-        sequence: sequences.EvalSequence,
-        people: list[PersonKeypoints],
-        found: dict[str, tuple[CacheKey, dict[int, BodyParams]]],
-        skipped: list[sequences.Skipped],
-    ) -> dict[str, Score]:
+        self, sequence: sequences.EvalSequence, people: list[PersonKeypoints],
+        found: dict[str, tuple[CacheKey, dict[int, BodyParams]]], skipped: list[sequences.Skipped],
+    ) -> dict[str, Score]:  # fmt: skip
         everywhere = set.intersection(*(set(params) for _, params in found.values()))
         for track, person in zip(sequence.tracks, people, strict=True):
             if track.person not in everywhere:

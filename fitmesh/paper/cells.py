@@ -137,18 +137,10 @@ class Cells:
 
         def make() -> Found:
             asked = TrainCcnetOptions(
-                data=request.data,
-                model=model.name,
-                checkpoint=model.checkpoint,
-                out=folder,
-                train=request.train,
-                test=request.test,
-                cache=request.out / "cache",
-                occlusion_test=False,
-                report=False,
-                device=request.device,
-                threads=request.threads,
-            )
+                data=request.data, model=model.name, checkpoint=model.checkpoint, out=folder, train=request.train,
+                test=request.test, cache=request.out / "cache", occlusion_test=False, report=False,
+                device=request.device, threads=request.threads,
+            )  # fmt: skip
             return train_ccnet.run(asked, settings)["test"].as_dict()
 
         file = folder / "ccnet.safetensors"
@@ -161,19 +153,12 @@ class Cells:
         """A network with a head on the test split; with `plots`, its images go there."""
         request = self.request
         asked = EvalCocoOptions(
-            data=request.data,
-            model=model.name,
-            checkpoint=model.checkpoint,
-            split=request.test,
-            head=head,
+            data=request.data, model=model.name, checkpoint=model.checkpoint, split=request.test, head=head,
             confidence=confidence,
             area_split=request.train[0] if request.train and eval_coco.PREDICTED in confidence else None,
-            flip_test=request.flip_test,
-            occlusion_test=False,
-            out=plots,
-            device=request.device,
+            flip_test=request.flip_test, occlusion_test=False, out=plots, device=request.device,
             threads=request.threads,
-        )
+        )  # fmt: skip
         digest = weights_digest(ccnet.load(head).state_dict())  # by content: another release may embed another head
         inputs = {"weights": model.weights, "head": digest, "annotations": self.annotations(model)}
         settings = {"confidence": confidence, "flip_test": request.flip_test, "plots": str(plots)}
@@ -187,13 +172,9 @@ class Cells:
 
     @staticmethod
     def cached(
-        path: Path,
-        settings: Mapping[str, Any],
-        inputs: Mapping[str, str],
-        code: str,
-        make: Callable[[], Found],
+        path: Path, settings: Mapping[str, Any], inputs: Mapping[str, str], code: str, make: Callable[[], Found],
         beside: Path | None = None,
-    ) -> Found:
+    ) -> Found:  # fmt: skip
         """What is in `path` while nothing that it depends on has changed and `beside` is there, else made."""
         key = CacheKey("paper", plain_value(settings), inputs, code_digest(code)).digest
         if path.is_file() and (beside is None or beside.exists()):

@@ -27,33 +27,19 @@ from pose2d.base.threads import check_device, default_device, use_threads
 from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133
 
 COCO_COLUMNS = (
-    Column("ap", "AP"),
-    Column("ar", "AR"),
-    Column("keypoint_map", "keypoint mAP"),
-    Column("pearson_person", "Pearson, person", 3),
-    Column("pearson_keypoint", "Pearson, keypoint", 3),
-    Column("ause", "AUSE", 2),
-    Column("ece_person", "ECE, person", 3),
-    Column("ece_keypoint", "ECE, keypoint", 3),
+    Column("ap", "AP"), Column("ar", "AR"), Column("keypoint_map", "keypoint mAP"),
+    Column("pearson_person", "Pearson, person", 3), Column("pearson_keypoint", "Pearson, keypoint", 3),
+    Column("ause", "AUSE", 2), Column("ece_person", "ECE, person", 3), Column("ece_keypoint", "ECE, keypoint", 3),
     Column("bias", "bias, keypoint", 3),
-)
+)  # fmt: skip
 NAMES = {
-    "ones": "constant",
-    "raw": "raw",
-    "raw-heatmap": "raw (heatmap)",
-    "closed-form": "closed form",
-    "closed-form-predicted": "closed form, predicted area",
-    "closed-form-annotated": "closed form, annotated area",
-    "ccnet": "CCNet",
-    "oracle": "oracle",
-}
+    "ones": "constant", "raw": "raw", "raw-heatmap": "raw (heatmap)", "closed-form": "closed form",
+    "closed-form-predicted": "closed form, predicted area", "closed-form-annotated": "closed form, annotated area",
+    "ccnet": "CCNet", "oracle": "oracle",
+}  # fmt: skip
 LOSSES = {
-    "mse": "MSE",
-    "cross-entropy": "CE",
-    "aleatoric": "Alea",
-    "ensemble": "DeepEns",
-    "soap": "SOAP",
-}
+    "mse": "MSE", "cross-entropy": "CE", "aleatoric": "Alea", "ensemble": "DeepEns", "soap": "SOAP",
+}  # fmt: skip
 BIAS = "bias: mean confidence less mean OKS of labelled keypoints; below 0 the confidence is too low"
 
 
@@ -61,16 +47,11 @@ def coco_figures(source: Mapping[str, Any]) -> dict[str, float]:
     """One source's figures of metrics.json under the names of COCO_COLUMNS."""
     person, keypoint = source["person"], source["keypoint"]
     return figures(
-        ap=100 * source["ap"],
-        ar=100 * source["ar"],
+        ap=100 * source["ap"], ar=100 * source["ar"],
         keypoint_map=None if source["keypoint_map"] is None else 100 * source["keypoint_map"],
-        pearson_person=person["pearson"],
-        pearson_keypoint=keypoint["pearson"],
-        ause=person["ause"],
-        ece_person=person["ece"],
-        ece_keypoint=keypoint["ece"],
-        bias=keypoint["mean_confidence"] - keypoint["mean_oks"],
-    )
+        pearson_person=person["pearson"], pearson_keypoint=keypoint["pearson"], ause=person["ause"],
+        ece_person=person["ece"], ece_keypoint=keypoint["ece"], bias=keypoint["mean_confidence"] - keypoint["mean_oks"],
+    )  # fmt: skip
 
 
 def coco(request: PaperRequest) -> PaperTable:
@@ -81,14 +62,9 @@ def coco(request: PaperRequest) -> PaperTable:
         found = cells.evaluated(model, cells.head(model), tuple(s for s in USUAL_SOURCES if _has(model, s)))
         rows += _rows(model, found, paper_table.COCO)
     return PaperTable(
-        "coco",
-        f"COCO, {_where(request, found)}",
-        ("network", "confidence"),
-        COCO_COLUMNS,
-        tuple(rows),
-        _not_given(paper_table.COCO, cells),
-        (BIAS, *_heads(cells)),
-    )
+        "coco", f"COCO, {_where(request, found)}", ("network", "confidence"), COCO_COLUMNS, tuple(rows),
+        _not_given(paper_table.COCO, cells), (BIAS, *_heads(cells)),
+    )  # fmt: skip
 
 
 def area(request: PaperRequest) -> PaperTable:
@@ -120,14 +96,10 @@ def losses(request: PaperRequest) -> PaperTable:
 
 
 MPII_COLUMNS = (
-    Column("pckh", "PCKh"),
-    Column("pckh_0.1", "PCKh@0.1"),
-    Column("ap", "AP"),
-    Column("ause_pck", "AUSE over PCK", 2),
-    Column("pearson_pck", "Pearson with PCK, keypoint", 3),
-    Column("ause", "AUSE", 2),
+    Column("pckh", "PCKh"), Column("pckh_0.1", "PCKh@0.1"), Column("ap", "AP"), Column("ause_pck", "AUSE over PCK", 2),
+    Column("pearson_pck", "Pearson with PCK, keypoint", 3), Column("ause", "AUSE", 2),
     Column("pearson_keypoint", "Pearson, keypoint", 3),
-)
+)  # fmt: skip
 
 
 def mpii(request: PaperRequest) -> PaperTable:
@@ -152,13 +124,9 @@ def _mpii_row(model: GivenModel, source: str, label: str, found: Found) -> Row:
     of = found["sources"][source]
     pckh = {"pckh": found["pckh"]["0.5"]["mean"], "pckh_0.1": found["pckh"]["0.11"]["mean"]} if source == "raw" else {}
     ours = figures(
-        ap=100 * of["ap"],
-        ause_pck=of["pck_person"]["ause"],
-        pearson_pck=of["pck_keypoint"]["pearson"],
-        ause=of["person"]["ause"],
-        pearson_keypoint=of["keypoint"]["pearson"],
-        **pckh,
-    )
+        ap=100 * of["ap"], ause_pck=of["pck_person"]["ause"], pearson_pck=of["pck_keypoint"]["pearson"],
+        ause=of["person"]["ause"], pearson_keypoint=of["keypoint"]["pearson"], **pckh,
+    )  # fmt: skip
     return Row((model.name, label), ours, paper_table.MPII.get((model.name, source), {}))
 
 
@@ -186,13 +154,9 @@ def _rows(model: GivenModel, found: Found, printed: Mapping[tuple[str, str], pap
 
 
 def _row(
-    model: GivenModel,
-    source: str,
-    label: str,
-    found: Found,
-    printed: Mapping[tuple[str, str], paper_table.Figures],
+    model: GivenModel, source: str, label: str, found: Found, printed: Mapping[tuple[str, str], paper_table.Figures],
     key: str = "",
-) -> Row:
+) -> Row:  # fmt: skip
     return Row(
         (model.name, label), coco_figures(found["sources"][source]), printed.get((model.name, key or source), {})
     )
@@ -239,19 +203,11 @@ def three_dpw(request: PaperRequest) -> PaperTable:
     rows = []
     for start, checkpoint in starts.items():
         settings = EvalSettings(
-            data=request.data,
-            body_model=request.body_model,
-            regressor=request.regressor,
-            every=request.every,
-            init=start,
-            checkpoint=checkpoint,
-            pose_model=network.name,
-            pose_checkpoint=network.checkpoint,
-            ccnet=None if network.head == network.name else Path(network.head),
-            confidence=("raw", "ccnet"),
-            weighting=("confidence",),
-            single_frames=True,
-        )
+            data=request.data, body_model=request.body_model, regressor=request.regressor, every=request.every,
+            init=start, checkpoint=checkpoint, pose_model=network.name, pose_checkpoint=network.checkpoint,
+            ccnet=None if network.head == network.name else Path(network.head), confidence=("raw", "ccnet"),
+            weighting=("confidence",), single_frames=True,
+        )  # fmt: skip
         outcome = pipeline.run(settings, request.out / "3dpw" / start, Reporter(on_stderr()))
         labels = {settings.start_label(None): "none", "+ raw confidence": "raw", "+ CCNet confidence": "calibrated"}
         for line in score_table.lines(outcome.scores, outcome.base):
@@ -366,10 +322,7 @@ def bias_figures(request: PaperRequest) -> PaperTable:
             ours = figures(bias=bias, mean_confidence=of["mean_confidence"], mean_oks=of["mean_oks"], ece=of["ece"])
             rows.append(Row((model.name, NAMES[source]), ours, {}))
     return PaperTable(
-        "figures",
-        f"Bias of confidence: {found['people']} people of {found['split']}, labelled keypoints",
-        ("network", "confidence"),
-        BIAS_COLUMNS,
-        tuple(rows),
+        "figures", f"Bias of confidence: {found['people']} people of {found['split']}, labelled keypoints",
+        ("network", "confidence"), BIAS_COLUMNS, tuple(rows),
         notes=(f"images: {request.out / 'figures'}/NAME/ (reliability, precision and recall, sparsification)",),
-    )
+    )  # fmt: skip

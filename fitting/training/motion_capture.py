@@ -129,13 +129,10 @@ _BONES = {
     "offset": Array("f", ("bones", 3), finite=True),
 }
 _CLIPS = {
-    "joint": Array("U", ("joints",)),
-    "euler_zyx_deg_x100": Array("f", ("frames", "joints", 3), finite=True),
-    "root_pos": Array("f", ("frames", 3), finite=True, optional=True),
-    "clip_start": Array("i", ("clips + 1",), low=0),
-    "clip_name": Array("U", ("clips",)),
-    "clip_desc": Array("U", ("clips",), optional=True),
-}
+    "joint": Array("U", ("joints",)), "euler_zyx_deg_x100": Array("f", ("frames", "joints", 3), finite=True),
+    "root_pos": Array("f", ("frames", 3), finite=True, optional=True), "clip_start": Array("i", ("clips + 1",), low=0),
+    "clip_name": Array("U", ("clips",)), "clip_desc": Array("U", ("clips",), optional=True),
+}  # fmt: skip
 
 
 def load_motion(path: str | Path, body: Body, fps: float, skeleton: str | Path | None = None) -> Motion:
@@ -264,14 +261,11 @@ MOST_LOST = 0.2  # of a clip's frames may lack a marker
 MISSING = -32768
 
 _FILE = {
-    "position_mm": Array("f", ("frames", "points", 3), finite=True),
-    "point": Array("U", ("points",)),
-    "clip_start": Array("i", ("clips + 1",), low=0),
-    "clip_name": Array("U", ("clips",)),
-    "clip_desc": Array("U", ("clips",)),
-    "clip_subject": Array("i", ("clips",)),
+    "position_mm": Array("f", ("frames", "points", 3), finite=True), "point": Array("U", ("points",)),
+    "clip_start": Array("i", ("clips + 1",), low=0), "clip_name": Array("U", ("clips",)),
+    "clip_desc": Array("U", ("clips",)), "clip_subject": Array("i", ("clips",)),
     "clip_movement": Array("i", ("clips",)),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -43,15 +43,9 @@ class Noise:
 
 
 def scene(
-    motion: Motion,
-    clip: int,
-    body: Body,
-    generator: torch.Generator,
-    noise: Noise | None = None,
-    frames: int | None = None,
-    marks_m: Tensor | None = None,
-    skeleton: Skeleton = HALPE26,
-) -> Scene:
+    motion: Motion, clip: int, body: Body, generator: torch.Generator, noise: Noise | None = None,
+    frames: int | None = None, marks_m: Tensor | None = None, skeleton: Skeleton = HALPE26,
+) -> Scene:  # fmt: skip
     """A clip of captured motion seen by a random camera: height, pitch, distance, direction and focal length. marks_m:
     [K, 3] from the body's keypoints to where they are marked, along the axes of the joint that they are at. skeleton:
     COCO's 17 or Halpe's 26 keypoints."""

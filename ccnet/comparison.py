@@ -31,8 +31,6 @@ from pose2d.types import ConfidenceSource
 
 @dataclass(frozen=True)
 class SourceFigures:
-    """One source's figures."""
-
     ap: KeypointAP
     person: Calibration
     keypoint: Calibration | None  # None when boxes are not those of annotated people

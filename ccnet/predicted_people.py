@@ -37,8 +37,6 @@ Boxes = Callable[[Sequence[AnnotatedPerson], np.ndarray], tuple[np.ndarray, np.n
 
 @dataclass(frozen=True)
 class SourceConfidence:
-    """The confidence of one source in N people."""
-
     keypoint: np.ndarray  # [N, K]
     presence: np.ndarray  # [N, K] weight of each keypoint in the person's confidence
 
@@ -83,7 +81,6 @@ class NetworkOutput:
 
     @staticmethod
     def join(parts: "Sequence[NetworkOutput]") -> "NetworkOutput":
-        """Several as one."""
         columns = [[getattr(part, f.name) for part in parts] for f in fields(NetworkOutput)]
         return NetworkOutput(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
 
@@ -93,7 +90,6 @@ def annotated_boxes(people: Sequence[AnnotatedPerson], image: np.ndarray) -> tup
 
 
 def detected_boxes(detector: PersonDetector) -> Boxes:
-    """The embedded detector's boxes."""
     return lambda people, image: ((found := detector.detect(image)).boxes_px, found.scores)
 
 

@@ -44,7 +44,6 @@ def new_head(model: PoseModel, settings: TrainingSettings, name: str = "") -> Ca
 
 
 def make_loss(settings: TrainingSettings, people: int) -> Loss:
-    """The loss of these settings, per person."""
     if settings.loss == "soap":
         return SoapLoss(people)
     loss = losses.BY_NAME.get(settings.loss, losses.mse)

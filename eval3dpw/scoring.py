@@ -58,8 +58,6 @@ def acceleration_error_mm(joints: Tensor, target: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Errors:
-    """Of N bodies."""
-
     mpjpe_mm: Tensor  # [N]
     pa_mpjpe_mm: Tensor  # [N]
     mve_mm: Tensor | None  # [N]; None: the protocol has none, or no mesh was given

@@ -72,7 +72,6 @@ def image_path(data: Path, sequence: str, frame: int) -> Path:
 
 
 def image_numbers(data: Path, sequence: str) -> set[int]:
-    """Frames that have an image."""
     folder = data / "imageFiles" / sequence
     numbers = (path.stem.removeprefix("image_") for path in folder.glob("image_*.jpg"))
     return {int(number) for number in numbers if number.isdecimal() and len(number) < 10}

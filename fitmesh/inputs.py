@@ -171,8 +171,6 @@ class ClipSource:
 
 @dataclass(frozen=True)
 class Found:
-    """Every clip that was asked for, once."""
-
     clips: list[ClipSource]
     twice: list[str]  # paths that were given more than once
     left_out: int  # files that a pattern matched in the folder of results itself

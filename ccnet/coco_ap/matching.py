@@ -35,8 +35,6 @@ class GroundTruth:
 
 @dataclass(frozen=True)
 class Detections:
-    """Found people."""
-
     image: np.ndarray  # [D] id of the image
     xy_px: np.ndarray  # [D, K, 2] full-frame pixels
     score: np.ndarray  # [D] confidence in the person: only the order matters

@@ -62,7 +62,6 @@ class Observations:
 
 
 def join(parts: Sequence[Observations]) -> Observations:
-    """Several batches as one."""
     return Observations(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Observations)))
 
 
@@ -315,8 +314,6 @@ class Examples(ABC):
 
 
 class CachedExamples(Examples):
-    """From observations on disk."""
-
     def __init__(self, caches: Sequence[ObservationCache], seed: int, target: Target = "oks") -> None:
         loaded = [cache.load() for cache in caches]
         self.observations = join([observations for observations, _ in loaded])
@@ -401,7 +398,6 @@ def observation_caches(
     model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], settings: TrainingSettings,
     folder: Path,
 ) -> list[ObservationCache]:  # fmt: skip
-    """One for each pass."""
     return [
         ObservationCache(folder, model, head, people, augment, (settings.seed, number))
         for number, augment in passes(settings)

@@ -28,7 +28,6 @@ WIDTH = ("conv", "fc", "gap-fc")  # kinds that may have a hidden layer
 
 
 def head_class(kind: str) -> type[CalibrationHead]:
-    """The class of a kind of head."""
     if kind == COPY:
         from ccnet.heads.head import CopiedTrunkHead
 
@@ -148,7 +147,6 @@ def _makes_log_odds(model: PoseModel, readout: Tensor) -> bool:
 
 
 def describe(head: CalibrationHead, model: PoseModel, name: str, **more: Any) -> About:
-    """The record that goes with a head."""
     first = head.members[0] if isinstance(head, Ensemble) else head
     assert isinstance(first, CalibrationHead)
     if isinstance(first, SimCCDistributionHead):
@@ -255,12 +253,10 @@ def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, .
 
 
 def embedded() -> list[str]:
-    """The pose models whose heads ship with the package."""
     return sorted(path.stem for path in Path(str(files("ccnet") / "weights")).glob("*.safetensors"))
 
 
 def about_of(head: CalibrationHead) -> About:
-    """The record of a loaded head."""
     about = getattr(head, "about", None)
     if not isinstance(about, About):
         raise UserError("this head was not loaded from a file, so it has no record of its pose model.")

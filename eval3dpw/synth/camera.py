@@ -116,8 +116,6 @@ def draw_view(rng: np.random.Generator, motion: CameraMotion) -> CameraView:
 
 @dataclass(frozen=True)
 class Sensor:
-    """One camera's settings."""
-
     shutter: float  # share of the time between frames that the shutter is open
     brightness: float  # mean of the image that the exposure aims for, linear
     shot_noise: float  # variance per unit of light
@@ -175,7 +173,6 @@ def sensor_image(sensor: Sensor, light: np.ndarray, gain: float, rng: np.random.
 
 
 def encode_jpeg(sensor: Sensor, image: np.ndarray) -> bytes:
-    """A JPEG of an RGB image."""
     done, data = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, sensor.quality])
     assert done
     return data.tobytes()

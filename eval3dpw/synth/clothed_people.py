@@ -26,8 +26,6 @@ _CENTER_OF_HEAD = np.array([0.0, 0.60, 0.045])
 
 @dataclass(frozen=True)
 class SyntheticPerson:
-    """One person's truth over T frames."""
-
     clip: str
     shape: Tensor  # [10]
     pose: Tensor  # [T, 24, 3] axis-angle, the root in the world
@@ -78,7 +76,6 @@ def sized_person(
 
 
 def shifted(body: Body, person: SyntheticPerson, shift_m: tuple[float, float]) -> SyntheticPerson:
-    """The same person moved by x, z."""
     shift = torch.tensor([shift_m[0], 0.0, shift_m[1]])
     return _posed_person(body, person.clip, person.pose, person.shape, person.translation + shift)
 
@@ -121,7 +118,6 @@ class _Attachment:
 
 
 def clothed_body(body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Generator) -> ClothedBody:
-    """A body of this shape in these clothes."""
     mean, weights = body.v_template.numpy(), body.weights.numpy()
     faces = body.faces.numpy().astype(np.int32)
     eyes = _eyeballs(faces, len(mean))

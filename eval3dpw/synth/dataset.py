@@ -64,8 +64,6 @@ class SynthSettings:
 
 @dataclass(frozen=True)
 class MadeSequence:
-    """A finished sequence."""
-
     name: str
     frames: int
     people: int

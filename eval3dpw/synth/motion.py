@@ -90,8 +90,6 @@ SHORTEST = 60  # frames
 
 @dataclass(frozen=True)
 class ClipFacts:
-    """What one clip shows."""
-
     frames: int
     speed_m_s: float  # median of the pelvis over the floor
     lowest_pelvis_m: float

@@ -25,8 +25,6 @@ Color = tuple[float, float, float]  # linear red, green, blue 0..1
 
 @dataclass(frozen=True)
 class Fabric:
-    """What a garment is made of."""
-
     color: Color
     second: Color  # of the pattern
     pattern: Pattern
@@ -37,8 +35,6 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Outfit:
-    """Clothes, hair and skin of one person."""
-
     skin: Color
     hair: Color
     hair_thickness_m: float
@@ -72,7 +68,6 @@ _SHOES = ((24, 22, 22), (60, 42, 30), (120, 84, 56), (216, 214, 208), (60, 64, 7
 
 
 def draw_outfit(rng: np.random.Generator) -> Outfit:
-    """A random person in everyday clothes."""
     shirt = _draw_fabric(rng, _CLOTHES, plain=0.4, thickness=(0.006, 0.030), folds=(0.3, 1.0))
     legs = _draw_fabric(rng, _TROUSERS, plain=0.85, thickness=(0.006, 0.026), folds=(0.3, 1.0))
     short_legs = rng.random() < 0.25
@@ -112,8 +107,6 @@ def _varied(rng: np.random.Generator, colors: tuple[tuple[int, int, int], ...], 
 
 @dataclass(frozen=True)
 class SurfacePoints:
-    """Points of the body's surface."""
-
     rest_m: np.ndarray  # [n, 3] on the mean body
     bone: np.ndarray  # [n] 0..23, the joint with the largest skinning weight
 

@@ -89,7 +89,6 @@ class VisibilityBuffer:
 
 
 def rasterize(vertices_m: np.ndarray, faces: np.ndarray, camera: Camera, world_to_cam: np.ndarray) -> VisibilityBuffer:
-    """Of triangles in the world frame."""
     in_cam = vertices_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3]
     screen = project_triangles(in_cam, faces, camera)
     width, height = camera.size

@@ -46,8 +46,6 @@ _ARMS = [16, 17, 18, 19]  # left and right shoulder, left and right elbow
 
 @dataclass(frozen=True)
 class Staged:
-    """What a script puts before a camera."""
-
     people: list[SyntheticPerson]
     identities: list[int]  # of the people
     objects: list[Solid]
@@ -60,8 +58,6 @@ class Staged:
 
 @dataclass(frozen=True)
 class ScriptedShot:
-    """One shot, ready to be rendered."""
-
     sequence: SyntheticSequence
     identities: list[int]
     camera_kind: staging.StagedCameraKind

@@ -51,8 +51,6 @@ DEPTH_M = np.array([
 
 @dataclass(frozen=True)
 class ClipChoice:
-    """The motion of one person."""
-
     clip: int  # number among the split's clips
     mirrored: bool
 
@@ -176,7 +174,6 @@ class SyntheticSequence:
         return len(self.people[0].pose)
 
     def posed(self) -> list[np.ndarray]:
-        """Vertices [T, V, 3] of everybody, clothed."""
         everyone = (*self.people, *self.bystanders)
         return [c.posed(p.placement, p.translation, p.size) for c, p in zip(self.clothed, everyone, strict=True)]
 

@@ -13,8 +13,6 @@ from fitting.camera import Camera
 
 @dataclass(frozen=True)
 class Solid:
-    """A textured surface."""
-
     vertices_m: np.ndarray  # [V, 3]
     faces: np.ndarray  # [F, 3]
     uv_m: np.ndarray  # [V, 2] metres on the texture
@@ -197,8 +195,6 @@ class ClearArea:
 
 @dataclass(frozen=True)
 class Scene:
-    """Everything but the people."""
-
     solids: list[Solid]  # the first is the ground
     light: Light
     backdrop: Backdrop
@@ -413,7 +409,6 @@ def place_occluders(
 
 
 def _occluder(level: OcclusionLevel, kind: SceneKind, rng: np.random.Generator) -> tuple[list[Solid], float]:
-    """A random object and half of its depth."""
     high = rng.uniform(0.75, 1.15) if level == "heavy" else rng.uniform(0.45, 0.85)
     wide = rng.uniform(0.5, 1.2)
     surface = str(rng.choice(["planks", "painted", "concrete", "painted"]))

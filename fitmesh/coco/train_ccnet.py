@@ -78,7 +78,11 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
             )
         names = request.train or (usual_split("train", model.skeleton),)
         splits = [read_split(request.data, name, model.skeleton) for name in names]
-        eval_splits = _eval_splits(request, model)
+        wanted = {"validation": request.validation, "test": request.test}  # by role
+        if request.test is None and request.validation is None:
+            usual = usual_split("test", model.skeleton)
+            wanted["test"] = usual if usual in split_names(request.data, model.skeleton) else None
+        eval_splits = {role: read_split(request.data, name, model.skeleton) for role, name in wanted.items() if name}
         everybody = [person for split in splits for person in split.people]
         people = people_with_target(everybody, settings)
         if len(people) < len(everybody):
@@ -88,7 +92,10 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
         if group.is_main:
             check_writable(request.out)
         need = observations.bytes_per_person(model, head, people)
-        _print_plan(reporter, need, len(people), len(every), settings)
+        reporter.say(
+            f"{count(len(people), 'people')}, {count(len(every), 'passes')}, {need / 1e3:.1f} kB a crop: "
+            f"{need * len(people) * len(every) / 1e9:.2f} GB on disk (budget {settings.cache_bytes / 1e9:.0f} GB)."
+        )
         with folder_lock(request.out) if group.is_main else nullcontext():
             if request.jobs is not None or request.ray is not None:
                 if group.world_size > 1:
@@ -159,23 +166,6 @@ def _kind(model: PoseModel, settings: TrainingSettings) -> str:
     if settings.head == "paper" or (not settings.head and (settings.features != "penultimate" or settings.head_width)):
         return files.paper_kind(model)
     return settings.head or files.default_kind(model)
-
-
-def _eval_splits(request: TrainCcnetOptions, model: PoseModel) -> dict[str, Split]:
-    """The splits to evaluate on, by role."""
-    wanted = {"validation": request.validation, "test": request.test}
-    if request.test is None and request.validation is None:
-        usual = usual_split("test", model.skeleton)
-        wanted["test"] = usual if usual in split_names(request.data, model.skeleton) else None
-    return {role: read_split(request.data, name, model.skeleton) for role, name in wanted.items() if name}
-
-
-def _print_plan(reporter: Reporter, need: int, people: int, times: int, settings: TrainingSettings) -> None:
-    total = need * people * times
-    reporter.say(
-        f"{count(people, 'people')}, {count(times, 'passes')}, {need / 1e3:.1f} kB a crop: "
-        f"{total / 1e9:.2f} GB on disk (budget {settings.cache_bytes / 1e9:.0f} GB)."
-    )
 
 
 def _train(
@@ -254,7 +244,6 @@ class ShardTask:
 
 
 def fill_by_workers(reporter: Reporter, request: TrainCcnetOptions, settings: TrainingSettings, people: int) -> None:
-    """Every shard of every pass."""
     threads = threads_each(request.threads, request.jobs or 1, request.ray)
     executor = executor_of(request.jobs or 1, request.ray, threads)
     request = replace(request, threads=threads)

@@ -53,7 +53,6 @@ class PersonKeypoints:
         return self.readable & np.isfinite(self.boxes_px).all(1)
 
     def keypoints(self, source: ConfidenceSource) -> Keypoints:
-        """Of the detected frames."""
         rows = self.detected
         stated = {name: torch.from_numpy(value[rows]) for name, value in self.error.items()}
         return Keypoints(
@@ -201,11 +200,16 @@ def stored_keypoints(sequence: EvalSequence, bodies: BodySet, settings: EvalSett
 
 
 def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -> CacheKey:
-    inputs = {
-        "truth": sequence.digest,
-        "images": _images_digest(sequence),
-        "bodies": _bodies_digest(sequence, bodies),
-    }
+    # Images by their names and sizes: reading them all would take as long as the keypoints.
+    images, files = hashlib.sha256(), hashlib.sha256()
+    for path in (sequence.image(number) for track in sequence.tracks for number in track.frame.tolist()):
+        text = f"{path.name} {path.stat().st_size if path.is_file() else -1};"
+        images.update(text.encode("utf-8", "surrogateescape"))
+    for gender in sorted({track.gender for track in sequence.tracks} | {"neutral"}):
+        body = bodies.load(gender)
+        for tensor in (body.v_template, body.shapedirs, body.J_regressor, body.weights):
+            files.update(tensor.contiguous().numpy().tobytes())
+    inputs = {"truth": sequence.digest, "images": images.hexdigest(), "bodies": files.hexdigest()}
     code = ["pose2d.crops", "fitmesh.eval_3dpw.keypoints"]
     if settings.pose_checkpoint is not None:
         inputs["pose_checkpoint"] = content_digest([settings.pose_checkpoint])
@@ -254,23 +258,3 @@ def read(path: Path, sequence: EvalSequence) -> list[PersonKeypoints]:
         )
         for track in sequence.tracks
     ]  # fmt: skip
-
-
-def _images_digest(sequence: EvalSequence) -> str:
-    """Of the names and sizes of the images in use; reading them all would take as long as the keypoints."""
-    digest = hashlib.sha256()
-    for track in sequence.tracks:
-        for number in track.frame.tolist():
-            path = sequence.image(number)
-            text = f"{path.name} {path.stat().st_size if path.is_file() else -1};"
-            digest.update(text.encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
-
-
-def _bodies_digest(sequence: EvalSequence, bodies: BodySet) -> str:
-    digest = hashlib.sha256()
-    for gender in sorted({track.gender for track in sequence.tracks} | {"neutral"}):
-        body = bodies.load(gender)
-        for tensor in (body.v_template, body.shapedirs, body.J_regressor, body.weights):
-            digest.update(tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()

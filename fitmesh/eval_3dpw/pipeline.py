@@ -30,8 +30,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Outcome:
-    """Everything that was measured."""
-
     scores: Scores
     skipped: tuple[sequences.Skipped, ...]
     base: str  # the row that others are compared with
@@ -125,7 +123,6 @@ class Evaluation:
         return self._scores(sequence, people, found, skipped)
 
     def keypoints(self, sequence: sequences.EvalSequence, key: CacheKey) -> list[PersonKeypoints]:
-        """Of everyone."""
         path = self.out / "keypoints" / f"{sequence.name}.npz"
         if not npz_is_current(path, key):
             with self.reporter.stage("keypoints", sum(map(len, sequence.tracks)), "people") as tick:

@@ -37,9 +37,9 @@ def true_bodies(track: TruthTrack, protocol: Protocol, bodies: BodySet) -> Bodie
 
 
 def score_track(track: TruthTrack, predicted: Bodies, truth: Bodies, protocol: Protocol) -> Score:
-    """Errors of all T frames of a track."""
     report = evaluate(predicted, truth, protocol.name).per_frame
-    score = {name: _array(getattr(report, name), len(track)) for name in METRICS}
+    values = {name: getattr(report, name) for name in METRICS}
+    score = {k: np.full(len(track), np.nan) if v is None else v.double().numpy() for k, v in values.items()}
     return score | {"person": np.full(len(track), track.person), "frame": track.frame}
 
 
@@ -87,10 +87,6 @@ def empty() -> Score:
 
 def joined(scores: Sequence[Score]) -> Score:
     return {name: np.concatenate([score[name] for score in scores]) for name in scores[0]}
-
-
-def _array(value: Tensor | None, count: int) -> np.ndarray:
-    return np.full(count, np.nan) if value is None else value.double().numpy()
 
 
 LEAST_SEQUENCES = 3  # of an interval over sequences

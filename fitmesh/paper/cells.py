@@ -11,7 +11,6 @@ from typing import Any
 import ccnet
 import pose2d
 from ccnet.data.datasets import read_split, usual_split
-from ccnet.recipes import TrainingSettings
 from fitmesh.coco import eval_coco, train_ccnet
 from fitmesh.options.training import EvalCocoOptions, TrainCcnetOptions
 from fitting.init import regressors
@@ -56,7 +55,6 @@ class PaperRequest:
     threads: int | None = None
 
     def of(self, skeletons: tuple[Skeleton, ...]) -> list[GivenModel]:
-        """The networks with these keypoints."""
         return [model for model in self.models if pose2d.card(model.name).skeleton in skeletons]
 
 
@@ -115,16 +113,12 @@ class Cells:
             if model.head is not None:
                 ccnet.check_fits(ccnet.load(model.head), network, model.name)
         trains = trains or any(model.head is None for model in self.models)
-        self._annotations = {
-            skeleton.name: content_digest(self._sources(skeleton, trains))
-            for skeleton in dict.fromkeys(pose2d.card(model.name).skeleton for model in self.models)
-        }
-
-    def _sources(self, skeleton: Skeleton, trains: bool) -> list[Path]:
-        """Annotation files, read and checked."""
-        train = (self.request.train or (usual_split("train", skeleton),)) if trains else ()
-        names = (self.request.test or usual_split("test", skeleton), *train)
-        return [read_split(self.request.data, name, skeleton).source for name in names]
+        self._annotations: dict[str, str] = {}
+        for skeleton in dict.fromkeys(pose2d.card(model.name).skeleton for model in self.models):
+            train = (request.train or (usual_split("train", skeleton),)) if trains else ()
+            splits = (request.test or usual_split("test", skeleton), *train)
+            sources = [read_split(request.data, name, skeleton).source for name in splits]  # read and checked
+            self._annotations[skeleton.name] = content_digest(sources)
 
     def head(self, model: GivenModel) -> str:
         """The head that was given or is embedded; else one trained by the recipe."""
@@ -145,7 +139,8 @@ class Cells:
 
         file = folder / "ccnet.safetensors"
         inputs = {"weights": model.weights, "annotations": self.annotations(model)}
-        return self.cached(folder / "cell.json", _plain(settings), inputs, train_ccnet.__name__, make, file), file
+        plain = {key: value for key, value in asdict(settings).items() if key != "cache_bytes"}
+        return self.cached(folder / "cell.json", plain, inputs, train_ccnet.__name__, make, file), file
 
     def evaluated(
         self, model: GivenModel, head: str, confidence: tuple[str, ...] = (), plots: Path | None = None
@@ -185,7 +180,3 @@ class Cells:
         with atomic_file(path) as temporary:
             temporary.write_text(json.dumps({"cache_key": key, "found": found}, indent=1) + "\n")
         return dict(found)
-
-
-def _plain(settings: TrainingSettings) -> dict[str, Any]:
-    return {key: value for key, value in asdict(settings).items() if key != "cache_bytes"}

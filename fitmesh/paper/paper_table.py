@@ -48,8 +48,6 @@ THREE_DPW: Mapping[tuple[str, str], Figures] = {
 
 @dataclass(frozen=True)
 class Column:
-    """One figure of every row."""
-
     key: str
     label: str
     digits: int = 1
@@ -66,8 +64,6 @@ class Row:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table, as far as it could be made."""
-
     name: str
     title: str
     labels: tuple[str, ...]  # names of the rows' labels

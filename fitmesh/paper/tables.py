@@ -59,7 +59,7 @@ def coco(request: PaperRequest) -> PaperTable:
     cells = Cells(request, (COCO17, HALPE26), trains=False)
     rows: list[Row] = []
     for model in cells.models:
-        found = cells.evaluated(model, cells.head(model), tuple(s for s in USUAL_SOURCES if _has(model, s)))
+        found = cells.evaluated(model, cells.head(model), _sources(model, USUAL_SOURCES))
         rows += _rows(model, found, paper_table.COCO)
     return PaperTable(
         "coco", f"COCO, {_where(request, found)}", ("network", "confidence"), COCO_COLUMNS, tuple(rows),
@@ -114,20 +114,18 @@ def mpii(request: PaperRequest) -> PaperTable:
             first = name == next(iter(heads))
             shown = {"raw": "raw", "closed-form": "closed form", "oracle": "oracle"} if first else {}
             for source, label in (*shown.items(), ("ccnet", name)):
-                rows.append(_mpii_row(model, source, label, found))
+                of, pckh = found["sources"][source], {}
+                if source == "raw":
+                    pckh = {"pckh": found["pckh"]["0.5"]["mean"], "pckh_0.1": found["pckh"]["0.11"]["mean"]}
+                ours = figures(
+                    ap=100 * of["ap"], ause_pck=of["pck_person"]["ause"], pearson_pck=of["pck_keypoint"]["pearson"],
+                    ause=of["person"]["ause"], pearson_keypoint=of["keypoint"]["pearson"], **pckh,
+                )  # fmt: skip
+                printed = paper_table.MPII.get((model.name, source), {})
+                rows.append(Row((model.name, label), ours, printed))
     title = f"MPII, {_where(request, found)}, head sizes: {found.get('head_sizes')}"
     left_out = _not_given(paper_table.MPII, cells)
     return PaperTable("mpii", title, ("network", "confidence"), MPII_COLUMNS, tuple(rows), left_out)
-
-
-def _mpii_row(model: GivenModel, source: str, label: str, found: Found) -> Row:
-    of = found["sources"][source]
-    pckh = {"pckh": found["pckh"]["0.5"]["mean"], "pckh_0.1": found["pckh"]["0.11"]["mean"]} if source == "raw" else {}
-    ours = figures(
-        ap=100 * of["ap"], ause_pck=of["pck_person"]["ause"], pearson_pck=of["pck_keypoint"]["pearson"],
-        ause=of["person"]["ause"], pearson_keypoint=of["keypoint"]["pearson"], **pckh,
-    )  # fmt: skip
-    return Row((model.name, label), ours, paper_table.MPII.get((model.name, source), {}))
 
 
 def wholebody(request: PaperRequest) -> PaperTable:
@@ -162,9 +160,9 @@ def _row(
     )
 
 
-def _has(model: GivenModel, source: str) -> bool:
-    """Whether a network has this confidence: only IPR has a score of its heatmap beside its own."""
-    return source != "raw-heatmap" or model.name.startswith("ipr")
+def _sources(model: GivenModel, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that a network has: only IPR has a score of its heatmap beside its own."""
+    return tuple(name for name in names if name != "raw-heatmap" or model.name.startswith("ipr"))
 
 
 def _where(request: PaperRequest, found: Found, flip_test: bool | None = None) -> str:
@@ -314,7 +312,7 @@ def bias_figures(request: PaperRequest) -> PaperTable:
     cells = Cells(request, (COCO17, HALPE26), trains=False)
     rows = []
     for model in cells.models:
-        wanted = tuple(name for name in DRAWN if name != "raw-heatmap" or model.name.startswith("ipr"))
+        wanted = _sources(model, DRAWN)
         found = cells.evaluated(model, cells.head(model), wanted, plots=request.out / "figures" / model.name)
         for source in wanted:
             of = found["sources"][source]["keypoint"]

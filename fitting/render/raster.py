@@ -145,8 +145,6 @@ def _cut_at_near_plane(
 
 @dataclass(frozen=True)
 class Raster:
-    """What every pixel of the image sees."""
-
     face: np.ndarray  # [H, W] int32 index of the nearest face, -1 where there is none
     depth_m: np.ndarray  # [H, W] float32 z in the camera frame, infinite where there is no face
     barycentric: np.ndarray  # [H, W, 3] float32 place in the face (perspective-correct), 0 where there is none

@@ -96,8 +96,6 @@ LEVEL = 0.4  # of the steps at an even rate of learning; until then a training c
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """What decides the weights."""
-
     steps: int = 16_000
     batch: int = 128  # windows
     rate: float = 1e-3  # of learning, at its highest
@@ -110,8 +108,6 @@ class TrainingSettings:
 
 @dataclass
 class Training:
-    """Where a training stands."""
-
     network: Lifter
     mean: dict[str, Tensor]  # running mean of the weights
     optimiser: torch.optim.AdamW

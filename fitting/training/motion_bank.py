@@ -34,8 +34,6 @@ BETWEEN = 3  # frames made of each one at 5 frames a second
 
 @dataclass(frozen=True)
 class Bank:
-    """Clips one after the other."""
-
     turn: Tensor  # [N, 24, 4] unit quaternions (x, y, z, w), without jumps of sign within a clip
     root_m: Tensor  # [N, 3] pelvis, y up
     clip_start: Tensor  # [C + 1]

@@ -270,8 +270,6 @@ _FILE = {
 
 @dataclass(frozen=True)
 class Side:
-    """What is mirrored between left and right."""
-
     letter: str  # first of its markers' names
     sign: float  # of the direction to the body's left
     leg: tuple[int, int, int, int]  # joints: hip, knee, ankle, toes

@@ -21,8 +21,6 @@ from pose2d.types import AREA_OF_BOX, ErrorDistribution, Keypoints, l_squared, s
 
 @dataclass(frozen=True)
 class Scene:
-    """One person's track with its truth."""
-
     truth: BodyParams  # in the camera frame
     camera: Camera
     keypoints: Keypoints
@@ -31,8 +29,6 @@ class Scene:
 
 @dataclass(frozen=True)
 class Noise:
-    """What a 2D network does wrong."""
-
     confidence: tuple[float, float] = (0.6, 0.98)  # range of expected OKS, drawn evenly for each keypoint
     outliers: float = 0.02  # share of keypoints that are anywhere near the person, at an ordinary confidence
     missing: float = 0.05  # share of keypoints that are not seen (presence 0)

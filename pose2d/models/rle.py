@@ -162,7 +162,6 @@ _SETS = (("", COCO17, ("256x192", "384x288")), ("-mpii", MPII16, ("256x256",)))
 
 
 def _origin(trunk: str, size: str) -> tuple[str, str]:
-    """Licence and source."""
     if trunk.startswith("hrnet") or (size == "384x288" and trunk != "resnet152"):
         return UNPUBLISHED
     if (trunk, size) == ("resnet50", "256x192"):

@@ -37,8 +37,6 @@ LARGEST_PX = 20_000  # side of a window; no camera has such images, and the wind
 
 @dataclass(frozen=True)
 class Cropping:
-    """One network's way to cut."""
-
     input_wh: tuple[int, int]  # width, height of the network's input
     box_scale: float  # the box is grown by this
     to_pixel: Callable[[np.ndarray], np.ndarray]  # how a corner becomes a whole number
@@ -170,8 +168,6 @@ class BodyRegressor(nn.Module):
 
 @dataclass(frozen=True)
 class RegressorCard:
-    """One name that `load` knows."""
-
     name: str
     build: Callable[[], BodyRegressor]
     parameters: int  # number of weights, statistics and mean parameters not counted

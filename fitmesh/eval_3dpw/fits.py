@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -118,29 +119,35 @@ def cache_key(keypoints: CacheKey, settings: EvalSettings, row: str) -> CacheKey
     )
 
 
-_PARAMS = tuple(entry.name for entry in fields(BodyParams))
+def _arrays(person: int, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Under the person's number; what is None, such as fingers that were not fitted, is not there."""
+    return {f"{person}.{name}": np.asarray(value) for name, value in values.items() if value is not None}
 
 
 def write_fits(path: Path, key: CacheKey, fits: Mapping[int, BodyParams]) -> None:
     """By person; a person who could not be fitted is not there."""
-    write_npz(path, key, {f"{p}.{name}": getattr(fit, name).numpy() for p, fit in fits.items() for name in _PARAMS})
+    write_npz(path, key, {k: v for person, fit in fits.items() for k, v in _arrays(person, vars(fit)).items()})
 
 
 def read_fits(path: Path) -> dict[int, BodyParams]:
     arrays = read_npz(path)
     people = sorted({int(name.split(".")[0]) for name in arrays})
-    return {p: BodyParams(*(torch.from_numpy(arrays[f"{p}.{name}"]) for name in _PARAMS)) for p in people}
+    names = [entry.name for entry in fields(BodyParams)]
+    stated = {p: {name: arrays.get(f"{p}.{name}") for name in names} for p in people}
+    return {
+        p: BodyParams(**{name: torch.from_numpy(value) for name, value in of.items() if value is not None})
+        for p, of in stated.items()
+    }
 
 
 def write_starts(path: Path, key: CacheKey, starts: Mapping[int, Start]) -> None:
     arrays: dict[str, np.ndarray] = {}
     for person, start in starts.items():
         guess = start.guess
-        one = {name: getattr(guess.params, name).numpy() for name in _PARAMS} | {
-            "frame": start.frame, "rotation_std_rad": guess.rotation_std_rad.numpy(),
-            "depth_std": guess.depth_std.numpy(), "shape_std": np.array(guess.shape_std),
-        }  # fmt: skip
-        arrays |= {f"{person}.{name}": value for name, value in one.items()}
+        arrays |= _arrays(person, vars(guess.params) | {
+            "frame": start.frame, "rotation_std_rad": guess.rotation_std_rad, "depth_std": guess.depth_std,
+            "shape_std": guess.shape_std,
+        })  # fmt: skip
     write_npz(path, key, arrays)
 
 

@@ -77,6 +77,19 @@ def given_by_name(asked: "RunCommand") -> "RunCommand":
     return replace(asked, video=(*asked.clip, *asked.video), clip=())
 
 
+def given_together(asked: "RunCommand") -> tuple["RunCommand", tuple[str, ...]]:
+    """With the first camera's video alone, and the other cameras' videos."""
+    if not asked.together:
+        return asked, ()
+    if len(asked.video) < 2 or asked.videos or asked.images or asked.image:
+        raise UserError("--together is of several cameras: give --video for each of them, two at least.")
+    if len({Path(video).resolve() for video in asked.video}) < len(asked.video):
+        raise UserError("--together: one video was given twice, and every camera has its own.")
+    for video in asked.video[1:]:
+        open_clip(video)  # a mistyped path is answered at once
+    return replace(asked, video=asked.video[:1]), asked.video[1:]
+
+
 def open_given(asked: "RunCommand") -> Clip:
     """The one of --video, --images and --image that was given."""
     images, image = asked.images, asked.image
@@ -126,13 +139,13 @@ def spooled(frames: Iterable[np.ndarray], fps: float | None, out: Path) -> Itera
         unfinished.add(Path(folder))
         try:
             path = Path(folder, "frames.mp4")
-            _write_lossless(path, frames, _exact(fps))
+            write_lossless(path, frames, _exact(fps))
             yield Video(path)
         finally:
             unfinished.discard(Path(folder))
 
 
-def _write_lossless(path: Path, frames: Iterable[np.ndarray], rate: Fraction) -> None:
+def write_lossless(path: Path, frames: Iterable[np.ndarray], rate: Fraction) -> None:
     import av
 
     size: tuple[int, ...] | None = None

@@ -12,11 +12,7 @@ from ccnet.areas import AreaFit
 from ccnet.coco_ap.matching import ground_truth_from_coco, matched_oks, pair_oks
 from ccnet.confidence import closed_form, mean_area_px2, target_cells
 from ccnet.data import datasets
-from ccnet.data.datasets import (
-    AnnotatedPerson,
-    PCKh,
-    Split,
-)
+from ccnet.data.datasets import AnnotatedPerson, PCKh, Split
 from ccnet.data.observations import Observations
 from ccnet.heads.files import about_of
 from ccnet.heads.head import CalibrationHead, flip_average
@@ -142,16 +138,11 @@ def predict_split(
     output = NetworkOutput.join([part[2] for part in parts])
     if boxes is annotated_boxes:
         return _of_annotated(output, split, head, model, areas)
-    skeleton = labelled_skeleton(model.skeleton)
+    skeleton = COCO17 if model.skeleton == HALPE26 else model.skeleton  # COCO labels the first 17
     xy_px = output.xy_px.double().numpy()[:, : skeleton.size]
     oks, keypoint_oks = best_oks(split, skeleton, image_id, xy_px), np.full(xy_px.shape[:2], np.nan)
     confidence = _all_sources(output, model, head, areas, None, oks, keypoint_oks)
     return Predictions(skeleton, image_id, xy_px, box_score, confidence, oks, keypoint_oks)
-
-
-def labelled_skeleton(skeleton: Skeleton) -> Skeleton:
-    """The keypoints that a data set has labels for: of Halpe's 26 COCO labels the first 17."""
-    return COCO17 if skeleton == HALPE26 else skeleton
 
 
 @torch.inference_mode()
@@ -173,7 +164,7 @@ def _of_annotated(
     output: NetworkOutput, split: Split, head: CalibrationHead | None, model: PoseModel, areas: AreaFit | None = None,
 ) -> Predictions:  # fmt: skip
     """One prediction per annotated person, in the order of the split."""
-    skeleton = labelled_skeleton(model.skeleton)
+    skeleton = COCO17 if model.skeleton == HALPE26 else model.skeleton
     xy_px = output.xy_px.double().numpy()[:, : skeleton.size]
     keypoints, area = np.stack([p.keypoints for p in split.people]), np.array([p.area_px2 for p in split.people])
     truth_px, labelled = keypoints[:, : skeleton.size, :2], keypoints[:, : skeleton.size, 2] > 0

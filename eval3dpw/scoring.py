@@ -185,7 +185,18 @@ def evaluate(predicted: Bodies, truth: Bodies, protocol: str = "spin") -> Report
     """Score N predicted bodies, row n against row n of the truth. protocol: spin, vibe, wham or challenge. What each
     needs besides `joints`: spin `pelvis`, vibe `translation` if there are meshes, challenge `kinematic`. MVE needs
     `vertices`, acceleration `track` and `frame` of the truth."""
-    _check(predicted, truth)
+    if not len(truth):
+        raise UserError("there are no bodies to score.")
+    for field in ("joints", "pelvis", "vertices", "kinematic", "translation"):
+        found, true = getattr(predicted, field), getattr(truth, field)
+        if found is not None and true is not None and found.shape != true.shape:
+            raise UserError(
+                f"{field} of the prediction have size {list(found.shape)}, of the truth {list(true.shape)}; rows and "
+                "body must be the same."
+            )
+        for whose, value in (("prediction", found), ("truth", true)):
+            if value is not None and not torch.isfinite(value).all():
+                raise UserError(f"{field} of the {whose} have a number that is not finite (NaN or infinity).")
     errors = protocol_named(protocol).errors(predicted, truth)
     acceleration = _acceleration_mm(errors, truth)
     return Report(
@@ -213,18 +224,3 @@ def _acceleration_mm(errors: Errors, truth: Bodies) -> Tensor | None:
     error = acceleration_error_mm(errors.joints_m, errors.true_joints_m)
     result[1:-1] = torch.where(consecutive[1:] & consecutive[:-1], error, torch.nan)
     return result
-
-
-def _check(predicted: Bodies, truth: Bodies) -> None:
-    if not len(truth):
-        raise UserError("there are no bodies to score.")
-    for field in ("joints", "pelvis", "vertices", "kinematic", "translation"):
-        found, true = getattr(predicted, field), getattr(truth, field)
-        if found is not None and true is not None and found.shape != true.shape:
-            raise UserError(
-                f"{field} of the prediction have size {list(found.shape)}, of the truth {list(true.shape)}; rows and "
-                "body must be the same."
-            )
-        for whose, value in (("prediction", found), ("truth", true)):
-            if value is not None and not torch.isfinite(value).all():
-                raise UserError(f"{field} of the {whose} have a number that is not finite (NaN or infinity).")

@@ -120,7 +120,12 @@ class _Attachment:
 def clothed_body(body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Generator) -> ClothedBody:
     mean, weights = body.v_template.numpy(), body.weights.numpy()
     faces = body.faces.numpy().astype(np.int32)
-    eyes = _eyeballs(faces, len(mean))
+    # [V] true for the small components that are not connected to the skin.
+    count = len(mean)
+    edges = np.concatenate((faces[:, :2], faces[:, 1:]))
+    joined = coo_matrix((np.ones(len(edges)), edges.T), shape=(count, count))
+    _, piece = connected_components(joined, directed=False)
+    eyes = piece != np.bincount(piece).argmax()
     stand_off = _clothing_thickness_m(SurfacePoints(mean, weights.argmax(1)), outfit, rng) * ~eyes
     normals = _smooth_normals(mean, faces)
     parts = [mean + stand_off[:, None] * normals]
@@ -163,14 +168,6 @@ def _appearance(
     surface = SurfacePoints(points.reshape(-1, 3), bones.ravel())
     appearance = outfits.surface_appearance(surface, of_face, outfit, rng)
     return appearance.reshape(len(faces), len(places), outfits.CHANNELS)
-
-
-def _eyeballs(faces: np.ndarray, count: int) -> np.ndarray:
-    """[V] true for the small components that are not connected to the skin."""
-    edges = np.concatenate((faces[:, :2], faces[:, 1:]))
-    joined = coo_matrix((np.ones(len(edges)), edges.T), shape=(count, count))
-    _, piece = connected_components(joined, directed=False)
-    return piece != np.bincount(piece).argmax()
 
 
 def _smooth_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:

@@ -68,23 +68,6 @@ def contacts(body: Body, person: SyntheticPerson, fps: float, has_steps: bool = 
     return stands, stands & (speeds_m_s(feet, fps) < STILL_M_S)
 
 
-def set_apart(
-    body: Body, people: list[SyntheticPerson], rng: np.random.Generator, apart_m: float = 0.55
-) -> list[SyntheticPerson]:
-    """Everybody at a random place where no two come closer than that."""
-    placed: list[SyntheticPerson] = []
-    for person in people:
-        reach = 1.0
-        while True:
-            spot = rng.uniform(-reach, reach, 2) if placed else np.zeros(2)
-            near = [np.linalg.norm(p.path - person.path - spot, axis=1).min() for p in placed]
-            if not near or min(near) > apart_m:
-                placed.append(moved(body, person, torch.tensor([spot[0], 0.0, spot[1]], dtype=torch.float32)))
-                break
-            reach *= 1.03
-    return placed
-
-
 @dataclass(frozen=True)
 class RecordedPath:
     """A camera known at whole frames; in between it is interpolated."""
@@ -206,4 +189,15 @@ def stage(
         rows = there_and_back(len(clip.pose), frames * step)[::step]
         yaw = float(rng.uniform(0, 2 * np.pi))
         people.append(staged_person(body, clip, rows, draw_shape(rng), size, yaw, fps, has_steps=kind == "stairs"))
-    return set_apart(body, people, rng)
+    # Everybody at a random place where no two come closer than that.
+    placed: list[SyntheticPerson] = []
+    for person in people:
+        reach = 1.0
+        while True:
+            spot = rng.uniform(-reach, reach, 2) if placed else np.zeros(2)
+            near = [np.linalg.norm(p.path - person.path - spot, axis=1).min() for p in placed]
+            if not near or min(near) > 0.55:
+                placed.append(moved(body, person, torch.tensor([spot[0], 0.0, spot[1]], dtype=torch.float32)))
+                break
+            reach *= 1.03
+    return placed

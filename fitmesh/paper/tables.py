@@ -60,7 +60,7 @@ def coco(request: PaperRequest) -> PaperTable:
     rows: list[Row] = []
     for model in cells.models:
         found = cells.evaluated(model, cells.head(model), _sources(model, USUAL_SOURCES))
-        rows += _rows(model, found, paper_table.COCO)
+        rows += [_row(model, source, NAMES[source], found, paper_table.COCO) for source in found["sources"]]
     return PaperTable(
         "coco", f"COCO, {_where(request, found)}", ("network", "confidence"), COCO_COLUMNS, tuple(rows),
         _not_given(paper_table.COCO, cells), (BIAS, *_heads(cells)),
@@ -74,7 +74,7 @@ def area(request: PaperRequest) -> PaperTable:
     rows: list[Row] = []
     for model in cells.models:
         found = cells.evaluated(model, cells.head(model), wanted)
-        rows += _rows(model, found, paper_table.AREAS)
+        rows += [_row(model, source, NAMES[source], found, paper_table.AREAS) for source in found["sources"]]
     title = f"The closed form by area, {_where(request, found)}"
     left_out = _not_given(paper_table.AREAS, cells)
     return PaperTable("area", title, ("network", "confidence"), COCO_COLUMNS, tuple(rows), left_out, (BIAS,))
@@ -145,10 +145,6 @@ def wholebody(request: PaperRequest) -> PaperTable:
     columns = tuple(Column(part, part.replace("wholebody", "whole")) for part in PAPER_PARTS)
     title = f"COCO-WholeBody, AP, {_where(request, found)}"
     return PaperTable("wholebody", title, ("network", "confidence"), columns, tuple(rows))
-
-
-def _rows(model: GivenModel, found: Found, printed: Mapping[tuple[str, str], paper_table.Figures]) -> list[Row]:
-    return [_row(model, source, NAMES[source], found, printed) for source in found["sources"]]
 
 
 def _row(

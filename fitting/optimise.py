@@ -32,10 +32,11 @@ from fitting.solver.levenberg_marquardt import (
     solve_frames,
     solve_track,
 )
-from fitting.solver.terms.motion import AngularAcceleration, JointAcceleration
 from fitting.solver.terms.palm import Palm
 from fitting.solver.terms.priors import (
+    AngularAcceleration,
     Guess,
+    JointAcceleration,
     JointLimits,
     LikelyPose,
     LikelyShape,

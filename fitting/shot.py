@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from fitting.body import Body, BodyOutput, BodyParams
-from fitting.body.fingers import WRISTS
-from fitting.camera import Camera
+from fitting.body.kinematics import WRISTS
+from fitting.camera import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, Camera, FocalEstimate, combined, refocused_params
 from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
 from fitting.hands import fit_hands
 from fitting.keypoints.hands import SeenHands, seen_hands
@@ -37,7 +37,6 @@ from fitting.scene.from_fit import (
 )
 from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, contradictions, estimate_ground
 from fitting.scene.ground_evidence import ShotCamera
-from fitting.scene.lens import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, FocalEstimate, combined, refocused_params
 from fitting.solver.terms.scene import FEET, FLOOR_STD_M, POINTS, SceneTerms, kept_contact, point_lifts
 from fitting.track import PreparedTrack, fit_prepared, prepare_track
 from pose2d.base.table import blocks, joined, stored

@@ -13,10 +13,10 @@ from fitmesh.eval_3dpw.keypoints import PersonKeypoints
 from fitmesh.eval_3dpw.sequences import EvalSequence
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY
+from fitting.camera import given_focal
 from fitting.fits import FitOptions, InitialGuess, nearest, with_default_errors
 from fitting.init import regressors
 from fitting.optimise import INITIALISERS, fit_frames
-from fitting.scene.lens import given_focal
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.track import start_track
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz

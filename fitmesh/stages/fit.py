@@ -15,13 +15,12 @@ from fitmesh.stages.settings import FitSettings, Job
 from fitmesh.stages.track_edits import edited_keypoints, edited_tracks, edits_digest
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, OPEN_HANDS, load_body
-from fitting.camera import Camera
+from fitting.camera import Camera, refocused_params
 from fitting.fits import FitOptions, TrackFit
 from fitting.init import regressors
 from fitting.keypoints.weights import WEIGHTINGS
 from fitting.optimise import INITIALISERS
 from fitting.scene.camera_motion import CameraMotion, read_motion
-from fitting.scene.lens import refocused_params
 from fitting.shot import ShotFit, ShotPerson, fit_shot
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.errors import UserError

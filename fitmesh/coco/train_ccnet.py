@@ -22,7 +22,6 @@ from ccnet.comparison import check_plots, compare_sources, draw_plots
 from ccnet.confidence import fit_closed_form
 from ccnet.data import observations
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
-from ccnet.heads.head import CalibrationHead
 from ccnet.other_features import with_features
 from ccnet.predicted_people import USUAL_SOURCES, predictions_from
 from ccnet.recipes import RECIPES, TARGETS, TrainingSettings
@@ -69,7 +68,11 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
     with process_group(request.device) as group:
         reporter = Reporter(on_stderr() if group.is_main else to_log)
         model = with_features(pose2d.load(request.model, request.checkpoint).to(group.device), settings.features)
-        settings = replace(settings, head=_kind(model, settings))
+        # Other features than the penultimate are read by one layer always.
+        one_layer = not settings.head and (settings.features != "penultimate" or settings.head_width)
+        usual_kind = confidence.paper_kind if settings.head == "paper" or one_layer else confidence.default_kind
+        given = settings.head if settings.head != "paper" else ""
+        settings = replace(settings, head=given or usual_kind(model))
         settings = replace(settings, loss=settings.loss or losses.default(settings.head))
         if settings.target == "pck" and model.skeleton != MPII16:
             raise UserError(
@@ -105,7 +108,15 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
                 examples = observations.make_examples(model, head, people, settings, group, request.cache_folder, step)
             if isinstance(examples, observations.StreamedExamples):
                 reporter.say("The features exceed --cache-gb: the network runs in every epoch.")
-            _train(reporter, head, examples, settings, group, request.out)
+            steps, done = settings.epochs * examples.batches(settings.batch), 0
+            with reporter.stage("calibration head", steps, "steps") as advance:
+
+                def progress(step: int, steps: int, loss: float) -> None:
+                    nonlocal done
+                    advance(step - done)
+                    done = step
+
+                train(head, examples, settings, group, request.out / "training.safetensors", progress)
             if group.is_main:
                 about = confidence.describe(
                     head,
@@ -158,29 +169,6 @@ def worse_than_untrained(found: Evaluation) -> list[str]:
         for name in ("closed-form", "raw")
         if name in rows and rows[name].ece < mine
     ]
-
-
-def _kind(model: PoseModel, settings: TrainingSettings) -> str:
-    """The head of these settings. Other features than the penultimate are read by one layer always."""
-    if settings.head == "paper" or (not settings.head and (settings.features != "penultimate" or settings.head_width)):
-        return confidence.paper_kind(model)
-    return settings.head or confidence.default_kind(model)
-
-
-def _train(
-    reporter: Reporter, head: CalibrationHead, examples: observations.Examples, settings: TrainingSettings,
-    group: ProcessGroup, out: Path,
-) -> None:  # fmt: skip
-    steps = settings.epochs * examples.batches(settings.batch)
-    last = 0
-    with reporter.stage("calibration head", steps, "steps") as advance:
-
-        def progress(step: int, steps: int, loss: float) -> None:
-            nonlocal last
-            advance(step - last)
-            last = step
-
-        train(head, examples, settings, group, out / "training.safetensors", progress)
 
 
 def _closed_form_record(examples: observations.Examples, model: PoseModel) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from eval3dpw.synth import camera as filming
+from eval3dpw.synth import camera as recording
 from eval3dpw.synth import surroundings
 from eval3dpw.synth.clothed_people import (
     ClothedBody,
@@ -51,9 +51,9 @@ class SequencePlan:
     bystanders: tuple[ClipChoice, ...]  # in the images, but not in the truth
     scene: SceneKind
     occlusion: surroundings.OcclusionLevel
-    view: filming.CameraView
+    view: recording.CameraView
     focal_px: float
-    sensor: filming.Sensor
+    sensor: recording.Sensor
     crossing: bool  # two people walk past each other
     seed: tuple[int, int]  # of everything that is drawn later
 
@@ -69,7 +69,7 @@ def draw_plan(seed: int, number: int, clip_count: int, width: int, photo_backgro
     rng = np.random.default_rng([seed, number])
     kind: SceneKind = "photo" if photo_background else SCENE_KINDS[(number + seed) % len(SCENE_KINDS)]
     level = OCCLUSION_LEVELS[number % len(OCCLUSION_LEVELS)]
-    motion = filming.CAMERA_MOTIONS[(number // 2 + number) % len(filming.CAMERA_MOTIONS)]
+    motion = recording.CAMERA_MOTIONS[(number // 2 + number) % len(recording.CAMERA_MOTIONS)]
     # Clips in random order: each once, then each once mirrored, and so on.
     order = np.random.default_rng([seed, clip_count]).permutation(clip_count)
     shown = range(first, first + count)
@@ -78,8 +78,9 @@ def draw_plan(seed: int, number: int, clip_count: int, width: int, photo_backgro
         name=f"synth_{number:03d}_{kind}_{count}p_{motion}_{level}",
         people=tuple(ClipChoice(int(order[k % clip_count]), mirrored=k // clip_count % 2 == 1) for k in shown),
         bystanders=tuple(ClipChoice(int(rng.integers(clip_count)), bool(rng.integers(2))) for _ in range(more)),
-        scene=kind, occlusion=level, view=filming.draw_view(rng, motion), focal_px=rng.uniform(*FOCAL_OF_WIDTH) * width,
-        sensor=filming.draw_sensor(rng, width), crossing=bool(rng.random() < 0.6), seed=(seed, number),
+        scene=kind, occlusion=level, view=recording.draw_view(rng, motion),
+        focal_px=rng.uniform(*FOCAL_OF_WIDTH) * width,
+        sensor=recording.draw_sensor(rng, width), crossing=bool(rng.random() < 0.6), seed=(seed, number),
     )  # fmt: skip
 
 
@@ -177,7 +178,7 @@ def build_sequence(
     people = _people(plan, body, clips, most_frames)
     camera = Camera.from_focal(plan.focal_px, size)
     centers = torch.stack([person.joints[:, 0] for person in people], 1).numpy()
-    path = filming.CameraPath(plan.view, camera, centers, plan.rng("camera"))
+    path = recording.CameraPath(plan.view, camera, centers, plan.rng("camera"))
     cameras = np.stack([path.position(frame) for frame in range(len(centers))])[:, ::2]
     bystanders = _bystanders(plan, body, clips, people, cameras)
     paths = np.concatenate([person.path for person in (*people, *bystanders)])
@@ -203,7 +204,7 @@ def build_sequence(
 
 
 def render_frames(
-    sequence: SyntheticSequence, keypoint_count: int = 17, subframes: int = filming.SUBFRAMES
+    sequence: SyntheticSequence, keypoint_count: int = 17, subframes: int = recording.SUBFRAMES
 ) -> Iterator[tuple[bytes, FrameTruth]]:
     """The JPEG of every frame, and its truth: of COCO's 17 keypoints or Halpe's 26."""
     plan, people = sequence.plan, sequence.people
@@ -213,26 +214,26 @@ def render_frames(
     gain = None
     for frame in range(sequence.frames):
         light = _exposed_light(sequence, posed, frame, subframes)
-        gain = filming.exposure_gain(plan.sensor, light) if gain is None else gain
-        image = filming.sensor_image(plan.sensor, light, gain, rng)
+        gain = recording.exposure_gain(plan.sensor, light) if gain is None else gain
+        image = recording.sensor_image(plan.sensor, light, gain, rng)
         bodies = [vertices[frame] for vertices in posed]
         truth = frame_truth(
             sequence.mesh, sequence.mesh.vertices_m(bodies), bodies, keypoints[frame], sequence.camera,
             sequence.path.world_to_cam(frame),
         )  # fmt: skip
-        yield filming.encode_jpeg(plan.sensor, image), truth
+        yield recording.encode_jpeg(plan.sensor, image), truth
 
 
 def _exposed_light(
-    sequence: SyntheticSequence, posed: list[np.ndarray], frame: int, subframes: int = filming.SUBFRAMES
+    sequence: SyntheticSequence, posed: list[np.ndarray], frame: int, subframes: int = recording.SUBFRAMES
 ) -> np.ndarray:
     """Mean light [H, W, 3] while the shutter is open; subframes are shifted by parts of a pixel, which antialiases."""
     at_frame = [vertices[frame] for vertices in posed]
     center = np.mean([vertices.mean(0) for vertices in at_frame], 0)
     shadows = sequence.mesh.shadows(sequence.mesh.vertices_m(at_frame), center)
     total = np.zeros((sequence.camera.size[1], sequence.camera.size[0], 3), np.float32)
-    shifts = filming.SUBFRAME_SHIFTS_PX[:: filming.SUBFRAMES // subframes]  # two of them lie opposite each other
-    for shift, time in zip(shifts, filming.exposure_times(sequence.plan.sensor, subframes), strict=True):
+    shifts = recording.SUBFRAME_SHIFTS_PX[:: recording.SUBFRAMES // subframes]  # two of them lie opposite each other
+    for shift, time in zip(shifts, recording.exposure_times(sequence.plan.sensor, subframes), strict=True):
         x, y = sequence.camera.center_px
         subframe_camera = Camera.from_focal(
             sequence.camera.focal_px, sequence.camera.size, (x + shift[0], y + shift[1])

@@ -27,7 +27,7 @@ from fitting.solver.problem import Problem
 from fitting.solver.terms.motion import AngularAcceleration, JointAcceleration
 from fitting.solver.terms.priors import Guess, JointLimits, LikelyPose, LikelyShape, Upright, optical_axis
 from fitting.solver.terms.reprojection import ROBUST_SCALE, Reprojection, robust_scale
-from fitting.solver.terms.scene import Contact, Floor, SceneTerms
+from fitting.solver.terms.scene import Balance, Contact, Floor, SceneTerms
 from fitting.solver.terms.term import Term
 from fitting.solver.uncertainty import joint_deviations
 from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, State, from_params, ranges, to_params
@@ -183,6 +183,7 @@ def terms_of(
         Upright(axis, options.lean_rad) if options.lean_rad is not None else None,
         Guess.at(near, guess.rotation_std_rad, guess.depth_std) if near and guess else None,
         Floor.of(scene, body),
+        Balance.of(scene),
         JointAcceleration(prior.acceleration_std, weights.motion_weight),
         AngularAcceleration(prior.angular_std, weights.motion_weight),
         Contact.of(scene),

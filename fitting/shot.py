@@ -42,6 +42,7 @@ from pose2d.types import Keypoints
 # Of the first fits: the camera may look down by anything, so people may lean out of the image further than usual.
 ROUGH_LEAN_RAD = 0.5
 UPRIGHT_RAD = 0.25  # standard deviation of people's lean from the vertical, towards or away from the camera
+LOWEST_STANDING = 0.75  # of the legs' length: hips of people who stand are higher over the ankles. Not tuned
 CHILD_M = 1.4  # whose head says that they are smaller than this are no adults
 SOFTER = 4.0  # on the deviations of lean, floor and contacts, where a scene is softened
 CONTRADICTION = 3.0  # deviations between metadata and people from which on metadata is not used
@@ -360,6 +361,7 @@ def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place
         contact=torch.from_numpy(rest[:, used]).float() if rest.any() else None,
         on_floor=torch.from_numpy(on_floor[:, used]).float(),
         floor_std_m=place.softer * FLOOR_STD_M,
+        carries=_carried(found, view, place, turning, rest),
     )
     how = replace(how, lean_rad=place.softer * math.hypot(UPRIGHT_RAD, place.up_std_rad))
     again = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=found.fit.params)
@@ -368,6 +370,23 @@ def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place
         feet = torch.einsum("tij,tnj->tni", scene.world_rotation, feet)
     kept = kept_contact(torch.from_numpy(rest[:, :FEET]).float(), feet, view.fps)
     return replace(again, contact=kept.numpy().astype(np.float32))
+
+
+def _carried(
+    found: TrackFit, view: _View, place: _Place, turning: np.ndarray | None, rest: np.ndarray
+) -> torch.Tensor | None:
+    """[T, FEET] how the feet that rest carry somebody who stands on them: known less where one foot rests, and not where
+    anything else does or where the hips are low, as of people who sit."""
+    at = view.body.at(found.fit.params).joints.double().numpy()
+    if turning is not None:
+        at = np.einsum("tij,tnj->tni", turning, at)
+    legs_m = np.linalg.norm(np.diff(at[:, (1, 4, 7)], axis=1), axis=-1).sum(1)
+    high = ((at[:, (1, 2)].mean(1) - at[:, (7, 8)].mean(1)) @ place.up) / legs_m  # 1: stands
+    stands = np.clip((high - LOWEST_STANDING) / 0.1, 0, 1) * (1 - rest[:, FEET:].max(1, initial=0))
+    feet = rest[:, :FEET].reshape(len(found), 2, 2)
+    known = stands * feet.max(2).mean(1) ** 2
+    carries = feet.reshape(-1, FEET) / np.maximum(feet.sum((1, 2)), 1e-6)[:, None] * known[:, None]
+    return torch.from_numpy(carries / place.softer**2).float() if carries.any() else None
 
 
 def _behind_others(sized: Mapping[int, _Sized], view: _View) -> Mapping[int, _Sized]:

@@ -36,6 +36,10 @@ GATE = 0.5  # `gate`: s v below this is not used. Customary, not tuned
 # On those people a sigma for each axis changes PA-MPJPE by -0.06 mm [-0.30, +0.29] in single frames and by +0.06 mm
 # [-0.24, +0.41] in tracks (bench/error_axes.py). The stated ratio for the one Gaussian too: as uncertain.
 ABSENT_SIGMA, HEDGE, WIDER = 5.0, 0.8, 1.5
+# A head states the distance to an *annotation*, and annotators scatter by about 0.35 l along each axis (COCO's sigma_k is
+# measured by repeated annotation). The distance to the *joint*, which a fit needs, is this share of it. Chosen by
+# `bench/left_out.py --choose`: keypoints of real video that were left out and predicted.
+JOINT_ERROR = 0.5
 CONFIDENCE_RANGE = (1e-3, 0.999)  # `precision`: sigma stays between 3 % of l and 30 l. Not tuned
 
 
@@ -82,7 +86,7 @@ def keypoint_weights(keypoints: Keypoints, weighting: Weighting, gate: float = G
         return _likelihood(keypoints, area.squeeze(1), v)
     if weighting == "precision":
         l2 = l_squared(area.squeeze(1), keypoints.skeleton)
-        variance = variance_from_expected_oks(s.clamp(*CONFIDENCE_RANGE), l2)
+        variance = JOINT_ERROR**2 * variance_from_expected_oks(s.clamp(*CONFIDENCE_RANGE), l2)
         return Weights(torch.where(s > 0, v, torch.zeros_like(v)) / variance, variance.sqrt())
     reference = (REFERENCE_SIGMA**2 * area).expand_as(s)
     factor = {
@@ -101,7 +105,8 @@ def stated_error_px(keypoints: Keypoints) -> tuple[Tensor, Tensor]:
     the expected OKS implies; "ones" state no error at all, and count as ordinarily good.
     """
     if keypoints.error is None:
-        sigma_px = keypoint_weights(keypoints, "ones" if keypoints.source == "ones" else "precision").sigma_px
+        ones = keypoints.source == "ones"
+        sigma_px = keypoint_weights(keypoints, "ones" if ones else "precision").sigma_px / (1 if ones else JOINT_ERROR)
         return torch.ones_like(sigma_px)[..., None], sigma_px[..., None]
     area = keypoint_area(keypoints, keypoints.confidence * keypoints.presence > 0)
     return keypoints.error.weight, keypoints.error.sigma * l_squared(area, keypoints.skeleton).sqrt()[..., None]
@@ -117,7 +122,7 @@ def _likelihood(keypoints: Keypoints, area_px2: Tensor, presence: Tensor) -> Wei
     precision = 1 / plain.sigma_px.square()
     one = WIDER * plain.sigma_px / l2.sqrt()
     others = torch.stack([one, torch.full_like(one, ABSENT_SIGMA)], -1)
-    sigma = torch.cat([stated.axis_sigma, sigma_along_axes(others, None)], -2)
+    sigma = torch.cat([JOINT_ERROR * stated.axis_sigma, sigma_along_axes(others, None)], -2)
     known = (1 - HEDGE) * stated.weight * presence[..., None]
     share = torch.cat([known, torch.stack([HEDGE * presence, 1 - presence], -1)], -1).clamp_min(1e-6)
     relative = 1 / (sigma.square() * (l2 * precision)[..., None, None])

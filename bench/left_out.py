@@ -4,9 +4,9 @@
 
 Real clips have no truth in 3D, but a keypoint that the fit never saw is a truth in the image. Left out are single
 keypoints for half a second, a whole arm or leg over the whole track, and whole frames; the fit predicts each with the
-deviation that it states, and is scored by the log-likelihood of what the network saw there (nats per keypoint, errors in
-units of l) and by how many lie in the regions of 68 and 95 %. `--set` fits with other constants, once for each time it is
-given; they are chosen on half of the clips (--choose) and reported on the other half (--report, the default).
+deviation that it states, and is scored by the log-likelihood of what the network saw there (nats per keypoint, errors
+in units of l) and by how many lie in the regions of 68 and 95 %. `--set` fits with other constants, once for each time
+it is given; they are chosen on half of the clips (--choose) and reported on the other half (--report, the default).
 """
 
 import argparse
@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from unittest import mock
 
@@ -29,9 +30,9 @@ from fitting import optimise
 from fitting.body import Body
 from fitting.body.load import load_body
 from fitting.camera import Camera
-from fitting.init.lifter import lift
 from fitting.keypoints import weights
 from fitting.scene.lens import focal_prior
+from fitting.solver.terms import motion
 from fitting.track import fit_track
 from pose2d.base.errors import UserError
 from pose2d.oks import l_squared
@@ -40,10 +41,12 @@ from pose2d.types import Keypoints
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/real_keypoints"
 CONSTANTS = {  # of the balance, by the names that --set takes
-    "error": (weights, "JOINT_ERROR"),
+    "annotator": (weights, "ANNOTATOR_STD"),
+    "share": (weights, "LEAST_SHARE"),
     "prior": (optimise, "PRIOR_BESIDE_GUESS"),
-    "guess": (lift, "SEEN_TWICE"),
+    "guess": (import_module("fitting.init.lifter.lift"), "SEEN_TWICE"),
     "motion": (optimise, "MOTION_WEIGHT"),
+    "doubt": (motion, "MOTION_FACTOR"),
 }
 LIMBS = {"arm": ([7, 9], [8, 10]), "leg": ([13, 15, 20, 22, 24], [14, 16, 21, 23, 25])}
 JOINT_OF = [15] * 5 + [16, 17, 18, 19, 20, 21, 1, 2, 4, 5, 7, 8, 15, 12, 0, 10, 11, 10, 11, 7, 8]  # of each keypoint
@@ -98,9 +101,7 @@ def left_out(track: RealTrack, seed: int) -> dict[str, np.ndarray]:
 
 def score(track: RealTrack, hidden: np.ndarray, body: Body) -> Score:
     mask, seen = torch.from_numpy(hidden), track.keypoints
-    given = replace(
-        seen, presence=seen.presence.masked_fill(mask, 0), confidence=seen.confidence.masked_fill(mask, 0)
-    )
+    given = replace(seen, presence=seen.presence.masked_fill(mask, 0), confidence=seen.confidence.masked_fill(mask, 0))
     found = fit_track(given, track.frame, track.camera, body, fps=track.fps)
     at = torch.from_numpy(np.searchsorted(found.frame, track.frame))
     points = body.at(found.fit.params.rows(at)).keypoints
@@ -111,7 +112,7 @@ def score(track: RealTrack, hidden: np.ndarray, body: Body) -> Score:
     counts = mask & (seen.confidence * seen.presence > SEEN)
     stated = seen.error
     assert stated is not None
-    variance = (weights.JOINT_ERROR * stated.axis_sigma).square() + std.square()[..., None, :]
+    variance = weights.joint_variance(stated.axis_sigma.square()) + std.square()[..., None, :]
     each = stated.weight.log() - math.log(2 * math.pi) - variance.log().sum(-1) / 2
     each = each - (error.square()[..., None, :] / variance).sum(-1) / 2
     stray = -math.log(2 * math.pi * STRAY_L**2) - error.square().sum(-1) / (2 * STRAY_L**2)
@@ -157,7 +158,11 @@ def main() -> None:
     torch.set_num_threads(1)
     chosen, kinds = list(tracks(arguments.clips, arguments.choose)), arguments.kinds.split(",")
     table = Table(title=f"left-out keypoints of {len({t.clip for t in chosen})} clips, {len(chosen)} tracks")
-    for name in ("constants", *(f"{kind}: {of}" for kind in ("all", *kinds) for of in ("nats", "error", "68 / 95")), "s"):
+    for name in (
+        "constants",
+        *(f"{kind}: {of}" for kind in ("all", *kinds) for of in ("nats", "error", "68 / 95")),
+        "s",
+    ):
         table.add_column(name)
     body = load_body()
     for settings in ("", *arguments.set):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.solver.terms.term import Blocks, Term, Window, geman_mcclure
+from fitting.solver.terms.term import Blocks, Term, Window, charbonnier, geman_mcclure
 
 # Points of the body that can be in contact, among Halpe's 26 keypoints: heels and big toes, wrists, knees, pelvis.
 POINTS = (24, 20, 25, 21, 9, 10, 13, 14, 19)
@@ -35,7 +35,7 @@ BELOW_STD_M = 0.02  # of a point below the floor
 CONTACT_SCALE, FLOOR_SCALE = 2.0, 3.0
 # Of the centre of mass from the middle of the feet that carry it: half a foot's length, and more where a step is made.
 # Not tuned: bench/world.py and bench/view_independence.py compare with and without.
-BALANCE_STD_M, BALANCE_SCALE = 0.1, 3.0
+BALANCE_STD_M, BALANCE_SCALE = 0.05, 1.0
 SLOWEST_FPS = 9.0  # frames farther apart may belong to different steps of a foot
 
 
@@ -193,7 +193,7 @@ def mass_shares() -> Tensor:
 
 @dataclass(frozen=True)
 class Balance(Term):
-    """Whoever stands has the centre of mass over the feet that carry: a straight body that leans by 20 degrees falls."""
+    """Whoever stands has the centre of mass over the feet: a straight body that leans by 20 degrees falls over."""
 
     PER_FRAME = ("carries",)
 
@@ -220,7 +220,7 @@ class Balance(Term):
         return away * (self.known.sqrt() / BALANCE_STD_M).reshape(-1, *[1] * (away.ndim - 1))
 
     def loss(self, residual: Tensor) -> tuple[Tensor, Tensor]:
-        return geman_mcclure(residual.square().sum(-1), residual.new_tensor(BALANCE_SCALE**2))
+        return charbonnier(residual.square().sum(-1), BALANCE_SCALE)
 
     def cost(self, window: Window) -> Tensor:
         residual = self.horizontal(window.joints_shot, window.points_shot(POINTS[:FEET]))

@@ -26,14 +26,12 @@ import pose2d
 from bench.lib.claim import Console, claim
 from pose2d.detect.detector import DetectorOptions, load_detector
 from pose2d.estimate import estimate
-from pose2d.oks import AREA_OF_BOX
 from pose2d.skeletons import COCO17
 from pose2d.tracking import appearance
 from pose2d.tracking.appearance import PARTS, SIZE, describe
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import Appearance, Detections
-from pose2d.video.frames import Span
-from pose2d.video.reader import Video
+from pose2d.types import AREA_OF_BOX, Appearance, Detections
+from pose2d.video.frames import Span, Video
 
 WEIGHTS = Path(appearance.__file__).parents[1] / "weights" / "appearance.npz"
 EVERY = {"one_by_one": 8, "park_two_people": 4, "desk_classroom": 3, "upper_body_sign": 6, "worker_back": 4}

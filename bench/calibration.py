@@ -26,7 +26,7 @@ from bench.lib.claim import claim
 from ccnet.comparison import compare_sources, draw_plots
 from ccnet.data.datasets import read_split
 from ccnet.predicted_people import USUAL_SOURCES, Predictions, SourceConfidence, predict_split
-from fitmesh.ui.console import table_console
+from fitmesh.ui.events import table_console
 from pose2d.base.threads import use_threads
 
 

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.lib.claim import Console, claim
 from bench.lib.memory import Peak, alone
 from ccnet.coco_ap.average_precision import evaluate, evaluate_coco
-from ccnet.coco_ap.evaluated_people import detections_from_coco, ground_truth_from_coco
+from ccnet.coco_ap.matching import detections_from_coco, ground_truth_from_coco
 from pose2d.skeletons import COCO17
 
 Problem = tuple[dict[str, Any], list[dict[str, Any]]]

@@ -21,8 +21,7 @@ from eval3dpw.scoring import protocol_named
 from fitmesh.eval_3dpw import fits, keypoints
 from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
 from fitmesh.eval_3dpw.pipeline import Evaluation
-from fitmesh.eval_3dpw.score_table import Scores, lines, metrics_of, show
-from fitmesh.eval_3dpw.scoring import Score, SequenceScorer
+from fitmesh.eval_3dpw.score_table import Score, Scores, SequenceScorer, lines, metrics_of, show
 from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.ui.events import Reporter
 

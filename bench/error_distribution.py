@@ -25,8 +25,8 @@ from bench.lib.claim import Console, claim
 from ccnet.data.datasets import read_split
 from ccnet.data.observations import join, observe
 from ccnet.heads.simcc import distribution_of
-from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import COCO17
+from pose2d.types import ErrorDistribution
 
 QUANTILES = (0.1, 0.5, 0.9, 0.97)
 

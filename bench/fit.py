@@ -35,8 +35,7 @@ from eval3dpw.scoring import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_m
 from fitting.body import BodyParams
 from fitting.init.torso import best_torso_start
 from fitting.optimise import make_problem
-from fitting.smplify.points import Through
-from fitting.smplify.smplify import SmplifySettings, smplify
+from fitting.smplify.smplify import SmplifySettings, Through, smplify
 from fitting.solver.problem import costs
 from fitting.solver.unknowns import State, to_params
 from fitting.training.motion_capture import load_motion

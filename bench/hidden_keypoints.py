@@ -40,8 +40,8 @@ from fitmesh.ui.events import Reporter
 from fitting.keypoints.after_fit import with_variance_inflation
 from fitting.keypoints.hidden import COVERED, TAKEN, FittedBody, behind_others, surface_in_front_m
 from fitting.track import fit_prepared, prepare_track
-from pose2d.oks import ErrorDistribution, l_squared
 from pose2d.skeletons import COCO17
+from pose2d.types import ErrorDistribution, l_squared
 
 GROUPS = {
     "all": (HIDDEN, BEHIND_SELF, SEEN),

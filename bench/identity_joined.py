@@ -15,7 +15,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lib.claim import Console, claim
-from pose2d.video.reader import Video
+from pose2d.video.frames import Video
 
 SIZE, FPS = (640, 360), 25
 PIECES = (

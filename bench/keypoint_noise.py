@@ -28,8 +28,8 @@ from fitmesh.eval_3dpw.eval_settings import FPS, EvalSettings
 from fitmesh.eval_3dpw.keypoints import KeypointEstimator, true_keypoints_px
 from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitting.training.simulation import Noise
-from pose2d.oks import l_squared
 from pose2d.skeletons import COCO17
+from pose2d.types import l_squared
 
 LARGEST = (1.0, 2.0, 3.0)  # in tolerances; beyond it an error is a confusion, which `Noise.outliers` stands for
 LAGS = 30  # frames

@@ -36,7 +36,7 @@ from fitting import optimise
 from fitting.body import BodyParams
 from fitting.init.lifter import lift, lift_frames
 from fitting.solver.unknowns import BODY_JOINTS
-from fitting.training.knees import signed_flexion_deg, stands_quietly
+from fitting.training.capture_corrections import signed_flexion_deg, stands_quietly
 from fitting.training.motion_capture import HELD_OUT_EVERY, load_motion
 from fitting.training.simulation import Noise, Scene, scene
 from pose2d.skeletons import COCO17, HALPE26, Skeleton

@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lib.claim import Console, claim
-from fitmesh.paper.paper_request import PaperRequest, given_models
+from fitmesh.paper.cells import PaperRequest, given_models
 from fitmesh.paper.run import TABLES, run, show
 
 MINI = ("sbl-r18-128x96", "ipr-r18-128x96", "rle-r18-128x96")

@@ -24,11 +24,11 @@ from fitmesh.stages import people
 from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
 from pose2d.detect.detector import iou
-from pose2d.oks import AREA_OF_BOX, keypoint_oks, l_squared
 from pose2d.people import PeopleFinder
 from pose2d.skeletons import HALPE26
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
+from pose2d.types import AREA_OF_BOX, keypoint_oks, l_squared
 
 SAME_IOU = 0.5  # boxes of one person in one frame, found both ways
 

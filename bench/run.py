@@ -45,8 +45,7 @@ from fitmesh.ui.events import Reporter, Tick
 from pose2d import registry
 from pose2d.base.threads import return_memory
 from pose2d.detect.detector import DETECTORS, detector_class
-from pose2d.video.frames import Span
-from pose2d.video.reader import Video
+from pose2d.video.frames import Span, Video
 from pose2d.video.writer import video_writer
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "park.mp4"

@@ -24,7 +24,7 @@ import fitting
 from bench.lib.claim import Console, claim
 from bench.lib.scene_clips import CHOOSING, Label, RealClip, posture_holds, read_clip, read_labels
 from bench.lib.scene_staged import SCENES, StagedScene, staged_scene
-from eval3dpw.synth.clip_kinds import clips_by_kind
+from eval3dpw.synth.motion import clips_by_kind
 from fitting.body import Body
 from fitting.camera import Camera
 from fitting.scene.camera_motion import CameraMotion

@@ -23,7 +23,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lib.claim import Console, claim
-from pose2d.video.reader import Video
+from pose2d.video.frames import Video
 from pose2d.video.shots import find_cuts, new_structure, thumbnail
 
 WH = (128, 72)

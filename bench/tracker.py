@@ -26,7 +26,7 @@ from pose2d.detect.detector import Boxes, DetectorOptions, iou
 from pose2d.detect.multipose import MultiPose
 from pose2d.tracking.tracker import Tracker, assign
 from pose2d.types import Detections
-from pose2d.video.reader import Video
+from pose2d.video.frames import Video
 
 BoxesOfFrames = list[tuple[int, float, Boxes]]  # frame number, seconds, what the detector found
 Tracks = list[list[tuple[int, np.ndarray]]]  # for every identity: frame number, box

@@ -39,8 +39,8 @@ from fitmesh.eval_3dpw.keypoints import true_boxes
 from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitting.body.kinematics import rotation_matrices
 from pose2d.estimate import estimate_people
-from pose2d.oks import AREA_OF_BOX, ErrorDistribution, l_squared
 from pose2d.skeletons import COCO17, HALPE26
+from pose2d.types import AREA_OF_BOX, ErrorDistribution, l_squared
 from pose2d.video.frames import read_image
 
 QUANTILES = (0.1, 0.5, 0.9, 0.97)

@@ -32,12 +32,11 @@ from fitting.body.kinematics import rotation_matrices
 from fitting.body.rotations import matrix_to_axis_angle
 from fitting.camera import Camera
 from fitting.init.lifter import lift
-from fitting.training.knees import signed_flexion_deg, stands_quietly
+from fitting.training.capture_corrections import signed_flexion_deg, stands_quietly
 from fitting.training.motion_capture import load_motion
 from fitting.training.simulation import Noise, noisy
-from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import COCO17, HALPE26
-from pose2d.types import Keypoints
+from pose2d.types import ErrorDistribution, Keypoints
 
 FACINGS = {"front": 0.0, "side": math.pi / 2, "back": math.pi}
 PITCHES_DEG = (0, 15, 30)

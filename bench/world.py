@@ -30,14 +30,14 @@ from bench.lib.world_page import groups, medians
 from bench.lib.world_rendered import boxes, read_truth, run
 from bench.lib.world_rendered import estimate as rendered_estimate
 from bench.lib.world_scenes import ShotTruth, simulated_shot
-from eval3dpw.synth.clip_kinds import clips_by_kind
+from eval3dpw.synth.motion import clips_by_kind
 from fitting.body import Body
 from fitting.camera import Camera
 from fitting.fits import TrackFit
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.lens import FocalEstimate, focal_prior
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
-from fitting.training.planted_feet import feet_over_sole_m
+from fitting.training.capture_corrections import feet_over_sole_m
 
 CHOOSING_SEED, REPORTING_SEED = 1, 2
 

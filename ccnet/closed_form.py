@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ccnet.heads.files import About
 from pose2d.models.base import PoseModel
-from pose2d.oks import expected_oks, expected_oks_per_axis, l_squared
+from pose2d.types import expected_oks, expected_oks_per_axis, l_squared
 
 # Width of the training target in map cells, by the width of the map (SimpleBaseline, HRNet, ViTPose): 2 for inputs of
 # 192 or 256 pixels, 3 for 288 or 384.

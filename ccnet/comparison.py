@@ -10,10 +10,8 @@ import numpy as np
 from rich.table import Table
 
 from ccnet.coco_ap.average_precision import PARTS, Evaluate, KeypointAP, bootstrap_ap, evaluate, evaluate_wholebody
-from ccnet.coco_ap.evaluated_people import Detections, GroundTruth, detections, ground_truth_from_coco
-from ccnet.coco_ap.matching import match
-from ccnet.data.datasets import Split
-from ccnet.data.mpii import PCKh, mean_of_counted, mpii_groups
+from ccnet.coco_ap.matching import Detections, GroundTruth, detections, ground_truth_from_coco, match
+from ccnet.data.datasets import PCKh, Split, mean_of_counted, mpii_groups
 from ccnet.metrics import Calibration, calibration, keypoint_map, labelled_samples, reliability, sparsification
 from ccnet.occlusion import OCCLUDED_KEYPOINT, OcclusionCurve
 from ccnet.predicted_people import Predictions
@@ -136,7 +134,7 @@ EVALUATORS = ("ours", "pycocotools")
 def evaluator(name: str) -> Evaluate:
     """One of EVALUATORS: ours, or the reference, which is slower and gives the same numbers."""
     if name == "pycocotools":
-        from ccnet.coco_ap.reference import evaluate_by_pycocotools
+        from ccnet.coco_ap.average_precision import evaluate_by_pycocotools
 
         return evaluate_by_pycocotools
     if name == "ours":

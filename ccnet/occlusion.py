@@ -14,7 +14,7 @@ from ccnet.heads.head import CalibrationHead
 from pose2d import crops
 from pose2d.estimate import Crops, crop_people, estimate_crops
 from pose2d.models.base import PoseModel
-from pose2d.oks import l_squared
+from pose2d.types import l_squared
 
 # crops -> xy_px [N, K, 2] crop pixels, and the confidence [N, K] of every source by its name
 Predict = Callable[[np.ndarray], tuple[np.ndarray, Mapping[str, np.ndarray]]]

@@ -10,10 +10,17 @@ from torch import Tensor
 
 from ccnet.areas import AreaFit
 from ccnet.closed_form import closed_form, mean_area_px2, target_cells
-from ccnet.coco_ap.evaluated_people import ground_truth_from_coco
-from ccnet.coco_ap.matching import matched_oks, pair_oks
-from ccnet.data.datasets import AnnotatedPerson, Split, by_image, load_image
-from ccnet.data.mpii import PCKh, correct_keypoints, pckh, published_pckh
+from ccnet.coco_ap.matching import ground_truth_from_coco, matched_oks, pair_oks
+from ccnet.data.datasets import (
+    AnnotatedPerson,
+    PCKh,
+    Split,
+    by_image,
+    correct_keypoints,
+    load_image,
+    pckh,
+    published_pckh,
+)
 from ccnet.data.observations import Observations
 from ccnet.heads.files import About, about_of
 from ccnet.heads.head import CalibrationHead, flip_average

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ccnet import losses
-from ccnet.data.examples import Examples
+from ccnet.data.observations import Examples
 from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead, Ensemble
 from ccnet.heads.simcc import SimCCDistributionHead

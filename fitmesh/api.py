@@ -13,8 +13,7 @@ from fitmesh.options import ranges
 from fitmesh.options.record import Option, check_ranges, function
 from fitmesh.options.run import RunOptions
 from fitmesh.result import Result, load
-from fitmesh.stages.from_options import run_settings
-from fitmesh.stages.pipeline import run_stages
+from fitmesh.stages.pipeline import run_settings, run_stages
 from fitmesh.stages.settings import Job
 from fitmesh.ui.events import ClipEnded, Event, Reporter, Sink, StageAdvanced, StageStarted, to_log
 from pose2d.base.errors import UserError
@@ -119,8 +118,8 @@ def run_many(asked: RunManyArguments) -> list[ClipStatus]:
     from fitmesh.many.batch import Batch, check_many, run_batch
     from fitmesh.many.clips import WHOLE, Shard, find_clips
     from fitmesh.many.executors import SerialExecutor
-    from fitmesh.many.kept import recipe_of
     from fitmesh.many.ray_cluster import executor_of, threads_each
+    from fitmesh.many.summary import recipe_of
 
     check_ranges(asked)
     several = [] if isinstance(asked.videos, str | Path) else [str(video) for video in asked.videos]

@@ -9,7 +9,7 @@ import typer
 import typer.core
 import typer.main
 
-from fitmesh.ui import logs
+from fitmesh.ui import trouble
 from fitmesh.ui.signals import Stopped
 from fitmesh.ui.trouble import exit_code_of, watch_threads
 from fitmesh.version import __version__
@@ -70,9 +70,9 @@ def root(
     ] = "warning",
 ) -> None:
     """Body meshes from ordinary video, every 2D keypoint weighted by its calibrated confidence."""
-    if log_level.lower() not in logs.LEVELS:
-        raise typer.BadParameter(f"unknown level {log_level!r}: choose {', '.join(logs.LEVELS)}.")
-    logs.show(log_level)
+    if log_level.lower() not in trouble.LEVELS:
+        raise typer.BadParameter(f"unknown level {log_level!r}: choose {', '.join(trouble.LEVELS)}.")
+    trouble.show_log(log_level)
 
 
 def main() -> None:

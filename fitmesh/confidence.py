@@ -14,9 +14,8 @@ from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
 from pose2d.estimate import PoseEstimate
 from pose2d.models.base import PoseModel
-from pose2d.oks import ErrorDistribution
 from pose2d.registry import card
-from pose2d.types import ConfidenceSource
+from pose2d.types import ConfidenceSource, ErrorDistribution
 
 SOURCES: tuple[ConfidenceSource, ...] = ("ccnet", "closed-form", "raw", "raw-heatmap", "ones")
 

@@ -14,10 +14,8 @@ import numpy as np
 
 from fitmesh.options import ranges
 from pose2d.base.errors import UserError
-from pose2d.base.files import check_writable, unfinished
-from pose2d.base.json_files import read_json
-from pose2d.video.frames import DEFAULT_RATE, SUFFIXES, Clip, ImageFolder
-from pose2d.video.reader import Video
+from pose2d.base.files import check_writable, read_json, unfinished
+from pose2d.video.frames import DEFAULT_RATE, SUFFIXES, Clip, ImageFolder, Video
 
 if TYPE_CHECKING:
     from fitmesh.options.run import RunCommand

@@ -11,6 +11,7 @@ import numpy as np
 from pose2d.base.arrays import Array, check_arrays
 from pose2d.base.errors import UserError
 from pose2d.events import Event
+from pose2d.hands import HandKeypoints
 from pose2d.skeletons import BY_NAME, COCO17
 from pose2d.types import Keypoints
 
@@ -84,7 +85,9 @@ def check_tracks(arrays: Mapping[str, np.ndarray], path: Path) -> None:
 
 
 def check_keypoints(arrays: Mapping[str, np.ndarray], path: Path) -> None:
-    check_arrays(arrays, KEYPOINTS, path, "a keypoints.npz of fitmesh")
+    without_hands = not any(name.startswith(HandKeypoints.PREFIX) for name in arrays)
+    hands = HandKeypoints.schema(optional=without_hands)
+    check_arrays(arrays, {**KEYPOINTS, **hands}, path, "a keypoints.npz of fitmesh")
     _check_rows(arrays, path)
     name = str(arrays["skeleton"])
     if name not in BY_NAME:

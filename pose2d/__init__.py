@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from pose2d.base.lazy import lazy_names
+from pose2d.base.errors import lazy_names
 
 if TYPE_CHECKING:
     from pose2d.base.errors import UserError

@@ -23,8 +23,7 @@ from torch import Tensor
 
 from pose2d.base.caching import code_files
 from pose2d.base.errors import UserError
-from pose2d.checkpoints import compare, few, read_state
-from pose2d.models.base import ModelCard, PoseModel
+from pose2d.models.base import ModelCard, PoseModel, compare, few, read_state
 
 Engine = Literal["onnx", "torch"]
 _log = logging.getLogger(__name__)

@@ -18,21 +18,21 @@ import fitmesh
 from fitmesh.many.clips import find_clips, names_of
 from fitmesh.many.status import ClipStatus
 from fitmesh.many.summary import check_out, page, table
-from fitmesh.options.config_file import read_config
-from fitmesh.stages.manifest import Manifest
+from fitmesh.options.record import read_config
+from fitmesh.result import Manifest
 from fitmesh.stages.scene import read_floor
 from fitmesh.ui.trouble import describe_error
 from fitting.body.load import OPEN_BODY, load_body
 from pose2d import hub
 from pose2d.base import unpickle
 from pose2d.base.arrays import read_npz
+from pose2d.base.caching import FILE as LOCK
+from pose2d.base.caching import folder_lock
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, atomic_folder, file_sha256
-from pose2d.base.folder_lock import FILE as LOCK
-from pose2d.base.folder_lock import folder_lock
 from pose2d.base.onnx_weights import read_onnx
 from pose2d.detect.detector import read_detections
-from pose2d.video.reader import Video
+from pose2d.video.frames import Video
 from tests.videos import write_video
 from tests.walkers import coco_results, walker, write_json
 

@@ -2,7 +2,7 @@
 
     python tools/cmu_knees.py --poses poses_5fps.npz --skeleton clips_30fps.npz
 
-Subjects who never stand quietly get the median of all. `fitting/training/knees.py` says what it is for.
+Subjects who never stand quietly get the median of all. `fitting/training/capture_corrections.py` says what it is for.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fitting import load_body
-from fitting.training.knees import TABLE, signed_flexion_deg, stands_quietly
+from fitting.training.capture_corrections import TABLE, signed_flexion_deg, stands_quietly
 from fitting.training.motion_capture import load_captured
 from pose2d.base.files import atomic_file
 

@@ -2,7 +2,7 @@
 
     python tools/export_graphs.py     (needs onnx)
 
-Initialisers have the names of the module's own tensors and no content; `pose2d.base.onnx_runtime` fills them.
+Initialisers have the names of the module's own tensors and no content; `pose2d.models.convolutions` fills them.
 """
 
 import warnings

@@ -164,8 +164,8 @@ def npz_target(valid: Valid) -> Target:
 
 def json_target(valid: Valid) -> Target:
     from fitmesh.many.status import ClipStatus
+    from fitmesh.result import Manifest
     from fitmesh.stages.given_keypoints import read_given
-    from fitmesh.stages.manifest import Manifest
     from fitmesh.stages.scene import _read_intrinsics, read_floor
     from pose2d.detect.detector import read_detections
 
@@ -201,8 +201,8 @@ def _is_object(path: Path) -> bool:
 
 
 def mp4_target(valid: Valid) -> Target:
+    from pose2d.video.frames import Video
     from pose2d.video.lens_metadata import read_lens_metadata
-    from pose2d.video.reader import Video
 
     def box(kind: bytes, *content: bytes) -> bytes:
         body = b"".join(content)

@@ -23,8 +23,7 @@ from fitting import Camera
 from fitting.render import Mesh, render_onto
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.video.frames import Span
-from pose2d.video.reader import Video
+from pose2d.video.frames import Span, Video
 
 RGB = tuple[int, int, int]
 PAPER, INK, GRID, SHADOW = (244, 243, 239), (50, 52, 60), (214, 215, 220), (216, 214, 208)

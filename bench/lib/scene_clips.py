@@ -8,9 +8,8 @@ import numpy as np
 import torch
 
 from fitting.scene.camera_motion import CameraMotion
-from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import HALPE26
-from pose2d.types import Keypoints
+from pose2d.types import ErrorDistribution, Keypoints
 
 # Constants are chosen on these clips; the others are for reporting.
 CHOOSING = (

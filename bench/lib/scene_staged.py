@@ -14,14 +14,13 @@ import torch
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
-from eval3dpw.synth.clip_kinds import Kind
 from eval3dpw.synth.clothed_people import SyntheticPerson, draw_shape, sized_person
-from eval3dpw.synth.motion import FPS, Clip
-from eval3dpw.synth.noise import SmoothNoise
+from eval3dpw.synth.motion import FPS, Clip, Kind
 from eval3dpw.synth.staging import StagedView, camera_path, draw_size, moved, staged_person, there_and_back
+from eval3dpw.synth.textures import SmoothNoise
 from fitting.body import Body
 from fitting.camera import Camera
-from fitting.training.planted_feet import FEET_KEYPOINTS, feet_over_sole_m
+from fitting.training.capture_corrections import FEET_KEYPOINTS, feet_over_sole_m
 from fitting.training.simulation import Noise, noisy
 from pose2d.types import Keypoints
 

@@ -10,7 +10,7 @@ import numba
 import numpy as np
 
 from bench.lib.world_scenes import ShotTruth
-from eval3dpw.synth.noise import tileable_noise
+from eval3dpw.synth.textures import tileable_noise
 from fitting.scene.camera_motion import CameraMotion, CameraMotionEstimator
 
 SIDE_PX = 320  # longer side of the images

@@ -12,7 +12,7 @@ from eval3dpw.sequences import image_path
 from fitmesh.result import Person, Result
 from fitting.body import Body, BodyParams
 from fitting.camera import Camera
-from fitting.training.planted_feet import feet_over_sole_m
+from fitting.training.capture_corrections import feet_over_sole_m
 from pose2d.base.errors import UserError
 
 LEAST_OVERLAP = 0.3  # mean IoU of boxes from which a track is taken for a person

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from eval3dpw.synth.clip_kinds import KINDS, Kind
 from eval3dpw.synth.clothed_people import SyntheticPerson
-from eval3dpw.synth.motion import FPS, Clip
+from eval3dpw.synth.motion import FPS, KINDS, Clip, Kind
 from eval3dpw.synth.staging import StagedCameraKind, contacts, draw_size, framed, stage
 from fitting.body import Body
 from fitting.camera import Camera
-from fitting.training.planted_feet import FEET_KEYPOINTS
+from fitting.training.capture_corrections import FEET_KEYPOINTS
 from fitting.training.simulation import Noise, noisy
 from pose2d.types import Keypoints
 

@@ -17,8 +17,7 @@ from ccnet.heads.head import CalibrationHead, ConvHead, Ensemble, FcHead, GapFcH
 from ccnet.heads.simcc import SimCCDistributionHead
 from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
-from pose2d.base.json_files import Json
+from pose2d.base.files import Json, atomic_file
 from pose2d.models.base import PoseModel
 from pose2d.models.rtmpose import BINS, RTMPose
 from pose2d.skeletons import BY_NAME as SKELETONS
@@ -32,7 +31,7 @@ WIDTH = ("conv", "fc", "gap-fc")  # kinds that may have a hidden layer
 def head_class(kind: str) -> type[CalibrationHead]:
     """The class of a kind of head."""
     if kind == COPY:
-        from ccnet.heads.copied_trunk import CopiedTrunkHead
+        from ccnet.heads.head import CopiedTrunkHead
 
         return CopiedTrunkHead
     if kind in ("peaks", "movenet"):  # these bring the networks of MoveNet with them

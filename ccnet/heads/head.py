@@ -5,13 +5,15 @@ on disk. `logits` holds everything that is trained.
 """
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from ccnet.other_features import OtherFeatures
 from pose2d.base.errors import UserError
 from pose2d.models.base import PoseModel
+from pose2d.registry import card as model_card
 from pose2d.skeletons import Skeleton
 
 FeatureShape = tuple[int, ...]  # of one crop: (C, h, w), (C,), or (K, C)
@@ -162,3 +164,31 @@ def flip_average(
     order = skeleton.flip_order
     confidence, presence = ((a + b[:, order]) / 2 for a, b in zip(plain, mirrored, strict=True))
     return confidence, presence
+
+
+BY_DIMENSIONS: dict[int, type[CalibrationHead]] = {1: FcHead, 2: QueryHead, 3: ConvHead}
+
+
+class CopiedTrunkHead(CalibrationHead):
+    """Reads the crop itself; trunk and last layer are trained together. Batch statistics stay those of the copy."""
+
+    kind = "copy"
+
+    def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, card: str = "") -> None:
+        super().__init__(feature_shape, keypoints, channels)
+        self.card = card  # name of the model that the trunk is a copy of
+        self.network = model_card(card).build().eval()
+        shape = self.network.feature_shape
+        self.head = BY_DIMENSIONS[len(shape)](shape, keypoints, channels)
+
+    def copy_weights(self, model: PoseModel) -> None:
+        assert isinstance(model, OtherFeatures)
+        self.network.load_state_dict(model.network.state_dict())
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        return self.head.logits(self.head.inputs(self.network.features(inputs)))
+
+    def train(self, mode: bool = True) -> Any:
+        super().train(mode)
+        self.network.eval()
+        return self

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.ndimage import gaussian_filter1d
 
 from eval3dpw.synth.motion import FPS
-from eval3dpw.synth.noise import SmoothNoise
+from eval3dpw.synth.textures import SmoothNoise
 from fitting.camera import Camera
 
 CameraMotion = Literal["fixed", "pan", "hand", "dolly", "orbit"]

@@ -9,8 +9,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from eval3dpw.synth import noise
 from eval3dpw.synth import outfit as outfits
+from eval3dpw.synth import textures
 from eval3dpw.synth.motion import Clip, rotated
 from eval3dpw.synth.outfit import Outfit, SurfacePoints, coverage
 from fitting.body import Body
@@ -202,9 +202,9 @@ def _clothing_thickness_m(surface: SurfacePoints, outfit: Outfit, rng: np.random
     sleeve = np.interp(np.abs(x), (0.17, 0.24, 0.66), (0.4, 1.0, 1.0))
     top = outfit.top.thickness_m * np.where(np.abs(x) > 0.2, sleeve, hangs)
     bottom = outfit.bottom.thickness_m * np.interp(y, (-0.9, -0.5, -0.2, 0.1), (1.5, 1.1, 0.7, 0.3))
-    unevenness = 1 + 0.35 * noise.fractal_noise(surface.rest_m, 0.10, rng)
+    unevenness = 1 + 0.35 * textures.fractal_noise(surface.rest_m, 0.10, rng)
     cloth_m = (covered.top * (top + 0.004) + covered.bottom * bottom) * unevenness
-    tousled = 1 + 0.5 * noise.fractal_noise(surface.rest_m, 0.04, rng)
+    tousled = 1 + 0.5 * textures.fractal_noise(surface.rest_m, 0.04, rng)
     crown = np.clip((y - 0.55) / 0.1, 0.35, 1)
     return cloth_m + covered.hair * outfit.hair_thickness_m * tousled * crown + covered.shoes * 0.009
 

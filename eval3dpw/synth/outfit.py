@@ -11,7 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from eval3dpw.synth import noise
+from eval3dpw.synth import textures
+from eval3dpw.synth.textures import linear_rgb
 
 BODY, EYE, HAIR, SKIRT = range(4)  # kinds of surface
 CHANNELS = 6  # of an appearance: linear red, green, blue; and a vector to add to the normal
@@ -68,11 +69,6 @@ _TROUSERS = (
     (46, 52, 40), (100, 100, 104), (190, 186, 176), (84, 58, 42),
 )  # fmt: skip
 _SHOES = ((24, 22, 22), (60, 42, 30), (120, 84, 56), (216, 214, 208), (60, 64, 72), (150, 40, 40), (40, 60, 110))
-
-
-def linear_rgb(color: tuple[float, ...] | np.ndarray) -> np.ndarray:
-    """An sRGB colour, 0..255 -> linear light, 0..1."""
-    return (np.asarray(color, np.float64) / 255) ** 2.2
 
 
 def draw_outfit(rng: np.random.Generator) -> Outfit:
@@ -220,7 +216,7 @@ def _blend(under: np.ndarray, share: np.ndarray, color: np.ndarray) -> np.ndarra
 
 def _skin(surface: SurfacePoints, outfit: Outfit, rng: np.random.Generator) -> np.ndarray:
     points = surface.rest_m
-    color = np.asarray(outfit.skin) * np.exp(0.10 * noise.fractal_noise(points, 0.05, rng))[:, None]
+    color = np.asarray(outfit.skin) * np.exp(0.10 * textures.fractal_noise(points, 0.05, rng))[:, None]
     knuckles = np.isin(surface.bone, (20, 21, 22, 23)) * 0.12
     color = color * (1 - knuckles[:, None] * np.array([0.2, 0.8, 0.8]))
     head = surface.bone == 15
@@ -283,12 +279,12 @@ def _fabric(points: np.ndarray, fabric: Fabric, rng: np.random.Generator) -> np.
         "checks": lambda: (
             0.5 * _bars(around, fabric.period_m) + 0.5 * _bars(np.where(np.abs(x) > 0.2, x, y), fabric.period_m)
         ),
-        "blotches": lambda: soft_step(noise.fractal_noise(points, fabric.period_m, rng), 0.05, 0.15),
+        "blotches": lambda: soft_step(textures.fractal_noise(points, fabric.period_m, rng), 0.05, 0.15),
         "print": lambda: _print(points, rng),
         "panels": lambda: ((np.abs(x) > 0.19) | (y < 0.06)).astype(float),
     }[fabric.pattern]()
     color = _blend(np.tile(fabric.color, (len(points), 1)), second, np.asarray(fabric.second))
-    worn = 0.12 * noise.fractal_noise(points, 0.15, rng) + 0.10 * noise.value_noise(points, 0.008, rng)
+    worn = 0.12 * textures.fractal_noise(points, 0.15, rng) + 0.10 * textures.value_noise(points, 0.008, rng)
     creases = -0.35 * fabric.folds * np.clip(1 - 5 * np.abs(_fold_height(points, rng)), 0, 1)
     return color * np.exp(worn + creases)[:, None]
 
@@ -301,19 +297,19 @@ def _print(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A printed square on the chest."""
     x, y, z = points.T
     inside = (np.abs(x) < 0.10) & (np.abs(y - 0.24) < 0.10) & (z > 0)
-    return inside * soft_step(noise.value_noise(points, 0.05, rng), 0, 0.1)
+    return inside * soft_step(textures.value_noise(points, 0.05, rng), 0, 0.1)
 
 
 def _fold_height(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Creases run along arms and across the trunk, roughly; -1..1."""
     stretched = np.where(np.abs(points[:, :1]) > 0.2, (0.05, 0.10, 0.10), (0.11, 0.05, 0.11))
-    bent = points / stretched + 0.8 * np.stack([noise.value_noise(points, 0.12, rng) for _ in range(3)], 1)
-    return noise.value_noise(bent, 1.0, rng)
+    bent = points / stretched + 0.8 * np.stack([textures.value_noise(points, 0.12, rng) for _ in range(3)], 1)
+    return textures.value_noise(bent, 1.0, rng)
 
 
 def _folds(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     wide = np.stack([_fold_height(points, rng) for _ in range(3)], 1)
-    return 0.55 * wide + 0.15 * np.stack([noise.value_noise(points, 0.02, rng) for _ in range(3)], 1)
+    return 0.55 * wide + 0.15 * np.stack([textures.value_noise(points, 0.02, rng) for _ in range(3)], 1)
 
 
 def _shoes(points: np.ndarray, outfit: Outfit) -> np.ndarray:
@@ -324,9 +320,9 @@ def _shoes(points: np.ndarray, outfit: Outfit) -> np.ndarray:
 
 
 def _hair(points: np.ndarray, outfit: Outfit, rng: np.random.Generator) -> np.ndarray:
-    locks = noise.value_noise(points, (0.006, 0.05, 0.012), rng) + 0.6 * noise.value_noise(points, 0.02, rng)
+    locks = textures.value_noise(points, (0.006, 0.05, 0.012), rng) + 0.6 * textures.value_noise(points, 0.02, rng)
     return np.asarray(outfit.hair) * np.exp(0.45 * locks)[:, None]
 
 
 def _strands(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return 0.5 * np.stack([noise.value_noise(points, (0.008, 0.06, 0.015), rng) for _ in range(3)], 1)
+    return 0.5 * np.stack([textures.value_noise(points, (0.008, 0.06, 0.015), rng) for _ in range(3)], 1)

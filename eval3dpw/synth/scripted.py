@@ -13,15 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eval3dpw.synth import solids
+from eval3dpw.synth import surroundings
 from eval3dpw.synth.camera import CameraView, draw_sensor
-from eval3dpw.synth.clip_kinds import Kind
 from eval3dpw.synth.clothed_people import SyntheticPerson, clothed_body, draw_shape
-from eval3dpw.synth.motion import FPS, Clip, mirrored
+from eval3dpw.synth.motion import FPS, Clip, Kind, mirrored
 from eval3dpw.synth.outfit import Outfit, draw_outfit
 from eval3dpw.synth.rendering import build_scene_mesh
 from eval3dpw.synth.sequence import ClipChoice, SequencePlan, SyntheticSequence
-from eval3dpw.synth.solids import Solid
 from eval3dpw.synth.staging import (
     RecordedPath,
     StagedCameraKind,
@@ -34,7 +32,7 @@ from eval3dpw.synth.staging import (
     staged_person,
     there_and_back,
 )
-from eval3dpw.synth.surroundings import SCENE_KINDS, ClearArea, SceneKind, build_scene
+from eval3dpw.synth.surroundings import SCENE_KINDS, ClearArea, SceneKind, Solid, build_scene
 from fitting.body import Body
 from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
 from fitting.camera import Camera
@@ -215,7 +213,7 @@ def _behind(
     walked = float(np.mean([np.ptp(p.path[:, 0]) for p in people]))
     wide = float(np.clip(rng.uniform(0.25, 0.4) * walked, 0.45, 1.3))  # hides people for a part of their way
     what = str(rng.choice(["posters", "painted", "concrete", "planks"]))
-    wall = solids.box((wide, 2.3, 0.25), what).moved((rng.uniform(-0.2, 0.2), 0, front + 0.2))
+    wall = surroundings.box((wide, 2.3, 0.25), what).moved((rng.uniform(-0.2, 0.2), 0, front + 0.2))
     return _close_up(people, identities, [wall], size, "static", plan.fps, rng)
 
 
@@ -307,7 +305,7 @@ def _seat(person: SyntheticPerson) -> list[Solid]:
     forward = (person.joints[sits][:, (4, 5)].mean(1) - person.joints[sits][:, 0]).mean(0).numpy()
     forward = forward * (1, 0, 1) / max(float(np.linalg.norm(forward[::2])), 1e-6)
     high = float(pelvis[sits, 1].min()) - 0.105 * person.size
-    box = solids.box((0.5, high, 0.42), "planks")
+    box = surroundings.box((0.5, high, 0.42), "planks")
     back = spot - 0.06 * forward
     return [box.moved((back[0], 0, back[2]), float(np.arctan2(forward[0], forward[2])))]
 
@@ -325,7 +323,7 @@ def _steps(person: SyntheticPerson) -> list[Solid]:
             spot, high = foot[frame].mean(0)[::2], float(sole[frame])
             if all(np.linalg.norm(spot - s) > 0.3 or abs(high - h) > 0.06 for s, h in tops):
                 tops.append((spot, high))
-                blocks.append(solids.box((0.42, high, 0.42), "concrete").moved((spot[0], 0, spot[1])))
+                blocks.append(surroundings.box((0.42, high, 0.42), "concrete").moved((spot[0], 0, spot[1])))
     return blocks
 
 

@@ -1,6 +1,6 @@
 """People of captured motion put onto one floor, and cameras that show all of them. World frame: y up, floor at y = 0.
 
-Feet are planted (`fitting.training.planted_feet`): a foot that stands does not slide, whatever the body's proportions.
+Feet are planted (`capture_corrections`): a foot that stands does not slide, whatever the body's proportions.
 """
 
 import math
@@ -15,10 +15,10 @@ from torch import Tensor
 
 from eval3dpw.synth.clothed_people import SyntheticPerson, draw_shape, leg_length, sized_person
 from eval3dpw.synth.motion import FPS, Clip
-from eval3dpw.synth.noise import SmoothNoise
+from eval3dpw.synth.textures import SmoothNoise
 from fitting.body import Body
 from fitting.camera import Camera
-from fitting.training.planted_feet import FEET_KEYPOINTS, feet_over_sole_m, in_contact, planted, speeds_m_s
+from fitting.training.capture_corrections import FEET_KEYPOINTS, feet_over_sole_m, in_contact, planted, speeds_m_s
 
 StagedCameraKind = Literal["static", "pan", "hand"]
 PITCH_DEG, HEIGHT_M = (-10.0, 40.0), (0.5, 3.0)

@@ -1,15 +1,142 @@
 """The world around people: streets, parks, yards and rooms, their light, and occluders before the camera."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from eval3dpw.synth import noise, solids, textures
-from eval3dpw.synth.outfit import linear_rgb
-from eval3dpw.synth.solids import Solid
+from eval3dpw.synth import textures
+from eval3dpw.synth.textures import linear_rgb
 from fitting.camera import Camera
+
+
+@dataclass(frozen=True)
+class Solid:
+    """A textured surface."""
+
+    vertices_m: np.ndarray  # [V, 3]
+    faces: np.ndarray  # [F, 3]
+    uv_m: np.ndarray  # [V, 2] metres on the texture
+    texture: str  # a key of textures.TEXTURES
+    casts_shadow: bool = True
+
+    def moved(self, shift_m: np.ndarray | tuple[float, float, float], yaw: float = 0.0) -> "Solid":
+        """Rotated about the vertical, then moved."""
+        c, s = np.cos(yaw), np.sin(yaw)
+        rotation = np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]])
+        return replace(self, vertices_m=self.vertices_m @ rotation.T + np.asarray(shift_m))
+
+
+def box(size_m: tuple[float, float, float], texture: str, casts_shadow: bool = True) -> Solid:
+    """Width, height, depth; stands on y = 0 around the vertical axis."""
+    w, h, d = size_m
+    sides = (  # corner, along u, along v: counter-clockwise from outside
+        ((-w / 2, 0, d / 2), (w, 0, 0), (0, h, 0)),
+        ((w / 2, 0, -d / 2), (-w, 0, 0), (0, h, 0)),
+        ((w / 2, 0, d / 2), (0, 0, -d), (0, h, 0)),
+        ((-w / 2, 0, -d / 2), (0, 0, d), (0, h, 0)),
+        ((-w / 2, h, d / 2), (w, 0, 0), (0, 0, -d)),
+        ((-w / 2, 0, -d / 2), (w, 0, 0), (0, 0, d)),
+    )
+    vertices, uv = [], []
+    for corner, u, v in sides:
+        for a, b in ((0, 0), (1, 0), (1, 1), (0, 1)):
+            vertices.append(np.add(corner, np.multiply(a, u) + np.multiply(b, v)))
+            uv.append((a * np.linalg.norm(u), b * np.linalg.norm(v)))
+    faces = np.concatenate([[[4 * k, 4 * k + 1, 4 * k + 2], [4 * k, 4 * k + 2, 4 * k + 3]] for k in range(6)])
+    return Solid(np.array(vertices), faces, np.array(uv), texture, casts_shadow)
+
+
+def floor(half_m: float, texture: str) -> Solid:
+    """The ground, y = 0."""
+    corners = np.array([(-1, 0, 1), (1, 0, 1), (1, 0, -1), (-1, 0, -1)]) * half_m
+    return Solid(corners, np.array([[0, 1, 2], [0, 2, 3]]), corners[:, [0, 2]], texture, casts_shadow=False)
+
+
+def cylinder(radius_m: float, height_m: float, texture: str, top_radius_m: float | None = None) -> Solid:
+    angle = np.linspace(0, 2 * np.pi, 17)
+    rings = [(radius_m, 0.0), (radius_m if top_radius_m is None else top_radius_m, height_m), (0.0, height_m)]
+    vertices = np.array([(r * np.sin(a), y, r * np.cos(a)) for r, y in rings for a in angle])
+    uv = np.array([(a * radius_m, y + radius_m - r) for r, y in rings for a in angle])
+    lower = np.concatenate([np.arange(16) + 17 * k for k in range(2)])
+    faces = np.concatenate((np.stack((lower, lower + 1, lower + 18), 1), np.stack((lower, lower + 18, lower + 17), 1)))
+    return Solid(vertices, faces, uv, texture)
+
+
+def bush(radius_m: tuple[float, float, float], texture: str, rng: np.random.Generator) -> Solid:
+    """A ball with a ragged surface, standing on y = 0."""
+    polar, around = 25, 37
+    theta, phi = np.meshgrid(np.linspace(0, np.pi, polar), np.linspace(0, 2 * np.pi, around), indexing="ij")
+    ball = np.stack((np.sin(theta) * np.sin(phi), np.cos(theta), np.sin(theta) * np.cos(phi)), -1).reshape(-1, 3)
+    ragged = 1 + 0.3 * textures.fractal_noise(ball, 0.6, rng) + 0.28 * textures.value_noise(ball, 0.13, rng)
+    vertices = (ball * ragged[:, None] + (0, 1, 0)) * radius_m
+    i, j = np.mgrid[: polar - 1, : around - 1].reshape(2, -1)
+    a, b = i * around + j, (i + 1) * around + j
+    faces = np.concatenate((np.stack((a, b, b + 1), 1), np.stack((a, b + 1, a + 1), 1)))
+    uv = np.stack((phi.ravel() * radius_m[0], theta.ravel() * radius_m[1]), 1)
+    return Solid(vertices, faces, uv, texture)
+
+
+def table(size_m: tuple[float, float, float], texture: str) -> list[Solid]:
+    w, h, d = size_m
+    leg = box((0.06, h, 0.06), texture)
+    legs = [leg.moved((x * (w / 2 - 0.05), 0, z * (d / 2 - 0.05))) for x in (-1, 1) for z in (-1, 1)]
+    return [box((w, 0.05, d), texture).moved((0, h - 0.05, 0)), *legs]
+
+
+def chair(texture: str) -> list[Solid]:
+    legs = [box((0.04, 0.45, 0.04), texture).moved((x * 0.19, 0, z * 0.19)) for x in (-1, 1) for z in (-1, 1)]
+    return [
+        box((0.44, 0.05, 0.44), texture).moved((0, 0.45, 0)),
+        box((0.44, 0.45, 0.04), texture).moved((0, 0.5, -0.2)),
+        *legs,
+    ]
+
+
+def bench(texture: str) -> list[Solid]:
+    slats = [box((1.5, 0.04, 0.12), texture).moved((0, 0.43, z)) for z in (-0.14, 0.0, 0.14)]
+    back = [box((1.5, 0.11, 0.04), texture).moved((0, y, -0.24)) for y in (0.58, 0.74)]
+    feet = [
+        box((0.06, 0.85 if z < 0 else 0.43, 0.06), texture).moved((x, 0, z))
+        for x in (-0.65, 0.65)
+        for z in (-0.22, 0.18)
+    ]
+    return [*slats, *back, *feet]
+
+
+def fence(length_m: float, height_m: float, texture: str) -> list[Solid]:
+    posts = [
+        box((0.07, height_m, 0.03), texture).moved((x, 0, 0)) for x in np.arange(-length_m / 2, length_m / 2, 0.16)
+    ]
+    rails = [box((length_m, 0.06, 0.03), texture).moved((0, y * height_m, -0.03)) for y in (0.25, 0.8)]
+    return [*posts, *rails]
+
+
+def tree(rng: np.random.Generator) -> list[Solid]:
+    height = rng.uniform(1.8, 3.2)
+    trunk = cylinder(rng.uniform(0.10, 0.25), height, "bark", 0.09)
+    crown = []
+    for _ in range(int(rng.integers(3, 6))):
+        r = rng.uniform(0.7, 1.5)
+        crown.append(
+            bush((r, r * 0.8, r), "foliage", rng).moved(
+                rng.uniform((-0.9, height - 0.9, -0.9), (0.9, height + 0.9, 0.9))
+            )
+        )
+    return [trunk, *crown]
+
+
+def potted_plant(height_m: float, rng: np.random.Generator) -> list[Solid]:
+    leaves = bush((0.3, height_m / 2, 0.3), "foliage", rng)
+    return [cylinder(0.16, 0.35, "painted"), leaves.moved((0, 0.3, 0))]
+
+
+def car() -> list[Solid]:
+    wheels = [box((0.6, 0.6, 1.7), "asphalt").moved((x, 0, 0)) for x in (-1.3, 1.3)]
+    body = box((4.2, 0.65, 1.7), "painted").moved((0, 0.3, 0))
+    return [body, box((2.2, 0.5, 1.5), "facade").moved((-0.2, 0.95, 0)), *wheels]
+
 
 SceneKind = Literal["street", "park", "yard", "room", "photo"]
 SCENE_KINDS: tuple[SceneKind, ...] = ("street", "park", "yard", "room")
@@ -106,38 +233,38 @@ def photo_scene(
     """People before a photograph [h, w, 3] uint8 RGB, whose lower part serves as the ground."""
     backdrop = Backdrop(linear_rgb(photo).astype(np.float32), world_to_cam[:3, :3].copy(), focal_px)
     light = outdoor_light(rng, area.azimuth)
-    return Scene([solids.floor(60, "concrete")], light, backdrop, ground_is_photo=True)
+    return Scene([floor(60, "concrete")], light, backdrop, ground_is_photo=True)
 
 
 def _street(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
-    objects = [solids.floor(60, str(rng.choice(["asphalt", "paving"])))]
+    objects = [floor(60, str(rng.choice(["asphalt", "paving"])))]
     line, along = rng.uniform(2.5, 9) + area.deepest_m(), -24.0
     yaw = np.arctan2(-area.behind[0], -area.behind[1]) + rng.normal(0, 0.25)
     while along < 24:
         wide, high = rng.uniform(5, 12), rng.uniform(5, 14)
         spot = area.center_m + (line + 4 + rng.uniform(0, 0.6)) * area.behind + (along + wide / 2) * area.aside
         front = str(rng.choice(["facade", "facade", "bricks", "plaster"]))
-        objects.append(solids.box((wide, high, 8), front, casts_shadow=False).moved((spot[0], 0, spot[1]), yaw))
+        objects.append(box((wide, high, 8), front, casts_shadow=False).moved((spot[0], 0, spot[1]), yaw))
         along += wide + (rng.uniform(1, 5) if rng.random() < 0.3 else 0)
     objects += _scattered(area, rng, int(rng.integers(2, 6)), ("car", "pole", "tree", "bin", "shop"))
     return objects
 
 
 def _park(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
-    objects = [solids.floor(60, str(rng.choice(["grass", "grass", "paving"])))]
+    objects = [floor(60, str(rng.choice(["grass", "grass", "paving"])))]
     for _ in range(int(rng.integers(6, 14))):  # trees far away
         spot = area.center_m + rng.uniform(14, 26) * area.behind + rng.uniform(-22, 22) * area.aside
         size = rng.uniform(2.5, 4.5)
-        objects.append(solids.bush((size, size * 0.8, size), "foliage", rng).moved((spot[0], -0.5, spot[1])))
+        objects.append(bush((size, size * 0.8, size), "foliage", rng).moved((spot[0], -0.5, spot[1])))
     return objects + _scattered(area, rng, int(rng.integers(5, 11)), ("tree", "tree", "bush", "bench", "fence"))
 
 
 def _yard(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
-    objects = [solids.floor(60, str(rng.choice(["paving", "concrete", "tiles", "asphalt"])))]
+    objects = [floor(60, str(rng.choice(["paving", "concrete", "tiles", "asphalt"])))]
     yaw = np.arctan2(-area.behind[0], -area.behind[1]) + rng.normal(0, 0.15)
     spot = area.center_m + (area.deepest_m() + rng.uniform(1.2, 4.5) + 0.2) * area.behind
     surface = str(rng.choice(["bricks", "concrete", "plaster", "facade"]))
-    wall = solids.box((30, rng.uniform(2.0, 6.0), 0.4), surface, casts_shadow=False)
+    wall = box((30, rng.uniform(2.0, 6.0), 0.4), surface, casts_shadow=False)
     objects.append(wall.moved((spot[0], 0, spot[1]), yaw))
     return objects + _scattered(area, rng, int(rng.integers(2, 7)), ("bin", "bush", "pole", "bench", "shop", "tree"))
 
@@ -151,13 +278,13 @@ def _room(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
     yaw = np.arctan2(-area.behind[0], -area.behind[1])
     walls = str(rng.choice(["plaster", "plaster", "bricks", "planks"]))
     tall = rng.uniform(2.5, 3.4)
-    objects = [solids.floor(60, str(rng.choice(["planks", "carpet", "tiles", "planks"])))]
+    objects = [floor(60, str(rng.choice(["planks", "carpet", "tiles", "planks"])))]
     sides = (
-        solids.box((wide + 0.4, tall, 0.2), walls, False).moved((0, 0, -deep / 2 - 0.1)),
-        solids.box((wide + 0.4, tall, 0.2), walls, False).moved((0, 0, deep / 2 + 0.1)),
-        solids.box((0.2, tall, deep + 0.4), walls, False).moved((-wide / 2 - 0.1, 0, 0)),
-        solids.box((0.2, tall, deep + 0.4), walls, False).moved((wide / 2 + 0.1, 0, 0)),
-        solids.box((wide + 0.4, 0.1, deep + 0.4), "plaster", False).moved((0, tall, 0)),
+        box((wide + 0.4, tall, 0.2), walls, False).moved((0, 0, -deep / 2 - 0.1)),
+        box((wide + 0.4, tall, 0.2), walls, False).moved((0, 0, deep / 2 + 0.1)),
+        box((0.2, tall, deep + 0.4), walls, False).moved((-wide / 2 - 0.1, 0, 0)),
+        box((0.2, tall, deep + 0.4), walls, False).moved((wide / 2 + 0.1, 0, 0)),
+        box((wide + 0.4, 0.1, deep + 0.4), "plaster", False).moved((0, tall, 0)),
     )
     against_wall = []
     for _ in range(int(rng.integers(2, 6))):
@@ -165,7 +292,7 @@ def _room(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
         kind = str(rng.choice(["posters", "planks", "painted", "facade"]))
         lift = 1.2 if h < 1.0 and rng.random() < 0.5 else 0.0
         deep_m = 0.05 if lift else 0.3
-        against_wall.append(solids.box((w, h, deep_m), kind, False).moved((x, lift, -deep / 2 + deep_m / 2)))
+        against_wall.append(box((w, h, deep_m), kind, False).moved((x, lift, -deep / 2 + deep_m / 2)))
     return objects + [s.moved((middle[0], 0, middle[1]), yaw) for s in (*sides, *against_wall)]
 
 
@@ -186,21 +313,21 @@ def _scattered(area: ClearArea, rng: np.random.Generator, count: int, kinds: tup
 def _prop(kind: str, rng: np.random.Generator) -> list[Solid]:
     """A random object of a kind that `_scattered` is given."""
     if kind == "tree":
-        return solids.tree(rng)
+        return tree(rng)
     if kind == "bush":
         r = rng.uniform(0.4, 0.9)
-        return [solids.bush((r, r * 0.7, r), "foliage", rng)]
+        return [bush((r, r * 0.7, r), "foliage", rng)]
     if kind == "bench":
-        return solids.bench("planks")
+        return bench("planks")
     if kind == "fence":
-        return solids.fence(rng.uniform(2, 4), rng.uniform(0.7, 1.2), "planks")
+        return fence(rng.uniform(2, 4), rng.uniform(0.7, 1.2), "planks")
     if kind == "pole":
-        return [solids.cylinder(0.07, 4.0, "concrete")]
+        return [cylinder(0.07, 4.0, "concrete")]
     if kind == "bin":
-        return [solids.box((0.5, 1.0, 0.5), "painted")]
+        return [box((0.5, 1.0, 0.5), "painted")]
     if kind == "shop":
-        return [solids.box((1.4, 2.0, 0.6), "posters")]
-    return solids.car()
+        return [box((1.4, 2.0, 0.6), "posters")]
+    return car()
 
 
 def _sky(light: Light, rng: np.random.Generator) -> Backdrop:
@@ -211,7 +338,7 @@ def _sky(light: Light, rng: np.random.Generator) -> Backdrop:
     blue, pale = np.array([0.22, 0.42, 0.85]), np.array([0.75, 0.85, 0.95])
     clear = pale + (blue - pale) * (up**0.6)[..., None]
     # The noise is square: two copies side by side go around the horizon
-    clouds = np.concatenate([noise.tileable_noise(height, 4, rng, 6, stretch=(1, 2))] * 2, 1)
+    clouds = np.concatenate([textures.tileable_noise(height, 4, rng, 6, stretch=(1, 2))] * 2, 1)
     cover = np.clip(clouds * rng.uniform(1, 3) + rng.uniform(-0.6, 0.8), 0, 1)[..., None]
     sky = clear * (1 - cover) + cover * np.array([0.9, 0.92, 0.95]) * (0.8 + 0.3 * clouds[..., None])
     sky = sky * (light.sky.mean() + 0.35 * light.sun.mean()) * 1.3
@@ -318,19 +445,19 @@ def _occluder(level: OcclusionLevel, kind: SceneKind, rng: np.random.Generator) 
     shelf = str(rng.choice(["planks", "posters", "painted"]))
     post = str(rng.choice(["bark", "concrete", "painted"]))
     indoor: list[Callable[[], tuple[list[Solid], float]]] = [
-        lambda: (solids.table((wide + 0.3, high * 0.9, 0.6), surface), 0.3),
-        lambda: (solids.chair(surface), 0.25),
-        lambda: ([solids.box((wide, high, 0.4), shelf)], 0.2),
-        lambda: ([solids.box((wide / 4, 2.7, 0.25), "plaster")], 0.15),
-        lambda: (solids.potted_plant(high, rng), 0.3),
+        lambda: (table((wide + 0.3, high * 0.9, 0.6), surface), 0.3),
+        lambda: (chair(surface), 0.25),
+        lambda: ([box((wide, high, 0.4), shelf)], 0.2),
+        lambda: ([box((wide / 4, 2.7, 0.25), "plaster")], 0.15),
+        lambda: (potted_plant(high, rng), 0.3),
     ]
     outdoor: list[Callable[[], tuple[list[Solid], float]]] = [
-        lambda: ([solids.bush((wide * 0.6, high / 2, 0.4), "foliage", rng)], 0.4),
-        lambda: (solids.bench("planks"), 0.3),
-        lambda: (solids.fence(2 * wide, high, surface), 0.1),
-        lambda: ([solids.cylinder(wide / 8, 3.2, post)], 0.12),
-        lambda: ([solids.box((wide, high, 0.5), surface)], 0.25),
-        lambda: ([solids.cylinder(0.28, high, "painted")], 0.28),
+        lambda: ([bush((wide * 0.6, high / 2, 0.4), "foliage", rng)], 0.4),
+        lambda: (bench("planks"), 0.3),
+        lambda: (fence(2 * wide, high, surface), 0.1),
+        lambda: ([cylinder(wide / 8, 3.2, post)], 0.12),
+        lambda: ([box((wide, high, 0.5), surface)], 0.25),
+        lambda: ([cylinder(0.28, high, "painted")], 0.28),
     ]
     choices = indoor if kind == "room" else outdoor
     return choices[rng.integers(len(choices))]()

@@ -1,8 +1,16 @@
-"""`fitmesh train-ccnet`: read people, run the network, train the head, evaluate it, write the files."""
+"""`fitmesh train-ccnet`: read people, run the network, train the head, evaluate it, write the files.
 
+The features that a head is trained on, computed in shards by several processes or machines.
+
+A shard that is on disk is not computed again, so a run that was killed goes on, and a worker that was killed costs its
+shard only. The cache's folder must be one that all workers see.
+"""
+
+import math
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +20,36 @@ from ccnet import losses
 from ccnet.areas import fit_areas, people_to_fit
 from ccnet.closed_form import fit_closed_form
 from ccnet.comparison import check_plots, compare_sources, draw_plots
-from ccnet.data.datasets import Split, read_split, split_names, usual_split
-from ccnet.data.examples import (
+from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
+from ccnet.data.observations import (
+    SHARD,
     CachedExamples,
     Examples,
+    ObservationCache,
     StreamedExamples,
     bytes_per_person,
     fits_on_disk,
     make_examples,
+    observation_caches,
+    observe_cached,
     passes,
 )
-from ccnet.data.observations import observe_cached
 from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead
 from ccnet.other_features import with_features
 from ccnet.predicted_people import USUAL_SOURCES, predictions_from
 from ccnet.recipes import RECIPES, TARGETS, TrainingSettings
 from ccnet.train import new_head, train
-from fitmesh.coco.evaluation import Evaluation, describe, with_occlusion_test, write_metrics
-from fitmesh.coco.features import fill_by_workers, people_with_target
+from fitmesh.coco.eval_coco import Evaluation, describe, with_occlusion_test, write_metrics
+from fitmesh.many.executors import Notify
+from fitmesh.many.ray_cluster import executor_of, threads_each
 from fitmesh.options.training import TrainCcnetOptions
-from fitmesh.ui.console import print_tables
-from fitmesh.ui.events import Reporter, to_log
-from fitmesh.ui.sinks import on_stderr
-from fitmesh.ui.words import count
+from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
+from fitmesh.ui.trouble import count
+from pose2d.base.caching import folder_lock
 from pose2d.base.distributed import ProcessGroup, process_group
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable
-from pose2d.base.folder_lock import folder_lock
 from pose2d.base.threads import use_threads
 from pose2d.models.base import PoseModel
 from pose2d.registry import use_plugin
@@ -247,3 +257,59 @@ def _write(folder: Path, about: Mapping[str, Any], found: Mapping[str, Evaluatio
         role: {key: value for key, value in one.as_dict().items() if key not in about} for role, one in found.items()
     }
     write_metrics(folder, {**about, **by_role})
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """One shard of one pass over the training people."""
+
+    request: TrainCcnetOptions
+    settings: TrainingSettings
+    number: int  # of the pass among all
+    first: int  # person
+
+
+def fill_by_workers(reporter: Reporter, request: TrainCcnetOptions, settings: TrainingSettings, people: int) -> None:
+    """Every shard of every pass."""
+    threads = threads_each(request.threads, request.jobs or 1, request.ray)
+    executor = executor_of(request.jobs or 1, request.ray, threads)
+    request = replace(request, threads=threads)
+    shards = [(number, first) for number in range(len(passes(settings))) for first in range(0, people, SHARD)]
+    tasks = [ShardTask(request, settings, number, first) for number, first in shards]
+    with reporter.stage(f"pose network, {executor}", people * len(passes(settings)), "people") as step:
+        for ended in executor.map(fill_shard, tasks, lambda number, count: step(count)):
+            if ended.lost:
+                first = tasks[ended.number].first
+                raise UserError(f"the features of the people from number {first} on cannot be computed: {ended.lost}")
+            if request.ray is not None:  # nothing is notified from there
+                step(ended.result)
+
+
+def fill_shard(task: ShardTask, notify: Notify) -> int:
+    """People in the shard."""
+    use_threads(task.request.threads)
+    cache = _caches(task.request, task.settings)[task.number]
+    cache.fill_shard(task.first, notify)
+    return len(cache.people[task.first : task.first + SHARD])
+
+
+@lru_cache(maxsize=1)
+def _caches(request: TrainCcnetOptions, settings: TrainingSettings) -> list[ObservationCache]:
+    """The network stays loaded from shard to shard."""
+    use_plugin(request.plugin)
+    model = pose2d.load(request.model, request.checkpoint).to(request.device or "cpu")
+    model = with_features(model, settings.features)
+    splits = [read_split(request.data, name, model.skeleton) for name in request.train]
+    people = people_with_target([person for split in splits for person in split.people], settings)
+    head = new_head(model, settings, request.model)
+    return observation_caches(model, head, people, settings, request.cache_folder)
+
+
+def people_with_target(people: list[AnnotatedPerson], settings: TrainingSettings) -> list[AnnotatedPerson]:
+    """Without those of whom the target is not known."""
+    if settings.target == "oks":
+        return people
+    known = [person for person in people if math.isfinite(person.head_px)]
+    if not known:
+        raise UserError("--target pck: nobody to train on has a head size (upper neck and head top labelled).")
+    return known

@@ -8,7 +8,7 @@ import typer
 from fitmesh.options.eval_3dpw import Eval3dpwCommand, Eval3dpwOptions
 from fitmesh.options.record import command, shared
 from fitmesh.ui.signals import INTERRUPTED, Stopped, working
-from fitmesh.ui.words import count
+from fitmesh.ui.trouble import count
 
 
 @command(Eval3dpwCommand)
@@ -19,15 +19,14 @@ def eval_3dpw(asked: Eval3dpwCommand) -> None:
     errors are kept there per sequence, so an interrupted run goes on where it stopped. Start with
     `torchrun --nproc-per-node N -m fitmesh eval-3dpw ...` to use N processes or GPUs.
     """
-    from fitmesh.ui.events import Reporter
-    from fitmesh.ui.sinks import on_stderr, starting
+    from fitmesh.ui.events import Reporter, on_stderr, starting
 
     with starting(Reporter(on_stderr(asked.quiet))):
         from fitmesh.eval_3dpw import pipeline, score_table
         from fitmesh.eval_3dpw.eval_settings import EvalSettings
-        from fitmesh.ui.console import table_console
+        from fitmesh.ui.events import table_console
+        from pose2d.base.caching import folder_lock
         from pose2d.base.distributed import process_group
-        from pose2d.base.folder_lock import folder_lock
         from pose2d.base.threads import use_threads
 
     settings, out = EvalSettings(**shared(asked, Eval3dpwOptions)), asked.out

@@ -10,7 +10,7 @@ def eval_coco(asked: EvalCocoOptions) -> None:
 
     Start with `torchrun --nproc-per-node N -m fitmesh eval-coco ...` to use N processes or GPUs.
     """
-    from fitmesh.ui.sinks import starting
+    from fitmesh.ui.events import starting
 
     with starting():
         from fitmesh.coco.eval_coco import run, show

@@ -13,10 +13,10 @@ def paper(asked: PaperOptions) -> None:
 
     `fitmesh paper list` shows all tables. Finished cells are kept in --out: a killed run goes on where it stopped.
     """
-    from fitmesh.ui.sinks import starting
+    from fitmesh.ui.events import starting
 
     with starting():
-        from fitmesh.paper.paper_request import PaperRequest, given_models
+        from fitmesh.paper.cells import PaperRequest, given_models
         from fitmesh.paper.run import TABLES, check_name, run, show
         from pose2d.base.errors import UserError
 

@@ -1,12 +1,28 @@
-"""`fitmesh run`: from a video, a folder of images or one image to files that say who is where and how they stand."""
+"""`fitmesh run`: from a video, a folder of images or one image to files that say who is where and how they stand.
 
+Many videos become a folder of results each. What the stages need is imported when it is known that there is work: torch
+alone takes seconds, and a mistake on the command line is answered before.
+"""
+
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from fitmesh.options.record import command
 from fitmesh.options.run import RunCommand
+from fitmesh.ui.events import Failed, Reporter, as_json_lines, on_stderr, starting
 from fitmesh.ui.signals import INTERRUPTED, Stopped, working
+from fitmesh.ui.trouble import count
+
+if TYPE_CHECKING:
+    from fitmesh.many.status import ClipStatus
+    from fitmesh.result import Result
+    from fitmesh.stages.pipeline import RunFiles
+    from fitmesh.stages.settings import Job
+
+SOME_FAILED = 3  # exit code: the other clips are done
 
 
 @command(RunCommand)
@@ -17,11 +33,8 @@ def run(asked: RunCommand) -> None:
     file is already there and was made from the same input with the same settings is skipped, so an interrupted run
     goes on where it stopped.
     """
-    from fitmesh.commands.run_many import many_asked, run_videos
     from fitmesh.exports import check_exports
     from fitmesh.inputs import folder_beside, given_by_name, open_given
-    from fitmesh.ui.events import Failed, Reporter
-    from fitmesh.ui.sinks import as_json_lines, on_stderr, starting
     from pose2d.base.errors import UserError
 
     if asked.quiet and asked.json:
@@ -30,25 +43,157 @@ def run(asked: RunCommand) -> None:
     try:
         check_exports(asked.exports, asked.bone_names)
         asked = given_by_name(asked)
-        if many_asked(asked):
-            raise typer.Exit(run_videos(asked, reporter))
+        if _many_asked(asked):
+            raise typer.Exit(_run_videos(asked, reporter))
         clip = open_given(asked)
         out = folder_beside(clip.path) if asked.out is None else Path(asked.out)
         with starting(reporter):  # after what is cheap to check: torch alone takes seconds
-            from fitmesh.commands.run_report import say_input, say_result
-            from fitmesh.stages.from_options import run_settings
-            from fitmesh.stages.pipeline import run_stages
+            from fitmesh.stages.pipeline import run_settings, run_stages
             from fitmesh.stages.settings import Job
             from pose2d.base.threads import return_memory
         settings = run_settings(asked)
         job = Job(clip, settings, out, reporter)
-        say_input(job)
+        _say_input(job)
         return_memory()
         with working():
-            say_result(run_stages(job), out, reporter)
+            _say_result(run_stages(job), out, reporter)
     except UserError as error:
         reporter.emit(Failed(str(error)))
         raise
     except (KeyboardInterrupt, Stopped) as stopped:
         reporter.say("Stopped. Finished stages are kept; the same command goes on from there.", "stopped")
         raise typer.Exit(getattr(stopped, "exit_code", INTERRUPTED)) from None
+
+
+def _say_input(job: "Job") -> None:
+    clip, settings, info = job.clip, job.settings, job.clip.info
+    if settings.given_keypoints is None:
+        source = f"{settings.keypoints.pose_model} with {settings.keypoints.confidence} confidence"
+    else:
+        source = f"keypoints of {settings.given_keypoints}"
+    job.reporter.say(
+        f"{clip.path}: {info.width_px}x{info.height_px}, {float(info.rate):g} frames/s; {source}",
+        "clip",
+        clip=str(clip.path),
+        width_px=info.width_px,
+        height_px=info.height_px,
+        frames_per_second=float(info.rate),
+        keypoints=source,
+    )
+
+
+def _say_result(result: "RunFiles", out: Path, reporter: Reporter) -> None:
+    from fitmesh.result import FIT_FILE, load
+    from fitmesh.stages.pipeline import warnings_of
+
+    for text in warnings_of(out):
+        reporter.warn(text)
+    if out / FIT_FILE in result.files:
+        _say_people(load(out), reporter)
+    files = result.files
+    shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]
+    reporter.say(f"results: {', '.join(shown)}", "result", files=[str(path) for path in files])
+
+
+def _say_people(found: "Result", reporter: Reporter) -> None:
+    import numpy as np
+
+    from fitmesh.exports.segments import absences
+
+    for person in found.people:
+        confidence = float((person.confidence * person.presence)[person.observed].mean())
+        error = person.reprojection_px[person.confident]
+        error_px = float(np.mean(error)) if len(error) else float("nan")
+        away = sum(np.isin(found.frames, np.arange(a, b + 1)).sum() for a, b in absences(found, person))
+        reporter.say(
+            f"person {person.identity}: {count(len(person), 'frames')}, "
+            f"{person.time_s[0]:.2f} to {person.time_s[-1]:.2f} s, "
+            f"{int(person.observed.sum())} observed{f', absent in {away}' if away else ''}; "
+            f"mean confidence {confidence:.2f} ({found.source}), keypoints {error_px:.1f} px off",
+            "person",
+            identity=person.identity,
+            frames=len(person),
+            observed=int(person.observed.sum()),
+            absent=int(away),
+            start_s=float(person.time_s[0]),
+            end_s=float(person.time_s[-1]),
+            mean_confidence=round(confidence, 4),
+            reprojection_px=round(error_px, 3),
+        )
+    if found.events:
+        reporter.say(
+            f"{count(len(found.events), 'things')} to check about who is who: report.html lists them, `fitmesh tracks` "
+            "corrects them",
+            "check",
+            count=len(found.events),
+        )
+
+
+def _many_asked(asked: RunCommand) -> bool:
+    """Whether options ask for a folder a clip. One --video has its results in --out itself."""
+    from fitmesh.many.clips import is_url
+    from pose2d.base.errors import UserError
+
+    if asked.videos or len(asked.video) > 1 or any(map(is_url, [*asked.video, asked.out or ""])):
+        for name in ("images", "image", "fps"):
+            if getattr(asked, name):
+                raise UserError(f"--{name} is for one clip, and many videos were asked for: leave one of them out.")
+        return True
+    for name in ("jobs", "shard", "ray", "retry_failed"):
+        if getattr(asked, name):
+            raise UserError(f"--{name.replace('_', '-')} is for many videos: give --videos, or --video several times.")
+    return False
+
+
+def _run_videos(many: RunCommand, reporter: Reporter) -> int:
+    """The exit code."""
+    from fitmesh.many.clips import WHOLE, Shard, find_clips
+    from fitmesh.many.summary import kept, recipe_of, report_kept
+    from pose2d.base.errors import UserError
+
+    if not many.video and not many.videos:
+        raise UserError("give --video or --videos: results in object storage are of videos.")
+    if many.out is None:
+        raise UserError("many videos were asked for: give --out, the folder above their folders of results.")
+    if many.jobs is not None and many.ray is not None:
+        raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
+    shard = WHOLE if many.shard is None else Shard.parse(many.shard)
+    found = find_clips(many.video, many.videos, many.out)
+    recipe = recipe_of(many)
+    before = None if many.overwrite else kept(shard.share(found.clips), recipe, many.out, many.retry_failed)
+    if before is not None:
+        report_kept(before, found.clips, many.out, reporter)
+        reporter.say(_summary(before, many.out))
+        return SOME_FAILED if any(not status.is_good for status in before) else 0
+    with starting(reporter):
+        from fitmesh.many.batch import Batch, check_many, run_batch
+        from fitmesh.many.ray_cluster import executor_of, threads_each
+        from fitmesh.stages.pipeline import run_settings
+    settings = run_settings(many)
+    check_many(settings)
+    settings = replace(settings, threads=threads_each(settings.threads, many.jobs or 1, many.ray))
+    if settings.keypoints.checkpoint is not None and many.checkpoint is None:
+        recipe = ""  # a checkpoint that was fetched: no option names the file
+    batch = Batch(found.clips, many.out, settings, shard, recipe, many.retry_failed)
+    with working():
+        executor = executor_of(many.jobs or 1, many.ray, settings.threads)
+        for path in found.twice:
+            reporter.warn(f"{path} was given more than once: it is done once.")
+        if found.left_out:
+            reporter.say(f"{count(found.left_out, 'files')} in {many.out} match too; they are results and left out.")
+        of = f" (part {shard.number} of {shard.of} of {len(found.clips)})" if shard.of > 1 else ""
+        reporter.say(f"{count(len(batch.tasks()), 'clips')}{of}, {executor}")
+        statuses = run_batch(batch, executor, reporter)
+        reporter.say(_summary(statuses, many.out))
+    return SOME_FAILED if any(not status.is_good for status in statuses) else 0
+
+
+def _summary(statuses: list["ClipStatus"], out: str) -> str:
+    done, kept = (sum(status.state == state for status in statuses) for state in ("done", "kept"))
+    failed = len(statuses) - done - kept
+    text = f"{done + kept} of {count(len(statuses), 'clips')} done"
+    text += f" ({kept} before)" if kept else ""
+    text += f", {failed} failed" if failed else ""
+    warned = sum(bool(status.warnings) for status in statuses)
+    text += f", {warned} with warnings" if warned else ""
+    return f"{text}: {out.rstrip('/')}/index.html, {out.rstrip('/')}/summary.csv"

@@ -64,13 +64,11 @@ def synth(asked: SynthOptions) -> None:
     """
     from rich.console import Console
 
-    from fitmesh.ui.events import Reporter
-    from fitmesh.ui.sinks import on_stderr, starting
+    from fitmesh.ui.events import Reporter, on_stderr, starting
 
     with starting():
-        from eval3dpw.synth.dataset import SynthSettings, make_dataset
-        from eval3dpw.synth.scripted_dataset import ScriptedSettings, make_scripted
-        from pose2d.base.folder_lock import folder_lock
+        from eval3dpw.synth.dataset import ScriptedSettings, SynthSettings, make_dataset, make_scripted
+        from pose2d.base.caching import folder_lock
         from pose2d.base.threads import cores
 
     if asked.seconds is not None and not asked.scenes:
@@ -95,9 +93,8 @@ def synth(asked: SynthOptions) -> None:
 def _report(made: "Iterator[MadeSequence]", console: "Console", out: Path) -> None:
     import time
 
-    from fitmesh.ui.events import Reporter
-    from fitmesh.ui.sinks import on_stderr
-    from fitmesh.ui.words import count
+    from fitmesh.ui.events import Reporter, on_stderr
+    from fitmesh.ui.trouble import count
 
     began, new_frames, person_frames, sequences = time.monotonic(), 0, 0, 0
     with working(), Reporter(on_stderr()).busy("rendering"):

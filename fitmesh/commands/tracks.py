@@ -32,7 +32,7 @@ def tracks(asked: TracksOptions) -> None:
     video is not searched again. Options can be given several times; merges come first, then splits, then drops.
     """
     from fitmesh.tracks import clear_edits, edit_tracks, list_edits, list_events, list_tracks
-    from fitmesh.ui.words import count
+    from fitmesh.ui.trouble import count
     from pose2d.base.errors import UserError
 
     out, wanted = asked.out, any((asked.merge, asked.split, asked.drop))

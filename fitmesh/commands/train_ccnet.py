@@ -12,7 +12,7 @@ def train_ccnet(asked: TrainCcnetOptions) -> None:
     A killed run resumes when started again with the same options. Start with
     `torchrun --nproc-per-node N -m fitmesh train-ccnet ...` to use N processes or GPUs.
     """
-    from fitmesh.ui.sinks import starting
+    from fitmesh.ui.events import starting
 
     with starting():
         from ccnet.recipes import TrainingSettings

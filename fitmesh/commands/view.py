@@ -29,7 +29,7 @@ def view(asked: ViewOptions) -> None:
     import webbrowser
 
     import fitmesh.result
-    from fitmesh.ui.sinks import starting
+    from fitmesh.ui.events import starting
 
     result = fitmesh.result.load(asked.out)
     with starting():

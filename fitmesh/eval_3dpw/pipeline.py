@@ -8,16 +8,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from eval3dpw.bodies import BodySet, body_set
-from eval3dpw.predicted_bodies import read_predictions, write_predictions
+from eval3dpw.bodies import BodySet, body_set, read_predictions, write_predictions
 from eval3dpw.scoring import protocol_named
 from fitmesh.confidence import check_source
-from fitmesh.eval_3dpw import fits, keypoints, scoring
+from fitmesh.eval_3dpw import fits, keypoints, score_table
 from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
 from fitmesh.eval_3dpw.fits import Start, Starter, starter
 from fitmesh.eval_3dpw.keypoints import KeypointEstimator, PersonKeypoints, stored_keypoints
-from fitmesh.eval_3dpw.score_table import Scores
-from fitmesh.eval_3dpw.scoring import Score
+from fitmesh.eval_3dpw.score_table import Score, Scores
 from fitmesh.eval_3dpw.sequences import (
     BROKEN_IMAGE,
     NO_CAMERA,
@@ -28,7 +26,7 @@ from fitmesh.eval_3dpw.sequences import (
     sequence_count,
 )
 from fitmesh.ui.events import Reporter
-from fitmesh.ui.words import count
+from fitmesh.ui.trouble import count
 from fitting.body import BodyParams
 from pose2d.base.caching import CacheKey, npz_is_current, read_npz, write_npz
 from pose2d.base.distributed import ALONE, ProcessGroup
@@ -240,10 +238,10 @@ class Evaluation:
                 lost = int((self.protocol.counts(track) & person.readable).sum())
                 skipped.append(Skipped(sequence.name, self._failures[track.name], lost))
         scores: dict[str, Score] = {}
-        scorer = scoring.SequenceScorer(sequence.tracks, [p.readable for p in people], self.protocol, self.bodies)
+        scorer = score_table.SequenceScorer(sequence.tracks, [p.readable for p in people], self.protocol, self.bodies)
         for name, (fit_key, params) in found.items():
             kept = {person: fit for person, fit in params.items() if person in everywhere}
-            key = scoring.cache_key(fit_key, self.settings.protocol, self.bodies)
+            key = score_table.cache_key(fit_key, self.settings.protocol, self.bodies)
             path = self._path("scores", name, sequence)
             if not npz_is_current(path, key):
                 write_npz(path, key, scorer.score(params))
@@ -270,7 +268,7 @@ def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
     skipped: list[Skipped] = []
     by_sequence: dict[str, dict[str, Score]] = {}
     for sequence in eval_sequences(settings, skipped):
-        scores = [scoring.empty()]
+        scores = [score_table.empty()]
         for track in sequence.tracks:
             counts, has = protocol.counts(track), predictions.has(track)
             for lost, why in ((~counts, protocol.left_out), (counts & ~has, NO_PREDICTION)):
@@ -278,9 +276,9 @@ def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
                     skipped.append(Skipped(sequence.name, why, int(lost.sum())))
             if (counts & has).any():
                 part = track.rows(counts & has)
-                truth = scoring.true_bodies(part, protocol, bodies)
-                scores.append(scoring.score_track(part, predictions.bodies(part, bodies), truth, protocol))
-        by_sequence[sequence.name] = {name: scoring.joined(scores)}
+                truth = score_table.true_bodies(part, protocol, bodies)
+                scores.append(score_table.score_track(part, predictions.bodies(part, bodies), truth, protocol))
+        by_sequence[sequence.name] = {name: score_table.joined(scores)}
     found = Scores.gather(by_sequence)
     if not len(found):
         raise UserError(f"{settings.predictions} says nothing of {settings.data}: {_reasons(skipped)}")

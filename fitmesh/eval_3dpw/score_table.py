@@ -1,22 +1,97 @@
 """The table: rows of figures with intervals, sequence by sequence, and what was left out."""
 
 import csv
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from rich.console import Console
 from rich.table import Table as RichTable
+from torch import Tensor
 
-from fitmesh.eval_3dpw.scoring import METRICS, Score
+from eval3dpw.bodies import Bodies, BodySet
+from eval3dpw.scoring import Protocol, evaluate
+from eval3dpw.sequences import TruthTrack, camera_params
 from fitmesh.eval_3dpw.sequences import Skipped, summary
-from pose2d.base.files import atomic_file
-from pose2d.base.json_files import plain_value
+from fitting.body import BodyParams
+from pose2d.base.caching import CacheKey, code_digest
+from pose2d.base.files import atomic_file, plain_value
 from pose2d.base.resampling import RESAMPLES, Interval, clustered_means, draws, interval
+
+METRICS = ("pa_mpjpe_mm", "mpjpe_mm", "mve_mm", "acceleration_mm")
+Score = dict[str, np.ndarray]  # METRICS [N], NaN where not known; person [N], frame [N]
+
+
+def true_bodies(track: TruthTrack, protocol: Protocol, bodies: BodySet) -> Bodies:
+    """The truth on the body that the protocol asks for."""
+    gender = "neutral" if protocol.truth_body == "neutral" else track.gender
+    truth = bodies.place(camera_params(track, bodies.load(gender)), gender)
+    person = torch.zeros(len(track), dtype=torch.long)
+    return replace(truth, track=person, frame=torch.from_numpy(track.frame))
+
+
+def score_track(track: TruthTrack, predicted: Bodies, truth: Bodies, protocol: Protocol) -> Score:
+    """Errors of all T frames of a track."""
+    report = evaluate(predicted, truth, protocol.name).per_frame
+    score = {name: _array(getattr(report, name), len(track)) for name in METRICS}
+    return score | {"person": np.full(len(track), track.person), "frame": track.frame}
+
+
+class SequenceScorer:
+    """Scores many fits of the same sequence; its true meshes are made once."""
+
+    def __init__(
+        self, tracks: Sequence[TruthTrack], readable: Sequence[np.ndarray], protocol: Protocol, bodies: BodySet
+    ) -> None:
+        """readable [T] of each track: frames whose image could be read."""
+        self.rows: dict[int, Tensor] = {}  # frames [T] that count, by person
+        self.tracks: dict[int, TruthTrack] = {}  # those frames
+        for track, one_readable in zip(tracks, readable, strict=True):
+            keep = protocol.counts(track) & one_readable
+            if keep.any():
+                self.rows[track.person], self.tracks[track.person] = torch.from_numpy(keep), track.rows(keep)
+        self.protocol, self.bodies = protocol, bodies
+        self._truth: dict[int, Bodies] = {}
+
+    def score(self, fits: Mapping[int, BodyParams]) -> Score:
+        """Everyone who was fitted, by person."""
+        scores = [empty()]
+        for person, track in self.tracks.items():
+            if person in fits:
+                if person not in self._truth:
+                    self._truth[person] = true_bodies(track, self.protocol, self.bodies)
+                predicted = self.bodies.place(fits[person].rows(self.rows[person]))
+                scores.append(score_track(track, predicted, self._truth[person], self.protocol))
+        return joined(scores)
+
+
+def cache_key(fits: CacheKey, protocol: str, bodies: BodySet) -> CacheKey:
+    return CacheKey(
+        stage="eval-3dpw score",
+        settings={"protocol": protocol},
+        inputs={"fits": fits.digest, "regressor": hashlib.sha256(bodies.regressor.numpy().tobytes()).hexdigest()},
+        code=code_digest("fitmesh.eval_3dpw.score_table"),
+    )
+
+
+def empty() -> Score:
+    score = {name: np.zeros(0) for name in METRICS}
+    return score | {"person": np.zeros(0, np.int64), "frame": np.zeros(0, np.int64)}
+
+
+def joined(scores: Sequence[Score]) -> Score:
+    return {name: np.concatenate([score[name] for score in scores]) for name in scores[0]}
+
+
+def _array(value: Tensor | None, count: int) -> np.ndarray:
+    return np.full(count, np.nan) if value is None else value.double().numpy()
+
 
 LEAST_SEQUENCES = 3  # of an interval over sequences
 NAMES = {"pa_mpjpe_mm": "PA-MPJPE", "mpjpe_mm": "MPJPE", "mve_mm": "MVE", "acceleration_mm": "accel"}

@@ -6,9 +6,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fitmesh.exports.bone_names import DEFAULT, check_convention
-from fitmesh.exports.motion_options import PLAIN as PLAIN
-from fitmesh.exports.motion_options import Motion as Motion
+from fitmesh.exports.choices import DEFAULT, check_convention
+from fitmesh.exports.choices import PLAIN as PLAIN
+from fitmesh.exports.choices import Motion as Motion
 from pose2d.base.errors import UserError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fitmesh.exports.angles import euler_deg
-from fitmesh.exports.bone_names import DEFAULT, bone_names
+from fitmesh.exports.choices import DEFAULT, bone_names
 from fitmesh.exports.scene import (
     RestBody,
     SceneFrame,

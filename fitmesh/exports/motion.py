@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 from scipy.spatial.transform import Rotation, Slerp
 
+from fitmesh.exports.choices import Motion
 from fitmesh.exports.gltf import one_hemisphere
-from fitmesh.exports.motion_options import Motion
 from fitmesh.exports.scene import SceneFrame, rest_body, scene_frame, scene_rotations
 from fitmesh.exports.segments import SAME_TIME, segments
 from fitmesh.result import Person, Result

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fitmesh.exports.bone_names import DEFAULT, bone_names
+from fitmesh.exports.choices import DEFAULT, bone_names
 from fitmesh.exports.draw import surface_colour
 from fitmesh.exports.glb_surroundings import add_cameras, add_floor
 from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Animation, Gltf, one_hemisphere

@@ -12,7 +12,7 @@ from fitmesh.many.summary import check_out, write_summary
 from fitmesh.stages.pipeline import check_settings
 from fitmesh.stages.settings import RunSettings
 from fitmesh.ui.events import ClipEnded, ClipsEnded, ClipsStarted, Event, FromClip, Reporter
-from fitmesh.ui.words import count
+from fitmesh.ui.trouble import count
 from pose2d.base.errors import UserError
 
 BUSY_PAUSE_S = 5.0  # before clips that other runs are at work on are asked for again

@@ -18,11 +18,9 @@ from fitmesh.exports import EXPORTERS
 from fitmesh.inputs import open_clip
 from fitmesh.many.clips import is_url
 from fitmesh.many.executors import Notify
-from fitmesh.many.kept import clip_key
 from fitmesh.many.status import MOST_WARNINGS, ClipStatus
-from fitmesh.many.summary import write_thumbnail
-from fitmesh.result import load
-from fitmesh.stages.manifest import Manifest
+from fitmesh.many.summary import clip_key, write_thumbnail
+from fitmesh.result import Manifest, load
 from fitmesh.stages.people import read_tracks
 from fitmesh.stages.pipeline import RunFiles, run_stages, warnings_of
 from fitmesh.stages.settings import Job, KeypointSettings, NetworkLoader, RunSettings
@@ -30,9 +28,8 @@ from fitmesh.ui.events import Event, Reporter, StageAdvanced, Warned
 from fitmesh.ui.trouble import describe_error
 from fitmesh.version import __version__
 from pose2d.base import files
-from pose2d.base.caching import CacheKey, code_digest, content_digest
+from pose2d.base.caching import CacheKey, FolderBusy, code_digest, content_digest
 from pose2d.base.errors import UserError
-from pose2d.base.folder_lock import FolderBusy
 from pose2d.registry import module_of, use_plugin
 
 

@@ -11,7 +11,7 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from fitmesh.ui.words import count
+from fitmesh.ui.trouble import count
 from pose2d.base import files
 from pose2d.base.errors import UserError
 from pose2d.base.threads import return_memory

@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from fitmesh.ui.words import count
+from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
-from pose2d.base.json_files import read_json
+from pose2d.base.files import atomic_file, read_json
 
 FILE = "status.json"
 MOST_WARNINGS = 50

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fitmesh.options import ranges
-from fitmesh.options.networks import DEFAULT_MODEL, KEYPOINTS, PLUGIN, POSE_MODEL
+from fitmesh.options.ranges import DEFAULT_MODEL, KEYPOINTS, PLUGIN, POSE_MODEL
 from fitmesh.options.record import Option
 
 DATA, FITTING, SCORING, OUTPUT = "Data", "Fitting", "Scoring", "Output"

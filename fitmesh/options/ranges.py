@@ -1,6 +1,7 @@
-"""The limits of every numeric option, for the commands and for `fitmesh.run` alike."""
+"""The limits of every numeric option, for the commands and for `fitmesh.run` alike, and options of several commands."""
 
-from pose2d.base.ranges import Range
+from fitmesh.options.record import Option
+from pose2d.base.errors import Range
 
 TIME_S = Range(0, 10**7)  # four months of video
 EVERY = Range(1, 10**6)
@@ -24,3 +25,10 @@ CACHE_GB = Range(0, 10**6)
 PORT = Range(0, 65535)
 SIDE_PX = Range(16, 8192)  # of images that `synth` makes
 SCENE_S = Range(0.1, 60)  # of a scripted scene
+
+
+KEYPOINTS = "Keypoints"  # the panel of the help
+DEFAULT_MODEL = "rtmpose-s-halpe26"
+POSE_MODEL = Option("Keypoint network; `fitmesh models` lists them.", KEYPOINTS)
+PLUGIN_HELP = "A Python file that registers a network of your own (docs/own-network.md): it is run."
+PLUGIN = Option(PLUGIN_HELP, KEYPOINTS)

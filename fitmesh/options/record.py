@@ -7,19 +7,29 @@
 Name, default, range and help stand there once. A number must lie in its Range (a number without one is a mistake in the
 record, and says so when the program starts), a path or text must not be empty. Mistakes on the command line are found
 while it is read, before anything heavy is imported; `check_ranges` finds the same ones in a call of the function.
+`read_config` reads the same options by name from a TOML file; the command line takes precedence.
 """
 
+import difflib
 import inspect
 import os
+import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from pose2d.base.ranges import Range
+from pose2d.base.errors import Range, UserError
+from pose2d.base.files import open_regular
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 
 LONGEST_TEXT = 4096  # bytes of a path or a name: what Linux allows for a path
 LONGEST_NAME = 255  # bytes of one part of a path
@@ -247,3 +257,42 @@ class PlaceParser:
         if isinstance(value, str) and "://" in value:
             return TextParser()(value)
         return str(PathParser()(value))
+
+
+MOST_BYTES = 1 << 20
+
+
+def read_config(path: Path, options: Iterable[str], repeated: Iterable[str] = ()) -> dict[str, Any]:
+    """Values by option name, with underscores. `options` are the names of a command's options, with underscores.
+
+    repeated: those that may be given several times; their values are lists.
+    """
+    valid, several = set(options), set(repeated)
+    try:
+        with open_regular(path) as file:
+            if path.stat().st_size > MOST_BYTES:
+                raise UserError(f"{path} is not a configuration: expected a TOML file of some lines.")
+            given = tomllib.load(file)
+    except OSError as error:
+        raise UserError(f"cannot read the configuration {path}: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        reason = (str(error).splitlines() or ["nested too deeply"])[0][:200]
+        raise UserError(f"the configuration {path} is not TOML: {reason}.") from error
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        option = name.replace("-", "_")
+        if option not in valid:
+            near = difflib.get_close_matches(option, valid, 1)
+            hint = f"did you mean {near[0].replace('_', '-')}?" if near else f"choose {_listed(valid)}."
+            raise UserError(f"the configuration {path} has an unknown option {name!r}: {hint}")
+        if isinstance(value, dict):
+            raise UserError(f"the configuration {path} has a table [{name}]; expected one value, {name} = ...")
+        if option in several:
+            values[option] = value if isinstance(value, list) else [value]
+        else:
+            values[option] = ",".join(map(str, value)) if isinstance(value, list) else value
+    return values
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(name.replace("_", "-") for name in names))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fitmesh.options import ranges
-from fitmesh.options.networks import DEFAULT_MODEL, KEYPOINTS, PLUGIN, POSE_MODEL
+from fitmesh.options.ranges import DEFAULT_MODEL, KEYPOINTS, PLUGIN, POSE_MODEL
 from fitmesh.options.record import Option
 
 INPUT, PEOPLE = "Input (one of the first four)", "People"
@@ -215,7 +215,7 @@ class _Inputs:
 def _read_config(context: typer.Context, path: Path | None) -> Path | None:
     """Make what the file says the defaults, before any other option is looked at."""
     if path is not None and not context.resilient_parsing:
-        from fitmesh.options.config_file import read_config
+        from fitmesh.options.record import read_config
 
         parameters: list[Any] = [p for p in context.command.params if p.name and p.name != "config"]
         repeated = [p.name for p in parameters if getattr(p, "multiple", False)]

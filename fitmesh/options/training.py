@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fitmesh.options import ranges
-from fitmesh.options.networks import DEFAULT_MODEL, PLUGIN_HELP
+from fitmesh.options.ranges import DEFAULT_MODEL, PLUGIN_HELP
 from fitmesh.options.record import Option
 
 Data = Annotated[Path, Option("Data set folder in COCO's layout (or MPII's, COCO-WholeBody's).")]

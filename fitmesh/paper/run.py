@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from fitmesh.paper import ablations, coco_tables, figures, three_dpw
-from fitmesh.paper.paper_request import PaperRequest
+from fitmesh.paper import tables
+from fitmesh.paper.cells import PaperRequest
 from fitmesh.paper.paper_table import PaperTable
-from fitmesh.ui.console import print_tables
+from fitmesh.ui.events import print_tables
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 
@@ -23,14 +23,14 @@ class Entry:
 
 
 TABLES = {
-    "coco": Entry(coco_tables.coco, "every network: raw, closed form, CCNet, oracle", "COCO"),
-    "area": Entry(coco_tables.area, "the closed form with mean, predicted and annotated area", "COCO"),
-    "losses": Entry(coco_tables.losses, "CCNet by MSE, CE, Alea, DeepEns and SOAP", "COCO"),
-    "ablations": Entry(ablations.ablations, "CCNet's size, its input features, aggregation over keypoints", "COCO"),
-    "mpii": Entry(coco_tables.mpii, "PCKh, AP, AUSE over PCK and over OKS", "MPII"),
-    "wholebody": Entry(coco_tables.wholebody, "AP of body, feet, face, hands and the whole", "COCO-WholeBody"),
-    "3dpw": Entry(three_dpw.three_dpw, "SPIN and CLIFF: none, raw, calibrated", "3DPW"),
-    "figures": Entry(figures.figures, "reliability diagrams, bias of each network's confidence", "COCO"),
+    "coco": Entry(tables.coco, "every network: raw, closed form, CCNet, oracle", "COCO"),
+    "area": Entry(tables.area, "the closed form with mean, predicted and annotated area", "COCO"),
+    "losses": Entry(tables.losses, "CCNet by MSE, CE, Alea, DeepEns and SOAP", "COCO"),
+    "ablations": Entry(tables.ablations, "CCNet's size, its input features, aggregation over keypoints", "COCO"),
+    "mpii": Entry(tables.mpii, "PCKh, AP, AUSE over PCK and over OKS", "MPII"),
+    "wholebody": Entry(tables.wholebody, "AP of body, feet, face, hands and the whole", "COCO-WholeBody"),
+    "3dpw": Entry(tables.three_dpw, "SPIN and CLIFF: none, raw, calibrated", "3DPW"),
+    "figures": Entry(tables.bias_figures, "reliability diagrams, bias of each network's confidence", "COCO"),
 }
 
 

@@ -1,18 +1,37 @@
-"""Stage 4: the formats of `fitmesh.exports`, each a stage with a cache key of its own."""
+"""Stages 3 and 4: `overlay.mp4`, the video with everyone's mesh drawn over them, and the formats of `fitmesh.exports`.
+
+Each is a stage with a cache key of its own.
+"""
 
 import json
-from dataclasses import asdict
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import av
+import numpy as np
 
 import fitmesh.result
 from fitmesh.exports import EXPORTERS
-from fitmesh.stages.manifest import CACHE_FOLDER
+from fitmesh.result import CACHE_FOLDER, OVERLAY_FILE, Person, Result
+from fitmesh.stages.people import KeypointsFile
 from fitmesh.stages.settings import Job
+from fitmesh.stages.track_edits import edited_keypoints
 from pose2d.base.caching import CacheKey, code_digest, remove_temporary
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
-from pose2d.base.json_files import read_json
+from pose2d.base.files import atomic_file, open_regular, read_json
+from pose2d.base.threads import background_writer, prefetch, single_thread
+from pose2d.video.frames import Frame
+
+if TYPE_CHECKING:  # what draws and writes is imported when a video is drawn, long after cache keys were compared
+    from fitmesh.exports.draw import DrawnPerson
+    from fitmesh.exports.scene import MeshSequence
+    from pose2d.video.writer import VideoWriter
 
 
 def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> CacheKey:
@@ -62,3 +81,129 @@ def make(job: Job, key: CacheKey) -> None:
 def _note(out: Path, name: str) -> Path:
     """These files have no room for a cache key of their own."""
     return out / CACHE_FOLDER / f"{name}.json"
+
+
+_Painted = tuple[av.VideoFrame, Fraction]  # a frame ready to be encoded, and its time
+
+
+@dataclass(frozen=True)
+class _Painter:
+    """Draws whoever is in a frame into it."""
+
+    result: Result
+    meshes: dict[int, "MeshSequence"]  # by identity
+    row_of: dict[int, dict[int, int]]  # identity -> frame number -> row
+    unfitted: KeypointsFile
+    unfitted_row_of: dict[int, dict[int, int]]  # the same for people that could not be fitted
+
+    def figures(self, frame: int) -> "list[DrawnPerson]":
+        """Whoever has a mesh there. In order of time, and in one thread: meshes are skinned some frames at a time."""
+        rows = ((person, self.row_of[person.identity].get(frame)) for person in self.result.people)
+        return [self._figure(person, row) for person, row in rows if row is not None]
+
+    def paint(self, rgb: np.ndarray, frame: int, figures: "list[DrawnPerson]") -> None:
+        """Into the image [H, W, 3] itself."""
+        from fitmesh.exports.draw import draw_boxes, draw_legend, draw_meshes, draw_skeleton
+
+        result = self.result
+        draw_meshes(rgb, figures, result.camera_at(frame), result.body.faces)
+        rest = {i: row for i, rows in self.unfitted_row_of.items() if (row := rows.get(frame)) is not None}
+        draw_boxes(rgb, {identity: self.unfitted.boxes_px[identity][row] for identity, row in rest.items()})
+        for identity, row in rest.items():
+            person, (_, top, _, bottom) = self.unfitted.people[identity], self.unfitted.boxes_px[identity][row]
+            confidence = (person.confidence[row] * person.presence[row]).numpy()
+            draw_skeleton(rgb, person.xy_px[row].numpy(), confidence, person.skeleton, identity, bottom - top)
+        draw_legend(rgb, result.source)
+
+    def _figure(self, person: Person, row: int) -> "DrawnPerson":
+        from fitmesh.exports.draw import DrawnPerson
+
+        mesh = self.meshes[person.identity]
+        return DrawnPerson(
+            identity=person.identity,
+            vertices_m=mesh.vertices_m(row),
+            observed=mesh.observed(row),
+            keypoints_px=person.keypoints_px[row],
+            confidence=person.confidence[row] * person.presence[row],
+        )
+
+
+def overlay_key(job: Job, fit_key: CacheKey) -> CacheKey:
+    return CacheKey(
+        stage="overlay",
+        settings={},
+        inputs={"clip": job.clip_digest, "fit": fit_key.digest},
+        code=code_digest("fitmesh.exports.draw", "fitmesh.exports.scene", "pose2d.video.writer"),
+    )
+
+
+def overlay_is_current(path: Path, key: CacheKey) -> bool:
+    try:
+        with open_regular(path), av.open(str(path), options={"protocol_whitelist": "file"}) as container:
+            return container.metadata.get("comment") == _tag(key)
+    except (av.error.FFmpegError, OSError, ValueError):
+        return False
+
+
+def make_overlay(job: Job, key: CacheKey) -> None:
+    """Draw everyone into every frame of the span; times and sound stay as they were."""
+    from pose2d.video.writer import video_writer
+
+    painter, clip, span = _painter(job.out), job.clip, job.settings.span
+    sound = clip.path if clip.info.has_audio else None
+    rate = clip.info.rate / span.every
+    if not job.renderer.start().done():
+        with job.reporter.busy("compiling the renderer, once after installing"):
+            job.renderer.get()
+    with (
+        job.reporter.stage("overlay", span.expected_frames(clip.info)) as tick,
+        single_thread(),  # skinning; decoding and encoding have threads of their own
+        video_writer(job.out / OVERLAY_FILE, rate, clip.info.tick_s, sound, {"comment": _tag(key)}) as video,
+        background_writer(partial(_write, video)) as write,
+    ):
+        for frame in _painted(painter, video, prefetch(clip.frames(span)), job.settings.workers):
+            write(frame)
+            tick(1)
+
+
+def _painted(painter: _Painter, video: "VideoWriter", frames: Iterable[Frame], workers: int) -> Iterator[_Painted]:
+    """Every frame in order, `workers` of them painted side by side."""
+
+    def paint(frame: Frame, figures: "list[DrawnPerson]") -> _Painted:
+        painter.paint(frame.rgb, frame.index, figures)
+        return video.prepared(frame.rgb), frame.time_s  # not where frames are encoded: that takes as long again
+
+    waiting: deque[Future[_Painted]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        for frame in frames:
+            waiting.append(pool.submit(paint, frame, painter.figures(frame.index)))
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
+        for painting in waiting:
+            yield painting.result()
+
+
+def _write(video: "VideoWriter", painted: _Painted) -> None:
+    video.add(*painted)
+
+
+def _painter(out: Path) -> _Painter:
+    from fitmesh.exports.scene import MeshSequence
+
+    result, found = fitmesh.result.load(out), edited_keypoints(out)
+    fitted = {person.identity for person in result.people}
+    return _Painter(
+        result=result,
+        meshes={person.identity: MeshSequence(result, person) for person in result.people},
+        row_of={person.identity: _rows(person.frame) for person in result.people},
+        unfitted=found,
+        unfitted_row_of={i: _rows(frames) for i, frames in found.frames.items() if i not in fitted},
+    )
+
+
+def _rows(frames: np.ndarray) -> dict[int, int]:
+    return {number: row for row, number in enumerate(frames.tolist())}
+
+
+def _tag(key: CacheKey) -> str:
+    return f"fitmesh cache key {key.digest}"

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Person
-from fitmesh.stages.background import read_motion
 from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
 from fitmesh.stages.scene import OFF, Lens, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import FitSettings, Job
@@ -21,7 +20,7 @@ from fitting.init import regressors
 from fitting.keypoints.weights import WEIGHTINGS
 from fitting.optimise import INITIALISERS
 from fitting.options import FitOptions
-from fitting.scene.camera_motion import CameraMotion
+from fitting.scene.camera_motion import CameraMotion, read_motion
 from fitting.scene.lens import refocused_params
 from fitting.shot import ShotFit, ShotPerson, fit_shot
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz

@@ -19,14 +19,13 @@ from fitmesh.stages.settings import Job
 from pose2d.base.arrays import read_npy
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz
 from pose2d.base.errors import UserError
-from pose2d.base.json_files import Json, read_json
+from pose2d.base.files import Json, read_json
 from pose2d.base.threads import prefetch
-from pose2d.oks import AREA_OF_BOX, ErrorDistribution
 from pose2d.skeletons import BY_NAME, COCO17, HALPE26, HALPE26_IN, OPENPOSE18_TO_COCO17, in_halpe26
 from pose2d.tracking.appearance import describe
 from pose2d.tracking.identity import People, people_of, tracked
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import NOBODY, ConfidenceSource, Detections, Keypoints
+from pose2d.types import AREA_OF_BOX, NOBODY, ConfidenceSource, Detections, ErrorDistribution, Keypoints
 from pose2d.video.frames import Frame
 from pose2d.video.shots import ShotMarker
 

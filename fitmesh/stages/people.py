@@ -14,20 +14,20 @@ import torch
 
 from fitmesh.confidence import ConfidenceFunction, head_digest
 from fitmesh.schemas import check_keypoints, check_tracks
-from fitmesh.stages.background import BackgroundMotion
 from fitmesh.stages.settings import Job
+from fitting.scene.camera_motion import BackgroundMotion
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.detect.detector import DETECTORS, Boxes, read_detections, whole_image
 from pose2d.estimate import estimate_people
 from pose2d.events import Event
+from pose2d.hands import HandKeypoints
 from pose2d.models.base import PoseModel
-from pose2d.oks import AREA_OF_BOX, ErrorDistribution
 from pose2d.people import Detect, Estimate, PeopleFinder
 from pose2d.registry import module_of
 from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import ConfidenceSource, Keypoints, Track
+from pose2d.types import AREA_OF_BOX, ConfidenceSource, ErrorDistribution, Keypoints, Track
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
 
@@ -67,6 +67,7 @@ class KeypointsFile:
     boxes_px: dict[int, np.ndarray]  # [T, 4] the boxes the crops were cut around
     pose_model: str
     source: ConfidenceSource
+    hands: dict[int, HandKeypoints]  # by identity, a row for each of the person's; empty where nobody looked for hands
 
 
 def cache_key(job: Job) -> CacheKey:
@@ -99,7 +100,7 @@ def cache_key(job: Job) -> CacheKey:
             f"pose2d.detect.{DETECTORS[settings.detector][0]}",
             module_of(keypoints.pose_model),
             "fitmesh.confidence",
-            "fitmesh.stages.background",
+            "fitting.scene.camera_motion",
         ),
     )
 
@@ -258,6 +259,10 @@ def read_keypoints(out: Path) -> KeypointsFile:
     first = arrays["first_row"]
     spans = {int(i): slice(a, b) for i, a, b in zip(arrays["identity"], first[:-1], first[1:], strict=True)}
     source = cast(ConfidenceSource, str(arrays["source"]))
+    hands = {}
+    if HandKeypoints.PREFIX + "xy_px" in arrays:
+        of_everyone = HandKeypoints.from_arrays(arrays)
+        hands = {identity: of_everyone.rows(rows) for identity, rows in spans.items()}
     everyone = Keypoints.from_arrays(arrays, source=source, skeleton=BY_NAME[str(arrays["skeleton"])])
 
     def of_each(values: np.ndarray) -> dict[int, np.ndarray]:
@@ -269,4 +274,5 @@ def read_keypoints(out: Path) -> KeypointsFile:
         boxes_px=of_each(arrays["row_box_px"]),
         pose_model=str(arrays["pose_model"]),
         source=source,
+        hands=hands,
     )

@@ -1,34 +1,40 @@
-"""All stages in order: each is made when its file is missing or its cache key has changed, and kept otherwise."""
+"""All stages in order: each is made when its file is missing or its cache key has changed, and kept otherwise.
+
+`run_settings` turns the options that a user gives into the settings that the stages read.
+"""
 
 import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import fitmesh.result
-from fitmesh.confidence import check_source
-from fitmesh.exports import EXPORTERS, check_exports, wanted
-from fitmesh.result import RUN_FILE
-from fitmesh.stages import export, fit, overlay, people
-from fitmesh.stages.manifest import Manifest
-from fitmesh.stages.settings import Job, KeypointSettings, RunSettings
+from fitmesh.confidence import check_source, default_source
+from fitmesh.exports import EXPORTERS, Motion, check_exports, wanted
+from fitmesh.options.record import check_ranges
+from fitmesh.options.run import RunOptions
+from fitmesh.result import OVERLAY_FILE, RUN_FILE, Manifest
+from fitmesh.stages import export, fit, people
+from fitmesh.stages.scene import SceneSettings
+from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSettings, TrackSettings
 from fitmesh.ui.events import StageKept
-from fitmesh.ui.words import count
+from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
-from pose2d.base.caching import CacheKey, remove_temporary
+from pose2d.base.caching import CacheKey, folder_lock, remove_temporary
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
-from pose2d.base.folder_lock import folder_lock
-from pose2d.base.json_files import read_json
-from pose2d.base.threads import check_device
+from pose2d.base.files import atomic_file, read_json
+from pose2d.base.threads import check_device, default_device
 from pose2d.detect.detector import detector_class
-from pose2d.registry import card
+from pose2d.registry import card, fetched, use_plugin
 from pose2d.skeletons import COCO17
+from pose2d.tracking.identity import IdentityOptions
+from pose2d.tracking.tracker import TrackerOptions
+from pose2d.video.frames import Span
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +73,7 @@ def _run_stages(job: Job) -> RunFiles:
         manifest.claim(_entries(planned), _inputs(job), job.settings.overwrite)
         if any(stage.key.stage == "overlay" and not stage.is_current(stage.path, stage.key) for stage in planned):
             job.renderer.start()
-    for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, overlay.FILE, RUN_FILE):
+    for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, OVERLAY_FILE, RUN_FILE):
         remove_temporary(job.out / name)
     timings = _timings(job.out)
     made = []
@@ -131,11 +137,11 @@ def stages(job: Job) -> list[Stage]:
     source = people if settings.given_keypoints is None else _given_keypoints()
     people_key = source.cache_key(job)
     fit_key = fit.cache_key(job, people_key)
-    overlay_key = overlay.cache_key(job, fit_key)
+    drawn_key = export.overlay_key(job, fit_key)
     planned = [
         Stage(people_key, people.is_current, out, source.make, lambda: (people.TRACKS_FILE, people.KEYPOINTS_FILE)),
         Stage(fit_key, fit.is_current, out / fit.FILE, fit.make, lambda: (fit.FILE,)),
-        Stage(overlay_key, overlay.is_current, out / overlay.FILE, overlay.make, lambda: (overlay.FILE,)),
+        Stage(drawn_key, export.overlay_is_current, out / OVERLAY_FILE, export.make_overlay, lambda: (OVERLAY_FILE,)),
     ]
     if settings.outputs:
         planned = planned[: 1 if settings.only_people else 2]
@@ -143,7 +149,7 @@ def stages(job: Job) -> list[Stage]:
         *planned,
         *(
             Stage(
-                export.cache_key(job, name, fit_key, overlay_key),
+                export.cache_key(job, name, fit_key, drawn_key),
                 export.is_current,
                 out,
                 export.make,
@@ -223,3 +229,81 @@ def _timings(out: Path) -> dict[str, float]:
         return fitmesh.result.numbers_of(read_json(out / RUN_FILE).get("timings_s", {}).value)
     except UserError:
         return {}
+
+
+def run_settings(options: RunOptions) -> RunSettings:
+    """From options to settings; refuses options that would have no effect."""
+    check_ranges(options)
+    use_plugin(options.plugin)
+    keypoints, ccnet = _path(options.keypoints), _path(options.ccnet)
+    if options.whole_image and options.detections is not None:
+        raise UserError("--whole-image and --detections contradict each other: give one of them.")
+    if keypoints is not None:
+        for name in ("detections", "whole_image", "checkpoint", "ccnet", "plugin"):
+            if getattr(options, name):
+                spelled = name.replace("_", "-")
+                raise UserError(
+                    f"--{spelled} has no effect with --keypoints, which brings its own: leave one of them out."
+                )
+        _check_given_confidence(keypoints, options.keypoint_layout, options.confidence)
+    detector_options = detector_class(options.detector).defaults
+    if options.detector_size is not None:
+        detector_options = replace(detector_options, long_side=options.detector_size)
+    tracker = TrackerOptions()
+    start_score = min(options.min_score, tracker.start_score)
+    checkpoint = _path(options.checkpoint) or (fetched(options.pose_model) if keypoints is None else None)
+    source: Any = options.confidence or default_source(options.pose_model, checkpoint, ccnet)
+    weighting: Any = options.weighting  # looked up before the work begins (`stages.fit.check`)
+    scene = SceneSettings(
+        options.focal_px, options.fov_deg, _path(options.intrinsics), str(options.floor), _heights(options.height_m)
+    )
+    return RunSettings(
+        span=Span(options.start_s, options.end_s, options.every),
+        tracks=TrackSettings(
+            _path(options.detections), options.whole_image, options.detector, detector_options,
+            replace(tracker, sure_score=options.min_score, start_score=start_score), options.max_people,
+            IdentityOptions(relink=options.relink),
+        ),
+        keypoints=KeypointSettings(options.pose_model, checkpoint, source, ccnet, _path(options.plugin)),
+        given_keypoints=keypoints,
+        keypoint_layout=options.keypoint_layout,
+        fit=FitSettings(_path(options.body_model), weighting, options.init, _path(options.init_checkpoint), scene),
+        exports=tuple(options.exports),
+        bone_names=options.bone_names,
+        motion=Motion(options.export_fps, options.smooth, options.in_place),
+        outputs=_outputs(options),
+        device=options.device or default_device(),
+        threads=options.threads,
+        overwrite=options.overwrite,
+    )  # fmt: skip
+
+
+def _outputs(options: RunOptions) -> tuple[str, ...]:
+    outputs = tuple(options.outputs)
+    if unknown := sorted(set(outputs) - {"people", "fit"}):
+        raise UserError(f"unknown --only {', '.join(unknown)}: choose people or fit.")
+    if outputs and "fit" not in outputs and options.exports:
+        raise UserError("--only people stops before there is anything to --export: leave one of them out.")
+    return outputs
+
+
+def _check_given_confidence(keypoints: Path, layout: str, confidence: str | None) -> None:
+    """Refuse another confidence than that of keypoints which were found elsewhere: only pixels could give it."""
+    from fitmesh.stages.given_keypoints import read_given
+
+    if confidence is not None and confidence != (brought := read_given(keypoints, layout).source):
+        raise UserError(
+            f"--confidence {confidence} has no effect with --keypoints: {keypoints} brings its own ({brought}). "
+            "Leave one of them out."
+        )
+
+
+def _heights(given: float | Mapping[int, float] | str | None) -> str:
+    """As `--height` has them."""
+    if isinstance(given, Mapping):
+        return ",".join(f"{identity}:{height}" for identity, height in given.items())
+    return "" if given is None else str(given)
+
+
+def _path(given: str | Path | None) -> Path | None:
+    return None if given is None else Path(given)

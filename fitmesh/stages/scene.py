@@ -16,7 +16,7 @@ from fitting.scene.lens import FocalEstimate, focal_prior, given_focal
 from fitting.scene.world import world_frame
 from fitting.shot import SceneOptions, ShotFit
 from pose2d.base.errors import UserError
-from pose2d.base.json_files import read_json
+from pose2d.base.files import read_json
 from pose2d.video.lens_metadata import read_lens_metadata
 
 OFF, AUTO = "off", "auto"

@@ -1,4 +1,4 @@
-"""Everything a run can be told, and the job that every stage is given."""
+"""Everything a run can be told, as the stages read it, and the job that every stage is given."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property

@@ -17,17 +17,17 @@ import numpy as np
 
 from fitmesh.result import EDITS_FILE
 from fitmesh.stages.people import KEYPOINTS_FILE, TRACKS_FILE, KeypointsFile, TracksFile, read_keypoints, read_tracks
-from fitmesh.ui.words import count
+from fitmesh.ui.trouble import count
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
-from pose2d.base.json_files import Json, read_json
+from pose2d.base.files import Json, atomic_file, read_json
+from pose2d.base.table import Table
 from pose2d.events import Event
-from pose2d.types import Keypoints, Track
+from pose2d.types import Track
 
 FILE = EDITS_FILE
 NOBODY = -1  # owner of a row that was dropped; identities are positive
 _EXPECTED = "Expected the edits that `fitmesh tracks` writes; `fitmesh tracks OUT --clear` removes them."
-_Rows = Any  # an array [T, ...], or the Keypoints of T frames
+_Rows = Any  # an array [T, ...], or a table of T frames
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def edited_keypoints(out: Path) -> KeypointsFile:
     changed: dict[str, Any] = {
         entry.name: _gathered(now, keypoints.frames, values)
         for entry in fields(keypoints)
-        if isinstance(values := getattr(keypoints, entry.name), dict)
+        if isinstance(values := getattr(keypoints, entry.name), dict) and values
     }
     return replace(keypoints, **changed)
 
@@ -277,15 +277,15 @@ def _gathered(now: Identities, frames: Mapping[int, np.ndarray], values: Mapping
 
 
 def _take(values: _Rows, rows: np.ndarray) -> _Rows:
-    return values.rows(rows) if isinstance(values, Keypoints) else values[rows]
+    return values.rows(rows) if isinstance(values, Table) else values[rows]
 
 
 def _taken(parts: Sequence[_Rows], order: np.ndarray) -> _Rows:
     """One after the other, then in this order."""
     first = parts[0]
-    if not isinstance(first, Keypoints):
+    if not isinstance(first, Table):
         return np.concatenate(parts)[order]
-    return Keypoints.concat(parts).rows(order)
+    return type(first).concat(parts).rows(order)
 
 
 def _fingerprint(tracks: TracksFile) -> str:

@@ -1,7 +1,13 @@
-"""What a command says when it fails: one sentence for what the user can fix, two lines and a log file for the rest."""
+"""What a command says when it fails: one sentence for what the user can fix, two lines and a log file for the rest.
+
+And what of the log it shows on stderr. Library code never prints: it logs to `fitmesh`, `pose2d`, `ccnet`, `fitting`
+and `eval3dpw`, and a program that uses it decides where that goes. `fitmesh.run` logs its stages and warnings too. The
+commands show warnings, and with `fitmesh --log-level debug COMMAND` the rest.
+"""
 
 import contextlib
 import errno
+import logging
 import os
 import sys
 import tempfile
@@ -80,6 +86,14 @@ def printable(text: object) -> str:
     return str(text).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+def count(number: int, several: str) -> str:
+    """1 frame, 2 frames; 1 person, 2 people."""
+    if number != 1:
+        return f"{number} {several}"
+    irregular = {"people": "person", "processes": "process", "passes": "pass"}
+    return f"1 {irregular.get(several) or several.removesuffix('s')}"
+
+
 def watch_threads() -> None:
     """An error that ends a thread goes into a log file; whoever waits for the thread raises it again."""
 
@@ -109,3 +123,40 @@ def _log(error: BaseException) -> Path | None:
         return path
     except OSError:
         return None
+
+
+PACKAGES = ("fitmesh", "pose2d", "ccnet", "fitting", "eval3dpw")
+LEVELS = ("debug", "info", "warning", "error")
+
+
+class _Lines(logging.Formatter):
+    """A warning is for everybody; the rest says when and where it comes from."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.levelno == logging.WARNING:
+            return f"Warning: {record.getMessage()}"
+        when = self.formatTime(record, "%H:%M:%S")
+        return f"{when}.{record.msecs:03.0f} {record.levelname.lower()} {record.name}: {record.getMessage()}"
+
+
+class _Stderr(logging.Handler):
+    """To whatever stderr is at that moment: a progress bar takes its place while it is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(self.format(record), file=sys.stderr)
+        except Exception:
+            self.handleError(record)
+
+
+_HANDLER = _Stderr()
+_HANDLER.setFormatter(_Lines())
+
+
+def show_log(level: str) -> None:
+    """From now on the packages' records of this level and above appear on stderr, once each."""
+    for name in PACKAGES:
+        logger = logging.getLogger(name)
+        logger.setLevel(level.upper())
+        logger.propagate = False
+        logger.addHandler(_HANDLER)  # a second time it stays one

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from fitting.keypoints.weights import keypoint_area
-from pose2d.oks import l_squared
-from pose2d.types import Keypoints
+from pose2d.types import Keypoints, l_squared
 
 KEPT, BODY, POWER = 0.5, 0.2, 0.5
 

@@ -25,9 +25,8 @@ from fitting.body import BodyOutput
 from fitting.camera import Camera
 from fitting.keypoints.weights import keypoint_area
 from pose2d.base.table import Table, column, nested
-from pose2d.oks import l_squared
 from pose2d.skeletons import HALPE26
-from pose2d.types import Keypoints
+from pose2d.types import Keypoints, l_squared
 
 # Capsules: from joint, to joint, radius in metres on an adult. The torso is wider than deep, so it has several.
 CAPSULES = (

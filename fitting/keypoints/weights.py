@@ -1,9 +1,9 @@
 """From confidence to a weight on each keypoint's squared pixel error.
 
-A calibrated confidence s is an expected OKS, so it states a pixel variance, sigma^2 = l^2 (1 - s) / s with
-l^2 = (2 sigma_k)^2 area (`pose2d.oks`), and `precision`, v / sigma^2, is maximum likelihood. The other weightings state
-no pixels: they divide by one variance for all keypoints of a person, (REFERENCE_SIGMA sqrt(area))^2, so that priors
-mean the same beside any of them.
+A calibrated confidence s is an expected OKS, so it states a pixel variance, sigma^2 = l^2 (1 - s) / s with l^2 = (2
+sigma_k)^2 area (`pose2d.types`), and `precision`, v / sigma^2, is maximum likelihood. The other weightings state no
+pixels: they divide by one variance for all keypoints of a person, (REFERENCE_SIGMA sqrt(area))^2, so that priors mean
+the same beside any of them.
 
 `likelihood` takes the stated error distribution, where a head states one: a mixture of Gaussians in units of l, each
 axis with its own sigma, with the probability 1 - v that the keypoint is not in the image an error of any size
@@ -20,8 +20,7 @@ from torch import Tensor
 
 from fitting.thresholds import CALIBRATED
 from pose2d.base.errors import UserError
-from pose2d.oks import AREA_OF_BOX, l_squared, sigma_along_axes, variance_from_expected_oks
-from pose2d.types import Keypoints
+from pose2d.types import AREA_OF_BOX, Keypoints, l_squared, sigma_along_axes, variance_from_expected_oks
 
 Weighting = Literal["ones", "confidence", "squared", "precision", "likelihood", "gate"]
 WEIGHTINGS: tuple[str, ...] = get_args(Weighting)

@@ -1,15 +1,21 @@
-"""People over a photograph, without a display, a GPU or a system library."""
+"""People over a photograph, without a display, a GPU or a system library.
+
+The same image through PyTorch3D, for those who have a build whose compiled part loads; worth it on a GPU.
+
+`pip install` of a PyTorch3D wheel built for another torch or for CUDA gives its Python part only: transforms and
+meshes import, the rasteriser does not. `problem` says which of these is the case.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fitting.camera import Camera
-from fitting.render.raster import paint
-from fitting.render.screen import Screen, joined, project_triangles
+from fitting.render.raster import Screen, joined, paint, project_triangles
 from fitting.render.shading import PALETTE, shade, softened, vertex_normals
 from pose2d.base.errors import UserError
 
@@ -70,9 +76,7 @@ def render_onto(
         if backend == "numba":
             paint(image, screen, colors, antialias=antialias)
         else:
-            from fitting.render.pytorch3d_paint import paint as paint_with_pytorch3d
-
-            paint_with_pytorch3d(image, screen, colors, antialias=antialias)
+            paint_by_pytorch3d(image, screen, colors, antialias=antialias)
 
 
 def compile_renderer() -> None:
@@ -153,3 +157,62 @@ def _checked(mesh: Mesh, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 def _array(values: Tensor | np.ndarray | Color) -> np.ndarray:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+_GRID = 2  # samples along each side of a pixel, everywhere
+
+
+def problem() -> str | None:
+    """Why PyTorch3D cannot draw here, in words; None when it can."""
+    try:
+        import pytorch3d  # noqa: F401
+    except ImportError:
+        return "PyTorch3D is not installed (pip install 'fitmesh[pytorch3d]')"
+    try:
+        from pytorch3d import _C  # noqa: F401
+    except ImportError as error:
+        return (
+            f"PyTorch3D is installed, but its compiled part does not load with torch {torch.__version__} ({error}); "
+            "install a build made for this torch"
+        )
+    return None
+
+
+def paint_by_pytorch3d(image: np.ndarray, screen: Screen, colors: np.ndarray, *, antialias: bool = True) -> None:
+    """Blend triangles into `image` [H, W, 3] uint8, in place; colors [V', 4] as in `raster.paint`."""
+    if why := problem():
+        raise UserError(f"{why}. The renderer `numba` needs nothing of the kind.")
+    from pytorch3d.renderer.mesh.rasterize_meshes import rasterize_meshes
+    from pytorch3d.structures import Meshes
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    height, width = image.shape[:2]
+    grid = _GRID if antialias else 1
+    usable = np.isfinite(screen.xy_px[screen.faces]).all(axis=(1, 2))
+    faces = torch.from_numpy(screen.faces[usable]).long().to(device)
+    vertices = torch.from_numpy(_normalised(screen, width, height)).float().to(device)
+    triangle, _, weights, _ = rasterize_meshes(
+        Meshes([vertices], [faces]),
+        image_size=(height * grid, width * grid),
+        faces_per_pixel=1,
+        perspective_correct=True,
+        cull_backfaces=True,
+    )
+    triangle, weights = triangle[0, ..., 0], weights[0, ..., 0, :]  # [H g, W g], [H g, W g, 3]
+    corner_colors = torch.from_numpy(colors).to(device)[faces[triangle.clamp(min=0)]]  # [H g, W g, 3, 4]
+    color = torch.einsum("hwi,hwic->hwc", weights, corner_colors)
+    over = _pooled(color * (triangle >= 0).float()[..., None], grid)
+    through = torch.from_numpy(image).to(device) * (1 - over[..., 3:])
+    image[:] = (through + over[..., :3] + 0.5).clamp(0, 255).byte().cpu().numpy()
+
+
+def _normalised(screen: Screen, width: int, height: int) -> np.ndarray:
+    """Vertices [V', 3] as PyTorch3D wants them: x left, y up, -1..1 along the shorter side, z in metres."""
+    # It puts pixel centres at half numbers, this project at whole ones.
+    xy = (np.array((width, height)) - 2 * (screen.xy_px + 0.5)) / min(width, height)
+    return np.nan_to_num(np.concatenate((xy, 1 / screen.inverse_depth[:, None]), axis=1))
+
+
+def _pooled(samples: torch.Tensor, grid: int) -> torch.Tensor:
+    """Mean over grid x grid samples, [H g, W g, C] -> [H, W, C]."""
+    return samples.unflatten(1, (-1, grid)).unflatten(0, (-1, grid)).mean(dim=(1, 3))

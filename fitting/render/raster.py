@@ -6,15 +6,156 @@ to both triangles that share them, so a closed surface has no cracks; of equally
 `paint` blends coloured triangles into a photograph, with smooth outlines: one sample per pixel is enough inside a
 surface; where neighbouring pixels see different surfaces (an outline, an arm before the chest), and only there, 4 x 4
 samples are taken and averaged.
+
+Loops over triangles and pixels, compiled by numba when they are first called.
+
+Two habits keep that first call short: compiled functions are given the arrays that they fill, and they write plain
+scalars. One line of array arithmetic in one of them (`normals[i] /= length`) took two seconds to compile.
 """
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
+import numba
 import numpy as np
+import torch
 
 from fitting.camera import Camera
-from fitting.render.compiled import compiled
-from fitting.render.screen import Screen, project_triangles
+from fitting.camera.camera import valid_radius
+from fitting.thresholds import NEAR_PLANE_M
+
+F = TypeVar("F", bound=Callable)
+
+
+def compiled(function: F) -> F:
+    """A decorator. What was compiled is kept on disk, so that the next process only reads it.
+
+    numba keeps it in NUMBA_CACHE_DIR, in `__pycache__` beside the file, or in the user's cache folder, whichever of
+    them is the first that can be written to. Where none can, as in some containers, every process compiles anew.
+    """
+    njit: Any = numba.njit  # what it returns is called as the function itself
+    try:
+        return njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # no place to keep it
+        return njit(nogil=True)(function)
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Projected triangles. Those cut at the near plane come last, each with three vertices of its own."""
+
+    xy_px: np.ndarray  # [V', 2] float64; NaN for a vertex that no triangle uses
+    inverse_depth: np.ndarray  # [V'] float64, 1 / metres: affine across a triangle in the image, as depth is not
+    faces: np.ndarray  # [F', 3] int32
+    parent: np.ndarray  # [F'] int32 the given face that each triangle is (a part of)
+    part: np.ndarray  # [P, 3, 3] corners of the last P triangles in barycentric coordinates of their parent
+
+    def interpolate(self, values: np.ndarray, given_faces: np.ndarray) -> np.ndarray:
+        """Values at the given vertices [V, C] -> at the vertices of this screen [V', C]."""
+        if not len(self.part):
+            return values
+        corners = values[given_faces[self.parent[-len(self.part) :]]]  # [P, 3, C]
+        cut = np.einsum("pij,pjc->pic", self.part, corners).reshape(-1, values.shape[1])
+        return np.concatenate((values, cut.astype(values.dtype)))
+
+    def window(self, width: int, height: int) -> tuple[int, int, int, int]:
+        """The part of an image the triangles can touch, a pixel's margin included: left, top, right, bottom.
+
+        Right and bottom are exclusive, as in slices; all are 0 when nothing is in sight.
+        """
+        left, top, right, bottom = _bounds(self.xy_px)
+        if not right >= left:
+            return 0, 0, 0, 0
+        left, top = min(max(left - 1, 0), width), min(max(top - 1, 0), height)
+        right, bottom = min(max(right + 2, 0), width), min(max(bottom + 2, 0), height)
+        return math.floor(left), math.floor(top), math.ceil(right), math.ceil(bottom)
+
+    def in_given_faces(self, triangle: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Triangles of this screen [...] (-1: none) and places in them [..., 3] -> the same in the given faces."""
+        if not len(self.part):
+            return triangle, weights
+        first_cut = len(self.faces) - len(self.part)
+        cut = triangle >= first_cut
+        weights = weights.copy()
+        weights[cut] = np.einsum("ni,nij->nj", weights[cut], self.part[triangle[cut] - first_cut])
+        return np.where(triangle >= 0, self.parent[triangle], -1).astype(np.int32), weights
+
+
+@compiled
+def _bounds(xy_px: np.ndarray) -> tuple[float, float, float, float]:
+    """Left, top, right, bottom of the points [V, 2] that are not NaN; right < left when there are none."""
+    left, top, right, bottom = np.inf, np.inf, -np.inf, -np.inf
+    for i in range(xy_px.shape[0]):
+        x, y = xy_px[i, 0], xy_px[i, 1]
+        if x == x and y == y:
+            left, top, right, bottom = min(left, x), min(top, y), max(right, x), max(bottom, y)
+    return left, top, right, bottom
+
+
+def project_triangles(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camera) -> Screen:
+    """Vertices [V, 3] metres in the camera frame, faces [F, 3] -> the triangles in the image."""
+    vertices = vertices_cam.astype(np.float64)
+    parent, part = np.arange(len(faces), dtype=np.int32), np.zeros((0, 3, 3))
+    front = vertices[:, 2] > NEAR_PLANE_M
+    if not front.all():
+        vertices, faces, parent, part = _cut_at_near_plane(vertices, faces, front)
+    z = np.where(
+        vertices[:, 2] > NEAR_PLANE_M / 2, vertices[:, 2], np.nan
+    )  # cut vertices lie at NEAR_PLANE_M, give or take
+    xy_px = camera.project(torch.from_numpy(vertices)).numpy()
+    if camera.distortion:  # beyond this the lens formula would fold the scene back into the image
+        folded = np.hypot(vertices[:, 0], vertices[:, 1]) > valid_radius(camera.distortion) * z
+        xy_px[folded] = np.nan
+    return Screen(xy_px, 1 / z, faces, parent, part)
+
+
+def joined(screens: Sequence[Screen]) -> Screen:
+    """All triangles on one screen, for painting: which of them were cut is forgotten."""
+    first = np.cumsum([0, *(len(screen.xy_px) for screen in screens[:-1])], dtype=np.int32)
+    faces = np.concatenate([screen.faces + start for screen, start in zip(screens, first, strict=True)])
+    return Screen(
+        np.concatenate([screen.xy_px for screen in screens]),
+        np.concatenate([screen.inverse_depth for screen in screens]),
+        faces,
+        np.arange(len(faces), dtype=np.int32),
+        np.zeros((0, 3, 3)),
+    )
+
+
+def _cut_at_near_plane(
+    vertices: np.ndarray, faces: np.ndarray, front: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Keep what is in front; cut a crossing triangle into one (one corner in front) or two (two corners)."""
+    in_front = front[faces]  # [F, 3]
+    count = in_front.sum(axis=1)
+    owners, parts = [], []
+    for corners_in_front, lone_is_front in ((1, True), (2, False)):
+        owner = np.flatnonzero(count == corners_in_front)
+        lone = (in_front[owner] == lone_is_front).argmax(axis=1)
+        order = (lone[:, None] + np.arange(3)) % 3  # the lone corner first; winding kept
+        z = np.take_along_axis(vertices[faces[owner], 2], order, axis=1)
+        corner = np.eye(3)[order]  # [N, 3, 3] the corners a, b, c themselves
+        t = (NEAR_PLANE_M - z[:, :1]) / (z[:, 1:] - z[:, :1])  # where edges a-b and a-c meet the plane
+        ab, ac = ((1 - t[:, i, None]) * corner[:, 0] + t[:, i, None] * corner[:, i + 1] for i in (0, 1))
+        if lone_is_front:
+            triangles = [(corner[:, 0], ab, ac)]
+        else:
+            triangles = [(ab, corner[:, 1], corner[:, 2]), (ab, corner[:, 2], ac)]
+        for triangle in triangles:
+            owners.append(owner)
+            parts.append(np.stack(triangle, axis=1))
+    owner, part = np.concatenate(owners), np.concatenate(parts)
+    cut = np.einsum("pij,pjk->pik", part, vertices[faces[owner]]).reshape(-1, 3)
+    whole = np.flatnonzero(count == 3)
+    new_faces = np.arange(len(cut)).reshape(-1, 3) + len(vertices)
+    return (
+        np.concatenate((vertices, cut)),
+        np.concatenate((faces[whole], new_faces)).astype(np.int32),
+        np.concatenate((whole, owner)).astype(np.int32),
+        part,
+    )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from fitting.render.compiled import compiled
+from fitting.render.raster import compiled
 
 # Told apart by people with any colour vision, and light enough to show the shading.
 PALETTE = np.array(

@@ -21,8 +21,7 @@ from fitting.body.load import load_body
 from fitting.init.lifter.network import LOG_STD_RANGE, Lifter, LifterOutput, load_lifter, save_lifter
 from fitting.thresholds import NEAREST_KEYPOINT_M
 from fitting.training.lifter_examples import Examples, examples, placed
-from fitting.training.motion_bank import Bank, bank
-from fitting.training.motions import add_arguments, load_motions
+from fitting.training.motion_bank import Bank, add_arguments, bank, load_motions
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 

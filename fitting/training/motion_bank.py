@@ -3,20 +3,28 @@
 Rotations are kept as quaternions that do not jump, so that a frame between two others is their weighted mean. Poses at
 5 frames a second become motion by a curve through them (Catmull-Rom), and get a place in the world by letting the lower
 foot stand still.
+
+What kind of pose a frame shows, and how often each kind is learned from.
+
+Motion capture holds what actors were asked to do: much walking, little sitting, hardly anybody on the floor. The pose
+prior (`pose_prior.py`) and the lifter's training draw frames by kind instead.
 """
 
+import argparse
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from fitting.body import Body
 from fitting.body.kinematics import MIRROR
 from fitting.body.rotations import axis_angle_to_quaternion, quaternion_product, quaternion_to_matrix
-from fitting.training.motion_capture import Motion
-from fitting.training.pose_kinds import drawing_weights, pose_kinds
+from fitting.training.motion_capture import Motion, load_accad, load_motion, load_ui_prmd
+from fitting.training.rare_poses import rare_motion
 
 LEGS = (0, 1, 2, 4, 5, 7, 8, 10, 11)  # pelvis and below: what another clip's upper body can be set upon
 FEET = (7, 8, 10, 11)
@@ -32,7 +40,7 @@ class Bank:
     turn: Tensor  # [N, 24, 4] unit quaternions (x, y, z, w), without jumps of sign within a clip
     root_m: Tensor  # [N, 3] pelvis, y up
     clip_start: Tensor  # [C + 1]
-    kind: Tensor  # [N] of each frame's pose (`fitting.training.pose_kinds`)
+    kind: Tensor  # [N] of each frame's pose (`fitting.training.motion_bank`)
     fps: float
 
     @cached_property
@@ -163,3 +171,84 @@ def varied(given: Windows, generator: torch.Generator) -> Windows:
 def matrices(turn: Tensor) -> Tensor:
     """Quaternions [..., 4] -> [..., 3, 3]."""
     return quaternion_to_matrix(turn)
+
+
+KINDS = (
+    "standing", "upright", "seated", "bent", "lying", "upside down", "kneeling", "on hands", "reaching",
+)  # fmt: skip
+STANDING, UPRIGHT, SEATED, BENT, LYING, UPSIDE_DOWN, KNEELING, ON_HANDS, REACHING = range(len(KINDS))
+STRAIGHT_DEG = 16.0  # of both knees, in space, where the open body's rest pose has 8: nine of ten who stand quietly
+# How often each kind is drawn, set by hand: people stand and sit far more than actors do.
+SHARES = (0.3, 0.22, 0.19, 0.05, 0.08, 0.03, 0.04, 0.04, 0.05)
+
+
+def pose_kinds(joints_m: Tensor) -> Tensor:
+    """Joints [N, 24, 3], y up -> numbers of their kinds [N]."""
+    trunk = normalize(joints_m[:, 12] - joints_m[:, 0], dim=-1)
+    up = trunk[:, 1]
+
+    def between(a: Tensor, b: Tensor) -> Tensor:
+        return torch.rad2deg(torch.acos((normalize(a, dim=-1) * normalize(b, dim=-1)).sum(-1).clamp(-1, 1)))
+
+    thighs = [joints_m[:, knee] - joints_m[:, hip] for hip, knee in ((1, 4), (2, 5))]
+    shanks = [joints_m[:, ankle] - joints_m[:, knee] for knee, ankle in ((4, 7), (5, 8))]
+    hips = torch.stack([between(thigh, -trunk) for thigh in thighs], 1)
+    knees = torch.stack([between(thigh, shank) for thigh, shank in zip(thighs, shanks, strict=True)], 1)
+    kind = torch.full((len(up),), UPRIGHT)
+    kind[(up > 0.9) & (knees.amax(1) < STRAIGHT_DEG) & (hips.amax(1) < 30)] = STANDING
+    kind[up < 0.7] = BENT
+    kind[(up > 0.3) & (kind != STANDING) & ((hips.amin(1) > 55) | (knees.amax(1) > 90))] = SEATED
+    kind[(up.abs() <= 0.4) & (kind != SEATED)] = LYING
+    height = joints_m[..., 1] - joints_m[..., 1].amin(1, keepdim=True)
+    kneels = (height[:, (4, 5)] < 0.15) & (height[:, (1, 2)] - height[:, (4, 5)] > 0.2)
+    kind[(up > 0.5) & kneels.any(1)] = KNEELING
+    kind[(up < 0.75) & (height[:, (20, 21)] < 0.2).all(1) & (height[:, 9] > 0.25)] = ON_HANDS
+    kind[up < -0.4] = UPSIDE_DOWN
+    overhead = (height[:, (20, 21)] > height[:, 15:16] + 0.05).any(1)
+    kind[overhead & ((kind == STANDING) | (kind == UPRIGHT))] = REACHING
+    return kind
+
+
+def drawing_weights(kind: Tensor) -> Tensor:
+    """How often each of N frames is drawn, so that the kinds have SHARES; sums to 1 when every kind occurs."""
+    count = torch.bincount(kind, minlength=len(KINDS)).clamp(min=max(1, len(kind) // 200))  # a few frames stay few
+    return (torch.tensor(SHARES) / count)[kind]
+
+
+RARE_CLIPS, RARE_SEED = 6000, 0
+# How often each is drawn from: there is more variety in CMU's many subjects than in the others.
+MOTION_SHARES = (0.2, 0.42, 0.13, 0.07, 0.18)
+
+
+@dataclass(frozen=True)
+class Motions:
+    clips: Motion  # CMU at 30 frames a second
+    poses: Motion  # CMU at 5
+    exercises: Motion  # UI-PRMD
+    woman: Motion  # ACCAD
+    rare: Motion  # made, on learned upper bodies
+
+    @property
+    def all(self) -> tuple[Motion, ...]:
+        return self.clips, self.poses, self.exercises, self.woman, self.rare
+
+    @property
+    def held_out(self) -> tuple[Motion, ...]:
+        """Those with subjects that nothing is learned from."""
+        return self.clips, self.poses, self.exercises
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--clips", type=Path, required=True, help="CMU motion at 30 frames a second (.npz)")
+    parser.add_argument("--poses", type=Path, required=True, help="CMU poses at 5 frames a second (.npz)")
+    parser.add_argument("--exercises", type=Path, required=True, help="UI-PRMD's markers (.npz)")
+    parser.add_argument("--woman", type=Path, required=True, help="ACCAD's Female1 (.npz)")
+
+
+def load_motions(given: argparse.Namespace, body: Body) -> Motions:
+    clips, poses = load_motion(given.clips, body, 30.0), load_motion(given.poses, body, 5.0, given.clips)
+    exercises, woman = load_ui_prmd(given.exercises, body), load_accad(given.woman, body)
+    captured = torch.cat([motion.poses_of(motion.learned) for motion in (poses, woman)])
+    kind = torch.cat([pose_kinds(body(part).joints) for part in captured.split(8192)])
+    rare = rare_motion(captured[(kind == STANDING) | (kind == UPRIGHT)], body, RARE_CLIPS, RARE_SEED)
+    return Motions(clips, poses, exercises, woman, rare)

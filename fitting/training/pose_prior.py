@@ -4,8 +4,8 @@
         --exercises ui_prmd_25hz.npz --woman accad_female1.npz --out pose_prior.npz
 
 Prints the held-out log-likelihood beside that of other sizes and tails. Held-out subjects are never learned from, nor
-are the kinds of motion in `motion_capture.LEFT_OUT_KINDS`. Poses are drawn by source and by kind (`motions.py`,
-`pose_kinds.py`). Every pose counts twice, as it is and mirrored.
+are the kinds of motion in `motion_capture.LEFT_OUT_KINDS`. Poses are drawn by source and by kind
+(`motion_bank.py`). Every pose counts twice, as it is and mirrored.
 
 Tails are heavy: a Gaussian pulls a pose the harder the less ordinary it is; a t of few degrees of freedom lets it go.
 """
@@ -23,9 +23,15 @@ from fitting.body.kinematics import JOINT_NAMES, MIRROR
 from fitting.solver.prior import Mixture as Mixture69
 from fitting.solver.prior import from_mixture, packed
 from fitting.solver.unknowns import BODY_JOINTS
+from fitting.training.motion_bank import (
+    MOTION_SHARES,
+    Motions,
+    add_arguments,
+    drawing_weights,
+    load_motions,
+    pose_kinds,
+)
 from fitting.training.motion_capture import Motion
-from fitting.training.motions import SHARES, Motions, add_arguments, load_motions
-from fitting.training.pose_kinds import drawing_weights, pose_kinds
 from pose2d.base.files import atomic_file
 
 FLOOR_RAD = 0.03  # what capture and retargeting blur anyway
@@ -95,7 +101,7 @@ def learn(x: Tensor, components: int, freedom: float, rounds: int) -> Mixture:
 def drawn_poses(motions: Motions, body: fitting.Body, count: int, generator: torch.Generator) -> Tensor:
     """[2 count, 69] of what may be learned from, with mirror images."""
     found = []
-    for motion, share in zip(motions.all, SHARES, strict=True):
+    for motion, share in zip(motions.all, MOTION_SHARES, strict=True):
         pose = motion.poses_of(motion.learned)
         kind = torch.cat([pose_kinds(body(part).joints) for part in pose.split(8192)])
         chosen = torch.multinomial(drawing_weights(kind), int(share * count), replacement=True, generator=generator)

@@ -21,7 +21,7 @@ from fitting.body import Body
 from fitting.body.kinematics import MIRROR, rotate, rotation_matrices
 from fitting.body.rotations import axis_angle_to_quaternion, matrix_to_axis_angle, quaternion_to_axis_angle
 from fitting.solver.unknowns import BODY_JOINTS, ranges
-from fitting.training.collars import with_raised_collars
+from fitting.training.capture_corrections import with_raised_collars
 from fitting.training.motion_capture import Motion
 
 SHAKEN_DEG = 4.0  # standard deviation of a turn added to every joint

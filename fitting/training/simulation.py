@@ -16,9 +16,8 @@ from fitting.body.rotations import matrix_to_axis_angle
 from fitting.camera import Camera
 from fitting.keypoints.observed import JOINT_OF
 from fitting.training.motion_capture import Motion
-from pose2d.oks import AREA_OF_BOX, ErrorDistribution, l_squared, sigma_px
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
-from pose2d.types import Keypoints
+from pose2d.types import AREA_OF_BOX, ErrorDistribution, Keypoints, l_squared, sigma_px
 
 
 @dataclass(frozen=True)

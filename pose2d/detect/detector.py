@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pose2d import crops
 from pose2d.base.errors import UserError
-from pose2d.base.json_files import read_json
+from pose2d.base.files import read_json
 
 COCO_PERSON = 1  # category of a person in COCO's files
 FARTHEST_PX = 1e7  # of a box that was given: no image is so large

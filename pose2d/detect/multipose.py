@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pose2d import crops
-from pose2d.checkpoints import read_state
 from pose2d.detect.detector import DetectorInput, DetectorOptions, PersonDetector
 from pose2d.models import movenet
+from pose2d.models.base import read_state
 from pose2d.models.movenet import MoveNet
 
 EVIDENCE_KEYPOINTS = 8  # of 17 keypoints: half of a person may be hidden

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from pose2d import crops
 from pose2d.base.errors import UserError
-from pose2d.base.onnx_runtime import OnnxNetwork
-from pose2d.checkpoints import compare, read_state
 from pose2d.detect.detector import DetectorInput, DetectorOptions, PersonDetector
-from pose2d.models.convolutions import Conv, CSPLayer, DarknetBlock, SpatialPyramid, onnx_convolutions
+from pose2d.models.base import compare, read_state
+from pose2d.models.convolutions import Conv, CSPLayer, DarknetBlock, OnnxNetwork, SpatialPyramid, onnx_convolutions
 
 STRIDES = (8, 16, 32)  # input pixels per cell of the three levels
 WIDTHS = (96, 192, 384)  # channels of the backbone at each level (CSPDarknet's 256, 512, 1024 times 0.375)

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.checkpoints import renamed
 from pose2d.decode import soft_argmax, soft_argmax_spread
-from pose2d.models.base import MINIATURE, MMPOSE, UNPUBLISHED, HeatmapModel, sized_card
+from pose2d.models.base import MINIATURE, MMPOSE, UNPUBLISHED, HeatmapModel, renamed, sized_card
 from pose2d.models.resnet import DECONV_CHANNELS, ResNet, deconv_layers, stage_channels
 from pose2d.skeletons import COCO17, Skeleton
 from pose2d.types import Prediction

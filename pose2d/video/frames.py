@@ -1,4 +1,10 @@
-"""What every source of images offers (facts first, then frames one by one), and the simplest: a photo, a folder."""
+"""What every source of images offers (facts first, then frames one by one), and all of them: a photo, a folder,
+a video (mp4, mov, mkv, webm, gif and whatever else FFmpeg reads).
+
+PyAV reads, not OpenCV. Both turn frames upright, convert colours alike and decode at the same speed, but only
+PyAV gives the exact rate as a fraction and timestamps on the clock that the sound runs on (OpenCV shifts the first
+frame to zero), and only PyAV tells a broken file from one that has ended.
+"""
 
 import math
 import re
@@ -8,9 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import av
 import cv2
 import numpy as np
+from av.stream import Disposition
+from av.video.reformatter import Interpolation, VideoReformatter
 from PIL import Image
 
 from pose2d.base.errors import UserError
@@ -201,3 +211,213 @@ def _listed(folder: Path) -> list[Path]:
 def _in_counting_order(path: Path) -> list[tuple[bool, int, str]]:
     """frame_9 comes before frame_10."""
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", path.name)]
+
+
+SLOWEST_FPS, FASTEST_FPS = Fraction(1, 1000), Fraction(10**6)  # what is stated beyond this is a mistake
+LARGER, SMALL_PX = 4, 4_000_000  # a later frame may have so many times the first one's pixels, or so many
+MOST_STRETCHED = Fraction(1, 16), Fraction(16)  # width over height of a pixel
+KINDS = "mp4, mov, mkv, webm or gif"
+# FFmpeg's names of what is a video. It opens more: a text "played" on a terminal, raw bytes, play lists of other files.
+_CONTAINERS = {
+    "mov", "mp4", "matroska", "webm", "avi", "gif", "apng", "mpegts", "mpeg", "ogg", "flv", "asf", "mxf", "m4v", "h264",
+    "hevc", "mjpeg", "ivf",
+}  # fmt: skip
+# Each pixel of a smaller image is the mean of those it covers, its colour too (FFmpeg would halve that once more).
+# By FFmpeg's numbers: accurate rounding, colour in and out at full width. PyAV before 18 has no names for them.
+AVERAGE = int(Interpolation.AREA) | 0x40000 | 0x2000 | 0x4000
+
+
+class Video(Clip):
+    """A video file. A damaged one is read as far as it goes, and `warnings` says how far that was."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.warnings = []
+        with _open(self.path) as container:
+            stream = _image_stream(container, self.path, MOST_PIXELS)
+            first = next(_decoded(container, stream, self.warnings), None)
+            if first is None:
+                raise UserError(
+                    f"{self.path} holds no readable frame: the file is damaged or cut off. "
+                    "Copy or record it again, or convert it to mp4 (H.264)."
+                )
+            self._decoded_px = first.width * first.height
+            self._stored_wh = _square_pixels(stream, first)
+            check_size(self.path, self._stored_wh)
+            self._turn = _turn(first)
+            width, height = self._stored_wh[:: -1 if self._turn.sideways else 1]
+            self.info = ClipInfo(
+                width_px=width,
+                height_px=height,
+                rate=_rate(stream),
+                tick_s=stream.time_base or Fraction(1, 90000),
+                frames=stream.frames or None,
+                duration_s=_duration_s(container, stream),
+                has_audio=bool(container.streams.audio),
+            )
+
+    def files(self) -> list[Path]:
+        return [self.path]
+
+    def frames(self, span: Span = WHOLE, size: tuple[int, int] | None = None) -> Iterator[Frame]:
+        self.warnings = []
+        first_wanted = last_time = None
+        width, height = self._stored_wh if size is None else size[:: -1 if self._turn.sideways else 1]
+        smoothly = int(Interpolation.BILINEAR) if size is None else AVERAGE
+        with _open(self.path) as container:
+            stream = _image_stream(container, self.path, max(LARGER * self._decoded_px, SMALL_PX))
+            colours = VideoReformatter()  # kept: building its tables anew for every frame costs more than using them
+            for index, frame in enumerate(_decoded(container, stream, self.warnings)):
+                time_s = self._time_s(frame, index, last_time)
+                last_time = time_s
+                if span.too_late(time_s):
+                    return
+                if span.too_early(time_s):
+                    continue
+                first_wanted = index if first_wanted is None else first_wanted
+                if (index - first_wanted) % span.every == 0:
+                    rgb = colours.reformat(frame, width, height, "rgb24", interpolation=smoothly).to_ndarray()
+                    yield Frame(index, time_s, self._turn.upright(rgb))
+        if last_time is None or first_wanted is None:
+            seconds = float(last_time or 0)
+            raise UserError(f"{self.path} ends at {seconds:.2f} s, before --start {span.start_s:g} s.")
+        self._note_early_end(last_time)
+
+    def _time_s(self, frame: av.VideoFrame, index: int, last: Fraction | None) -> Fraction:
+        """The frame's own time; where a file repeats or lacks a time stamp, the next moment that makes sense."""
+        info = self.info
+        if frame.pts is not None and frame.time_base is not None:
+            time_s = Fraction(frame.pts * frame.time_base)
+        elif last is not None:
+            time_s = last + round(1 / info.rate / info.tick_s) * info.tick_s
+        else:
+            time_s = Fraction(0)
+        return time_s if last is None or time_s > last else last + info.tick_s
+
+    def _note_early_end(self, last_time_s: Fraction) -> None:
+        stated_s = self.info.duration_s
+        end_s = float(last_time_s + 1 / self.info.rate)
+        if stated_s is not None and end_s < stated_s - 0.25 - 2 / self.info.rate:  # players differ by a frame or two
+            self.warnings.append(
+                f"{self.path} says it lasts {stated_s:.2f} s but its images end at {end_s:.2f} s: "
+                "it was cut off or is damaged. What could be read was used."
+            )
+
+
+class _Turn:
+    """How stored pixels become upright ones: the 2x2 part of a display matrix, which only holds -1, 0 and 1."""
+
+    def __init__(self, x_from_x: int, y_from_x: int, x_from_y: int, y_from_y: int) -> None:
+        self.sideways = x_from_x == 0
+        self._flip_x = (x_from_y if self.sideways else x_from_x) < 0
+        self._flip_y = (y_from_x if self.sideways else y_from_y) < 0
+
+    def upright(self, rgb: np.ndarray) -> np.ndarray:
+        rgb = rgb.transpose(1, 0, 2) if self.sideways else rgb
+        return np.ascontiguousarray(rgb[:: -1 if self._flip_y else 1, :: -1 if self._flip_x else 1])
+
+
+def _turn(frame: av.VideoFrame) -> _Turn:
+    """From the display matrix (a, b, u, c, d, v, x, y, w) of the ISO file format: x' = a x + c y, y' = b x + d y.
+
+    Phones write quarter turns, and a mirror for some front cameras; anything between is rounded to the nearest.
+    """
+    side_data: Any = frame.side_data.get("DISPLAYMATRIX")
+    if side_data is None:
+        return _Turn(1, 0, 0, 1)
+    a, b, _, c, d = np.frombuffer(bytes(side_data), np.int32)[:5].tolist()
+    if abs(a) >= abs(b):
+        return _Turn(1 if a >= 0 else -1, 0, 0, 1 if d >= 0 else -1)
+    return _Turn(0, 1 if b >= 0 else -1, 1 if c >= 0 else -1, 0)
+
+
+def _open(path: Path) -> av.container.InputContainer:
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, not a video file. For a folder of images use --images.")
+    if not path.is_file():
+        raise UserError(f"no video at {path}. Check the path; {KINDS} can be read.")
+    if path.stat().st_size == 0:
+        raise UserError(f"{path} is empty (0 bytes). Copy or record it again.")
+    try:
+        # A play list inside a hostile file must not reach out to the network.
+        container = av.open(str(path), options={"protocol_whitelist": "file"})
+    except PermissionError as error:
+        raise UserError(f"{path} may not be read by this user. Change its permissions.") from error
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        raise UserError(
+            f"{path} is not a video that can be read ({_reason(error)}). Expected {KINDS}; an mp4 that was cut off "
+            "while recording or copying lacks its index and cannot be opened: copy it again or convert it."
+        ) from error
+    if _CONTAINERS.isdisjoint(container.format.name.split(",")):
+        name = container.format.name
+        container.close()
+        raise UserError(f"{path} is not a video ({name}). Expected {KINDS}; for one image use --image.")
+    return container
+
+
+def _image_stream(container: av.container.InputContainer, path: Path, most_px: int) -> av.VideoStream:
+    """most_px: frames that are larger are refused by the decoder before it makes room for them."""
+    # The cover of a music file is a video stream too, by name.
+    videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+    if not videos:
+        sound = "only sound" if container.streams.audio else "no images"
+        container.close()
+        raise UserError(f"{path} holds {sound}, no video. Expected {KINDS} with a video track.")
+    if videos[0].codec_context is None:  # PyAV has none where FFmpeg knows no decoder
+        container.close()
+        raise UserError(f"{path} holds images of a kind that FFmpeg does not know. Convert it to mp4 (H.264).")
+    videos[0].thread_type = "AUTO"
+    videos[0].codec_context.options = {"max_pixels": str(most_px)}
+    return videos[0]
+
+
+def _decoded(
+    container: av.container.InputContainer, stream: av.VideoStream, warnings: list[str]
+) -> Iterator[av.VideoFrame]:
+    """Every frame that can be decoded; what cannot is counted, not hidden."""
+    damaged = 0
+    packets = container.demux(stream)
+    while True:
+        try:
+            packet = next(packets, None)
+        except (av.error.FFmpegError, OSError) as error:
+            warnings.append(f"{container.name} breaks off ({_reason(error)}). What could be read was used.")
+            break
+        if packet is None:
+            break
+        try:
+            yield from packet.decode()
+        except (av.error.FFmpegError, OSError):
+            damaged += 1
+    if damaged:
+        warnings.append(f"{container.name} has {damaged} damaged packets of video data; they were left out.")
+
+
+def _square_pixels(stream: av.VideoStream, frame: av.VideoFrame) -> tuple[int, int]:
+    """Stored width and height with the width stretched so that pixels are square."""
+    aspect = stream.sample_aspect_ratio or Fraction(1)
+    if not MOST_STRETCHED[0] <= aspect <= MOST_STRETCHED[1]:  # a damaged header
+        aspect = Fraction(1)
+    return max(1, round(frame.width * aspect)), frame.height
+
+
+def _rate(stream: av.VideoStream) -> Fraction:
+    """Of a damaged header the usual 30."""
+    rate = Fraction(stream.average_rate or stream.guessed_rate or 30)
+    return rate if SLOWEST_FPS <= rate <= FASTEST_FPS else Fraction(30)
+
+
+def _duration_s(container: av.container.InputContainer, stream: av.VideoStream) -> float | None:
+    """Of the images: the container's own figure would count sound that outlasts them."""
+    if stream.duration and stream.time_base:
+        return float(stream.duration * stream.time_base)
+    tag = stream.metadata.get("DURATION")  # Matroska: "00:00:02.966000000"
+    if tag and (match := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,2}):([0-9]{1,2}(?:\.[0-9]{1,12})?)", tag)):
+        return int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3])
+    if container.duration and not container.streams.audio:
+        return container.duration / av.time_base
+    return None
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -11,9 +11,9 @@ from scipy.spatial.transform import Rotation
 from bench.lib.world_background import background, draw_room
 from bench.lib.world_metrics import PersonEstimate, ShotEstimate, shot_metrics, turn_error_deg
 from bench.lib.world_scenes import ShotTruth, simulated_shot
-from eval3dpw.synth.clip_kinds import clips_by_kind
+from eval3dpw.synth.motion import clips_by_kind
 from fitting.body.load import load_body
-from fitting.training.planted_feet import feet_over_sole_m
+from fitting.training.capture_corrections import feet_over_sole_m
 from fitting.training.simulation import Noise
 
 

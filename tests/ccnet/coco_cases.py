@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ccnet.coco_ap.evaluated_people import GroundTruth
+from ccnet.coco_ap.matching import GroundTruth
 
 SIZES_PX = (12, 30, 34, 60, 95, 98, 200, 400)  # around the borders of small, medium and large
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ccnet.coco_ap.reference import coco_index, run_pycocotools
+from ccnet.coco_ap.average_precision import coco_index, run_pycocotools
 from pose2d.skeletons import COCO17
 
 

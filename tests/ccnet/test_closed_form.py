@@ -6,7 +6,8 @@ import torch
 
 from ccnet.closed_form import best_width, confidence_from_peak, confidence_from_spread, variance_from_peak
 from pose2d.decode import fit_gaussian, peaks
-from pose2d.oks import (
+from pose2d.skeletons import COCO17
+from pose2d.types import (
     expected_oks,
     expected_oks_per_axis,
     keypoint_oks,
@@ -14,7 +15,6 @@ from pose2d.oks import (
     sigma_px,
     variance_from_expected_oks,
 )
-from pose2d.skeletons import COCO17
 
 
 @pytest.mark.parametrize(("sigma", "l2"), [(1.0, 1.0), (5.0, 9.0), (2.0, 400.0)])

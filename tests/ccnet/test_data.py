@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from ccnet.coco_ap.evaluated_people import ground_truth_from_coco
+from ccnet.coco_ap.matching import ground_truth_from_coco
 from ccnet.data.datasets import load_image, read_split, split_names
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133

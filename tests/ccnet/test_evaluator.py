@@ -9,16 +9,20 @@ import pytest
 from ccnet.coco_ap.average_precision import (
     RECALL_POINTS,
     evaluate,
+    evaluate_by_pycocotools,
     evaluate_coco,
     summarize,
+    to_coco,
+    to_coco_results,
 )
-from ccnet.coco_ap.evaluated_people import (
+from ccnet.coco_ap.matching import (
+    DETECTIONS_PER_IMAGE,
     detections,
     detections_from_coco,
     ground_truth_from_coco,
+    match,
+    matched_oks,
 )
-from ccnet.coco_ap.matching import DETECTIONS_PER_IMAGE, match, matched_oks
-from ccnet.coco_ap.reference import evaluate_by_pycocotools, to_coco, to_coco_results
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133
 from tests.ccnet.coco_cases import ground_truth, random_case

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from ccnet.coco_ap.average_precision import bootstrap_ap, evaluate
-from ccnet.coco_ap.evaluated_people import detections, detections_from_coco, ground_truth_from_coco
-from ccnet.coco_ap.matching import match
+from ccnet.coco_ap.matching import detections, detections_from_coco, ground_truth_from_coco, match
 from ccnet.metrics import (
     calibration,
     keypoint_curves,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from ccnet.data.datasets import read_split
-from ccnet.data.mpii import head_size_px, pckh, published_pckh, read_head_boxes
+from ccnet.data.datasets import head_size_px, pckh, published_pckh, read_head_boxes, read_split
 from pose2d.base.errors import UserError
 from pose2d.skeletons import MPII16
 from tests.ccnet.toy import write_mpii

@@ -16,11 +16,12 @@ from ccnet.heads.simcc import (
     CHANNELS,
     COMPONENTS,
     LOG_RATIO_RANGE,
+    SUMMARY,
     SimCCDistributionHead,
+    SimCCInputs,
     distribution_of,
     principal_axes,
 )
-from ccnet.heads.simcc_inputs import SUMMARY, SimCCInputs
 from ccnet.losses import Targets, channels, default, likelihood
 from ccnet.recipes import TrainingSettings
 from ccnet.train import new_head

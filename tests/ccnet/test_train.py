@@ -14,8 +14,15 @@ import torch
 import pose2d
 from ccnet.data.augment import Augment, degrade, jitter_box
 from ccnet.data.datasets import read_split
-from ccnet.data.examples import CachedExamples, StreamedExamples, make_examples, passes
-from ccnet.data.observations import ObservationCache, join, observe
+from ccnet.data.observations import (
+    CachedExamples,
+    ObservationCache,
+    StreamedExamples,
+    join,
+    make_examples,
+    observe,
+    passes,
+)
 from ccnet.heads import files
 from ccnet.recipes import TrainingSettings
 from ccnet.train import new_head, train
@@ -158,7 +165,7 @@ torch.set_num_threads(1)
 from ccnet import train as training
 from ccnet.heads import files
 from ccnet.data.datasets import read_split
-from ccnet.data.examples import make_examples
+from ccnet.data.observations import make_examples
 from pose2d.base.distributed import process_group
 from ccnet.recipes import TrainingSettings
 from tests.ccnet.toy import toy_model

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ccnet.coco_ap.average_precision import PARTS, KeypointAP, evaluate_wholebody
-from ccnet.coco_ap.evaluated_people import Detections, GroundTruth, detections_from_coco, ground_truth_from_coco
+from ccnet.coco_ap.matching import Detections, GroundTruth, detections_from_coco, ground_truth_from_coco
 from ccnet.data.datasets import WHOLEBODY_FIELDS
 from pose2d.base.errors import UserError
 from pose2d.skeletons import WHOLEBODY133

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fitmesh.eval_3dpw.score_table import Scores, cell, lines
-from fitmesh.eval_3dpw.scoring import METRICS
+from fitmesh.eval_3dpw.score_table import METRICS, Scores, cell, lines
 
 
 def some_scores(sequences: int) -> Scores:

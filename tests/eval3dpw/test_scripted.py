@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from eval3dpw.synth.clip_kinds import KINDS, clips_by_kind, is_held_out
-from eval3dpw.synth.dataset import truth_path
-from eval3dpw.synth.motion import FPS, Clip, load_clips
+from eval3dpw.synth.dataset import ScriptedSettings, make_scripted, make_scripted_sequence, truth_path
+from eval3dpw.synth.motion import FPS, KINDS, Clip, clips_by_kind, is_held_out, load_clips
 from eval3dpw.synth.scripted import build_shots, scripted_plan
-from eval3dpw.synth.scripted_dataset import ScriptedSettings, make_scripted, make_scripted_sequence
 from eval3dpw.synth.sequence import BY_NOBODY, BY_OBJECT, HIDDEN, OUTSIDE, frame_truth
 from eval3dpw.synth.staging import RecordedPath, contacts, staged_person, there_and_back
 from fitting.body.load import load_body
-from fitting.training.planted_feet import FEET_KEYPOINTS, feet_over_sole_m, speeds_m_s
+from fitting.training.capture_corrections import FEET_KEYPOINTS, feet_over_sole_m, speeds_m_s
 from pose2d.base.errors import UserError
 
 TINY = ScriptedSettings(("cuts", "behind"), sequences=2, seconds=0.6, size=(96, 64), seed=4)

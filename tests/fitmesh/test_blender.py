@@ -13,7 +13,7 @@ import pytest
 
 import fitting
 from fitmesh.exports import EXPORTERS
-from fitmesh.exports.bone_names import bone_names
+from fitmesh.exports.choices import bone_names
 from fitmesh.exports.scene import scene_frame
 from fitmesh.result import Result
 from fitmesh.ui.events import Reporter

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fitmesh.exports import bvh, scene_glb
-from fitmesh.exports.bone_names import CHOICES, bone_names
+from fitmesh.exports.choices import CHOICES, bone_names
 from fitmesh.ui.events import Reporter
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from pose2d.base.errors import UserError

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fitmesh.stages import fit, overlay, people
+from fitmesh.stages import export, fit, people
 from fitmesh.stages.settings import Job, KeypointSettings, RunSettings
 from fitmesh.ui.events import Reporter
 from pose2d.base import caching
 from pose2d.registry import module_of
-from pose2d.video.reader import Video
+from pose2d.video.frames import Video
 from tests.imports import import_graph
 from tests.videos import write_video
 
@@ -45,7 +45,7 @@ def digests(tree: Path) -> Digests:
         _forget()
         people_key = people.cache_key(job)
         fit_key = fit.cache_key(job, people_key)
-        return {key.stage: key.digest for key in (people_key, fit_key, overlay.cache_key(job, fit_key))}
+        return {key.stage: key.digest for key in (people_key, fit_key, export.overlay_key(job, fit_key))}
 
     return now
 

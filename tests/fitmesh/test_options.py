@@ -15,8 +15,7 @@ import typer
 import fitmesh as package
 from fitmesh.options.record import Option, check_ranges, command, function
 from fitmesh.ui import trouble
-from pose2d.base.errors import UserError
-from pose2d.base.ranges import Range
+from pose2d.base.errors import Range, UserError
 from tests.fitmesh.conftest import Fitmesh
 
 ROOT = Path(__file__).parents[2]

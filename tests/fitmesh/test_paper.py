@@ -12,10 +12,10 @@ import ccnet
 import pose2d
 from fitmesh.cli import app
 from fitmesh.coco import eval_coco, train_ccnet
-from fitmesh.paper import published
-from fitmesh.paper.ablations import AGGREGATIONS
+from fitmesh.paper import paper_table
 from fitmesh.paper.paper_table import Column, PaperTable, Row
 from fitmesh.paper.run import TABLES
+from fitmesh.paper.tables import AGGREGATIONS
 from pose2d.base.errors import UserError
 from pose2d.models.base import ModelCard
 from pose2d.skeletons import MPII16, WHOLEBODY133
@@ -62,7 +62,7 @@ def test_the_list_has_every_table():
 
 
 def test_published_figures_are_of_networks_that_can_be_loaded():
-    for figures in (published.COCO, published.AREAS, published.LOSSES, published.MPII):
+    for figures in (paper_table.COCO, paper_table.AREAS, paper_table.LOSSES, paper_table.MPII):
         for name, _ in figures:
             assert pose2d.card(name).name == name
 

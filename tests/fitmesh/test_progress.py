@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from fitmesh.ui import events
-from fitmesh.ui.events import Reporter, heartbeat
-from fitmesh.ui.sinks import as_json_lines, on_stderr
+from fitmesh.ui.events import Reporter, as_json_lines, heartbeat, on_stderr
 
 LONGEST_SILENCE_S = 2.0
 EXAMPLE = Path(__file__).parents[2] / "examples" / "park.mp4"

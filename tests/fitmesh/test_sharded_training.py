@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ccnet.data import observations
-from fitmesh.coco import features
+from fitmesh.coco import train_ccnet
 from tests.ccnet.toy import write_coco
 
 ROOT = Path(__file__).parents[2]
@@ -90,17 +90,17 @@ def test_a_shard_that_is_there_is_not_computed_again(
     from fitmesh.options.training import TrainCcnetOptions
 
     monkeypatch.setattr(observations, "SHARD", 6)
-    monkeypatch.setattr(features, "SHARD", 6)
+    monkeypatch.setattr(train_ccnet, "SHARD", 6)
     request = TrainCcnetOptions(data, "movenet-lightning", tmp_path, train=("train2017",))
     settings = TrainingSettings(head="movenet", augmented_passes=0)
-    tasks = [features.ShardTask(request, settings, 0, first) for first in (0, 6, 12)]
-    features._caches.cache_clear()
-    assert [features.fill_shard(task, lambda count: None) for task in tasks] == [6, 6, 4]
+    tasks = [train_ccnet.ShardTask(request, settings, 0, first) for first in (0, 6, 12)]
+    train_ccnet._caches.cache_clear()
+    assert [train_ccnet.fill_shard(task, lambda count: None) for task in tasks] == [6, 6, 4]
     written = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.np?")}
     assert len(written) == 6
     next(path for path in written if path.name == "0000006.npy").unlink()
     for task in tasks:
-        features.fill_shard(task, lambda count: None)
+        train_ccnet.fill_shard(task, lambda count: None)
     again = {path: path.stat().st_mtime_ns for path in written}
     assert {path.name for path in written if again[path] != written[path]} == {"0000006.npy", "0000006.npz"}
-    features._caches.cache_clear()
+    train_ccnet._caches.cache_clear()

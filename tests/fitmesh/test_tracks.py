@@ -1,6 +1,7 @@
 """`fitmesh tracks`: edits survive the next run, and nonsense is refused before anything is written."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from fitmesh.stages.track_edits import (
 from fitmesh.tracks import edit_tracks, list_tracks
 from pose2d.base.errors import UserError
 from pose2d.events import Event
+from pose2d.hands import HandKeypoints
 from pose2d.types import Track
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.videos import write_video
@@ -82,6 +84,34 @@ def test_a_merged_person_has_the_rows_of_both_in_order(out: Path) -> None:
     np.testing.assert_array_equal(after.people[3].raw, np.concatenate(raw))
     (track,) = [track for track in edited_tracks(out).tracks if track.identity == 3]
     np.testing.assert_array_equal(track.boxes_px, after.boxes_px[3])
+
+
+def with_hands(out: Path) -> HandKeypoints:
+    """A hand of every row in the file of a run, each at another place."""
+    arrays = dict(np.load(out / "keypoints.npz"))
+    hands = HandKeypoints.unseen(len(arrays["row_frame"]))
+    hands = replace(hands, xy_px=np.arange(hands.xy_px.size, dtype=np.float32).reshape(hands.xy_px.shape))
+    np.savez(out / "keypoints.npz", **arrays, **hands.to_arrays())
+    return hands
+
+
+def test_a_merged_person_has_the_hands_of_both_in_order(out: Path) -> None:
+    assert read_keypoints(out).hands == {}
+    with_hands(out)
+    before = read_keypoints(out).hands
+    edit_tracks(out, merge=[(3, 2)])
+    after = edited_keypoints(out).hands
+    np.testing.assert_array_equal(after[3].xy_px, np.concatenate([before[2].xy_px, before[3].xy_px]))
+    assert not after[3].presence.any()
+
+
+def test_a_file_with_half_of_its_hands_is_refused(out: Path) -> None:
+    with_hands(out)
+    arrays = dict(np.load(out / "keypoints.npz"))
+    del arrays["row_hand_std_px"]
+    np.savez(out / "keypoints.npz", **arrays)
+    with pytest.raises(UserError, match="lacks row_hand_std_px"):
+        read_keypoints(out)
 
 
 def test_a_split_gives_the_later_frames_a_new_number(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fitmesh.ui.words import count
+from fitmesh.ui.trouble import count
 
 
 @pytest.mark.parametrize(

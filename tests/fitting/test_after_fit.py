@@ -5,9 +5,8 @@ from dataclasses import replace
 import torch
 
 from fitting.keypoints.after_fit import confidence_after_fit
-from pose2d.oks import ErrorDistribution, l_squared
 from pose2d.skeletons import HALPE26
-from pose2d.types import Keypoints
+from pose2d.types import ErrorDistribution, Keypoints, l_squared
 
 AREA = 10_000.0
 

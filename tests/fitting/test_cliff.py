@@ -5,10 +5,9 @@ import pytest
 import torch
 
 from fitting.init.regressors import BodyRegressor, load
-from fitting.init.regressors.from_images import CARDS
-from fitting.init.regressors.network import CLIFF_CROPPING, cut, windows
+from fitting.init.regressors.from_images import CARDS, CLIFF_CROPPING, cut, windows
 from pose2d.base.errors import UserError
-from pose2d.checkpoints import compare
+from pose2d.models.base import compare
 from tests.references import answers, hollow, relative_error, state_and_input
 
 

@@ -11,9 +11,8 @@ from fitting.body.kinematics import rotation_matrices
 from fitting.body.rotations import matrix_to_axis_angle
 from fitting.solver.terms.scene import POINTS, point_lifts
 from pose2d.base.errors import UserError
-from pose2d.oks import expected_oks, l_squared
 from pose2d.skeletons import COCO17, MPII16
-from pose2d.types import Keypoints
+from pose2d.types import Keypoints, expected_oks, l_squared
 
 CAMERA = fitting.Camera.from_focal(1000.0, (1280, 960))
 SIGMA_PX = 2.0

@@ -11,9 +11,8 @@ from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.keypoints.after_fit import with_variance_inflation
 from fitting.keypoints.hidden import UNCOVERED_M, FittedBody, behind_others, surface_in_front_m
-from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import HALPE26
-from pose2d.types import Keypoints
+from pose2d.types import ErrorDistribution, Keypoints
 
 CAMERA = Camera.from_focal(1000.0, (1280, 960))
 CHEST = 9

@@ -8,8 +8,7 @@ from torch import nn
 from fitting import Camera
 from fitting.camera.crop_camera import crop_to_full
 from fitting.init.regressors import BodyRegressor, initialise, initialise_track, load
-from fitting.init.regressors.from_images import CARDS
-from fitting.init.regressors.network import CLIFF_CROPPING, SPIN_CROPPING, cut, windows
+from fitting.init.regressors.from_images import CARDS, CLIFF_CROPPING, SPIN_CROPPING, cut, windows
 from pose2d.base.errors import UserError
 from tests.references import answers, hollow, relative_error, state_and_input
 

@@ -9,10 +9,20 @@ import fitting
 from fitting.body.kinematics import MIRROR, rotation_matrices
 from fitting.init.lifter.network import FEATURES, Lifter, LifterOutput, load_lifter
 from fitting.training.lifter import Banks, Training, TrainingSettings, learning_rate, losses, total, train
-from fitting.training.lifter_examples import DISTANCE_M, examples, placed, views
-from fitting.training.lifter_noise import observe
-from fitting.training.motion_bank import Bank, Windows, matrices, varied, windows
-from fitting.training.pose_kinds import LYING, SEATED, SHARES, STANDING, UPSIDE_DOWN, pose_kinds
+from fitting.training.lifter_examples import DISTANCE_M, examples, observe, placed, views
+from fitting.training.motion_bank import (
+    LYING,
+    SEATED,
+    SHARES,
+    STANDING,
+    UPSIDE_DOWN,
+    Bank,
+    Windows,
+    matrices,
+    pose_kinds,
+    varied,
+    windows,
+)
 from fitting.training.simulation import stated_mixtures
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17

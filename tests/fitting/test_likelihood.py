@@ -10,8 +10,7 @@ import fitting
 from fitting.keypoints.observed import body_keypoints
 from fitting.keypoints.weights import HEDGE, WIDER, Weighting, keypoint_weights
 from fitting.solver.terms.reprojection import mixture_loss
-from pose2d.oks import ErrorDistribution
-from pose2d.types import Keypoints
+from pose2d.types import ErrorDistribution, Keypoints
 from tests.walkers import walker
 
 SIZE = (640, 480)

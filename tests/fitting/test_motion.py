@@ -10,11 +10,17 @@ from torch.nn.functional import normalize
 import fitting
 from fitting.body.kinematics import rotation_matrices
 from fitting.training import rare_poses
-from fitting.training.collars import ARM_DEG, RISE_MM, with_raised_collars
-from fitting.training.knees import signed_flexion_deg, stands_quietly, straightened, subjects_excess_deg
-from fitting.training.markers import load_ui_prmd
-from fitting.training.motion_capture import Motion, load_accad, load_captured, load_motion
-from fitting.training.pose_kinds import KNEELING, LYING, ON_HANDS, SEATED, UPSIDE_DOWN, pose_kinds
+from fitting.training.capture_corrections import (
+    ARM_DEG,
+    RISE_MM,
+    signed_flexion_deg,
+    stands_quietly,
+    straightened,
+    subjects_excess_deg,
+    with_raised_collars,
+)
+from fitting.training.motion_bank import KNEELING, LYING, ON_HANDS, SEATED, UPSIDE_DOWN, pose_kinds
+from fitting.training.motion_capture import Motion, load_accad, load_captured, load_motion, load_ui_prmd
 from pose2d.base.errors import UserError
 
 QUANTILES = torch.tensor([0.1, 0.5, 0.9])

@@ -13,9 +13,8 @@ from fitting.keypoints.observed import (
     probability_observed,
 )
 from fitting.thresholds import OBSERVED_SCORE
-from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import HALPE26
-from pose2d.types import Keypoints
+from pose2d.types import ErrorDistribution, Keypoints
 
 SIZE = (100, 100)
 KNEES, ANKLES_AND_FEET = [13, 14], [15, 16, 20, 21, 22, 23, 24, 25]

@@ -10,7 +10,7 @@ import torch
 from fitting import load_body
 from fitting.camera import Camera
 from fitting.render import Mesh, render
-from fitting.render.pytorch3d_paint import problem
+from fitting.render.draw import problem
 from fitting.render.raster import rasterize
 from fitting.render.shading import softened, vertex_normals
 from pose2d.base.errors import UserError

@@ -15,9 +15,8 @@ from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.ground import GivenGround
 from fitting.scene.lens import FocalEstimate
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
-from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import HALPE26
-from pose2d.types import Keypoints
+from pose2d.types import ErrorDistribution, Keypoints
 from tests.fitting.people_scenes import angle_deg, standing_pose
 
 SIZE, FOCAL_PX, FPS, FRAMES = (1280, 720), 1000.0, 30.0, 24

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from fitting.keypoints.side_swap import repair_side_swaps
-from pose2d.oks import ErrorDistribution
 from pose2d.skeletons import COCO17
-from pose2d.types import Keypoints
+from pose2d.types import ErrorDistribution, Keypoints
 
 FRAMES = 90
 LEFT, RIGHT = ([COCO17.keypoints.index(f"{side}_{name}") for name in ("knee", "ankle")] for side in ("left", "right"))

@@ -9,16 +9,17 @@ import torch
 
 import fitting
 from fitting import BodyParams, Camera
-from fitting.smplify.points import coco17, placer
 from fitting.smplify.smplify import (
     Observations,
     SmplifySettings,
     bend,
     body_loss,
     camera_loss,
+    coco17,
     fit_points,
     load_max_mixture,
     max_mixture,
+    placer,
     smplify,
     torso_reprojection,
 )

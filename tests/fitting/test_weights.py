@@ -9,9 +9,8 @@ import torch
 import fitting
 from fitting.keypoints.weights import REFERENCE_SIGMA, keypoint_weights, warn_of_scores
 from pose2d.base.errors import UserError
-from pose2d.oks import expected_oks, l_squared
 from pose2d.skeletons import COCO17
-from pose2d.types import Keypoints
+from pose2d.types import Keypoints, expected_oks, l_squared
 
 AREA = torch.tensor([10_000.0, 40_000.0])
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 import pose2d
-from pose2d import checkpoints, registry
-from pose2d.checkpoints import read_state
+from pose2d import registry
+from pose2d.models import base
+from pose2d.models.base import read_state
 
 WEIGHTS = {"conv.weight": torch.ones(2, 3), "conv.bias": torch.zeros(2)}
 
@@ -140,7 +141,7 @@ def test_getattr_in_a_file_gets_nothing(tmp_path, saved):
         def __reduce__(self):
             return getattr, (WEIGHTS["conv.bias"], "shape")
 
-    content = checkpoints.read_torch(saved({"x": Getter()}))
+    content = base.read_torch(saved({"x": Getter()}))
     assert type(content["x"]) is not torch.Size
 
 

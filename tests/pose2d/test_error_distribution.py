@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from pose2d.oks import ErrorDistribution
+from pose2d.types import ErrorDistribution
 
 RATIOS = [None, 0.0, 1.2, -2.5]
 

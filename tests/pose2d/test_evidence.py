@@ -5,8 +5,7 @@ from torch import Tensor
 
 from pose2d.detect.detector import Boxes, DetectorOptions, iou
 from pose2d.detect.multipose import MultiPose
-from pose2d.video.frames import Span
-from pose2d.video.reader import Video
+from pose2d.video.frames import Span, Video
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "park.mp4"
 

@@ -7,16 +7,29 @@ import pytest
 
 from bench.identity import KINDS, follow, measure, motion_only, pose_of
 from pose2d.skeletons import COCO17
-from pose2d.tracking.appearance import PARTS, RELINK_RATIO, SIZE, relink, unseen
-from pose2d.tracking.kalman import PoseMotionOptions, first_pose, predict_pose, update_pose
-from pose2d.tracking.ownership import OwnershipOptions, nearer_log_odds, ownership
-from pose2d.tracking.paths import JumpOptions, TrackPath, splits, step_cost, track_path
+from pose2d.tracking.appearance import (
+    PARTS,
+    RELINK_RATIO,
+    SIZE,
+    JumpOptions,
+    TrackPath,
+    relink,
+    splits,
+    step_cost,
+    track_path,
+    unseen,
+)
+from pose2d.tracking.identity import OwnershipOptions, nearer_log_odds, ownership
 from pose2d.tracking.tracker import (
     AssociationOptions,
+    PoseMotionOptions,
     best_of_each_pose,
     cue_log_likelihood,
+    first_pose,
     pose_log_likelihood_ratio,
     pose_similarity,
+    predict_pose,
+    update_pose,
 )
 from pose2d.types import Appearance, Detections, Keypoints
 

@@ -9,8 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from pose2d.video.frames import Frame
-from pose2d.video.reader import Video
+from pose2d.video.frames import Frame, Video
 from pose2d.video.shots import Cut, ShotDetector, ShotMarker, find_cuts, new_structure, shot_of_frames, thumbnail
 
 

@@ -8,8 +8,7 @@ from pose2d.detect.detector import DetectorOptions
 from pose2d.detect.multipose import MultiPose
 from pose2d.tracking.tracker import Tracker, TrackerOptions, assign
 from pose2d.types import Detections, Track
-from pose2d.video.frames import Span
-from pose2d.video.reader import Video
+from pose2d.video.frames import Span, Video
 
 Walk = Callable[[float], tuple[float, float] | None]  # centre at a time, or None when not in the image
 WIDTH, HEIGHT = 60.0, 160.0

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from pose2d.base.errors import UserError
-from pose2d.video.frames import ImageFolder, Span, read_image
-from pose2d.video.reader import Video
+from pose2d.video.frames import ImageFolder, Span, Video, read_image
 from pose2d.video.writer import video_writer
 from tests.videos import image, number_of, turn, write_sound, write_video
 

@@ -17,7 +17,7 @@ from pose2d.detect.detector import (
     non_maximum_suppression,
 )
 from pose2d.detect.yolox import YoloxTiny, load_yolox
-from pose2d.video.reader import Video
+from pose2d.video.frames import Video
 from tests.patterns import pattern
 
 ONNX = "weights/yolox_tiny_humanart_416.onnx"

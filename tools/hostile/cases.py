@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_origin
 import numpy as np
 import typer
 
-from pose2d.base.ranges import Range
+from pose2d.base.errors import Range
 from tools.hostile.inputs import Valid, pickled
 from tools.hostile.mutations import damaged_bytes, damaged_json, damaged_npz
 from tools.hostile.runner import Case, command
@@ -95,22 +95,21 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     import fitmesh
     import fitting
     from ccnet.data.datasets import read_split
-    from eval3dpw.predicted_bodies import read_predictions
+    from eval3dpw.bodies import read_predictions
     from eval3dpw.sequences import read_sequence, read_spin_npz
     from fitmesh import schemas
-    from fitmesh.options.config_file import read_config
+    from fitmesh.options.record import read_config
     from fitmesh.result import tables
     from fitmesh.stages.given_keypoints import read_given
     from fitmesh.stages.people import read_keypoints, read_tracks
     from fitting.init.lifter.network import load_lifter
     from fitting.solver.prior import read_mixture
     from fitting.training.motion_capture import load_motion
-    from pose2d.base.json_files import read_json
-    from pose2d.checkpoints import read_state
+    from pose2d.base.files import read_json
     from pose2d.detect.detector import read_detections
+    from pose2d.models.base import read_state
     from pose2d.skeletons import COCO17, MPII16
-    from pose2d.video.frames import read_image
-    from pose2d.video.reader import Video
+    from pose2d.video.frames import Video, read_image
 
     known = {**schemas.fit_schema(tables()), **schemas.KEYPOINTS, **schemas.TRACKS}
     required = {name for name, array in known.items() if not array.optional}

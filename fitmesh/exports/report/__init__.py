@@ -14,7 +14,7 @@ from fitmesh.exports.report.person_section import person_heading, person_section
 from fitmesh.exports.scene import frame_rate
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
-from fitmesh.ui.words import count
+from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
 from pose2d.base.files import atomic_file
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fitmesh.exports.report.plots import row_statistic
 from fitmesh.result import Person, Result
-from pose2d.video.reader import AVERAGE
+from pose2d.video.frames import AVERAGE
 
 EVENLY = 6  # frames spread over the time that people are in view
 LONG_SIDE_PX, QUALITY = 720, 82

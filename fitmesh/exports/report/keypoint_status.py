@@ -11,9 +11,8 @@ import torch
 
 from fitmesh.result import Person, Result
 from fitting.keypoints.weights import Weighting, keypoint_weights
-from pose2d.oks import AREA_OF_BOX
 from pose2d.skeletons import HALPE26
-from pose2d.types import ConfidenceSource, Keypoints
+from pose2d.types import AREA_OF_BOX, ConfidenceSource, Keypoints
 
 MIN_PRESENCE = 0.5  # a keypoint with a lower probability is called not present ..
 MIN_CONFIDENCE = 0.5  # .. one with a lower expected OKS low in confidence ..

@@ -13,7 +13,7 @@ from fitmesh.exports.report.overview import swatch
 from fitmesh.exports.report.plots import MOST_POINTS, Axis, Line, plot, row_statistic, runs, time_marks
 from fitmesh.exports.segments import on_every_frame
 from fitmesh.result import Person, Result
-from fitmesh.ui.words import count
+from fitmesh.ui.trouble import count
 from fitting.body.kinematics import JOINT_NAMES
 from pose2d.skeletons import HALPE26
 

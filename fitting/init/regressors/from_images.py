@@ -1,37 +1,179 @@
-"""SPIN and CLIFF by name: from a checkpoint to a network, and from images, boxes and the camera to initial guesses."""
+"""SPIN and CLIFF by name: from a checkpoint to a network, and from images, boxes and the camera to initial guesses.
+
+One network for SPIN's HMR and for CLIFF: a trunk, and a regressor that corrects its own answer three times.
+
+The regressor reads the trunk's vector, CLIFF's box (where the crop lies in the frame), and the answer so far: 24
+rotations of six numbers, ten of shape, a camera (s, tx, ty). It has no activation: every round is one linear map.
+
+Crops are windows with whole-pixel corners, black beyond the image, then resized. `pose2d.crops` does not round; these
+networks were trained on rounded windows, so theirs are kept.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
+import cv2
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fitting.body import BodyParams
-from fitting.body.rotations import matrix_to_axis_angle
+from fitting.body.kinematics import JOINT_COUNT
+from fitting.body.rotations import matrix_to_axis_angle, rot6d_to_matrix
 from fitting.camera import Camera
 from fitting.camera.crop_camera import cliff_box_info, crop_to_full
-from fitting.init.regressors.network import (
-    CAMERA,
-    CLIFF_CROPPING,
-    MEAN_PARAMS,
-    POSE,
-    SHAPE,
-    SPIN_CROPPING,
-    BodyRegressor,
-    cut,
-    windows,
-)
 from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError
-from pose2d.checkpoints import compare, read_state
-from pose2d.crops import check_boxes
+from pose2d.crops import IMAGENET_RGB, check_boxes, check_image
+from pose2d.models.base import compare, read_state
 from pose2d.models.hrnet import HRNetVector
 from pose2d.models.resnet import ResNet
 from pose2d.registry import recognize
+
+LARGEST_PX = 20_000  # side of a window; no camera has such images, and the window is held in memory
+
+
+@dataclass(frozen=True)
+class Cropping:
+    """One network's way to cut."""
+
+    input_wh: tuple[int, int]  # width, height of the network's input
+    box_scale: float  # the box is grown by this
+    to_pixel: Callable[[np.ndarray], np.ndarray]  # how a corner becomes a whole number
+    shrink: int  # OpenCV's interpolation where pixels become fewer
+
+
+# SPIN cuts corners off (towards zero) and resizes smoothly; CLIFF rounds and samples without smoothing.
+SPIN_CROPPING = Cropping((224, 224), 1.2, np.trunc, cv2.INTER_AREA)
+CLIFF_CROPPING = Cropping((192, 256), 1.1, np.rint, cv2.INTER_LINEAR)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Where N crops lie in their image. The height is the side b of the crop camera."""
+
+    center_px: np.ndarray  # [N, 2]
+    height_px: np.ndarray  # [N]
+    first: np.ndarray  # [N, 2] whole pixels, x and y of the top left corner
+    end: np.ndarray  # [N, 2] whole pixels, one beyond the bottom right corner
+
+
+def windows(boxes_px: np.ndarray, cropping: Cropping) -> Windows:
+    """Boxes [N, 4] (x1, y1, x2, y2) -> windows of the input's aspect ratio, b = max(w H / W, h) x box_scale high."""
+    boxes = check_boxes(boxes_px)
+    center, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
+    width, height = cropping.input_wh
+    side = np.maximum(size[:, 0] * height / width, size[:, 1]) * cropping.box_scale
+    half = side[:, None] * np.array([width / height, 1.0]) / 2
+    first = cropping.to_pixel(center - half).astype(int)
+    end = np.maximum(cropping.to_pixel(center + half).astype(int), first + 1)
+    if (end - first).max(initial=0) > LARGEST_PX:
+        raise UserError(
+            f"a box is {int(side.max())} pixels high; boxes must be pixels of the image, at most {LARGEST_PX}."
+        )
+    return Windows(center, side, first, end)
+
+
+def cut(image: np.ndarray, where: Windows, cropping: Cropping) -> Tensor:
+    """Crops of an RGB uint8 image, float32 [N, 3, H, W] on a scale of 0..255."""
+    check_image(image)
+    width, height = cropping.input_wh
+    crops = np.empty((len(where.first), height, width, 3), np.float32)
+    for crop, first, end in zip(crops, where.first, where.end, strict=True):
+        window = _window(image, first, end)
+        smaller = window.shape[0] > height or window.shape[1] > width
+        cv2.resize(window, (width, height), crop, interpolation=cropping.shrink if smaller else cv2.INTER_LINEAR)
+    return torch.from_numpy(crops).permute(0, 3, 1, 2)
+
+
+def _window(image: np.ndarray, first: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Pixels first <= p < end, float32; zero outside the image."""
+    size = np.array(image.shape[1::-1])
+    inside, beyond = np.clip(first, 0, size), np.clip(end, 0, size)
+    window = np.zeros((end[1] - first[1], end[0] - first[0], 3), np.float32)
+    (x, y), (x_end, y_end) = inside - first, beyond - first
+    window[y:y_end, x:x_end] = image[inside[1] : beyond[1], inside[0] : beyond[0]]
+    return window
+
+
+VECTOR, HIDDEN = 2048, 1024
+POSE, SHAPE, CAMERA, BOX = 6 * JOINT_COUNT, 10, 3, 3
+ROUNDS = 3
+MEAN_PARAMS = ("init_pose", "init_shape", "init_cam")
+_REGRESSOR = ("fc1.", "fc2.", "decpose.", "decshape.", "deccam.", *MEAN_PARAMS)
+
+
+class Regression(NamedTuple):
+    """The network's output for N crops."""
+
+    rotation: Tensor  # [N, 24, 3, 3] each joint relative to its parent; joint 0 in the camera frame
+    shape: Tensor  # [N, 10] standard deviations
+    crop_camera: Tensor  # [N, 3] (s, tx, ty), see `fitting.camera.crop_camera`
+
+
+class BodyRegressor(nn.Module):
+    """CLIFF's key names. SPIN's are the same with the trunk's tensors at the top level."""
+
+    init_pose: Tensor  # [1, 144] where the rounds begin: the mean body of the training set
+    init_shape: Tensor  # [1, 10]
+    init_cam: Tensor  # [1, 3]
+
+    def __init__(self, trunk: ResNet | HRNetVector, cropping: Cropping, reads_box: bool) -> None:
+        super().__init__()
+        self.cropping, self.reads_box = cropping, reads_box
+        self.encoder = trunk
+        self.fc1 = nn.Linear(VECTOR + BOX * reads_box + POSE + SHAPE + CAMERA, HIDDEN)
+        self.fc2 = nn.Linear(HIDDEN, HIDDEN)
+        self.decpose = nn.Linear(HIDDEN, POSE)
+        self.decshape = nn.Linear(HIDDEN, SHAPE)
+        self.deccam = nn.Linear(HIDDEN, CAMERA)
+        for name, size in zip(MEAN_PARAMS, (POSE, SHAPE, CAMERA), strict=True):
+            self.register_buffer(name, torch.zeros(1, size))
+
+    def normalize(self, crops: Tensor) -> Tensor:
+        """RGB crops [N, 3, H, W], 0..255 -> the network's input."""
+        return IMAGENET_RGB(crops)
+
+    def forward(self, crops: Tensor, box_info: Tensor | None = None) -> Regression:
+        """Normalised crops [N, 3, H, W], and for CLIFF `crop_camera.cliff_box_info` [N, 3]."""
+        self._check(crops, box_info)
+        vector = self.encoder.stages(crops)[-1].mean((2, 3))
+        seen = vector if box_info is None else torch.cat((vector, box_info), 1)
+        pose, shape, camera = (
+            start.expand(len(crops), -1) for start in (self.init_pose, self.init_shape, self.init_cam)
+        )
+        for _ in range(ROUNDS):
+            hidden = self.fc2(self.fc1(torch.cat((seen, pose, shape, camera), 1)))
+            pose, shape, camera = (
+                pose + self.decpose(hidden),
+                shape + self.decshape(hidden),
+                camera + self.deccam(hidden),
+            )
+        return Regression(rot6d_to_matrix(pose.unflatten(1, (JOINT_COUNT, 6))), shape, camera)
+
+    def _check(self, crops: Tensor, box_info: Tensor | None) -> None:
+        width, height = self.cropping.input_wh
+        if crops.ndim != 4 or tuple(crops.shape[1:]) != (3, height, width) or not torch.is_floating_point(crops):
+            raise UserError(
+                f"crops must be normalised floats [N, 3, {height}, {width}], got {crops.dtype} {list(crops.shape)}."
+            )
+        if self.reads_box and (box_info is None or tuple(box_info.shape) != (len(crops), BOX)):
+            got = "nothing" if box_info is None else list(box_info.shape)
+            raise UserError(f"CLIFF reads where each crop lies: box_info must be [{len(crops)}, {BOX}], got {got}.")
+        if not self.reads_box and box_info is not None:
+            raise UserError("SPIN's network does not read where a crop lies; leave box_info out.")
+
+    @staticmethod
+    def convert(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Published key names -> this module's. ImageNet's classifier may have stayed in a trunk; nothing reads it."""
+        named = {key if key.startswith((*_REGRESSOR, "encoder.")) else f"encoder.{key}": state[key] for key in state}
+        return {
+            key: value for key, value in named.items() if not key.startswith(("encoder.classifier.", "encoder.fc."))
+        }
 
 
 @dataclass(frozen=True)

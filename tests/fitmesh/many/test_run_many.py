@@ -14,8 +14,8 @@ import fitmesh as package
 from fitmesh.many import batch as batches
 from fitmesh.many import clip_worker
 from fitmesh.stages import settings as stage_settings
+from pose2d.base.caching import folder_lock
 from pose2d.base.errors import UserError
-from pose2d.base.folder_lock import folder_lock
 from tests.fitmesh.conftest import Fitmesh
 from tests.fitmesh.many.conftest import LIGHT, LIGHT_OPTIONS, RESULTS
 

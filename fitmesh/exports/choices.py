@@ -1,9 +1,11 @@
-"""The skeleton's bones under the names that other programs look for, so that they find them by themselves.
+"""What an export can be told: the names of its bones, and how motion is changed on its way (by `exports.motion`).
 
 Every skeleton here has the tree of SMPL's 24 joints, and a joint carries the bone that turns about it: `left_hip` the
-thigh. The programs' own skeletons have the same tree, with more bones (fingers, twists) than are known here; only the
-names differ. SMPL's `left_hand` is where the fingers begin: the first bone of the middle finger.
+thigh. Other programs find bones by the names they look for; their own skeletons have the same tree, with more bones
+(fingers, twists) than are known here. SMPL's `left_hand` is where the fingers begin: the middle finger's first bone.
 """
+
+from dataclasses import dataclass
 
 from pose2d.base.errors import UserError
 
@@ -54,3 +56,15 @@ def bone_names(convention: str) -> tuple[str, ...]:
     for ours, theirs in zip(("left", "right"), words, strict=True):
         names |= {f"{ours}_{part}": name.format(theirs) for part, name in zip(_SIDE, side.split(), strict=True)}
     return tuple(names[joint] for joint in JOINT_NAMES)
+
+
+@dataclass(frozen=True)
+class Motion:
+    """What becomes of a fit's motion in an export (`exports.motion`)."""
+
+    fps: float | None = None  # None: the frames that were processed
+    smooth: float = 0.0  # 0..1: share of the strongest filter
+    in_place: bool = False  # the root stays over the origin, at its height
+
+
+PLAIN = Motion()

@@ -1,0 +1,375 @@
+"""The paper's tables on COCO, MPII and COCO-WholeBody."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ccnet
+import pose2d
+from ccnet.coco_ap.average_precision import summarize
+from ccnet.coco_ap.matching import detections, ground_truth_from_coco, match
+from ccnet.comparison import PAPER_PARTS
+from ccnet.data.datasets import read_split, usual_split
+from ccnet.metrics import calibration
+from ccnet.other_features import FEATURES
+from ccnet.predicted_people import USUAL_SOURCES, predict_split
+from fitmesh.eval_3dpw import pipeline, score_table
+from fitmesh.eval_3dpw.eval_settings import EvalSettings
+from fitmesh.paper import paper_table
+from fitmesh.paper.cells import Cells, Found, GivenModel, PaperRequest
+from fitmesh.paper.paper_table import Column, PaperTable, Row, figures
+from fitmesh.ui.events import Reporter, on_stderr
+from pose2d.base.caching import content_digest
+from pose2d.base.errors import UserError
+from pose2d.base.threads import check_device, default_device, use_threads
+from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133
+
+COCO_COLUMNS = (
+    Column("ap", "AP"),
+    Column("ar", "AR"),
+    Column("keypoint_map", "keypoint mAP"),
+    Column("pearson_person", "Pearson, person", 3),
+    Column("pearson_keypoint", "Pearson, keypoint", 3),
+    Column("ause", "AUSE", 2),
+    Column("ece_person", "ECE, person", 3),
+    Column("ece_keypoint", "ECE, keypoint", 3),
+    Column("bias", "bias, keypoint", 3),
+)
+NAMES = {
+    "ones": "constant",
+    "raw": "raw",
+    "raw-heatmap": "raw (heatmap)",
+    "closed-form": "closed form",
+    "closed-form-predicted": "closed form, predicted area",
+    "closed-form-annotated": "closed form, annotated area",
+    "ccnet": "CCNet",
+    "oracle": "oracle",
+}
+LOSSES = {
+    "mse": "MSE",
+    "cross-entropy": "CE",
+    "aleatoric": "Alea",
+    "ensemble": "DeepEns",
+    "soap": "SOAP",
+}
+BIAS = "bias: mean confidence less mean OKS of labelled keypoints; below 0 the confidence is too low"
+
+
+def coco_figures(source: Mapping[str, Any]) -> dict[str, float]:
+    """One source's figures of metrics.json under the names of COCO_COLUMNS."""
+    person, keypoint = source["person"], source["keypoint"]
+    return figures(
+        ap=100 * source["ap"],
+        ar=100 * source["ar"],
+        keypoint_map=None if source["keypoint_map"] is None else 100 * source["keypoint_map"],
+        pearson_person=person["pearson"],
+        pearson_keypoint=keypoint["pearson"],
+        ause=person["ause"],
+        ece_person=person["ece"],
+        ece_keypoint=keypoint["ece"],
+        bias=keypoint["mean_confidence"] - keypoint["mean_oks"],
+    )
+
+
+def coco(request: PaperRequest) -> PaperTable:
+    """Every network by its own confidence, the closed form, CCNet, and the oracle."""
+    cells = Cells(request, (COCO17, HALPE26), trains=False)
+    rows: list[Row] = []
+    for model in cells.models:
+        found = cells.evaluated(model, cells.head(model), tuple(s for s in USUAL_SOURCES if _has(model, s)))
+        rows += _rows(model, found, paper_table.COCO)
+    return PaperTable(
+        "coco",
+        f"COCO, {_where(request, found)}",
+        ("network", "confidence"),
+        COCO_COLUMNS,
+        tuple(rows),
+        _not_given(paper_table.COCO, cells),
+        (BIAS, *_heads(cells)),
+    )
+
+
+def area(request: PaperRequest) -> PaperTable:
+    """The closed form with the mean, a predicted, and the annotated area of a person."""
+    cells = Cells(request, (COCO17, HALPE26), trains=True)
+    wanted = ("ones", "raw", "closed-form", "closed-form-predicted", "closed-form-annotated", "oracle")
+    rows: list[Row] = []
+    for model in cells.models:
+        found = cells.evaluated(model, cells.head(model), wanted)
+        rows += _rows(model, found, paper_table.AREAS)
+    title = f"The closed form by area, {_where(request, found)}"
+    left_out = _not_given(paper_table.AREAS, cells)
+    return PaperTable("area", title, ("network", "confidence"), COCO_COLUMNS, tuple(rows), left_out, (BIAS,))
+
+
+def losses(request: PaperRequest) -> PaperTable:
+    """One head a loss, all else as in the recipe; no flip test."""
+    cells = Cells(request, (COCO17, HALPE26), trains=True)
+    rows: list[Row] = []
+    for model in cells.models:
+        for loss, name in LOSSES.items():
+            found = cells.trained(model, f"{request.recipe}-{loss}", loss=loss, head="paper")[0]
+            if not any(row.labels[0] == model.name for row in rows):
+                rows.append(_row(model, "raw", "raw", found, paper_table.LOSSES))
+            rows.append(_row(model, "ccnet", name, found, paper_table.LOSSES, loss))
+    title = f"Losses, {_where(request, found, flip_test=False)}"
+    left_out = _not_given(paper_table.LOSSES, cells)
+    return PaperTable("losses", title, ("network", "loss"), COCO_COLUMNS, tuple(rows), left_out, (BIAS,))
+
+
+MPII_COLUMNS = (
+    Column("pckh", "PCKh"),
+    Column("pckh_0.1", "PCKh@0.1"),
+    Column("ap", "AP"),
+    Column("ause_pck", "AUSE over PCK", 2),
+    Column("pearson_pck", "Pearson with PCK, keypoint", 3),
+    Column("ause", "AUSE", 2),
+    Column("pearson_keypoint", "Pearson, keypoint", 3),
+)
+
+
+def mpii(request: PaperRequest) -> PaperTable:
+    """PCKh, which no confidence changes, and how well each confidence tells right from wrong."""
+    cells = Cells(request, (MPII16,), trains=True)
+    rows: list[Row] = []
+    for model in cells.models:
+        heads = {"CCNet (OKS)": cells.head(model)}
+        heads["CCNet (PCK)"] = str(cells.trained(model, f"{request.recipe}-pck", target="pck")[1])
+        for name, head in heads.items():
+            found = cells.evaluated(model, head)
+            first = name == next(iter(heads))
+            shown = {"raw": "raw", "closed-form": "closed form", "oracle": "oracle"} if first else {}
+            for source, label in (*shown.items(), ("ccnet", name)):
+                rows.append(_mpii_row(model, source, label, found))
+    title = f"MPII, {_where(request, found)}, head sizes: {found.get('head_sizes')}"
+    left_out = _not_given(paper_table.MPII, cells)
+    return PaperTable("mpii", title, ("network", "confidence"), MPII_COLUMNS, tuple(rows), left_out)
+
+
+def _mpii_row(model: GivenModel, source: str, label: str, found: Found) -> Row:
+    of = found["sources"][source]
+    pckh = {"pckh": found["pckh"]["0.5"]["mean"], "pckh_0.1": found["pckh"]["0.11"]["mean"]} if source == "raw" else {}
+    ours = figures(
+        ap=100 * of["ap"],
+        ause_pck=of["pck_person"]["ause"],
+        pearson_pck=of["pck_keypoint"]["pearson"],
+        ause=of["person"]["ause"],
+        pearson_keypoint=of["keypoint"]["pearson"],
+        **pckh,
+    )
+    return Row((model.name, label), ours, paper_table.MPII.get((model.name, source), {}))
+
+
+def wholebody(request: PaperRequest) -> PaperTable:
+    """AP of every part: ranked by one score a person, by the part's own mean score, and by CCNet's."""
+    cells = Cells(request, (WHOLEBODY133,), trains=False)
+    rows: list[Row] = []
+    for model in cells.models:
+        found = cells.evaluated(model, cells.head(model))
+        for label, source, parts in (
+            ("raw, one score a person", "raw", "parts_by_person"),
+            ("raw, part by part", "raw", "parts"),
+            ("CCNet, part by part", "ccnet", "parts"),
+            ("oracle, part by part", "oracle", "parts"),
+        ):
+            of = found["sources"][source][parts]
+            rows.append(Row((model.name, label), {part: 100 * of[part] for part in PAPER_PARTS if of[part] >= 0}, {}))
+    columns = tuple(Column(part, part.replace("wholebody", "whole")) for part in PAPER_PARTS)
+    title = f"COCO-WholeBody, AP, {_where(request, found)}"
+    return PaperTable("wholebody", title, ("network", "confidence"), columns, tuple(rows))
+
+
+def _rows(model: GivenModel, found: Found, printed: Mapping[tuple[str, str], paper_table.Figures]) -> list[Row]:
+    return [_row(model, source, NAMES[source], found, printed) for source in found["sources"]]
+
+
+def _row(
+    model: GivenModel,
+    source: str,
+    label: str,
+    found: Found,
+    printed: Mapping[tuple[str, str], paper_table.Figures],
+    key: str = "",
+) -> Row:
+    return Row(
+        (model.name, label), coco_figures(found["sources"][source]), printed.get((model.name, key or source), {})
+    )
+
+
+def _has(model: GivenModel, source: str) -> bool:
+    """Whether a network has this confidence: only IPR has a score of its heatmap beside its own."""
+    return source != "raw-heatmap" or model.name.startswith("ipr")
+
+
+def _where(request: PaperRequest, found: Found, flip_test: bool | None = None) -> str:
+    flip = request.flip_test if flip_test is None else flip_test
+    return f"{found['people']} people of {found['split']}, annotated boxes, {'' if flip else 'no '}flip test"
+
+
+def _not_given(printed: Mapping[tuple[str, str], Any], cells: Cells) -> tuple[str, ...]:
+    given = {model.name for model in cells.models}
+    absent = [name for name in dict.fromkeys(name for name, _ in printed) if name not in given]
+    return tuple(
+        f"{name}: no checkpoint (--checkpoint {name}=FILE, from {pose2d.card(name).source})" for name in absent
+    )
+
+
+def _heads(cells: Cells) -> tuple[str, ...]:
+    """Whose heads were not trained by the recipe."""
+    others = [model.name for model in cells.models if model.head is not None]
+    mine = f"heads: trained by the recipe {cells.request.recipe!r}"
+    return (f"{mine}, but for {', '.join(others)}: given or embedded" if others else mine,)
+
+
+COLUMNS = (Column("pa_mpjpe_mm", "PA-MPJPE"), Column("mpjpe_mm", "MPJPE"), Column("mve_mm", "MVE"))
+WANTED = ("spin", "cliff")
+
+
+def three_dpw(request: PaperRequest) -> PaperTable:
+    """The weight of a keypoint is its confidence. Sequences that are finished are kept in OUT/3dpw."""
+    if len(request.models) != 1:
+        raise UserError("the table on 3DPW needs one 2D network: --model NAME, or --checkpoint NAME=FILE and --head.")
+    (network,) = request.models
+    if network.head is None:
+        raise UserError(f"no calibration head for {network.name}: train one with `fitmesh train-ccnet`, pass --head.")
+    use_threads(request.threads)
+    starts: dict[str, Path | None] = {**request.starts} or {"lifter": None}
+    rows = []
+    for start, checkpoint in starts.items():
+        settings = EvalSettings(
+            data=request.data,
+            body_model=request.body_model,
+            regressor=request.regressor,
+            every=request.every,
+            init=start,
+            checkpoint=checkpoint,
+            pose_model=network.name,
+            pose_checkpoint=network.checkpoint,
+            ccnet=None if network.head == network.name else Path(network.head),
+            confidence=("raw", "ccnet"),
+            weighting=("confidence",),
+            single_frames=True,
+        )
+        outcome = pipeline.run(settings, request.out / "3dpw" / start, Reporter(on_stderr()))
+        labels = {settings.start_label(None): "none", "+ raw confidence": "raw", "+ CCNet confidence": "calibrated"}
+        for line in score_table.lines(outcome.scores, outcome.base):
+            ours = figures(**{column.key: line.mean[column.key].value for column in COLUMNS})
+            family = start.split("-")[0]
+            printed = paper_table.THREE_DPW.get((family, labels[line.label]), {})
+            rows.append(Row((start, labels[line.label]), ours, printed))
+    absent = [name for name in WANTED if not any(start.startswith(name) for start in request.starts)]
+    left_out = tuple(f"{name}: no checkpoint (--checkpoint {name}=FILE, docs/initialisers.md)" for name in absent)
+    title = f"3DPW, mm, {len(outcome.scores):,} person-frames, keypoints by {network.name}, single frames"
+    return PaperTable("3dpw", title, ("start", "confidence"), COLUMNS, tuple(rows), left_out)
+
+
+WIDTHS = (0, 64, 256, 1024)  # of a hidden layer; 0: the paper's one layer
+COPY_RATE = 1e-4  # a trained trunk takes small steps
+
+# [N, K] confidence, [N, K] presence -> [N]
+AGGREGATIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "sum(v s) / sum(v), the paper's": lambda s, v: (v * s).sum(1) / np.maximum(v.sum(1), 1e-6),
+    "mean of s": lambda s, v: s.mean(1),
+    "mean of s where v > 0.5": lambda s, v: np.where(v > 0.5, s, 0).sum(1) / np.maximum((v > 0.5).sum(1), 1),
+    "mean of v s": lambda s, v: (v * s).mean(1),
+    "geometric mean of s": lambda s, v: np.exp(np.log(np.maximum(s, 1e-6)).mean(1)),
+    "largest s": lambda s, v: s.max(1),
+    "mean + largest, RLE's": lambda s, v: (s.mean(1) + s.max(1)) / 2,
+}
+
+
+def ablations(request: PaperRequest) -> PaperTable:
+    """Heads trained by the recipe but for one thing; no flip test."""
+    cells = Cells(request, (COCO17,), trains=True)
+    rows, left_out = [], []
+    for model in cells.models:
+        base, head = cells.trained(model, f"{request.recipe}-one-layer", head="paper")
+        rows.append(_ablation_row(model, "", "raw confidence", base, "raw"))
+        rows.append(_ablation_row(model, "", "the recipe, one layer", base))
+        for width in WIDTHS[1:]:
+            found, _ = cells.trained(model, f"{request.recipe}-width-{width}", head="paper", head_width=width)
+            rows.append(_ablation_row(model, "head size", f"hidden layer of {width}", found))
+        for kind in FEATURES[1:]:
+            rate = {"learning_rate": COPY_RATE} if kind == "copy" else {}
+            try:
+                found, _ = cells.trained(model, f"{request.recipe}-{kind}", head="paper", features=kind, **rate)
+            except UserError as error:
+                left_out.append(f"{model.name}, {kind} features: {error}")
+                continue
+            rows.append(_ablation_row(model, "features", kind, found))
+        rows += _aggregations(cells, model, head)
+        rows.append(_ablation_row(model, "", "oracle", base, "oracle"))
+    title = f"Ablations, {base['people']} people of {base['split']}, annotated boxes, no flip test"
+    columns = ("network", "changed", "to")
+    return PaperTable("ablations", title, columns, COCO_COLUMNS, tuple(rows), tuple(left_out), (BIAS,))
+
+
+def _ablation_row(model: GivenModel, what: str, value: str, found: Found, source: str = "ccnet") -> Row:
+    return Row((model.name, what, value), coco_figures(found["sources"][source]), {})
+
+
+def _aggregations(cells: Cells, model: GivenModel, head_file: Path) -> list[Row]:
+    """The head's confidence in keypoints put together in several ways."""
+    found = cells.cached(
+        cells.request.out / "cells" / f"aggregation-{model.name}.json",
+        {"ways": list(AGGREGATIONS)},
+        {"weights": model.weights, "head": content_digest([head_file]), "annotations": cells.annotations(model)},
+        __name__,
+        lambda: _measure_aggregations(cells.request, model, head_file),
+    )
+    return [Row((model.name, "aggregation", name), figures(**of), {}) for name, of in found.items()]
+
+
+def _measure_aggregations(request: PaperRequest, model: GivenModel, head_file: Path) -> Found:
+    """By name: the figures of COCO_COLUMNS that depend on the person's confidence."""
+    device = request.device or default_device()
+    check_device(device)
+    network, head = pose2d.load(model.name, model.checkpoint).to(device), ccnet.load(head_file).to(device)
+    split = read_split(request.data, request.test or usual_split("test", network.skeleton), network.skeleton)
+    predictions = predict_split(network, head, split)
+    truth = ground_truth_from_coco(split.dataset, predictions.skeleton.size)
+    stated = predictions.confidence["ccnet"]
+    found = {}
+    for name, aggregate in AGGREGATIONS.items():
+        score = aggregate(stated.keypoint, stated.presence)
+        ranked = detections(predictions.image, predictions.xy_px, score)
+        ap = summarize(match(truth, ranked, predictions.skeleton.oks_sigma))
+        person = calibration(score, predictions.oks)
+        found[name] = {
+            "ap": 100 * ap.ap, "ar": 100 * ap.ar,
+            "pearson_person": person.pearson, "ause": person.ause, "ece_person": person.ece,
+        }  # fmt: skip
+    return found
+
+
+BIAS_COLUMNS = (
+    Column("bias", "bias", 3),
+    Column("mean_confidence", "mean confidence", 3),
+    Column("mean_oks", "mean OKS", 3),
+    Column("ece", "ECE", 3),
+)
+DRAWN = tuple(name for name in USUAL_SOURCES if name not in ("ones", "oracle"))
+
+
+def bias_figures(request: PaperRequest) -> PaperTable:
+    """Images of every network in OUT/figures/NAME, and the bias of every confidence in one table."""
+    cells = Cells(request, (COCO17, HALPE26), trains=False)
+    rows = []
+    for model in cells.models:
+        wanted = tuple(name for name in DRAWN if name != "raw-heatmap" or model.name.startswith("ipr"))
+        found = cells.evaluated(model, cells.head(model), wanted, plots=request.out / "figures" / model.name)
+        for source in wanted:
+            of = found["sources"][source]["keypoint"]
+            bias = of["mean_confidence"] - of["mean_oks"]
+            ours = figures(bias=bias, mean_confidence=of["mean_confidence"], mean_oks=of["mean_oks"], ece=of["ece"])
+            rows.append(Row((model.name, NAMES[source]), ours, {}))
+    return PaperTable(
+        "figures",
+        f"Bias of confidence: {found['people']} people of {found['split']}, labelled keypoints",
+        ("network", "confidence"),
+        BIAS_COLUMNS,
+        tuple(rows),
+        notes=(f"images: {request.out / 'figures'}/NAME/ (reliability, precision and recall, sparsification)",),
+    )

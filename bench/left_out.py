@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from unittest import mock
 
@@ -30,21 +29,21 @@ from fitting import optimise
 from fitting.body import Body
 from fitting.body.load import load_body
 from fitting.camera import Camera
+from fitting.init import lifter
 from fitting.keypoints import weights
 from fitting.scene.lens import focal_prior
 from fitting.solver.terms import motion
 from fitting.track import fit_track
 from pose2d.base.errors import UserError
-from pose2d.oks import l_squared
 from pose2d.skeletons import HALPE26
-from pose2d.types import Keypoints
+from pose2d.types import Keypoints, l_squared
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/real_keypoints"
 CONSTANTS = {  # of the balance, by the names that --set takes
     "annotator": (weights, "ANNOTATOR_STD"),
     "share": (weights, "LEAST_SHARE"),
     "prior": (optimise, "PRIOR_BESIDE_GUESS"),
-    "guess": (import_module("fitting.init.lifter.lift"), "SEEN_TWICE"),
+    "guess": (lifter, "SEEN_TWICE"),
     "motion": (optimise, "MOTION_WEIGHT"),
     "doubt": (motion, "MOTION_FACTOR"),
 }

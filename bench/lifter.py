@@ -41,7 +41,7 @@ from fitting.training.motion_capture import HELD_OUT_EVERY, load_motion
 from fitting.training.simulation import Noise, Scene, scene
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 
-lift_module = import_module("fitting.init.lifter.lift")  # its package has a function of that name
+lift_module = import_module("fitting.init.lifter")
 LEGS = (13, 14, 15, 16, *range(20, 26))  # keypoints: knees, ankles and feet
 KNEES_AND_ANKLES = (4, 5, 7, 8)
 TRACK_FRAMES = 20

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import fitting
 from bench.lib.claim import Console, claim
 from bench.lib.rendered_fits import rendered_fits
-from fitting.body.rotations import matrix_to_axis_angle, quaternion_to_matrix
+from fitting.body.kinematics import matrix_to_axis_angle, quaternion_to_matrix
 from fitting.fits import Fit
 from fitting.optimise import SHAPE_SIZE
 from fitting.training.motion_bank import bank

@@ -28,8 +28,7 @@ from torch import Tensor
 import fitting
 from bench.lib.claim import Console, claim
 from fitting.body import BodyParams
-from fitting.body.kinematics import rotation_matrices
-from fitting.body.rotations import matrix_to_axis_angle
+from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
 from fitting.camera import Camera
 from fitting.init.lifter import lift
 from fitting.training.capture_corrections import signed_flexion_deg, stands_quietly

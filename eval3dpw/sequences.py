@@ -16,8 +16,7 @@ import numpy as np
 import torch
 
 from fitting.body import Body, BodyParams
-from fitting.body.kinematics import rotation_matrices
-from fitting.body.rotations import matrix_to_axis_angle
+from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
 from pose2d.base import unpickle
 from pose2d.base.arrays import Array, check_arrays, read_npz
 from pose2d.base.errors import UserError

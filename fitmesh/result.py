@@ -56,7 +56,7 @@ class Person(Table):
 
     `frame` may have gaps: no row means that the person is absent.
     Camera frame: x right, y down, z forward. World frame: metres, y up, floor at 0, the shot's first camera above the
-    origin looking along -z (`fitting.scene.world`). Pixels: x right, y down, (0, 0) is the top left pixel's centre.
+    origin looking along -z (`fitting.scene.lens`). Pixels: x right, y down, (0, 0) is the top left pixel's centre.
     Keypoints in Halpe-26's order (COCO's 17 first), joints in SMPL's (`fitting.body.kinematics`).
     The columns that are the same for all rows have one entry a person in fit.npz; docs/run.md says more of each.
     """
@@ -110,7 +110,7 @@ class Person(Table):
     @property
     def joints_world_m(self) -> np.ndarray | None:
         """[T, 24, 3] world frame, or None when there is none."""
-        from fitting.scene.world import points_to_world
+        from fitting.scene.lens import points_to_world
 
         if self.world_from_camera is None:
             return None

@@ -1,61 +1,34 @@
-"""Keypoints and confidence -> body parameters: the body, the camera, the solver.
+"""Keypoints and confidence -> body parameters: the body, the camera, the solver."""
 
-Names are imported when first used, so that `import fitting` is quick.
-"""
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pose2d.base.errors import lazy_names
 
 if TYPE_CHECKING:
     from fitting.body import Body, BodyOutput, BodyParams
     from fitting.body.load import load_body
     from fitting.camera import Camera
-    from fitting.fits import Fit, TrackFit
-    from fitting.init.guess import InitialGuess
+    from fitting.fits import Fit, InitialGuess, TrackFit
     from fitting.optimise import fit, fit_frames
-    from fitting.solver.prior import PosePrior, load_prior
+    from fitting.solver.terms.priors import PosePrior, load_prior
     from fitting.solver.terms.scene import SceneTerms
     from fitting.track import fit_track, start_track
 
 __all__ = [
-    "Body",
-    "BodyOutput",
-    "BodyParams",
-    "Camera",
-    "Fit",
-    "InitialGuess",
-    "PosePrior",
-    "SceneTerms",
-    "TrackFit",
-    "fit",
-    "fit_frames",
-    "fit_track",
-    "load_body",
-    "load_prior",
-    "start_track",
-]
+    "Body", "BodyOutput", "BodyParams", "Camera", "Fit", "InitialGuess", "PosePrior", "SceneTerms", "TrackFit", "fit",
+    "fit_frames", "fit_track", "load_body", "load_prior", "start_track",
+]  # fmt: skip
 
-_MODULES = {
-    "fitting.body": ("Body", "BodyOutput", "BodyParams"),
-    "fitting.body.load": ("load_body",),
-    "fitting.camera": ("Camera",),
-    "fitting.init.guess": ("InitialGuess",),
-    "fitting.fits": ("Fit", "TrackFit"),
-    "fitting.optimise": ("fit", "fit_frames"),
-    "fitting.solver.prior": ("PosePrior", "load_prior"),
-    "fitting.solver.terms.scene": ("SceneTerms",),
-    "fitting.track": ("fit_track", "start_track"),
-}
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'fitting' has no attribute {name!r}")
-    value = getattr(import_module(_MODULE_OF[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        **dict.fromkeys(("Body", "BodyOutput", "BodyParams"), "fitting.body"),
+        "load_body": "fitting.body.load",
+        "Camera": "fitting.camera",
+        **dict.fromkeys(("Fit", "InitialGuess", "TrackFit"), "fitting.fits"),
+        **dict.fromkeys(("fit", "fit_frames"), "fitting.optimise"),
+        **dict.fromkeys(("PosePrior", "load_prior"), "fitting.solver.terms.priors"),
+        "SceneTerms": "fitting.solver.terms.scene",
+        **dict.fromkeys(("fit_track", "start_track"), "fitting.track"),
+    },
+)

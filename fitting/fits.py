@@ -1,13 +1,28 @@
-"""What a fit finds: a body in each of T frames, alone (`Fit`) and with the keypoints that it was made from."""
+"""What a fit is told (`FitOptions`), starts from (`InitialGuess`) and finds: a body in each of T frames, alone (`Fit`)
+and with the keypoints that it was made from (`TrackFit`).
 
-from dataclasses import dataclass
+`Grid` is the frame axis of a track: which frames there are, when the person is there, and what lies between solved
+frames. Three index spaces, each an array of row numbers into the one before: rows of the *grid* (every frame from the
+first to the last detection), the rows in which the person is *there* (segments, without absences), and the rows that
+are *solved* (of very fast video only some). `Grid.solved` goes down, `interpolated` comes back up.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fitting.body import BodyParams
-from fitting.keypoints.observed import probability_observed
-from fitting.keypoints.weights import Weighting
+from fitting.body.kinematics import axis_angle_to_quaternion, quaternion_to_axis_angle
+from fitting.keypoints.observed import ABSENT, probability_observed
+from fitting.keypoints.weights import GATE, Weighting
+from fitting.solver.terms.priors import PosePrior
+from fitting.solver.terms.reprojection import ROBUST_SCALE
+from pose2d.base.errors import UserError
 from pose2d.base.table import Table, column, nested, shared
 from pose2d.types import ConfidenceSource, Keypoints
 
@@ -65,3 +80,133 @@ class TrackFit(Table):
         if not np.array_equal(self.frame[index], frame):
             raise KeyError("a frame number that is not on the grid of this track")
         return index
+
+
+# A body's motion ends far below this. Above, the search takes every n-th frame and bodies in between are interpolated:
+# acceleration grows with the square of the rate and its square in the normal equations with the fourth power, which at
+# 480 frames/s exceeds what float32 holds beside a keypoint's pull.
+FASTEST_FPS = 240.0
+MOST_FRAMES = 10_000_000  # of one track: four days at 30 frames/s
+
+
+@dataclass(frozen=True)
+class Grid:
+    """T frames at even steps."""
+
+    frame: np.ndarray  # [T] frame numbers
+    fps: float  # frames of the grid per second
+    segment: np.ndarray  # [T] number of the segment in which the person is there, from 0, or ABSENT
+
+    @staticmethod
+    def over(frame: np.ndarray, fps: float, every: int) -> "Grid":
+        """From the first to the last of increasing frame numbers, which lie multiples of `every` apart: one segment."""
+        if not 0 < fps < float("inf"):
+            raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
+        steps = np.diff(frame)
+        if every < 1 or (steps <= 0).any() or (steps % every).any():
+            raise UserError(f"frame numbers must increase by multiples of every = {every}.")
+        if (frame[-1] - frame[0]) // every >= MOST_FRAMES:
+            raise UserError(f"frames {frame[0]} to {frame[-1]} are too many for one track; at most {MOST_FRAMES}.")
+        grid = np.arange(frame[0], frame[-1] + 1, every)
+        return Grid(grid, fps, np.zeros(len(grid), np.int64))
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    @cached_property
+    def there(self) -> np.ndarray:
+        """Rows in which the person is there."""
+        return np.flatnonzero(self.segment != ABSENT)
+
+    def segments(self) -> list[slice]:
+        """The rows of each segment."""
+        edges = np.searchsorted(self.segment[self.there], np.arange(self.segment.max() + 2))
+        return [slice(int(self.there[a]), int(self.there[b - 1]) + 1) for a, b in pairwise(edges.tolist())]
+
+    @property
+    def stride(self) -> int:
+        """Every so-manyth row of a segment is solved."""
+        return max(1, math.ceil(self.fps / FASTEST_FPS))
+
+    def solved(self, usable: np.ndarray) -> np.ndarray:
+        """The rows that a fit solves, of usable ones [T]; where none of them shows enough, also one that does."""
+        first = np.array([rows.start for rows in self.segments()])
+        keep = (self.segment != ABSENT) & ((np.arange(len(self)) - first[self.segment]) % self.stride == 0)
+        if not usable[keep].any():
+            keep[np.flatnonzero(usable)[0]] = True
+        return np.flatnonzero(keep)
+
+
+def between(at: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """For each of `length` rows: the places among increasing row numbers `at` before and after it, and how far it is
+    from the one to the other, 0..1."""
+    row = torch.arange(length)
+    after = torch.searchsorted(at, row).clamp(max=len(at) - 1)
+    before = (torch.searchsorted(at, row, right=True) - 1).clamp(min=0)
+    return before, after, ((row - at[before]) / (at[after] - at[before]).clamp(min=1)).clamp(0, 1)
+
+
+def interpolated(params: BodyParams, at: Tensor, length: int) -> BodyParams:
+    """Of some rows -> of all: in between evenly, before the first and after the last the same."""
+    before, after, share = between(at, length)
+    return mixed(params.rows(before), params.rows(after), share)
+
+
+def mixed(a: BodyParams, b: BodyParams, share: Tensor) -> BodyParams:
+    """From a (share 0) to b (share 1), in each of T frames; the shape is a's."""
+    first, second = axis_angle_to_quaternion(a.pose), axis_angle_to_quaternion(b.pose)
+    second = torch.where((first * second).sum(-1, keepdim=True) < 0, -second, second)
+    half_way = torch.nn.functional.normalize(torch.lerp(first, second, share[:, None, None]), dim=-1)
+    translation = torch.lerp(a.translation, b.translation, share[:, None])
+    return replace(a, pose=quaternion_to_axis_angle(half_way), translation=translation)
+
+
+# Of a guess that does not state its errors: about those of SPIN and CLIFF on 3DPW. Not tuned.
+ROTATION_STD_RAD, DEPTH_STD, SHAPE_STD = 0.5, 0.3, 1.0
+
+
+@dataclass(frozen=True)
+class InitialGuess(Table):
+    """One person over T frames, and one standard deviation of the error of each part."""
+
+    TENSORS = True
+    params: BodyParams = nested(BodyParams, "the guess")
+    rotation_std_rad: Tensor = column((24,), "f", "of each joint's rotation about any axis", unit="rad")  # [T, 24]
+    depth_std: Tensor = column((), "f", "of the translation, as a share of the distance to the camera")  # [T]
+    shape_std: float = SHAPE_STD  # of each number of the shape
+
+
+def with_default_errors(params: BodyParams) -> InitialGuess:
+    """Parameters of unknown quality."""
+    frames = len(params)
+    return InitialGuess(params, torch.full((frames, 24), ROTATION_STD_RAD), torch.full((frames,), DEPTH_STD))
+
+
+def nearest(available: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """For every wanted frame number [M] the index into `available` [N > 0, increasing] of the nearest one.
+
+    Of two at the same distance it is the earlier.
+    """
+    after = np.searchsorted(available, wanted).clip(0, len(available) - 1)
+    before = (after - 1).clip(0)
+    return np.where(np.abs(wanted - available[before]) <= np.abs(available[after] - wanted), before, after)
+
+
+LEAN_RAD = 0.25  # standard deviation of the lean out of the image: pelvises tilt by 0.2, cameras as much; not tuned
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """The options of one person's fit; the same for every frame."""
+
+    weighting: Weighting = "likelihood"  # how confidence becomes weight (`fitting.keypoints.weights`)
+    gate: float = GATE  # threshold of the weighting `gate`
+    prior: PosePrior | None = None  # None: the embedded one
+    # How far people usually lean towards or away from the camera, radians; None for a camera that looks steeply down.
+    lean_rad: float | None = LEAN_RAD
+    # Geman-McClure scale: at so many standard deviations a keypoint counts half of its square. Large is least squares.
+    robust_sigmas: float = ROBUST_SCALE
+    rough: bool = False  # stop early and state no deviations, for a fit that another one begins from
+
+
+DEFAULTS = FitOptions()

@@ -2,7 +2,7 @@
 
 The scene is how the camera turned, the lens, gravity and floor, everyone's size, and which points of their bodies rest
 (`fitting.scene`). Each of them may be unknown; what is not known constrains nothing: without gravity everyone is fitted
-alone, as if nobody had looked. Whoever the scene does not suit is fitted without it (`fitting.scene.gate`).
+alone, as if nobody had looked. Whoever the scene does not suit is fitted without it (`fitting.scene.from_fit`).
 """
 
 import math
@@ -14,22 +14,22 @@ import torch
 
 from fitting.body import Body, BodyOutput, BodyParams
 from fitting.camera import Camera
-from fitting.fits import TrackFit
-from fitting.init.guess import InitialGuess
-from fitting.init.mirrored_legs import mirrored_legs
-from fitting.keypoints.after_fit import with_variance_inflation
+from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
+from fitting.init.torso import mirrored_legs
 from fitting.keypoints.observed import TooFewKeypoints, observed_joints
-from fitting.options import DEFAULTS, FitOptions
+from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
 from fitting.scene.camera_motion import CameraMotion
-from fitting.scene.from_fit import RestView, person_evidence, resting_points
-from fitting.scene.gate import (
+from fitting.scene.from_fit import (
     DAMAGED,
     DOUBTFUL,
     PREDICTED,
     Judged,
+    RestView,
     Verdict,
     misfit_ratio,
+    person_evidence,
     prediction_ratio,
+    resting_points,
     with_some_left_out,
 )
 from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, contradictions, estimate_ground
@@ -424,8 +424,6 @@ def _behind_others(sized: Mapping[int, _Sized], view: _View) -> Mapping[int, _Si
     """The same with less confidence in keypoints that lie behind others, at their sizes."""
     if len(sized) < 2:
         return sized
-    from fitting.keypoints.hidden import FittedBody, behind_others  # whoever is alone does not need it
-
     people = {}
     for identity, one in sized.items():
         found, at = one.track, view.body.at(one.track.fit.params)

@@ -1,6 +1,6 @@
 """A person's keypoints over a video -> a body in every frame.
 
-`prepare_track` lays the keypoints on an even grid of frames (`fitting.grid`) and splits it into segments where the
+`prepare_track` lays the keypoints on an even grid of frames (`fitting.fits`) and splits it into segments where the
 person is there (`keypoints.segments`); in each, left and right are put back where they flicker, and the initialiser
 makes a guess. `fit_prepared` solves all segments with one shape and nothing else in common, so an absence costs
 nothing, however long. `run` and `eval-3dpw` call the two through `fitting.shot`, which fits everyone twice; `fit_track`
@@ -15,20 +15,26 @@ import torch
 from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
 from fitting.camera import Camera
-from fitting.fits import Fit, TrackFit
-from fitting.grid import FASTEST_FPS, Grid, interpolated
-from fitting.init.guess import InitialGuess, nearest, with_default_errors
-from fitting.keypoints.after_fit import confidence_after_fit
-from fitting.keypoints.observed import body_keypoints, observed_joints, usable_frames
-from fitting.keypoints.segments import segments
-from fitting.keypoints.side_swap import repair_side_swaps as repaired_side_swaps
-from fitting.keypoints.weights import GATE, Weighting, warn_of_scores
-from fitting.optimise import FitInput, initial_guess
-from fitting.options import DEFAULTS, LEAN_RAD, FitOptions
-from fitting.solver.prior import PosePrior
+from fitting.fits import (
+    DEFAULTS,
+    FASTEST_FPS,
+    LEAN_RAD,
+    Fit,
+    FitOptions,
+    Grid,
+    InitialGuess,
+    TrackFit,
+    interpolated,
+    nearest,
+    with_default_errors,
+)
+from fitting.keypoints.observed import body_keypoints, observed_joints, segments, usable_frames
+from fitting.keypoints.observed import repair_side_swaps as repaired_side_swaps
+from fitting.keypoints.weights import GATE, Weighting, confidence_after_fit, warn_of_scores
+from fitting.optimise import FitInput, fit_windows, initial_guess
+from fitting.solver.terms.priors import PosePrior
 from fitting.solver.terms.reprojection import ROBUST_SCALE
 from fitting.solver.terms.scene import SceneTerms
-from fitting.windows import fit_windows
 from pose2d.base.errors import UserError
 from pose2d.base.table import Table, blocks, column, nested, shared
 from pose2d.base.threads import single_thread

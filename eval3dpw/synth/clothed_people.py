@@ -16,7 +16,7 @@ from eval3dpw.synth.outfit import Outfit, SurfacePoints, coverage
 from fitting.body import Body
 from fitting.body.body import skin
 from fitting.body.kinematics import Placement, rotation_matrices
-from fitting.render.shading import vertex_normals
+from fitting.render.draw import vertex_normals
 
 BETAS = 10  # as many as 3DPW's files hold
 LATTICE_STEPS = 3  # every face stores its appearance on a lattice of this many steps along its edges

@@ -36,8 +36,8 @@ from eval3dpw.synth.sequence import (
 )
 from eval3dpw.synth.staging import contacts
 from fitting.body import Body
+from fitting.body.kinematics import axis_angle_to_quaternion, quaternion_to_axis_angle
 from fitting.body.load import load_body
-from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.video.frames import read_image

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.kinematics import rotation_matrices
-from fitting.body.rotations import matrix_to_axis_angle
+from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
 from fitting.training.capture_corrections import FEET_KEYPOINTS, feet_over_sole_m, speeds_m_s
 from fitting.training.motion_capture import COPIES_OF_HELD_OUT, HELD_OUT_EVERY, Motion, load_motion
 from pose2d.base.errors import UserError

@@ -12,8 +12,8 @@ from eval3dpw.synth.clothed_people import LATTICE_STEPS, ClothedBody
 from eval3dpw.synth.surroundings import Backdrop, Light, Scene, assign_textures
 from eval3dpw.synth.textures import LEVELS, SIZE, Atlas
 from fitting.camera import Camera
+from fitting.render.draw import vertex_normals
 from fitting.render.raster import Screen, compiled, project_triangles, surface_weights, visibility
-from fitting.render.shading import vertex_normals
 
 SHADOW_MAP_SIZE = 512  # pixels of a side
 SKY_MAP_SIZE = 128

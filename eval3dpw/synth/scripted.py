@@ -34,7 +34,7 @@ from eval3dpw.synth.staging import (
 )
 from eval3dpw.synth.surroundings import SCENE_KINDS, ClearArea, SceneKind, Solid, build_scene
 from fitting.body import Body
-from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
+from fitting.body.kinematics import axis_angle_to_quaternion, quaternion_to_axis_angle
 from fitting.camera import Camera
 
 SceneScript = Literal["crossing", "embrace", "behind", "cuts", "world"]

@@ -216,7 +216,7 @@ def _video_encoder() -> Check:
 
 def _compiled_code() -> Check:
     """Where numba keeps the compiled renderer."""
-    from fitting.render.shading import _vertex_normals
+    from fitting.render.draw import _vertex_normals
 
     folder = getattr(getattr(_vertex_normals, "stats", None), "cache_path", None)
     if folder is None:

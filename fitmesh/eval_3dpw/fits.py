@@ -11,10 +11,9 @@ from fitmesh.eval_3dpw.eval_settings import FPS, EvalSettings, Row
 from fitmesh.eval_3dpw.keypoints import PersonKeypoints
 from fitmesh.eval_3dpw.sequences import EvalSequence
 from fitting.body import Body, BodyParams
+from fitting.fits import FitOptions, InitialGuess, nearest, with_default_errors
 from fitting.init import regressors
-from fitting.init.guess import InitialGuess, nearest, with_default_errors
 from fitting.optimise import INITIALISERS, fit_frames
-from fitting.options import FitOptions
 from fitting.scene.lens import given_focal
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.track import start_track

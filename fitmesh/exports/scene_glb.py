@@ -32,7 +32,7 @@ from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
 from fitting.body.kinematics import PARENTS
 from fitting.keypoints.observed import observed_bones
-from fitting.render.shading import vertex_normals
+from fitting.render.draw import vertex_normals
 
 FILE = "scene.glb"
 INFLUENCES = 4  # joints that may move a vertex; what game engines and most importers read

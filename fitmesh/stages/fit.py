@@ -15,11 +15,10 @@ from fitmesh.stages.track_edits import edited_keypoints, edited_tracks, edits_di
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, load_body
 from fitting.camera import Camera
-from fitting.fits import TrackFit
+from fitting.fits import FitOptions, TrackFit
 from fitting.init import regressors
 from fitting.keypoints.weights import WEIGHTINGS
 from fitting.optimise import INITIALISERS
-from fitting.options import FitOptions
 from fitting.scene.camera_motion import CameraMotion, read_motion
 from fitting.scene.lens import refocused_params
 from fitting.shot import ShotFit, ShotPerson, fit_shot

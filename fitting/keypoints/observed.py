@@ -1,4 +1,19 @@
-"""What of the keypoints can be used in a fit, and which joints they show."""
+"""What of the keypoints can be used in a fit, which joints they show, and when the person is there (`segments`).
+
+Frames that show too little are filled in from the frames around them, if there are few of them and both sides agree:
+within LONGEST_GAP_S, the person reappears about where it was heading, in about the same size and pose. Otherwise nobody
+knows what happened in between, and the person is absent there.
+
+Left and right of a limb that change places from one frame to the next are put back (`repair_side_swaps`). Seen from the
+side, a 2D network is sure where the legs are and unsure which is which: the labels flicker, each time with full
+confidence. A body cannot do that. So for legs, arms and trunk each, every frame is taken as labelled (0) or with sides
+exchanged (1), and the choice for the whole track is the one with the least
+
+    sum_t  |x_t - 2 x_{t-1} + x_{t-2}|^2 / (2 sigma_t^2)  +  LABEL_COST where exchanged,
+
+each distance bounded, since a network may also be plainly wrong (Viterbi over pairs of frames). Labels decide where
+motion cannot: at low frame rates, and after a gap.
+"""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +25,7 @@ from torch import Tensor
 
 from fitting.body.kinematics import PARENTS
 from fitting.camera import Camera
-from fitting.keypoints.weights import GATE, Weighting, keypoint_weights
+from fitting.keypoints.weights import GATE, Weighting, keypoint_area, keypoint_weights
 from fitting.thresholds import LEAST_KEYPOINTS, OBSERVED_SCORE, USABLE_CONFIDENCE
 from pose2d.base.errors import UserError
 from pose2d.base.table import BLOCK, Column, blocks
@@ -177,3 +192,138 @@ def observed_bones(joint_observed: np.ndarray) -> np.ndarray:
     for joint, end in FAR_END.items():
         bones[..., joint] = joint_observed[..., end]
     return bones
+
+
+LONGEST_GAP_S = 0.5
+ABSENT = -1  # instead of the number of a segment
+
+# What "agree" means, in units of the person's size in the image (the spread of the keypoints about their mean, about a
+# third of a standing person's height). Wide on purpose: people do jump, and the tracker has already ended tracks that
+# leap. Set by hand; tests/fitting/test_segments.py says what they must achieve.
+PLACE, PLACE_PER_SECOND = 0.5, 2.0  # distance from the place that the motion on both sides predicts
+SIZE = math.log(1.5)
+POSE = 0.75  # mean distance of a keypoint, once place and size are taken away
+VELOCITY_S = 0.15  # of the frames beside a gap tell how the person was moving
+
+
+def segments(keypoints: Keypoints, shown: Tensor, fps: float) -> np.ndarray:
+    """[T] the number of the segment that each frame belongs to, from 0, or ABSENT.
+
+    keypoints: finite, on an even grid of frames; shown [T]: the frame shows enough to be fitted. A segment begins and
+    ends with a frame that does.
+    """
+    number = np.full(len(shown), ABSENT, np.int64)
+    rows = shown.numpy().nonzero()[0]
+    if not len(rows):
+        return number
+    first = count = 0
+    beside = 1 + max(1, round(VELOCITY_S * fps))  # rows on each side of a gap that matter
+    for last in [*np.flatnonzero(np.diff(rows) > 1).tolist(), len(rows) - 1]:
+        before, after = rows[max(first, last + 1 - beside) : last + 1][::-1], rows[last + 1 : last + 1 + beside]
+        if not len(after) or not _bridged(keypoints, before, after, fps):
+            number[rows[first] : rows[last] + 1] = count
+            first, count = last + 1, count + 1
+    return number
+
+
+def _bridged(keypoints: Keypoints, before: np.ndarray, after: np.ndarray, fps: float) -> bool:
+    """Whether the gap between rows that show enough can be filled; both lead away from it."""
+    a, b = int(before[0]), int(after[0])
+    if (b - a - 1) / fps > LONGEST_GAP_S:
+        return False
+    ends = keypoints.rows(np.array([a, b]))
+    shared = (ends.confidence * ends.presence >= USABLE_CONFIDENCE).all(0).numpy()
+    if shared.sum() < LEAST_KEYPOINTS:
+        return False
+    (place_a, size_a, pose_a), (place_b, size_b, pose_b) = map(_normalised, ends.xy_px.double().numpy()[:, shared])
+    seconds, size = (b - a) / fps, math.sqrt(size_a * size_b)
+    velocity = np.mean([_velocity(keypoints, rows, shared, fps) for rows in (before, after)], axis=0)
+    away = np.linalg.norm(place_b - place_a - seconds * velocity) / size
+    order = _other_side(keypoints, shared)
+    pose = min(_distance(pose_a, pose_b), _distance(pose_a, pose_b[order]))  # sides are not repaired yet
+    return bool(away <= PLACE + PLACE_PER_SECOND * seconds and abs(math.log(size_b / size_a)) <= SIZE and pose <= POSE)
+
+
+def _normalised(xy_px: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
+    """Mean [2], spread, and the keypoints [n, 2] without both."""
+    place = xy_px.mean(0)
+    size = max(float(np.sqrt(np.square(xy_px - place).sum(-1).mean())), 1.0)
+    return place, size, (xy_px - place) / size
+
+
+def _distance(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.linalg.norm(a - b, axis=-1).mean())
+
+
+def _other_side(keypoints: Keypoints, shared: np.ndarray) -> np.ndarray:
+    """For each shared keypoint, where its counterpart of the other side stands among them; itself where not shared."""
+    position = {keypoint: place for place, keypoint in enumerate(np.flatnonzero(shared).tolist())}
+    flip = keypoints.skeleton.flip_order
+    return np.array([position.get(int(flip[keypoint]), place) for keypoint, place in position.items()])
+
+
+def _velocity(keypoints: Keypoints, rows: np.ndarray, shared: np.ndarray, fps: float) -> np.ndarray:
+    """[2] px/s over `rows` [n], which lead away from the gap; zero where one frame stands alone."""
+    together = rows[np.abs(rows - rows[0]) == np.arange(len(rows))]
+    if len(together) < 2:
+        return np.zeros(2)
+    near, far = keypoints.xy_px[together[[0, -1]]].double().numpy()[:, shared]
+    return (far - near).mean(0) * fps / float(together[-1] - together[0])
+
+
+LIMBS = (("knee", "ankle"), ("elbow", "wrist"), ("shoulder", "hip"))
+FEET = ("big_toe", "small_toe", "heel")  # go with the legs
+# Set by hand, not tuned; tests/fitting/test_side_swap.py says what they must achieve.
+SIGMA = 0.05  # of sqrt(area), at 30 frames/s: the change of velocity from frame to frame, noise included
+BOUND = 3.0  # sigmas at which a distance stops counting more
+LABEL_COST = 0.5  # for each exchanged pair
+
+
+def repair_side_swaps(keypoints: Keypoints, fps: float) -> tuple[Keypoints, np.ndarray]:
+    """Finite keypoints with sides put back, and which of them changed places, [T, K] bool."""
+    confidence = keypoints.confidence * keypoints.presence
+    area_px2 = keypoint_area(keypoints, confidence > 0).double().numpy()
+    sigma_px = SIGMA * np.sqrt(area_px2.clip(1)) * max(1.0, 30 / fps) ** 2
+    size, names_of = keypoints.skeleton.size, keypoints.skeleton.keypoints
+    order = np.tile(np.arange(size), (len(confidence), 1))
+    for names in LIMBS:
+        pairs = _pairs(names, names_of)
+        exchanged = _exchanged(
+            keypoints.xy_px.double().numpy()[:, pairs], confidence.double().numpy()[:, pairs], sigma_px
+        )
+        if "ankle" in names and f"left_{FEET[0]}" in names_of:
+            pairs = np.concatenate([pairs, _pairs(FEET, names_of)])
+        order[np.ix_(exchanged, pairs.ravel())] = pairs[:, ::-1].ravel()
+    rows, picks = np.arange(len(order))[:, None], torch.from_numpy(order)
+    return keypoints.along("keypoints", lambda value, _: value[rows, picks]), order != np.arange(size)
+
+
+def _pairs(names: tuple[str, ...], names_of: tuple[str, ...]) -> np.ndarray:
+    """Numbers of the left and the right keypoint of each name, [n, 2]."""
+    return np.array([[names_of.index(f"{side}_{name}") for side in ("left", "right")] for name in names])
+
+
+def _exchanged(xy_px: np.ndarray, confidence: np.ndarray, sigma_px: np.ndarray) -> np.ndarray:
+    """Frames [T] whose sides are exchanged; xy_px [T, pairs, 2 sides, 2], confidence [T, pairs, 2]."""
+    frames = len(xy_px)
+    either = np.stack([xy_px, xy_px[:, :, ::-1]], 1)  # [T, 0 as labelled or 1 exchanged, pairs, sides, 2]
+    weight = confidence.min((1, 2))  # a frame counts as much as its least confident point
+    label = LABEL_COST * xy_px.shape[1] * weight
+    if frames < 3:
+        return np.zeros(frames, np.bool_)
+    # cost[t, a, b, c]: choices a, b, c in frames t - 2, t - 1, t
+    second = either[2:, None, None, :] - 2 * either[1:-1, None, :, None] + either[:-2, :, None, None]
+    size2 = np.square(second).sum(-1) / np.square(sigma_px[2:, None, None, None, None, None])
+    together = np.minimum(np.minimum(weight[2:], weight[1:-1]), weight[:-2])
+    cost = np.minimum(size2, BOUND**2).sum((-1, -2)) / 2 * together[:, None, None, None]
+    best = np.array([0, label[0]])[:, None] + np.array([0, label[1]])[None]  # [choice in t - 1, choice in t]
+    came_from = np.zeros((frames, 2, 2), np.int8)
+    for t in range(2, frames):
+        paths = best[:, :, None] + cost[t - 2] + np.array([0, label[t]])
+        came_from[t] = paths.argmin(0)
+        best = paths.min(0)
+    before, now = np.unravel_index(best.argmin(), (2, 2))
+    chosen = [int(now), int(before)]
+    for t in range(frames - 1, 1, -1):
+        chosen.append(int(came_from[t, chosen[-1], chosen[-2]]))
+    return np.array(chosen[::-1], np.bool_)

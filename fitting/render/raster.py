@@ -22,8 +22,7 @@ import numba
 import numpy as np
 import torch
 
-from fitting.camera import Camera
-from fitting.camera.camera import valid_radius
+from fitting.camera import Camera, valid_radius
 from fitting.thresholds import NEAR_PLANE_M
 
 F = TypeVar("F", bound=Callable)

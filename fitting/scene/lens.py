@@ -1,6 +1,11 @@
-"""The focal length and how well it is known: a prior, and estimates combined by their uncertainty.
+"""The focal length and how well it is known, and the world frame.
 
-A focal length acts by its ratio (10 % longer puts everybody 10 % farther away), so it is Gaussian in log f.
+There is a prior, and estimates are combined by their uncertainty. A focal length acts by its ratio (10 % longer puts
+everybody 10 % farther away), so it is Gaussian in log f.
+
+The world frame: metres, y up, floor at y = 0, the first camera above the origin and looking along -z. Right-handed,
+like the camera frame (x right, y down, z forward): a level camera's world is its frame turned half way about x. The
+first camera stands at (0, its height, 0), and its optical axis, laid onto the floor, is -z, so x is to its right.
 """
 
 import math
@@ -114,3 +119,76 @@ def _shortest_turn(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     skew[..., 0, 1], skew[..., 0, 2], skew[..., 1, 2] = -axis[..., 2], axis[..., 1], -axis[..., 0]
     skew -= skew.swapaxes(-1, -2)
     return np.eye(3) + skew + skew @ skew / (1 + cosine)[..., None, None]
+
+
+_STEEPEST = 0.02  # length of the optical axis laid on the floor, below which the image's up direction is used instead
+
+
+@dataclass(frozen=True)
+class WorldFrame:
+    """Where the camera was in the world at each of F frames."""
+
+    frames: np.ndarray  # [F] frame numbers
+    world_from_camera: np.ndarray  # [F, 4, 4] rigid, metres
+    position_known: bool  # False: the camera went somewhere, and its place is held at the first frame's
+
+
+def world_frame(
+    up_cam: np.ndarray,
+    camera_height_m: float,
+    frames: np.ndarray,
+    first_from_camera: np.ndarray | None = None,
+    moving: bool = False,
+) -> WorldFrame:
+    """From `GroundEstimate`'s up direction and camera height and `CameraMotion`'s rotations [F, 3, 3]."""
+    rotation = rotation_to_world(up_cam)
+    transform = np.broadcast_to(np.eye(4), (len(frames), 4, 4)).copy()
+    transform[:, :3, :3] = rotation if first_from_camera is None else rotation @ first_from_camera
+    transform[:, 1, 3] = camera_height_m
+    return WorldFrame(np.asarray(frames), transform, not moving)
+
+
+def rotation_to_world(up_cam: np.ndarray) -> np.ndarray:
+    """[3, 3] from the first camera's axes to the world's: up_cam becomes y, the optical axis lies over -z."""
+    up = np.asarray(up_cam, float)
+    size = np.linalg.norm(up)
+    if up.shape != (3,) or not np.isfinite(size) or size < 1e-6:
+        raise ValueError(f"the up direction must be three finite numbers that are not all zero, got {up_cam}")
+    up = up / size
+    forward = np.array([0.0, 0.0, 1.0]) - up[2] * up
+    if np.linalg.norm(forward) < _STEEPEST:  # straight down or up: the top of the image points ahead or back
+        forward = np.array([0.0, -1.0, 0.0]) * -np.sign(up[2])
+        forward = forward - (forward @ up) * up
+    forward /= np.linalg.norm(forward)
+    return np.stack((np.cross(forward, up), up, -forward))
+
+
+def points_to_world(points_cam_m: np.ndarray, world_from_camera: np.ndarray) -> np.ndarray:
+    """Points [T, N, 3] of T frames by their [T, 4, 4]."""
+    rotated = np.einsum("tij,tnj->tni", world_from_camera[:, :3, :3], points_cam_m)
+    return rotated + world_from_camera[:, None, :3, 3]
+
+
+def points_to_camera(points_world_m: np.ndarray, world_from_camera: np.ndarray) -> np.ndarray:
+    """The other way."""
+    shifted = points_world_m - world_from_camera[:, None, :3, 3]
+    return np.einsum("tji,tnj->tni", world_from_camera[:, :3, :3], shifted)
+
+
+def params_to_world(params: BodyParams, rest_pelvis_m: torch.Tensor, world_from_camera: np.ndarray) -> BodyParams:
+    """A body's parameters [T] in the world: the root is turned, and the translation puts the pelvis in its place.
+
+    rest_pelvis_m [3]: the pelvis of this body's shape at rest, before its size multiplies the whole body. A body turns
+    about its pelvis, not about the origin, so the translation is not simply transformed:
+
+        pelvis = size * rest_pelvis + translation,     translation' = R pelvis + t - size * rest_pelvis
+    """
+    dtype = params.translation.dtype
+    rest = params.size.detach().cpu().double().reshape(-1, 1).numpy() * rest_pelvis_m.detach().cpu().double().numpy()
+    pelvis = rest + params.translation.detach().cpu().double().numpy()
+    moved = points_to_world(pelvis[:, None], world_from_camera)[:, 0] - rest
+    root = Rotation.from_rotvec(params.pose[:, 0].detach().cpu().double().numpy())
+    pose = params.pose.detach().clone()
+    turned = (Rotation.from_matrix(world_from_camera[:, :3, :3]) * root).as_rotvec()
+    pose[:, 0] = torch.from_numpy(turned).to(pose)
+    return BodyParams(pose, params.shape, torch.from_numpy(moved).to(dtype), params.size)

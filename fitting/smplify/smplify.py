@@ -20,7 +20,7 @@ from fitting.body import Body, BodyParams
 from fitting.body.kinematics import JOINT_COUNT, PARENTS, rotation_matrices
 from fitting.camera import Camera
 from fitting.keypoints.observed import body_keypoints, undistorted
-from fitting.solver.prior import read_mixture
+from fitting.solver.terms.priors import read_mixture
 from fitting.solver.terms.reprojection import project
 from fitting.solver.terms.term import geman_mcclure
 from fitting.thresholds import NEAREST_KEYPOINT_M

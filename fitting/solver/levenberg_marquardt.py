@@ -1,19 +1,196 @@
-"""Levenberg-Marquardt over a track, or over many independent frames at once.
+"""Levenberg-Marquardt over a track, or over many independent frames at once, and how far off its answer may be.
 
 No accepted step raises the cost, so a fit is never worse than its start. Work is in float32; a factorisation that
 fails there is repeated in float64.
+
+**Normal equations** (`solve_arrow`): frames in a band, the shape across all of them. Acceleration couples a frame with
+the two before it. Two frames together make one block, so blocks couple with their neighbours only, and a block Cholesky
+factorisation
+
+    L_i L_i^T = D_i - X_{i-1}^T X_{i-1},    X_i = L_i^{-1} E_i^T
+
+(E_i couples block i + 1 to block i) takes time and memory linear in the number of frames. Unknowns that touch every
+frame are the arrow; they are solved by their Schur complement.
+
+**Standard deviations** of every 3D joint from the Gauss-Newton matrix (`joint_deviations`). With keypoint weights that
+are true precisions, the matrix at the optimum is the posterior's precision (Laplace's approximation), and its inverse a
+covariance C of all unknowns. A joint's position P moves with the frame's step by X and with the shape by A, so
+
+    cov(P) = X C_0 X^T + (A - X K) C_s (A - X K)^T,
+
+where C_0 is the frame's covariance at fixed shape, K = H^-1 H_s the frame's response to a change of shape, and C_s the
+covariance of the shape.
+
+The matrix that the search uses is overconfident for three reasons: it has the nearest component of the pose prior only;
+it describes one optimum, where a limb mirrored in depth would be another; and it takes the errors of neighbouring
+frames for independent, as if a hundred frames were ten times more exact than one. So the covariance is taken with the
+covariance of the whole mixture; acceleration, which couples frames, weighs less (MOTION_FACTOR); the shape's precision
+is divided by the number of frames per independent one (`LikelyShape.weight`); and the variance of depth is inflated for
+the other optimum (MIRROR_STD_FACTOR). Each term says how it counts here (`Term.in_doubt`). The constants were chosen on
+training subjects (`bench/uncertainty.py --subjects training`); the same script checks the result on subjects nothing
+was learned from.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import rotation_matrices
-from fitting.body.rotations import matrix_to_axis_angle
-from fitting.solver.arrow import BandFactor, Factor, FrameFactor, NotPositiveDefinite, solve_arrow
-from fitting.solver.problem import NormalEquations, Problem, costs, normal_equations
+from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
+from fitting.solver.problem import CHUNK, NormalEquations, Problem, costs, normal_equations
+from fitting.solver.terms.priors import LikelyShape
 from fitting.solver.unknowns import State, join, orthonormal
+
+
+class NotPositiveDefinite(ArithmeticError):
+    """A factorisation failed: the matrix is singular to working precision."""
+
+
+class BandFactor:
+    """The Cholesky factor of a block-pentadiagonal matrix over frames, one frame a block."""
+
+    def __init__(self, diagonal: Tensor, first_off: Tensor, second_off: Tensor) -> None:
+        """Blocks H[t, t] [T, d, d], H[t, t+1] [T-1, d, d], H[t, t+2] [T-2, d, d]."""
+        self.frames, self.size = diagonal.shape[:2]
+        self._diagonal, self._upper = _in_pairs(diagonal, first_off, second_off)
+        from scipy.linalg import blas, lapack  # a quarter of a second, needed only here
+
+        double = diagonal.dtype == torch.float64
+        self._potrf = lapack.dpotrf if double else lapack.spotrf
+        self._trsm, self._syrk = (blas.dtrsm, blas.dsyrk) if double else (blas.strsm, blas.ssyrk)
+        self._factorise()
+
+    def _factorise(self) -> None:
+        # LAPACK wants columns first; the transpose of a C array is that without a copy, and D is symmetric.
+        for i in range(len(self._diagonal)):
+            block = self._diagonal[i].T
+            if i:
+                block = self._syrk(-1.0, self._upper[i - 1], beta=1.0, c=block, trans=1, lower=1, overwrite_c=1)
+            _, failed = self._potrf(block, lower=1, overwrite_a=1, clean=0)
+            if failed:
+                raise NotPositiveDefinite(f"the matrix is not positive definite at frame {2 * i}")
+            if i + 1 < len(self._diagonal):
+                self._trsm(1.0, block, self._upper[i], lower=1, overwrite_b=1)
+
+    def solve(self, right: Tensor) -> Tensor:
+        """H^-1 times right sides [T, d, r]."""
+        count = len(self._diagonal)
+        padded = torch.zeros(2 * count, *right.shape[1:], dtype=right.dtype)
+        padded[: self.frames] = right
+        y = padded.reshape(count, 2 * self.size, -1).numpy()
+        done: list[np.ndarray] = []
+        for i in range(count):
+            part = np.asfortranarray(y[i])
+            if i:
+                part -= self._upper[i - 1].T @ done[-1]
+            done.append(self._trsm(1.0, self._diagonal[i].T, part, lower=1, overwrite_b=1))
+        for i in range(count - 1, -1, -1):
+            part = done[i]
+            if i + 1 < count:
+                part -= self._upper[i] @ done[i + 1]
+            done[i] = self._trsm(1.0, self._diagonal[i].T, part, lower=1, trans_a=1, overwrite_b=1)
+        return torch.from_numpy(np.stack(done).reshape(2 * count, self.size, -1)[: self.frames])
+
+    def log_det(self) -> float:
+        """log det H."""
+        return 2 * float(np.log(np.diagonal(self._diagonal, axis1=1, axis2=2)).sum())
+
+    def marginals(self) -> Tensor:
+        """The diagonal blocks of H^-1, [T, d, d]: each frame's covariance with all others free.
+
+        C_i = L_i^{-T} (I + X_i C_{i+1} X_i^T) L_i^{-1}, from the last block to the first.
+        """
+        count, both = len(self._diagonal), 2 * self.size
+        out = np.empty((2 * count, self.size, self.size), self._diagonal.dtype)
+        after: np.ndarray | None = None
+        for i in range(count - 1, -1, -1):
+            lower = self._diagonal[i].T
+            inner = np.eye(both, dtype=out.dtype, order="F")
+            if after is not None:
+                inner += self._upper[i] @ after @ self._upper[i].T
+            half = self._trsm(1.0, lower, inner, lower=1, trans_a=1)
+            after = self._trsm(1.0, lower, half, lower=1, side=1)
+            after = (after + after.T) / 2
+            out[2 * i], out[2 * i + 1] = after[: self.size, : self.size], after[self.size :, self.size :]
+        return torch.from_numpy(out[: self.frames])
+
+
+def _in_pairs(diagonal: Tensor, first_off: Tensor, second_off: Tensor) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Blocks of two frames: D [n, 2d, 2d], and the couplings E^T of a block with the next, columns first."""
+    frames, d = diagonal.shape[:2]
+    count = (frames + 1) // 2
+    paired = torch.zeros(count, 2, d, 2, d, dtype=diagonal.dtype)
+    paired[:, 0, :, 0] = diagonal[0::2]
+    paired[: frames // 2, 1, :, 1] = diagonal[1::2]
+    if frames % 2:
+        paired[-1, 1, :, 1] = torch.eye(d, dtype=diagonal.dtype)  # an unconnected frame fills the last pair
+    paired[: frames // 2, 0, :, 1] = first_off[0::2]
+    paired[: frames // 2, 1, :, 0] = first_off[0::2].mT
+    lower = torch.zeros(count - 1, 2, d, 2, d, dtype=diagonal.dtype)  # rows of the next block, columns of this one
+    if count > 1:
+        lower[:, 0, :, 0] = second_off[0::2][: count - 1].mT
+        lower[:, 0, :, 1] = first_off[1::2][: count - 1].mT
+        odd = second_off[1::2]
+        lower[: len(odd), 1, :, 1] = odd.mT
+    # Seen column by column, what is below the diagonal is what is above it.
+    upper = [block.T for block in lower.reshape(count - 1, 2 * d, 2 * d).numpy()]
+    return paired.reshape(count, 2 * d, 2 * d).numpy(), upper
+
+
+class FrameFactor:
+    """The Cholesky factors of frames that do not touch each other."""
+
+    def __init__(self, diagonal: Tensor) -> None:
+        self._lower, failed = torch.linalg.cholesky_ex(diagonal)
+        if failed.any():
+            raise NotPositiveDefinite(f"the matrix is not positive definite at frame {int(failed.nonzero()[0])}")
+
+    def solve(self, right: Tensor) -> Tensor:
+        return torch.cholesky_solve(right, self._lower)
+
+    def log_det(self) -> float:
+        return 2 * float(self._lower.diagonal(dim1=-2, dim2=-1).log().sum())
+
+    def marginals(self) -> Tensor:
+        return torch.cholesky_inverse(self._lower)
+
+
+Factor = BandFactor | FrameFactor
+
+
+def shape_factor(factor: Factor, arrow: Tensor, corner: Tensor, divisor: float = 1.0) -> tuple[Tensor, Tensor]:
+    """K = H^-1 A [T, d, S], and the Cholesky factor of what is left of the corner, (C - A^T K) / divisor."""
+    response = factor.solve(arrow)
+    return response, _corner_factor(arrow, corner, response, divisor)
+
+
+def _corner_factor(arrow: Tensor, corner: Tensor, response: Tensor, divisor: float = 1.0) -> Tensor:
+    down = "tds,tdr->tsr" if corner.ndim == 3 else "tds,tdr->sr"
+    lower, failed = torch.linalg.cholesky_ex((corner - torch.einsum(down, arrow, response)) / divisor)
+    if failed.any():
+        raise NotPositiveDefinite("the shape is not determined")
+    return lower
+
+
+def solve_arrow(
+    factor: Factor, arrow: Tensor, corner: Tensor, right: Tensor, right_corner: Tensor
+) -> tuple[Tensor, Tensor]:
+    """[[H, A], [A^T, C]] [x, y] = [b, c] for frames [T, d] and what they share.
+
+    arrow [T, d, S]; with corner [S, S] the shared part is one for all frames, with [T, S, S] each frame has its own.
+    Returns x [T, d] and y [S] or [T, S].
+    """
+    solved = factor.solve(torch.cat((right.unsqueeze(-1), arrow), -1))
+    plain, through = solved[..., 0], solved[..., 1:]
+    own = corner.ndim == 3
+    lower = _corner_factor(arrow, corner, through)
+    rest = right_corner - torch.einsum("tds,td->ts" if own else "tds,td->s", arrow, plain)
+    y = torch.cholesky_solve(rest.unsqueeze(-1), lower).squeeze(-1)
+    x = plain - torch.einsum("tds,ts->td" if own else "tds,s->td", through, y)
+    return x, y
+
 
 CONVERGED, STUCK, LIMIT = "converged", "no downhill step left", "iteration limit"
 TOLERANCE = 0.02  # a step that gains less than this log-likelihood per frame ends the search. Not tuned
@@ -165,3 +342,87 @@ def fill_gaps(state: State, valid: Tensor) -> State:
         between(state.translation),
         state.shape if state.shared_shape else between(state.shape),
     )
+
+
+# Nobody has exactly the bones that a body model's few shape numbers allow, and size and distance look alike: this share
+# of a joint's position in the camera frame is unknown, along the line of sight.
+UNMODELLED_SIZE = 0.02
+MIRROR_STD_FACTOR = 1.2  # on depth relative to the pelvis in a track, where a limb once mirrored in depth stays so
+
+
+@dataclass(frozen=True)
+class JointDeviations:
+    """One standard deviation along the camera's axes."""
+
+    camera_frame_m: Tensor  # [T, 24, 3] of a joint's position in the camera frame
+    relative_m: Tensor  # [T, 24, 3] of its position relative to the pelvis
+
+
+def in_doubt(problem: Problem) -> Problem:
+    """Every term as it counts in the stated uncertainty."""
+    return replace(problem, terms=tuple(term for each in problem.terms if (term := each.in_doubt()) is not None))
+
+
+def log_evidence(problem: Problem, state: State) -> float:
+    """log of the integral of exp(-cost) over all unknowns, by Laplace's approximation at an optimum:
+
+        -cost - log det H / 2 + n log(2 pi) / 2,
+
+    with H the Gauss-Newton matrix of all n unknowns, in float64. Costs leave out what does not depend on the unknowns
+    (a residual's log std, a keypoint's likelihood at zero), so only hypotheses that have the same residuals, or whose
+    difference in these is added by the caller, can be compared.
+    """
+    _, total = costs(problem, state)
+    system = normal_equations(problem, state).double()
+    factor = factorize(system)
+    _, lower = shape_factor(factor, system.arrow, system.corner)
+    log_det = factor.log_det() + 2 * float(lower.diagonal(dim1=-2, dim2=-1).log().sum())
+    unknowns = system.gradient.numel() + system.shape_gradient.numel()
+    return -float(total) - log_det / 2 + unknowns * math.log(2 * math.pi) / 2
+
+
+def joint_deviations(problem: Problem, state: State) -> JointDeviations:
+    """At an optimum. Float64 where float32 cannot factorise."""
+    problem = in_doubt(problem)
+    shape_weight = problem.term(LikelyShape).weight
+    system = normal_equations(problem, state)
+    try:
+        own, response, shape_covariance = _covariances(system, shape_weight)
+    except NotPositiveDefinite:
+        try:
+            parts = _covariances(system.double(), shape_weight)
+        except NotPositiveDefinite:  # rounding has eaten what little the data say: nothing can be stated
+            unknown = torch.full((len(state), 24, 3), torch.nan)
+            return JointDeviations(unknown, unknown.clone())
+        own, response, shape_covariance = (part.to(system.matrix.dtype) for part in parts)
+    camera_frame: list[Tensor] = []
+    relative_to_pelvis: list[Tensor] = []
+    for first in range(0, len(state), CHUNK):
+        rows = slice(first, first + CHUNK)
+        geometry = problem.jacobian.place(state.frames(rows))
+        step_jacobian, shape_jacobian = (
+            problem.jacobian.joint_step_jacobian(geometry),
+            problem.jacobian.joint_shape_jacobian(geometry),
+        )
+        shape_part = shape_covariance if state.shared_shape else shape_covariance[rows]
+        for relative, out in ((False, camera_frame), (True, relative_to_pelvis)):
+            x = step_jacobian - step_jacobian[:, :1] if relative else step_jacobian
+            a = shape_jacobian - shape_jacobian[:, :1] if relative else shape_jacobian
+            a = a - torch.einsum("tjcd,tds->tjcs", x, response[rows])
+            variance = torch.einsum("tjcd,tde,tjce->tjc", x, own[rows], x)
+            spec = "tjcs,sr,tjcr->tjc" if state.shared_shape else "tjcs,tsr,tjcr->tjc"
+            variance = variance + torch.einsum(spec, a, shape_part, a)
+            if not relative:
+                variance = variance + (UNMODELLED_SIZE * geometry.joints).square()
+            out.append(variance.clamp(min=0).sqrt())
+    relative_m = torch.cat(relative_to_pelvis)
+    if problem.fps is not None:
+        relative_m[..., 2] *= MIRROR_STD_FACTOR
+    return JointDeviations(torch.cat(camera_frame), relative_m)
+
+
+def _covariances(system: NormalEquations, shape_weight: float) -> tuple[Tensor, Tensor, Tensor]:
+    """C_0 [T, 63, 63], K [T, 63, S] and C_s [S, S] or [T, S, S]."""
+    factor = factorize(system)
+    response, lower = shape_factor(factor, system.arrow, system.corner, shape_weight)
+    return factor.marginals(), response, torch.cholesky_inverse(lower)

@@ -7,10 +7,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fitting.solver.jacobian import BodyJacobian, Geometry
 from fitting.solver.terms.reprojection import Reprojection
 from fitting.solver.terms.term import FARTHEST, Blocks, Term, Window
-from fitting.solver.unknowns import State
+from fitting.solver.unknowns import BodyJacobian, Geometry, State
 
 CHUNK = 512  # frames handled at a time: bounds memory on long tracks
 Kind = TypeVar("Kind", bound=Term)

@@ -12,17 +12,34 @@ and one number per direction of shape.
 Joint limits are ranges of those axis-angle numbers. Axes at rest (T-pose): x to the body's left, y up, z to the front.
 A bent knee turns about +x; a bent left elbow about -y, a bent right one about +y; an arm let down turns its shoulder
 about -z (left) or +z (right). The limits are soft: a number beyond its range costs (`terms.priors`).
+
+`BodyJacobian`: keypoints and joints, and their derivatives with respect to every unknown, in closed form. A small
+world-frame rotation w of joint i turns every term below it about P_i (`fitting.body.body`). The unknowns are axis-angle
+vectors: theta -> theta + d turns the joint by w = G_parent J_l(theta) d, with J_l the left Jacobian of the rotation
+group; the root is turned by w itself. With M_i = G_parent J_l,
+
+    dq_k / d_i = -[arm_ki]_x M_i,    arm_ki = sum_{e of k, at or below i} (c_e P_j + G_j m_e - c_e P_i).
+
+Pose correctives take part in q but not in its derivative.
 """
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from fitting.body import BodyParams
-from fitting.body.kinematics import JOINT_COUNT, JOINT_NAMES, rotation_matrices
-from fitting.body.rotations import matrix_to_axis_angle, nearest_rotation
+from fitting.body import Body, BodyParams
+from fitting.body.kinematics import (
+    JOINT_COUNT,
+    JOINT_NAMES,
+    PARENTS,
+    Placement,
+    matrix_to_axis_angle,
+    nearest_rotation,
+    rotation_matrices,
+)
 
 BODY_JOINTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21)
 LEAF_JOINTS = (10, 11, 22, 23)
@@ -147,3 +164,180 @@ def ranges(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     """Lowest and highest axis-angle numbers of BODY_JOINTS, each [57] radians."""
     table = torch.tensor([_range(JOINT_NAMES[joint]) for joint in BODY_JOINTS], dtype=dtype) * (math.pi / 180)
     return table[..., 0].flatten(), table[..., 1].flatten()
+
+
+def left_jacobian(theta: Tensor) -> Tensor:
+    """J_l of axis-angle vectors [..., 3] -> [..., 3, 3]: exp(theta + d) = exp(J_l d) exp(theta) to first order.
+
+    J_l = I + (1 - cos t)/t^2 K + (t - sin t)/t^3 K^2, with a series where t is small.
+    """
+    squared = theta.square().sum(-1)
+    small = squared < 1e-2
+    safe = torch.where(small, torch.ones_like(squared), squared)
+    angle = safe.sqrt()
+    first = torch.where(small, 0.5 - squared / 24 + squared**2 / 720, (1 - angle.cos()) / safe)
+    second = torch.where(small, 1 / 6 - squared / 120 + squared**2 / 5040, (angle - angle.sin()) / (safe * angle))
+    outer = theta.unsqueeze(-1) * theta.unsqueeze(-2)
+    scale = 1 - second * squared
+    eye = torch.eye(3, dtype=theta.dtype, device=theta.device)
+    return scale[..., None, None] * eye + second[..., None, None] * outer + first[..., None, None] * cross_matrix(theta)
+
+
+def cross_matrix(v: Tensor) -> Tensor:
+    """[v]_x, [..., 3] -> [..., 3, 3]: [v]_x u = v x u."""
+    x, y, z = v.unbind(-1)
+    zero = torch.zeros_like(x)
+    return torch.stack((zero, -z, y, z, zero, -x, -y, x, zero), -1).unflatten(-1, (3, 3))
+
+
+def _above() -> Tensor:
+    """[24, 24] true where the second joint lies strictly above the first."""
+    above = torch.zeros(JOINT_COUNT, JOINT_COUNT, dtype=torch.bool)
+    for joint in range(1, JOINT_COUNT):
+        above[joint] = above[PARENTS[joint]]
+        above[joint, PARENTS[joint]] = True
+    return above
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The posed body and what its derivatives are made of."""
+
+    keypoints: Tensor  # [B, 26, 3] metres in the camera frame
+    joints: Tensor  # [B, 24, 3] metres in the camera frame
+    placement: Placement  # of the body before the translation
+    terms: Tensor  # [B, E, 3] c_e P_j + G_j m_e
+    axis_jacobian: Tensor  # [B, 20, 3, 3] M_i of MOVED_JOINTS; empty without derivatives
+
+    @classmethod
+    def joined(cls, parts: "list[Geometry]") -> "Geometry":
+        """Frames one after the other; only what `keypoints` and `joints` say of them."""
+        if len(parts) == 1:
+            return parts[0]
+        keypoints, joints = (torch.cat([getattr(part, name) for part in parts]) for name in ("keypoints", "joints"))
+        return replace(parts[0], keypoints=keypoints, joints=joints)
+
+
+class BodyJacobian:
+    """A body's forward kinematics and derivatives with respect to the unknowns of `fitting.solver.unknowns`."""
+
+    def __init__(self, body: Body, shape_size: int) -> None:
+        self.body = body
+        points = body.keypoint_terms
+        above = _above()
+        carries = above | torch.eye(JOINT_COUNT, dtype=torch.bool)
+        moved = torch.tensor(MOVED_JOINTS)
+        terms = points.gather.bool()[:, None] & carries[points.bone][:, moved].T  # [26, 20, E]
+        self.pair_point, self.pair_moved = terms.any(-1).nonzero(
+            as_tuple=True
+        )  # [N] keypoints, and joints that move them
+        self.pair_joint = moved[self.pair_moved]
+        self.pair_terms = terms[self.pair_point, self.pair_moved].to(body.dtype)  # [N, E]
+        self.pair_share = self.pair_terms @ points.coefficient  # [N]
+        self.joint_child, self.joint_moved = above[:, moved].nonzero(as_tuple=True)  # joints moved by joints
+        self.joint_parent = moved[self.joint_moved]
+        self.offset_shapedirs = points.offset_shapedirs[..., :shape_size]
+        self.rest_shapedirs = body.rest_joint_shapedirs[..., :shape_size]
+        self.shape_size = shape_size
+        # Derivative of the body's size: the mean length of the bones, relative to that at zero shape.
+        bone = body.rest_joints[1:] - body.rest_joints[list(PARENTS[1:])]
+        bone_shapedirs = self.rest_shapedirs[1:] - self.rest_shapedirs[list(PARENTS[1:])]
+        length = bone.norm(dim=-1)
+        self.size_gradient = torch.einsum("jc,jcs->s", bone / length[:, None], bone_shapedirs) / length.sum()  # [S]
+
+    def size(self, shape: Tensor) -> Tensor:
+        """The body's size relative to that of the mean body, for a shape [S], kept away from zero."""
+        return (1 + self.size_gradient @ shape).clamp(min=0.3)
+
+    @cached_property
+    def _parent_of_moved(self) -> Tensor:
+        return torch.tensor([PARENTS[joint] for joint in MOVED_JOINTS[1:]])
+
+    def place(self, state: State, derivatives: bool = True) -> Geometry:
+        """Forward kinematics, and what the derivatives need."""
+        body, points = self.body, self.body.keypoint_terms
+        rotation = state.rotation
+        shape = torch.nn.functional.pad(state.shape, (0, body.shape_size - self.shape_size))
+        placement = body.placement(rotation, shape)
+        moments = points.moments(shape, body.pose_feature(rotation))
+        turned = (placement.rotation[:, points.bone] @ moments.unsqueeze(-1)).squeeze(-1)
+        terms = torch.addcmul(turned, points.coefficient.unsqueeze(-1), placement.joints[:, points.bone])
+        shift = state.translation.unsqueeze(1)
+        axis_jacobian = terms.new_empty(0)
+        if derivatives:
+            local = placement.rotation[:, self._parent_of_moved] @ left_jacobian(state.theta[:, MOVED_JOINTS[1:]])
+            eye = torch.eye(3, dtype=terms.dtype).expand(len(state), 1, 3, 3)
+            axis_jacobian = torch.cat((eye, local), 1)
+        return Geometry(points.gather @ terms + shift, placement.joints + shift, placement, terms, axis_jacobian)
+
+    def keypoint_step_jacobian(self, geometry: Geometry, rows: Tensor) -> Tensor:
+        """Rows [B, 26, R, 3] times dq/dstep [B, 26, 3, 63] -> [B, 26, R, 63], without the large middle.
+
+        u^T (-[a]_x) M = (a x u)^T M for every row u.
+        """
+        joints = geometry.placement.joints[:, self.pair_joint]
+        arm = self.pair_terms @ geometry.terms - self.pair_share[:, None] * joints  # [B, N, 3]
+        row = rows[:, self.pair_point]  # [B, N, R, 3]
+        moment = torch.linalg.cross(arm.unsqueeze(2).expand_as(row), row)
+        value = moment @ geometry.axis_jacobian[:, self.pair_moved]  # [B, N, R, 3]
+        out = rows.new_zeros(*rows.shape[:3], STEP_SIZE)
+        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, 26, 20, R, 3] view
+        by_joint[:, self.pair_point, self.pair_moved] = value
+        out[..., TRANSLATION] = rows
+        return out
+
+    def some_keypoints_step_jacobian(self, geometry: Geometry, points: tuple[int, ...]) -> Tensor:
+        """dq/dstep of some keypoints, [B, len(points), 3, 63]."""
+        place = torch.full((len(self.body.keypoint_joints),), -1)
+        place[list(points)] = torch.arange(len(points))
+        pairs = (place[self.pair_point] >= 0).nonzero().squeeze(1)
+        joints = geometry.placement.joints[:, self.pair_joint[pairs]]
+        arm = self.pair_terms[pairs] @ geometry.terms - self.pair_share[pairs, None] * joints  # [B, N, 3]
+        moved = self.pair_moved[pairs]
+        value = cross_matrix(-arm) @ geometry.axis_jacobian[:, moved]
+        out = arm.new_zeros(len(arm), len(points), 3, STEP_SIZE)
+        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, n, 20, 3, 3] view
+        by_joint[:, place[self.pair_point[pairs]], moved] = value
+        out[..., TRANSLATION] = torch.eye(3, dtype=arm.dtype)
+        return out
+
+    def joint_step_jacobian(self, geometry: Geometry) -> Tensor:
+        """dP/dstep, [B, 24, 3, 63]."""
+        joints = geometry.placement.joints
+        arm = joints[:, self.joint_child] - joints[:, self.joint_parent]  # [B, N, 3]
+        value = cross_matrix(-arm) @ geometry.axis_jacobian[:, self.joint_moved]
+        out = joints.new_zeros(len(joints), JOINT_COUNT, 3, STEP_SIZE)
+        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, 24, 20, 3, 3] view
+        by_joint[:, self.joint_child, self.joint_moved] = value
+        out[..., TRANSLATION] = torch.eye(3, dtype=joints.dtype)
+        return out
+
+    def joint_shape_jacobian(self, geometry: Geometry) -> Tensor:
+        """dP/dshape, [B, 24, 3, S]: offsets of the rest pose, turned and added up along the tree."""
+        rotation = geometry.placement.rotation
+        rest = self.rest_shapedirs
+        offset = rest[1:] - rest[list(PARENTS[1:])]
+        turned = rotation[:, list(PARENTS[1:])] @ offset  # [B, 23, 3, S]
+        moved = [rest[0].expand(len(rotation), -1, -1)]
+        for joint in range(1, JOINT_COUNT):
+            moved.append(moved[PARENTS[joint]] + turned[:, joint - 1])
+        return torch.stack(moved, 1)
+
+    def keypoint_shape_jacobian(self, geometry: Geometry, joint_shape_jacobian: Tensor) -> Tensor:
+        """dq/dshape, [B, 26, 3, S]."""
+        points = self.body.keypoint_terms
+        on_bone = geometry.placement.rotation[:, points.bone] @ self.offset_shapedirs
+        on_bone = on_bone + points.coefficient[:, None, None] * joint_shape_jacobian[:, points.bone]
+        return torch.einsum("ke,becs->bkcs", points.gather, on_bone)
+
+    def some_keypoints_shape_jacobian(
+        self, geometry: Geometry, joint_shape_jacobian: Tensor, points: tuple[int, ...]
+    ) -> Tensor:
+        """The same of some keypoints, [B, len(points), 3, S]."""
+        all_points = self.body.keypoint_terms
+        gather = all_points.gather[list(points)]
+        terms = gather.bool().any(0).nonzero().squeeze(1)
+        bone = all_points.bone[terms]
+        on_bone = geometry.placement.rotation[:, bone] @ self.offset_shapedirs[terms]
+        on_bone = on_bone + all_points.coefficient[terms, None, None] * joint_shape_jacobian[:, bone]
+        return torch.einsum("ke,becs->bkcs", gather[:, terms], on_bone)

@@ -30,8 +30,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fitting.body import Body
-from fitting.body.kinematics import PARENTS, rotation_matrices
-from fitting.body.rotations import matrix_to_axis_angle
+from fitting.body.kinematics import PARENTS, matrix_to_axis_angle, rotation_matrices
 from pose2d.skeletons import HALPE26
 
 FEET = ("left_heel", "left_big_toe", "right_heel", "right_big_toe")  # in the order of `fit.npz`'s contacts

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fitting.body import Body
 from fitting.body.load import load_body
-from fitting.init.lifter.network import LOG_STD_RANGE, Lifter, LifterOutput, load_lifter, save_lifter
+from fitting.init.lifter import LOG_STD_RANGE, Lifter, LifterOutput, load_lifter, save_lifter
 from fitting.thresholds import NEAREST_KEYPOINT_M
 from fitting.training.lifter_examples import Examples, examples, placed
 from fitting.training.motion_bank import Bank, add_arguments, bank, load_motions

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fitting.body import Body
 from fitting.body.kinematics import MIRROR, rotate, rotation_matrices
-from fitting.init.lifter.network import SHAPE, SLOW_STEP_S, WINDOW, Inputs, Observation, inputs
+from fitting.init.lifter import SHAPE, SLOW_STEP_S, WINDOW, Inputs, Observation, inputs
 from fitting.thresholds import NEAREST_KEYPOINT_M
 from fitting.training.motion_bank import MOTION_SHARES, SEATED, Bank, matrices, varied, windows
 from fitting.training.simulation import drawn_sigma, stated_mixtures

@@ -21,8 +21,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fitting.body import Body
-from fitting.body.kinematics import MIRROR
-from fitting.body.rotations import axis_angle_to_quaternion, quaternion_product, quaternion_to_matrix
+from fitting.body.kinematics import MIRROR, axis_angle_to_quaternion, quaternion_product, quaternion_to_matrix
 from fitting.training.motion_capture import Motion, load_accad, load_motion, load_ui_prmd
 from fitting.training.rare_poses import rare_motion
 

@@ -34,8 +34,14 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fitting.body import Body
-from fitting.body.kinematics import JOINT_COUNT, PARENTS, rotate, rotation_matrices
-from fitting.body.rotations import euler_zyx_to_matrix, matrix_to_axis_angle
+from fitting.body.kinematics import (
+    JOINT_COUNT,
+    PARENTS,
+    euler_zyx_to_matrix,
+    matrix_to_axis_angle,
+    rotate,
+    rotation_matrices,
+)
 from fitting.training.capture_corrections import (
     collar_turn,
     elevation_rad,

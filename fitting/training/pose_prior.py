@@ -20,8 +20,8 @@ from torch import Tensor
 
 import fitting
 from fitting.body.kinematics import JOINT_NAMES, MIRROR
-from fitting.solver.prior import Mixture as Mixture69
-from fitting.solver.prior import from_mixture, packed
+from fitting.solver.terms.priors import Mixture as Mixture69
+from fitting.solver.terms.priors import from_mixture, packed
 from fitting.solver.unknowns import BODY_JOINTS
 from fitting.training.motion_bank import (
     MOTION_SHARES,

@@ -18,8 +18,14 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fitting.body import Body
-from fitting.body.kinematics import MIRROR, rotate, rotation_matrices
-from fitting.body.rotations import axis_angle_to_quaternion, matrix_to_axis_angle, quaternion_to_axis_angle
+from fitting.body.kinematics import (
+    MIRROR,
+    axis_angle_to_quaternion,
+    matrix_to_axis_angle,
+    quaternion_to_axis_angle,
+    rotate,
+    rotation_matrices,
+)
 from fitting.solver.unknowns import BODY_JOINTS, ranges
 from fitting.training.capture_corrections import with_raised_collars
 from fitting.training.motion_capture import Motion

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
-from fitting.body.kinematics import rotate, rotation_matrices
-from fitting.body.rotations import matrix_to_axis_angle
+from fitting.body.kinematics import matrix_to_axis_angle, rotate, rotation_matrices
 from fitting.camera import Camera
 from fitting.keypoints.observed import JOINT_OF
 from fitting.training.motion_capture import Motion

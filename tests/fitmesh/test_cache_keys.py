@@ -16,7 +16,7 @@ from pose2d.video.frames import Video
 from tests.imports import import_graph
 from tests.videos import write_video
 
-SOLVER, RENDERER = "fitting/solver/jacobian.py", "fitting/render/raster.py"
+SOLVER, RENDERER = "fitting/solver/unknowns.py", "fitting/render/raster.py"
 SETTINGS = RunSettings(keypoints=KeypointSettings(pose_model="movenet-lightning"))
 POSE_NETWORK = module_of(SETTINGS.keypoints.pose_model).replace(".", "/") + ".py"
 Digests = Callable[[], dict[str, str]]

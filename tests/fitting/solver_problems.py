@@ -6,15 +6,13 @@ import torch
 
 import fitting
 from fitting.body.kinematics import rotation_matrices
-from fitting.init.guess import InitialGuess
+from fitting.fits import FitOptions, InitialGuess
 from fitting.optimise import Independence, terms_of
-from fitting.options import FitOptions
-from fitting.solver.jacobian import BodyJacobian
 from fitting.solver.problem import NormalEquations, Problem
 from fitting.solver.terms.priors import LikelyPose, Upright, optical_axis
 from fitting.solver.terms.reprojection import Reprojection
 from fitting.solver.terms.scene import Contact, Floor, SceneTerms
-from fitting.solver.unknowns import STEP_SIZE, State, to_params
+from fitting.solver.unknowns import STEP_SIZE, BodyJacobian, State, to_params
 
 DOUBLE = torch.float64
 

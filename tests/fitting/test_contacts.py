@@ -8,6 +8,7 @@ from scipy.spatial.transform import Rotation
 import fitting
 from eval3dpw.synth.motion import load_clips
 from fitting.body.load import load_body
+from fitting.optimise import _with_shape
 from fitting.scene.contacts import (
     PointMotion,
     contact_probability,
@@ -18,7 +19,6 @@ from fitting.scene.contacts import (
     speeds,
 )
 from fitting.solver.terms.scene import FEET, POINTS, point_lifts
-from fitting.windows import _with_shape
 from tests.fitting.people_scenes import FPS, HEIGHT_M, people_scene, world_joints
 
 FOCAL_PX, CENTER = 1000.0, (640.0, 360.0)

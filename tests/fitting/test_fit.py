@@ -7,8 +7,7 @@ import torch
 
 import fitting
 from fitting.body import BodyParams
-from fitting.body.kinematics import rotation_matrices
-from fitting.body.rotations import matrix_to_axis_angle
+from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
 from fitting.solver.terms.scene import POINTS, point_lifts
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17, MPII16

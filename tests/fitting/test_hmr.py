@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fitting import Camera
-from fitting.camera.crop_camera import crop_to_full
+from fitting.camera import crop_to_full
 from fitting.init.regressors import BodyRegressor, initialise, initialise_track, load
 from fitting.init.regressors.from_images import CARDS, CLIFF_CROPPING, SPIN_CROPPING, cut, windows
 from pose2d.base.errors import UserError

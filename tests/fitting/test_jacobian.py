@@ -7,10 +7,9 @@ import torch
 
 import fitting
 from fitting.body.kinematics import rotation_matrices
-from fitting.solver.jacobian import BodyJacobian, left_jacobian
 from fitting.solver.problem import CHUNK, costs, normal_equations
 from fitting.solver.terms.priors import LikelyPose
-from fitting.solver.unknowns import BODY_JOINTS, POSE, STEP_SIZE, State
+from fitting.solver.unknowns import BODY_JOINTS, POSE, STEP_SIZE, BodyJacobian, State, left_jacobian
 from tests.fitting.solver_problems import some_problem, some_state
 
 DOUBLE = torch.float64

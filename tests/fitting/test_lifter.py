@@ -9,9 +9,16 @@ import torch
 
 import fitting
 from fitting.camera import Camera
-from fitting.init.lifter import lift, lift_frames, load_lifter
-from fitting.init.lifter.lift import _windows
-from fitting.init.lifter.network import Observation, inputs, interpolate, rotation_towards
+from fitting.init.lifter import (
+    Observation,
+    _windows,
+    inputs,
+    interpolate,
+    lift,
+    lift_frames,
+    load_lifter,
+    rotation_towards,
+)
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints

@@ -7,7 +7,7 @@ import torch
 
 import fitting
 from fitting.body.kinematics import MIRROR, rotation_matrices
-from fitting.init.lifter.network import FEATURES, Lifter, LifterOutput, load_lifter
+from fitting.init.lifter import FEATURES, Lifter, LifterOutput, load_lifter
 from fitting.training.lifter import Banks, Training, TrainingSettings, learning_rate, losses, total, train
 from fitting.training.lifter_examples import DISTANCE_M, examples, observe, placed, views
 from fitting.training.motion_bank import (

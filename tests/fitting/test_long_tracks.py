@@ -9,7 +9,7 @@ import torch
 
 from fitting.body.load import load_body
 from fitting.camera import Camera
-from fitting.init.lifter.lift import lift
+from fitting.init.lifter import lift
 from fitting.keypoints.observed import body_keypoints, observed_joints, usable_frames
 from pose2d.base import table
 from pose2d.types import Keypoints
@@ -22,7 +22,7 @@ FRAMES, SIZE = 130, (640, 480)
 def small_blocks(monkeypatch: pytest.MonkeyPatch):
     def shrink() -> None:
         monkeypatch.setattr(table, "BLOCK", 40)
-        for module in ("fitting.body.body", "fitting.init.lifter.lift", "fitting.keypoints.observed"):
+        for module in ("fitting.body.body", "fitting.init.lifter", "fitting.keypoints.observed"):
             monkeypatch.setattr(sys.modules[module], "BLOCK", 40)
 
     return shrink

@@ -10,7 +10,7 @@ import torch
 
 from fitting import load_prior
 from fitting.body.load import load_body
-from fitting.solver.prior import Mixture, from_mixture
+from fitting.solver.terms.priors import Mixture, from_mixture
 from fitting.solver.unknowns import BODY_JOINTS, LEAF_JOINTS
 from fitting.training.motion_capture import load_motion
 from pose2d.base.errors import UserError

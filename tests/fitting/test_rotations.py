@@ -5,8 +5,7 @@ import pytest
 import torch
 from scipy.spatial.transform import Rotation
 
-from fitting.body.kinematics import rotation_matrices
-from fitting.body.rotations import (
+from fitting.body.kinematics import (
     axis_angle_to_quaternion,
     euler_zyx_to_matrix,
     matrix_to_axis_angle,
@@ -15,6 +14,7 @@ from fitting.body.rotations import (
     quaternion_product,
     quaternion_to_axis_angle,
     quaternion_to_matrix,
+    rotation_matrices,
 )
 
 

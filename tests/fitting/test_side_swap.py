@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fitting.keypoints.side_swap import repair_side_swaps
+from fitting.keypoints.observed import repair_side_swaps
 from pose2d.skeletons import COCO17
 from pose2d.types import ErrorDistribution, Keypoints
 

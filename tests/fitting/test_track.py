@@ -7,11 +7,10 @@ import pytest
 import torch
 
 import fitting
-from fitting.init.lifter.lift import guess_from_keypoints
+from fitting.init.lifter import guess_from_keypoints
 from fitting.keypoints.observed import TooFewKeypoints, body_keypoints
-from fitting.optimise import FitInput
+from fitting.optimise import FitInput, _windows, fit_windows
 from fitting.track import fit_track, start_track
-from fitting.windows import _windows, fit_windows
 from pose2d.base.errors import UserError
 from pose2d.types import Keypoints
 from tests.walkers import walker
@@ -136,16 +135,16 @@ def test_nothing_to_fit_and_frame_numbers_off_the_grid_are_named() -> None:
 
 
 def test_a_long_absence_has_no_body_and_is_not_solved(monkeypatch: pytest.MonkeyPatch) -> None:
-    import fitting.windows
+    import fitting.optimise
 
     solved: list[int] = []
-    fit = fitting.windows.fit_input
+    fit = fitting.optimise.fit_input
 
     def counted(given: FitInput, *args: object) -> "fitting.Fit":
         solved.append(len(given))
         return fit(given, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(fitting.windows, "fit_input", counted)
+    monkeypatch.setattr(fitting.optimise, "fit_input", counted)
     given, camera, body = seen(40), fitting.Camera.default(SIZE), fitting.load_body()
     frame = np.concatenate([np.arange(20), np.arange(920, 940)])  # away for 30 s
     found = fit_track(given, frame, camera, body, fps=30)

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 import fitting
-from fitting.solver.levenberg_marquardt import solve_frames
+from fitting.solver.levenberg_marquardt import UNMODELLED_SIZE, joint_deviations, log_evidence, solve_frames
 from fitting.solver.problem import costs, normal_equations
 from fitting.solver.terms.priors import DISTANCE_STD_FACTOR, Guess, LikelyPose, LikelyShape
 from fitting.solver.terms.scene import Contact, Floor
-from fitting.solver.uncertainty import UNMODELLED_SIZE, joint_deviations, log_evidence
 from fitting.training.motion_capture import load_motion
 from fitting.training.simulation import Noise, scene
 from tests.fitting.solver_problems import dense, some_problem

@@ -102,8 +102,8 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from fitmesh.result import tables
     from fitmesh.stages.given_keypoints import read_given
     from fitmesh.stages.people import read_keypoints, read_tracks
-    from fitting.init.lifter.network import load_lifter
-    from fitting.solver.prior import read_mixture
+    from fitting.init.lifter import load_lifter
+    from fitting.solver.terms.priors import read_mixture
     from fitting.training.motion_capture import load_motion
     from pose2d.base.files import read_json
     from pose2d.detect.detector import read_detections

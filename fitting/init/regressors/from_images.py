@@ -22,10 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from fitting.body import BodyParams
-from fitting.body.kinematics import JOINT_COUNT
-from fitting.body.rotations import matrix_to_axis_angle, rot6d_to_matrix
-from fitting.camera import Camera
-from fitting.camera.crop_camera import cliff_box_info, crop_to_full
+from fitting.body.kinematics import JOINT_COUNT, matrix_to_axis_angle, rot6d_to_matrix
+from fitting.camera import Camera, cliff_box_info, crop_to_full
 from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError
 from pose2d.crops import IMAGENET_RGB, check_boxes, check_image
@@ -112,7 +110,7 @@ class Regression(NamedTuple):
 
     rotation: Tensor  # [N, 24, 3, 3] each joint relative to its parent; joint 0 in the camera frame
     shape: Tensor  # [N, 10] standard deviations
-    crop_camera: Tensor  # [N, 3] (s, tx, ty), see `fitting.camera.crop_camera`
+    crop_camera: Tensor  # [N, 3] (s, tx, ty), see `fitting.camera`
 
 
 class BodyRegressor(nn.Module):

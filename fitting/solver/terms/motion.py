@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from fitting.solver.jacobian import BodyJacobian
 from fitting.solver.terms.term import SECOND_DIFFERENCE, Blocks, Term, Window, charbonnier
-from fitting.solver.unknowns import POSE
+from fitting.solver.unknowns import POSE, BodyJacobian
 
 MOTION_SCALE = 2.0  # stds beyond which an acceleration counts by its size and no longer by its square. Not tuned
 REFERENCE_FPS = 30.0  # rate at which the prior states the acceleration's standard deviation

@@ -14,8 +14,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from fitting.solver.jacobian import BodyJacobian, Geometry
-from fitting.solver.unknowns import STEP_SIZE, State
+from fitting.solver.unknowns import STEP_SIZE, BodyJacobian, Geometry, State
 
 SECOND_DIFFERENCE = (1.0, -2.0, 1.0)
 FARTHEST = 2  # frames that one difference may reach over: the matrix has so many off-diagonals

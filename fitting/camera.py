@@ -1,4 +1,4 @@
-"""The camera of the whole frame.
+"""Pinhole cameras, lens distortion, and the camera of a crop.
 
 Camera frame: x right, y down, z forward, metres. Pixels as in OpenCV: x right, y down, and (0, 0) is the
 *centre* of the top left pixel.
@@ -10,6 +10,15 @@ A ray through (x, y, 1) meets the sensor, in units of the focal length and with 
     x' = x R + 2 p1 x y + p2 (r^2 + 2 x^2) + s1 r^2 + s2 r^4        R = 1 + k1 r^2 + k2 r^4 + k3 r^6
     y' = y R + p1 (r^2 + 2 y^2) + 2 p2 x y + s3 r^2 + s4 r^4            ---------------------------
                                                                         1 + k4 r^2 + k5 r^4 + k6 r^6
+
+`crop_to_full` goes from the camera of a crop network to the person's translation in the full frame. SPIN and CLIFF
+answer (s, tx, ty): shift the body by (tx, ty) metres, scale it by s, look at the square from -1 to 1. With a crop of
+side b pixels around (cx, cy) and a camera of focal length f and centre (ox, oy)
+
+    tz = 2 f / (b s)        tx_full = tx + (cx - ox) tz / f        ty_full = ty + (cy - oy) tz / f
+
+is the translation of the body in the frame (CLIFF). SPIN's own translation is the same formula for a camera
+that sees nothing but the crop: focal 5000, 224 x 224 (`SPIN_CROP`), with the crop around its centre.
 """
 
 import math
@@ -227,3 +236,37 @@ def _distortion_jacobian(
         (radial + slope * x * x + 2 * p1 * y + 6 * p2 * x + prism_x * x, cross + prism_x * y),
         (cross + prism_y * x, radial + slope * y * y + 6 * p1 * y + 2 * p2 * x + prism_y * y),
     )
+
+
+SPIN_CROP = Camera.from_focal(5000.0, (224, 224))
+
+_EPSILON = 1e-9  # both systems add it to b s
+
+
+def crop_to_full(crop_camera: Tensor, box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -> Tensor:
+    """(s, tx, ty) [..., 3]; crop centre [..., 2], side [...] in frame px -> translation [..., 3] metres."""
+    scale, shift = crop_camera[..., 0], crop_camera[..., 1:]
+    depth = 2 * camera.mean_focal_px / (box_side_px * scale + _EPSILON)
+    return torch.cat((shift + _off_axis(box_center_px, camera) * depth[..., None], depth[..., None]), dim=-1)
+
+
+def full_to_crop(translation: Tensor, box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -> Tensor:
+    """Translation [..., 3] metres; crop centre [..., 2], side [...] in frame px -> (s, tx, ty) [..., 3]."""
+    depth = translation[..., 2]
+    scale = (2 * camera.mean_focal_px / depth - _EPSILON) / box_side_px
+    shift = translation[..., :2] - _off_axis(box_center_px, camera) * depth[..., None]
+    return torch.cat((scale[..., None], shift), dim=-1)
+
+
+def cliff_box_info(box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -> Tensor:
+    """Where the crop lies in the frame, [..., 3], scaled to about unit variance as CLIFF's network expects."""
+    focal = camera.mean_focal_px
+    center = 2.8 * (box_center_px - box_center_px.new_tensor(camera.center_px)) / focal
+    side = (box_side_px - 0.24 * focal) / (0.06 * focal)
+    return torch.cat((center, side[..., None]), dim=-1)
+
+
+def _off_axis(box_center_px: Tensor, camera: Camera) -> Tensor:
+    """How far the crop's centre lies off the optical axis, metres per metre of depth, [..., 2]."""
+    center, focal = box_center_px.new_tensor(camera.center_px), box_center_px.new_tensor(camera.focal_px)
+    return (box_center_px - center) / focal

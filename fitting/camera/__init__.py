@@ -1,5 +1,0 @@
-"""Pinhole cameras, lens distortion, and the camera of a crop."""
-
-from fitting.camera.camera import Camera
-
-__all__ = ["Camera"]

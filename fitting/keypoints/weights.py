@@ -6,9 +6,10 @@ pixels: they divide by one variance for all keypoints of a person, (REFERENCE_SI
 the same beside any of them.
 
 `likelihood` takes the stated error distribution, where a head states one: a mixture of Gaussians in units of l, each
-axis with its own sigma, with the probability 1 - v that the keypoint is not in the image an error of any size
-(ABSENT_SIGMA), and, since a head may be wrong about a keypoint that it cannot see, the one Gaussian that the expected
-OKS implies, wider by WIDER, with the share HEDGE. Where no distribution is stated it is `precision`.
+axis with its own sigma and the annotators' scatter taken out (`joint_variance`), with the probability 1 - v that the
+keypoint is not in the image an error of any size (ABSENT_SIGMA), and, since a head may be wrong about a keypoint that
+it cannot see, the one Gaussian that the expected OKS implies, wider by WIDER, with the share HEDGE. Where no
+distribution is stated it is `precision`.
 
 **Once the body is known** (`confidence_after_fit`). A head reads one image. A fit has seen the whole track and knows
 how bodies move, so a keypoint far from the body's own is likely to be wrong: the weights of its stated mixture follow
@@ -124,7 +125,7 @@ def keypoint_weights(keypoints: Keypoints, weighting: Weighting, gate: float = G
         return _likelihood(keypoints, area.squeeze(1), v)
     if weighting == "precision":
         l2 = l_squared(area.squeeze(1), keypoints.skeleton)
-        variance = l2 * joint_variance(variance_from_expected_oks(s.clamp(*CONFIDENCE_RANGE), l2) / l2)
+        variance = variance_from_expected_oks(s.clamp(*CONFIDENCE_RANGE), l2)
         return Weights(torch.where(s > 0, v, torch.zeros_like(v)) / variance, variance.sqrt())
     reference = (REFERENCE_SIGMA**2 * area).expand_as(s)
     factor = {
@@ -143,11 +144,7 @@ def stated_error_px(keypoints: Keypoints) -> tuple[Tensor, Tensor]:
     the expected OKS implies; "ones" state no error at all, and count as ordinarily good.
     """
     if keypoints.error is None:
-        if keypoints.source == "ones":
-            sigma_px = keypoint_weights(keypoints, "ones").sigma_px
-        else:
-            l2 = l_squared(keypoint_area(keypoints, keypoints.confidence * keypoints.presence > 0), keypoints.skeleton)
-            sigma_px = variance_from_expected_oks(keypoints.confidence.clamp(*CONFIDENCE_RANGE), l2).sqrt()
+        sigma_px = keypoint_weights(keypoints, "ones" if keypoints.source == "ones" else "precision").sigma_px
         return torch.ones_like(sigma_px)[..., None], sigma_px[..., None]
     area = keypoint_area(keypoints, keypoints.confidence * keypoints.presence > 0)
     return keypoints.error.weight, keypoints.error.sigma * l_squared(area, keypoints.skeleton).sqrt()[..., None]
@@ -161,7 +158,7 @@ def _likelihood(keypoints: Keypoints, area_px2: Tensor, presence: Tensor) -> Wei
         return plain
     l2 = l_squared(area_px2, keypoints.skeleton)
     precision = 1 / plain.sigma_px.square()
-    one = WIDER * plain.sigma_px / l2.sqrt()
+    one = WIDER * joint_variance(plain.sigma_px.square() / l2).sqrt()
     others = torch.stack([one, torch.full_like(one, ABSENT_SIGMA)], -1)
     sigma = torch.cat([joint_variance(stated.axis_sigma.square()).sqrt(), sigma_along_axes(others, None)], -2)
     known = (1 - HEDGE) * stated.weight * presence[..., None]

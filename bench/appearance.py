@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pose2d
 from bench.lib.claim import Console, claim
+from pose2d.crops import estimate
 from pose2d.detect.detector import DetectorOptions, load_detector
-from pose2d.estimate import estimate
 from pose2d.skeletons import COCO17
 from pose2d.tracking import appearance
 from pose2d.tracking.appearance import PARTS, SIZE, describe

@@ -36,7 +36,7 @@ from fitting.body import BodyParams
 from fitting.init.torso import best_torso_start
 from fitting.optimise import make_problem
 from fitting.smplify.smplify import SmplifySettings, Through, smplify
-from fitting.solver.problem import costs
+from fitting.solver.levenberg_marquardt import costs
 from fitting.solver.unknowns import State, to_params
 from fitting.training.motion_capture import load_motion
 from fitting.training.simulation import Noise, Scene, scene

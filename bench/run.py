@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import fitmesh
 from bench.lib.claim import Console, claim
 from bench.lib.memory import alone, memory_mb
-from fitmesh.confidence import default_source
+from ccnet.confidence import default_source
 from fitmesh.stages import settings as stage_settings
 from fitmesh.stages.people import read_keypoints, read_tracks
 from fitmesh.stages.pipeline import run_stages

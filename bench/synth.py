@@ -28,7 +28,7 @@ from bench.lib.claim import Console, claim
 from eval3dpw.sequences import image_path
 from eval3dpw.synth.dataset import SynthSettings, make_dataset
 from eval3dpw.synth.sequence import BEHIND_SELF, HIDDEN, SEEN
-from pose2d.estimate import estimate
+from pose2d.crops import estimate
 from pose2d.types import keypoint_oks, l_squared
 
 SMALLEST_PX2 = 100  # people with less in the image are left out

@@ -28,7 +28,7 @@ import ccnet
 import pose2d
 from bench.keypoint_offsets import CAUCHY_MM, bone, kind_of, robust_offset
 from bench.lib.claim import Console, claim
-from ccnet.heads.simcc import STAND_IN, SimCCDistributionHead
+from ccnet.heads.head import STAND_IN, SimCCDistributionHead
 from ccnet.metrics import reliability
 from eval3dpw.bodies import body_set
 from eval3dpw.sequences import camera_params
@@ -38,7 +38,7 @@ from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitmesh.eval_3dpw.keypoints import true_boxes
 from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitting.body.kinematics import rotation_matrices
-from pose2d.estimate import estimate_people
+from pose2d.crops import estimate_people
 from pose2d.skeletons import COCO17, HALPE26
 from pose2d.types import AREA_OF_BOX, ErrorDistribution, l_squared
 from pose2d.video.frames import read_image

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ccnet.closed_form import fit_closed_form
+from ccnet.confidence import fit_closed_form
 from ccnet.data.datasets import AnnotatedPerson
 from ccnet.data.observations import join, observe
 from ccnet.heads.head import CalibrationHead

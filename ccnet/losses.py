@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ccnet.heads.head import person_confidence
-from ccnet.heads.simcc import CHANNELS, SimCCDistributionHead, distribution_of
+from ccnet.heads.head import CHANNELS, SimCCDistributionHead, distribution_of, person_confidence
 
 PRESENCE_WEIGHT = 2e-2  # of the presence term against the confidence term, as in the paper
 

@@ -12,7 +12,7 @@ import torch
 from ccnet.data.datasets import AnnotatedPerson, load_image
 from ccnet.heads.head import CalibrationHead
 from pose2d import crops
-from pose2d.estimate import Crops, crop_people, estimate_crops
+from pose2d.crops import Crops, crop_people, estimate_crops
 from pose2d.models.base import PoseModel
 from pose2d.types import l_squared
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ccnet.areas import AreaFit
-from ccnet.closed_form import closed_form, mean_area_px2, target_cells
 from ccnet.coco_ap.matching import ground_truth_from_coco, matched_oks, pair_oks
+from ccnet.confidence import closed_form, mean_area_px2, target_cells
 from ccnet.data.datasets import (
     AnnotatedPerson,
     PCKh,
@@ -26,8 +26,8 @@ from ccnet.heads.files import About, about_of
 from ccnet.heads.head import CalibrationHead, flip_average
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
+from pose2d.crops import PoseEstimate, estimate, estimate_people
 from pose2d.detect.detector import PersonDetector, read_detections
-from pose2d.estimate import PoseEstimate, estimate, estimate_people
 from pose2d.models.base import PoseModel
 from pose2d.skeletons import COCO17, HALPE26, MPII16, Skeleton
 from pose2d.types import ConfidenceSource

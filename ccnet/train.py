@@ -14,8 +14,7 @@ from torch import Tensor
 from ccnet import losses
 from ccnet.data.observations import Examples
 from ccnet.heads import files
-from ccnet.heads.head import CalibrationHead, Ensemble
-from ccnet.heads.simcc import SimCCDistributionHead
+from ccnet.heads.head import CalibrationHead, Ensemble, SimCCDistributionHead
 from ccnet.losses import Loss, SoapLoss, Targets
 from ccnet.recipes import TrainingSettings
 from pose2d.base.distributed import ProcessGroup

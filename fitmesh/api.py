@@ -115,8 +115,8 @@ def run_many(asked: RunManyArguments) -> list[ClipStatus]:
     of the shard. The options are those of `fitmesh.run`, but keypoints or detections of one clip are refused. Raises
     `fitmesh.UserError` where nothing can be done at all.
     """
+    from fitmesh.inputs import WHOLE, Shard, find_clips
     from fitmesh.many.batch import Batch, check_many, run_batch
-    from fitmesh.many.clips import WHOLE, Shard, find_clips
     from fitmesh.many.executors import SerialExecutor
     from fitmesh.many.ray_cluster import executor_of, threads_each
     from fitmesh.many.summary import recipe_of

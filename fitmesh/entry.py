@@ -1,10 +1,10 @@
 """Where the program starts: signals first, since the imports of a command take long enough to be interrupted."""
 
-from fitmesh.ui import signals
+from fitmesh.ui.signals import install
 
 
 def main() -> None:
-    signals.install()
-    from fitmesh import cli
+    install()
+    from fitmesh.cli import main as run_command
 
-    cli.main()
+    run_command()

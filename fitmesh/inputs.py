@@ -1,24 +1,32 @@
-"""What a run is given to look at, opened before anything heavy is imported: a mistyped path is answered at once."""
+"""What a run is given to look at, opened before anything heavy is imported: a mistyped path is answered at once.
 
+Of many clips: which they are, the name of each one's folder, and the share of one machine among many.
+"""
+
+import glob
+import hashlib
+import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import count
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fitmesh.options import ranges
 from pose2d.base.errors import UserError
-from pose2d.base.files import check_writable, read_json, unfinished
+from pose2d.base.files import check_writable, open_regular, read_json, unfinished
 from pose2d.video.frames import DEFAULT_RATE, SUFFIXES, Clip, ImageFolder, Video
 
 if TYPE_CHECKING:
     from fitmesh.options.run import RunCommand
+
 
 _LIVE = re.compile(r"[0-9]+|/dev/video[0-9]+|(rtsps?|rtmps?|rtp|udp|srt|mms)://.*", re.IGNORECASE)
 _SWITCHES = ("true", "false", "yes", "no", "on", "off")
@@ -145,3 +153,181 @@ def _write_lossless(path: Path, frames: Iterable[np.ndarray], rate: Fraction) ->
         if size is None:
             raise UserError("there are no frames: expected at least one image.")
         container.mux(stream.encode(None))
+
+
+LIST_SUFFIX = ".txt"
+MOST_LIST_BYTES = 64 << 20  # a million paths
+RESERVED = frozenset({"summary.csv", "index.html"})  # files in the folder above the clips'
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+@dataclass(frozen=True)
+class ClipSource:
+    """One clip and the name of the folder for its results."""
+
+    name: str
+    source: str  # path or URL
+
+
+@dataclass(frozen=True)
+class Found:
+    """Every clip that was asked for, once."""
+
+    clips: list[ClipSource]
+    twice: list[str]  # paths that were given more than once
+    left_out: int  # files that a pattern matched in the folder of results itself
+
+
+def is_url(text: str) -> bool:
+    return _URL.match(text) is not None
+
+
+def find_clips(video: Sequence[str], videos: Sequence[str], out: str) -> Found:
+    """Of `--video` (each a clip) and `--videos` (each a pattern, a list in a .txt file, or a clip)."""
+    given, left_out = list(video), 0
+    for text in videos:
+        found = _listed(text)
+        if found is None:
+            matches = _matching(text)
+            found = [match for match in matches if is_url(out) or is_url(match) or not _is_inside(match, out)]
+            left_out += len(matches) - len(found)
+            if not found:
+                raise UserError(_nothing(text, len(matches)))
+        given += found
+    sources: dict[str, str] = {}
+    twice = []
+    for text in given:
+        key = text if is_url(text) else str(Path(text).resolve())
+        if key in sources:
+            twice.append(text)
+        sources.setdefault(key, text)
+    kept = list(sources.values())
+    return Found([ClipSource(name, source) for name, source in zip(names_of(kept), kept, strict=True)], twice, left_out)
+
+
+def _listed(text: str) -> list[str] | None:
+    """The lines of a list; None: it is a pattern."""
+    if not text.lower().endswith(LIST_SUFFIX) or glob.has_magic(text):
+        return None
+    try:
+        if is_url(text):
+            from fitmesh.many.store import read_bytes
+
+            raw = read_bytes(text)
+        else:
+            with open_regular(text) as file:
+                raw = file.read(MOST_LIST_BYTES + 1)
+        if len(raw) > MOST_LIST_BYTES:
+            raise UserError(f"{text} is too large for a list of videos: expected one path a line.")
+        lines = [line.strip() for line in raw.decode("utf-8-sig").splitlines()]
+    except OSError as error:
+        raise UserError(f"cannot read the list of videos {text}: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{text} is not a list of videos: expected text with one path a line.") from error
+    paths = [line for line in lines if line and not line.startswith("#")]
+    if "\0" in "".join(paths):
+        raise UserError(f"{text} is not a list of videos: it holds NUL characters, which no path has.")
+    if not paths:
+        raise UserError(f"the list of videos {text} is empty: expected one path a line.")
+    return paths
+
+
+def _matching(text: str) -> list[str]:
+    """Files that a pattern matches, in the order of their names."""
+    if is_url(text):
+        from fitmesh.many.store import matching
+
+        return matching(text)
+    if Path(text).is_file():  # also when its name looks like a pattern
+        return [text]
+    if Path(text).is_dir():
+        raise UserError(f"{text} is a folder. --videos takes a pattern: '{Path(text) / '*.mp4'}', in quotes.")
+    return sorted({match for match in _expanded(text) if Path(match).is_file()})
+
+
+def _expanded(pattern: str) -> Iterator[str]:
+    """As `glob.glob`, but `**` follows no links to folders: two that lead to their own folder would not end."""
+    parts = Path(pattern).parts
+    if "**" not in parts:
+        yield from glob.glob(pattern)
+        return
+    at = parts.index("**")
+    for root in glob.glob(str(Path(*parts[:at]))):
+        for folder, inner, _ in os.walk(root):
+            inner[:] = [name for name in inner if not name.startswith(".")]
+            yield from _expanded(str(Path(glob.escape(folder), *(parts[at + 1 :] or "*"))))
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return Path(path).resolve().is_relative_to(Path(folder).resolve())
+
+
+def _nothing(text: str, results: int) -> str:
+    if results:
+        return f"--videos {text!r} matches nothing but results of an earlier run in --out."
+    where = "" if is_url(text) or Path(text).is_absolute() else f" in {Path.cwd()}"
+    return f"no video matches --videos {text!r}{where}. Check the pattern, and write it in quotes: '**/*.mp4'."
+
+
+def names_of(sources: Sequence[str]) -> list[str]:
+    """A folder name for each of several different sources: the file's name without its suffix.
+
+    Clips that differ by their suffix alone keep it; others of the same name get the names of the folders above them, as
+    many as it takes. Which name a clip has depends on the set of clips, not on their order.
+    """
+    paths = [
+        PurePosixPath(_URL.sub("", source)) if is_url(source) else PurePosixPath(Path(source).resolve().as_posix())
+        for source in sources
+    ]
+    beside = Counter(str(path.parent / path.stem).casefold() for path in paths)
+    stems = [path.stem.lstrip(".") or "clip" for path in paths]  # neither "..", nor hidden as our own files are
+    plain = [
+        f"{stem}-{path.suffix[1:]}" if beside[str(path.parent / path.stem).casefold()] > 1 else stem
+        for stem, path in zip(stems, paths, strict=True)
+    ]
+    names = plain
+    for depth in range(1, max((len(path.parts) for path in paths), default=0)):
+        names = _told_apart(names, lambda n, depth=depth: "-".join([*_above(paths[n], depth), plain[n]]))  # type: ignore[misc]
+    return _told_apart(names, lambda n: f"{plain[n]}-{_digest(sources[n])}")
+
+
+def _above(path: PurePosixPath, depth: int) -> list[str]:
+    """The names of the nearest folders that a clip lies in."""
+    return [part.lstrip(".") for part in path.parts[:-1] if part.strip("/.")][-depth:]
+
+
+def _digest(source: str) -> str:
+    return hashlib.sha256(source.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+
+
+def _told_apart(names: list[str], better: Callable[[int], str]) -> list[str]:
+    """Names that occur once stay; others become better ones. File systems may not tell capitals apart."""
+    count = Counter(name.casefold() for name in names)
+    return [
+        better(n) if count[name.casefold()] > 1 or name.casefold() in RESERVED else name for n, name in enumerate(names)
+    ]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One part of several."""
+
+    number: int  # from 1
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        match = re.fullmatch(r"\s*([0-9]{1,7})\s*/\s*([0-9]{1,7})\s*", text)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise UserError(f"--shard must read like 3/20, the third of twenty parts; got {text[:40]!r}.")
+        return cls(int(match[1]), int(match[2]))
+
+    def numbers(self, count: int) -> range:
+        """Which of `count` things are in it: every `of`-th."""
+        return range(self.number - 1, count, self.of)
+
+    def share(self, clips: Sequence[ClipSource]) -> list[ClipSource]:
+        return [clips[number] for number in self.numbers(len(clips))]
+
+
+WHOLE = Shard(1, 1)

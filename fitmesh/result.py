@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 import fitting
-from pose2d.base.arrays import Array
 from pose2d.base.caching import content_digest, has_cache_key, read_npz
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, file_sha256, read_json
+from pose2d.base.files import Array, atomic_file, file_sha256, read_json
 from pose2d.base.table import Table, column
 from pose2d.events import Event
 
@@ -97,6 +96,19 @@ class Person(Table):
     height_m: float = column((), "f", "standing, with its size", unit="m", each="people", finite=True, low=0, high=1e3)
     # [T, 4] left heel, left toes, right heel, right toes
     contact: np.ndarray = column((4,), "f", "probability that heels and toes stand", low=0, high=1)
+    # [T, 30, 3] SMPL-H's joints, zeros: flat hands; a hand that is not seen relaxes. None: hands were not looked for
+    hand_pose_rad: np.ndarray | None = column(
+        (30, 3),
+        "f",
+        "axis-angle of finger joints",
+        unit="rad",
+        finite=True,
+        low=-MOST_RAD,
+        high=MOST_RAD,
+        optional=True,
+    )
+    hand_std_deg: np.ndarray | None = column((30,), "f", "std of their rotations", unit="deg", low=0, optional=True)
+    hand_seen: np.ndarray | None = column((2,), "b", "the left, the right hand is seen", optional=True)  # [T, 2]
     # [T, 4, 4] of its frames; None: gravity is not known
     world_from_camera: np.ndarray | None = column((4, 4), "f", "to the world frame", optional=True, in_files=False)
 
@@ -191,6 +203,7 @@ class Result:
             torch.from_numpy(person.shape),
             torch.from_numpy(person.translation_m[rows]),
             torch.tensor(person.size, dtype=torch.float32),
+            None if person.hand_pose_rad is None else torch.from_numpy(person.hand_pose_rad[rows]),
         )
 
     def vertices(self, person: Person, row: int) -> np.ndarray:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pose2d.base.arrays import Array, check_arrays
 from pose2d.base.errors import UserError
+from pose2d.base.files import Array, check_arrays
 from pose2d.events import Event
 from pose2d.hands import HandKeypoints
 from pose2d.skeletons import BY_NAME, COCO17

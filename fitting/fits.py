@@ -52,6 +52,18 @@ class Fit(Table):
 
 
 @dataclass(frozen=True)
+class HandFit(Table):
+    """Both hands of a person in T frames (`fitting.hands`)."""
+
+    pose_rad: np.ndarray = column((30, 3), "f", "axis-angle of SMPL-H's finger joints", unit="rad")  # [T, 30, 3]
+    std_deg: np.ndarray = column((30,), "f", "std of their rotations", unit="deg")  # [T, 30]
+    seen: np.ndarray = column((2,), "b", "the hand's keypoints pulled")  # [T, 2]
+    wrist_rad: np.ndarray = column((2, 3), "f", "axis-angle of the wrists, as the palms show them", unit="rad")
+    # [T, 2, 21] of a hand keypoint relative to the wrist
+    point_std_mm: np.ndarray = column((2, 21), "f", "length of the error to expect", unit="mm")
+
+
+@dataclass(frozen=True)
 class TrackFit(Table):
     """A person's body over every frame of the grid from the first to the last one seen."""
 
@@ -68,6 +80,7 @@ class TrackFit(Table):
     fit: Fit = nested(Fit, "the body")
     # [T, 4] left heel, left toes, right heel, right toes; None: nobody looked
     contact: np.ndarray | None = column((4,), "f", "probability that heels and toes stand", optional=True)
+    hands: HandFit | None = nested(HandFit, "fingers; None: nobody looked", optional=True)
 
     @property
     def keypoint_observed(self) -> np.ndarray:

@@ -19,18 +19,20 @@ from fitting.camera import Camera
 from fitting.fits import DEFAULTS, LEAN_RAD, Fit, FitOptions, InitialGuess, between, mixed, with_default_errors
 from fitting.init.lifter import guess_from_keypoints
 from fitting.init.torso import best_torso_start, torso_start_candidates
+from fitting.keypoints.hands import SeenHands
 from fitting.keypoints.observed import body_keypoints, frames_with_enough, undistorted
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights, warn_of_scores
 from fitting.solver.levenberg_marquardt import (
     TOLERANCE,
+    Problem,
     Solution,
     fill_gaps,
     joint_deviations,
     solve_frames,
     solve_track,
 )
-from fitting.solver.problem import Problem
 from fitting.solver.terms.motion import AngularAcceleration, JointAcceleration
+from fitting.solver.terms.palm import Palm
 from fitting.solver.terms.priors import (
     Guess,
     JointLimits,
@@ -75,6 +77,7 @@ class FitInput:
     scene: SceneTerms | None = None  # [T] gravity, floor, contacts and the camera's rotation, where known
     segment: Tensor | None = None  # [T] frames with the same number follow each other; None: all frames do
     start: BodyParams | None = None  # [T] where the search begins, if not at the guess
+    hands: SeenHands | None = None  # [T] where anybody looked for them
 
     def __len__(self) -> int:
         return len(self.keypoints.xy_px)
@@ -87,6 +90,7 @@ class FitInput:
             self.scene and self.scene.frames(index),
             None if self.segment is None else self.segment[index],
             self.start and self.start.rows(index),
+            self.hands and self.hands.rows(index),
         )
 
 
@@ -134,11 +138,10 @@ def fit_input(given: FitInput, camera: Camera, body: Body, fps: float, options: 
         state = best_torso_start(problem.frames(usable)).frames(before)
         state = replace(state, shape=state.shape.mean(0))
     state = fill_gaps(state, usable)
+    weights = independence(int(usable.sum()), fps)
     problem = replace(
         problem,
-        terms=terms_of(
-            problem.seen, body, options, given.guess, near, given.scene, independence(int(usable.sum()), fps)
-        ),
+        terms=terms_of(problem.seen, body, options, given.guess, near, given.scene, weights, given.hands),
         fps=fps if len(problem) > 2 else None,
         segment=given.segment,
         world_rotation=None if given.scene is None else given.scene.world_rotation,
@@ -182,6 +185,7 @@ def terms_of(
     near: State | None = None,
     scene: SceneTerms | None = None,
     weights: Independence = ALONE,
+    hands: SeenHands | None = None,
 ) -> tuple[Term, ...]:
     """Everything that pulls on a body: a new term is one line in this list.
 
@@ -192,6 +196,7 @@ def terms_of(
     shape_guess = (near.shape, guess.shape_std) if near and guess else ()
     terms = (
         seen,
+        Palm.of(hands, seen, body, min(SHAPE_SIZE, body.shape_size)),
         LikelyPose(prior, PRIOR_BESIDE_GUESS if near else 1.0),
         JointLimits(*ranges()),
         Upright(axis, options.lean_rad) if options.lean_rad is not None else None,

@@ -13,9 +13,12 @@ import numpy as np
 import torch
 
 from fitting.body import Body, BodyOutput, BodyParams
+from fitting.body.fingers import WRISTS
 from fitting.camera import Camera
 from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
+from fitting.hands import fit_hands
 from fitting.init.torso import mirrored_legs
+from fitting.keypoints.hands import seen_hands
 from fitting.keypoints.observed import TooFewKeypoints, observed_joints
 from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
 from fitting.scene.camera_motion import CameraMotion
@@ -38,6 +41,7 @@ from fitting.scene.lens import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, FocalEstimate, 
 from fitting.solver.terms.scene import BALANCE_STD_M, FEET, FLOOR_STD_M, POINTS, Balance, SceneTerms, kept_contact
 from fitting.track import PreparedTrack, fit_prepared, prepare_track
 from pose2d.base.threads import single_thread
+from pose2d.hands import HandKeypoints
 from pose2d.types import Keypoints
 
 # Of the first fits: the camera may look down by anything, so people may lean out of the image further than usual.
@@ -62,6 +66,7 @@ class ShotPerson:
     frame: np.ndarray  # [N] increasing frame numbers
     init: str | BodyParams | InitialGuess = "lifter"
     height_m: float | None = None  # that the person is known to have
+    hands: HandKeypoints | None = None  # [N] where anybody looked for them
 
 
 @dataclass(frozen=True)
@@ -133,10 +138,12 @@ class _View:
 
 @dataclass(frozen=True)
 class _Sized:
-    """A person's fit at size 1, and the size."""
+    """A person's fit at size 1, the size, and hands whose fingers are fitted last."""
 
     track: TrackFit
     size: float
+    hands: HandKeypoints | None  # [T]
+    segment: np.ndarray  # [T]
 
 
 @single_thread()
@@ -190,7 +197,7 @@ def fit_shot(
         place = _Place(ground.up_cam, math.radians(ground.up_sigma_deg), floor_m)
         again = _refocused(prepared, found, body, seen.focal.focal_px / view.focal.focal_px)
         track, judged[identity] = _judged(*again, seen, place, how, stated=options.given.states_anything)
-        sized[identity] = _Sized(track, size)
+        sized[identity] = _Sized(track, size, prepared.hands, prepared.grid.segment)
         progress(len(found))
     dropped = [one.misfit for one in judged.values() if one.verdict == "dropped"]
     if 2 * len(dropped) > len(judged):
@@ -216,11 +223,13 @@ def _without_scene(
     left_out: dict[int, TooFewKeypoints] = {}
     for person in people:
         try:
-            found = _plain(ready.get(person.identity) or _prepared(person, view), view, how)
+            prepared = ready.get(person.identity) or _prepared(person, view)
+            found = _plain(prepared, view, how)
         except TooFewKeypoints as error:
             left_out[person.identity] = error
             continue
-        sized[person.identity] = _Sized(found, _size(0, found, view.body, None, person.height_m))
+        size = _size(0, found, view.body, None, person.height_m)
+        sized[person.identity] = _Sized(found, size, prepared.hands, prepared.grid.segment)
         progress(len(found))
     fitted = {identity: _as_found(one, view) for identity, one in _behind_others(sized, view).items()}
     return ShotFit(fitted, left_out, view.camera, view.focal, view.motion, None, reason)
@@ -247,8 +256,15 @@ def _unzoomed(keypoints: Keypoints, camera: Camera, zoom: np.ndarray | None) -> 
 
 
 def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
-    keypoints = _unzoomed(person.keypoints, view.camera, view.zoom(person.frame))
-    return prepare_track(keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every)
+    zoom, hands = view.zoom(person.frame), person.hands
+    keypoints = _unzoomed(person.keypoints, view.camera, zoom)
+    if hands is not None and zoom is not None:
+        factor, center = (1 / zoom).astype(np.float32)[:, None, None], np.array(view.camera.center_px, np.float32)
+        xy_px = center + (hands.xy_px - center) * factor[..., None]
+        hands = replace(hands, xy_px=xy_px, std_px=hands.std_px * factor)
+    return prepare_track(
+        keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every, hands=hands
+    )
 
 
 def _ground(
@@ -447,7 +463,13 @@ def _as_found(one: _Sized, view: _View) -> TrackFit:
         camera_std, relative_std = size * camera_std, size * relative_std
         by_lens = 1000 * view.focal.log_sigma * params.translation[:, None, 2]
         camera_std = torch.cat((camera_std[..., :2], torch.hypot(camera_std[..., 2], by_lens)[..., None]), -1)
-    keypoints, reprojection = found.keypoints, fit.reprojection_px
+    keypoints, reprojection, hands = found.keypoints, fit.reprojection_px, None
+    if one.hands is not None:
+        seen = seen_hands(one.hands, view.camera, view.body)
+        hands = fit_hands(seen, params, view.camera, view.body, view.fps, one.segment)
+        pose = params.pose.clone()
+        pose[:, list(WRISTS)] = torch.from_numpy(hands.wrist_rad)
+        params = replace(params, pose=pose, hands=torch.from_numpy(hands.pose_rad))
     zoom = view.zoom(found.frame)
     if zoom is not None:
         keypoints = _unzoomed(keypoints, view.camera, 1 / zoom)
@@ -456,4 +478,4 @@ def _as_found(one: _Sized, view: _View) -> TrackFit:
         fit, params=params, joint_std_mm=camera_std, joint_std_relative_mm=relative_std, reprojection_px=reprojection
     )
     contact = np.zeros((len(found), FEET), np.float32) if found.contact is None else found.contact
-    return replace(found, keypoints=keypoints, fit=fit, contact=contact)
+    return replace(found, keypoints=keypoints, fit=fit, contact=contact, hands=hands)

@@ -28,6 +28,7 @@ from fitting.fits import (
     nearest,
     with_default_errors,
 )
+from fitting.keypoints.hands import seen_hands
 from fitting.keypoints.observed import body_keypoints, observed_joints, segments, usable_frames
 from fitting.keypoints.observed import repair_side_swaps as repaired_side_swaps
 from fitting.keypoints.weights import GATE, Weighting, confidence_after_fit, warn_of_scores
@@ -38,8 +39,11 @@ from fitting.solver.terms.scene import SceneTerms
 from pose2d.base.errors import UserError
 from pose2d.base.table import Table, blocks, column, nested, shared
 from pose2d.base.threads import single_thread
+from pose2d.hands import HandKeypoints
+from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
 
+_WRISTS = tuple(HALPE26.keypoints.index(f"{side}_wrist") for side in ("left", "right"))
 __all__ = ["FASTEST_FPS", "PreparedTrack", "TrackFit", "fit_prepared", "fit_track", "prepare_track", "start_track"]
 
 
@@ -53,6 +57,7 @@ class PreparedTrack(Table):
     swapped: np.ndarray = column((26,), "b", "left and right were exchanged")
     # [T] where fits start and what they stay close to; None: from the torso
     guess: InitialGuess | None = nested(InitialGuess, "where fits start", optional=True)
+    hands: HandKeypoints | None = nested(HandKeypoints, "of the person's left and right arm", optional=True)
 
 
 @single_thread()
@@ -89,11 +94,17 @@ def fit_track(
 
 def prepare_track(
     keypoints: Keypoints, frame: np.ndarray, camera: Camera, body: Body, init: str | BodyParams | InitialGuess,
-    *, fps: float, every: int = 1, repair: bool = True,
+    *, fps: float, every: int = 1, repair: bool = True, hands: HandKeypoints | None = None,
 ) -> PreparedTrack:  # fmt: skip
     """Keypoints on the grid with the guess that their fits start from: what fits of one track share."""
     frame = np.asarray(frame, np.int64)
     prepared = _prepare(keypoints, frame, camera, fps, every, repair)
+    if hands is not None and body.fingers is not None:
+        hands = hands.scatter((frame - frame[0]) // every, len(prepared.grid))
+        hands = hands.exchanged(
+            np.any(prepared.swapped[:, list(_WRISTS)], axis=1)
+        )  # they hang on arms that had the wrong name
+        prepared = replace(prepared, hands=hands)
     return replace(prepared, guess=_guess(init, prepared, frame, camera, body))
 
 
@@ -111,7 +122,8 @@ def fit_prepared(
     usable = usable_frames(keypoints, [camera], options.weighting, options.gate)
     solved, there = (torch.from_numpy(rows) for rows in (grid.solved(usable.numpy()), grid.there))
     segment = torch.from_numpy(grid.segment)
-    given = FitInput(keypoints, prepared.guess, scene, segment, start).rows(solved)
+    hands = None if prepared.hands is None else seen_hands(prepared.hands, camera, body)
+    given = FitInput(keypoints, prepared.guess, scene, segment, start, hands).rows(solved)
     if given.scene is not None and given.scene.contact is not None:  # no contact lasts across an absence
         begins = torch.diff(segment[solved], prepend=segment[solved[:1]] - 1) != 0
         contact = given.scene.contact.masked_fill(begins[:, None], 0)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pose2d.base.table import Table, column
+from pose2d.base.table import Table, column, column_fields
 
 SIDES = ("left", "right")  # of the person: axis 1 of every column
 FINGERS = ("thumb", "index", "middle", "ring", "little")
@@ -40,3 +40,10 @@ class HandKeypoints(Table):
     def unseen(cls, rows: int) -> "HandKeypoints":
         """No hand in any of the rows."""
         return cls.empty().scatter(np.zeros(0, np.int64), rows)
+
+    def exchanged(self, rows: np.ndarray) -> "HandKeypoints":
+        """With left and right exchanged in some rows [T]."""
+        values = {f.name: getattr(self, f.name).copy() for f, _ in column_fields(type(self))}
+        for value in values.values():
+            value[rows] = value[rows][:, ::-1]
+        return HandKeypoints(**values)

@@ -45,7 +45,7 @@ def test_fitting_does_not_import_training(inference: str) -> None:
     assert _training_behind(inference) == []
 
 
-@pytest.mark.parametrize("inference", ["ccnet.heads", "ccnet.closed_form"])
+@pytest.mark.parametrize("inference", ["ccnet.heads", "ccnet.confidence"])
 def test_calibration_does_not_import_training(inference: str) -> None:
     assert _training_behind(inference) == []
 

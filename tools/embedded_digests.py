@@ -24,6 +24,7 @@ WHAT = {
     "movenet_multipose_fp16.npz": "detector: MultiPose",
     "appearance.npz": "colours of people",
     "open_body.npz": "the open body",
+    "open_hands.npz": "its fingers",
     "lifter.npz": "lifter",
     "pose_prior.npz": "pose prior",
     "held_out_motion.npz": "motion for synth",

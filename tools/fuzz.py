@@ -300,7 +300,7 @@ def edits_target(valid: Valid) -> Target:
 
 
 def lists_target(valid: Valid) -> Target:
-    from fitmesh.many.clips import find_clips
+    from fitmesh.inputs import find_clips
 
     seed = b"\xef\xbb\xbf# clips\na.mp4\n../b.mp4\n...mp4\n.fitmesh.lock.mp4\n/x/a.mp4\nc d.mov\n\xc3\xa9.mp4\n"
 

@@ -19,8 +19,8 @@ import ccnet
 from bench.lib.coco_people import Box, PeopleSet, average_precision, oks, read_set
 from ccnet.heads.head import CalibrationHead
 from pose2d import crops
+from pose2d.crops import estimate_people
 from pose2d.detect.detector import Boxes, DetectorOptions, iou, load_detector, non_maximum_suppression
-from pose2d.estimate import estimate_people
 from pose2d.models.rtmpose import Refinement, RTMPose
 from pose2d.types import Prediction
 

@@ -20,13 +20,12 @@ from ccnet.heads.head import CalibrationHead, Ensemble
 from ccnet.losses import Targets
 from ccnet.recipes import Target, TrainingSettings
 from pose2d import crops
-from pose2d.base.arrays import read_npz
 from pose2d.base.caching import CacheKey, code_digest, weights_digest
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file
+from pose2d.base.files import atomic_file, read_npz
 from pose2d.base.threads import prefetch
-from pose2d.estimate import Crops, crop_people, estimate_crops
+from pose2d.crops import Crops, crop_people, estimate_crops
 from pose2d.models.base import PoseModel
 from pose2d.types import keypoint_oks, l_squared
 

@@ -13,8 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ccnet.heads.head import CalibrationHead, ConvHead, Ensemble, FcHead, GapFcHead, QueryHead
-from ccnet.heads.simcc import SimCCDistributionHead
+from ccnet.heads.head import CalibrationHead, ConvHead, Ensemble, FcHead, GapFcHead, QueryHead, SimCCDistributionHead
 from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import Json, atomic_file

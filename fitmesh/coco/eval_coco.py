@@ -13,6 +13,7 @@ import ccnet
 import pose2d
 from ccnet.areas import fit_areas, people_to_fit
 from ccnet.comparison import ComparisonTable, check_plots, compare_sources, draw_occlusion, draw_plots, evaluator
+from ccnet.confidence import check_heatmap_score
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
 from ccnet.heads.files import about_of
 from ccnet.heads.head import CalibrationHead
@@ -26,7 +27,6 @@ from ccnet.predicted_people import (
     detected_boxes,
     predict_split,
 )
-from fitmesh.confidence import check_heatmap_score
 from fitmesh.options.training import EvalCocoOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count

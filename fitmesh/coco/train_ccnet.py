@@ -18,8 +18,8 @@ import ccnet
 import pose2d
 from ccnet import losses
 from ccnet.areas import fit_areas, people_to_fit
-from ccnet.closed_form import fit_closed_form
 from ccnet.comparison import check_plots, compare_sources, draw_plots
+from ccnet.confidence import fit_closed_form
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
 from ccnet.data.observations import (
     SHARD,

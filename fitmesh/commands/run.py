@@ -131,7 +131,7 @@ def _say_people(found: "Result", reporter: Reporter) -> None:
 
 def _many_asked(asked: RunCommand) -> bool:
     """Whether options ask for a folder a clip. One --video has its results in --out itself."""
-    from fitmesh.many.clips import is_url
+    from fitmesh.inputs import is_url
     from pose2d.base.errors import UserError
 
     if asked.videos or len(asked.video) > 1 or any(map(is_url, [*asked.video, asked.out or ""])):
@@ -147,7 +147,7 @@ def _many_asked(asked: RunCommand) -> bool:
 
 def _run_videos(many: RunCommand, reporter: Reporter) -> int:
     """The exit code."""
-    from fitmesh.many.clips import WHOLE, Shard, find_clips
+    from fitmesh.inputs import WHOLE, Shard, find_clips
     from fitmesh.many.summary import kept, recipe_of, report_kept
     from pose2d.base.errors import UserError
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 import pose2d
+from ccnet.confidence import Calibrated, confidence_function, head_digest
 from eval3dpw.bodies import BodySet
 from eval3dpw.sequences import TruthTrack, camera_params
-from fitmesh.confidence import Calibrated, confidence_function, head_digest
 from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitmesh.eval_3dpw.sequences import EvalSequence
 from fitmesh.ui.events import Tick
@@ -20,7 +20,7 @@ from fitting.camera import Camera
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.base.threads import torch_threads
-from pose2d.estimate import PoseEstimate, estimate_people
+from pose2d.crops import PoseEstimate, estimate_people
 from pose2d.registry import module_of
 from pose2d.skeletons import BY_NAME, COCO17, OPENPOSE18_TO_COCO17, Skeleton
 from pose2d.types import AREA_OF_BOX, ConfidenceSource, ErrorDistribution, Keypoints, keypoint_oks, l_squared
@@ -213,7 +213,7 @@ def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -
         "images": _images_digest(sequence),
         "bodies": _bodies_digest(sequence, bodies),
     }
-    code = ["pose2d.estimate", "fitmesh.eval_3dpw.keypoints"]
+    code = ["pose2d.crops", "fitmesh.eval_3dpw.keypoints"]
     if settings.pose_checkpoint is not None:
         inputs["pose_checkpoint"] = content_digest([settings.pose_checkpoint])
     if settings.has_network:

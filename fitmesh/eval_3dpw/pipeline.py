@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from ccnet.confidence import check_source
 from eval3dpw.bodies import BodySet, body_set, read_predictions, write_predictions
 from eval3dpw.scoring import protocol_named
-from fitmesh.confidence import check_source
 from fitmesh.eval_3dpw import fits, keypoints, score_table
 from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
 from fitmesh.eval_3dpw.fits import Start, Starter, starter

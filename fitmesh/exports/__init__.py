@@ -1,19 +1,100 @@
-"""A result -> files that other programs open. Each format says which files it makes and writes them."""
+"""A result -> files that other programs open. Each format says which files it makes and writes them.
 
-from collections.abc import Iterable
+An export can be told the names of its bones, and how motion is changed on its way (by `exports.motion`).
+
+Every skeleton here has the tree of SMPL's 24 joints, or of SMPL-H's 52 where fingers are known, and a joint carries the
+bone that turns about it: `left_hip` the thigh. Other programs find bones by the names they look for; their skeletons
+have the same tree, with more bones (twists) than are known here. SMPL's `left_hand` is where the fingers begin: the
+middle finger's first bone.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fitmesh.exports.choices import DEFAULT, check_convention
-from fitmesh.exports.choices import PLAIN as PLAIN
-from fitmesh.exports.choices import Motion as Motion
 from pose2d.base.errors import UserError
 
 if TYPE_CHECKING:
     from fitmesh.result import Result
     from fitmesh.ui.events import Reporter
+
+
+DEFAULT = "smpl"
+_CENTRE = ("pelvis", "spine1", "spine2", "spine3", "neck", "head")
+_SIDE = ("hip", "knee", "ankle", "foot", "collar", "shoulder", "elbow", "wrist", "hand")
+_FINGERS = ("index", "middle", "pinky", "ring", "thumb")
+# Names of _CENTRE, names of _SIDE with {} for the side, the words for left and right, the name of a finger's bone, and
+# the words for _FINGERS and for a finger's three bones.
+_OTHERS = {
+    "mixamo": (
+        "mixamorig:Hips mixamorig:Spine mixamorig:Spine1 mixamorig:Spine2 mixamorig:Neck mixamorig:Head",
+        "mixamorig:{}UpLeg mixamorig:{}Leg mixamorig:{}Foot mixamorig:{}ToeBase mixamorig:{}Shoulder mixamorig:{}Arm "
+        "mixamorig:{}ForeArm mixamorig:{}Hand mixamorig:{}HandMiddle1",
+        ("Left", "Right"),
+        "mixamorig:{side}Hand{finger}{bone}",
+        ("Index", "Middle", "Pinky", "Ring", "Thumb"),
+        ("1", "2", "3"),
+    ),
+    "rigify": (  # the human metarig; its neck has two bones, spine.004 and spine.005, of which the second is not known
+        "spine spine.001 spine.002 spine.003 spine.004 spine.006",
+        "thigh.{} shin.{} foot.{} toe.{} shoulder.{} upper_arm.{} forearm.{} hand.{} f_middle.01.{}",
+        ("L", "R"),
+        "{finger}.{bone}.{side}",
+        ("f_index", "f_middle", "f_pinky", "f_ring", "thumb"),
+        ("01", "02", "03"),
+    ),
+    "unreal": (  # the mannequin; the newer one has two more spine bones and a second neck bone
+        "pelvis spine_01 spine_02 spine_03 neck_01 head",
+        "thigh_{} calf_{} foot_{} ball_{} clavicle_{} upperarm_{} lowerarm_{} hand_{} middle_01_{}",
+        ("l", "r"),
+        "{finger}_{bone}_{side}",
+        ("index", "middle", "pinky", "ring", "thumb"),
+        ("01", "02", "03"),
+    ),
+    "unity": (  # the humanoid avatar's own names
+        "Hips Spine Chest UpperChest Neck Head",
+        "{}UpperLeg {}LowerLeg {}Foot {}Toes {}Shoulder {}UpperArm {}LowerArm {}Hand {}MiddleProximal",
+        ("Left", "Right"),
+        "{side}{finger}{bone}",
+        ("Index", "Middle", "Little", "Ring", "Thumb"),
+        ("Proximal", "Intermediate", "Distal"),
+    ),
+}
+CHOICES = (DEFAULT, *_OTHERS)
+
+
+def check_convention(name: str) -> None:
+    if name not in CHOICES:
+        raise UserError(f"unknown --bone-names {name!r}: choose {', '.join(CHOICES)}.")
+
+
+def bone_names(convention: str, joints: Sequence[str]) -> tuple[str, ...]:
+    """The bones of SMPL's or SMPL-H's joints."""
+    check_convention(convention)
+    if convention == DEFAULT:
+        return tuple(joints)
+    centre, side, words, finger, fingers, bones = _OTHERS[convention]
+    names = dict(zip(_CENTRE, centre.split(), strict=True))
+    for ours, theirs in zip(("left", "right"), words, strict=True):
+        names |= {f"{ours}_{part}": name.format(theirs) for part, name in zip(_SIDE, side.split(), strict=True)}
+        for which, called in zip(_FINGERS, fingers, strict=True):
+            for number, bone in enumerate(bones, 1):
+                names[f"{ours}_{which}{number}"] = finger.format(side=theirs, finger=called, bone=bone)
+    return tuple(names[joint] for joint in joints)
+
+
+@dataclass(frozen=True)
+class Motion:
+    """What becomes of a fit's motion in an export (`exports.motion`)."""
+
+    fps: float | None = None  # None: the frames that were processed
+    smooth: float = 0.0  # 0..1: share of the strongest filter
+    in_place: bool = False  # the root stays over the origin, at its height
+
+
+PLAIN = Motion()
 
 
 @dataclass(frozen=True)
@@ -46,9 +127,7 @@ class Exporter:
     def _moved(self, result: "Result", motion: Motion) -> "Result":
         if not self.is_motion or motion == PLAIN:
             return result
-        from fitmesh.exports.motion import reworked
-
-        return reworked(result, motion)
+        return import_module(f"{__name__}.motion").reworked(result, motion)
 
     def _function(self, name: str) -> Any:
         return getattr(import_module(self.module), name)
@@ -106,7 +185,5 @@ def wanted(names: Iterable[str], always: Iterable[str] | None = None) -> list[st
 def check_exports(names: Iterable[str], convention: str) -> None:
     """Refuse formats and names of bones that there are none of, and what this machine cannot make."""
     if "fbx" in wanted(names, ()):
-        from fitmesh.exports.fbx import blender
-
-        blender()
+        import_module(EXPORTERS["fbx"].module).blender()
     check_convention(convention)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from fitmesh.exports.scene import SceneFrame, frame_rate, rest_body, scene_frame, scene_rotations
+from fitmesh.exports.scene import SceneFrame, frame_rate, joint_poses, rest_body, scene_frame, scene_rotations
 from fitmesh.exports.segments import evenly, named_segments, write_each_segment
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
@@ -48,11 +48,13 @@ def _arrays(result: Result, person: Person, rows: slice, scene: SceneFrame) -> d
     rest, frame = rest_body(result.body, person), person.frame[rows]
     pelvis_m = scene.points((person.translation_m[rows] + rest.joints_m[0])[:, None], frame)[:, 0]
     rotations, pelvis_m = evenly(
-        person.time_s[rows], scene_rotations(person.pose_rad[rows], scene.at(frame)), pelvis_m, float(1 / rate)
+        person.time_s[rows], scene_rotations(joint_poses(person, rows), scene.at(frame)), pelvis_m, float(1 / rate)
     )
     rotations[0] = Rotation.from_matrix(Z_UP_FROM_Y_UP) * rotations[0]
     body = np.concatenate([rotation.as_rotvec() for rotation in rotations[:BODY_JOINTS]], 1)
     hands = np.zeros((len(body), HAND_NUMBERS))
+    if person.hand_pose_rad is not None:
+        hands = np.concatenate([rotation.as_rotvec() for rotation in rotations[BODY_JOINTS:]], 1)
     shape = np.zeros(BETAS)
     rest_pelvis_m = SMPL_REST_PELVIS_M
     if result.body_path is not None:  # a model of the SMPL family: its own shape, its own pelvis

@@ -11,25 +11,24 @@ from pathlib import Path
 
 import numpy as np
 
+from fitmesh.exports import DEFAULT, bone_names
 from fitmesh.exports.angles import euler_deg
-from fitmesh.exports.choices import DEFAULT, bone_names
 from fitmesh.exports.scene import (
     RestBody,
     SceneFrame,
     frame_rate,
+    joint_poses,
     rest_body,
     scene_frame,
     scene_rotations,
+    skin_weights,
 )
 from fitmesh.exports.segments import evenly, on_every_frame
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
-from fitting import Body
-from fitting.body.kinematics import JOINT_COUNT, PARENTS
 from pose2d.base.files import atomic_folder
 
 FOLDER = "bvh"
-_CHILDREN = [[child for child, parent in enumerate(PARENTS) if parent == joint] for joint in range(JOINT_COUNT)]
 
 
 def files(result: Result) -> list[str]:
@@ -38,11 +37,12 @@ def files(result: Result) -> list[str]:
 
 def write(result: Result, out: Path, progress: Reporter, convention: str = DEFAULT) -> None:
     """One file per person, its bones named after the `convention` of another program."""
-    scene, names = scene_frame(result), bone_names(convention)
+    scene = scene_frame(result)
     with progress.stage("bvh", len(result.people), "people") as tick, atomic_folder(out / FOLDER) as folder:
         for person in result.people:
             rest = rest_body(result.body, person)
-            order, lines = _hierarchy(rest, _tips(result.body, rest), names)
+            tips_m = _tips(skin_weights(result.body, person), rest)
+            order, lines = _hierarchy(rest, tips_m, bone_names(convention, rest.joint_names))
             lines += _motion(result, person, rest, scene, order)
             (folder / f"person_{person.identity}.bvh").write_text("\n".join(lines) + "\n")
             tick(1)
@@ -65,7 +65,7 @@ def _hierarchy(rest: RestBody, tips_m: dict[int, np.ndarray], names: Sequence[st
                 f"{inner}CHANNELS " + (f"3 {rotation}" if joint else f"6 Xposition Yposition Zposition {rotation}"),
             )
         )
-        for child in _CHILDREN[joint]:
+        for child in _children(rest, joint):
             append(child, depth + 1)
         if joint in tips_m:
             lines.extend((f"{inner}End Site", f"{inner}{{", f"{inner}\tOFFSET {_numbers(tips_m[joint])}", f"{inner}}}"))
@@ -75,10 +75,14 @@ def _hierarchy(rest: RestBody, tips_m: dict[int, np.ndarray], names: Sequence[st
     return order, lines
 
 
-def _tips(body: Body, rest: RestBody) -> dict[int, np.ndarray]:
+def _children(rest: RestBody, joint: int) -> list[int]:
+    return [child for child, parent in enumerate(rest.parents) if parent == joint]
+
+
+def _tips(weights: np.ndarray, rest: RestBody) -> dict[int, np.ndarray]:
     """Where the bones of joints without children end, from the joint: twice the way to the centre of their skin."""
-    weights = body.weights.double().numpy()
-    leaves = [joint for joint in range(JOINT_COUNT) if not _CHILDREN[joint]]
+    weights = weights.astype(np.float64)
+    leaves = [joint for joint in range(len(rest.joints_m)) if not _children(rest, joint)]
     centre_m = {leaf: weights[:, leaf] @ rest.vertices_m / weights[:, leaf].sum() for leaf in leaves}
     return {leaf: 2 * (centre_m[leaf] - rest.joints_m[leaf]) for leaf in leaves}
 
@@ -88,7 +92,7 @@ def _motion(result: Result, person: Person, rest: RestBody, scene: SceneFrame, o
     rows, time_s = _held(result, person)
     rotations, pelvis_m = evenly(
         time_s,
-        scene_rotations(person.pose_rad[rows], scene.at(person.frame[rows])),
+        scene_rotations(joint_poses(person, rows), scene.at(person.frame[rows])),
         scene.points((person.translation_m[rows] + rest.joints_m[0])[:, None], person.frame[rows])[:, 0],
         step_s,
     )

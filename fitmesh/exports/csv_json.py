@@ -19,13 +19,18 @@ from fitmesh.exports.segments import absences
 from fitmesh.result import Person, Result, Shot
 from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
+from fitting.body.fingers import FINGER_JOINTS
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from pose2d.base.files import atomic_file
+from pose2d.hands import HAND_KEYPOINTS
 from pose2d.skeletons import HALPE26
 
 CSV_FILE, JSON_FILE = "motion.csv", "motion.json"
 JSON_SCHEMA = 2
 CONTACTS = ("left_heel", "left_toes", "right_heel", "right_toes")
+_HAND_COLUMNS = ["left_hand_seen", "right_hand_seen"] + [
+    f"{joint}_{part}_deg" for joint in FINGER_JOINTS for part in ("x", "y", "z", "std")
+]
 _MATRIX = [f"world_from_camera_{row}{column}" for row in range(3) for column in range(4)]  # its last row is 0 0 0 1
 
 
@@ -38,6 +43,7 @@ class _Chunk:
     joints_world_m: np.ndarray  # [T, 24, 3] NaN where gravity is not known
     world_from_camera: np.ndarray  # [T, 4, 4] NaN where gravity is not known
     angles_deg: dict[str, np.ndarray]  # name -> [T]
+    hands_m: np.ndarray  # [T, 2, 21, 3] camera frame; no rows where hands were not looked for
 
 
 def csv_files(result: Result) -> list[str]:
@@ -55,7 +61,7 @@ def write_csv(result: Result, out: Path, progress: Reporter) -> None:
         atomic_file(out / CSV_FILE) as temporary,
         temporary.open("w", newline="") as file,
     ):
-        file.write(",".join(csv_columns()) + "\n")
+        file.write(",".join(csv_columns(_with_hands(result))) + "\n")
         for person in result.people:
             for chunk in _chunks(result, person, tick):
                 file.writelines(_csv_lines(chunk))
@@ -90,12 +96,18 @@ def _chunks(result: Result, person: Person, tick: Callable[[int], None]) -> Iter
         joints_world_m, world = part.joints_world_m, part.world_from_camera
         if joints_world_m is None or world is None:
             joints_world_m, world = np.full_like(part.joints_m, np.nan), np.full((len(part), 4, 4), np.nan)
-        yield _Chunk(part, clip_time_s(result, part), joints_world_m, world, angles_deg)
+        hands = None if part.hand_pose_rad is None else result.body.at(result.params(part)).hands
+        hands_m = np.zeros((0, 2, 21, 3)) if hands is None else hands.numpy()
+        yield _Chunk(part, clip_time_s(result, part), joints_world_m, world, angles_deg, hands_m)
         tick(len(part))
 
 
-def csv_columns() -> list[str]:
-    """The header."""
+def _with_hands(result: Result) -> bool:
+    return any(person.hand_pose_rad is not None for person in result.people)
+
+
+def csv_columns(hands: bool = False) -> list[str]:
+    """The header; hands: they were looked for."""
     places = [f"{frame}_{axis}_m" for frame in ("world", "camera") for axis in "xyz"]
     joints = [f"{joint}_{part}" for joint in JOINT_NAMES for part in (*places, "std_mm", "observed")]
     contacts = [f"{point}_contact" for point in CONTACTS]
@@ -107,7 +119,7 @@ def csv_columns() -> list[str]:
     angles = [f"{angle}_deg" for angle in ANGLE_NAMES]
     return [
         "person", "frame", "time_s", "observed", "shot", *angles, *contacts, *joints,
-        *(f"2d_{name}" for name in keypoints), *_MATRIX,
+        *(f"2d_{name}" for name in keypoints), *_MATRIX, *(_HAND_COLUMNS if hands else ()),
     ]  # fmt: skip
 
 
@@ -125,6 +137,10 @@ def _csv_lines(chunk: _Chunk) -> Iterator[str]:
     )
     formats = ["%.2f"] * len(ANGLE_NAMES) + ["%.3f"] * len(CONTACTS) + [*["%.4f"] * 6, "%.1f", "%d"] * len(JOINT_NAMES)
     formats += ["%.2f", "%.2f", "%.3f", "%.3f", "%.2f"] * HALPE26.size + ["%.6f"] * len(_MATRIX)
+    if person.hand_pose_rad is not None and person.hand_std_deg is not None and person.hand_seen is not None:
+        of_joints = np.concatenate([np.degrees(person.hand_pose_rad), person.hand_std_deg[..., None]], -1)
+        values = np.concatenate([values, person.hand_seen, of_joints.reshape(count, -1) + 0.0], 1)
+        formats += ["%d"] * 2 + ["%.2f", "%.2f", "%.2f", "%.1f"] * len(FINGER_JOINTS)
     heads = zip(person.frame.tolist(), chunk.time_s.tolist(), person.observed.tolist(), strict=True)
     for (frame, time_s, observed), row in zip(heads, values.tolist(), strict=True):
         cells = (one % value if value == value else "" for one, value in zip(formats, row, strict=True))  # NaN != NaN
@@ -171,6 +187,11 @@ def _json_head(result: Result) -> dict[str, Any]:
         "joints": list(JOINT_NAMES),
         "parents": list(PARENTS),
         "keypoints": list(HALPE26.keypoints),
+        **(
+            {"finger_joints": list(FINGER_JOINTS), "hand_keypoints": list(HAND_KEYPOINTS)}
+            if _with_hands(result)
+            else {}
+        ),
     }
 
 
@@ -205,7 +226,7 @@ def _json_person(result: Result, person: Person) -> dict[str, Any]:
 def _json_records(chunk: _Chunk) -> Iterator[dict[str, Any]]:
     person = chunk.person
     for row in range(len(person)):
-        yield {
+        record: dict[str, Any] = {
             "frame": int(person.frame[row]),
             "time_s": round(float(chunk.time_s[row]), 6),
             "observed": bool(person.observed[row]),
@@ -223,6 +244,12 @@ def _json_records(chunk: _Chunk) -> Iterator[dict[str, Any]]:
             "reprojection_px": _rounded(person.reprojection_px[row], 2),
             "box_px": _rounded(person.box_px[row], 1),
         }
+        if person.hand_pose_rad is not None and person.hand_std_deg is not None and person.hand_seen is not None:
+            record["hand_seen"] = person.hand_seen[row].tolist()
+            record["hand_axis_angle_deg"] = _rounded(np.degrees(person.hand_pose_rad[row]), 2)
+            record["hand_std_deg"] = _rounded(person.hand_std_deg[row], 1)
+            record["hand_keypoints_camera_m"] = _rounded(chunk.hands_m[row], 4)
+        yield record
 
 
 def _rounded(values: np.ndarray, digits: int) -> Any:

@@ -7,11 +7,12 @@ from fractions import Fraction
 import numpy as np
 from scipy.spatial.transform import Rotation, Slerp
 
-from fitmesh.exports.choices import Motion
+from fitmesh.exports import Motion
 from fitmesh.exports.gltf import one_hemisphere
-from fitmesh.exports.scene import SceneFrame, rest_body, scene_frame, scene_rotations
+from fitmesh.exports.scene import SceneFrame, joint_poses, rest_body, scene_frame, scene_rotations
 from fitmesh.exports.segments import SAME_TIME, segments
 from fitmesh.result import Person, Result
+from fitting.body.fingers import BODY_JOINTS
 
 STRONGEST_S = 0.1  # standard deviation of the filter of --smooth 1: it halves the power of what moves at 1.3 Hz
 _REACH = 3  # standard deviations that the filter looks around
@@ -64,7 +65,7 @@ def _person(
     parts = []
     for rows in segments(result, person):
         frame, time_s = person.frame[rows], person.time_s[rows]
-        turns = scene_rotations(person.pose_rad[rows], scene.at(frame))
+        turns = scene_rotations(joint_poses(person, rows), scene.at(frame))
         pelvis_m = scene.points((person.translation_m[rows] + pelvis_rest_m)[:, None], frame)[:, 0]
         if motion.smooth:
             turns, pelvis_m = _smoothed(time_s, turns, pelvis_m, motion.smooth * STRONGEST_S)
@@ -80,12 +81,17 @@ def _person(
         camera = made_scene.from_camera[at]
         turns[0] = Rotation.from_matrix(camera[:, :3, :3]).inv() * turns[0]
         pelvis_cam_m = np.einsum("tji,tj->ti", camera[:, :3, :3], pelvis_m - camera[:, :3, 3])
+        part = person.rows(rows).rows(place.round().astype(int))
+        pose = np.stack([turn.as_rotvec() for turn in turns], 1).astype(np.float32)
+        if part.hand_pose_rad is not None:
+            part = replace(part, hand_pose_rad=pose[:, BODY_JOINTS:])
+            pose = np.concatenate([pose[:, :BODY_JOINTS], part.pose_rad[:, BODY_JOINTS:]], 1)
         parts.append(
             replace(
-                person.rows(rows).rows(place.round().astype(int)),
+                part,
                 frame=made.frames[at],
                 time_s=made.time_s[at],
-                pose_rad=np.stack([turn.as_rotvec() for turn in turns], 1).astype(np.float32),
+                pose_rad=pose,
                 translation_m=(pelvis_cam_m - pelvis_rest_m).astype(np.float32),
                 world_from_camera=None if person.world_from_camera is None else made.world_from_camera[at],
             )
@@ -110,7 +116,7 @@ def _smoothed(
     time_s: np.ndarray, turns: list[Rotation], pelvis_m: np.ndarray, sigma_s: float
 ) -> tuple[list[Rotation], np.ndarray]:
     """Means over time weighted by a Gaussian; those of rotations are means of quaternions, on their sphere again."""
-    values = np.concatenate([pelvis_m, *(one_hemisphere(turn.as_quat()) for turn in turns)], 1)  # [T, 3 + 24 * 4]
+    values = np.concatenate([pelvis_m, *(one_hemisphere(turn.as_quat()) for turn in turns)], 1)  # [T, 3 + J * 4]
     total, weights = values.copy(), np.ones(len(values))
     step_s = float(np.diff(time_s).min()) if len(time_s) > 1 else np.inf
     for offset in range(1, min(len(values) - 1, int(_REACH * sigma_s / step_s)) + 1):

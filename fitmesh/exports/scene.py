@@ -19,6 +19,7 @@ from scipy.spatial.transform import Rotation
 
 from fitmesh.result import Person, Result, Shot
 from fitting import Body
+from fitting.body.fingers import BODY_JOINTS, JOINT_NAMES_52, PARENTS_52
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from fitting.keypoints.observed import observed_bones
 from fitting.scene.lens import points_to_world
@@ -51,13 +52,23 @@ class SceneFrame:
 class RestBody:
     """One person's T-pose in the body's own frame: x to the body's left, y up, z to the front, metres."""
 
-    joints_m: np.ndarray  # [24, 3]
-    vertices_m: np.ndarray  # [V, 3]
+    joints_m: np.ndarray  # [J, 3] the body's 24, or 52 with fingers
+    vertices_m: np.ndarray  # [V, 3]; with fingers: of flat hands
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """[J]"""
+        return PARENTS if len(self.joints_m) == len(PARENTS) else PARENTS_52
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        """[J] SMPL's, with fingers SMPL-H's."""
+        return JOINT_NAMES if len(self.joints_m) == len(PARENTS) else JOINT_NAMES_52
 
     @cached_property
     def offsets_m(self) -> np.ndarray:
-        """[24, 3] each joint from its parent; the root's is zero."""
-        offsets = self.joints_m - self.joints_m[list(PARENTS)]
+        """[J, 3] each joint from its parent; the root's is zero."""
+        offsets = self.joints_m - self.joints_m[list(self.parents)]
         offsets[0] = 0
         return offsets
 
@@ -68,10 +79,27 @@ class RestBody:
 
 
 def rest_body(body: Body, person: Person) -> RestBody:
-    """A body of this person's shape and size in its T-pose."""
-    posed = body(torch.zeros(1, 24, 3), person.shape, vertices=True, size=torch.tensor(person.size))
+    """A body of this person's shape and size in its T-pose, with fingers if the person's are known."""
+    hands = None if person.hand_pose_rad is None else torch.zeros(1, 30, 3)
+    posed = body(torch.zeros(1, 24, 3), person.shape, vertices=True, size=torch.tensor(person.size), hands=hands)
     assert posed.vertices is not None
-    return RestBody(posed.joints[0].double().numpy(), posed.vertices[0].double().numpy())
+    joints_m = posed.joints[0].double().numpy()
+    if hands is not None:
+        fingers, _ = body.with_fingers().rest(torch.from_numpy(person.shape))
+        joints_m = np.concatenate([joints_m[:BODY_JOINTS], person.size * fingers.reshape(30, 3).double().numpy()])
+    return RestBody(joints_m, posed.vertices[0].double().numpy())
+
+
+def skin_weights(body: Body, person: Person) -> np.ndarray:
+    """[V, J] skinning weights of the joints of `rest_body`."""
+    return (body.weights if person.hand_pose_rad is None else body.with_fingers().weights).numpy()
+
+
+def joint_poses(person: Person, rows: slice | np.ndarray = slice(None)) -> np.ndarray:
+    """[T, J, 3] axis-angle of the joints of `rest_body`."""
+    if person.hand_pose_rad is None:
+        return person.pose_rad[rows]
+    return np.concatenate([person.pose_rad[rows][:, :BODY_JOINTS], person.hand_pose_rad[rows]], 1)
 
 
 def scene_frame(result: Result) -> SceneFrame:
@@ -111,7 +139,7 @@ def _height_over_feet_m(result: Result, shot: int) -> float:
 
 
 def scene_rotations(pose_rad: np.ndarray, from_camera: np.ndarray) -> list[Rotation]:
-    """Axis-angles [T, 24, 3] in the camera frame -> one `Rotation` of T frames per joint, the root's in the scene.
+    """Axis-angles [T, J, 3] in the camera frame -> one `Rotation` of T frames per joint, the root's in the scene.
 
     from_camera [T, 4, 4]: of the same frames.
     """

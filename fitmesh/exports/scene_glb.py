@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fitmesh.exports.choices import DEFAULT, bone_names
+from fitmesh.exports import DEFAULT, bone_names
 from fitmesh.exports.draw import surface_colour
 from fitmesh.exports.glb_surroundings import add_cameras, add_floor
 from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Animation, Gltf, one_hemisphere
@@ -22,15 +22,16 @@ from fitmesh.exports.scene import (
     about_frame,
     clip_time_s,
     frame_rate,
+    joint_poses,
     rest_body,
     scene_frame,
     scene_rotations,
+    skin_weights,
 )
 from fitmesh.exports.segments import segments
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
-from fitting.body.kinematics import PARENTS
 from fitting.keypoints.observed import observed_bones
 from fitting.render.draw import vertex_normals
 
@@ -53,9 +54,9 @@ def files(result: Result) -> list[str]:
 
 def write(result: Result, out: Path, progress: Reporter, convention: str = DEFAULT) -> None:
     """Meshes, skeletons, motion and camera in one file; bones are named after the `convention` of another program."""
-    names = bone_names(convention)
     scene = scene_frame(result)
-    skin = reduced_skin(result.body.weights.numpy())
+    weights = skin_weights(result.body, result.people[0]) if result.people else result.body.weights.numpy()
+    skin = reduced_skin(weights)  # of all people: hands were looked for in the whole clip, or not at all
     mean_mm, largest_mm = skin_error_mm(result, result.people, skin)
     gltf = Gltf(
         {
@@ -78,7 +79,7 @@ def write(result: Result, out: Path, progress: Reporter, convention: str = DEFAU
     shared = _shared_arrays(gltf, result, skin) if result.people else {}
     with progress.stage("scene.glb", len(result.people), "people") as tick:
         for person in result.people:
-            roots += _person(gltf, animation, result, person, scene, shared, names)
+            roots += _person(gltf, animation, result, person, scene, shared, convention)
             tick(1)
         animation.finish()
         gltf.write(out / FILE, roots, f"fitmesh {__version__}")
@@ -102,20 +103,20 @@ def _person(
     person: Person,
     scene: SceneFrame,
     shared: dict[str, int],
-    names: Sequence[str],
+    convention: str,
 ) -> list[int]:
     """The nodes of skeleton and mesh. A skinned mesh ignores its parents, so it is a root node beside them."""
     name = f"person_{person.identity}"
     rest = rest_body(result.body, person)
     pelvis_m = scene.points((person.translation_m + rest.joints_m[0])[:, None], person.frame)[:, 0]
-    joints = _joint_nodes(gltf, rest, pelvis_m[0], names)
+    joints = _joint_nodes(gltf, rest, pelvis_m[0], bone_names(convention, rest.joint_names))
     mesh = gltf.add("nodes", {"name": f"{name}_mesh", "mesh": _mesh(gltf, result, person, rest, shared)})
     gltf.lists["nodes"][mesh]["skin"] = _skin(gltf, name, rest, joints)
     extras = {"shot": person.shot + 1, "same_as": person.same_as, "height_m": round(person.height_m, 3)}
     root = gltf.add("nodes", {"name": name, "children": [joints[0]], "extras": extras})
 
     times = animation.times(clip_time_s(result, person))
-    for node, rotation in zip(joints, scene_rotations(person.pose_rad, scene.at(person.frame)), strict=True):
+    for node, rotation in zip(joints, scene_rotations(joint_poses(person), scene.at(person.frame)), strict=True):
         animation.move(node, "rotation", times, one_hemisphere(rotation.as_quat()))
     animation.move(joints[0], "translation", times, pelvis_m)
     _show_while_present(animation, root, result, person)
@@ -139,12 +140,12 @@ def _show_while_present(animation: Animation, root: int, result: Result, person:
 
 
 def _joint_nodes(gltf: Gltf, rest: RestBody, pelvis_m: np.ndarray, names: Sequence[str]) -> list[int]:
-    """The 24 joints in T-pose, at the person's first position, facing the camera."""
+    """The joints in T-pose, at the person's first position, facing the camera."""
     first = len(gltf.lists["nodes"])
     for joint, name in enumerate(names):
         offset = rest.offsets_m[joint] if joint else pelvis_m
         node: dict[str, Any] = {"name": name, "translation": offset.tolist(), "rotation": [0.0, 0.0, 0.0, 1.0]}
-        if children := [first + child for child, parent in enumerate(PARENTS) if parent == joint]:
+        if children := [first + child for child, parent in enumerate(rest.parents) if parent == joint]:
             node["children"] = children
         gltf.add("nodes", node)
     return list(range(first, first + len(names)))
@@ -187,7 +188,7 @@ def _material(gltf: Gltf, identity: int) -> int:
 
 
 def reduced_skin(weights: np.ndarray) -> Skin:
-    """The four strongest of [V, 24] weights, scaled to sum to 1 again."""
+    """The four strongest of [V, J] weights, scaled to sum to 1 again."""
     order = np.argsort(-weights, axis=1, kind="stable")[:, :INFLUENCES]
     kept = np.take_along_axis(weights, order, 1).astype(np.float64)
     kept /= kept.sum(1, keepdims=True)
@@ -199,17 +200,25 @@ def skin_error_mm(result: Result, people: list[Person], skin: Skin) -> tuple[flo
 
     Measured on some frames of every person, spread evenly.
     """
-    weights = np.zeros(tuple(result.body.weights.shape))
+    body = result.body
+    with_fingers = bool(people) and people[0].hand_pose_rad is not None
+    exact = body.with_fingers().weights if with_fingers else body.weights
+    weights = np.zeros(tuple(exact.shape))
     np.add.at(weights, (np.arange(len(weights))[:, None], skin.joints), skin.weights)
-    plain = replace(result.body, posedirs=None, weights=torch.from_numpy(weights).to(result.body.dtype))
+    reduced_weights = torch.from_numpy(weights).to(body.dtype)
+    plain = replace(body, posedirs=None)
+    if with_fingers:
+        plain = replace(plain, fingers=replace(body.with_fingers(), weights=reduced_weights, posedirs=None))
+    else:
+        plain = replace(plain, weights=reduced_weights)
     means, largest = [], [0.0]
     for person in people:
         rows = np.unique(np.linspace(0, len(person) - 1, _SAMPLES).round().astype(int))
         params = result.params(person, rows)
-        exact, reduced = result.body.at(params, vertices=True).vertices, plain.at(params, vertices=True).vertices
-        assert exact is not None
+        whole, reduced = body.at(params, vertices=True).vertices, plain.at(params, vertices=True).vertices
+        assert whole is not None
         assert reduced is not None
-        distance = 1000 * (exact - reduced).norm(dim=-1)
+        distance = 1000 * (whole - reduced).norm(dim=-1)
         means.append(float(distance.mean()))
         largest.append(float(distance.max()))
     return float(np.mean(means)) if means else 0.0, max(largest)

@@ -1,8 +1,9 @@
 """`trc/person_N.trc`: markers at the body's keypoints and joints, for OpenSim and Pose2Sim.
 
 Scene frame: metres (stated in the header), y up, as OpenSim's ground has it. Keypoints have the names of Pose2Sim's
-Halpe-26 markers, so that its OpenSim setup finds them; joints are `joint_` and SMPL's name. The first five lines are as
-OpenSim's TRCFileAdapter reads and Pose2Sim writes them; data begin in line 6.
+Halpe-26 markers, so that its OpenSim setup finds them; joints are `joint_` and SMPL's name; where hands were looked
+for, the ends of the fingers follow. The first five lines are as OpenSim's TRCFileAdapter reads and Pose2Sim writes
+them; data begin in line 6.
 
 Readers disagree on missing markers (older OpenSim versions refuse empty cells, Pose2Sim's users report failures with
 NaN), so there are none: each segment of frames in which the person is there is a file of its own. Times are the
@@ -18,6 +19,7 @@ from fitmesh.exports.segments import evenly, named_segments, write_each_segment
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from fitting.body.kinematics import JOINT_NAMES
+from pose2d.hands import FINGERS
 from pose2d.skeletons import HALPE26
 
 FOLDER = "trc"
@@ -47,6 +49,11 @@ def marker_names() -> list[str]:
     return [_marker(name) for name in HALPE26.keypoints] + [f"joint_{name}" for name in JOINT_NAMES]
 
 
+def tip_names() -> list[str]:
+    """Of the fingers' ends, where hands were looked for: LThumbTip, .."""
+    return [f"{side}{finger.capitalize()}Tip" for side in "LR" for finger in FINGERS]
+
+
 def _marker(keypoint: str) -> str:
     """left_big_toe -> LBigToe, nose -> Nose."""
     side, _, part = keypoint.partition("_")
@@ -59,10 +66,12 @@ def _lines(result: Result, person: Person, rows: slice, scene: SceneFrame, name:
     rate = float(frame_rate(result))
     posed = result.body.at(result.params(person, rows))
     places = np.concatenate([posed.keypoints.double().numpy(), posed.joints.double().numpy()], 1)
+    if posed.hands is not None:
+        places = np.concatenate([places, posed.hands[:, :, 4::4].flatten(1, 2).double().numpy()], 1)
     time_s = clip_time_s(result, person)[rows]
     _, points = evenly(time_s, [], scene.points(places, person.frame[rows]), 1 / rate)
     times = time_s if len(points) == len(time_s) else time_s[0] + np.arange(len(points)) / rate
-    names, count = marker_names(), len(points)
+    names, count = marker_names() + (tip_names() if posed.hands is not None else []), len(points)
     stated = f"{rate:.6f}"
     row = "%d\t%.6f" + "\t%.5f" * points[0].size
     return [

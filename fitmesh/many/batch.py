@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fitmesh.inputs import WHOLE, ClipSource, Shard
 from fitmesh.many.clip_worker import ClipTask, note_failure, process_clip
-from fitmesh.many.clips import WHOLE, ClipSource, Shard
 from fitmesh.many.executors import Executor
 from fitmesh.many.status import ClipStatus
 from fitmesh.many.summary import check_out, write_summary

@@ -15,8 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fitmesh.exports import EXPORTERS
-from fitmesh.inputs import open_clip
-from fitmesh.many.clips import is_url
+from fitmesh.inputs import is_url, open_clip
 from fitmesh.many.executors import Notify
 from fitmesh.many.status import MOST_WARNINGS, ClipStatus
 from fitmesh.many.summary import clip_key, write_thumbnail

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import av
 import numpy as np
 
-from fitmesh.many.clips import ClipSource, is_url
+from fitmesh.inputs import ClipSource, is_url
 from fitmesh.many.status import ClipStatus
 from fitmesh.options.run import RunOptions
 from fitmesh.result import EDITS_FILE, Manifest

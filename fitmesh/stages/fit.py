@@ -13,7 +13,7 @@ from fitmesh.stages.scene import OFF, Lens, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import FitSettings, Job
 from fitmesh.stages.track_edits import edited_keypoints, edited_tracks, edits_digest
 from fitting.body import Body, BodyParams
-from fitting.body.load import OPEN_BODY, load_body
+from fitting.body.load import OPEN_BODY, OPEN_HANDS, load_body
 from fitting.camera import Camera
 from fitting.fits import FitOptions, TrackFit
 from fitting.init import regressors
@@ -63,6 +63,7 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
         "people": people_key.digest,
         "body": content_digest([settings.body_file]),
         "prior": content_digest([OPEN_BODY.with_name("pose_prior.npz")]),
+        "hands": content_digest([OPEN_HANDS]),
     }
     if edits := edits_digest(job.out):
         inputs["edits"] = edits
@@ -166,7 +167,7 @@ def _people_of(
     """Everyone whose track begins in a shot; a track lies within one shot."""
     end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf
     return [
-        ShotPerson(i, points, people.frames[i], starts[i], heights.get(i, heights.get(None)))
+        ShotPerson(i, points, people.frames[i], starts[i], heights.get(i, heights.get(None)), people.hands.get(i))
         for i, points in people.people.items()
         if firsts[shot] <= people.frames[i][0] < end
     ]
@@ -224,6 +225,9 @@ def _person(identity: int, shot: int, seen: TracksFile, people: KeypointsFile, f
     """One person's rows of `fit.npz`; none where the person is absent."""
     fit, points = found.fit, found.keypoints
     assert points.raw is not None
+    hands, joint_observed = found.hands, found.joint_observed
+    if hands is not None:
+        joint_observed = np.concatenate([joint_observed[:, :22], joint_observed[:, 22:] | hands.seen], 1)
     boxes_px = np.full((len(found), 4), np.nan, np.float32)
     boxes_px[found.index(people.frames[identity])] = people.boxes_px[identity]
     person = Person(
@@ -237,7 +241,7 @@ def _person(identity: int, shot: int, seen: TracksFile, people: KeypointsFile, f
         joints_m=body.at(fit.params).joints.numpy(),
         joint_std_mm=_length_mm(fit.joint_std_mm, len(found)),
         joint_std_relative_mm=_length_mm(fit.joint_std_relative_mm, len(found)),
-        joint_observed=found.joint_observed,
+        joint_observed=joint_observed,
         keypoint_observed=found.keypoint_observed,
         keypoints_px=np.where(found.detected[:, None, None], points.xy_px.numpy(), np.nan).astype(np.float32),
         swapped=found.swapped,
@@ -254,6 +258,9 @@ def _person(identity: int, shot: int, seen: TracksFile, people: KeypointsFile, f
         size=float(fit.params.size),
         height_m=body.height_m(fit.params.shape) * float(fit.params.size),
         contact=np.zeros((len(found), 4), np.float32) if found.contact is None else found.contact,
+        hand_pose_rad=None if hands is None else hands.pose_rad,
+        hand_std_deg=None if hands is None else hands.std_deg,
+        hand_seen=None if hands is None else hands.seen,
     )
     return person.rows(found.present)
 

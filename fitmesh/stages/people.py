@@ -12,13 +12,13 @@ from typing import cast
 import numpy as np
 import torch
 
-from fitmesh.confidence import ConfidenceFunction, head_digest
+from ccnet.confidence import ConfidenceFunction, head_digest
 from fitmesh.schemas import check_keypoints, check_tracks
 from fitmesh.stages.settings import Job
 from fitting.scene.camera_motion import BackgroundMotion
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
+from pose2d.crops import estimate_people
 from pose2d.detect.detector import DETECTORS, Boxes, read_detections, whole_image
-from pose2d.estimate import estimate_people
 from pose2d.events import Event
 from pose2d.hands import HandKeypoints
 from pose2d.models.base import PoseModel
@@ -99,7 +99,7 @@ def cache_key(job: Job) -> CacheKey:
             "pose2d.people",
             f"pose2d.detect.{DETECTORS[settings.detector][0]}",
             module_of(keypoints.pose_model),
-            "fitmesh.confidence",
+            "ccnet.confidence",
             "fitting.scene.camera_motion",
         ),
     )

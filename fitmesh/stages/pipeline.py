@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import fitmesh.result
-from fitmesh.confidence import check_source, default_source
+from ccnet.confidence import check_source, default_source
 from fitmesh.exports import EXPORTERS, Motion, check_exports, wanted
 from fitmesh.options.record import check_ranges
 from fitmesh.options.run import RunOptions

@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from fitmesh.confidence import ConfidenceFunction, confidence_function
+from ccnet.confidence import ConfidenceFunction, confidence_function
 from fitmesh.exports import Motion
 from fitmesh.options.run import RunOptions
 from fitmesh.stages.scene import SceneSettings

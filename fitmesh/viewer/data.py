@@ -20,6 +20,7 @@ from fitmesh.exports.segments import segments
 from fitmesh.result import Person, Result
 from fitmesh.version import __version__
 from fitmesh.viewer.footprints import footprints
+from fitting.body.fingers import BODY_JOINTS
 from fitting.body.kinematics import JOINT_NAMES
 from fitting.keypoints.observed import JOINT_OF, observed_bones
 from pose2d.skeletons import HALPE26
@@ -82,6 +83,8 @@ def viewer_data(result: Result) -> ViewerData:
         "has_report": (result.folder / "report.html").is_file(),
         "confidence": result.source,
         "joints": list(JOINT_NAMES),
+        "joint_of_bone": _joint_of_bone(result),
+        "has_hands": any(person.hand_seen is not None and person.hand_seen.any() for person in result.people),
         "keypoints": list(HALPE26.keypoints),
         "joint_of_keypoint": [JOINT_OF[name] for name in HALPE26.keypoints],
         "angles": list(ANGLE_NAMES),
@@ -92,6 +95,13 @@ def viewer_data(result: Result) -> ViewerData:
         "people": people,
     }
     return ViewerData(json.dumps(meta, allow_nan=False).encode(), b"".join(blocks))
+
+
+def _joint_of_bone(result: Result) -> list[int]:
+    """For each bone of scene.glb the joint whose colours it has: those of fingers are the hand's."""
+    if not any(person.hand_pose_rad is not None for person in result.people):
+        return list(range(len(JOINT_NAMES)))
+    return [*range(BODY_JOINTS), *[22] * 15, *[23] * 15]
 
 
 def _motion(stated: Any) -> Motion:

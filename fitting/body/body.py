@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fitting.body.fingers import Fingers
 from fitting.body.kinematics import JOINT_COUNT, Placement, forward_kinematics, rotate, rotation_matrices
 from pose2d.base.errors import UserError
 from pose2d.base.table import BLOCK, Table, blocks, column
@@ -106,6 +107,8 @@ class BodyParams(Table):
     translation: Tensor = column((3,), "f", "translation", unit="m", finite=True)
     # [] or [T] multiplies the posed body: children; [1] is one for all frames, too
     size: Tensor = column((), "f", "size", finite=True, fill=1, default=lambda: torch.ones(()))
+    # [T, 30, 3] SMPL-H's finger joints, zeros: flat hands; None: as the 24 joints have them
+    hands: Tensor | None = column((30, 3), "f", "axis-angle of finger joints", unit="rad", finite=True, optional=True)
 
     def __post_init__(self) -> None:
         if self.size.ndim and len(self.size) == 1 != len(self.pose):
@@ -120,6 +123,8 @@ class BodyOutput(Table):
     joints: Tensor = column((24, 3), "f", "posed joints by forward kinematics", unit="m")  # [T, 24, 3]
     keypoints: Tensor = column((26, 3), "f", "Halpe-26; the first 17 are COCO's", unit="m")  # [T, 26, 3]
     vertices: Tensor | None = column(("vertices", 3), "f", "mesh, where wanted", unit="m", optional=True)  # [T, V, 3]
+    # [T, 2, 21, 3] left and right, in MediaPipe's order; None: no finger pose was given
+    hands: Tensor | None = column((2, 21, 3), "f", "hand keypoints", unit="m", optional=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -137,6 +142,7 @@ class Body:
     keypoint_vertices: Tensor  # [26, V] share of the posed vertices
     h36m_regressor: Tensor | None = None  # [17, V] Human3.6M joints from posed vertices
     vertex_picks: dict[str, int] = field(default_factory=dict)  # vertices by name: "nose", "LHeel", ..
+    fingers: Fingers | None = None  # None: the file knows none (SMPL)
 
     rest_joints: Tensor = field(init=False)  # [24, 3] metres at zero shape
     rest_joint_shapedirs: Tensor = field(init=False)  # [24, 3, S]
@@ -168,6 +174,7 @@ class Body:
         translation: ArrayLike | None = None,
         vertices: bool = False,
         size: ArrayLike | None = None,
+        hands: ArrayLike | None = None,
     ) -> BodyOutput:
         """Place the body in T frames.
 
@@ -175,6 +182,7 @@ class Body:
         shape: [S] for all frames or [T, S]; a shorter one gives the leading directions; None is the mean body.
         translation: [T, 3] metres; None is none.
         size: [] or [1] for all frames or [T], multiplies the posed body before it is moved; None is 1.
+        hands: axis-angle [T, 30, 3] of SMPL-H's finger joints; None leaves the hands to the 24 joints.
         """
         rotation = _pose_matrices(self._tensor(pose, "pose"))
         frames = len(rotation)
@@ -184,29 +192,30 @@ class Body:
         feature = self.pose_feature(rotation)
         joints = placement.joints
         keypoints = self.keypoint_terms.place(placement, self.keypoint_terms.moments(shape, feature))
-        mesh = self.mesh(placement, shape, feature) if vertices else None
+        whole, points = placement, None
+        if hands is not None:
+            whole = self.with_fingers().placement(
+                placement, _checked_hands(self._tensor(hands, "hands"), frames), shape
+            )
+            points = self.with_fingers().points(whole, shape)
+        mesh = self.mesh(whole, shape, feature) if vertices else None
         if size is not None:
             scale = _checked_size(self._tensor(size, "size"), frames).reshape(-1, 1, 1)
             joints, keypoints = scale * joints, scale * keypoints
+            points = None if points is None else scale.unsqueeze(-1) * points
             mesh = None if mesh is None else mesh.mul_(scale)
         if translation is not None:
             shift = _checked_translation(self._tensor(translation, "translation"), frames).unsqueeze(1)
             joints, keypoints = joints + shift, keypoints + shift
+            points = None if points is None else points + shift.unsqueeze(1)
             mesh = None if mesh is None else mesh.add_(shift)
-        return BodyOutput(joints, keypoints, mesh)
+        return BodyOutput(joints, keypoints, mesh, points)
 
     def at(self, params: BodyParams, vertices: bool = False) -> BodyOutput:
         """The same for `BodyParams`."""
         parts = [params.rows(some) for some in blocks(len(params))] if len(params) > BLOCK else [params]
-        placed = [self(one.pose, one.shape, one.translation, vertices, one.size) for one in parts]
-        if len(placed) == 1:
-            return placed[0]
-        meshes = [one.vertices for one in placed if one.vertices is not None]
-        return BodyOutput(
-            torch.cat([one.joints for one in placed]),
-            torch.cat([one.keypoints for one in placed]),
-            torch.cat(meshes) if meshes else None,
-        )
+        placed = [self(one.pose, one.shape, one.translation, vertices, one.size, one.hands) for one in parts]
+        return placed[0] if len(placed) == 1 else BodyOutput.concat(placed)
 
     def height_m(self, shape: ArrayLike) -> float:
         """From the soles to the top of the head of one shape [S] in its rest pose, before any size."""
@@ -227,16 +236,31 @@ class Body:
         last = self.posedirs.shape[-1] // 9
         return (rotation[:, 1 : last + 1] - torch.eye(3, dtype=self.dtype, device=self.device)).flatten(1)
 
+    def with_fingers(self) -> Fingers:
+        """The fingers, or a word for those whose body has none."""
+        if self.fingers is None:
+            raise UserError(f"a body of {self.name} has no fingers: use the open body, SMPL-H or SMPL-X.")
+        return self.fingers
+
     def mesh(self, placement: Placement, shape: Tensor, pose_feature: Tensor | None) -> Tensor:
-        """All vertices, [T, V, 3] metres; a few frames at a time, so that what lies between stays small."""
+        """All vertices, [T, V, 3] metres, of the 24 joints or of the 52 with fingers; a few frames at a time, so that
+        what lies between stays small."""
+        template, by_shape, weights = self._template_rows, self._shape_rows, self._weight_rows
+        finger_feature = by_finger = None
+        if placement.joints.shape[1] != JOINT_COUNT:
+            fingers = self.with_fingers()
+            template, by_shape, by_finger, weights = fingers.rows
+            finger_feature = None if by_finger is None else fingers.pose_feature(placement)
         parts = []
         for first in range(0, max(len(placement.rotation), 1), _FRAMES_AT_A_TIME):
             frames = slice(first, first + _FRAMES_AT_A_TIME)
             of_frames = Placement(*(p[frames] if p.ndim > 2 else p for p in placement))
-            rest = self._template_rows + (shape if shape.ndim == 1 else shape[frames]) @ self._shape_rows
+            rest = template + (shape if shape.ndim == 1 else shape[frames]) @ by_shape
             if self._pose_rows is not None and pose_feature is not None:
                 rest = rest + pose_feature[frames] @ self._pose_rows
-            posed = skin(rest.unflatten(-1, (3, -1)), self._weight_rows, of_frames)
+            if by_finger is not None and finger_feature is not None:
+                rest = rest + finger_feature[frames] @ by_finger
+            posed = skin(rest.unflatten(-1, (3, -1)), weights, of_frames)
             parts.append(posed.transpose(1, 2))
         return torch.cat(parts)
 
@@ -253,6 +277,8 @@ class Body:
         for name, value in given.items():
             if isinstance(value, Tensor):
                 given[name] = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+            elif isinstance(value, Fingers):
+                given[name] = value.to(dtype=dtype, device=device)
         return Body(**given)
 
     def __repr__(self) -> str:
@@ -283,7 +309,7 @@ _FRAMES_AT_A_TIME = 16  # 16 frames of 6,800 vertices blend 5 MB of transforms
 
 
 def skin(rest_vertices: Tensor, weights_by_bone: Tensor, placement: Placement) -> Tensor:
-    """Posed vertices [T, 3, V] of rest vertices [3, V] or [T, 3, V], with weights [24, V].
+    """Posed vertices [T, 3, V] of rest vertices [3, V] or [T, 3, V], with weights [24 or 52, V].
 
     v = sum_j w_j (G_j x + P_j - G_j J_j). Vertices run along the last axis, so that the blend of transforms is
     one plain matrix product and its use runs along long rows.
@@ -338,6 +364,13 @@ def _checked_translation(value: Tensor, frames: int) -> Tensor:
     """A translation [T, 3], or [1, 3] for all frames."""
     if tuple(value.shape) not in ((frames, 3), (1, 3)):
         raise UserError(f"translation has size {list(value.shape)}; expected [{frames}, 3] metres.")
+    return value
+
+
+def _checked_hands(value: Tensor, frames: int) -> Tensor:
+    """Finger joints [T, 30, 3]."""
+    if tuple(value.shape) != (frames, 30, 3):
+        raise UserError(f"hands has size {list(value.shape)}; expected axis-angle [{frames}, 30, 3] of finger joints.")
     return value
 
 

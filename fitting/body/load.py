@@ -15,14 +15,15 @@ import torch
 from torch import Tensor
 
 from fitting.body.body import Body
+from fitting.body.fingers import Fingers
 from fitting.body.kinematics import JOINT_COUNT
 from pose2d.base import unpickle
-from pose2d.base.arrays import MOST_GROWTH
 from pose2d.base.errors import UserError
-from pose2d.base.files import MOST_ARRAY_BYTES, most_bytes, size_text
+from pose2d.base.files import MOST_ARRAY_BYTES, MOST_GROWTH, most_bytes, size_text
 from pose2d.base.threads import single_thread
 
 OPEN_BODY = Path(str(files("fitting") / "data" / "open_body.npz"))
+OPEN_HANDS = OPEN_BODY.with_name("open_hands.npz")  # by the same tool; of the body in open_body.npz alone
 
 
 def load_body(path: str | Path | None = None, gender: str = "neutral") -> Body:
@@ -75,7 +76,19 @@ def _open_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
         keypoint_vertices=real("J_regressor_halpe26"),
         h36m_regressor=real("J_regressor_h36m17"),
         vertex_picks={str(name): int(vertex) for name, vertex in picks},
+        fingers=_open_fingers(real("v_template"), real("shapedirs"), real("weights")) if path == OPEN_BODY else None,
     )
+
+
+def _open_fingers(v_template: Tensor, shapedirs: Tensor, weights: Tensor) -> Fingers:
+    """The embedded fingers of the embedded body."""
+    with np.load(OPEN_HANDS, allow_pickle=False) as file:
+        hand = {name: torch.from_numpy(file[name]) for name in file.files if name != "joint_names"}
+    at, rest = hand["vertices"].long(), v_template.clone()
+    rest[at] = hand["v_template"]
+    directions, shares = shapedirs.clone(), torch.cat((weights[:, :22], weights.new_zeros(len(weights), 30)), 1)
+    directions[at], shares[at] = hand["shapedirs"], hand["weights"]
+    return Fingers(rest, directions, shares, hand["J"], hand["J_shapedirs"], hand["tips"].long())
 
 
 # Each family's usual file names, most usual first; {G} is the gender as that name writes it.

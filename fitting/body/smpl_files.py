@@ -3,10 +3,10 @@
 smplx is given arrays that were read safely (`fitting.body.load`), never a path: with a path it would unpickle
 the file itself.
 
-SMPL-H and SMPL-X have hands and faces that 17 keypoints say nothing about: fingers, jaw and eyes stay at rest. A
-bone at rest moves exactly as its parent does, so their skinning weights are added to wrist and head, and what
-remains has the 22 body joints plus `left_hand` and `right_hand`, taken at the root of the middle finger. Rotations
-given for those last two move nothing.
+SMPL-H and SMPL-X have hands and faces that body keypoints say nothing about: jaw and eyes stay at rest, and so do
+fingers where nobody looks for hands. A bone at rest moves exactly as its parent does, so their skinning weights are
+added to wrist and head, and what remains has the 22 body joints plus `left_hand` and `right_hand`, taken at the root of
+the middle finger. Rotations given for those last two move nothing. The fingers are a layer on top (`Body.fingers`).
 """
 
 import contextlib
@@ -23,18 +23,12 @@ import numpy as np
 import torch
 
 from fitting.body.body import Body
+from fitting.body.fingers import BODY_JOINTS, FINGERS, WRISTS, Fingers
 from fitting.body.kinematics import JOINT_COUNT, JOINT_NAMES, PARENTS
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 
 _SHAPES = 10  # directions that fits, 3DPW and the published networks use
-_HAND_ORDER = (
-    "index",
-    "middle",
-    "pinky",
-    "ring",
-    "thumb",
-)  # three joints each, in SMPL-H's and SMPL-X's files
 
 
 @dataclass(frozen=True)
@@ -86,6 +80,26 @@ def smpl_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
         keypoint_joints=keypoint_joints,
         keypoint_vertices=keypoint_vertices,
         vertex_picks=picks,
+        fingers=None if joints == JOINT_COUNT else _fingers(model, family, picks, weights),
+    )
+
+
+def _fingers(model: Any, family: _Family, picks: Mapping[str, int], weights: torch.Tensor) -> Fingers:
+    """The file's own: its hands are flat at rest, and its joints in this order."""
+    own = list(range(family.left_hand, family.left_hand + 30))
+    shares = torch.cat((weights[:, :BODY_JOINTS], model.lbs_weights[:, own]), 1)
+    for side, wrist in enumerate(WRISTS):
+        shares[:, wrist] -= shares[:, BODY_JOINTS + 15 * side : BODY_JOINTS + 15 * (side + 1)].sum(1)
+    of_joints = model.J_regressor[own]
+    correctives = model.posedirs[9 * (own[0] - 1) : 9 * own[-1]].T.unflatten(0, (len(shares), 3))
+    return Fingers(
+        v_template=model.v_template,
+        shapedirs=model.shapedirs,
+        weights=shares,
+        rest_joints=of_joints @ model.v_template,
+        rest_joint_shapedirs=torch.einsum("jv,vcs->jcs", of_joints, model.shapedirs),
+        tips=torch.tensor([picks[f"{side}{finger}"] for side in "lr" for finger in FINGERS]),
+        posedirs=correctives if correctives.any() else None,
     )
 
 
@@ -114,7 +128,7 @@ def _through_smplx(arrays: Mapping[str, np.ndarray], family: _Family) -> tuple[A
 
 
 def _middle_fingers(family: _Family) -> list[int]:
-    first = family.left_hand + 3 * _HAND_ORDER.index("middle")
+    first = family.left_hand + 3 * FINGERS.index("middle")
     return [first, first + 15]
 
 

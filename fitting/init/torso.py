@@ -14,8 +14,7 @@ from torch import Tensor
 
 from fitting.body import Body, BodyParams
 from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
-from fitting.solver.levenberg_marquardt import solve_frames
-from fitting.solver.problem import Problem
+from fitting.solver.levenberg_marquardt import Problem, solve_frames
 from fitting.solver.terms.priors import LikelyPose
 from fitting.solver.unknowns import BODY_JOINTS, LEAF_JOINTS, BodyJacobian, State, join
 

@@ -21,8 +21,14 @@ from fitting.fits import TrackFit
 from fitting.keypoints.observed import OBSERVED_PROBABILITY
 from fitting.keypoints.weights import PRESENT, stated_error_px
 from fitting.optimise import CONSTANT_ERROR_SHARE
-from fitting.scene.contacts import contact_probability, depth_speeds, intervals, point_motion, seat_log_odds
-from fitting.scene.ground_evidence import PersonEvidence
+from fitting.scene.ground_evidence import (
+    PersonEvidence,
+    contact_probability,
+    depth_speeds,
+    intervals,
+    point_motion,
+    seat_log_odds,
+)
 from fitting.solver.terms.scene import FEET, POINTS, point_lifts
 from fitting.track import PreparedTrack
 

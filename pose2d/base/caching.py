@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pose2d.base import arrays, files
+from pose2d.base import files
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, blocks
 
@@ -87,7 +87,7 @@ def code_digest(*modules: str) -> str:
 
     A module of somebody else (a network of your own) counts with the files of its package or folder that it imports.
     Comments, docstrings and layout do not count. The `__init__` of a package counts only where it is imported by name,
-    so `from fitting.solver.problem import Problem` does not depend on what `fitting/__init__.py` re-exports.
+    so `from fitting.solver.unknowns import State` does not depend on what `fitting/__init__.py` re-exports.
     """
     digest = hashlib.sha256()
     for name, path in sorted(code_files(*modules).items()):
@@ -200,14 +200,14 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Every array of a stage's file but its cache key."""
     if not path.is_file():
         raise UserError(f"{path} is not there. Run `fitmesh run` to make it.")
-    found = arrays.read_npz(path, "Run the command that made it again, with --overwrite if it has that option.")
+    found = files.read_npz(path, "Run the command that made it again, with --overwrite if it has that option.")
     return {name: value for name, value in found.items() if name != _KEY}
 
 
 def has_cache_key(path: Path) -> bool:
     """Whether `write_npz` may have made it."""
     try:
-        return _KEY in arrays.read_npz(path, "", [_KEY])
+        return _KEY in files.read_npz(path, "", [_KEY])
     except UserError:
         return False
 
@@ -215,10 +215,10 @@ def has_cache_key(path: Path) -> bool:
 def npz_is_current(path: Path, key: CacheKey) -> bool:
     """False also for a file that is absent or damaged: it is made (again)."""
     try:
-        stated = arrays.read_npz(path, "", [_KEY]).get(_KEY)
+        stated = files.read_npz(path, "", [_KEY]).get(_KEY)
     except UserError:
         return False
-    return stated is not None and stated.shape == () and str(stated) == key.text and arrays.is_intact(path)
+    return stated is not None and stated.shape == () and str(stated) == key.text and files.is_intact(path)
 
 
 def remove_temporary(path: Path) -> None:

@@ -21,8 +21,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from pose2d.base.arrays import Array
 from pose2d.base.errors import UserError
+from pose2d.base.files import Array
 
 
 class UnevenColumns(UserError, ValueError):

@@ -17,9 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d.base.errors import UserError
-from pose2d.crops import CropConvention
 from pose2d.decode import fit_gaussian, windows
-from pose2d.models.base import FeaturesWithTrunk, ModelCard, PoseModel, renamed, trunk_of
+from pose2d.models.base import CropConvention, FeaturesWithTrunk, ModelCard, PoseModel, renamed, trunk_of
 from pose2d.models.convolutions import Activation, MadeFromWeight, fused, may_fuse, pack, plain
 from pose2d.skeletons import COCO17
 from pose2d.types import Prediction

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from pose2d import decode
 from pose2d.base.errors import UserError
-from pose2d.crops import IMAGENET_RGB
-from pose2d.models.base import FeaturesWithTrunk, PoseModel, sized_card
+from pose2d.models.base import IMAGENET_RGB, FeaturesWithTrunk, PoseModel, sized_card
 from pose2d.models.hrnet import HRNet, widths
 from pose2d.models.resnet import ResNet, stage_channels
 from pose2d.models.rle import MASK, Flow, NamedLinear

@@ -8,8 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.crops import IMAGENET_RGB, RLE_RGB, Normalization
-from pose2d.models.base import MINIATURE, MMPOSE, UNPUBLISHED, PoseModel, is_mmpose, renamed, sized_card
+from pose2d.models.base import (
+    IMAGENET_RGB,
+    MINIATURE,
+    MMPOSE,
+    RLE_RGB,
+    UNPUBLISHED,
+    Normalization,
+    PoseModel,
+    is_mmpose,
+    renamed,
+    sized_card,
+)
 from pose2d.models.hrnet import VECTOR, HRNetVector
 from pose2d.models.resnet import ResNet, stage_channels
 from pose2d.skeletons import COCO17, MPII16, Skeleton

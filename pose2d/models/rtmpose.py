@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d.base.errors import UserError
-from pose2d.crops import IMAGENET_RGB
-from pose2d.models.base import FeaturesWithTrunk, ModelCard, PoseModel, renamed
+from pose2d.models.base import IMAGENET_RGB, FeaturesWithTrunk, ModelCard, PoseModel, renamed
 from pose2d.models.convolutions import CSPNeXt, OnnxNetwork, fold_batch_norms, onnx_convolutions
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import Prediction

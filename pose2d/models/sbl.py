@@ -6,8 +6,16 @@ from functools import partial
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.crops import IMAGENET_BGR, IMAGENET_RGB
-from pose2d.models.base import MINIATURE, MMPOSE, HeatmapModel, is_mmpose, renamed, sized_card
+from pose2d.models.base import (
+    IMAGENET_BGR,
+    IMAGENET_RGB,
+    MINIATURE,
+    MMPOSE,
+    HeatmapModel,
+    is_mmpose,
+    renamed,
+    sized_card,
+)
 from pose2d.models.resnet import DECONV_CHANNELS, ResNet, deconv_layers, stage_channels
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
 

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.crops import CropConvention
-from pose2d.models.base import HeatmapModel, ModelCard, renamed
+from pose2d.models.base import CropConvention, HeatmapModel, ModelCard, renamed
 from pose2d.models.resnet import DECONV_CHANNELS, deconv_layers
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
 

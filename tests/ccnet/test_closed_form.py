@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ccnet.closed_form import best_width, confidence_from_peak, confidence_from_spread, variance_from_peak
+from ccnet.confidence import best_width, confidence_from_peak, confidence_from_spread, variance_from_peak
 from pose2d.decode import fit_gaussian, peaks
 from pose2d.skeletons import COCO17
 from pose2d.types import (

@@ -11,7 +11,7 @@ import ccnet
 import pose2d
 from ccnet.data.observations import cache_key
 from ccnet.heads import files
-from ccnet.heads.simcc import (
+from ccnet.heads.head import (
     AXES,
     CHANNELS,
     COMPONENTS,

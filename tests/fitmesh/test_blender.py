@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import fitting
-from fitmesh.exports import EXPORTERS
-from fitmesh.exports.choices import bone_names
+from fitmesh.exports import EXPORTERS, bone_names
 from fitmesh.exports.scene import scene_frame
 from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
@@ -70,7 +69,7 @@ def test_blender_writes_an_fbx_with_the_same_bones_motion_and_frames(result: Res
     assert found["fps"] == pytest.approx(float(result.rate), rel=1e-3)
     # Blender's FBX importer takes 29.97 for 30 when it counts frames.
     assert found["frames"][1] - found["frames"][0] == pytest.approx(len(result.frames) - 1, rel=2e-3)
-    names = bone_names("mixamo")
+    names = bone_names("mixamo", JOINT_NAMES)
     assert {name: set(bones) for name, bones in found["armatures"].items()} == {
         f"person_{person.identity}": set(names) for person in result.people
     }

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fitmesh.exports import bvh, scene_glb
-from fitmesh.exports.choices import CHOICES, bone_names
+from fitmesh.exports import CHOICES, bone_names, bvh, scene_glb
 from fitmesh.ui.events import Reporter
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from pose2d.base.errors import UserError
@@ -32,7 +31,7 @@ BONES = {
 
 @pytest.mark.parametrize("convention", CHOICES)
 def test_every_bone_has_a_name_of_its_own_and_its_programs_parent(convention: str) -> None:
-    names = bone_names(convention)
+    names = bone_names(convention, JOINT_NAMES)
     assert len(set(names)) == len(names) == len(JOINT_NAMES)
     parent_of = {name: names[parent] for name, parent in zip(names, PARENTS, strict=True) if parent >= 0}
     for child, parent in BONES[convention]:
@@ -41,7 +40,7 @@ def test_every_bone_has_a_name_of_its_own_and_its_programs_parent(convention: st
 
 @pytest.mark.parametrize("convention", CHOICES[1:])
 def test_left_stays_left(convention: str) -> None:
-    names = dict(zip(JOINT_NAMES, bone_names(convention), strict=True))
+    names = dict(zip(JOINT_NAMES, bone_names(convention, JOINT_NAMES), strict=True))
     swap = {"mixamo": ("Left", "Right"), "unity": ("Left", "Right"), "rigify": (".L", ".R"), "unreal": ("_l", "_r")}
     left, right = swap[convention]
     for joint, name in names.items():
@@ -52,7 +51,7 @@ def test_left_stays_left(convention: str) -> None:
 
 def test_an_unknown_convention_is_refused_before_any_work(fitmesh: Fitmesh, walk: tuple, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="choose smpl, mixamo, rigify, unreal, unity"):
-        bone_names("maya")
+        bone_names("maya", JOINT_NAMES)
     assert fitmesh("run", *walk, "--out", tmp_path / "out", "--bone-names", "maya") == 2
     assert not list(tmp_path.glob("out/*.npz"))
 
@@ -63,11 +62,11 @@ def test_bvh_and_glb_have_the_names(tmp_path: Path) -> None:
         write(result, tmp_path, Reporter(), "unreal")
     lines = (tmp_path / "bvh" / "person_1.bvh").read_text().splitlines()
     in_bvh = [line.split()[1] for line in lines if line.split()[0] in ("ROOT", "JOINT")]
-    assert sorted(in_bvh) == sorted(bone_names("unreal"))
+    assert sorted(in_bvh) == sorted(bone_names("unreal", JOINT_NAMES))
     data = (tmp_path / "scene.glb").read_bytes()
     document = json.loads(data[20 : 20 + struct.unpack_from("<I", data, 12)[0]])
     for skin in document["skins"]:
-        assert tuple(document["nodes"][joint]["name"] for joint in skin["joints"]) == bone_names("unreal")
+        assert tuple(document["nodes"][joint]["name"] for joint in skin["joints"]) == bone_names("unreal", JOINT_NAMES)
     assert document["asset"]["extras"]["bone_names"] == "unreal"
     assert document["asset"]["extras"]["frames_per_second"] == pytest.approx(30000 / 1001)
 

@@ -109,7 +109,7 @@ def test_another_video_under_the_same_name_is_noticed(fitmesh: Fitmesh, video: P
 
 def test_batching_over_frames_changes_no_keypoint(fitmesh: Fitmesh, tmp_path: Path) -> None:
     import pose2d
-    from pose2d.estimate import estimate
+    from pose2d.crops import estimate
 
     boxes = [(i, x) for i in range(5) for x in (10.0 * i, 500.0 - 20 * i, 900.0)]
     entries = [{"image_id": i, "category_id": 1, "bbox": [x, 300, 150, 400], "score": 0.9} for i, x in boxes]

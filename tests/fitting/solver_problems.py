@@ -7,8 +7,9 @@ import torch
 import fitting
 from fitting.body.kinematics import rotation_matrices
 from fitting.fits import FitOptions, InitialGuess
+from fitting.keypoints.hands import SeenHands
 from fitting.optimise import Independence, terms_of
-from fitting.solver.problem import NormalEquations, Problem
+from fitting.solver.levenberg_marquardt import NormalEquations, Problem
 from fitting.solver.terms.priors import LikelyPose, Upright, optical_axis
 from fitting.solver.terms.reprojection import Reprojection
 from fitting.solver.terms.scene import Contact, Floor, SceneTerms
@@ -44,6 +45,16 @@ def some_scene(frames: int, generator: torch.Generator) -> SceneTerms:
     return SceneTerms(up, turn, -0.5, contact=contact, on_floor=on_floor, carries=carries)
 
 
+def some_hands(frames: int, g: torch.Generator) -> SeenHands:
+    def some(*sides: int) -> torch.Tensor:
+        return torch.randn(frames, 2, *sides, generator=g, dtype=DOUBLE)
+
+    line = torch.nn.functional.normalize(some(3) + torch.tensor([0.0, 0.0, 5.0]), dim=-1)
+    return SeenHands(
+        500 + 100 * some(21, 2), some(21).square() / 1000, 0.1 * some(21), 99 * some().square(), line, some(3)
+    )
+
+
 def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Problem, State]:
     """With a frame rate where the shape is shared. Without keypoints: only what is quadratic in the pose."""
     g = torch.Generator().manual_seed(1)
@@ -64,7 +75,8 @@ def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Pro
         # Accelerations far inside the robust scale are quadratic; the share makes up for their smallness.
         prior = replace(prior, acceleration_std=huge, angular_std=1e9 * prior.angular_std)
         weights = Independence(shape_weight=3.0, motion_weight=0.2e18)
-    terms = terms_of(seen, body, FitOptions(prior=prior, lean_rad=0.3), guess, near, scene, weights)
+    hands = some_hands(frames, g) if keypoints else None
+    terms = terms_of(seen, body, FitOptions(prior=prior, lean_rad=0.3), guess, near, scene, weights, hands)
     terms = tuple(replace(term, weight=1.0) if isinstance(term, LikelyPose) else term.to(DOUBLE) for term in terms)
     turn = None if scene is None else scene.world_rotation
     return Problem(BodyJacobian(body, 10), terms, 25.0 if shared else None, None, turn), some_state(frames, shared)

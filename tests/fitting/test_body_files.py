@@ -211,6 +211,16 @@ def compare(body, theirs, middle_fingers, picks):
     face = [picks, picks + 2, picks + 1, picks + 4, picks + 3]
     limbs = [16, 17, 18, 19, 20, 21, 1, 2, 4, 5, 7, 8]
     torch.testing.assert_close(ours.keypoints[:, :17], wanted.joints[:, face + limbs], atol=1e-5, rtol=0)
+    hands = 0.5 * torch.randn(1, 30, 3, generator=generator)
+    with torch.no_grad():
+        wanted = theirs(
+            betas=shape, global_orient=pose[:, 0], body_pose=pose[:, 1:22].flatten(1), transl=translation,
+            left_hand_pose=hands[:, :15].flatten(1), right_hand_pose=hands[:, 15:].flatten(1),
+        )  # fmt: skip
+    bent = body(pose, shape, translation, vertices=True, hands=hands)
+    torch.testing.assert_close(bent.vertices, wanted.vertices, atol=1e-5, rtol=0)
+    knuckle = middle_fingers[0]  # the middle finger's; MediaPipe's 9 to 11 are its joints
+    torch.testing.assert_close(bent.hands[:, 0, 9:12], wanted.joints[:, knuckle : knuckle + 3], atol=1e-5, rtol=0)
 
 
 def test_a_needed_entry_stored_as_objects_is_read_without_running_it(tmp_path, smpl_arrays):

@@ -9,7 +9,7 @@ import fitting
 from eval3dpw.synth.motion import load_clips
 from fitting.body.load import load_body
 from fitting.optimise import _with_shape
-from fitting.scene.contacts import (
+from fitting.scene.ground_evidence import (
     PointMotion,
     contact_probability,
     depth_speeds,

@@ -7,7 +7,7 @@ import torch
 
 import fitting
 from fitting.body.kinematics import rotation_matrices
-from fitting.solver.problem import CHUNK, costs, normal_equations
+from fitting.solver.levenberg_marquardt import CHUNK, costs, normal_equations
 from fitting.solver.terms.priors import LikelyPose
 from fitting.solver.unknowns import BODY_JOINTS, POSE, STEP_SIZE, BodyJacobian, State, left_jacobian
 from tests.fitting.solver_problems import some_problem, some_state
@@ -130,7 +130,7 @@ def test_windows_make_the_same_system_as_the_whole(monkeypatch) -> None:
     problem, state = some_problem(9, True)
     whole, whole_costs = normal_equations(problem, state), costs(problem, state)
     assert CHUNK > 9
-    monkeypatch.setattr("fitting.solver.problem.CHUNK", 4)
+    monkeypatch.setattr("fitting.solver.levenberg_marquardt.CHUNK", 4)
     for name, value in vars(normal_equations(problem, state)).items():
         torch.testing.assert_close(value, getattr(whole, name))
     for part, expected in zip(costs(problem, state), whole_costs, strict=True):

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fitting.solver.levenberg_marquardt import solve_track
-from fitting.solver.problem import Problem, costs, normal_equations
+from fitting.solver.levenberg_marquardt import Problem, costs, normal_equations, solve_track
 from fitting.solver.terms.reprojection import Reprojection
 from fitting.solver.terms.term import Blocks, Term, Window
 from fitting.solver.unknowns import STEP_SIZE, State
@@ -111,5 +110,5 @@ def test_the_windows_of_a_new_term_make_the_same_equations(monkeypatch: pytest.M
     problem, state = some_problem(9, True)
     problem = replace(problem, terms=(*problem.terms, HandsTogether()))
     whole = dense(normal_equations(problem, state))
-    monkeypatch.setattr("fitting.solver.problem.CHUNK", 4)
+    monkeypatch.setattr("fitting.solver.levenberg_marquardt.CHUNK", 4)
     torch.testing.assert_close(dense(normal_equations(problem, state)), whole)

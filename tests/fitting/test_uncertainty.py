@@ -8,8 +8,14 @@ import pytest
 import torch
 
 import fitting
-from fitting.solver.levenberg_marquardt import UNMODELLED_SIZE, joint_deviations, log_evidence, solve_frames
-from fitting.solver.problem import costs, normal_equations
+from fitting.solver.levenberg_marquardt import (
+    UNMODELLED_SIZE,
+    costs,
+    joint_deviations,
+    log_evidence,
+    normal_equations,
+    solve_frames,
+)
 from fitting.solver.terms.priors import DISTANCE_STD_FACTOR, Guess, LikelyPose, LikelyShape
 from fitting.solver.terms.scene import Balance, Contact, Floor
 from fitting.training.motion_capture import load_motion
@@ -36,7 +42,8 @@ def test_the_deviation_is_that_of_the_dense_posterior() -> None:
     doubted = problem.having(replace(guess, translation_std_m=DISTANCE_STD_FACTOR * guess.translation_std_m))
     doubted = doubted.having(replace(shape, guess_std=DISTANCE_STD_FACTOR * shape.guess_std))
     doubted = doubted.having(LikelyPose(problem.term(LikelyPose).prior.single_gaussian()))
-    doubted = replace(doubted, terms=tuple(term for term in doubted.terms if not isinstance(term, Floor | Contact | Balance)))
+    scene = Floor | Contact | Balance
+    doubted = replace(doubted, terms=tuple(term for term in doubted.terms if not isinstance(term, scene)))
     system = normal_equations(doubted, state)
     geometry = problem.jacobian.place(state)
     step_jacobian, shape_jacobian = (

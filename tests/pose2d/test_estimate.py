@@ -12,8 +12,8 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 import pose2d
-from pose2d.crops import GREY, regions
-from pose2d.estimate import (
+from pose2d.crops import (
+    GREY,
     Crops,
     PoseEstimate,
     crop_people,
@@ -21,6 +21,7 @@ from pose2d.estimate import (
     estimate_crops,
     estimate_people,
     grow_boxes,
+    regions,
 )
 
 

@@ -2,7 +2,7 @@ import torch
 
 import pose2d
 from pose2d import decode
-from pose2d.crops import IMAGENET_RGB
+from pose2d.models.base import IMAGENET_RGB
 from pose2d.models.hrnet import HRNetPose
 from pose2d.skeletons import COCO17, WHOLEBODY133
 

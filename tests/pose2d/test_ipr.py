@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import pose2d
-from pose2d.crops import IMAGENET_RGB
+from pose2d.models.base import IMAGENET_RGB
 from pose2d.models.ipr import IPR
 from pose2d.skeletons import COCO17
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import pose2d
-from pose2d.crops import IMAGENET_RGB, RLE_RGB
+from pose2d.models.base import IMAGENET_RGB, RLE_RGB
 from pose2d.models.rle import RLE, Flow, flow_nll, rle_loss
 from pose2d.skeletons import COCO17
 

@@ -3,7 +3,7 @@ import torch
 
 import pose2d
 from pose2d import decode
-from pose2d.crops import IMAGENET_BGR, IMAGENET_RGB
+from pose2d.models.base import IMAGENET_BGR, IMAGENET_RGB
 from pose2d.models.sbl import SimpleBaseline
 from pose2d.skeletons import COCO17
 

@@ -11,12 +11,13 @@ from pose2d import UserError
 from pose2d.detect.detector import (
     DETECTORS,
     DetectorOptions,
+    YoloxTiny,
     detector_class,
     iou,
     load_detector,
+    load_yolox,
     non_maximum_suppression,
 )
-from pose2d.detect.yolox import YoloxTiny, load_yolox
 from pose2d.video.frames import Video
 from tests.patterns import pattern
 

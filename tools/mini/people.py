@@ -11,7 +11,7 @@ import pose2d
 from ccnet.data.datasets import by_image, load_image, read_split
 from pose2d import crops
 from pose2d.base.files import atomic_file
-from pose2d.estimate import estimate
+from pose2d.crops import estimate
 from pose2d.models.base import PoseModel
 from pose2d.skeletons import COCO17
 

@@ -36,7 +36,7 @@ def find(
     joints = 0.5 * (joints + joints[:, JOINT_MIRROR] * FLIP)
     template = bodies.mean(0)
     directions = _principal_directions(bodies - template, _vertex_areas(template, faces), population)
-    regressor = _joint_regressor(bodies, joints, template, mirror, seen)
+    regressor = joint_regressor(bodies, joints, JOINT_MIRROR, template, mirror, seen)
     return ShapeSpace(template, directions, regressor, faces, mirror)
 
 
@@ -64,16 +64,17 @@ def _principal_directions(offsets: np.ndarray, areas: np.ndarray, population: Po
     return directions
 
 
-def _joint_regressor(
-    bodies: np.ndarray, joints: np.ndarray, template: np.ndarray, mirror: np.ndarray, seen: np.ndarray
-) -> np.ndarray:
-    """[24, v] sparse, non-negative rows that sum to one and find the joints of every third person."""
+def joint_regressor(
+    bodies: np.ndarray, joints: np.ndarray, joint_mirror: np.ndarray, template: np.ndarray, mirror: np.ndarray,
+    seen: np.ndarray, reach_m: float = 0.30,
+) -> np.ndarray:  # fmt: skip
+    """[j, v] sparse, non-negative rows that sum to one and find the joints [P, j, 3] of every third person."""
     mean_joints = joints.mean(0)
-    regressor = np.zeros((24, len(template)))
-    for joint, other in enumerate(JOINT_MIRROR):
+    regressor = np.zeros((len(joint_mirror), len(template)))
+    for joint, other in enumerate(joint_mirror):
         if other < joint:
             continue
-        near = _surrounding(mean_joints[joint], template, seen)
+        near = _surrounding(mean_joints[joint], template, seen, reach_m)
         if other == joint:
             near = np.unique(np.concatenate([near, mirror[near]]))
         regressor[joint, near] = _weights(joints[::3, joint], bodies[::3, near])
@@ -85,8 +86,8 @@ def _joint_regressor(
     return regressor / regressor.sum(1, keepdims=True)
 
 
-def _surrounding(point: np.ndarray, template: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Vertices on all sides of a point: the nearest 40 within 30 cm in each of 60 random directions."""
+def _surrounding(point: np.ndarray, template: np.ndarray, seen: np.ndarray, reach_m: float) -> np.ndarray:
+    """Vertices on all sides of a point: the nearest 40 within reach in each of 60 random directions."""
     directions = np.random.default_rng(0).normal(size=(60, 3))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     offset = template - point
@@ -94,7 +95,7 @@ def _surrounding(point: np.ndarray, template: np.ndarray, seen: np.ndarray) -> n
     towards = np.argmax((offset / (distance[:, None] + 1e-9)) @ directions.T, 1)
     found: set[int] = set()
     for direction in range(len(directions)):
-        near = np.nonzero((towards == direction) & (distance < 0.30) & seen)[0]
+        near = np.nonzero((towards == direction) & (distance < reach_m) & seen)[0]
         found.update(near[np.argsort(distance[near])[:40]].tolist())
     return np.array(sorted(found))
 

@@ -99,6 +99,7 @@ export class Scene {
   // Through the video's camera, wherever it goes, until the mouse takes over.
   viewFromCamera() {
     this.fromCamera = this.following = true;
+    this.close = null;
     this.resize();
   }
 
@@ -122,8 +123,30 @@ export class Scene {
     this.look(this.middle, new THREE.Vector3(x, y, z), Math.max(2.5, 1.1 * this.extent));
   }
 
+  // A hand of the selected person, or of the first one who is there, the other one the next time; it is followed.
+  viewHands() {
+    const person = [this.selected?.person, ...this.meta.people].find(one => one && one.row('joints_m', this.frame));
+    if (!person) return;
+    this.hand = this.hand === 22 ? 23 : 22;
+    const points = person.row('joints_m', this.frame), from = new THREE.Vector3();
+    const target = new THREE.Vector3().fromArray(points, 3 * this.hand);
+    if (this.videoCamera) from.copy(this.videoCamera.getWorldPosition(new THREE.Vector3())).sub(target);
+    this.look(target, from.lengthSq() ? from : new THREE.Vector3(0, 0, 1), 0.55);
+    this.close = person;
+  }
+
+  followHand() {
+    const points = this.close.row('joints_m', this.frame);
+    if (!points) return;
+    const target = new THREE.Vector3().fromArray(points, 3 * this.hand);
+    this.camera.position.add(target).sub(this.controls.target);
+    this.controls.target.copy(target);
+    this.controls.update();
+  }
+
   look(target, from, distance) {
     this.fromCamera = this.following = false;
+    this.close = null;
     this.controls.target.copy(target);
     this.camera.position.copy(target).addScaledVector(from.normalize(), distance);
     this.resize();
@@ -165,6 +188,7 @@ export class Scene {
       if (number === shot) shapeFrustum(pyramid, this.videoFov, this.videoCamera.aspect);
     });
     this.footprints.show(frame, shot, this.footprintsShown !== false);
+    if (this.close) this.followHand();
     if (this.fromCamera) this.setLens(); // it may zoom, and every shot has its own
     for (const figure of this.figures) this.place(figure);
     this.needsRender = true;
@@ -191,7 +215,7 @@ export class Scene {
   paint(person, mesh) {
     const { color, skinIndex, skinWeight } = mesh.geometry.attributes;
     const observed = person.row('bone_observed', this.frame);
-    const palette = this.meta.joints.map((_, bone) =>
+    const palette = this.meta.joint_of_bone.map(bone =>
       [...boneColour(person, bone, this.frame, this.mode, this.meta, this.colour).toArray(), observed[bone] ? 1 : PALE_OPACITY]);
     for (let vertex = 0; vertex < color.count; vertex++) {
       let red = 0, green = 0, blue = 0, opaque = 0;

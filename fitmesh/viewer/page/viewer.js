@@ -136,7 +136,7 @@ function addListeners() {
   $('footprints').addEventListener('change', event => { scene.footprintsShown = event.target.checked; show(frame); });
   const views = {
     'camera-view': () => scene.viewFromCamera(), 'world-view': () => scene.viewWorld(),
-    'side-view': () => scene.viewFrom(1, 0.15, 0), 'top-view': () => scene.viewFrom(0, 1, 0.001),
+    'hand-view': () => scene.viewHands(), 'side-view': () => scene.viewFrom(1, 0.15, 0), 'top-view': () => scene.viewFrom(0, 1, 0.001),
   };
   for (const [name, look] of Object.entries(views)) $(name).addEventListener('click', () => {
     look();
@@ -185,6 +185,7 @@ async function start() {
   await scene.load('/scene.glb');
   slider.max = meta.frames.length - 1;
   if (!meta.scale_mm.relative) for (const option of $('colour').options) if (option.value.match(/relative|absolute/)) option.disabled = true;
+  $('hand-view').hidden = !meta.has_hands;
   $('footprints').parentElement.hidden = !meta.people.some(person => person.footprints.length);
   drawSpans();
   addListeners();

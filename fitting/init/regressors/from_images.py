@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from fitting.body import BodyParams
 from fitting.body.kinematics import JOINT_COUNT, matrix_to_axis_angle, rot6d_to_matrix
 from fitting.camera import Camera, cliff_box_info, crop_to_full
-from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError
-from pose2d.crops import IMAGENET_RGB, check_boxes, check_image
-from pose2d.models.base import compare, read_state
+from pose2d.base.files import read_npz
+from pose2d.crops import check_boxes, check_image
+from pose2d.models.base import IMAGENET_RGB, compare, read_state
 from pose2d.models.hrnet import HRNetVector
 from pose2d.models.resnet import ResNet
 from pose2d.registry import recognize

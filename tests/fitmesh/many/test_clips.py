@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fitmesh.many.clips import Shard, find_clips, names_of
+from fitmesh.inputs import Shard, find_clips, names_of
 from pose2d.base.errors import UserError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fitmesh.many.clips import find_clips
+from fitmesh.inputs import find_clips
 from fitmesh.many.summary import kept, recipe_of
 from fitmesh.options.run import RunOptions
 from tests.fitmesh.many.conftest import LIGHT, LIGHT_OPTIONS

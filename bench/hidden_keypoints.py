@@ -101,7 +101,7 @@ def measured(data: Path, split: str, cache: Path) -> Sample:
             before[number] = prepared.keypoints
             fitted[number] = FittedBody(found.frame, found.present, found.keypoints, body.at(found.fit.params))
         began = time.process_time()
-        behind = behind_others(fitted, camera)
+        behind = {number: behind_others(fitted, number, camera) for number in fitted}
         if len(people) > 1:
             seconds += time.process_time() - began
             person_frames += sum(len(one.frame) for one in fitted.values())

@@ -105,7 +105,8 @@ def score(track: RealTrack, hidden: np.ndarray, body: Body) -> Score:
     at = torch.from_numpy(np.searchsorted(found.frame, track.frame))
     points = body.at(found.fit.params.rows(at)).keypoints
     std_m = found.fit.joint_std_mm[at][:, JOINT_OF, :2] / 1000  # type: ignore[index]
-    unit = l_squared(seen.area_px2, HALPE26).sqrt()[..., None]  # type: ignore[arg-type]
+    assert seen.area_px2 is not None
+    unit = l_squared(seen.area_px2, HALPE26).sqrt()[..., None]
     std = (std_m * (track.camera.mean_focal_px / points[..., 2:]) / unit).nan_to_num(nan=1.5)
     error = (seen.xy_px - track.camera.project(points)) / unit
     counts = mask & (seen.confidence * seen.presence > SEEN)

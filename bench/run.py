@@ -4,8 +4,10 @@ python bench/run.py                 the example clip: seconds per stage, and how
 python bench/run.py --end 1         only its first second
 python bench/run.py --busy          frames per second when idle, and while another process keeps one core busy
 python bench/run.py --memory        peak memory for a short video and for the same video looped to 10,000 frames
-python bench/run.py --fit-memory    of the fit alone: a track of the example, looped to 10,000 and 30,000 frames
-                                    (searches stop after one iteration: memory does not depend on their number)
+python bench/run.py --long          peak memory of both stages until fit.npz for five people over 3,000 and 12,000
+                                    frames: a track of the example, looped, as if networks had found it in every frame
+                                    (of each kind of fit the first windows are solved, the others repeat what was found
+                                    there: the solver's memory is that of one window)
 
 "networks" is the time in which detector, keypoint network or calibration head are at work, summed over the threads that
 run them, as a share of the stage's seconds times those threads. Loading the networks, cutting crops, decoding and
@@ -19,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -28,6 +30,7 @@ from threading import Lock
 from typing import Any
 
 import cv2
+import numpy as np
 import torch
 from rich.table import Table
 
@@ -37,15 +40,28 @@ import fitmesh
 from bench.lib.claim import Console, claim
 from bench.lib.memory import alone, memory_mb
 from ccnet.confidence import default_source
+from fitmesh.result import FIT_FILE
+from fitmesh.stages import fit
 from fitmesh.stages import settings as stage_settings
-from fitmesh.stages.people import read_keypoints, read_tracks
+from fitmesh.stages.people import read_keypoints, read_tracks, write
 from fitmesh.stages.pipeline import run_stages
 from fitmesh.stages.settings import Job, KeypointSettings, RunSettings, TrackSettings
 from fitmesh.ui.events import Reporter, Tick
+from fitting import optimise
+from fitting.body import Body
+from fitting.camera import Camera
+from fitting.fits import Fit, FitOptions
+from fitting.optimise import FitInput
+from fitting.scene.camera_motion import BackgroundMotion
 from pose2d import registry
+from pose2d.base.caching import CacheKey
+from pose2d.base.scratch import scratch_for
 from pose2d.base.threads import return_memory
-from pose2d.detect.detector import DETECTORS, detector_class
-from pose2d.video.frames import Span, Video
+from pose2d.detect.detector import DETECTORS, Boxes, detector_class
+from pose2d.people import PeopleFinder
+from pose2d.tracking.tracker import Tracker
+from pose2d.types import Keypoints
+from pose2d.video.frames import Frame, Span, Video
 from pose2d.video.writer import video_writer
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "park.mp4"
@@ -181,34 +197,95 @@ def show_busy(idle: dict[str, Any], busy: dict[str, Any], title: str, console: C
     console.print(table)
 
 
-def fit_in_memory(folder: Path, frames: int, people: int) -> tuple[float, float]:
-    """Peak MB of a process that fits `people` copies of the example's longest track, forth and back; MB before it."""
-    import numpy as np
+class Looped:
+    """Instead of networks: one track of a run, forth and back, as `people` people side by side. An image holds only its
+    frame's number."""
 
-    from fitting import optimise
-    from fitting.body.load import load_body
-    from fitting.camera import Camera
-    from fitting.scene.lens import FocalEstimate
-    from fitting.shot import ShotPerson, fit_shot
+    def __init__(self, folder: Path, people: int) -> None:
+        found = read_keypoints(folder)
+        identity = max(found.people, key=lambda one: len(found.people[one]))
+        self.keypoints, boxes_px = found.people[identity], found.boxes_px[identity]
+        self.order = np.concatenate([np.arange(len(boxes_px)), np.arange(len(boxes_px) - 2, 0, -1)])
+        self.apart_px = np.array([1.2 * np.ptp(boxes_px[:, ::2]), 0.0])
+        beside = np.arange(people)[:, None] * np.tile(self.apart_px, 2)
+        self.boxes_px = boxes_px[:, None] + beside  # [T, people, 4]
 
+    def frames(self, count: int) -> Iterator[Frame]:
+        for number in range(count):
+            image = np.full((36, 64, 3), 128, np.uint8)
+            image[0, 0] = number & 255, number >> 8 & 255, number >> 16
+            yield Frame(number, Fraction(number, 30), image)
+
+    def row(self, image: np.ndarray) -> int:
+        low, middle, high = image[0, 0].tolist()
+        return int(self.order[(low + (middle << 8) + (high << 16)) % len(self.order)])
+
+    def detect(self, frame: Frame) -> Boxes:
+        boxes_px = self.boxes_px[self.row(frame.rgb)]
+        return Boxes(boxes_px, np.full(len(boxes_px), 0.9))
+
+    def estimate(self, images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Keypoints]:
+        rows = [self.row(image) for image in images]
+        nearest = np.abs(self.boxes_px[rows] - boxes_px[:, None]).sum(-1).argmin(1)
+        found = self.keypoints.rows(np.array(rows, np.int64))
+        moved = found.xy_px + torch.from_numpy(nearest[:, None] * self.apart_px).float()[:, None]
+        return boxes_px, replace(found, xy_px=moved)
+
+
+def long_people(folder: Path, out: Path, frames: int, people: int) -> tuple[float, float]:
+    """Peak MB of a process that finds them and writes both files into `out`; MB before it."""
     return_memory()  # as the command does
-    vars(optimise)["TRACK_ITERATIONS"] = 1
-    track = max(read_keypoints(folder).people.values(), key=len)
-    order = np.concatenate([np.arange(len(track)), np.arange(len(track) - 2, 0, -1)])
-    looped_track = track.rows(torch.from_numpy(order[np.arange(frames) % len(order)]))
-    camera, before = Camera.default((1768, 994)), memory_mb("VmRSS")
-    everyone = [ShotPerson(n, looped_track, np.arange(frames)) for n in range(people)]
-    fit_shot(everyone, camera, FocalEstimate(camera.mean_focal_px, 0.25, "usual"), load_body(), fps=30.0)
+    looped, job = Looped(folder, people), long_job(out)
+    background, before = BackgroundMotion((64, 36)), memory_mb("VmRSS")
+    finder = PeopleFinder(looped.detect, looped.estimate, watch=background)
+    with scratch_for(out / FIT_FILE), torch.inference_mode():
+        found = finder.find(looped.frames(frames), 30.0, Tracker((20_000, 994)))
+        key = CacheKey("people", {}, {}, "")
+        write(job, key, found, "looped", looped.keypoints.skeleton.name, looped.keypoints.source, background)
     return memory_mb("VmHWM"), before
 
 
-def show_fit_memory(frames: list[int], people: int, console: Console) -> None:
-    table = Table("people", "frames", "peak MB", "before the fit, MB", title="peak memory of the fit")
+def long_fit(out: Path) -> tuple[float, float]:
+    """The same of their fit."""
+    return_memory()
+    vars(optimise)["fit_input"] = few_searches(optimise.fit_input)
+    job, before = long_job(out), memory_mb("VmRSS")
+    with scratch_for(out / FIT_FILE):
+        fit.make(job, fit.cache_key(job, CacheKey("people", {}, {}, "")))
+    return memory_mb("VmHWM"), before
+
+
+def few_searches(fit_input: Callable[..., Fit], most: int = 2) -> Callable[..., Fit]:
+    """Solves the first windows of each kind of fit, and answers later ones with what it found."""
+    found: dict[tuple, list[Fit]] = {}
+
+    def solved_or_repeated(given: FitInput, camera: Camera, body: Body, fps: float, options: FitOptions) -> Fit:
+        past = found.setdefault((body.shape_size, options.rough), [])
+        if len(past) < most or len(past[0]) < 100:
+            past.insert(0, fit_input(given, camera, body, fps, options))
+            return past[0]
+        return past[0].rows(torch.arange(len(given)) % len(past[0]))
+
+    return solved_or_repeated
+
+
+def long_job(out: Path) -> Job:
+    return Job(Video(EXAMPLE), RunSettings(), out, Reporter())
+
+
+def show_long(frames: list[int], people: int, console: Console) -> None:
+    table = Table("people", "frames", "stage", "peak MB", "before it", "seconds", "fit.npz MB", title="peak memory")
     with tempfile.TemporaryDirectory() as folder:
         fitmesh.run(EXAMPLE, folder, outputs=("fit",), end_s=2.0)
         for count in frames:
-            peak, before = alone("spawn", fit_in_memory, Path(folder), count, people)
-            table.add_row(str(people), f"{count:,}", f"{peak:.0f}", f"{before:.0f}")
+            out = Path(folder) / str(count)
+            out.mkdir()
+            for name, task in (("people", (long_people, Path(folder), out, count, people)), ("fit", (long_fit, out))):
+                began = time.perf_counter()
+                peak, before = alone("spawn", *task)
+                seconds, size = time.perf_counter() - began, (out / FIT_FILE).stat().st_size if name == "fit" else 0
+                figures = (f"{value:.0f}" for value in (peak, before, seconds, size / 1e6))
+                table.add_row(str(people), f"{count:,}", name, *figures)
     console.print(table)
 
 
@@ -227,9 +304,9 @@ def main() -> None:
     parser.add_argument("--video", type=Path, default=EXAMPLE)
     parser.add_argument("--end", type=float, help="seconds into the video to stop at")
     parser.add_argument("--memory", action="store_true")
-    parser.add_argument("--fit-memory", action="store_true")
-    parser.add_argument("--people", type=int, default=1, help="of --fit-memory")
-    parser.add_argument("--frames", type=int, nargs="+", help="of --memory (500 10000) or --fit-memory (10000 30000)")
+    parser.add_argument("--long", action="store_true")
+    parser.add_argument("--people", type=int, default=5, help="of --long")
+    parser.add_argument("--frames", type=int, nargs="+", help="of --memory (500 10000) or --long (3000 12000)")
     parser.add_argument("--pose-model", help=f"{KeypointSettings().pose_model}; for --memory movenet-lightning")
     parser.add_argument("--detector", choices=tuple(DETECTORS), default=TrackSettings().detector)
     parser.add_argument("--detector-size", type=int, help="the detector's own; for --memory 256")
@@ -252,8 +329,8 @@ def main() -> None:
             counts = given.frames or [500, 10_000]
             videos = [looped(given.video, Path(folder) / f"{count}.mp4", count) for count in counts]
             show_memory([run_in_child(video, given) for video in videos], console)
-    elif given.fit_memory:
-        show_fit_memory(given.frames or [10_000, 30_000], given.people, console)
+    elif given.long:
+        show_long(given.frames or [3_000, 12_000], given.people, console)
     elif given.busy:
         idle = run_in_child(given.video, given)
         with busy_core():

@@ -214,10 +214,8 @@ def confidence_from_spread(
 
 
 def best_width(confidence_at: Callable[[float], np.ndarray], oks: np.ndarray) -> float:
-    """The width between 0.01 and 100 cells whose confidence is closest to the true OKS [N, K], NaN if not labelled.
-
-    For networks whose training target was never published.
-    """
+    """The width between 0.01 and 100 cells whose confidence is closest to the true OKS [N, K], NaN if not labelled. For
+    networks whose training target was never published."""
     labelled = ~np.isnan(oks)
 
     def loss(log_width: float) -> float:

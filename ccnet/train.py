@@ -59,12 +59,10 @@ def train(
     checkpoint: Path,
     progress: Progress = lambda step, steps, loss: None,
 ) -> None:
-    """AdamW with step decay over `settings.epochs`. Resumes from `checkpoint` if it is there and of the same run.
-
-    Every step has its own random seed, so a run that was killed and continued ends in the same bytes. Several
-    processes share each batch and sum their gradients: the same steps as one process would make, up to rounding and
-    to which units dropout picks.
-    """
+    """AdamW with step decay over `settings.epochs`. Resumes from `checkpoint` if it is there and of the same run. Every
+    step has its own random seed, so a run that was killed and continued ends in the same bytes. Several processes share
+    each batch and sum their gradients: the same steps as one process would make, up to rounding and to which units
+    dropout picks."""
     head.to(group.device).train()
     loss = make_loss(settings, examples.people)
     if isinstance(loss, SoapLoss):
@@ -82,7 +80,10 @@ def train(
             parameters["lr"] = settings.rate(step / steps)
         inputs, targets = examples.batch(step // per_epoch, step % per_epoch, settings.batch, group)
         targets = Targets(*(value.to(group.device) for value in vars(targets).values()))
-        total = _per_person(head, inputs.to(group.device), targets, loss).sum() / min(settings.batch, examples.count)
+        inputs = inputs.to(group.device)
+        members = head.member_logits(inputs) if isinstance(head, Ensemble) else [head.logits(inputs)]
+        per_person = torch.stack([loss(logits, targets) for logits in members]).sum(0)
+        total = per_person.sum() / min(settings.batch, examples.count)
         optimizer.zero_grad()
         total.backward()
         group.all_reduce(parameter.grad for parameter in head.parameters() if parameter.grad is not None)
@@ -91,12 +92,6 @@ def train(
         if group.is_main and (step + 1) % SAVE_EVERY == 0 and step + 1 < steps:
             _save(checkpoint, run, head, optimizer, loss, step + 1)
     head.eval()
-
-
-def _per_person(head: CalibrationHead, inputs: Tensor, targets: Targets, loss: Loss) -> Tensor:
-    if isinstance(head, Ensemble):
-        return torch.stack([loss(logits, targets) for logits in head.member_logits(inputs)]).sum(0)
-    return loss(head.logits(inputs), targets)
 
 
 def _state(head: CalibrationHead, optimizer: torch.optim.Optimizer, loss: Loss) -> dict[str, Tensor]:
@@ -138,14 +133,10 @@ def _resume(
 
     head.load_state_dict(under("head."))
     for name, parameter in head.named_parameters():
-        state = {key: under(f"adam.{key}.").get(name) for key in ("step", "exp_avg", "exp_avg_sq")}
+        state = {key: tensors.get(f"adam.{key}.{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
         if state["exp_avg"] is not None:
-            on_device = ("exp_avg", "exp_avg_sq")
-            optimizer.state[parameter] = {
-                key: value.to(parameter.device) if key in on_device else value
-                for key, value in state.items()
-                if value is not None
-            }
+            found = {key: value for key, value in state.items() if value is not None}
+            optimizer.state[parameter] = {k: v if k == "step" else v.to(parameter.device) for k, v in found.items()}
     if isinstance(loss, SoapLoss):
         loss.load_state_dict(under("loss."))
     return int(metadata["step"])

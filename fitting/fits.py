@@ -150,18 +150,17 @@ class Grid:
         return np.flatnonzero(keep)
 
 
-def between(at: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For each of `length` rows: the places among increasing row numbers `at` before and after it, and how far it is
-    from the one to the other, 0..1."""
-    row = torch.arange(length)
+def between(at: Tensor, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """For each of the row numbers `row`: the places among increasing row numbers `at` before and after it, and how far
+    it is from the one to the other, 0..1."""
     after = torch.searchsorted(at, row).clamp(max=len(at) - 1)
     before = (torch.searchsorted(at, row, right=True) - 1).clamp(min=0)
     return before, after, ((row - at[before]) / (at[after] - at[before]).clamp(min=1)).clamp(0, 1)
 
 
-def interpolated(params: BodyParams, at: Tensor, length: int) -> BodyParams:
-    """Of some rows -> of all: in between evenly, before the first and after the last the same."""
-    before, after, share = between(at, length)
+def interpolated(params: BodyParams, at: Tensor, row: Tensor) -> BodyParams:
+    """Of the rows `at` -> of the rows `row`: in between evenly, before the first and after the last the same."""
+    before, after, share = between(at, row)
     return mixed(params.rows(before), params.rows(after), share)
 
 

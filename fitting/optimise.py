@@ -5,7 +5,7 @@
 `fit_windows`: what is longer than WINDOW frames is solved in overlapping windows with one shape.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from fitting.fits import DEFAULTS, LEAN_RAD, Fit, FitOptions, InitialGuess, betw
 from fitting.init.lifter import guess_from_keypoints
 from fitting.init.torso import best_torso_start, torso_start_candidates
 from fitting.keypoints.hands import SeenHands
-from fitting.keypoints.observed import body_keypoints, frames_with_enough, undistorted
+from fitting.keypoints.observed import body_keypoints, enough_in, frames_with_enough, undistorted
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights, warn_of_scores
 from fitting.solver.levenberg_marquardt import (
     TOLERANCE,
@@ -28,6 +28,7 @@ from fitting.solver.levenberg_marquardt import (
     Solution,
     fill_gaps,
     joint_deviations,
+    seen_by_several,
     solve_frames,
     solve_track,
 )
@@ -49,6 +50,7 @@ from fitting.solver.terms.term import Term
 from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, BodyJacobian, State, from_params, ranges, to_params
 from fitting.thresholds import CALIBRATED
 from pose2d.base.errors import UserError
+from pose2d.base.table import joined
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
 
@@ -69,6 +71,20 @@ ROUGH_TOLERANCE = 0.2  # log-likelihood per frame of a fit that another one begi
 
 
 @dataclass(frozen=True)
+class OtherView:
+    """What another camera sees of a person in the same frames: x_camera = rotation x + offset."""
+
+    keypoints: Keypoints  # [T]
+    camera: Camera
+    rotation: Tensor  # [3, 3] from the camera in whose frame the body is
+    offset_m: Tensor  # [3]
+
+    def rows(self, index: slice | Tensor) -> "OtherView":
+        """Some of the frames."""
+        return replace(self, keypoints=self.keypoints.rows(index))
+
+
+@dataclass(frozen=True)
 class FitInput:
     """What a fit of T frames is made from, row by row; `rows` cuts all of it alike."""
 
@@ -78,6 +94,7 @@ class FitInput:
     segment: Tensor | None = None  # [T] frames with the same number follow each other; None: all frames do
     start: BodyParams | None = None  # [T] where the search begins, if not at the guess
     hands: SeenHands | None = None  # [T] where anybody looked for them
+    others: tuple[OtherView, ...] = ()  # [T] what other cameras see
 
     def __len__(self) -> int:
         return len(self.keypoints.xy_px)
@@ -91,6 +108,7 @@ class FitInput:
             None if self.segment is None else self.segment[index],
             self.start and self.start.rows(index),
             self.hands and self.hands.rows(index),
+            tuple(other.rows(index) for other in self.others),
         )
 
 
@@ -127,7 +145,7 @@ def fit(
 @single_thread()
 def fit_input(given: FitInput, camera: Camera, body: Body, fps: float, options: FitOptions) -> Fit:
     """`fit` of what was prepared: keypoints that were checked, and a guess that was made."""
-    problem, usable = make_problem(given.keypoints, [camera], body, options)
+    problem, usable = make_problem(given.keypoints, [camera], body, options, given.others)
     near = None if given.guess is None else _state_of(given.guess, problem, usable, shared_shape=True)
     if given.start is not None:
         state = from_params(given.start, problem.jacobian.shape_size)
@@ -141,14 +159,13 @@ def fit_input(given: FitInput, camera: Camera, body: Body, fps: float, options: 
     weights = independence(int(usable.sum()), fps)
     problem = replace(
         problem,
-        terms=terms_of(problem.seen, body, options, given.guess, near, given.scene, weights, given.hands),
+        terms=terms_of(problem.views, body, options, given.guess, near, given.scene, weights, given.hands),
         fps=fps if len(problem) > 2 else None,
         segment=given.segment,
         world_rotation=None if given.scene is None else given.scene.world_rotation,
     )
     if problem.seen.mixture_weight is not None and given.start is None:
-        first = problem.having(problem.seen.without_tails)
-        state = solve_track(first, state, TRACK_ITERATIONS, ROUGH_TOLERANCE).state
+        state = solve_track(problem.without_tails, state, TRACK_ITERATIONS, ROUGH_TOLERANCE).state
     solution = solve_track(problem, state, TRACK_ITERATIONS, ROUGH_TOLERANCE if options.rough else TOLERANCE)
     return _report(problem, solution, usable, given, options)
 
@@ -178,7 +195,7 @@ def independence(frames: int, fps: float) -> Independence:
 
 
 def terms_of(
-    seen: Reprojection,
+    views: Sequence[Reprojection],
     body: Body,
     options: FitOptions,
     guess: InitialGuess | None = None,
@@ -189,14 +206,16 @@ def terms_of(
 ) -> tuple[Term, ...]:
     """Everything that pulls on a body: a new term is one line in this list.
 
-    guess, near: what the fit stays near, its deviations and the state itself.
+    views: the keypoints of each camera. guess, near: what the fit stays near, its deviations and the state itself.
     """
-    prior, frames = options.prior or load_prior(), len(seen.weight)
-    axis = scene.lean_axis(frames) if scene and scene.up is not None else optical_axis(seen.weight)
+    prior, frames = options.prior or load_prior(), len(views[0].weight)
+    axis = scene.lean_axis(frames) if scene and scene.up is not None else optical_axis(views[0].weight)
+    if len(views) > 1:  # a second camera sees how far somebody leans
+        axis = axis * ~seen_by_several(views)[:, None]
     shape_guess = (near.shape, guess.shape_std) if near and guess else ()
     terms = (
-        seen,
-        Palm.of(hands, seen, body, min(SHAPE_SIZE, body.shape_size)),
+        *views,
+        Palm.of(hands, views[0], body, min(SHAPE_SIZE, body.shape_size)),
         LikelyPose(prior, PRIOR_BESIDE_GUESS if near else 1.0),
         JointLimits(*ranges()),
         Upright(axis, options.lean_rad) if options.lean_rad is not None else None,
@@ -238,11 +257,10 @@ def fit_frames(
         solved_part, first = problem.frames(usable), best_torso_start(problem.frames(usable))
     else:
         start = _state_of(given.guess, problem, usable, shared_shape=False)
-        problem = replace(problem, terms=terms_of(problem.seen, body, options, given.guess, start))
+        problem = replace(problem, terms=terms_of(problem.views, body, options, given.guess, start))
         solved_part, first = problem.frames(usable), start.frames(usable)
-    seen = solved_part.seen
-    if seen.mixture_weight is not None:
-        first = solve_frames(solved_part.having(seen.without_tails), first, FRAME_ITERATIONS, ROUGH_TOLERANCE).state
+    if solved_part.seen.mixture_weight is not None:
+        first = solve_frames(solved_part.without_tails, first, FRAME_ITERATIONS, ROUGH_TOLERANCE).state
     solution = solve_frames(solved_part, first, FRAME_ITERATIONS)
     solved = _report(solved_part, solution, usable[usable], given, options)
     return solved if bool(usable.all()) else _with_unusable(solved, to_params(start), usable)
@@ -256,17 +274,38 @@ def _with_unusable(found: Fit, start: BodyParams, usable: Tensor) -> Fit:
 
 
 def make_problem(
-    keypoints: Keypoints, cameras: Sequence[Camera], body: Body, options: FitOptions = DEFAULTS
+    keypoints: Keypoints,
+    cameras: Sequence[Camera],
+    body: Body,
+    options: FitOptions = DEFAULTS,
+    others: Sequence[OtherView] = (),
 ) -> tuple[Problem, Tensor]:
     """The problem of independent frames, and which of them are usable [T]; for optimisers of any kind."""
-    keypoints = body_keypoints(keypoints)
     frames = len(keypoints.xy_px)
     if len(cameras) not in (1, frames):
         raise UserError(f"there are {len(cameras)} cameras for {frames} frames; give one, or one per frame.")
-    keypoints = undistorted(keypoints, cameras)
+    seen, usable = _reprojection(keypoints, cameras, options, enough_in if others else frames_with_enough)
+    views = [seen]
+    for other in others:
+        seen, also = _reprojection(other.keypoints, [other.camera], options, enough_in)
+        views.append(replace(seen, rotation=other.rotation, offset_m=other.offset_m))
+        usable = usable | also
+    body = body.to(dtype=torch.float32)
+    jacobian = BodyJacobian(body, min(SHAPE_SIZE, body.shape_size))
+    return Problem(jacobian, terms_of(views, body, options)), usable
+
+
+def _reprojection(
+    keypoints: Keypoints,
+    cameras: Sequence[Camera],
+    options: FitOptions,
+    enough: Callable[[Keypoints, Tensor], Tensor],
+) -> tuple[Reprojection, Tensor]:
+    """The keypoints of one camera, and which frames are usable [T]."""
+    keypoints = undistorted(body_keypoints(keypoints), cameras)
     weights = keypoint_weights(keypoints, options.weighting, options.gate)
-    usable = frames_with_enough(keypoints, weights.weight)
-    weight = weights.weight * usable[:, None]
+    usable = enough(keypoints, weights.weight)
+    frames, weight = len(usable), weights.weight * usable[:, None]
 
     def per_frame(values: Sequence[tuple[float, float]]) -> Tensor:
         return torch.tensor(values).expand(frames, 2)
@@ -281,9 +320,7 @@ def make_problem(
         mixture_weight=weights.mixture_weight,
         mixture_precision=weights.mixture_precision,
     )
-    body = body.to(dtype=torch.float32)
-    jacobian = BodyJacobian(body, min(SHAPE_SIZE, body.shape_size))
-    return Problem(jacobian, terms_of(seen, body, options)), usable
+    return seen, usable
 
 
 def initial_guess(
@@ -329,7 +366,7 @@ def _state_of(guess: InitialGuess, problem: Problem, usable: Tensor, shared_shap
     elif not state.shared_shape:
         state = replace(state, shape=state.shape[usable].mean(0))
     points = problem.jacobian.place(state, derivatives=False).keypoints
-    behind = problem.seen.behind(points)
+    behind = torch.stack([view.behind(points) for view in problem.views]).any(0)
     if bool((behind & usable).sum() == usable.sum()):
         raise UserError(
             "the initial guess puts the person behind the camera in every frame. Translations are metres in the camera "
@@ -382,39 +419,52 @@ def fit_windows(
     fps: float,
     options: FitOptions = DEFAULTS,
     *,
+    solved: Tensor | None = None,
     window: int = WINDOW,
     overlap: int = OVERLAP,
 ) -> Fit:
-    """As `fit`, for a track of any length; usable [T] says which frames show enough (`usable_frames`).
+    """As `fit`, for a track of any length, of its rows `solved` [T] (all of them where None is given); usable [T] says
+    which of these show enough (`usable_frames`).
 
     Beyond `window` frames, the shape comes from frames spread over the whole track.
     """
+    frames = len(usable)
+    solved = torch.arange(frames) if solved is None else solved
 
     def solve(rows: Tensor | slice, body: Body, fps: float) -> Fit:
-        return fit_input(given.rows(rows), camera, body, fps, options)
+        return fit_input(given.rows(solved[rows]), camera, body, fps, options)
 
-    frames = len(usable)
     if frames <= window:
         return solve(slice(None), body, fps)
     stride = -(-frames // window)
     sample = usable.nonzero().squeeze(1)[::stride].contiguous()
     free = solve(sample, body, fps / stride)
-    fixed_body = _with_shape(body, free.params.shape)
-    parts: list[tuple[slice, Fit]] = []
-    for core in _windows(usable, window):
-        rows = slice(max(0, core.start - overlap), min(frames, core.stop + overlap))
-        parts.append((rows, solve(rows, fixed_body, fps)))
-    found = _joined(parts, free.params.shape, given.keypoints, camera, body)
-    if found.joint_std_mm is None:
-        return found
-    # The windows took the shape for exact. The variance this leaves out is the difference of both fits of the sample.
-    fixed = solve(sample, fixed_body, fps / stride)
+    shape, fixed_body = free.params.shape, _with_shape(body, free.params.shape)
+    # Windows take the shape for exact. The variance this leaves out is the difference of both fits of the sample.
+    fixed = None if free.joint_std_mm is None else solve(sample, fixed_body, fps / stride)
+    parts: list[Fit] = []  # without their rows
+
+    def windows() -> Iterator[tuple[slice, Fit]]:
+        for core in _windows(usable, window):
+            rows = slice(max(0, core.start - overlap), min(frames, core.stop + overlap))
+            part = solve(rows, fixed_body, fps)
+            parts.append(part.rows(slice(0)))
+            yield rows, part
+
+    def pieces() -> Iterator[Fit]:
+        for rows, part in _faded(windows()):
+            params = replace(part.params, shape=shape)
+            at_px = given.keypoints.xy_px[solved[rows]]
+            distance = (camera.project(body.at(params).keypoints) - at_px).norm(dim=-1)
+            part = replace(part, params=params, reprojection_px=torch.where(part.used, distance, torch.nan))
+            yield part if fixed is None else _with_variance(part, free, fixed, sample, rows)
+
+    found = joined(pieces(), frames)
     return replace(
         found,
-        joint_std_mm=_with_variance(found.joint_std_mm, free.joint_std_mm, fixed.joint_std_mm, sample),
-        joint_std_relative_mm=_with_variance(
-            found.joint_std_relative_mm, free.joint_std_relative_mm, fixed.joint_std_relative_mm, sample
-        ),
+        stopped=", ".join(sorted({part.stopped for part in parts})),
+        iterations=max(part.iterations for part in parts),
+        cost=sum(part.cost for part in parts),
     )
 
 
@@ -438,34 +488,31 @@ def _windows(usable: Tensor, window: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(kept)]
 
 
-def _with_variance(std: Tensor | None, free: Tensor | None, fixed: Tensor | None, at: Tensor) -> Tensor:
-    """std [T, 24, 3] and the variance that frames `at` [N] have more when free than when fixed, in between as well."""
-    assert std is not None
-    assert free is not None
-    assert fixed is not None
-    more = (free.square() - fixed.square()).clamp(min=0)
-    before, after, share = between(at, len(std))
-    return (std.square() + torch.lerp(more[before], more[after], share[:, None, None])).sqrt()
+def _with_variance(part: Fit, free: Fit, fixed: Fit, at: Tensor, rows: slice) -> Fit:
+    """Rows of a track with the variance that its frames `at` [N] have more when free than when fixed, in between as
+    well."""
+    before, after, share = between(at, torch.arange(rows.start, rows.stop))
+
+    def wider(name: str) -> Tensor:
+        std, more_free, more_fixed = (getattr(fit, name) for fit in (part, free, fixed))
+        more = (more_free.square() - more_fixed.square()).clamp(min=0)
+        return (std.square() + torch.lerp(more[before], more[after], share[:, None, None])).sqrt()
+
+    return replace(part, joint_std_mm=wider("joint_std_mm"), joint_std_relative_mm=wider("joint_std_relative_mm"))
 
 
-def _joined(parts: Sequence[tuple[slice, Fit]], shape: Tensor, keypoints: Keypoints, camera: Camera, body: Body) -> Fit:
-    """The windows one after the other; where two overlap, the first fades into the second."""
-    whole = parts[0][1]
-    for rows, part in parts[1:]:
-        both = len(whole) - rows.start  # frames that both have
+def _faded(parts: Iterable[tuple[slice, Fit]]) -> Iterator[tuple[slice, Fit]]:
+    """Windows without their overlaps, one after the other: where two overlap, the first fades into the second."""
+    parts = iter(parts)
+    rows, part = next(parts)
+    first = rows.start
+    for next_rows, following in parts:
+        begin, both = next_rows.start - rows.start, rows.stop - next_rows.start  # of the frames that both have
         share = torch.linspace(0, 1, both + 2)[1:-1]
-        faded = mixed(whole.params.rows(slice(rows.start, None)), part.params.rows(slice(both)), share)
-        params = BodyParams.concat([whole.params.rows(slice(rows.start)), faded, part.params.rows(slice(both, None))])
-        keep = rows.start + both // 2
-        whole = Fit.concat([whole.rows(slice(keep)), part.rows(slice(keep - rows.start, None))])
-        whole = replace(whole, params=params)
-    params = replace(whole.params, shape=shape)
-    distance = (camera.project(body.at(params).keypoints) - keypoints.xy_px).norm(dim=-1)
-    return replace(
-        whole,
-        params=params,
-        reprojection_px=torch.where(whole.used, distance, torch.nan),
-        stopped=", ".join(sorted({part.stopped for _, part in parts})),
-        iterations=max(part.iterations for _, part in parts),
-        cost=sum(part.cost for _, part in parts),
-    )
+        faded = mixed(part.params.rows(slice(begin, None)), following.params.rows(slice(both)), share)
+        part = replace(part, params=BodyParams.concat([part.params.rows(slice(begin)), faded]))
+        following = replace(following, params=BodyParams.concat([faded, following.params.rows(slice(both, None))]))
+        end = next_rows.start + both // 2
+        yield slice(first, end), part.rows(slice(first - rows.start, end - rows.start))
+        first, rows, part = end, next_rows, following
+    yield slice(first, rows.stop), part.rows(slice(first - rows.start, None))

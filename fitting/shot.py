@@ -6,7 +6,7 @@ alone, as if nobody had looked. Whoever the scene does not suit is fitted withou
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,9 +18,10 @@ from fitting.camera import Camera
 from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
 from fitting.hands import fit_hands
 from fitting.init.torso import mirrored_legs
-from fitting.keypoints.hands import seen_hands
+from fitting.keypoints.hands import SeenHands, seen_hands
 from fitting.keypoints.observed import TooFewKeypoints, observed_joints
 from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
+from fitting.optimise import OtherView
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.from_fit import (
     DAMAGED,
@@ -38,8 +39,18 @@ from fitting.scene.from_fit import (
 from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, contradictions, estimate_ground
 from fitting.scene.ground_evidence import ShotCamera
 from fitting.scene.lens import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, FocalEstimate, combined, refocused_params
-from fitting.solver.terms.scene import BALANCE_STD_M, FEET, FLOOR_STD_M, POINTS, Balance, SceneTerms, kept_contact
+from fitting.solver.terms.scene import (
+    BALANCE_STD_M,
+    FEET,
+    FLOOR_STD_M,
+    POINTS,
+    Balance,
+    SceneTerms,
+    kept_contact,
+    point_lifts,
+)
 from fitting.track import PreparedTrack, fit_prepared, prepare_track
+from pose2d.base.table import blocks, joined, stored
 from pose2d.base.threads import single_thread
 from pose2d.hands import HandKeypoints
 from pose2d.types import Keypoints
@@ -54,6 +65,7 @@ ON_ONE_FOOT = 0.1  # of what two feet say of balance: whoever walks falls from o
 LOWEST_STANDING = 0.75  # of the legs' length: hips of people who stand are higher over the ankles. Not tuned
 CHILD_M = 1.4  # whose head says that they are smaller than this are no adults
 SOFTER = 4.0  # on the deviations of lean, floor and contacts, where a scene is softened
+LOWEST_FEET = 0.05  # quantile of feet's heights that is the floor, where distances are measured
 CONTRADICTION = 3.0  # deviations between metadata and people from which on metadata is not used
 
 
@@ -67,6 +79,8 @@ class ShotPerson:
     init: str | BodyParams | InitialGuess = "lifter"
     height_m: float | None = None  # that the person is known to have
     hands: HandKeypoints | None = None  # [N] where anybody looked for them
+    # Of several cameras: rows without gaps, NaN where this camera does not show the person, and what the others show.
+    others: tuple[OtherView, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,6 +124,7 @@ class _View:
     first_frame: int
     every: int
     fps: float
+    several: bool  # cameras, so that lens and distances are known
 
     def rows(self, frame: np.ndarray) -> np.ndarray:
         """The places of frame numbers among the shot's frames."""
@@ -166,7 +181,8 @@ def fit_shot(
     """
     options = options or SceneOptions()
     start = min((int(person.frame[0]) for person in people), default=0)
-    view = _View(camera, focal, motion, body, start if motion is None else int(motion.frames[0]), every, fps)
+    first_frame, several = start if motion is None else int(motion.frames[0]), any(p.others for p in people)
+    view = _View(camera, focal, motion, body, first_frame, every, fps, several)
     view = _refined_by_turning(view)
     if not options.ground:
         return _without_scene(people, view, how, progress, "not looked for")
@@ -174,26 +190,31 @@ def fit_shot(
     left_out: dict[int, TooFewKeypoints] = {}
     for person in people:
         try:
-            prepared = _prepared(person, view)
+            prepared = stored(_prepared(person, view))
             found = _plain(prepared, view, replace(how, rough=True, lean_rad=ROUGH_LEAN_RAD))
             first[person.identity] = prepared, found
         except TooFewKeypoints as error:
             left_out[person.identity] = error
     known = {person.identity: person.height_m for person in people}
-    answer = _ground({identity: found for identity, (_, found) in first.items()}, known, view, options.given)
+    found_first = {identity: found for identity, (_, found) in first.items()}
+    answer = _ground(found_first, known, view, options.given)
+    if several and answer.ground is not None and not options.given.states_floor:
+        stated = _measured_ground(answer.ground.up_cam, found_first.values(), body)
+        answer = replace(_ground(found_first, known, view, stated), reason=answer.reason)
     ground = answer.ground
     if ground is None:
         ready = {identity: prepared for identity, (prepared, _) in first.items()}
         return _without_scene(people, view, how, progress, answer.reason, ready)
-    seen = view.with_focal(view.focal if ground.focal is None else ground.focal)
+    seen = view.with_focal(view.focal if ground.focal is None or several else ground.focal)
     sized: dict[int, _Sized] = {}
     judged: dict[int, Judged] = {}
     for number, identity in enumerate(list(first)):
-        prepared, found = first.pop(identity)  # of long videos, these are most of what is in memory
-        size = _size(number, found, body, ground, known[identity])
+        prepared, found = first.pop(identity)  # of long videos, these are most of what is held
+        size = 1.0 if several else _size(number, found, body, ground, known[identity])
         floor_m = None
         if seen.stays and ground.floor_known and ground.on_floor[number]:
-            floor_m = (ground.level_m[number] - ground.camera_height_m) / size  # of what this person stands on
+            level_m = 0.0 if several else ground.level_m[number]  # of what this person stands on
+            floor_m = (level_m - ground.camera_height_m) / size
         place = _Place(ground.up_cam, math.radians(ground.up_sigma_deg), floor_m)
         again = _refocused(prepared, found, body, seen.focal.focal_px / view.focal.focal_px)
         track, judged[identity] = _judged(*again, seen, place, how, stated=options.given.states_anything)
@@ -203,7 +224,7 @@ def fit_shot(
     if 2 * len(dropped) > len(judged):
         reason = f"keypoints contradict it: they are {np.median(dropped):.2f} times as far from bodies that stand on it"
         return replace(_without_scene(people, view, how, lambda frames: None, reason), judged=judged)
-    fitted = {identity: _as_found(one, seen) for identity, one in _behind_others(sized, seen).items()}
+    fitted = _finished(sized, seen)
     return ShotFit(
         fitted, left_out, seen.camera, seen.focal, seen.motion, ground, answer.reason, judged, answer.warnings
     )
@@ -228,11 +249,10 @@ def _without_scene(
         except TooFewKeypoints as error:
             left_out[person.identity] = error
             continue
-        size = _size(0, found, view.body, None, person.height_m)
+        size = 1.0 if view.several else _size(0, found, view.body, None, person.height_m)
         sized[person.identity] = _Sized(found, size, prepared.hands, prepared.grid.segment)
         progress(len(found))
-    fitted = {identity: _as_found(one, view) for identity, one in _behind_others(sized, view).items()}
-    return ShotFit(fitted, left_out, view.camera, view.focal, view.motion, None, reason)
+    return ShotFit(_finished(sized, view), left_out, view.camera, view.focal, view.motion, None, reason)
 
 
 def _refined_by_turning(view: _View) -> _View:
@@ -258,6 +278,13 @@ def _unzoomed(keypoints: Keypoints, camera: Camera, zoom: np.ndarray | None) -> 
 def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
     zoom, hands = view.zoom(person.frame), person.hands
     keypoints = _unzoomed(person.keypoints, view.camera, zoom)
+    if view.several:
+        from fitting.rig.views import prepare_views  # one camera does not need it
+
+        assert isinstance(person.init, str)
+        return prepare_views(
+            keypoints, person.frame, view.camera, person.others, view.body, person.init, fps=view.fps, every=view.every
+        )
     if hands is not None and zoom is not None:
         factor, center = (1 / zoom).astype(np.float32)[:, None, None], np.array(view.camera.center_px, np.float32)
         xy_px = center + (hands.xy_px - center) * factor[..., None]
@@ -297,6 +324,14 @@ def _ground(
     words = f"{doubted.reason}; people and floor contradict the file's focal length of {focal.focal_px:.0f} px"
     found = replace(other, source="people and floor, against the file's metadata")
     return GroundAnswer(replace(doubted.ground, focal=found), words, answer.warnings)
+
+
+def _measured_ground(up: np.ndarray, tracks: Iterable[TrackFit], body: Body) -> GivenGround:
+    """The floor under the lowest feet, whose distances are known."""
+    feet = [body.at(found.fit.params).keypoints[found.fit.observed][:, list(POINTS[:FEET])] for found in tracks]
+    heights = torch.cat(feet).double().numpy() @ up - point_lifts(body)[list(POINTS[:FEET])].double().numpy()
+    x, y, z = up.tolist()
+    return GivenGround((x, y, z), -float(np.quantile(heights, LOWEST_FEET)))
 
 
 def _size(
@@ -406,10 +441,9 @@ def _falls(found: TrackFit, view: _View, scene: SceneTerms) -> torch.Tensor:
     joints, feet = at.joints, at.keypoints[:, list(POINTS[:FEET])]
     if scene.world_rotation is not None:
         joints, feet = (torch.einsum("tij,tnj->tni", scene.world_rotation, points) for points in (joints, feet))
-    carried = scene.carries.sum(-1) > KNOWN_TO_CARRY
-    away_m = BALANCE_STD_M * Balance(scene.up, scene.carries / scene.carries.sum(-1, keepdim=True)).horizontal(
-        joints, feet
-    )
+    known = scene.carries.sum(-1, keepdim=True)
+    carried = known.squeeze(-1) > KNOWN_TO_CARRY
+    away_m = BALANCE_STD_M * Balance(scene.up, scene.carries / known.clamp(min=1e-6)).horizontal(joints, feet)
     rows = (carried & (away_m.norm(dim=-1) > FALLING_M)).nonzero().flatten()
     falls = torch.zeros(len(found), dtype=torch.bool)
     for first, last in zip(rows[:-1].tolist(), rows[1:].tolist(), strict=True):
@@ -436,37 +470,49 @@ def _carried(
     return torch.from_numpy(carries / place.softer**2).float() if carries.any() else None
 
 
-def _behind_others(sized: Mapping[int, _Sized], view: _View) -> Mapping[int, _Sized]:
-    """The same with less confidence in keypoints that lie behind others, at their sizes."""
-    if len(sized) < 2:
-        return sized
-    people = {}
-    for identity, one in sized.items():
-        found, at = one.track, view.body.at(one.track.fit.params)
-        placed = BodyOutput(one.size * at.joints, one.size * at.keypoints)
-        people[identity] = FittedBody(found.frame, found.present, found.keypoints, placed)
-    changed = {}
-    for identity, behind in behind_others(people, view.camera).items():
-        found = sized[identity].track
-        keypoints = with_variance_inflation(found.keypoints, behind.inflation)
-        joints = found.joint_observed & observed_joints(keypoints, view.camera.size)
-        changed[identity] = replace(sized[identity], track=replace(found, keypoints=keypoints, joint_observed=joints))
-    return changed
+def _finished(sized: dict[int, _Sized], view: _View) -> dict[int, TrackFit]:
+    """Everyone as found, with less confidence in keypoints that lie behind others; none is left in `sized`."""
+    people, finished = {}, {}
+    for identity, one in sized.items() if len(sized) > 1 else ():
+        at = view.body.at(one.track.fit.params)
+        placed = stored(BodyOutput(one.size * at.joints, one.size * at.keypoints))
+        people[identity] = FittedBody(one.track.frame, one.track.present, one.track.keypoints, placed)
+    for identity in list(sized):
+        inflation, one = behind_others(people, identity, view.camera).inflation if people else None, sized.pop(identity)
+
+        hands = None if one.hands is None else seen_hands(one.hands, view.camera, view.body)
+        finished[identity] = joined(
+            (
+                _as_found(one, view, some, None if inflation is None else inflation[some], hands and hands.rows(some))
+                for some in blocks(len(one.track))
+            ),
+            len(one.track),
+        )
+    return finished
 
 
-def _as_found(one: _Sized, view: _View) -> TrackFit:
-    """At its size, with pixels as they were read, and with the lens's uncertainty in the depth."""
-    found, fit, size = one.track, one.track.fit, one.size
+def _as_found(
+    one: _Sized, view: _View, some: slice, inflation: torch.Tensor | None, seen: SeenHands | None
+) -> TrackFit:
+    """Rows of a person at its size, with pixels as they were read, and with the lens's uncertainty in the depth.
+
+    inflation [n, 26], seen [n]: of their keypoints, where others are near, and of their hands, where anybody looked.
+    """
+    found, size = one.track.rows(some), one.size
+    fit = found.fit
+    if inflation is not None:
+        points = with_variance_inflation(found.keypoints, inflation)
+        joints = found.joint_observed & observed_joints(points, view.camera.size)
+        found = replace(found, keypoints=points, joint_observed=joints)
     params = replace(fit.params, translation=size * fit.params.translation, size=torch.tensor(float(size)))
     camera_std, relative_std = fit.joint_std_mm, fit.joint_std_relative_mm
     if camera_std is not None and relative_std is not None:
         camera_std, relative_std = size * camera_std, size * relative_std
-        by_lens = 1000 * view.focal.log_sigma * params.translation[:, None, 2]
+        by_lens = (not view.several) * 1000 * view.focal.log_sigma * params.translation[:, None, 2]
         camera_std = torch.cat((camera_std[..., :2], torch.hypot(camera_std[..., 2], by_lens)[..., None]), -1)
     keypoints, reprojection, hands = found.keypoints, fit.reprojection_px, None
-    if one.hands is not None:
-        seen = seen_hands(one.hands, view.camera, view.body)
-        hands = fit_hands(seen, params, view.camera, view.body, view.fps, one.segment)
+    if seen is not None:
+        hands = fit_hands(seen, params, view.camera, view.body, view.fps, one.segment[some])
         pose = params.pose.clone()
         pose[:, list(WRISTS)] = torch.from_numpy(hands.wrist_rad)
         params = replace(params, pose=pose, hands=torch.from_numpy(hands.pose_rad))

@@ -29,15 +29,23 @@ from fitting.fits import (
     with_default_errors,
 )
 from fitting.keypoints.hands import seen_hands
-from fitting.keypoints.observed import body_keypoints, observed_joints, segments, usable_frames
-from fitting.keypoints.observed import repair_side_swaps as repaired_side_swaps
+from fitting.keypoints.observed import (
+    ABSENT,
+    body_keypoints,
+    observed_joints,
+    reordered,
+    segments,
+    side_order,
+    usable_frames,
+)
 from fitting.keypoints.weights import GATE, Weighting, confidence_after_fit, warn_of_scores
-from fitting.optimise import FitInput, fit_windows, initial_guess
+from fitting.optimise import FitInput, OtherView, fit_windows, initial_guess
 from fitting.solver.terms.priors import PosePrior
 from fitting.solver.terms.reprojection import ROBUST_SCALE
 from fitting.solver.terms.scene import SceneTerms
 from pose2d.base.errors import UserError
-from pose2d.base.table import Table, blocks, column, nested, shared
+from pose2d.base.scratch import release
+from pose2d.base.table import Table, blocks, column, joined, nested, shared
 from pose2d.base.threads import single_thread
 from pose2d.hands import HandKeypoints
 from pose2d.skeletons import HALPE26
@@ -58,6 +66,7 @@ class PreparedTrack(Table):
     # [T] where fits start and what they stay close to; None: from the torso
     guess: InitialGuess | None = nested(InitialGuess, "where fits start", optional=True)
     hands: HandKeypoints | None = nested(HandKeypoints, "of the person's left and right arm", optional=True)
+    others: tuple[OtherView, ...] = ()  # [T] each: what other cameras see, on the same grid
 
 
 @single_thread()
@@ -119,55 +128,65 @@ def fit_prepared(
 ) -> TrackFit:
     """Fit a prepared track. scene, and start (where the search begins, if not at the guess): a row per grid frame."""
     grid, keypoints = prepared.grid, prepared.keypoints
-    usable = usable_frames(keypoints, [camera], options.weighting, options.gate)
-    solved, there = (torch.from_numpy(rows) for rows in (grid.solved(usable.numpy()), grid.there))
-    segment = torch.from_numpy(grid.segment)
-    hands = None if prepared.hands is None else seen_hands(prepared.hands, camera, body)
-    given = FitInput(keypoints, prepared.guess, scene, segment, start, hands).rows(solved)
-    if given.scene is not None and given.scene.contact is not None:  # no contact lasts across an absence
+    if prepared.others:  # whether one shows enough was asked when it was prepared
+        usable = torch.from_numpy(grid.segment >= 0)
+    else:
+        usable = usable_frames(keypoints, [camera], options.weighting, options.gate)
+    solved, segment = torch.from_numpy(grid.solved(usable.numpy())), torch.from_numpy(grid.segment)
+    if scene is not None and scene.contact is not None:  # no contact lasts across an absence
         begins = torch.diff(segment[solved], prepend=segment[solved[:1]] - 1) != 0
-        contact = given.scene.contact.masked_fill(begins[:, None], 0)
-        given = replace(given, scene=replace(given.scene, contact=contact))
-    found = _on_grid(
-        fit_windows(given, usable[solved], camera, body, grid.fps / grid.stride, options), solved, there, len(grid)
-    )
-    after = Keypoints.concat(
-        [
-            confidence_after_fit(keypoints.rows(some), camera.project(body.at(found.params.rows(some)).keypoints))
-            for some in (there[part] for part in blocks(len(there)))
-        ]
-    )
-    joints = np.zeros((len(grid), 24), np.bool_)
-    joints[grid.there] = observed_joints(after, camera.size) & found.observed[there].numpy()[:, None]
-    keypoints = keypoints.put(there, after)
-    absent, missing = segment < 0, ~torch.from_numpy(prepared.detected)
-    return TrackFit(
-        frame=grid.frame,
-        present=np.isin(grid.segment, grid.segment[grid.there][found.observed[there].numpy()]),
-        detected=prepared.detected,
-        keypoints=replace(
-            keypoints,
-            xy_px=keypoints.xy_px.masked_fill(missing[:, None, None], torch.nan),
-            confidence=keypoints.confidence.masked_fill(absent[:, None], 0),
-        ),
-        swapped=prepared.swapped,
-        joint_observed=joints,
-        fit=found,
-    )
+        scene = replace(scene, contact=scene.contact.index_fill(0, solved[begins], 0))
+    hands = None if prepared.hands is None else seen_hands(prepared.hands, camera, body)
+    given = FitInput(keypoints, prepared.guess, scene, segment, start, hands, prepared.others)
+    fps = grid.fps / grid.stride
+    release()
+    found = fit_windows(given, usable[solved], camera, body, fps, options, solved=solved)
+    found = joined((_on_grid(found, solved, grid, some) for some in blocks(len(grid))), len(grid))
+    known = grid.segment[grid.there][found.observed[torch.from_numpy(grid.there)].numpy()]
+
+    def with_keypoints(some: slice) -> TrackFit:
+        """Rows of the track."""
+        part, fit = prepared.rows(some), found.rows(some)
+        absent = grid.segment[some] == ABSENT
+        there = torch.from_numpy(np.flatnonzero(~absent))
+        after = part.keypoints.rows(there)
+        after = confidence_after_fit(after, camera.project(body.at(fit.params.rows(there)).keypoints))
+        joints = np.zeros((len(part), 24), np.bool_)
+        seen = observed_joints(after, camera.size)
+        for other in prepared.others:
+            seen |= observed_joints(other.keypoints.rows(some).rows(there), other.camera.size)
+        joints[~absent] = seen & fit.observed[there].numpy()[:, None]
+        points, missing = part.keypoints.put(there, after), ~torch.from_numpy(part.detected)
+        return TrackFit(
+            frame=grid.frame[some],
+            present=np.isin(grid.segment[some], known),
+            detected=part.detected,
+            keypoints=replace(
+                points,
+                xy_px=points.xy_px.masked_fill(missing[:, None, None], torch.nan),
+                confidence=points.confidence.masked_fill(torch.from_numpy(absent)[:, None], 0),
+            ),
+            swapped=part.swapped,
+            joint_observed=joints,
+            fit=fit,
+        )
+
+    return joined(map(with_keypoints, blocks(len(grid))), len(grid))
 
 
-def _on_grid(found: Fit, solved: torch.Tensor, there: torch.Tensor, length: int) -> Fit:
-    """A fit of the rows `solved` on the whole grid: bodies in between are interpolated; where the person is there
-    without being solved, the rest is that of the row before, and nothing pulled."""
-    if len(solved) == length:
-        return found
-    before = torch.searchsorted(solved, there, right=True) - 1
-    pulled = torch.zeros(length, dtype=torch.bool)
-    pulled[solved] = True
+def _on_grid(found: Fit, solved: torch.Tensor, grid: Grid, some: slice) -> Fit:
+    """Rows `some` of the grid, of a fit of its rows `solved`: bodies in between are interpolated; where the person is
+    there without being solved, the rest is that of the row before, and nothing pulled."""
+    if len(solved) == len(grid):
+        return found.rows(some)
+    length = some.stop - some.start
+    there = torch.from_numpy(np.flatnonzero(grid.segment[some] != ABSENT))
+    pulled = torch.isin(torch.arange(some.start, some.stop), solved)
+    before = torch.searchsorted(solved, there + some.start, right=True) - 1
     whole = found.rows(before).scatter(there, length)
     return replace(
         whole,
-        params=interpolated(found.params, solved, length),
+        params=interpolated(found.params, solved, torch.arange(some.start, some.stop)),
         used=whole.used & pulled[:, None],
         reprojection_px=whole.reprojection_px.masked_fill(~pulled[:, None], torch.nan),
     )
@@ -197,20 +216,27 @@ def start_track(
 def _prepare(
     keypoints: Keypoints, frame: np.ndarray, camera: Camera, fps: float, every: int, repair: bool
 ) -> PreparedTrack:
-    given = body_keypoints(keypoints)
-    if frame.shape != (len(given),):
-        raise UserError(f"there are {len(given)} rows of keypoints and {list(frame.shape)} frame numbers.")
+    body_keypoints(keypoints.rows(slice(0, 1)))  # says what is wrong before anything is laid out
+    if frame.shape != (len(keypoints),):
+        raise UserError(f"there are {len(keypoints)} rows of keypoints and {list(frame.shape)} frame numbers.")
     grid = Grid.over(frame, fps, every)
     index = (frame - frame[0]) // every
     detected = np.zeros(len(grid), np.bool_)
     detected[index] = torch.isfinite(keypoints.xy_px.detach().cpu()[:, :26]).all(-1).any(-1).numpy()
-    on = body_keypoints(given.scatter(index, len(grid)))
+
+    def laid_out(some: slice) -> Keypoints:
+        rows = slice(*np.searchsorted(index, (some.start, some.stop)).tolist())
+        return body_keypoints(keypoints.rows(rows).scatter(index[rows] - some.start, some.stop - some.start))
+
+    on = joined(map(laid_out, blocks(len(grid))), len(grid))
     # Whatever the weighting, so that fits with different ones can share a start.
     grid = replace(grid, segment=segments(on, usable_frames(on, [camera], "ones"), fps))
-    swapped = np.zeros(tuple(on.confidence.shape), np.bool_)
+    order = np.tile(np.arange(HALPE26.size), (len(grid), 1))
     for rows in grid.segments() if repair else ():
-        part, swapped[rows] = repaired_side_swaps(on.rows(rows), fps)
-        on = on.put(rows, part)
+        order[rows] = side_order(on.rows(rows), fps)
+    swapped = order != np.arange(HALPE26.size)
+    if swapped.any():
+        on = joined((reordered(on.rows(some), order[some]) for some in blocks(len(grid))), len(grid))
     return PreparedTrack(grid, detected, on, swapped)
 
 
@@ -226,4 +252,4 @@ def _guess(
         return initial_guess(init, prepared.keypoints, [camera], body, grid.fps)
     parts = [initial_guess(init, prepared.keypoints.rows(rows), [camera], body, grid.fps) for rows in grid.segments()]
     known = [part for part in parts if part is not None]
-    return InitialGuess.concat(known).rows(nearest(grid.there, np.arange(len(grid)))) if known else None
+    return InitialGuess.concat(known).picked(nearest(grid.there, np.arange(len(grid)))) if known else None

@@ -21,6 +21,7 @@ from typing import Protocol
 
 import numpy as np
 
+from pose2d.base.table import BLOCK, stored
 from pose2d.base.threads import prefetch, torch_threads
 from pose2d.detect.detector import Boxes, iou
 from pose2d.tracking.appearance import describe, unseen
@@ -95,8 +96,12 @@ class PeopleFinder:
         workers: int = 1,
         progress: Callable[[int], None] = lambda frames: None,
         identity: IdentityOptions | None = None,
+        seen_all: Callable[[], None] = lambda: None,
     ) -> People:
-        """fps: frames per second of `frames`, which sets how many make an interval."""
+        """fps: frames per second of `frames`, which sets how many make an interval.
+
+        seen_all: called when neither detector nor estimate are needed any more; who is who is settled after that.
+        """
         step = 1 if self._every_frame else max(1, round(SHORT_S * fps))
         long = 1 if self._every_frame else max(step, round(LONG_S * fps) // step * step)
         state, shots = _Progress(tracker, self._watch), ShotMarker()
@@ -111,9 +116,12 @@ class PeopleFinder:
                 else:
                     self._step_by_step(state, pool, interval.frames, look, step)
                 while len(state.waiting) > workers:  # frames that wait to be cropped stay in memory
-                    state.rows.append(state.waiting.popleft().result())
+                    state.add(state.waiting.popleft().result())
                 progress(len(interval.frames))
-            state.rows += [part.result() for part in state.waiting]
+            while state.waiting:
+                state.add(state.waiting.popleft().result())
+        state.last = None
+        seen_all()
         return state.people(identity or IdentityOptions(), [cut.frame for cut in shots.late])
 
     def _step_by_step(
@@ -174,7 +182,8 @@ class _Progress:
         self.tracker, self.watch = tracker, watch
         self.frames: list[tuple[int, float]] = []  # number and time of every frame that was read
         self.shots: list[int] = []  # first frames
-        self.rows: list[Detections] = []
+        self.rows: list[Detections] = []  # in parts of BLOCK rows, but for the last ones
+        self._recent: list[Detections] = []
         self.looked: set[int] = set()
         self.waiting: deque[Future[Detections]] = deque()  # rows under way
         self.last: _Look | None = None  # with identities
@@ -195,10 +204,17 @@ class _Progress:
         frame, seen = look.frame, look.seen
         seen = replace(seen, identity=self.tracker.update(frame.index, float(frame.time_s), seen))
         self.last = _Look(frame, seen)
-        self.rows.append(tracked(seen))
+        self.add(tracked(seen))
         self.looked.add(frame.index)
         if self.watch is not None:
             self.watch.add(frame, seen.box_px)
+
+    def add(self, rows: Detections) -> None:
+        """Tables of some rows each would take several times the memory of one table."""
+        self._recent.append(rows)
+        if sum(map(len, self._recent)) > BLOCK:
+            self.rows.append(stored(Detections.concat(self._recent)))
+            self._recent = []
 
     def pass_by(self, frames: list[Frame], now: _Look) -> None:
         """Frames between the last look and this one: people are somewhere between their boxes at both ends."""
@@ -225,9 +241,8 @@ class _Progress:
     def people(self, options: IdentityOptions, late_cuts: list[int]) -> People:
         numbers, times = (np.array([frame[n] for frame in self.frames]) for n in (0, 1))
         shots = np.unique([*self.shots, *late_cuts]).astype(np.int64)
-        everyone = people_of(
-            self.rows, self.tracker, numbers.astype(np.int64), times.astype(np.float64), shots, options
-        )
+        rows = [*self.rows, *self._recent]
+        everyone = people_of(rows, self.tracker, numbers.astype(np.int64), times.astype(np.float64), shots, options)
         return replace(everyone, detected=np.isin(numbers, list(self.looked)))
 
 

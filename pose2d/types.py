@@ -209,7 +209,7 @@ class Detections(Table):
     def by_person(self) -> "Detections":
         """Person after person in order of identity, frames rising; nobody's rows are left out."""
         order = np.lexsort((self.frame, self.identity))
-        return self.rows(order[self.identity[order] != NOBODY])
+        return self.picked(order[self.identity[order] != NOBODY])
 
 
 @dataclass(frozen=True)

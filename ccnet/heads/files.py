@@ -60,13 +60,9 @@ def readout_of(model: PoseModel) -> Tensor | None:
     """The 1x1 convolution from features to one map per keypoint, as [K, C + 1] with its bias; None without one."""
     if len(model.feature_shape) != 3:
         return None
-    found = [
-        layer
-        for layer in model.modules()
-        if isinstance(layer, torch.nn.Conv2d)
-        and layer.kernel_size == (1, 1)
-        and (layer.in_channels, layer.out_channels) == (model.feature_shape[0], model.skeleton.size)
-    ]
+    convs = [layer for layer in model.modules() if isinstance(layer, torch.nn.Conv2d) and layer.kernel_size == (1, 1)]
+    wanted = (model.feature_shape[0], model.skeleton.size)
+    found = [layer for layer in convs if (layer.in_channels, layer.out_channels) == wanted]
     if len(found) != 1 or found[0].bias is None:
         return None
     return torch.cat([found[0].weight.flatten(1), found[0].bias[:, None]], 1).detach().float()
@@ -155,23 +151,13 @@ def describe(head: CalibrationHead, model: PoseModel, name: str, **more: Any) ->
     """The record that goes with a head."""
     first = head.members[0] if isinstance(head, Ensemble) else head
     assert isinstance(first, CalibrationHead)
-    options: dict[str, Any] = {"log_odds": vars(first)["log_odds"]} if first.kind == "peaks" else {}
     if isinstance(first, SimCCDistributionHead):
-        options = {"bins": [len(first.cls_x), len(first.cls_y)], "map_channels": first.map_shape[0]}
-    if isinstance(first, (ConvHead, FcHead)) and first.width:
-        options = {"width": first.width}
-    if first.kind == COPY:
-        options = {"card": getattr(first, "card", "")}
-    return About(
-        model=name,
-        model_fingerprint=weights_digest(model.state_dict()),
-        skeleton=model.skeleton.name,
-        kind=first.kind,
-        members=len(head.members) if isinstance(head, Ensemble) else 1,
-        channels=head.channels,
-        options=options,
-        **more,
-    )
+        options: dict[str, Any] = {"bins": [len(first.cls_x), len(first.cls_y)], "map_channels": first.map_shape[0]}
+    else:  # of "peaks", of a hidden layer, of a copied trunk
+        stated = {key: vars(first).get(key) for key in ("log_odds", "width", "card")}
+        options = {key: value for key, value in stated.items() if value or value is False}
+    members, digest = len(head.members) if isinstance(head, Ensemble) else 1, weights_digest(model.state_dict())
+    return About(name, digest, model.skeleton.name, first.kind, members, head.channels, options, **more)
 
 
 def save(head: CalibrationHead, path: str | Path, about: About) -> None:
@@ -247,19 +233,18 @@ def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, .
             raise content.item(name).refuse(f"is none of {', '.join(known)}")
     options = dict(content.get("options", {}).object())
     for name in options:
+        stated = content.item("options").item(name)
         if name == "bins":
-            options[name] = [side.integer(1, _MOST["side"]) for side in content.item("options").item(name).items()]
+            options[name] = [side.integer(1, _MOST["side"]) for side in stated.items()]
         elif name in ("map_channels", "width"):
-            options[name] = content.item("options").item(name).integer(1, _MOST["side"])
+            options[name] = stated.integer(1, _MOST["side"])
         elif name == "card":
-            options[name] = content.item("options").item(name).text()
+            options[name] = stated.text()
         elif name != "log_odds" or not isinstance(options[name], bool):
             raise content.item("options").refuse(f"has an unknown {name!r}")
+    names = ("model", "model_fingerprint", "skeleton", "kind")
     return About(
-        model=content.item("model").text(),
-        model_fingerprint=content.item("model_fingerprint").text(),
-        skeleton=content.item("skeleton").text(),
-        kind=content.item("kind").text(),
+        **{name: content.item(name).text() for name in names},
         members=content.get("members", 1).integer(1, _MOST["members"]),
         channels=content.get("channels", 2).integer(1, _MOST["channels"]),
         options=options,
@@ -271,9 +256,7 @@ def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, .
 
 def embedded() -> list[str]:
     """The pose models whose heads ship with the package."""
-    return sorted(
-        Path(str(path)).stem for path in (files("ccnet") / "weights").iterdir() if str(path).endswith(".safetensors")
-    )
+    return sorted(path.stem for path in Path(str(files("ccnet") / "weights")).glob("*.safetensors"))
 
 
 def about_of(head: CalibrationHead) -> About:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ from fitting.scene.lens import refocused_params
 from fitting.shot import ShotFit, ShotPerson, fit_shot
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.errors import UserError
+from pose2d.base.scratch import release
+from pose2d.base.table import blocks, joined
 from pose2d.base.threads import prefetch, single_thread
 from pose2d.events import Event
 from pose2d.skeletons import HALPE26
@@ -123,8 +126,9 @@ def make(job: Job, key: CacheKey) -> None:
                         f"person {person.identity} never shows enough confident keypoints at once: no body is fitted."
                     )
                     continue
-                fitted.append(_person(person.identity, shot, seen, people, found.people[person.identity], body))
-            lowest.append(_lowest_foot(found, body))
+                fitted.append(person_rows(person.identity, shot, seen, people, found.people[person.identity], body))
+            lowest.append(lowest_foot(found, body))
+            release()
             fits.append(replace(found, people={}))  # their rows are in `fitted`
             if settings.scene.floor_file is not None and found.ground is None:
                 job.reporter.warn(f"--floor has no effect in shot {shot + 1}: nobody stands there long enough.")
@@ -133,12 +137,21 @@ def make(job: Job, key: CacheKey) -> None:
             if here and settings.scene.floor != OFF:
                 job.reporter.say(describe(found, f"shot {shot + 1}" if len(firsts) > 1 else "scene"), "scene")
     camera = fits[0].camera if fits else lens.camera
+    scene = scene_arrays(fits, firsts, seen.frames, lowest)
+    write_fit(job, key, seen, people, camera, {**scene, **Person.to_groups(fitted, {"directions": 10})})
+
+
+def write_fit(
+    job: Job, key: CacheKey, seen: TracksFile, people: KeypointsFile, camera: Camera, found: Mapping[str, Any]
+) -> None:
+    """`fit.npz`: what was found, and what it was made from."""
+    settings = job.settings.fit
     write_npz(
         job.out / FILE,
         key,
         {
             "schema_version": SCHEMA_VERSION,
-            "body": body.name if settings.body_model is None else settings.body_file.name,
+            "body": load_body(settings.body_file).name if settings.body_model is None else settings.body_file.name,
             "body_path": "" if settings.body_model is None else str(settings.body_file.resolve()),
             "body_digest": key.inputs["body"],
             "weighting": settings.weighting,
@@ -153,9 +166,8 @@ def make(job: Job, key: CacheKey) -> None:
             "focal_px": np.array(camera.focal_px),
             "center_px": np.array(camera.center_px),
             "distortion": np.array(camera.distortion, np.float64),
-            **scene_arrays(fits, firsts, seen.frames, lowest),
             **Event.stack(seen.events).to_arrays(),
-            **Person.to_groups(fitted, {"directions": 10}),
+            **found,
         },
     )
 
@@ -179,7 +191,7 @@ def _motion(arrays: Mapping[str, np.ndarray], shot: int, lens: Lens) -> CameraMo
     return None if found is None else found.with_focal(lens.focal.focal_px)
 
 
-def _lowest_foot(found: ShotFit, body: Body) -> float:
+def lowest_foot(found: ShotFit, body: Body) -> float:
     """up . x of the lowest foot of a shot in the first camera's axes; 0 where gravity is not known."""
     if found.ground is None:
         return 0.0
@@ -221,48 +233,58 @@ def _starts(job: Job, people: KeypointsFile, lens: Lens, body: Body) -> Mapping[
     return {identity: refocused_params(params, body.rest_joints[0], ratio) for identity, params in stacked.items()}
 
 
-def _person(identity: int, shot: int, seen: TracksFile, people: KeypointsFile, found: TrackFit, body: Body) -> Person:
+def person_rows(
+    identity: int, shot: int, seen: TracksFile, people: KeypointsFile, found: TrackFit, body: Body
+) -> Person:
     """One person's rows of `fit.npz`; none where the person is absent."""
-    fit, points = found.fit, found.keypoints
-    assert points.raw is not None
-    hands, joint_observed = found.hands, found.joint_observed
-    if hands is not None:
-        joint_observed = np.concatenate([joint_observed[:, :22], joint_observed[:, 22:] | hands.seen], 1)
-    boxes_px = np.full((len(found), 4), np.nan, np.float32)
-    boxes_px[found.index(people.frames[identity])] = people.boxes_px[identity]
-    person = Person(
-        identity=identity,
-        frame=found.frame,
-        time_s=seen.time_s[np.searchsorted(seen.frames, found.frame).clip(0, len(seen.frames) - 1)],
-        observed=fit.observed.numpy(),
-        pose_rad=fit.params.pose.numpy(),
-        translation_m=fit.params.translation.numpy(),
-        shape=fit.params.shape.numpy(),
-        joints_m=body.at(fit.params).joints.numpy(),
-        joint_std_mm=_length_mm(fit.joint_std_mm, len(found)),
-        joint_std_relative_mm=_length_mm(fit.joint_std_relative_mm, len(found)),
-        joint_observed=joint_observed,
-        keypoint_observed=found.keypoint_observed,
-        keypoints_px=np.where(found.detected[:, None, None], points.xy_px.numpy(), np.nan).astype(np.float32),
-        swapped=found.swapped,
-        confidence=points.confidence.numpy(),
-        presence=points.presence.numpy(),
-        raw=points.raw.numpy(),
-        used=fit.used.numpy(),
-        reprojection_px=fit.reprojection_px.numpy(),
-        box_px=boxes_px,
-        converged=fit.converged.numpy(),
-        stopped=fit.stopped,
-        shot=shot,
-        same_as=seen.same_as[identity],
-        size=float(fit.params.size),
-        height_m=body.height_m(fit.params.shape) * float(fit.params.size),
-        contact=np.zeros((len(found), 4), np.float32) if found.contact is None else found.contact,
-        hand_pose_rad=None if hands is None else hands.pose_rad,
-        hand_std_deg=None if hands is None else hands.std_deg,
-        hand_seen=None if hands is None else hands.seen,
-    )
-    return person.rows(found.present)
+    rows, shape, size = found.index(people.frames[identity]), found.fit.params.shape, float(found.fit.params.size)
+    height_m = body.height_m(shape) * size
+
+    def part(some: slice) -> Person:
+        track = found.rows(some)
+        fit, points = track.fit, track.keypoints
+        assert points.raw is not None
+        hands, joint_observed = track.hands, track.joint_observed
+        if hands is not None:
+            joint_observed = np.concatenate([joint_observed[:, :22], joint_observed[:, 22:] | hands.seen], 1)
+        boxes_px = np.full((len(track), 4), np.nan, np.float32)
+        here = slice(*np.searchsorted(rows, (some.start, some.stop)).tolist())
+        boxes_px[rows[here] - some.start] = people.boxes_px[identity][here]
+        person = Person(
+            identity=identity,
+            frame=track.frame,
+            time_s=seen.time_s[np.searchsorted(seen.frames, track.frame).clip(0, len(seen.frames) - 1)],
+            observed=fit.observed.numpy(),
+            pose_rad=fit.params.pose.numpy(),
+            translation_m=fit.params.translation.numpy(),
+            shape=shape.numpy(),
+            joints_m=body.at(fit.params).joints.numpy(),
+            joint_std_mm=_length_mm(fit.joint_std_mm, len(track)),
+            joint_std_relative_mm=_length_mm(fit.joint_std_relative_mm, len(track)),
+            joint_observed=joint_observed,
+            keypoint_observed=track.keypoint_observed,
+            keypoints_px=np.where(track.detected[:, None, None], points.xy_px.numpy(), np.nan).astype(np.float32),
+            swapped=track.swapped,
+            confidence=points.confidence.numpy(),
+            presence=points.presence.numpy(),
+            raw=points.raw.numpy(),
+            used=fit.used.numpy(),
+            reprojection_px=fit.reprojection_px.numpy(),
+            box_px=boxes_px,
+            converged=fit.converged.numpy(),
+            stopped=fit.stopped,
+            shot=shot,
+            same_as=seen.same_as[identity],
+            size=size,
+            height_m=height_m,
+            contact=np.zeros((len(track), 4), np.float32) if track.contact is None else track.contact,
+            hand_pose_rad=None if hands is None else hands.pose_rad,
+            hand_std_deg=None if hands is None else hands.std_deg,
+            hand_seen=None if hands is None else hands.seen,
+        )
+        return person.rows(track.present)
+
+    return joined(map(part, blocks(len(found))), int(found.present.sum()))
 
 
 def _length_mm(std_mm: torch.Tensor | None, frames: int) -> np.ndarray:

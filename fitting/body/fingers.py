@@ -28,15 +28,17 @@ DOF_JOINT = (0, 0, 1, 1, 2)  # of a finger's five angles: which of its joints th
 # The thumb's pad faces this much across the palm and the rest out of it, degrees: as on the open body, whose thumb is
 # flat where nail and pad are.
 THUMB_TURN_DEG = 55.0
-# MediaPipe shows the thumb's base this share of the way from the joint to the wrist (bench/hands.py).
-THUMB_BASE = 0.26
-
-
-def _as_mediapipe(points: Tensor) -> Tensor:
-    """Joints [..., 21, 3] -> keypoints where the network shows them."""
-    return torch.cat(
-        (points[..., :1, :], torch.lerp(points[..., 1:2, :], points[..., :1, :], THUMB_BASE), points[..., 2:, :]), -2
-    )
+# Where the hand network shows its 21 keypoints on a left hand of the open body, from joints and tips, in millimetres
+# along the T-pose's axes, turning with the bone before: on rendered hands, by `bench/hands.py --offsets`, to 0.5 mm.
+# It shows the wrist nearer to the fingers than it turns, knuckles deeper in the palm, tips inside the fingers.
+OPEN_KEYPOINTS_MM = (
+    (13.8, -2.9, -3.6),
+    *((0.1, -12.5, 6.4), (0.7, -4.6, -2.2), (0.1, -1.3, -5.1), (-4.7, 1.6, -6.3)),
+    *((4.1, -3.6, -0.4), (1.6, -5.3, -0.2), (2.6, -3.7, -0.1), (-6.2, -1.5, -2.5)),
+    *((3.3, -6.8, 1.3), (-0.2, -4.9, 1.7), (-1.6, -2.8, 1.2), (-7.9, 0.7, 1.2)),
+    *((2.7, -8.6, -0.9), (0.6, -6.0, 0.1), (-0.3, -5.1, -0.1), (-9.4, -2.9, 1.9)),
+    *((4.9, -7.5, -0.9), (1.4, -4.4, -0.4), (1.5, -3.7, -2.1), (-4.4, -2.0, -0.7)),
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,6 +51,7 @@ class Fingers:
     rest_joints: Tensor  # [30, 3] metres
     rest_joint_shapedirs: Tensor  # [30, 3, S]
     tips: Tensor  # [10] vertices at the fingers' ends, in the order of the fingers
+    offsets: Tensor  # [2, 21, 3] metres in the T-pose, from joints and tips to where the hand network shows them
     posedirs: Tensor | None = None  # [V, 3, 270] metres per unit of (R - I) of the finger joints; None: none
 
     @cached_property
@@ -66,11 +69,11 @@ class Fingers:
         return joints.unflatten(0, (2, 5, 3)), tips.unflatten(0, (2, 5))
 
     def flat_points(self, rest_joints: Tensor, shape: Tensor | None = None) -> Tensor:
-        """[2, 21, 3] keypoints of the flat hand from its wrist; rest_joints [24, 3]: the body's, of the same shape."""
+        """[2, 21, 3] wrist, joints and tips of flat hands from the wrist; rest_joints [24, 3]: of the same shape."""
         joints, tips = self.rest(self.v_template.new_zeros(0) if shape is None else shape)
         wrists = rest_joints[list(WRISTS)].to(joints).unsqueeze(1)
-        fingers = torch.cat((joints, tips.unsqueeze(2)), 2)[:, list(TO_MEDIAPIPE)].flatten(1, 2)
-        return _as_mediapipe(torch.cat((wrists, fingers), 1)) - wrists
+        fingers = torch.cat((joints, tips.unsqueeze(2)), 2)[:, list(TO_MEDIAPIPE)].flatten(1, 2) - wrists
+        return torch.cat((torch.zeros_like(wrists), fingers), 1)
 
     def placement(self, body: Placement, pose: Tensor, shape: Tensor) -> Placement:
         """All 52 joints of a placed body with finger rotations [T, 30, 3] axis-angle; shape [S] or [T, S]."""
@@ -92,14 +95,23 @@ class Fingers:
         )
 
     def points(self, placement: Placement, shape: Tensor) -> Tensor:
-        """[T, 2, 21, 3] metres: MediaPipe's hand keypoints of a placement of 52 joints."""
+        """[T, 2, 21, 3] metres: wrist, joints and tips in MediaPipe's order, of a placement of 52 joints."""
         tips = self.v_template[self.tips] + torch.einsum("ncs,...s->...nc", self.shapedirs[self.tips], shape)
         last = slice(BODY_JOINTS + 2, None, 3)
         arm = (tips - placement.rest_joints[..., last, :]).expand(len(placement.joints), 10, 3)
         ends = placement.joints[:, last] + rotate(placement.rotation[:, last], arm)
         joints = placement.joints[:, BODY_JOINTS:].unflatten(1, (2, 5, 3))
         fingers = torch.cat((joints, ends.unflatten(1, (2, 5)).unsqueeze(3)), 3)[:, :, list(TO_MEDIAPIPE)]
-        return _as_mediapipe(torch.cat((placement.joints[:, list(WRISTS)].unsqueeze(2), fingers.flatten(2, 3)), 2))
+        return torch.cat((placement.joints[:, list(WRISTS)].unsqueeze(2), fingers.flatten(2, 3)), 2)
+
+    def keypoints(self, placement: Placement, shape: Tensor) -> Tensor:
+        """[T, 2, 21, 3] metres: the same points where the hand network shows them."""
+        turns = placement.rotation[:, BODY_JOINTS:].unflatten(1, (2, 5, 3))[:, :, list(TO_MEDIAPIPE)]
+        wrist = placement.rotation[:, list(WRISTS)].unsqueeze(2)
+        bones = torch.cat((wrist.unsqueeze(3).expand(-1, -1, 5, -1, -1, -1), turns), 3).flatten(2, 3)
+        return self.points(placement, shape) + rotate(
+            torch.cat((wrist, bones), 2), self.offsets.expand(len(bones), 2, 21, 3)
+        )
 
     def pose_feature(self, placement: Placement) -> Tensor:
         """R - I of the finger joints of a placement of 52 joints, [T, 270]."""

@@ -99,6 +99,7 @@ def _fingers(model: Any, family: _Family, picks: Mapping[str, int], weights: tor
         rest_joints=of_joints @ model.v_template,
         rest_joint_shapedirs=torch.einsum("jv,vcs->jcs", of_joints, model.shapedirs),
         tips=torch.tensor([picks[f"{side}{finger}"] for side in "lr" for finger in FINGERS]),
+        offsets=torch.zeros(2, 21, 3),
         posedirs=correctives if correctives.any() else None,
     )
 

@@ -4,7 +4,7 @@ Frames that show too little are filled in from the frames around them, if there 
 within LONGEST_GAP_S, the person reappears about where it was heading, in about the same size and pose. Otherwise nobody
 knows what happened in between, and the person is absent there.
 
-Left and right of a limb that change places from one frame to the next are put back (`repair_side_swaps`). Seen from the
+Left and right of a limb that change places from one frame to the next are put back (`side_order`). Seen from the
 side, a 2D network is sure where the legs are and unsure which is which: the labels flicker, each time with full
 confidence. A body cannot do that. So for legs, arms and trunk each, every frame is taken as labelled (0) or with sides
 exchanged (1), and the choice for the whole track is the one with the least
@@ -112,14 +112,24 @@ def usable_frames(keypoints: Keypoints, cameras: Sequence[Camera], weighting: We
 
 def frames_with_enough(keypoints: Keypoints, weight: Tensor) -> Tensor:
     """The same for undistorted keypoints and their weights [T, K]."""
-    counts = ((keypoints.confidence * keypoints.presence >= USABLE_CONFIDENCE) & (weight > 0)).sum(1)
-    usable = counts >= LEAST_KEYPOINTS
+    usable = enough_in(keypoints, weight)
     if not bool(usable.any()):
+        counts = _counting(keypoints, weight)
         raise TooFewKeypoints(
             f"no frame has {LEAST_KEYPOINTS} keypoints with a confidence of {USABLE_CONFIDENCE} or more (the best has "
             f"{int(counts.max())}): a body cannot be fitted. Check the detection, or choose a weighting without a gate."
         )
     return usable
+
+
+def enough_in(keypoints: Keypoints, weight: Tensor) -> Tensor:
+    """The same where it may be no frame at all: somebody whom other cameras see."""
+    return _counting(keypoints, weight) >= LEAST_KEYPOINTS
+
+
+def _counting(keypoints: Keypoints, weight: Tensor) -> Tensor:
+    """[T] how many keypoints are confident and count."""
+    return ((keypoints.confidence * keypoints.presence >= USABLE_CONFIDENCE) & (weight > 0)).sum(1)
 
 
 # The joint at each keypoint.
@@ -279,8 +289,14 @@ BOUND = 3.0  # sigmas at which a distance stops counting more
 LABEL_COST = 0.5  # for each exchanged pair
 
 
-def repair_side_swaps(keypoints: Keypoints, fps: float) -> tuple[Keypoints, np.ndarray]:
-    """Finite keypoints with sides put back, and which of them changed places, [T, K] bool."""
+def reordered(keypoints: Keypoints, order: np.ndarray) -> Keypoints:
+    """With the keypoints `order` [T, K] of each frame in the place of its own."""
+    rows, picks = np.arange(len(order))[:, None], torch.from_numpy(order)
+    return keypoints.along("keypoints", lambda value, _: value[rows, picks])
+
+
+def side_order(keypoints: Keypoints, fps: float) -> np.ndarray:
+    """[T, K] which of a frame's finite keypoints stands where, once sides are put back."""
     confidence = keypoints.confidence * keypoints.presence
     area_px2 = keypoint_area(keypoints, confidence > 0).double().numpy()
     sigma_px = SIGMA * np.sqrt(area_px2.clip(1)) * max(1.0, 30 / fps) ** 2
@@ -289,13 +305,12 @@ def repair_side_swaps(keypoints: Keypoints, fps: float) -> tuple[Keypoints, np.n
     for names in LIMBS:
         pairs = _pairs(names, names_of)
         exchanged = _exchanged(
-            keypoints.xy_px.double().numpy()[:, pairs], confidence.double().numpy()[:, pairs], sigma_px
+            keypoints.xy_px[:, pairs].double().numpy(), confidence[:, pairs].double().numpy(), sigma_px
         )
         if "ankle" in names and f"left_{FEET[0]}" in names_of:
             pairs = np.concatenate([pairs, _pairs(FEET, names_of)])
         order[np.ix_(exchanged, pairs.ravel())] = pairs[:, ::-1].ravel()
-    rows, picks = np.arange(len(order))[:, None], torch.from_numpy(order)
-    return keypoints.along("keypoints", lambda value, _: value[rows, picks]), order != np.arange(size)
+    return order
 
 
 def _pairs(names: tuple[str, ...], names_of: tuple[str, ...]) -> np.ndarray:
@@ -311,11 +326,13 @@ def _exchanged(xy_px: np.ndarray, confidence: np.ndarray, sigma_px: np.ndarray) 
     label = LABEL_COST * xy_px.shape[1] * weight
     if frames < 3:
         return np.zeros(frames, np.bool_)
-    # cost[t, a, b, c]: choices a, b, c in frames t - 2, t - 1, t
-    second = either[2:, None, None, :] - 2 * either[1:-1, None, :, None] + either[:-2, :, None, None]
-    size2 = np.square(second).sum(-1) / np.square(sigma_px[2:, None, None, None, None, None])
     together = np.minimum(np.minimum(weight[2:], weight[1:-1]), weight[:-2])
-    cost = np.minimum(size2, BOUND**2).sum((-1, -2)) / 2 * together[:, None, None, None]
+    cost = np.empty((frames - 2, 2, 2, 2))  # [t, a, b, c]: choices a, b, c in frames t - 2, t - 1, t
+    for some in blocks(frames - 2):
+        a, b, c = (either[some.start + late : some.stop + late] for late in range(3))
+        second = c[:, None, None, :] - 2 * b[:, None, :, None] + a[:, :, None, None]
+        size2 = np.square(second).sum(-1) / np.square(sigma_px[2:][some, None, None, None, None, None])
+        cost[some] = np.minimum(size2, BOUND**2).sum((-1, -2)) / 2 * together[some, None, None, None]
     best = np.array([0, label[0]])[:, None] + np.array([0, label[1]])[None]  # [choice in t - 1, choice in t]
     came_from = np.zeros((frames, 2, 2), np.int8)
     for t in range(2, frames):

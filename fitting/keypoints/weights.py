@@ -52,7 +52,8 @@ from fitting.body import BodyOutput
 from fitting.camera import Camera
 from fitting.thresholds import CALIBRATED
 from pose2d.base.errors import UserError
-from pose2d.base.table import Table, column, nested
+from pose2d.base.scratch import release
+from pose2d.base.table import Table, blocks, column, nested
 from pose2d.skeletons import HALPE26
 from pose2d.types import AREA_OF_BOX, Keypoints, l_squared, sigma_along_axes, variance_from_expected_oks
 
@@ -273,21 +274,22 @@ def surface_in_front_m(points: Tensor, body: BodyOutput) -> Tensor:
     return torch.where((inside > 0) & (front > 0), away - front, UNCOVERED_M).amax(-1)
 
 
-def behind_others(people: Mapping[int, FittedBody], camera: Camera) -> dict[int, BehindOthers]:
-    """By identity, for everyone of a shot."""
-    found = {}
-    for identity, one in people.items():
-        covered, taken = (torch.zeros_like(one.keypoints.confidence) for _ in range(2))
-        for other in (person for number, person in people.items() if number != identity):
-            _, here, there = np.intersect1d(one.frame, other.frame, return_indices=True)
+def behind_others(people: Mapping[int, FittedBody], identity: int, camera: Camera) -> BehindOthers:
+    """Of one of everyone in a shot."""
+    one = people[identity]
+    covered, taken = (torch.zeros_like(one.keypoints.confidence) for _ in range(2))
+    for other in (person for number, person in people.items() if number != identity):
+        _, all_here, all_there = np.intersect1d(one.frame, other.frame, return_indices=True)
+        for some in blocks(len(all_here)):
+            here, there = all_here[some], all_there[some]
             look = _may_hide(one.rows(here), other.rows(there), camera)
             if look.any():
                 here, there = here[look], there[look]
                 behind = _behind(one.rows(here), other.rows(there), camera)
                 covered[here] = torch.maximum(covered[here], behind.covered)
                 taken[here] = torch.maximum(taken[here], behind.taken)
-        found[identity] = BehindOthers(covered, taken)
-    return found
+            release()
+    return BehindOthers(covered, taken)
 
 
 def _behind(own: FittedBody, other: FittedBody, camera: Camera) -> BehindOthers:

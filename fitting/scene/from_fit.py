@@ -31,6 +31,8 @@ from fitting.scene.ground_evidence import (
 )
 from fitting.solver.terms.scene import FEET, POINTS, point_lifts
 from fitting.track import PreparedTrack
+from pose2d.base import scratch
+from pose2d.base.table import BLOCK, blocks
 
 _FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # `ground_evidence.FOOT_POINTS` among Halpe's 26
 # A foot that rests so far from the floor stands on something else. Feet of people on the floor are found within 0.1 m.
@@ -47,6 +49,8 @@ def keypoint_sigma_px(found: TrackFit) -> np.ndarray:
     Of the core of the stated distribution: whoever is in its tail is plainly wrong, and mostly so in all neighbouring
     frames. The constant share of an error moves no keypoint.
     """
+    if len(found) > BLOCK:
+        return np.concatenate([keypoint_sigma_px(found.rows(some)) for some in blocks(len(found))])
     points = found.keypoints
     weight, sigma_px = stated_error_px(replace(points, xy_px=torch.nan_to_num(points.xy_px)))
     sigma = ((1 - CONSTANT_ERROR_SHARE) ** 0.5 * (weight / sigma_px.square()).sum(-1).rsqrt()).numpy()
@@ -58,12 +62,15 @@ def keypoint_sigma_px(found: TrackFit) -> np.ndarray:
 def person_evidence(found: TrackFit, body: Body, rows: np.ndarray, known_height_m: float | None) -> PersonEvidence:
     """rows [T]: the places of the track's frames among those of the shot."""
     fit = found.fit
-    joints = body.at(fit.params).joints.double().numpy()
-    joints = np.where(fit.observed.numpy()[:, None, None], joints, np.nan)
+    joints = scratch.empty((len(found), 24, 3), np.dtype(np.float64))
+    for some in blocks(len(found)):
+        part = fit.rows(some)
+        joints[some] = np.where(part.observed.numpy()[:, None, None], body.at(part.params).joints.numpy(), np.nan)
+    scratch.release()
     return PersonEvidence(
         frames=rows,
         joints_cam_m=joints,
-        joint_sigma_m=np.full(joints.shape[:2], JOINT_SIGMA_M),
+        joint_sigma_m=np.broadcast_to(JOINT_SIGMA_M, joints.shape[:2]),
         observed=found.joint_observed,
         feet_px=found.keypoints.xy_px.numpy()[:, _FOOT_KEYPOINTS].astype(float),
         feet_sigma_px=keypoint_sigma_px(found)[:, _FOOT_KEYPOINTS],

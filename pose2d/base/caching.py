@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 import tokenize
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pose2d.base import files
+from pose2d.base import files, scratch
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, blocks
 
@@ -192,8 +193,12 @@ def _imported(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def write_npz(path: Path, key: CacheKey, content: Mapping[str, Any]) -> None:
-    with atomic_file(path) as temporary:
-        np.savez_compressed(temporary, **{**content, _KEY: key.text})
+    """An array at a time, so that none needs a copy in memory."""
+    with atomic_file(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, value in {**content, _KEY: key.text}.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(value), allow_pickle=False)
+            scratch.release()
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:

@@ -29,6 +29,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from pose2d.base import scratch
 from pose2d.base.errors import UserError
 
 unfinished: set[Path] = set()  # files and folders being written now
@@ -151,6 +152,7 @@ def file_sha256(path: Path) -> str:
 
 
 MOST_ARRAY_BYTES = 4 << 30  # of all arrays of one file; an hour of ten people is a third of it
+MOST_ON_DISK = 64 << 30  # the same where they lie on disk (`pose2d.base.scratch`)
 MOST_JSON_BYTES = 2 << 30  # COCO-WholeBody's annotations, the largest file anyone passes, have 0.8 GB
 JSON_GROWTH = 10  # Python objects take about so many times the bytes of the text they were read from
 MOST_PIXELS = 100_000_000  # of one image or frame: 300 MB, of which some are in memory at once
@@ -361,7 +363,7 @@ MOST_ARRAYS = 20_000  # of one file; networks have some hundred
 MOST_GROWTH = 1100  # deflate makes at most 1032 bytes of one
 _READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _ONE_HEADER = threading.Lock()  # they are Python literals, and Python 3.11 can fail to parse two at a time
-_BLOCK = 1 << 20
+_BLOCK, _ROWS = 1 << 20, 10_000  # bytes and rows that are looked at together
 _KINDS = {"f": "fiu", "i": "iu", "b": "b", "U": "U"}  # what counts as a number, a whole number, a truth value, text
 _KIND_NAMES = {"f": "numbers", "i": "whole numbers", "b": "truth values", "U": "text"}
 
@@ -386,7 +388,7 @@ def read_npz(path: str | Path, expected: str, names: Iterable[str] | None = None
     """Every array of an .npz file, or those of `names` that it has. `expected` ends the message when it cannot be."""
     path = Path(path)
     try:
-        return _read_npz(path, None if names is None else set(names))
+        return dict(_arrays(path, None if names is None else set(names)))
     except Unreadable as reason:
         raise UserError(f"{path} cannot be read: {reason}. {expected}") from reason
 
@@ -407,7 +409,8 @@ def read_npy(path: str | Path, expected: str) -> np.ndarray:
 def is_intact(path: str | Path) -> bool:
     """Whether every array of an .npz file can be read and has the checksum it was written with."""
     try:
-        _read_npz(Path(path), None)
+        for _ in _arrays(Path(path), None):  # one in memory at a time
+            pass
     except Unreadable:
         return False
     return True
@@ -434,11 +437,20 @@ def _problem(given: np.ndarray, wanted: Array, lengths: dict[str, int]) -> str:
     if not fits:
         sizes = ", ".join(str(lengths.get(want, want)) if isinstance(want, str) else str(want) for want in wanted.shape)
         return f"has size {list(given.shape)}, expected [{sizes}]"
-    if not given.size or given.dtype.kind not in "fiu":
+    if given.dtype.kind not in "fiu":
         return ""
-    if wanted.finite and given.dtype.kind == "f" and not np.isfinite(given).all():
-        return "has a number that is not finite (NaN or infinity)"
+    rows = np.atleast_1d(given)
+    for first in range(0, len(rows), _ROWS):
+        if problem := _wrong_number(rows[first : first + _ROWS], wanted):
+            return problem
+        scratch.release()
+    return ""
+
+
+def _wrong_number(given: np.ndarray, wanted: Array) -> str:
     known = given[~np.isnan(given)] if given.dtype.kind == "f" else given
+    if wanted.finite and (known.size < given.size or np.isinf(known).any()):
+        return "has a number that is not finite (NaN or infinity)"
     if known.size and wanted.low is not None and known.min() < wanted.low:
         return f"has {known.min()}, expected at least {wanted.low:g}"
     if known.size and wanted.high is not None and known.max() > wanted.high:
@@ -455,22 +467,21 @@ def _opened(path: Path) -> BinaryIO:
         raise Unreadable(error.strerror or str(error)) from error
 
 
-def _read_npz(path: Path, names: set[str] | None) -> dict[str, np.ndarray]:
+def _arrays(path: Path, names: set[str] | None) -> Iterator[tuple[str, np.ndarray]]:
+    """One after the other, with their names."""
     with _opened(path) as file:
         try:
             with zipfile.ZipFile(file) as archive:
                 members = _members(archive, names, path.stat().st_size)
-                cap = most_bytes(MOST_ARRAY_BYTES)
+                cap = MOST_ON_DISK if scratch.is_active() else most_bytes(MOST_ARRAY_BYTES)
                 total = sum(member.file_size for member in members.values())
                 if total > cap:
                     raise Unreadable(
                         f"its arrays would take {size_text(total)} of memory, and at most {size_text(cap)} may be used"
                     )
-                content = {}
                 for name, member in members.items():
                     with archive.open(member) as stream:
-                        content[name] = _array(stream, member.file_size, name, cap)
-                return content
+                        yield name, _array(stream, member.file_size, name, cap)
         except Unreadable:
             raise
         except Exception as error:  # what damaged bytes raise is as varied as the bytes
@@ -514,7 +525,7 @@ def _array(stream: Any, size: int, name: str, cap: int) -> np.ndarray:
         raise Unreadable(
             f"{name} would take {size_text(count * dtype.itemsize)} of memory, {size_text(cap)} may be used"
         )
-    flat = np.empty(count, dtype)
+    flat = scratch.empty((count,), dtype)
     if count and dtype.itemsize:
         content = flat.view(np.uint8).data
         at = 0
@@ -525,6 +536,7 @@ def _array(stream: Any, size: int, name: str, cap: int) -> np.ndarray:
             content[at : at + len(block)] = block
             at += len(block)
     stream.read(1)  # a zip entry compares its checksum at its end
+    scratch.release()
     if not dtype.isnative:  # another machine's order of bytes, which torch does not know
         flat = flat.astype(dtype.newbyteorder("="))
     return flat.reshape(shape, order="F" if fortran else "C")

@@ -15,12 +15,13 @@ array or a tensor, another Table, or None where it is optional. A value with one
 same for all rows: one shape for all frames.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from pose2d.base import scratch
 from pose2d.base.errors import UserError
 from pose2d.base.files import Array
 
@@ -112,6 +113,10 @@ class Table:
     def rows(self: Rows, index: Any) -> Rows:
         """Some of the rows: a slice, numbers or truth values."""
         return replace(self, **{name: _taken(value, index) for name, value in self._columns()})
+
+    def picked(self: Rows, index: np.ndarray) -> Rows:
+        """As `rows` of numbers; of a long table on disk, where there is a place for it (`pose2d.base.scratch`)."""
+        return joined((self.rows(index[some]) for some in blocks(len(index))), len(index))
 
     @classmethod
     def concat(cls: type[Rows], parts: Sequence[Rows]) -> Rows:
@@ -244,8 +249,10 @@ class Table:
             for f, c in column_fields(cls)
             if c.in_files and not c.each and not c.optional
         }
-        rows = cls.concat(parts).to_arrays() if parts else no_rows
-        return {**once, "first_row": np.cumsum([0, *map(len, parts)]), **rows}
+        first = np.cumsum([0, *map(len, parts)])
+        pieces = (part.rows(some) for part in parts for some in blocks(len(part)))
+        rows = joined(pieces, int(first[-1])).to_arrays() if parts else no_rows
+        return {**once, "first_row": first, **rows}
 
     @classmethod
     def from_groups(cls: type[Rows], arrays: Mapping[str, np.ndarray], **missing: Any) -> list[Rows]:
@@ -266,6 +273,50 @@ class Table:
         for f, c in column_fields(type(self)):
             if (value := getattr(self, f.name)) is not None and not _is_shared(value, c):
                 yield f.name, value
+
+
+def joined(parts: Iterable[Rows], length: int) -> Rows:
+    """As `Table.concat` of parts with `length` rows in all, which share the same values: one of them is in memory at a
+    time, and the whole is on disk where there is a place for it (`pose2d.base.scratch`)."""
+    places: dict[tuple[str, ...], np.ndarray] = {}
+    first, at = None, 0
+    for part in parts:
+        first = first or part
+        for name, value in _leaves(part):
+            array = np.asarray(value)
+            if name not in places:
+                places[name] = scratch.empty((length, *array.shape[1:]), array.dtype)
+            assert array.dtype == places[name].dtype
+            places[name][at : at + len(part)] = array
+        at += len(part)
+        scratch.release()
+    assert first is not None
+    return _with_leaves(first, places, ())
+
+
+def stored(table: Rows) -> Rows:
+    """The same on disk, where there is a place for it."""
+    return table.picked(np.arange(len(table))) if scratch.is_active() else table
+
+
+def _leaves(table: Table, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The columns that are arrays or tensors, those of nested tables too."""
+    for name, value in table._columns():
+        if isinstance(value, Table):
+            yield from _leaves(value, (*before, name))
+        else:
+            yield (*before, name), value
+
+
+def _with_leaves(table: Rows, leaves: Mapping[tuple[str, ...], np.ndarray], before: tuple[str, ...]) -> Rows:
+    made: dict[str, Any] = {}
+    for name, value in table._columns():
+        path = (*before, name)
+        if isinstance(value, Table):
+            made[name] = _with_leaves(value, leaves, path)
+        else:
+            made[name] = leaves[path] if isinstance(value, np.ndarray) else _tensor(leaves[path])
+    return replace(table, **made)
 
 
 def column_fields(table: type[Table]) -> tuple[tuple[Field[Any], Column], ...]:

@@ -167,11 +167,9 @@ class Background(Generic[T]):
         """Waits until it is made. An error in making it is raised here."""
         return self.start().result()
 
-    def take(self) -> T:
-        """As `get`, and forgets it, so that it does not stay in memory longer than its user."""
-        value = self.get()
+    def let_go(self) -> None:
+        """It does not stay in memory longer than its user; whoever asks again waits until it is made again."""
         self._made = None
-        return value
 
 
 @contextmanager

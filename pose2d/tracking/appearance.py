@@ -270,7 +270,7 @@ def track_path(
     A box shrinks and moves when something hides the legs; the torso does not: its centre is used in every frame in
     which all its keypoints reach TORSO_SURE.
     """
-    part = seen.rows(row)
+    part = seen.picked(row)
     boxes = part.box_px
     centre, from_torso = (boxes[:, :2] + boxes[:, 2:]) / 2, np.zeros(len(row), bool)
     if part.keypoints is not None:

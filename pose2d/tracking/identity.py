@@ -16,6 +16,8 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+from pose2d.base import scratch
+from pose2d.base.table import blocks, joined
 from pose2d.events import Event
 from pose2d.skeletons import Skeleton
 from pose2d.tracking.appearance import (
@@ -198,7 +200,9 @@ class _Expected:
 
     def __init__(self, seen: Detections, body_px: np.ndarray) -> None:
         self._seen, self._body = seen, body_px
-        self._xy, self._std = seen.xy_px, keypoint_std(seen)
+        self._xy, self._std = seen.xy_px, scratch.empty(seen.xy_px.shape[:2], np.dtype(np.float64))
+        for some in blocks(len(seen)):
+            self._std[some] = keypoint_std(seen.rows(some))
         self._states: dict[int, tuple[float, PoseState]] = {}
 
     def at(self, row: int, options: PoseMotionOptions) -> PoseState | None:
@@ -280,14 +284,15 @@ def people_of(
 
     frames, times [F]: of all frames that were read; shot_first_frame [S].
     """
-    seen = Detections.concat(rows) if rows else Detections.empty()
+    seen = joined(rows, sum(map(len, rows))) if rows else Detections.empty()
     if seen.time_s is None:
         seen = replace(seen, time_s=np.zeros(0))
     confirmed = np.isin(seen.identity, list(tracker.confirmed()))
     seen = replace(seen, identity=np.where(confirmed, seen.identity, NOBODY))
     ends = np.searchsorted(frames, [*shot_first_frame[1:], np.inf][: len(shot_first_frame)]) - 1
-    settled = settle(seen, shot_first_frame, times[ends], tracker.image_wh, options)
     keypoints = seen.keypoints
+    looked_at = replace(seen, keypoints=keypoints and replace(keypoints, error=None, raw=None))  # half of the bytes
+    settled = settle(looked_at, shot_first_frame, times[ends], tracker.image_wh, options)
     if keypoints is not None:
         presence = torch.from_numpy(np.asarray(keypoints.presence) * settled.owner_presence)
         keypoints = replace(keypoints, presence=presence)
@@ -317,8 +322,10 @@ def settle(
     if seen.keypoints is not None and seen.appearance is not None:
         track = _split_jumps(replace(seen, identity=track), image_wh, options, notes)
         track = _look_again(replace(seen, identity=track), shot, image_wh, options.second_look, notes)
+        scratch.release()
         owner = owners(replace(seen, identity=track), options.owner)
         track = _drop_unowned(replace(seen, identity=track), owner, options, notes)
+        scratch.release()
     seen = replace(seen, identity=track)
     _note_lost(seen, shot, last_frame_s, image_wh, options, notes)
     identities = _in_order_of_appearance(seen)
@@ -391,7 +398,7 @@ def _look_again(
     track = np.full(len(seen), -1, np.int64)
     for number in np.unique(shot[seen.identity >= 0]):
         rows = np.flatnonzero((shot == number) & (seen.identity >= 0))
-        part = seen.rows(rows)
+        part = seen.picked(rows)
         again, candidates = look_again(part, image_wh, options)
         fresh = int(track.max(initial=-1)) + 1
         track[rows] = np.where(again < 0, -1, fresh + again)

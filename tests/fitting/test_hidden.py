@@ -55,7 +55,7 @@ def person(placed: BodyOutput, frames: int = 1) -> FittedBody:
 
 
 def tilts(people: dict[int, FittedBody]) -> dict[int, torch.Tensor]:
-    return {identity: behind.inflation for identity, behind in behind_others(people, CAMERA).items()}
+    return {identity: behind_others(people, identity, CAMERA).inflation for identity in people}
 
 
 @pytest.mark.parametrize("depth_m", [2.0, 6.0])
@@ -111,8 +111,8 @@ def test_only_frames_in_which_both_are_there_count(body: Body) -> None:
 def test_the_one_in_front_who_counts_most_decides(body: Body) -> None:
     far = person(standing(body, 0.1, 3.6))
     others = {1: person(standing(body, 0.0, 3.0)), 2: person(standing(body, 0.25, 3.3))}
-    apart = [behind_others({number: other, 9: far}, CAMERA)[9] for number, other in others.items()]
-    together = behind_others({**others, 9: far}, CAMERA)[9]
+    apart = [behind_others({number: other, 9: far}, 9, CAMERA) for number, other in others.items()]
+    together = behind_others({**others, 9: far}, 9, CAMERA)
     torch.testing.assert_close(together.covered, torch.maximum(*(one.covered for one in apart)))
     torch.testing.assert_close(together.taken, torch.maximum(*(one.taken for one in apart)))
 

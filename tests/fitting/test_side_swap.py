@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fitting.keypoints.observed import repair_side_swaps
+from fitting.keypoints.observed import reordered, side_order
 from pose2d.skeletons import COCO17
 from pose2d.types import ErrorDistribution, Keypoints
 
@@ -27,6 +27,12 @@ def side_walk() -> Keypoints:
     xy_px += np.random.default_rng(0).normal(0, 1.5, xy_px.shape)
     sure = torch.full((FRAMES, 17), 0.9)
     return Keypoints(torch.from_numpy(xy_px).float(), sure, sure, "ccnet", torch.full((FRAMES,), 3e4))
+
+
+def repair_side_swaps(keypoints: Keypoints, fps: float) -> tuple[Keypoints, np.ndarray]:
+    """With sides put back, and which keypoints changed places."""
+    order = side_order(keypoints, fps)
+    return reordered(keypoints, order), order != np.arange(order.shape[1])
 
 
 def exchanged(known: Keypoints, frames: list[int]) -> Keypoints:

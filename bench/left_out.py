@@ -20,6 +20,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from fitting.scene.lens import focal_prior
 from rich.table import Table
 from torch import Tensor
 
@@ -31,8 +32,7 @@ from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.init import lifter
 from fitting.keypoints import weights
-from fitting.scene.lens import focal_prior
-from fitting.solver.terms import motion
+from fitting.solver.terms import priors
 from fitting.track import fit_track
 from pose2d.base.errors import UserError
 from pose2d.skeletons import HALPE26
@@ -45,7 +45,7 @@ CONSTANTS = {  # of the balance, by the names that --set takes
     "prior": (optimise, "PRIOR_BESIDE_GUESS"),
     "guess": (lifter, "SEEN_TWICE"),
     "motion": (optimise, "MOTION_WEIGHT"),
-    "doubt": (motion, "MOTION_FACTOR"),
+    "doubt": (priors, "MOTION_FACTOR"),
 }
 LIMBS = {"arm": ([7, 9], [8, 10]), "leg": ([13, 15, 20, 22, 24], [14, 16, 21, 23, 25])}
 JOINT_OF = [15] * 5 + [16, 17, 18, 19, 20, 21, 1, 2, 4, 5, 7, 8, 15, 12, 0, 10, 11, 10, 11, 7, 8]  # of each keypoint

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ccnet.areas import AreaFit
 from ccnet.coco_ap.matching import ground_truth_from_coco, matched_oks, pair_oks
-from ccnet.confidence import closed_form, mean_area_px2, target_cells
+from ccnet.confidence import about_of, closed_form, mean_area_px2, target_cells
 from ccnet.data import datasets
 from ccnet.data.datasets import (
     AnnotatedPerson,
@@ -18,7 +18,6 @@ from ccnet.data.datasets import (
     Split,
 )
 from ccnet.data.observations import Observations
-from ccnet.heads.files import about_of
 from ccnet.heads.head import CalibrationHead, flip_average
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ccnet import losses
+from ccnet.confidence import build
 from ccnet.data.observations import Examples
-from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead, Ensemble, SimCCDistributionHead
 from ccnet.losses import Loss, SoapLoss, Targets
 from ccnet.recipes import TrainingSettings
@@ -38,9 +38,7 @@ def new_head(model: PoseModel, settings: TrainingSettings, name: str = "") -> Ca
         )
     torch.manual_seed(settings.seed)
     members = MEMBERS if settings.loss == "ensemble" else 1
-    return files.build(
-        model, settings.head, losses.channels(settings.loss), members, width=settings.head_width, card=name
-    )
+    return build(model, settings.head, losses.channels(settings.loss), members, width=settings.head_width, card=name)
 
 
 def make_loss(settings: TrainingSettings, people: int) -> Loss:

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from fitting.body import Body, BodyOutput, BodyParams
-from fitting.body.fingers import WRISTS
-from fitting.camera import Camera
+from fitting.body.kinematics import WRISTS
+from fitting.camera import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, Camera, FocalEstimate, combined, refocused_params
 from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
 from fitting.hands import fit_hands
 from fitting.init.torso import mirrored_legs
@@ -38,7 +38,6 @@ from fitting.scene.from_fit import (
 )
 from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, contradictions, estimate_ground
 from fitting.scene.ground_evidence import ShotCamera
-from fitting.scene.lens import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, FocalEstimate, combined, refocused_params
 from fitting.solver.terms.scene import (
     BALANCE_STD_M,
     FEET,
@@ -104,6 +103,11 @@ class ShotFit:
     reason: str  # what the ground rests on, or why it is not known
     judged: dict[int, Judged] = field(default_factory=dict)  # by identity: whether the scene was kept
     warnings: tuple[str, ...] = ()  # where what the user states contradicts the images
+
+    def uses(self, identity: int) -> bool:
+        """Whether the scene pulled on this person."""
+        one = self.judged.get(identity)
+        return self.ground is not None and one is not None and one.verdict in ("used", "softened")
 
     @property
     def verdict(self) -> Verdict:
@@ -524,4 +528,5 @@ def _as_found(
         fit, params=params, joint_std_mm=camera_std, joint_std_relative_mm=relative_std, reprojection_px=reprojection
     )
     contact = np.zeros((len(found), FEET), np.float32) if found.contact is None else found.contact
-    return replace(found, keypoints=keypoints, fit=fit, contact=contact, hands=hands)
+    worst = None if found.worst_error_mm is None else np.float32(size) * found.worst_error_mm
+    return replace(found, keypoints=keypoints, fit=fit, contact=contact, worst_error_mm=worst, hands=hands)

@@ -35,7 +35,7 @@ class CalibrationHead(nn.Module):
     """`confidence, presence = head(features)`: both [N, K] in [0, 1]."""
 
     kind: ClassVar[str]
-    about: object = None  # an `About`, if the head was loaded from a file (ccnet/heads/files.py)
+    about: object = None  # an `About`, if the head was loaded from a file (ccnet/confidence.py)
 
     def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int) -> None:
         super().__init__()

@@ -16,13 +16,12 @@ from typing import Any
 
 import ccnet
 import pose2d
-from ccnet import losses
+from ccnet import confidence, losses
 from ccnet.areas import fit_areas, people_to_fit
 from ccnet.comparison import check_plots, compare_sources, draw_plots
 from ccnet.confidence import fit_closed_form
 from ccnet.data import observations
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
-from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead
 from ccnet.other_features import with_features
 from ccnet.predicted_people import USUAL_SOURCES, predictions_from
@@ -101,7 +100,7 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
                 reporter.say("The features exceed --cache-gb: the network runs in every epoch.")
             _train(reporter, head, examples, settings, group, request.out)
             if group.is_main:
-                about = files.describe(
+                about = confidence.describe(
                     head,
                     model,
                     request.model + (f" ({settings.features} features)" if settings.features != "penultimate" else ""),
@@ -109,7 +108,7 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
                     **_closed_form_record(examples, model),
                 )
                 request.out.mkdir(parents=True, exist_ok=True)
-                files.save(head, request.out / "ccnet.safetensors", about)
+                confidence.save(head, request.out / "ccnet.safetensors", about)
             group.barrier()
             found = _evaluate(reporter, model, eval_splits, request, group)
             group.barrier()
@@ -157,8 +156,8 @@ def worse_than_untrained(found: Evaluation) -> list[str]:
 def _kind(model: PoseModel, settings: TrainingSettings) -> str:
     """The head of these settings. Other features than the penultimate are read by one layer always."""
     if settings.head == "paper" or (not settings.head and (settings.features != "penultimate" or settings.head_width)):
-        return files.paper_kind(model)
-    return settings.head or files.default_kind(model)
+        return confidence.paper_kind(model)
+    return settings.head or confidence.default_kind(model)
 
 
 def _eval_splits(request: TrainCcnetOptions, model: PoseModel) -> dict[str, Split]:

@@ -13,8 +13,7 @@ import typer
 from fitmesh.options.record import command
 from fitmesh.options.run import RunCommand
 from fitmesh.ui.events import Failed, Reporter, as_json_lines, on_stderr, starting
-from fitmesh.ui.signals import INTERRUPTED, Stopped, working
-from fitmesh.ui.trouble import count
+from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
 
 if TYPE_CHECKING:
     from fitmesh.many.status import ClipStatus

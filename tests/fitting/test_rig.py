@@ -11,14 +11,13 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from bench.lib.rigs import SimulatedRig, placed_around, simulate
-from fitting.camera import Camera
+from fitting.camera import Camera, given_focal
 from fitting.optimise import OtherView
 from fitting.rig.check import checked, stated_ground
 from fitting.rig.from_people import Lifted, Recorded, place_cameras
 from fitting.rig.meeting import Sight, associate, find_offset, triangulate
 from fitting.rig.rig import Rig, read_rig, write_rig
 from fitting.rig.views import points_of, prepare_views, resampled
-from fitting.scene.lens import given_focal
 from fitting.shot import ShotPerson, fit_shot
 from fitting.training.simulation import Noise
 from pose2d.base.errors import UserError

@@ -37,9 +37,7 @@ class AreaFit:
 def pooled(features: Tensor) -> Tensor:
     """One vector a person [N, C]: maps averaged over cells, one vector a keypoint over keypoints."""
     plain = features.as_subclass(Tensor).float()
-    if plain.ndim == 4:
-        return plain.mean((2, 3))
-    return plain.mean(1) if plain.ndim == 3 else plain
+    return plain.mean({4: (2, 3), 3: (1,)}[plain.ndim]) if plain.ndim > 2 else plain
 
 
 def fit_areas(
@@ -62,15 +60,9 @@ def fit_areas(
     def width(share: Tensor | float) -> float:
         return fit_closed_form(o.score, o.sigma_px, o.crop_area_px2, o.crop_area_px2 * share, o.labelled_oks, model)
 
-    return AreaFit(
-        mean_share=mean_share,
-        centre=x.mean(0),
-        weight=weight,
-        mean_log_share=mean_log_share,
-        width_with_mean=width(mean_share),
-        width_with_predicted=width(_share(x, x.mean(0), weight, mean_log_share)),
-        width_with_annotated=width(o.area_share),
-    )
+    predicted = _share(x, x.mean(0), weight, mean_log_share)
+    widths = [width(share) for share in (mean_share, predicted, o.area_share)]
+    return AreaFit(mean_share, x.mean(0), weight, mean_log_share, *widths)
 
 
 def people_to_fit(people: Sequence[AnnotatedPerson]) -> list[AnnotatedPerson]:

@@ -1,6 +1,6 @@
 """One set of predicted keypoints, the confidence of several sources in them, compared: AP, calibration, plots."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from ccnet.coco_ap.average_precision import PARTS, Evaluate, KeypointAP, bootstrap_ap, evaluate, evaluate_wholebody
+from ccnet.coco_ap.average_precision import (
+    PARTS,
+    Evaluate,
+    KeypointAP,
+    bootstrap_ap,
+    evaluate,
+    evaluate_by_pycocotools,
+    evaluate_wholebody,
+)
 from ccnet.coco_ap.matching import Detections, GroundTruth, detections, ground_truth_from_coco, match
 from ccnet.data.datasets import PCKh, Split, mean_of_counted, mpii_groups
 from ccnet.metrics import Calibration, calibration, keypoint_map, labelled_samples, reliability, sparsification
@@ -67,7 +75,23 @@ class ComparisonTable:
             shown.add_column(name, justify="right")
         for label, values in self._lines().items():
             shown.add_row(label, *values)
-        return [shown, *self._pckh_table(), *self._parts_table()]
+        tables = [shown]
+        if self.pckh:
+            shown = Table(title="PCKh, % (SimpleBaseline and HRNet print @0.11 as @0.1)", header_style="bold")
+            for column in ("", *mpii_groups(self.pckh[0])):
+                shown.add_column(column, justify="right" if column else "left")
+            for one in self.pckh:
+                shown.add_row(f"@{one.threshold:g}", *(f"{value:.1f}" for value in mpii_groups(one).values()))
+            tables.append(shown)
+        if next(iter(self.rows.values())).parts:  # ranked by one score a person, and by the part's own
+            shown = Table(title="AP of the parts (hand: mean of left and right)", header_style="bold")
+            for column in ("ranked by", *PAPER_PARTS):
+                shown.add_column(column, justify="left" if column == "ranked by" else "right")
+            for name, row in self.rows.items():
+                for score, parts in (("person", row.parts_by_person), ("part", row.parts)):
+                    shown.add_row(f"{name}, by {score}", *(f"{parts[part]:.4f}" for part in PAPER_PARTS))
+            tables.append(shown)
+        return tables
 
     def as_markdown(self) -> str:
         lines = [["", *self.rows], ["---", *("---:" for _ in self.rows)]]
@@ -78,68 +102,29 @@ class ComparisonTable:
         rows = list(self.rows.values())
         sizes = {"AP": "ap", "AP50": "ap50", "AP75": "ap75", "APM": "ap_medium", "APL": "ap_large", "AR": "ar"}
         lines = {label: [f"{getattr(row.ap, field):.4f}" for row in rows] for label, field in sizes.items()}
-        lines["AP gap closed"] = [self._percent(self.intervals.get(f"{name} gap closed")) for name in self.rows]
+        shares = [self.intervals.get(f"{name} gap closed") for name in self.rows]
+        lines["AP gap closed"] = [f"{s.value:.0%} [{s.low:.0%}, {s.high:.0%}]" if s else "" for s in shares]
         if rows[0].keypoint_map is not None:
             lines["mAP, keypoint"] = [f"{row.keypoint_map:.4f}" for row in rows]
-        lines |= _calibration_lines("", [row.person for row in rows], [row.keypoint for row in rows])
-        return lines | _calibration_lines(
-            " over PCK", [row.pck_person for row in rows], [row.pck_keypoint for row in rows]
-        )
-
-    def _pckh_table(self) -> list[Table]:
-        if not self.pckh:
-            return []
-        shown = Table(title="PCKh, % (SimpleBaseline and HRNet print @0.11 as @0.1)", header_style="bold")
-        for column in ("", *mpii_groups(self.pckh[0])):
-            shown.add_column(column, justify="right" if column else "left")
-        for one in self.pckh:
-            shown.add_row(f"@{one.threshold:g}", *(f"{value:.1f}" for value in mpii_groups(one).values()))
-        return [shown]
-
-    def _parts_table(self) -> list[Table]:
-        """As the paper has it: every part ranked by one score a person, and by the part's own."""
-        if not next(iter(self.rows.values())).parts:
-            return []
-        shown = Table(title="AP of the parts (hand: mean of left and right)", header_style="bold")
-        for column in ("ranked by", *PAPER_PARTS):
-            shown.add_column(column, justify="left" if column == "ranked by" else "right")
-        for name, row in self.rows.items():
-            for score, parts in (("person", row.parts_by_person), ("part", row.parts)):
-                shown.add_row(f"{name}, by {score}", *(f"{parts[part]:.4f}" for part in PAPER_PARTS))
-        return [shown]
-
-    @staticmethod
-    def _percent(share: Interval | None) -> str:
-        return f"{share.value:.0%} [{share.low:.0%}, {share.high:.0%}]" if share else ""
+        for against, levels in (("", ("person", "keypoint")), (" over PCK", ("pck_person", "pck_keypoint"))):
+            for label, figure, digits in (("Pearson", "pearson", 3), ("ECE", "ece", 3), ("AUSE", "ause", 2)):
+                for level in levels:  # none of a level that has no figures
+                    found = [getattr(row, level) for row in rows if getattr(row, level) is not None]
+                    if found:
+                        shown = [f"{getattr(one, figure):.{digits}f}" for one in found]
+                        lines[f"{label}{against}, {level.removeprefix('pck_')}"] = shown
+        return lines
 
 
 PAPER_PARTS = ("body", "foot", "face", "hand", "wholebody")
-
-
-def _calibration_lines(
-    against: str, person: Sequence[Calibration | None], keypoint: Sequence[Calibration | None]
-) -> dict[str, list[str]]:
-    """Of every source, by the label of the line; no lines of a level that has no figures."""
-    lines = {}
-    for label, figure, digits in (("Pearson", "pearson", 3), ("ECE", "ece", 3), ("AUSE", "ause", 2)):
-        for level, rows in (("person", person), ("keypoint", keypoint)):
-            if rows[0] is not None:
-                lines[f"{label}{against}, {level}"] = [f"{getattr(row, figure):.{digits}f}" for row in rows]
-    return lines
-
-
 EVALUATORS = ("ours", "pycocotools")
 
 
 def evaluator(name: str) -> Evaluate:
     """One of EVALUATORS: ours, or the reference, which is slower and gives the same numbers."""
-    if name == "pycocotools":
-        from ccnet.coco_ap.average_precision import evaluate_by_pycocotools
-
-        return evaluate_by_pycocotools
-    if name == "ours":
-        return evaluate
-    raise UserError(f"unknown evaluator {name!r}: choose one of {', '.join(EVALUATORS)}.")
+    if name not in EVALUATORS:
+        raise UserError(f"unknown evaluator {name!r}: choose one of {', '.join(EVALUATORS)}.")
+    return evaluate if name == "ours" else evaluate_by_pycocotools
 
 
 def compare_sources(
@@ -149,7 +134,22 @@ def compare_sources(
     truth = ground_truth_from_coco(split.dataset, predictions.skeleton.size)
     sigmas = predictions.skeleton.oks_sigma
     ranked = {name: _ranked(predictions, name) for name in predictions.confidence}
-    rows = {name: _figures(name, predictions, truth, ranked[name], evaluate) for name in ranked}
+    rows = {}
+    annotated, in_parts = not np.isnan(predictions.keypoint_oks).all(), predictions.skeleton == WHOLEBODY133
+    for name, found in ranked.items():
+        confidence, correct, keypoint_oks = predictions.confidence[name], predictions.correct, predictions.keypoint_oks
+        person = confidence.person(predictions.box_score)
+        by_part = {p: confidence.person(predictions.box_score, PARTS[p]) for p, _, _ in predictions.skeleton.parts}
+        rows[name] = SourceFigures(
+            ap=evaluate(truth, found, sigmas),
+            person=calibration(person, predictions.oks),
+            keypoint=calibration(confidence.keypoint, keypoint_oks) if annotated else None,
+            keypoint_map=keypoint_map(confidence.keypoint, keypoint_oks) if annotated else None,
+            parts=_parts(truth, found, evaluate, by_part) if in_parts else {},
+            parts_by_person=_parts(truth, found, evaluate, {}) if in_parts else {},
+            pck_person=None if correct is None else calibration(person, mean_of_counted(correct)),
+            pck_keypoint=None if correct is None else calibration(confidence.keypoint, correct),
+        )
     ap = bootstrap_ap({str(name): match(truth, found, sigmas) for name, found in ranked.items()}, resamples)
     intervals = {}
     for name in predictions.confidence:
@@ -160,28 +160,6 @@ def compare_sources(
                 share = (ap[name] - ap["raw"]) / np.where(gap > 0, gap, np.nan)
                 intervals[f"{name} gap closed"] = interval(share)
     return ComparisonTable(rows, intervals, predictions.pckh)
-
-
-def _figures(
-    name: ConfidenceSource, predictions: Predictions, truth: GroundTruth, ranked: Detections, evaluate: Evaluate
-) -> SourceFigures:
-    confidence, correct = predictions.confidence[name], predictions.correct
-    person = confidence.person(predictions.box_score)
-    annotated = not np.isnan(predictions.keypoint_oks).all()
-    in_parts = predictions.skeleton == WHOLEBODY133
-    part_scores = {
-        part: confidence.person(predictions.box_score, PARTS[part]) for part, _, _ in predictions.skeleton.parts
-    }
-    return SourceFigures(
-        ap=evaluate(truth, ranked, predictions.skeleton.oks_sigma),
-        person=calibration(person, predictions.oks),
-        keypoint=calibration(confidence.keypoint, predictions.keypoint_oks) if annotated else None,
-        keypoint_map=keypoint_map(confidence.keypoint, predictions.keypoint_oks) if annotated else None,
-        parts=_parts(truth, ranked, evaluate, part_scores) if in_parts else {},
-        parts_by_person=_parts(truth, ranked, evaluate, {}) if in_parts else {},
-        pck_person=None if correct is None else calibration(person, mean_of_counted(correct)),
-        pck_keypoint=None if correct is None else calibration(confidence.keypoint, correct),
-    )
 
 
 def _ranked(predictions: Predictions, name: ConfidenceSource) -> Detections:

@@ -69,12 +69,10 @@ def likelihood(logits: Tensor, targets: Targets) -> Tensor:
 
 
 class SoapLoss(nn.Module):
-    """Average precision of the people's ranking itself (Qi et al. 2021), a person being right above an OKS.
-
-    For a right person i, precision at its rank is p_i / a_i, where a_i counts everyone ranked above it and p_i the
-    right ones, both through a squared hinge and as moving averages over batches. The gradient of -p/a is taken with
-    the averages held fixed. Only the order of people is learnt: expect no calibration from it.
-    """
+    """Average precision of the people's ranking itself (Qi et al. 2021), a person being right above an OKS. For a right
+    person i, precision at its rank is p_i / a_i, where a_i counts everyone ranked above it and p_i the right ones, both
+    through a squared hinge and as moving averages over batches. The gradient of -p/a is taken with the averages held
+    fixed. Only the order of people is learnt: expect no calibration from it."""
 
     right: Tensor  # [P, T] moving average of p_i
     all: Tensor  # [P, T] moving average of a_i

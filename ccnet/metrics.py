@@ -88,10 +88,8 @@ def pearson(confidence: np.ndarray, oks: np.ndarray) -> float:
 def reliability(
     confidence: np.ndarray, oks: np.ndarray, bins: int = BINS, binning: Binning = "equal-width"
 ) -> ReliabilityBins:
-    """Bins of [0, 1] of equal width (the default), or holding equally many samples.
-
-    A confidence outside [0, 1] (a raw score may be) counts in the first or last bin, with its own value.
-    """
+    """Bins of [0, 1] of equal width (the default), or holding equally many samples. A confidence outside [0, 1] (a raw
+    score may be) counts in the first or last bin, with its own value."""
     if binning == "equal-width":
         edge = np.linspace(0, 1, bins + 1)
         which = np.clip((np.asarray(confidence) * bins).astype(int), 0, bins - 1)
@@ -108,10 +106,8 @@ def reliability(
 
 
 def sparsification(confidence: np.ndarray, oks: np.ndarray) -> Sparsification:
-    """Mean error of the rest as the lowest confidence is removed first; AUSE is the distance to the best order.
-
-    Samples of equal confidence leave in no particular order: their errors count as the mean of their group.
-    """
+    """Mean error of the rest as the lowest confidence is removed first; AUSE is the distance to the best order. Samples
+    of equal confidence leave in no particular order: their errors count as the mean of their group."""
     error = 1 - np.asarray(oks, float)
     n = len(error)
     if n == 0:

@@ -34,10 +34,8 @@ class OcclusionCurve:
 def blur_patch(
     image: np.ndarray, centre_px: Sequence[float] | np.ndarray, side_px: float, softness: float = 0.5
 ) -> np.ndarray:
-    """The image [H, W, 3] uint8 with a square patch around `centre_px` (x, y) blurred beyond recognition.
-
-    The blur's sigma is `softness` times the side, so a larger patch also shows less; image outside is untouched.
-    """
+    """The image [H, W, 3] uint8 with a square patch around `centre_px` (x, y) blurred beyond recognition. The blur's
+    sigma is `softness` times the side, so a larger patch also shows less; image outside is untouched."""
     height, width = image.shape[:2]
     x, y = centre_px
     left, right = (int(np.clip(round(x + sign * side_px / 2), 0, width)) for sign in (-1, 1))
@@ -64,10 +62,8 @@ def occlusion_curves(
     sizes: Sequence[float] = SIZES,
     progress: Callable[[int], None] = lambda crops: None,
 ) -> dict[str, OcclusionCurve]:
-    """Each source's mean confidence in one keypoint over crops, and its mean OKS, for each patch size.
-
-    A patch's side is a share of the person's size.
-    """
+    """Each source's mean confidence in one keypoint over crops, and its mean OKS, for each patch size. A patch's side
+    is a share of the person's size."""
     confidence: dict[str, list[float]] = {}
     oks = []
     for size in sizes:
@@ -121,13 +117,7 @@ def occlude_wrists(
         scales.append(float(np.sqrt(abs(np.linalg.det(affine[0, :, :2])))))
     size_px = np.sqrt([person.area_px2 for person in chosen]) * np.array(scales)
     l2_px2 = l_squared(torch.from_numpy(size_px**2), model.skeleton)[:, wrist].numpy()
-    return occlusion_curves(
-        images, torch.stack(wrists_px).double().numpy(), l2_px2, size_px, wrist, _predictor(model, head),
-        progress=progress,
-    )  # fmt: skip
 
-
-def _predictor(model: PoseModel, head: CalibrationHead | None) -> Predict:
     @torch.inference_mode()
     def predict(images: np.ndarray) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
         places: list[torch.Tensor] = []
@@ -141,4 +131,5 @@ def _predictor(model: PoseModel, head: CalibrationHead | None) -> Predict:
         joined = {name: torch.cat(several).double().numpy() for name, several in confidence.items()}
         return torch.cat(places).double().numpy(), joined
 
-    return predict
+    truth_px = torch.stack(wrists_px).double().numpy()
+    return occlusion_curves(images, truth_px, l2_px2, size_px, wrist, predict, progress=progress)

@@ -19,11 +19,8 @@ FIRST_STAGE = "layer1"  # of ResNet and HRNet, at stride 4
 
 
 class OtherFeatures(PoseModel):
-    """A network whose features are `kind`.
-
-    "shallow": the first stage's map. "output": heatmaps; or coordinates, score and spread. "copy": the crop itself, for
-    a head with a trunk of its own.
-    """
+    """A network whose features are `kind`. "shallow": the first stage's map. "output": heatmaps; or coordinates, score
+    and spread. "copy": the crop itself, for a head with a trunk of its own."""
 
     def __init__(self, network: PoseModel, kind: str) -> None:
         super().__init__()
@@ -32,7 +29,13 @@ class OtherFeatures(PoseModel):
         self.crop, self.box_scale = network.crop, network.box_scale  # type: ignore[misc]  # the class's in others
         self._seen: list[Tensor] = []
         if kind == "shallow":
-            _first_stage(network).register_forward_hook(partial(_keep, self._seen))
+            found = [module for name, module in network.named_modules() if name.split(".")[-1] == FIRST_STAGE]
+            if len(found) != 1:
+                raise UserError(
+                    f"shallow features are those of the first stage of a ResNet or HRNet, and {type(network).__name__} "
+                    "has none: choose penultimate, output or copy."
+                )
+            found[0].register_forward_hook(partial(_keep, self._seen))
         width, height = network.input_wh
         with torch.inference_mode():
             device = next(network.parameters()).device
@@ -46,17 +49,15 @@ class OtherFeatures(PoseModel):
         penultimate = self.network.features(crops)
         if self.features_name == "shallow":
             return FeaturesWithTrunk.join(self._seen.pop(), penultimate)
-        if self.features_name == "output":
-            return FeaturesWithTrunk.join(self._output(penultimate), penultimate)
-        return FeaturesWithTrunk.join(crops, penultimate)
-
-    def _output(self, penultimate: Tensor) -> Tensor:
+        if self.features_name == "copy":
+            return FeaturesWithTrunk.join(crops, penultimate)
         found = self.network.predict(penultimate)
-        if found.maps is not None:
-            return found.maps
-        size = torch.tensor(self.input_wh, dtype=found.xy_px.dtype, device=found.xy_px.device)
-        spread = [] if found.sigma_px is None else [found.sigma_px / size]
-        return torch.cat([found.xy_px / size, found.score[..., None], *spread], -1).flatten(1)
+        output = found.maps
+        if output is None:
+            size = self.size_px(found.xy_px)
+            spread = [] if found.sigma_px is None else [found.sigma_px / size]
+            output = torch.cat([found.xy_px / size, found.score[..., None], *spread], -1).flatten(1)
+        return FeaturesWithTrunk.join(output, penultimate)
 
     def predict(self, features: Tensor) -> Prediction:
         return self.network.predict(trunk_of(features))
@@ -70,16 +71,6 @@ def with_features(network: PoseModel, kind: str) -> PoseModel:
     if kind not in FEATURES:
         raise UserError(f"unknown features {kind!r}: choose one of {', '.join(FEATURES)}.")
     return network if kind == "penultimate" else OtherFeatures(network, kind).eval().requires_grad_(False)
-
-
-def _first_stage(network: PoseModel) -> nn.Module:
-    found = [module for name, module in network.named_modules() if name.split(".")[-1] == FIRST_STAGE]
-    if len(found) != 1:
-        raise UserError(
-            f"shallow features are those of the first stage of a ResNet or HRNet, and {type(network).__name__} has "
-            "none: choose penultimate, output or copy."
-        )
-    return found[0]
 
 
 def _keep(seen: list[Tensor], module: nn.Module, inputs: Any, output: Tensor) -> None:

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -19,8 +18,7 @@ from ccnet.occlusion import OcclusionCurve
 from pose2d.base.files import atomic_file
 
 
-@dataclass(frozen=True)
-class _Style:
+class _Style(NamedTuple):
     """One confidence source has one style in every plot; marker and dashes tell it apart without colour."""
 
     label: str
@@ -41,28 +39,16 @@ _OTHERS = (("#56B4E9", "X", "--"), ("#F0E442", "*", "-."))
 _PLURAL = {"keypoint": "keypoints", "person": "people"}
 _QUIET = "#777777"
 _SETTINGS: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e6e6e6",
-    "axes.edgecolor": "#444444",
-    "axes.titlesize": 11,
-    "legend.fontsize": 8.5,
-    "legend.framealpha": 0.85,
-    "legend.edgecolor": "none",
-    "svg.hashsalt": "fitmesh",  # the same image gives the same file
-    "svg.fonttype": "none",
-}
+    "font.family": "DejaVu Sans", "font.size": 10, "axes.titlesize": 11, "legend.fontsize": 8.5,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
+    "grid.color": "#e6e6e6", "axes.edgecolor": "#444444", "legend.framealpha": 0.85, "legend.edgecolor": "none",
+    "svg.fonttype": "none", "svg.hashsalt": "fitmesh",  # the same image gives the same file
+}  # fmt: skip
 
 
 def reliability_diagram(path: str | Path, levels: Mapping[str, Mapping[str, ReliabilityBins]]) -> None:
-    """Mean OKS against confidence, one column per level ("keypoint", "person"), one line per source.
-
-    On the diagonal, confidence is calibrated. Below, the density of each confidence.
-    """
+    """Mean OKS against confidence, one column per level ("keypoint", "person"), one line per source. On the diagonal,
+    confidence is calibrated. Below, the density of each confidence."""
     with _figure(path, 4.6 * len(levels), 5.6) as figure:
         grid = figure.add_gridspec(2, len(levels), height_ratios=(3.4, 1), hspace=0.04)
         for column, (level, sources) in enumerate(levels.items()):

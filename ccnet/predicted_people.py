@@ -1,6 +1,6 @@
 """A pose model on the people of a split: predicted keypoints, and the confidence of every source in them."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -10,23 +10,18 @@ from torch import Tensor
 
 from ccnet.areas import AreaFit
 from ccnet.coco_ap.matching import ground_truth_from_coco, matched_oks, pair_oks
-from ccnet.confidence import closed_form, mean_area_px2, target_cells
+from ccnet.confidence import about_of, closed_form, mean_area_px2, target_cells
+from ccnet.data import datasets
 from ccnet.data.datasets import (
     AnnotatedPerson,
     PCKh,
     Split,
-    by_image,
-    correct_keypoints,
-    load_image,
-    pckh,
-    published_pckh,
 )
 from ccnet.data.observations import Observations
-from ccnet.heads.files import About, about_of
 from ccnet.heads.head import CalibrationHead, flip_average
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
-from pose2d.crops import PoseEstimate, estimate, estimate_people
+from pose2d.crops import estimate, estimate_people
 from pose2d.detect.detector import PersonDetector, read_detections
 from pose2d.models.base import PoseModel
 from pose2d.skeletons import COCO17, HALPE26, MPII16, Skeleton
@@ -98,12 +93,7 @@ def annotated_boxes(people: Sequence[AnnotatedPerson], image: np.ndarray) -> tup
 
 def detected_boxes(detector: PersonDetector) -> Boxes:
     """The embedded detector's boxes."""
-
-    def find(people: Sequence[AnnotatedPerson], image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = detector.detect(image)
-        return found.boxes_px, found.scores
-
-    return find
+    return lambda people, image: ((found := detector.detect(image)).boxes_px, found.scores)
 
 
 def boxes_from_json(path: str | Path, image_ids: Collection[int]) -> Boxes:
@@ -130,13 +120,11 @@ def predict_split(
     group: ProcessGroup = ALONE,
     areas: AreaFit | None = None,
 ) -> Predictions:
-    """Every image of the split that has labelled people, in annotated boxes or in those of a detector.
-
-    Several processes share the images; each of them returns everything.
-    """
+    """Every image of the split that has labelled people, in annotated boxes or in those of a detector. Several
+    processes share the images; each of them returns everything."""
     mine: list[tuple[np.ndarray, np.ndarray, NetworkOutput] | None] = []  # image ids, box scores; None: no boxes
-    for _, people in group.share(list(by_image(split.people))):
-        image = load_image(people[0])
+    for _, people in group.share(list(datasets.by_image(split.people))):
+        image = datasets.load_image(people[0])
         boxes_px, scores = boxes(people, image)
         if not len(boxes_px):
             mine.append(None)
@@ -144,7 +132,15 @@ def predict_split(
             if boxes is not annotated_boxes:  # as in a video: a box that cuts somebody off grows
                 boxes_px, _ = estimate_people(model, [image] * len(boxes_px), boxes_px)
             found = estimate(model, image, boxes_px, flip_test)
-            output = _network_output(head, found, model.skeleton, areas)
+            calibrated: tuple[Tensor | None, Tensor | None] = (None, None)
+            if head is not None:
+                plain, mirrored = head(found.features), found.flipped_features
+                both = plain if mirrored is None else flip_average(plain, head(mirrored), model.skeleton)
+                calibrated = both[0].cpu(), both[1].cpu()
+            output = NetworkOutput(
+                found.xy_px, found.score, found.sigma_px, found.crop_area_px2, found.heatmap_score, *calibrated,
+                None if areas is None else areas.share(found.features),
+            )  # fmt: skip
             mine.append((np.full(len(scores), people[0].image_id), np.asarray(scores, float), output))
         progress(len(people))
     parts = [part for part in group.gather(mine) if part is not None]
@@ -156,37 +152,14 @@ def predict_split(
         return _of_annotated(output, split, head, model, areas)
     skeleton = labelled_skeleton(model.skeleton)
     xy_px = output.xy_px.double().numpy()[:, : skeleton.size]
-    oks = best_oks(split, skeleton, image_id, xy_px)
-    keypoint_oks = np.full(xy_px.shape[:2], np.nan)
-    return Predictions(
-        skeleton=skeleton,
-        image=image_id,
-        xy_px=xy_px,
-        box_score=box_score,
-        confidence=_all_sources(output, model, head, areas, None, oks, keypoint_oks),
-        oks=oks,
-        keypoint_oks=keypoint_oks,
-    )
+    oks, keypoint_oks = best_oks(split, skeleton, image_id, xy_px), np.full(xy_px.shape[:2], np.nan)
+    confidence = _all_sources(output, model, head, areas, None, oks, keypoint_oks)
+    return Predictions(skeleton, image_id, xy_px, box_score, confidence, oks, keypoint_oks)
 
 
 def labelled_skeleton(skeleton: Skeleton) -> Skeleton:
     """The keypoints that a data set has labels for: of Halpe's 26 COCO labels the first 17."""
     return COCO17 if skeleton == HALPE26 else skeleton
-
-
-def _network_output(
-    head: CalibrationHead | None, found: PoseEstimate, skeleton: Skeleton, areas: AreaFit | None
-) -> NetworkOutput:
-    calibrated: tuple[Tensor | None, Tensor | None] = (None, None)
-    if head is not None:
-        plain: tuple[Tensor, Tensor] = head(found.features)
-        mirrored = found.flipped_features
-        both = plain if mirrored is None else flip_average(plain, head(mirrored), skeleton)
-        calibrated = both[0].cpu(), both[1].cpu()
-    share = None if areas is None else areas.share(found.features)
-    return NetworkOutput(
-        found.xy_px, found.score, found.sigma_px, found.crop_area_px2, found.heatmap_score, *calibrated, share
-    )
 
 
 @torch.inference_mode()
@@ -205,35 +178,31 @@ def predictions_from(
 
 
 def _of_annotated(
-    output: NetworkOutput, split: Split, head: CalibrationHead | None, model: PoseModel, areas: AreaFit | None = None
+    output: NetworkOutput,
+    split: Split,
+    head: CalibrationHead | None,
+    model: PoseModel,
+    areas: AreaFit | None = None,
 ) -> Predictions:
     """One prediction per annotated person, in the order of the split."""
     skeleton = labelled_skeleton(model.skeleton)
     xy_px = output.xy_px.double().numpy()[:, : skeleton.size]
-    oks, keypoint_oks = _oks_of_annotated(split, skeleton, xy_px)
+    keypoints, area = np.stack([p.keypoints for p in split.people]), np.array([p.area_px2 for p in split.people])
+    truth_px, labelled = keypoints[:, : skeleton.size, :2], keypoints[:, : skeleton.size, 2] > 0
+    oks, keypoint_oks = matched_oks(xy_px, truth_px, labelled, area, skeleton.oks_sigma)
     area_px2 = torch.tensor([person.area_px2 for person in split.people])
-    predictions = Predictions(
-        skeleton=skeleton,
-        image=np.array([person.image_id for person in split.people]),
-        xy_px=xy_px,
-        box_score=np.ones(len(oks)),
-        confidence=_all_sources(output, model, head, areas, area_px2, oks, keypoint_oks),
-        oks=oks,
-        keypoint_oks=keypoint_oks,
-    )
+    confidence = _all_sources(output, model, head, areas, area_px2, oks, keypoint_oks)
+    image = np.array([person.image_id for person in split.people])
+    predictions = Predictions(skeleton, image, xy_px, np.ones(len(oks)), confidence, oks, keypoint_oks)
     if skeleton != MPII16:
         return predictions
-    keypoints = np.stack([person.keypoints for person in split.people])
-    compared = (xy_px, keypoints[..., :2], keypoints[..., 2] > 0, np.array([p.head_px for p in split.people]))
-    half, published = published_pckh(*compared)
-    return replace(predictions, correct=correct_keypoints(*compared), pckh=(half, pckh(*compared, 0.1), published))
-
-
-def _oks_of_annotated(split: Split, skeleton: Skeleton, xy_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """OKS of every person [N] and keypoint [N, K], one prediction per annotated person."""
-    keypoints = np.stack([person.keypoints for person in split.people])[:, : skeleton.size]
-    area = np.array([person.area_px2 for person in split.people])
-    return matched_oks(xy_px, keypoints[..., :2], keypoints[..., 2] > 0, area, skeleton.oks_sigma)
+    compared = (xy_px, truth_px, labelled, np.array([person.head_px for person in split.people]))
+    half, published = datasets.published_pckh(*compared)
+    return replace(
+        predictions,
+        correct=datasets.correct_keypoints(*compared),
+        pckh=(half, datasets.pckh(*compared, 0.1), published),
+    )
 
 
 def best_oks(split: Split, skeleton: Skeleton, image_id: np.ndarray, xy_px: np.ndarray) -> np.ndarray:
@@ -272,11 +241,22 @@ def _all_sources(
     }
     if output.heatmap_score is not None:
         sources["raw-heatmap"] = alike(output.heatmap_score)
-    about = about_of(head) if head is not None else None
-    for name, area_px2, width in _closed_forms(output, model, about, areas, annotated_px2):
-        sources[name] = alike(
-            closed_form(output.score, output.sigma_px, output.crop_area_px2, area_px2.to(output.score), model, width)
-        )
+    # The closed form's kinds of area [N], each with the width of the heatmaps' target that belongs to it. What was
+    # fitted on training people just now comes before the record of a head, and that before published widths.
+    crop_px2, about = output.crop_area_px2, about_of(head) if head is not None else None
+    width = target_cells(model, about) if areas is None else areas.width_with_annotated
+    forms: dict[ConfidenceSource, tuple[Tensor, float]] = {}
+    if areas is None:
+        forms["closed-form"] = mean_area_px2(crop_px2, about), width
+    else:
+        forms["closed-form"] = crop_px2 * areas.mean_share, areas.width_with_mean
+        if output.area_share is not None:
+            forms["closed-form-predicted"] = crop_px2 * output.area_share, areas.width_with_predicted
+    if annotated_px2 is not None:
+        forms["closed-form-annotated"] = annotated_px2, width
+    for name, (area_px2, cells) in forms.items():
+        area_px2 = area_px2.to(output.score)
+        sources[name] = alike(closed_form(output.score, output.sigma_px, crop_px2, area_px2, model, cells))
     if output.confidence is not None and output.presence is not None:
         confidence, presence = (value.double().numpy()[:, :count] for value in (output.confidence, output.presence))
         sources["ccnet"] = SourceConfidence(confidence, presence)
@@ -285,28 +265,3 @@ def _all_sources(
     true = np.where(some, np.nan_to_num(keypoint_oks), oks[:, None])
     sources["oracle"] = SourceConfidence(true, np.where(some, labelled, 1.0))
     return sources
-
-
-def _closed_forms(
-    output: NetworkOutput,
-    model: PoseModel,
-    about: About | None,
-    areas: AreaFit | None,
-    annotated_px2: Tensor | None,
-) -> Iterator[tuple[ConfidenceSource, Tensor, float]]:
-    """The closed form's kinds of area [N], each with the width of the heatmaps' target that belongs to it.
-
-    What was fitted on training people just now comes before the record of a head, and that before published widths.
-    """
-    crop_px2 = output.crop_area_px2
-    if areas is None:
-        width = target_cells(model, about)
-        yield "closed-form", mean_area_px2(crop_px2, about), width
-        if annotated_px2 is not None:
-            yield "closed-form-annotated", annotated_px2, width
-        return
-    yield "closed-form", crop_px2 * areas.mean_share, areas.width_with_mean
-    if output.area_share is not None:
-        yield "closed-form-predicted", crop_px2 * output.area_share, areas.width_with_predicted
-    if annotated_px2 is not None:
-        yield "closed-form-annotated", annotated_px2, areas.width_with_annotated

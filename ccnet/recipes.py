@@ -11,10 +11,8 @@ TARGETS: tuple[Target, ...] = ("oks", "pck")
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Two runs with equal settings and data give equal weights.
-
-    Epochs, decay, `person_weight` and the passes were chosen on the holdout of train2017 (docs/train-ccnet.md).
-    """
+    """Two runs with equal settings and data give equal weights. Epochs, decay, `person_weight` and the passes were
+    chosen on the holdout of train2017 (docs/train-ccnet.md)."""
 
     head: str = "peaks"  # "": what fits the network best; "paper": one layer that fits it
     head_width: int = 0  # of a hidden layer before the head's last one; 0: none, as in the paper

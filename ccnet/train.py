@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ccnet import losses
+from ccnet.confidence import build
 from ccnet.data.observations import Examples
-from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead, Ensemble, SimCCDistributionHead
 from ccnet.losses import Loss, SoapLoss, Targets
 from ccnet.recipes import TrainingSettings
@@ -38,9 +38,7 @@ def new_head(model: PoseModel, settings: TrainingSettings, name: str = "") -> Ca
         )
     torch.manual_seed(settings.seed)
     members = MEMBERS if settings.loss == "ensemble" else 1
-    return files.build(
-        model, settings.head, losses.channels(settings.loss), members, width=settings.head_width, card=name
-    )
+    return build(model, settings.head, losses.channels(settings.loss), members, width=settings.head_width, card=name)
 
 
 def make_loss(settings: TrainingSettings, people: int) -> Loss:
@@ -59,12 +57,10 @@ def train(
     checkpoint: Path,
     progress: Progress = lambda step, steps, loss: None,
 ) -> None:
-    """AdamW with step decay over `settings.epochs`. Resumes from `checkpoint` if it is there and of the same run.
-
-    Every step has its own random seed, so a run that was killed and continued ends in the same bytes. Several
-    processes share each batch and sum their gradients: the same steps as one process would make, up to rounding and
-    to which units dropout picks.
-    """
+    """AdamW with step decay over `settings.epochs`. Resumes from `checkpoint` if it is there and of the same run. Every
+    step has its own random seed, so a run that was killed and continued ends in the same bytes. Several processes share
+    each batch and sum their gradients: the same steps as one process would make, up to rounding and to which units
+    dropout picks."""
     head.to(group.device).train()
     loss = make_loss(settings, examples.people)
     if isinstance(loss, SoapLoss):
@@ -82,7 +78,10 @@ def train(
             parameters["lr"] = settings.rate(step / steps)
         inputs, targets = examples.batch(step // per_epoch, step % per_epoch, settings.batch, group)
         targets = Targets(*(value.to(group.device) for value in vars(targets).values()))
-        total = _per_person(head, inputs.to(group.device), targets, loss).sum() / min(settings.batch, examples.count)
+        inputs = inputs.to(group.device)
+        members = head.member_logits(inputs) if isinstance(head, Ensemble) else [head.logits(inputs)]
+        per_person = torch.stack([loss(logits, targets) for logits in members]).sum(0)
+        total = per_person.sum() / min(settings.batch, examples.count)
         optimizer.zero_grad()
         total.backward()
         group.all_reduce(parameter.grad for parameter in head.parameters() if parameter.grad is not None)
@@ -91,12 +90,6 @@ def train(
         if group.is_main and (step + 1) % SAVE_EVERY == 0 and step + 1 < steps:
             _save(checkpoint, run, head, optimizer, loss, step + 1)
     head.eval()
-
-
-def _per_person(head: CalibrationHead, inputs: Tensor, targets: Targets, loss: Loss) -> Tensor:
-    if isinstance(head, Ensemble):
-        return torch.stack([loss(logits, targets) for logits in head.member_logits(inputs)]).sum(0)
-    return loss(head.logits(inputs), targets)
 
 
 def _state(head: CalibrationHead, optimizer: torch.optim.Optimizer, loss: Loss) -> dict[str, Tensor]:
@@ -138,14 +131,10 @@ def _resume(
 
     head.load_state_dict(under("head."))
     for name, parameter in head.named_parameters():
-        state = {key: under(f"adam.{key}.").get(name) for key in ("step", "exp_avg", "exp_avg_sq")}
+        state = {key: tensors.get(f"adam.{key}.{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
         if state["exp_avg"] is not None:
-            on_device = ("exp_avg", "exp_avg_sq")
-            optimizer.state[parameter] = {
-                key: value.to(parameter.device) if key in on_device else value
-                for key, value in state.items()
-                if value is not None
-            }
+            found = {key: value for key, value in state.items() if value is not None}
+            optimizer.state[parameter] = {k: v if k == "step" else v.to(parameter.device) for k, v in found.items()}
     if isinstance(loss, SoapLoss):
         loss.load_state_dict(under("loss."))
     return int(metadata["step"])

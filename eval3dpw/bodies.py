@@ -141,25 +141,19 @@ def read_predictions(path: Path) -> Predictions:
     if missing:
         raise UserError(f"{path} lacks {', '.join(missing)}; docs/eval-3dpw.md says what predictions hold.")
     kinds = {"sequence": "U", "person": "iu", "frame": "iu"}
-    for name, value in arrays.items():
-        if name in (*_KEYS, *_POINTS, "pose", "shape") and (
-            value.dtype.kind not in kinds.get(name, "fiu") or value.ndim < 1 or (name in _KEYS and value.ndim != 1)
-        ):
-            raise UserError(
-                f"{path}: {name} holds {value.dtype} {list(value.shape)}; docs/eval-3dpw.md says what it may."
-            )
+    known = {name: value for name, value in arrays.items() if name in (*_KEYS, *_POINTS, "pose", "shape")}
+    for name, value in known.items():
+        if value.dtype.kind not in kinds.get(name, "fiu") or value.ndim < 1 or (name in _KEYS and value.ndim != 1):
+            what = f"{value.dtype} {list(value.shape)}"
+            raise UserError(f"{path}: {name} holds {what}; docs/eval-3dpw.md says what it may.")
     count = len(arrays["frame"])
     sizes = {"pose": 72, "joints": 14 * 3, "translation": 3, "pelvis": 3, "kinematic": 24 * 3}
-    for name, value in arrays.items():
-        if name in (*_KEYS, *_POINTS, "pose", "shape"):
-            each = int(np.prod(value.shape[1:]))
-            if len(value) != count or (name in sizes and each != sizes[name]):
-                wanted = f", {sizes[name]} numbers each" if name in sizes else ""
-                raise UserError(f"{path}: {name} has size {list(value.shape)}; expected {count} rows{wanted}.")
-            if name not in _KEYS and (not np.isfinite(value).all() or np.abs(value).max(initial=0) > LARGEST):
-                raise UserError(
-                    f"{path}: {name} has a number that is not finite (NaN or infinity) or above {LARGEST:g}."
-                )
+    for name, value in known.items():
+        if len(value) != count or (name in sizes and int(np.prod(value.shape[1:])) != sizes[name]):
+            wanted = f", {sizes[name]} numbers each" if name in sizes else ""
+            raise UserError(f"{path}: {name} has size {list(value.shape)}; expected {count} rows{wanted}.")
+        if name not in _KEYS and (not np.isfinite(value).all() or np.abs(value).max(initial=0) > LARGEST):
+            raise UserError(f"{path}: {name} has a number that is not finite (NaN or infinity) or above {LARGEST:g}.")
     keys = zip(arrays["sequence"].tolist(), arrays["person"].tolist(), arrays["frame"].tolist(), strict=True)
     return Predictions({(str(s), int(p), int(f)): row for row, (s, p, f) in enumerate(keys)}, arrays)
 

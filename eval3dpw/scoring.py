@@ -21,15 +21,10 @@ VIBE_CONFIDENCE = 0.3  # of OpenPose, above which VIBE counts a keypoint ..
 VIBE_KEYPOINTS = 7  # .. and how many of them a frame needs
 
 
-# Metrics.
-
-
 def procrustes(points: Tensor, target: Tensor) -> Tensor:
-    """Points [N, J, 3] under the similarity (shift, rotation, scale) that brings them closest to the target.
-
-    The rotation is a proper one: the last singular direction is flipped when the best orthogonal matrix would be a
-    reflection (Umeyama, 1991).
-    """
+    """Points [N, J, 3] under the similarity (shift, rotation, scale) that brings them closest to the target. The
+    rotation is a proper one: the last singular direction is flipped when the best orthogonal matrix would be a
+    reflection (Umeyama, 1991)."""
     centre, target_centre = points.mean(-2, keepdim=True), target.mean(-2, keepdim=True)
     x, y = points - centre, target - target_centre
     u, singular, vt = torch.linalg.svd(x.mT @ y)
@@ -59,9 +54,6 @@ def mve_mm(vertices: Tensor, target: Tensor, root: Tensor, target_root: Tensor) 
 def acceleration_error_mm(joints: Tensor, target: Tensor) -> Tensor:
     """Mean distance of second differences over time, mm per frame^2 (as VIBE computes it), [N - 2]."""
     return 1000 * torch.diff(joints - target, n=2, dim=0).norm(dim=-1).mean(-1)
-
-
-# Protocols: errors.
 
 
 @dataclass(frozen=True)
@@ -129,26 +121,18 @@ def _required(predicted: Tensor | None, truth: Tensor | None, field: str, protoc
     return predicted, truth
 
 
-# Protocols: which frames [T] of a track count.
+def _seen(enough: Callable[[np.ndarray], np.ndarray]) -> Callable[[TruthTrack], np.ndarray]:
+    """Frames [T] with a valid camera in which OpenPose's keypoints [T, 18, 3], where they are known, are enough."""
+
+    def counts(track: TruthTrack) -> np.ndarray:
+        return track.camera_valid if track.poses2d_px is None else track.camera_valid & enough(track.poses2d_px)
+
+    return counts
 
 
-def has_camera(track: TruthTrack) -> np.ndarray:
-    """SPIN's file, and WHAM's tracks."""
-    return track.camera_valid
-
-
-def has_seven_keypoints(track: TruthTrack) -> np.ndarray:
-    """VIBE: OpenPose found at least seven keypoints."""
-    if track.poses2d_px is None:
-        return track.camera_valid
-    return track.camera_valid & ((track.poses2d_px[..., 2] > VIBE_CONFIDENCE).sum(1) >= VIBE_KEYPOINTS)
-
-
-def has_any_keypoint(track: TruthTrack) -> np.ndarray:
-    """The challenge: OpenPose found the person."""
-    if track.poses2d_px is None:
-        return track.camera_valid
-    return track.camera_valid & (track.poses2d_px != 0).any((1, 2))
+HAS_CAMERA = _seen(lambda points: np.ones(len(points), bool))  # SPIN's file, and WHAM's tracks
+HAS_SEVEN_KEYPOINTS = _seen(lambda points: (points[..., 2] > VIBE_CONFIDENCE).sum(1) >= VIBE_KEYPOINTS)
+HAS_ANY_KEYPOINT = _seen(lambda points: (points != 0).any((1, 2)))
 
 
 @dataclass(frozen=True)
@@ -165,10 +149,10 @@ class Protocol:
 PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
-        Protocol("spin", "gendered", has_camera, spin, "no valid camera"),
-        Protocol("vibe", "neutral", has_seven_keypoints, vibe, "no valid camera or fewer than 7 keypoints by OpenPose"),
-        Protocol("wham", "gendered", has_camera, wham, "no valid camera"),
-        Protocol("challenge", "gendered", has_any_keypoint, challenge, "no valid camera or not seen by OpenPose"),
+        Protocol("spin", "gendered", HAS_CAMERA, spin, "no valid camera"),
+        Protocol("vibe", "neutral", HAS_SEVEN_KEYPOINTS, vibe, "no valid camera or fewer than 7 keypoints by OpenPose"),
+        Protocol("wham", "gendered", HAS_CAMERA, wham, "no valid camera"),
+        Protocol("challenge", "gendered", HAS_ANY_KEYPOINT, challenge, "no valid camera or not seen by OpenPose"),
     )
 }
 
@@ -177,9 +161,6 @@ def protocol_named(name: str) -> Protocol:
     if name not in PROTOCOLS:
         raise UserError(f"unknown protocol {name!r}: choose {', '.join(PROTOCOLS)}.")
     return PROTOCOLS[name]
-
-
-# Evaluation.
 
 
 @dataclass(frozen=True)
@@ -206,11 +187,9 @@ class Report:
 
 
 def evaluate(predicted: Bodies, truth: Bodies, protocol: str = "spin") -> Report:
-    """Score N predicted bodies, row n against row n of the truth.
-
-    protocol: spin, vibe, wham or challenge. What each needs besides `joints`: spin `pelvis`, vibe `translation` if
-    there are meshes, challenge `kinematic`. MVE needs `vertices`, acceleration `track` and `frame` of the truth.
-    """
+    """Score N predicted bodies, row n against row n of the truth. protocol: spin, vibe, wham or challenge. What each
+    needs besides `joints`: spin `pelvis`, vibe `translation` if there are meshes, challenge `kinematic`. MVE needs
+    `vertices`, acceleration `track` and `frame` of the truth."""
     _check(predicted, truth)
     errors = protocol_named(protocol).errors(predicted, truth)
     acceleration = _acceleration_mm(errors, truth)

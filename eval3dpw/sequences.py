@@ -44,9 +44,6 @@ _HOW = (
 )
 
 
-# The folder.
-
-
 def sequence_files(data: Path, split: str, names: Ordered[str] = ()) -> list[Path]:
     """The pickles of a split in the order of their names; of some sequences only, if names are given."""
     if not data.is_dir():
@@ -79,9 +76,6 @@ def image_numbers(data: Path, sequence: str) -> set[int]:
     folder = data / "imageFiles" / sequence
     numbers = (path.stem.removeprefix("image_") for path in folder.glob("image_*.jpg"))
     return {int(number) for number in numbers if number.isdecimal() and len(number) < 10}
-
-
-# Tracks and sequence pickles.
 
 
 @dataclass(frozen=True)
@@ -200,11 +194,8 @@ def tracks_of(sequence: Sequence) -> list[TruthTrack]:
 
 
 def camera_params(track: TruthTrack, body: Body) -> BodyParams:
-    """The true body in the camera frame.
-
-    A body rotates about its pelvis J, which in its file is not the origin: v = R (x - J) + J + t. In the camera frame,
-    C v + c, the rotation is C R and the translation C (J + t) + c - J.
-    """
+    """The true body in the camera frame. A body rotates about its pelvis J, which in its file is not the origin: v = R
+    (x - J) + J + t. In the camera frame, C v + c, the rotation is C R and the translation C (J + t) + c - J."""
     pose = torch.as_tensor(track.pose, dtype=torch.float64)
     C, c = (torch.as_tensor(track.T_cam_world[:, :3, part], dtype=torch.float64) for part in (slice(3), 3))
     shape = torch.as_tensor(track.shape, dtype=torch.float64)
@@ -216,64 +207,34 @@ def camera_params(track: TruthTrack, body: Body) -> BodyParams:
     return BodyParams(camera_pose.to(body.dtype), shape.to(body.dtype), translation.to(body.dtype))
 
 
-# SPIN's file.
-
-
 def read_spin_npz(path: Path) -> list[TruthTrack]:
     """SPIN's `3dpw_test.npz`: one row per person and image, root rotation in the camera frame, no translation.
-
-    Consecutive rows of a sequence whose image numbers rise are one person.
-    """
-    rows = _spin_rows(path)
-    names, frames = _spin_images(rows["imgname"], path)
-    new = np.concatenate([[True], (names[1:] != names[:-1]) | (frames[1:] <= frames[:-1])])
-    first = np.append(np.flatnonzero(new), len(new))
-    tracks: list[TruthTrack] = []
-    people: dict[str, int] = {}
-    for span in (slice(a, b) for a, b in pairwise(first.tolist())):
-        name = str(names[span.start])
-        people[name] = people.get(name, -1) + 1
-        tracks.append(_spin_track(rows, name, people[name], frames, span, path))
-    return tracks
-
-
-def _spin_track(
-    rows: dict[str, np.ndarray], name: str, person: int, frames: np.ndarray, span: slice, path: Path
-) -> TruthTrack:
-    gender = str(rows["gender"][span.start])[:1].lower()
-    if gender not in GENDERS:
-        raise UserError(f"{path}: gender is {gender!r} at row {span.start}; expected m or f.")
-    count = span.stop - span.start
-    half = (200 * rows["scale"][span] / SPIN_BOX_SCALE / 2)[:, None]
-    return TruthTrack(
-        sequence=name,
-        person=person,
-        gender=GENDERS[gender],
-        frame=frames[span],
-        shape=rows["shape"][span.start],
-        pose=rows["pose"][span].reshape(-1, 24, 3),
-        translation=np.zeros((count, 3)),
-        T_cam_world=np.tile(np.eye(4), (count, 1, 1)),
-        camera_valid=np.ones(count, bool),
-        intrinsics=None,
-        boxes_px=np.concatenate([rows["center"][span] - half, rows["center"][span] + half], 1),
-    )
-
-
-def _spin_rows(path: Path) -> dict[str, np.ndarray]:
+    Consecutive rows of a sequence whose image numbers rise are one person."""
     rows = read_npz(path, "Expected 3dpw_test.npz as SPIN distributes it.", _SPIN_KEYS)
     check_arrays(rows, _SPIN_KEYS, path, "SPIN's file of 3DPW")
-    for key, wanted in _SPIN_KEYS.items():
-        if wanted.kind == "f":
-            rows[key] = rows[key].astype(np.float64)
+    rows |= {key: rows[key].astype(np.float64) for key, wanted in _SPIN_KEYS.items() if wanted.kind == "f"}
     if not len(rows["imgname"]):
         raise UserError(f"{path} has no rows.")
-    return rows
-
-
-def _spin_images(imgname: np.ndarray, path: Path) -> tuple[np.ndarray, np.ndarray]:
-    parts = [_SPIN_IMAGE.match(str(name)) for name in imgname]
-    wrong = [str(name) for name, part in zip(imgname, parts, strict=True) if part is None]
-    if wrong:
+    parts = [(str(name), _SPIN_IMAGE.match(str(name))) for name in rows["imgname"]]
+    if wrong := [name for name, part in parts if part is None]:
         raise UserError(f"{path}: imgname {wrong[0]!r} is not like imageFiles/downtown_arguing_00/image_00000.jpg.")
-    return np.array([p[1] for p in parts if p]), np.array([int(p[2]) for p in parts if p])
+    names, frames = np.array([p[1] for _, p in parts if p]), np.array([int(p[2]) for _, p in parts if p])
+    new = np.concatenate([[True], (names[1:] != names[:-1]) | (frames[1:] <= frames[:-1])])
+    tracks: list[TruthTrack] = []
+    people: dict[str, int] = {}
+    for first, end in pairwise([*np.flatnonzero(new).tolist(), len(new)]):
+        span, count, name = slice(first, end), end - first, str(names[first])
+        people[name] = people.get(name, -1) + 1
+        gender = str(rows["gender"][first])[:1].lower()
+        if gender not in GENDERS:
+            raise UserError(f"{path}: gender is {gender!r} at row {first}; expected m or f.")
+        half = (200 * rows["scale"][span] / SPIN_BOX_SCALE / 2)[:, None]
+        tracks.append(
+            TruthTrack(
+                name, people[name], GENDERS[gender], frame=frames[span], shape=rows["shape"][first],
+                pose=rows["pose"][span].reshape(-1, 24, 3), translation=np.zeros((count, 3)),
+                T_cam_world=np.tile(np.eye(4), (count, 1, 1)), camera_valid=np.ones(count, bool), intrinsics=None,
+                boxes_px=np.concatenate([rows["center"][span] - half, rows["center"][span] + half], 1),
+            )
+        )  # fmt: skip
+    return tracks

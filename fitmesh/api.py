@@ -33,9 +33,10 @@ class Progress:
 class RunArguments(RunOptions):
     """Of `fitmesh.run`."""
 
-    video: Annotated[str | Path | None, Option("A video, an image, or a folder of images that follow each other.")] = (
-        field(default=None, kw_only=False)
-    )
+    video: Annotated[
+        str | Path | Sequence[str | Path] | None,
+        Option("A video, an image, or a folder of images that follow each other. Several: cameras of one scene."),
+    ] = field(default=None, kw_only=False)
     out: Annotated[
         str | Path | None, Option("Folder for the results; made if absent. None: CLIP.fitmesh beside the clip.")
     ] = field(default=None, kw_only=False)
@@ -88,7 +89,10 @@ def run(asked: RunArguments) -> Result:
     """
     if (asked.video is None) == (asked.frames is None):
         raise UserError("give a video, or frames.")
-    settings = run_settings(asked)
+    several = () if asked.video is None or isinstance(asked.video, str | Path) else tuple(asked.video)
+    if not isinstance(asked.video, str | Path | None) and len(several) < 2:
+        raise UserError("several cameras are two at least: give their videos, or one video by itself.")
+    settings = run_settings(asked, several[1:])
     if settings.only_people:
         raise UserError(
             'outputs=("people",) leaves no fit to return: use outputs=("fit",), or `fitmesh run --only people`.'
@@ -101,7 +105,7 @@ def run(asked: RunArguments) -> Result:
         with spooled(asked.frames, asked.fps, out) as clip:
             run_stages(Job(clip, settings, out, reporter))
     else:
-        clip = open_clip(asked.video or "", asked.fps)
+        clip = open_clip(several[0] if several else str(asked.video or ""), asked.fps)
         out = folder_beside(clip.path) if asked.out is None else Path(asked.out)
         run_stages(Job(clip, settings, out, reporter))
     return load(out)

@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -77,6 +77,19 @@ def given_by_name(asked: "RunCommand") -> "RunCommand":
     return replace(asked, video=(*asked.clip, *asked.video), clip=())
 
 
+def given_together(asked: "RunCommand") -> tuple["RunCommand", tuple[str, ...]]:
+    """With the first camera's video alone, and the other cameras' videos."""
+    if not asked.together:
+        return asked, ()
+    if len(asked.video) < 2 or asked.videos or asked.images or asked.image:
+        raise UserError("--together is of several cameras: give --video for each of them, two at least.")
+    if len({Path(video).resolve() for video in asked.video}) < len(asked.video):
+        raise UserError("--together: one video was given twice, and every camera has its own.")
+    for video in asked.video[1:]:
+        open_clip(video)  # a mistyped path is answered at once
+    return replace(asked, video=asked.video[:1]), asked.video[1:]
+
+
 def open_given(asked: "RunCommand") -> Clip:
     """The one of --video, --images and --image that was given."""
     images, image = asked.images, asked.image
@@ -126,13 +139,13 @@ def spooled(frames: Iterable[np.ndarray], fps: float | None, out: Path) -> Itera
         unfinished.add(Path(folder))
         try:
             path = Path(folder, "frames.mp4")
-            _write_lossless(path, frames, _exact(fps))
+            write_lossless(path, frames, _exact(fps))
             yield Video(path)
         finally:
             unfinished.discard(Path(folder))
 
 
-def _write_lossless(path: Path, frames: Iterable[np.ndarray], rate: Fraction) -> None:
+def write_lossless(path: Path, frames: Iterable[np.ndarray], rate: Fraction) -> None:
     import av
 
     size: tuple[int, ...] | None = None
@@ -184,15 +197,21 @@ def is_url(text: str) -> bool:
 
 def find_clips(video: Sequence[str], videos: Sequence[str], out: str) -> Found:
     """Of `--video` (each a clip) and `--videos` (each a pattern, a list in a .txt file, or a clip)."""
-    given, left_out = list(video), 0
+    given, left_out, root = list(video), 0, Path(out).resolve()
     for text in videos:
         found = _listed(text)
         if found is None:
             matches = _matching(text)
-            found = [match for match in matches if is_url(out) or is_url(match) or not _is_inside(match, out)]
+            found = matches
+            if not is_url(out):
+                found = [m for m in matches if is_url(m) or not Path(m).resolve().is_relative_to(root)]
             left_out += len(matches) - len(found)
+            if not found and matches:
+                raise UserError(f"--videos {text!r} matches nothing but results of an earlier run in --out.")
             if not found:
-                raise UserError(_nothing(text, len(matches)))
+                where = "" if is_url(text) or Path(text).is_absolute() else f" in {Path.cwd()}"
+                how = "Check the pattern, and write it in quotes: '**/*.mp4'."
+                raise UserError(f"no video matches --videos {text!r}{where}. {how}")
         given += found
     sources: dict[str, str] = {}
     twice = []
@@ -258,23 +277,10 @@ def _expanded(pattern: str) -> Iterator[str]:
             yield from _expanded(str(Path(glob.escape(folder), *(parts[at + 1 :] or "*"))))
 
 
-def _is_inside(path: str, folder: str) -> bool:
-    return Path(path).resolve().is_relative_to(Path(folder).resolve())
-
-
-def _nothing(text: str, results: int) -> str:
-    if results:
-        return f"--videos {text!r} matches nothing but results of an earlier run in --out."
-    where = "" if is_url(text) or Path(text).is_absolute() else f" in {Path.cwd()}"
-    return f"no video matches --videos {text!r}{where}. Check the pattern, and write it in quotes: '**/*.mp4'."
-
-
 def names_of(sources: Sequence[str]) -> list[str]:
-    """A folder name for each of several different sources: the file's name without its suffix.
-
-    Clips that differ by their suffix alone keep it; others of the same name get the names of the folders above them, as
-    many as it takes. Which name a clip has depends on the set of clips, not on their order.
-    """
+    """A folder name for each of several different sources: the file's name without its suffix. Clips that differ by
+    their suffix alone keep it; others of the same name get the names of the folders above them, as many as it takes.
+    Which name a clip has depends on the set of clips, not on their order."""
     paths = [
         PurePosixPath(_URL.sub("", source)) if is_url(source) else PurePosixPath(Path(source).resolve().as_posix())
         for source in sources
@@ -285,27 +291,22 @@ def names_of(sources: Sequence[str]) -> list[str]:
         f"{stem}-{path.suffix[1:]}" if beside[str(path.parent / path.stem).casefold()] > 1 else stem
         for stem, path in zip(stems, paths, strict=True)
     ]
+    longest = max((len(path.parts) for path in paths), default=1)
+
+    def better(n: int, depth: int) -> str:
+        """With the names of that many folders above; in the end with a digest."""
+        if depth == longest:
+            return f"{plain[n]}-{hashlib.sha256(sources[n].encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
+        above = [part.lstrip(".") for part in paths[n].parts[:-1] if part.strip("/.")]
+        return "-".join([*above[-depth:], plain[n]])
+
     names = plain
-    for depth in range(1, max((len(path.parts) for path in paths), default=0)):
-        names = _told_apart(names, lambda n, depth=depth: "-".join([*_above(paths[n], depth), plain[n]]))  # type: ignore[misc]
-    return _told_apart(names, lambda n: f"{plain[n]}-{_digest(sources[n])}")
-
-
-def _above(path: PurePosixPath, depth: int) -> list[str]:
-    """The names of the nearest folders that a clip lies in."""
-    return [part.lstrip(".") for part in path.parts[:-1] if part.strip("/.")][-depth:]
-
-
-def _digest(source: str) -> str:
-    return hashlib.sha256(source.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-
-
-def _told_apart(names: list[str], better: Callable[[int], str]) -> list[str]:
-    """Names that occur once stay; others become better ones. File systems may not tell capitals apart."""
-    count = Counter(name.casefold() for name in names)
-    return [
-        better(n) if count[name.casefold()] > 1 or name.casefold() in RESERVED else name for n, name in enumerate(names)
-    ]
+    for depth in range(1, longest + 1):
+        # Names that occur once stay; others become better ones. File systems may not tell capitals apart.
+        count = Counter(name.casefold() for name in names)
+        told = [count[name.casefold()] == 1 and name.casefold() not in RESERVED for name in names]
+        names = [name if told[n] else better(n, depth) for n, name in enumerate(names)]
+    return names
 
 
 @dataclass(frozen=True)

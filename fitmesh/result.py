@@ -50,12 +50,27 @@ class Shot(Table):
 
 
 @dataclass(frozen=True)
+class View(Table):
+    """One of several cameras that a result was made from; its own keypoints and overlay are in cameras/NAME."""
+
+    PREFIX = "view_"
+    name: str = column((), "U", "of the camera")
+    # [4, 4] x_view = R x + t
+    from_camera: np.ndarray = column((4, 4), "d", "from this result's camera frame", unit="m", finite=True)
+    focal_px: np.ndarray = column((2,), "d", "along x, along y", unit="px", low=1e-3, high=FAR_PX, finite=True)
+    center_px: np.ndarray = column((2,), "d", "principal point", unit="px", low=-FAR_PX, high=FAR_PX, finite=True)
+    size_px: np.ndarray = column((2,), "i", "width, height of its images", unit="px", low=1, high=FAR_PX)
+    offset_s: float = column((), "d", "what its clock lacks to the first camera's", unit="s", finite=True)
+    offset_std_s: float = column((), "d", "std of that; 0: stated, NaN: not known", unit="s", low=0)
+
+
+@dataclass(frozen=True)
 class Person(Table):
     """One identity over the T frames of one shot in which the person is there: seen, or filled in over half a second.
 
     `frame` may have gaps: no row means that the person is absent.
     Camera frame: x right, y down, z forward. World frame: metres, y up, floor at 0, the shot's first camera above the
-    origin looking along -z (`fitting.scene.lens`). Pixels: x right, y down, (0, 0) is the top left pixel's centre.
+    origin looking along -z (`fitting.camera`). Pixels: x right, y down, (0, 0) is the top left pixel's centre.
     Keypoints in Halpe-26's order (COCO's 17 first), joints in SMPL's (`fitting.body.kinematics`).
     The columns that are the same for all rows have one entry a person in fit.npz; docs/run.md says more of each.
     """
@@ -122,7 +137,7 @@ class Person(Table):
     @property
     def joints_world_m(self) -> np.ndarray | None:
         """[T, 24, 3] world frame, or None when there is none."""
-        from fitting.scene.lens import points_to_world
+        from fitting.camera import points_to_world
 
         if self.world_from_camera is None:
             return None
@@ -153,6 +168,7 @@ class Result:
     settings: Mapping[str, Any]  # the run's options by name
     timings_s: Mapping[str, float]  # seconds per stage, of the run that made it
     events: list[Event] = field(default_factory=list)  # in order of time
+    views: list[View] = field(default_factory=list)  # of several cameras, this one first; empty: there is one
 
     @property
     def size(self) -> tuple[int, int]:
@@ -215,7 +231,7 @@ class Result:
 
 def tables() -> dict[str, Array]:
     """The arrays of shots and people in fit.npz."""
-    return {**Shot.schema(rows="shots"), **Person.schema()}
+    return {**Shot.schema(rows="shots"), **Person.schema(), **View.schema(rows="views", optional=True)}
 
 
 def load(folder: str | Path) -> Result:
@@ -246,6 +262,7 @@ def load(folder: str | Path) -> Result:
         focal_px=arrays["frame_focal_px"],
         world_from_camera=arrays["world_from_camera"],
         events=Event.from_arrays(arrays).each(),
+        views=View.from_arrays(arrays).each() if "view_name" in arrays else [],
         rate=Fraction(*map(int, arrays["rate"])),
         body_name=str(arrays["body"]),
         body_path=Path(body_path) if body_path else None,

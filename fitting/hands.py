@@ -1,7 +1,7 @@
 """Fingers after the body's fit: each hand by itself, all frames of a segment together.
 
 The unknowns of a frame are a small rotation of the palm beside the body's wrist, a shift that nobody keeps (the wrist's
-own error, and the hand's size, which looks like depth) and the 25 angles of `fitting.body.fingers`. What pulls on them:
+own error, and the hand's size, which looks like depth) and the 25 angles of `Fingers`. What pulls on them:
 
 - the 2D keypoints, with their stated errors and what a hand of average proportions leaves unexplained, robustly;
 - the network's 3D landmarks along the line of sight, weakly: they say which way a finger bends, not by how much;
@@ -22,8 +22,16 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
-from fitting.body.fingers import DOF_JOINT, THUMB_BASE, TO_MEDIAPIPE, WRISTS, Fingers
-from fitting.body.kinematics import PARENTS, matrix_to_axis_angle, nearest_rotation, rotation_matrices
+from fitting.body.kinematics import (
+    DOF_JOINT,
+    PARENTS,
+    TO_MEDIAPIPE,
+    WRISTS,
+    Fingers,
+    matrix_to_axis_angle,
+    nearest_rotation,
+    rotation_matrices,
+)
 from fitting.camera import Camera
 from fitting.fits import HandFit
 from fitting.keypoints.hands import KNUCKLES, UNMODELLED_M, SeenHands
@@ -64,6 +72,7 @@ class _Hand(NamedTuple):
     rotation: Tensor  # [T, 3, 3] of the wrist, from the T-pose to the camera frame
     joints: Tensor  # [5, 3, 3] in the T-pose, from the wrist
     tips: Tensor  # [5, 3]
+    offsets: Tensor  # [21, 3] from joints and tips to keypoints
     axes: Tensor  # [5, 5, 3] of the angles in the T-pose
     focal_px: Tensor  # [T, 2]
     center_px: Tensor  # [T, 2]
@@ -75,7 +84,7 @@ class _Hand(NamedTuple):
     palm_rad: Tensor  # [T, 3] where the palm's search begins
 
     def rows(self, some: slice) -> "_Hand":
-        return _Hand(*(v if n in ("joints", "tips", "axes") else v[some] for n, v in self._asdict().items()))
+        return _Hand(*(v if n in ("joints", "tips", "offsets", "axes") else v[some] for n, v in self._asdict().items()))
 
 
 class _Prior(NamedTuple):
@@ -112,7 +121,8 @@ def fit_hands(
     for side, joint in enumerate(WRISTS):
         hand = _Hand(
             wrists[:, side], placement.rotation[:, joint].double(), size * (rest[side] - rest_wrists[side]),
-            size * (tips[side] - rest_wrists[side]), fingers.axes[side], focal, center, seen.xy_px[:, side].double(),
+            size * (tips[side] - rest_wrists[side]), larger[side] * fingers.offsets[side], fingers.axes[side], focal,
+            center, seen.xy_px[:, side].double(),
             seen.weight[:, side].double(), larger[side] * seen.depth_m[:, side].double(),
             seen.depth_weight[:, side].double() / larger[side] ** 2, seen.line[:, side].double(),
             seen.palm_rad[:, side].double(),
@@ -212,31 +222,36 @@ def place(hand: _Hand, unknown: Tensor) -> _Posed:
     turn, shift, angles = unknown[:, :3], unknown[:, 3:_RIGID], unknown[:, _RIGID:].unflatten(1, (5, 5))
     palm, wrist = rotation_matrices(turn) @ hand.rotation, hand.wrist + shift
     local = rotation_matrices(angles.unsqueeze(-1) * hand.axes)  # [T, 5, 5, 3, 3]
-    above, axes, at, joints = palm.unsqueeze(1).expand(frames, 5, 3, 3), [], wrist.unsqueeze(1).expand(-1, 5, -1), []
+    above, axes, at = palm.unsqueeze(1).expand(frames, 5, 3, 3), [], wrist.unsqueeze(1).expand(-1, 5, -1)
+    joints, turned = [], []
     before = torch.zeros(5, 3, dtype=unknown.dtype)
     for number, joint in enumerate(DOF_JOINT):
         if number == 0 or DOF_JOINT[number - 1] != joint:
             at = at + (above @ (hand.joints[:, joint] - before).unsqueeze(-1)).squeeze(-1)
             before = hand.joints[:, joint]
             joints.append(at)
+            turned.append(above)
         axes.append((above @ hand.axes[:, number].unsqueeze(-1)).squeeze(-1))
         above = above @ local[:, :, number]
     joints.append(at + (above @ (hand.tips - before).unsqueeze(-1)).squeeze(-1))
-    ends = torch.stack(joints, 2)  # [T, 5, 4, 3]
+    turned.append(above)
     order = list(TO_MEDIAPIPE)
-    points = torch.cat((wrist.unsqueeze(1), ends[:, order].flatten(1, 2)), 1)
+    pivots = torch.stack(joints, 2)  # [T, 5, 4, 3]: joints and tip
+    offsets = torch.empty(5, 4, 3, dtype=unknown.dtype)
+    offsets[order] = hand.offsets[1:].unflatten(0, (5, 4))
+    ends = pivots + (torch.stack(turned, 2) @ offsets.unsqueeze(-1)).squeeze(-1)
+    first = (wrist + (palm @ hand.offsets[0]))[:, None]
+    points = torch.cat((first, ends[:, order].flatten(1, 2)), 1)
     jacobian = unknown.new_zeros(frames, 21, 3, _RIGID + _ANGLES)
     jacobian[..., :3] = cross_matrix(wrist.unsqueeze(1) - points) @ left_jacobian(turn).unsqueeze(1)
     jacobian[..., 3:_RIGID] = torch.eye(3, dtype=unknown.dtype)
     moved = unknown.new_zeros(frames, 5, 4, 3, 5, 5)  # finger, its points, axis; finger, its angles
     for number, joint in enumerate(DOF_JOINT):
-        arm = ends[:, :, joint + 1 :] - ends[:, :, joint : joint + 1]
+        arm = ends[:, :, joint + 1 :] - pivots[:, :, joint : joint + 1]
         lever = torch.linalg.cross(axes[number].unsqueeze(2).expand_as(arm), arm)
         for finger in range(5):
             moved[:, finger, joint + 1 :, :, finger, number] = lever[:, finger]
     jacobian[:, 1:, :, _RIGID:] = moved[:, order].flatten(1, 2).flatten(3)
-    points[:, 1] = torch.lerp(points[:, 1], wrist, THUMB_BASE)  # as `Fingers.points` has it
-    jacobian[:, 1, :, :3] *= 1 - THUMB_BASE
     return _Posed(points, jacobian, palm)
 
 

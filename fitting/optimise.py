@@ -20,7 +20,7 @@ from fitting.fits import DEFAULTS, LEAN_RAD, Fit, FitOptions, InitialGuess, betw
 from fitting.init.lifter import guess_from_keypoints
 from fitting.init.torso import best_torso_start, torso_start_candidates
 from fitting.keypoints.hands import SeenHands
-from fitting.keypoints.observed import body_keypoints, frames_with_enough, undistorted
+from fitting.keypoints.observed import body_keypoints, enough_in, frames_with_enough, undistorted
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights, warn_of_scores
 from fitting.solver.levenberg_marquardt import (
     TOLERANCE,
@@ -28,13 +28,15 @@ from fitting.solver.levenberg_marquardt import (
     Solution,
     fill_gaps,
     joint_deviations,
+    seen_by_several,
     solve_frames,
     solve_track,
 )
-from fitting.solver.terms.motion import AngularAcceleration, JointAcceleration
 from fitting.solver.terms.palm import Palm
 from fitting.solver.terms.priors import (
+    AngularAcceleration,
     Guess,
+    JointAcceleration,
     JointLimits,
     LikelyPose,
     LikelyShape,
@@ -70,6 +72,20 @@ ROUGH_TOLERANCE = 0.2  # log-likelihood per frame of a fit that another one begi
 
 
 @dataclass(frozen=True)
+class OtherView:
+    """What another camera sees of a person in the same frames: x_camera = rotation x + offset."""
+
+    keypoints: Keypoints  # [T]
+    camera: Camera
+    rotation: Tensor  # [3, 3] from the camera in whose frame the body is
+    offset_m: Tensor  # [3]
+
+    def rows(self, index: slice | Tensor) -> "OtherView":
+        """Some of the frames."""
+        return replace(self, keypoints=self.keypoints.rows(index))
+
+
+@dataclass(frozen=True)
 class FitInput:
     """What a fit of T frames is made from, row by row; `rows` cuts all of it alike."""
 
@@ -79,6 +95,7 @@ class FitInput:
     segment: Tensor | None = None  # [T] frames with the same number follow each other; None: all frames do
     start: BodyParams | None = None  # [T] where the search begins, if not at the guess
     hands: SeenHands | None = None  # [T] where anybody looked for them
+    others: tuple[OtherView, ...] = ()  # [T] what other cameras see
 
     def __len__(self) -> int:
         return len(self.keypoints.xy_px)
@@ -92,6 +109,7 @@ class FitInput:
             None if self.segment is None else self.segment[index],
             self.start and self.start.rows(index),
             self.hands and self.hands.rows(index),
+            tuple(other.rows(index) for other in self.others),
         )
 
 
@@ -128,7 +146,7 @@ def fit(
 @single_thread()
 def fit_input(given: FitInput, camera: Camera, body: Body, fps: float, options: FitOptions) -> Fit:
     """`fit` of what was prepared: keypoints that were checked, and a guess that was made."""
-    problem, usable = make_problem(given.keypoints, [camera], body, options)
+    problem, usable = make_problem(given.keypoints, [camera], body, options, given.others)
     near = None if given.guess is None else _state_of(given.guess, problem, usable, shared_shape=True)
     if given.start is not None:
         state = from_params(given.start, problem.jacobian.shape_size)
@@ -142,14 +160,13 @@ def fit_input(given: FitInput, camera: Camera, body: Body, fps: float, options: 
     weights = independence(int(usable.sum()), fps)
     problem = replace(
         problem,
-        terms=terms_of(problem.seen, body, options, given.guess, near, given.scene, weights, given.hands),
+        terms=terms_of(problem.views, body, options, given.guess, near, given.scene, weights, given.hands),
         fps=fps if len(problem) > 2 else None,
         segment=given.segment,
         world_rotation=None if given.scene is None else given.scene.world_rotation,
     )
     if problem.seen.mixture_weight is not None and given.start is None:
-        first = problem.having(problem.seen.without_tails)
-        state = solve_track(first, state, TRACK_ITERATIONS, ROUGH_TOLERANCE).state
+        state = solve_track(problem.without_tails, state, TRACK_ITERATIONS, ROUGH_TOLERANCE).state
     solution = solve_track(problem, state, TRACK_ITERATIONS, ROUGH_TOLERANCE if options.rough else TOLERANCE)
     return _report(problem, solution, usable, given, options)
 
@@ -179,7 +196,7 @@ def independence(frames: int, fps: float) -> Independence:
 
 
 def terms_of(
-    seen: Reprojection,
+    views: Sequence[Reprojection],
     body: Body,
     options: FitOptions,
     guess: InitialGuess | None = None,
@@ -190,14 +207,16 @@ def terms_of(
 ) -> tuple[Term, ...]:
     """Everything that pulls on a body: a new term is one line in this list.
 
-    guess, near: what the fit stays near, its deviations and the state itself.
+    views: the keypoints of each camera. guess, near: what the fit stays near, its deviations and the state itself.
     """
-    prior, frames = options.prior or load_prior(), len(seen.weight)
-    axis = scene.lean_axis(frames) if scene and scene.up is not None else optical_axis(seen.weight)
+    prior, frames = options.prior or load_prior(), len(views[0].weight)
+    axis = scene.lean_axis(frames) if scene and scene.up is not None else optical_axis(views[0].weight)
+    if len(views) > 1:  # a second camera sees how far somebody leans
+        axis = axis * ~seen_by_several(views)[:, None]
     shape_guess = (near.shape, guess.shape_std) if near and guess else ()
     terms = (
-        seen,
-        Palm.of(hands, seen, body, min(SHAPE_SIZE, body.shape_size)),
+        *views,
+        Palm.of(hands, views[0], body, min(SHAPE_SIZE, body.shape_size)),
         LikelyPose(prior, PRIOR_BESIDE_GUESS if near else 1.0),
         JointLimits(*ranges()),
         Upright(axis, options.lean_rad) if options.lean_rad is not None else None,
@@ -238,11 +257,10 @@ def fit_frames(
         solved_part, first = problem.frames(usable), best_torso_start(problem.frames(usable))
     else:
         start = _state_of(given.guess, problem, usable, shared_shape=False)
-        problem = replace(problem, terms=terms_of(problem.seen, body, options, given.guess, start))
+        problem = replace(problem, terms=terms_of(problem.views, body, options, given.guess, start))
         solved_part, first = problem.frames(usable), start.frames(usable)
-    seen = solved_part.seen
-    if seen.mixture_weight is not None:
-        first = solve_frames(solved_part.having(seen.without_tails), first, FRAME_ITERATIONS, ROUGH_TOLERANCE).state
+    if solved_part.seen.mixture_weight is not None:
+        first = solve_frames(solved_part.without_tails, first, FRAME_ITERATIONS, ROUGH_TOLERANCE).state
     solution = solve_frames(solved_part, first, FRAME_ITERATIONS)
     solved = _report(solved_part, solution, usable[usable], given, options)
     return solved if bool(usable.all()) else _with_unusable(solved, to_params(start), usable)
@@ -256,17 +274,38 @@ def _with_unusable(found: Fit, start: BodyParams, usable: Tensor) -> Fit:
 
 
 def make_problem(
-    keypoints: Keypoints, cameras: Sequence[Camera], body: Body, options: FitOptions = DEFAULTS
+    keypoints: Keypoints,
+    cameras: Sequence[Camera],
+    body: Body,
+    options: FitOptions = DEFAULTS,
+    others: Sequence[OtherView] = (),
 ) -> tuple[Problem, Tensor]:
     """The problem of independent frames, and which of them are usable [T]; for optimisers of any kind."""
-    keypoints = body_keypoints(keypoints)
     frames = len(keypoints.xy_px)
     if len(cameras) not in (1, frames):
         raise UserError(f"there are {len(cameras)} cameras for {frames} frames; give one, or one per frame.")
-    keypoints = undistorted(keypoints, cameras)
+    seen, usable = _reprojection(keypoints, cameras, options, enough_in if others else frames_with_enough)
+    views = [seen]
+    for other in others:
+        seen, also = _reprojection(other.keypoints, [other.camera], options, enough_in)
+        views.append(replace(seen, rotation=other.rotation, offset_m=other.offset_m))
+        usable = usable | also
+    body = body.to(dtype=torch.float32)
+    jacobian = BodyJacobian(body, min(SHAPE_SIZE, body.shape_size))
+    return Problem(jacobian, terms_of(views, body, options)), usable
+
+
+def _reprojection(
+    keypoints: Keypoints,
+    cameras: Sequence[Camera],
+    options: FitOptions,
+    enough: Callable[[Keypoints, Tensor], Tensor],
+) -> tuple[Reprojection, Tensor]:
+    """The keypoints of one camera, and which frames are usable [T]."""
+    keypoints = undistorted(body_keypoints(keypoints), cameras)
     weights = keypoint_weights(keypoints, options.weighting, options.gate)
-    usable = frames_with_enough(keypoints, weights.weight)
-    weight = weights.weight * usable[:, None]
+    usable = enough(keypoints, weights.weight)
+    frames, weight = len(usable), weights.weight * usable[:, None]
 
     def per_frame(values: Sequence[tuple[float, float]]) -> Tensor:
         return torch.tensor(values).expand(frames, 2)
@@ -281,9 +320,7 @@ def make_problem(
         mixture_weight=weights.mixture_weight,
         mixture_precision=weights.mixture_precision,
     )
-    body = body.to(dtype=torch.float32)
-    jacobian = BodyJacobian(body, min(SHAPE_SIZE, body.shape_size))
-    return Problem(jacobian, terms_of(seen, body, options)), usable
+    return seen, usable
 
 
 def initial_guess(
@@ -329,7 +366,7 @@ def _state_of(guess: InitialGuess, problem: Problem, usable: Tensor, shared_shap
     elif not state.shared_shape:
         state = replace(state, shape=state.shape[usable].mean(0))
     points = problem.jacobian.place(state, derivatives=False).keypoints
-    behind = problem.seen.behind(points)
+    behind = torch.stack([view.behind(points) for view in problem.views]).any(0)
     if bool((behind & usable).sum() == usable.sum()):
         raise UserError(
             "the initial guess puts the person behind the camera in every frame. Translations are metres in the camera "

@@ -6,20 +6,21 @@ alone, as if nobody had looked. Whoever the scene does not suit is fitted withou
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
 from fitting.body import Body, BodyOutput, BodyParams
-from fitting.body.fingers import WRISTS
-from fitting.camera import Camera
+from fitting.body.kinematics import WRISTS
+from fitting.camera import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, Camera, FocalEstimate, combined, refocused_params
 from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
 from fitting.hands import fit_hands
 from fitting.keypoints.hands import SeenHands, seen_hands
 from fitting.keypoints.observed import TooFewKeypoints, observed_joints
 from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
+from fitting.optimise import OtherView
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.from_fit import (
     DAMAGED,
@@ -36,8 +37,7 @@ from fitting.scene.from_fit import (
 )
 from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, contradictions, estimate_ground
 from fitting.scene.ground_evidence import ShotCamera
-from fitting.scene.lens import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, FocalEstimate, combined, refocused_params
-from fitting.solver.terms.scene import FEET, FLOOR_STD_M, POINTS, SceneTerms, kept_contact
+from fitting.solver.terms.scene import FEET, FLOOR_STD_M, POINTS, SceneTerms, kept_contact, point_lifts
 from fitting.track import PreparedTrack, fit_prepared, prepare_track
 from pose2d.base.table import blocks, joined, stored
 from pose2d.base.threads import single_thread
@@ -49,6 +49,7 @@ ROUGH_LEAN_RAD = 0.5
 UPRIGHT_RAD = 0.25  # standard deviation of people's lean from the vertical, towards or away from the camera
 CHILD_M = 1.4  # whose head says that they are smaller than this are no adults
 SOFTER = 4.0  # on the deviations of lean, floor and contacts, where a scene is softened
+LOWEST_FEET = 0.05  # quantile of feet's heights that is the floor, where distances are measured
 CONTRADICTION = 3.0  # deviations between metadata and people from which on metadata is not used
 
 
@@ -62,6 +63,8 @@ class ShotPerson:
     init: str | BodyParams | InitialGuess = "lifter"
     height_m: float | None = None  # that the person is known to have
     hands: HandKeypoints | None = None  # [N] where anybody looked for them
+    # Of several cameras: rows without gaps, NaN where this camera does not show the person, and what the others show.
+    others: tuple[OtherView, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,7 @@ class _View:
     first_frame: int
     every: int
     fps: float
+    several: bool  # cameras, so that lens and distances are known
 
     def rows(self, frame: np.ndarray) -> np.ndarray:
         """The places of frame numbers among the shot's frames."""
@@ -161,7 +165,8 @@ def fit_shot(
     """
     options = options or SceneOptions()
     start = min((int(person.frame[0]) for person in people), default=0)
-    view = _View(camera, focal, motion, body, start if motion is None else int(motion.frames[0]), every, fps)
+    first_frame, several = start if motion is None else int(motion.frames[0]), any(p.others for p in people)
+    view = _View(camera, focal, motion, body, first_frame, every, fps, several)
     view = _refined_by_turning(view)
     if not options.ground:
         return _without_scene(people, view, how, progress, "not looked for")
@@ -175,20 +180,25 @@ def fit_shot(
         except TooFewKeypoints as error:
             left_out[person.identity] = error
     known = {person.identity: person.height_m for person in people}
-    answer = _ground({identity: found for identity, (_, found) in first.items()}, known, view, options.given)
+    found_first = {identity: found for identity, (_, found) in first.items()}
+    answer = _ground(found_first, known, view, options.given)
+    if several and answer.ground is not None and not options.given.states_floor:
+        stated = _measured_ground(answer.ground.up_cam, found_first.values(), body)
+        answer = replace(_ground(found_first, known, view, stated), reason=answer.reason)
     ground = answer.ground
     if ground is None:
         ready = {identity: prepared for identity, (prepared, _) in first.items()}
         return _without_scene(people, view, how, progress, answer.reason, ready)
-    seen = view.with_focal(view.focal if ground.focal is None else ground.focal)
+    seen = view.with_focal(view.focal if ground.focal is None or several else ground.focal)
     sized: dict[int, _Sized] = {}
     judged: dict[int, Judged] = {}
     for number, identity in enumerate(list(first)):
         prepared, found = first.pop(identity)  # of long videos, these are most of what is held
-        size = _size(number, found, body, ground, known[identity])
+        size = 1.0 if several else _size(number, found, body, ground, known[identity])
         floor_m = None
         if seen.stays and ground.floor_known and ground.on_floor[number]:
-            floor_m = (ground.level_m[number] - ground.camera_height_m) / size  # of what this person stands on
+            level_m = 0.0 if several else ground.level_m[number]  # of what this person stands on
+            floor_m = (level_m - ground.camera_height_m) / size
         place = _Place(ground.up_cam, math.radians(ground.up_sigma_deg), floor_m)
         again = _refocused(prepared, found, body, seen.focal.focal_px / view.focal.focal_px)
         track, judged[identity] = _judged(*again, seen, place, how, stated=options.given.states_anything)
@@ -223,7 +233,7 @@ def _without_scene(
         except TooFewKeypoints as error:
             left_out[person.identity] = error
             continue
-        size = _size(0, found, view.body, None, person.height_m)
+        size = 1.0 if view.several else _size(0, found, view.body, None, person.height_m)
         sized[person.identity] = _Sized(found, size, prepared.hands, prepared.grid.segment)
         progress(len(found))
     return ShotFit(_finished(sized, view), left_out, view.camera, view.focal, view.motion, None, reason)
@@ -252,6 +262,13 @@ def _unzoomed(keypoints: Keypoints, camera: Camera, zoom: np.ndarray | None) -> 
 def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
     zoom, hands = view.zoom(person.frame), person.hands
     keypoints = _unzoomed(person.keypoints, view.camera, zoom)
+    if view.several:
+        from fitting.rig.views import prepare_views  # one camera does not need it
+
+        assert isinstance(person.init, str)
+        return prepare_views(
+            keypoints, person.frame, view.camera, person.others, view.body, person.init, fps=view.fps, every=view.every
+        )
     if hands is not None and zoom is not None:
         factor, center = (1 / zoom).astype(np.float32)[:, None, None], np.array(view.camera.center_px, np.float32)
         xy_px = center + (hands.xy_px - center) * factor[..., None]
@@ -291,6 +308,14 @@ def _ground(
     words = f"{doubted.reason}; people and floor contradict the file's focal length of {focal.focal_px:.0f} px"
     found = replace(other, source="people and floor, against the file's metadata")
     return GroundAnswer(replace(doubted.ground, focal=found), words, answer.warnings)
+
+
+def _measured_ground(up: np.ndarray, tracks: Iterable[TrackFit], body: Body) -> GivenGround:
+    """The floor under the lowest feet, whose distances are known."""
+    feet = [body.at(found.fit.params).keypoints[found.fit.observed][:, list(POINTS[:FEET])] for found in tracks]
+    heights = torch.cat(feet).double().numpy() @ up - point_lifts(body)[list(POINTS[:FEET])].double().numpy()
+    x, y, z = up.tolist()
+    return GivenGround((x, y, z), -float(np.quantile(heights, LOWEST_FEET)))
 
 
 def _size(
@@ -427,7 +452,7 @@ def _as_found(
     camera_std, relative_std = fit.joint_std_mm, fit.joint_std_relative_mm
     if camera_std is not None and relative_std is not None:
         camera_std, relative_std = size * camera_std, size * relative_std
-        by_lens = 1000 * view.focal.log_sigma * params.translation[:, None, 2]
+        by_lens = (not view.several) * 1000 * view.focal.log_sigma * params.translation[:, None, 2]
         camera_std = torch.cat((camera_std[..., :2], torch.hypot(camera_std[..., 2], by_lens)[..., None]), -1)
     keypoints, reprojection, hands = found.keypoints, fit.reprojection_px, None
     if seen is not None:

@@ -39,7 +39,7 @@ from fitting.keypoints.observed import (
     usable_frames,
 )
 from fitting.keypoints.weights import GATE, Weighting, confidence_after_fit, warn_of_scores
-from fitting.optimise import FitInput, fit_windows, initial_guess
+from fitting.optimise import FitInput, OtherView, fit_windows, initial_guess
 from fitting.solver.terms.priors import PosePrior
 from fitting.solver.terms.reprojection import ROBUST_SCALE
 from fitting.solver.terms.scene import SceneTerms
@@ -66,6 +66,7 @@ class PreparedTrack(Table):
     # [T] where fits start and what they stay close to; None: from the torso
     guess: InitialGuess | None = nested(InitialGuess, "where fits start", optional=True)
     hands: HandKeypoints | None = nested(HandKeypoints, "of the person's left and right arm", optional=True)
+    others: tuple[OtherView, ...] = ()  # [T] each: what other cameras see, on the same grid
 
 
 @single_thread()
@@ -127,13 +128,16 @@ def fit_prepared(
 ) -> TrackFit:
     """Fit a prepared track. scene, and start (where the search begins, if not at the guess): a row per grid frame."""
     grid, keypoints = prepared.grid, prepared.keypoints
-    usable = usable_frames(keypoints, [camera], options.weighting, options.gate)
+    if prepared.others:  # whether one shows enough was asked when it was prepared
+        usable = torch.from_numpy(grid.segment >= 0)
+    else:
+        usable = usable_frames(keypoints, [camera], options.weighting, options.gate)
     solved, segment = torch.from_numpy(grid.solved(usable.numpy())), torch.from_numpy(grid.segment)
     if scene is not None and scene.contact is not None:  # no contact lasts across an absence
         begins = torch.diff(segment[solved], prepend=segment[solved[:1]] - 1) != 0
         scene = replace(scene, contact=scene.contact.index_fill(0, solved[begins], 0))
     hands = None if prepared.hands is None else seen_hands(prepared.hands, camera, body)
-    given = FitInput(keypoints, prepared.guess, scene, segment, start, hands)
+    given = FitInput(keypoints, prepared.guess, scene, segment, start, hands, prepared.others)
     fps = grid.fps / grid.stride
     release()
     found = fit_windows(given, usable[solved], camera, body, fps, options, solved=solved)
@@ -148,7 +152,10 @@ def fit_prepared(
         after = part.keypoints.rows(there)
         after = confidence_after_fit(after, camera.project(body.at(fit.params.rows(there)).keypoints))
         joints = np.zeros((len(part), 24), np.bool_)
-        joints[~absent] = observed_joints(after, camera.size) & fit.observed[there].numpy()[:, None]
+        seen = observed_joints(after, camera.size)
+        for other in prepared.others:
+            seen |= observed_joints(other.keypoints.rows(some).rows(there), other.camera.size)
+        joints[~absent] = seen & fit.observed[there].numpy()[:, None]
         points, missing = part.keypoints.put(there, after), ~torch.from_numpy(part.detected)
         return TrackFit(
             frame=grid.frame[some],

@@ -60,14 +60,10 @@ def affines(
     convention: CropConvention,
     rotation_deg: float = 0.0,
 ) -> np.ndarray:
-    """Image pixels -> crop pixels for each box, [N, 2, 3].
-
-    With (cx, cy), (w, h) the region and (W, H) the input:
-    "sbl"     scale W/w on both axes, the region's centre lands on (W/2, H/2)
-    "udp"     scale (W-1)/w and (H-1)/h, the centre lands on ((W-1)/2, (H-1)/2)
-    "square"  as "sbl"; `crop_boxes` shows nothing but the grown box itself
-    A positive rotation turns the crop's content against the clock.
-    """
+    """Image pixels -> crop pixels for each box, [N, 2, 3]. With (cx, cy), (w, h) the region and (W, H) the input: "sbl"
+    scales W/w on both axes, the region's centre lands on (W/2, H/2); "udp" scales (W-1)/w and (H-1)/h, the centre lands
+    on ((W-1)/2, (H-1)/2); "square" is as "sbl", but `crop_boxes` shows nothing but the grown box itself. A positive
+    rotation turns the crop's content against the clock."""
     centre, size = regions(boxes_px, input_wh, box_scale)
     target = np.asarray(input_wh, np.float64) - (1 if convention == "udp" else 0)
     angle = np.deg2rad(rotation_deg)
@@ -97,11 +93,9 @@ def crop_boxes(
     convention: CropConvention,
     antialias: bool = True,
 ) -> tuple[Tensor, np.ndarray]:
-    """Crops uint8 [N, 3, H, W] of an RGB image and the affine maps [N, 2, 3] that made them.
-
-    "sbl" and "udp" fill the input's whole frame from the image, black beyond its edges. "square" shows the grown
-    box only and leaves the rest of the square grey, so that a narrow box does not show its neighbours.
-    """
+    """Crops uint8 [N, 3, H, W] of an RGB image and the affine maps [N, 2, 3] that made them. "sbl" and "udp" fill the
+    input's whole frame from the image, black beyond its edges. "square" shows the grown box only and leaves the rest of
+    the square grey, so that a narrow box does not show its neighbours."""
     affine = affines(boxes_px, input_wh, box_scale, convention)
     if convention != "square":
         return cut(image, affine, input_wh, antialias), affine
@@ -239,11 +233,9 @@ def estimate(
 def estimate_people(
     model: PoseModel, images: Sequence[np.ndarray], boxes_px: np.ndarray
 ) -> tuple[np.ndarray, PoseEstimate]:
-    """One person in a box [N, 4] of each image [N]: boxes as they were used, and what the network says.
-
-    A box that cuts a person off grows, once: where confident keypoints lie on the edge of their crop, the crop is made
-    again around the keypoints. Images may repeat, for several people in one.
-    """
+    """One person in a box [N, 4] of each image [N]: boxes as they were used, and what the network says. A box that cuts
+    a person off grows, once: where confident keypoints lie on the edge of their crop, the crop is made again around the
+    keypoints. Images may repeat, for several people in one."""
     boxes_px = np.asarray(boxes_px, np.float64).reshape(-1, 4)
     poses = PoseEstimate.concat([_one_pass(model, images, boxes_px, rows) for rows in _parts(len(boxes_px))])
     grown = grow_boxes(boxes_px, poses, [image.shape[1::-1] for image in images], model)

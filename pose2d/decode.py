@@ -39,10 +39,8 @@ def _inside(maps: Tensor, cells: Tensor, margin_end: int) -> Tensor:
 
 
 def quarter_offset(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """Simple Baselines and HRNet: the peak, moved a quarter cell towards its higher neighbours.
-
-    Peaks near the edge stay. A map without a positive value puts its keypoint into cell (0, 0).
-    """
+    """Simple Baselines and HRNet: the peak, moved a quarter cell towards its higher neighbours. Peaks near the edge
+    stay. A map without a positive value puts its keypoint into cell (0, 0)."""
     cells, score = peaks(maps)
     cells = torch.where(score[..., None] > 0, cells, 0)
     slope = torch.stack(
@@ -89,10 +87,8 @@ def _newton_step(gradient: Tensor, dxx: Tensor, dxy: Tensor, dyy: Tensor, ridge:
 
 
 def dark(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
-    """DARK (Zhang et al. 2020): blur, logarithm, one Newton step with differences over two cells.
-
-    `kernel` is 11 for maps trained with a target sigma of 2 cells and 17 for 3 cells.
-    """
+    """DARK (Zhang et al. 2020): blur, logarithm, one Newton step with differences over two cells. `kernel` is 11 for
+    maps trained with a target sigma of 2 cells and 17 for 3 cells."""
     cells, score = peaks(maps)
     blurred = _blur(F.pad(maps, (kernel // 2,) * 4), kernel)
     height = blurred.amax((2, 3), keepdim=True)
@@ -177,13 +173,11 @@ def windows(maps: Tensor, cells: Tensor, radius: int) -> Tensor:
 
 
 def fit_gaussian(maps: Tensor, cells: Tensor, radius: int = 2, largest_sigma: float = 8.0) -> GaussianFit:
-    """Fit the neighbourhood of `cells` (usually each map's peak) in maps [N, K, h, w].
-
-    The logarithm of a Gaussian is a parabola, so its five coefficients are a linear least-squares problem; weighting
-    by the squared height undoes what the logarithm does to the noise (Guo 2011, "A simple algorithm for fitting a
-    Gaussian function"). Where an axis has no downward curvature, or less than `largest_sigma` has, sigma is
-    `largest_sigma` and the centre stays in the cell.
-    """
+    """Fit the neighbourhood of `cells` (usually each map's peak) in maps [N, K, h, w]. The logarithm of a Gaussian is a
+    parabola, so its five coefficients are a linear least-squares problem; weighting by the squared height undoes what
+    the logarithm does to the noise (Guo 2011, "A simple algorithm for fitting a Gaussian function"). Where an axis has
+    no downward curvature, or less than `largest_sigma` has, sigma is `largest_sigma` and the centre stays in the
+    cell."""
     values = windows(maps.double(), cells, radius).clamp_min(FLOOR)
     step = torch.arange(-radius, radius + 1, device=maps.device, dtype=values.dtype)
     y, x = torch.meshgrid(step, step, indexing="ij")
@@ -212,11 +206,8 @@ def maps_back(maps: Tensor, flip_order: Sequence[int]) -> Tensor:
 
 
 def shift_right(maps: Tensor) -> Tensor:
-    """One cell to the right, the first column kept.
-
-    Sampling every fourth pixel is not symmetric under a mirror: an un-mirrored map lies about one cell to the
-    left of the map of the crop itself.
-    """
+    """One cell to the right, the first column kept. Sampling every fourth pixel is not symmetric under a mirror: an
+    un-mirrored map lies about one cell to the left of the map of the crop itself."""
     return torch.cat([maps[..., :1], maps[..., :-1]], -1)
 
 

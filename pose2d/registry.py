@@ -29,27 +29,16 @@ Engine = Literal["onnx", "torch"]
 _log = logging.getLogger(__name__)
 
 # The first part of every name -> the module in pose2d/models that has it; in the order `fitmesh models` shows.
-FAMILIES = {
-    "rtmpose": "rtmpose",
-    "movenet": "movenet",
-    "sbl": "sbl",
-    "hrnet": "hrnet",
-    "vitpose": "vitpose",
-    "rle": "rle",
-    "ipr": "ipr",
-    "poseur": "poseur",
-}
-
+FAMILIES = {name: name for name in ("rtmpose", "movenet", "sbl", "hrnet", "vitpose", "rle", "ipr", "poseur")}
+FAMILIES["ipr"] = "sbl"
 
 _registered: dict[str, ModelCard] = {}
 ENTRY_POINTS = "fitmesh.models"
 
 
 def register(card: ModelCard) -> None:
-    """Make a network of your own known by its name, everywhere in this process; again replaces it.
-
-    Other processes (`--jobs`, Ray) know it when the file that registers it is named as a plug-in (`use_plugin`).
-    """
+    """Make a network of your own known by its name, everywhere in this process; again replaces it. Other processes
+    (`--jobs`, Ray) know it when the file that registers it is named as a plug-in (`use_plugin`)."""
     if not isinstance(card, ModelCard):
         raise UserError(f"pose2d.register takes a pose2d.ModelCard; got {type(card).__name__}.")
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", card.name):
@@ -118,8 +107,8 @@ def _shipped(name: str) -> ModelCard | None:
 
 @cache
 def _family(name: str) -> dict[str, ModelCard]:
-    module = import_module(f"pose2d.models.{FAMILIES[name]}")
-    return {card.name: card for card in module.CARDS}
+    cards: list[ModelCard] = import_module(f"pose2d.models.{FAMILIES[name]}").CARDS
+    return {card.name: card for card in cards if card.name.startswith(f"{name}-")}
 
 
 def cards() -> dict[str, ModelCard]:
@@ -166,9 +155,7 @@ def module_of(name: str) -> str:
 
 def load(name: str, checkpoint: str | Path | None = None, engine: Engine = "onnx") -> PoseModel:
     """The network of that name in eval mode, with embedded or fetched weights (`pose2d.hub`), or those of `checkpoint`.
-
-    engine: what computes the features on a CPU, ONNX Runtime where there is a graph; other devices always use torch.
-    """
+    engine: what computes the features on a CPU, ONNX Runtime where there is a graph; other devices always use torch."""
     wanted = card(name)
     checkpoint = checkpoint or fetched(name)
     if checkpoint is None and wanted.embedded is None:
@@ -233,10 +220,8 @@ def _looks_like(state: Mapping[str, Tensor]) -> str:
 
 
 def recognize(state: Mapping[str, Tensor]) -> list[str]:
-    """Every model whose tensors are exactly those of a file, by names and shapes.
-
-    Only models of about the file's size are tried. Statistics do not count, nor what ViTPose+ has beside one data set.
-    """
+    """Every model whose tensors are exactly those of a file, by names and shapes. Only models of about the file's size
+    are tried. Statistics do not count, nor what ViTPose+ has beside one data set."""
     beside = re.compile(r"running_|num_batches_tracked|\.experts\.|^associate_")
     weights = sum(value.numel() for key, value in state.items() if not beside.search(key))
     shipped = (card for family in FAMILIES for card in _family(family).values())

@@ -8,22 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ccnet.coco_ap.matching import (
-    FALSE,
-    OKS_THRESHOLDS,
-    TRUE,
-    Detections,
-    GroundTruth,
-    Matches,
-    detections_from_coco,
-    extent_area,
-    ground_truth_from_coco,
-    match,
-)
+from ccnet.coco_ap import matching
+from ccnet.coco_ap.matching import Detections, GroundTruth, Matches
 from pose2d.base.errors import UserError
 from pose2d.base.resampling import draws
 from pose2d.skeletons import COCO17, WHOLEBODY133
 
+Sigmas = Sequence[float] | np.ndarray  # [K] of OKS
 RECALL_POINTS = np.linspace(0.0, 1.0, 101)  # [R]
 
 
@@ -50,15 +41,13 @@ def curves(matches: Matches, image_weight: np.ndarray | None = None) -> Curves:
 
 
 def _curve(outcome: np.ndarray, weight: np.ndarray, positives: int) -> tuple[np.ndarray, float, float]:
-    """One precision curve, final recall and exact AP of outcomes [D] in the order of falling confidence.
-
-    Precision is highest, and recall first reached, at true positives: nothing between them counts. A
-    detection of weight n is n detections in a row.
-    """
+    """One precision curve, final recall and exact AP of outcomes [D] in the order of falling confidence. Precision is
+    highest, and recall first reached, at true positives: nothing between them counts. A detection of weight n is n
+    detections in a row."""
     if positives == 0:
         return np.full(len(RECALL_POINTS), -1.0), -1.0, -1.0
-    hits = np.flatnonzero(outcome == TRUE)
-    false = np.repeat(np.cumsum(weight * (outcome == FALSE))[hits], weight[hits])
+    hits = np.flatnonzero(outcome == matching.TRUE)
+    false = np.repeat(np.cumsum(weight * (outcome == matching.FALSE))[hits], weight[hits])
     true = np.arange(1, len(false) + 1)
     precision = true / (false + true + np.spacing(1))
     best_from_here = np.maximum.accumulate(precision[::-1])[::-1]
@@ -101,71 +90,55 @@ TEN_NUMBERS = ("ap", "ap50", "ap75", "ap_medium", "ap_large", "ar", "ar50", "ar7
 
 
 def evaluate(
-    truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | np.ndarray = COCO17.oks_sigma
+    truth: GroundTruth,
+    detections: Detections,
+    sigmas: Sigmas = COCO17.oks_sigma,
 ) -> KeypointAP:
     """Equal to pycocotools' COCOeval(iouType="keypoints") with these sigmas."""
-    return summarize(match(truth, detections, sigmas))
+    return summarize(matching.match(truth, detections, sigmas))
 
 
-Evaluate = Callable[[GroundTruth, Detections, Sequence[float] | np.ndarray], KeypointAP]
+Evaluate = Callable[[GroundTruth, Detections, Sigmas], KeypointAP]
 
 
 def evaluate_coco(
     dataset: Mapping[str, Any],
     results: Sequence[Mapping[str, Any]],
-    sigmas: Sequence[float] | np.ndarray = COCO17.oks_sigma,
+    sigmas: Sigmas = COCO17.oks_sigma,
 ) -> KeypointAP:
     """The same from a parsed COCO annotation file and a list of COCO results. Neither is changed."""
-    truth = ground_truth_from_coco(dataset, len(sigmas))
-    return evaluate(truth, detections_from_coco(results, truth), sigmas)
+    truth = matching.ground_truth_from_coco(dataset, len(sigmas))
+    return evaluate(truth, matching.detections_from_coco(results, truth), sigmas)
 
 
 def summarize(matches: Matches, image_weight: np.ndarray | None = None) -> KeypointAP:
     """The ten numbers of matched detections; `image_weight` [I] as in `curves`."""
     found = curves(matches, image_weight)
-    everyone, medium, large = range(3)
-    half, three_quarters = 0, int(np.argmin(abs(OKS_THRESHOLDS - 0.75)))
+    three_quarters = int(np.argmin(abs(matching.OKS_THRESHOLDS - 0.75)))
 
-    def ten(values: np.ndarray) -> tuple[float, float, float, float, float]:  # [A, T, ...]
-        parts = (
-            values[everyone],
-            values[everyone, half],
-            values[everyone, three_quarters],
-            values[medium],
-            values[large],
-        )
-        mean, at50, at75, of_medium, of_large = (mean_of_defined(np.atleast_1d(part)) for part in parts)
-        return mean, at50, at75, of_medium, of_large
+    def five(values: np.ndarray) -> list[float]:  # [A, T, ...]; of everyone: over all thresholds, at 0.5 and at 0.75
+        parts = (values[0], values[0, 0], values[0, three_quarters], values[1], values[2])
+        return [mean_of_defined(np.atleast_1d(part)) for part in parts]
 
-    return KeypointAP(
-        *ten(found.precision),
-        *ten(found.recall),
-        exact_ap=mean_of_defined(found.exact_ap[everyone]),
-        precision=np.moveaxis(found.precision, 0, -1),
-        recall=found.recall.T,
-    )
+    numbers = dict(zip(TEN_NUMBERS, [*five(found.precision), *five(found.recall)], strict=True))
+    exact_ap, precision = mean_of_defined(found.exact_ap[0]), np.moveaxis(found.precision, 0, -1)
+    return KeypointAP(**numbers, exact_ap=exact_ap, precision=precision, recall=found.recall.T)
 
 
 def bootstrap_ap(sources: Mapping[str, Matches], resamples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
-    """AP of every confidence source: first on all images, then on each resample, [1 + resamples].
-
-    Matching never crosses images, so a resample only changes how often each image counts. All sources must
-    come from the same ground truth; a difference or ratio of the arrays is then paired.
-    """
+    """AP of every confidence source: first on all images, then on each resample, [1 + resamples]. Matching never
+    crosses images, so a resample only changes how often each image counts. All sources must come from the same ground
+    truth; a difference or ratio of the arrays is then paired."""
     images = {matches.positives.shape[1] for matches in sources.values()}
     if len(images) != 1:
         raise ValueError(f"the sources cover different numbers of images: {sorted(images)}")
     (count,) = images
     weights = draws(count, resamples, seed)
-    everyone = {name: _all_sizes(matches) for name, matches in sources.items()}
-    return {
-        name: np.array([mean_of_defined(curves(matches, weight).precision) for weight in weights])
-        for name, matches in everyone.items()
-    }
-
-
-def _all_sizes(matches: Matches) -> Matches:
-    return Matches(matches.score, matches.image, np.ascontiguousarray(matches.outcome[:1]), matches.positives[:1])
+    found = {}
+    for name, m in sources.items():  # people of all sizes
+        everyone = Matches(m.score, m.image, np.ascontiguousarray(m.outcome[:1]), m.positives[:1])
+        found[name] = np.array([mean_of_defined(curves(everyone, weight).precision) for weight in weights])
+    return found
 
 
 PARTS = {name: slice(first, end) for name, first, end in WHOLEBODY133.parts} | {
@@ -179,51 +152,38 @@ def evaluate_wholebody(
     part_score: Mapping[str, np.ndarray] | None = None,  # {part: [D]}; parts left out are ranked by detections.score
     evaluate: Evaluate = evaluate,
 ) -> dict[str, KeypointAP]:
-    """All PARTS of 133 keypoints.
-
-    OKS uses the whole person's area in every part, and the size of a detection is that of its body keypoints.
-    """
+    """All PARTS of 133 keypoints. OKS uses the whole person's area in every part, and the size of a detection is that
+    of its body keypoints."""
     scores = part_score or {}
     unknown = set(scores) - set(PARTS)
     if unknown:
         raise UserError(f"{sorted(unknown)[0]!r} is not a part of the whole body; parts are {', '.join(PARTS)}.")
     sigmas = np.asarray(WHOLEBODY133.oks_sigma)
-    body_area_px2 = extent_area(detections.xy_px[:, PARTS["body"]])
+    body_area_px2 = matching.extent_area(detections.xy_px[:, PARTS["body"]])
     results = {}
     for name, part in PARTS.items():
         score = np.asarray(scores.get(name, detections.score), float)
         found = Detections(detections.image, detections.xy_px[:, part], score, body_area_px2)
-        results[name] = evaluate(part_of(truth, name), found, sigmas[part])
+        visibility = truth.visibility[:, part]
+        ignore = truth.crowd | ~(visibility > 0).any(1)  # who has none of the part labelled
+        own = replace(truth, xy_px=truth.xy_px[:, part], visibility=visibility, ignore=ignore)
+        results[name] = evaluate(own, found, sigmas[part])
     return results
 
 
-def part_of(truth: GroundTruth, name: str) -> GroundTruth:
-    """One part of people with 133 keypoints; who has none of it labelled is ignored."""
-    part = PARTS[name]
-    visibility = truth.visibility[:, part]
-    return replace(
-        truth,
-        xy_px=truth.xy_px[:, part],
-        visibility=visibility,
-        ignore=truth.crowd | ~(visibility > 0).any(1),
-    )
-
-
 def evaluate_by_pycocotools(
-    truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | np.ndarray = COCO17.oks_sigma
+    truth: GroundTruth,
+    detections: Detections,
+    sigmas: Sigmas = COCO17.oks_sigma,
 ) -> KeypointAP:
     """`average_precision.evaluate` by COCOeval(iouType="keypoints"); `exact_ap`, which it does not know, is NaN."""
     dataset = to_coco(truth)
-    found = [
-        {**result, "id": number, "area": area}
-        for number, (result, area) in enumerate(
-            zip(to_coco_results(detections), detections.area_px2.tolist(), strict=True), start=1
-        )
-    ]
+    rows = zip(to_coco_results(detections), detections.area_px2.tolist(), strict=True)
+    found = [{**result, "id": number, "area": area} for number, (result, area) in enumerate(rows, start=1)]
     return run_pycocotools(lambda: (coco_index(dataset), coco_index({**dataset, "annotations": found})), sigmas)
 
 
-def run_pycocotools(index: Any, sigmas: Sequence[float] | np.ndarray) -> KeypointAP:
+def run_pycocotools(index: Any, sigmas: Sigmas) -> KeypointAP:
     """Of the COCO objects of truth and results that `index()` makes. Quiet: pycocotools prints as it goes."""
     from pycocotools.cocoeval import COCOeval
 

@@ -79,7 +79,7 @@ def ground_truth_from_coco(dataset: Mapping[str, Any], keypoints: int = 17) -> G
         image=_image_ids(people, images),
         xy_px=points[:, :, :2],
         visibility=points[:, :, 2].astype(np.int8),
-        area_px2=_column(people, "area", float),
+        area_px2=np.array([a["area"] for a in people], float),
         box_px=np.asarray([a["bbox"] for a in people], float).reshape(-1, 4),
         crowd=crowd,
         ignore=crowd | np.asarray(empty, bool),
@@ -88,11 +88,9 @@ def ground_truth_from_coco(dataset: Mapping[str, Any], keypoints: int = 17) -> G
 
 
 def detections_from_coco(results: Sequence[Mapping[str, Any]], truth: GroundTruth, category: int = 1) -> Detections:
-    """Found people from a list of COCO results: `image_id`, `keypoints` (x, y, anything), `score`.
-
-    Like pycocotools, results of another category are left out, and if the first result has a `bbox` then boxes, not
-    keypoints, give the size of a detection.
-    """
+    """Found people from a list of COCO results: `image_id`, `keypoints` (x, y, anything), `score`. Like pycocotools,
+    results of another category are left out, and if the first result has a `bbox` then boxes, not keypoints, give the
+    size of a detection."""
     by_box = bool(results) and len(results[0].get("bbox", ())) > 0
     results = [result for result in results if result.get("category_id", category) == category]
     image = _image_ids(results, truth.images)
@@ -104,7 +102,7 @@ def detections_from_coco(results: Sequence[Mapping[str, Any]], truth: GroundTrut
         )
     xy_px = _keypoint_array(results, truth.keypoints, "detection")[:, :, :2]
     area = np.asarray([r["bbox"][2] * r["bbox"][3] for r in results], float) if by_box else extent_area(xy_px)
-    return Detections(image, xy_px, _column(results, "score", float), area)
+    return Detections(image, xy_px, np.array([r["score"] for r in results], float), area)
 
 
 def _image_ids(rows: Sequence[Mapping[str, Any]], images: np.ndarray) -> np.ndarray:
@@ -112,18 +110,12 @@ def _image_ids(rows: Sequence[Mapping[str, Any]], images: np.ndarray) -> np.ndar
     return np.asarray([row["image_id"] for row in rows]) if rows else images[:0]
 
 
-def _column(rows: Sequence[Mapping[str, Any]], key: str, dtype: type) -> np.ndarray:
-    return np.fromiter((row[key] for row in rows), dtype, len(rows))
-
-
 def _keypoint_array(rows: Sequence[Mapping[str, Any]], keypoints: int, what: str) -> np.ndarray:
     """The flat triples x, y, v of every row, [N, K, 3]."""
     for index, row in enumerate(rows):
         if len(row["keypoints"]) != 3 * keypoints:
-            raise UserError(
-                f"{what} {row.get('id', index)} has {len(row['keypoints'])} keypoint values, expected "
-                f"{3 * keypoints} (x, y, visibility for {keypoints} keypoints)."
-            )
+            expected = f"expected {3 * keypoints} (x, y, visibility for {keypoints} keypoints)"
+            raise UserError(f"{what} {row.get('id', index)} has {len(row['keypoints'])} keypoint values, {expected}.")
     flat = chain.from_iterable(row["keypoints"] for row in rows)
     return np.fromiter(flat, float, len(rows) * 3 * keypoints).reshape(len(rows), keypoints, 3)
 
@@ -141,10 +133,8 @@ def pair_oks(
     box_px: np.ndarray,  # [G, 4] x, y, width, height
     sigmas: np.ndarray,  # [K]
 ) -> np.ndarray:
-    """OKS of every pair, [P]: the mean over the person's labelled keypoints.
-
-    A person without any is compared by how far each keypoint lies outside the box, grown by its size on every side.
-    """
+    """OKS of every pair, [P]: the mean over the person's labelled keypoints. A person without any is compared by how
+    far each keypoint lies outside the box, grown by its size on every side."""
     variance = (sigmas * 2) ** 2
     scale = area_px2 + np.spacing(1)
     count = labelled.sum(1)  # [G]
@@ -163,7 +153,9 @@ def pair_oks(
                 offset = found_xy_px[d[:, None], k] - truth_xy_px[g[:, None], k]
                 exponent = _exponent(offset, variance[k], scale[g])
             else:
-                exponent = _exponent(_outside_box(found_xy_px[d], box_px[g]), variance, scale[g])
+                corner, size, xy = box_px[g][:, None, :2], box_px[g][:, None, 2:], found_xy_px[d]
+                outside = np.maximum(0, (corner - size) - xy) + np.maximum(0, xy - (corner + size * 2))
+                exponent = _exponent(outside, variance, scale[g])
             oks[pairs] = np.exp(exponent).sum(1) / exponent.shape[1]
     return oks
 
@@ -172,12 +164,6 @@ def _exponent(offset_px: np.ndarray, variance: np.ndarray, scale: np.ndarray) ->
     """-d^2 / (2 l^2) of offsets [P, N, 2], in pycocotools' order of operations."""
     squared = offset_px[..., 0] ** 2 + offset_px[..., 1] ** 2
     return -(squared / variance / scale[:, None] / 2)
-
-
-def _outside_box(xy_px: np.ndarray, box_px: np.ndarray) -> np.ndarray:
-    """How far points [P, K, 2] lie outside boxes [P, 4] that are grown by their size on every side, [P, K, 2]."""
-    corner, size = box_px[:, None, :2], box_px[:, None, 2:]
-    return np.maximum(0, (corner - size) - xy_px) + np.maximum(0, xy_px - (corner + size * 2))
 
 
 def matched_oks(
@@ -244,10 +230,8 @@ def assign(
     ignored: np.ndarray,  # [A, G] bool: not to be found in this size range
     crowd: np.ndarray,  # [G] bool: may be chosen again and again
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which person every detection gets, [A, T, N, R] or -1, and whether that person was to be found, [A, T, N, R].
-
-    The highest OKS wins, of equals the later person, and whoever is to be found before all who are ignored.
-    """
+    """Which person every detection gets, [A, T, N, R] or -1, and whether that person was to be found, [A, T, N, R]. The
+    highest OKS wins, of equals the later person, and whoever is to be found before all who are ignored."""
     images, rounds, people = table.oks.shape
     by_oks = np.argsort(table.oks, axis=-1, kind="stable")  # [N, R, P] columns, lowest OKS first
     oks_rank = np.argsort(by_oks, axis=-1).astype(np.int32)  # [N, R, P]
@@ -293,18 +277,23 @@ class Matches:
 
 
 def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | np.ndarray) -> Matches:
-    """Assign detections to people as COCOeval does, ties included.
-
-    Within an image the best score chooses first; it takes the most similar free person (the later one if two are
-    equal) whose OKS reaches the threshold, and a person that is ignored only if no other will do.
-    """
-    spread = np.asarray(sigmas, float)
-    _check(truth, detections, spread)
+    """Assign detections to people as COCOeval does, ties included. Within an image the best score chooses first; it
+    takes the most similar free person (the later one if two are equal) whose OKS reaches the threshold, and a person
+    that is ignored only if no other will do."""
+    spread, xy_px = np.asarray(sigmas, float), detections.xy_px
+    if not len(spread) == truth.keypoints == xy_px.shape[1]:
+        count = f"{len(spread)} sigmas, {truth.keypoints} annotated, {xy_px.shape[1]} detected"
+        raise UserError(f"keypoints do not agree: {count}.")
+    sound = np.isfinite(xy_px).all((1, 2)) & np.isfinite(detections.score)
+    if not sound.all():
+        what = f"the detection numbered {np.argmin(sound)} has a keypoint or score that is not a finite number"
+        raise UserError(f"{what}. Leave such detections out.")
     images = len(truth.images)
     person_image, found_image = _index(truth.images, truth.image), _index(truth.images, detections.image)
     person = np.argsort(person_image, kind="stable")
     person_image = person_image[person]
-    found = _best_of_each_image(found_image, detections.score)
+    found = np.lexsort((-detections.score, found_image))  # equal scores in the order they were given
+    found = found[place_in_group(found_image[found]) < DETECTIONS_PER_IMAGE]
     found_image = found_image[found]
 
     area_px2, labelled = truth.area_px2[person], truth.visibility[person] > 0
@@ -335,20 +324,6 @@ def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | 
     return Matches(detections.score[found][order], found_image[order], outcome[:, :, order], positives)
 
 
-def _check(truth: GroundTruth, detections: Detections, sigmas: np.ndarray) -> None:
-    if not len(sigmas) == truth.keypoints == detections.xy_px.shape[1]:
-        raise UserError(
-            f"keypoints do not agree: {len(sigmas)} sigmas, {truth.keypoints} annotated, "
-            f"{detections.xy_px.shape[1]} detected."
-        )
-    if not (np.isfinite(detections.xy_px).all() and np.isfinite(detections.score).all()):
-        sound = np.isfinite(detections.xy_px).all((1, 2)) & np.isfinite(detections.score)
-        raise UserError(
-            f"the detection numbered {np.argmin(sound)} has a keypoint or score that is not a finite number. "
-            "Leave such detections out."
-        )
-
-
 def _index(images: np.ndarray, image: np.ndarray) -> np.ndarray:
     """Where each image id stands among `images`."""
     index = np.searchsorted(images, image)
@@ -357,12 +332,6 @@ def _index(images: np.ndarray, image: np.ndarray) -> np.ndarray:
     if not listed.all():
         raise UserError(f"image {image[~listed][0]} is not among the images under evaluation.")
     return index
-
-
-def _best_of_each_image(image: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Detections that count, by image and then by score, equal scores in the order they were given."""
-    order = np.lexsort((-score, image))
-    return order[place_in_group(image[order]) < DETECTIONS_PER_IMAGE]
 
 
 def _outside(area_px2: np.ndarray) -> np.ndarray:

@@ -51,47 +51,49 @@ def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Spli
     root = Path(root)
     if not root.is_dir():
         raise UserError(f"no data folder at {root}. Pass the folder that holds annotations/ and the images.")
+    if skeleton not in (COCO17, HALPE26, MPII16, WHOLEBODY133):
+        known = "coco17, mpii16, wholebody133"
+        raise UserError(f"no data set with the keypoints of {skeleton.name!r} can be read, only: {known}.")
+    pattern, year = _layout(skeleton)
+    source = root / pattern.replace("*", name.removesuffix(year))
+    content, heads = _read_json(source, root, skeleton), source.with_name(f"gt_{name}.mat")
     if skeleton == MPII16:
-        source = root / "annot" / f"{name}.json"
-        heads = source.with_name(f"gt_{name}.mat")
-        dataset = _mpii_as_coco(_read_json(source, root, skeleton), heads)
-        images = root / "images"
-    elif skeleton == WHOLEBODY133:
-        source = root / "annotations" / f"coco_wholebody_{name.removesuffix('2017')}_v1.0.json"
-        dataset = _wholebody_as_one(_read_json(source, root, skeleton), skeleton)
-        images = _image_folder(root, name)
-    elif skeleton in (COCO17, HALPE26):
-        source = root / "annotations" / f"person_keypoints_{name}.json"
-        dataset = _coco(_read_json(source, root, skeleton), skeleton)
-        images = _image_folder(root, name)
+        dataset, images = _mpii_as_coco(content, heads), root / "images"
     else:
-        raise UserError(f"no data set with the keypoints of {skeleton.name!r} can be read, only: coco17, mpii16, "
-                        "wholebody133.")  # fmt: skip
+        dataset = _wholebody_as_one(content, skeleton) if skeleton == WHOLEBODY133 else _coco(content, skeleton)
+        images = _image_folder(root, name)
     people = tuple(_people(dataset, images, skeleton, source))
     if not people:
         raise UserError(f"{source} has no person with a labelled keypoint: nothing to train on or to evaluate.")
-    _check_images(people, images)
+    present = {path.name for path in images.iterdir()} if images.is_dir() else set()
+    if missing := sorted({person.image.name for person in people} - present):
+        raise UserError(
+            f"{len(missing)} images are not in {images}, the first is {missing[0]}. "
+            "Download the images that belong to the annotations."
+        )
     head_sizes = "" if skeleton != MPII16 else heads.name if heads.is_file() else "upper neck to head top"
     return Split(name, skeleton, people, dataset, source, head_sizes)
 
 
 def usual_split(role: Literal["train", "test"], skeleton: Skeleton) -> str:
     """The split that published figures are trained on, and the one that they are reported on."""
+    mpii, coco = {"train": ("train", "train2017"), "test": ("valid", "val2017")}[role]
+    return mpii if skeleton == MPII16 else coco
+
+
+def _layout(skeleton: Skeleton) -> tuple[str, str]:
+    """Where annotations are, `*` for the split, and what its file's name lacks of the split's."""
     if skeleton == MPII16:
-        return {"train": "train", "test": "valid"}[role]
-    return {"train": "train2017", "test": "val2017"}[role]
+        return "annot/*.json", ""
+    whole = skeleton == WHOLEBODY133
+    return ("annotations/coco_wholebody_*_v1.0.json", "2017") if whole else ("annotations/person_keypoints_*.json", "")
 
 
 def split_names(root: str | Path, skeleton: Skeleton = COCO17) -> list[str]:
     """The splits that `root` has annotations for."""
-    root = Path(root)
-    if skeleton == MPII16:
-        return sorted(path.stem for path in (root / "annot").glob("*.json"))
-    if skeleton == WHOLEBODY133:
-        files = (root / "annotations").glob("coco_wholebody_*_v1.0.json")
-        return sorted(path.name.removeprefix("coco_wholebody_").removesuffix("_v1.0.json") + "2017" for path in files)
-    files = (root / "annotations").glob("person_keypoints_*.json")
-    return sorted(path.stem.removeprefix("person_keypoints_") for path in files)
+    pattern, year = _layout(skeleton)
+    before, after = Path(pattern).name.split("*")
+    return sorted(path.name.removeprefix(before).removesuffix(after) + year for path in Path(root).glob(pattern))
 
 
 def load_image(person: AnnotatedPerson) -> np.ndarray:
@@ -114,9 +116,7 @@ def _read_json(path: Path, root: Path, skeleton: Skeleton) -> Json:
         found = f" Found there: {', '.join(beside)}." if beside else ""
         others = [other for other in (COCO17, MPII16, WHOLEBODY133) if other != skeleton and split_names(root, other)]
         if others and not split_names(root, skeleton):
-            found = (
-                f" {root} has annotations of {others[0].name}: choose a model for those keypoints (`fitmesh models`)."
-            )
+            found = f" {root} has annotations of {others[0].name}: choose a model for them (`fitmesh models`)."
         raise UserError(f"no annotations at {path}.{found}")
     return read_json(path, "Expected annotations as they are published; download them again.")
 
@@ -160,14 +160,10 @@ def _coco(content: Json, skeleton: Skeleton) -> dict[str, Any]:
         if np.abs(points).max(initial=0) > _MOST_PX or points[2::3].max(initial=0) > 100:
             raise annotation.item("keypoints").refuse("holds a number that no keypoint has")
         entry = {
-            "id": number,
-            "image_id": image_id,
-            "category_id": person["id"],
-            "iscrowd": annotation.get("iscrowd", 0).integer(0, 1),
+            "id": number, "image_id": image_id, "category_id": person["id"], "keypoints": points.tolist(),
+            "iscrowd": annotation.get("iscrowd", 0).integer(0, 1), "area": annotation.item("area").number(0),
             "bbox": annotation.item("bbox").finite_numbers(4).tolist(),
-            "area": annotation.item("area").number(0),
-            "keypoints": points.tolist(),
-        }
+        }  # fmt: skip
         if "num_keypoints" in annotation:
             entry["num_keypoints"] = annotation.item("num_keypoints").integer(0)
         annotations.append(entry)
@@ -220,18 +216,12 @@ def _people(
                 f"{source}: annotation {annotation['id']} has {len(keypoints)} keypoints, expected the "
                 f"{skeleton.size} of {skeleton.name}. Choose a model that predicts the keypoints of this data set."
             )
-        people.append(
-            AnnotatedPerson(
-                id=annotation["id"],
-                image_id=annotation["image_id"],
-                image=image_folder / image["file_name"],
-                image_wh=(image["width"], image["height"]) if "width" in image else None,
-                box_px=box,
-                area_px2=annotation["area"],
-                keypoints=keypoints,
-                head_px=annotation.get("head_px", math.nan),
-            )
+        size, head_px = (
+            (image["width"], image["height"]) if "width" in image else None,
+            annotation.get("head_px", math.nan),
         )
+        about = (annotation["id"], annotation["image_id"], image_folder / image["file_name"], size)
+        people.append(AnnotatedPerson(*about, box, annotation["area"], keypoints, head_px))
     return sorted(people, key=lambda person: (str(person.image), person.id))
 
 
@@ -246,16 +236,6 @@ def _clean_box(box: Sequence[float], image: Mapping[str, Any]) -> tuple[float, f
     return (x1, y1, x2, y2) if x2 > x1 and y2 > y1 else None
 
 
-def _check_images(people: Sequence[AnnotatedPerson], folder: Path) -> None:
-    present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    missing = sorted({person.image.name for person in people} - present)
-    if missing:
-        raise UserError(
-            f"{len(missing)} images are not in {folder}, the first is {missing[0]}. "
-            "Download the images that belong to the annotations."
-        )
-
-
 def _wholebody_as_one(content: Json, skeleton: Skeleton) -> dict[str, Any]:
     """The five keypoint lists of COCO-WholeBody joined into one of 133."""
     joined = []
@@ -268,11 +248,9 @@ def _wholebody_as_one(content: Json, skeleton: Skeleton) -> dict[str, Any]:
 
 def _mpii_as_coco(content: Json, head_boxes: Path) -> dict[str, Any]:
     """MPII in the JSON form of HRNet's authors (`image`, `center`, `scale`, `joints`, `joints_vis`) as COCO's.
-
-    Coordinates count from 1. The centre is moved down by 15 pixels per unit of size, as the published results have
-    it; the area is that of the tight box around the labelled keypoints. Head sizes come from the file `head_boxes`
-    where there is one (of `valid`), else from the neck and the top of the head.
-    """
+    Coordinates count from 1. The centre is moved down by 15 pixels per unit of size, as the published results have it;
+    the area is that of the tight box around the labelled keypoints. Head sizes come from the file `head_boxes` where
+    there is one (of `valid`), else from the neck and the top of the head."""
     people = list(content.items())
     sizes_px = head_size_px(read_head_boxes(head_boxes)) if head_boxes.is_file() else None
     if sizes_px is not None and len(sizes_px) != len(people):
@@ -291,19 +269,12 @@ def _mpii_as_coco(content: Json, head_boxes: Path) -> dict[str, Any]:
         side = MPII_BOX_PX * scale
         extent = np.ptp(xy[visible], axis=0) if visible.any() else np.zeros(2)
         head_px = neck_to_top_px(xy, visible) if sizes_px is None else float(sizes_px[number - 1])
-        annotations.append(
-            {
-                "id": number,
-                "image_id": ids[person.item("image").text()],
-                "category_id": 1,
-                "iscrowd": 0,
-                "bbox": [*(centre - side / 2), side, side],
-                "area": float(max(extent.prod(), 1.0)),
-                "num_keypoints": int(visible.sum()),
-                "head_px": head_px if head_px > 0 else math.nan,
-                "keypoints": np.column_stack([xy * visible[:, None], 2 * visible]).ravel().tolist(),
-            }
-        )
+        annotations.append({
+            "id": number, "image_id": ids[person.item("image").text()], "category_id": 1, "iscrowd": 0,
+            "bbox": [*(centre - side / 2), side, side], "area": float(max(extent.prod(), 1.0)),
+            "num_keypoints": int(visible.sum()), "head_px": head_px if head_px > 0 else math.nan,
+            "keypoints": np.column_stack([xy * visible[:, None], 2 * visible]).ravel().tolist(),
+        })  # fmt: skip
     images = [{"id": ids[name], "file_name": name} for name in names]
     return {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "person"}]}
 
@@ -324,13 +295,10 @@ class PCKh:
 
 
 def pckh(
-    xy_px: np.ndarray,  # [N, 16, 2]
-    truth_xy_px: np.ndarray,  # [N, 16, 2]
-    labelled: np.ndarray,  # [N, 16] bool
-    head_px: np.ndarray,  # [N] head sizes; NaN: not known, the person does not count
-    threshold: float = 0.5,
+    xy_px: np.ndarray, truth_xy_px: np.ndarray, labelled: np.ndarray, head_px: np.ndarray, threshold: float = 0.5
 ) -> PCKh:
-    """Right is what lies no further from the truth than `threshold` head sizes."""
+    """Right is what lies no further from the truth than `threshold` head sizes. Places [N, 16, 2], labelled [N, 16],
+    head sizes [N]; NaN: not known, the person does not count."""
     labelled = np.asarray(labelled, bool) & np.isfinite(head_px)[:, None]
     distance = np.linalg.norm(np.asarray(xy_px, float) - truth_xy_px, axis=-1) / np.asarray(head_px, float)[:, None]
     right = ((distance <= threshold) & labelled).sum(0)
@@ -344,14 +312,10 @@ def pckh(
 
 def mpii_groups(found: PCKh) -> dict[str, float]:
     """Percent of the groups that papers print, left and right together, and the mean."""
-    groups: dict[str, tuple[str, ...]] = {"head": ("head_top",)}
-    for part in ("shoulder", "elbow", "wrist", "hip", "knee", "ankle"):
-        groups[part] = (f"left_{part}", f"right_{part}")
-    each = {
-        name: float(np.mean([found.keypoint[MPII16.keypoints.index(k)] for k in keypoints]))
-        for name, keypoints in groups.items()
-    }
-    return {**each, "mean": found.mean}
+    percent = dict(zip(MPII16.keypoints, found.keypoint, strict=True))
+    parts = ("shoulder", "elbow", "wrist", "hip", "knee", "ankle")
+    both = {part: float(np.mean([percent[f"{side}_{part}"] for side in ("left", "right")])) for part in parts}
+    return {"head": float(percent["head_top"]), **both, "mean": found.mean}
 
 
 def mean_of_counted(correct: np.ndarray) -> np.ndarray:
@@ -372,10 +336,8 @@ def published_pckh(
 def correct_keypoints(
     xy_px: np.ndarray, truth_xy_px: np.ndarray, labelled: np.ndarray, head_px: np.ndarray, threshold: float = 0.5
 ) -> np.ndarray:
-    """[N, 16] 1 where PCKh calls a keypoint right, 0 where wrong; NaN where it does not count it.
-
-    Not counted are keypoints that are not labelled, pelvis and thorax, and people whose head size is not known.
-    """
+    """[N, 16] 1 where PCKh calls a keypoint right, 0 where wrong; NaN where it does not count it. Not counted are
+    keypoints that are not labelled, pelvis and thorax, and people whose head size is not known."""
     distance_px = np.linalg.norm(np.asarray(xy_px, float) - truth_xy_px, axis=-1)
     counted = labelled & np.isfinite(head_px)[:, None]
     counted[:, NOT_COUNTED] = False

@@ -73,30 +73,23 @@ def observe(
     augment: Augment | None = None,
     seed: Sequence[int] = (0,),
 ) -> Iterator[Observations]:
-    """One batch after another, on the CPU, in the order of `people`. The next crops are cut while the network runs.
+    """One batch after another, on the CPU, in the order of `people`. The next crops are cut while the network runs. The
+    randomness of one person's crop depends on `seed` and the person's id alone."""
 
-    The randomness of one person's crop depends on `seed` and the person's id alone.
-    """
-    for part, cropped, mirrored in prefetch(_crop_batches(model, people, augment, seed), depth=1):
+    def batches() -> Iterator[tuple[Sequence[AnnotatedPerson], Crops, np.ndarray]]:
+        """People, their crops, and which of those are mirrored, [N]. People come sorted by image: each is read once."""
+        path, image = None, np.zeros((0, 0, 3), np.uint8)
+        for first in range(0, len(people), BATCH):
+            part, found = people[first : first + BATCH], []
+            for person in part:
+                if person.image != path:
+                    path, image = person.image, load_image(person)
+                found.append(_crop(model, person, image, augment, np.random.default_rng([*seed, person.id])))
+            pixels, affines = [one.pixels for one, _ in found], [one.affine for one, _ in found]
+            yield part, Crops(torch.cat(pixels), np.concatenate(affines)), np.array([mirror for _, mirror in found])
+
+    for part, cropped, mirrored in prefetch(batches(), depth=1):
         yield _observe_batch(model, head, part, cropped, mirrored)
-
-
-def _crop_batches(
-    model: PoseModel, people: Sequence[AnnotatedPerson], augment: Augment | None, seed: Sequence[int]
-) -> Iterator[tuple[Sequence[AnnotatedPerson], Crops, np.ndarray]]:
-    """People, their crops, and which of those are mirrored, [N]. People come sorted by image: each is read once."""
-    path, image = None, np.zeros((0, 0, 3), np.uint8)
-    for first in range(0, len(people), BATCH):
-        part = people[first : first + BATCH]
-        pixels, affines, mirrored = [], [], []
-        for person in part:
-            if person.image != path:
-                path, image = person.image, load_image(person)
-            one, mirror = _crop(model, person, image, augment, np.random.default_rng([*seed, person.id]))
-            pixels.append(one.pixels)
-            affines.append(one.affine)
-            mirrored.append(mirror)
-        yield part, Crops(torch.cat(pixels), np.concatenate(affines)), np.array(mirrored)
 
 
 def _crop(
@@ -177,6 +170,9 @@ def _observe_batch(
 # On disk -------------------------------------------------------------------------------------------------------------
 
 
+_REST = tuple(f.name for f in fields(Observations) if f.name != "inputs")
+
+
 class ObservationCache:
     """The observations of one pass over some people, one pair of files per SHARD, in a folder named by cache key."""
 
@@ -212,44 +208,36 @@ class ObservationCache:
         for part in observe(self.model, self.head, people, self.augment, self.seed):
             parts.append(part)
             progress(len(part))
-        self._write(first, join(parts))
+        whole = join(parts)
+        with atomic_file(self._file(first, "npz")) as path:
+            np.savez(path, **{name: getattr(whole, name).numpy() for name in _REST})
+        with atomic_file(self._file(first, "npy")) as path:  # last: a shard is complete once this file exists
+            np.save(path, whole.inputs.clamp(-HALF_MAX, HALF_MAX).half().numpy())
 
     def load(self) -> tuple[Observations, "ShardedRows"]:
         """All but `inputs` in memory, and `inputs` left on disk."""
         parts, inputs = [], []
         for first in self.shards():
-            rest_of_shard = read_npz(self._rest_file(first), f"Delete {self.folder} and run again.")
-            parts.append({name: torch.from_numpy(value) for name, value in rest_of_shard.items()})
-            inputs.append(np.load(self._inputs_file(first), mmap_mode="r", allow_pickle=False))
-        rest = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+            parts.append(read_npz(self._file(first, "npz"), f"Delete {self.folder} and run again."))
+            inputs.append(np.load(self._file(first, "npy"), mmap_mode="r", allow_pickle=False))
+        rest = {name: torch.from_numpy(np.concatenate([part[name] for part in parts])) for name in parts[0]}
         return Observations(inputs=torch.zeros(len(rest["oks"]), 0), **rest), ShardedRows(inputs)
 
     def _is_complete(self, first: int, count: int) -> bool:
         """Whether both files of a shard are there and whole; a damaged one is made again."""
-        names = {f.name for f in fields(Observations) if f.name != "inputs"}
         try:
-            rest = read_npz(self._rest_file(first), "")
-            inputs = np.load(self._inputs_file(first), mmap_mode="r", allow_pickle=False)  # refuses a wrong size
+            rest = read_npz(self._file(first, "npz"), "")
+            inputs = np.load(self._file(first, "npy"), mmap_mode="r", allow_pickle=False)  # refuses a wrong size
         except (UserError, OSError, ValueError, EOFError):
             return False
-        return set(rest) == names and all(len(value) == count for value in (*rest.values(), inputs))
+        return set(rest) == set(_REST) and all(len(value) == count for value in (*rest.values(), inputs))
 
     def shards(self) -> range:
         """The first person of each."""
         return range(0, len(self.people), SHARD)
 
-    def _inputs_file(self, first: int) -> Path:
-        return self.folder / f"{first:07d}.npy"
-
-    def _rest_file(self, first: int) -> Path:
-        return self.folder / f"{first:07d}.npz"
-
-    def _write(self, first: int, observations: Observations) -> None:
-        names = [f.name for f in fields(Observations) if f.name != "inputs"]
-        with atomic_file(self._rest_file(first)) as path:
-            np.savez(path, **{name: getattr(observations, name).numpy() for name in names})
-        with atomic_file(self._inputs_file(first)) as path:  # last: a shard is complete once this file exists
-            np.save(path, observations.inputs.clamp(-HALF_MAX, HALF_MAX).half().numpy())
+    def _file(self, first: int, suffix: str) -> Path:
+        return self.folder / f"{first:07d}.{suffix}"
 
 
 def cache_key(
@@ -260,6 +248,10 @@ def cache_key(
     seed: Sequence[int],
 ) -> CacheKey:
     first = head.first if isinstance(head, Ensemble) else head
+    annotated = hashlib.sha256()  # images are named, not read: a data set has too many bytes of them
+    for person in people:
+        text = f"{person.id} {person.image.name} {person.box_px} {person.area_px2} {person.head_px}"
+        annotated.update(text.encode("utf-8", "surrogateescape") + person.keypoints.tobytes())
     return CacheKey(
         stage="observations",
         settings={
@@ -270,19 +262,9 @@ def cache_key(
             "seed": None if augment is None else list(seed),
             "people": len(people),
         },
-        inputs={"weights": weights_digest(model.state_dict()), "people": _digest(people)},
+        inputs={"weights": weights_digest(model.state_dict()), "people": annotated.hexdigest()[:16]},
         code=code_digest(__name__, type(first).inputs.__module__, type(model).__module__),
     )
-
-
-def _digest(people: Sequence[AnnotatedPerson]) -> str:
-    """Of the annotations. Images are named, not read: a data set has too many bytes of them."""
-    digest = hashlib.sha256()
-    for person in people:
-        text = f"{person.id} {person.image.name} {person.box_px} {person.area_px2} {person.head_px}"
-        digest.update(text.encode("utf-8", "surrogateescape"))
-        digest.update(person.keypoints.tobytes())
-    return digest.hexdigest()[:16]
 
 
 class ShardedRows:
@@ -329,24 +311,39 @@ STREAMED_SCALE_EXAMPLES = 512  # the same where each one is a run of the network
 class Examples(ABC):
     """Batches in an order that depends on seed and epoch alone, so that training can resume at any step."""
 
-    count: int  # examples in one epoch
     people: int  # different indices in Targets.index
 
+    def __init__(self, count: int, seed: int, target: Target) -> None:
+        self.count = self.people = count  # examples in one epoch
+        self.seed, self.target = seed, target
+        self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, int))
+
     @abstractmethod
-    def batch(self, epoch: int, number: int, size: int, group: ProcessGroup) -> tuple[Tensor, Targets]:
-        """This process's share of one batch: the head's inputs, and the targets."""
+    def shuffled(self, random: np.random.Generator) -> np.ndarray:
+        """The numbers of all examples in random order."""
+
+    @abstractmethod
+    def observed(self, index: np.ndarray, epoch: int) -> Observations:
+        """Some of the examples."""
 
     @abstractmethod
     def sample(self) -> Tensor:
         """Typical inputs of the head, [M, *input_shape]."""
 
+    def order(self, epoch: int) -> np.ndarray:
+        if self._order[0] != epoch:
+            self._order = (epoch, self.shuffled(np.random.default_rng([self.seed, epoch])))
+        return self._order[1]
+
+    def batch(self, epoch: int, number: int, size: int, group: ProcessGroup) -> tuple[Tensor, Targets]:
+        """This process's share of one batch: the head's inputs, and the targets."""
+        index = self.order(epoch)[number * size : (number + 1) * size][group.rank :: group.world_size]
+        o = self.observed(index, epoch)
+        correct = o.oks if self.target == "oks" else o.pck  # what a keypoint's confidence is trained to be on average
+        return o.inputs, Targets(correct, o.present, o.labelled, o.error, torch.from_numpy(index))
+
     def batches(self, size: int) -> int:
         return max(self.count // size, 1)
-
-
-def correctness(observations: Observations, target: Target) -> Tensor:
-    """What a keypoint's confidence is trained to be on average, [N, K]."""
-    return observations.oks if target == "oks" else observations.pck
 
 
 class CachedExamples(Examples):
@@ -356,18 +353,14 @@ class CachedExamples(Examples):
         loaded = [cache.load() for cache in caches]
         self.observations = join([observations for observations, _ in loaded])
         self.inputs = ShardedRows([array for _, rows in loaded for array in rows.arrays])
-        self.count = self.people = len(self.observations)
-        self.seed, self.target = seed, target
-        self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, int))
+        super().__init__(len(self.observations), seed, target)
 
-    def batch(self, epoch: int, number: int, size: int, group: ProcessGroup) -> tuple[Tensor, Targets]:
-        if self._order[0] != epoch:
-            self._order = (epoch, np.random.default_rng([self.seed, epoch]).permutation(self.count))
-        index = self._order[1][number * size : (number + 1) * size][group.rank :: group.world_size]
-        rows, o = torch.from_numpy(index), self.observations
-        return self.inputs.take(index), Targets(
-            correctness(o, self.target)[rows], o.present[rows], o.labelled[rows], o.error[rows], rows
-        )
+    def shuffled(self, random: np.random.Generator) -> np.ndarray:
+        return random.permutation(self.count)
+
+    def observed(self, index: np.ndarray, epoch: int) -> Observations:
+        rest = {name: getattr(self.observations, name)[torch.from_numpy(index)] for name in _REST}
+        return Observations(inputs=self.inputs.take(index), **rest)
 
     def sample(self) -> Tensor:
         size = min(SCALE_EXAMPLES, self.count, max(SCALE_BYTES // (4 * self.inputs.arrays[0][0].size), 1))
@@ -378,38 +371,23 @@ class StreamedExamples(Examples):
     """The network runs in every epoch, each time on differently augmented crops."""
 
     def __init__(
-        self,
-        model: PoseModel,
-        head: CalibrationHead,
-        people: Sequence[AnnotatedPerson],
-        augment: Augment | None,
-        seed: int,
-        target: Target = "oks",
-    ) -> None:
-        self.model, self.head, self.augment, self.seed, self.target = model, head, augment, seed, target
-        self.annotated = list(people)
-        self.count = self.people = len(people)
-        self._order: tuple[int, list[int]] = (-1, [])
+        self, model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], augment: Augment | None,
+        seed: int, target: Target = "oks",
+    ) -> None:  # fmt: skip
+        super().__init__(len(people), seed, target)
+        self.model, self.head, self.augment, self.annotated = model, head, augment, list(people)
 
-    def batch(self, epoch: int, number: int, size: int, group: ProcessGroup) -> tuple[Tensor, Targets]:
-        index = self._shuffled(epoch)[number * size : (number + 1) * size][group.rank :: group.world_size]
-        o = self._observe(index, epoch)
-        return o.inputs, Targets(correctness(o, self.target), o.present, o.labelled, o.error, torch.tensor(index))
+    def shuffled(self, random: np.random.Generator) -> np.ndarray:
+        """Images in random order, the people of one image together: each file is opened once."""
+        groups = [list(g) for _, g in groupby(range(self.count), key=lambda i: self.annotated[i].image)]
+        return np.array([i for g in random.permutation(len(groups)) for i in groups[g]])
 
-    def sample(self) -> Tensor:
-        return self._observe(self._shuffled(0)[:STREAMED_SCALE_EXAMPLES], 0).inputs
-
-    def _observe(self, index: Sequence[int], epoch: int) -> Observations:
+    def observed(self, index: np.ndarray, epoch: int) -> Observations:
         people = [self.annotated[i] for i in index]
         return join(list(observe(self.model, self.head, people, self.augment, (self.seed, epoch))))
 
-    def _shuffled(self, epoch: int) -> list[int]:
-        """Images in random order, the people of one image together: each file is opened once."""
-        if self._order[0] != epoch:
-            groups = [list(g) for _, g in groupby(range(self.count), key=lambda i: self.annotated[i].image)]
-            random = np.random.default_rng([self.seed, epoch])
-            self._order = (epoch, [i for g in random.permutation(len(groups)) for i in groups[g]])
-        return self._order[1]
+    def sample(self) -> Tensor:
+        return self.observed(self.order(0)[:STREAMED_SCALE_EXAMPLES], 0).inputs
 
 
 def passes(settings: TrainingSettings) -> list[tuple[int, Augment | None]]:

@@ -35,7 +35,7 @@ class CalibrationHead(nn.Module):
     """`confidence, presence = head(features)`: both [N, K] in [0, 1]."""
 
     kind: ClassVar[str]
-    about: object = None  # an `About`, if the head was loaded from a file (ccnet/heads/files.py)
+    about: object = None  # an `About`, if the head was loaded from a file (ccnet/confidence.py)
 
     def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int) -> None:
         super().__init__()
@@ -211,11 +211,9 @@ SUMMARY = 14  # numbers that describe a keypoint's two outputs, the place of its
 
 
 class SimCCInputs(CalibrationHead):
-    """`inputs` are [N, K (SUMMARY + token) + C h w]: every keypoint's numbers, then the map.
-
-    They hold all that the network says, so that the trained layers may change without running it again: the cache of
-    training features hangs on the module that `inputs` is defined in.
-    """
+    """`inputs` are [N, K (SUMMARY + token) + C h w]: every keypoint's numbers, then the map. They hold all that the
+    network says, so that the trained layers may change without running it again: the cache of training features hangs
+    on the module that `inputs` is defined in."""
 
     cls_x: Tensor  # [bins, 256] copied from the network
     cls_y: Tensor
@@ -290,9 +288,7 @@ STAND_IN = {
 
 def distribution_of(logits: Tensor) -> ErrorDistribution:
     """From a head's logits [..., CHANNELS]: after confidence and presence, M weights, M log-sigmas and the log-ratio.
-
-    Heads of earlier versions have no log-ratio: what they state is isotropic.
-    """
+    Heads of earlier versions have no log-ratio: what they state is isotropic."""
     weight, log_sigma, rest = logits[..., 2:].tensor_split((COMPONENTS, 2 * COMPONENTS), -1)
     weight = weight.softmax(-1).clamp_min(1e-6)
     sigma = (log_sigma + logits.new_tensor(FIRST_LOG_SIGMA)).clamp(*LOG_SIGMA_RANGE).exp()
@@ -335,11 +331,9 @@ class KeypointNetwork(nn.Module):
 
 
 class SimCCDistributionHead(SimCCInputs):
-    """Two networks of the same shape, one for the distribution of the error and one for presence.
-
-    Presence wants a network of its own: sharing one, it is the worse for it, and a person's confidence is the mean over
-    the keypoints that are there (docs/train-ccnet.md). Tokens and map are read along their AXES principal axes.
-    """
+    """Two networks of the same shape, one for the distribution of the error and one for presence. Presence wants a
+    network of its own: sharing one, it is the worse for it, and a person's confidence is the mean over the keypoints
+    that are there (docs/train-ccnet.md). Tokens and map are read along their AXES principal axes."""
 
     kind = "simcc"
     summary_mean: Tensor  # [SUMMARY]

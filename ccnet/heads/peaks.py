@@ -10,6 +10,7 @@ right, so its calibration head is given their agreement too.
 """
 
 from abc import abstractmethod
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -48,11 +49,9 @@ def find_peaks(heat: Tensor) -> Tensor:
 
 
 def describe_peaks(heat: Tensor, index: Tensor) -> Tensor:
-    """Numbers about the peaks at cells [N, K] of maps [N, K, h, w] with values in [0, 1]: [N, K, PEAK_NUMBERS].
-
-    Height (plain and as log odds), place, how much higher the map is elsewhere: anywhere and beyond each of
-    RIVAL_RADII; the map's mass within each of MASS_RADII against all of it; its spread around the peak.
-    """
+    """Numbers about the peaks at cells [N, K] of maps [N, K, h, w] with values in [0, 1]: [N, K, PEAK_NUMBERS]. Height
+    (plain and as log odds), place, how much higher the map is elsewhere: anywhere and beyond each of RIVAL_RADII; the
+    map's mass within each of MASS_RADII against all of it; its spread around the peak."""
     height, width = heat.shape[-2:]
     side = max(height, width)
     flat = heat.flatten(2).clamp(FLOOR, 1 - FLOOR)
@@ -69,10 +68,8 @@ def describe_peaks(heat: Tensor, index: Tensor) -> Tensor:
 
 
 def features_at(features: Tensor, index: Tensor) -> Tensor:
-    """Features [N, C, h, w] in the cells [N, K], and averaged around them: [N, K, 2 C].
-
-    Beyond the map's edge its last row or column is repeated.
-    """
+    """Features [N, C, h, w] in the cells [N, K], and averaged around them: [N, K, 2 C]. Beyond the map's edge its last
+    row or column is repeated."""
     height, width = features.shape[-2:]
     step = torch.arange(LOCAL_WINDOW, device=features.device) - LOCAL_WINDOW // 2
     rows = ((index // width)[..., None] + step).clamp(0, height - 1)
@@ -83,24 +80,16 @@ def features_at(features: Tensor, index: Tensor) -> Tensor:
     return torch.cat([window[..., LOCAL_WINDOW**2 // 2], window.mean(-1)], 1).transpose(1, 2)
 
 
-def pooled_grid(features: Tensor) -> Tensor:
-    """The whole crop at low resolution: features [N, C, h, w] averaged over fields, [N, C, GRID^2]."""
-    return F.adaptive_avg_pool2d(features, GRID).flatten(2)
-
-
 def agreement_numbers(keypoints: int) -> int:
     """How many numbers `describe_agreement` gives."""
     return keypoints * AGREEMENT_PER_KEYPOINT + AGREEMENT_PER_PERSON
 
 
 def describe_agreement(chosen: ChosenCells) -> Tensor:
-    """How well MoveNet's heads agree, [N, agreement_numbers(K)].
-
-    For each keypoint: how far its cell lies from where it was expected (x, y, logarithm of the distance), the log
-    distance to its mirror twin's cell, its own map's log odds there over the twin's, and those at the expected place
-    over its own. Then the centre map's log odds, how much higher they are beyond each of RIVAL_RADII, and where the
-    centre is.
-    """
+    """How well MoveNet's heads agree, [N, agreement_numbers(K)]. For each keypoint: how far its cell lies from where it
+    was expected (x, y, logarithm of the distance), the log distance to its mirror twin's cell, its own map's log odds
+    there over the twin's, and those at the expected place over its own. Then the centre map's log odds, how much higher
+    they are beyond each of RIVAL_RADII, and where the centre is."""
     h, w = chosen.heat.shape[2:]
     odds = chosen.heat.clamp(FLOOR, 1 - FLOOR).logit().flatten(2)
     own = odds.gather(2, chosen.index[..., None])[..., 0]
@@ -113,21 +102,15 @@ def describe_agreement(chosen: ChosenCells) -> Tensor:
     apart = (places - places[:, twin]).norm(dim=-1) / w
     nearness = torch.stack([off.norm(dim=-1) + 1e-3, apart + 1e-2], -1).log()
     keypoint = torch.cat([off, nearness, torch.stack([own - others, there - own], -1)], -1)
-    return torch.cat([keypoint.flatten(1), _describe_centre(chosen)], 1)
-
-
-def _describe_centre(chosen: ChosenCells) -> Tensor:
-    """[N, AGREEMENT_PER_PERSON]"""
-    h, w = chosen.centre.shape[2:]
-    odds = chosen.centre[:, 0].clamp(FLOOR, 1 - FLOOR).logit()
+    centre = chosen.centre[:, 0].clamp(FLOOR, 1 - FLOOR).logit()
     x, y = (chosen.person[:, 0, axis].float() for axis in (0, 1))
-    own = odds.flatten(1).gather(1, (y * w + x).long()[:, None])[:, 0]
+    middle = centre.flatten(1).gather(1, (y * w + x).long()[:, None])[:, 0]
     columns = torch.arange(w, device=odds.device) - x[:, None, None]
     rows = torch.arange(h, device=odds.device)[:, None] - y[:, None, None]
-    away = torch.hypot(columns, rows) / w
-    lowest = odds.new_tensor(FLOOR).logit()
-    rivals = [torch.where(away > radius, odds, lowest).amax((1, 2)) - own for radius in RIVAL_RADII]
-    return torch.stack([own, *rivals, (x + 0.5) / w - 0.5, (y + 0.5) / h - 0.5], 1)
+    away, lowest = torch.hypot(columns, rows) / w, odds.new_tensor(FLOOR).logit()
+    rivals = [torch.where(away > radius, centre, lowest).amax((1, 2)) - middle for radius in RIVAL_RADII]
+    person = torch.stack([middle, *rivals, (x + 0.5) / w - 0.5, (y + 0.5) / h - 0.5], 1)  # AGREEMENT_PER_PERSON
+    return torch.cat([keypoint.flatten(1), person], 1)
 
 
 class _PeakHead(CalibrationHead):
@@ -169,7 +152,8 @@ class _PeakHead(CalibrationHead):
     def inputs(self, features: Tensor) -> Tensor:
         heat, index, more = self.peaks(features)
         plain = features.as_subclass(Tensor)
-        numbers = (describe_peaks(heat, index), features_at(plain, index), pooled_grid(plain), more)
+        crop = F.adaptive_avg_pool2d(plain, GRID)  # the whole crop at low resolution
+        numbers = (describe_peaks(heat, index), features_at(plain, index), crop, more)
         return torch.cat([number.flatten(1) for number in numbers], 1)
 
     def fit_scale(self, inputs: Tensor) -> None:
@@ -196,10 +180,8 @@ class _PeakHead(CalibrationHead):
 
 
 class PeaksHead(_PeakHead):
-    """Any network that ends in heatmaps.
-
-    `readout` is a copy of the pose network's own last layer, which makes one map per keypoint out of the features.
-    """
+    """Any network that ends in heatmaps. `readout` is a copy of the pose network's own last layer, which makes one map
+    per keypoint out of the features."""
 
     kind = "peaks"
     readout: Tensor  # [K, C + 1] weights and bias
@@ -231,16 +213,7 @@ class MoveNetMapHeads(nn.Module):
         self.heads = nn.ModuleDict({name: MapHead(SINGLE_HEADS[name]) for name in MOVENET_HEADS})
 
     def head(self, name: str) -> MapHead:
-        found = self.heads[name]
-        assert isinstance(found, MapHead)
-        return found
-
-    def copy_weights(self, model: SinglePose) -> None:
-        for name in MOVENET_HEADS:
-            self.head(name).load_state_dict(model.net.head(name).state_dict())
-
-    def forward(self, hidden: Tensor, trunk: Tensor) -> ChosenCells:
-        return choose([HeadMaps(self, hidden, trunk)])
+        return cast(MapHead, self.heads[name])
 
 
 class MoveNetHead(_PeakHead):
@@ -255,8 +228,9 @@ class MoveNetHead(_PeakHead):
 
     def copy_weights(self, model: PoseModel) -> None:
         assert isinstance(model, SinglePose)
-        self.map_heads.copy_weights(model)
+        for name in MOVENET_HEADS:
+            self.map_heads.head(name).load_state_dict(model.net.head(name).state_dict())
 
     def peaks(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        chosen = self.map_heads(features.as_subclass(Tensor), trunk_of(features).float())
+        chosen = choose([HeadMaps(self.map_heads, features.as_subclass(Tensor), trunk_of(features).float())])
         return chosen.heat, chosen.index, describe_agreement(chosen)

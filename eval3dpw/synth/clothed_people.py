@@ -95,10 +95,8 @@ def leg_length(body: Body, shape: Tensor) -> float:
 
 @dataclass(frozen=True)
 class ClothedBody:
-    """One person as rendered: the body with clothes that stand off it, hair, and perhaps a skirt.
-
-    The truth is the body underneath. Clothes are skinned to the same joints as the skin they cover.
-    """
+    """One person as rendered: the body with clothes that stand off it, hair, and perhaps a skirt. The truth is the body
+    underneath. Clothes are skinned to the same joints as the skin they cover."""
 
     rest: Tensor  # [3, V] metres, clothed and of this person's shape, in the T-pose
     weights: Tensor  # [24, V]
@@ -133,7 +131,9 @@ def clothed_body(body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Gener
     all_weights, all_faces = [weights], [faces]
     kinds = [np.where(eyes[faces[:, 0]], outfits.EYE, outfits.BODY)]  # of faces
     shape_source = [np.arange(len(mean))]
-    for attachment in _attachments(outfit, rng):
+    hair = [] if outfit.hair_falls_to_m is None else [_long_hair(outfit, outfit.hair_falls_to_m, rng)]
+    skirt = [] if outfit.skirt_end_y_m is None else [_skirt(outfit.skirt_end_y_m, rng)]
+    for attachment in (*hair, *skirt):
         all_faces.append(attachment.faces + sum(map(len, parts)))
         parts.append(attachment.rest_m)
         all_weights.append(attachment.weights)
@@ -153,17 +153,13 @@ def clothed_body(body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Gener
     )
 
 
-def _lattice() -> np.ndarray:
-    """[n^2, 3] barycentric coordinates with n = LATTICE_STEPS + 1; row i n + j is (i, j, ..) / LATTICE_STEPS."""
-    i, j = np.mgrid[: LATTICE_STEPS + 1, : LATTICE_STEPS + 1].reshape(2, -1) / LATTICE_STEPS
-    inside = np.stack((i, j, np.maximum(1 - i - j, 0)), 1)
-    return inside / inside.sum(1, keepdims=True)  # rounding can place a corner beyond the far edge
-
-
 def _appearance(
     rest_m: np.ndarray, bone: np.ndarray, faces: np.ndarray, kinds: np.ndarray, outfit: Outfit, rng: np.random.Generator
 ) -> np.ndarray:
-    places = _lattice()
+    # [n^2, 3] barycentric coordinates with n = LATTICE_STEPS + 1; row i n + j is (i, j, ..) / LATTICE_STEPS.
+    i, j = np.mgrid[: LATTICE_STEPS + 1, : LATTICE_STEPS + 1].reshape(2, -1) / LATTICE_STEPS
+    places = np.stack((i, j, np.maximum(1 - i - j, 0)), 1)
+    places = places / places.sum(1, keepdims=True)  # rounding can place a corner beyond the far edge
     points = np.einsum("pk,fkc->fpc", places, rest_m[faces])
     nearest = places.argmax(1)  # the bone changes half-way
     bones = bone[faces[:, nearest]]
@@ -209,15 +205,6 @@ def _clothing_thickness_m(surface: SurfacePoints, outfit: Outfit, rng: np.random
     return cloth_m + covered.hair * outfit.hair_thickness_m * tousled * crown + covered.shoes * 0.009
 
 
-def _attachments(outfit: Outfit, rng: np.random.Generator) -> list[_Attachment]:
-    attachments = []
-    if outfit.hair_falls_to_m is not None:
-        attachments.append(_long_hair(outfit, outfit.hair_falls_to_m, rng))
-    if outfit.skirt_end_y_m is not None:
-        attachments.append(_skirt(outfit, outfit.skirt_end_y_m, rng))
-    return attachments
-
-
 def _two_sided_grid(rows: int, columns: int) -> np.ndarray:
     """Faces of a grid of points, both sides, so that it is seen from inside as well."""
     i, j = np.mgrid[: rows - 1, : columns - 1].reshape(2, -1)
@@ -226,16 +213,12 @@ def _two_sided_grid(rows: int, columns: int) -> np.ndarray:
     return np.concatenate((front, front[:, ::-1]))
 
 
-def _uneven(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Random numbers in -1..1, smoothed over three neighbours."""
-    return np.convolve(rng.uniform(-1, 1, count), np.ones(3) / 3, mode="same")
-
-
 def _long_hair(outfit: Outfit, ends_y_m: float, rng: np.random.Generator) -> _Attachment:
     """A curtain round the back and sides of the head."""
     rows, columns = 14, 25
     angle = np.linspace(-0.62, 0.62, columns) * np.pi  # 0 is straight back
-    y = np.linspace(0.665, ends_y_m, rows)[:, None] + 0.012 * _uneven(rng, columns)
+    uneven = np.convolve(rng.uniform(-1, 1, columns), np.ones(3) / 3, mode="same")
+    y = np.linspace(0.665, ends_y_m, rows)[:, None] + 0.012 * uneven
     thickness = outfit.hair_thickness_m + 0.004
     round_head = np.sqrt(np.clip(1 - ((y - 0.60) / 0.135) ** 2, 0.0, 1))
     wide = np.where(y > 0.60, 0.076 * round_head, 0.076 + 0.10 * np.clip(0.60 - y, 0, 0.2)) + thickness
@@ -248,7 +231,7 @@ def _long_hair(outfit: Outfit, ends_y_m: float, rng: np.random.Generator) -> _At
     return _Attachment(points, _two_sided_grid(rows, columns), weights, outfits.HAIR)
 
 
-def _skirt(outfit: Outfit, ends_y_m: float, rng: np.random.Generator) -> _Attachment:
+def _skirt(ends_y_m: float, rng: np.random.Generator) -> _Attachment:
     """A cone from the waist; each side follows its thigh, the middle follows both."""
     rows, columns = 12, 41
     angle = np.linspace(0, 2 * np.pi, columns)

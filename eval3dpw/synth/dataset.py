@@ -28,8 +28,6 @@ from eval3dpw.synth.sequence import (
     HIDDEN,
     SEEN,
     FrameTruth,
-    SequencePlan,
-    SyntheticSequence,
     build_sequence,
     draw_plan,
     render_frames,
@@ -76,7 +74,15 @@ class MadeSequence:
 
 def make_dataset(out: Path, settings: SynthSettings, jobs: int = 1) -> Iterator[MadeSequence]:
     """Write the data set into a folder; yields every sequence when it is complete."""
-    _check(settings)
+    if settings.split not in SPLITS:  # fail before hours are spent
+        raise UserError(f"unknown split {settings.split!r}: choose {', '.join(SPLITS)}.")
+    if settings.sequences < 1 or settings.frames < 2:
+        raise UserError(f"nothing to make: {settings.sequences} sequences of at most {settings.frames} frames.")
+    if min(settings.size) < 64:
+        raise UserError(f"images of {settings.size[0]}x{settings.size[1]} are too small: at least 64 pixels a side.")
+    load_clips(load_body(), settings.split, settings.motion)
+    if settings.backgrounds is not None:
+        _photographs(settings.backgrounds)
     record_settings(out, settings)
     yield from in_processes(make_sequence, out, settings, range(settings.sequences), jobs)
 
@@ -134,17 +140,29 @@ def make_sequence(out: Path, settings: SynthSettings, number: int) -> MadeSequen
     if pickle_path.is_file():
         frames = len(list(image_path(out, plan.name, 0).parent.iterdir()))
         return MadeSequence(plan.name, frames, len(plan.people), skipped=True)
-    photo = None if settings.backgrounds is None else _photograph(settings.backgrounds, plan)
+    photo = None
+    if settings.backgrounds is not None:  # the same for the same seed and folder
+        photos = _photographs(settings.backgrounds)
+        photo = read_image(photos[int(plan.rng("photograph").integers(len(photos)))])
     made = build_sequence(plan, body, clips, settings.size, settings.frames, photo)
     truths = write_images(out, plan.name, render_frames(made))
-    keypoints = np.stack([t.keypoints_px for t in truths], 1)
-    visibility = np.stack([t.visibility for t in truths], 1)
+    # The truth that has no field in 3DPW's pickles, see docs/synth.md: [P, T, ..]
+    kept = ("keypoints_px", "visibility", "boxes_px", "area_px2", "seen_px2")
+    arrays = {name: np.stack([getattr(truth, name) for truth in truths], 1) for name in kept}
+    arrays |= {
+        "keypoints_m": torch.stack([p.keypoints[:, :17] for p in made.people]).numpy(),  # [P, T, 17, 3] in the world
+        "occlusion": np.array(plan.occlusion),
+        "scene": np.array(plan.scene),
+        "camera": np.array(plan.view.motion),
+        "clips": np.array([p.clip for p in made.people]),
+    }
     with atomic_file(truth_path(out, plan.name)) as temporary:
-        np.savez_compressed(temporary, **_truth_arrays(made, truths))
+        np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
     templates = [f.rest[:, : f.body_vertices].T.numpy() for f in made.clothed[: len(made.people)]]
     content = sequence_content(
-        plan.name, made.people, templates, made.cam_poses(), made.camera.intrinsics, keypoints, visibility
-    )
+        plan.name, made.people, templates, made.cam_poses(), made.camera.intrinsics, arrays["keypoints_px"],
+        arrays["visibility"],
+    )  # fmt: skip
     with atomic_file(pickle_path) as temporary:
         temporary.write_bytes(pickle.dumps(content, protocol=2))
     return MadeSequence(plan.name, len(truths), len(made.people), skipped=False)
@@ -165,29 +183,6 @@ def write_images(out: Path, sequence: str, rendered: Iterable[tuple[bytes, Frame
     return truths
 
 
-def _truth_arrays(made: SyntheticSequence, truths: list[FrameTruth]) -> dict[str, Any]:
-    """The truth that has no field in 3DPW's pickles: see docs/synth.md."""
-    return {
-        "keypoints_px": np.stack([t.keypoints_px for t in truths], 1),  # [P, T, 17, 2]
-        "visibility": np.stack([t.visibility for t in truths], 1),  # [P, T, 17]
-        "boxes_px": np.stack([t.boxes_px for t in truths], 1),  # [P, T, 4]
-        "area_px2": np.stack([t.area_px2 for t in truths], 1),  # [P, T]
-        "seen_px2": np.stack([t.seen_px2 for t in truths], 1),  # [P, T]
-        "keypoints_m": torch.stack([p.keypoints[:, :17] for p in made.people]).numpy(),  # [P, T, 17, 3] in the world
-        "occlusion": np.array(made.plan.occlusion),
-        "scene": np.array(made.plan.scene),
-        "camera": np.array(made.plan.view.motion),
-        "clips": np.array([p.clip for p in made.people]),
-    }
-
-
-def _photograph(folder: Path, plan: SequencePlan) -> np.ndarray:
-    """One of the folder's images, the same for the same seed and folder."""
-    images = _photographs(folder)
-    path = images[int(plan.rng("photograph").integers(len(images)))]
-    return read_image(path)
-
-
 def _photographs(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder; expected one with photographs for backgrounds.")
@@ -197,24 +192,11 @@ def _photographs(folder: Path) -> list[Path]:
     return images
 
 
-def _check(settings: SynthSettings) -> None:
-    """Fail before hours are spent."""
-    if settings.split not in SPLITS:
-        raise UserError(f"unknown split {settings.split!r}: choose {', '.join(SPLITS)}.")
-    if settings.sequences < 1 or settings.frames < 2:
-        raise UserError(f"nothing to make: {settings.sequences} sequences of at most {settings.frames} frames.")
-    if min(settings.size) < 64:
-        raise UserError(f"images of {settings.size[0]}x{settings.size[1]} are too small: at least 64 pixels a side.")
-    load_clips(load_body(), settings.split, settings.motion)
-    if settings.backgrounds is not None:
-        _photographs(settings.backgrounds)
-
-
 def record_settings(out: Path, settings: SynthSettings, more: Mapping[str, Any] | None = None) -> None:
     """Write the settings into the folder; refuse a folder with a data set of other settings."""
     path = out / _SETTINGS
-    recorded = {**asdict(settings), "motion": _named(settings.motion), "backgrounds": _named(settings.backgrounds)}
-    recorded |= more or {}
+    files = {"motion": settings.motion, "backgrounds": settings.backgrounds}
+    recorded = asdict(settings) | {name: file and file.name for name, file in files.items()} | dict(more or {})
     text = json.dumps({k: v for k, v in recorded.items() if k != "sequences"}, indent=1)  # more may be asked for later
     if path.is_file():
         if path.read_bytes() != text.encode():
@@ -227,13 +209,6 @@ def record_settings(out: Path, settings: SynthSettings, more: Mapping[str, Any] 
         raise UserError(f"{out} holds a data set that was not made here; choose another folder.")
     with atomic_file(path) as temporary:
         temporary.write_text(text)
-
-
-def _named(path: Path | None) -> str | None:
-    return None if path is None else path.name
-
-
-# 3DPW's files.
 
 
 def truth_path(root: Path, sequence: str) -> Path:
@@ -249,10 +224,8 @@ def sequence_content(
     keypoints_px: np.ndarray,
     visibility: np.ndarray,
 ) -> dict[str, Any]:
-    """What a pickle of 3DPW holds, by its names.
-
-    templates_m: each person's clothed template [V, 3]; keypoints_px [P, T, 17, 2] and visibility [P, T, 17].
-    """
+    """What a pickle of 3DPW holds, by its names. templates_m: each person's clothed template [V, 3]; keypoints_px [P,
+    T, 17, 2] and visibility [P, T, 17]."""
     frames = len(cam_poses)
     points2d = [openpose18(xy_px, state) for xy_px, state in zip(keypoints_px, visibility, strict=True)]
     return {
@@ -376,24 +349,21 @@ def truth_arrays(plan: ScriptedPlan, shots: list[ScriptedShot], truths: list[Fra
             sizes[identity], shapes[identity] = person.size, person.shape.numpy()
             stands, still = contacts(body, person, plan.fps, shot.has_steps[place])
             by = np.stack([truth.hidden_by[place] for truth in seen])
+            of_frames = {"boxes_px": "boxes_px", "area_px2": "area_px2", "seen_px2": "seen_px2"}
+            of_frames |= {"halpe_px": "keypoints_px", "halpe_visibility": "visibility"}
             values = {
-                "in_shot": True,
-                "boxes_px": np.stack([truth.boxes_px[place] for truth in seen]),
-                "area_px2": np.array([truth.area_px2[place] for truth in seen]),
-                "seen_px2": np.array([truth.seen_px2[place] for truth in seen]),
-                "halpe_px": np.stack([truth.keypoints_px[place] for truth in seen]),
-                "halpe_visibility": np.stack([truth.visibility[place] for truth in seen]),
-                "halpe_hidden_by": np.where(by < 0, by, who[np.maximum(by, 0)]),
-                "halpe_m": person.keypoints.numpy(),
-                "joints_m": person.joints.numpy(),
-                "pose_rad": person.pose.numpy(),
-                "translation_m": person.translation.numpy(),
-                "contact": stands,
-                "still": still,
-            }
+                **{name: np.stack([getattr(t, field)[place] for t in seen]) for name, field in of_frames.items()},
+                "in_shot": True, "halpe_hidden_by": np.where(by < 0, by, who[np.maximum(by, 0)]),
+                "halpe_m": person.keypoints.numpy(), "joints_m": person.joints.numpy(), "pose_rad": person.pose.numpy(),
+                "translation_m": person.translation.numpy(), "contact": stands, "still": still,
+            }  # fmt: skip
             for name, value in values.items():
                 arrays[name][identity, span] = value
-    heights = [_height_m(body, torch.from_numpy(shape)) for shape in shapes]
+    heights = []
+    for shape in torch.from_numpy(shapes):
+        rest = body(torch.zeros(1, 24, 3), shape, vertices=True).vertices
+        assert rest is not None
+        heights.append(float(rest[0, :, 1].max() - rest[0, :, 1].min()))
     return {
         **arrays,
         "keypoints_px": arrays["halpe_px"][:, :, :17],
@@ -415,12 +385,6 @@ def truth_arrays(plan: ScriptedPlan, shots: list[ScriptedShot], truths: list[Fra
         "script": np.array(plan.script),
         "kind": np.array(plan.kind),
     }
-
-
-def _height_m(body: Body, shape: torch.Tensor) -> float:
-    rest = body(torch.zeros(1, 24, 3), shape, vertices=True).vertices
-    assert rest is not None
-    return float(rest[0, :, 1].max() - rest[0, :, 1].min())
 
 
 def _clips(body: Body, settings: ScriptedSettings) -> dict[Kind, list[Clip]]:

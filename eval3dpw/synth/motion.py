@@ -34,16 +34,30 @@ class Clip:
 
 def load_clips(body: Body, split: Split, path: Path | None = None) -> tuple[Clip, ...]:
     """The clips of a split, from a file of CMU clips or, without one, the embedded clips."""
-    motion = _embedded() if path is None else _from_file(path, body)
-    assert motion.root_m is not None
-    spans = (motion.clip(number) for number in range(len(motion.clip_name)))
-    clips = tuple(
-        Clip(name, motion.pose[span], motion.root_m[span])
-        for name, span in zip(motion.clip_name, spans, strict=True)
-        if _split_of(name, motion) == split and span.stop - span.start >= SHORTEST_CLIP
-    )
+    if path is None:
+        with files("eval3dpw.synth").joinpath("data/held_out_motion.npz").open("rb") as stream, np.load(stream) as file:
+            pose = torch.from_numpy(file["pose_steps"].astype(np.float32) * RADIANS_PER_STEP)
+            names = tuple(str(name) for name in file["clip_name"])
+            motion = Motion(pose, torch.from_numpy(file["root_m"]), file["clip_start"], names, FPS)
+    else:
+        try:
+            motion = load_motion(path, body, FPS)
+        except (KeyError, ValueError, OSError) as error:
+            raise UserError(
+                f"{path} is not a file of CMU clips: expected an .npz with euler_zyx_deg_x100, root_pos, joint, "
+                f"parent, offset, clip_start and clip_name at {FPS} frames/s."
+            ) from error
+    if motion.root_m is None:
+        raise UserError(f"{path} has no root positions (root_pos); which place people on the ground.")
+    clips = []
+    for number, name in enumerate(motion.clip_name):
+        span, subject = motion.clip(number), int(name.split("_")[0])
+        held_out: Split = "validation" if subject in VALIDATION_SUBJECTS else "test"
+        own = held_out if motion.held_out[number] else "train"
+        if own == split and subject not in COPIES_OF_HELD_OUT and span.stop - span.start >= SHORTEST_CLIP:
+            clips.append(Clip(name, motion.pose[span], motion.root_m[span]))
     if clips:
-        return clips
+        return tuple(clips)
     if path is None:
         raise UserError(
             f"the embedded motion has no clips for the split {split!r}: it holds the subjects kept for validation and "
@@ -64,36 +78,6 @@ def rotated(clip: Clip, yaw: float) -> Clip:
     pose = clip.pose.clone()
     pose[:, 0] = matrix_to_axis_angle(rotation @ rotation_matrices(clip.pose[:, 0]))
     return Clip(clip.name, pose, clip.root_m @ rotation.mT)
-
-
-def _split_of(name: str, motion: Motion) -> Split | None:
-    """None of recordings of held-out subjects that have another number."""
-    subject = int(name.split("_")[0])
-    if subject in COPIES_OF_HELD_OUT:
-        return None
-    if not motion.held_out[motion.clip_name.index(name)]:
-        return "train"
-    return "validation" if subject in VALIDATION_SUBJECTS else "test"
-
-
-def _embedded() -> Motion:
-    with files("eval3dpw.synth").joinpath("data/held_out_motion.npz").open("rb") as stream, np.load(stream) as file:
-        pose = torch.from_numpy(file["pose_steps"].astype(np.float32) * RADIANS_PER_STEP)
-        names = tuple(str(name) for name in file["clip_name"])
-        return Motion(pose, torch.from_numpy(file["root_m"]), file["clip_start"], names, FPS)
-
-
-def _from_file(path: Path, body: Body) -> Motion:
-    try:
-        motion = load_motion(path, body, FPS)
-    except (KeyError, ValueError, OSError) as error:
-        raise UserError(
-            f"{path} is not a file of CMU clips: expected an .npz with euler_zyx_deg_x100, root_pos, joint, parent, "
-            f"offset, clip_start and clip_name at {FPS} frames/s."
-        ) from error
-    if motion.root_m is None:
-        raise UserError(f"{path} has no root positions (root_pos); which place people on the ground.")
-    return motion
 
 
 _MIRROR = [0, 2, 1, 3, 5, 4, 6, 8, 7, 9, 11, 10, 12, 14, 13, 15, 17, 16, 19, 18, 21, 20, 23, 22]
@@ -164,12 +148,10 @@ def _subject(clip: Clip) -> int:
 
 
 def clips_by_kind(body: Body, reporting: bool, motion: Path | None = None) -> dict[Kind, list[Clip]]:
-    """Clips of a file (or the embedded ones) to report on: held-out subjects; or, not `reporting`, to choose with.
-
-    Of a kind that no held-out subject shows (sitting, stairs), every other subject is for reporting, so that choices
-    and reports still share no subject, though the pose prior has seen them. The embedded clips are all of held-out
-    subjects: those of the validation split are for choosing.
-    """
+    """Clips of a file (or the embedded ones) to report on: held-out subjects; or, not `reporting`, to choose with. Of a
+    kind that no held-out subject shows (sitting, stairs), every other subject is for reporting, so that choices and
+    reports still share no subject, though the pose prior has seen them. The embedded clips are all of held-out
+    subjects: those of the validation split are for choosing."""
     found: dict[Kind, list[Clip]] = {kind: [] for kind in KINDS}
     splits = {"test", "validation"} if motion is None else {"test", "validation", "train"}
     every = [(split, clip) for split in sorted(splits) for clip in load_clips(body, split, motion)]  # type: ignore[arg-type]

@@ -184,21 +184,31 @@ def surface_appearance(
     surface: SurfacePoints, kind: np.ndarray, outfit: Outfit, rng: np.random.Generator
 ) -> np.ndarray:
     """[n, CHANNELS] at points of the surface; `kind` [n] is BODY, EYE, or HAIR and SKIRT for meshes of their own."""
-    covered, points = coverage(surface, outfit), surface.rest_m
+    covered, points, noise = coverage(surface, outfit), surface.rest_m, textures.value_noise
     hair, skirt = np.maximum(covered.hair, kind == HAIR), (kind == SKIRT).astype(float)
+
+    def locks(p: np.ndarray) -> np.ndarray:
+        return noise(p, (0.006, 0.05, 0.012), rng) + 0.6 * noise(p, 0.02, rng)
+
+    def folds(p: np.ndarray) -> np.ndarray:
+        wide = np.stack([_fold_height(p, rng) for _ in range(3)], 1)
+        return 0.55 * wide + 0.15 * np.stack([noise(p, 0.02, rng) for _ in range(3)], 1)
+
+    def strands(p: np.ndarray) -> np.ndarray:
+        return 0.5 * np.stack([noise(p, (0.008, 0.06, 0.015), rng) for _ in range(3)], 1)
 
     color = _skin(surface, outfit, rng)
     _blend_where(color, covered.socks, points, lambda p: np.tile(outfit.socks, (len(p), 1)))
     _blend_where(color, np.maximum(covered.bottom, skirt), points, lambda p: _fabric(p, outfit.bottom, rng))
     _blend_where(color, covered.top, points, lambda p: _top(p, outfit, rng))
     _blend_where(color, covered.shoes, points, lambda p: _shoes(p, outfit))
-    _blend_where(color, hair, points, lambda p: _hair(p, outfit, rng))
+    _blend_where(color, hair, points, lambda p: np.asarray(outfit.hair) * np.exp(0.45 * locks(p))[:, None])
     _blend_where(color, (kind == EYE).astype(float), points, _eyeballs)
 
     normal_offset = np.zeros((len(points), 3))
     loose = covered.top * outfit.top.folds + np.maximum(covered.bottom, skirt) * outfit.bottom.folds
-    _blend_where(normal_offset, loose, points, lambda p: _folds(p, rng))
-    _blend_where(normal_offset, hair, points, lambda p: _strands(p, rng))
+    _blend_where(normal_offset, loose, points, folds)
+    _blend_where(normal_offset, hair, points, strands)
     return np.concatenate((np.clip(color, 0.002, 0.95), normal_offset), 1).astype(np.float32)
 
 
@@ -280,7 +290,10 @@ def _fabric(points: np.ndarray, fabric: Fabric, rng: np.random.Generator) -> np.
             0.5 * _bars(around, fabric.period_m) + 0.5 * _bars(np.where(np.abs(x) > 0.2, x, y), fabric.period_m)
         ),
         "blotches": lambda: soft_step(textures.fractal_noise(points, fabric.period_m, rng), 0.05, 0.15),
-        "print": lambda: _print(points, rng),
+        "print": lambda: (  # a square on the chest
+            ((np.abs(x) < 0.10) & (np.abs(y - 0.24) < 0.10) & (z > 0))
+            * soft_step(textures.value_noise(points, 0.05, rng), 0, 0.1)
+        ),
         "panels": lambda: ((np.abs(x) > 0.19) | (y < 0.06)).astype(float),
     }[fabric.pattern]()
     color = _blend(np.tile(fabric.color, (len(points), 1)), second, np.asarray(fabric.second))
@@ -293,13 +306,6 @@ def _bars(along: np.ndarray, period_m: float) -> np.ndarray:
     return soft_step(np.abs((along / period_m) % 1 - 0.5), 0.28, 0.06)
 
 
-def _print(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A printed square on the chest."""
-    x, y, z = points.T
-    inside = (np.abs(x) < 0.10) & (np.abs(y - 0.24) < 0.10) & (z > 0)
-    return inside * soft_step(textures.value_noise(points, 0.05, rng), 0, 0.1)
-
-
 def _fold_height(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Creases run along arms and across the trunk, roughly; -1..1."""
     stretched = np.where(np.abs(points[:, :1]) > 0.2, (0.05, 0.10, 0.10), (0.11, 0.05, 0.11))
@@ -307,22 +313,8 @@ def _fold_height(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return textures.value_noise(bent, 1.0, rng)
 
 
-def _folds(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    wide = np.stack([_fold_height(points, rng) for _ in range(3)], 1)
-    return 0.55 * wide + 0.15 * np.stack([textures.value_noise(points, 0.02, rng) for _ in range(3)], 1)
-
-
 def _shoes(points: np.ndarray, outfit: Outfit) -> np.ndarray:
     _, y, z = points.T
     color = np.where((y < -0.963)[:, None], np.asarray(outfit.sole), np.asarray(outfit.shoes))
     laces = (z > 0.0) & (z < 0.07) & (y > -0.945) & (np.sin(z * 450) > 0.2)
     return np.where(laces[:, None], color * 0.4 + 0.25, color)
-
-
-def _hair(points: np.ndarray, outfit: Outfit, rng: np.random.Generator) -> np.ndarray:
-    locks = textures.value_noise(points, (0.006, 0.05, 0.012), rng) + 0.6 * textures.value_noise(points, 0.02, rng)
-    return np.asarray(outfit.hair) * np.exp(0.45 * locks)[:, None]
-
-
-def _strands(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return 0.5 * np.stack([textures.value_noise(points, (0.008, 0.06, 0.015), rng) for _ in range(3)], 1)

@@ -340,42 +340,31 @@ class SceneMesh:
 
 
 def build_scene_mesh(people: list[ClothedBody], scene: Scene, rng: np.random.Generator) -> SceneMesh:
-    faces, vertices, uv, ground, casts, tile = [], 0, [], [], [], []
-    for person in people:
-        faces.append(person.faces + vertices)
-        count = person.rest.shape[1]
-        vertices += count
-        uv.append(np.zeros((count, 2)))
-        ground.append(np.zeros(len(person.faces), bool))
-        casts.append(np.ones(len(person.faces), bool))
-        tile.append(np.zeros(len(person.faces)))
     atlas, tiles = assign_textures(scene.solids, rng)
-    first_static = vertices
+    # faces, uv, whether ground, whether it casts shadows, tile
+    parts = [(person.faces, np.zeros((person.rest.shape[1], 2)), False, True, 0) for person in people]
     for number, (solid, which) in enumerate(zip(scene.solids, tiles, strict=True)):
-        faces.append(solid.faces + vertices)
-        vertices += len(solid.vertices_m)
-        uv.append(solid.uv_m)
-        ground.append(np.full(len(solid.faces), number == 0))
-        casts.append(np.full(len(solid.faces), solid.casts_shadow))
-        tile.append(np.full(len(solid.faces), which))
-    all_faces, is_ground = np.concatenate(faces).astype(np.int32), np.concatenate(ground)
+        parts.append((solid.faces, solid.uv_m, number == 0, solid.casts_shadow, which))
+    first = np.cumsum([0, *(len(part[1]) for part in parts)])  # vertex of each part
+    all_faces = np.concatenate([part[0] + start for part, start in zip(parts, first, strict=False)]).astype(np.int32)
+    is_ground, casts, tile = (np.concatenate([np.full(len(p[0]), p[n]) for p in parts]) for n in (2, 3, 4))
     static_m = np.concatenate([solid.vertices_m for solid in scene.solids])
     ends = np.cumsum([0, *(len(person.faces) for person in people)])
     surfaces = Surfaces(
         faces=all_faces,
         appearance=np.concatenate([person.appearance for person in people]),
-        tile=np.concatenate(tile).astype(np.int32),
-        uv_m=np.concatenate(uv),
+        tile=tile.astype(np.int32),
+        uv_m=np.concatenate([part[1] for part in parts]),
         ground=is_ground,
         shadow_only=is_ground & scene.ground_is_photo,
         atlas=atlas,
     )
-    static_faces = all_faces[ends[-1] :] - np.int32(first_static)
+    static_faces = all_faces[ends[-1] :] - np.int32(first[len(people)])
     return SceneMesh(
         scene=scene,
         surfaces=surfaces,
         static_m=static_m,
         static_normals=vertex_normals(static_m, static_faces),
         person_faces=ends,
-        shadow_faces=np.ascontiguousarray(all_faces[np.concatenate(casts)]),
+        shadow_faces=np.ascontiguousarray(all_faces[casts]),
     )

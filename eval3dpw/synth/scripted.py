@@ -13,25 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eval3dpw.synth import surroundings
+from eval3dpw.synth import staging, surroundings
 from eval3dpw.synth.camera import CameraView, draw_sensor
 from eval3dpw.synth.clothed_people import SyntheticPerson, clothed_body, draw_shape
 from eval3dpw.synth.motion import FPS, Clip, Kind, mirrored
 from eval3dpw.synth.outfit import Outfit, draw_outfit
 from eval3dpw.synth.rendering import build_scene_mesh
 from eval3dpw.synth.sequence import ClipChoice, SequencePlan, SyntheticSequence
-from eval3dpw.synth.staging import (
-    RecordedPath,
-    StagedCameraKind,
-    StagedView,
-    camera_path,
-    draw_size,
-    framed,
-    moved,
-    stage,
-    staged_person,
-    there_and_back,
-)
 from eval3dpw.synth.surroundings import SCENE_KINDS, ClearArea, SceneKind, Solid, build_scene
 from fitting.body import Body
 from fitting.body.kinematics import axis_angle_to_quaternion, quaternion_to_axis_angle
@@ -50,7 +38,7 @@ _CASTS: dict[SceneScript, tuple[tuple[int, bool], ...]] = {
 _SECONDS: dict[SceneScript, float] = {"crossing": 6.0, "embrace": 6.5, "behind": 7.0, "cuts": 7.5, "world": 4.5}
 FRAME_RATE: dict[SceneScript, int] = {"crossing": 15, "embrace": 15, "behind": 15, "cuts": 15, "world": 30}
 # What rendered worlds show, in turn: kind, people, a child among them, camera, focal length over the diagonal.
-WORLDS: tuple[tuple[Kind, int, bool, StagedCameraKind, float], ...] = (
+WORLDS: tuple[tuple[Kind, int, bool, staging.StagedCameraKind, float], ...] = (
     ("walking", 1, False, "static", 0.62),
     ("walking", 3, True, "static", 0.95),
     ("jumping", 1, False, "static", 0.72),
@@ -61,7 +49,7 @@ WORLDS: tuple[tuple[Kind, int, bool, StagedCameraKind, float], ...] = (
     ("walking", 4, True, "hand", 1.05),
 )
 _COMPANY: dict[Kind, Kind] = {"sitting": "standing", "stairs": "walking"}
-_LEFT_SHOULDER, _RIGHT_SHOULDER, _LEFT_ELBOW, _RIGHT_ELBOW = 16, 17, 18, 19
+_ARMS = [16, 17, 18, 19]  # left and right shoulder, left and right elbow
 
 
 @dataclass(frozen=True)
@@ -72,9 +60,9 @@ class Staged:
     identities: list[int]  # of the people
     objects: list[Solid]
     azimuth: float  # radians, from the people to the camera
-    path: RecordedPath
+    path: staging.RecordedPath
     camera: Camera
-    camera_kind: StagedCameraKind
+    camera_kind: staging.StagedCameraKind
     has_steps: list[bool]  # of the people: their feet stand on steps
 
 
@@ -84,7 +72,7 @@ class ScriptedShot:
 
     sequence: SyntheticSequence
     identities: list[int]
-    camera_kind: StagedCameraKind
+    camera_kind: staging.StagedCameraKind
     has_steps: list[bool]
 
 
@@ -121,40 +109,23 @@ def build_shots(
     plan: ScriptedPlan, body: Body, clips: dict[Kind, list[Clip]], size: tuple[int, int], seconds: float | None = None
 ) -> list[ScriptedShot]:
     """seconds: of the whole sequence; None: as the script has it."""
-    whole = seconds or _SECONDS[plan.script]
-    wardrobe = _outfits(plan)
+    frames, rng, walks = round((seconds or _SECONDS[plan.script]) * plan.fps), plan.rng("script"), clips["walking"]
     shapes = [draw_shape(plan.rng(f"shape {n}")) for n in range(plan.people)]
-    shots = []
-    for number, staged in enumerate(_staged(plan, body, clips, shapes, size, whole)):
-        shots.append(_filmed(plan, number, staged, body, wardrobe, size))
-    return shots
-
-
-def _staged(
-    plan: ScriptedPlan, body: Body, clips: dict[Kind, list[Clip]], shapes: list[Tensor], size: tuple[int, int],
-    seconds: float,
-) -> list[Staged]:  # fmt: skip
-    rng = plan.rng("script")
-    if plan.script == "world":
-        return [_world(plan, body, clips, size, round(seconds * plan.fps), rng)]
-    frames = round(seconds * plan.fps)
-    walks = clips["walking"]
     scripts: dict[str, Callable[..., Staged]] = {"crossing": _crossing, "embrace": _embrace, "behind": _behind}
-    if plan.script != "cuts":
-        return [scripts[plan.script](plan, body, walks, shapes, list(range(plan.people)), size, frames, rng)]
-    # Three shots; from the second on somebody may be missing, and is back later.
-    thirds = np.diff(np.linspace(0, frames, 4).round().astype(int))
     shots = []
-    for number, length in enumerate(thirds):
-        who = list(range(plan.people))
-        if number == 1 and plan.people > 2:
-            who.pop(int(rng.integers(len(who))))
-        script = (_crossing, _behind, _crossing)[number]
-        shots.append(script(plan, body, walks, [shapes[n] for n in who], who, size, int(length), rng))
-    return shots
-
-
-# --- Scripts --------------------------------------------------------------------------------------------------------
+    if plan.script == "world":
+        shots = [_world(plan, body, clips, size, frames, rng)]
+    elif plan.script != "cuts":
+        shots = [scripts[plan.script](plan, body, walks, shapes, list(range(plan.people)), size, frames, rng)]
+    else:  # three shots; from the second on somebody may be missing, and is back later
+        for number, length in enumerate(np.diff(np.linspace(0, frames, 4).round().astype(int))):
+            who = list(range(plan.people))
+            if number == 1 and plan.people > 2:
+                who.pop(int(rng.integers(len(who))))
+            script = (_crossing, _behind, _crossing)[number]
+            shots.append(script(plan, body, walks, [shapes[n] for n in who], who, size, int(length), rng))
+    wardrobe = _outfits(plan)
+    return [_filmed(plan, number, staged, body, wardrobe, size) for number, staged in enumerate(shots)]
 
 
 def _walker(
@@ -165,8 +136,8 @@ def _walker(
     clip = clips[int(rng.integers(len(clips)))]
     clip = mirrored(clip) if rng.random() < 0.5 else clip
     step = FPS // plan.fps
-    rows = there_and_back(len(clip.pose), frames * step)[::step]
-    return staged_person(body, clip, rows, shape, 1.0, heading - _clip_heading(clip), plan.fps)
+    rows = staging.there_and_back(len(clip.pose), frames * step)[::step]
+    return staging.staged_person(body, clip, rows, shape, 1.0, heading - _clip_heading(clip), plan.fps)
 
 
 def _clip_heading(clip: Clip) -> float:
@@ -175,17 +146,15 @@ def _clip_heading(clip: Clip) -> float:
 
 
 def _at(body: Body, person: SyntheticPerson, x: float, z: float) -> SyntheticPerson:
-    return moved(body, person, torch.tensor([x, 0.0, z], dtype=torch.float32))
+    return staging.moved(body, person, torch.tensor([x, 0.0, z], dtype=torch.float32))
 
 
 def _crossing(
     plan: ScriptedPlan, body: Body, clips: list[Clip], shapes: list[Tensor], identities: list[int],
     size: tuple[int, int], frames: int, rng: np.random.Generator,
 ) -> Staged:  # fmt: skip
-    """People walk past each other across the view, each in a lane of their own, close behind one another.
-
-    The camera stands at +z and looks along -z, so lanes are depths.
-    """
+    """People walk past each other across the view, each in a lane of their own, close behind one another. The camera
+    stands at +z and looks along -z, so lanes are depths."""
     people = []
     order = rng.permutation(len(shapes))
     for lane, place in enumerate(order):
@@ -194,7 +163,7 @@ def _crossing(
         lane_m = (lane - (len(shapes) - 1) / 2) * rng.uniform(0.55, 0.8)
         people.append(_at(body, walker, rng.uniform(-0.6, 0.6), -lane_m))
     in_order = [people[int(np.flatnonzero(order == n)[0])] for n in range(len(shapes))]
-    kind: StagedCameraKind = ("static", "pan", "hand")[int(rng.integers(3))]
+    kind: staging.StagedCameraKind = ("static", "pan", "hand")[int(rng.integers(3))]
     return _close_up(in_order, identities, [], size, kind, plan.fps, rng)
 
 
@@ -234,7 +203,9 @@ def _embrace(
         until = np.clip((coming + hold + 0.25 * fps - np.arange(frames)) / (0.5 * fps), 0, 1)
         pose = _arms_around(clip.pose[rows], torch.from_numpy(np.minimum(since, until)).float())
         heading = math.pi / 2 if number == 0 else -math.pi / 2
-        walker = staged_person(body, clip, rows, shapes[number], 1.0, heading - _clip_heading(clip), fps, pose=pose)
+        walker = staging.staged_person(
+            body, clip, rows, shapes[number], 1.0, heading - _clip_heading(clip), fps, pose=pose
+        )
         met = walker.path[coming + hold // 2]
         side = -0.14 if number == 0 else 0.14
         people.append(_at(body, walker, float(side - met[0]), float(rng.normal(0, 0.04) - met[1])))
@@ -248,10 +219,7 @@ def _embrace(
 def _arms_around(pose: Tensor, share: Tensor) -> Tensor:
     """Both arms reach forward by a share [T] of the way, elbows bent inwards."""
     target = pose.clone()
-    target[:, _LEFT_SHOULDER] = torch.tensor([0.0, -1.25, -0.15])
-    target[:, _RIGHT_SHOULDER] = torch.tensor([0.0, 1.25, 0.15])
-    target[:, _LEFT_ELBOW] = torch.tensor([0.0, -0.9, 0.0])
-    target[:, _RIGHT_ELBOW] = torch.tensor([0.0, 0.9, 0.0])
+    target[:, _ARMS] = torch.tensor([[0.0, -1.25, -0.15], [0.0, 1.25, 0.15], [0.0, -0.9, 0.0], [0.0, 0.9, 0.0]])
     a, b = axis_angle_to_quaternion(pose), axis_angle_to_quaternion(target)
     b = torch.where((a * b).sum(-1, keepdim=True) < 0, -b, b)
     return quaternion_to_axis_angle(torch.nn.functional.normalize(torch.lerp(a, b, share[:, None, None]), dim=-1))
@@ -259,7 +227,7 @@ def _arms_around(pose: Tensor, share: Tensor) -> Tensor:
 
 def _close_up(
     people: list[SyntheticPerson], identities: list[int], objects: list[Solid], size: tuple[int, int],
-    kind: StagedCameraKind, fps: int, rng: np.random.Generator,
+    kind: staging.StagedCameraKind, fps: int, rng: np.random.Generator,
 ) -> Staged:  # fmt: skip
     """A camera at +z, as near as shows the middle of the walks; people may walk out of the image and in again."""
     camera = Camera.from_focal(rng.uniform(0.65, 1.1) * math.hypot(*size), size)
@@ -269,8 +237,8 @@ def _close_up(
     distance = nearest + camera.focal_px[1] * 1.7 / (tall * size[1])
     height = rng.uniform(1.1, 1.9)
     pitch = math.degrees(math.atan2(height - 0.9, distance))
-    view = StagedView(rng.normal(0, 0.12), distance, height, pitch, rng.normal(0, 1))
-    path = camera_path(view, kind, centers, fps, rng)
+    view = staging.StagedView(rng.normal(0, 0.12), distance, height, pitch, rng.normal(0, 1))
+    path = staging.camera_path(view, kind, centers, fps, rng)
     return Staged(people, identities, objects, view.azimuth, path, camera, kind, [False] * len(people))
 
 
@@ -285,9 +253,9 @@ def _world(
     found, people = None, []
     while found is None:
         chosen = [clips[of][int(rng.integers(len(clips[of])))] for of in kinds]
-        sizes = [draw_size(rng, child=child and place == count - 1) for place in range(count)]
-        people = stage(body, chosen, list(kinds), sizes, frames, plan.fps, rng)
-        tries = (framed(people, camera, camera_kind, plan.fps, rng, least_tall=0.3) for _ in range(6))
+        sizes = [staging.draw_size(rng, child=child and place == count - 1) for place in range(count)]
+        people = staging.stage(body, chosen, list(kinds), sizes, frames, plan.fps, rng)
+        tries = (staging.framed(people, camera, camera_kind, plan.fps, rng, least_tall=0.3) for _ in range(6))
         found = next((one for one in tries if one is not None), None)
     view, path = found
     objects: list[Solid] = []
@@ -325,9 +293,6 @@ def _steps(person: SyntheticPerson) -> list[Solid]:
                 tops.append((spot, high))
                 blocks.append(surroundings.box((0.42, high, 0.42), "concrete").moved((spot[0], 0, spot[1])))
     return blocks
-
-
-# --- Clothes, scene and camera --------------------------------------------------------------------------------------
 
 
 def _outfits(plan: ScriptedPlan) -> list[Outfit]:

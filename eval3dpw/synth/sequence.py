@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from eval3dpw.synth import surroundings
 from eval3dpw.synth.camera import (
     CAMERA_MOTIONS,
     SUBFRAME_SHIFTS_PX,
@@ -32,17 +33,7 @@ from eval3dpw.synth.clothed_people import (
 from eval3dpw.synth.motion import Clip, mirrored
 from eval3dpw.synth.outfit import draw_outfit
 from eval3dpw.synth.rendering import SceneMesh, build_scene_mesh, rasterize
-from eval3dpw.synth.surroundings import (
-    OCCLUSION_LEVELS,
-    SCENE_KINDS,
-    ClearArea,
-    OcclusionLevel,
-    SceneKind,
-    ViewedKeypoints,
-    build_scene,
-    photo_scene,
-    place_occluders,
-)
+from eval3dpw.synth.surroundings import OCCLUSION_LEVELS, SCENE_KINDS, SceneKind
 from fitting.body import Body
 from fitting.camera import Camera
 
@@ -74,7 +65,7 @@ class SequencePlan:
     people: tuple[ClipChoice, ...]
     bystanders: tuple[ClipChoice, ...]  # in the images, but not in the truth
     scene: SceneKind
-    occlusion: OcclusionLevel
+    occlusion: surroundings.OcclusionLevel
     view: CameraView
     focal_px: float
     sensor: Sensor
@@ -82,10 +73,8 @@ class SequencePlan:
     seed: tuple[int, int]  # of everything that is drawn later
 
     def rng(self, what: str) -> np.random.Generator:
-        """A generator for one part, so that a change of one part leaves the others as they were.
-
-        The names are part of the seed: another name makes other images.
-        """
+        """A generator for one part, so that a change of one part leaves the others as they were. The names are part of
+        the seed: another name makes other images."""
         return np.random.default_rng([*self.seed, *what.encode()])
 
 
@@ -96,13 +85,14 @@ def draw_plan(seed: int, number: int, clip_count: int, width: int, photo_backgro
     kind: SceneKind = "photo" if photo_background else SCENE_KINDS[(number + seed) % len(SCENE_KINDS)]
     level = OCCLUSION_LEVELS[number % len(OCCLUSION_LEVELS)]
     motion = CAMERA_MOTIONS[(number // 2 + number) % len(CAMERA_MOTIONS)]
+    # Clips in random order: each once, then each once mirrored, and so on.
+    order = np.random.default_rng([seed, clip_count]).permutation(clip_count)
+    shown = range(first, first + count)
+    more = int(rng.random() < {"none": 0.25, "some": 0.4, "heavy": 0.5}[level])  # bystanders
     return SequencePlan(
         name=f"synth_{number:03d}_{kind}_{count}p_{motion}_{level}",
-        people=tuple(_clip_choice(seed, first + k, clip_count) for k in range(count)),
-        bystanders=tuple(
-            ClipChoice(int(rng.integers(clip_count)), bool(rng.integers(2)))
-            for _ in range(_bystander_count(level, rng))
-        ),
+        people=tuple(ClipChoice(int(order[k % clip_count]), mirrored=k // clip_count % 2 == 1) for k in shown),
+        bystanders=tuple(ClipChoice(int(rng.integers(clip_count)), bool(rng.integers(2))) for _ in range(more)),
         scene=kind,
         occlusion=level,
         view=draw_view(rng, motion),
@@ -111,17 +101,6 @@ def draw_plan(seed: int, number: int, clip_count: int, width: int, photo_backgro
         crossing=bool(rng.random() < 0.6),
         seed=(seed, number),
     )
-
-
-def _clip_choice(seed: int, number: int, clip_count: int) -> ClipChoice:
-    """Clips in random order: each once, then each once mirrored, and so on."""
-    order = np.random.default_rng([seed, clip_count]).permutation(clip_count)
-    return ClipChoice(int(order[number % clip_count]), mirrored=number // clip_count % 2 == 1)
-
-
-def _bystander_count(level: OcclusionLevel, rng: np.random.Generator) -> int:
-    """How many; more often where there is much occlusion."""
-    return int(rng.random() < {"none": 0.25, "some": 0.4, "heavy": 0.5}[level])
 
 
 @dataclass(frozen=True)
@@ -155,7 +134,9 @@ def frame_truth(
     visibility, hidden_by = np.zeros((count, points), np.uint8), np.zeros((count, points), np.int16)
     boxes, area, seen = np.zeros((count, 4)), np.zeros(count), np.zeros(count)
     for person in range(count):
-        alone = _unoccluded(mesh, people_m, person, camera, world_to_cam)
+        start, end = mesh.person_faces[person : person + 2]
+        faces = mesh.surfaces.faces[start:end] - np.int32(sum(len(vertices) for vertices in people_m[:person]))
+        alone = rasterize(people_m[person], faces, camera, world_to_cam).triangle >= 0  # [H, W] without occlusion
         visibility[person], hidden_by[person] = _visibility(
             owner, surface_m, pixels[person], in_cam[person, :, 2], person
         )
@@ -164,16 +145,6 @@ def frame_truth(
             boxes[person] = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
         area[person], seen[person] = alone.sum(), (owner == person).sum()
     return FrameTruth(pixels, visibility, hidden_by, boxes, area, seen)
-
-
-def _unoccluded(
-    mesh: SceneMesh, people_m: list[np.ndarray], person: int, camera: Camera, world_to_cam: np.ndarray
-) -> np.ndarray:
-    """[H, W] the mask of one person without occlusion."""
-    first, end = mesh.person_faces[person : person + 2]
-    before = sum(len(vertices) for vertices in people_m[:person])
-    faces = mesh.surfaces.faces[first:end] - np.int32(before)
-    return rasterize(people_m[person], faces, camera, world_to_cam).triangle >= 0
 
 
 def _visibility(
@@ -239,20 +210,20 @@ def build_sequence(
     cameras = np.stack([path.position(frame) for frame in range(len(centers))])[:, ::2]
     bystanders = _bystanders(plan, body, clips, people, cameras)
     paths = np.concatenate([person.path for person in (*people, *bystanders)])
-    area = ClearArea(paths, cameras, plan.view.azimuth)
+    area = surroundings.ClearArea(paths, cameras, plan.view.azimuth)
     rng = plan.rng("scene")
     if photo is None:
-        around = build_scene(plan.scene, area, rng)
+        around = surroundings.build_scene(plan.scene, area, rng)
     else:
         focal = 0.75 * plan.focal_px * max(photo.shape[1] / size[0], photo.shape[0] / size[1])
-        around = photo_scene(photo, area, path.world_to_cam(len(centers) / 2), focal, rng)
+        around = surroundings.photo_scene(photo, area, path.world_to_cam(len(centers) / 2), focal, rng)
     sampled = range(0, len(centers), 5)
-    viewed = ViewedKeypoints(
+    viewed = surroundings.ViewedKeypoints(
         torch.stack([person.keypoints[sampled, :17] for person in people], 1).numpy(),
         np.stack([path.world_to_cam(frame) for frame in sampled]),
         camera,
     )
-    around.solids.extend(place_occluders(plan.occlusion, area, viewed, plan.scene, rng))
+    around.solids.extend(surroundings.place_occluders(plan.occlusion, area, viewed, plan.scene, rng))
     clothed = []
     for number, person in enumerate((*people, *bystanders)):
         outfit_rng = plan.rng(f"looks {number}")
@@ -295,17 +266,12 @@ def _exposed_light(
         subframe_camera = Camera.from_focal(
             sequence.camera.focal_px, sequence.camera.size, (x + shift[0], y + shift[1])
         )
-        vertices = sequence.mesh.vertices_m([_interpolated(v, frame, time) for v in posed])
+        # linear between neighbours
+        other, share = min(max(frame + (1 if time > 0 else -1), 0), sequence.frames - 1), np.float32(abs(time))
+        vertices = sequence.mesh.vertices_m([v[frame] + share * (v[other] - v[frame]) for v in posed])
         transform = sequence.path.world_to_cam(frame + time)
         total += sequence.mesh.light(vertices, subframe_camera, transform, shadows, 4 * shift)
     return total / subframes
-
-
-def _interpolated(vertices: np.ndarray, frame: int, time: float) -> np.ndarray:
-    """Vertices [T, V, 3] at a time near a frame, linear between neighbours."""
-    other = min(max(frame + (1 if time > 0 else -1), 0), len(vertices) - 1)
-    share = np.float32(abs(time))
-    return vertices[frame] + share * (vertices[other] - vertices[frame])
 
 
 def _people(plan: SequencePlan, body: Body, clips: tuple[Clip, ...], most_frames: int) -> list[SyntheticPerson]:
@@ -318,10 +284,20 @@ def _people(plan: SequencePlan, body: Body, clips: tuple[Clip, ...], most_frames
         first = int(rng.integers(len(clip.pose) - count + 1))
         yaw = rng.uniform(-np.pi, np.pi)
         if plan.crossing and len(chosen) > 1:
-            yaw = _yaw_across(clip, first, count, azimuth + (np.pi if number else 0) + rng.normal(0, 0.35))
+            # Across the view from left to right of a camera at this azimuth. A rotation by yaw takes the direction
+            # (x, z) = (sin a, cos a) to a + yaw.
+            across = azimuth + (np.pi if number else 0) + rng.normal(0, 0.35)
+            went = (clip.root_m[first + count - 1] - clip.root_m[first])[::2].numpy()
+            yaw = float(np.arctan2(np.cos(across), -np.sin(across)) - np.arctan2(went[0], went[1]))
         people.append(person_from_clip(body, clip, draw_shape(rng), first, count, yaw))
-    if len(people) == 2:
-        people[1] = _placed_beside(body, people[0], people[1], azimuth, rng)
+    if len(people) == 2:  # the second nearer or farther than the first, as close as possible without a collision
+        towards = _heading(azimuth)
+        side, way = np.array([towards[1], -towards[0]]) * rng.uniform(-0.7, 0.7), towards * rng.choice((-1, 1))
+        for apart in np.arange(rng.uniform(0.6, 1.2), 8, 0.15):
+            shift = apart * way + side
+            if np.linalg.norm(people[0].path - people[1].path - shift, axis=1).min() > _APART_M:
+                break
+        people[1] = shifted(body, people[1], (float(shift[0]), float(shift[1])))
     return people
 
 
@@ -350,25 +326,3 @@ def _bystanders(
 def _heading(azimuth: float) -> np.ndarray:
     """Unit x, z."""
     return np.array([np.sin(azimuth), np.cos(azimuth)])
-
-
-def _yaw_across(clip: Clip, first: int, count: int, azimuth: float) -> float:
-    """The yaw that makes a clip cross the view from left to right of a camera at this azimuth."""
-    moved = (clip.root_m[first + count - 1] - clip.root_m[first])[::2].numpy()
-    right = np.array([np.cos(azimuth), -np.sin(azimuth)])  # x, z
-    # A rotation by yaw takes the direction (x, z) = (sin a, cos a) to a + yaw.
-    return float(np.arctan2(right[0], right[1]) - np.arctan2(moved[0], moved[1]))
-
-
-def _placed_beside(
-    body: Body, one: SyntheticPerson, other: SyntheticPerson, azimuth: float, rng: np.random.Generator
-) -> SyntheticPerson:
-    """The second person nearer or farther than the first, as close as possible without a collision."""
-    towards = _heading(azimuth)
-    side = np.array([towards[1], -towards[0]]) * rng.uniform(-0.7, 0.7)
-    way = towards * rng.choice((-1, 1))
-    for apart in np.arange(rng.uniform(0.6, 1.2), 8, 0.15):
-        shift = apart * way + side
-        if np.linalg.norm(one.path - other.path - shift, axis=1).min() > _APART_M:
-            break
-    return shifted(body, other, (float(shift[0]), float(shift[1])))

@@ -47,10 +47,8 @@ def staged_person(
     has_steps: bool = False,
     pose: Tensor | None = None,
 ) -> SyntheticPerson:
-    """Frames `rows` [T] of a clip, turned by `yaw`, feet planted, the path's middle over the origin.
-
-    pose [T, 24, 3]: instead of the clip's own, before it is turned.
-    """
+    """Frames `rows` [T] of a clip, turned by `yaw`, feet planted, the path's middle over the origin. pose [T, 24, 3]:
+    instead of the clip's own, before it is turned."""
     turn = Rotation.from_euler("y", yaw)
     turned = (clip.pose[rows] if pose is None else pose).clone()
     turned[:, 0] = torch.from_numpy((turn * Rotation.from_rotvec(turned[:, 0].double().numpy())).as_rotvec()).float()
@@ -92,9 +90,6 @@ def set_apart(
                 break
             reach *= 1.03
     return placed
-
-
-# --- Cameras --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

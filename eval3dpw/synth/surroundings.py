@@ -97,18 +97,14 @@ def chair(texture: str) -> list[Solid]:
 def bench(texture: str) -> list[Solid]:
     slats = [box((1.5, 0.04, 0.12), texture).moved((0, 0.43, z)) for z in (-0.14, 0.0, 0.14)]
     back = [box((1.5, 0.11, 0.04), texture).moved((0, y, -0.24)) for y in (0.58, 0.74)]
-    feet = [
-        box((0.06, 0.85 if z < 0 else 0.43, 0.06), texture).moved((x, 0, z))
-        for x in (-0.65, 0.65)
-        for z in (-0.22, 0.18)
-    ]
+    sides = [(x, z, high) for x in (-0.65, 0.65) for z, high in ((-0.22, 0.85), (0.18, 0.43))]
+    feet = [box((0.06, high, 0.06), texture).moved((x, 0, z)) for x, z, high in sides]
     return [*slats, *back, *feet]
 
 
 def fence(length_m: float, height_m: float, texture: str) -> list[Solid]:
-    posts = [
-        box((0.07, height_m, 0.03), texture).moved((x, 0, 0)) for x in np.arange(-length_m / 2, length_m / 2, 0.16)
-    ]
+    post = box((0.07, height_m, 0.03), texture)
+    posts = [post.moved((x, 0, 0)) for x in np.arange(-length_m / 2, length_m / 2, 0.16)]
     rails = [box((length_m, 0.06, 0.03), texture).moved((0, y * height_m, -0.03)) for y in (0.25, 0.8)]
     return [*posts, *rails]
 
@@ -119,11 +115,8 @@ def tree(rng: np.random.Generator) -> list[Solid]:
     crown = []
     for _ in range(int(rng.integers(3, 6))):
         r = rng.uniform(0.7, 1.5)
-        crown.append(
-            bush((r, r * 0.8, r), "foliage", rng).moved(
-                rng.uniform((-0.9, height - 0.9, -0.9), (0.9, height + 0.9, 0.9))
-            )
-        )
+        leaves = bush((r, r * 0.8, r), "foliage", rng)
+        crown.append(leaves.moved(rng.uniform((-0.9, height - 0.9, -0.9), (0.9, height + 0.9, 0.9))))
     return [trunk, *crown]
 
 
@@ -216,13 +209,7 @@ class Scene:
 
 
 def build_scene(kind: SceneKind, area: ClearArea, rng: np.random.Generator) -> Scene:
-    builder: dict[SceneKind, Callable[[ClearArea, np.random.Generator], list[Solid]]] = {
-        "street": _street,
-        "park": _park,
-        "yard": _yard,
-        "room": _room,
-    }
-    objects = builder[kind](area, rng)
+    objects = {"street": _street, "park": _park, "yard": _yard, "room": _room}[kind](area, rng)
     light = (indoor_light if kind == "room" else outdoor_light)(rng, area.azimuth)
     return Scene(objects, light, _sky(light, rng), ground_is_photo=False)
 
@@ -312,22 +299,19 @@ def _scattered(area: ClearArea, rng: np.random.Generator, count: int, kinds: tup
 
 def _prop(kind: str, rng: np.random.Generator) -> list[Solid]:
     """A random object of a kind that `_scattered` is given."""
-    if kind == "tree":
-        return tree(rng)
     if kind == "bush":
         r = rng.uniform(0.4, 0.9)
         return [bush((r, r * 0.7, r), "foliage", rng)]
-    if kind == "bench":
-        return bench("planks")
-    if kind == "fence":
-        return fence(rng.uniform(2, 4), rng.uniform(0.7, 1.2), "planks")
-    if kind == "pole":
-        return [cylinder(0.07, 4.0, "concrete")]
-    if kind == "bin":
-        return [box((0.5, 1.0, 0.5), "painted")]
-    if kind == "shop":
-        return [box((1.4, 2.0, 0.6), "posters")]
-    return car()
+    made: dict[str, Callable[[], list[Solid]]] = {
+        "tree": lambda: tree(rng),
+        "bench": lambda: bench("planks"),
+        "fence": lambda: fence(rng.uniform(2, 4), rng.uniform(0.7, 1.2), "planks"),
+        "pole": lambda: [cylinder(0.07, 4.0, "concrete")],
+        "bin": lambda: [box((0.5, 1.0, 0.5), "painted")],
+        "shop": lambda: [box((1.4, 2.0, 0.6), "posters")],
+        "car": car,
+    }
+    return made[kind]()
 
 
 def _sky(light: Light, rng: np.random.Generator) -> Backdrop:
@@ -377,9 +361,6 @@ def indoor_light(rng: np.random.Generator, azimuth: float) -> Light:
 
 def _towards(azimuth: float, elevation: float) -> np.ndarray:
     return np.array([np.sin(azimuth) * np.cos(elevation), np.sin(elevation), np.cos(azimuth) * np.cos(elevation)])
-
-
-# Occluders.
 
 
 @dataclass(frozen=True)

@@ -88,34 +88,27 @@ def _mix(low: np.ndarray, high: np.ndarray, share: np.ndarray) -> np.ndarray:
     return low + np.clip(share, 0, 1)[..., None] * (high - low)
 
 
-def _random_color(rng: np.random.Generator, *choices: tuple[int, int, int], spread: float = 0.15) -> np.ndarray:
-    return linear_rgb(choices[rng.integers(len(choices))]) * np.exp(
-        rng.normal(0, spread, 3) * 0.5 + rng.normal(0, spread)
-    )
+def _random_color(rng: np.random.Generator, *choices: tuple[int, int, int]) -> np.ndarray:
+    color = linear_rgb(choices[rng.integers(len(choices))])
+    return color * np.exp(rng.normal(0, 0.15, 3) * 0.5 + rng.normal(0, 0.15))
 
 
 def _rough(base: np.ndarray, rng: np.random.Generator, cells: int, strength: float) -> np.ndarray:
-    return (
-        base
-        * np.exp(strength * tileable_noise(SIZE, cells, rng) + 0.4 * strength * rng.normal(0, 1, (SIZE, SIZE)))[
-            ..., None
-        ]
-    )
+    bumps = strength * tileable_noise(SIZE, cells, rng) + 0.4 * strength * rng.normal(0, 1, (SIZE, SIZE))
+    return base * np.exp(bumps)[..., None]
+
+
+Texture = Callable[[np.random.Generator], tuple[np.ndarray, float]]
+
+
+def _even(meters: float, cells: int, strength: float, *colors: tuple[int, int, int]) -> Texture:
+    """One of the colours, roughened."""
+    return lambda rng: (_rough(_random_color(rng, *colors) * np.ones((SIZE, SIZE, 1)), rng, cells, strength), meters)
 
 
 def _grass(rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    base = _mix(
-        _random_color(rng, (70, 92, 40), (92, 100, 50)),
-        _random_color(rng, (110, 126, 66), (140, 134, 84)),
-        0.5 + tileable_noise(SIZE, 4, rng),
-    )
-    return _rough(base, rng, 32, 0.7), 4.0
-
-
-def _asphalt(rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    return _rough(
-        _random_color(rng, (92, 92, 94), (120, 118, 114), (70, 70, 74)) * np.ones((SIZE, SIZE, 1)), rng, 4, 0.35
-    ), 3.0
+    dark, light = _random_color(rng, (70, 92, 40), (92, 100, 50)), _random_color(rng, (110, 126, 66), (140, 134, 84))
+    return _rough(_mix(dark, light, 0.5 + tileable_noise(SIZE, 4, rng)), rng, 32, 0.7), 4.0
 
 
 def _blocks(
@@ -133,38 +126,23 @@ def _blocks(
 def _paving(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     n = int(rng.integers(3, 7))
     value, joints = _blocks(rng, n, n, rng.choice([0, 0.5]), 0.006, 0.12)
-    base = _rough(
-        _random_color(rng, (160, 154, 144), (136, 130, 124), (170, 150, 128)) * np.exp(value)[..., None], rng, 8, 0.2
-    )
+    color = _random_color(rng, (160, 154, 144), (136, 130, 124), (170, 150, 128))
+    base = _rough(color * np.exp(value)[..., None], rng, 8, 0.2)
     return np.where(joints[..., None], base * 0.4, base), 2.4
 
 
 def _bricks(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     value, joints = _blocks(rng, 6, 20, 0.5, 0.006, 0.2)
-    base = _rough(
-        _random_color(rng, (150, 78, 58), (170, 110, 84), (120, 70, 60)) * np.exp(value)[..., None], rng, 16, 0.25
-    )
+    color = _random_color(rng, (150, 78, 58), (170, 110, 84), (120, 70, 60))
+    base = _rough(color * np.exp(value)[..., None], rng, 16, 0.25)
     return np.where(joints[..., None], _random_color(rng, (190, 184, 174)) * 0.8, base), 1.5
-
-
-def _plaster(rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    base = _random_color(
-        rng, (222, 216, 204), (200, 205, 208), (214, 196, 160), (180, 196, 184), (206, 180, 170), (120, 140, 160)
-    )
-    return _rough(base * np.ones((SIZE, SIZE, 1)), rng, 3, 0.10), 3.0
-
-
-def _concrete(rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    return _rough(_random_color(rng, (150, 150, 148), (122, 120, 116)) * np.ones((SIZE, SIZE, 1)), rng, 3, 0.28), 3.0
 
 
 def _planks(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     value, joints = _blocks(rng, 2, 10, 0.5, 0.0025, 0.18)
     grain = tileable_noise(SIZE, 32, rng, 3, stretch=(1, 16))
-    base = (
-        _random_color(rng, (150, 104, 66), (186, 146, 100), (96, 62, 42), (206, 180, 146))
-        * np.exp(value + 0.25 * grain)[..., None]
-    )
+    color = _random_color(rng, (150, 104, 66), (186, 146, 100), (96, 62, 42), (206, 180, 146))
+    base = color * np.exp(value + 0.25 * grain)[..., None]
     return np.where(joints[..., None], base * 0.35, base), 1.6
 
 
@@ -185,13 +163,8 @@ def _tiles(rng: np.random.Generator) -> tuple[np.ndarray, float]:
 
 def _facade(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     """Two floors of windows."""
-    wall = _rough(
-        _random_color(rng, (196, 184, 160), (170, 120, 96), (150, 152, 156), (214, 206, 190), (186, 150, 120))
-        * np.ones((SIZE, SIZE, 1)),
-        rng,
-        6,
-        0.15,
-    )
+    paints = (196, 184, 160), (170, 120, 96), (150, 152, 156), (214, 206, 190), (186, 150, 120)
+    wall, _ = _even(6.0, 6, 0.15, *paints)(rng)
     y, x = _CENTER
     across = int(rng.integers(2, 4))
     u, v = x * across % 1, y * 2 % 1
@@ -199,27 +172,22 @@ def _facade(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     frame = (np.abs(u - 0.5) < wide) & (np.abs(v - 0.5) < high)
     glass = (np.abs(u - 0.5) < wide - 0.03) & (np.abs(v - 0.5) < high - 0.03) & (np.abs(u - 0.5) > 0.015)
     panes = rng.uniform(0.3, 1.4, (2, across))[np.floor(y * 2).astype(int), np.floor(x * across).astype(int)]
-    shine = (
-        _mix(linear_rgb((40, 50, 60)), linear_rgb((150, 170, 190)), 0.35 + 0.5 * tileable_noise(SIZE, 3, rng))
-        * panes[..., None]
-    )
+    sky = 0.35 + 0.5 * tileable_noise(SIZE, 3, rng)
+    shine = _mix(linear_rgb((40, 50, 60)), linear_rgb((150, 170, 190)), sky) * panes[..., None]
     image = np.where(frame[..., None], linear_rgb((220, 218, 212)) * rng.uniform(0.2, 1), wall)
     return np.where(glass[..., None], shine, image), 6.0
 
 
 def _foliage(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     leaves = tileable_noise(SIZE, 20, rng, 3)
-    dark, light = (
-        _random_color(rng, (30, 48, 22), (44, 54, 26)),
-        _random_color(rng, (96, 126, 58), (124, 130, 60), (140, 110, 50)),
-    )
+    dark = _random_color(rng, (30, 48, 22), (44, 54, 26))
+    light = _random_color(rng, (96, 126, 58), (124, 130, 60), (140, 110, 50))
     return _mix(dark, light, 0.4 + 1.2 * leaves), 1.0
 
 
 def _bark(rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    return _random_color(rng, (92, 74, 58), (120, 108, 92)) * np.exp(
-        0.6 * tileable_noise(SIZE, 24, rng, 3, stretch=(8, 1))
-    )[..., None], 0.8
+    color = _random_color(rng, (92, 74, 58), (120, 108, 92))
+    return color * np.exp(0.6 * tileable_noise(SIZE, 24, rng, 3, stretch=(8, 1)))[..., None], 0.8
 
 
 def _painted(rng: np.random.Generator) -> tuple[np.ndarray, float]:
@@ -244,19 +212,12 @@ def _posters(rng: np.random.Generator) -> tuple[np.ndarray, float]:
     return image, 2.2
 
 
-TEXTURES: dict[str, Callable[[np.random.Generator], tuple[np.ndarray, float]]] = {
-    "grass": _grass,
-    "asphalt": _asphalt,
-    "paving": _paving,
-    "bricks": _bricks,
-    "plaster": _plaster,
-    "concrete": _concrete,
-    "planks": _planks,
-    "carpet": _carpet,
-    "tiles": _tiles,
-    "facade": _facade,
-    "foliage": _foliage,
-    "bark": _bark,
-    "painted": _painted,
-    "posters": _posters,
-}
+_MADE = (_grass, _paving, _bricks, _planks, _carpet, _tiles, _facade, _foliage, _bark, _painted, _posters)
+TEXTURES: dict[str, Texture] = {make.__name__[1:]: make for make in _MADE} | {
+    "asphalt": _even(3.0, 4, 0.35, (92, 92, 94), (120, 118, 114), (70, 70, 74)),
+    "concrete": _even(3.0, 3, 0.28, (150, 150, 148), (122, 120, 116)),
+    "plaster": _even(
+        3.0, 3, 0.10, (222, 216, 204), (200, 205, 208), (214, 196, 160), (180, 196, 184), (206, 180, 170),
+        (120, 140, 160),
+    ),
+}  # fmt: skip

@@ -13,9 +13,8 @@ import ccnet
 import pose2d
 from ccnet.areas import fit_areas, people_to_fit
 from ccnet.comparison import ComparisonTable, check_plots, compare_sources, draw_occlusion, draw_plots, evaluator
-from ccnet.confidence import check_heatmap_score
+from ccnet.confidence import about_of, check_heatmap_score
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
-from ccnet.heads.files import about_of
 from ccnet.heads.head import CalibrationHead
 from ccnet.occlusion import SIZES, occlude_wrists, people_to_occlude
 from ccnet.predicted_people import (

@@ -16,25 +16,12 @@ from typing import Any
 
 import ccnet
 import pose2d
-from ccnet import losses
+from ccnet import confidence, losses
 from ccnet.areas import fit_areas, people_to_fit
 from ccnet.comparison import check_plots, compare_sources, draw_plots
 from ccnet.confidence import fit_closed_form
+from ccnet.data import observations
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
-from ccnet.data.observations import (
-    SHARD,
-    CachedExamples,
-    Examples,
-    ObservationCache,
-    StreamedExamples,
-    bytes_per_person,
-    fits_on_disk,
-    make_examples,
-    observation_caches,
-    observe_cached,
-    passes,
-)
-from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead
 from ccnet.other_features import with_features
 from ccnet.predicted_people import USUAL_SOURCES, predictions_from
@@ -96,24 +83,24 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
         if len(people) < len(everybody):
             reporter.say(f"{len(everybody) - len(people)} of {len(everybody)} people have no head size: left out.")
         head = new_head(model, settings, request.model).to(group.device)
-        every = passes(settings)
+        every = observations.passes(settings)
         if group.is_main:
             check_writable(request.out)
-        need = bytes_per_person(model, head, people)
+        need = observations.bytes_per_person(model, head, people)
         _print_plan(reporter, need, len(people), len(every), settings)
         with folder_lock(request.out) if group.is_main else nullcontext():
             if request.jobs is not None or request.ray is not None:
                 if group.world_size > 1:
                     raise UserError("--jobs and --ray have no effect under torchrun, whose processes share the work.")
-                if fits_on_disk(model, head, people, settings):
+                if observations.fits_on_disk(model, head, people, settings):
                     fill_by_workers(reporter, replace(request, train=tuple(names)), settings, len(people))
             with reporter.stage("pose network", len(people) * len(every) // group.world_size, "people") as step:
-                examples = make_examples(model, head, people, settings, group, request.cache_folder, step)
-            if isinstance(examples, StreamedExamples):
+                examples = observations.make_examples(model, head, people, settings, group, request.cache_folder, step)
+            if isinstance(examples, observations.StreamedExamples):
                 reporter.say("The features exceed --cache-gb: the network runs in every epoch.")
             _train(reporter, head, examples, settings, group, request.out)
             if group.is_main:
-                about = files.describe(
+                about = confidence.describe(
                     head,
                     model,
                     request.model + (f" ({settings.features} features)" if settings.features != "penultimate" else ""),
@@ -121,7 +108,7 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
                     **_closed_form_record(examples, model),
                 )
                 request.out.mkdir(parents=True, exist_ok=True)
-                files.save(head, request.out / "ccnet.safetensors", about)
+                confidence.save(head, request.out / "ccnet.safetensors", about)
             group.barrier()
             found = _evaluate(reporter, model, eval_splits, request, group)
             group.barrier()
@@ -169,8 +156,8 @@ def worse_than_untrained(found: Evaluation) -> list[str]:
 def _kind(model: PoseModel, settings: TrainingSettings) -> str:
     """The head of these settings. Other features than the penultimate are read by one layer always."""
     if settings.head == "paper" or (not settings.head and (settings.features != "penultimate" or settings.head_width)):
-        return files.paper_kind(model)
-    return settings.head or files.default_kind(model)
+        return confidence.paper_kind(model)
+    return settings.head or confidence.default_kind(model)
 
 
 def _eval_splits(request: TrainCcnetOptions, model: PoseModel) -> dict[str, Split]:
@@ -193,7 +180,7 @@ def _print_plan(reporter: Reporter, need: int, people: int, times: int, settings
 def _train(
     reporter: Reporter,
     head: CalibrationHead,
-    examples: Examples,
+    examples: observations.Examples,
     settings: TrainingSettings,
     group: ProcessGroup,
     out: Path,
@@ -210,12 +197,12 @@ def _train(
         train(head, examples, settings, group, out / "training.safetensors", progress)
 
 
-def _closed_form_record(examples: Examples, model: PoseModel) -> dict[str, float]:
+def _closed_form_record(examples: observations.Examples, model: PoseModel) -> dict[str, float]:
     """What the closed form needs, measured on the training people: all of them, or some where none are kept."""
-    if isinstance(examples, StreamedExamples):
+    if isinstance(examples, observations.StreamedExamples):
         fit = fit_areas(model, people_to_fit(examples.annotated))
         return {"area_share": fit.mean_share, "target_cells": fit.width_with_mean}
-    assert isinstance(examples, CachedExamples)
+    assert isinstance(examples, observations.CachedExamples)
     o = examples.observations
     share = float(o.area_share.mean())
     area_px2 = o.crop_area_px2 * share
@@ -231,7 +218,7 @@ def _evaluate(
     observed = {}
     for role, split in splits.items():
         with reporter.stage(split.name, len(split.people) // group.world_size, "people") as step:
-            observed[role] = observe_cached(model, head, split.people, request.cache_folder, step, group)
+            observed[role] = observations.observe_cached(model, head, split.people, request.cache_folder, step, group)
     about = describe(request.model, request.checkpoint, model, head)
     found: dict[str, Evaluation] = {}
     for role, split in splits.items():
@@ -274,9 +261,13 @@ def fill_by_workers(reporter: Reporter, request: TrainCcnetOptions, settings: Tr
     threads = threads_each(request.threads, request.jobs or 1, request.ray)
     executor = executor_of(request.jobs or 1, request.ray, threads)
     request = replace(request, threads=threads)
-    shards = [(number, first) for number in range(len(passes(settings))) for first in range(0, people, SHARD)]
+    shards = [
+        (number, first)
+        for number in range(len(observations.passes(settings)))
+        for first in range(0, people, observations.SHARD)
+    ]
     tasks = [ShardTask(request, settings, number, first) for number, first in shards]
-    with reporter.stage(f"pose network, {executor}", people * len(passes(settings)), "people") as step:
+    with reporter.stage(f"pose network, {executor}", people * len(observations.passes(settings)), "people") as step:
         for ended in executor.map(fill_shard, tasks, lambda number, count: step(count)):
             if ended.lost:
                 first = tasks[ended.number].first
@@ -290,11 +281,11 @@ def fill_shard(task: ShardTask, notify: Notify) -> int:
     use_threads(task.request.threads)
     cache = _caches(task.request, task.settings)[task.number]
     cache.fill_shard(task.first, notify)
-    return len(cache.people[task.first : task.first + SHARD])
+    return len(cache.people[task.first : task.first + observations.SHARD])
 
 
 @lru_cache(maxsize=1)
-def _caches(request: TrainCcnetOptions, settings: TrainingSettings) -> list[ObservationCache]:
+def _caches(request: TrainCcnetOptions, settings: TrainingSettings) -> list[observations.ObservationCache]:
     """The network stays loaded from shard to shard."""
     use_plugin(request.plugin)
     model = pose2d.load(request.model, request.checkpoint).to(request.device or "cpu")
@@ -302,7 +293,7 @@ def _caches(request: TrainCcnetOptions, settings: TrainingSettings) -> list[Obse
     splits = [read_split(request.data, name, model.skeleton) for name in request.train]
     people = people_with_target([person for split in splits for person in split.people], settings)
     head = new_head(model, settings, request.model)
-    return observation_caches(model, head, people, settings, request.cache_folder)
+    return observations.observation_caches(model, head, people, settings, request.cache_folder)
 
 
 def people_with_target(people: list[AnnotatedPerson], settings: TrainingSettings) -> list[AnnotatedPerson]:

@@ -10,7 +10,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -108,26 +108,25 @@ def doctor(asked: DoctorOptions) -> None:
 
 def examine() -> Iterator[Check]:
     """Everything, one check after another; none of them raises."""
-    yield _python()
+    sound = sys.version_info >= OLDEST_PYTHON
+    about = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    mend = "" if sound else "install Python 3.10 to 3.13"
+    yield Check("program", "python", "ok" if sound else "broken", about, mend)
     for package, module in NEEDED:
         yield _library("program", package, module, "", f"pip install --force-reinstall {package}", needed=True)
     yield from embedded()
     for check in (_cores, _torch_device, _onnx_runtime, _video_encoder, _compiled_code):
-        yield _guarded("machine", check)
+        try:
+            yield check()
+        except Exception as error:
+            name = check.__name__.strip("_").replace("_", " ")
+            yield Check("machine", name, "broken", _first_line(error), "see the libraries above", needed=False)
     for name, module, purpose, how in OPTIONAL:
         yield _library("optional", name, module, purpose, how, needed=False)
     yield Check(
         "optional", "SMPL, SMPL-H, SMPL-X", "missing", "bodies of their owners; the open body is used without them",
         "register at smpl.is.tue.mpg.de or smpl-x.is.tue.mpg.de, then --body-model FILE (chumpy is not needed)", False,
     )  # fmt: skip
-
-
-def _python() -> Check:
-    sound = sys.version_info >= OLDEST_PYTHON
-    about = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    return Check(
-        "program", "python", "ok" if sound else "broken", about, "" if sound else "install Python 3.10 to 3.13"
-    )
 
 
 def _library(part: str, package: str, module: str, purpose: str, how: str, needed: bool) -> Check:
@@ -144,14 +143,10 @@ def _library(part: str, package: str, module: str, purpose: str, how: str, neede
             importlib.import_module("pytorch3d._C")
     except Exception as error:
         return Check(part, package, "broken", f"does not load: {_first_line(error)}", how, needed)
-    return Check(part, package, "ok", _version(package))
-
-
-def _version(package: str) -> str:
     try:
-        return version(package)
+        return Check(part, package, "ok", version(package))
     except PackageNotFoundError:
-        return "version not known"
+        return Check(part, package, "ok", "version not known")
 
 
 def embedded() -> Iterator[Check]:
@@ -171,14 +166,6 @@ def embedded() -> Iterator[Check]:
             yield Check("embedded", facts["what"], "ok", f"{name}, {len(data) / 1e6:.1f} MB")
         else:
             yield Check("embedded", facts["what"], "broken", f"{name} is not the published file", REINSTALL)
-
-
-def _guarded(part: str, check: Callable[[], Check]) -> Check:
-    try:
-        return check()
-    except Exception as error:
-        name = check.__name__.strip("_").replace("_", " ")
-        return Check(part, name, "broken", _first_line(error), "see the libraries above", needed=False)
 
 
 def _cores() -> Check:

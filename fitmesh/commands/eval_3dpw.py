@@ -7,8 +7,7 @@ import typer
 
 from fitmesh.options.eval_3dpw import Eval3dpwCommand, Eval3dpwOptions
 from fitmesh.options.record import command, shared
-from fitmesh.ui.signals import INTERRUPTED, Stopped, working
-from fitmesh.ui.trouble import count
+from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
 
 
 @command(Eval3dpwCommand)

@@ -13,8 +13,7 @@ import typer
 from fitmesh.options.record import command
 from fitmesh.options.run import RunCommand
 from fitmesh.ui.events import Failed, Reporter, as_json_lines, on_stderr, starting
-from fitmesh.ui.signals import INTERRUPTED, Stopped, working
-from fitmesh.ui.trouble import count
+from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
 
 if TYPE_CHECKING:
     from fitmesh.many.status import ClipStatus
@@ -34,7 +33,7 @@ def run(asked: RunCommand) -> None:
     goes on where it stopped.
     """
     from fitmesh.exports import check_exports
-    from fitmesh.inputs import folder_beside, given_by_name, open_given
+    from fitmesh.inputs import folder_beside, given_by_name, given_together, open_given
     from pose2d.base.errors import UserError
 
     if asked.quiet and asked.json:
@@ -45,15 +44,17 @@ def run(asked: RunCommand) -> None:
         asked = given_by_name(asked)
         if _many_asked(asked):
             raise typer.Exit(_run_videos(asked, reporter))
-        clip = open_given(asked)
+        first, others = given_together(asked)
+        clip = open_given(first)
         out = folder_beside(clip.path) if asked.out is None else Path(asked.out)
         with starting(reporter):  # after what is cheap to check: torch alone takes seconds
             from fitmesh.stages.pipeline import run_settings, run_stages
             from fitmesh.stages.settings import Job
             from pose2d.base.threads import return_memory
-        settings = run_settings(asked)
+        settings = run_settings(asked, others)
         job = Job(clip, settings, out, reporter)
-        _say_input(job)
+        for one in (job, *job.cameras):
+            _say_input(one)
         return_memory()
         with working():
             _say_result(run_stages(job), out, reporter)
@@ -134,6 +135,8 @@ def _many_asked(asked: RunCommand) -> bool:
     from fitmesh.inputs import is_url
     from pose2d.base.errors import UserError
 
+    if asked.together:
+        return False
     if asked.videos or len(asked.video) > 1 or any(map(is_url, [*asked.video, asked.out or ""])):
         for name in ("images", "image", "fps"):
             if getattr(asked, name):

@@ -1,5 +1,6 @@
 """`fitmesh tracks`: look at who is who in a run, and correct it by hand."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -74,8 +75,6 @@ def _identities(text: str, option: str, example: str) -> "list[int]":
 
 
 def _split(text: str) -> tuple[int, float]:
-    import math
-
     from pose2d.base.errors import UserError
 
     identity, at, time = text.partition("@")

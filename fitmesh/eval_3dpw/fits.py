@@ -1,6 +1,6 @@
 """Keypoints of one person -> where fits start, and the fit of each row, by the functions that `run` calls."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -11,10 +11,11 @@ from fitmesh.eval_3dpw.eval_settings import FPS, EvalSettings, Row
 from fitmesh.eval_3dpw.keypoints import PersonKeypoints
 from fitmesh.eval_3dpw.sequences import EvalSequence
 from fitting.body import Body, BodyParams
+from fitting.body.load import OPEN_BODY
+from fitting.camera import given_focal
 from fitting.fits import FitOptions, InitialGuess, nearest, with_default_errors
 from fitting.init import regressors
 from fitting.optimise import INITIALISERS, fit_frames
-from fitting.scene.lens import given_focal
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.track import start_track
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
@@ -44,43 +45,35 @@ def starter(settings: EvalSettings) -> Starter:
     if settings.init in regressors.NAMES:
         assert settings.checkpoint is not None
         network = regressors.load(settings.init, settings.checkpoint).to(settings.device)
-        return lambda sequence, person, body, source: _from_images(network, sequence, person)
+
+        def from_images(sequence: EvalSequence, person: PersonKeypoints, body: Body, source: ConfidenceSource) -> Start:
+            """SPIN's or CLIFF's answers in the frames where the person is inside the image."""
+            frame, boxes_px = _detected_frames(person), person.boxes_px[person.detected]
+            images = (read_image(sequence.image(number)) for number in frame.tolist())
+            guess = regressors.initialise_track(network, images, boxes_px, sequence.camera)
+            return Start(frame, with_default_errors(guess))
+
+        return from_images
     if settings.init not in INITIALISERS:
         raise UserError(f"unknown initialiser {settings.init!r}: choose {', '.join(['none', *INITIALISERS])}.")
-    return lambda sequence, person, body, source: _from_keypoints(settings, sequence, person, body, source)
 
+    def from_keypoints(sequence: EvalSequence, person: PersonKeypoints, body: Body, source: ConfidenceSource) -> Start:
+        keypoints, frame, camera = person.keypoints(source), _detected_frames(person), sequence.camera
+        if settings.single_frames:
+            return Start(frame, INITIALISERS[settings.init](keypoints, [camera], body, None))
+        every = settings.every
+        guess = start_track(keypoints, frame, camera, body, settings.init, fps=FPS / every, every=every)
+        return Start(np.arange(frame[0], frame[-1] + 1, every), guess)
 
-def _from_keypoints(
-    settings: EvalSettings, sequence: EvalSequence, person: PersonKeypoints, body: Body, source: ConfidenceSource
-) -> Start:
-    keypoints, frame, camera = person.keypoints(source), _detected_frames(person), sequence.camera
-    if settings.single_frames:
-        return Start(frame, INITIALISERS[settings.init](keypoints, [camera], body, None))
-    every = settings.every
-    guess = start_track(keypoints, frame, camera, body, settings.init, fps=FPS / every, every=every)
-    return Start(np.arange(frame[0], frame[-1] + 1, every), guess)
-
-
-def _from_images(network: regressors.BodyRegressor, sequence: EvalSequence, person: PersonKeypoints) -> Start:
-    """SPIN's or CLIFF's answers in the frames where the person is inside the image."""
-    frame = _detected_frames(person)
-
-    def images() -> Iterator[np.ndarray]:
-        for number in frame.tolist():
-            yield read_image(sequence.image(number))
-
-    boxes_px = person.boxes_px[person.detected]
-    return Start(frame, with_default_errors(regressors.initialise_track(network, images(), boxes_px, sequence.camera)))
+    return from_keypoints
 
 
 def fit_person(
     person: PersonKeypoints, sequence: EvalSequence, body: Body, start: Start | str, row: Row, settings: EvalSettings
 ) -> BodyParams:
     """One row's fit at the person's T frames. start: a start that rows share, or an initialiser's name, as in `run`.
-
     Frames before the first and after the last that shows the person take the parameters of that one. Raises UserError
-    where there is nothing to fit.
-    """
+    where there is nothing to fit."""
     keypoints, frame = person.keypoints(row.source), _detected_frames(person)
     assert keypoints.area_px2 is not None
     keypoints = replace(keypoints, area_px2=keypoints.area_px2 * row.sigma_scale**2)  # sigmas go with sqrt(area)
@@ -116,7 +109,8 @@ def _detected_frames(person: PersonKeypoints) -> np.ndarray:
 
 def cache_key(keypoints: CacheKey, settings: EvalSettings, row: str) -> CacheKey:
     """Of one row's fits, or of a start."""
-    inputs = {"keypoints": keypoints.digest, "weights": _weights_digest()}
+    shipped = sorted(OPEN_BODY.parent.glob("*.npz"))  # the body, the pose prior and the lifter
+    inputs = {"keypoints": keypoints.digest, "weights": content_digest(shipped)}
     if settings.checkpoint is not None:
         inputs["checkpoint"] = content_digest([settings.checkpoint])
     return CacheKey(
@@ -125,13 +119,6 @@ def cache_key(keypoints: CacheKey, settings: EvalSettings, row: str) -> CacheKey
         inputs=inputs,
         code=code_digest("fitting.shot", "fitting.init.regressors", "fitmesh.eval_3dpw.fits"),
     )
-
-
-def _weights_digest() -> str:
-    """Of the body, the pose prior and the lifter that ship."""
-    from fitting.body.load import OPEN_BODY
-
-    return content_digest(sorted(OPEN_BODY.parent.glob("*.npz")))
 
 
 _PARAMS = tuple(entry.name for entry in fields(BodyParams))
@@ -161,13 +148,9 @@ def write_starts(path: Path, key: CacheKey, starts: Mapping[int, Start]) -> None
 
 
 def read_starts(path: Path) -> dict[int, Start]:
-    arrays = read_npz(path)
-
-    def start(person: int, params: BodyParams) -> Start:
-        def tensor(name: str) -> torch.Tensor:
-            return torch.from_numpy(arrays[f"{person}.{name}"])
-
-        guess = InitialGuess(params, tensor("rotation_std_rad"), tensor("depth_std"), float(tensor("shape_std")))
-        return Start(arrays[f"{person}.frame"], guess)
-
-    return {person: start(person, params) for person, params in read_fits(path).items()}
+    arrays, starts = read_npz(path), {}
+    for person, params in read_fits(path).items():
+        names = ("rotation_std_rad", "depth_std", "shape_std")
+        rotation, depth, shape = (torch.from_numpy(arrays[f"{person}.{name}"]) for name in names)
+        starts[person] = Start(arrays[f"{person}.frame"], InitialGuess(params, rotation, depth, float(shape)))
+    return starts

@@ -11,20 +11,11 @@ import numpy as np
 from ccnet.confidence import check_source
 from eval3dpw.bodies import BodySet, body_set, read_predictions, write_predictions
 from eval3dpw.scoring import protocol_named
-from fitmesh.eval_3dpw import fits, keypoints, score_table
+from fitmesh.eval_3dpw import fits, keypoints, score_table, sequences
 from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
 from fitmesh.eval_3dpw.fits import Start, Starter, starter
 from fitmesh.eval_3dpw.keypoints import KeypointEstimator, PersonKeypoints, stored_keypoints
 from fitmesh.eval_3dpw.score_table import Score, Scores
-from fitmesh.eval_3dpw.sequences import (
-    BROKEN_IMAGE,
-    NO_CAMERA,
-    NO_PREDICTION,
-    EvalSequence,
-    Skipped,
-    eval_sequences,
-    sequence_count,
-)
 from fitmesh.ui.events import Reporter
 from fitmesh.ui.trouble import count
 from fitting.body import BodyParams
@@ -42,15 +33,13 @@ class Outcome:
     """Everything that was measured."""
 
     scores: Scores
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[sequences.Skipped, ...]
     base: str  # the row that others are compared with
 
 
 def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGroup = ALONE) -> Outcome:
-    """From a data set to errors; `out` keeps each sequence's keypoints, fits and errors.
-
-    Several processes share the sequences, then each of them reads what all have left in `out`.
-    """
+    """From a data set to errors; `out` keeps each sequence's keypoints, fits and errors. Several processes share the
+    sequences, then each of them reads what all have left in `out`."""
     settings.check()
     use_plugin(settings.plugin)
     protocol_named(settings.protocol)
@@ -61,20 +50,24 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGro
         for source in settings.confidence:
             if source != "oracle":
                 check_source(source, settings.pose_model, settings.ccnet if source == "ccnet" else None)
-    total = sequence_count(settings)
-    skipped: list[Skipped] = []
+    total = sequences.sequence_count(settings)
+    skipped: list[sequences.Skipped] = []
     for source in settings.replaced:
         reporter.warn(f"{source} states no pixels, so it is weighted by `confidence`, not {settings.weighting[0]}.")
     evaluation = Evaluation(settings, out, bodies, reporter)
-    evaluation.load_given_networks()
+    # Weights that the user names are read before any work, so that a wrong file is told of at once.
+    if settings.has_network and (settings.pose_checkpoint or settings.ccnet):
+        evaluation.estimator = KeypointEstimator(settings)
+    if settings.checkpoint is not None:
+        evaluation.starter = starter(settings)
     if group.world_size > 1:
-        for number, sequence in enumerate(eval_sequences(settings, [])):
+        for number, sequence in enumerate(sequences.eval_sequences(settings, [])):
             if number % group.world_size == group.rank:
                 evaluation.scores(sequence, [])
         group.barrier()
-        evaluation.forget_fits()
+        evaluation.fitted.clear()  # every sequence is gone over again: `write_predictions` writes each person once
     by_sequence: dict[str, dict[str, Score]] = {}
-    for number, sequence in enumerate(eval_sequences(settings, skipped), 1):
+    for number, sequence in enumerate(sequences.eval_sequences(settings, skipped), 1):
         reporter.say(f"{sequence.name} ({number} of {total}): {count(sum(map(len, sequence.tracks)), 'person-frames')}")
         by_sequence[sequence.name] = evaluation.scores(sequence, skipped)
     scores = Scores.gather(by_sequence)
@@ -93,34 +86,22 @@ class Evaluation:
     def __init__(self, settings: EvalSettings, out: Path, bodies: BodySet, reporter: Reporter) -> None:
         self.settings, self.out, self.bodies, self.reporter = settings, out, bodies, reporter
         self.protocol = protocol_named(settings.protocol)
-        self._estimator: KeypointEstimator | None = None
-        self._starter: Starter | None = None
+        self.estimator: KeypointEstimator | None = None
+        self.starter: Starter | None = None
         self._failures: dict[str, str] = {}  # why people could not be fitted
-        self._fitted: dict[str, list[tuple[EvalSequence, dict[int, BodyParams]]]] = {}
+        self.fitted: dict[str, list[tuple[sequences.EvalSequence, dict[int, BodyParams]]]] = {}
 
-    def load_given_networks(self) -> None:
-        """Weights that the user names are read before any work, so that a wrong file is told of at once."""
-        settings = self.settings
-        if settings.has_network and (settings.pose_checkpoint or settings.ccnet):
-            self._estimator = KeypointEstimator(settings)
-        if settings.checkpoint is not None:
-            self._starter = starter(settings)
-
-    def forget_fits(self) -> None:
-        """Before every sequence is gone over: `write_predictions` writes each person once."""
-        self._fitted.clear()
-
-    def scores(self, sequence: EvalSequence, skipped: list[Skipped]) -> dict[str, Score]:
+    def scores(self, sequence: sequences.EvalSequence, skipped: list[sequences.Skipped]) -> dict[str, Score]:
         """Errors of every row; a person who cannot be fitted under one row is left out of all."""
         settings, rows = self.settings, self.settings.rows()
         keypoints_key = keypoints.cache_key(sequence, settings, self.bodies)
         people = self.keypoints(sequence, keypoints_key)
         for track, person in zip(sequence.tracks, people, strict=True):
             if not person.readable.all():
-                skipped.append(Skipped(sequence.name, BROKEN_IMAGE, int((~person.readable).sum())))
+                skipped.append(sequences.Skipped(sequence.name, sequences.BROKEN_IMAGE, int((~person.readable).sum())))
             ignored = int((~self.protocol.counts(track) & person.readable).sum())
             if ignored:
-                skipped.append(Skipped(sequence.name, self.protocol.left_out, ignored))
+                skipped.append(sequences.Skipped(sequence.name, self.protocol.left_out, ignored))
         found: dict[str, tuple[CacheKey, dict[int, BodyParams]]] = {}
         starts: dict[ConfidenceSource | None, dict[int, Start]] = {}
         for source in dict.fromkeys(row.start_source for row in rows.values()):
@@ -128,14 +109,22 @@ class Evaluation:
                 name = f"start {source}" if source else "start"
                 key = fits.cache_key(keypoints_key, settings, name)
                 starts[source] = self._starts(sequence, people, source, name, key)
-                params = {p: start.params(people[n].frame) for n, p, start in self._numbered(sequence, starts[source])}
+                frame = {track.person: person.frame for track, person in zip(sequence.tracks, people, strict=True)}
+                params = {person: start.params(frame[person]) for person, start in starts[source].items()}
                 found[settings.start_label(source)] = key, params
         for label, row in rows.items():
             key = fits.cache_key(keypoints_key, settings, row.key)
-            found[label] = key, self._fits(sequence, people, starts.get(row.start_source), row, key)
+            path = self._path("fits", row.key, sequence)
+            if npz_is_current(path, key):
+                found[label] = key, fits.read_fits(path)
+            else:
+                fit = partial(self._fit, sequence, people, starts.get(row.start_source), row)
+                found[label] = key, self._by_person(sequence, row.key, fit)
+                if len(found[label][1]) == len(sequence.tracks):
+                    fits.write_fits(path, key, found[label][1])
         return self._scores(sequence, people, found, skipped)
 
-    def keypoints(self, sequence: EvalSequence, key: CacheKey) -> list[PersonKeypoints]:
+    def keypoints(self, sequence: sequences.EvalSequence, key: CacheKey) -> list[PersonKeypoints]:
         """Of everyone."""
         path = self.out / "keypoints" / f"{sequence.name}.npz"
         if not npz_is_current(path, key):
@@ -143,18 +132,14 @@ class Evaluation:
                 if not self.settings.has_network:
                     people = stored_keypoints(sequence, self.bodies, self.settings)
                 else:
-                    self._estimator = self._estimator or KeypointEstimator(self.settings)
-                    people = self._estimator.estimate(sequence, self.bodies, tick)
+                    self.estimator = self.estimator or KeypointEstimator(self.settings)
+                    people = self.estimator.estimate(sequence, self.bodies, tick)
             keypoints.write(path, key, sequence, people)
         return keypoints.read(path, sequence)
 
-    @staticmethod
-    def _numbered(sequence: EvalSequence, by_person: dict[int, T]) -> list[tuple[int, int, T]]:
-        return [(n, t.person, by_person[t.person]) for n, t in enumerate(sequence.tracks) if t.person in by_person]
-
     def _starts(
         self,
-        sequence: EvalSequence,
+        sequence: sequences.EvalSequence,
         people: list[PersonKeypoints],
         source: ConfidenceSource | None,
         name: str,
@@ -164,31 +149,15 @@ class Evaluation:
         path = self._path("fits", name, sequence)
         if npz_is_current(path, key):
             return fits.read_starts(path)
-        self._starter = self._starter or starter(self.settings)
-        start, body, sources = self._starter, self.bodies.load("neutral"), self.settings.confidence
+        self.starter = self.starter or starter(self.settings)
+        start, body, sources = self.starter, self.bodies.load("neutral"), self.settings.confidence
         whose = source or ("ccnet" if "ccnet" in sources else sources[0])
         found = self._by_person(sequence, "start", lambda n: start(sequence, people[n], body, whose))
         if len(found) == len(sequence.tracks):
             fits.write_starts(path, key, found)
         return found
 
-    def _fits(
-        self,
-        sequence: EvalSequence,
-        people: list[PersonKeypoints],
-        starts: dict[int, Start] | None,
-        row: Row,
-        key: CacheKey,
-    ) -> dict[int, BodyParams]:
-        path = self._path("fits", row.key, sequence)
-        if npz_is_current(path, key):
-            return fits.read_fits(path)
-        found = self._by_person(sequence, row.key, partial(self._fit, sequence, people, starts, row))
-        if len(found) == len(sequence.tracks):
-            fits.write_fits(path, key, found)
-        return found
-
-    def _by_person(self, sequence: EvalSequence, name: str, make: Callable[[int], T]) -> dict[int, T]:
+    def _by_person(self, sequence: sequences.EvalSequence, name: str, make: Callable[[int], T]) -> dict[int, T]:
         """By person; whoever cannot be fitted is not there, and `_failures` says why (so the result is not kept)."""
         found = {}
         with self.reporter.stage(name, sum(map(len, sequence.tracks)), "person-frames") as tick:
@@ -202,7 +171,7 @@ class Evaluation:
 
     def _fit(
         self,
-        sequence: EvalSequence,
+        sequence: sequences.EvalSequence,
         people: list[PersonKeypoints],
         starts: dict[int, Start] | None,
         row: Row,
@@ -221,22 +190,22 @@ class Evaluation:
                 raise
             return starts[person].params(people[number].frame)  # nothing has weight under this row
 
-    def _path(self, kind: str, name: str, sequence: EvalSequence) -> Path:
+    def _path(self, kind: str, name: str, sequence: sequences.EvalSequence) -> Path:
         folder = "frames" if self.settings.single_frames else "tracks"
         return self.out / kind / folder / _file_name(name) / f"{sequence.name}.npz"
 
     def _scores(
         self,
-        sequence: EvalSequence,
+        sequence: sequences.EvalSequence,
         people: list[PersonKeypoints],
         found: dict[str, tuple[CacheKey, dict[int, BodyParams]]],
-        skipped: list[Skipped],
+        skipped: list[sequences.Skipped],
     ) -> dict[str, Score]:
         everywhere = set.intersection(*(set(params) for _, params in found.values()))
         for track, person in zip(sequence.tracks, people, strict=True):
             if track.person not in everywhere:
                 lost = int((self.protocol.counts(track) & person.readable).sum())
-                skipped.append(Skipped(sequence.name, self._failures[track.name], lost))
+                skipped.append(sequences.Skipped(sequence.name, self._failures[track.name], lost))
         scores: dict[str, Score] = {}
         scorer = score_table.SequenceScorer(sequence.tracks, [p.readable for p in people], self.protocol, self.bodies)
         for name, (fit_key, params) in found.items():
@@ -248,12 +217,12 @@ class Evaluation:
             score = read_npz(path)
             keep = np.isin(score["person"], list(kept))
             scores[name] = {key: value[keep] for key, value in score.items()}
-            self._fitted.setdefault(name, []).append((sequence, kept))
+            self.fitted.setdefault(name, []).append((sequence, kept))
         return scores
 
     def write_predictions(self) -> None:
         """What each row found, as files that `--predictions` reads."""
-        for name, fitted in self._fitted.items():
+        for name, fitted in self.fitted.items():
             by_person = [({t.person: t for t in sequence.tracks}, params) for sequence, params in fitted]
             pairs = [(tracks[person], fit) for tracks, params in by_person for person, fit in params.items()]
             if pairs:
@@ -265,15 +234,15 @@ def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
     assert settings.predictions is not None
     predictions, protocol = read_predictions(settings.predictions), protocol_named(settings.protocol)
     name = settings.predictions.stem
-    skipped: list[Skipped] = []
+    skipped: list[sequences.Skipped] = []
     by_sequence: dict[str, dict[str, Score]] = {}
-    for sequence in eval_sequences(settings, skipped):
+    for sequence in sequences.eval_sequences(settings, skipped):
         scores = [score_table.empty()]
         for track in sequence.tracks:
             counts, has = protocol.counts(track), predictions.has(track)
-            for lost, why in ((~counts, protocol.left_out), (counts & ~has, NO_PREDICTION)):
+            for lost, why in ((~counts, protocol.left_out), (counts & ~has, sequences.NO_PREDICTION)):
                 if lost.any():
-                    skipped.append(Skipped(sequence.name, why, int(lost.sum())))
+                    skipped.append(sequences.Skipped(sequence.name, why, int(lost.sum())))
             if (counts & has).any():
                 part = track.rows(counts & has)
                 truth = score_table.true_bodies(part, protocol, bodies)
@@ -289,5 +258,5 @@ def _file_name(label: str) -> str:
     return "".join(c if c.isalnum() or c in "-." else "_" for c in label).strip("_")
 
 
-def _reasons(skipped: list[Skipped]) -> str:
-    return "; ".join(dict.fromkeys(one.why for one in skipped)) or NO_CAMERA
+def _reasons(skipped: list[sequences.Skipped]) -> str:
+    return "; ".join(dict.fromkeys(one.why for one in skipped)) or sequences.NO_CAMERA

@@ -138,10 +138,8 @@ class Line:
 
 
 def lines(scores: Scores, base: str) -> list[Line]:
-    """Figures of every row with 95 % intervals over sequences, and paired differences to the row `base`.
-
-    One or two sequences say nothing of how much others would differ: no intervals then (NaN).
-    """
+    """Figures of every row with 95 % intervals over sequences, and paired differences to the row `base`. One or two
+    sequences say nothing of how much others would differ: no intervals then (NaN)."""
     counts = draws(len(scores.names), RESAMPLES if len(scores.names) >= LEAST_SEQUENCES else 0)
     found = []
     samples = {

@@ -6,15 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from eval3dpw.sequences import (
-    TruthTrack,
-    image_numbers,
-    image_path,
-    read_sequence,
-    read_spin_npz,
-    sequence_files,
-    tracks_of,
-)
+from eval3dpw import sequences as truth
+from eval3dpw.sequences import TruthTrack
 from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitting.camera import Camera
 from pose2d.base.caching import content_digest
@@ -59,7 +52,7 @@ class EvalSequence:
     digest: str  # of the file that the truth comes from
 
     def image(self, frame: int) -> Path:
-        return image_path(self.images, self.name, frame)
+        return truth.image_path(self.images, self.name, frame)
 
 
 def eval_sequences(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[EvalSequence]:
@@ -67,10 +60,10 @@ def eval_sequences(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[E
     if settings.data.suffix == ".npz":
         yield from _from_npz(settings, skipped)
         return
-    for path in sequence_files(settings.data, settings.split, settings.sequences):
+    for path in truth.sequence_files(settings.data, settings.split, settings.sequences):
         try:
-            sequence = read_sequence(path)
-            tracks = tracks_of(sequence)
+            sequence = truth.read_sequence(path)
+            tracks = truth.tracks_of(sequence)
             frames = sum(len(track) for track in tracks)
             if not any(track.camera_valid.any() for track in tracks):
                 raise _Unusable("no frame has a valid camera", frames)
@@ -87,8 +80,8 @@ def eval_sequences(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[E
 
 def sequence_count(settings: EvalSettings) -> int:
     if settings.data.suffix == ".npz":
-        return len({track.sequence for track in read_spin_npz(settings.data)})
-    return len(sequence_files(settings.data, settings.split, settings.sequences))
+        return len({track.sequence for track in truth.read_spin_npz(settings.data)})
+    return len(truth.sequence_files(settings.data, settings.split, settings.sequences))
 
 
 class _Unusable(Exception):
@@ -99,7 +92,7 @@ class _Unusable(Exception):
 
 def _from_npz(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[EvalSequence]:
     by_name: dict[str, list[TruthTrack]] = {}
-    for track in read_spin_npz(settings.data):
+    for track in truth.read_spin_npz(settings.data):
         by_name.setdefault(track.sequence, []).append(track)
     unknown = [name for name in settings.sequences if name not in by_name]
     if unknown:
@@ -136,7 +129,7 @@ def _usable(track: TruthTrack, settings: EvalSettings, root: Path, skipped: list
     leave_out(track.camera_valid, NO_CAMERA)
     leave_out(track.frame % settings.every == 0, NOT_EVERY)
     if settings.needs_images:
-        there = image_numbers(root, track.sequence)
+        there = truth.image_numbers(root, track.sequence)
         leave_out(np.array([int(number) in there for number in track.frame], bool), NO_IMAGE)
     return track
 
@@ -146,7 +139,7 @@ def _camera(root: Path, name: str, tracks: list[TruthTrack], intrinsics: np.ndar
     size = None
     for number in tracks[0].frame[:10]:
         try:
-            height, width = read_image(image_path(root, name, int(number))).shape[:2]
+            height, width = read_image(truth.image_path(root, name, int(number))).shape[:2]
             size = (width, height)
             break
         except UserError:

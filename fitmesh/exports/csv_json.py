@@ -19,8 +19,7 @@ from fitmesh.exports.segments import absences
 from fitmesh.result import Person, Result, Shot
 from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
-from fitting.body.fingers import FINGER_JOINTS
-from fitting.body.kinematics import JOINT_NAMES, PARENTS
+from fitting.body.kinematics import FINGER_JOINTS, JOINT_NAMES, PARENTS
 from pose2d.base.files import atomic_file
 from pose2d.hands import HAND_KEYPOINTS
 from pose2d.skeletons import HALPE26

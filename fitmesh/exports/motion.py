@@ -12,7 +12,7 @@ from fitmesh.exports.gltf import one_hemisphere
 from fitmesh.exports.scene import SceneFrame, joint_poses, rest_body, scene_frame, scene_rotations
 from fitmesh.exports.segments import SAME_TIME, segments
 from fitmesh.result import Person, Result
-from fitting.body.fingers import BODY_JOINTS
+from fitting.body.kinematics import BODY_JOINTS
 
 STRONGEST_S = 0.1  # standard deviation of the filter of --smooth 1: it halves the power of what moves at 1.3 Hz
 _REACH = 3  # standard deviations that the filter looks around

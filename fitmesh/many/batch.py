@@ -17,9 +17,7 @@ from pose2d.base.errors import UserError
 
 BUSY_PAUSE_S = 5.0  # before clips that other runs are at work on are asked for again
 SUMMARY_EVERY_S = 60.0
-SUMMARY_SHARE = (
-    0.02  # of the time at most goes into summaries: those of other shards' clips are read from their folders
-)
+SUMMARY_SHARE = 0.02  # of the time at most goes into summaries: of other shards' clips the folders are read
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Batch:
     out: str  # path or URL of the folder above the clips' folders
     settings: RunSettings
     shard: Shard = WHOLE
-    recipe: str = ""  # `kept.recipe_of` the options
+    recipe: str = ""  # `summary.recipe_of` the options
     retry_failed: bool = False  # also clips that are known to be broken
 
     def tasks(self) -> list[ClipTask]:
@@ -92,9 +90,8 @@ def _all(tasks: Sequence[ClipTask], executor: Executor, reporter: Reporter) -> I
 
 def check_many(settings: RunSettings) -> None:
     """Refuse what describes one clip."""
-    if settings.given_keypoints is not None:
-        raise UserError("--keypoints belong to one clip, and many videos were asked for: leave them out.")
-    if settings.tracks.detections is not None:
-        raise UserError("--detections belong to one clip, and many videos were asked for: leave them out.")
+    for option, given in (("keypoints", settings.given_keypoints), ("detections", settings.tracks.detections)):
+        if given is not None:
+            raise UserError(f"--{option} belong to one clip, and many videos were asked for: leave them out.")
     if any(identity is not None for identity in settings.fit.scene.heights()):
         raise UserError("--height of single people belongs to one clip: with many videos give one for everybody.")

@@ -21,8 +21,8 @@ from fitmesh.many.status import MOST_WARNINGS, ClipStatus
 from fitmesh.many.summary import clip_key, write_thumbnail
 from fitmesh.result import Manifest, load
 from fitmesh.stages.people import read_tracks
-from fitmesh.stages.pipeline import RunFiles, run_stages, warnings_of
-from fitmesh.stages.settings import Job, KeypointSettings, NetworkLoader, RunSettings
+from fitmesh.stages.pipeline import run_stages, warnings_of
+from fitmesh.stages.settings import Job, NetworkLoader, RunSettings
 from fitmesh.ui.events import Event, Reporter, StageAdvanced, Warned
 from fitmesh.ui.trouble import describe_error
 from fitmesh.version import __version__
@@ -40,7 +40,7 @@ class ClipTask:
     source: str  # path or URL of the clip
     out: str  # path or URL of the folder for its results
     settings: RunSettings
-    recipe: str = ""  # `kept.recipe_of` the options
+    recipe: str = ""  # `summary.recipe_of` the options
     retry_failed: bool = False
     fitmesh: str = __version__  # of whoever asks; another one would make other results
 
@@ -68,7 +68,9 @@ def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
         if task.fitmesh != __version__:
             raise UserError(f"this machine has fitmesh {__version__}, the run was started by {task.fitmesh}.")
         use_plugin(task.settings.keypoints.plugin)
-        return _in_store(task, reporter) if is_url(task.out) or is_url(task.source) else _in_folder(task, reporter)
+        if is_url(task.out) or is_url(task.source):
+            return _in_store(task, reporter)
+        return _run(task, Path(task.source), Path(task.out), reporter)  # files of this machine, or that it shares
     except FolderBusy as error:
         return replace(blank, state="busy", error=str(error))
     except Exception as error:
@@ -80,11 +82,6 @@ def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
                 failed = replace(failed, key=_key_of(task))
         note_failure(failed, task.out)
         return failed
-
-
-def _in_folder(task: ClipTask, reporter: _Reporter) -> ClipStatus:
-    """Clip and results are files of this machine, or of a file system that it shares."""
-    return _run(task, Path(task.source), Path(task.out), reporter)
 
 
 def _in_store(task: ClipTask, reporter: _Reporter) -> ClipStatus:
@@ -131,7 +128,9 @@ def _run(task: ClipTask, source: Path, out: Path, reporter: _Reporter) -> ClipSt
         cpu_s=round(time.process_time() - cpu_began, 2), peak_mb=_peak_mb(),
         warnings=tuple([*reporter.warnings, *warnings_of(out)][:MOST_WARNINGS]),
     )  # fmt: skip
-    key = _run_key(task, source, out, written)
+    # By which a later run tells that nothing has changed; empty where its digests would not tell.
+    names = {path.relative_to(out).as_posix() for path in written.files}
+    key = clip_key(task.recipe, source, out) if names <= set(Manifest.read(out).digests) else ""
     if before is not None and before.is_good and not written.made:
         if before.key != key:
             replace(before, key=key).write(out)
@@ -145,12 +144,6 @@ def _run(task: ClipTask, source: Path, out: Path, reporter: _Reporter) -> ClipSt
 def _is_kept(task: ClipTask, before: ClipStatus) -> bool:
     """Whether what became of a clip stands, if nothing has changed."""
     return not task.settings.overwrite and (before.is_good or not task.retry_failed)
-
-
-def _run_key(task: ClipTask, source: Path, out: Path, written: RunFiles) -> str:
-    """By which a later run tells that nothing has changed; empty where its digests would not tell."""
-    names = {path.relative_to(out).as_posix() for path in written.files}
-    return clip_key(task.recipe, source, out) if names <= set(Manifest.read(out).digests) else ""
 
 
 @lru_cache(maxsize=1)
@@ -179,12 +172,10 @@ def _key_of(task: ClipTask) -> str:
 
     version = store.version_of(task.source) if is_url(task.source) else content_digest([Path(task.source)])
     settings = {name: value for name, value in asdict(task.settings).items() if name not in ("overwrite", "threads")}
-    return CacheKey("clip", settings, {"clip": version}, _code_digest(task.settings.keypoints)).digest
-
-
-def _code_digest(keypoints: KeypointSettings) -> str:
+    keypoints = task.settings.keypoints
     own = [module_of(keypoints.pose_model)] if keypoints.plugin is not None else []
-    return code_digest("fitmesh.stages.pipeline", *(exporter.module for exporter in EXPORTERS.values()), *own)
+    code = code_digest("fitmesh.stages.pipeline", *(exporter.module for exporter in EXPORTERS.values()), *own)
+    return CacheKey("clip", settings, {"clip": version}, code).digest
 
 
 def note_failure(status: ClipStatus, out: str) -> None:

@@ -19,10 +19,6 @@ _NOT_TRIED = " (as before; not tried again without --retry-failed)"
 State = Literal["done", "kept", "failed", "busy", "waiting"]
 
 
-def _here() -> str:
-    return f"{socket.gethostname()} {os.getpid()}"
-
-
 @dataclass(frozen=True)
 class ClipStatus:
     """done: results are there; kept: they were before; busy: another run works on it; waiting: nobody has begun."""
@@ -37,7 +33,7 @@ class ClipStatus:
     made: tuple[str, ...] = ()  # stages that were not up to date
     warnings: tuple[str, ...] = ()
     error: str = ""  # why it failed, or who is busy with it
-    worker: str = field(default_factory=_here)  # machine and process
+    worker: str = field(default_factory=lambda: f"{socket.gethostname()} {os.getpid()}")  # machine and process
     peak_mb: int = 0  # most memory that the process had so far, in MB; 0: not known
     key: str = ""  # digest of what a result in object storage was made from
     fitmesh: str = __version__

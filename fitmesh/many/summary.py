@@ -98,15 +98,13 @@ def check_out(out: str, overwrite: bool = False) -> None:
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file. --out takes a folder for the results.")
     for name, mark in ((CSV_FILE, ",".join(COLUMNS)), (PAGE_FILE, _TITLE)):
-        if not overwrite and (folder / name).is_file() and mark not in _beginning(folder / name):
-            raise UserError(f"{folder / name} was not written by fitmesh: choose another --out, or --overwrite.")
+        if not overwrite and (folder / name).is_file():
+            with open_regular(folder / name) as file:
+                ours = mark in file.read(1 << 12).decode("utf-8", "replace")
+            if not ours:
+                raise UserError(f"{folder / name} was not written by fitmesh: choose another --out, or --overwrite.")
     with folder_lock(folder, PATIENCE_S):
         pass
-
-
-def _beginning(path: Path) -> str:
-    with open_regular(path) as file:
-        return file.read(1 << 12).decode("utf-8", "replace")
 
 
 def page(statuses: Sequence[ClipStatus]) -> str:
@@ -138,11 +136,8 @@ def _tiles(statuses: Sequence[ClipStatus]) -> str:
         (str(sum(bool(status.warnings) for status in good)), "with warnings", ""),
         (_time(seconds), "of work", ""),
     ]
-    return (
-        '<div class="tiles">'
-        + "".join(f'<div class="{kind}"><b>{a}</b><span>{b}</span></div>' for a, b, kind in tiles)
-        + "</div>"
-    )
+    shown = "".join(f'<div class="{kind}"><b>{a}</b><span>{b}</span></div>' for a, b, kind in tiles)
+    return f'<div class="tiles">{shown}</div>'
 
 
 def _clip(status: ClipStatus) -> str:
@@ -157,24 +152,19 @@ def _clip(status: ClipStatus) -> str:
         who = count(status.people, "people") if status.people else "nobody found"
         facts += [who, count(status.frames, "frames"), _time(status.seconds)]
     error = f'<p class="error">{escape(status.error)}</p>' if status.error else ""
-    return (
-        f'<li class="{status.state}">{image}<div><h2>{title}</h2><p class="facts">{" · ".join(facts)}</p>'
-        f'{error}{_warnings(status)}<p class="source">{escape(status.source)}</p></div></li>'
-    )
-
-
-def _warnings(status: ClipStatus) -> str:
     lines = [f'<p class="warning">{escape(text)}</p>' for text in status.warnings]
     rest = "".join(lines[MOST_SHOWN:])
     more = f"<details><summary>{len(lines) - MOST_SHOWN} more</summary>{rest}</details>" if rest else ""
-    return "".join(lines[:MOST_SHOWN]) + more
+    warnings = "".join(lines[:MOST_SHOWN]) + more
+    return (
+        f'<li class="{status.state}">{image}<div><h2>{title}</h2><p class="facts">{" · ".join(facts)}</p>'
+        f'{error}{warnings}<p class="source">{escape(status.source)}</p></div></li>'
+    )
 
 
 def _time(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, hours = seconds / 60, seconds / 3600
-    return f"{minutes:.1f} min" if minutes < 60 else f"{hours:.1f} h"
+    size, unit = next((s, u) for s, u in ((3600, "h"), (60, "min"), (0, "s")) if seconds >= s)
+    return f"{seconds / (size or 1):.1f} {unit}"
 
 
 def write_thumbnail(result: "Result", out: Path) -> None:

@@ -13,6 +13,7 @@ from fitmesh.options.record import Option
 
 INPUT, PEOPLE = "Input (one of the first four)", "People"
 BODY, SCENE, OUTPUT, MANY = "Bodies", "Scene", "Output", "Many videos (docs/scale.md)"
+RIG = "Several cameras (docs/cameras.md)"
 AnyPath = str | Path
 
 
@@ -79,6 +80,9 @@ class RunOptions:
         str,
         Option("body_25b where --keypoints are OpenPose's BODY_25B; other layouts are told by their size.", KEYPOINTS),
     ] = "auto"
+    hands: Annotated[
+        str, Option("Keypoints of hands: auto (of everybody whose hands are large enough) or off.", KEYPOINTS)
+    ] = "auto"
     device: Annotated[
         str | None, Option("Where the networks run: cpu, cuda, cuda:1, ..", KEYPOINTS, "cuda if present, else cpu")
     ] = None
@@ -133,6 +137,24 @@ class RunOptions:
             is_text=True,
         ),
     ] = None
+
+    cameras: Annotated[
+        AnyPath | None,
+        Option(
+            "Where they stand: Pose2Sim's toml, json, OpenCV's yaml, a folder of them or of OpenCap's; or auto: found "
+            "from the people.",
+            RIG,
+            "auto",
+            is_text=True,
+        ),
+    ] = None
+    sync: Annotated[
+        str,
+        Option(
+            "When they started: auto (from the people's motion), start (together), or the seconds of each, 0,0.35.",
+            RIG,
+        ),
+    ] = "auto"
 
     exports: Annotated[
         Sequence[str],
@@ -235,6 +257,9 @@ class RunCommand(RunOptions, _Inputs):
             "Folder for the results; made if absent. Without it CLIP.fitmesh beside the clip.", OUTPUT, is_place=True
         ),
     ] = None
+    together: Annotated[
+        bool, Option("The videos are of one scene that several cameras recorded: one result for all.", RIG)
+    ] = False
     jobs: Annotated[
         int | None,
         Option("Many videos: so many at a time, each in a process of its own; they share --threads.", MANY, "1"),

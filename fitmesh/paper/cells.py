@@ -93,10 +93,8 @@ Found = Mapping[str, Any]  # the content of metrics.json for one split
 
 
 class Cells:
-    """Everything a table on COCO, MPII or COCO-WholeBody is made of.
-
-    Making it finds what does not fit (names, checkpoints, heads, annotations, images) before any work is done.
-    """
+    """Everything a table on COCO, MPII or COCO-WholeBody is made of. Making it finds what does not fit (names,
+    checkpoints, heads, annotations, images) before any work is done."""
 
     def __init__(self, request: PaperRequest, skeletons: tuple[Skeleton, ...], trains: bool) -> None:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:

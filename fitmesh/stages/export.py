@@ -192,12 +192,21 @@ def _painter(out: Path) -> _Painter:
 
     result, found = fitmesh.result.load(out), edited_keypoints(out)
     fitted = {person.identity for person in result.people}
+    unfitted = {i: _rows(frames) for i, frames in found.frames.items() if i not in fitted}
+    if result.views:  # of several cameras: a person may be several tracks, and has a number of its own
+        taken = {
+            (frame, *box) for p in result.people for frame, box in zip(p.frame.tolist(), p.box_px.tolist(), strict=True)
+        }
+        unfitted = {
+            i: {f: row for f, row in _rows(frames).items() if (f, *found.boxes_px[i][row].tolist()) not in taken}
+            for i, frames in found.frames.items()
+        }
     return _Painter(
         result=result,
         meshes={person.identity: MeshSequence(result, person) for person in result.people},
         row_of={person.identity: _rows(person.frame) for person in result.people},
         unfitted=found,
-        unfitted_row_of={i: _rows(frames) for i, frames in found.frames.items() if i not in fitted},
+        unfitted_row_of=unfitted,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,13 +15,12 @@ from fitmesh.stages.settings import FitSettings, Job
 from fitmesh.stages.track_edits import edited_keypoints, edited_tracks, edits_digest
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, OPEN_HANDS, load_body
-from fitting.camera import Camera
+from fitting.camera import Camera, refocused_params
 from fitting.fits import FitOptions, TrackFit
 from fitting.init import regressors
 from fitting.keypoints.weights import WEIGHTINGS
 from fitting.optimise import INITIALISERS
 from fitting.scene.camera_motion import CameraMotion, read_motion
-from fitting.scene.lens import refocused_params
 from fitting.shot import ShotFit, ShotPerson, fit_shot
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.errors import UserError
@@ -125,8 +125,8 @@ def make(job: Job, key: CacheKey) -> None:
                         f"person {person.identity} never shows enough confident keypoints at once: no body is fitted."
                     )
                     continue
-                fitted.append(_person(person.identity, shot, seen, people, found.people[person.identity], body))
-            lowest.append(_lowest_foot(found, body))
+                fitted.append(person_rows(person.identity, shot, seen, people, found.people[person.identity], body))
+            lowest.append(lowest_foot(found, body))
             release()
             fits.append(replace(found, people={}))  # their rows are in `fitted`
             if settings.scene.floor_file is not None and found.ground is None:
@@ -136,12 +136,21 @@ def make(job: Job, key: CacheKey) -> None:
             if here and settings.scene.floor != OFF:
                 job.reporter.say(describe(found, f"shot {shot + 1}" if len(firsts) > 1 else "scene"), "scene")
     camera = fits[0].camera if fits else lens.camera
+    scene = scene_arrays(fits, firsts, seen.frames, lowest)
+    write_fit(job, key, seen, people, camera, {**scene, **Person.to_groups(fitted, {"directions": 10})})
+
+
+def write_fit(
+    job: Job, key: CacheKey, seen: TracksFile, people: KeypointsFile, camera: Camera, found: Mapping[str, Any]
+) -> None:
+    """`fit.npz`: what was found, and what it was made from."""
+    settings = job.settings.fit
     write_npz(
         job.out / FILE,
         key,
         {
             "schema_version": SCHEMA_VERSION,
-            "body": body.name if settings.body_model is None else settings.body_file.name,
+            "body": load_body(settings.body_file).name if settings.body_model is None else settings.body_file.name,
             "body_path": "" if settings.body_model is None else str(settings.body_file.resolve()),
             "body_digest": key.inputs["body"],
             "weighting": settings.weighting,
@@ -156,9 +165,8 @@ def make(job: Job, key: CacheKey) -> None:
             "focal_px": np.array(camera.focal_px),
             "center_px": np.array(camera.center_px),
             "distortion": np.array(camera.distortion, np.float64),
-            **scene_arrays(fits, firsts, seen.frames, lowest),
             **Event.stack(seen.events).to_arrays(),
-            **Person.to_groups(fitted, {"directions": 10}),
+            **found,
         },
     )
 
@@ -182,7 +190,7 @@ def _motion(arrays: Mapping[str, np.ndarray], shot: int, lens: Lens) -> CameraMo
     return None if found is None else found.with_focal(lens.focal.focal_px)
 
 
-def _lowest_foot(found: ShotFit, body: Body) -> float:
+def lowest_foot(found: ShotFit, body: Body) -> float:
     """up . x of the lowest foot of a shot in the first camera's axes; 0 where gravity is not known."""
     if found.ground is None:
         return 0.0
@@ -224,7 +232,9 @@ def _starts(job: Job, people: KeypointsFile, lens: Lens, body: Body) -> Mapping[
     return {identity: refocused_params(params, body.rest_joints[0], ratio) for identity, params in stacked.items()}
 
 
-def _person(identity: int, shot: int, seen: TracksFile, people: KeypointsFile, found: TrackFit, body: Body) -> Person:
+def person_rows(
+    identity: int, shot: int, seen: TracksFile, people: KeypointsFile, found: TrackFit, body: Body
+) -> Person:
     """One person's rows of `fit.npz`; none where the person is absent."""
     rows, shape, size = found.index(people.frames[identity]), found.fit.params.shape, float(found.fit.params.size)
     height_m = body.height_m(shape) * size

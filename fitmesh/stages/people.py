@@ -16,19 +16,21 @@ import torch
 from ccnet.confidence import ConfidenceFunction, head_digest
 from fitmesh.schemas import check_keypoints, check_tracks
 from fitmesh.stages.settings import Job
+from fitmesh.ui.trouble import count
 from fitting.scene.camera_motion import BackgroundMotion
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
+from pose2d.base.threads import prefetch, torch_threads
 from pose2d.crops import estimate_people
 from pose2d.detect.detector import DETECTORS, Boxes, read_detections, whole_image
 from pose2d.events import Event
-from pose2d.hands import HandKeypoints
+from pose2d.hands import HAND_CONSTANTS, LEAST_PX, HandKeypoints, arms_of, find_hands
 from pose2d.models.base import PoseModel
 from pose2d.people import Detect, Estimate, PeopleFinder
 from pose2d.registry import card, module_of
 from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import AREA_OF_BOX, ConfidenceSource, ErrorDistribution, Keypoints, Track
+from pose2d.types import AREA_OF_BOX, ConfidenceSource, Detections, ErrorDistribution, Keypoints, Track
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
 
@@ -82,6 +84,8 @@ def cache_key(job: Job) -> CacheKey:
         inputs["checkpoint"] = content_digest([keypoints.checkpoint])
     if head := head_digest(keypoints.confidence, keypoints.pose_model, keypoints.ccnet):
         inputs["ccnet"] = head
+    if keypoints.hands:
+        inputs["hands"] = content_digest([HAND_CONSTANTS])
     return CacheKey(
         stage="people",
         settings={
@@ -94,6 +98,7 @@ def cache_key(job: Job) -> CacheKey:
             "identity": asdict(settings.identity),
             "pose_model": keypoints.pose_model,
             "confidence": keypoints.confidence,
+            "hands": keypoints.hands,
         },
         inputs=inputs,
         code=code_digest(
@@ -101,6 +106,7 @@ def cache_key(job: Job) -> CacheKey:
             f"pose2d.detect.{DETECTORS[settings.detector][0]}",
             module_of(keypoints.pose_model),
             "ccnet.confidence",
+            "pose2d.hands",
             "fitting.scene.camera_motion",
         ),
     )
@@ -197,6 +203,8 @@ def write(
     if keypoints.area_px2 is None:
         area = AREA_OF_BOX * (rows.box_px[:, 2:] - rows.box_px[:, :2]).prod(1)
         keypoints = replace(keypoints, area_px2=torch.from_numpy(area))
+    rows = replace(rows, keypoints=keypoints)
+    hands = _hands(job, rows) if job.settings.keypoints.hands else None
     people = {
         "identity": kept,
         "first_row": np.searchsorted(rows.identity, [*kept, np.inf]),
@@ -206,7 +214,14 @@ def write(
     write_npz(
         job.out / KEYPOINTS_FILE,
         key,
-        {"pose_model": pose_model, "skeleton": skeleton, "source": source, **people, **keypoints.to_arrays()},
+        {
+            "pose_model": pose_model,
+            "skeleton": skeleton,
+            "source": source,
+            **people,
+            **keypoints.to_arrays(),
+            **({} if hands is None else hands.to_arrays()),
+        },
     )
     write_npz(
         job.out / TRACKS_FILE,
@@ -227,6 +242,21 @@ def write(
             **({} if background is None else background.arrays(found.frames, found.shot_first_frame)),
         },
     )
+
+
+def _hands(job: Job, rows: Detections) -> HandKeypoints:
+    """Both hands of everybody, in a second pass over the video: identities are known by now."""
+    arms = arms_of(rows)
+    frames = np.unique(rows.frame[arms.row[arms.seen & arms.large]])
+    if len(frames):
+        with job.reporter.stage("hands", len(frames)) as tick, torch_threads(job.settings.workers):
+            hands = find_hands(prefetch(job.clip.frames(job.settings.span)), rows, tick)
+    else:
+        hands = HandKeypoints.unseen(len(rows))
+    if small := int((arms.seen & ~arms.large).sum()):
+        total = count(int(arms.seen.sum()), "hands")
+        job.reporter.say(f"hands: {small} of {total} are under {LEAST_PX:.0f} px long and were not looked for", "hands")
+    return hands
 
 
 def _same_as(same_as: Mapping[int, int], kept: np.ndarray) -> np.ndarray:

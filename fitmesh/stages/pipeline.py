@@ -21,7 +21,7 @@ from fitmesh.options.run import RunOptions
 from fitmesh.result import OVERLAY_FILE, RUN_FILE, Manifest
 from fitmesh.stages import export, fit, people
 from fitmesh.stages.scene import SceneSettings
-from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RunSettings, TrackSettings
+from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RigSettings, RunSettings, TrackSettings
 from fitmesh.ui.events import StageKept
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
@@ -57,6 +57,11 @@ class Stage:
     path: Path
     make: Callable[[Job, CacheKey], None]
     files: Callable[[], Sequence[str]]  # what it leaves in `out`
+    camera: str = ""  # whose, of several; empty: the first one's
+
+    @property
+    def name(self) -> str:
+        return f"{self.key.stage} {self.camera}".rstrip()
 
 
 def run_stages(job: Job) -> RunFiles:
@@ -75,12 +80,13 @@ def _run_stages(job: Job) -> RunFiles:
         manifest.claim(_entries(planned), _inputs(job), job.settings.overwrite)
         if any(stage.key.stage == "overlay" and not stage.is_current(stage.path, stage.key) for stage in planned):
             job.renderer.start()
-    for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, OVERLAY_FILE, RUN_FILE):
-        remove_temporary(job.out / name)
+    for folder in (job.out, *(one.out for one in job.cameras)):
+        for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, OVERLAY_FILE, RUN_FILE):
+            remove_temporary(folder / name)
     timings = _timings(job.out)
     made = []
     for stage in planned:
-        name = stage.key.stage
+        name = stage.name
         damaged = manifest.changed(stage.files())
         if not job.settings.overwrite and not damaged and stage.is_current(stage.path, stage.key):
             job.reporter.emit(StageKept(name))
@@ -98,7 +104,8 @@ def _run_stages(job: Job) -> RunFiles:
             manifest.record(stage.files())
         _write_run_json(job, timings, manifest)
     names = dict.fromkeys(name for stage in planned for name in stage.files())
-    shown = list(names) if job.settings.only_people else list(names)[2:]  # people's are on the way to the others
+    on_the_way = () if job.settings.only_people else (people.TRACKS_FILE, people.KEYPOINTS_FILE)
+    shown = [name for name in names if Path(name).name not in on_the_way]
     return RunFiles(tuple(job.out / name for name in shown), tuple(made))
 
 
@@ -106,7 +113,7 @@ def _entries(planned: Sequence[Stage]) -> list[str]:
     """What a run writes into its folder."""
     exporters = [EXPORTERS.get(stage.key.stage) for stage in planned]
     files = [stage.files() if one is None else (one.entry,) for stage, one in zip(planned, exporters, strict=True)]
-    return [RUN_FILE, *(name for names in files for name in names)]
+    return [RUN_FILE, *(Path(name).parts[0] for names in files for name in names)]
 
 
 def _inputs(job: Job) -> list[Path]:
@@ -119,8 +126,9 @@ def _inputs(job: Job) -> list[Path]:
         elif isinstance(value, Path):
             yield value
 
-    floor = job.settings.fit.scene.floor_file
-    return [*job.clip.files(), *paths(asdict(job.settings)), *([floor] if floor else [])]
+    floor, rig = job.settings.fit.scene.floor_file, job.settings.rig
+    others = [] if rig is None else [*rig.videos, *([rig.file] if rig.file else [])]
+    return [*job.clip.files(), *paths(asdict(job.settings)), *([floor] if floor else []), *others]
 
 
 def warnings_of(folder: Path) -> list[str]:
@@ -138,15 +146,25 @@ def stages(job: Job) -> list[Stage]:
     out, settings = job.out, job.settings
     source = people if settings.given_keypoints is None else _given_keypoints()
     people_key = source.cache_key(job)
-    fit_key = fit.cache_key(job, people_key)
+    seen = [Stage(people_key, people.is_current, out, source.make, lambda: (people.TRACKS_FILE, people.KEYPOINTS_FILE))]
+    seen += [_of_camera(job, one, people.cache_key(one), people) for one in job.cameras]
+    if settings.rig is None:
+        fit_key = fit.cache_key(job, people_key)
+        fitted = Stage(fit_key, fit.is_current, out / fit.FILE, fit.make, lambda: (fit.FILE,))
+    else:
+        together = _together()
+        fit_key = together.cache_key(job, [stage.key for stage in seen])
+        current, files = partial(together.is_current, job), partial(together.files, job)
+        fitted = Stage(fit_key, current, out / fit.FILE, together.make, files)
     drawn_key = export.overlay_key(job, fit_key)
     planned = [
-        Stage(people_key, people.is_current, out, source.make, lambda: (people.TRACKS_FILE, people.KEYPOINTS_FILE)),
-        Stage(fit_key, fit.is_current, out / fit.FILE, fit.make, lambda: (fit.FILE,)),
+        *seen,
+        fitted,
         Stage(drawn_key, export.overlay_is_current, out / OVERLAY_FILE, export.make_overlay, lambda: (OVERLAY_FILE,)),
+        *(_of_camera(job, one, export.overlay_key(one, fit_key), export) for one in job.cameras),
     ]
     if settings.outputs:
-        planned = planned[: 1 if settings.only_people else 2]
+        planned = seen if settings.only_people else [*seen, fitted]
     return [
         *planned,
         *(
@@ -162,6 +180,23 @@ def stages(job: Job) -> list[Stage]:
     ]
 
 
+def _of_camera(job: Job, one: Job, key: CacheKey, stage: ModuleType) -> Stage:
+    """People or overlay of one of several cameras, in its own folder."""
+    names = (people.TRACKS_FILE, people.KEYPOINTS_FILE) if stage is people else (OVERLAY_FILE,)
+    make = people.make if stage is people else export.make_overlay
+    current = people.is_current if stage is people else export.overlay_is_current
+    path = one.out if stage is people else one.out / OVERLAY_FILE
+    inside = [str((one.out / name).relative_to(job.out)) for name in names]
+    return Stage(key, current, path, lambda _, stated: make(one, stated), lambda: inside, one.out.name)
+
+
+def _together() -> ModuleType:
+    """The stage fit of several cameras, which few runs need."""
+    from fitmesh.stages import together
+
+    return together
+
+
 def _given_keypoints() -> ModuleType:
     """The stage people where a file says who is where: few runs need its readers."""
     from fitmesh.stages import given_keypoints
@@ -174,6 +209,8 @@ def check(job: Job) -> None:
     settings = job.settings
     check_settings(settings)
     fit.check_lens(settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
+    if settings.rig is not None:
+        _together().check(job)
     layout_matters = False
     if settings.given_keypoints is not None:
         layout_matters = _given_keypoints().read_given(settings.given_keypoints, settings.keypoint_layout).openpose
@@ -233,9 +270,12 @@ def _timings(out: Path) -> dict[str, float]:
         return {}
 
 
-def run_settings(options: RunOptions) -> RunSettings:
-    """From options to settings; refuses options that would have no effect."""
+def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -> RunSettings:
+    """From options to settings; refuses options that would have no effect. other_videos: of more cameras than one."""
     check_ranges(options)
+    if not other_videos and (options.cameras is not None or options.sync != RunOptions.sync):
+        name = "--sync" if options.cameras is None else "--cameras"
+        raise UserError(f"{name} is for several cameras: give --video for each of them, and --together.")
     use_plugin(options.plugin)
     keypoints, ccnet = _path(options.keypoints), _path(options.ccnet)
     if options.whole_image and options.detections is not None:
@@ -248,6 +288,8 @@ def run_settings(options: RunOptions) -> RunSettings:
                     f"--{spelled} has no effect with --keypoints, which brings its own: leave one of them out."
                 )
         _check_given_confidence(keypoints, options.keypoint_layout, options.confidence)
+    if options.hands not in ("auto", "off"):
+        raise UserError(f"unknown --hands {options.hands!r}: choose auto or off.")
     detector_options = detector_class(options.detector).defaults
     if options.detector_size is not None:
         detector_options = replace(detector_options, long_side=options.detector_size)
@@ -266,10 +308,14 @@ def run_settings(options: RunOptions) -> RunSettings:
             replace(tracker, sure_score=options.min_score, start_score=start_score), options.max_people,
             IdentityOptions(relink=options.relink),
         ),
-        keypoints=KeypointSettings(options.pose_model, checkpoint, source, ccnet, _path(options.plugin)),
+        keypoints=KeypointSettings(
+            options.pose_model, checkpoint, source, ccnet, _path(options.plugin), options.hands == "auto"
+        ),
         given_keypoints=keypoints,
         keypoint_layout=options.keypoint_layout,
         fit=FitSettings(_path(options.body_model), weighting, options.init, _path(options.init_checkpoint), scene),
+        rig=RigSettings(tuple(map(Path, other_videos)), str(options.cameras or "auto"), options.sync)
+        if other_videos else None,
         exports=tuple(options.exports),
         bone_names=options.bone_names,
         motion=Motion(options.export_fps, options.smooth, options.in_place),

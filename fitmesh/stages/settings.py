@@ -1,5 +1,7 @@
 """Everything a run can be told, as the stages read it, and the job that every stage is given."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -7,12 +9,14 @@ from typing import TypeVar
 
 from ccnet.confidence import ConfidenceFunction, confidence_function
 from fitmesh.exports import Motion
+from fitmesh.inputs import open_clip
 from fitmesh.options.run import RunOptions
 from fitmesh.stages.scene import SceneSettings
 from fitmesh.ui.events import Reporter
 from fitting.body.load import OPEN_BODY, find_body_file
 from fitting.keypoints.weights import Weighting
 from pose2d.base.caching import content_digest
+from pose2d.base.errors import UserError
 from pose2d.base.threads import Background, cores
 from pose2d.detect.detector import DetectorOptions, PersonDetector, detector_class, load_detector
 from pose2d.models.base import PoseModel
@@ -23,6 +27,7 @@ from pose2d.types import ConfidenceSource
 from pose2d.video.frames import Clip, Span
 
 T = TypeVar("T")
+CAMERAS_FOLDER = "cameras"  # of the other cameras' files
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class KeypointSettings:
     confidence: ConfidenceSource = "ccnet"
     ccnet: Path | None = None  # a calibration head other than the embedded one
     plugin: Path | None = None  # a file that registers `pose_model`
+    hands: bool = True  # whether hands are looked for
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,36 @@ class FitSettings:
 
 
 @dataclass(frozen=True)
+class RigSettings:
+    """The other cameras of a scene that several recorded."""
+
+    videos: tuple[Path, ...]
+    cameras: str  # a calibration file or folder, or "auto"
+    sync: str = RunOptions.sync  # "auto", "start", or seconds with commas between
+
+    @property
+    def file(self) -> Path | None:
+        """The calibration; None: found from the people."""
+        return None if self.cameras == "auto" else Path(self.cameras)
+
+    def offsets_s(self) -> list[float | None]:
+        """What each camera's clock lacks to the first's, of all cameras; None: to be found."""
+        count = 1 + len(self.videos)
+        if self.sync in ("auto", "start"):
+            return [0.0, *(None if self.sync == "auto" else 0.0 for _ in self.videos)]
+        try:
+            stated = [float(text) for text in self.sync.split(",")]
+        except ValueError:
+            stated = []
+        if len(stated) != count or not all(map(math.isfinite, stated)):
+            raise UserError(
+                f"--sync {self.sync!r} is none: give auto, start, or a second for each of the {count} cameras with "
+                "commas between (0,0.35: the second started 0.35 s after the first)."
+            )
+        return [seconds - stated[0] for seconds in stated]
+
+
+@dataclass(frozen=True)
 class RunSettings:
     """Everything a run can be told."""
 
@@ -80,6 +116,7 @@ class RunSettings:
     given_keypoints: Path | None = None  # instead of finding people and their keypoints
     keypoint_layout: str = RunOptions.keypoint_layout  # of given keypoints, where their number does not tell
     fit: FitSettings = field(default_factory=FitSettings)
+    rig: RigSettings | None = None  # of several cameras
     exports: tuple[str, ...] = ()  # besides those that are always made
     bone_names: str = RunOptions.bone_names  # of the skeletons in glb, fbx and bvh
     motion: Motion = field(default_factory=Motion)  # of the exports of motion
@@ -139,6 +176,16 @@ def load_detector_of(settings: RunSettings) -> PersonDetector:
     return load_detector(tracks.detector, tracks.search_options).to(settings.device)
 
 
+def camera_names(videos: Sequence[Path]) -> list[str]:
+    """A name for each camera: its video's, with its folder's or a number before it where two are alike."""
+    names = [path.stem for path in videos]
+    if len(set(names)) < len(names):
+        names = [f"{path.resolve().parent.name}_{path.stem}" for path in videos]
+    if len(set(names)) < len(names):
+        names = [f"{number}_{name}" for number, name in enumerate(names, 1)]
+    return names
+
+
 @dataclass(frozen=True)
 class Job:
     """One run: what every stage is given. Stages read each other's files in `out`."""
@@ -148,6 +195,18 @@ class Job:
     out: Path
     reporter: Reporter
     loader: NetworkLoader | None = None  # shared with other jobs; None: networks are let go when their stage is done
+
+    @cached_property
+    def cameras(self) -> list["Job"]:
+        """Of the other cameras that recorded the scene, each in a folder of its own."""
+        rig = self.settings.rig
+        names = camera_names([self.clip.path, *rig.videos])[1:] if rig else []
+        alone = replace(self.settings, rig=None)
+        loader = self.loader or NetworkLoader(alone)
+        return [
+            Job(open_clip(video), alone, self.out / CAMERAS_FOLDER / name, self.reporter, loader)
+            for name, video in zip(names, rig.videos if rig else (), strict=True)
+        ]
 
     @cached_property
     def clip_digest(self) -> str:

@@ -20,8 +20,7 @@ from fitmesh.exports.segments import segments
 from fitmesh.result import Person, Result
 from fitmesh.version import __version__
 from fitmesh.viewer.footprints import footprints
-from fitting.body.fingers import BODY_JOINTS
-from fitting.body.kinematics import JOINT_NAMES
+from fitting.body.kinematics import BODY_JOINTS, JOINT_NAMES
 from fitting.keypoints.observed import JOINT_OF, observed_bones
 from pose2d.skeletons import HALPE26
 

@@ -31,8 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fitting.body.fingers import Fingers
-from fitting.body.kinematics import JOINT_COUNT, Placement, forward_kinematics, rotate, rotation_matrices
+from fitting.body.kinematics import JOINT_COUNT, Fingers, Placement, forward_kinematics, rotate, rotation_matrices
 from pose2d.base.errors import UserError
 from pose2d.base.table import BLOCK, Table, blocks, column
 

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from fitting.body.body import Body
-from fitting.body.fingers import Fingers
-from fitting.body.kinematics import JOINT_COUNT
+from fitting.body.kinematics import JOINT_COUNT, OPEN_KEYPOINTS_MM, Fingers
 from pose2d.base import unpickle
 from pose2d.base.errors import UserError
 from pose2d.base.files import MOST_ARRAY_BYTES, MOST_GROWTH, most_bytes, size_text
@@ -88,7 +87,9 @@ def _open_fingers(v_template: Tensor, shapedirs: Tensor, weights: Tensor) -> Fin
     rest[at] = hand["v_template"]
     directions, shares = shapedirs.clone(), torch.cat((weights[:, :22], weights.new_zeros(len(weights), 30)), 1)
     directions[at], shares[at] = hand["shapedirs"], hand["weights"]
-    return Fingers(rest, directions, shares, hand["J"], hand["J_shapedirs"], hand["tips"].long())
+    offsets = torch.tensor(OPEN_KEYPOINTS_MM) / 1000
+    offsets = torch.stack((offsets, offsets * torch.tensor([-1.0, 1, 1])))
+    return Fingers(rest, directions, shares, hand["J"], hand["J_shapedirs"], hand["tips"].long(), offsets)
 
 
 # Each family's usual file names, most usual first; {G} is the gender as that name writes it.

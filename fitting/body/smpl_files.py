@@ -23,8 +23,7 @@ import numpy as np
 import torch
 
 from fitting.body.body import Body
-from fitting.body.fingers import BODY_JOINTS, FINGERS, WRISTS, Fingers
-from fitting.body.kinematics import JOINT_COUNT, JOINT_NAMES, PARENTS
+from fitting.body.kinematics import BODY_JOINTS, FINGERS, JOINT_COUNT, JOINT_NAMES, PARENTS, WRISTS, Fingers
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 
@@ -99,6 +98,7 @@ def _fingers(model: Any, family: _Family, picks: Mapping[str, int], weights: tor
         rest_joints=of_joints @ model.v_template,
         rest_joint_shapedirs=torch.einsum("jv,vcs->jcs", of_joints, model.shapedirs),
         tips=torch.tensor([picks[f"{side}{finger}"] for side in "lr" for finger in FINGERS]),
+        offsets=torch.zeros(2, 21, 3),
         posedirs=correctives if correctives.any() else None,
     )
 

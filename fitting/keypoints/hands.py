@@ -15,9 +15,7 @@ from pose2d.hands import HandKeypoints
 KNUCKLES = (5, 9, 13, 17)  # of the fingers, among the 21 keypoints
 PALM = (1, *KNUCKLES)  # hangs on the wrist without bending; the thumb's base, too
 LEAST_PRESENCE = 0.5  # of a hand that pulls
-# Std along each axis of a keypoint of a person's hand from the model's: proportions differ, and the network shows the
-# wrist on its skin, seen from either side.
-UNMODELLED_M, UNMODELLED_WRIST_M = 0.004, 0.010
+UNMODELLED_M = 0.004  # std along each axis of a keypoint of a person's hand from the model's: proportions differ
 # Of the landmarks' depth relative to the wrist, as a share of the palm's length; they err together, so that each counts
 # as a fraction of an observation. Measured by bench/hands.py.
 DEPTH_STD, DEPTH_SHARE = 0.16, 0.3
@@ -45,7 +43,9 @@ class SeenHands(Table):
 
 def seen_hands(hands: HandKeypoints, camera: Camera, body: Body) -> SeenHands:
     """What a camera shows of hands, for a body with fingers."""
-    rest = body.with_fingers().flat_points(body.rest_joints)
+    fingers = body.with_fingers()
+    rest = fingers.flat_points(body.rest_joints) + fingers.offsets
+    rest = rest - rest[:, :1]  # landmarks are relative to the wrist as the network shows it
     spans = torch.cat([_spans(_shown(hands.rows(some), camera)[2]) for some in blocks(len(hands))])  # [T, 2]
     typical = torch.stack([part[part > 0].median() if bool((part > 0).any()) else torch.tensor(1.0)
                            for part in spans.T])  # fmt: skip
@@ -77,9 +77,7 @@ def _seen(hands: HandKeypoints, camera: Camera, rest: Tensor, typical: Tensor) -
     # Pixels a metre, as if from far away: how far keypoints spread in the image and landmarks across the line of sight.
     spread = [(part - part.mean(2, keepdim=True)).square().sum((-1, -2)).sqrt() for part in (xy, landmarks[..., :2])]
     px_per_m = torch.where(known, spread[0] / spread[1].clamp(min=1e-3), spread[0] / (5 * palms_m))
-    unmodelled_m = torch.full((21,), UNMODELLED_M)
-    unmodelled_m[0] = UNMODELLED_WRIST_M
-    variance = _real(hands.std_px, shown).clamp(min=0.3).square() + (px_per_m.unsqueeze(-1) * unmodelled_m).square()
+    variance = _real(hands.std_px, shown).clamp(min=0.3).square() + (px_per_m.unsqueeze(-1) * UNMODELLED_M).square()
     ray = torch.cat(
         ((xy[:, :, 0] - xy.new_tensor(camera.center_px)) / xy.new_tensor(camera.focal_px), torch.ones(*shown.shape, 1)),
         -1,

@@ -112,14 +112,24 @@ def usable_frames(keypoints: Keypoints, cameras: Sequence[Camera], weighting: We
 
 def frames_with_enough(keypoints: Keypoints, weight: Tensor) -> Tensor:
     """The same for undistorted keypoints and their weights [T, K]."""
-    counts = ((keypoints.confidence * keypoints.presence >= USABLE_CONFIDENCE) & (weight > 0)).sum(1)
-    usable = counts >= LEAST_KEYPOINTS
+    usable = enough_in(keypoints, weight)
     if not bool(usable.any()):
+        counts = _counting(keypoints, weight)
         raise TooFewKeypoints(
             f"no frame has {LEAST_KEYPOINTS} keypoints with a confidence of {USABLE_CONFIDENCE} or more (the best has "
             f"{int(counts.max())}): a body cannot be fitted. Check the detection, or choose a weighting without a gate."
         )
     return usable
+
+
+def enough_in(keypoints: Keypoints, weight: Tensor) -> Tensor:
+    """The same where it may be no frame at all: somebody whom other cameras see."""
+    return _counting(keypoints, weight) >= LEAST_KEYPOINTS
+
+
+def _counting(keypoints: Keypoints, weight: Tensor) -> Tensor:
+    """[T] how many keypoints are confident and count."""
+    return ((keypoints.confidence * keypoints.presence >= USABLE_CONFIDENCE) & (weight > 0)).sum(1)
 
 
 # The joint at each keypoint.

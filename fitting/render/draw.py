@@ -67,16 +67,9 @@ def vertex_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
 def _vertex_normals(vertices: np.ndarray, faces: np.ndarray, sums: np.ndarray, normals: np.ndarray) -> None:
     for f in range(faces.shape[0]):
         a, b, c = faces[f, 0], faces[f, 1], faces[f, 2]
-        ux, uy, uz = (
-            vertices[b, 0] - vertices[a, 0],
-            vertices[b, 1] - vertices[a, 1],
-            vertices[b, 2] - vertices[a, 2],
-        )
-        vx, vy, vz = (
-            vertices[c, 0] - vertices[a, 0],
-            vertices[c, 1] - vertices[a, 1],
-            vertices[c, 2] - vertices[a, 2],
-        )
+        ax, ay, az = vertices[a, 0], vertices[a, 1], vertices[a, 2]
+        ux, uy, uz = vertices[b, 0] - ax, vertices[b, 1] - ay, vertices[b, 2] - az
+        vx, vy, vz = vertices[c, 0] - ax, vertices[c, 1] - ay, vertices[c, 2] - az
         x, y, z = uy * vz - uz * vy, uz * vx - ux * vz, ux * vy - uy * vx
         for corner in (a, b, c):
             sums[corner, 0] += x
@@ -90,10 +83,8 @@ def _vertex_normals(vertices: np.ndarray, faces: np.ndarray, sums: np.ndarray, n
 
 
 def softened(normals: np.ndarray, faces: np.ndarray, rounds: int) -> np.ndarray:
-    """Unit normals [V, 3] averaged with their neighbours' so many times: light that runs over small detail.
-
-    Each round, a vertex with n neighbours takes 1 + n times its own normal and twice each of theirs.
-    """
+    """Unit normals [V, 3] averaged with their neighbours' so many times: light that runs over small detail. Each round,
+    a vertex with n neighbours takes 1 + n times its own normal and twice each of theirs."""
     if not faces.size:
         return normals
     first, neighbour = np.zeros(len(normals) + 1, np.uint32), np.empty(faces.size, np.uint32)
@@ -121,10 +112,8 @@ def _soften(normals: np.ndarray, first: np.ndarray, neighbour: np.ndarray, smoot
 @compiled
 def _neighbours(faces: np.ndarray, first: np.ndarray, place: np.ndarray, neighbour: np.ndarray) -> None:
     """Fill first [V + 1] (zeros before) and neighbour [3 F]: those of vertex i are neighbour[first[i] : first[i + 1]].
-
-    A face names of each corner the next one. Around a vertex of a closed surface these are all its neighbours.
-    Unsigned numbers: no index counts from the end.
-    """
+    A face names of each corner the next one. Around a vertex of a closed surface these are all its neighbours. Unsigned
+    numbers: no index counts from the end."""
     for f in range(faces.shape[0]):
         for k in range(3):
             first[faces[f, k] + 1] += 1
@@ -164,12 +153,19 @@ def render(
     antialias: bool = True,
     backend: Literal["numba", "pytorch3d"] = "numba",
 ) -> np.ndarray:
-    """Draw people over a photograph [H, W, 3] uint8 RGB (light grey when None); the photograph stays as it is.
-
-    Who is nearer hides who is farther; `alpha` mixes the person seen with the photograph, not with whoever stands
-    behind. What comes closer to the camera than 5 cm is cut away. Returns [H, W, 3] uint8 RGB.
-    """
-    image = _canvas(camera, background)
+    """Draw people over a photograph [H, W, 3] uint8 RGB (light grey when None); the photograph stays as it is. Who is
+    nearer hides who is farther; `alpha` mixes the person seen with the photograph, not with whoever stands behind. What
+    comes closer to the camera than 5 cm is cut away. Returns [H, W, 3] uint8 RGB."""
+    width, height = camera.size
+    if background is None:
+        image = np.full((height, width, 3), PAPER, np.uint8)
+    elif background.dtype != np.uint8 or background.shape != (height, width, 3):
+        raise UserError(
+            f"the background must be uint8 RGB of the camera's size [{height}, {width}, 3], "
+            f"got {background.dtype} {list(background.shape)}."
+        )
+    else:
+        image = np.ascontiguousarray(background).copy()
     render_onto(image, meshes, camera, alpha=alpha, antialias=antialias, backend=backend)
     return image
 
@@ -199,10 +195,8 @@ def render_onto(
 
 
 def compile_renderer() -> None:
-    """Compile what `render_onto` needs, or read what an earlier process has compiled: draws a small tetrahedron.
-
-    Takes seconds after installing and less than one later; in a thread of its own it costs nobody time.
-    """
+    """Compile what `render_onto` needs, or read what an earlier process has compiled: draws a small tetrahedron. Takes
+    seconds after installing and less than one later; in a thread of its own it costs nobody time."""
     corners = np.array([(0.0, 0.0, 2.0), (1.0, 0.0, 3.0), (0.0, 1.0, 3.0), (-1.0, -1.0, 3.0)])
     faces = np.array([(0, 1, 2), (0, 2, 3), (0, 3, 1), (1, 3, 2)])
     camera = Camera.from_focal(8.0, (8, 8))
@@ -237,18 +231,6 @@ def _groups(windows: Sequence[Window]) -> list[list[int]]:
 
 def _overlap(a: Window, b: Window) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
-def _canvas(camera: Camera, background: np.ndarray | None) -> np.ndarray:
-    width, height = camera.size
-    if background is None:
-        return np.full((height, width, 3), PAPER, np.uint8)
-    if background.dtype != np.uint8 or background.shape != (height, width, 3):
-        raise UserError(
-            f"the background must be uint8 RGB of the camera's size [{height}, {width}, 3], "
-            f"got {background.dtype} {list(background.shape)}."
-        )
-    return np.ascontiguousarray(background).copy()
 
 
 def _checked(mesh: Mesh, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -320,7 +302,8 @@ def paint_by_pytorch3d(image: np.ndarray, screen: Screen, colors: np.ndarray, *,
     triangle, weights = triangle[0, ..., 0], weights[0, ..., 0, :]  # [H g, W g], [H g, W g, 3]
     corner_colors = torch.from_numpy(colors).to(device)[faces[triangle.clamp(min=0)]]  # [H g, W g, 3, 4]
     color = torch.einsum("hwi,hwic->hwc", weights, corner_colors)
-    over = _pooled(color * (triangle >= 0).float()[..., None], grid)
+    drawn = color * (triangle >= 0).float()[..., None]
+    over = drawn.unflatten(1, (-1, grid)).unflatten(0, (-1, grid)).mean(dim=(1, 3))  # of grid x grid samples, [H, W, 4]
     through = torch.from_numpy(image).to(device) * (1 - over[..., 3:])
     image[:] = (through + over[..., :3] + 0.5).clamp(0, 255).byte().cpu().numpy()
 
@@ -330,8 +313,3 @@ def _normalised(screen: Screen, width: int, height: int) -> np.ndarray:
     # It puts pixel centres at half numbers, this project at whole ones.
     xy = (np.array((width, height)) - 2 * (screen.xy_px + 0.5)) / min(width, height)
     return np.nan_to_num(np.concatenate((xy, 1 / screen.inverse_depth[:, None]), axis=1))
-
-
-def _pooled(samples: torch.Tensor, grid: int) -> torch.Tensor:
-    """Mean over grid x grid samples, [H g, W g, C] -> [H, W, C]."""
-    return samples.unflatten(1, (-1, grid)).unflatten(0, (-1, grid)).mean(dim=(1, 3))

@@ -29,11 +29,9 @@ F = TypeVar("F", bound=Callable)
 
 
 def compiled(function: F) -> F:
-    """A decorator. What was compiled is kept on disk, so that the next process only reads it.
-
-    numba keeps it in NUMBA_CACHE_DIR, in `__pycache__` beside the file, or in the user's cache folder, whichever of
-    them is the first that can be written to. Where none can, as in some containers, every process compiles anew.
-    """
+    """A decorator. What was compiled is kept on disk, so that the next process only reads it. numba keeps it in
+    NUMBA_CACHE_DIR, in `__pycache__` beside the file, or in the user's cache folder, whichever of them is the first
+    that can be written to. Where none can, as in some containers, every process compiles anew."""
     njit: Any = numba.njit  # what it returns is called as the function itself
     try:
         return njit(cache=True, nogil=True)(function)
@@ -60,10 +58,8 @@ class Screen:
         return np.concatenate((values, cut.astype(values.dtype)))
 
     def window(self, width: int, height: int) -> tuple[int, int, int, int]:
-        """The part of an image the triangles can touch, a pixel's margin included: left, top, right, bottom.
-
-        Right and bottom are exclusive, as in slices; all are 0 when nothing is in sight.
-        """
+        """The part of an image the triangles can touch, a pixel's margin included: left, top, right, bottom. Right and
+        bottom are exclusive, as in slices; all are 0 when nothing is in sight."""
         left, top, right, bottom = _bounds(self.xy_px)
         if not right >= left:
             return 0, 0, 0, 0
@@ -100,9 +96,8 @@ def project_triangles(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camer
     front = vertices[:, 2] > NEAR_PLANE_M
     if not front.all():
         vertices, faces, parent, part = _cut_at_near_plane(vertices, faces, front)
-    z = np.where(
-        vertices[:, 2] > NEAR_PLANE_M / 2, vertices[:, 2], np.nan
-    )  # cut vertices lie at NEAR_PLANE_M, give or take
+    # Cut vertices lie at NEAR_PLANE_M, give or take.
+    z = np.where(vertices[:, 2] > NEAR_PLANE_M / 2, vertices[:, 2], np.nan)
     xy_px = camera.project(torch.from_numpy(vertices)).numpy()
     if camera.distortion:  # beyond this the lens formula would fold the scene back into the image
         folded = np.hypot(vertices[:, 0], vertices[:, 1]) > valid_radius(camera.distortion) * z
@@ -114,13 +109,8 @@ def joined(screens: Sequence[Screen]) -> Screen:
     """All triangles on one screen, for painting: which of them were cut is forgotten."""
     first = np.cumsum([0, *(len(screen.xy_px) for screen in screens[:-1])], dtype=np.int32)
     faces = np.concatenate([screen.faces + start for screen, start in zip(screens, first, strict=True)])
-    return Screen(
-        np.concatenate([screen.xy_px for screen in screens]),
-        np.concatenate([screen.inverse_depth for screen in screens]),
-        faces,
-        np.arange(len(faces), dtype=np.int32),
-        np.zeros((0, 3, 3)),
-    )
+    xy_px, inverse_depth = (np.concatenate([getattr(s, name) for s in screens]) for name in ("xy_px", "inverse_depth"))
+    return Screen(xy_px, inverse_depth, faces, np.arange(len(faces), dtype=np.int32), np.zeros((0, 3, 3)))
 
 
 def _cut_at_near_plane(
@@ -149,12 +139,8 @@ def _cut_at_near_plane(
     cut = np.einsum("pij,pjk->pik", part, vertices[faces[owner]]).reshape(-1, 3)
     whole = np.flatnonzero(count == 3)
     new_faces = np.arange(len(cut)).reshape(-1, 3) + len(vertices)
-    return (
-        np.concatenate((vertices, cut)),
-        np.concatenate((faces[whole], new_faces)).astype(np.int32),
-        np.concatenate((whole, owner)).astype(np.int32),
-        part,
-    )
+    kept, parent = (np.concatenate(both).astype(np.int32) for both in ((faces[whole], new_faces), (whole, owner)))
+    return np.concatenate((vertices, cut)), kept, parent, part
 
 
 @dataclass(frozen=True)
@@ -167,10 +153,8 @@ class Raster:
 
 
 def rasterize(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camera, *, cull: bool = False) -> Raster:
-    """Vertices [V, 3] metres in the camera frame, faces [F, 3] -> the nearest face of every pixel.
-
-    `cull` leaves out faces seen from behind; the front is counter-clockwise, as in SMPL's files.
-    """
+    """Vertices [V, 3] metres in the camera frame, faces [F, 3] -> the nearest face of every pixel. `cull` leaves out
+    faces seen from behind; the front is counter-clockwise, as in SMPL's files."""
     width, height = camera.size
     screen = project_triangles(vertices_cam, faces, camera)
     left, top, right, bottom = screen.window(width, height)
@@ -230,10 +214,8 @@ def _visibility(
 
 @compiled
 def corner_areas(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> tuple[float, float, float]:
-    """Corners as seen from a point -> twice the signed areas opposite a, b, c.
-
-    Written so that the two owners of an edge get exactly opposite numbers: no point can fall between them.
-    """
+    """Corners as seen from a point -> twice the signed areas opposite a, b, c. Written so that the two owners of an
+    edge get exactly opposite numbers: no point can fall between them."""
     return bx * cy - cx * by, cx * ay - ax * cy, ax * by - bx * ay
 
 
@@ -282,11 +264,9 @@ _DEPTH_STEP = 0.005  # neighbours whose depths differ by more than this share ar
 
 
 def paint(image: np.ndarray, screen: Screen, colors: np.ndarray, *, antialias: bool = True) -> None:
-    """Blend triangles into `image` [H, W, 3] uint8, in place.
-
-    colors [V', 4] float32 of the vertices: red, green, blue 0..255, each times the opacity 0..1, and the opacity.
-    Faces seen from behind are left out: a body is closed, so they are hidden anyway.
-    """
+    """Blend triangles into `image` [H, W, 3] uint8, in place. colors [V', 4] float32 of the vertices: red, green, blue
+    0..255, each times the opacity 0..1, and the opacity. Faces seen from behind are left out: a body is closed, so they
+    are hidden anyway."""
     left, top, right, bottom = screen.window(image.shape[1], image.shape[0])
     xy = screen.xy_px - (left, top)
     mesh = (xy, screen.inverse_depth, screen.faces)
@@ -371,10 +351,8 @@ def _blend(
     slot: np.ndarray,
     samples: np.ndarray,
 ) -> None:
-    """Into the part of the image whose upper left corner is (left, top); mesh: xy_px, inverse_depth, faces.
-
-    Not a slice of the image: one that happens to be contiguous is another type, for which numba compiles again.
-    """
+    """Into the part of the image whose upper left corner is (left, top); mesh: xy_px, inverse_depth, faces. Not a slice
+    of the image: one that happens to be contiguous is another type, for which numba compiles again."""
     left, top = corner
     xy_px, inverse_depth, faces = mesh
     height, width = triangle.shape

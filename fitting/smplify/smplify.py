@@ -47,10 +47,8 @@ def coco17(body: Body) -> FitPoints:
 
 
 def placer(body: Body, points: FitPoints, through: Through) -> Place:
-    """How to place the points: "mesh" skins every vertex, as SMPLify does; "bones" only what the points need.
-
-    "smplx" skins every vertex by the smplx package, which is what published SMPLify code calls.
-    """
+    """How to place the points: "mesh" skins every vertex, as SMPLify does; "bones" only what the points need. "smplx"
+    skins every vertex by the smplx package, which is what published SMPLify code calls."""
     if through == "bones":
         attached = body.points(points.joint_part, points.vertex_part)
 
@@ -61,7 +59,20 @@ def placer(body: Body, points: FitPoints, through: Through) -> Place:
         return by_bones
 
     if through == "smplx":
-        return _by_smplx(body, points)
+        from smplx.lbs import lbs  # slow to import
+
+        size, parents = 3 * len(body.v_template), torch.tensor(PARENTS)
+        # SMPL's file has correctives, so they are always added
+        correctives = body.v_template.new_zeros(9 * (JOINT_COUNT - 1), size)
+        if body.posedirs is not None:
+            correctives = body.posedirs.reshape(size, -1).T.contiguous()
+
+        def by_smplx(pose: Tensor, shape: Tensor) -> Tensor:
+            template, more = body.v_template[None], (correctives, body.J_regressor, parents, body.weights)
+            vertices, joints = lbs(shape, pose, template, body.shapedirs, *more)
+            return points.joint_part @ joints + points.vertex_part @ vertices
+
+        return by_smplx
 
     def by_mesh(pose: Tensor, shape: Tensor) -> Tensor:
         rotation = rotation_matrices(pose.unflatten(1, (-1, 3)))
@@ -70,26 +81,6 @@ def placer(body: Body, points: FitPoints, through: Through) -> Place:
         return points.joint_part @ placement.joints + points.vertex_part @ vertices
 
     return by_mesh
-
-
-def _by_smplx(body: Body, points: FitPoints) -> Place:
-    from smplx.lbs import lbs  # slow to import
-
-    size = 3 * len(body.v_template)
-    correctives = body.v_template.new_zeros(
-        9 * (JOINT_COUNT - 1), size
-    )  # SMPL's file has them, so they are always added
-    if body.posedirs is not None:
-        correctives = body.posedirs.reshape(size, -1).T.contiguous()
-    parents = torch.tensor(PARENTS)
-
-    def place(pose: Tensor, shape: Tensor) -> Tensor:
-        vertices, joints = lbs(
-            shape, pose, body.v_template[None], body.shapedirs, correctives, body.J_regressor, parents, body.weights
-        )
-        return points.joint_part @ joints + points.vertex_part @ vertices
-
-    return place
 
 
 # Numbers of the 69 that bend elbows and knees, and the sign in which they bend backwards.
@@ -133,10 +124,8 @@ def reprojection(
 def torso_reprojection(
     projected_px: Tensor, xy_px: Tensor, confidence: Tensor, pixel_scale: Tensor, torsos: tuple[tuple[int, ...], ...]
 ) -> Tensor:
-    """Squared crop pixels of hips and shoulders, not weighted, [N]: of the first torso seen whole, else the last.
-
-    Of the last, points with confidence 0 are left out: they have no position.
-    """
+    """Squared crop pixels of hips and shoulders, not weighted, [N]: of the first torso seen whole, else the last. Of
+    the last, points with confidence 0 are left out: they have no position."""
     squared = ((projected_px - xy_px) * pixel_scale[:, None, None]).square().sum(-1)
     *preferred, last = (list(torso) for torso in torsos)
     loss = (squared[:, last] * (confidence[:, last] > 0)).sum(1)
@@ -167,10 +156,8 @@ class MaxMixture:
 
 
 def max_mixture(weights: np.ndarray, means: np.ndarray, covariances: np.ndarray) -> MaxMixture:
-    """The prior of a mixture: weights [M], means [M, 69], covariances [M, 69, 69].
-
-    c_m = -log(w_m / ((2 pi)^(69/2) sqrt(det_m) / min sqrt(det))), as SMPLify scales it.
-    """
+    """The prior of a mixture: weights [M], means [M, 69], covariances [M, 69, 69]. c_m = -log(w_m / ((2 pi)^(69/2)
+    sqrt(det_m) / min sqrt(det))), as SMPLify scales it."""
     covariances = covariances.astype(np.float64)
     half_log_det = np.linalg.slogdet(covariances)[1] / 2
     constant = means.shape[1] / 2 * math.log(2 * math.pi) + half_log_det - half_log_det.min() - np.log(weights)
@@ -228,21 +215,20 @@ def smplify(
     box_side_px: Tensor | None = None,
     through: Through = "mesh",
 ) -> SmplifyFit:
-    """Fit T frames in the full frame, from `start`.
-
-    prior: `load_max_mixture(...)`; the embedded one if None. box_side_px: [T] the side b of the square around the
-    person; from the keypoints if None. through: "mesh" skins all vertices at every step, as the original does;
-    "smplx" does so by the very package that the original calls; "bones" places the keypoints alone. The result is
-    the same.
-    """
-    xy_px, confidence, around = _usable(keypoints, camera)
+    """Fit T frames in the full frame, from `start`. prior: `load_max_mixture(...)`; the embedded one if None.
+    box_side_px: [T] the side b of the square around the person; from the keypoints if None. through: "mesh" skins all
+    vertices at every step, as the original does; "smplx" does so by the very package that the original calls; "bones"
+    places the keypoints alone. The result is the same."""
+    keypoints = undistorted(body_keypoints(keypoints), [camera])
+    xy_px, confidence = keypoints.xy_px[:, :17], (keypoints.confidence * keypoints.presence)[:, :17]
     frames = len(xy_px)
-    side = around if box_side_px is None else box_side_px.to(confidence)
+    side = square_around(xy_px, confidence)[1] if box_side_px is None else box_side_px.to(confidence)
     if tuple(side.shape) != (frames,) or not bool((side > 0).all()):
         raise UserError(
             f"box_side_px must be {frames} positive numbers of pixels, one per frame, got {list(side.shape)}."
         )
-    seen = _observations(xy_px, confidence, camera, CROP_PX / side)
+    focal, center = (xy_px.new_tensor(pair).expand(frames, 2) for pair in (camera.focal_px, camera.center_px))
+    seen = Observations(xy_px, confidence, focal, center, CROP_PX / side)
     body = body.to(dtype=torch.float32)
     return fit_points(seen, body, coco17(body), start, prior or load_max_mixture(), settings, through)
 
@@ -264,19 +250,17 @@ def fit_points(
     shape = start.shape.detach().float()[..., :size]
     shape = torch.nn.functional.pad(shape, (0, size - shape.shape[-1])).expand(frames, size)
     pose, translation = start.pose.detach().float().reshape(frames, -1), start.translation.detach().float()
-    place = _padded(placer(body, points, through), body.shape_size - size)
+    place, missing = placer(body, points, through), body.shape_size - size
+    if missing:  # shape directions beyond those that are fitted stay zero
+        whole = place
+        place = lambda pose, shape: whole(pose, torch.nn.functional.pad(shape, (0, missing)))  # noqa: E731
     parts = [
         _two_stages(seen.frames(part), place, points, pose[part], shape[part], translation[part], prior, settings)
         for part in (slice(first, first + settings.batch) for first in range(0, frames, settings.batch))
     ]
-    joined = BodyParams(
-        torch.cat([part.params.pose for part in parts]),
-        torch.cat([part.params.shape for part in parts]),
-        torch.cat([part.params.translation for part in parts]),
-    )
-    return SmplifyFit(
-        joined, torch.cat([part.loss for part in parts]), torch.cat([part.reprojection for part in parts])
-    )
+    params = [torch.cat([getattr(p.params, name) for p in parts]) for name in ("pose", "shape", "translation")]
+    loss, errors = (torch.cat([getattr(part, name) for part in parts]) for name in ("loss", "reprojection"))
+    return SmplifyFit(BodyParams(*params), loss, errors)
 
 
 def camera_loss(
@@ -308,12 +292,8 @@ def body_loss(
     weight[:, list(points.ignored)] = 0
     projected = project(placed + translation[:, None], seen.focal_px, seen.center_px)
     errors = reprojection(projected, seen.xy_px, weight, seen.pixel_scale, settings.robust_px)
-    loss = (
-        errors.sum(1)
-        + settings.pose_weight**2 * prior.energy(body_pose)
-        + settings.bend_weight**2 * bend(body_pose).sum(1)
-        + settings.shape_weight**2 * shape.square().sum(1)
-    )
+    loss = errors.sum(1) + settings.pose_weight**2 * prior.energy(body_pose)
+    loss = loss + settings.bend_weight**2 * bend(body_pose).sum(1) + settings.shape_weight**2 * shape.square().sum(1)
     return loss, errors
 
 
@@ -326,13 +306,6 @@ def square_around(xy_px: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
     usable = used.sum((1, 2)) >= 2
     center = torch.where(usable[:, None], (low + high) / 2, torch.zeros_like(low))
     return center, torch.where(usable, side.clamp(min=1), torch.full_like(side, float(CROP_PX)))
-
-
-def _usable(keypoints: Keypoints, camera: Camera) -> tuple[Tensor, Tensor, Tensor]:
-    """Undistorted pixels [T, 17, 2], confidence times presence [T, 17], and the side of the square around [T]."""
-    keypoints = undistorted(body_keypoints(keypoints), [camera])
-    xy_px, confidence = keypoints.xy_px[:, :17], (keypoints.confidence * keypoints.presence)[:, :17]
-    return xy_px, confidence, square_around(xy_px, confidence)[1]
 
 
 def _two_stages(
@@ -374,17 +347,6 @@ def _descend(unknowns: list[Tensor], loss: Callable[[], Tensor], settings: Smpli
             adam.step()
     for unknown in unknowns:
         unknown.requires_grad_(False)
-
-
-def _padded(place: Place, missing: int) -> Place:
-    """For a body with more shape directions than are fitted: the others stay zero."""
-    return (lambda pose, shape: place(pose, torch.nn.functional.pad(shape, (0, missing)))) if missing else place
-
-
-def _observations(xy_px: Tensor, confidence: Tensor, camera: Camera, pixel_scale: Tensor) -> Observations:
-    frames = len(xy_px)
-    focal, center = (xy_px.new_tensor(pair).expand(frames, 2) for pair in (camera.focal_px, camera.center_px))
-    return Observations(xy_px, confidence, focal, center, pixel_scale)
 
 
 def _check_start(start: BodyParams, frames: int) -> None:

@@ -34,7 +34,7 @@ was learned from.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -47,6 +47,7 @@ from fitting.solver.terms.priors import LikelyShape
 from fitting.solver.terms.reprojection import Reprojection
 from fitting.solver.terms.term import FARTHEST, Blocks, Term, Window
 from fitting.solver.unknowns import BodyJacobian, Geometry, State, join, orthonormal
+from fitting.thresholds import LEAST_KEYPOINTS
 
 CHUNK = 512  # frames handled at a time: bounds memory on long tracks
 Kind = TypeVar("Kind", bound=Term)
@@ -67,8 +68,18 @@ class Problem:
 
     @property
     def seen(self) -> Reprojection:
-        """The keypoints."""
+        """The keypoints, of the camera in whose frame the body is."""
         return self.term(Reprojection)
+
+    @property
+    def views(self) -> list[Reprojection]:
+        """The keypoints of every camera."""
+        return [term for term in self.terms if isinstance(term, Reprojection)]
+
+    @property
+    def without_tails(self) -> "Problem":
+        """With one Gaussian for every keypoint (`Reprojection.without_tails`)."""
+        return replace(self, terms=tuple(t.without_tails if isinstance(t, Reprojection) else t for t in self.terms))
 
     def term(self, kind: type[Kind]) -> Kind:
         """The first term of this kind."""
@@ -106,6 +117,11 @@ class Problem:
             low, high = max(first - halo, 0), min(last + halo, count)
             part, wide = self.frames(slice(low, high)), state.frames(slice(low, high))
             yield part, part.window(wide, self.jacobian.place(wide), slice(first - low, last - low), first, count)
+
+
+def seen_by_several(views: Sequence[Reprojection]) -> Tensor:
+    """[T] whether more than one camera shows enough of the body to be fitted to it."""
+    return torch.stack([view.used.sum(-1) >= LEAST_KEYPOINTS for view in views]).sum(0) > 1
 
 
 def costs(problem: Problem, state: State) -> tuple[Tensor, Tensor]:
@@ -530,6 +546,7 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
             unknown = torch.full((len(state), 24, 3), torch.nan)
             return JointDeviations(unknown, unknown.clone())
         own, response, shape_covariance = (part.to(system.matrix.dtype) for part in parts)
+    alone = ~seen_by_several(problem.views)[:, None, None]  # a second camera knows distances, and no limb mirrored
     camera_frame: list[Tensor] = []
     relative_to_pelvis: list[Tensor] = []
     for first in range(0, len(state), CHUNK):
@@ -548,11 +565,11 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
             spec = "tjcs,sr,tjcr->tjc" if state.shared_shape else "tjcs,tsr,tjcr->tjc"
             variance = variance + torch.einsum(spec, a, shape_part, a)
             if not relative:
-                variance = variance + (UNMODELLED_SIZE * geometry.joints).square()
+                variance = variance + (alone[rows] * UNMODELLED_SIZE * geometry.joints).square()
             out.append(variance.clamp(min=0).sqrt())
     relative_m = torch.cat(relative_to_pelvis)
     if problem.fps is not None:
-        relative_m[..., 2] *= MIRROR_STD_FACTOR
+        relative_m[..., 2] *= torch.where(alone[:, 0], MIRROR_STD_FACTOR, 1.0)
     return JointDeviations(torch.cat(camera_frame), relative_m)
 
 

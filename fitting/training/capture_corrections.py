@@ -56,10 +56,8 @@ def speeds_m_s(points_m: np.ndarray, fps: float) -> np.ndarray:
 
 
 def planted(feet_m: np.ndarray, over_sole_m: np.ndarray, fps: float, level: bool = True) -> np.ndarray:
-    """What to add to a body's place [T, 3] so that its feet [T, 4, 3] (y up) stand on y = 0 without sliding.
-
-    level: standing feet are put onto y = 0 at any time, not only on the whole; for floors without steps.
-    """
+    """What to add to a body's place [T, 3] so that its feet [T, 4, 3] (y up) stand on y = 0 without sliding. level:
+    standing feet are put onto y = 0 at any time, not only on the whole; for floors without steps."""
     shift = np.zeros((len(feet_m), 3))
     height = feet_m[..., 1] - over_sole_m
     shift[:, 1] = -np.quantile(height.min(1), 0.1)
@@ -83,10 +81,8 @@ def planted(feet_m: np.ndarray, over_sole_m: np.ndarray, fps: float, level: bool
 
 
 def in_contact(feet_m: np.ndarray, over_sole_m: np.ndarray, fps: float, level: bool = True) -> np.ndarray:
-    """[T, 4] bool: which of the feet's points stand, in a world with the floor at y = 0.
-
-    level: False where there are steps; then what counts is the height over the body's lowest point.
-    """
+    """[T, 4] bool: which of the feet's points stand, in a world with the floor at y = 0. level: False where there are
+    steps; then what counts is the height over the body's lowest point."""
     height = feet_m[..., 1] - over_sole_m
     above = height if level else height - height.min(1, keepdims=True)
     return (speeds_m_s(feet_m, fps) < STILL_M_S) & (above < ON_FLOOR_M)
@@ -112,10 +108,8 @@ def elevation_rad(thorax: Tensor, upper_arm: Tensor) -> Tensor:
 
 
 def collar_turn(collar_bone: Tensor, moved_m: Tensor) -> Tensor:
-    """The turn [N, 3, 3] of a collar whose bone [3] has its end moved by [N, 3], both in the thorax's frame.
-
-    The bone keeps its length; what is moved along it is lost. How far it rises is kept exactly, as far as it can.
-    """
+    """The turn [N, 3, 3] of a collar whose bone [3] has its end moved by [N, 3], both in the thorax's frame. The bone
+    keeps its length; what is moved along it is lost. How far it rises is kept exactly, as far as it can."""
     length = collar_bone.norm()
     high = (collar_bone[1] + moved_m[:, 1]).clamp(-0.95 * length, 0.95 * length)
     level = collar_bone[[0, 2]] + moved_m[:, [0, 2]]

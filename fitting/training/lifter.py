@@ -249,11 +249,11 @@ def main() -> None:
     start = None if given.start is None else load_lifter(given.start).state_dict()
     learned = [bank(motion, body, motion.learned) for motion in motions.all]
     kept = [bank(motion, body, motion.held_out & ~motion.left_out) for motion in motions.held_out]
-    train(Banks(learned, kept), body, given.out, settings, start, _say)
 
+    def say(line: str) -> None:
+        print(time.strftime("%H:%M:%S"), line, flush=True)
 
-def _say(line: str) -> None:
-    print(time.strftime("%H:%M:%S"), line, flush=True)
+    train(Banks(learned, kept), body, given.out, settings, start, say)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.kinematics import MIRROR, rotate, rotation_matrices
+from fitting.body.kinematics import MIRROR, quaternion_to_matrix, rotate, rotation_matrices
 from fitting.init.lifter import SHAPE, SLOW_STEP_S, WINDOW, Inputs, Observation, inputs
 from fitting.thresholds import NEAREST_KEYPOINT_M
-from fitting.training.motion_bank import MOTION_SHARES, SEATED, Bank, matrices, varied, windows
+from fitting.training.motion_bank import MOTION_SHARES, SEATED, Bank, varied, windows
 from fitting.training.simulation import drawn_sigma, stated_mixtures
 from pose2d.skeletons import COCO17, HALPE26
 from pose2d.types import AREA_OF_BOX, l_squared
@@ -48,10 +48,8 @@ ONLY_COCO = 0.3  # share of windows with COCO's 17 keypoints alone
 
 
 def observe(rays: Tensor, marked: Tensor, half: Tensor, seated: Tensor, generator: torch.Generator) -> Observation:
-    """Exact directions [B, T, 26, 2] in images of half size [B, 2] -> what a 2D network might give for them.
-
-    marked: [B, T], passed on. seated: [B] bool, people who are likely to be behind a table.
-    """
+    """Exact directions [B, T, 26, 2] in images of half size [B, 2] -> what a 2D network might give for them. marked:
+    [B, T], passed on. seated: [B] bool, people who are likely to be behind a table."""
     count, frames = rays.shape[:2]
     size = (count, frames, COUNT)
 
@@ -90,7 +88,11 @@ def observe(rays: Tensor, marked: Tensor, half: Tensor, seated: Tensor, generato
     gone = chance(0.6 * rate, (count, 1, COUNT)) | chance(0.4 * rate, size)
     hidden = _members(LIMBS)[torch.randint(len(LIMBS), (count,), generator=generator)][:, None]
     gone |= hidden & _a_while(count, frames, 0.15, generator)[..., None]
-    gone |= ~inside | _beyond_line(held, low, high, seated, generator)
+    # In some windows nothing below (seldom: beside) a line is in view; who sits is behind a table more often.
+    at = low + (0.2 + 0.7 * torch.rand(count, 1, 2, generator=generator)) * (high - low)
+    line = torch.where(seated[:, None], torch.tensor([0.03, 0.4]), torch.tensor([0.03, 0.08]))
+    cut = chance(line[:, None], (count, 1, 2))
+    gone |= ~inside | ((held > at.mean(1, keepdim=True)[:, :, None]) & cut[:, :, None]).any(-1)
     gone |= _a_while(count, frames, 0.1, generator, longest=0.4)[..., None]
     left = inside.sum(-1, keepdim=True) < LEAST_INSIDE
     nothing = gone & chance(0.5, (count, 1, 1)) | left
@@ -128,18 +130,6 @@ def _a_while(count: int, frames: int, share: float, generator: torch.Generator, 
     first = torch.rand(count, 1, generator=generator) * (frames + length) - length
     frame = torch.arange(frames)
     return (frame >= first) & (frame < first + length) & (torch.rand(count, 1, generator=generator) < share)
-
-
-def _beyond_line(rays: Tensor, low: Tensor, high: Tensor, seated: Tensor, generator: torch.Generator) -> Tensor:
-    """In some windows nothing below (seldom: beside) a line across the body is in view: [B, T, 26].
-
-    People who sit are behind tables more often than others.
-    """
-    count = len(rays)
-    at = low + (0.2 + 0.7 * torch.rand(count, 1, 2, generator=generator)) * (high - low)
-    share = torch.where(seated[:, None], torch.tensor([0.03, 0.4]), torch.tensor([0.03, 0.08]))
-    cut = torch.rand(count, 1, 2, generator=generator) < share[:, None]
-    return ((rays > at.mean(1, keepdim=True)[:, :, None]) & cut[:, :, None]).any(-1)
 
 
 def _lasting(slow: Tensor, quick: Tensor, share: Tensor, memory: Tensor) -> Tensor:
@@ -234,24 +224,14 @@ _SHIFT_MM = {
 MARKS_SPREAD_M = 0.008  # standard deviation per axis
 
 
-def _table() -> tuple[list[int], Tensor]:
-    bones, shifts = [], []
-    for name in HALPE26.keypoints:
-        bone, (x, y, z) = _SHIFT_MM[name.replace("right", "left")]
-        right = name.startswith("right")
-        bones.append(MIRROR[bone] if right else bone)
-        shifts.append((-x if right else x, y, z))
-    return bones, torch.tensor(shifts, dtype=torch.float32) / 1000
-
-
-_BONES, _SHIFTS_M = _table()
+_MARKS = [(name.startswith("right"), *_SHIFT_MM[name.replace("right", "left")]) for name in HALPE26.keypoints]
+_BONES = [MIRROR[bone] if right else bone for right, bone, _ in _MARKS]
+_SHIFTS_M = torch.tensor([(-x if right else x, y, z) for right, _, (x, y, z) in _MARKS], dtype=torch.float32) / 1000
 
 
 def marks(turned: Tensor, spread_m: Tensor) -> Tensor:
     """From the body's keypoints to where they are marked, [B, T, 26, 3] metres, of turned bones [B, T, 24, 3, 3].
-
-    spread_m: [B, 26, 3] what each person's marks differ by.
-    """
+    spread_m: [B, 26, 3] what each person's marks differ by."""
     return rotate(turned[..., _BONES, :, :], _SHIFTS_M + spread_m[:, None])
 
 
@@ -259,10 +239,8 @@ STEP_S = (0.06, 0.16)  # between frames of a window; now and then up to SLOW_STE
 SPEED = (0.75, 1.35)  # at which the motion is played
 MARKED = 0.6  # share of windows whose keypoints are where people mark them
 NEAREST_M = 0.9  # no pelvis comes closer to the camera
-GROUPS, GROUP_SHARES = (
-    (1, 3, WINDOW),
-    (0.25, 0.1, 0.65),
-)  # so many frames attend to each other: single frames are learned too
+# So many frames attend to each other, in such shares of windows: single frames are learned too.
+GROUPS, GROUP_SHARES = (1, 3, WINDOW), (0.25, 0.1, 0.65)
 
 
 @dataclass(frozen=True)
@@ -291,7 +269,7 @@ def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generat
     whole_shape = torch.randn(count, body.shape_size, generator=generator).clamp(-2.5, 2.5)
     view = views(count, generator)
 
-    rotation = matrices(motion.turn)
+    rotation = quaternion_to_matrix(motion.turn)
     rotation[:, :, 0] = torch.einsum("bij,btjk->btik", view.turn, rotation[:, :, 0])
     travel = torch.einsum("bij,btj->bti", view.turn, motion.root_m - motion.root_m.mean(1, keepdim=True))
     pelvis = travel + view.target_m[:, None]
@@ -309,22 +287,12 @@ def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generat
     pelvis = torch.einsum("btij,btj->bti", to_turned, pelvis)
     ahead = pelvis[..., 2] > NEAREST_M / 2  # who has left the image may be anywhere: nothing to learn there
     pelvis[..., 2] = pelvis[..., 2].clamp(min=NEAREST_M / 2)
-    group = torch.tensor(GROUPS)[
-        torch.multinomial(torch.tensor(GROUP_SHARES), count, replacement=True, generator=generator)
-    ]
-    member = torch.arange(WINDOW) // group[:, None]
+    which = torch.multinomial(torch.tensor(GROUP_SHARES), count, replacement=True, generator=generator)
+    member = torch.arange(WINDOW) // torch.tensor(GROUPS)[which][:, None]
     attends = (member[:, :, None] == member[:, None]) & motion.inside[:, None] | torch.eye(WINDOW, dtype=torch.bool)
-    return Examples(
-        given,
-        time_s,
-        attends,
-        motion.inside * ahead * torch.where(given.box.visible, 1.0, 0.3),
-        rotation,
-        whole_shape[:, :SHAPE],
-        pelvis,
-        torch.einsum("btij,btkj->btki", to_turned, joints),
-        torch.einsum("btij,btkj->btki", to_turned, keypoints),
-    )
+    counts = motion.inside * ahead * torch.where(given.box.visible, 1.0, 0.3)
+    points = (torch.einsum("btij,btkj->btki", to_turned, own) for own in (joints, keypoints))
+    return Examples(given, time_s, attends, counts, rotation, whole_shape[:, :SHAPE], pelvis, *points)
 
 
 class Placed(NamedTuple):
@@ -342,8 +310,5 @@ def placed(body: Body, rotation: Tensor, shape: Tensor) -> Placed:
     placement = body.placement(rotation.flatten(0, -4), whole)
     points = body.keypoint_terms.place(placement, body.keypoint_terms.moments(whole, None))
     root = placement.joints[:, :1]
-    return Placed(
-        (placement.joints - root).unflatten(0, leading),
-        (points - root).unflatten(0, leading),
-        placement.rotation.unflatten(0, leading),
-    )
+    parts = placement.joints - root, points - root, placement.rotation
+    return Placed(*(part.unflatten(0, leading) for part in parts))

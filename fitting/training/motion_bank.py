@@ -167,11 +167,6 @@ def varied(given: Windows, generator: torch.Generator) -> Windows:
     return Windows(turn, root, given.kind, given.inside)
 
 
-def matrices(turn: Tensor) -> Tensor:
-    """Quaternions [..., 4] -> [..., 3, 3]."""
-    return quaternion_to_matrix(turn)
-
-
 KINDS = (
     "standing", "upright", "seated", "bent", "lying", "upside down", "kneeling", "on hands", "reaching",
 )  # fmt: skip

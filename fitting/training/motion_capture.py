@@ -24,7 +24,6 @@ Data: Vakanski, Jun, Paul, Baker: A Data Set of Human Body Movements for Physica
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -139,28 +138,6 @@ _CLIPS = {
 }
 
 
-def _check_tree(
-    bones: Mapping[str, np.ndarray], file: Mapping[str, np.ndarray], path: Path, source: tuple[str, ...]
-) -> None:
-    """Every joint there, each after its parent; clips one after the other."""
-    order, names = [str(n) for n in bones["joint"]], [str(n) for n in file["joint"]]
-    lacking = sorted({*source, *(theirs for theirs, _ in _FAR_END.values())} - (set(names) & set(order)))
-    if lacking:
-        raise UserError(f"{path} lacks the joints {', '.join(lacking[:4])} of the skeleton.")
-    above = {name: int(parent) for name, parent in zip(order, bones["parent"], strict=True)}
-    for number, name in enumerate(names):
-        if name not in above or above[name] >= len(order):
-            raise UserError(f"{path}: joint {name[:40]!r} has no place in the skeleton.")
-        if above[name] >= 0 and order[above[name]] not in names[:number]:
-            raise UserError(f"{path}: joint {name[:40]!r} comes before its parent.")
-    start = file["clip_start"].astype(np.int64)
-    wrong_name = [n for n in map(str, file["clip_name"]) if source == _CMU and not n.split("_")[0].isdecimal()]
-    if len(start) != len(file["clip_name"]) + 1 or (np.diff(start) < 0).any() or wrong_name:
-        raise UserError(f"{path}: clip_start and clip_name do not say which frames belong to which clip.")
-    if int(start[-1]) > len(file["euler_zyx_deg_x100"]):
-        raise UserError(f"{path}: clip_start goes beyond the frames that are there.")
-
-
 def load_motion(path: str | Path, body: Body, fps: float, skeleton: str | Path | None = None) -> Motion:
     """A file of clips as people move: CMU's knees and shoulders corrected. Arguments as of `load_captured`."""
     motion = load_captured(path, body, fps, skeleton)
@@ -182,10 +159,7 @@ def load_accad(path: str | Path, body: Body) -> Motion:
 
 def load_captured(path: str | Path, body: Body, fps: float, skeleton: str | Path | None = None) -> Motion:
     """A file of CMU's clips as captured: `euler_zyx_deg_x100`, `joint`, `clip_start`, `clip_name` (and `clip_desc`,
-    `root_pos`).
-
-    skeleton: the file that has `joint`, `parent` and `offset`; the same one unless given.
-    """
+    `root_pos`). skeleton: the file that has `joint`, `parent` and `offset`; the same one unless given."""
     return _load(path, body, fps, skeleton, _CMU)
 
 
@@ -198,14 +172,26 @@ def _load(path: str | Path, body: Body, fps: float, skeleton: str | Path | None,
     bones = file if skeleton is None else read_npz(skeleton, expected)
     check_arrays(bones, _BONES, skeleton or path, "a file of motion capture")
     check_arrays(file, _CLIPS, path, "a file of motion capture")
-    _check_tree(bones, file, path, source)
-    euler = torch.from_numpy(np.deg2rad(file["euler_zyx_deg_x100"].astype(np.float32) / 100))
-    names = [str(name) for name in file["joint"]]
-    offsets = {str(n): o for n, o in zip(bones["joint"], bones["offset"], strict=True)}
-    above = {str(n): int(p) for n, p in zip(bones["joint"], bones["parent"], strict=True)}
-    order = [str(name) for name in bones["joint"]]
-    root = torch.from_numpy(file["root_pos"]) if "root_pos" in file else None
+    # Every joint there, each after its parent; clips one after the other.
+    order, names = [str(n) for n in bones["joint"]], [str(n) for n in file["joint"]]
+    lacking = sorted({*source, *(theirs for theirs, _ in _FAR_END.values())} - (set(names) & set(order)))
+    if lacking:
+        raise UserError(f"{path} lacks the joints {', '.join(lacking[:4])} of the skeleton.")
+    above = {name: int(parent) for name, parent in zip(order, bones["parent"], strict=True)}
+    for number, name in enumerate(names):
+        if name not in above or above[name] >= len(order):
+            raise UserError(f"{path}: joint {name[:40]!r} has no place in the skeleton.")
+        if above[name] >= 0 and order[above[name]] not in names[:number]:
+            raise UserError(f"{path}: joint {name[:40]!r} comes before its parent.")
     start, clips = file["clip_start"], tuple(str(name) for name in file["clip_name"])
+    wrong_name = [name for name in clips if source == _CMU and not name.split("_")[0].isdecimal()]
+    if len(start) != len(clips) + 1 or (np.diff(start.astype(np.int64)) < 0).any() or wrong_name:
+        raise UserError(f"{path}: clip_start and clip_name do not say which frames belong to which clip.")
+    if int(start[-1]) > len(file["euler_zyx_deg_x100"]):
+        raise UserError(f"{path}: clip_start goes beyond the frames that are there.")
+    euler = torch.from_numpy(np.deg2rad(file["euler_zyx_deg_x100"].astype(np.float32) / 100))
+    offsets = dict(zip(order, bones["offset"], strict=True))
+    root = torch.from_numpy(file["root_pos"]) if "root_pos" in file else None
     descriptions = tuple(map(str, file["clip_desc"])) if "clip_desc" in file else ()
     parents = [names.index(order[above[name]]) if above[name] >= 0 else -1 for name in names]
     align = _alignments(offsets, order, above, body)
@@ -236,7 +222,8 @@ def _alignments(offsets: dict[str, np.ndarray], order: list[str], above: dict[st
 
     neck = "Neck1" if "Neck1" in offsets else "Neck"
     theirs = place(neck) - (place("LeftUpLeg") + place("RightUpLeg")) / 2
-    trunk = _pitch(math.atan2(theirs[2], theirs[1]) - _lean_rad(rest))
+    ours_up = rest[12] - (rest[1] + rest[2]) / 2
+    trunk = _pitch(math.atan2(theirs[2], theirs[1]) - math.atan2(ours_up[2], ours_up[1]))
     align: list[Tensor] = []
     for joint, parent in enumerate(PARENTS):
         turn = trunk if parent < 0 else align[parent]
@@ -244,26 +231,17 @@ def _alignments(offsets: dict[str, np.ndarray], order: list[str], above: dict[st
             turn = _pitch(-HEAD_BOWED_RAD[neck])
         if joint in _FAR_END:
             name, ours = _FAR_END[joint]
-            turn = _shortest(turn @ (rest[ours] - rest[joint]), torch.from_numpy(offsets[name])) @ turn
+            a, b = turn @ (rest[ours] - rest[joint]), torch.from_numpy(offsets[name])
+            a, b = a / a.norm(), b / b.norm()  # by the shortest turn that takes one to the other
+            axis = torch.linalg.cross(a, b)
+            sine = axis.norm().clamp(min=1e-12)
+            turn = rotation_matrices(axis / sine * torch.atan2(sine, a @ b)) @ turn
         align.append(turn)
     return align
 
 
-def _lean_rad(rest: Tensor) -> float:
-    ours = rest[12] - (rest[1] + rest[2]) / 2
-    return math.atan2(ours[2], ours[1])
-
-
 def _pitch(forwards_rad: float) -> Tensor:
     return rotation_matrices(torch.tensor([forwards_rad, 0.0, 0.0]))
-
-
-def _shortest(source: Tensor, target: Tensor) -> Tensor:
-    """The rotation matrix of the shortest turn that takes one direction to the other."""
-    a, b = source / source.norm(), target / target.norm()
-    axis = torch.linalg.cross(a, b)
-    sine = axis.norm().clamp(min=1e-12)
-    return rotation_matrices(axis / sine * torch.atan2(sine, a @ b))
 
 
 def _scale(offsets: dict[str, np.ndarray], body: Body) -> float:
@@ -277,9 +255,7 @@ def _scale(offsets: dict[str, np.ndarray], body: Body) -> float:
 HIPS_WRONG = (5,)  # subjects whose pelvis markers are 442 mm apart, of others 242 to 283: no hip centres
 KNEE_IN_M, ANKLE_IN_M, ELBOW_IN_M = 0.057, 0.042, 0.045  # half the joint's width and the marker's radius
 SHOULDER_DOWN_M = 0.045  # from the acromion's marker to the head of the humerus
-SPINES_SLOPE_RAD = math.radians(
-    9.4
-)  # of the plane of the pelvis' spines in quiet standing, where ours is level: median
+SPINES_SLOPE_RAD = math.radians(9.4)  # of the pelvis' spines in quiet standing, where ours is level: median
 FINGER_ABOVE_RAD = math.radians(22)  # of the finger's marker, on the back of the hand, over the hand: median
 PRONATED_RAD = math.radians(60)  # taken of a forearm whose elbow is too straight to show its hinge
 HINGE_SHOWS_RAD = (0.35, 1.05)  # bends from which on a hinge begins to show, and shows clearly
@@ -381,11 +357,6 @@ def _pitched(turn: Tensor, forwards_rad: Tensor | float) -> Tensor:
     return turn @ rotation_matrices(torch.as_tensor(forwards_rad) * _X)
 
 
-def pitch_rad(turn: Tensor) -> Tensor:
-    """[N]: how far bones are tipped forwards from upright."""
-    return torch.atan2(-turn[:, 1, 2], turn[:, 1, 1])
-
-
 def _fitted(marker: dict[str, Tensor], body: Body) -> tuple[Tensor, Tensor]:
     """Poses [N, 24, 3] and pelvis [N, 3] of one set of markers."""
     rest = body.rest_joints.float()
@@ -401,10 +372,14 @@ def _fitted(marker: dict[str, Tensor], body: Body) -> tuple[Tensor, Tensor]:
     turn[6] = turn[3] @ third
     ahead = marker["LFHD"] + marker["RFHD"] - marker["LBHD"] - marker["RBHD"]
     head = _turn(ahead, marker["LFHD"] + marker["LBHD"] - marker["RFHD"] - marker["RBHD"], _Z, _X)
-    turn[15] = _pitched(head, -pitch_rad(head).median())  # most of the time people look ahead
+    tipped = torch.atan2(-head[:, 1, 2], head[:, 1, 1])  # forwards from upright
+    turn[15] = _pitched(head, -tipped.median())  # most of the time people look ahead
     turn[12] = turn[9] @ rotation_matrices(matrix_to_axis_angle(turn[9].mT @ turn[15]) / 2)
 
-    hips = _hips(marker, spines, front, (front - back).norm(dim=-1))
+    # Harrington 2007: the centres from the middle of the front spines, by the pelvis' width and depth.
+    width, depth = (marker["LASI"] - marker["RASI"]).norm(dim=-1).median(), (front - back).norm(dim=-1).median()
+    out, down, behind = 0.33 * width + 0.0073, 0.30 * width + 0.0109, 0.24 * depth + 0.0099
+    hips = [front + rotate(spines, torch.stack((side.sign * out, -down, -behind))) for side in SIDES]
     lengths = [_leg(marker, turn, rest, side, hip) for side, hip in zip(SIDES, hips, strict=True)]
     for side in SIDES:
         _arm(marker, turn, rest, side)
@@ -412,16 +387,6 @@ def _fitted(marker: dict[str, Tensor], body: Body) -> tuple[Tensor, Tensor]:
     root = size * (hips[0] + hips[1]) / 2 - rotate(turn[0], (rest[1] + rest[2]) / 2 - rest[0])
     local = [turn[0]] + [turn[PARENTS[joint]].mT @ turn[joint] for joint in range(1, JOINT_COUNT)]
     return matrix_to_axis_angle(torch.stack(local, 1)), root
-
-
-def _hips(marker: dict[str, Tensor], spines: Tensor, front: Tensor, depth: Tensor) -> list[Tensor]:
-    """Harrington 2007: the centres from the middle of the front spines, by the pelvis' width and depth."""
-    width, depth = (marker["LASI"] - marker["RASI"]).norm(dim=-1).median(), depth.median()
-    found = []
-    for side in SIDES:
-        out, down, behind = 0.33 * width + 0.0073, 0.30 * width + 0.0109, 0.24 * depth + 0.0099
-        found.append(front + rotate(spines, torch.stack((side.sign * out, -down, -behind))))
-    return found
 
 
 def _leg(marker: dict[str, Tensor], turn: dict[int, Tensor], rest: Tensor, side: Side, hip_m: Tensor) -> float:

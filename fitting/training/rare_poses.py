@@ -9,7 +9,7 @@ Angles in degrees. Forwards is positive for limbs and trunk; the left side's for
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -103,6 +103,10 @@ def _both(make: Callable[[], Limb]) -> tuple[Limb, Limb]:
     return make(), make()
 
 
+def _one_of(first: Tensor, a: Arm, b: Arm) -> Arm:
+    return Arm(*(torch.where(first, x, y) for x, y in zip(vars(a).values(), vars(b).values(), strict=True)))
+
+
 def _flat(swing: Tensor, bend: Tensor, root: Tensor) -> Tensor:
     """The ankle that lays the sole onto a level floor."""
     return (swing - bend - root).clamp(-25, 45)
@@ -121,11 +125,6 @@ def sitting(draw: Draw) -> Drawn:
 
     legs = _both(leg)
     return Drawn(root, draw(-4, 4), lean, draw(-10, 25) - lean / 2, draw(-35, 35), legs, _both(at_table))
-
-
-def sitting_as_captured(draw: Draw) -> Drawn:
-    seated = sitting(draw)
-    return Drawn(**{**vars(seated), "arms": None})
 
 
 def floor_sitting(draw: Draw) -> Drawn:
@@ -152,14 +151,8 @@ def kneeling(draw: Draw) -> Drawn:
         bend = torch.where(heels, draw(135, 150), 90 + swing - root)
         ankle = torch.where(draw.pick(0.5), draw(35, 58), draw(-25, 0))
         front, shin = draw(75, 105) + root, draw(70, 105)
-        flat = _flat(front, shin, root)
-        return Leg(
-            torch.where(up, front, swing),
-            draw(-2, 14),
-            torch.where(up, shin, bend),
-            torch.where(up, flat, ankle),
-            draw(-5, 12),
-        )
+        swing, bend = torch.where(up, front, swing), torch.where(up, shin, bend)
+        return Leg(swing, draw(-2, 14), bend, torch.where(up, _flat(front, shin, root), ankle), draw(-5, 12))
 
     legs = leg(half), leg(torch.zeros_like(half))
     lean = draw(0, 25)
@@ -171,13 +164,9 @@ def all_fours(draw: Draw) -> Drawn:
 
     def leg() -> Leg:
         swing = root + draw(-22, 18)
-        return Leg(
-            swing,
-            draw(-2, 12),
-            90 + swing - root + draw(-6, 6),
-            torch.where(draw.pick(0.6), draw(35, 58), draw(-25, 0)),
-            draw(-5, 5),
-        )
+        out, bend = draw(-2, 12), 90 + swing - root + draw(-6, 6)
+        ankle = torch.where(draw.pick(0.6), draw(35, 58), draw(-25, 0))
+        return Leg(swing, out, bend, ankle, draw(-5, 5))
 
     arms = _both(lambda: _bearing_arm(draw, root + curve, draw(0, 20)))
     return Drawn(root, draw(-3, 3), curve, draw(-45, 15), draw(-25, 25), _both(leg), arms)
@@ -193,7 +182,7 @@ def plank(draw: Draw) -> Drawn:
     def arm() -> Arm:
         push = _bearing_arm(draw, root + curve - 0.55 * bend, bend)
         elbows = Arm(root + curve + draw(-8, 8), draw(0, 15), draw(82, 98), draw(-5, 15), draw(0, 90), draw(-10, 10))
-        return Arm(*(torch.where(low, a, b) for a, b in zip(vars(elbows).values(), vars(push).values(), strict=True)))
+        return _one_of(low, elbows, push)
 
     return Drawn(root, draw(-2, 2), curve, draw(-35, 10), draw(-15, 15), _both(leg), _both(arm))
 
@@ -222,9 +211,8 @@ def lying(draw: Draw) -> Drawn:
         swing = torch.where(prone, draw(-8, 12), torch.where(side, tucked + draw(0, 20), swing))
         bend = torch.where(prone, draw(0, 35), torch.where(side, tucked + draw(0, 35), bend))
         out = torch.where(side, draw(-4, 4), draw(-2, 18))
-        return Leg(
-            swing, out, bend, torch.where(prone, draw(25, 55), draw(0, 35)), torch.where(side, draw(-4, 4), draw(0, 25))
-        )
+        ankle = torch.where(prone, draw(25, 55), draw(0, 35))
+        return Leg(swing, out, bend, ankle, torch.where(side, draw(-4, 4), draw(0, 25)))
 
     def arm() -> Arm:
         over, folded = draw.pick(0.4), draw.pick(0.5)
@@ -247,18 +235,14 @@ def inverted(draw: Draw) -> Drawn:
     curve = draw(-15, 5)
 
     def leg() -> Leg:
-        return Leg(
-            torch.where(split, draw(-30, 90), draw(-8, 12)),
-            draw(0, 20),
-            torch.where(draw.pick(0.3), draw(20, 100), draw(0, 12)),
-            draw(10, 55),
-            draw(-5, 10),
-        )
+        swing, out = torch.where(split, draw(-30, 90), draw(-8, 12)), draw(0, 20)
+        bend = torch.where(draw.pick(0.3), draw(20, 100), draw(0, 12))
+        return Leg(swing, out, bend, draw(10, 55), draw(-5, 10))
 
     def arm() -> Arm:
         hands = _bearing_arm(draw, draw(165, 182), draw(0, 12))
         folded = Arm(draw(125, 155), draw(0, 15), draw(85, 115), draw(0, 20), draw(0, 60), draw(-10, 30))
-        return Arm(*(torch.where(head, a, b) for a, b in zip(vars(folded).values(), vars(hands).values(), strict=True)))
+        return _one_of(head, folded, hands)
 
     return Drawn(root, draw(-5, 5), curve, draw(-35, 15), draw(-5, 5), _both(leg), _both(arm))
 
@@ -268,16 +252,10 @@ def reaching(draw: Draw) -> Drawn:
     one, up = draw.pick(0.5), draw.pick(0.6)
 
     def arm(reaches: Tensor) -> Arm:
-        far = Arm(
-            torch.where(up, draw(130, 178), draw(55, 110)),
-            draw(-15, 45),
-            draw(0, 45),
-            draw(-30, 50),
-            draw(-20, 90),
-            draw(-20, 30),
-        )
+        swing = torch.where(up, draw(130, 178), draw(55, 110))
+        far = Arm(swing, draw(-15, 45), draw(0, 45), draw(-30, 50), draw(-20, 90), draw(-20, 30))
         rest = Arm(draw(-15, 30), draw(0, 25), draw(5, 60), draw(-10, 30), draw(0, 40), draw(-10, 10))
-        return Arm(*(torch.where(reaches, a, b) for a, b in zip(vars(far).values(), vars(rest).values(), strict=True)))
+        return _one_of(reaches, far, rest)
 
     still = torch.zeros_like(draw.places[:, 0])
     leg = Leg(still, still, still, still, still)
@@ -300,7 +278,7 @@ CONTACTS = {
 }  # fmt: skip
 RARE = {
     "sitting": Kind(sitting, (), 4),
-    "sitting, arms as captured": Kind(sitting_as_captured, (), 4),
+    "sitting, arms as captured": Kind(lambda draw: replace(sitting(draw), arms=None), (), 4),
     "floor sitting": Kind(floor_sitting, (), 3, 0.16),
     "kneeling": Kind(kneeling, (), 4),
     "all fours": Kind(all_fours, ("hands", "knees", "toes"), 4),
@@ -312,53 +290,40 @@ RARE = {
 }
 
 
-def _about(x: Tensor | float, y: Tensor | float, z: Tensor | float, like: Tensor) -> Tensor:
-    """Rz Rx Ry of degrees [N]: swings out, then about the side, after a twist."""
-    turns = []
-    for axis, angle in enumerate((x, y, z)):
-        vector = torch.zeros(len(like), 3)
-        vector[:, axis] = torch.deg2rad(torch.as_tensor(angle, dtype=torch.float32).expand(len(like)))
-        turns.append(rotation_matrices(vector))
-    return turns[0] @ turns[2] @ turns[1]
-
-
 def posed(drawn: Drawn, captured: Tensor) -> Tensor:
     """Poses [N, 24, 3]; what is not drawn is taken from captured poses [N, 24, 3]."""
-    like = drawn.root_pitch
-    pose = captured.clone()
+    count, pose, mirror = len(captured), captured.clone(), torch.tensor([1.0, -1.0, -1.0])
 
-    def put(joint: int, matrix: Tensor, right: bool) -> None:
-        if right:
-            mirror = torch.tensor([1.0, -1.0, -1.0])
-            pose[:, MIRROR[joint]] = matrix_to_axis_angle(matrix) * mirror
-        else:
-            pose[:, joint] = matrix_to_axis_angle(matrix)
+    def about(x: Tensor | float = 0.0, y: Tensor | float = 0.0, z: Tensor | float = 0.0) -> Tensor:
+        """Rz Rx Ry of degrees [N]: swings out, then about the side, after a twist."""
+        turns = []
+        for axis, angle in enumerate((x, y, z)):
+            vector = torch.zeros(count, 3)
+            vector[:, axis] = torch.deg2rad(torch.as_tensor(angle, dtype=torch.float32).expand(count))
+            turns.append(rotation_matrices(vector))
+        return turns[0] @ turns[2] @ turns[1]
 
-    legs_drawn = any(bool(value.any()) for value in vars(drawn.legs[0]).values())
-    if legs_drawn:
-        put(0, _about(drawn.root_pitch, 0.0, drawn.root_roll, like), False)
+    def put(joint: int, matrix: Tensor, right: int = 0) -> None:
+        turn = matrix_to_axis_angle(matrix)
+        pose[:, MIRROR[joint] if right else joint] = turn * mirror if right else turn
+
+    if any(bool(value.any()) for value in vars(drawn.legs[0]).values()):
+        put(0, about(drawn.root_pitch, 0.0, drawn.root_roll))
         for right, leg in enumerate(drawn.legs):
-            put(1, _about(-leg.swing, leg.twist, leg.out, like), bool(right))
-            put(4, _about(leg.bend, 0.0, 0.0, like), bool(right))
-            put(7, _about(leg.ankle, 0.0, 0.0, like), bool(right))
-            tucked = torch.where(leg.ankle < 0, -25.0, 0.0)
-            put(10, _about(tucked, 0.0, 0.0, like), bool(right))
+            put(1, about(-leg.swing, leg.twist, leg.out), right)
+            put(4, about(leg.bend), right)
+            put(7, about(leg.ankle), right)
+            put(10, about(torch.where(leg.ankle < 0, -25.0, 0.0)), right)  # tucked
     for joint in (3, 6, 9):
-        put(joint, _about(drawn.spine / 3, 0.0, 0.0, like), False)
+        put(joint, about(drawn.spine / 3))
     for joint in (12, 15):
-        put(joint, _about(drawn.head / 2, drawn.head_turn / 2, 0.0, like), False)
-    if drawn.arms is not None:
-        for right, arm in enumerate(drawn.arms):
-            turn = (
-                _about(-arm.swing, 0.0, 0.0, like)
-                @ _about(0.0, 0.0, arm.out - 90, like)
-                @ _about(arm.twist, 0.0, 0.0, like)
-            )
-            put(13, torch.eye(3).expand(len(like), 3, 3), bool(right))
-            put(16, turn, bool(right))
-            put(18, _about(0.0, -arm.bend, 0.0, like) @ _about(arm.pronation, 0.0, 0.0, like), bool(right))
-            put(20, _about(0.0, 0.0, arm.wrist, like), bool(right))
-            put(22, torch.eye(3).expand(len(like), 3, 3), bool(right))
+        put(joint, about(drawn.head / 2, drawn.head_turn / 2))
+    for right, arm in enumerate(drawn.arms or ()):
+        put(13, torch.eye(3).expand(count, 3, 3), right)
+        put(16, about(-arm.swing) @ about(z=arm.out - 90) @ about(arm.twist), right)
+        put(18, about(y=-arm.bend) @ about(arm.pronation), right)
+        put(20, about(z=arm.wrist), right)
+        put(22, torch.eye(3).expand(count, 3, 3), right)
     return pose
 
 

@@ -52,11 +52,9 @@ def scene(
     marks_m: Tensor | None = None,
     skeleton: Skeleton = HALPE26,
 ) -> Scene:
-    """A clip of captured motion seen by a random camera: height, pitch, distance, direction and focal length.
-
-    marks_m: [K, 3] from the body's keypoints to where they are marked, along the axes of the joint that they are at.
-    skeleton: COCO's 17 or Halpe's 26 keypoints.
-    """
+    """A clip of captured motion seen by a random camera: height, pitch, distance, direction and focal length. marks_m:
+    [K, 3] from the body's keypoints to where they are marked, along the axes of the joint that they are at. skeleton:
+    COCO's 17 or Halpe's 26 keypoints."""
     assert motion.root_m is not None
     span = motion.clip(clip)
     if frames is not None:
@@ -121,7 +119,10 @@ def correlated_noise(
 
 def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise, fps: float = 30.0) -> Keypoints:
     """COCO's 17 or Halpe's 26 keypoints [T, K, 2] read with errors that the confidence states truly."""
-    skeleton = _skeleton(exact_px.shape[1])
+    known = [one for one in (COCO17, HALPE26) if one.size == exact_px.shape[1]]
+    if not known:
+        raise ValueError(f"there is no skeleton of {exact_px.shape[1]} keypoints to draw noise for: 17 or 26")
+    (skeleton,) = known
     low, high = exact_px.amin(1), exact_px.amax(1)
     sides = (high - low).clamp(min=1)
     area = AREA_OF_BOX * sides[:, 0].clamp(min=0) * sides[:, 1]
@@ -150,9 +151,7 @@ LOG_SIGMAS, LOG_SIGMA_SPREAD = (-1.5, -0.3, 1.2), 0.3  # core, ordinary, plainly
 
 def stated_mixtures(confidence: Tensor, mixed: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Weights and sigmas [..., 3], in units of l, with the expected OKS `confidence` [...]; not mixed: one Gaussian.
-
-    sum_m w_m / (1 + sigma_m^2) = s fixes the core's weight once the sigmas and the rest's share are drawn.
-    """
+    sum_m w_m / (1 + sigma_m^2) = s fixes the core's weight once the sigmas and the rest's share are drawn."""
     log_sigma = torch.tensor(LOG_SIGMAS) + LOG_SIGMA_SPREAD * torch.randn(*confidence.shape, 3, generator=generator)
     sigma = log_sigma.exp()
     one = (1 / confidence - 1).sqrt()  # of the one Gaussian
@@ -171,10 +170,3 @@ def drawn_sigma(weight: Tensor, sigma: Tensor, normal: Tensor) -> Tensor:
     place = torch.special.ndtr(normal)[..., None]
     component = (place > weight.cumsum(-1)[..., :-1]).sum(-1, keepdim=True)
     return sigma.gather(-1, component).squeeze(-1)
-
-
-def _skeleton(keypoints: int) -> Skeleton:
-    by_size = {COCO17.size: COCO17, HALPE26.size: HALPE26}
-    if keypoints not in by_size:
-        raise ValueError(f"there is no skeleton of {keypoints} keypoints to draw noise for: 17 or 26")
-    return by_size[keypoints]

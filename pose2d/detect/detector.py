@@ -23,7 +23,7 @@ from pose2d import crops
 from pose2d.base.errors import UserError
 from pose2d.base.files import read_json
 from pose2d.models.base import compare, read_state
-from pose2d.models.convolutions import Conv, CSPLayer, DarknetBlock, OnnxNetwork, SpatialPyramid, onnx_convolutions
+from pose2d.models.convolutions import Conv, CSPLayer, OnnxNetwork, SpatialPyramid, darknet_block, onnx_convolutions
 
 COCO_PERSON = 1  # category of a person in COCO's files
 FARTHEST_PX = 1e7  # of a box that was given: no image is so large
@@ -188,7 +188,7 @@ GRAPH = "yolox_tiny.onnx"
 
 
 def _layer(inputs: int, outputs: int, blocks: int, residual: bool) -> CSPLayer:
-    return CSPLayer(inputs, outputs, blocks, residual, DarknetBlock, attention=False)
+    return CSPLayer(inputs, outputs, blocks, residual, darknet_block, attention=False)
 
 
 class Darknet(nn.Module):
@@ -347,10 +347,8 @@ class YoloxTiny(PersonDetector):
 
     @staticmethod
     def prepare(image: np.ndarray, options: DetectorOptions) -> list[DetectorInput]:
-        """The image in the top left corner of each input, whose sides are multiples of 32.
-
-        The published pipeline fills a square; less grey beside the image costs less time and finds the same people.
-        """
+        """The image in the top left corner of each input, whose sides are multiples of 32. The published pipeline fills
+        a square; less grey beside the image costs less time and finds the same people."""
         crops.check_image(image)
         height, width = image.shape[:2]
         inputs = []

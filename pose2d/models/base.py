@@ -9,6 +9,7 @@ import importlib
 import pickle
 import re
 from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,37 +58,16 @@ RLE_RGB = Normalization((0.406, 0.457, 0.480), (1.0, 1.0, 1.0))
 
 # What may happen to a batch between `features` and `predict` without touching channels or space.
 _KEEP_TRUNK = {
-    Tensor.__getitem__,
-    Tensor.index_select,
-    torch.index_select,
-    Tensor.narrow,
-    Tensor.split,
-    torch.split,
-    Tensor.chunk,
-    torch.chunk,
-    torch.cat,
-    torch.concat,
-    Tensor.detach,
-    torch.detach,
-    Tensor.clone,
-    torch.clone,
-    Tensor.contiguous,
-    Tensor.to,
-    Tensor.cpu,
-    Tensor.cuda,
-    Tensor.float,
-    Tensor.half,
-    Tensor.bfloat16,
-    Tensor.double,
+    *(getattr(torch, name) for name in ("index_select", "split", "chunk", "cat", "concat", "detach", "clone")),
+    *(getattr(Tensor, name) for name in ("__getitem__", "index_select", "narrow", "split", "chunk", "detach", "clone")),
+    *(getattr(Tensor, name) for name in ("contiguous", "to", "cpu", "cuda", "float", "half", "bfloat16", "double")),
     Tensor.pin_memory,
 }
 
 
 class FeaturesWithTrunk(Tensor):
-    """Features [N, ...] that carry a second map of the network with them, one row a crop.
-
-    Slicing, concatenating, copying or casting a batch keeps both in step. Any other operation gives a plain tensor.
-    """
+    """Features [N, ...] that carry a second map of the network with them, one row a crop. Slicing, concatenating,
+    copying or casting a batch keeps both in step. Any other operation gives a plain tensor."""
 
     trunk: Tensor  # [N, ...]
 
@@ -111,16 +91,11 @@ class FeaturesWithTrunk(Tensor):
             whole = all(isinstance(part, cls) for part in parts)
             if not whole or any(out.shape[1:] != parts[0].shape[1:] for out in outputs):
                 return result
-            trunks = func(_trunk_of(args[0]), *args[1:], **kwargs)
+            carried = [part.trunk for part in parts] if parts is args[0] else parts[0].trunk
+            trunks = func(carried, *args[1:], **kwargs)
             if isinstance(result, Tensor):
                 return cls.join(result, trunks)
             return type(result)(cls.join(out, trunk) for out, trunk in zip(result, trunks, strict=True))
-
-
-def _trunk_of(features: Any) -> Any:
-    if isinstance(features, (tuple, list)):
-        return [_trunk_of(part) for part in features]
-    return features.trunk
 
 
 def trunk_of(features: Tensor) -> Tensor:
@@ -134,10 +109,8 @@ def trunk_of(features: Tensor) -> Tensor:
 
 
 class PoseModel(nn.Module):
-    """A frozen network in two halves, so that the pose head and CCNet share one forward pass.
-
-    crops -> `normalize` -> `features` -> `predict`; CCNet reads what `features` returns.
-    """
+    """A frozen network in two halves, so that the pose head and CCNet share one forward pass. crops -> `normalize` ->
+    `features` -> `predict`; CCNet reads what `features` returns."""
 
     skeleton: Skeleton
     input_wh: tuple[int, int]  # width, height of a crop in pixels
@@ -145,11 +118,12 @@ class PoseModel(nn.Module):
     crop: ClassVar[CropConvention] = "sbl"  # how a box becomes a crop (pose2d/crops.py)
     box_scale: ClassVar[float] = 1.25  # the box is grown by this before cropping
     features_name: str = "penultimate"  # what `features` returns; others for comparison only (ccnet/other_features.py)
+    normalization: Normalization = IMAGENET_RGB
     has_heatmap_score: ClassVar[bool] = False  # whether predictions have a `heatmap_score` beside the score
 
-    @abstractmethod
     def normalize(self, crops: Tensor) -> Tensor:
         """RGB crops [N, 3, H, W], 0..255, uint8 or float -> the network's input (colour order, scale, mean)."""
+        return self.normalization(crops)
 
     @abstractmethod
     def features(self, crops: Tensor) -> Tensor:
@@ -174,14 +148,29 @@ class PoseModel(nn.Module):
         """Compute features on the CPU by ONNX Runtime from now on, with the weights as they are now."""
         raise NotImplementedError(f"{type(self).__name__} has no graph.")
 
+    def plain(self, features: Tensor) -> Tensor:
+        """Features without what travels with them, refused where their shape is not this network's."""
+        if tuple(features.shape[1:]) != self.feature_shape:
+            expected = ", ".join(map(str, self.feature_shape))
+            raise UserError(f"features must have shape [N, {expected}], got {list(features.shape)}.")
+        return features.as_subclass(Tensor)
+
+    def size_px(self, like: Tensor) -> Tensor:
+        """Width and height of a crop, [2], of the type and on the device of `like`."""
+        return torch.tensor(self.input_wh, dtype=like.dtype, device=like.device)
+
     def check_input(self, crops: Tensor) -> None:
         """Refuse a batch that this network cannot read, in words."""
         width, height = self.input_wh
-        expected = f"[N, 3, {height}, {width}]"
         if crops.ndim != 4 or tuple(crops.shape[1:]) != (3, height, width):
-            raise UserError(f"crops must have shape {expected}, got {list(crops.shape)}.")
+            raise UserError(f"crops must have shape [N, 3, {height}, {width}], got {list(crops.shape)}.")
         if not torch.is_floating_point(crops):
             raise UserError(f"crops must be floating point, got {crops.dtype}: call model.normalize(crops) first.")
+
+
+def named(**layers: nn.Module) -> Any:
+    """Layers in a row, an `nn.Sequential`, under the names that published weights have."""
+    return nn.Sequential(OrderedDict(layers))
 
 
 @dataclass(frozen=True)
@@ -205,13 +194,10 @@ UNPUBLISHED = ("your own", "your own training: no checkpoint is published")
 MINIATURE = ("your own", "your own training with tools/train_mini.py")  # docs/paper.md: for one processor core
 
 
-def sized_card(
-    name: str,
-    build: Callable[[tuple[int, int], Skeleton], PoseModel],
-    skeleton: Skeleton,
-    parameters: int,
-    origin: tuple[str, str],
-) -> ModelCard:
+Build = Callable[[tuple[int, int], Skeleton], PoseModel]
+
+
+def sized_card(name: str, build: Build, skeleton: Skeleton, parameters: int, origin: tuple[str, str]) -> ModelCard:
     """A card whose name states the crop's height and width, as in "hrnet-w32-256x192"; origin: licence and source."""
     height, width = (int(side) for side in re.findall(r"(\d+)x(\d+)", name)[0])
     return ModelCard(name, partial(build, (width, height), skeleton), skeleton, (width, height), parameters, *origin)
@@ -221,22 +207,16 @@ Decoder = Callable[[Tensor], tuple[Tensor, Tensor]]  # maps -> xy_cells, score (
 
 
 class HeatmapModel(PoseModel):
-    """Features -> one map per keypoint -> its peak. The raw confidence is the height of the peak.
+    """Features -> one map per keypoint -> its peak. The raw confidence is the height of the peak. `decode` may be
+    replaced on a loaded model, for a checkpoint whose recipe says so: `model.decode =
+    functools.partial(pose2d.decode.dark, kernel=17)`."""
 
-    `decode` may be replaced on a loaded model, for a checkpoint whose recipe says so:
-    `model.decode = functools.partial(pose2d.decode.dark, kernel=17)`.
-    """
-
-    normalization: Normalization = IMAGENET_RGB
     decode: Decoder = staticmethod(decode.quarter_offset)
     shift_mirrored: bool = True  # in the flip test, move the un-mirrored map one cell to the right
 
     @abstractmethod
     def maps(self, features: Tensor) -> Tensor:
         """Features -> heatmaps [N, K, h, w]."""
-
-    def normalize(self, crops: Tensor) -> Tensor:
-        return self.normalization(crops)
 
     def predict(self, features: Tensor) -> Prediction:
         return self.decode_maps(self.maps(features))
@@ -254,8 +234,7 @@ class HeatmapModel(PoseModel):
 
     def cell_px(self, maps: Tensor) -> Tensor:
         """Crop pixels per cell, [2]. UDP measures from the first pixel's centre to the last one's."""
-        size = torch.tensor(self.input_wh, dtype=maps.dtype, device=maps.device)
-        cells = torch.tensor([maps.shape[-1], maps.shape[-2]], dtype=maps.dtype, device=maps.device)
+        size, cells = self.size_px(maps), maps.new_tensor([maps.shape[-1], maps.shape[-2]])
         return (size - 1) / (cells - 1) if self.crop == "udp" else size / cells
 
 
@@ -266,10 +245,8 @@ SHOWN = 4  # keys named in an error, of each kind
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
     """The tensors of a `.npz`, `.safetensors` or torch checkpoint, under the file's own key names; of an `.onnx` file
-    under those of `ordered_weights`.
-
-    Containers are opened, `module.` of data-parallel training is taken off, and floats become float32.
-    """
+    under those of `ordered_weights`. Containers are opened, `module.` of data-parallel training is taken off, and
+    floats become float32."""
     path = Path(path)
     if not path.is_file():
         what = "is a folder, not a checkpoint file" if path.is_dir() else "does not exist"

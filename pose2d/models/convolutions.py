@@ -11,7 +11,9 @@ convolutions: `fold_batch_norms` does it to a checkpoint that has both.
 CPU this is about 1.5 times as fast as torch (bench/engines.py).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.resources import files
@@ -38,11 +40,9 @@ def plain(
 ) -> Tensor:
     """activation(convolution of x [N, C, H, W]) with torch's public functions."""
     y = F.conv2d(x, kernel, bias, stride, padding, groups=groups)
-    if activation == "none":
-        return y
     if activation == "silu":
         return F.silu(y, inplace=True)
-    return y.clamp_(0, 6) if activation == "relu6" else y.relu_()
+    return {"none": lambda: y, "relu6": lambda: y.clamp_(0, 6), "relu": y.relu_}[activation]()
 
 
 def pack(kernel: Tensor, stride: int, padding: int, groups: int, shape: tuple[int, ...]) -> Tensor:
@@ -106,64 +106,46 @@ class Conv(nn.Conv2d):
     """A convolution with bias, then SiLU unless told otherwise. Output cells per axis: input / stride."""
 
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        kernel: int = 1,
-        stride: int = 1,
-        groups: int = 1,
+        self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1, bias: bool = True,
         activation: Activation = "silu",
-    ) -> None:
-        super().__init__(inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups)
+    ) -> None:  # fmt: skip
+        super().__init__(inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups, bias=bias)
         self.activation: Activation = activation
         self.packed = MadeFromWeight()
+
+    def kernel(self) -> Tensor:
+        return self.weight
 
     def forward(self, x: Tensor) -> Tensor:
         how = (self.stride[0], int(self.padding[0]), self.groups)
         if may_fuse(x, self.weight):
-            packed = self.packed.get(self.weight, lambda: pack(self.weight, *how, x.shape))
+            packed = self.packed.get(self.weight, lambda: pack(self.kernel(), *how, x.shape))
             return fused(x, packed, self.bias, *how, self.activation)
-        return plain(x, self.weight, self.bias, *how, self.activation)
+        return plain(x, self.kernel(), self.bias, *how, self.activation)
 
 
-class Separable(nn.Module):
-    """Filter each channel, then mix channels."""
+class Block(nn.Module):
+    """Two layers; plus the input, where it is residual."""
 
-    def __init__(self, channels: int, kernel: int) -> None:
+    def __init__(self, conv1: nn.Module, conv2: nn.Module, residual: bool) -> None:
         super().__init__()
-        self.depthwise_conv = Conv(channels, channels, kernel, groups=channels)
-        self.pointwise_conv = Conv(channels, channels)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.pointwise_conv(self.depthwise_conv(x))
-
-
-class NextBlock(nn.Module):
-    """CSPNeXt's residual block: 3x3, then a depthwise 5x5 with a 1x1."""
-
-    def __init__(self, channels: int, residual: bool) -> None:
-        super().__init__()
-        self.residual = residual
-        self.conv1 = Conv(channels, channels, 3)
-        self.conv2 = Separable(channels, 5)
+        self.residual, self.conv1, self.conv2 = residual, conv1, conv2
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.conv2(self.conv1(x))
         return out + x if self.residual else out
 
 
-class DarknetBlock(nn.Module):
-    """CSPDarknet's residual block: 1x1, then 3x3."""
+def next_block(channels: int, residual: bool) -> Block:
+    """CSPNeXt's: 3x3, then a depthwise 5x5 with a 1x1."""
+    depthwise = Conv(channels, channels, 5, groups=channels)
+    separable = nn.Sequential(OrderedDict(depthwise_conv=depthwise, pointwise_conv=Conv(channels, channels)))
+    return Block(Conv(channels, channels, 3), separable, residual)
 
-    def __init__(self, channels: int, residual: bool) -> None:
-        super().__init__()
-        self.residual = residual
-        self.conv1 = Conv(channels, channels)
-        self.conv2 = Conv(channels, channels, 3)
 
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.conv2(self.conv1(x))
-        return out + x if self.residual else out
+def darknet_block(channels: int, residual: bool) -> Block:
+    """CSPDarknet's: 1x1, then 3x3."""
+    return Block(Conv(channels, channels), Conv(channels, channels, 3), residual)
 
 
 class ChannelAttention(nn.Module):
@@ -182,14 +164,9 @@ class CSPLayer(nn.Module):
     """Half of the channels pass through blocks, the other half goes round them."""
 
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        blocks: int,
-        residual: bool,
-        block: Callable[[int, bool], nn.Module],
+        self, inputs: int, outputs: int, blocks: int, residual: bool, block: Callable[[int, bool], Block],
         attention: bool,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         half = outputs // 2
         self.main_conv = Conv(inputs, half)
@@ -220,36 +197,26 @@ class SpatialPyramid(nn.Module):
 
 
 class CSPNeXt(nn.Module):
-    """RTMDet's backbone: three convolutions, four stages; images [N, 3, H, W] -> [N, channels, H/32, W/32].
-
-    Attributes are named as in OpenMMLab's checkpoints, and stand in the order of computation.
-    """
+    """RTMDet's backbone: three convolutions, four stages; images [N, 3, H, W] -> [N, channels, H/32, W/32]. Attributes
+    are named as in OpenMMLab's checkpoints, and stand in the order of computation."""
 
     def __init__(self, depth: float, width: float) -> None:
         super().__init__()
-        first = int(64 * width)
-        self.stem = nn.Sequential(
-            Conv(3, first // 2, 3, 2), Conv(first // 2, first // 2, 3), Conv(first // 2, first, 3)
-        )
-        self.stage1 = _stage(first, int(128 * width), _blocks(3, depth))
-        self.stage2 = _stage(int(128 * width), int(256 * width), _blocks(6, depth))
-        self.stage3 = _stage(int(256 * width), int(512 * width), _blocks(6, depth))
-        self.stage4 = _stage(int(512 * width), int(1024 * width), _blocks(3, depth), last=True)
-        self.channels = int(1024 * width)
+        sizes = [int(channels * width) for channels in (64, 128, 256, 512, 1024)]
+        half = sizes[0] // 2
+        self.stem = nn.Sequential(Conv(3, half, 3, 2), Conv(half, half, 3), Conv(half, sizes[0], 3))
+        for number, (inputs, outputs, count) in enumerate(zip(sizes, sizes[1:], (3, 6, 6, 3), strict=False), 1):
+            last = number == 4
+            layer = CSPLayer(outputs, outputs, max(round(count * depth), 1), not last, next_block, attention=True)
+            between = [SpatialPyramid(outputs)] if last else []
+            setattr(self, f"stage{number}", nn.Sequential(Conv(inputs, outputs, 3, 2), *between, layer))
+        self.channels = sizes[-1]
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.stem(images.contiguous(memory_format=torch.channels_last))  # the faster layout on a CPU
-        return self.stage4(self.stage3(self.stage2(self.stage1(x))))
-
-
-def _blocks(count: int, depth: float) -> int:
-    return max(round(count * depth), 1)
-
-
-def _stage(inputs: int, outputs: int, blocks: int, last: bool = False) -> nn.Sequential:
-    layer = CSPLayer(outputs, outputs, blocks, residual=not last, block=NextBlock, attention=True)
-    down = Conv(inputs, outputs, 3, 2)
-    return nn.Sequential(down, SpatialPyramid(outputs), layer) if last else nn.Sequential(down, layer)
+        for number in range(1, 5):
+            x = getattr(self, f"stage{number}")(x)
+        return x
 
 
 def fold_batch_norms(state: Mapping[str, Tensor], epsilon: float) -> dict[str, Tensor]:
@@ -266,23 +233,14 @@ def fold_batch_norms(state: Mapping[str, Tensor], epsilon: float) -> dict[str, T
     return folded
 
 
+_SLOTS = ((1, "weight"), (2, "bias"))  # of a convolution's inputs in ONNX
+
+
 def onnx_convolutions(state: Mapping[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
     """The convolutions of an ONNX file (keys of `ordered_weights`) under the names of a module's, in order.
-
-    Convolutions beyond those named keep their keys, so that a file of another network does not pass.
-    """
-    renamed = {}
-    for count, name in enumerate(_padded(names, sum(key.startswith("Conv.") for key in state))):
-        for slot, part in ((1, "weight"), (2, "bias")):
-            key = f"Conv.{count}.{slot}"
-            if key in state:
-                renamed[f"{name}.{part}" if name else key] = state[key]
-    return renamed
-
-
-def _padded(names: Sequence[str], count: int) -> Iterator[str]:
-    yield from names
-    yield from [""] * max(count - len(names), 0)
+    Convolutions beyond those named keep their keys, so that a file of another network does not pass."""
+    own = {f"Conv.{n}.{slot}": f"{name}.{part}" for n, name in enumerate(names) for slot, part in _SLOTS}
+    return {own.get(key, key): value for key, value in state.items() if re.fullmatch(r"Conv\.\d+\.[12]", key)}
 
 
 class OnnxNetwork:

@@ -40,18 +40,18 @@ class Exchange(nn.Module):
 
     def forward(self, maps: list[Tensor]) -> list[Tensor]:
         maps = [branch(x) for branch, x in zip(self.branches, maps, strict=True)]
-        return [self._sum(maps, i, cast(nn.ModuleDict, fuse)) for i, fuse in enumerate(self.fuse_layers)]
-
-    def _sum(self, maps: list[Tensor], i: int, fuse: nn.ModuleDict) -> Tensor:
-        """Output i: branch i itself and all others through their layers; coarser ones grow to its size."""
-        terms = [maps[j] if j == i else fuse[str(j)](maps[j]) for j in range(i + 1)]
-        total = terms[0] + terms[1] if i > 0 else terms[0]
-        for term in terms[2:]:
-            total += term
-        for j in range(i + 1, len(maps)):
-            coarse = F.interpolate(fuse[str(j)](maps[j]), scale_factor=2.0 ** (j - i), mode="nearest")
-            total = coarse.add_(total)
-        return F.relu(total, inplace=True)
+        outputs = []
+        for i, fuse in enumerate(self.fuse_layers):  # branch i itself and all others; coarser ones grow to its size
+            layers = cast(nn.ModuleDict, fuse)
+            terms = [maps[j] if j == i else layers[str(j)](maps[j]) for j in range(i + 1)]
+            total = terms[0] + terms[1] if i > 0 else terms[0]
+            for term in terms[2:]:
+                total += term
+            for j in range(i + 1, len(maps)):
+                coarse = F.interpolate(layers[str(j)](maps[j]), scale_factor=2.0 ** (j - i), mode="nearest")
+                total = coarse.add_(total)
+            outputs.append(F.relu(total, inplace=True))
+        return outputs
 
 
 def _resize(channels: list[int], source: int, target: int) -> nn.Sequential:
@@ -67,13 +67,11 @@ class HRNet(nn.Module):
 
     def __init__(self, width: int, outputs: int = 1) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 3, 2, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.conv2 = nn.Conv2d(64, 64, 3, 2, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(64)
+        self.conv1, self.bn1 = conv_bn(3, 64, 3, 2)
+        self.conv2, self.bn2 = conv_bn(64, 64, 3, 2)
         self.layer1 = nn.Sequential(Bottleneck(64, 64), *(Bottleneck(256, 64) for _ in range(3)))
-        first = {"0": conv_bn_relu(256, width, 1), "1": nn.Sequential(conv_bn_relu(256, 2 * width, 2))}
-        self.transition1 = nn.ModuleDict(first)
+        finest, finer = conv_bn_relu(256, width, 1), nn.Sequential(conv_bn_relu(256, 2 * width, 2))
+        self.transition1 = nn.ModuleDict({"0": finest, "1": finer})
         self.stage2 = self._stage(width, 2, 2)
         self.transition2 = nn.ModuleDict({"2": nn.Sequential(conv_bn_relu(2 * width, 4 * width, 2))})
         self.stage3 = self._stage(width, 3, 3)
@@ -88,8 +86,7 @@ class HRNet(nn.Module):
     def stages(self, x: Tensor) -> list[Tensor]:
         """Images [N, 3, H, W] -> the finest `outputs` maps of C, 2C, 4C, 8C channels at strides 4, 8, 16, 32."""
         x = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        x = F.relu(self.bn2(self.conv2(x)), inplace=True)
-        x = self.layer1(x)
+        x = self.layer1(F.relu(self.bn2(self.conv2(x)), inplace=True))
         maps = self.stage2([self.transition1["0"](x), self.transition1["1"](x)])
         maps = self.stage3([*maps, self.transition2["2"](maps[-1])])
         return self.stage4([*maps, self.transition3["3"](maps[-1])])
@@ -157,14 +154,9 @@ _SETS = (
     ("-wholebody", WHOLEBODY133, (32, 48), ("256x192", "384x288"), MMPOSE),
 )
 CARDS = [
-    sized_card(
-        f"hrnet-w{width}-{size}{suffix}",
-        partial(HRNetPose, width),
-        skeleton,
-        _TRUNK[width] + (width + 1) * skeleton.size,
-        origin,
-    )
+    sized_card(f"hrnet-w{width}-{size}{suffix}", partial(HRNetPose, width), skeleton, parameters, origin)
     for suffix, skeleton, trunks, sizes, origin in _SETS
     for width in trunks
+    for parameters in [_TRUNK[width] + (width + 1) * skeleton.size]
     for size in sizes
 ]

@@ -9,17 +9,16 @@ from 0 to 1, its centre is at 1/2.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pose2d.base.errors import UserError
 from pose2d.decode import fit_gaussian, windows
+from pose2d.models import convolutions
 from pose2d.models.base import CropConvention, FeaturesWithTrunk, ModelCard, PoseModel, renamed, trunk_of
-from pose2d.models.convolutions import Activation, MadeFromWeight, fused, may_fuse, pack, plain
 from pose2d.skeletons import COCO17
 from pose2d.types import Prediction
 
@@ -30,14 +29,8 @@ SINGLE_HEADS = {"center": 1, "kpt_heatmap": 17, "kpt_regress": 34, "kpt_offset":
 MULTI_HEADS = {**SINGLE_HEADS, "box_scale": 2, "box_offset": 2}
 # MobileNetV2's stages: expansion, channels at width 1, blocks, stride of the first block.
 STAGES = (
-    (1, 16, 1, 1),
-    (6, 24, 2, 2),
-    (6, 32, 3, 2),
-    (6, 64, 4, 2),
-    (6, 96, 3, 1),
-    (6, 160, 3, 2),
-    (6, 320, 1, 1),
-)
+    (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+)  # fmt: skip
 TAPS = (2, 5, 9)  # blocks whose outputs, at strides 4, 8 and 16, feed the pyramid
 
 
@@ -47,36 +40,16 @@ def _channels(channels: float) -> int:
     return rounded + 8 if rounded < 0.9 * channels else rounded
 
 
-class Conv(nn.Conv2d):
-    """A convolution with TensorFlow's SAME padding, then an activation.
+class Conv(convolutions.Conv):
+    """A convolution with TensorFlow's SAME padding, then an activation. SAME pads an even input at its end only when
+    the stride is 2. Torch pads both ends: a leading zero row and column in the kernel undo the one too many, for less
+    than it costs to copy the map into a padded one."""
 
-    SAME pads an even input at its end only when the stride is 2. Torch pads both ends: a leading zero row and column
-    in the kernel undo the one too many, for less than it costs to copy the map into a padded one.
-    """
-
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        kernel: int = 1,
-        stride: int = 1,
-        groups: int = 1,
-        bias: bool = True,
-        activation: Activation = "none",
-    ) -> None:
-        super().__init__(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=bias)
-        self.activation: Activation = activation
-        self.packed = MadeFromWeight()
+    def __init__(self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, **more: Any) -> None:
+        super().__init__(inputs, outputs, kernel, stride, **({"activation": "none"} | more))
 
     def kernel(self) -> Tensor:
         return self.weight if self.stride == (1, 1) else F.pad(self.weight, (1, 0, 1, 0))
-
-    def forward(self, x: Tensor) -> Tensor:
-        how = (self.stride[0], int(self.padding[0]), self.groups)
-        if may_fuse(x, self.weight):
-            packed = self.packed.get(self.weight, lambda: pack(self.kernel(), *how, x.shape))
-            return fused(x, packed, self.bias, *how, self.activation)
-        return plain(x, self.kernel(), self.bias, *how, self.activation)
 
 
 class InvertedResidual(nn.Module):
@@ -121,21 +94,15 @@ class MapHead(nn.Module):
 
     def at(self, trunk: Tensor, cells: Tensor) -> Tensor:
         """The outputs [N, M, outputs] at cells [N, M, 2] (x, y): as on the whole map, at a few points' cost."""
-        patches = patches_3x3(trunk, cells)
+        # The 3x3 neighbourhoods [N, M, C, 9], zero outside
+        wide, (_, channels, _, width) = F.pad(trunk, (1, 1, 1, 1)).flatten(2), trunk.shape
+        corner = cells[..., 1] * (width + 2) + cells[..., 0]
+        step = torch.tensor([row * (width + 2) + column for row in range(3) for column in range(3)]).to(cells)
+        index = (corner[..., None] + step).flatten(1)  # [N, M * 9]
+        patches = wide.gather(2, index[:, None].expand(-1, channels, -1)).unflatten(2, (-1, 9)).transpose(1, 2)
         filtered = torch.einsum("nmcp,cp->nmc", patches, self.hidden.depthwise.weight.flatten(1))
         mixed = F.linear(filtered, self.hidden.pointwise.weight.flatten(1), self.hidden.pointwise.bias)
         return F.linear(F.relu(mixed), self.out.weight.flatten(1), self.out.bias)
-
-
-def patches_3x3(maps: Tensor, cells: Tensor) -> Tensor:
-    """The 3x3 neighbourhoods [N, M, C, 9] of cells [N, M, 2] (x, y) in maps [N, C, h, w]; zero outside."""
-    width = maps.shape[-1] + 2
-    corner = cells[..., 1] * width + cells[..., 0]
-    step = torch.tensor([row * width + column for row in range(3) for column in range(3)], device=maps.device)
-    index = (corner[..., None] + step).flatten(1)  # [N, M * 9]
-    padded = F.pad(maps, (1, 1, 1, 1)).flatten(2)
-    picked = padded.gather(2, index[:, None].expand(-1, maps.shape[1], -1))
-    return picked.unflatten(2, (cells.shape[1], 9)).transpose(1, 2)
 
 
 class MoveNet(nn.Module):
@@ -145,14 +112,12 @@ class MoveNet(nn.Module):
         super().__init__()
         channels = _channels(32 * width)
         self.stem = Conv(3, channels, 3, 2, activation="relu6")
-        blocks = []
+        self.blocks = nn.ModuleList()
         for expansion, outputs, count, stride in STAGES:
             for index in range(count):
-                blocks.append(
-                    InvertedResidual(channels, _channels(outputs * width), expansion, stride if index == 0 else 1)
-                )
-                channels = _channels(outputs * width)
-        self.blocks = nn.ModuleList(blocks)
+                wide = _channels(outputs * width)
+                self.blocks.append(InvertedResidual(channels, wide, expansion, stride if index == 0 else 1))
+                channels = wide
         self.last = Conv(channels, 1280, activation="relu6")
         self.lateral = nn.ModuleList(
             [Conv(1280, 64)] + [Conv(_channels(c * width), out) for c, out in ((64, 64), (32, 32), (24, TRUNK))]
@@ -194,16 +159,10 @@ def normalized(images: np.ndarray) -> np.ndarray:
 def convert(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The names of the embedded weights (those of the published graphs, shortened) -> this module's."""
     return renamed(
-        state,
-        (r"^hs\.(\w+)\.", r"heads.\1.hidden."),
-        (r"^ho\.(\w+)\.", r"heads.\1.out."),
-        (r"^lat\.", "lateral."),
-        (r"^sep\.", "merge."),
-        (r"^out\.", "last."),
-        (r"\.dw\.", ".depthwise."),
-        (r"\.pw\.", ".pointwise."),
+        state, (r"^hs\.(\w+)\.", r"heads.\1.hidden."), (r"^ho\.(\w+)\.", r"heads.\1.out."), (r"^lat\.", "lateral."),
+        (r"^sep\.", "merge."), (r"^out\.", "last."), (r"\.dw\.", ".depthwise."), (r"\.pw\.", ".pointwise."),
         (r"\.c\.(weight|bias)$", r".\1"),
-    )
+    )  # fmt: skip
 
 
 def cells_of(index: Tensor, width: int) -> Tensor:
@@ -213,10 +172,8 @@ def cells_of(index: Tensor, width: int) -> Tensor:
 
 class MoveNetFeatures(FeaturesWithTrunk):
     """Penultimate features [N, 96, h, w] of the keypoint heatmaps; `trunk` [N, 24, h, w] is what all heads hang on.
-
     MoveNet's heads (heatmap, person centre, regression, offset) each have hidden features of their own. A calibration
-    head reads the heatmap's 96 channels; decoding needs the trunk too.
-    """
+    head reads the heatmap's 96 channels; decoding needs the trunk too."""
 
 
 NEARNESS = 1.8  # cells: a person's middle counts 1 / (distance + NEARNESS), the published graph's constant
@@ -289,9 +246,8 @@ class ChosenCells:
 
 
 def choose(views: Sequence[HeadMaps | MirroredHeadMaps]) -> ChosenCells:
-    """Much as in the published graph: the person whose middle is likely and near the crop's; for each keypoint the
-    cell that is likely and near where that person is expected to have it.
-    """
+    """Much as in the published graph: the person whose middle is likely and near the crop's; for each keypoint the cell
+    that is likely and near where that person is expected to have it."""
     heat = torch.stack([view.heat for view in views]).mean(0)
     centre = torch.stack([view.centre for view in views]).mean(0)
     h, w = heat.shape[2:]
@@ -306,29 +262,23 @@ def choose(views: Sequence[HeadMaps | MirroredHeadMaps]) -> ChosenCells:
 
 
 def decode(views: Sequence[HeadMaps | MirroredHeadMaps]) -> Prediction:
-    """The keypoints of the person in the middle of each crop, from one view of it or the mean of several.
-
-    A keypoint's place within its cell is the mean of the votes of the cells around, weighted by their squared heat.
-    """
+    """The keypoints of the person in the middle of each crop, from one view of it or the mean of several. A keypoint's
+    place within its cell is the mean of the votes of the cells around, weighted by their squared heat."""
     chosen = choose(views)
     heat, cells = chosen.heat, chosen.cells
-    return Prediction(
-        xy_px=_vote(views, heat, cells) * STRIDE - 0.5,  # pixels count from the first one's centre
-        score=heat.flatten(2).gather(2, chosen.index[..., None])[..., 0],
-        sigma_px=fit_gaussian(heat, cells).sigma_cells * STRIDE,
-        maps=heat,
-    )
-
-
-def _vote(views: Sequence[HeadMaps | MirroredHeadMaps], heat: Tensor, cells: Tensor) -> Tensor:
-    """Places [N, K, 2] within and around cells [N, K, 2]."""
     steps = torch.arange(-VOTE_RADIUS, VOTE_RADIUS + 1, device=heat.device)
     around = torch.stack(torch.meshgrid(steps, steps, indexing="xy"), -1).reshape(-1, 2)
     last = torch.tensor([heat.shape[-1] - 1, heat.shape[-2] - 1], device=heat.device)
     voters = (cells[:, :, None] + around).clamp(torch.zeros_like(last), last)
     weight = windows(heat, cells, VOTE_RADIUS).flatten(2).square()  # zero for voters outside the map
     votes = torch.stack([view.votes(voters) for view in views]).mean(0)
-    return torch.einsum("nkv,nkvc->nkc", weight, votes) / weight.sum(2, keepdim=True)
+    places = torch.einsum("nkv,nkvc->nkc", weight, votes) / weight.sum(2, keepdim=True)
+    return Prediction(
+        xy_px=places * STRIDE - 0.5,  # pixels count from the first one's centre
+        score=heat.flatten(2).gather(2, chosen.index[..., None])[..., 0],
+        sigma_px=fit_gaussian(heat, cells).sigma_cells * STRIDE,
+        maps=heat,
+    )
 
 
 class SinglePose(PoseModel):
@@ -365,26 +315,15 @@ class SinglePose(PoseModel):
 
     def _view(self, features: Tensor) -> "HeadMaps":
         trunk = trunk_of(features)
-        hidden = features.as_subclass(Tensor)
-        if tuple(hidden.shape[1:]) != self.feature_shape:
-            expected = ", ".join(map(str, self.feature_shape))
-            raise UserError(f"features must have shape [N, {expected}], got {list(hidden.shape)}.")
-        return HeadMaps(self.net, hidden, trunk)
+        return HeadMaps(self.net, self.plain(features), trunk)
 
 
 CARDS = [
     ModelCard(
-        name=f"movenet-{name}",
-        build=partial(SinglePose, width, side, chunk),
-        skeleton=COCO17,
-        input_wh=(side, side),
-        parameters=parameters,
-        licence="Apache-2.0",
-        source="Google MoveNet",
-        embedded=f"movenet_{name}_fp16.npz",
+        f"movenet-{name}", partial(SinglePose, width, side, chunk), COCO17, (side, side), parameters, "Apache-2.0",
+        "Google MoveNet", embedded=f"movenet_{name}_fp16.npz",
     )
     for name, width, side, chunk, parameters in (
-        ("lightning", 1.0, 192, 8, 2_317_974),
-        ("thunder", 1.75, 256, 2, 6_226_046),
+        ("lightning", 1.0, 192, 8, 2_317_974), ("thunder", 1.75, 256, 2, 6_226_046),
     )
-]
+]  # fmt: skip

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
-from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -11,21 +10,17 @@ from torch import Tensor, nn
 
 from pose2d import decode
 from pose2d.base.errors import UserError
-from pose2d.models.base import IMAGENET_RGB, FeaturesWithTrunk, PoseModel, sized_card
+from pose2d.models.base import FeaturesWithTrunk, PoseModel, named, sized_card
 from pose2d.models.hrnet import HRNet, widths
 from pose2d.models.resnet import ResNet, stage_channels
-from pose2d.models.rle import MASK, Flow, NamedLinear
+from pose2d.models.rle import MASK, Flow
 from pose2d.skeletons import COCO17, WHOLEBODY133, Skeleton
 from pose2d.types import Prediction
 
 
 def sample(maps: list[Tensor], places: Tensor, weights: Tensor) -> Tensor:
-    """The weighted sum of what lies at the given places, [N, Q, heads, C].
-
-    maps     L of [N, C, h_l, w_l]; outside of a map there is zero
-    places   [N, Q, heads, L, P, 2] x and y from 0 (the map's left or upper edge) to 1 (its right or lower edge)
-    weights  [N, Q, heads, L, P]
-    """
+    """The weighted sum [N, Q, heads, C] of what lies in maps (L of [N, C, h_l, w_l]; zero outside) at places
+    [N, Q, heads, L, P, 2], x and y from 0 (left or upper edge) to 1; weights [N, Q, heads, L, P]."""
     total = torch.zeros((), dtype=maps[0].dtype, device=maps[0].device)
     for level, values in enumerate(maps):
         grid = 2 * places[:, :, :, level].flatten(1, 2) - 1  # [N, Q * heads, P, 2]
@@ -36,10 +31,8 @@ def sample(maps: list[Tensor], places: Tensor, weights: Tensor) -> Tensor:
 
 
 class DeformableAttention(nn.Module):
-    """Poseur's kind: every head sees all channels, and projects them to its share after the sum.
-
-    Key names as in Poseur's repository, where the per-head projection is kept as two embeddings.
-    """
+    """Poseur's kind: every head sees all channels, and projects them to its share after the sum. Key names as in
+    Poseur's repository, where the per-head projection is kept as two embeddings."""
 
     def __init__(self, channels: int, heads: int, levels: int, points: int) -> None:
         super().__init__()
@@ -100,23 +93,14 @@ class SelfAttention(nn.Module):
         return self.attn(key, key, query, need_weights=False)[0]
 
 
-class FeedForward(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        first = nn.Sequential(nn.Linear(CHANNELS, HIDDEN), nn.ReLU(inplace=True))
-        self.layers = nn.Sequential(first, nn.Linear(HIDDEN, CHANNELS))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x)
-
-
 class DecoderLayer(nn.Module):
     """Self-attention among keypoints, deformable attention to the maps, feed-forward; each with residual and norm."""
 
     def __init__(self) -> None:
         super().__init__()
         self.attentions = nn.ModuleList([SelfAttention(), DeformableAttention(CHANNELS, HEADS, LEVELS, POINTS)])
-        self.ffns = nn.ModuleList([FeedForward()])
+        widen = nn.Sequential(nn.Linear(CHANNELS, HIDDEN), nn.ReLU(inplace=True))
+        self.ffns = nn.ModuleList([named(layers=nn.Sequential(widen, nn.Linear(HIDDEN, CHANNELS)))])
         self.norms = nn.ModuleList(nn.LayerNorm(CHANNELS) for _ in range(3))
 
     def forward(self, query: Tensor, place: Tensor, reference: Tensor, maps: list[Tensor]) -> Tensor:
@@ -125,31 +109,23 @@ class DecoderLayer(nn.Module):
         return self.norms[2](query + self.ffns[0](query))
 
 
-class Decoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer() for _ in range(LAYERS))
-
-
 class Transformer(nn.Module):
     """The coarse guess from the pooled coarsest map, and the decoder."""
 
     def __init__(self, keypoints: int) -> None:
         super().__init__()
         self.level_embeds = nn.Parameter(torch.zeros(LEVELS, CHANNELS))
-        self.fc_coord = NamedLinear(CHANNELS, 2 * keypoints)
-        self.fc_sigma = NamedLinear(CHANNELS, 2 * keypoints)  # of the coarse guess; only its loss needs it
+        self.fc_coord = named(linear=nn.Linear(CHANNELS, 2 * keypoints))
+        self.fc_sigma = named(linear=nn.Linear(CHANNELS, 2 * keypoints))  # of the coarse guess; only its loss needs it
         self.pos_trans = nn.Linear(2 * CHANNELS, CHANNELS)
         self.pos_trans_norm = nn.LayerNorm(CHANNELS)
         self.pos_embed = nn.Embedding(keypoints, CHANNELS)
-        self.decoder = Decoder()
+        self.decoder = named(layers=nn.ModuleList(DecoderLayer() for _ in range(LAYERS)))
 
     def coarse(self, last: Tensor) -> Tensor:
         """The coarsest map [N, 256, h, w] -> a first guess [N, K, 2], 0..1 over the crop but not bound to it."""
         vector = last.mean((2, 3))
-        linear = self.fc_coord.linear
-        guess = nn.functional.linear(vector / vector.norm(dim=1, keepdim=True), linear.weight, linear.bias)
-        return guess.unflatten(1, (-1, 2))
+        return self.fc_coord(vector / vector.norm(dim=1, keepdim=True)).unflatten(1, (-1, 2))
 
     def queries(self, guess: Tensor) -> Tensor:
         """Guesses [N, K, 2] -> queries [N, K, 256], from the guess as it is and as bound to the crop."""
@@ -167,7 +143,7 @@ class Transformer(nn.Module):
         place = self.pos_embed.weight.expand_as(query)
         for layer, branch in zip(self.decoder.layers, coord_branches, strict=True):
             reference = moved
-            query = cast(DecoderLayer, layer)(query, place, reference, memory)
+            query = layer(query, place, reference, memory)
             moved = (branch(query) + inverse_sigmoid(reference)).sigmoid()
         return query, reference
 
@@ -176,35 +152,12 @@ class PoseurFeatures(FeaturesWithTrunk):
     """The last layer's queries [N, K, 256]; `trunk` is the reference [N, K, 2] from which they moved."""
 
 
-class MapToWidth(nn.Module):
-    """One map to 256 channels."""
-
-    def __init__(self, inputs: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(inputs, CHANNELS, 1, bias=False)
-        self.gn = nn.GroupNorm(32, CHANNELS)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.gn(self.conv(x))
-
-
-class Neck(nn.Module):
-    def __init__(self, inputs: Sequence[int]) -> None:
-        super().__init__()
-        self.convs = nn.ModuleList(MapToWidth(channels) for channels in inputs)
-
-    def forward(self, maps: list[Tensor]) -> list[Tensor]:
-        return [conv(x) for conv, x in zip(self.convs, maps, strict=True)]
-
-
-def _coord_branch() -> nn.Sequential:
-    hidden = [nn.Linear(CHANNELS, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, CHANNELS), nn.ReLU()]
-    return nn.Sequential(*hidden, nn.Linear(CHANNELS, 2))
-
-
-def _sigma_branch() -> nn.Sequential:
-    """Three linear layers with nothing between them, as in the repository."""
-    return nn.Sequential(nn.Linear(CHANNELS, CHANNELS), nn.Linear(CHANNELS, CHANNELS), NamedLinear(CHANNELS, 2))
+def _branch(keypoints: bool) -> nn.Sequential:
+    """Three linear layers: of coordinates with ReLU between, of sigmas with nothing between, as in the repository."""
+    first, second = nn.Linear(CHANNELS, CHANNELS), nn.Linear(CHANNELS, CHANNELS)
+    if keypoints:
+        return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Linear(CHANNELS, 2))
+    return nn.Sequential(first, second, named(linear=nn.Linear(CHANNELS, 2)))
 
 
 class PoseurHead(nn.Module):
@@ -212,9 +165,9 @@ class PoseurHead(nn.Module):
         super().__init__()
         self.transformer = Transformer(keypoints)
         self.enc_flow, self.dec_flow = Flow(), Flow()  # for the losses; predictions do not need them
-        self.fc_coord_branches = nn.ModuleList(_coord_branch() for _ in range(LAYERS))
-        self.fc_coord_output_branches = nn.ModuleList(_coord_branch() for _ in range(LAYERS))
-        self.fc_sigma_branches = nn.ModuleList(_sigma_branch() for _ in range(LAYERS))
+        self.fc_coord_branches, self.fc_coord_output_branches, self.fc_sigma_branches = (
+            nn.ModuleList(_branch(keypoints) for _ in range(LAYERS)) for keypoints in (True, True, False)
+        )
 
 
 def certainty(sigma: Tensor) -> Tensor:
@@ -223,11 +176,9 @@ def certainty(sigma: Tensor) -> Tensor:
 
 
 class Poseur(PoseModel):
-    """Takes RGB. Features are the last decoder layer's queries: 256 channels per keypoint.
-
-    The raw confidence is the mean of 1 - sigma; in the flip test it is `certainty`, as the repository evaluates
-    (its `type2` fusion). `sigma_px` is the network's sigma in crop pixels: a Laplace density with b = sqrt(2) sigma.
-    """
+    """Takes RGB. Features are the last decoder layer's queries: 256 channels per keypoint. The raw confidence is the
+    mean of 1 - sigma; in the flip test it is `certainty`, as the repository evaluates (its `type2` fusion). `sigma_px`
+    is the network's sigma in crop pixels: a Laplace density with b = sqrt(2) sigma."""
 
     def __init__(
         self, trunk: ResNet | HRNet, channels: Sequence[int], input_wh: tuple[int, int], skeleton: Skeleton
@@ -236,11 +187,9 @@ class Poseur(PoseModel):
         self.input_wh, self.skeleton = input_wh, skeleton
         self.feature_shape = (skeleton.size, CHANNELS)
         self.backbone = trunk
-        self.neck = Neck(channels)
+        convs = (nn.Conv2d(inputs, CHANNELS, 1, bias=False) for inputs in channels)  # each map to 256 channels
+        self.neck = named(convs=nn.ModuleList(named(conv=conv, gn=nn.GroupNorm(32, CHANNELS)) for conv in convs))
         self.keypoint_head = PoseurHead(skeleton.size)
-
-    def normalize(self, crops: Tensor) -> Tensor:
-        return IMAGENET_RGB(crops)
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         masks = {f"keypoint_head.{flow}.mask": torch.tensor(MASK) for flow in ("enc_flow", "dec_flow")}
@@ -248,7 +197,7 @@ class Poseur(PoseModel):
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
-        maps = self.neck(self.backbone.stages(crops))
+        maps = [conv(x) for conv, x in zip(self.neck.convs, self.backbone.stages(crops), strict=True)]
         queries, reference = self.keypoint_head.transformer(maps, self.keypoint_head.fc_coord_branches)
         return PoseurFeatures.join(queries, reference)
 
@@ -281,8 +230,7 @@ class Poseur(PoseModel):
         return self._prediction(fused, (p + p_back) / 2, (sigma + sigma_back) / 2)
 
     def _prediction(self, xy: Tensor, score: Tensor, sigma: Tensor) -> Prediction:
-        size = torch.tensor(self.input_wh, dtype=xy.dtype, device=xy.device)
-        return Prediction(xy_px=xy * size, score=score, sigma_px=sigma * size)
+        return Prediction(xy_px=xy * self.size_px(xy), score=score, sigma_px=sigma * self.size_px(xy))
 
 
 def _resnet(depth: int, input_wh: tuple[int, int], skeleton: Skeleton) -> Poseur:
@@ -300,23 +248,11 @@ _TRUNKS = {
     "hrnet-w48": (_hrnet, 48, 74_145_380),
 }
 _PER_KEYPOINT = CHANNELS + 4 * (CHANNELS + 1)  # one query, and the coarse guess with its sigma
-_VARIANTS = (
-    ("resnet50", "256x192", ""),
-    ("hrnet-w32", "256x192", ""),
-    ("hrnet-w48", "384x288", ""),
-    ("resnet50", "256x192", "-wholebody"),
-    ("hrnet-w32", "256x192", "-wholebody"),
-    ("hrnet-w48", "256x192", "-wholebody"),
-)
+_ORIGIN = ("non-commercial", "aim-uofa/Poseur")
 CARDS = [
-    sized_card(
-        f"poseur-{trunk}-{size}{suffix}",
-        partial(build, variant),
-        skeleton,
-        parameters + _PER_KEYPOINT * skeleton.size,
-        ("non-commercial", "aim-uofa/Poseur"),
-    )
-    for trunk, size, suffix in _VARIANTS
-    for build, variant, parameters in [_TRUNKS[trunk]]
-    for skeleton in [WHOLEBODY133 if suffix else COCO17]
+    sized_card(f"poseur-{trunk}-{size}{suffix}", partial(build, variant), skeleton, parameters, _ORIGIN)
+    for suffix, skeleton in (("", COCO17), ("-wholebody", WHOLEBODY133))
+    for trunk, (build, variant, of_trunk) in _TRUNKS.items()
+    for size in ["384x288" if trunk == "hrnet-w48" and not suffix else "256x192"]
+    for parameters in [of_trunk + _PER_KEYPOINT * skeleton.size]
 ]

@@ -25,14 +25,10 @@ class Bottleneck(nn.Module):
 
     def __init__(self, inputs: int, narrow: int, stride: int = 1) -> None:
         super().__init__()
-        wide = 4 * narrow
-        self.conv1 = nn.Conv2d(inputs, narrow, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(narrow)
-        self.conv2 = nn.Conv2d(narrow, narrow, 3, stride, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(narrow)
-        self.conv3 = nn.Conv2d(narrow, wide, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(wide)
-        self.downsample = conv_bn(inputs, wide, 1, stride) if stride > 1 or inputs != wide else None
+        self.conv1, self.bn1 = conv_bn(inputs, narrow, 1)
+        self.conv2, self.bn2 = conv_bn(narrow, narrow, 3, stride)
+        self.conv3, self.bn3 = conv_bn(narrow, 4 * narrow, 1)
+        self.downsample = conv_bn(inputs, 4 * narrow, 1, stride) if stride > 1 or inputs != 4 * narrow else None
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.bn1(self.conv1(x)), inplace=True)
@@ -47,10 +43,8 @@ class BasicBlock(nn.Module):
 
     def __init__(self, inputs: int, channels: int, stride: int = 1) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, channels, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(channels)
+        self.conv1, self.bn1 = conv_bn(inputs, channels, 3, stride)
+        self.conv2, self.bn2 = conv_bn(channels, channels, 3)
         self.downsample = conv_bn(inputs, channels, 1, stride) if stride > 1 or inputs != channels else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -65,8 +59,7 @@ class ResNet(nn.Module):
 
     def __init__(self, depth: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
+        self.conv1, self.bn1 = conv_bn(3, 64, 7, 2)
         inputs = 64
         block = BasicBlock if depth == 18 else Bottleneck
         sizes = zip(BLOCKS[depth], NARROW, stage_channels(depth), strict=True)
@@ -78,8 +71,7 @@ class ResNet(nn.Module):
 
     def stages(self, x: Tensor) -> list[Tensor]:
         """Images [N, 3, H, W] -> four maps with `stage_channels` at strides 4, 8, 16, 32."""
-        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        x = F.max_pool2d(x, 3, 2, 1)
+        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x)), inplace=True), 3, 2, 1)
         maps = []
         for stage in range(1, 5):
             x = cast(nn.Sequential, getattr(self, f"layer{stage}"))(x)
@@ -87,17 +79,14 @@ class ResNet(nn.Module):
         return maps
 
 
-DECONV_CHANNELS = 256  # of every transposed convolution of the published networks
+DECONV = 256  # of every transposed convolution of the published networks
 
 
-def deconv_layers(inputs: int, count: int, channels: int = DECONV_CHANNELS) -> nn.Sequential:
+def deconv_layers(inputs: int, count: int, channels: int = DECONV) -> nn.Sequential:
     """`count` times [4x4 transposed convolution of stride 2, normalisation, ReLU]; `channels` come out."""
     layers: list[nn.Module] = []
     for _ in range(count):
-        layers += [
-            nn.ConvTranspose2d(inputs, channels, 4, 2, 1, bias=False),
-            nn.BatchNorm2d(channels),
-            nn.ReLU(inplace=True),
-        ]
+        grow = nn.ConvTranspose2d(inputs, channels, 4, 2, 1, bias=False)
+        layers += [grow, nn.BatchNorm2d(channels), nn.ReLU(inplace=True)]
         inputs = channels
     return nn.Sequential(*layers)

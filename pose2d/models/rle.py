@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import partial
 
 import torch
@@ -17,6 +18,7 @@ from pose2d.models.base import (
     Normalization,
     PoseModel,
     is_mmpose,
+    named,
     renamed,
     sized_card,
 )
@@ -27,7 +29,7 @@ from pose2d.types import Prediction
 
 HIDDEN = 64
 MASK = ((0.0, 1.0), (1.0, 0.0)) * 3  # which coordinate each coupling leaves as it is
-COUPLINGS = len(MASK)
+MIDDLE = 0.5  # coordinates count crop widths and heights from the crop's middle
 
 
 class Stored(nn.Module):
@@ -45,12 +47,6 @@ class Stored(nn.Module):
         return nn.functional.linear(x, self.weight, self.bias)
 
 
-def _net(last: nn.Module) -> nn.Sequential:
-    return nn.Sequential(
-        Stored(2, HIDDEN), nn.LeakyReLU(), Stored(HIDDEN, HIDDEN), nn.LeakyReLU(), Stored(HIDDEN, 2), last
-    )
-
-
 class Flow(nn.Module):
     """RealNVP in two dimensions (Dinh et al. 2017). Key names as in RLE's repository."""
 
@@ -59,8 +55,10 @@ class Flow(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("mask", torch.tensor(MASK))
-        self.t = nn.ModuleList(_net(nn.Identity()) for _ in range(COUPLINGS))
-        self.s = nn.ModuleList(_net(nn.Tanh()) for _ in range(COUPLINGS))
+        hidden = (Stored(2, HIDDEN), nn.LeakyReLU(), Stored(HIDDEN, HIDDEN), nn.LeakyReLU(), Stored(HIDDEN, 2))
+        self.t, self.s = (
+            nn.ModuleList(nn.Sequential(*deepcopy(hidden), last()) for _ in MASK) for last in (nn.Identity, nn.Tanh)
+        )
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Normalised errors [..., 2] -> log density [...]; the prior is a standard normal one."""
@@ -79,34 +77,16 @@ def flow_nll(flow: Flow, xy: Tensor, sigma: Tensor, truth: Tensor) -> Tensor:
 
 
 def rle_loss(flow: Flow, xy: Tensor, sigma: Tensor, truth: Tensor, weight: Tensor) -> Tensor:
-    """Residual log-likelihood (Li et al. 2021, Eq. 9) of poses [N, K, 2], summed over keypoints, mean over N.
-
-    The simple part of the density is a Laplace one with b = sqrt(2) sigma, as the official code has it.
-    """
+    """Residual log-likelihood (Li et al. 2021, Eq. 9) of poses [N, K, 2], summed over keypoints, mean over N. The
+    simple part of the density is a Laplace one with b = sqrt(2) sigma, as the official code has it."""
     laplace = (sigma * math.sqrt(2 * math.pi)).log() + (xy - truth).abs() / (math.sqrt(2) * sigma + 1e-9)
     return (weight[..., :1] * flow_nll(flow, xy, sigma, truth) + weight * laplace).sum() / len(xy)
 
 
-MIDDLE = 0.5  # coordinates count crop widths and heights from the crop's middle
-
-
-class NamedLinear(nn.Module):
-    """A linear layer under the name that the published weights have."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(inputs, outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x)
-
-
 class RLE(PoseModel):
-    """Features are the pooled trunk, one vector a crop. The raw confidence is the mean of 1 - sigma.
-
-    `sigma_px` is the network's sigma in crop pixels: the scale of the error's density, not quite its standard
-    deviation. The density's simple part is a Laplace one with b = sqrt(2) sigma (mmpose: b = sigma).
-    """
+    """Features are the pooled trunk, one vector a crop. The raw confidence is the mean of 1 - sigma. `sigma_px` is the
+    network's sigma in crop pixels: the scale of the error's density, not quite its standard deviation. The density's
+    simple part is a Laplace one with b = sqrt(2) sigma (mmpose: b = sigma)."""
 
     normalization: Normalization = RLE_RGB
     direction_only: bool = True  # coordinates read the vector divided by its length; mmpose's the vector itself
@@ -118,12 +98,8 @@ class RLE(PoseModel):
         self.input_wh, self.skeleton = input_wh, skeleton
         self.feature_shape = (channels,)
         self.preact = trunk
-        self.fc_coord = NamedLinear(channels, 2 * skeleton.size)
-        self.fc_sigma = NamedLinear(channels, 2 * skeleton.size)
+        self.fc_coord, self.fc_sigma = (named(linear=nn.Linear(channels, 2 * skeleton.size)) for _ in range(2))
         self.flow = Flow()  # for the loss; predictions do not need it
-
-    def normalize(self, crops: Tensor) -> Tensor:
-        return self.normalization(crops)
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
@@ -131,10 +107,8 @@ class RLE(PoseModel):
 
     def coordinates(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Features [N, C] -> coordinates [N, K, 2] from the crop's middle, and sigma [N, K, 2], in crop sizes."""
-        linear = self.fc_coord.linear
         x = features / features.norm(dim=1, keepdim=True) if self.direction_only else features
-        xy = nn.functional.linear(x, linear.weight, linear.bias).unflatten(1, (-1, 2))
-        return xy, self.fc_sigma(features).sigmoid().unflatten(1, (-1, 2))
+        return self.fc_coord(x).unflatten(1, (-1, 2)), self.fc_sigma(features).sigmoid().unflatten(1, (-1, 2))
 
     def predict(self, features: Tensor) -> Prediction:
         return self._prediction(*self.coordinates(features))
@@ -148,28 +122,24 @@ class RLE(PoseModel):
         return self._prediction((xy + xy_back) / 2, (sigma + sigma_mirrored[:, order]) / 2)
 
     def _prediction(self, xy: Tensor, sigma: Tensor) -> Prediction:
-        size = torch.tensor(self.input_wh, dtype=xy.dtype, device=xy.device)
+        size = self.size_px(xy)
         return Prediction(xy_px=(xy + MIDDLE) * size, score=(1 - sigma).mean(-1), sigma_px=sigma * size)
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """mmpose has one layer with rows x, y, sigma x, sigma y per keypoint, and counts from the crop's corner."""
+        mask = {"flow.mask": torch.tensor(MASK)}  # the architecture's, not the file's
         mmpose = is_mmpose(state)
         self.normalization, self.direction_only = (IMAGENET_RGB, False) if mmpose else (RLE_RGB, True)
-        names = _from_mmpose(state) if mmpose else dict(state)
-        return {**names, "flow.mask": torch.tensor(MASK)}  # the architecture's, not the file's
-
-
-def _from_mmpose(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """mmpose has one layer with rows x, y, sigma x, sigma y per keypoint, and counts from the crop's corner."""
-    names = renamed(
-        state, (r"^backbone\.", "preact."), (r"^(keypoint_)?head\.", ""), (r"^loss(_module)?\.flow_model\.", "flow.")
-    )
-    for part in ("weight", "bias"):
-        joint = names.pop(f"fc.{part}", None)
-        if joint is not None:
-            coord, sigma = joint.unflatten(0, (-1, 2, 2)).unbind(1)
-            names[f"fc_coord.linear.{part}"] = (coord - MIDDLE if part == "bias" else coord).flatten(0, 1)
-            names[f"fc_sigma.linear.{part}"] = sigma.flatten(0, 1)
-    return {key: value for key, value in names.items() if key not in ("flow.loc", "flow.cov")}
+        if not mmpose:
+            return {**state, **mask}
+        rules = (r"^backbone\.", "preact."), (r"^(keypoint_)?head\.", ""), (r"^loss(_module)?\.flow_model\.", "flow.")
+        names = renamed(state, *rules)
+        for part in ("weight", "bias"):
+            if (joint := names.pop(f"fc.{part}", None)) is not None:
+                coord, sigma = joint.unflatten(0, (-1, 2, 2)).unbind(1)
+                names[f"fc_coord.linear.{part}"] = (coord - MIDDLE if part == "bias" else coord).flatten(0, 1)
+                names[f"fc_sigma.linear.{part}"] = sigma.flatten(0, 1)
+        return {key: value for key, value in names.items() if key not in ("flow.loc", "flow.cov")} | mask
 
 
 def _resnet(depth: int, input_wh: tuple[int, int], skeleton: Skeleton) -> RLE:
@@ -201,15 +171,10 @@ def _origin(trunk: str, size: str) -> tuple[str, str]:
 
 
 CARDS = [
-    sized_card(
-        f"rle-{trunk}-{size}{suffix}",
-        partial(build, variant),
-        skeleton,
-        parameters + 2 * (VECTOR + 1) * 2 * skeleton.size,
-        _origin(trunk, size),
-    )
+    sized_card(f"rle-{trunk}-{size}{suffix}", partial(build, variant), skeleton, parameters, _origin(trunk, size))
     for suffix, skeleton, sizes in _SETS
-    for trunk, build, variant, parameters in _TRUNKS
+    for trunk, build, variant, of_trunk in _TRUNKS
+    for parameters in [of_trunk + 2 * (VECTOR + 1) * 2 * skeleton.size]
     for size in sizes
     if not suffix or trunk == "resnet50"
 ]

@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pose2d.base.errors import UserError
-from pose2d.models.base import IMAGENET_RGB, FeaturesWithTrunk, ModelCard, PoseModel, renamed
+from pose2d.models.base import FeaturesWithTrunk, ModelCard, PoseModel, renamed
 from pose2d.models.convolutions import CSPNeXt, OnnxNetwork, fold_batch_norms, onnx_convolutions
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import Prediction
@@ -51,12 +50,6 @@ class ScaleNorm(nn.Module):
         return x / norm.clamp(min=NORM_EPSILON) * self.g
 
 
-class Scale(nn.Module):
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(size))
-
-
 class GatedAttention(nn.Module):
     """Gated attention unit (Hua et al. 2022) over the keypoints' tokens [N, K, 256], with a scaled shortcut."""
 
@@ -67,13 +60,13 @@ class GatedAttention(nn.Module):
         self.gamma = nn.Parameter(torch.ones(2, QUERY))
         self.beta = nn.Parameter(torch.zeros(2, QUERY))
         self.o = nn.Linear(VALUE, TOKEN, bias=False)
-        self.res_scale = Scale(TOKEN)
+        self.res_scale = nn.ParameterDict({"scale": torch.ones(TOKEN)})
 
     def forward(self, tokens: Tensor) -> Tensor:
         gate, value, base = F.silu(self.uv(self.ln(tokens))).split([VALUE, VALUE, QUERY], 2)
         query, key = (base[:, :, None] * self.gamma + self.beta).unbind(2)
         attention = F.relu(query @ key.transpose(1, 2) / QUERY**0.5).square()
-        return tokens * self.res_scale.scale + self.o(gate * (attention @ value))
+        return tokens * self.res_scale["scale"] + self.o(gate * (attention @ value))
 
 
 class SimCCHead(nn.Module):
@@ -95,10 +88,8 @@ class SimCCHead(nn.Module):
 
 
 class RTMPose(PoseModel):
-    """Takes RGB. Features are the keypoints' tokens after the attention unit; the backbone's map comes with them.
-
-    The raw confidence is the smaller of the two axes' highest outputs, clipped to [0, 1], as OpenMMLab reads it.
-    """
+    """Takes RGB. Features are the keypoints' tokens after the attention unit; the backbone's map comes with them. The
+    raw confidence is the smaller of the two axes' highest outputs, clipped to [0, 1], as OpenMMLab reads it."""
 
     refinement: ClassVar[Refinement] = "mean"
 
@@ -114,9 +105,6 @@ class RTMPose(PoseModel):
         beside = ("head.cls_x.", "head.cls_y.")  # of `predict`, not of the features
         self._onnx = OnnxNetwork(graph, {k: v for k, v in self.state_dict().items() if not k.startswith(beside)})
 
-    def normalize(self, crops: Tensor) -> Tensor:
-        return IMAGENET_RGB(crops)
-
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
         if self._onnx is not None and len(crops) and crops.device.type == "cpu" and not crops.requires_grad:
@@ -126,10 +114,7 @@ class RTMPose(PoseModel):
 
     def simcc(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Features -> outputs per half pixel: x [N, K, 2 W] and y [N, K, 2 H]."""
-        tokens = features.as_subclass(Tensor)
-        if tuple(tokens.shape[1:]) != self.feature_shape:
-            expected = ", ".join(map(str, self.feature_shape))
-            raise UserError(f"features must have shape [N, {expected}], got {list(tokens.shape)}.")
+        tokens = self.plain(features)
         return self.head.cls_x(tokens), self.head.cls_y(tokens)
 
     def predict(self, features: Tensor) -> Prediction:
@@ -140,8 +125,7 @@ class RTMPose(PoseModel):
         order = self.skeleton.flip_order
         x, y = self.simcc(features)
         x_mirrored, y_mirrored = (axis[:, order] for axis in self.simcc(mirrored))
-        back = x_mirrored.flip(-1)
-        back = torch.cat([back[..., 1:], back[..., -1:]], -1)
+        back = torch.cat([x_mirrored.flip(-1)[..., 1:], x_mirrored[..., :1]], -1)
         return self._decoded((x + back) / 2, (y + y_mirrored) / 2)
 
     def _decoded(self, x: Tensor, y: Tensor) -> Prediction:
@@ -167,26 +151,20 @@ class RTMPose(PoseModel):
         products = [(key, value) for key, value in state.items() if key.startswith("MatMul.")]
         for count, (key, value) in enumerate(products):
             converted[f"{linear[count]}.weight" if count < len(linear) else key] = value.mT
-        factors = [value for key, value in state.items() if key.startswith("Mul.")]
-        sums = [value for key, value in state.items() if key.startswith("Add.")]
-        scales = [value for value in factors if value.shape == (1,)]
-        pairs = [value.flatten(0, -2) for value in factors if value.shape[-2:] == (2, QUERY)]
-        shortcuts = [value for value in factors if value.shape == (TOKEN,)]
-        shifts = [value for value in sums if value.shape == (2, QUERY)]
+        factors, sums = ([v for key, v in state.items() if key.startswith(kind)] for kind in ("Mul.", "Add."))
+        values = [value for value in factors if value.shape == (1,)][:2]
+        values += [value.flatten(0, -2) for value in factors if value.shape[-2:] == (2, QUERY)][:1]
+        values += [value for value in factors if value.shape == (TOKEN,)][:1]
+        values += [value for value in sums if value.shape == (2, QUERY)][:1]
         vectors = ("head.mlp.0.g", "head.gau.ln.g", "head.gau.gamma", "head.gau.res_scale.scale", "head.gau.beta")
-        values = (*scales[:2], *pairs[:1], *shortcuts[:1], *shifts[:1])
-        if len(values) == len(vectors):
-            converted |= dict(zip(vectors, values, strict=True))
-        return converted
+        return converted | (dict(zip(vectors, values, strict=True)) if len(values) == len(vectors) else {})
 
 
 def decode_axis(outputs: Tensor, target_sigma: float, refinement: Refinement) -> tuple[Tensor, Tensor, Tensor]:
     """Place, height and sigma of the peaks of one axis's outputs [N, K, bins]: each [N, K], place and sigma in bins.
-
     The training loss makes p = softmax(10 * outputs) the distribution of the keypoint, widened by the target's own
     softmax. Place: the highest bin, or the mean of p around it. Sigma: the root of the second moment of p about that
-    place, less the target's. Far bins are left out: their small, equal p adds up.
-    """
+    place, less the target's. Far bins are left out: their small, equal p adds up."""
     height, index = outputs.max(-1)
     p = (TEMPERATURE * (outputs - height[..., None])).exp()
     step = torch.arange(outputs.shape[-1], device=outputs.device) - index[..., None]  # [N, K, bins]
@@ -216,36 +194,20 @@ _SIZES = {
     "l": (1.0, 1.0, 26_119_392),
     "x": (1.33, 1.25, 47_540_120),
 }
-_VARIANTS = (*((size, 256, 192) for size in "tsml"), *((size, 384, 288) for size in "mlx"))
-_EMBEDDED = {"rtmpose-s-halpe26": "rtmpose_s_halpe26_fp16.npz"}
-_GRAPHS = {"rtmpose-s-halpe26": "rtmpose_s_halpe26.onnx"}
+_VARIANTS = (*((size, (192, 256)) for size in "tsml"), *((size, (288, 384)) for size in "mlx"))
 
 
-def _head_parameters(width: float, input_wh: tuple[int, int], keypoints: int) -> int:
-    maps = (49 * int(1024 * width) + 1) * keypoints
+def _card(skeleton: Skeleton, size: str, input_wh: tuple[int, int]) -> ModelCard:
+    """The smaller crop is what every size has; the larger one is part of the name."""
+    depth, width, parameters = _SIZES[size]
+    name = f"rtmpose-{size}-{skeleton.name}" + ("" if input_wh[1] == 256 else "-384x288")
+    maps = (49 * int(1024 * width) + 1) * skeleton.size
     tokens = 1 + input_wh[0] * input_wh[1] // STRIDE**2 * TOKEN
     attention = 1 + TOKEN * (2 * VALUE + QUERY) + 4 * QUERY + VALUE * TOKEN + TOKEN
-    return maps + tokens + attention + TOKEN * BINS * sum(input_wh)
+    head = maps + tokens + attention + TOKEN * BINS * sum(input_wh)
+    build, licence = partial(RTMPose, depth, width, input_wh, skeleton), "Apache-2.0; training data partly for research"
+    files = ("rtmpose_s_halpe26_fp16.npz", "rtmpose_s_halpe26.onnx") if name == "rtmpose-s-halpe26" else ()
+    return ModelCard(name, build, skeleton, input_wh, parameters + head, licence, "open-mmlab/mmpose", *files)
 
 
-def _name(size: str, crop_height: int, skeleton: Skeleton) -> str:
-    """The smaller crop is what every size has; the larger one is part of the name."""
-    return f"rtmpose-{size}-{skeleton.name}" + ("" if crop_height == 256 else "-384x288")
-
-
-CARDS = [
-    ModelCard(
-        name=_name(size, crop_height, skeleton),
-        build=partial(RTMPose, depth, width, (crop_width, crop_height), skeleton),
-        skeleton=skeleton,
-        input_wh=(crop_width, crop_height),
-        parameters=parameters + _head_parameters(width, (crop_width, crop_height), skeleton.size),
-        licence="Apache-2.0; training data partly for research",
-        source="open-mmlab/mmpose",
-        embedded=_EMBEDDED.get(_name(size, crop_height, skeleton)),
-        graph=_GRAPHS.get(_name(size, crop_height, skeleton)),
-    )
-    for skeleton in (HALPE26, COCO17)
-    for size, crop_height, crop_width in _VARIANTS
-    for depth, width, parameters in [_SIZES[size]]
-]
+CARDS = [_card(skeleton, size, wh) for skeleton in (HALPE26, COCO17) for size, wh in _VARIANTS]

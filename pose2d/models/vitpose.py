@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.models.base import CropConvention, HeatmapModel, ModelCard, renamed
-from pose2d.models.resnet import DECONV_CHANNELS, deconv_layers
+from pose2d.models.base import CropConvention, HeatmapModel, ModelCard, named, renamed
+from pose2d.models.resnet import DECONV, deconv_layers
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
 
 PATCH = 16  # pixels
@@ -32,40 +32,17 @@ class Attention(nn.Module):
         return self.proj(mixed.transpose(1, 2).flatten(2))
 
 
-class Mlp(nn.Module):
-    """Each patch by itself."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(channels, 4 * channels)
-        self.fc2 = nn.Linear(4 * channels, channels)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x)))
-
-
 class Block(nn.Module):
     def __init__(self, channels: int, heads: int) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(channels, EPS)
+        self.norm1, self.norm2 = nn.LayerNorm(channels, EPS), nn.LayerNorm(channels, EPS)
         self.attn = Attention(channels, heads)
-        self.norm2 = nn.LayerNorm(channels, EPS)
-        self.mlp = Mlp(channels)
+        wide = 4 * channels  # each patch by itself
+        self.mlp = named(fc1=nn.Linear(channels, wide), gelu=nn.GELU(), fc2=nn.Linear(wide, channels))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.norm1(x))
         return x + self.mlp(self.norm2(x))
-
-
-class PatchEmbed(nn.Module):
-    """Images -> one vector per patch. The two pixels of padding come from masked pre-training."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.proj = nn.Conv2d(3, channels, PATCH, PATCH, padding=2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.proj(x)
 
 
 class ViT(nn.Module):
@@ -75,7 +52,8 @@ class ViT(nn.Module):
         super().__init__()
         patches = (input_wh[0] // PATCH) * (input_wh[1] // PATCH)
         self.pos_embed = nn.Parameter(torch.zeros(1, patches + 1, channels))
-        self.patch_embed = PatchEmbed(channels)
+        # One vector per patch. The two pixels of padding come from masked pre-training.
+        self.patch_embed = named(proj=nn.Conv2d(3, channels, PATCH, PATCH, padding=2))
         self.blocks = nn.ModuleList(Block(channels, heads) for _ in range(depth))
         self.last_norm = nn.LayerNorm(channels, EPS)
 
@@ -162,34 +140,15 @@ INPUT_WH = (192, 256)
 PATCHES_HW = (INPUT_WH[1] // PATCH, INPUT_WH[0] // PATCH)
 
 
-class ClassicHead(nn.Module):
-    """Two transposed convolutions to stride 4, then one 1x1 convolution."""
-
-    def __init__(self, channels: int, keypoints: int) -> None:
-        super().__init__()
-        self.deconv_layers = deconv_layers(channels, 2)
-        self.final_layer = nn.Conv2d(DECONV_CHANNELS, keypoints, 1)
-
-
-class SimpleHead(nn.Module):
-    """One 3x3 convolution on the map grown fourfold."""
-
-    def __init__(self, channels: int, keypoints: int) -> None:
-        super().__init__()
-        self.final_layer = nn.Conv2d(channels, keypoints, 3, padding=1)
-
-
 class ViTPose(HeatmapModel):
-    """Takes RGB; crops and decodes without bias (UDP).
-
-    The official files, those of mmpose 1.x and of transformers name the same tensors differently; the mixture files
-    of ViTPose+ hold several data sets, of which the one with this model's keypoints is taken.
-    """
+    """Takes RGB; crops and decodes without bias (UDP). The official files, those of mmpose 1.x and of transformers name
+    the same tensors differently; the mixture files of ViTPose+ hold several data sets, of which the one with this
+    model's keypoints is taken."""
 
     crop: ClassVar[CropConvention] = "udp"
     decode = staticmethod(decode.udp)
     shift_mirrored = False
-    keypoint_head: ClassicHead | SimpleHead
+    keypoint_head: Any
 
     def __init__(self, size: str, skeleton: Skeleton) -> None:
         super().__init__()
@@ -199,19 +158,17 @@ class ViTPose(HeatmapModel):
         self.backbone = ViT(channels, depth, heads, INPUT_WH)
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        names = from_transformers(from_mmpose(state))
-        return without_experts(names, self.skeleton, self.channels)
+        return without_experts(from_transformers(from_mmpose(state)), self.skeleton, self.channels)
 
 
 class ViTPoseClassic(ViTPose):
     """Features are the 256 channels at stride 4 from which the last 1x1 convolution makes the maps."""
 
-    keypoint_head: ClassicHead
-
     def __init__(self, size: str, skeleton: Skeleton) -> None:
         super().__init__(size, skeleton)
-        self.feature_shape = (DECONV_CHANNELS, 4 * PATCHES_HW[0], 4 * PATCHES_HW[1])
-        self.keypoint_head = ClassicHead(self.channels, skeleton.size)
+        self.feature_shape = (DECONV, 4 * PATCHES_HW[0], 4 * PATCHES_HW[1])
+        last = nn.Conv2d(DECONV, skeleton.size, 1)
+        self.keypoint_head = named(deconv_layers=deconv_layers(self.channels, 2), final_layer=last)
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
@@ -224,12 +181,10 @@ class ViTPoseClassic(ViTPose):
 class ViTPoseSimple(ViTPose):
     """Features are the transformer's own map at stride 16: only growing lies between it and the last convolution."""
 
-    keypoint_head: SimpleHead
-
     def __init__(self, size: str, skeleton: Skeleton) -> None:
         super().__init__(size, skeleton)
         self.feature_shape = (self.channels, *PATCHES_HW)
-        self.keypoint_head = SimpleHead(self.channels, skeleton.size)
+        self.keypoint_head = named(final_layer=nn.Conv2d(self.channels, skeleton.size, 3, padding=1))
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
@@ -241,41 +196,17 @@ class ViTPoseSimple(ViTPose):
 
 
 _BACKBONE = {"s": 21_663_744, "b": 85_794_816, "l": 303_296_512, "h": 630_912_000}  # parameters
-_OFFICIAL = "ViTAE-Transformer/ViTPose"
 
 
-def _card(name: str, build: type[ViTPose], size: str, skeleton: Skeleton, head: int, source: str) -> ModelCard:
-    return ModelCard(
-        name=name,
-        build=partial(build, size, skeleton),
-        skeleton=skeleton,
-        input_wh=INPUT_WH,
-        parameters=_BACKBONE[size] + head,
-        licence="Apache-2.0",
-        source=source,
-    )
+def _card(size: str, suffix: str, skeleton: Skeleton) -> ModelCard:
+    channels, build = SIZES[size][0], ViTPoseSimple if suffix == "-simple" else ViTPoseClassic
+    deconv = 16 * DECONV * (channels + DECONV) + 4 * DECONV
+    per_keypoint = 9 * channels + 1 if suffix == "-simple" else DECONV + 1
+    head = per_keypoint * skeleton.size + (0 if suffix == "-simple" else deconv)
+    source = "ViTAE-Transformer/ViTPose" + ("" if skeleton == COCO17 else " (ViTPose+)")
+    name, facts = f"vitpose-{size}{suffix}", (INPUT_WH, _BACKBONE[size] + head, "Apache-2.0", source)
+    return ModelCard(name, partial(build, size, skeleton), skeleton, *facts)
 
 
-def _classic(size: str, suffix: str, skeleton: Skeleton, source: str) -> ModelCard:
-    deconv = 16 * DECONV_CHANNELS * (SIZES[size][0] + DECONV_CHANNELS) + 4 * DECONV_CHANNELS
-    return _card(
-        f"vitpose-{size}{suffix}",
-        ViTPoseClassic,
-        size,
-        skeleton,
-        deconv + (DECONV_CHANNELS + 1) * skeleton.size,
-        source,
-    )
-
-
-def _simple(size: str) -> ModelCard:
-    head = (9 * SIZES[size][0] + 1) * COCO17.size
-    return _card(f"vitpose-{size}-simple", ViTPoseSimple, size, COCO17, head, _OFFICIAL)
-
-
-CARDS = [
-    *(_classic(size, "", COCO17, _OFFICIAL) for size in SIZES),
-    *(_simple(size) for size in SIZES),
-    *(_classic(size, "-mpii", MPII16, f"{_OFFICIAL} (ViTPose+)") for size in SIZES),
-    *(_classic(size, "-wholebody", WHOLEBODY133, f"{_OFFICIAL} (ViTPose+)") for size in SIZES),
-]
+_SETS = (("", COCO17), ("-simple", COCO17), ("-mpii", MPII16), ("-wholebody", WHOLEBODY133))
+CARDS = [_card(size, suffix, skeleton) for suffix, skeleton in _SETS for size in SIZES]

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import pose2d
 from ccnet.coco_ap.average_precision import TEN_NUMBERS
+from ccnet.confidence import about_of, load
 from ccnet.data.datasets import read_split
-from ccnet.heads.files import about_of, load
 from ccnet.metrics import keypoint_map, labelled_samples, sparsification
 from ccnet.predicted_people import predict_split
 from fitmesh.cli import app

@@ -91,18 +91,24 @@ def with_hands(out: Path) -> HandKeypoints:
     arrays = dict(np.load(out / "keypoints.npz"))
     hands = HandKeypoints.unseen(len(arrays["row_frame"]))
     hands = replace(hands, xy_px=np.arange(hands.xy_px.size, dtype=np.float32).reshape(hands.xy_px.shape))
-    np.savez(out / "keypoints.npz", **arrays, **hands.to_arrays())
+    np.savez(out / "keypoints.npz", **arrays | hands.to_arrays())
     return hands
 
 
 def test_a_merged_person_has_the_hands_of_both_in_order(out: Path) -> None:
-    assert read_keypoints(out).hands == {}
     with_hands(out)
     before = read_keypoints(out).hands
     edit_tracks(out, merge=[(3, 2)])
     after = edited_keypoints(out).hands
     np.testing.assert_array_equal(after[3].xy_px, np.concatenate([before[2].xy_px, before[3].xy_px]))
     assert not after[3].presence.any()
+
+
+def test_a_file_of_an_older_version_has_no_hands(out: Path) -> None:
+    arrays = {name: value for name, value in np.load(out / "keypoints.npz").items() if "_hand_" not in name}
+    np.savez(out / "keypoints.npz", **arrays)
+    assert read_keypoints(out).hands == {}
+    assert edited_keypoints(out).hands == {}
 
 
 def test_a_file_with_half_of_its_hands_is_refused(out: Path) -> None:

@@ -75,7 +75,7 @@ def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Pro
         prior = replace(prior, acceleration_std=huge, angular_std=1e9 * prior.angular_std)
         weights = Independence(shape_weight=3.0, motion_weight=0.2e18)
     hands = some_hands(frames, g) if keypoints else None
-    terms = terms_of(seen, body, FitOptions(prior=prior, lean_rad=0.3), guess, near, scene, weights, hands)
+    terms = terms_of([seen], body, FitOptions(prior=prior, lean_rad=0.3), guess, near, scene, weights, hands)
     terms = tuple(replace(term, weight=1.0) if isinstance(term, LikelyPose) else term.to(DOUBLE) for term in terms)
     turn = None if scene is None else scene.world_rotation
     return Problem(BodyJacobian(body, 10), terms, 25.0 if shared else None, None, turn), some_state(frames, shared)

@@ -16,8 +16,7 @@ from tests.fitting.shapes import sphere
 _DRAWS_AFTER_COMPILING = """
 import numpy as np
 from fitting.camera import Camera
-from fitting.render import raster
-from fitting.render import Mesh, raster, render, shading
+from fitting.render import Mesh, draw, raster, render
 from fitting.render.draw import compile_renderer
 from tests.fitting.shapes import sphere
 
@@ -27,7 +26,7 @@ colours = np.full(vertices.shape, 0.5)
 for size, colour in (((64, 48), colours), ((640, 480), (0.1, 0.2, 0.3)), ((8, 8), None)):
     camera = Camera.default(size)
     render([Mesh(vertices, faces, colour, 3), Mesh(vertices.astype(np.float32), faces)], camera)
-for module in (raster, shading):
+for module in (raster, draw):
     for name, thing in vars(module).items():
         if hasattr(thing, "signatures") and thing.__module__ == module.__name__:
             print(name, len(thing.signatures))

@@ -8,8 +8,14 @@ import torch
 
 import fitting
 from fitting.body import BodyParams
-from fitting.body.fingers import JOINT_NAMES_52, PARENTS_52, WRISTS
-from fitting.body.kinematics import JOINT_NAMES, matrix_to_axis_angle, rotation_matrices
+from fitting.body.kinematics import (
+    JOINT_NAMES,
+    JOINT_NAMES_52,
+    PARENTS_52,
+    WRISTS,
+    matrix_to_axis_angle,
+    rotation_matrices,
+)
 from fitting.fits import FitOptions, with_default_errors
 from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands, relaxed_pose
 from fitting.keypoints.hands import SeenHands, seen_hands
@@ -40,10 +46,18 @@ def waving(frames: int, seed: int = 0) -> BodyParams:
     return BodyParams(pose, torch.zeros(10), torch.tensor([[0.0, 0.0, 2.5]]).expand(frames, 3), torch.ones(()), hands)
 
 
+def keypoints_of(params: BodyParams) -> torch.Tensor:
+    """[T, 2, 21, 3] where the hand network shows the hands."""
+    body = fitting.load_body()
+    assert params.hands is not None
+    shape = torch.zeros(body.shape_size)
+    whole = body.with_fingers().placement(body.placement(rotation_matrices(params.pose), shape), params.hands, shape)
+    return body.with_fingers().keypoints(whole, shape) + params.translation[:, None, None]
+
+
 def seen_from(params: BodyParams, seed: int = 1, depth_m: float = 0.012) -> HandKeypoints:
     """Keypoints and landmarks of hands, with noise."""
-    rng, points = np.random.default_rng(seed), fitting.load_body().at(params).hands
-    assert points is not None
+    rng, points = np.random.default_rng(seed), keypoints_of(params)
     frames = len(points)
     xy = CAMERA.project(points.flatten(1, 2)).unflatten(1, (2, 21)).numpy()
     landmarks = (points - points[:, :, :1]).numpy() + rng.normal(0, depth_m, points.shape)

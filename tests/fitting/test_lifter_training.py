@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fitting
-from fitting.body.kinematics import MIRROR, rotation_matrices
+from fitting.body.kinematics import MIRROR, quaternion_to_matrix, rotation_matrices
 from fitting.init.lifter import FEATURES, Lifter, LifterOutput, load_lifter
 from fitting.training.lifter import Banks, Training, TrainingSettings, learning_rate, losses, total, train
 from fitting.training.lifter_examples import DISTANCE_M, examples, observe, placed, views
@@ -18,7 +18,6 @@ from fitting.training.motion_bank import (
     UPSIDE_DOWN,
     Bank,
     Windows,
-    matrices,
     pose_kinds,
     varied,
     windows,
@@ -140,7 +139,7 @@ def test_a_mirror_image_is_a_mirror_image(body, banks):
     plain = windows(banks, [1.0], torch.arange(8).expand(4, 8) * 0.1, drawn())
     mirrored = plain.turn[:, :, MIRROR] * torch.tensor([1.0, -1.0, -1.0, 1.0])
     zero = torch.zeros(4, 8, 10)
-    here, there = (placed(body, matrices(turn), zero)[0] for turn in (plain.turn, mirrored))
+    here, there = (placed(body, quaternion_to_matrix(turn), zero)[0] for turn in (plain.turn, mirrored))
     torch.testing.assert_close(there, here[:, :, MIRROR] * torch.tensor([-1.0, 1.0, 1.0]), atol=5e-3, rtol=0)
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fitting.body.kinematics import rotation_matrices
 from fitting.solver.levenberg_marquardt import Problem, costs, normal_equations, solve_track
 from fitting.solver.terms.reprojection import Reprojection
 from fitting.solver.terms.term import Blocks, Term, Window
@@ -54,6 +55,14 @@ def test_a_terms_gradient_is_the_difference_of_its_costs(number: int, shared: bo
     term = problem.terms[number]
     exact, stated = slopes(only(problem, term), state)
     torch.testing.assert_close(stated, exact, rtol=1e-4, atol=1e-5 * float(exact.abs().max()) + 1e-9)
+
+
+def test_the_gradient_of_another_cameras_keypoints_is_the_difference_of_its_costs() -> None:
+    problem, state = some_problem(FRAMES, True)
+    turn = rotation_matrices(torch.tensor([[0.1, 0.9, -0.2]], dtype=DOUBLE))[0]
+    placed = replace(problem.seen, rotation=turn, offset_m=torch.tensor([-3.0, 0.2, 2.0], dtype=DOUBLE))
+    exact, stated = slopes(only(problem, placed), state)
+    torch.testing.assert_close(stated, exact, rtol=1e-4, atol=1e-5 * float(exact.abs().max()))
 
 
 @pytest.mark.parametrize("number", range(len(concrete())))

@@ -3,7 +3,7 @@ import torch
 
 import pose2d
 from pose2d.models.base import IMAGENET_RGB
-from pose2d.models.ipr import IPR
+from pose2d.models.sbl import IPR
 from pose2d.skeletons import COCO17
 
 SIZE = torch.tensor([192.0, 256.0])

@@ -172,7 +172,7 @@ def test_weights_are_exact_in_half_precision(model):
 
 def test_fused_convolutions_equal_plain_ones(model, crops, monkeypatch):
     fused = model.features(crops)
-    monkeypatch.setattr(movenet, "may_fuse", lambda x, kernel: False)
+    monkeypatch.setattr(movenet.convolutions, "may_fuse", lambda x, kernel: False)
     plain = model.features(crops)
     torch.testing.assert_close(fused.trunk, plain.trunk, rtol=1e-4, atol=1e-4)
 

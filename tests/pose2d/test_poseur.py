@@ -162,8 +162,9 @@ def test_the_head_is_its_literal_recomputation(monkeypatch):
     model = Poseur(ResNet(50), stage_channels(50), (192, 256), THREE).eval()
     torch.nn.init.normal_(model.keypoint_head.transformer.level_embeds)
     maps = [torch.randn(1, 256, h, w) for h, w in ((8, 6), (4, 3), (2, 2), (2, 1))]
-    monkeypatch.setattr(model.backbone, "stages", lambda crops: [])
-    monkeypatch.setattr(model.neck, "forward", lambda _: maps)
+    monkeypatch.setattr(model.backbone, "stages", lambda crops: maps)
+    for conv in model.neck.convs:
+        monkeypatch.setattr(conv, "forward", lambda x: x)
     features = model.features(torch.zeros(1, 3, 256, 192))
     prediction = model.predict(features)
     query, xy, sigma = literal_head(model, [m[0] for m in maps])

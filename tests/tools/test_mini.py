@@ -7,9 +7,8 @@ import pytest
 import torch
 
 import pose2d
-from pose2d.models.ipr import IPR
 from pose2d.models.rle import RLE
-from pose2d.models.sbl import SimpleBaseline
+from pose2d.models.sbl import IPR, SimpleBaseline
 from tools.mini import families, training
 from tools.mini.batches import batches
 from tools.mini.people import CroppedPeople

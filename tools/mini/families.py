@@ -8,9 +8,8 @@ from torch import Tensor, nn
 import pose2d
 from pose2d.decode import soft_argmax
 from pose2d.models.base import Normalization, PoseModel
-from pose2d.models.ipr import IPR
 from pose2d.models.rle import MIDDLE, RLE, rle_loss
-from pose2d.models.sbl import SimpleBaseline
+from pose2d.models.sbl import IPR, SimpleBaseline
 
 from .batches import Batch
 

@@ -141,16 +141,12 @@ class BodyRegressor(nn.Module):
         self._check(crops, box_info)
         vector = self.encoder.stages(crops)[-1].mean((2, 3))
         seen = vector if box_info is None else torch.cat((vector, box_info), 1)
-        pose, shape, camera = (
-            start.expand(len(crops), -1) for start in (self.init_pose, self.init_shape, self.init_cam)
-        )
+        starts, layers = (self.init_pose, self.init_shape, self.init_cam), (self.decpose, self.decshape, self.deccam)
+        answer = [start.expand(len(crops), -1) for start in starts]
         for _ in range(ROUNDS):
-            hidden = self.fc2(self.fc1(torch.cat((seen, pose, shape, camera), 1)))
-            pose, shape, camera = (
-                pose + self.decpose(hidden),
-                shape + self.decshape(hidden),
-                camera + self.deccam(hidden),
-            )
+            hidden = self.fc2(self.fc1(torch.cat((seen, *answer), 1)))
+            answer = [value + layer(hidden) for value, layer in zip(answer, layers, strict=True)]
+        pose, shape, camera = answer
         return Regression(rot6d_to_matrix(pose.unflatten(1, (JOINT_COUNT, 6))), shape, camera)
 
     def _check(self, crops: Tensor, box_info: Tensor | None) -> None:
@@ -169,9 +165,7 @@ class BodyRegressor(nn.Module):
     def convert(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Published key names -> this module's. ImageNet's classifier may have stayed in a trunk; nothing reads it."""
         named = {key if key.startswith((*_REGRESSOR, "encoder.")) else f"encoder.{key}": state[key] for key in state}
-        return {
-            key: value for key, value in named.items() if not key.startswith(("encoder.classifier.", "encoder.fc."))
-        }
+        return {k: value for k, value in named.items() if not k.startswith(("encoder.classifier.", "encoder.fc."))}
 
 
 @dataclass(frozen=True)
@@ -185,47 +179,27 @@ class RegressorCard:
     licence: str  # of the published weights
 
 
-def _cliff(trunk: Callable[[], ResNet | HRNetVector]) -> BodyRegressor:
-    return BodyRegressor(trunk(), CLIFF_CROPPING, reads_box=True)
+def _built(trunk: Callable[[], ResNet | HRNetVector], cropping: Cropping) -> BodyRegressor:
+    return BodyRegressor(trunk(), cropping, reads_box=cropping is CLIFF_CROPPING)
 
 
 _SMPL = "non-commercial: trained on research data sets with SMPL"
+_CLIFF = "github.com/huawei-noah/noah-research, folder CLIFF"
+_SPIN = "github.com/nkolot/SPIN (fetch_data.sh: data/model_checkpoint.pt)"
 CARDS = {
-    card.name: card
-    for card in (
-        RegressorCard(
-            "spin",
-            lambda: BodyRegressor(ResNet(50), SPIN_CROPPING, reads_box=False),
-            26_977_501,
-            "github.com/nkolot/SPIN (fetch_data.sh: data/model_checkpoint.pt)",
-            _SMPL,
-        ),
-        RegressorCard(
-            "cliff-res50",
-            partial(_cliff, partial(ResNet, 50)),
-            26_980_573,
-            "github.com/huawei-noah/noah-research, folder CLIFF (res50-*.pt)",
-            _SMPL,
-        ),
-        RegressorCard(
-            "cliff-hr48",
-            partial(_cliff, partial(HRNetVector, 48)),
-            78_893_405,
-            "github.com/huawei-noah/noah-research, folder CLIFF (hr48-*.pt)",
-            _SMPL,
-        ),
+    name: RegressorCard(name, partial(_built, trunk, cropping), parameters, source, _SMPL)
+    for name, trunk, cropping, parameters, source in (
+        ("spin", partial(ResNet, 50), SPIN_CROPPING, 26_977_501, _SPIN),
+        ("cliff-res50", partial(ResNet, 50), CLIFF_CROPPING, 26_980_573, f"{_CLIFF} (res50-*.pt)"),
+        ("cliff-hr48", partial(HRNetVector, 48), CLIFF_CROPPING, 78_893_405, f"{_CLIFF} (hr48-*.pt)"),
     )
 }
-
-
 FAMILIES = {"cliff": ("cliff-hr48", "cliff-res50")}  # whichever of them the checkpoint fits
 
 
 def load(name: str, checkpoint: str | Path | None = None, mean_params: str | Path | None = None) -> BodyRegressor:
     """The network of that name in eval mode with the weights of an official checkpoint; "cliff" is either CLIFF.
-
-    mean_params: smpl_mean_params.npz; only for a checkpoint that does not hold them itself. The official ones do.
-    """
+    mean_params: smpl_mean_params.npz; only for a checkpoint that does not hold them itself. The official ones do."""
     if name in FAMILIES:
         *others, last = FAMILIES[name]
         for candidate in others:
@@ -311,7 +285,9 @@ def _answers(
     parts = [BodyParams(torch.empty(0, 24, 3), torch.empty(0, 10), torch.empty(0, 3))]
     waiting: list[tuple[Tensor, Tensor, Tensor]] = []  # crops, window centres and heights
     for image, boxes in jobs:
-        _check_size(image, camera)
+        if image.ndim == 3 and tuple(image.shape[1::-1]) != tuple(camera.size):
+            sizes = [f"{width} x {height}" for width, height in (image.shape[1::-1], camera.size)]
+            raise UserError(f"the image is {sizes[0]}, but the camera sees {sizes[1]} pixels.")
         where = windows(boxes, network.cropping)
         crops = cut(image, where, network.cropping)
         waiting.append((crops, torch.from_numpy(where.center_px).float(), torch.from_numpy(where.height_px).float()))
@@ -335,11 +311,3 @@ def _read(network: BodyRegressor, waiting: list[tuple[Tensor, Tensor, Tensor]], 
     answer = network(network.normalize(crops.to(device)), None if box_info is None else box_info.to(device))
     pose = matrix_to_axis_angle(answer.rotation.cpu())
     return BodyParams(pose, answer.shape.cpu(), crop_to_full(answer.crop_camera.cpu(), center, side, camera))
-
-
-def _check_size(image: np.ndarray, camera: Camera) -> None:
-    if image.ndim == 3 and tuple(image.shape[1::-1]) != tuple(camera.size):
-        width, height = image.shape[1::-1]
-        raise UserError(
-            f"the image is {width} x {height}, but the camera sees {camera.size[0]} x {camera.size[1]} pixels."
-        )

@@ -61,6 +61,15 @@ class Reprojection(Term):
     # precisions along x and y in the units of `weight`, [T, K, M, 2].
     mixture_weight: Tensor | None = None
     mixture_precision: Tensor | None = None
+    # Of a camera beside the one in whose frame the body is: x_camera = rotation x_body + offset. None: it is that one.
+    rotation: Tensor | None = None  # [3, 3]
+    offset_m: Tensor | None = None  # [3]
+
+    def in_camera(self, points: Tensor) -> Tensor:
+        """Points [T, K, 3] of the body's frame in this camera's."""
+        if self.rotation is None or self.offset_m is None:
+            return points
+        return points @ self.rotation.mT + self.offset_m
 
     @property
     def used(self) -> Tensor:
@@ -73,17 +82,18 @@ class Reprojection(Term):
         tails would let go of good keypoints that the start happens to be far from."""
         return replace(self, mixture_weight=None, mixture_precision=None)
 
-    def distance_px(self, points_cam: Tensor) -> Tensor:
+    def distance_px(self, points: Tensor) -> Tensor:
         """[T, 26] from the image of points [T, 26, 3] to the keypoints."""
-        return (project(points_cam, self.focal_px, self.center_px) - self.xy_px).norm(dim=-1)
+        return (project(self.in_camera(points), self.focal_px, self.center_px) - self.xy_px).norm(dim=-1)
 
-    def behind(self, points_cam: Tensor) -> Tensor:
+    def behind(self, points: Tensor) -> Tensor:
         """[T] whether a keypoint that counts would be behind the camera."""
-        return ((points_cam[..., 2] < NEAREST_KEYPOINT_M) & self.used).any(-1)
+        return ((self.in_camera(points)[..., 2] < NEAREST_KEYPOINT_M) & self.used).any(-1)
 
-    def residual(self, points_cam: Tensor) -> Tensor:
+    def residual(self, points: Tensor) -> Tensor:
         """sqrt(weight) (projection - keypoint), [T, K, 2]: stds under `precision` weighting."""
-        return self.weight.sqrt().unsqueeze(-1) * (project(points_cam, self.focal_px, self.center_px) - self.xy_px)
+        seen = project(self.in_camera(points), self.focal_px, self.center_px)
+        return self.weight.sqrt().unsqueeze(-1) * (seen - self.xy_px)
 
     def loss(self, residual: Tensor) -> tuple[Tensor, Tensor]:
         """What whitened residuals [T, K, 2] count, -2 log likelihood up to a constant [T, K], and the slopes by the
@@ -101,7 +111,10 @@ class Reprojection(Term):
         points, jacobian = window.keypoints, window.jacobian
         residual = self.residual(points)
         root_slope = self.loss(residual)[1].sqrt()
-        rows = projection_rows(points, self.focal_px) * (root_slope * self.weight.sqrt().unsqueeze(-1)).unsqueeze(-1)
+        rows = projection_rows(self.in_camera(points), self.focal_px)
+        rows = rows * (root_slope * self.weight.sqrt().unsqueeze(-1)).unsqueeze(-1)
+        if self.rotation is not None:
+            rows = rows @ self.rotation
         step = jacobian.keypoint_step_jacobian(window.geometry, rows)
         shape = rows @ jacobian.keypoint_shape_jacobian(window.geometry, window.joint_shape_jacobian)
         blocks.add_rows((residual * root_slope).flatten(1), step.flatten(1, 2), shape.flatten(1, 2))

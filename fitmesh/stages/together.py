@@ -1,0 +1,374 @@
+"""Stage 2 of several cameras: everyone's keypoints in every camera -> one body per person and time, in `fit.npz`.
+
+The bodies are in the first camera's frame and at its frames. Every other camera's folder gets a `fit.npz` of the same
+bodies in its own frame and at its own frames, from which its overlay is drawn.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fitmesh.result import FIT_FILE, Person, View
+from fitmesh.stages import fit
+from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
+from fitmesh.stages.scene import OFF, describe, lens_of, scene_arrays
+from fitmesh.stages.settings import Job, camera_names
+from fitmesh.stages.track_edits import edited_keypoints, edited_tracks
+from fitting.body import Body
+from fitting.body.load import load_body
+from fitting.camera import Camera, given_focal, params_to_world
+from fitting.fits import FitOptions, TrackFit, mixed
+from fitting.keypoints.observed import body_keypoints
+from fitting.keypoints.weights import PRESENT
+from fitting.optimise import OtherView
+from fitting.rig.check import checked, stated_ground
+from fitting.rig.meeting import Offset, Sight, associate
+from fitting.rig.rig import Rig, read_rig, write_rig
+from fitting.rig.views import resampled, rest_pelvis
+from fitting.scene.camera_motion import read_motion
+from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
+from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz
+from pose2d.base.errors import UserError
+from pose2d.base.threads import single_thread
+from pose2d.types import Keypoints
+
+RIG_FILE = "rig.toml"
+SHORTEST_TRACK = 5  # rows: what is shorter says nothing of geometry
+
+
+def check(job: Job) -> None:
+    """Refuse now what would otherwise be refused after the keypoints were estimated."""
+    rig, settings = job.settings.rig, job.settings
+    assert rig is not None
+    rig.offsets_s()
+    if settings.fit.init_checkpoint is not None:
+        raise UserError(f"--init {settings.fit.init} looks at one camera: leave it out with several.")
+    for name, given in (("--keypoints", settings.given_keypoints), ("--detections", settings.tracks.detections)):
+        if given is not None:
+            raise UserError(f"{name} is of one clip, and several cameras were given: leave it out.")
+    if rig.file is not None:
+        _read_rig(job, rig.file)
+        if settings.fit.scene.height:
+            job.reporter.warn("--height has no effect: calibrated cameras measure people.")
+
+
+def _read_rig(job: Job, file: Path) -> Rig:
+    jobs = [job, *job.cameras]
+    names = camera_names([one.clip.path for one in jobs])
+    return read_rig(file, names, [(one.clip.info.width_px, one.clip.info.height_px) for one in jobs])
+
+
+def cache_key(job: Job, people_keys: Sequence[CacheKey]) -> CacheKey:
+    """people_keys: of all cameras."""
+    rig = job.settings.rig
+    assert rig is not None
+    key = fit.cache_key(job, people_keys[0])
+    inputs = {f"people {number}": one.digest for number, one in enumerate(people_keys)}
+    if rig.file is not None:
+        files = sorted(p for p in rig.file.rglob("*") if p.is_file()) if rig.file.is_dir() else [rig.file]
+        inputs["cameras"] = content_digest(files)
+    return replace(
+        key,
+        settings={**key.settings, "cameras": "auto" if rig.file is None else "given", "sync": rig.sync},
+        inputs={**key.inputs, **inputs},
+        code=code_digest("fitting.shot", "fitting.rig.from_people", "fitting.rig.views", "fitmesh.stages.together"),
+    )
+
+
+def files(job: Job) -> list[str]:
+    """What the stage leaves in `out`."""
+    return [FIT_FILE, RIG_FILE, *(str((one.out / FIT_FILE).relative_to(job.out)) for one in job.cameras)]
+
+
+def is_current(job: Job, path: Path, key: CacheKey) -> bool:
+    """All of them."""
+    return (job.out / RIG_FILE).is_file() and all(
+        npz_is_current(one.out / FIT_FILE, key) for one in (job, *job.cameras)
+    )
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What one camera's network saw."""
+
+    job: Job
+    name: str
+    tracks: TracksFile
+    people: KeypointsFile
+    identities: tuple[int, ...]  # whose tracks are long enough
+
+    def time_s(self, identity: int) -> np.ndarray:
+        """[N] of a track's rows, on the camera's clock."""
+        return self.tracks.time_s[np.searchsorted(self.tracks.frames, self.people.frames[identity])]
+
+    def joined(self, numbers: Sequence[int]) -> tuple[Keypoints, np.ndarray, np.ndarray]:
+        """Keypoints, frames and boxes of some tracks that are one person's; where two overlap, the earlier one's."""
+        who = sorted((self.identities[number] for number in numbers), key=lambda i: self.people.frames[i][0])
+        if not who:
+            empty = next(iter(self.people.people.values())).rows(slice(0))
+            return empty, np.zeros(0, np.int64), np.zeros((0, 4), np.float32)
+        frames = np.concatenate([self.people.frames[i] for i in who])
+        frames, first = np.unique(frames, return_index=True)
+        boxes = np.concatenate([self.people.boxes_px[i] for i in who])[first]
+        return Keypoints.concat([self.people.people[i] for i in who]).rows(first), frames, boxes
+
+
+def make(job: Job, key: CacheKey) -> None:
+    """Fit everyone whom the cameras see."""
+    settings = job.settings.fit
+    seen, body = _read(job), load_body(settings.body_file)
+    with job.reporter.busy("comparing the cameras"), single_thread():
+        rig, offsets = _placed(job, seen, body)
+        groups = associate(rig, _sights(seen, rig), [one.seconds for one in offsets])
+    _say(job, rig, offsets, groups)
+    recorded = _Recorded(seen, rig, offsets)
+    people = recorded.people(groups)
+    options = settings.scene.options()
+    if options.ground and not options.given.states_anything:
+        options = SceneOptions(given=stated_ground(rig, [recorded.views(one) for one in people]))
+    camera = rig.cameras[0].camera
+    with job.reporter.stage("fit", sum(len(recorded.frames(one)) for one in people)) as tick, single_thread():
+        found = fit_shot(
+            [recorded.shot_person(one, settings.init) for one in people],
+            camera, given_focal(camera.mean_focal_px, camera.size), body,
+            fps=seen[0].tracks.fps, every=seen[0].tracks.every, options=options, progress=tick,
+            how=FitOptions(settings.weighting),
+        )  # fmt: skip
+    if people and settings.scene.floor != OFF:
+        job.reporter.say(describe(found, "scene"), "scene")
+    for one in people:
+        if one.identity not in found.people:
+            words = "never shows enough confident keypoints at once: no body is fitted."
+            job.reporter.warn(f"person {one.identity} {words}")
+    write_rig(job.out / RIG_FILE, rig)
+    for number in reversed(range(len(seen))):  # the first camera's last: it says that the others are done
+        _write(number, recorded, people, found, body, key)
+
+
+def _read(job: Job) -> list[_Seen]:
+    found = []
+    jobs = [job, *job.cameras]
+    for one, name in zip(jobs, camera_names([one.clip.path for one in jobs]), strict=True):
+        tracks, people = edited_tracks(one.out), edited_keypoints(one.out)
+        long = tuple(i for i, frames in people.frames.items() if len(frames) >= SHORTEST_TRACK)
+        found.append(_Seen(one, name, tracks, people, long))
+        motion = read_motion(read_npz(one.out / TRACKS_FILE), 0)
+        if motion is not None and motion.kind in ("rotating", "moving"):
+            job.reporter.warn(f"{one.clip.path}: the camera seems to be {motion.kind}, and several cameras must stand.")
+    return found
+
+
+def _sights(seen: Sequence[_Seen], rig: Rig) -> list[list[Sight]]:
+    return [
+        [Sight.of(one.people.people[i], one.time_s(i), placed.camera) for i in one.identities]
+        for one, placed in zip(seen, rig.cameras, strict=True)
+    ]
+
+
+def _placed(job: Job, seen: Sequence[_Seen], body: Body) -> tuple[Rig, list[Offset]]:
+    """Where the cameras stand and when they looked, checked against the people."""
+    settings = job.settings.rig
+    assert settings is not None
+    steps = [1 / one.tracks.fps for one in seen]
+    if settings.file is not None:
+        rig = _read_rig(job, settings.file)
+        return checked(rig, _sights(seen, rig), settings.offsets_s(), steps)
+    from fitting.rig.from_people import Lifted, Recorded, place_cameras  # where nobody has recorded a board
+
+    scene = job.settings.fit.scene
+    lenses = [lens_of(scene, one.job.clip.files()[0], (one.tracks.width_px, one.tracks.height_px)) for one in seen]
+    people = [
+        [Lifted.of(one.people.people[i], one.time_s(i), lens.camera, body, one.tracks.fps) for i in one.identities]
+        for one, lens in zip(seen, lenses, strict=True)
+    ]
+    height_m = scene.heights().get(None)
+    found = place_cameras(
+        Recorded(
+            names=[one.name for one in seen], cameras=[lens.camera for lens in lenses],
+            focals=[lens.focal for lens in lenses], people=people, stated_s=settings.offsets_s(), steps_s=steps,
+            height_m=height_m,
+        )
+    )  # fmt: skip
+    job.reporter.say(
+        f"cameras placed by people: turned to {found.turn_std_deg.max():.1f} degrees, positions to "
+        f"{100 * found.place_std.max():.0f} %, all lengths to {100 * found.scale_log_std:.0f} % (one deviation); "
+        f"{RIG_FILE} has them", "cameras",
+    )  # fmt: skip
+    return found.rig, found.offsets
+
+
+def _say(job: Job, rig: Rig, offsets: Sequence[Offset], groups: Sequence[Sequence[tuple[int, int]]]) -> None:
+    for note in rig.notes:
+        job.reporter.say(note, "cameras")
+    for placed, offset in zip(rig.cameras[1:], offsets[1:], strict=True):
+        if offset.found:
+            job.reporter.say(
+                f"{placed.name} started {1000 * offset.seconds:+.0f} +- {1000 * offset.std_s:.0f} ms after "
+                f"{rig.cameras[0].name}", "cameras", offset_s=offset.seconds, std_s=offset.std_s,
+            )  # fmt: skip
+        elif offset.std_s > 0:
+            job.reporter.warn(f"people's motion does not tell when {placed.name} started: taken for the same time.")
+    together = sum(len({camera for camera, _ in group}) > 1 for group in groups)
+    angles = ", ".join(f"{angle:.0f}" for angle in rig.angles_deg)
+    job.reporter.say(
+        f"{len(rig)} cameras ({rig.source}), {angles} degrees between them; {len(groups)} people, {together} of them "
+        "in more than one camera", "cameras", cameras=len(rig), people=len(groups), shared=together,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Somebody:
+    """One person."""
+
+    identity: int
+    tracks: tuple[tuple[int, ...], ...]  # [C] numbers of tracks in each camera
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """What all cameras saw, where they stand, and when they looked."""
+
+    seen: list[_Seen]
+    rig: Rig
+    offsets: list[Offset]
+
+    def people(self, groups: Sequence[Sequence[tuple[int, int]]]) -> list[_Somebody]:
+        """With numbers as the first camera has them; whom it does not see have numbers after."""
+        people: list[_Somebody] = []
+        free = max([0, *self.seen[0].people.people]) + 1
+        for group in groups:
+            tracks = tuple(tuple(n for camera, n in group if camera == number) for number in range(len(self.seen)))
+            own = [self.seen[0].identities[n] for n in tracks[0]]
+            people.append(_Somebody(min(own, default=free), tracks))
+            free += not own
+        return sorted(people, key=lambda one: one.identity)
+
+    def frames(self, one: _Somebody) -> np.ndarray:
+        """The first camera's frames while anybody sees the person."""
+        times = [
+            there.time_s(there.identities[n])[[0, -1]] + offset.seconds
+            for there, numbers, offset in zip(self.seen, one.tracks, self.offsets, strict=True)
+            for n in numbers
+        ]
+        first = self.seen[0].tracks
+        half = 0.5 / first.fps
+        inside = (first.time_s >= min(t[0] for t in times) - half) & (first.time_s <= max(t[1] for t in times) + half)
+        return first.frames[inside]
+
+    def views(self, one: _Somebody) -> list[OtherView]:
+        """What the first camera, and every other that sees the person, show at the first camera's frames."""
+        first = self.seen[0].tracks
+        want_s = first.time_s[np.searchsorted(first.frames, self.frames(one))]
+        anybody = next(k for there in self.seen for k in there.people.people.values()).rows(slice(1))
+        views = []
+        for number, (there, numbers, offset) in enumerate(zip(self.seen, one.tracks, self.offsets, strict=True)):
+            if number and not numbers:
+                continue
+            points, time_s = anybody, np.array([-np.inf])
+            if numbers:
+                points, own, _ = there.joined(numbers)
+                time_s = there.tracks.time_s[np.searchsorted(there.tracks.frames, own)] + offset.seconds
+            rotation, moved = (torch.from_numpy(part).float() for part in self.rig.relative(number))
+            camera = self.rig.cameras[number].camera
+            views.append(OtherView(resampled(points, time_s, want_s), camera, rotation, moved))
+        return views
+
+    def shot_person(self, one: _Somebody, init: str) -> ShotPerson:
+        first, *others = self.views(one)
+        return ShotPerson(one.identity, first.keypoints, self.frames(one), init, others=tuple(others))
+
+
+def _write(
+    number: int, recorded: _Recorded, people: Sequence[_Somebody], found: ShotFit, body: Body, key: CacheKey
+) -> None:
+    """`fit.npz` of one camera."""
+    there, rig, first = recorded.seen[number], recorded.rig, recorded.seen[0].tracks
+    camera, to_camera = rig.cameras[number].camera, _matrix(*rig.relative(number))
+    tracks = replace(there.tracks, same_as={one.identity: one.identity for one in people}, shot_first_frame=np.zeros(1))
+    fitted = []
+    for one in people:
+        track = found.people.get(one.identity)
+        points, frames, boxes = there.joined(one.tracks[number])
+        if track is not None and number:
+            track_s = first.time_s[np.searchsorted(first.frames, track.frame)] - recorded.offsets[number].seconds
+            track = _in_camera(track, track_s, there.tracks, (points, frames), camera, to_camera, body)
+        if track is not None:
+            inside = np.isin(frames, track.frame)
+            file = replace(there.people, frames={one.identity: frames[inside]}, boxes_px={one.identity: boxes[inside]})
+            fitted.append(fit.person_rows(one.identity, 0, tracks, file, track, body))
+    lowest, here, ground = fit.lowest_foot(found, body), replace(found, people={}), found.ground
+    if ground is not None and number:
+        up = to_camera[:3, :3] @ ground.up_cam
+        ground = replace(ground, up_cam=up, camera_height_m=ground.camera_height_m - float(up @ to_camera[:3, 3]))
+    here = replace(here, camera=camera, ground=ground, focal=given_focal(camera.mean_focal_px, camera.size))
+    begin = tracks.frames[:1]
+    scene = dict(scene_arrays([here], begin, tracks.frames, [lowest]))
+    # One world for all cameras: the first one's.
+    base = scene_arrays([replace(found, people={})], begin, tracks.frames, [lowest])["world_from_camera"]
+    scene |= {"world_from_camera": (base @ np.linalg.inv(to_camera)).astype(np.float32), "shot_camera": ["static"]}
+    tracks = replace(tracks, events=[] if number else tracks.events)
+    rows = Person.to_groups(fitted, {"directions": 10})
+    fit.write_fit(there.job, key, tracks, there.people, camera, {**scene, **rows, **_views_table(recorded, number)})
+
+
+def _matrix(rotation: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    matrix = np.eye(4)
+    matrix[:3, :3], matrix[:3, 3] = rotation, offset
+    return matrix
+
+
+def _views_table(recorded: _Recorded, number: int) -> Mapping[str, Any]:
+    """All cameras, seen from one of them; that one first."""
+    views = []
+    for other in (number, *(n for n in range(len(recorded.rig)) if n != number)):
+        placed, offset = recorded.rig.cameras[other], recorded.offsets[other]
+        focal, center, size = (
+            np.array(v) for v in (placed.camera.focal_px, placed.camera.center_px, placed.camera.size)
+        )
+        std_s = offset.std_s if np.isfinite(offset.std_s) else np.nan
+        matrix = _matrix(*recorded.rig.relative(other, number))
+        views.append(View(placed.name, matrix, focal, center, size, offset.seconds, std_s))
+    return View.stack(views).to_arrays()
+
+
+def _in_camera(
+    track: TrackFit, track_s: np.ndarray, own: TracksFile, points: tuple[Keypoints, np.ndarray], camera: Camera,
+    to_camera: np.ndarray, body: Body,
+) -> TrackFit | None:  # fmt: skip
+    """The bodies at another camera's frames and in its frame, with its own keypoints; None: not in its time.
+
+    track_s [T]: the track's frames on the other camera's clock. points: its keypoints, and at which of its frames.
+    """
+    inside = (own.time_s >= track_s[0]) & (own.time_s <= track_s[-1])
+    frame, time_s = own.frames[inside], own.time_s[inside]
+    if not len(frame):
+        return None
+    place = np.interp(time_s, track_s, np.arange(len(track_s)))
+    before, nearest = place.astype(int), place.round().astype(int)
+    after = np.minimum(before + 1, len(track_s) - 1)
+    share = torch.from_numpy(place - before).float()
+    params = mixed(track.fit.params.rows(before), track.fit.params.rows(after), share)
+    pelvis = rest_pelvis(params.shape, body)
+    params = params_to_world(params, pelvis, np.broadcast_to(to_camera, (len(frame), 4, 4)))
+    mine, frames = points
+    rows = np.isin(frames, frame)
+    at = np.searchsorted(frame, frames[rows])
+    detected = np.isin(frame, frames)
+    seen = body_keypoints(mine.rows(rows).scatter(at, len(frame)))
+    used = torch.from_numpy(detected)[:, None] & (seen.presence >= PRESENT)
+    away = (camera.project(body.at(params).keypoints) - seen.xy_px).norm(dim=-1)
+    fitted = track.fit.rows(nearest)
+    return TrackFit(
+        frame=frame,
+        present=track.present[nearest],
+        detected=detected,
+        keypoints=seen,
+        swapped=np.zeros((len(frame), 26), np.bool_),
+        joint_observed=track.joint_observed[nearest],
+        fit=replace(fitted, params=params, used=used, reprojection_px=torch.where(used, away, torch.nan)),
+        contact=None if track.contact is None else track.contact[nearest],
+    )

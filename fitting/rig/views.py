@@ -1,0 +1,188 @@
+"""One person in several cameras, on one grid of frames: keypoints at the same times, and where their fit starts."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from scipy.spatial.transform import Rotation
+from torch import Tensor
+
+from fitting.body import Body, BodyParams
+from fitting.body.kinematics import axis_angle_to_quaternion, quaternion_to_axis_angle
+from fitting.camera import Camera, params_to_world
+from fitting.fits import Grid, InitialGuess
+from fitting.keypoints.observed import TooFewKeypoints, body_keypoints
+from fitting.optimise import OtherView
+from fitting.rig.meeting import Sight, neighbours, triangulate
+from fitting.track import PreparedTrack, prepare_track
+from pose2d.types import Keypoints
+
+FEWEST_POINTS = 6  # keypoints in two cameras from which a body is placed
+FARTHEST_STD_M = 0.15  # of such a keypoint
+GAP_FRAMES = 2  # between segments that two cameras see, one after the other: no absence
+
+
+def resampled(keypoints: Keypoints, time_s: np.ndarray, want_s: np.ndarray) -> Keypoints:
+    """One person's keypoints at other times: between two frames that both show it, NaN and presence 0 elsewhere.
+
+    A keypoint in between is as uncertain as the worse of both.
+    """
+    before, after, share = neighbours(time_s, want_s)
+    inside = torch.from_numpy(share >= 0)
+    part = torch.from_numpy(share.clip(0)).float()
+    keypoints = replace(
+        keypoints,
+        xy_px=keypoints.xy_px.float(),
+        area_px2=None if keypoints.area_px2 is None else keypoints.area_px2.float(),
+    )
+    a, b = keypoints.rows(before), keypoints.rows(after)
+    worse = a.confidence * a.presence <= b.confidence * b.presence
+    error = a.error
+    if error is not None and b.error is not None:
+        error = replace(
+            error,
+            weight=torch.where(worse[..., None], error.weight, b.error.weight),
+            sigma=torch.where(worse[..., None], error.sigma, b.error.sigma),
+            log_ratio=None if error.log_ratio is None or b.error.log_ratio is None
+            else torch.where(worse, error.log_ratio, b.error.log_ratio),
+        )  # fmt: skip
+    return replace(
+        a,
+        xy_px=torch.lerp(a.xy_px, b.xy_px, part[:, None, None]).masked_fill(~inside[:, None, None], torch.nan),
+        confidence=torch.where(worse, a.confidence, b.confidence) * inside[:, None],
+        presence=torch.minimum(a.presence, b.presence) * inside[:, None],
+        area_px2=None if a.area_px2 is None or b.area_px2 is None else torch.lerp(a.area_px2, b.area_px2, part),
+        raw=None if a.raw is None or b.raw is None else torch.where(worse, a.raw, b.raw),
+        error=error,
+    )
+
+
+def prepare_views(
+    keypoints: Keypoints, frame: np.ndarray, camera: Camera, others: Sequence[OtherView], body: Body, init: str,
+    *, fps: float, every: int,
+) -> PreparedTrack:  # fmt: skip
+    """Rows of all cameras at the same frames [T], without gaps: sides repaired in each camera, absences where no camera
+    sees the person, and one guess. Raises TooFewKeypoints where none shows enough."""
+    here = OtherView(keypoints, camera, torch.eye(3), torch.zeros(3))
+    ready = [_prepared(view, frame, body, init, fps, every) for view in (here, *others)]
+    shown = [track for track in ready if track is not None]
+    if not shown:
+        raise TooFewKeypoints("no camera shows enough confident keypoints of this person at once.")
+    there = np.asarray(np.stack([track.grid.segment >= 0 for track in shown]).any(0))
+    kept = [
+        replace(view, keypoints=track.keypoints)
+        for view, track in zip((here, *others), ready, strict=True)
+        if track is not None
+    ]
+    base = ready[0] or _nothing(keypoints, frame, fps, every)
+    guess = _joined_guess(kept, shown, body)
+    return replace(
+        base,
+        grid=replace(base.grid, segment=_segments(there)),
+        guess=guess,
+        others=tuple(view for view in kept if view.rotation is not here.rotation),
+    )
+
+
+def _prepared(
+    view: OtherView, frame: np.ndarray, body: Body, init: str, fps: float, every: int
+) -> PreparedTrack | None:
+    try:
+        return prepare_track(view.keypoints, frame, view.camera, body, init, fps=fps, every=every)
+    except TooFewKeypoints:
+        return None
+
+
+def _nothing(keypoints: Keypoints, frame: np.ndarray, fps: float, every: int) -> PreparedTrack:
+    """Of a camera that does not show the person."""
+    nobody = np.zeros((len(frame), 26), np.bool_)
+    empty = body_keypoints(replace(keypoints, presence=torch.zeros_like(keypoints.presence)))
+    return PreparedTrack(Grid.over(frame, fps, every), nobody[:, 0], empty, nobody)
+
+
+def _segments(there: np.ndarray) -> np.ndarray:
+    """[T] number of the run of frames in which somebody is seen, or -1; runs a frame or two apart are one."""
+    there = there.copy()
+    rows = np.flatnonzero(there)
+    for gap in np.flatnonzero((np.diff(rows) > 1) & (np.diff(rows) <= GAP_FRAMES + 1)):
+        there[rows[gap] : rows[gap + 1]] = True
+    begins = there & ~np.concatenate(([False], there[:-1]))
+    return np.where(there, np.cumsum(begins) - 1, -1)
+
+
+def _joined_guess(views: Sequence[OtherView], tracks: Sequence[PreparedTrack], body: Body) -> InitialGuess | None:
+    """All cameras' guesses in one: joints as their mean, weighted by what each camera shows and by the deviations that
+    each guess states; the body placed and turned so that its keypoints lie where rays meet, else as the best view."""
+    guesses = [track.guess for track in tracks]
+    known = [guess for guess in guesses if guess is not None]
+    if len(known) < len(guesses):
+        return None
+    moved = [_moved(guess, view, body) for guess, view in zip(known, views, strict=True)]
+    shows = torch.stack([(v.keypoints.confidence * v.keypoints.presence).mean(1).square() for v in views])  # [V, T]
+    shows = shows + 1e-6
+    std = torch.stack([guess.rotation_std_rad for guess in known])  # [V, T, 24]
+    weight = shows[..., None] / std.square()
+    weight = weight / weight.sum(0)
+    best = shows.argmax(0)
+    rows = torch.arange(len(best))
+    turns = axis_angle_to_quaternion(torch.stack([params.pose for params in moved]))  # [V, T, 24, 4]
+    turns = torch.where((turns * turns[best, rows]).sum(-1, keepdim=True) < 0, -turns, turns)
+    mean = torch.nn.functional.normalize((weight[..., None] * turns).sum(0), dim=-1)
+    pose = quaternion_to_axis_angle(mean)
+    share = (shows / shows.sum(0))[..., None]
+    shape = (share * torch.stack([p.shape.expand(len(best), -1) for p in moved])).sum(0)
+    pose[:, 0] = torch.stack([params.pose[:, 0] for params in moved])[best, rows]
+    translation = torch.stack([params.translation for params in moved])[best, rows]
+    params = _placed(BodyParams(pose, shape, translation), views, body)
+    depth_std = torch.stack([guess.depth_std for guess in known])[best, rows]
+    return InitialGuess(params, (weight * std).sum(0), depth_std, known[0].shape_std)
+
+
+def _moved(guess: InitialGuess, view: OtherView, body: Body) -> BodyParams:
+    """A guess in the first camera's frame."""
+    back = np.eye(4)
+    back[:3, :3] = view.rotation.double().numpy().T
+    back[:3, 3] = -back[:3, :3] @ view.offset_m.double().numpy()
+    return params_to_world(
+        guess.params, rest_pelvis(guess.params.shape, body), np.broadcast_to(back, (len(guess), 4, 4))
+    )
+
+
+def rest_pelvis(shape: Tensor, body: Body) -> Tensor:
+    """[3] or [T, 3] where the pelvis is at rest."""
+    return body.rest_joints[0] + shape.to(body.dtype) @ body.rest_joint_shapedirs[0, :, : shape.shape[-1]].mT
+
+
+def points_of(views: Sequence[OtherView]) -> tuple[np.ndarray, np.ndarray]:
+    """[T, 26, 3] where the cameras' rays meet, in the first camera's frame, and their deviations [T, 26]; NaN: none."""
+    frames = np.arange(len(views[0].keypoints), dtype=float)
+    sights = [Sight.of(view.keypoints, frames, view.camera) for view in views]
+    return triangulate(
+        np.stack([sight.rays for sight in sights]),
+        np.stack([sight.sigma for sight in sights]),
+        np.stack([view.rotation.double().numpy() for view in views]),
+        np.stack([view.offset_m.double().numpy() for view in views]),
+    )
+
+
+def _placed(params: BodyParams, views: Sequence[OtherView], body: Body) -> BodyParams:
+    """Turned and moved onto the points where rays meet (Kabsch), frame by frame where there are enough of them."""
+    if len(views) < 2:
+        return params
+    points, std = points_of(views)
+    pelvis = rest_pelvis(params.shape, body).double().numpy()
+    still = replace(params, translation=torch.zeros_like(params.translation))
+    arms = body.at(still).keypoints.double().numpy() - pelvis[:, None]
+    pose, translation = params.pose.clone(), params.translation.clone()
+    good = np.isfinite(std) & (std < FARTHEST_STD_M)
+    for row in np.flatnonzero(good.sum(1) >= FEWEST_POINTS):
+        own, at = arms[row, good[row]], points[row, good[row]]
+        weight = 1 / np.square(std[row, good[row]] + 0.02)
+        weight /= weight.sum()
+        middle_own, middle_at = weight @ own, weight @ at
+        turn, _ = Rotation.align_vectors(at - middle_at, own - middle_own, weights=weight)
+        root = turn * Rotation.from_rotvec(params.pose[row, 0].double().numpy())
+        pose[row, 0] = torch.from_numpy(root.as_rotvec())
+        translation[row] = torch.from_numpy(middle_at - turn.apply(middle_own) - pelvis[row])
+    return replace(params, pose=pose, translation=translation)

@@ -1,0 +1,129 @@
+"""`fitmesh run --together`: several cameras become one result, without a network: keypoints are simulated."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fitmesh as package
+import fitting
+from bench.lib.rigs import SimulatedRig, placed_around, simulate
+from fitmesh.stages import people
+from fitmesh.stages.settings import Job
+from fitting.rig.rig import read_rig, write_rig
+from fitting.training.simulation import Noise
+from pose2d.base.caching import CacheKey
+from pose2d.tracking.identity import People
+from pose2d.types import Detections, Keypoints
+from tests.fitmesh.conftest import Fitmesh
+from tests.videos import write_video
+
+SIZE, FRAMES = (320, 180), 30
+NOISE = Noise(confidence=(0.9, 0.98), outliers=0.0, constant_share=0.2, mixtures=True)
+
+
+@pytest.fixture(scope="module")
+def sim() -> SimulatedRig:
+    rig = placed_around([0, 90], size=SIZE)
+    return simulate(rig, fitting.load_body(), 3, people=2, frames=FRAMES, noise=NOISE)
+
+
+@pytest.fixture
+def clips(sim: SimulatedRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """cam1.mp4, cam2.mp4, rig.toml; whoever looks for people finds the simulated ones."""
+    for placed in sim.rig.cameras:
+        write_video(tmp_path / f"{placed.name}.mp4", [round(1000 * n / 30) for n in range(FRAMES)], SIZE)
+    write_rig(tmp_path / "rig.toml", sim.rig)
+
+    def make(job: Job, key: CacheKey) -> None:
+        number = int(job.clip.path.stem[-1]) - 1
+        frames = np.arange(FRAMES)
+        rows = []
+        for identity, points in enumerate(sim.keypoints[number], 1):
+            xy = points.xy_px.numpy()
+            box = np.concatenate((xy.min(1), xy.max(1)), 1).astype(float)
+            raw = Keypoints(points.xy_px, points.confidence, points.presence, "ccnet", points.area_px2, points.skeleton,
+                            points.error, points.confidence)  # fmt: skip
+            rows.append(Detections(frames, np.full(FRAMES, identity), box, np.ones(FRAMES), raw))
+        found = People(
+            Detections.concat(rows), frames, frames / 30, np.ones(FRAMES, bool), np.zeros(1, int), {1: 1, 2: 2}, []
+        )
+        people.write(job, key, found, "rtmpose-s-halpe26", "halpe26", "ccnet")
+
+    monkeypatch.setattr(people, "make", make)
+    return tmp_path
+
+
+def videos(folder: Path) -> list[str]:
+    return [word for name in ("cam1", "cam2") for word in ("--video", str(folder / f"{name}.mp4"))]
+
+
+def test_two_cameras_become_one_result(fitmesh_command: Fitmesh, clips: Path, sim: SimulatedRig) -> None:
+    out = clips / "out"
+    arguments = ("run", *videos(clips), "--cameras", clips / "rig.toml", "--together", "--out", out)
+    assert fitmesh_command(*arguments, "--export", "trc") == 0, fitmesh_command.said
+    result = package.load(out)
+    base = sim.rig.cameras[0]
+    truth = [joints @ base.rotation.T + base.translation_m for joints in sim.joints_m]
+    for person in result.people:
+        away = [np.linalg.norm(person.joints_m - joints[person.frame], axis=-1).mean() for joints in truth]
+        assert min(away) < 0.06
+        assert person.joints_world_m is not None
+    assert [view.name for view in result.views] == ["cam1", "cam2"]
+    np.testing.assert_allclose(result.views[1].from_camera[:3, :3], sim.rig.relative(1)[0], atol=1e-5)
+    other = package.load(out / "cameras" / "cam2")
+    for one, two in zip(result.people, other.people, strict=True):
+        assert one.identity == two.identity
+        same = one.joints_m @ sim.rig.relative(1)[0].T + sim.rig.relative(1)[1]
+        np.testing.assert_allclose(two.joints_m, same, atol=2e-3)
+        np.testing.assert_allclose(two.joints_world_m, one.joints_world_m, atol=2e-3)
+        assert np.nanmedian(two.reprojection_px) < 12
+    for name in ("overlay.mp4", "cameras/cam2/overlay.mp4", "scene.glb", "report.html", "rig.toml"):
+        assert (out / name).is_file(), name
+    assert list(out.glob("*.trc")) + list((out / "trc").glob("*")) != []
+    assert len(read_rig(out / "rig.toml", ["cam1", "cam2"], [SIZE] * 2)) == 2
+    assert fitmesh_command(*arguments, "--export", "trc") == 0
+    assert fitmesh_command.stages_made() == []
+
+
+def test_the_function_takes_a_list_of_videos(clips: Path) -> None:
+    result = package.run(
+        [clips / "cam1.mp4", clips / "cam2.mp4"], clips / "out", cameras=clips / "rig.toml", outputs=("fit",)
+    )
+    assert len(result.people) == 2
+    assert len(result.views) == 2
+    with pytest.raises(package.UserError, match="two at least"):
+        package.run([clips / "cam1.mp4"], clips / "other")
+
+
+def test_a_calibration_in_the_wrong_order_is_said_before_the_fit(fitmesh_command: Fitmesh, clips: Path) -> None:
+    text = (clips / "rig.toml").read_text()
+    (clips / "wrong.toml").write_text(text.replace("cam1", "b").replace("cam2", "a"))
+    arguments = ("run", *videos(clips), "--cameras", clips / "wrong.toml", "--together", "--out", clips / "out")
+    assert fitmesh_command(*arguments, "--only", "fit") == 0
+    swapped = text.replace("cam1", "x").replace("cam2", "cam1").replace("x", "cam2", 2)
+    (clips / "wrong.toml").write_text(swapped.replace('name = "x"', 'name = "cam2"'))
+    assert fitmesh_command(*arguments, "--only", "fit") == 2
+    assert "another order" in fitmesh_command.said or "inverted" in fitmesh_command.said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--together",), "two at least"),
+        (("--together", "--cameras", "none.toml"), "two at least"),
+        (("--cameras", "rig.toml"), "--together"),
+        (("--video", "cam2.mp4", "--together", "--cameras", "none.toml"), "no calibration"),
+        (("--video", "cam2.mp4", "--together", "--sync", "0,0,1"), "a second for each"),
+        (("--video", "cam1.mp4", "--together"), "given twice"),
+        (("--video", "gone.mp4", "--together"), "gone.mp4"),
+        (("--video", "cam2.mp4", "--together", "--cameras", "rig.toml", "--keypoints", "k.json"), "k.json"),
+    ],
+)
+def test_what_cannot_be_done_is_said_at_once(
+    arguments: tuple[str, ...], words: str, fitmesh_command: Fitmesh, clips: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(clips)
+    assert fitmesh_command("run", "--video", "cam1.mp4", *arguments, "--out", "out") == 2
+    assert words in fitmesh_command.said
+    assert not (clips / "out" / "tracks.npz").exists()

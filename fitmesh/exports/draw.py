@@ -42,6 +42,18 @@ class DrawnPerson:
     confidence: np.ndarray  # [K] times presence, in 0..1
 
 
+WORST_SCALE_MM = 400.0  # of a frame's worst joint: the red end of the bar under the video
+_RAMP = np.array([(0x35, 0x66, 0xC9), (0x2F, 0xAE, 0x9A), (0xF2, 0xC5, 0x3D), (0xD7, 0x35, 0x2B)])  # as the page's
+
+
+def worst_colours(worst_error_mm: np.ndarray) -> list[str]:
+    """[T] of CSS: blue where no joint is far off, red where one is, grey where nothing is known."""
+    place = np.clip(np.nan_to_num(worst_error_mm) / WORST_SCALE_MM, 0, 1) * (len(_RAMP) - 1)
+    rgb = np.stack([np.interp(place, np.arange(len(_RAMP)), channel) for channel in _RAMP.T], -1).round().astype(int)
+    known = np.isfinite(worst_error_mm)
+    return ["#{:02x}{:02x}{:02x}".format(*c) if k else "#9a9ea8" for c, k in zip(rgb.tolist(), known, strict=True)]
+
+
 def identity_colour(identity: int) -> RGB:
     """A colour for a person; consecutive numbers are far apart in hue (golden ratio), and no two are equal."""
     hue = (0.92 + 0.618034 * (identity - 1)) % 1

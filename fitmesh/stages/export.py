@@ -39,13 +39,16 @@ def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> 
         stage=name,
         settings=_settings(job, name),
         inputs={"fit": fit_key.digest, "overlay": overlay_key.digest},
-        code=code_digest(EXPORTERS[name].module, *(["fitmesh.exports.motion"] if EXPORTERS[name].is_motion else [])),
+        code=code_digest(EXPORTERS[name].module, "fitmesh.exports.motion"),
     )
 
 
 def _settings(job: Job, name: str) -> dict[str, Any]:
     chosen: dict[str, Any] = {"bone_names": job.settings.bone_names} if EXPORTERS[name].names_bones else {}
-    return chosen | (asdict(job.settings.motion) if EXPORTERS[name].is_motion else {})
+    motion = job.settings.motion
+    if EXPORTERS[name].is_emptied:
+        chosen |= {"keep_reliable": motion.keep_reliable, "reliable_mm": motion.reliable_mm}
+    return chosen | (asdict(motion) if EXPORTERS[name].is_motion else {})
 
 
 def is_current(out: Path, key: CacheKey) -> bool:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fitting.camera import Camera
 from fitting.render.draw import Mesh, render_onto
+from pose2d.hands import HAND_BONES, HandKeypoints
 from pose2d.skeletons import Skeleton
 
 RGB = tuple[int, int, int]
@@ -27,6 +28,7 @@ SUBPIXEL = 4  # cv2 draws at fractions of 1 / 2^SUBPIXEL pixels
 FONT = cv2.FONT_HERSHEY_DUPLEX
 MESH_OPACITY = 0.7
 MESH_SOFTNESS = 16  # smoothing rounds: an overlay shows the pose, not the anatomy of the body model
+DOTS_PX = 80.0  # on a smaller hand 21 dots would hide it
 PALE = 0.82  # grey of a surface of which nothing was observed ..
 PALE_OPACITY = 0.5  # .. and how opaque it is beside one that was
 
@@ -114,6 +116,22 @@ def draw_skeleton(
     for point, value in zip(xy_px, confidence, strict=True):
         if np.isfinite(point).all():
             _joint(rgb, point, confidence_colour(float(value)), _opacity(value), width)
+
+
+def draw_hands(rgb: np.ndarray, hands: HandKeypoints, row: int) -> None:
+    """Fingers of a person's left and right hand, fainter where a keypoint is stated to be less exact."""
+    for hand, colour in enumerate((LEFT, RIGHT)):
+        presence, size_px = hands.presence[row, hand], float(hands.size_px[row, hand])
+        if not presence:
+            continue
+        width = max(1, min(2 * _line_width(rgb), round(size_px / 60)))
+        # A keypoint that is off by a tenth of the hand's length says little of a finger.
+        sure = presence * np.clip(1 - 10 * hands.std_px[row, hand] / max(size_px, 1), 0, 1)
+        points = hands.xy_px[row, hand]
+        for a, b in HAND_BONES:
+            _bone(rgb, points[a], points[b], colour, _opacity(float(min(sure[a], sure[b]))), width)
+        for point, value in zip(points, sure, strict=True) if size_px > DOTS_PX else ():
+            _joint(rgb, point, confidence_colour(float(value)), _opacity(float(value)), width / 2)
 
 
 def draw_legend(rgb: np.ndarray, source: str) -> None:

@@ -117,7 +117,7 @@ def make(job: Job, key: CacheKey) -> None:
             here = _people_of(shot, firsts, people, starts, settings.scene.heights())
             found = fit_shot(
                 here, lens.camera, lens.focal, body, fps=seen.fps, every=seen.every, motion=_motion(arrays, shot, lens),
-                options=settings.scene.options(), progress=tick, how=FitOptions(settings.weighting),
+                options=replace(settings.scene.options(), fit=FitOptions(settings.weighting), progress=tick),
             )  # fmt: skip
             for person in here:
                 if person.identity not in found.people:

@@ -135,8 +135,8 @@ def make(job: Job, key: CacheKey) -> None:
         found = fit_shot(
             [recorded.shot_person(one, settings.init) for one in people],
             camera, given_focal(camera.mean_focal_px, camera.size), body,
-            fps=seen[0].tracks.fps, every=seen[0].tracks.every, options=options, progress=tick,
-            how=FitOptions(settings.weighting),
+            fps=seen[0].tracks.fps, every=seen[0].tracks.every,
+            options=replace(options, fit=FitOptions(settings.weighting), progress=tick),
         )  # fmt: skip
     if people and settings.scene.floor != OFF:
         job.reporter.say(describe(found, "scene"), "scene")

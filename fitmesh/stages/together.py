@@ -14,10 +14,9 @@ import torch
 
 from fitmesh.result import FIT_FILE, Person, View
 from fitmesh.stages import fit
-from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
+from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, edited_keypoints, edited_tracks
 from fitmesh.stages.scene import OFF, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import Job, camera_names
-from fitmesh.stages.track_edits import edited_keypoints, edited_tracks
 from fitting.body import Body
 from fitting.body.load import load_body
 from fitting.camera import Camera, given_focal, params_to_world

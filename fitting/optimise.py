@@ -398,6 +398,8 @@ def _report(problem: Problem, solution: Solution, usable: Tensor, given: FitInpu
         reprojection_px=torch.where(used, distance, torch.nan),
         joint_std_mm=None if std is None else 1000 * std.camera_frame_m,
         joint_std_relative_mm=None if std is None else 1000 * std.relative_m,
+        rotation_std_deg=None if std is None else std.rotation_rad.rad2deg(),
+        shape_covariance=None if std is None else std.shape_covariance,
         stopped=reasons[0] if same else ", ".join(f"{r}: {reasons.count(r)}" for r in sorted(set(reasons))),
         converged=torch.tensor([reason == "converged" for reason in reasons]).expand(len(problem)),
         iterations=solution.iterations,
@@ -462,6 +464,7 @@ def fit_windows(
     found = joined(pieces(), frames)
     return replace(
         found,
+        shape_covariance=free.shape_covariance,
         stopped=", ".join(sorted({part.stopped for part in parts})),
         iterations=max(part.iterations for part in parts),
         cost=sum(part.cost for part in parts),

@@ -91,6 +91,11 @@ class ShotFit:
     judged: dict[int, Judged] = field(default_factory=dict)  # by identity: whether the scene was kept
     warnings: tuple[str, ...] = ()  # where what the user states contradicts the images
 
+    def uses(self, identity: int) -> bool:
+        """Whether the scene pulled on this person."""
+        one = self.judged.get(identity)
+        return self.ground is not None and one is not None and one.verdict in ("used", "softened")
+
     @property
     def verdict(self) -> Verdict:
         """Of the scene as a whole."""
@@ -466,4 +471,5 @@ def _as_found(
         fit, params=params, joint_std_mm=camera_std, joint_std_relative_mm=relative_std, reprojection_px=reprojection
     )
     contact = np.zeros((len(found), FEET), np.float32) if found.contact is None else found.contact
-    return replace(found, keypoints=keypoints, fit=fit, contact=contact, hands=hands)
+    worst = None if found.worst_error_mm is None else np.float32(size) * found.worst_error_mm
+    return replace(found, keypoints=keypoints, fit=fit, contact=contact, worst_error_mm=worst, hands=hands)

@@ -43,6 +43,7 @@ from fitting.optimise import FitInput, OtherView, fit_windows, initial_guess
 from fitting.solver.terms.priors import PosePrior
 from fitting.solver.terms.reprojection import ROBUST_SCALE
 from fitting.solver.terms.scene import SceneTerms
+from fitting.stated import calibrated
 from pose2d.base.errors import UserError
 from pose2d.base.scratch import release
 from pose2d.base.table import Table, blocks, column, joined, nested, shared
@@ -160,7 +161,7 @@ def fit_prepared(
             seen |= observed_joints(other.keypoints.rows(some).rows(there), other.camera.size)
         joints[~absent] = seen & fit.observed[there].numpy()[:, None]
         points, missing = part.keypoints.put(there, after), ~torch.from_numpy(part.detected)
-        return TrackFit(
+        track = TrackFit(
             frame=grid.frame[some],
             present=np.isin(grid.segment[some], known),
             detected=part.detected,
@@ -173,6 +174,9 @@ def fit_prepared(
             joint_observed=joints,
             fit=fit,
         )
+        if prepared.others:  # what one camera cannot know, several do: nothing was learnt of these
+            return track
+        return calibrated(track, part.guess, body, scene is not None and scene.up is not None)
 
     return joined(map(with_keypoints, blocks(len(grid))), len(grid))
 

@@ -34,6 +34,9 @@ HAND_KEYPOINTS = (
     *("thumb_cmc", "thumb_mcp", "thumb_ip", "thumb_tip"),
     *(f"{finger}_{joint}" for finger in FINGERS[1:] for joint in ("mcp", "pip", "dip", "tip")),
 )
+HAND_BONES = tuple(
+    (0 if joint % 4 == 1 else joint - 1, joint) for joint in range(1, 21)
+)  # the wrist, then along fingers
 CROP = 224  # side of what the network sees, in pixels
 PALM = (0, 1, 2, 3, 5, 6, 9, 10, 13, 14, 17, 18)  # between them and the region around a hand ..
 REGION = 2.0  # .. is this ratio: MediaPipe's, which the network was trained with
@@ -45,7 +48,7 @@ WRIST_OF_HAND = 0.25  # the network's wrist and the body's are this near, in len
 WRIST_STD = 2.0  # .. and so many stated errors of the body's wrist
 SIZE_RATIO = 2.2  # a hand is at most so many times as long or as short as the body says
 STARTS = 3  # looks until a hand that was not followed counts as found
-SEEN = 0.5  # presence from which a hand is kept
+SEEN = 0.25  # presence from which a hand is kept: a lower one is no hand
 HOPELESS = 0.02  # the network's score below which nobody looks a second time
 LONGEST_S = 0.2  # a hand is followed over so many seconds
 SAME = 0.3  # two hands whose keypoints are this near on average, in lengths of a hand, are one

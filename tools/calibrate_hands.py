@@ -34,6 +34,7 @@ from fitmesh.stages.people import estimate_keypoints
 from pose2d.base.files import atomic_file
 from pose2d.hands import (
     HAND_CONSTANTS,
+    SEEN,
     Arms,
     Look,
     arms_of,
@@ -52,7 +53,7 @@ SCALES = (1.0, 0.5, 0.25, 0.12)  # of the recording: hands of 300 to 30 px
 DAMAGED = ("cut", "blurred", "covered")  # one camera's image at half size
 PARTS = (*map(str, SCALES), *DAMAGED)
 TAILS = 4.0  # degrees of freedom of the distribution the errors are thought to have while numbers are chosen
-SAME, WRIST = 0.12, 0.3  # in lengths of the hand
+SAME, WRIST = 0.07, 0.35  # in lengths of the hand
 MODEL = "rtmpose-s-halpe26"
 
 
@@ -277,7 +278,7 @@ def fit_presence(features: np.ndarray, seen: np.ndarray, weight: np.ndarray) -> 
 
     def cost(x: np.ndarray) -> float:
         odds = features @ x
-        return float((weight * (np.logaddexp(0, odds) - seen * odds)).sum() + 0.5 * (x[1:] ** 2).sum())
+        return float((weight * (np.logaddexp(0, odds) - seen * odds)).sum() + 0.1 * (x[1:] ** 2).sum())
 
     bounds = [(0, None) if s > 0 else (None, 0) if s < 0 else (None, None) for s in sign]
     return np.asarray(minimize(cost, np.zeros(len(sign)), method="L-BFGS-B", bounds=bounds).x)
@@ -303,7 +304,7 @@ def main() -> None:
         made = {name: np.array(values) for name, values in json.loads(HAND_CONSTANTS.read_text()).items()}
     else:
         error, floor = fit_error(list(halves[0].values()))
-        sets = [presence_rows(options.coco, "train2017", 1000), presence_rows(options.coco, "train2017_256_train", 400)]
+        sets = [presence_rows(options.coco, "train2017", 1000), presence_rows(options.coco, "train2017_256_train", 150)]
         made = {"error": error, "floor": floor}
         made["presence"] = fit_presence(*(np.concatenate([part[n] for part in sets]) for n in range(3)))
         with atomic_file(HAND_CONSTANTS) as temporary:
@@ -321,12 +322,12 @@ def main() -> None:
     features, seen, weight = presence_rows(options.coco, "val2017", 10_000)
     stated = 1 / (1 + np.exp(-features @ made["presence"]))
     print("arms of val2017")
-    for low, high in ((0, 0.2), (0.2, 0.5), (0.5, 0.8), (0.8, 0.95), (0.95, 1.001)):
+    for low, high in ((0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.001)):
         here = (stated >= low) & (stated < high) & (weight == 1)
         means = f"{stated[here].mean():.2f} stated, {seen[here].mean():.2f} seen" if here.any() else ""
         print(f"presence {low:.2f} to {high:.2f}: {here.sum():4} arms, {means}")
     feet = weight < 1
-    print(f"feet taken for hands: {(stated[feet] >= 0.5).sum()} of {feet.sum()} that could be one")
+    print(f"feet taken for hands: {(stated[feet] >= SEEN).sum()} of {feet.sum()} that could be one")
 
 
 if __name__ == "__main__":

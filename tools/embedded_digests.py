@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "fitmesh" / "embedded.json"
 PATTERNS = ("pose2d/weights/*.npz", "pose2d/weights/*.json", "pose2d/graphs/*.onnx", "ccnet/weights/*.safetensors",
-            "fitting/data/*.npz", "eval3dpw/synth/data/*.npz")  # fmt: skip
+            "fitting/data/*.npz", "fitting/data/stated_errors.json", "eval3dpw/synth/data/*.npz")  # fmt: skip
 WHAT = {
     "rtmpose_s_halpe26_fp16.npz": "keypoints: RTMPose-s",
     "rtmpose_s_halpe26.onnx": "graph of RTMPose-s",
@@ -30,6 +30,7 @@ WHAT = {
     "open_hands.npz": "its fingers",
     "lifter.npz": "lifter",
     "pose_prior.npz": "pose prior",
+    "stated_errors.json": "stated errors",
     "held_out_motion.npz": "motion for synth",
 }
 

@@ -18,6 +18,8 @@ from torch import Tensor
 from eval3dpw.bodies import Bodies, BodySet
 from eval3dpw.scoring import Protocol, evaluate
 from eval3dpw.sequences import TruthTrack, camera_params
+from eval3dpw.stated import Stated, figures, rows, text_rows
+from fitmesh.eval_3dpw.fits import PersonFit
 from fitmesh.eval_3dpw.sequences import Skipped, summary
 from fitting.body import BodyParams
 from pose2d.base.caching import CacheKey, code_digest
@@ -59,16 +61,29 @@ class SequenceScorer:
         self.protocol, self.bodies = protocol, bodies
         self._truth: dict[int, Bodies] = {}
 
-    def score(self, fits: Mapping[int, BodyParams]) -> Score:
+    def score(self, fits: Mapping[int, PersonFit]) -> Score:
         """Everyone who was fitted, by person."""
         scores = [empty()]
         for person, track in self.tracks.items():
             if person in fits:
                 if person not in self._truth:
                     self._truth[person] = true_bodies(track, self.protocol, self.bodies)
-                predicted = self.bodies.place(fits[person].rows(self.rows[person]))
-                scores.append(score_track(track, predicted, self._truth[person], self.protocol))
+                params, keep = fits[person].params.rows(self.rows[person]), self.rows[person]
+                predicted = self.bodies.place(params)
+                score = score_track(track, predicted, self._truth[person], self.protocol)
+                scores.append(score | self._stated(track, params, fits[person].stated, keep))
         return joined(scores)
+
+    def _stated(self, track: TruthTrack, params: BodyParams, stated: Stated | None, keep: Tensor) -> Score:
+        """Errors of the joints beside what was stated of them; NaN where nothing was."""
+        body = self.bodies.load("neutral" if self.protocol.truth_body == "neutral" else track.gender)
+        away = 1000 * (self.bodies.load("neutral").at(params).joints - body.at(camera_params(track, body)).joints)
+        if stated is None:
+            nothing = np.full((len(track), 24, 3), np.nan, np.float32)
+            stated = Stated(nothing, nothing, np.zeros((len(track), 24), bool), nothing[:, 0, 0])
+        else:
+            stated = stated.rows(keep.numpy())
+        return {"joint_error_mm": (away - away[:, :1]).numpy(), **stated.to_arrays("stated_")}
 
 
 def cache_key(fits: CacheKey, protocol: str, bodies: BodySet) -> CacheKey:
@@ -81,12 +96,13 @@ def cache_key(fits: CacheKey, protocol: str, bodies: BodySet) -> CacheKey:
 
 
 def empty() -> Score:
-    score = {name: np.zeros(0) for name in METRICS}
-    return score | {"person": np.zeros(0, np.int64), "frame": np.zeros(0, np.int64)}
+    score = {name: np.zeros(0) for name in METRICS} | Stated.empty().to_arrays("stated_")
+    more = {"joint_error_mm": np.zeros((0, 24, 3)), "person": np.zeros(0, np.int64), "frame": np.zeros(0, np.int64)}
+    return score | more
 
 
 def joined(scores: Sequence[Score]) -> Score:
-    return {name: np.concatenate([score[name] for score in scores]) for name in scores[0]}
+    return {name: np.concatenate([score[name] for score in scores]) for name in scores[-1]}
 
 
 def _array(value: Tensor | None, count: int) -> np.ndarray:
@@ -198,6 +214,30 @@ def show_sequences(console: Console, found: Sequence[Line], scores: Scores) -> N
     console.print(shown)
 
 
+def stated_figures(scores: Scores) -> dict[str, dict[str, Any]]:
+    """Of every row that states its uncertainty: of all person-frames, and coverage by kind (`eval3dpw.stated`)."""
+    found = {}
+    for label, score in scores.rows.items():
+        known = np.isfinite(score.get("stated_worst_error_mm", np.zeros(0)))
+        if known.any():
+            stated = Stated.from_arrays(score, "stated_").rows(known)
+            error = score["joint_error_mm"][known]
+            found[label] = figures(error, stated) | {"by": rows(error, stated)}
+    return found
+
+
+def show_stated(console: Console, found: Mapping[str, Mapping[str, Any]]) -> None:
+    for label, one in found.items():
+        shown = RichTable(title=f"What {label!r} states of its joints, relative to the pelvis", header_style="bold")
+        shown.add_column("")
+        shown.add_column(f"{one['person_frames']} person-frames", justify="right")
+        for what, value in text_rows(one):
+            shown.add_row(what, value)
+        for name, part in one["by"].items():
+            shown.add_row(f"inside 68 / 95 %, {name}", f"{100 * part['inside_68']:.0f} / {100 * part['inside_95']:.0f}")
+        console.print(shown)
+
+
 def show_skipped(console: Console, skipped: Sequence[Skipped]) -> None:
     rows = summary(skipped)
     if not rows:
@@ -231,6 +271,7 @@ def write_json(
             }
             for line in found
         },
+        "stated": stated_figures(scores),
         "left_out": [asdict(one) for one in skipped],
     }
     with atomic_file(path) as temporary:

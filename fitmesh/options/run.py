@@ -187,6 +187,19 @@ class RunOptions:
             flags=("--in-place/--root-motion",),
         ),
     ] = False
+    keep_reliable: Annotated[
+        float | None,
+        Option(
+            "Leave frames out of exports in which it is less probable than this that no joint is off by more than "
+            "--reliable-mm: gaps in motion, empty cells in csv and json.",
+            OUTPUT,
+            "all frames are kept",
+        ),
+        ranges.SHARE,
+    ] = None
+    reliable_mm: Annotated[
+        float, Option("The error that --keep-reliable allows, in millimetres.", OUTPUT), ranges.RELIABLE_MM
+    ] = 100.0
     outputs: Annotated[
         Sequence[str],
         Option(

@@ -318,7 +318,9 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
         if other_videos else None,
         exports=tuple(options.exports),
         bone_names=options.bone_names,
-        motion=Motion(options.export_fps, options.smooth, options.in_place),
+        motion=Motion(
+            options.export_fps, options.smooth, options.in_place, options.keep_reliable, options.reliable_mm
+        ),
         outputs=_outputs(options),
         device=options.device or default_device(),
         threads=options.threads,

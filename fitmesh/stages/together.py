@@ -310,7 +310,7 @@ def _write(
     base = scene_arrays([replace(found, people={})], begin, tracks.frames, [lowest])["world_from_camera"]
     scene |= {"world_from_camera": (base @ np.linalg.inv(to_camera)).astype(np.float32), "shot_camera": ["static"]}
     tracks = replace(tracks, events=[] if number else tracks.events)
-    rows = Person.to_groups(fitted, {"directions": 10})
+    rows = Person.to_groups(fitted, {"directions": 10, "fitted": 10})
     fit.write_fit(there.job, key, tracks, there.people, camera, {**scene, **rows, **_views_table(recorded, number)})
 
 

@@ -40,6 +40,15 @@ MIRROR = tuple(
 )
 PARENTS = (-1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 12, 13, 14, 16, 17, 18, 19, 20, 21)
 JOINT_COUNT = len(PARENTS)
+# Whose lengths are stated: name -> the joints at both ends.
+SEGMENTS = {
+    f"{side}_{name}": (JOINT_NAMES.index(f"{side}_{upper}"), JOINT_NAMES.index(f"{side}_{lower}"))
+    for side in ("left", "right")
+    for name, upper, lower in (
+        ("thigh", "hip", "knee"), ("shin", "knee", "ankle"),
+        ("upper_arm", "shoulder", "elbow"), ("forearm", "elbow", "wrist"),
+    )
+} | {"trunk": (JOINT_NAMES.index("pelvis"), JOINT_NAMES.index("neck"))}  # fmt: skip
 
 
 class Placement(NamedTuple):

@@ -51,7 +51,7 @@ def test_the_network_says_what_the_published_file_says(shared: Path, photo: np.n
 
 def test_a_hand_is_found_at_the_end_of_the_arm(photo: np.ndarray) -> None:
     hand = found(photo, arms())
-    assert hand.presence[0] > 0.9
+    assert hand.presence[0] > 0.8
     assert np.linalg.norm(hand.xy_px[0, 0] - WRIST) < 40
     tips, knuckles = hand.xy_px[0, 8::4], hand.xy_px[0, 5::4]
     assert (tips[:, 1] > knuckles[:, 1] + 30).all()  # the fingers point down
@@ -78,7 +78,7 @@ def test_a_mirrored_video_has_the_hand_of_the_arm_it_hangs_on(photo: np.ndarray)
         arms((side - 1 - ELBOW[0], ELBOW[1]), (side - 1 - WRIST[0], WRIST[1]), False),
     )
     straight = found(photo, arms())
-    assert mirrored.presence[0] > 0.9
+    assert mirrored.presence[0] > 0.8
     np.testing.assert_allclose(
         side - 1 - mirrored.xy_px[..., 0], straight.xy_px[..., 0], atol=0.06 * float(straight.size_px[0])
     )
@@ -143,7 +143,7 @@ def test_a_followed_hand_takes_one_look_a_frame(clip: list[np.ndarray], monkeypa
 
     monkeypatch.setattr(module, "look", counted)
     hands = find_hands(shown([clip[10]] * 6), person(6))
-    assert (hands.presence[:, 1] > 0.9).all()
+    assert (hands.presence[:, 1] > 0.8).all()
     assert sum(looks) == module.STARTS + 5
     assert not hands.presence[:, 0].any()
     assert np.isnan(hands.xy_px[:, 0]).all()
@@ -154,6 +154,10 @@ def test_a_hand_too_small_to_see_is_not_looked_for(clip: list[np.ndarray], monke
     hands = find_hands(shown(clip[:2], 0.1), person(2, 0.1))
     assert not hands.presence.any()
     assert np.isnan(hands.xy_px).all()
+
+
+def test_nobody_has_no_hands(photo: np.ndarray) -> None:
+    assert len(found(photo, arms().rows(np.zeros(0, np.int64)))) == 0
 
 
 def test_the_next_region_holds_the_whole_hand(photo: np.ndarray) -> None:

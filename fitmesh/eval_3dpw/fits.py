@@ -36,13 +36,10 @@ class PersonFit:
 
 @dataclass(frozen=True)
 class Start:
-    """Where a person's fits start."""
-
     frame: np.ndarray  # [G] frame numbers: a grid without gaps, or single frames
     guess: InitialGuess  # [G]
 
     def params(self, frame: np.ndarray) -> BodyParams:
-        """Of these frames."""
         return self.guess.params.rows(nearest(self.frame, frame))
 
 

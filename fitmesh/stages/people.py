@@ -224,6 +224,7 @@ def write(
 ) -> None:  # fmt: skip
     """Both files; of at most `max_people`, those seen in the most frames."""
     info, limit, everyone = job.clip.info, job.settings.tracks.max_people, found.detections
+    warnings = np.array(job.clip.warnings, dtype=np.str_)  # of the whole clip: hands are looked for in a part of it
     names, counts = np.unique(everyone.identity, return_counts=True)
     kept = np.sort(names[np.argsort(-counts, kind="stable")[:limit]])
     rows = everyone if len(kept) == len(names) else everyone.picked(np.flatnonzero(np.isin(everyone.identity, kept)))
@@ -269,7 +270,7 @@ def write(
             "shot_first_frame": found.shot_first_frame,
             "same_as": _same_as(found.same_as, kept),
             **Event.stack([e for e in found.events if e.identity in kept]).to_arrays(),
-            "warnings": np.array(job.clip.warnings, dtype=np.str_),
+            "warnings": warnings,
             **({} if background is None else background.arrays(found.frames, found.shot_first_frame)),
         },
     )

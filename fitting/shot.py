@@ -48,7 +48,7 @@ from fitting.solver.terms.scene import (
     kept_contact,
     point_lifts,
 )
-from fitting.track import PreparedTrack, fit_prepared, prepare_track
+from fitting.track import PreparedTrack, fit_prepared, prepare_track, with_hands
 from pose2d.base.table import blocks, joined, stored
 from pose2d.base.threads import single_thread
 from pose2d.hands import HandKeypoints
@@ -84,10 +84,12 @@ class ShotPerson:
 
 @dataclass(frozen=True)
 class SceneOptions:
-    """What is looked for besides the bodies."""
+    """How everyone is fitted, and what is looked for besides the bodies."""
 
     ground: bool = True  # gravity, floor, sizes and contacts; without, everyone is fitted alone
     given: GivenGround = field(default_factory=GivenGround)
+    fit: FitOptions = DEFAULTS  # of every person
+    progress: Callable[[int], None] = lambda frames: None  # told how many frames were fitted, each once
 
 
 @dataclass(frozen=True)
@@ -176,14 +178,12 @@ def fit_shot(
     every: int = 1,
     motion: CameraMotion | None = None,
     options: SceneOptions | None = None,
-    progress: Callable[[int], None] = lambda frames: None,
-    how: FitOptions = DEFAULTS,
 ) -> ShotFit:
     """camera: of the shot's first frame, with `focal`'s focal length; motion: how it moved from there, its frames those
-    of the shot. fps, every: of the frames that were read, as in `fit_track`. how: of every person's fit.
-    progress: told how many frames were fitted, each once.
+    of the shot. fps, every: of the frames that were read, as in `fit_track`.
     """
     options = options or SceneOptions()
+    how, progress = options.fit, options.progress
     start = min((int(person.frame[0]) for person in people), default=0)
     first_frame, several = start if motion is None else int(motion.frames[0]), any(p.others for p in people)
     view = _View(camera, focal, motion, body, first_frame, every, fps, several)
@@ -293,9 +293,10 @@ def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
         factor, center = (1 / zoom).astype(np.float32)[:, None, None], np.array(view.camera.center_px, np.float32)
         xy_px = center + (hands.xy_px - center) * factor[..., None]
         hands = replace(hands, xy_px=xy_px, std_px=hands.std_px * factor)
-    return prepare_track(
-        keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every, hands=hands
+    prepared = prepare_track(
+        keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every
     )
+    return prepared if hands is None else with_hands(prepared, hands, person.frame, view.body)
 
 
 def _ground(

@@ -212,6 +212,10 @@ class Detections(Table):
         rows = np.flatnonzero(self.identity == identity)
         return self.rows(rows[np.argsort(self.frame[rows], kind="stable")])
 
+    def tracks(self) -> "list[Track]":
+        """Where each person was seen, in order of identity."""
+        return [Track(who, one.frame, one.box_px, one.score) for who in self.everyone() for one in [self.of(who)]]
+
     def by_person(self) -> "Detections":
         """Person after person in order of identity, frames rising; nobody's rows are left out."""
         order = np.lexsort((self.frame, self.identity))

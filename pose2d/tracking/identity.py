@@ -260,8 +260,7 @@ class People:
     @property
     def tracks(self) -> list[Track]:
         """Where each person was seen, in order of identity."""
-        parts = [self.detections.of(identity) for identity in self.detections.everyone()]
-        return [Track(int(part.identity[0]), part.frame, part.box_px, part.score) for part in parts]
+        return self.detections.tracks()
 
 
 def tracked(seen: Detections) -> Detections:

@@ -431,7 +431,9 @@ def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place
         start = mirrored_legs(again.fit.params, view.body, falls)
         other = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=start)
         again = min(again, other, key=lambda track: track.fit.cost)
-    feet = view.body.at(again.fit.params).keypoints[:, list(POINTS[:FEET])]
+    feet = torch.cat(
+        [view.body.at(again.fit.params.rows(some)).keypoints[:, POINTS[:FEET]] for some in blocks(len(again))]
+    )
     if scene.world_rotation is not None:
         feet = torch.einsum("tij,tnj->tni", scene.world_rotation, feet)
     kept = kept_contact(torch.from_numpy(rest[:, :FEET]).float(), feet, view.fps)
@@ -479,8 +481,9 @@ def _finished(sized: dict[int, _Sized], view: _View) -> dict[int, TrackFit]:
     """Everyone as found, with less confidence in keypoints that lie behind others; none is left in `sized`."""
     people, finished = {}, {}
     for identity, one in sized.items() if len(sized) > 1 else ():
-        at = view.body.at(one.track.fit.params)
-        placed = stored(BodyOutput(one.size * at.joints, one.size * at.keypoints))
+        params = one.track.fit.params
+        at = (view.body.at(params.rows(some)) for some in blocks(len(params)))
+        placed = joined((BodyOutput(one.size * part.joints, one.size * part.keypoints) for part in at), len(params))
         people[identity] = FittedBody(one.track.frame, one.track.present, one.track.keypoints, placed)
     for identity in list(sized):
         inflation, one = behind_others(people, identity, view.camera).inflation if people else None, sized.pop(identity)

@@ -48,7 +48,7 @@ def scores_of(settings: EvalSettings, cache: Path) -> Scores:
         by_sequence[sequence.name] = {
             label: scorer.score(
                 {
-                    track.person: fits.fit_person(person, sequence, body, start, ROW, settings)
+                    track.person: fits.fit_person(person, sequence, body, start, ROW, settings).params
                     for track, person, start in zip(sequence.tracks, stated, starts, strict=True)
                 }
             )

@@ -62,7 +62,7 @@ OURS = """
 import json, sys, time
 from pathlib import Path
 from fitmesh.inputs import open_clip
-from ccnet.heads.files import default_source
+from ccnet.confidence import default_source
 from fitmesh.ui.events import Reporter
 from fitmesh.stages import pipeline
 from fitmesh.stages.people import read_tracks

@@ -32,10 +32,9 @@ from bench.lib.world_rendered import estimate as rendered_estimate
 from bench.lib.world_scenes import ShotTruth, simulated_shot
 from eval3dpw.synth.motion import clips_by_kind
 from fitting.body import Body
-from fitting.camera import Camera
+from fitting.camera import Camera, FocalEstimate, focal_prior
 from fitting.fits import TrackFit
 from fitting.scene.camera_motion import CameraMotion
-from fitting.scene.lens import FocalEstimate, focal_prior
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from fitting.training.capture_corrections import feet_over_sole_m
 

@@ -6,26 +6,303 @@ blur of both: variance sigma^2 + w^2 and height w^2 / (sigma^2 + w^2). Either gi
 Gaussian to its heatmaps states its error by the width of the peak, one that only makes heatmaps by the height of the
 peak, and one that regresses, such as RLE, states sigma itself. All of them need l^2, hence the person's area: the
 annotated one, one predicted from the features (`ccnet.areas`), or the mean share of the crop that training people fill.
+
+`ccnet` is a calibration head from disk: weights in a safetensors file with the record of the pose model that they
+belong to (`load`, `save`, `describe`).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-import ccnet
-from ccnet.heads.files import About, about_of, embedded
-from ccnet.heads.head import SimCCDistributionHead, distribution_of
+from ccnet.heads.head import (
+    CalibrationHead,
+    ConvHead,
+    Ensemble,
+    FcHead,
+    GapFcHead,
+    QueryHead,
+    SimCCDistributionHead,
+    distribution_of,
+)
 from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
+from pose2d.base.files import Json, atomic_file
 from pose2d.crops import PoseEstimate
 from pose2d.models.base import PoseModel
+from pose2d.models.rtmpose import BINS, RTMPose
 from pose2d.registry import card
+from pose2d.skeletons import BY_NAME as SKELETONS
 from pose2d.types import ConfidenceSource, ErrorDistribution, expected_oks, expected_oks_per_axis, l_squared
+
+FORMAT = "fitmesh-ccnet-1"
+KINDS = ("conv", "gap-fc", "fc", "query", "peaks", "movenet", "simcc")
+COPY = "copy"  # nothing that a user runs needs it
+WIDTH = ("conv", "fc", "gap-fc")  # kinds that may have a hidden layer
+
+
+def head_class(kind: str) -> type[CalibrationHead]:
+    """The class of a kind of head."""
+    if kind == COPY:
+        from ccnet.heads.head import CopiedTrunkHead
+
+        return CopiedTrunkHead
+    if kind in ("peaks", "movenet"):  # these bring the networks of MoveNet with them
+        from ccnet.heads.peaks import MoveNetHead, PeaksHead
+
+        return PeaksHead if kind == "peaks" else MoveNetHead
+    return {head.kind: head for head in (ConvHead, GapFcHead, FcHead, QueryHead, SimCCDistributionHead)}[kind]
+
+
+@dataclass(frozen=True)
+class About:
+    """The record of a trained head."""
+
+    model: str  # name in `pose2d.names()`
+    model_fingerprint: str  # `weights_digest` of the pose model
+    skeleton: str
+    kind: str
+    members: int = 1  # more than one: an ensemble
+    channels: int = 2
+    options: dict[str, Any] = field(default_factory=dict)  # of the head's own constructor
+    training: dict[str, Any] = field(default_factory=dict)  # settings it was trained with, for the record
+    area_share: float = 0.25  # mean share of the crop a person fills, for the closed form
+    target_cells: float = 2.0  # width of the heatmaps' target in cells that fits best, for the closed form
+
+
+def readout_of(model: PoseModel) -> Tensor | None:
+    """The 1x1 convolution from features to one map per keypoint, as [K, C + 1] with its bias; None without one."""
+    if len(model.feature_shape) != 3:
+        return None
+    convs = [layer for layer in model.modules() if isinstance(layer, torch.nn.Conv2d) and layer.kernel_size == (1, 1)]
+    wanted = (model.feature_shape[0], model.skeleton.size)
+    found = [layer for layer in convs if (layer.in_channels, layer.out_channels) == wanted]
+    if len(found) != 1 or found[0].bias is None:
+        return None
+    return torch.cat([found[0].weight.flatten(1), found[0].bias[:, None]], 1).detach().float()
+
+
+def default_kind(model: PoseModel) -> str:
+    """The head that suits the network's features best."""
+    if len(model.feature_shape) == 1:
+        return "fc"
+    if isinstance(model, RTMPose):
+        return "simcc"
+    if len(model.feature_shape) == 2:
+        return "query"
+    if _is_movenet(model):
+        return "movenet"
+    return "conv" if readout_of(model) is None else "peaks"
+
+
+def _is_movenet(model: PoseModel) -> bool:
+    from pose2d.models.movenet import SinglePose
+
+    return isinstance(model, SinglePose)
+
+
+def paper_kind(model: PoseModel) -> str:
+    """The paper's head: one layer on the features as they are."""
+    if model.features_name == COPY:
+        return COPY
+    return {1: "fc", 2: "query", 3: "conv"}[len(model.feature_shape)]
+
+
+def build(
+    model: PoseModel, kind: str, channels: int = 2, members: int = 1, width: int = 0, card: str = ""
+) -> CalibrationHead:
+    """A fresh head for the network's features. width: of a hidden layer; card: the model's name, for a copied trunk."""
+    if kind not in (*KINDS, COPY):
+        raise UserError(f"unknown head {kind!r}: choose one of {', '.join(KINDS)}.")
+    if (kind == COPY) != (model.features_name == COPY):
+        raise UserError("head 'copy' reads the crop itself: it goes with the features 'copy', and no other head does.")
+    if width and kind not in WIDTH:
+        raise UserError(f"head {kind!r} has no hidden layer to choose the width of; {', '.join(WIDTH)} have.")
+    wanted = {"fc": 1, "query": 2, "simcc": 2}.get(kind, 3)
+    if len(model.feature_shape) != wanted:
+        raise UserError(
+            f"head {kind!r} does not fit {type(model).__name__}, whose features have shape "
+            f"{list(model.feature_shape)}: use {default_kind(model)!r}."
+        )
+    options: dict[str, Any] = {}
+    if kind == "peaks":
+        readout = readout_of(model)
+        if readout is None:
+            raise UserError(
+                f"head 'peaks' needs a network that ends in a 1x1 convolution; use {default_kind(model)!r}."
+            )
+        options = {"readout": readout, "log_odds": _makes_log_odds(model, readout)}
+    if kind == "movenet" and not _is_movenet(model):
+        raise UserError(f"head 'movenet' reads MoveNet's features; use {default_kind(model)!r}.")
+    if kind == "simcc":
+        if not isinstance(model, RTMPose):
+            raise UserError(f"head 'simcc' reads RTMPose's features; use {default_kind(model)!r}.")
+        options = {"bins": (BINS * model.input_wh[0], BINS * model.input_wh[1])}
+        options["map_channels"] = model.backbone.channels
+    if width:
+        options = {"width": width}
+    if kind == COPY:
+        options = {"card": card}
+    heads = [head_class(kind)(model.feature_shape, model.skeleton.size, channels, **options) for _ in range(members)]
+    for head in heads:
+        head.copy_weights(model)
+    return heads[0] if members == 1 else Ensemble(heads)
+
+
+@torch.inference_mode()
+def _makes_log_odds(model: PoseModel, readout: Tensor) -> bool:
+    """Whether the last layer's values are the heatmaps themselves, or become them by a sigmoid or softmax."""
+    width, height = model.input_wh
+    device = next(model.parameters()).device
+    features = model.features(model.normalize(torch.full((1, 3, height, width), 128.0, device=device)))
+    maps = model.predict(features).maps
+    raw = torch.einsum("nchw,kc->nkhw", features.as_subclass(Tensor).float(), readout[:, :-1].to(device))
+    raw = raw + readout[:, -1, None, None].to(device)
+    return maps is None or maps.shape != raw.shape or not torch.allclose(maps.float(), raw, rtol=1e-3, atol=1e-3)
+
+
+def describe(head: CalibrationHead, model: PoseModel, name: str, **more: Any) -> About:
+    """The record that goes with a head."""
+    first = head.members[0] if isinstance(head, Ensemble) else head
+    assert isinstance(first, CalibrationHead)
+    if isinstance(first, SimCCDistributionHead):
+        options: dict[str, Any] = {"bins": [len(first.cls_x), len(first.cls_y)], "map_channels": first.map_shape[0]}
+    else:  # of "peaks", of a hidden layer, of a copied trunk
+        stated = {key: vars(first).get(key) for key in ("log_odds", "width", "card")}
+        options = {key: value for key, value in stated.items() if value or value is False}
+    members, digest = len(head.members) if isinstance(head, Ensemble) else 1, weights_digest(model.state_dict())
+    return About(name, digest, model.skeleton.name, first.kind, members, head.channels, options, **more)
+
+
+def save(head: CalibrationHead, path: str | Path, about: About) -> None:
+    """Trained weights in half precision; copied weights and scales in single, unless half is exact."""
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in head.state_dict().values()):
+        raise UserError(
+            f"training left a weight that is not finite (NaN or infinity), so {path} is not written. Give more people "
+            "to train on, or a smaller --lr."
+        )
+    learnt = {name for name, _ in head.named_parameters()}
+    tensors = {}
+    for name, tensor in head.state_dict().items():
+        half = tensor.detach().cpu().half()
+        lossless = torch.equal(half.float(), tensor.cpu().float())
+        tensors[name] = (half if name in learnt or lossless else tensor.detach().cpu().float()).contiguous()
+    record = {"format": FORMAT, **asdict(about), "feature_shape": list(head.feature_shape)}
+    with atomic_file(path) as temporary:  # one metadata entry, since safetensors keeps several in random order
+        mode = temporary.stat().st_mode
+        save_file(tensors, temporary, {"about": json.dumps(record, sort_keys=True)})
+        temporary.chmod(mode)  # safetensors makes its files private
+
+
+def load(name_or_path: str | Path) -> CalibrationHead:
+    """An embedded head by the name of its pose model, or one from a file, ready to use, with its record in `.about`."""
+    path = Path(str(files("ccnet") / "weights" / f"{name_or_path}.safetensors"))
+    if not path.is_file():
+        path = Path(name_or_path)
+    if path.is_dir():
+        path = path / "ccnet.safetensors"
+    if not path.is_file():
+        raise UserError(
+            f"no calibration head {str(name_or_path)!r}: neither embedded ({', '.join(embedded())}) nor a file. "
+            "Train one with `fitmesh train-ccnet`."
+        )
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
+        raise UserError(f"{path} is not a safetensors file, or it is damaged: {error}.") from error
+    about, shape = _about(metadata, path)
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
+        raise UserError(f"{path} has a weight that is not finite (NaN or infinity): train it again.")
+    try:
+        keypoints = SKELETONS[about.skeleton].size
+        kind = head_class(about.kind)
+        heads = [kind(shape, keypoints, about.channels, **about.options) for _ in range(about.members)]
+        head = heads[0] if about.members == 1 else Ensemble(heads)
+        head.load_state_dict(tensors)
+    except Exception as error:  # a record and tensors that contradict each other fail in many ways
+        raise UserError(f"the tensors in {path} are not those of a {about.kind} head: train it again.") from error
+    head.about = about
+    return head.eval().requires_grad_(False)
+
+
+_MOST = {"members": 64, "channels": 64, "side": 8192, "numbers": 1 << 24}  # no head comes near
+
+
+def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, ...]]:
+    """The record and the shape of the features, with limits on everything that decides what is allocated."""
+    expected = "Expected a calibration head made by `fitmesh train-ccnet`."
+    try:
+        content = Json(json.loads(metadata.get("about", "{}")), path, expected=expected)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} has a damaged record. {expected}") from error
+    if content.get("format", "").value != FORMAT:
+        raise UserError(f"{path} is not a calibration head made by `fitmesh train-ccnet`.")
+    shape = tuple(side.integer(1, _MOST["side"]) for side in content.item("feature_shape").items())
+    if not 1 <= len(shape) <= 3 or math.prod(shape) > _MOST["numbers"]:
+        raise content.item("feature_shape").refuse("is no shape of features")
+    for name, known in (("kind", (*KINDS, COPY)), ("skeleton", SKELETONS)):
+        if content.item(name).text() not in known:
+            raise content.item(name).refuse(f"is none of {', '.join(known)}")
+    options = dict(content.get("options", {}).object())
+    for name in options:
+        stated = content.item("options").item(name)
+        if name == "bins":
+            options[name] = [side.integer(1, _MOST["side"]) for side in stated.items()]
+        elif name in ("map_channels", "width"):
+            options[name] = stated.integer(1, _MOST["side"])
+        elif name == "card":
+            options[name] = stated.text()
+        elif name != "log_odds" or not isinstance(options[name], bool):
+            raise content.item("options").refuse(f"has an unknown {name!r}")
+    names = ("model", "model_fingerprint", "skeleton", "kind")
+    return About(
+        **{name: content.item(name).text() for name in names},
+        members=content.get("members", 1).integer(1, _MOST["members"]),
+        channels=content.get("channels", 2).integer(1, _MOST["channels"]),
+        options=options,
+        training=dict(content.get("training", {}).object()),
+        area_share=content.get("area_share", 0.25).number(0, 1e3),
+        target_cells=content.get("target_cells", 2.0).number(0, 1e3),
+    ), shape
+
+
+def embedded() -> list[str]:
+    """The pose models whose heads ship with the package."""
+    return sorted(path.stem for path in Path(str(files("ccnet") / "weights")).glob("*.safetensors"))
+
+
+def about_of(head: CalibrationHead) -> About:
+    """The record of a loaded head."""
+    about = getattr(head, "about", None)
+    if not isinstance(about, About):
+        raise UserError("this head was not loaded from a file, so it has no record of its pose model.")
+    return about
+
+
+def check_fits(head: CalibrationHead, model: PoseModel, name: str) -> None:
+    """Refuse a head that was trained on other features."""
+    about = about_of(head)
+    if about.model != name:
+        raise UserError(f"this calibration head was trained for {about.model}, not for {name}. Pass one for {name}.")
+    if about.model_fingerprint != weights_digest(model.state_dict()):
+        raise UserError(
+            f"this calibration head was trained for other weights of {name} than those loaded. "
+            "Pass the checkpoint it was trained with, or train a head for this one."
+        )
+
 
 SOURCES: tuple[ConfidenceSource, ...] = ("ccnet", "closed-form", "raw", "raw-heatmap", "ones")
 
@@ -47,12 +324,12 @@ def confidence_function(
 ) -> ConfidenceFunction:
     """Only CCNet knows whether a keypoint is in the image at all; the other sources give a presence of 1."""
     if source == "ccnet":
-        head = ccnet.load(head_path or pose_model)
-        ccnet.check_fits(head, model, pose_model)
+        head = load(head_path or pose_model)
+        check_fits(head, model, pose_model)
         head.to(next(model.parameters()).device)
         return lambda estimate: _from_head(head, estimate)
     if source == "closed-form":
-        about = about_of(ccnet.load(pose_model)) if pose_model in embedded() else None
+        about = about_of(load(pose_model)) if pose_model in embedded() else None
 
         width = target_cells(model, about)
 
@@ -84,7 +361,7 @@ def check_source(source: str, pose_model: str, head_path: Path | None) -> None:
     if head_path is not None and source != "ccnet":
         raise UserError(f"--ccnet {head_path} has no effect with --confidence {source}: leave one of them out.")
     if source == "ccnet":
-        about = about_of(ccnet.load(head_path or pose_model))
+        about = about_of(load(head_path or pose_model))
         if about.model != pose_model:
             raise UserError(f"the calibration head was trained for {about.model}, not for {pose_model}.")
 
@@ -100,9 +377,9 @@ def check_heatmap_score(pose_model: str, model: PoseModel) -> None:
 def head_digest(source: ConfidenceSource, pose_model: str, head_path: Path | None) -> str:
     """Of the head's weights that `confidence_function` reads; empty where it reads none."""
     if source == "ccnet":
-        return weights_digest(ccnet.load(head_path or pose_model).state_dict())
+        return weights_digest(load(head_path or pose_model).state_dict())
     if source == "closed-form" and pose_model in embedded():
-        return weights_digest(ccnet.load(pose_model).state_dict())
+        return weights_digest(load(pose_model).state_dict())
     return ""
 
 
@@ -111,7 +388,7 @@ def _heatmap_score(estimate: PoseEstimate) -> Tensor:
     return estimate.heatmap_score
 
 
-def _from_head(head: ccnet.CalibrationHead, estimate: PoseEstimate) -> Calibrated:
+def _from_head(head: CalibrationHead, estimate: PoseEstimate) -> Calibrated:
     if not isinstance(head, SimCCDistributionHead) or head.channels <= 2:
         return Calibrated(*head(estimate.features))
     head.check(estimate.features)

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ccnet import losses
+from ccnet.confidence import build
 from ccnet.data.observations import Examples
-from ccnet.heads import files
 from ccnet.heads.head import CalibrationHead, Ensemble, SimCCDistributionHead
 from ccnet.losses import Loss, SoapLoss, Targets
 from ccnet.recipes import TrainingSettings
@@ -38,13 +38,10 @@ def new_head(model: PoseModel, settings: TrainingSettings, name: str = "") -> Ca
         )
     torch.manual_seed(settings.seed)
     members = MEMBERS if settings.loss == "ensemble" else 1
-    return files.build(
-        model, settings.head, losses.channels(settings.loss), members, width=settings.head_width, card=name
-    )
+    return build(model, settings.head, losses.channels(settings.loss), members, width=settings.head_width, card=name)
 
 
 def make_loss(settings: TrainingSettings, people: int) -> Loss:
-    """The loss of these settings, per person."""
     if settings.loss == "soap":
         return SoapLoss(people)
     loss = losses.BY_NAME.get(settings.loss, losses.mse)
@@ -52,13 +49,9 @@ def make_loss(settings: TrainingSettings, people: int) -> Loss:
 
 
 def train(
-    head: CalibrationHead,
-    examples: Examples,
-    settings: TrainingSettings,
-    group: ProcessGroup,
-    checkpoint: Path,
+    head: CalibrationHead, examples: Examples, settings: TrainingSettings, group: ProcessGroup, checkpoint: Path,
     progress: Progress = lambda step, steps, loss: None,
-) -> None:
+) -> None:  # fmt: skip
     """AdamW with step decay over `settings.epochs`. Resumes from `checkpoint` if it is there and of the same run. Every
     step has its own random seed, so a run that was killed and continued ends in the same bytes. Several processes share
     each batch and sum their gradients: the same steps as one process would make, up to rounding and to which units

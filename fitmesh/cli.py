@@ -10,8 +10,7 @@ import typer.core
 import typer.main
 
 from fitmesh.ui import trouble
-from fitmesh.ui.signals import Stopped
-from fitmesh.ui.trouble import exit_code_of, watch_threads
+from fitmesh.ui.trouble import Stopped, exit_code_of, watch_threads
 from fitmesh.version import __version__
 
 COMMANDS = (

@@ -1,6 +1,6 @@
 """Where the program starts: signals first, since the imports of a command take long enough to be interrupted."""
 
-from fitmesh.ui.signals import install
+from fitmesh.ui.trouble import install
 
 
 def main() -> None:

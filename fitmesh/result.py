@@ -70,7 +70,7 @@ class Person(Table):
 
     `frame` may have gaps: no row means that the person is absent.
     Camera frame: x right, y down, z forward. World frame: metres, y up, floor at 0, the shot's first camera above the
-    origin looking along -z (`fitting.scene.lens`). Pixels: x right, y down, (0, 0) is the top left pixel's centre.
+    origin looking along -z (`fitting.camera`). Pixels: x right, y down, (0, 0) is the top left pixel's centre.
     Keypoints in Halpe-26's order (COCO's 17 first), joints in SMPL's (`fitting.body.kinematics`).
     The columns that are the same for all rows have one entry a person in fit.npz; docs/run.md says more of each.
     """
@@ -111,6 +111,21 @@ class Person(Table):
     height_m: float = column((), "f", "standing, with its size", unit="m", each="people", finite=True, low=0, high=1e3)
     # [T, 4] left heel, left toes, right heel, right toes
     contact: np.ndarray = column((4,), "f", "probability that heels and toes stand", low=0, high=1)
+    # [T, 24, 3] x right, y down, z along the optical axis: 68 % of errors are below
+    joint_std_axes_mm: np.ndarray | None = column(
+        (24, 3), "f", "std relative to the pelvis along the camera's axes", unit="mm", low=0, optional=True
+    )
+    pose_std_deg: np.ndarray | None = column((24,), "f", "std of joints' rotations", unit="deg", low=0, optional=True)
+    # [T] of its joints relative to the pelvis (`reliable`)
+    worst_error_mm: np.ndarray | None = column(
+        (), "f", "median of the largest joint error; NaN: unknown", unit="mm", low=0, optional=True
+    )
+    height_std_m: float = column((), "f", "std of that; NaN: unknown", unit="m", each="people", default=lambda: np.nan)
+    shape_covariance: np.ndarray = column(
+        ("fitted", "fitted"), "f", "of the shape's first directions; NaN: unknown", each="people",
+        default=lambda: np.full((10, 10), np.nan),
+    )  # fmt: skip
+    scene_used: bool = column((), "b", "gravity and floor pulled on the body", each="people", default=bool)
     # [T, 30, 3] SMPL-H's joints, zeros: flat hands; a hand that is not seen relaxes. None: hands were not looked for
     hand_pose_rad: np.ndarray | None = column(
         (30, 3),
@@ -134,10 +149,46 @@ class Person(Table):
 
         return self.used & (self.keypoint_observed >= OBSERVED_PROBABILITY)
 
+    def reliable(self, limit_mm: float = 50.0) -> np.ndarray:
+        """[T] probability that no joint is off by more than limit_mm relative to the pelvis (hands apart); 0 in frames
+        that were filled in, NaN where nothing is known."""
+        from fitting.stated import probability_within
+
+        if not limit_mm > 0:
+            raise UserError(f"reliable({limit_mm}): give a limit in millimetres above 0.")
+        if self.worst_error_mm is None:
+            return np.full(len(self), np.nan)
+        return np.where(self.observed, probability_within(self.worst_error_mm, limit_mm), 0.0)
+
+    def bounds_mm(self, level: float = 0.95) -> np.ndarray:
+        """[T, 24, 3] how far a joint may be off along the camera's axes, relative to the pelvis: so large a share of
+        errors is smaller. NaN where nothing is known."""
+        from fitting.stated import level_factor
+
+        if not 0 < level < 1:
+            raise UserError(f"bounds_mm({level}): give a share of errors between 0 and 1.")
+        if self.joint_std_axes_mm is None:
+            return np.full((len(self), 24, 3), np.nan)
+        return self.joint_std_axes_mm * level_factor(level, self.joint_observed, self.scene_used)
+
+    def speeds_m_s(self) -> tuple[np.ndarray, np.ndarray]:
+        """[T, 24] speed of every joint, in the world where it is known, else seen from the camera, and one standard
+        deviation; NaN beside absences."""
+        from fitting.stated import speed_std_m_s
+
+        joints = self.joints_m if self.joints_world_m is None else self.joints_world_m
+        speed = np.full(joints.shape[:2], np.nan)
+        if len(self) > 2:
+            step = np.diff(self.frame)
+            even = np.flatnonzero(step[1:] == step[:-1]) + 1
+            apart_s = (self.time_s[even + 1] - self.time_s[even - 1])[:, None]
+            speed[even] = np.linalg.norm(joints[even + 1] - joints[even - 1], axis=-1) / apart_s
+        return speed, speed_std_m_s(self.joint_std_relative_mm, self.joint_observed)
+
     @property
     def joints_world_m(self) -> np.ndarray | None:
         """[T, 24, 3] world frame, or None when there is none."""
-        from fitting.scene.lens import points_to_world
+        from fitting.camera import points_to_world
 
         if self.world_from_camera is None:
             return None
@@ -221,6 +272,32 @@ class Result:
             torch.tensor(person.size, dtype=torch.float32),
             None if person.hand_pose_rad is None else torch.from_numpy(person.hand_pose_rad[rows]),
         )
+
+    def world_std_mm(self, person: Person) -> np.ndarray:
+        """[T, 24] length of the error to expect in the world frame: that in the camera frame, and gravity's; NaN where
+        one of them is not known."""
+        lean = np.radians(self.shots[person.shot].up_std_deg) if person.world_from_camera is not None else np.nan
+        return np.hypot(person.joint_std_mm, 1000 * lean * np.linalg.norm(person.joints_m, axis=-1))
+
+    def segments_m(self, person: Person) -> dict[str, tuple[float, float]]:
+        """Lengths of limbs from joint to joint, and one standard deviation (NaN: unknown)."""
+        import torch
+
+        from fitting.body.kinematics import SEGMENTS
+
+        lengths, stds = self.body.segments_m(
+            person.shape, list(SEGMENTS.values()), torch.from_numpy(person.shape_covariance.astype(np.float32))
+        )
+        pairs = zip(person.size * lengths, person.size * stds, strict=True)
+        return {name: (float(a), float(b)) for name, (a, b) in zip(SEGMENTS, pairs, strict=True)}
+
+    def vertex_std_mm(self, person: Person) -> np.ndarray:
+        """[V] how far each vertex of the body at rest may be off because its shape is not known: girth is never seen,
+        only guessed from bones. NaN: unknown."""
+        covariance = person.shape_covariance.astype(np.float64)
+        directions = self.body.shapedirs[..., : len(covariance)].double().numpy()
+        variance = np.einsum("vcs,sr,vcr->v", directions, covariance, directions)
+        return 1000 * person.size * np.sqrt(variance.clip(0))
 
     def vertices(self, person: Person, row: int) -> np.ndarray:
         """The mesh [V, 3] in metres, camera frame, of one row; faces are `body.faces`."""

@@ -49,6 +49,12 @@ class Fit(Table):
     joint_std_relative_mm: Tensor | None = column(
         (24, 3), "f", "std of joints relative to the pelvis", unit="mm", fill=np.nan, optional=True
     )
+    # [T, 24]
+    rotation_std_deg: Tensor | None = column(
+        (24,), "f", "std of joints' rotations; NaN: leaves", unit="deg", fill=np.nan, optional=True
+    )
+    # [S, S] shared by all frames, or [T, S, S]
+    shape_covariance: Tensor | None = column(("directions", "directions"), "f", "of the shape", optional=True)
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,10 @@ class TrackFit(Table):
     fit: Fit = nested(Fit, "the body")
     # [T, 4] left heel, left toes, right heel, right toes; None: nobody looked
     contact: np.ndarray | None = column((4,), "f", "probability that heels and toes stand", optional=True)
+    # [T] (`fitting.stated`); None: confidence not calibrated
+    worst_error_mm: np.ndarray | None = column(
+        (), "f", "median of the largest joint error", unit="mm", fill=np.nan, optional=True
+    )
     hands: HandFit | None = nested(HandFit, "fingers; None: nobody looked", optional=True)
 
     @property

@@ -1,7 +1,7 @@
 """Fingers after the body's fit: each hand by itself, all frames of a segment together.
 
 The unknowns of a frame are a small rotation of the palm beside the body's wrist, a shift that nobody keeps (the wrist's
-own error, and the hand's size, which looks like depth) and the 25 angles of `fitting.body.fingers`. What pulls on them:
+own error, and the hand's size, which looks like depth) and the 25 angles of `Fingers`. What pulls on them:
 
 - the 2D keypoints, with their stated errors and what a hand of average proportions leaves unexplained, robustly;
 - the network's 3D landmarks along the line of sight, weakly: they say which way a finger bends, not by how much;
@@ -22,8 +22,16 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
-from fitting.body.fingers import DOF_JOINT, TO_MEDIAPIPE, WRISTS, Fingers
-from fitting.body.kinematics import PARENTS, matrix_to_axis_angle, nearest_rotation, rotation_matrices
+from fitting.body.kinematics import (
+    DOF_JOINT,
+    PARENTS,
+    TO_MEDIAPIPE,
+    WRISTS,
+    Fingers,
+    matrix_to_axis_angle,
+    nearest_rotation,
+    rotation_matrices,
+)
 from fitting.camera import Camera
 from fitting.fits import HandFit
 from fitting.keypoints.hands import KNUCKLES, UNMODELLED_M, SeenHands

@@ -32,10 +32,11 @@ from fitting.solver.levenberg_marquardt import (
     solve_frames,
     solve_track,
 )
-from fitting.solver.terms.motion import AngularAcceleration, JointAcceleration
 from fitting.solver.terms.palm import Palm
 from fitting.solver.terms.priors import (
+    AngularAcceleration,
     Guess,
+    JointAcceleration,
     JointLimits,
     LikelyPose,
     LikelyShape,
@@ -45,7 +46,7 @@ from fitting.solver.terms.priors import (
     optical_axis,
 )
 from fitting.solver.terms.reprojection import ROBUST_SCALE, Reprojection, robust_scale
-from fitting.solver.terms.scene import Contact, Floor, SceneTerms
+from fitting.solver.terms.scene import Balance, Contact, Floor, SceneTerms
 from fitting.solver.terms.term import Term
 from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, BodyJacobian, State, from_params, ranges, to_params
 from fitting.thresholds import CALIBRATED
@@ -63,9 +64,9 @@ INITIALISERS: dict[str, Initialiser] = {"lifter": guess_from_keypoints}  # "none
 INDEPENDENT_FRAMES_PER_SECOND = 3.0
 CONSTANT_ERROR_SHARE = 0.45
 MOTION_WEIGHT = 0.01  # joints accelerate together: of the 129 terms of a frame one or two are independent; not tuned
-# A guess was made with a prior of its own, so the pose prior beside it weighs less: `bench/lifter.py --choose`, on half
-# of the subjects that nothing is learned from; the figures of bench/README.md are of the other half.
-PRIOR_BESIDE_GUESS = 0.5
+# A guess was made with a prior of its own, so the pose prior beside it weighs less. Left-out keypoints of real video
+# hardly tell 0.25 from 0.5 (bench/left_out.py: -3.17 and -3.14 nats, arms better with less, legs with more).
+PRIOR_BESIDE_GUESS = 0.35
 FRAME_ITERATIONS, TRACK_ITERATIONS = 40, 40  # at most
 ROUGH_TOLERANCE = 0.2  # log-likelihood per frame of a fit that another one begins from
 
@@ -221,6 +222,7 @@ def terms_of(
         Upright(axis, options.lean_rad) if options.lean_rad is not None else None,
         Guess.at(near, guess.rotation_std_rad, guess.depth_std) if near and guess else None,
         Floor.of(scene, body),
+        Balance.of(scene),
         JointAcceleration(prior.acceleration_std, weights.motion_weight),
         AngularAcceleration(prior.angular_std, weights.motion_weight),
         Contact.of(scene),
@@ -397,6 +399,8 @@ def _report(problem: Problem, solution: Solution, usable: Tensor, given: FitInpu
         reprojection_px=torch.where(used, distance, torch.nan),
         joint_std_mm=None if std is None else 1000 * std.camera_frame_m,
         joint_std_relative_mm=None if std is None else 1000 * std.relative_m,
+        rotation_std_deg=None if std is None else std.rotation_rad.rad2deg(),
+        shape_covariance=None if std is None else std.shape_covariance,
         stopped=reasons[0] if same else ", ".join(f"{r}: {reasons.count(r)}" for r in sorted(set(reasons))),
         converged=torch.tensor([reason == "converged" for reason in reasons]).expand(len(problem)),
         iterations=solution.iterations,
@@ -419,14 +423,14 @@ def fit_windows(
     options: FitOptions = DEFAULTS,
     *,
     solved: Tensor | None = None,
-    window: int = WINDOW,
-    overlap: int = OVERLAP,
+    sizes: tuple[int, int] = (WINDOW, OVERLAP),
 ) -> Fit:
     """As `fit`, for a track of any length, of its rows `solved` [T] (all of them where None is given); usable [T] says
     which of these show enough (`usable_frames`).
 
-    Beyond `window` frames, the shape comes from frames spread over the whole track.
+    Beyond a window of frames, the shape comes from frames spread over the whole track.
     """
+    window, overlap = sizes
     frames = len(usable)
     solved = torch.arange(frames) if solved is None else solved
 
@@ -461,6 +465,7 @@ def fit_windows(
     found = joined(pieces(), frames)
     return replace(
         found,
+        shape_covariance=free.shape_covariance,
         stopped=", ".join(sorted({part.stopped for part in parts})),
         iterations=max(part.iterations for part in parts),
         cost=sum(part.cost for part in parts),

@@ -43,6 +43,7 @@ from fitting.optimise import FitInput, OtherView, fit_windows, initial_guess
 from fitting.solver.terms.priors import PosePrior
 from fitting.solver.terms.reprojection import ROBUST_SCALE
 from fitting.solver.terms.scene import SceneTerms
+from fitting.stated import calibrated
 from pose2d.base.errors import UserError
 from pose2d.base.scratch import release
 from pose2d.base.table import Table, blocks, column, joined, nested, shared
@@ -103,18 +104,21 @@ def fit_track(
 
 def prepare_track(
     keypoints: Keypoints, frame: np.ndarray, camera: Camera, body: Body, init: str | BodyParams | InitialGuess,
-    *, fps: float, every: int = 1, repair: bool = True, hands: HandKeypoints | None = None,
+    *, fps: float, every: int = 1, repair: bool = True,
 ) -> PreparedTrack:  # fmt: skip
     """Keypoints on the grid with the guess that their fits start from: what fits of one track share."""
     frame = np.asarray(frame, np.int64)
     prepared = _prepare(keypoints, frame, camera, fps, every, repair)
-    if hands is not None and body.fingers is not None:
-        hands = hands.scatter((frame - frame[0]) // every, len(prepared.grid))
-        hands = hands.exchanged(
-            np.any(prepared.swapped[:, list(_WRISTS)], axis=1)
-        )  # they hang on arms that had the wrong name
-        prepared = replace(prepared, hands=hands)
     return replace(prepared, guess=_guess(init, prepared, frame, camera, body))
+
+
+def with_hands(prepared: PreparedTrack, hands: HandKeypoints, frame: np.ndarray, body: Body) -> PreparedTrack:
+    """With the hands that were seen in these frames, for a body that has fingers."""
+    if body.fingers is None:
+        return prepared
+    hands = hands.scatter(np.searchsorted(prepared.grid.frame, frame), len(prepared.grid))
+    wrong = np.any(prepared.swapped[:, list(_WRISTS)], axis=1)  # they hang on arms that had the wrong name
+    return replace(prepared, hands=hands.exchanged(wrong))
 
 
 def fit_prepared(
@@ -157,7 +161,7 @@ def fit_prepared(
             seen |= observed_joints(other.keypoints.rows(some).rows(there), other.camera.size)
         joints[~absent] = seen & fit.observed[there].numpy()[:, None]
         points, missing = part.keypoints.put(there, after), ~torch.from_numpy(part.detected)
-        return TrackFit(
+        track = TrackFit(
             frame=grid.frame[some],
             present=np.isin(grid.segment[some], known),
             detected=part.detected,
@@ -170,6 +174,9 @@ def fit_prepared(
             joint_observed=joints,
             fit=fit,
         )
+        if prepared.others:  # what one camera cannot know, several do: nothing was learnt of these
+            return track
+        return calibrated(track, part.guess, body, scene is not None and scene.up is not None)
 
     return joined(map(with_keypoints, blocks(len(grid))), len(grid))
 

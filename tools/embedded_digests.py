@@ -9,8 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "fitmesh" / "embedded.json"
-PATTERNS = ("pose2d/weights/*.npz", "pose2d/graphs/*.onnx", "ccnet/weights/*.safetensors", "fitting/data/*.npz",
-            "eval3dpw/synth/data/*.npz")  # fmt: skip
+PATTERNS = ("pose2d/weights/*.npz", "pose2d/weights/*.json", "pose2d/graphs/*.onnx", "ccnet/weights/*.safetensors",
+            "fitting/data/*.npz", "fitting/data/stated_errors.json", "eval3dpw/synth/data/*.npz")  # fmt: skip
 WHAT = {
     "rtmpose_s_halpe26_fp16.npz": "keypoints: RTMPose-s",
     "rtmpose_s_halpe26.onnx": "graph of RTMPose-s",
@@ -22,11 +22,15 @@ WHAT = {
     "yolox_tiny_humanart_fp16.npz": "detector: YOLOX-tiny",
     "yolox_tiny.onnx": "graph of YOLOX-tiny",
     "movenet_multipose_fp16.npz": "detector: MultiPose",
+    "hand_landmarks_fp16.npz": "hands: MediaPipe",
+    "hand_landmarks.onnx": "graph of hands",
+    "hand_error.json": "stated error of hands",
     "appearance.npz": "colours of people",
     "open_body.npz": "the open body",
     "open_hands.npz": "its fingers",
     "lifter.npz": "lifter",
     "pose_prior.npz": "pose prior",
+    "stated_errors.json": "stated errors",
     "held_out_motion.npz": "motion for synth",
 }
 

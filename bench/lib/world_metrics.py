@@ -8,7 +8,7 @@ from scipy.spatial.transform import Rotation
 
 from bench.lib.world_scenes import PersonTruth, ShotTruth
 from eval3dpw.scoring import mpjpe_mm, pa_mpjpe_mm
-from fitting.scene.lens import points_to_world, rotation_to_world, world_frame
+from fitting.camera import points_to_world, rotation_to_world, world_frame
 from fitting.training.capture_corrections import FEET_KEYPOINTS
 
 SEGMENT = 100  # frames over which world MPJPE is taken, aligned on the first two: as others report it

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.table import Table
 
 import ccnet
 import pose2d
 from ccnet.areas import fit_areas, people_to_fit
+from ccnet.coco_ap.average_precision import PARTS, evaluate_wholebody
+from ccnet.coco_ap.matching import detections, ground_truth_from_coco
 from ccnet.comparison import ComparisonTable, check_plots, compare_sources, draw_occlusion, draw_plots, evaluator
-from ccnet.confidence import check_heatmap_score
-from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
-from ccnet.heads.files import about_of
+from ccnet.confidence import about_of, check_heatmap_score, confidence_function, default_source
+from ccnet.data.datasets import AnnotatedPerson, Split, by_image, load_image, read_split, split_names, usual_split
 from ccnet.heads.head import CalibrationHead
 from ccnet.occlusion import SIZES, occlude_wrists, people_to_occlude
 from ccnet.predicted_people import (
@@ -28,6 +30,7 @@ from ccnet.predicted_people import (
     predict_split,
 )
 from fitmesh.options.training import EvalCocoOptions
+from fitmesh.stages.people import estimate_keypoints
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
@@ -37,16 +40,17 @@ from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, check_writable, plain_value
 from pose2d.base.threads import use_threads
 from pose2d.detect.detector import DETECTORS, detector_class, load_detector
+from pose2d.hands import SEEN, arms_of, hands_in_image
 from pose2d.models.base import PoseModel
 from pose2d.registry import use_plugin
+from pose2d.skeletons import COCO17, WHOLEBODY133
+from pose2d.types import Detections
 
 METRICS_FILE = "metrics.json"
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One model on one split."""
-
     split: str
     people: int
     table: ComparisonTable  # the figures of every confidence source
@@ -66,16 +70,12 @@ def describe(name: str, checkpoint: Path | None, model: PoseModel, head: Calibra
     about = about_of(head) if head is not None else None
     training = about.training if about else {}
     return {
-        "model": name,
-        "checkpoint": None if checkpoint is None else str(checkpoint),
-        "checkpoint_digest": weights_digest(model.state_dict()),
-        "head": about and about.kind,
-        "head_digest": head and weights_digest(head.state_dict()),
-        "loss": training.get("loss"),
-        "seed": training.get("seed"),
-        "target": training.get("target", "oks") if about else None,
+        "model": name, "checkpoint": None if checkpoint is None else str(checkpoint),
+        "checkpoint_digest": weights_digest(model.state_dict()), "head": about and about.kind,
+        "head_digest": head and weights_digest(head.state_dict()), "loss": training.get("loss"),
+        "seed": training.get("seed"), "target": training.get("target", "oks") if about else None,
         "versions": {"fitmesh": __version__, "torch": torch.__version__, "numpy": np.__version__},
-    }
+    }  # fmt: skip
 
 
 def with_occlusion_test(
@@ -100,6 +100,7 @@ def write_metrics(folder: Path, content: Mapping[str, Any]) -> None:
 
 BUSY_PATIENCE_S = 600.0  # another evaluation that writes its images into the same folder is done by then
 PREDICTED = "closed-form-predicted"
+HANDS = ("lefthand", "righthand")  # parts of COCO-WholeBody
 LEAST_BOX_SCORE = 0.05  # AP asks for every box that might be somebody; a video has its tracker to choose
 
 
@@ -107,7 +108,12 @@ def run(request: EvalCocoOptions) -> Evaluation:
     """Evaluate; leave metrics.json and images if asked for. Under torchrun every process returns the same figures."""
     wanted = request.confidence or USUAL_SOURCES
     evaluate = evaluator(request.evaluator)
-    _check_confidence(request)
+    if unknown := sorted(set(request.confidence) - set(SOURCES)):
+        raise UserError(f"unknown confidence {unknown[0]!r}: choose among {', '.join(SOURCES)}.")
+    if "closed-form-annotated" in request.confidence and request.boxes != "gt":
+        raise UserError("closed-form-annotated needs to know whose a box is: use it with --boxes gt.")
+    if request.area_split is not None and PREDICTED not in request.confidence:
+        raise UserError(f"--area-split has no effect without --confidence {PREDICTED}: leave it out, or ask for both.")
     use_plugin(request.plugin)
     if request.out is not None:
         check_plots()
@@ -116,7 +122,11 @@ def run(request: EvalCocoOptions) -> Evaluation:
         reporter = Reporter(on_stderr() if group.is_main else to_log)
         model = pose2d.load(request.model, request.checkpoint)
         head = _head(request, model)
-        _check_fits(request, model, head)
+        if head is None and "ccnet" in request.confidence:
+            how = "train one with `fitmesh train-ccnet`, pass --head"
+            raise UserError(f"no calibration head for {request.model}: {how}.")
+        if "raw-heatmap" in request.confidence:
+            check_heatmap_score(request.model, model)
         split = read_split(request.data, request.split or usual_split("test", model.skeleton), model.skeleton)
         boxes = _boxes(request.boxes, split)
         taught = _people_for_areas(request, model)
@@ -146,26 +156,71 @@ def run(request: EvalCocoOptions) -> Evaluation:
 
 
 def show(request: EvalCocoOptions, found: Evaluation) -> None:
-    """Print the table."""
     details = f"{count(found.people, 'people')}, boxes: {request.boxes}" + (", flip test" if request.flip_test else "")
     print_tables(found.table.as_rich(f"{request.model} on {found.split} ({details})"))
 
 
-def _check_confidence(request: EvalCocoOptions) -> None:
-    unknown = sorted(set(request.confidence) - set(SOURCES))
-    if unknown:
-        raise UserError(f"unknown confidence {unknown[0]!r}: choose among {', '.join(SOURCES)}.")
-    if "closed-form-annotated" in request.confidence and request.boxes != "gt":
-        raise UserError("closed-form-annotated needs to know whose a box is: use it with --boxes gt.")
-    if request.area_split is not None and PREDICTED not in request.confidence:
-        raise UserError(f"--area-split has no effect without --confidence {PREDICTED}: leave it out, or ask for both.")
-
-
-def _check_fits(request: EvalCocoOptions, model: PoseModel, head: CalibrationHead | None) -> None:
-    if head is None and "ccnet" in request.confidence:
-        raise UserError(f"no calibration head for {request.model}: train one with `fitmesh train-ccnet`, pass --head.")
-    if "raw-heatmap" in request.confidence:
-        check_heatmap_score(request.model, model)
+def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
+    """The embedded hand network in annotated boxes of COCO-WholeBody, at the arms that the model finds; prints a table,
+    and writes it if asked to."""
+    if request.boxes != "gt":
+        raise UserError("--hands are measured in annotated boxes: leave --boxes out.")
+    use_plugin(request.plugin)
+    model = pose2d.load(request.model, request.checkpoint)
+    if model.skeleton.keypoints[: COCO17.size] != COCO17.keypoints:
+        raise UserError(f"{request.model} has {model.skeleton.name}: --hands need a model with COCO's arms.")
+    split = read_split(request.data, request.split or usual_split("test", WHOLEBODY133), WHOLEBODY133)
+    source = default_source(request.model, request.checkpoint, None)
+    confidence = confidence_function(source, request.model, model, None)
+    looked: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
+    with Reporter(on_stderr()).stage(split.name, len(split.people), "people") as step:
+        for _, people in by_image(split.people):
+            rgb, boxes = load_image(people[0]), np.array([person.box_px for person in people], np.float64)
+            boxes, keypoints = estimate_keypoints(model, confidence, source, [rgb] * len(boxes), boxes)
+            rows = replace(Detections.in_frame(0, 0.0, boxes, np.ones(len(boxes))), keypoints=keypoints)
+            arms = arms_of(rows)
+            there = np.flatnonzero(arms.seen & arms.large)
+            found = hands_in_image(rgb, arms.rows(there), np.full((len(there), 21, 2), np.nan))
+            sure = found.presence >= SEEN
+            # Who has no hand is thought to have it at the wrist, and last of all.
+            xy, std = np.repeat(arms.wrist_px[:, None], 21, 1), np.full((len(arms), 21), np.nan)
+            probable = np.zeros(len(arms))
+            xy[there[sure]], std[there[sure]], probable[there] = found.xy_px[sure], found.std_px[sure], found.presence
+            body = rows.xy_px[:, : COCO17.size]
+            looked.append((xy.reshape(-1, 2, 21, 2), std.reshape(-1, 2, 21), probable.reshape(-1, 2), body))
+            step(len(people))
+    labelled = np.stack([person.keypoints for person in split.people])
+    xy, std, probable, body = (np.concatenate(part) for part in zip(*looked, strict=True))
+    everything = np.zeros((len(body), WHOLEBODY133.size, 2))
+    everything[:, : COCO17.size] = body
+    for side, name in enumerate(HANDS):
+        everything[:, PARTS[name]] = xy[:, side]
+    image_id = np.array([person.image_id for person in split.people])
+    precision = evaluate_wholebody(
+        ground_truth_from_coco(split.dataset, WHOLEBODY133.size),
+        detections(image_id, everything, probable.mean(1)),
+        {name: probable[:, side] for side, name in enumerate(HANDS)},
+        evaluator(request.evaluator),
+    )
+    measured: dict[str, dict[str, float | None]] = {}
+    for side, name in enumerate(HANDS):
+        part, ap = PARTS[name], precision[name]
+        known = (labelled[:, part, 2] > 0) & np.isfinite(std[:, side])
+        off = (xy[:, side] - labelled[:, part, :2])[known] / std[:, side][known][:, None]
+        within = [float((np.abs(off) < stds).mean()) if off.size else None for stds in (1, 1.96)]
+        hands = (labelled[:, part, 2] > 0).any(1)
+        measured[name] = {
+            "hands": int(hands.sum()), "found": int(np.isfinite(std[hands, side, 0]).sum()), "ap": ap.ap, "ar": ap.ar,
+            "within_1_std": within[0], "within_2_std": within[1],
+        }  # fmt: skip
+    table = Table("", *measured["lefthand"], title=f"hands of {split.name}, arms of {request.model}")
+    for name, row in measured.items():
+        table.add_row(name, *(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
+    print_tables([table])
+    if request.out is not None:
+        check_writable(request.out)
+        write_metrics(request.out, {"split": split.name, "model": request.model, "hands": measured})
+    return measured
 
 
 def _people_for_areas(request: EvalCocoOptions, model: PoseModel) -> list[AnnotatedPerson]:

@@ -7,8 +7,7 @@ import typer
 
 from fitmesh.options.eval_3dpw import Eval3dpwCommand, Eval3dpwOptions
 from fitmesh.options.record import command, shared
-from fitmesh.ui.signals import INTERRUPTED, Stopped, working
-from fitmesh.ui.trouble import count
+from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
 
 
 @command(Eval3dpwCommand)
@@ -58,6 +57,7 @@ def eval_3dpw(asked: Eval3dpwCommand) -> None:
     title += "" if asked.predictions else f", keypoints by {settings.keypoints_by}"
     score_table.show(console, title, lines, outcome.base, score_table.metrics_of(scores))
     score_table.show_sequences(console, lines, scores)
+    score_table.show_stated(console, score_table.stated_figures(scores))
     score_table.show_skipped(console, outcome.skipped)
     score_table.write_json(out / "eval-3dpw.json", about, lines, scores, outcome.skipped)
     score_table.write_csv(out / "eval-3dpw.csv", lines, scores)

@@ -13,9 +13,12 @@ def eval_coco(asked: EvalCocoOptions) -> None:
     from fitmesh.ui.events import starting
 
     with starting():
-        from fitmesh.coco.eval_coco import run, show
+        from fitmesh.coco.eval_coco import run, run_hands, show
         from pose2d.base.distributed import is_main_process
 
+    if asked.hands:
+        run_hands(asked)
+        return
     found = run(asked)
     if is_main_process():
         show(asked, found)

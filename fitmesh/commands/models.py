@@ -109,7 +109,7 @@ def get(asked: GetOptions) -> None:
 def _fetch(offer: "Offer") -> "Path":
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    from fitmesh.ui.signals import working
+    from fitmesh.ui.trouble import working
     from pose2d import hub
 
     columns = TextColumn(offer.name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()

@@ -4,7 +4,7 @@ import typer
 
 from fitmesh.options.record import command, shared
 from fitmesh.options.training import PaperOptions
-from fitmesh.ui.signals import working
+from fitmesh.ui.trouble import working
 
 
 @command(PaperOptions)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fitmesh.options import ranges
 from fitmesh.options.record import Option, command
-from fitmesh.ui.signals import working
+from fitmesh.ui.trouble import working
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 from fitmesh.options.record import command, shared
 from fitmesh.options.training import TrainCcnetOptions
-from fitmesh.ui.signals import working
+from fitmesh.ui.trouble import working
 
 
 @command(TrainCcnetOptions)

@@ -8,7 +8,7 @@ import typer
 
 from fitmesh.options import ranges
 from fitmesh.options.record import Option, command
-from fitmesh.ui.signals import INTERRUPTED, Stopped, working
+from fitmesh.ui.trouble import INTERRUPTED, Stopped, working
 
 
 @dataclass(frozen=True)

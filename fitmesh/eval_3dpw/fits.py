@@ -1,22 +1,24 @@
 """Keypoints of one person -> where fits start, and the fit of each row, by the functions that `run` calls."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from eval3dpw.stated import Stated
 from fitmesh.eval_3dpw.eval_settings import FPS, EvalSettings, Row
 from fitmesh.eval_3dpw.keypoints import PersonKeypoints
 from fitmesh.eval_3dpw.sequences import EvalSequence
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY
+from fitting.camera import given_focal
 from fitting.fits import FitOptions, InitialGuess, nearest, with_default_errors
 from fitting.init import regressors
 from fitting.optimise import INITIALISERS, fit_frames
-from fitting.scene.lens import given_focal
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
+from fitting.stated import TABLE
 from fitting.track import start_track
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError
@@ -25,14 +27,19 @@ from pose2d.video.frames import read_image
 
 
 @dataclass(frozen=True)
-class Start:
-    """Where a person's fits start."""
+class PersonFit:
+    """A person's T frames under one row."""
 
+    params: BodyParams  # [T]
+    stated: Stated | None = None  # [T]; None: the row's confidence is not calibrated
+
+
+@dataclass(frozen=True)
+class Start:
     frame: np.ndarray  # [G] frame numbers: a grid without gaps, or single frames
     guess: InitialGuess  # [G]
 
     def params(self, frame: np.ndarray) -> BodyParams:
-        """Of these frames."""
         return self.guess.params.rows(nearest(self.frame, frame))
 
 
@@ -70,7 +77,7 @@ def starter(settings: EvalSettings) -> Starter:
 
 def fit_person(
     person: PersonKeypoints, sequence: EvalSequence, body: Body, start: Start | str, row: Row, settings: EvalSettings
-) -> BodyParams:
+) -> PersonFit:
     """One row's fit at the person's T frames. start: a start that rows share, or an initialiser's name, as in `run`.
     Frames before the first and after the last that shows the person take the parameters of that one. Raises UserError
     where there is nothing to fit."""
@@ -85,19 +92,20 @@ def fit_person(
         found = fit_frames(
             keypoints, sequence.camera, body, init, how.weighting, gate=how.gate, robust_sigmas=how.robust_sigmas
         ).params
-        return found.rows(nearest(frame, person.frame))
+        return PersonFit(found.rows(nearest(frame, person.frame)))
     init = start if isinstance(start, str) else start.guess
     camera = sequence.camera
     focal = given_focal(camera.mean_focal_px, camera.size)
     # 3DPW's camera moves, and each person is judged alone: no scene is looked for.
     shot = fit_shot(
         [ShotPerson(0, keypoints, frame, init)], camera, focal, body, fps=FPS / settings.every, every=settings.every,
-        options=SceneOptions(ground=False), how=how,
+        options=SceneOptions(ground=False, fit=how),
     )  # fmt: skip
     if shot.left_out:
         raise shot.left_out[0]
     track = shot.people[0]
-    return track.fit.params.rows(nearest(track.frame, person.frame))
+    rows, stated = nearest(track.frame, person.frame), Stated.of(track)
+    return PersonFit(track.fit.params.rows(rows), stated and stated.rows(rows))
 
 
 def _detected_frames(person: PersonKeypoints) -> np.ndarray:
@@ -109,7 +117,7 @@ def _detected_frames(person: PersonKeypoints) -> np.ndarray:
 
 def cache_key(keypoints: CacheKey, settings: EvalSettings, row: str) -> CacheKey:
     """Of one row's fits, or of a start."""
-    shipped = sorted(OPEN_BODY.parent.glob("*.npz"))  # the body, the pose prior and the lifter
+    shipped = [*sorted(OPEN_BODY.parent.glob("*.npz")), TABLE]  # the body, pose prior, lifter, and stated errors
     inputs = {"keypoints": keypoints.digest, "weights": content_digest(shipped)}
     if settings.checkpoint is not None:
         inputs["checkpoint"] = content_digest([settings.checkpoint])
@@ -121,18 +129,24 @@ def cache_key(keypoints: CacheKey, settings: EvalSettings, row: str) -> CacheKey
     )
 
 
-_PARAMS = tuple(entry.name for entry in fields(BodyParams))
+_PARAMS = ("pose", "shape", "translation", "size")  # no hands are looked for
 
 
-def write_fits(path: Path, key: CacheKey, fits: Mapping[int, BodyParams]) -> None:
+def write_fits(path: Path, key: CacheKey, fits: Mapping[int, PersonFit]) -> None:
     """By person; a person who could not be fitted is not there."""
-    write_npz(path, key, {f"{p}.{name}": getattr(fit, name).numpy() for p, fit in fits.items() for name in _PARAMS})
+    arrays = {f"{p}.{name}": getattr(fit.params, name).numpy() for p, fit in fits.items() for name in _PARAMS}
+    for p, fit in fits.items():
+        arrays |= fit.stated.to_arrays(f"{p}.stated_") if fit.stated else {}
+    write_npz(path, key, arrays)
 
 
-def read_fits(path: Path) -> dict[int, BodyParams]:
+def read_fits(path: Path) -> dict[int, PersonFit]:
     arrays = read_npz(path)
-    people = sorted({int(name.split(".")[0]) for name in arrays})
-    return {p: BodyParams(*(torch.from_numpy(arrays[f"{p}.{name}"]) for name in _PARAMS)) for p in people}
+    found = {}
+    for p in sorted({int(name.split(".")[0]) for name in arrays}):
+        stated = Stated.from_arrays(arrays, f"{p}.stated_") if f"{p}.stated_std_mm" in arrays else None
+        found[p] = PersonFit(BodyParams(*(torch.from_numpy(arrays[f"{p}.{name}"]) for name in _PARAMS)), stated)
+    return found
 
 
 def write_starts(path: Path, key: CacheKey, starts: Mapping[int, Start]) -> None:
@@ -149,8 +163,8 @@ def write_starts(path: Path, key: CacheKey, starts: Mapping[int, Start]) -> None
 
 def read_starts(path: Path) -> dict[int, Start]:
     arrays, starts = read_npz(path), {}
-    for person, params in read_fits(path).items():
+    for person, fit in read_fits(path).items():
         names = ("rotation_std_rad", "depth_std", "shape_std")
         rotation, depth, shape = (torch.from_numpy(arrays[f"{person}.{name}"]) for name in names)
-        starts[person] = Start(arrays[f"{person}.frame"], InitialGuess(params, rotation, depth, float(shape)))
+        starts[person] = Start(arrays[f"{person}.frame"], InitialGuess(fit.params, rotation, depth, float(shape)))
     return starts

@@ -13,12 +13,11 @@ from eval3dpw.bodies import BodySet, body_set, read_predictions, write_predictio
 from eval3dpw.scoring import protocol_named
 from fitmesh.eval_3dpw import fits, keypoints, score_table, sequences
 from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
-from fitmesh.eval_3dpw.fits import Start, Starter, starter
+from fitmesh.eval_3dpw.fits import PersonFit, Start, Starter, starter
 from fitmesh.eval_3dpw.keypoints import KeypointEstimator, PersonKeypoints, stored_keypoints
 from fitmesh.eval_3dpw.score_table import Score, Scores
 from fitmesh.ui.events import Reporter
 from fitmesh.ui.trouble import count
-from fitting.body import BodyParams
 from pose2d.base.caching import CacheKey, npz_is_current, read_npz, write_npz
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
@@ -30,8 +29,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Outcome:
-    """Everything that was measured."""
-
     scores: Scores
     skipped: tuple[sequences.Skipped, ...]
     base: str  # the row that others are compared with
@@ -89,7 +86,7 @@ class Evaluation:
         self.estimator: KeypointEstimator | None = None
         self.starter: Starter | None = None
         self._failures: dict[str, str] = {}  # why people could not be fitted
-        self.fitted: dict[str, list[tuple[sequences.EvalSequence, dict[int, BodyParams]]]] = {}
+        self.fitted: dict[str, list[tuple[sequences.EvalSequence, dict[int, PersonFit]]]] = {}
 
     def scores(self, sequence: sequences.EvalSequence, skipped: list[sequences.Skipped]) -> dict[str, Score]:
         """Errors of every row; a person who cannot be fitted under one row is left out of all."""
@@ -102,7 +99,7 @@ class Evaluation:
             ignored = int((~self.protocol.counts(track) & person.readable).sum())
             if ignored:
                 skipped.append(sequences.Skipped(sequence.name, self.protocol.left_out, ignored))
-        found: dict[str, tuple[CacheKey, dict[int, BodyParams]]] = {}
+        found: dict[str, tuple[CacheKey, dict[int, PersonFit]]] = {}
         starts: dict[ConfidenceSource | None, dict[int, Start]] = {}
         for source in dict.fromkeys(row.start_source for row in rows.values()):
             if settings.init != "none":
@@ -110,7 +107,7 @@ class Evaluation:
                 key = fits.cache_key(keypoints_key, settings, name)
                 starts[source] = self._starts(sequence, people, source, name, key)
                 frame = {track.person: person.frame for track, person in zip(sequence.tracks, people, strict=True)}
-                params = {person: start.params(frame[person]) for person, start in starts[source].items()}
+                params = {person: PersonFit(start.params(frame[person])) for person, start in starts[source].items()}
                 found[settings.start_label(source)] = key, params
         for label, row in rows.items():
             key = fits.cache_key(keypoints_key, settings, row.key)
@@ -125,7 +122,6 @@ class Evaluation:
         return self._scores(sequence, people, found, skipped)
 
     def keypoints(self, sequence: sequences.EvalSequence, key: CacheKey) -> list[PersonKeypoints]:
-        """Of everyone."""
         path = self.out / "keypoints" / f"{sequence.name}.npz"
         if not npz_is_current(path, key):
             with self.reporter.stage("keypoints", sum(map(len, sequence.tracks)), "people") as tick:
@@ -138,13 +134,9 @@ class Evaluation:
         return keypoints.read(path, sequence)
 
     def _starts(
-        self,
-        sequence: sequences.EvalSequence,
-        people: list[PersonKeypoints],
-        source: ConfidenceSource | None,
-        name: str,
-        key: CacheKey,
-    ) -> dict[int, Start]:
+        self, sequence: sequences.EvalSequence, people: list[PersonKeypoints], source: ConfidenceSource | None,
+        name: str, key: CacheKey,
+    ) -> dict[int, Start]:  # fmt: skip
         """Without a source, from the best calibrated confidence at hand."""
         path = self._path("fits", name, sequence)
         if npz_is_current(path, key):
@@ -170,13 +162,9 @@ class Evaluation:
         return found
 
     def _fit(
-        self,
-        sequence: sequences.EvalSequence,
-        people: list[PersonKeypoints],
-        starts: dict[int, Start] | None,
-        row: Row,
-        number: int,
-    ) -> BodyParams:
+        self, sequence: sequences.EvalSequence, people: list[PersonKeypoints], starts: dict[int, Start] | None,
+        row: Row, number: int,
+    ) -> PersonFit:  # fmt: skip
         person, body = sequence.tracks[number].person, self.bodies.load("neutral")
         if starts is not None and person not in starts:
             raise UserError("there is no start for this person.")
@@ -188,19 +176,16 @@ class Evaluation:
         except UserError:
             if starts is None:
                 raise
-            return starts[person].params(people[number].frame)  # nothing has weight under this row
+            return PersonFit(starts[person].params(people[number].frame))  # nothing has weight under this row
 
     def _path(self, kind: str, name: str, sequence: sequences.EvalSequence) -> Path:
         folder = "frames" if self.settings.single_frames else "tracks"
         return self.out / kind / folder / _file_name(name) / f"{sequence.name}.npz"
 
     def _scores(
-        self,
-        sequence: sequences.EvalSequence,
-        people: list[PersonKeypoints],
-        found: dict[str, tuple[CacheKey, dict[int, BodyParams]]],
-        skipped: list[sequences.Skipped],
-    ) -> dict[str, Score]:
+        self, sequence: sequences.EvalSequence, people: list[PersonKeypoints],
+        found: dict[str, tuple[CacheKey, dict[int, PersonFit]]], skipped: list[sequences.Skipped],
+    ) -> dict[str, Score]:  # fmt: skip
         everywhere = set.intersection(*(set(params) for _, params in found.values()))
         for track, person in zip(sequence.tracks, people, strict=True):
             if track.person not in everywhere:
@@ -224,7 +209,7 @@ class Evaluation:
         """What each row found, as files that `--predictions` reads."""
         for name, fitted in self.fitted.items():
             by_person = [({t.person: t for t in sequence.tracks}, params) for sequence, params in fitted]
-            pairs = [(tracks[person], fit) for tracks, params in by_person for person, fit in params.items()]
+            pairs = [(tracks[person], fit.params) for tracks, params in by_person for person, fit in params.items()]
             if pairs:
                 write_predictions(self.out / "predictions" / f"{_file_name(name)}.npz", pairs)
 

@@ -92,6 +92,8 @@ class Motion:
     fps: float | None = None  # None: the frames that were processed
     smooth: float = 0.0  # 0..1: share of the strongest filter
     in_place: bool = False  # the root stays over the origin, at its height
+    keep_reliable: float | None = None  # frames that are less probable to be within `reliable_mm` are left out
+    reliable_mm: float = 100.0
 
 
 PLAIN = Motion()
@@ -108,6 +110,7 @@ class Exporter:
     write_function: str = "write"  # (result, folder, progress), and the convention where it names bones
     names_bones: bool = False
     is_motion: bool = False  # of what `exports.motion` makes of a result
+    is_emptied: bool = False  # keeps the rows of frames that are left out, without their numbers
 
     def files(self, result: "Result", motion: Motion = PLAIN) -> list[str]:
         """The names it writes, relative to the folder."""
@@ -125,9 +128,10 @@ class Exporter:
         self._function(self.write_function)(self._moved(result, motion), folder, progress, *convention)
 
     def _moved(self, result: "Result", motion: Motion) -> "Result":
-        if not self.is_motion or motion == PLAIN:
+        if motion == PLAIN or not (self.is_motion or self.is_emptied):
             return result
-        return import_module(f"{__name__}.motion").reworked(result, motion)
+        module = import_module(f"{__name__}.motion")
+        return module.reworked(result, motion) if self.is_motion else module.emptied(result, motion)
 
     def _function(self, name: str) -> Any:
         return getattr(import_module(self.module), name)
@@ -157,6 +161,7 @@ EXPORTERS = {
         "everything, readable by any program",
         files_function="json_files",
         write_function="write_json",
+        is_emptied=True,
     ),
     "csv": _exporter(
         "csv_json",
@@ -164,6 +169,7 @@ EXPORTERS = {
         "joints and joint angles, one row per person and frame",
         files_function="csv_files",
         write_function="write_csv",
+        is_emptied=True,
     ),
 }
 ALWAYS = ("glb", "report")

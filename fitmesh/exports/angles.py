@@ -22,6 +22,18 @@ ANGLE_NAMES = (
     "neck_flexion", "neck_bending_right", "neck_rotation_left",
 )  # fmt: skip
 _JOINT = {name: number for number, name in enumerate(JOINT_NAMES)}
+_MADE_BY = {"shoulder": ("collar", "shoulder"), "trunk": ("spine1", "spine2", "spine3"), "neck": ("neck", "head")}
+
+
+def _joints_of(angle: str) -> tuple[int, ...]:
+    side, _, rest = angle.partition("_")
+    if side not in ("left", "right"):
+        return tuple(_JOINT[name] for name in _MADE_BY[side])
+    part = rest.split("_")[0]
+    return tuple(_JOINT[f"{side}_{name}"] for name in _MADE_BY.get(part, (part,)))
+
+
+ANGLE_JOINTS = {name: _joints_of(name) for name in ANGLE_NAMES}  # whose rotations make each angle
 
 
 def joint_angles_deg(pose_rad: np.ndarray, joints_m: np.ndarray) -> dict[str, np.ndarray]:

@@ -7,20 +7,20 @@ and null in the json. Frames in which a person is absent have no row.
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
+from fitmesh.exports.angles import ANGLE_JOINTS, ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.scene import chunks, clip_time_s, frame_rate, rest_body
 from fitmesh.exports.segments import absences
 from fitmesh.result import Person, Result, Shot
 from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
-from fitting.body.fingers import FINGER_JOINTS
-from fitting.body.kinematics import JOINT_NAMES, PARENTS
+from fitting.body.kinematics import FINGER_JOINTS, JOINT_NAMES, PARENTS
+from fitting.stated import angle_std_deg
 from pose2d.base.files import atomic_file
 from pose2d.hands import HAND_KEYPOINTS
 from pose2d.skeletons import HALPE26
@@ -28,6 +28,9 @@ from pose2d.skeletons import HALPE26
 CSV_FILE, JSON_FILE = "motion.csv", "motion.json"
 JSON_SCHEMA = 2
 CONTACTS = ("left_heel", "left_toes", "right_heel", "right_toes")
+RELIABLE_MM = (50, 100)
+_RELIABLE = tuple(f"{limit}_mm" for limit in RELIABLE_MM)
+_OF_JOINTS = ("std_mm", "relative_std_mm", "speed_m_s", "speed_std_m_s", "observed")
 _HAND_COLUMNS = ["left_hand_seen", "right_hand_seen"] + [
     f"{joint}_{part}_deg" for joint in FINGER_JOINTS for part in ("x", "y", "z", "std")
 ]
@@ -43,6 +46,10 @@ class _Chunk:
     joints_world_m: np.ndarray  # [T, 24, 3] NaN where gravity is not known
     world_from_camera: np.ndarray  # [T, 4, 4] NaN where gravity is not known
     angles_deg: dict[str, np.ndarray]  # name -> [T]
+    angle_std_deg: dict[str, np.ndarray]  # name -> [T]
+    speeds_m_s: tuple[np.ndarray, np.ndarray]  # [T, 24] and their standard deviations
+    bounds_mm: np.ndarray  # [T, 24, 3] 95 % of errors are smaller
+    reliable: np.ndarray  # [T, 2] probability that no joint is off by more than RELIABLE_MM
     hands_m: np.ndarray  # [T, 2, 21, 3] camera frame; no rows where hands were not looked for
 
 
@@ -91,15 +98,37 @@ def _row_count(result: Result) -> int:
 
 
 def _chunks(result: Result, person: Person, tick: Callable[[int], None]) -> Iterator[_Chunk]:
-    for part in chunks(person):
-        angles_deg = joint_angles_deg(part.pose_rad, part.joints_m)
+    for part, speeds in zip(chunks(person), _speeds(person), strict=True):
+        blank = ~np.isfinite(part.joints_m).all((1, 2))  # by --keep-reliable
+        angles_deg = joint_angles_deg(np.where(blank[:, None, None], 0, part.pose_rad), part.joints_m)
+        angles_deg = {name: np.where(blank, np.nan, value) for name, value in angles_deg.items()}
         joints_world_m, world = part.joints_world_m, part.world_from_camera
         if joints_world_m is None or world is None:
             joints_world_m, world = np.full_like(part.joints_m, np.nan), np.full((len(part), 4, 4), np.nan)
-        hands = None if part.hand_pose_rad is None else result.body.at(result.params(part)).hands
-        hands_m = np.zeros((0, 2, 21, 3)) if hands is None else hands.numpy()
-        yield _Chunk(part, clip_time_s(result, part), joints_world_m, world, angles_deg, hands_m)
+        unknown = np.full((len(part), 24), np.nan)
+        stds = angle_std_deg(unknown if part.pose_std_deg is None else part.pose_std_deg, ANGLE_JOINTS)
+        reliable = np.stack([part.reliable(limit) for limit in RELIABLE_MM], -1)
+        hands_m = np.zeros((0, 2, 21, 3))
+        if part.hand_pose_rad is not None:
+            there = ("pose_rad", "translation_m", "hand_pose_rad")
+            whole = replace(part, **{name: np.nan_to_num(getattr(part, name)) for name in there})
+            hands = result.body.at(result.params(whole)).hands
+            hands_m = hands_m if hands is None else np.where(blank[:, None, None, None], np.nan, hands.numpy())
+        yield _Chunk(
+            part, clip_time_s(result, part), joints_world_m, world, angles_deg, stds, speeds, part.bounds_mm(),
+            reliable, hands_m,
+        )  # fmt: skip
         tick(len(part))
+
+
+def _speeds(person: Person) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Of each of the `chunks`; a speed needs the frames around."""
+    speed, std = person.speeds_m_s()
+    first = 0
+    for part in chunks(person):
+        rows = slice(first, first + len(part))
+        yield speed[rows], std[rows]
+        first += len(part)
 
 
 def _with_hands(result: Result) -> bool:
@@ -109,33 +138,36 @@ def _with_hands(result: Result) -> bool:
 def csv_columns(hands: bool = False) -> list[str]:
     """The header; hands: they were looked for."""
     places = [f"{frame}_{axis}_m" for frame in ("world", "camera") for axis in "xyz"]
-    joints = [f"{joint}_{part}" for joint in JOINT_NAMES for part in (*places, "std_mm", "observed")]
+    joints = [f"{joint}_{part}" for joint in JOINT_NAMES for part in (*places, *_OF_JOINTS)]
     contacts = [f"{point}_contact" for point in CONTACTS]
     keypoints = [
         f"{keypoint}_{part}"
         for keypoint in HALPE26.keypoints
         for part in ("x_px", "y_px", "confidence", "presence", "reprojection_px")
     ]
-    angles = [f"{angle}_deg" for angle in ANGLE_NAMES]
+    angles = [f"{angle}_{part}" for angle in ANGLE_NAMES for part in ("deg", "std_deg")]
     return [
-        "person", "frame", "time_s", "observed", "shot", *angles, *contacts, *joints,
-        *(f"2d_{name}" for name in keypoints), *_MATRIX, *(_HAND_COLUMNS if hands else ()),
+        "person", "frame", "time_s", "observed", "shot", *(f"reliable_{limit}" for limit in _RELIABLE), *angles,
+        *contacts, *joints, *(f"2d_{name}" for name in keypoints), *_MATRIX, *(_HAND_COLUMNS if hands else ()),
     ]  # fmt: skip
 
 
 def _csv_lines(chunk: _Chunk) -> Iterator[str]:
     person, count = chunk.person, len(chunk.person)
-    angles = np.stack(list(chunk.angles_deg.values()), -1).round(2) + 0.0  # + 0.0: no minus zero
+    pairs = [(chunk.angles_deg[name], chunk.angle_std_deg[name]) for name in ANGLE_NAMES]
+    angles = np.stack([value for pair in pairs for value in pair], -1).round(2) + 0.0  # + 0.0: no minus zero
     places = [chunk.joints_world_m, person.joints_m]
-    joints = np.concatenate([*places, person.joint_std_mm[..., None], person.joint_observed[..., None]], -1)
+    each = (person.joint_std_mm, person.joint_std_relative_mm, *chunk.speeds_m_s, person.joint_observed)
+    joints = np.concatenate([*places, np.stack(each, -1)], -1)
     keypoints = np.concatenate(
         [person.keypoints_px, np.stack([person.confidence, person.presence, person.reprojection_px], -1)], -1
     )
     matrix = chunk.world_from_camera[:, :3].reshape(count, -1)
     values = np.concatenate(
-        [angles, person.contact, joints.reshape(count, -1), keypoints.reshape(count, -1), matrix], 1
+        [chunk.reliable, angles, person.contact, joints.reshape(count, -1), keypoints.reshape(count, -1), matrix], 1
     )
-    formats = ["%.2f"] * len(ANGLE_NAMES) + ["%.3f"] * len(CONTACTS) + [*["%.4f"] * 6, "%.1f", "%d"] * len(JOINT_NAMES)
+    formats = ["%.3f"] * len(RELIABLE_MM) + ["%.2f"] * 2 * len(ANGLE_NAMES) + ["%.3f"] * len(CONTACTS)
+    formats += [*["%.4f"] * 6, "%.1f", "%.1f", "%.3f", "%.3f", "%d"] * len(JOINT_NAMES)
     formats += ["%.2f", "%.2f", "%.3f", "%.3f", "%.2f"] * HALPE26.size + ["%.6f"] * len(_MATRIX)
     if person.hand_pose_rad is not None and person.hand_std_deg is not None and person.hand_seen is not None:
         of_joints = np.concatenate([np.degrees(person.hand_pose_rad), person.hand_std_deg[..., None]], -1)
@@ -218,6 +250,8 @@ def _json_person(result: Result, person: Person) -> dict[str, Any]:
         "shape": _rounded(person.shape, 4),
         "size": round(person.size, 4),
         "height_m": round(person.height_m, 3),
+        "height_std_m": _rounded(np.array(person.height_std_m), 3),
+        "segments_m": {name: _rounded(np.array(pair), 4) for name, pair in result.segments_m(person).items()},
         "rest_joints_m": _rounded(rest.joints_m, 4),
         "absent_frames": [list(span) for span in absences(result, person)],
     }
@@ -234,8 +268,14 @@ def _json_records(chunk: _Chunk) -> Iterator[dict[str, Any]]:
             "joints_camera_m": _rounded(person.joints_m[row], 4),
             "contact": dict(zip(CONTACTS, _rounded(person.contact[row], 3), strict=True)),
             "joint_std_mm": _rounded(person.joint_std_mm[row], 1),
+            "joint_std_relative_mm": _rounded(person.joint_std_relative_mm[row], 1),
+            "joint_bounds_95_mm": _rounded(chunk.bounds_mm[row], 1),
+            "joint_speed_m_s": _rounded(chunk.speeds_m_s[0][row], 3),
+            "joint_speed_std_m_s": _rounded(chunk.speeds_m_s[1][row], 3),
+            "reliable": dict(zip(_RELIABLE, _rounded(chunk.reliable[row], 3), strict=True)),
             "joint_observed": person.joint_observed[row].tolist(),
-            "angles_deg": {name: round(float(value[row]), 2) + 0.0 for name, value in chunk.angles_deg.items()},
+            "angles_deg": {name: _rounded(value[row] + 0.0, 2) for name, value in chunk.angles_deg.items()},
+            "angle_std_deg": {name: _rounded(value[row], 2) for name, value in chunk.angle_std_deg.items()},
             "pose_axis_angle_deg": _rounded(np.degrees(person.pose_rad[row]), 3),
             "translation_camera_m": _rounded(person.translation_m[row], 4),
             "keypoints_px": _rounded(person.keypoints_px[row], 2),

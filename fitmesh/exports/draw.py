@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fitting.camera import Camera
 from fitting.render.draw import Mesh, render_onto
+from pose2d.hands import HAND_BONES, HandKeypoints
 from pose2d.skeletons import Skeleton
 
 RGB = tuple[int, int, int]
@@ -27,6 +28,7 @@ SUBPIXEL = 4  # cv2 draws at fractions of 1 / 2^SUBPIXEL pixels
 FONT = cv2.FONT_HERSHEY_DUPLEX
 MESH_OPACITY = 0.7
 MESH_SOFTNESS = 16  # smoothing rounds: an overlay shows the pose, not the anatomy of the body model
+DOTS_PX = 80.0  # on a smaller hand 21 dots would hide it
 PALE = 0.82  # grey of a surface of which nothing was observed ..
 PALE_OPACITY = 0.5  # .. and how opaque it is beside one that was
 
@@ -40,6 +42,18 @@ class DrawnPerson:
     observed: np.ndarray  # [V] share of observed joints, 1: the surface rests on what was observed, 0: on priors
     keypoints_px: np.ndarray  # [K, 2], NaN where there is none
     confidence: np.ndarray  # [K] times presence, in 0..1
+
+
+WORST_SCALE_MM = 400.0  # of a frame's worst joint: the red end of the bar under the video
+_RAMP = np.array([(0x35, 0x66, 0xC9), (0x2F, 0xAE, 0x9A), (0xF2, 0xC5, 0x3D), (0xD7, 0x35, 0x2B)])  # as the page's
+
+
+def worst_colours(worst_error_mm: np.ndarray) -> list[str]:
+    """[T] of CSS: blue where no joint is far off, red where one is, grey where nothing is known."""
+    place = np.clip(np.nan_to_num(worst_error_mm) / WORST_SCALE_MM, 0, 1) * (len(_RAMP) - 1)
+    rgb = np.stack([np.interp(place, np.arange(len(_RAMP)), channel) for channel in _RAMP.T], -1).round().astype(int)
+    known = np.isfinite(worst_error_mm)
+    return ["#{:02x}{:02x}{:02x}".format(*c) if k else "#9a9ea8" for c, k in zip(rgb.tolist(), known, strict=True)]
 
 
 def identity_colour(identity: int) -> RGB:
@@ -102,6 +116,22 @@ def draw_skeleton(
     for point, value in zip(xy_px, confidence, strict=True):
         if np.isfinite(point).all():
             _joint(rgb, point, confidence_colour(float(value)), _opacity(value), width)
+
+
+def draw_hands(rgb: np.ndarray, hands: HandKeypoints, row: int) -> None:
+    """Fingers of a person's left and right hand, fainter where a keypoint is stated to be less exact."""
+    for hand, colour in enumerate((LEFT, RIGHT)):
+        presence, size_px = hands.presence[row, hand], float(hands.size_px[row, hand])
+        if not presence:
+            continue
+        width = max(1, min(2 * _line_width(rgb), round(size_px / 60)))
+        # A keypoint that is off by a tenth of the hand's length says little of a finger.
+        sure = presence * np.clip(1 - 10 * hands.std_px[row, hand] / max(size_px, 1), 0, 1)
+        points = hands.xy_px[row, hand]
+        for a, b in HAND_BONES:
+            _bone(rgb, points[a], points[b], colour, _opacity(float(min(sure[a], sure[b]))), width)
+        for point, value in zip(points, sure, strict=True) if size_px > DOTS_PX else ():
+            _joint(rgb, point, confidence_colour(float(value)), _opacity(float(value)), width / 2)
 
 
 def draw_legend(rgb: np.ndarray, source: str) -> None:

@@ -3,6 +3,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from scipy.spatial.transform import Rotation, Slerp
@@ -12,7 +13,7 @@ from fitmesh.exports.gltf import one_hemisphere
 from fitmesh.exports.scene import SceneFrame, joint_poses, rest_body, scene_frame, scene_rotations
 from fitmesh.exports.segments import SAME_TIME, segments
 from fitmesh.result import Person, Result
-from fitting.body.fingers import BODY_JOINTS
+from fitting.body.kinematics import BODY_JOINTS
 
 STRONGEST_S = 0.1  # standard deviation of the filter of --smooth 1: it halves the power of what moves at 1.3 Hz
 _REACH = 3  # standard deviations that the filter looks around
@@ -20,6 +21,10 @@ _REACH = 3  # standard deviations that the filter looks around
 
 def reworked(result: Result, motion: Motion) -> Result:
     """The same people moving so. Frames of another rate are numbered from 0; all but motion is the nearest frame's."""
+    if motion.keep_reliable is not None:
+        kept = [person.rows(_is_kept(person, motion)) for person in result.people]
+        result = replace(result, people=[person for person in kept if len(person)])
+        motion = replace(motion, keep_reliable=None, reliable_mm=Motion.reliable_mm)
     if motion == Motion():
         return result
     scene, made, rows = scene_frame(result), _other_frames(result, motion.fps), np.arange(len(result.frames))
@@ -36,6 +41,28 @@ def reworked(result: Result, motion: Motion) -> Result:
     made = replace(made, people=[_person(result, person, made, scene, frame, motion) for person in result.people])
     made.__dict__["body"] = result.body  # what the cached property would read again
     return made
+
+
+def emptied(result: Result, motion: Motion) -> Result:
+    """The same rows; those that are not reliable enough say nothing of the body."""
+    if motion.keep_reliable is None:
+        return result
+    names = ("pose_rad", "translation_m", "joints_m", "joint_std_mm", "joint_std_relative_mm", "joint_std_axes_mm",
+             "pose_std_deg", "contact", "hand_pose_rad", "hand_std_deg")  # fmt: skip
+    people = []
+    for person in result.people:
+        kept = _is_kept(person, motion)
+        columns = {name: value for name in names if (value := getattr(person, name)) is not None}
+        blank: dict[str, Any] = {
+            n: np.where(kept.reshape(-1, *[1] * (v.ndim - 1)), v, np.nan) for n, v in columns.items()
+        }
+        people.append(replace(person, **blank))
+    return replace(result, people=people)
+
+
+def _is_kept(person: Person, motion: Motion) -> np.ndarray:
+    """[T] what is not known to be reliable is not."""
+    return np.nan_to_num(person.reliable(motion.reliable_mm)) >= (motion.keep_reliable or 0)
 
 
 def _other_frames(result: Result, fps: float | None) -> Result:

@@ -1,7 +1,7 @@
 """What every export shares: the scene frame, the times, and each person's meshes, at rest and in motion.
 
 Scene frame: metres, x to the right as the camera first sees it, y up, z from the people towards the camera. In a shot
-whose gravity is known it is the world frame (`fitting.scene.lens`): upright, floor at y = 0, the camera where it was
+whose gravity is known it is the world frame (`fitting.camera`): upright, floor at y = 0, the camera where it was
 each time. In a shot whose gravity is not known it is the camera frame (x right, y down, z forward) rotated by 180
 degrees about x and lifted until the lowest feet stand on y = 0: a camera that is pitched up or down is not levelled.
 Every shot has a frame of its own; all have the same origin, under the shot's first camera.
@@ -19,10 +19,9 @@ from scipy.spatial.transform import Rotation
 
 from fitmesh.result import Person, Result, Shot
 from fitting import Body
-from fitting.body.fingers import BODY_JOINTS, JOINT_NAMES_52, PARENTS_52
-from fitting.body.kinematics import JOINT_NAMES, PARENTS
+from fitting.body.kinematics import BODY_JOINTS, JOINT_NAMES, JOINT_NAMES_52, PARENTS, PARENTS_52
+from fitting.camera import points_to_world
 from fitting.keypoints.observed import observed_bones
-from fitting.scene.lens import points_to_world
 from pose2d.skeletons import HALPE26
 
 _SCENE_FROM_CAMERA = np.diag([1.0, -1.0, -1.0])  # axes; a rotation, so left stays left

@@ -9,6 +9,7 @@ FPS = Range(0.001, 100_000)
 DETECTOR_SIZE = Range(32, 2048, multiple=32)  # a square of 2048 pixels takes 2 GB in the detector
 EXPORT_FPS = Range(1, 1000)
 SHARE = Range(0, 1)
+RELIABLE_MM = Range(1, 10000)
 PEOPLE = Range(1, 10**6)
 THREADS = Range(1, 256)
 FOCAL_PX = Range(1, 10**6)

@@ -80,6 +80,9 @@ class RunOptions:
         str,
         Option("body_25b where --keypoints are OpenPose's BODY_25B; other layouts are told by their size.", KEYPOINTS),
     ] = "auto"
+    hands: Annotated[
+        str, Option("Keypoints of hands: auto (of everybody whose hands are large enough) or off.", KEYPOINTS)
+    ] = "auto"
     device: Annotated[
         str | None, Option("Where the networks run: cpu, cuda, cuda:1, ..", KEYPOINTS, "cuda if present, else cpu")
     ] = None
@@ -184,6 +187,19 @@ class RunOptions:
             flags=("--in-place/--root-motion",),
         ),
     ] = False
+    keep_reliable: Annotated[
+        float | None,
+        Option(
+            "Leave frames out of exports in which it is less probable than this that no joint is off by more than "
+            "--reliable-mm: gaps in motion, empty cells in csv and json.",
+            OUTPUT,
+            "all frames are kept",
+        ),
+        ranges.SHARE,
+    ] = None
+    reliable_mm: Annotated[
+        float, Option("The error that --keep-reliable allows, in millimetres.", OUTPUT), ranges.RELIABLE_MM
+    ] = 100.0
     outputs: Annotated[
         Sequence[str],
         Option(

@@ -46,6 +46,9 @@ class EvalCocoOptions:
     evaluator: Annotated[
         str, Option("Of AP and AR: ours, or pycocotools (the reference: slower, the same numbers).")
     ] = "ours"
+    hands: Annotated[
+        bool, Option("Measure the embedded hand network on COCO-WholeBody instead, at the arms that the model finds.")
+    ] = False
     flip_test: FlipTest = False
     out: Annotated[Path | None, Option("Folder for metrics.json and the images.")] = None
     occlusion_test: OcclusionTest = True

@@ -19,9 +19,8 @@ import numpy as np
 import fitmesh.result
 from fitmesh.exports import EXPORTERS
 from fitmesh.result import CACHE_FOLDER, OVERLAY_FILE, Person, Result
-from fitmesh.stages.people import KeypointsFile
+from fitmesh.stages.people import KeypointsFile, edited_keypoints
 from fitmesh.stages.settings import Job
-from fitmesh.stages.track_edits import edited_keypoints
 from pose2d.base.caching import CacheKey, code_digest, remove_temporary
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, open_regular, read_json
@@ -39,13 +38,16 @@ def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> 
         stage=name,
         settings=_settings(job, name),
         inputs={"fit": fit_key.digest, "overlay": overlay_key.digest},
-        code=code_digest(EXPORTERS[name].module, *(["fitmesh.exports.motion"] if EXPORTERS[name].is_motion else [])),
+        code=code_digest(EXPORTERS[name].module, "fitmesh.exports.motion"),
     )
 
 
 def _settings(job: Job, name: str) -> dict[str, Any]:
     chosen: dict[str, Any] = {"bone_names": job.settings.bone_names} if EXPORTERS[name].names_bones else {}
-    return chosen | (asdict(job.settings.motion) if EXPORTERS[name].is_motion else {})
+    motion = job.settings.motion
+    if EXPORTERS[name].is_emptied:
+        chosen |= {"keep_reliable": motion.keep_reliable, "reliable_mm": motion.reliable_mm}
+    return chosen | (asdict(motion) if EXPORTERS[name].is_motion else {})
 
 
 def is_current(out: Path, key: CacheKey) -> bool:
@@ -93,7 +95,7 @@ class _Painter:
     result: Result
     meshes: dict[int, "MeshSequence"]  # by identity
     row_of: dict[int, dict[int, int]]  # identity -> frame number -> row
-    unfitted: KeypointsFile
+    found: KeypointsFile
     unfitted_row_of: dict[int, dict[int, int]]  # the same for people that could not be fitted
 
     def figures(self, frame: int) -> "list[DrawnPerson]":
@@ -103,16 +105,20 @@ class _Painter:
 
     def paint(self, rgb: np.ndarray, frame: int, figures: "list[DrawnPerson]") -> None:
         """Into the image [H, W, 3] itself."""
-        from fitmesh.exports.draw import draw_boxes, draw_legend, draw_meshes, draw_skeleton
+        from fitmesh.exports.draw import draw_boxes, draw_hands, draw_legend, draw_meshes, draw_skeleton
 
         result = self.result
         draw_meshes(rgb, figures, result.camera_at(frame), result.body.faces)
         rest = {i: row for i, rows in self.unfitted_row_of.items() if (row := rows.get(frame)) is not None}
-        draw_boxes(rgb, {identity: self.unfitted.boxes_px[identity][row] for identity, row in rest.items()})
+        draw_boxes(rgb, {identity: self.found.boxes_px[identity][row] for identity, row in rest.items()})
         for identity, row in rest.items():
-            person, (_, top, _, bottom) = self.unfitted.people[identity], self.unfitted.boxes_px[identity][row]
+            person, (_, top, _, bottom) = self.found.people[identity], self.found.boxes_px[identity][row]
             confidence = (person.confidence[row] * person.presence[row]).numpy()
             draw_skeleton(rgb, person.xy_px[row].numpy(), confidence, person.skeleton, identity, bottom - top)
+        for identity, hands in self.found.hands.items():
+            frames = self.found.frames[identity]
+            if (row := int(np.searchsorted(frames, frame))) < len(frames) and frames[row] == frame:
+                draw_hands(rgb, hands, row)
         draw_legend(rgb, result.source)
 
     def _figure(self, person: Person, row: int) -> "DrawnPerson":
@@ -209,7 +215,7 @@ def _painter(out: Path) -> _Painter:
         result=result,
         meshes={person.identity: MeshSequence(result, person) for person in result.people},
         row_of={person.identity: _rows(person.frame) for person in result.people},
-        unfitted=found,
+        found=found,
         unfitted_row_of=unfitted,
     )
 

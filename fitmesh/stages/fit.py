@@ -9,20 +9,19 @@ import numpy as np
 import torch
 
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Person
-from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
+from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, edited_keypoints, edited_tracks, edits_digest
 from fitmesh.stages.scene import OFF, Lens, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import FitSettings, Job
-from fitmesh.stages.track_edits import edited_keypoints, edited_tracks, edits_digest
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, OPEN_HANDS, load_body
-from fitting.camera import Camera
+from fitting.camera import Camera, refocused_params
 from fitting.fits import FitOptions, TrackFit
 from fitting.init import regressors
 from fitting.keypoints.weights import WEIGHTINGS
 from fitting.optimise import INITIALISERS
 from fitting.scene.camera_motion import CameraMotion, read_motion
-from fitting.scene.lens import refocused_params
 from fitting.shot import ShotFit, ShotPerson, fit_shot
+from fitting.stated import TABLE
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.base.scratch import release
@@ -66,6 +65,7 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
         "people": people_key.digest,
         "body": content_digest([settings.body_file]),
         "prior": content_digest([OPEN_BODY.with_name("pose_prior.npz")]),
+        "stated": content_digest([TABLE]),
         "hands": content_digest([OPEN_HANDS]),
     }
     if edits := edits_digest(job.out):
@@ -118,7 +118,7 @@ def make(job: Job, key: CacheKey) -> None:
             here = _people_of(shot, firsts, people, starts, settings.scene.heights())
             found = fit_shot(
                 here, lens.camera, lens.focal, body, fps=seen.fps, every=seen.every, motion=_motion(arrays, shot, lens),
-                options=settings.scene.options(), progress=tick, how=FitOptions(settings.weighting),
+                options=replace(settings.scene.options(), fit=FitOptions(settings.weighting), progress=tick),
             )  # fmt: skip
             for person in here:
                 if person.identity not in found.people:
@@ -126,7 +126,9 @@ def make(job: Job, key: CacheKey) -> None:
                         f"person {person.identity} never shows enough confident keypoints at once: no body is fitted."
                     )
                     continue
-                fitted.append(person_rows(person.identity, shot, seen, people, found.people[person.identity], body))
+                made = person_rows(person.identity, shot, seen, people, found.people[person.identity], body)
+                std_m = made.height_std_m if person.height_m is None else 0.0
+                fitted.append(replace(made, height_std_m=std_m, scene_used=found.uses(person.identity)))
             lowest.append(lowest_foot(found, body))
             release()
             fits.append(replace(found, people={}))  # their rows are in `fitted`
@@ -138,7 +140,7 @@ def make(job: Job, key: CacheKey) -> None:
                 job.reporter.say(describe(found, f"shot {shot + 1}" if len(firsts) > 1 else "scene"), "scene")
     camera = fits[0].camera if fits else lens.camera
     scene = scene_arrays(fits, firsts, seen.frames, lowest)
-    write_fit(job, key, seen, people, camera, {**scene, **Person.to_groups(fitted, {"directions": 10})})
+    write_fit(job, key, seen, people, camera, {**scene, **Person.to_groups(fitted, {"directions": 10, "fitted": 10})})
 
 
 def write_fit(
@@ -278,13 +280,24 @@ def person_rows(
             size=size,
             height_m=height_m,
             contact=np.zeros((len(track), 4), np.float32) if track.contact is None else track.contact,
+            joint_std_axes_mm=_or_nan(fit.joint_std_relative_mm, (len(track), 24, 3)),
+            pose_std_deg=_or_nan(fit.rotation_std_deg, (len(track), 24)),
+            worst_error_mm=_or_nan(track.worst_error_mm, (len(track),)),
             hand_pose_rad=None if hands is None else hands.pose_rad,
             hand_std_deg=None if hands is None else hands.std_deg,
             hand_seen=None if hands is None else hands.seen,
         )
         return person.rows(track.present)
 
-    return joined(map(part, blocks(len(found))), int(found.present.sum()))
+    person = joined(map(part, blocks(len(found))), int(found.present.sum()))
+    covariance = found.fit.shape_covariance
+    if covariance is None:
+        return person
+    return replace(person, height_std_m=body.height_std_m(covariance) * size, shape_covariance=covariance.numpy())
+
+
+def _or_nan(values: torch.Tensor | np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
+    return np.full(shape, np.nan, np.float32) if values is None else np.asarray(values, np.float32)
 
 
 def _length_mm(std_mm: torch.Tensor | None, frames: int) -> np.ndarray:

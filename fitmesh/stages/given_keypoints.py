@@ -20,6 +20,7 @@ from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.files import Json, read_json, read_npy
 from pose2d.base.threads import prefetch
+from pose2d.hands import HAND_CONSTANTS
 from pose2d.skeletons import BY_NAME, COCO17, HALPE26, HALPE26_IN, OPENPOSE18_TO_COCO17, in_halpe26
 from pose2d.tracking.appearance import describe
 from pose2d.tracking.identity import People, people_of, tracked
@@ -52,9 +53,10 @@ def cache_key(job: Job) -> CacheKey:
             "tracker": asdict(job.settings.tracks.tracker),
             "max_people": job.settings.tracks.max_people,
             "identity": asdict(job.settings.tracks.identity),
+            "hands": job.settings.keypoints.hands,
         },
-        inputs={"clip": job.clip_digest, "keypoints": digest(file)},
-        code=code_digest("pose2d.people", "fitmesh.stages.given_keypoints"),
+        inputs={"clip": job.clip_digest, "keypoints": digest(file), "hands": content_digest([HAND_CONSTANTS])},
+        code=code_digest("pose2d.people", "pose2d.hands", "fitmesh.stages.given_keypoints"),
     )
 
 

@@ -290,6 +290,8 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
                     f"--{spelled} has no effect with --keypoints, which brings its own: leave one of them out."
                 )
         _check_given_confidence(keypoints, options.keypoint_layout, options.confidence)
+    if options.hands not in ("auto", "off"):
+        raise UserError(f"unknown --hands {options.hands!r}: choose auto or off.")
     detector_options = detector_class(options.detector).defaults
     if options.detector_size is not None:
         detector_options = replace(detector_options, long_side=options.detector_size)
@@ -308,7 +310,9 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
             replace(tracker, sure_score=options.min_score, start_score=start_score), options.max_people,
             IdentityOptions(relink=options.relink),
         ),
-        keypoints=KeypointSettings(options.pose_model, checkpoint, source, ccnet, _path(options.plugin)),
+        keypoints=KeypointSettings(
+            options.pose_model, checkpoint, source, ccnet, _path(options.plugin), options.hands == "auto"
+        ),
         given_keypoints=keypoints,
         keypoint_layout=options.keypoint_layout,
         fit=FitSettings(_path(options.body_model), weighting, options.init, _path(options.init_checkpoint), scene),
@@ -316,7 +320,9 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
         if other_videos else None,
         exports=tuple(options.exports),
         bone_names=options.bone_names,
-        motion=Motion(options.export_fps, options.smooth, options.in_place),
+        motion=Motion(
+            options.export_fps, options.smooth, options.in_place, options.keep_reliable, options.reliable_mm
+        ),
         outputs=_outputs(options),
         device=options.device or default_device(),
         threads=options.threads,

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from fitmesh.result import Shot
-from fitting.camera import COUNTS, Camera
+from fitting.camera import COUNTS, Camera, FocalEstimate, focal_prior, given_focal, world_frame
 from fitting.scene.ground import GivenGround
-from fitting.scene.lens import FocalEstimate, focal_prior, given_focal, world_frame
 from fitting.shot import SceneOptions, ShotFit
 from pose2d.base.errors import UserError
 from pose2d.base.files import read_json

@@ -58,6 +58,7 @@ class KeypointSettings:
     confidence: ConfidenceSource = "ccnet"
     ccnet: Path | None = None  # a calibration head other than the embedded one
     plugin: Path | None = None  # a file that registers `pose_model`
+    hands: bool = True  # whether hands are looked for
 
 
 @dataclass(frozen=True)

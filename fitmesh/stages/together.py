@@ -15,13 +15,12 @@ import torch
 
 from fitmesh.result import FIT_FILE, Person, View
 from fitmesh.stages import fit, people
-from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
+from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, edited_keypoints, edited_tracks
 from fitmesh.stages.scene import OFF, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import Job, camera_names
-from fitmesh.stages.track_edits import edited_keypoints, edited_tracks
 from fitting.body import Body
 from fitting.body.load import load_body
-from fitting.camera import Camera
+from fitting.camera import Camera, given_focal, params_to_world
 from fitting.fits import FitOptions, TrackFit, mixed
 from fitting.keypoints.observed import body_keypoints
 from fitting.keypoints.weights import PRESENT
@@ -31,7 +30,6 @@ from fitting.rig.meeting import Offset, Sight, Track, doubtful, grouped, pair_ga
 from fitting.rig.rig import Rig, read_rig, write_rig
 from fitting.rig.views import resampled, rest_pelvis
 from fitting.scene.camera_motion import read_motion
-from fitting.scene.lens import given_focal, params_to_world
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz
 from pose2d.base.errors import UserError
@@ -168,8 +166,8 @@ def make(job: Job, key: CacheKey) -> None:
         found = fit_shot(
             [recorded.shot_person(one, settings.init) for one in people],
             camera, given_focal(camera.mean_focal_px, camera.size), body,
-            fps=seen[0].tracks.fps, every=seen[0].tracks.every, options=options, progress=tick,
-            how=FitOptions(settings.weighting),
+            fps=seen[0].tracks.fps, every=seen[0].tracks.every,
+            options=replace(options, fit=FitOptions(settings.weighting), progress=tick),
         )  # fmt: skip
     if people and settings.scene.floor != OFF:
         job.reporter.say(describe(found, "scene"), "scene")
@@ -396,7 +394,7 @@ def _write(
     base = scene_arrays([replace(found, people={})], begin, tracks.frames, [lowest])["world_from_camera"]
     scene |= {"world_from_camera": (base @ np.linalg.inv(to_camera)).astype(np.float32), "shot_camera": ["static"]}
     tracks = replace(tracks, events=[] if number else tracks.events)
-    rows = Person.to_groups(fitted, {"directions": 10})
+    rows = Person.to_groups(fitted, {"directions": 10, "fitted": 10})
     fit.write_fit(there.job, key, tracks, there.people, camera, {**scene, **rows, **_views_table(recorded, number)})
 
 

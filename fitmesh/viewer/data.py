@@ -13,15 +13,14 @@ import numpy as np
 
 from fitmesh.exports import PLAIN, Motion
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
-from fitmesh.exports.draw import identity_colour
+from fitmesh.exports.draw import WORST_SCALE_MM, identity_colour
 from fitmesh.exports.motion import reworked
 from fitmesh.exports.scene import SceneFrame, about_frame, scene_frame
 from fitmesh.exports.segments import segments
 from fitmesh.result import Person, Result
 from fitmesh.version import __version__
 from fitmesh.viewer.footprints import footprints
-from fitting.body.fingers import BODY_JOINTS
-from fitting.body.kinematics import JOINT_NAMES
+from fitting.body.kinematics import BODY_JOINTS, JOINT_NAMES
 from fitting.keypoints.observed import JOINT_OF, observed_bones
 from pose2d.skeletons import HALPE26
 
@@ -92,6 +91,7 @@ def viewer_data(result: Result) -> ViewerData:
             "relative": _scale_mm([person.joint_std_relative_mm for person in result.people]),
             "absolute": _scale_mm([person.joint_std_mm for person in result.people]),
         },
+        "worst_scale_mm": WORST_SCALE_MM,
         "people": people,
     }
     return ViewerData(json.dumps(meta, allow_nan=False).encode(), b"".join(blocks))
@@ -108,7 +108,10 @@ def _motion(stated: Any) -> Motion:
     """What run.json says of the exports' motion, but for their rate: the page has the video's frames."""
     try:
         smooth = float(stated["smooth"])
-        return Motion(None, smooth if 0 <= smooth <= 1 else 0.0, stated["in_place"] is True)
+        keep, limit = (stated.get(name) for name in ("keep_reliable", "reliable_mm"))
+        known = isinstance(keep, float) and isinstance(limit, float) and 0 <= keep <= 1 and limit > 0
+        kept = (keep, limit) if known else ()
+        return Motion(None, smooth if 0 <= smooth <= 1 else 0.0, stated["in_place"] is True, *kept)
     except (TypeError, KeyError, ValueError):
         return PLAIN
 
@@ -138,6 +141,8 @@ def _arrays(person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
         "joints_m": scene.points(person.joints_m, person.frame),
         "relative_mm": person.joint_std_relative_mm,
         "absolute_mm": person.joint_std_mm,
+        "worst_mm": np.full(len(person), np.nan) if person.worst_error_mm is None else person.worst_error_mm,
+        "reliable": person.reliable(100),
         "joint_observed": person.joint_observed,
         "bone_observed": observed_bones(person.joint_observed),
         "observed": person.observed,

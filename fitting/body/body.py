@@ -24,6 +24,7 @@ bone at or below i turns about P_i,
 also enter through m_e; that part of the derivative is G_j offset_posedirs_e . dR.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -31,8 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fitting.body.fingers import Fingers
-from fitting.body.kinematics import JOINT_COUNT, Placement, forward_kinematics, rotate, rotation_matrices
+from fitting.body.kinematics import JOINT_COUNT, Fingers, Placement, forward_kinematics, rotate, rotation_matrices
 from pose2d.base.errors import UserError
 from pose2d.base.table import BLOCK, Table, blocks, column
 
@@ -221,6 +221,28 @@ class Body:
         """From the soles to the top of the head of one shape [S] in its rest pose, before any size."""
         rest = self.v_template[:, 1] + self.shapedirs[:, 1, : len(shape)] @ self._tensor(shape, "shape")
         return float(rest.max() - rest.min())
+
+    def height_std_m(self, shape_covariance: Tensor) -> float:
+        """One standard deviation of the height, for a covariance [S, S] of the shape."""
+        ends = self.v_template[:, 1].argmax(), self.v_template[:, 1].argmin()
+        per_shape = self.shapedirs[ends[0], 1] - self.shapedirs[ends[1], 1]
+        per_shape = per_shape[: len(shape_covariance)]
+        return float((per_shape @ shape_covariance.to(self.dtype) @ per_shape).clamp(min=0).sqrt())
+
+    def segments_m(
+        self, shape: ArrayLike, pairs: Sequence[tuple[int, int]], shape_covariance: Tensor | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """[N] distances of pairs of joints in the rest pose, and their deviations (NaN without a covariance)."""
+        shape = self._tensor(shape, "shape")
+        first, second = (torch.tensor([pair[end] for pair in pairs]) for end in (0, 1))
+        per_shape = (self.rest_joint_shapedirs[second] - self.rest_joint_shapedirs[first])[..., : len(shape)]
+        bone = self.rest_joints[second] - self.rest_joints[first] + per_shape @ shape
+        length = bone.norm(dim=-1)
+        if shape_covariance is None:
+            return length.numpy(), np.full(len(pairs), np.nan)
+        slope = torch.einsum("nc,ncs->ns", bone / length[:, None], per_shape[..., : len(shape_covariance)])
+        variance = torch.einsum("ns,sr,nr->n", slope, shape_covariance.to(self.dtype), slope)
+        return length.numpy(), variance.clamp(min=0).sqrt().numpy()
 
     # The steps, for code that takes them apart. They check nothing.
 

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from fitting.body.body import Body
-from fitting.body.fingers import OPEN_KEYPOINTS_MM, Fingers
-from fitting.body.kinematics import JOINT_COUNT
+from fitting.body.kinematics import JOINT_COUNT, OPEN_KEYPOINTS_MM, Fingers
 from pose2d.base import unpickle
 from pose2d.base.errors import UserError
 from pose2d.base.files import MOST_ARRAY_BYTES, MOST_GROWTH, most_bytes, size_text

@@ -23,8 +23,7 @@ import numpy as np
 import torch
 
 from fitting.body.body import Body
-from fitting.body.fingers import BODY_JOINTS, FINGERS, WRISTS, Fingers
-from fitting.body.kinematics import JOINT_COUNT, JOINT_NAMES, PARENTS
+from fitting.body.kinematics import BODY_JOINTS, FINGERS, JOINT_COUNT, JOINT_NAMES, PARENTS, WRISTS, Fingers
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 

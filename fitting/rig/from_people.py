@@ -14,7 +14,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from fitting.body import Body
-from fitting.camera import Camera
+from fitting.camera import Camera, FocalEstimate
 from fitting.init.lifter import guess_from_keypoints
 from fitting.keypoints.observed import body_keypoints
 from fitting.optimise import CONSTANT_ERROR_SHARE
@@ -37,7 +37,6 @@ from fitting.rig.meeting import (
     triangulate,
 )
 from fitting.rig.rig import PlacedCamera, Rig
-from fitting.scene.lens import FocalEstimate
 from pose2d.base.errors import UserError
 from pose2d.types import Keypoints
 

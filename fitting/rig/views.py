@@ -11,12 +11,11 @@ from torch import Tensor
 
 from fitting.body import Body, BodyParams
 from fitting.body.kinematics import axis_angle_to_quaternion, quaternion_to_axis_angle
-from fitting.camera import Camera
+from fitting.camera import Camera, params_to_world
 from fitting.fits import Grid, InitialGuess
 from fitting.keypoints.observed import TooFewKeypoints, body_keypoints, reordered
 from fitting.optimise import OtherView
 from fitting.rig.meeting import Sight, neighbours, squared_misfit, triangulate
-from fitting.scene.lens import params_to_world
 from fitting.track import PreparedTrack, prepare_track
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints

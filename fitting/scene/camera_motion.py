@@ -22,6 +22,7 @@ import cv2
 import numpy as np
 from scipy.spatial.transform import Rotation, Slerp
 
+from fitting.camera import focal_prior
 from fitting.scene.background_flow import (
     CORNERS,
     LEAST_CORNERS,
@@ -39,7 +40,6 @@ from fitting.scene.background_flow import (
     shift_px,
     shrunk,
 )
-from fitting.scene.lens import focal_prior
 from pose2d.base.table import Table, column, shared
 from pose2d.video.frames import Frame
 

@@ -29,8 +29,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import least_squares
 
+from fitting.camera import FocalEstimate, refocused
 from fitting.scene.ground_evidence import Evidence, PersonEvidence, ShotCamera, gathered, without_feet
-from fitting.scene.lens import FocalEstimate, refocused
 
 SMALLEST_M, SMALLEST_LOG_SIGMA = 0.7, 0.05  # below stand no people, on their own feet
 # Somebody on a roof, a step or a stage: beyond so many metres it costs so much log-likelihood, whatever the height; but

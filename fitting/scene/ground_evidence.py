@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fitting.scene.lens import FocalEstimate
+from fitting.camera import FocalEstimate
 
 WINDOW_S = 0.1  # half the time over which a speed is measured
 SHARED_S = 0.1  # time within which speeds are one measurement: they share their windows, and noise is slow

@@ -42,11 +42,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
+from fitting.body.kinematics import JOINT_COUNT, matrix_to_axis_angle, rotation_matrices
 from fitting.solver.terms.priors import LikelyShape
 from fitting.solver.terms.reprojection import Reprojection
 from fitting.solver.terms.term import FARTHEST, Blocks, Term, Window
-from fitting.solver.unknowns import BodyJacobian, Geometry, State, join, orthonormal
+from fitting.solver.unknowns import MOVED_JOINTS, POSE, BodyJacobian, Geometry, State, join, orthonormal
 from fitting.thresholds import LEAST_KEYPOINTS
 
 CHUNK = 512  # frames handled at a time: bounds memory on long tracks
@@ -507,6 +507,8 @@ class JointDeviations:
 
     camera_frame_m: Tensor  # [T, 24, 3] of a joint's position in the camera frame
     relative_m: Tensor  # [T, 24, 3] of its position relative to the pelvis
+    rotation_rad: Tensor  # [T, 24] of a joint's rotation, the length over its axes; NaN: of leaves nothing is measured
+    shape_covariance: Tensor  # [S, S], or [T, S, S] where each frame has a shape of its own
 
 
 def in_doubt(problem: Problem) -> Problem:
@@ -544,7 +546,7 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
             parts = _covariances(system.double(), shape_weight)
         except NotPositiveDefinite:  # rounding has eaten what little the data say: nothing can be stated
             unknown = torch.full((len(state), 24, 3), torch.nan)
-            return JointDeviations(unknown, unknown.clone())
+            return JointDeviations(unknown, unknown.clone(), unknown[..., 0].clone(), system.corner * torch.nan)
         own, response, shape_covariance = (part.to(system.matrix.dtype) for part in parts)
     alone = ~seen_by_several(problem.views)[:, None, None]  # a second camera knows distances, and no limb mirrored
     camera_frame: list[Tensor] = []
@@ -570,7 +572,11 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
     relative_m = torch.cat(relative_to_pelvis)
     if problem.fps is not None:
         relative_m[..., 2] *= torch.where(alone[:, 0], MIRROR_STD_FACTOR, 1.0)
-    return JointDeviations(torch.cat(camera_frame), relative_m)
+    through_shape = torch.einsum("tds,tsr,tdr->td", response, shape_covariance.expand(len(state), -1, -1), response)
+    variance = own.diagonal(dim1=-2, dim2=-1) + through_shape
+    rotation = variance.new_full((len(state), JOINT_COUNT), torch.nan)
+    rotation[:, MOVED_JOINTS] = variance[:, : POSE.stop].unflatten(1, (-1, 3)).sum(-1).clamp(min=0).sqrt()
+    return JointDeviations(torch.cat(camera_frame), relative_m, rotation, shape_covariance)
 
 
 def _covariances(system: NormalEquations, shape_weight: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -5,7 +5,8 @@ import torch
 
 import ccnet
 import pose2d
-from ccnet.heads import files, peaks
+from ccnet.confidence import build, default_kind, describe, save
+from ccnet.heads import peaks
 from ccnet.heads.head import ConvHead, Ensemble, FcHead, GapFcHead, QueryHead, flip_average, person_confidence
 from ccnet.heads.peaks import PeaksHead
 from pose2d.base.errors import UserError
@@ -108,9 +109,9 @@ def test_features_at_a_peak_are_those_of_its_cell_and_their_local_mean():
 
 def test_a_head_comes_back_from_its_file(tmp_path):
     model = toy_model()
-    head = files.build(model, "peaks").eval()
+    head = build(model, "peaks").eval()
     head.fit_scale(head.inputs(model.features(torch.rand(20, 3, 32, 24))))
-    files.save(head, tmp_path / "ccnet.safetensors", files.describe(head, model, "toy"))
+    save(head, tmp_path / "ccnet.safetensors", describe(head, model, "toy"))
     again = ccnet.load(tmp_path / "ccnet.safetensors")
     features = model.features(torch.rand(4, 3, 32, 24))
     for before, after in zip(head(features), again(features), strict=True):
@@ -120,8 +121,8 @@ def test_a_head_comes_back_from_its_file(tmp_path):
 
 def test_a_head_for_other_weights_or_another_model_is_refused(tmp_path):
     model = toy_model()
-    head = files.build(model, "gap-fc")
-    files.save(head, tmp_path / "head.safetensors", files.describe(head, model, "toy"))
+    head = build(model, "gap-fc")
+    save(head, tmp_path / "head.safetensors", describe(head, model, "toy"))
     again = ccnet.load(tmp_path / "head.safetensors")
     with pytest.raises(UserError, match="trained for toy, not for other"):
         ccnet.check_fits(again, model, "other")
@@ -131,14 +132,14 @@ def test_a_head_for_other_weights_or_another_model_is_refused(tmp_path):
 
 def test_a_head_of_the_wrong_kind_for_the_features_is_refused():
     with pytest.raises(UserError, match="use 'peaks'"):
-        files.build(toy_model(), "fc")
+        build(toy_model(), "fc")
     with pytest.raises(UserError, match="unknown head"):
-        files.build(toy_model(), "magic")
+        build(toy_model(), "magic")
 
 
 def test_the_readout_is_the_networks_own_last_layer():
     model = toy_model()
-    head = files.build(model, "peaks")
+    head = build(model, "peaks")
     assert isinstance(head, PeaksHead)
     assert not head.log_odds  # the toy's maps are its last layer's values
     torch.testing.assert_close(head.readout[:, :-1], model.final_layer.weight.flatten(1))
@@ -153,7 +154,7 @@ def test_a_file_that_is_no_head_is_refused(tmp_path):
 
 
 def _movenet_head(model):
-    head = files.build(model, "movenet").eval()
+    head = build(model, "movenet").eval()
     pixels = torch.randint(
         0, 256, (3, 3, *model.input_wh), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
     )
@@ -171,7 +172,7 @@ def test_the_movenet_head_reads_the_peaks_that_movenet_decodes():
     torch.testing.assert_close(heat.flatten(2).gather(2, index[..., None])[..., 0], found.score)
     assert more.shape == (3, peaks.agreement_numbers(17))
     assert bool(torch.isfinite(more).all())
-    assert files.default_kind(model) == "movenet"
+    assert default_kind(model) == "movenet"
 
 
 def test_evidence_tells_how_far_a_keypoint_is_from_where_it_was_expected():
@@ -199,11 +200,11 @@ def test_a_movenet_head_comes_back_from_its_file(tmp_path):
     head, features = _movenet_head(model)
     for parameter in head.parameters():  # as it will be stored
         parameter.data = parameter.data.half().float()
-    files.save(head, tmp_path / "head.safetensors", files.describe(head, model, "movenet-lightning"))
+    save(head, tmp_path / "head.safetensors", describe(head, model, "movenet-lightning"))
     with torch.inference_mode():
         torch.testing.assert_close(ccnet.load(tmp_path / "head.safetensors")(features), head(features))
 
 
 def test_the_movenet_head_is_refused_for_other_networks():
     with pytest.raises(UserError, match="reads MoveNet's features"):
-        files.build(toy_model(), "movenet")
+        build(toy_model(), "movenet")

@@ -5,7 +5,7 @@ import torch
 
 import pose2d
 from ccnet import losses
-from ccnet.heads import files
+from ccnet.confidence import build, check_fits, describe, load, paper_kind, save
 from ccnet.other_features import with_features
 from ccnet.recipes import PAPER
 from ccnet.train import new_head
@@ -44,27 +44,27 @@ def test_other_features_leave_the_prediction_as_it_is(name, kind):
 def test_a_head_with_a_copied_trunk_starts_as_the_head_on_the_networks_features(name, tmp_path):
     model = random_model(name)
     other = with_features(model, "copy")
-    head = files.build(other, files.paper_kind(other), card=name)
+    head = build(other, paper_kind(other), card=name)
     crops = model.normalize(torch.randint(0, 256, (1, 3, 128, 96)))
     with torch.no_grad():
         torch.testing.assert_close(head.logits(crops), head.head.logits(model.features(crops)))
     assert not head.train().network.bn1.training if "sbl" in name else not head.train().network.preact.bn1.training
-    files.save(head, tmp_path / "x.safetensors", files.describe(head, other, f"{name} (copy features)"))
-    again = files.load(tmp_path / "x.safetensors")
+    save(head, tmp_path / "x.safetensors", describe(head, other, f"{name} (copy features)"))
+    again = load(tmp_path / "x.safetensors")
     with torch.no_grad():
         torch.testing.assert_close(again.logits(crops), head.eval().logits(crops), rtol=2e-2, atol=2e-2)
     with pytest.raises(UserError, match=r"trained for .* \(copy features\)"):
-        files.check_fits(again, model, name)
+        check_fits(again, model, name)
 
 
 def test_a_hidden_layer_is_kept_in_the_file(tmp_path):
     model = toy_model()
-    head = files.build(model, "conv", width=5)
-    files.save(head, tmp_path / "x.safetensors", files.describe(head, model, "toy"))
-    again = files.load(tmp_path / "x.safetensors")
+    head = build(model, "conv", width=5)
+    save(head, tmp_path / "x.safetensors", describe(head, model, "toy"))
+    again = load(tmp_path / "x.safetensors")
     assert again.conv.out_channels == 5
     with pytest.raises(UserError, match="no hidden layer to choose"):
-        files.build(model, "peaks", width=5)
+        build(model, "peaks", width=5)
 
 
 def test_features_that_a_network_does_not_have_are_refused_in_words():
@@ -73,7 +73,7 @@ def test_features_that_a_network_does_not_have_are_refused_in_words():
     with pytest.raises(UserError, match="unknown features"):
         with_features(toy_model(), "deep")
     with pytest.raises(UserError, match="goes with the features 'copy'"):
-        files.build(toy_model(), "copy")
+        build(toy_model(), "copy")
 
 
 def test_the_papers_recipe_is_one_layer_two_epochs_and_nothing_else():
@@ -81,8 +81,8 @@ def test_the_papers_recipe_is_one_layer_two_epochs_and_nothing_else():
     assert settings == PAPER
     assert (settings.epochs, settings.person_weight, settings.augmented_passes, settings.weight_decay) == (2, 0, 0, 0)
     assert (settings.rate(0.0), settings.rate(0.6)) == (1e-3, pytest.approx(1e-4))
-    assert files.paper_kind(toy_model()) == "conv"
-    assert losses.default(files.paper_kind(toy_model())) == "mse"
+    assert paper_kind(toy_model()) == "conv"
+    assert losses.default(paper_kind(toy_model())) == "mse"
 
 
 def test_explicit_options_win_over_the_recipe():
@@ -98,5 +98,5 @@ def test_the_papers_head_has_its_published_size():
     for name, count in (("sbl-resnet50-256x192", 78_370), ("rle-resnet50-256x192", 69_666)):
         with torch.device("meta"):
             model = pose2d.card(name).build()
-            head = new_head(model, settings_of("paper", head=files.paper_kind(model), loss="mse"))
+            head = new_head(model, settings_of("paper", head=paper_kind(model), loss="mse"))
         assert sum(parameter.numel() for parameter in head.parameters()) == count

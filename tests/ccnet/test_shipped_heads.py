@@ -7,8 +7,8 @@ import torch
 
 import ccnet
 import pose2d
+from ccnet.confidence import embedded
 from ccnet.data.datasets import Split, read_split
-from ccnet.heads import files
 from ccnet.metrics import calibration
 from ccnet.predicted_people import detected_boxes, predict_split
 from pose2d.detect.multipose import MultiPose
@@ -17,7 +17,7 @@ SHIPPED = ("movenet-lightning", "movenet-thunder", "rtmpose-s-halpe26")
 
 
 def test_heads_ship_for_all_embedded_networks():
-    assert files.embedded() == sorted(SHIPPED)
+    assert embedded() == sorted(SHIPPED)
 
 
 @pytest.mark.parametrize("name", SHIPPED)

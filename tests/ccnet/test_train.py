@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import pose2d
+from ccnet.confidence import build, default_kind
 from ccnet.data.augment import Augment, degrade, jitter_box
 from ccnet.data.datasets import read_split
 from ccnet.data.observations import (
@@ -23,7 +24,6 @@ from ccnet.data.observations import (
     observe,
     passes,
 )
-from ccnet.heads import files
 from ccnet.recipes import TrainingSettings
 from ccnet.train import new_head, train
 from pose2d.base.distributed import ProcessGroup
@@ -163,7 +163,7 @@ import sys, time, torch
 from pathlib import Path
 torch.set_num_threads(1)
 from ccnet import train as training
-from ccnet.heads import files
+from ccnet.confidence import build, default_kind, describe, save
 from ccnet.data.datasets import read_split
 from ccnet.data.observations import make_examples
 from pose2d.base.distributed import process_group
@@ -182,7 +182,7 @@ with process_group("cpu") as here:
         time.sleep(pause)
     training.train(head, examples, settings, here, folder / "training.safetensors", slowly)
     if here.is_main:
-        files.save(head, folder / sys.argv[4], files.describe(head, model, "toy"))
+        save(head, folder / sys.argv[4], describe(head, model, "toy"))
 """
 
 
@@ -239,8 +239,8 @@ def test_two_processes_learn_what_one_does(people, tmp_path):
 def test_every_family_of_networks_can_be_calibrated(people, name, kind):
     torch.manual_seed(0)
     model = pose2d.card(name).build().eval().requires_grad_(False)
-    assert files.default_kind(model) == kind
-    head = files.build(model, kind).eval()
+    assert default_kind(model) == kind
+    head = build(model, kind).eval()
     seen = join(list(observe(model, head, people[:2], Augment())))
     with torch.inference_mode():
         confidence, presence = head.calibrate(seen.inputs)

@@ -1,7 +1,9 @@
 """`eval-coco` and `train-ccnet` on small files in the layouts of COCO, MPII and COCO-WholeBody."""
 
 import json
+from dataclasses import replace
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -10,14 +12,19 @@ from typer.testing import CliRunner
 
 import pose2d
 from ccnet.coco_ap.average_precision import TEN_NUMBERS
+from ccnet.confidence import about_of, load
 from ccnet.data.datasets import read_split
-from ccnet.heads.files import about_of, load
 from ccnet.metrics import keypoint_map, labelled_samples, sparsification
 from ccnet.predicted_people import predict_split
 from fitmesh.cli import app
+from fitmesh.coco import eval_coco
 from fitmesh.coco.eval_coco import EvalCocoOptions, run, show
 from pose2d.base.errors import UserError
+from pose2d.hands import arms_of, hands_in_image
 from pose2d.skeletons import MPII16, WHOLEBODY133
+from pose2d.types import Detections as Found
+from pose2d.types import Keypoints
+from pose2d.video.frames import Span, Video
 from tests.ccnet.toy import toy_model, write_coco, write_mpii, write_wholebody
 
 SKELETONS = {"toy": pose2d.COCO17, "toy-mpii": MPII16, "toy-wholebody": WHOLEBODY133}
@@ -249,3 +256,36 @@ def test_the_closed_form_takes_three_kinds_of_area(coco):
     (coco / "annotations" / "person_keypoints_train2017.json").unlink()
     with pytest.raises(UserError, match="has no train2017: pass --area-split"):
         run(EvalCocoOptions(coco, "toy", confidence=kinds))
+
+
+def test_hands_of_wholebody_are_measured_with_the_embedded_network(tmp_path, shared, monkeypatch, capsys):
+    """A made-up file of one image, whose right hand is annotated where the network sees it and whose left is not."""
+    elbow, wrist = (370.0, -95.0), (477.0, 132.0)
+    rgb = next(iter(Video(shared / "data/hands/cam0_test.mp4").frames(Span(7.33)))).rgb
+    (tmp_path / "val2017").mkdir()
+    cv2.imwrite(str(tmp_path / "val2017" / "1.png"), rgb[:, :, ::-1])
+    xy, sure = np.full((1, 17, 2), 10.0), np.zeros((1, 17))
+    xy[:, 8], xy[:, 10], sure[:, [8, 10]] = elbow, wrist, 0.8
+    keypoints = Keypoints(xy, sure, np.ones_like(sure), "raw")
+    monkeypatch.setattr(eval_coco, "estimate_keypoints", lambda *given: (given[-1], keypoints))
+    arm = arms_of(replace(Found.in_frame(0, 0.0, np.array([[0.0, 0, 720, 720]]), np.ones(1)), keypoints=keypoints))
+    seen = hands_in_image(rgb, arm.rows(np.array([1])), np.full((1, 21, 2), np.nan)).xy_px[0]
+    hand = np.column_stack([seen, np.full(21, 2)]).ravel().tolist()
+    person = {
+        "id": 1, "image_id": 1, "category_id": 1, "iscrowd": 0, "area": 3e5, "bbox": [0, 0, 720, 720],
+        "num_keypoints": 1, "keypoints": [*[0] * 30, *wrist, 2, *[0] * 18], "foot_kpts": [0] * 18,
+        "face_kpts": [0] * 204, "lefthand_kpts": [0] * 63, "righthand_kpts": hand,
+    }  # fmt: skip
+    content = {
+        "images": [{"id": 1, "file_name": "1.png", "width": 720, "height": 720}], "annotations": [person],
+        "categories": [{"id": 1, "name": "person"}],
+    }  # fmt: skip
+    (tmp_path / "annotations").mkdir()
+    (tmp_path / "annotations" / "coco_wholebody_val_v1.0.json").write_text(json.dumps(content))
+    measured = eval_coco.run_hands(EvalCocoOptions(tmp_path, "toy", hands=True, out=tmp_path / "out"))
+    assert measured["righthand"]["found"] == measured["righthand"]["hands"] == 1
+    assert measured["righthand"]["ap"] > 0.99
+    assert measured["righthand"]["within_1_std"] == 1
+    assert measured["lefthand"]["hands"] == 0
+    assert "righthand" in capsys.readouterr().out
+    assert metrics(tmp_path / "out")["hands"]["righthand"] == measured["righthand"]

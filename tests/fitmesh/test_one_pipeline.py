@@ -37,7 +37,7 @@ def test_eval_3dpw_fits_the_bodies_that_run_writes(model: str, tmp_path: Path, m
     monkeypatch.setattr("fitmesh.eval_3dpw.keypoints.true_boxes", lambda *_: boxes_px)
     pipeline.run(settings, tmp_path / "eval", Reporter())
     (file,) = (tmp_path / "eval" / "fits" / "tracks").glob("ccnet_likelihood*/one_00.npz")
-    measured = read_fits(file)[0]
+    measured = read_fits(file)[0].params
 
     detections = detections_json(tmp_path / "boxes.json", boxes_px)
     result = fitmesh.run(

@@ -84,7 +84,7 @@ def test_a_signal_during_the_imports_ends_in_words(number: int, code: int, tmp_p
     script = (
         "import os, signal\n"
         f"signal.signal({int(number)}, signal.default_int_handler)\n"  # whoever starts the tests may ignore it
-        "import sys; from fitmesh.ui import signals; signals.install(); print('up', flush=True); import time\n"
+        "import sys; from fitmesh.ui.trouble import install; install(); print('up', flush=True); import time\n"
         "from fitmesh import cli; import torch; time.sleep(30)\n"
     )
     process = subprocess.Popen(

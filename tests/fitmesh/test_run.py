@@ -132,7 +132,7 @@ def test_batching_over_frames_changes_no_keypoint(fitmesh: Fitmesh, tmp_path: Pa
 def head_file(tmp_path: Path) -> Path:
     """A calibration head for the small network that has learnt nothing yet."""
     import pose2d
-    from ccnet.heads.files import build, describe, save
+    from ccnet.confidence import build, describe, save
 
     model = pose2d.load("movenet-lightning")
     head = build(model, "conv")

@@ -11,8 +11,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from fitmesh.stages.scene import SceneSettings, lens_of, read_floor
+from fitting.camera import PRIOR_LOG_SIGMA, PRIOR_SHARE
 from fitting.scene.camera_motion import BackgroundMotion, read_motion
-from fitting.scene.lens import PRIOR_LOG_SIGMA, PRIOR_SHARE
 from pose2d.base.errors import UserError
 from pose2d.video.frames import Frame
 from tests.fitting.camera_scenes import texture

@@ -9,23 +9,25 @@ import numpy as np
 import pytest
 
 import fitmesh as package
-from fitmesh.stages.people import TracksFile, read_keypoints, read_tracks
-from fitmesh.stages.track_edits import (
+from fitmesh.stages.people import (
     FILE,
     Drop,
     Edit,
     Merge,
     Split,
+    TracksFile,
     _edited,
     edited_keypoints,
     edited_tracks,
     identities_after,
+    read_keypoints,
+    read_tracks,
 )
 from fitmesh.tracks import edit_tracks, list_tracks
 from pose2d.base.errors import UserError
 from pose2d.events import Event
 from pose2d.hands import HandKeypoints
-from pose2d.types import Track
+from pose2d.types import Detections
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.videos import write_video
 from tests.walkers import coco_results, walker, write_json
@@ -91,18 +93,24 @@ def with_hands(out: Path) -> HandKeypoints:
     arrays = dict(np.load(out / "keypoints.npz"))
     hands = HandKeypoints.unseen(len(arrays["row_frame"]))
     hands = replace(hands, xy_px=np.arange(hands.xy_px.size, dtype=np.float32).reshape(hands.xy_px.shape))
-    np.savez(out / "keypoints.npz", **arrays, **hands.to_arrays())
+    np.savez(out / "keypoints.npz", **arrays | hands.to_arrays())
     return hands
 
 
 def test_a_merged_person_has_the_hands_of_both_in_order(out: Path) -> None:
-    assert read_keypoints(out).hands == {}
     with_hands(out)
     before = read_keypoints(out).hands
     edit_tracks(out, merge=[(3, 2)])
     after = edited_keypoints(out).hands
     np.testing.assert_array_equal(after[3].xy_px, np.concatenate([before[2].xy_px, before[3].xy_px]))
     assert not after[3].presence.any()
+
+
+def test_a_file_of_an_older_version_has_no_hands(out: Path) -> None:
+    arrays = {name: value for name, value in np.load(out / "keypoints.npz").items() if "_hand_" not in name}
+    np.savez(out / "keypoints.npz", **arrays)
+    assert read_keypoints(out).hands == {}
+    assert edited_keypoints(out).hands == {}
 
 
 def test_a_file_with_half_of_its_hands_is_refused(out: Path) -> None:
@@ -210,12 +218,10 @@ def test_a_folder_without_tracks_is_named(fitmesh: Fitmesh, tmp_path: Path) -> N
 def tracks_with_a_cut() -> TracksFile:
     """Person 1 before the cut at frame 6, 2 after it, 3 and 4 one after the other in the first shot."""
     spans = {1: range(6), 2: range(6, 12), 3: range(3), 4: range(4, 6)}
-    found = [
-        Track(who, np.array(span), np.tile([0.0, 0.0, 9.0, 9.0], (len(span), 1)), np.full(len(span), who / 10))
-        for who, span in spans.items()
-    ]
+    who = np.repeat(list(spans), list(map(len, spans.values())))
+    rows = Detections(np.concatenate(list(spans.values())), who, np.tile([0.0, 0.0, 9.0, 9.0], (len(who), 1)), who / 10)
     return TracksFile(
-        width_px=64, height_px=48, rate=Fraction(10), frames=np.arange(12), time_s=np.arange(12) / 10, tracks=found,
+        width_px=64, height_px=48, rate=Fraction(10), frames=np.arange(12), time_s=np.arange(12) / 10, rows=rows,
         shot_first_frame=np.array([0, 6]), same_as={who: who for who in spans},
         events=[Event(0.2, 3, "lost", "gone"), Event(0.45, 4, "swap", "with 1"), Event(1.1, 2, "lost", "gone")],
         warnings=[],

@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 import fitting
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Event, Person, Result, Shot
 from fitting.body.kinematics import JOINT_NAMES
-from fitting.scene.lens import params_to_world
+from fitting.camera import params_to_world
 
 NUMBER = {name: joint for joint, name in enumerate(JOINT_NAMES)}
 SIZE = (640, 360)

@@ -9,8 +9,8 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.spatial.transform import Rotation
 
 from fitting.body import Body
+from fitting.camera import PRIOR_LOG_SIGMA, PRIOR_SHARE, FocalEstimate, refocused
 from fitting.scene.ground_evidence import PersonEvidence, ShotCamera
-from fitting.scene.lens import PRIOR_LOG_SIGMA, PRIOR_SHARE, FocalEstimate, refocused
 
 FPS = 30.0
 SIZE = (1280, 720)

@@ -8,8 +8,14 @@ import torch
 
 import fitting
 from fitting.body import BodyParams
-from fitting.body.fingers import JOINT_NAMES_52, PARENTS_52, WRISTS
-from fitting.body.kinematics import JOINT_NAMES, matrix_to_axis_angle, rotation_matrices
+from fitting.body.kinematics import (
+    JOINT_NAMES,
+    JOINT_NAMES_52,
+    PARENTS_52,
+    WRISTS,
+    matrix_to_axis_angle,
+    rotation_matrices,
+)
 from fitting.fits import FitOptions, with_default_errors
 from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands, relaxed_pose
 from fitting.keypoints.hands import SeenHands, seen_hands

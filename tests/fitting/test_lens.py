@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fitting.scene.lens import FocalEstimate, combined, focal_prior, given_focal, refocused
+from fitting.camera import FocalEstimate, combined, focal_prior, given_focal, refocused
 from pose2d.base.errors import UserError
 
 SIZE = (1920, 1080)

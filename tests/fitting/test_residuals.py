@@ -7,8 +7,7 @@ import torch
 
 import fitting
 from fitting.body.kinematics import rotation_matrices
-from fitting.solver.terms.motion import REFERENCE_FPS, acceleration
-from fitting.solver.terms.priors import JointLimits, Upright
+from fitting.solver.terms.priors import REFERENCE_FPS, JointLimits, Upright, acceleration
 from fitting.solver.terms.reprojection import ROBUST_SCALE, Reprojection, project, projection_rows, robust_scale
 from fitting.solver.terms.scene import BELOW_STD_M, CONTACT_SPEED, Contact, Floor, SceneTerms
 from fitting.solver.terms.term import Window, charbonnier, geman_mcclure

@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from bench.lib.rigs import SimulatedRig, placed_around, simulate
-from fitting.camera import Camera
+from fitting.camera import Camera, given_focal
 from fitting.keypoints.observed import reordered
 from fitting.optimise import OtherView
 from fitting.rig.check import checked, stated_ground
@@ -19,7 +19,6 @@ from fitting.rig.from_people import Lifted, Recorded, place_cameras
 from fitting.rig.meeting import Sight, associate, doubtful, find_offset, grouped, pair_gains, triangulate
 from fitting.rig.rig import Rig, read_rig, write_rig
 from fitting.rig.views import points_of, prepare_views, resampled, with_sides
-from fitting.scene.lens import given_focal
 from fitting.shot import ShotPerson, fit_shot
 from fitting.training.simulation import Noise
 from pose2d.base.errors import UserError

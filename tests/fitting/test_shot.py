@@ -10,10 +10,9 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from fitting.body import Body, BodyParams
-from fitting.camera import Camera
+from fitting.camera import Camera, FocalEstimate
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.ground import GivenGround
-from fitting.scene.lens import FocalEstimate
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from pose2d.skeletons import HALPE26
 from pose2d.types import ErrorDistribution, Keypoints
@@ -312,7 +311,7 @@ def test_metadata_of_another_lens_gives_way_to_people_who_contradict_it(body: Bo
 
 
 def test_parameters_refocused_there_and_back_are_the_same(body: Body) -> None:
-    from fitting.scene.lens import refocused_params
+    from fitting.camera import refocused_params
 
     generator = torch.Generator().manual_seed(0)
     pose = 0.3 * torch.randn(4, 24, 3, generator=generator)

@@ -6,7 +6,7 @@ import torch
 from scipy.spatial.transform import Rotation
 
 import fitting
-from fitting.scene.lens import params_to_world, points_to_camera, points_to_world, rotation_to_world, world_frame
+from fitting.camera import params_to_world, points_to_camera, points_to_world, rotation_to_world, world_frame
 
 
 def camera_up(pitch_deg: float, roll_deg: float) -> np.ndarray:

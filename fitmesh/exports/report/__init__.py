@@ -9,7 +9,7 @@ import numpy as np
 
 from fitmesh.exports.report.key_frames import key_frames
 from fitmesh.exports.report.keypoint_status import STATUSES
-from fitmesh.exports.report.overview import moment, shots, video, warnings
+from fitmesh.exports.report.overview import moment, shots, usable, video, warnings
 from fitmesh.exports.report.person_section import person_heading, person_section
 from fitmesh.exports.scene import frame_rate
 from fitmesh.result import Person, Result
@@ -39,7 +39,15 @@ def files(result: Result) -> list[str]:
 def write(result: Result, out: Path, progress: Reporter) -> None:
     """Key frames come from overlay.mp4 in the result's folder; without it the page has no images and no video."""
     with progress.stage("report", len(result.people) + 1, "parts") as tick:
-        parts = [_head(result), warnings(result), _tiles(result), video(result), _frames(result), shots(result)]
+        parts = [
+            _head(result),
+            warnings(result),
+            _tiles(result),
+            video(result),
+            usable(result),
+            _frames(result),
+            shots(result),
+        ]
         tick(1)
         for person in result.people:
             parts.append(_person(result, person))

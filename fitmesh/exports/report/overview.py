@@ -4,7 +4,9 @@ from html import escape
 
 import numpy as np
 
-from fitmesh.exports.draw import identity_colour
+from fitmesh.exports.draw import WORST_SCALE_MM, identity_colour, worst_colours
+from fitmesh.exports.report.plots import thinned
+from fitmesh.exports.segments import on_every_frame
 from fitmesh.result import Event, Result, Shot
 
 MOST_WARNINGS = 8  # shown at once; the others are folded
@@ -12,6 +14,9 @@ DOUBTFUL_UP_DEG = 6.0  # standard deviation from which on gravity is worth a loo
 FAR_OFF, FAR_OFF_SHARE = 3.0, 0.03  # times the usual distance to the keypoints, and the share of the box's diagonal
 WORDS = {"swap": "likely swap"}  # kinds of events whose name is too short to be understood
 _CAMERA = {"static": "still", "rotating": "turns in one place", "moving": "moves", "unknown": "not known"}
+
+
+MOST_STOPS = 300  # of a bar's colours
 
 
 def swatch(identity: int) -> str:
@@ -97,6 +102,32 @@ def video(result: Result) -> str:
         f'<h2>Video</h2><div class="video"><video controls playsinline preload="metadata" src="{name}"></video>'
         f'<p class="soft" hidden>{name} is not beside this page, or cannot be played: '
         f'<a href="{name}">open it</a> by itself.</p></div>'
+    )
+
+
+def usable(result: Result) -> str:
+    """Of each person a bar under the video: blue frames can be used, red ones should not be."""
+    known = [person for person in result.people if person.worst_error_mm is not None]
+    if not known:
+        return ""
+    bars = []
+    for person in known:
+        assert person.worst_error_mm is not None
+        worst = np.where(person.observed, person.worst_error_mm, np.nan)
+        shown = thinned(on_every_frame(result, person, worst), MOST_STOPS)
+        first, last = np.searchsorted(result.frames, person.frame[[0, -1]])
+        left, width = 100 * first / len(result.frames), 100 * (last + 1 - first) / len(result.frames)
+        colours = ",".join([*worst_colours(shown), *worst_colours(shown[-1:])])
+        words = f"Person {person.identity}: no joint off by more than 100 / 200 mm in "
+        words += " / ".join(f"{(person.reliable(limit) >= 0.5).mean():.0%}" for limit in (100, 200))
+        bars.append(
+            f'<div class="usable" title="{words} of frames"><i style="margin-left:{left:.2f}%;width:{width:.2f}%;'
+            f'background:linear-gradient(90deg,{colours})"></i></div><p class="soft">{swatch(person.identity)}{words} '
+            "of frames, probably</p>"
+        )
+    return (
+        '<h3>Which frames to use</h3><p class="soft">How far the worst joint may be off relative to the pelvis: blue '
+        f"is nothing, red {WORST_SCALE_MM:.0f} mm or more, grey was not seen.</p>{''.join(bars)}"
     )
 
 

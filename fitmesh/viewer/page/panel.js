@@ -11,6 +11,8 @@ function rows(meta, person, joint, frame) {
     ['x, y, z', [0, 1, 2].map(axis => point[3 * joint + axis].toFixed(2)).join(', ') + ' m'],
     ['uncertainty, pose', number(at('relative_mm')[joint], 0, ' mm')],
     ['uncertainty, position', number(at('absolute_mm')[joint], 0, ' mm')],
+    ['worst joint, pose', number(at('worst_mm')[0], 0, ' mm')],
+    ['no joint off by 100 mm', Number.isFinite(at('reliable')[0]) ? `${Math.round(100 * at('reliable')[0])} %` : 'unknown'],
     ['observed', at('joint_observed')[joint] ? 'yes' : at('observed')[0] ? 'no' : 'no, frame filled in'],
   ];
   meta.angles.forEach((name, i) => {

@@ -2,6 +2,8 @@
 import { load, frameAt } from '/data.js';
 import { Scene } from '/scene.js';
 import { showPanel } from '/panel.js';
+import { uncertaintyColour } from '/colours.js';
+import { Color } from 'three';
 
 const $ = id => document.getElementById(id);
 const video = $('video'), slider = $('slider');
@@ -96,18 +98,29 @@ function setColour(mode) {
   show(frame);
 }
 
+// Of each person a line in their colour, and one that is blue where frames can be used and red where not.
 function drawSpans() {
-  for (const person of meta.people) {
+  const add = (title, spans, background) => {
     const line = document.createElement('div');
-    line.title = `person ${person.identity}`;
-    for (const { first, count } of person.spans) {
+    line.title = title;
+    for (const span of spans) {
       const bar = document.createElement('i');
-      bar.style.left = `${100 * first / meta.frames.length}%`;
-      bar.style.width = `${100 * count / meta.frames.length}%`;
-      bar.style.background = person.colour;
+      bar.style.left = `${100 * span.first / meta.frames.length}%`;
+      bar.style.width = `${100 * span.count / meta.frames.length}%`;
+      bar.style.background = background(span);
       line.append(bar);
     }
     $('spans').append(line);
+  };
+  for (const person of meta.people) {
+    add(`person ${person.identity}`, person.spans, () => person.colour);
+    const { numbers } = person.arrays.worst_mm, colour = new Color();
+    if (!numbers.some(Number.isFinite)) continue;
+    add(`person ${person.identity}: how far the worst joint may be off, blue 0 to red ${meta.worst_scale_mm} mm`, person.spans, ({ row, count }) => {
+      const step = Math.max(1, Math.ceil(count / 200)), stops = [];
+      for (let i = 0; i < count; i += step) stops.push('#' + uncertaintyColour(numbers[row + i], meta.worst_scale_mm, colour).getHexString());
+      return `linear-gradient(90deg, ${stops.concat(stops.at(-1)).join(',')})`;
+    });
   }
 }
 

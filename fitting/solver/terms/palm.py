@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.fingers import WRISTS
-from fitting.body.kinematics import PARENTS
+from fitting.body.kinematics import PARENTS, WRISTS
 from fitting.keypoints.hands import PALM, SeenHands
 from fitting.solver.terms.reprojection import Reprojection, project, projection_rows
 from fitting.solver.terms.term import Blocks, Term, Window, geman_mcclure

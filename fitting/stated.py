@@ -1,0 +1,202 @@
+"""What is stated is what happens: deviations as held-out people showed them, and how far off a frame's worst joint is.
+
+The Gauss-Newton covariance (`solver.levenberg_marquardt.joint_deviations`) knows the noise of keypoints and the spread
+of the priors. It cannot know a wrong mode, a wrong scene, or clothes. `tools/stated_errors.py` fits rendered people
+whom nothing was learned from, and leaves in `data/stated_errors.json` how large their errors are beside what is stated
+(conformal prediction, normalised by the stated deviation):
+
+    stated = Gauss-Newton * factor * exp(w . z),    error / stated ~ Student's t,
+
+where factor and degrees of freedom go by kind of joint, hidden or seen, across or along the optical axis, and without
+or with a scene, and z is how far the joint would move if its limb were mirrored in depth, and how far it is from the
+guess that the fit began from. The scale of t is such that 68 % of errors are below one stated deviation; its degrees of
+freedom are such that 95 % are below what `level_factor` says.
+
+The largest error of a frame's joints relative to the pelvis has a log-logistic distribution, whose median is a linear
+function of a few features of the frame (`frame_features`).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fitting.body import Body
+from fitting.body.kinematics import JOINT_NAMES, PARENTS
+from fitting.fits import InitialGuess, TrackFit
+from pose2d.base.files import read_json
+
+TABLE = Path(__file__).parent / "data" / "stated_errors.json"
+KINDS = ("trunk", "hip", "knee", "ankle", "foot", "head", "shoulder", "elbow", "wrist", "hand")
+KIND = np.array([next((k for k, kind in enumerate(KINDS) if name.endswith(kind)), 0) for name in JOINT_NAMES])
+AXIS = np.array([0, 0, 1])  # across, across, along the optical axis
+ONE_STD = math.erf(math.sqrt(0.5))  # the share of errors that one stated deviation holds: 68.3 %
+COUNTED = np.array([n for n, name in enumerate(JOINT_NAMES) if n and "hand" not in name])  # nothing measures hands
+AROUND = 7  # frames over which a frame's worst error is averaged
+_MIRROR_MM, _GUESS_MM = 30.0, 20.0  # added before the logarithm: below, a difference says nothing
+FEATURES = (
+    "log_largest_std",
+    "log_mean_std",
+    "seen",
+    "log_misfit",
+    "log_from_guess",
+    "log_mirrored",
+    "hidden",
+    "scene",
+)
+
+
+@dataclass(frozen=True)
+class StatedErrors:
+    """What held-out people showed."""
+
+    factor: np.ndarray  # [2, kinds, 2, 2, 2] relative or camera frame; kind; hidden, seen; across, along; scene or not
+    freedom: np.ndarray  # the same: degrees of freedom
+    spread_mean: np.ndarray  # [2] of z
+    spread: np.ndarray  # [2, 2] w across, along
+    rotation: np.ndarray  # [kinds, 2] factors on rotations of hidden and seen joints
+    angle: Mapping[str, float]  # by kind of angle: its deviation over that of the joints' rotations
+    speed_per_s: np.ndarray  # [kinds, 2] m/s per metre of a joint's and the body's deviation
+    shape: float  # factor on deviations of the shape
+    worst_mean: np.ndarray  # [F] of FEATURES
+    worst_weight: np.ndarray  # [F] of features without their mean -> log of mm
+    worst_log_mm: float  # at the mean
+    worst_spread: float  # 1 / shape of the log-logistic distribution
+
+    @staticmethod
+    def of(stated: Mapping[str, Any]) -> "StatedErrors":
+        arrays: dict[str, Any] = {n: np.array(v) if isinstance(v, list) else v for n, v in stated.items()}
+        return StatedErrors(**arrays)
+
+
+NEUTRAL = StatedErrors(
+    np.ones((2, len(KINDS), 2, 2, 2)), np.full((2, len(KINDS), 2, 2, 2), 1e3), np.zeros(2), np.zeros((2, 2)),
+    np.ones((len(KINDS), 2)), {}, np.ones((len(KINDS), 2)), 1.0, np.zeros(len(FEATURES)), np.zeros(len(FEATURES)),
+    math.log(200.0), 0.3,
+)  # fmt: skip
+
+
+@cache
+def stated_errors() -> StatedErrors:
+    return StatedErrors.of(read_json(TABLE).object())
+
+
+def calibrated(
+    track: TrackFit, guess: InitialGuess | None, body: Body, scene: bool, table: StatedErrors | None = None
+) -> TrackFit:
+    """With deviations that hold, where the fit states any. scene: gravity was used."""
+    fit = track.fit
+    if fit.joint_std_mm is None or fit.joint_std_relative_mm is None or fit.rotation_std_deg is None:
+        return track
+    table, seen = table or stated_errors(), track.joint_observed.astype(int)
+    away = spread_features(track, guess, body)
+    wider = np.exp((away - table.spread_mean) @ table.spread.T)[..., AXIS]  # [T, 24, 3]
+
+    def stated(std_mm: torch.Tensor, place: int) -> torch.Tensor:
+        factor = _cells(table.factor, place, seen, scene) * (wider if place == 0 else 1.0)
+        return std_mm * torch.from_numpy(factor.astype(np.float32))
+
+    relative = stated(fit.joint_std_relative_mm, 0)
+    rotation = fit.rotation_std_deg * torch.from_numpy(table.rotation[KIND, seen].astype(np.float32))
+    covariance = None if fit.shape_covariance is None else fit.shape_covariance * table.shape**2
+    found = replace(
+        track,
+        fit=replace(
+            fit, joint_std_mm=stated(fit.joint_std_mm, 1), joint_std_relative_mm=relative, rotation_std_deg=rotation,
+            shape_covariance=covariance,
+        ),
+    )  # fmt: skip
+    features = frame_features(found, away, scene)
+    log_mm = table.worst_log_mm + (features - table.worst_mean) @ table.worst_weight
+    return replace(found, worst_error_mm=np.exp(_over_time(log_mm)).astype(np.float32))
+
+
+def spread_features(track: TrackFit, guess: InitialGuess | None, body: Body) -> np.ndarray:
+    """[T, 24, 2] z: how far the joint would be if its limb were mirrored in depth, and how far it is from the guess,
+    both relative to the pelvis, logarithms of millimetres. Without a guess the second is the first."""
+    joints = _from_pelvis_mm(body.at(track.fit.params).joints)
+    mirrored = np.zeros(joints.shape[:2])
+    for joint, parent in enumerate(PARENTS[1:], 1):
+        mirrored[:, joint] = mirrored[:, parent] + np.abs(joints[:, joint, 2] - joints[:, parent, 2])
+    moved = mirrored
+    if guess is not None:
+        moved = np.linalg.norm(_from_pelvis_mm(body.at(guess.params).joints) - joints, axis=-1)
+    return np.log(np.stack((mirrored + _MIRROR_MM, moved + _GUESS_MM), -1))
+
+
+def frame_features(track: TrackFit, away: np.ndarray, scene: bool) -> np.ndarray:
+    """[T, F] FEATURES of a track whose deviations are calibrated; away: its `spread_features`."""
+    fit = track.fit
+    assert fit.joint_std_relative_mm is not None
+    std_mm = np.linalg.norm(fit.joint_std_relative_mm.numpy()[:, COUNTED], axis=-1)
+    area = track.keypoints.area_px2
+    side_px = np.ones(len(track)) if area is None else area.numpy().clip(1) ** 0.5
+    pulled = np.isfinite(fit.reprojection_px.numpy())
+    misfit = np.where(pulled, fit.reprojection_px.numpy(), 0).sum(1) / pulled.sum(1).clip(1) / side_px
+    return np.stack(
+        (
+            np.log(std_mm.max(1) + 1), np.log(std_mm.mean(1) + 1), track.keypoint_observed.mean(1),
+            np.log(misfit + 0.003), away[:, COUNTED, 1].mean(1), away[:, COUNTED, 0].max(1),
+            1 - track.joint_observed[:, COUNTED].mean(1), np.full(len(track), float(scene)),
+        ),
+        -1,
+    ).astype(np.float64)  # fmt: skip
+
+
+def probability_within(worst_error_mm: np.ndarray, limit_mm: float) -> np.ndarray:
+    """That no joint is further off, of the median of the largest error."""
+    return 1 / (1 + (worst_error_mm / limit_mm) ** (1 / stated_errors().worst_spread))
+
+
+def level_factor(level: float, joint_observed: np.ndarray, scene: bool, place: int = 0) -> np.ndarray:
+    """[T, 24, 3] by which one stated deviation is multiplied so that it holds this share of errors along each axis.
+
+    place: 0 relative to the pelvis, 1 in the camera frame."""
+    from scipy.stats import t
+
+    freedom = _cells(stated_errors().freedom, place, joint_observed.astype(int), scene)
+    return t.ppf((1 + level) / 2, freedom) / t.ppf((1 + ONE_STD) / 2, freedom)
+
+
+def angle_std_deg(rotation_std_deg: np.ndarray, joints: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """Of angles between bones [T]; joints: whose rotations make each angle, by its name."""
+    factors = stated_errors().angle
+    return {
+        name: factors[name.removeprefix("left_").removeprefix("right_")]
+        * np.sqrt((rotation_std_deg[:, list(made_by)] ** 2).sum(1))
+        for name, made_by in joints.items()
+    }
+
+
+def speed_std_m_s(relative_mm: np.ndarray, joint_observed: np.ndarray) -> np.ndarray:
+    """[T, 24] of a joint's speed, from the lengths of deviations relative to the pelvis: how far away somebody is
+    stays unknown, but does not change."""
+    return stated_errors().speed_per_s[KIND, joint_observed.astype(int)] * moving_m(relative_mm)
+
+
+def moving_m(relative_mm: np.ndarray) -> np.ndarray:
+    """[T, 24] metres: the joint's own deviation and the body's."""
+    return np.hypot(relative_mm, relative_mm.mean(1, keepdims=True)) / 1000
+
+
+def _cells(table: np.ndarray, place: int, seen: np.ndarray, scene: bool) -> np.ndarray:
+    """[T, 24, 3] the entries of joints that are hidden or seen [T, 24]."""
+    return table[place][KIND, seen][:, :, AXIS, int(scene)]
+
+
+def _over_time(values: np.ndarray) -> np.ndarray:
+    """Means of neighbouring frames [T], NaN where they are: what is wrong stays so for a while."""
+    known, half = np.isfinite(values), AROUND // 2
+    parts = (np.pad(part, half) for part in (np.where(known, values, 0.0), known.astype(float)))
+    total, count = (np.convolve(part, np.ones(AROUND), "valid") for part in parts)
+    return np.where(known, total / count.clip(1), np.nan)
+
+
+def _from_pelvis_mm(joints_m: torch.Tensor) -> np.ndarray:
+    joints = 1000 * joints_m.double().numpy()
+    return joints - joints[:, :1]

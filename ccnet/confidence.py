@@ -271,12 +271,10 @@ def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, .
     return About(
         **{name: content.item(name).text() for name in names},
         members=content.get("members", 1).integer(1, _MOST["members"]),
-        channels=content.get("channels", 2).integer(1, _MOST["channels"]),
-        options=options,
-        training=dict(content.get("training", {}).object()),
-        area_share=content.get("area_share", 0.25).number(0, 1e3),
+        channels=content.get("channels", 2).integer(1, _MOST["channels"]), options=options,
+        training=dict(content.get("training", {}).object()), area_share=content.get("area_share", 0.25).number(0, 1e3),
         target_cells=content.get("target_cells", 2.0).number(0, 1e3),
-    ), shape
+    ), shape  # fmt: skip
 
 
 def embedded() -> list[str]:

@@ -200,14 +200,12 @@ def evaluate(predicted: Bodies, truth: Bodies, protocol: str = "spin") -> Report
     errors = protocol_named(protocol).errors(predicted, truth)
     acceleration = _acceleration_mm(errors, truth)
     return Report(
-        protocol=protocol,
-        frames=len(truth),
-        mpjpe_mm=float(errors.mpjpe_mm.mean()),
+        protocol=protocol, frames=len(truth), mpjpe_mm=float(errors.mpjpe_mm.mean()),
         pa_mpjpe_mm=float(errors.pa_mpjpe_mm.mean()),
         mve_mm=None if errors.mve_mm is None else float(errors.mve_mm.mean()),
         acceleration_mm=None if acceleration is None else float(acceleration.nanmean()),
         per_frame=PerFrame(errors.mpjpe_mm, errors.pa_mpjpe_mm, errors.mve_mm, acceleration),
-    )
+    )  # fmt: skip
 
 
 def _acceleration_mm(errors: Errors, truth: Bodies) -> Tensor | None:

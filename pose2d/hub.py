@@ -23,12 +23,10 @@ LICENCE = "apache-2.0"  # the only one that is fetched without asking further
 _WEIGHTS = "model.safetensors"
 # Name -> repository on the hub. Those of "plus" are mixtures of several data sets, of which COCO's part is taken.
 REPOSITORIES = {
-    "vitpose-s": "usyd-community/vitpose-plus-small",
-    "vitpose-b": "usyd-community/vitpose-base",
-    "vitpose-b-simple": "usyd-community/vitpose-base-simple",
-    "vitpose-l": "usyd-community/vitpose-plus-large",
+    "vitpose-s": "usyd-community/vitpose-plus-small", "vitpose-b": "usyd-community/vitpose-base",
+    "vitpose-b-simple": "usyd-community/vitpose-base-simple", "vitpose-l": "usyd-community/vitpose-plus-large",
     "vitpose-h": "usyd-community/vitpose-plus-huge",
-}
+}  # fmt: skip
 _MMPOSE = "mmpose.readthedocs.io, Model Zoo, 2D Body Keypoint"
 # The beginning of a name -> where a person finds the file, for what no public repository on the hub holds.
 BY_HAND = (

@@ -317,11 +317,9 @@ class KeypointNetwork(nn.Module):
         everyone = summary[:, : COCO17.size].flatten(1)
         shared = [self.read_mean(drop(maps.mean((2, 3)))), self.read_map(drop(shrunk)), self.read_all(drop(everyone))]
         own = [
-            summary,
-            self.read_token(drop(token)),
-            self.read_local(drop(local)),
+            summary, self.read_token(drop(token)), self.read_local(drop(local)),
             self.kind_bias(kind).expand(len(summary), -1, -1),
-        ]
+        ]  # fmt: skip
         person = torch.cat(shared, -1)[:, None].expand(-1, len(kind), -1)
         return self.out(drop(self.hidden(torch.cat([*own, person], -1)).relu())) + self.skip(summary)
 

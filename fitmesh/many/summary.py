@@ -127,13 +127,11 @@ def _tiles(statuses: Sequence[ClipStatus]) -> str:
     rest = len(statuses) - len(good) - failed
     seconds = sum(status.seconds for status in statuses)
     tiles = [
-        (str(len(good)), "done", ""),
-        (str(failed), "failed", "bad" if failed else ""),
+        (str(len(good)), "done", ""), (str(failed), "failed", "bad" if failed else ""),
         *([(str(rest), "not done yet", "")] if rest else []),
         (str(sum(status.people for status in good)), "people", ""),
-        (str(sum(bool(status.warnings) for status in good)), "with warnings", ""),
-        (_time(seconds), "of work", ""),
-    ]
+        (str(sum(bool(status.warnings) for status in good)), "with warnings", ""), (_time(seconds), "of work", ""),
+    ]  # fmt: skip
     shown = "".join(f'<div class="{kind}"><b>{a}</b><span>{b}</span></div>' for a, b, kind in tiles)
     return f'<div class="tiles">{shown}</div>'
 

@@ -300,13 +300,11 @@ def load_ui_prmd(path: str | Path, body: Body) -> Motion:
         found.update(zip(members, zip(pose.split(lengths), root.split(lengths), strict=True), strict=True))
     order = sorted(found)
     return Motion(
-        torch.cat([found[c][0] for c in order]),
-        torch.cat([found[c][1] for c in order]),
+        torch.cat([found[c][0] for c in order]), torch.cat([found[c][1] for c in order]),
         np.cumsum([0, *(len(found[c][0]) for c in order)]),
-        tuple(f"{subject[c]}_{file['clip_name'][c]}" for c in order),
-        25.0,
+        tuple(f"{subject[c]}_{file['clip_name'][c]}" for c in order), 25.0,
         tuple(str(file["clip_desc"][c]) for c in order),
-    )
+    )  # fmt: skip
 
 
 def _filled(position_mm: np.ndarray) -> Tensor | None:

@@ -77,7 +77,7 @@ def get(asked: GetOptions) -> None:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     import pose2d
-    from fitmesh.ui.signals import working
+    from fitmesh.ui.trouble import working
     from pose2d import hub
     from pose2d.base.errors import UserError
 

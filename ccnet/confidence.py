@@ -8,8 +8,7 @@ peak, and one that regresses, such as RLE, states sigma itself. All of them need
 annotated one, one predicted from the features (`ccnet.areas`), or the mean share of the crop that training people fill.
 
 `ccnet` is a calibration head from disk: weights in a safetensors file with the record of the pose model that they
-belong to (`load`, `save`, `describe`).
-"""
+belong to (`load`, `save`, `describe`)."""
 
 import json
 import math

@@ -1,7 +1,6 @@
 """Calibration metrics: correlation, expected calibration error, sparsification, average precision of keypoints.
 
-Every function takes flat arrays of confidence and OKS, one entry per person or per labelled keypoint.
-"""
+Every function takes flat arrays of confidence and OKS, one entry per person or per labelled keypoint."""
 
 from dataclasses import dataclass
 from typing import Literal

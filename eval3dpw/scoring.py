@@ -2,8 +2,7 @@
 
 Points are metres, [N, J, 3]; errors are millimetres per frame, [N]. Published tables differ in the body file of the
 truth, in the root that bodies are aligned at, in whether the mesh is aligned there too, and in the frames that count:
-one function of this file for each such choice.
-"""
+one function of this file for each such choice."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

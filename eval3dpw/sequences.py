@@ -1,8 +1,7 @@
 """3DPW's truth: the folder, the sequence pickles, SPIN's `3dpw_test.npz`, and both as tracks.
 
 sequenceFiles/{train,validation,test}/NAME.pkl    a Python 2 pickle, read without running anything in it
-imageFiles/NAME/image_00000.jpg                   one image per frame
-"""
+imageFiles/NAME/image_00000.jpg                   one image per frame"""
 
 import re
 from collections.abc import Mapping

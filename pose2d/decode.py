@@ -2,8 +2,7 @@
 
 The centre of the cell in column i and row j is (i, j). `xy_cells` [N, K, 2] times the crop pixels per cell
 are crop pixels (`HeatmapModel`). The score is the height of the raw map at its peak, before a blur. At the end the flip
-test: what a network says of mirrored crops, mapped back to the crops as they were.
-"""
+test: what a network says of mirrored crops, mapped back to the crops as they were."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

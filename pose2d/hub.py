@@ -3,8 +3,7 @@
 Only repositories that state Apache-2.0 and files that cannot run code (safetensors) are fetched. What the hub says of a
 file (size, SHA-256, licence) is known before a byte of it is downloaded, and the file has to agree with it afterwards.
 The package `huggingface_hub` asks the hub; the file itself is read here, since the package starts a broken-off download
-from the beginning.
-"""
+from the beginning."""
 
 import json
 import logging

@@ -10,8 +10,7 @@ across it, so the axes differ: x_m = s_m e^(r/2) and y_m = s_m e^(-r/2), with on
 expected OKS follows exactly, E[exp(-d^2 / 2)] = sum_m w_m / sqrt((1 + x_m^2) (1 + y_m^2)).
 
 Everything but a small bias per kind of keypoint is shared by all keypoints, so that keypoints without annotations
-(toes, heels, neck ..) are calibrated by what holds for the others.
-"""
+(toes, heels, neck ..) are calibrated by what holds for the others."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar

@@ -1,7 +1,6 @@
 """`fitmesh models`: what can be loaded, what ships, where the rest comes from and under which licence.
 
-`fitmesh models get NAME` fetches a checkpoint that a public repository holds.
-"""
+`fitmesh models get NAME` fetches a checkpoint that a public repository holds."""
 
 from dataclasses import dataclass
 from itertools import groupby

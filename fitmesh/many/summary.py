@@ -3,8 +3,7 @@
 Whether clips were done before and nothing has changed since, told without importing what could do them.
 
 A stage is valid by its own cache key. The key here is coarser, of a whole run: its options, the clip, every file that
-an option names, and all code and weights of this project. Where it differs, the stages' keys decide.
-"""
+an option names, and all code and weights of this project. Where it differs, the stages' keys decide."""
 
 import csv
 import hashlib

@@ -20,8 +20,7 @@ toe, the two sides of the wrist. Limbs of other lengths need no fit: directions 
 Markers were put on anew for each movement, so nothing is calibrated across movements of one subject.
 
 Data: Vakanski, Jun, Paul, Baker: A Data Set of Human Body Movements for Physical Rehabilitation Exercises, Data 2018,
-3(1), 2; public domain (ODC PDDL 1.0).
-"""
+3(1), 2; public domain (ODC PDDL 1.0)."""
 
 import math
 from dataclasses import dataclass, replace

@@ -23,8 +23,6 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fitting.scene.lens import given_focal
-
 from eval3dpw.bodies import body_set
 from eval3dpw.sequences import camera_params
 from eval3dpw.stated import Stated, figures, freedom_of, rows, text_rows
@@ -37,6 +35,7 @@ from fitmesh.ui.events import Reporter
 from fitting import stated
 from fitting.body import Body, BodyParams
 from fitting.body.kinematics import SEGMENTS, rotation_matrices
+from fitting.camera import given_focal
 from fitting.fits import TrackFit
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.stated import AXIS, COUNTED, FEATURES, KIND, KINDS, NEUTRAL, ONE_STD, TABLE, StatedErrors

@@ -113,9 +113,7 @@ def _is_movenet(model: PoseModel) -> bool:
 
 def paper_kind(model: PoseModel) -> str:
     """The paper's head: one layer on the features as they are."""
-    if model.features_name == COPY:
-        return COPY
-    return {1: "fc", 2: "query", 3: "conv"}[len(model.feature_shape)]
+    return COPY if model.features_name == COPY else {1: "fc", 2: "query", 3: "conv"}[len(model.feature_shape)]
 
 
 def build(

@@ -20,7 +20,6 @@ from unittest import mock
 
 import numpy as np
 import torch
-from fitting.scene.lens import focal_prior
 from rich.table import Table
 from torch import Tensor
 
@@ -29,7 +28,7 @@ from bench.lib.scene_clips import CHOOSING, read_clip
 from fitting import optimise
 from fitting.body import Body
 from fitting.body.load import load_body
-from fitting.camera import Camera
+from fitting.camera import Camera, focal_prior
 from fitting.init import lifter
 from fitting.keypoints import weights
 from fitting.solver.terms import priors

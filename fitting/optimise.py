@@ -423,14 +423,14 @@ def fit_windows(
     options: FitOptions = DEFAULTS,
     *,
     solved: Tensor | None = None,
-    window: int = WINDOW,
-    overlap: int = OVERLAP,
+    sizes: tuple[int, int] = (WINDOW, OVERLAP),
 ) -> Fit:
     """As `fit`, for a track of any length, of its rows `solved` [T] (all of them where None is given); usable [T] says
     which of these show enough (`usable_frames`).
 
-    Beyond `window` frames, the shape comes from frames spread over the whole track.
+    Beyond a window of frames, the shape comes from frames spread over the whole track.
     """
+    window, overlap = sizes
     frames = len(usable)
     solved = torch.arange(frames) if solved is None else solved
 

@@ -48,7 +48,7 @@ from fitting.solver.terms.scene import (
     kept_contact,
     point_lifts,
 )
-from fitting.track import PreparedTrack, fit_prepared, prepare_track
+from fitting.track import PreparedTrack, fit_prepared, prepare_track, with_hands
 from pose2d.base.table import blocks, joined, stored
 from pose2d.base.threads import single_thread
 from pose2d.hands import HandKeypoints
@@ -84,10 +84,12 @@ class ShotPerson:
 
 @dataclass(frozen=True)
 class SceneOptions:
-    """What is looked for besides the bodies."""
+    """How everyone is fitted, and what is looked for besides the bodies."""
 
     ground: bool = True  # gravity, floor, sizes and contacts; without, everyone is fitted alone
     given: GivenGround = field(default_factory=GivenGround)
+    fit: FitOptions = DEFAULTS  # of every person
+    progress: Callable[[int], None] = lambda frames: None  # told how many frames were fitted, each once
 
 
 @dataclass(frozen=True)
@@ -176,14 +178,12 @@ def fit_shot(
     every: int = 1,
     motion: CameraMotion | None = None,
     options: SceneOptions | None = None,
-    progress: Callable[[int], None] = lambda frames: None,
-    how: FitOptions = DEFAULTS,
 ) -> ShotFit:
     """camera: of the shot's first frame, with `focal`'s focal length; motion: how it moved from there, its frames those
-    of the shot. fps, every: of the frames that were read, as in `fit_track`. how: of every person's fit.
-    progress: told how many frames were fitted, each once.
+    of the shot. fps, every: of the frames that were read, as in `fit_track`.
     """
     options = options or SceneOptions()
+    how, progress = options.fit, options.progress
     start = min((int(person.frame[0]) for person in people), default=0)
     first_frame, several = start if motion is None else int(motion.frames[0]), any(p.others for p in people)
     view = _View(camera, focal, motion, body, first_frame, every, fps, several)
@@ -293,9 +293,10 @@ def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
         factor, center = (1 / zoom).astype(np.float32)[:, None, None], np.array(view.camera.center_px, np.float32)
         xy_px = center + (hands.xy_px - center) * factor[..., None]
         hands = replace(hands, xy_px=xy_px, std_px=hands.std_px * factor)
-    return prepare_track(
-        keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every, hands=hands
+    prepared = prepare_track(
+        keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every
     )
+    return prepared if hands is None else with_hands(prepared, hands, person.frame, view.body)
 
 
 def _ground(
@@ -430,7 +431,9 @@ def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place
         start = mirrored_legs(again.fit.params, view.body, falls)
         other = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=start)
         again = min(again, other, key=lambda track: track.fit.cost)
-    feet = view.body.at(again.fit.params).keypoints[:, list(POINTS[:FEET])]
+    feet = torch.cat(
+        [view.body.at(again.fit.params.rows(some)).keypoints[:, POINTS[:FEET]] for some in blocks(len(again))]
+    )
     if scene.world_rotation is not None:
         feet = torch.einsum("tij,tnj->tni", scene.world_rotation, feet)
     kept = kept_contact(torch.from_numpy(rest[:, :FEET]).float(), feet, view.fps)
@@ -478,8 +481,9 @@ def _finished(sized: dict[int, _Sized], view: _View) -> dict[int, TrackFit]:
     """Everyone as found, with less confidence in keypoints that lie behind others; none is left in `sized`."""
     people, finished = {}, {}
     for identity, one in sized.items() if len(sized) > 1 else ():
-        at = view.body.at(one.track.fit.params)
-        placed = stored(BodyOutput(one.size * at.joints, one.size * at.keypoints))
+        params = one.track.fit.params
+        at = (view.body.at(params.rows(some)) for some in blocks(len(params)))
+        placed = joined((BodyOutput(one.size * part.joints, one.size * part.keypoints) for part in at), len(params))
         people[identity] = FittedBody(one.track.frame, one.track.present, one.track.keypoints, placed)
     for identity in list(sized):
         inflation, one = behind_others(people, identity, view.camera).inflation if people else None, sized.pop(identity)

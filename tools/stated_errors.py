@@ -23,8 +23,6 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fitting.scene.lens import given_focal
-
 from eval3dpw.bodies import body_set
 from eval3dpw.sequences import camera_params
 from eval3dpw.stated import Stated, figures, freedom_of, rows, text_rows

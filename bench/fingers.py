@@ -2,7 +2,7 @@
 
     python bench/fingers.py [--cameras DIR] [--rendered 300] [--offsets]
 
---cameras: a hand filmed by two calibrated cameras (TemugeB/handpose3d, MIT). Each camera's hand is fitted by itself, on
+--cameras: a hand recorded by two calibrated cameras (TemugeB/handpose3d, MIT). Each camera's hand is fitted by itself, on
 a body of which only the distance is guessed, by PnP of the palm; truth is triangulated from the 2D keypoints of both.
 The recording has no unit: its palms are made as long as the model's. Half of it chose the constants of
 `fitting/keypoints/hands.py` and `fitting/hands.py`; the figures are of the other half.

@@ -29,7 +29,7 @@ import pose2d
 from bench.lib.claim import claim
 from bench.lib.coco_people import Cropping, PeopleSet, average_precision, cut_all, read_set
 from pose2d import crops
-from pose2d.models import movenet
+from pose2d.models import convolutions, movenet
 from pose2d.models.movenet import Conv, MoveNetFeatures
 
 Features = Callable[[Tensor], MoveNetFeatures]  # normalised crops -> features
@@ -52,7 +52,7 @@ def build(way: str, model: movenet.SinglePose, data: Path, threads: int) -> Feat
     whole_batch = 1_000_000
     if way == "fused (default)":
         return model.features  # type: ignore[return-value]
-    movenet.may_fuse = lambda x, kernel: False
+    convolutions.may_fuse = lambda x, kernel: False
     if way != "chunks":
         model.chunk = whole_batch
     if way == "plain":

@@ -6,8 +6,10 @@ compared with the standard deviation that the fit states: 68 % intervals (one si
 errors, 95 % intervals (1.96 sigma) 90 to 98 %. Constants are chosen with --subjects training, never on the held-out.
 Further rows: errors stated as mixtures; only dance, jumps, flips and rolls; with --poses, kinds of motion that neither
 prior nor lifter ever saw (`LEFT_OUT_KINDS` of motion_capture.py); bodies whose bones have lengths that no shape of
-the fit reaches, with keypoints marked some millimetres from the body's own; and with --synth, rendered people read by
-the real network.
+the fit reaches, with keypoints marked some millimetres from the body's own. These are the Gauss-Newton deviations of
+`fitting.fit`. With --synth, rendered people read by the real network, with the deviations that `run` states
+(`fitting.stated`): coverage at four levels, lengths of intervals, likelihood, Spearman, risk-coverage, ROC-AUC, and the
+calibration error of the probability that a frame can be used.
 
     python bench/uncertainty.py --clips clips_30fps.npz --poses poses_5fps.npz [--tracks 36 --frames 90] [--synth DATA]
 """
@@ -28,6 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import fitting
 from bench.lib.claim import Console, claim
 from bench.lib.rendered_fits import rendered_fits
+from eval3dpw.stated import Stated, figures, text_rows
+from eval3dpw.stated import rows as by_kind
 from fitting.body.kinematics import matrix_to_axis_angle, quaternion_to_matrix
 from fitting.fits import Fit
 from fitting.optimise import SHAPE_SIZE
@@ -91,18 +95,23 @@ def other_body(body: fitting.Body, generator: torch.Generator) -> fitting.Body:
     return fitting.Body(**given)
 
 
-def measure_synth(data: Path, cache: Path) -> tuple[Tensor, Tensor]:
-    """Rendered people, their keypoints read by the default network, fitted as `run` does."""
-    place, pose = [], []
+def measure_synth(data: Path, cache: Path) -> tuple[tuple[Tensor, Tensor], np.ndarray, Stated]:
+    """Rendered people, their keypoints read by the default network, fitted as `run` does: ratios, and errors [T, 24, 3]
+    relative to the pelvis beside what is stated of them."""
+    place, pose, errors, said = [], [], [], []
     for person in rendered_fits(data, cache):
         away = (person.body.at(person.found).joints - person.body.at(person.truth).joints) * 1000
         found, seen = person.track.fit, person.observed
         assert found.joint_std_mm is not None
         assert found.joint_std_relative_mm is not None
-        relative = (away - away[:, :1]) / found.joint_std_relative_mm[person.rows]
+        relative = away - away[:, :1]
         place.append((away / found.joint_std_mm[person.rows])[seen])
-        pose.append(relative[seen][:, 1:])
-    return torch.cat(place), torch.cat(pose)
+        pose.append((relative / found.joint_std_relative_mm[person.rows])[seen][:, 1:])
+        stated = Stated.of(person.track)
+        assert stated is not None
+        errors.append(relative[seen].numpy())
+        said.append(stated.rows(person.rows.numpy()[seen.numpy()]))
+    return (torch.cat(place), torch.cat(pose)), np.concatenate(errors), Stated.concat(said)
 
 
 def left_out_motion(poses: Path, skeleton: Path, body: fitting.Body) -> Motion:
@@ -128,6 +137,7 @@ def main() -> None:
     motion = load_motion(arguments.clips, body, 30.0)
     whose = np.flatnonzero(motion.held_out == (arguments.subjects == "held-out"))
     clips = whose[np.linspace(0, len(whose) - 1, min(arguments.tracks, len(whose))).round().astype(int)]
+    console = Console(width=150)
     table = Table(
         title=f"{len(clips)} {arguments.subjects} clips, up to {arguments.frames} frames: errors inside the interval, %"
     )
@@ -157,8 +167,16 @@ def main() -> None:
             add("as stated, kinds never seen", fit, measure(new, body, plain, numbers, arguments.frames, over_time))
         add("as stated, other bodies", fit, measure(motion, body, plain, clips, arguments.frames, over_time, True))
     if arguments.synth is not None:
-        add(f"the network's, {arguments.synth.name}", "track", measure_synth(arguments.synth, arguments.cache))
-    console = Console(width=150)
+        pairs, error, said = measure_synth(arguments.synth, arguments.cache)
+        add(f"the network's, {arguments.synth.name}", "track", pairs)
+        measures = Table("relative to the pelvis", f"{len(error)} person-frames", title=str(arguments.synth.name))
+        for what, value in text_rows(figures(error, said)):
+            measures.add_row(what, value)
+        for name, part in by_kind(error, said).items():
+            measures.add_row(
+                f"inside 68 / 95 %, {name}", f"{100 * part['inside_68']:.0f} / {100 * part['inside_95']:.0f}"
+            )
+        console.print(measures)
     console.print(table)
     console.print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 

@@ -31,7 +31,7 @@ class AreaFit:
 
     def share(self, features: Tensor) -> Tensor:
         """Share of its crop that each person fills [N], from features [N, *feature_shape]."""
-        return _share(pooled(features).cpu().double(), self.centre, self.weight, self.mean_log_share)
+        return ((pooled(features).cpu().double() - self.centre) @ self.weight + self.mean_log_share).exp().clamp(max=1)
 
 
 def pooled(features: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def fit_areas(
     def width(share: Tensor | float) -> float:
         return fit_closed_form(o.score, o.sigma_px, o.crop_area_px2, o.crop_area_px2 * share, o.labelled_oks, model)
 
-    predicted = _share(x, x.mean(0), weight, mean_log_share)
+    predicted = ((x - x.mean(0)) @ weight + mean_log_share).exp().clamp(max=1)
     widths = [width(share) for share in (mean_share, predicted, o.area_share)]
     return AreaFit(mean_share, x.mean(0), weight, mean_log_share, *widths)
 
@@ -68,10 +68,6 @@ def fit_areas(
 def people_to_fit(people: Sequence[AnnotatedPerson]) -> list[AnnotatedPerson]:
     """At most MOST_PEOPLE, evenly spread."""
     return [people[i] for i in np.unique(np.linspace(0, len(people) - 1, MOST_PEOPLE).astype(int))]
-
-
-def _share(vectors: Tensor, centre: Tensor, weight: Tensor, mean_log_share: float) -> Tensor:
-    return ((vectors - centre) @ weight + mean_log_share).exp().clamp(max=1)
 
 
 class _PooledFeatures(CalibrationHead):

@@ -31,8 +31,6 @@ from pose2d.types import ConfidenceSource
 
 @dataclass(frozen=True)
 class SourceFigures:
-    """One source's figures."""
-
     ap: KeypointAP
     person: Calibration
     keypoint: Calibration | None  # None when boxes are not those of annotated people
@@ -217,9 +215,6 @@ def draw_occlusion(folder: Path, found: Mapping[str, OcclusionCurve]) -> dict[st
     check_plots().occlusion_curve_plot(folder / "occlusion.png", found, OCCLUDED_KEYPOINT)
     first = next(iter(found.values()))
     return {
-        "keypoint": OCCLUDED_KEYPOINT,
-        "people": first.samples,
-        "patch_side_per_person_size": first.size.tolist(),
-        "oks": first.oks.tolist(),
-        "confidence": {name: curve.confidence.tolist() for name, curve in found.items()},
-    }
+        "keypoint": OCCLUDED_KEYPOINT, "people": first.samples, "patch_side_per_person_size": first.size.tolist(),
+        "oks": first.oks.tolist(), "confidence": {name: curve.confidence.tolist() for name, curve in found.items()},
+    }  # fmt: skip

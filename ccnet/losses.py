@@ -78,12 +78,9 @@ class SoapLoss(nn.Module):
     all: Tensor  # [P, T] moving average of a_i
 
     def __init__(
-        self,
-        people: int,
-        thresholds: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8, 0.9),
-        margin: float = 0.2,
+        self, people: int, thresholds: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8, 0.9), margin: float = 0.2,
         memory: float = 0.9,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.thresholds, self.margin, self.memory = thresholds, margin, memory
         self.register_buffer("right", torch.zeros(people, len(thresholds)))
@@ -121,11 +118,8 @@ def with_person_term(loss: Loss, weight: float) -> Loss:
 
 
 BY_NAME: dict[str, Loss] = {
-    "mse": mse,
-    "cross-entropy": cross_entropy,
-    "aleatoric": aleatoric,
-    "likelihood": likelihood,
-}
+    "mse": mse, "cross-entropy": cross_entropy, "aleatoric": aleatoric, "likelihood": likelihood,
+}  # fmt: skip
 NAMES = (*BY_NAME, "soap", "ensemble")  # soap needs the number of people; ensemble trains five heads by mse
 
 

@@ -12,11 +12,7 @@ from ccnet.areas import AreaFit
 from ccnet.coco_ap.matching import ground_truth_from_coco, matched_oks, pair_oks
 from ccnet.confidence import about_of, closed_form, mean_area_px2, target_cells
 from ccnet.data import datasets
-from ccnet.data.datasets import (
-    AnnotatedPerson,
-    PCKh,
-    Split,
-)
+from ccnet.data.datasets import AnnotatedPerson, PCKh, Split
 from ccnet.data.observations import Observations
 from ccnet.heads.head import CalibrationHead, flip_average
 from pose2d.base.distributed import ALONE, ProcessGroup
@@ -36,8 +32,6 @@ Boxes = Callable[[Sequence[AnnotatedPerson], np.ndarray], tuple[np.ndarray, np.n
 
 @dataclass(frozen=True)
 class SourceConfidence:
-    """The confidence of one source in N people."""
-
     keypoint: np.ndarray  # [N, K]
     presence: np.ndarray  # [N, K] weight of each keypoint in the person's confidence
 
@@ -82,7 +76,6 @@ class NetworkOutput:
 
     @staticmethod
     def join(parts: "Sequence[NetworkOutput]") -> "NetworkOutput":
-        """Several as one."""
         columns = [[getattr(part, f.name) for part in parts] for f in fields(NetworkOutput)]
         return NetworkOutput(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
 
@@ -92,7 +85,6 @@ def annotated_boxes(people: Sequence[AnnotatedPerson], image: np.ndarray) -> tup
 
 
 def detected_boxes(detector: PersonDetector) -> Boxes:
-    """The embedded detector's boxes."""
     return lambda people, image: ((found := detector.detect(image)).boxes_px, found.scores)
 
 
@@ -111,15 +103,10 @@ def boxes_from_json(path: str | Path, image_ids: Collection[int]) -> Boxes:
 
 @torch.inference_mode()
 def predict_split(
-    model: PoseModel,
-    head: CalibrationHead | None,
-    split: Split,
-    boxes: Boxes = annotated_boxes,
-    flip_test: bool = False,
-    progress: Callable[[int], None] = lambda people: None,
-    group: ProcessGroup = ALONE,
+    model: PoseModel, head: CalibrationHead | None, split: Split, boxes: Boxes = annotated_boxes,
+    flip_test: bool = False, progress: Callable[[int], None] = lambda people: None, group: ProcessGroup = ALONE,
     areas: AreaFit | None = None,
-) -> Predictions:
+) -> Predictions:  # fmt: skip
     """Every image of the split that has labelled people, in annotated boxes or in those of a detector. Several
     processes share the images; each of them returns everything."""
     mine: list[tuple[np.ndarray, np.ndarray, NetworkOutput] | None] = []  # image ids, box scores; None: no boxes
@@ -150,16 +137,11 @@ def predict_split(
     output = NetworkOutput.join([part[2] for part in parts])
     if boxes is annotated_boxes:
         return _of_annotated(output, split, head, model, areas)
-    skeleton = labelled_skeleton(model.skeleton)
+    skeleton = COCO17 if model.skeleton == HALPE26 else model.skeleton  # COCO labels the first 17
     xy_px = output.xy_px.double().numpy()[:, : skeleton.size]
     oks, keypoint_oks = best_oks(split, skeleton, image_id, xy_px), np.full(xy_px.shape[:2], np.nan)
     confidence = _all_sources(output, model, head, areas, None, oks, keypoint_oks)
     return Predictions(skeleton, image_id, xy_px, box_score, confidence, oks, keypoint_oks)
-
-
-def labelled_skeleton(skeleton: Skeleton) -> Skeleton:
-    """The keypoints that a data set has labels for: of Halpe's 26 COCO labels the first 17."""
-    return COCO17 if skeleton == HALPE26 else skeleton
 
 
 @torch.inference_mode()
@@ -178,14 +160,10 @@ def predictions_from(
 
 
 def _of_annotated(
-    output: NetworkOutput,
-    split: Split,
-    head: CalibrationHead | None,
-    model: PoseModel,
-    areas: AreaFit | None = None,
-) -> Predictions:
+    output: NetworkOutput, split: Split, head: CalibrationHead | None, model: PoseModel, areas: AreaFit | None = None,
+) -> Predictions:  # fmt: skip
     """One prediction per annotated person, in the order of the split."""
-    skeleton = labelled_skeleton(model.skeleton)
+    skeleton = COCO17 if model.skeleton == HALPE26 else model.skeleton
     xy_px = output.xy_px.double().numpy()[:, : skeleton.size]
     keypoints, area = np.stack([p.keypoints for p in split.people]), np.array([p.area_px2 for p in split.people])
     truth_px, labelled = keypoints[:, : skeleton.size, :2], keypoints[:, : skeleton.size, 2] > 0

@@ -42,14 +42,7 @@ class TrainingSettings:
 # What the paper states, and where it is silent (learning rate, batch) what is usual: one layer on the features, two
 # epochs of Adam with one step of decay, crops as they are, the keypoints' loss alone.
 PAPER = TrainingSettings(
-    head="paper",
-    loss="",
-    epochs=2,
-    decay_at=(0.5,),
-    decay=0.1,
-    weight_decay=0.0,
-    batch=32,
-    person_weight=0.0,
+    head="paper", loss="", epochs=2, decay_at=(0.5,), decay=0.1, weight_decay=0.0, batch=32, person_weight=0.0,
     augmented_passes=0,
-)
+)  # fmt: skip
 RECIPES = {"fitmesh": TrainingSettings(head="", loss=""), "paper": PAPER}

@@ -42,7 +42,6 @@ def new_head(model: PoseModel, settings: TrainingSettings, name: str = "") -> Ca
 
 
 def make_loss(settings: TrainingSettings, people: int) -> Loss:
-    """The loss of these settings, per person."""
     if settings.loss == "soap":
         return SoapLoss(people)
     loss = losses.BY_NAME.get(settings.loss, losses.mse)
@@ -50,13 +49,9 @@ def make_loss(settings: TrainingSettings, people: int) -> Loss:
 
 
 def train(
-    head: CalibrationHead,
-    examples: Examples,
-    settings: TrainingSettings,
-    group: ProcessGroup,
-    checkpoint: Path,
+    head: CalibrationHead, examples: Examples, settings: TrainingSettings, group: ProcessGroup, checkpoint: Path,
     progress: Progress = lambda step, steps, loss: None,
-) -> None:
+) -> None:  # fmt: skip
     """AdamW with step decay over `settings.epochs`. Resumes from `checkpoint` if it is there and of the same run. Every
     step has its own random seed, so a run that was killed and continued ends in the same bytes. Several processes share
     each batch and sum their gradients: the same steps as one process would make, up to rounding and to which units

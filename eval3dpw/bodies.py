@@ -68,7 +68,6 @@ class BodySet:
     regressor: Tensor  # [17, V] Human3.6M's joints from posed vertices
 
     def place(self, params: BodyParams, gender: str = "neutral") -> Bodies:
-        """The posed bodies of parameters."""
         body = self.load(gender)
         out = body.at(params, vertices=True)
         assert out.vertices is not None
@@ -111,8 +110,6 @@ _POINTS = ("joints", "pelvis", "vertices", "kinematic", "translation")
 
 @dataclass(frozen=True)
 class Predictions:
-    """M bodies."""
-
     row: dict[tuple[str, int, int], int]  # (sequence, person, frame) -> row of the arrays
     arrays: dict[str, np.ndarray]  # as in the file
 
@@ -159,7 +156,6 @@ def read_predictions(path: Path) -> Predictions:
 
 
 def write_predictions(path: Path, found: Iterable[tuple[TruthTrack, BodyParams]]) -> None:
-    """Fits of many tracks as one such file."""
     parts = list(found)
     arrays: dict[str, Any] = {
         "sequence": np.concatenate([np.full(len(t), t.sequence) for t, _ in parts]),

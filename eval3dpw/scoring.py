@@ -58,8 +58,6 @@ def acceleration_error_mm(joints: Tensor, target: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Errors:
-    """Of N bodies."""
-
     mpjpe_mm: Tensor  # [N]
     pa_mpjpe_mm: Tensor  # [N]
     mve_mm: Tensor | None  # [N]; None: the protocol has none, or no mesh was given
@@ -102,12 +100,9 @@ def _joint_and_mesh_errors(predicted: Bodies, truth: Bodies, root: Tensor, true_
 
 def _joint_errors(joints: Tensor, true_joints: Tensor, root: Tensor, true_root: Tensor, mve: Tensor | None) -> Errors:
     return Errors(
-        mpjpe_mm(joints, true_joints, root, true_root),
-        pa_mpjpe_mm(joints, true_joints),
-        mve,
-        joints - root[:, None],
+        mpjpe_mm(joints, true_joints, root, true_root), pa_mpjpe_mm(joints, true_joints), mve, joints - root[:, None],
         true_joints - true_root[:, None],
-    )
+    )  # fmt: skip
 
 
 def _mid_hips(bodies: Bodies) -> Tensor:
@@ -190,7 +185,18 @@ def evaluate(predicted: Bodies, truth: Bodies, protocol: str = "spin") -> Report
     """Score N predicted bodies, row n against row n of the truth. protocol: spin, vibe, wham or challenge. What each
     needs besides `joints`: spin `pelvis`, vibe `translation` if there are meshes, challenge `kinematic`. MVE needs
     `vertices`, acceleration `track` and `frame` of the truth."""
-    _check(predicted, truth)
+    if not len(truth):
+        raise UserError("there are no bodies to score.")
+    for field in ("joints", "pelvis", "vertices", "kinematic", "translation"):
+        found, true = getattr(predicted, field), getattr(truth, field)
+        if found is not None and true is not None and found.shape != true.shape:
+            raise UserError(
+                f"{field} of the prediction have size {list(found.shape)}, of the truth {list(true.shape)}; rows and "
+                "body must be the same."
+            )
+        for whose, value in (("prediction", found), ("truth", true)):
+            if value is not None and not torch.isfinite(value).all():
+                raise UserError(f"{field} of the {whose} have a number that is not finite (NaN or infinity).")
     errors = protocol_named(protocol).errors(predicted, truth)
     acceleration = _acceleration_mm(errors, truth)
     return Report(
@@ -218,18 +224,3 @@ def _acceleration_mm(errors: Errors, truth: Bodies) -> Tensor | None:
     error = acceleration_error_mm(errors.joints_m, errors.true_joints_m)
     result[1:-1] = torch.where(consecutive[1:] & consecutive[:-1], error, torch.nan)
     return result
-
-
-def _check(predicted: Bodies, truth: Bodies) -> None:
-    if not len(truth):
-        raise UserError("there are no bodies to score.")
-    for field in ("joints", "pelvis", "vertices", "kinematic", "translation"):
-        found, true = getattr(predicted, field), getattr(truth, field)
-        if found is not None and true is not None and found.shape != true.shape:
-            raise UserError(
-                f"{field} of the prediction have size {list(found.shape)}, of the truth {list(true.shape)}; rows and "
-                "body must be the same."
-            )
-        for whose, value in (("prediction", found), ("truth", true)):
-            if value is not None and not torch.isfinite(value).all():
-                raise UserError(f"{field} of the {whose} have a number that is not finite (NaN or infinity).")

@@ -72,7 +72,6 @@ def image_path(data: Path, sequence: str, frame: int) -> Path:
 
 
 def image_numbers(data: Path, sequence: str) -> set[int]:
-    """Frames that have an image."""
     folder = data / "imageFiles" / sequence
     numbers = (path.stem.removeprefix("image_") for path in folder.glob("image_*.jpg"))
     return {int(number) for number in numbers if number.isdecimal() and len(number) < 10}
@@ -160,18 +159,10 @@ def _person(
         if not np.isfinite(values).all() or np.abs(values).max(initial=0) > LARGEST:
             raise UserError(f"{path} is damaged: person {i} has a number that is not finite. {_GET_AGAIN}.")
     return TruthTrack(
-        sequence=path.stem,
-        person=i,
-        gender=GENDERS[gender[:1].lower()],
-        frame=np.arange(frames),
-        shape=shape,
-        pose=pose.reshape(frames, 24, 3),
-        translation=translation,
-        T_cam_world=T_cam_world,
-        camera_valid=valid,
-        intrinsics=intrinsics,
-        poses2d_px=np.nan_to_num(numbers("poses2d", (frames, 3, 18))).transpose(0, 2, 1),
-    )
+        sequence=path.stem, person=i, gender=GENDERS[gender[:1].lower()], frame=np.arange(frames), shape=shape,
+        pose=pose.reshape(frames, 24, 3), translation=translation, T_cam_world=T_cam_world, camera_valid=valid,
+        intrinsics=intrinsics, poses2d_px=np.nan_to_num(numbers("poses2d", (frames, 3, 18))).transpose(0, 2, 1),
+    )  # fmt: skip
 
 
 def _numbers(value: Any, path: Path, key: str, shape: tuple[int, ...]) -> np.ndarray:

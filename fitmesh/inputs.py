@@ -40,14 +40,10 @@ def open_clip(path: str | Path, fps: float | None = None) -> Clip:
         raise UserError(f"{path} is a URL, and files are read here: fetch it first, or use `fitmesh.run_many`.")
     path = Path(path)
     if path.is_dir():
-        return ImageFolder(path, DEFAULT_RATE if fps is None else _exact(fps))
+        return ImageFolder(path, DEFAULT_RATE if fps is None else Fraction(fps).limit_denominator(100_000))
     if fps is not None:
         raise UserError("--fps is for a folder of images: a video knows its own rate.")
     return ImageFolder(path) if path.suffix.lower() in SUFFIXES else Video(path)
-
-
-def _exact(fps: float) -> Fraction:
-    return Fraction(fps).limit_denominator(100_000)
 
 
 def check_recorded(text: str) -> None:
@@ -139,7 +135,7 @@ def spooled(frames: Iterable[np.ndarray], fps: float | None, out: Path) -> Itera
         unfinished.add(Path(folder))
         try:
             path = Path(folder, "frames.mp4")
-            write_lossless(path, frames, _exact(fps))
+            write_lossless(path, frames, Fraction(fps).limit_denominator(100_000))
             yield Video(path)
         finally:
             unfinished.discard(Path(folder))
@@ -184,8 +180,6 @@ class ClipSource:
 
 @dataclass(frozen=True)
 class Found:
-    """Every clip that was asked for, once."""
-
     clips: list[ClipSource]
     twice: list[str]  # paths that were given more than once
     left_out: int  # files that a pattern matched in the folder of results itself

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fitmesh.stages.people import TracksFile, read_tracks
-from fitmesh.stages.track_edits import (
+from fitmesh.stages.people import (
     Drop,
     Edit,
     Merge,
     Split,
+    TracksFile,
     edited_tracks,
     identities_after,
     read_edits,
+    read_tracks,
     write_edits,
 )
 from pose2d.base.errors import UserError

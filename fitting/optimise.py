@@ -46,7 +46,7 @@ from fitting.solver.terms.priors import (
     optical_axis,
 )
 from fitting.solver.terms.reprojection import ROBUST_SCALE, Reprojection, robust_scale
-from fitting.solver.terms.scene import Contact, Floor, SceneTerms
+from fitting.solver.terms.scene import Balance, Contact, Floor, SceneTerms
 from fitting.solver.terms.term import Term
 from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, BodyJacobian, State, from_params, ranges, to_params
 from fitting.thresholds import CALIBRATED
@@ -64,9 +64,9 @@ INITIALISERS: dict[str, Initialiser] = {"lifter": guess_from_keypoints}  # "none
 INDEPENDENT_FRAMES_PER_SECOND = 3.0
 CONSTANT_ERROR_SHARE = 0.45
 MOTION_WEIGHT = 0.01  # joints accelerate together: of the 129 terms of a frame one or two are independent; not tuned
-# A guess was made with a prior of its own, so the pose prior beside it weighs less: `bench/lifter.py --choose`, on half
-# of the subjects that nothing is learned from; the figures of bench/README.md are of the other half.
-PRIOR_BESIDE_GUESS = 0.5
+# A guess was made with a prior of its own, so the pose prior beside it weighs less. Left-out keypoints of real video
+# hardly tell 0.25 from 0.5 (bench/left_out.py: -3.17 and -3.14 nats, arms better with less, legs with more).
+PRIOR_BESIDE_GUESS = 0.35
 FRAME_ITERATIONS, TRACK_ITERATIONS = 40, 40  # at most
 ROUGH_TOLERANCE = 0.2  # log-likelihood per frame of a fit that another one begins from
 
@@ -222,6 +222,7 @@ def terms_of(
         Upright(axis, options.lean_rad) if options.lean_rad is not None else None,
         Guess.at(near, guess.rotation_std_rad, guess.depth_std) if near and guess else None,
         Floor.of(scene, body),
+        Balance.of(scene),
         JointAcceleration(prior.acceleration_std, weights.motion_weight),
         AngularAcceleration(prior.angular_std, weights.motion_weight),
         Contact.of(scene),
@@ -422,14 +423,14 @@ def fit_windows(
     options: FitOptions = DEFAULTS,
     *,
     solved: Tensor | None = None,
-    window: int = WINDOW,
-    overlap: int = OVERLAP,
+    sizes: tuple[int, int] = (WINDOW, OVERLAP),
 ) -> Fit:
     """As `fit`, for a track of any length, of its rows `solved` [T] (all of them where None is given); usable [T] says
     which of these show enough (`usable_frames`).
 
-    Beyond `window` frames, the shape comes from frames spread over the whole track.
+    Beyond a window of frames, the shape comes from frames spread over the whole track.
     """
+    window, overlap = sizes
     frames = len(usable)
     solved = torch.arange(frames) if solved is None else solved
 

@@ -17,6 +17,7 @@ from fitting.body.kinematics import WRISTS
 from fitting.camera import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, Camera, FocalEstimate, combined, refocused_params
 from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
 from fitting.hands import fit_hands
+from fitting.init.torso import mirrored_legs
 from fitting.keypoints.hands import SeenHands, seen_hands
 from fitting.keypoints.observed import TooFewKeypoints, observed_joints
 from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
@@ -37,8 +38,17 @@ from fitting.scene.from_fit import (
 )
 from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, contradictions, estimate_ground
 from fitting.scene.ground_evidence import ShotCamera
-from fitting.solver.terms.scene import FEET, FLOOR_STD_M, POINTS, SceneTerms, kept_contact, point_lifts
-from fitting.track import PreparedTrack, fit_prepared, prepare_track
+from fitting.solver.terms.scene import (
+    BALANCE_STD_M,
+    FEET,
+    FLOOR_STD_M,
+    POINTS,
+    Balance,
+    SceneTerms,
+    kept_contact,
+    point_lifts,
+)
+from fitting.track import PreparedTrack, fit_prepared, prepare_track, with_hands
 from pose2d.base.table import blocks, joined, stored
 from pose2d.base.threads import single_thread
 from pose2d.hands import HandKeypoints
@@ -47,6 +57,11 @@ from pose2d.types import Keypoints
 # Of the first fits: the camera may look down by anything, so people may lean out of the image further than usual.
 ROUGH_LEAN_RAD = 0.5
 UPRIGHT_RAD = 0.25  # standard deviation of people's lean from the vertical, towards or away from the camera
+# Somebody whose feet carry with at least this share falls with the centre of mass so far from them; moments that are
+# closer to each other than this are one fall.
+KNOWN_TO_CARRY, FALLING_M, FALLING_GAP_S = 0.4, 0.2, 0.3
+ON_ONE_FOOT = 0.1  # of what two feet say of balance: whoever walks falls from one foot onto the other
+LOWEST_STANDING = 0.75  # of the legs' length: hips of people who stand are higher over the ankles. Not tuned
 CHILD_M = 1.4  # whose head says that they are smaller than this are no adults
 SOFTER = 4.0  # on the deviations of lean, floor and contacts, where a scene is softened
 LOWEST_FEET = 0.05  # quantile of feet's heights that is the floor, where distances are measured
@@ -69,10 +84,12 @@ class ShotPerson:
 
 @dataclass(frozen=True)
 class SceneOptions:
-    """What is looked for besides the bodies."""
+    """How everyone is fitted, and what is looked for besides the bodies."""
 
     ground: bool = True  # gravity, floor, sizes and contacts; without, everyone is fitted alone
     given: GivenGround = field(default_factory=GivenGround)
+    fit: FitOptions = DEFAULTS  # of every person
+    progress: Callable[[int], None] = lambda frames: None  # told how many frames were fitted, each once
 
 
 @dataclass(frozen=True)
@@ -161,14 +178,12 @@ def fit_shot(
     every: int = 1,
     motion: CameraMotion | None = None,
     options: SceneOptions | None = None,
-    progress: Callable[[int], None] = lambda frames: None,
-    how: FitOptions = DEFAULTS,
 ) -> ShotFit:
     """camera: of the shot's first frame, with `focal`'s focal length; motion: how it moved from there, its frames those
-    of the shot. fps, every: of the frames that were read, as in `fit_track`. how: of every person's fit.
-    progress: told how many frames were fitted, each once.
+    of the shot. fps, every: of the frames that were read, as in `fit_track`.
     """
     options = options or SceneOptions()
+    how, progress = options.fit, options.progress
     start = min((int(person.frame[0]) for person in people), default=0)
     first_frame, several = start if motion is None else int(motion.frames[0]), any(p.others for p in people)
     view = _View(camera, focal, motion, body, first_frame, every, fps, several)
@@ -278,9 +293,10 @@ def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
         factor, center = (1 / zoom).astype(np.float32)[:, None, None], np.array(view.camera.center_px, np.float32)
         xy_px = center + (hands.xy_px - center) * factor[..., None]
         hands = replace(hands, xy_px=xy_px, std_px=hands.std_px * factor)
-    return prepare_track(
-        keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every, hands=hands
+    prepared = prepare_track(
+        keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every
     )
+    return prepared if hands is None else with_hands(prepared, hands, person.frame, view.body)
 
 
 def _ground(
@@ -406,22 +422,68 @@ def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place
         contact=torch.from_numpy(rest[:, used]).float() if rest.any() else None,
         on_floor=torch.from_numpy(on_floor[:, used]).float(),
         floor_std_m=place.softer * FLOOR_STD_M,
+        carries=_carried(found, view, place, turning, rest),
     )
     how = replace(how, lean_rad=place.softer * math.hypot(UPRIGHT_RAD, place.up_std_rad))
     again = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=found.fit.params)
-    feet = view.body.at(again.fit.params).keypoints[:, list(POINTS[:FEET])]
+    falls = _falls(again, view, scene)
+    if falls.any():
+        start = mirrored_legs(again.fit.params, view.body, falls)
+        other = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=start)
+        again = min(again, other, key=lambda track: track.fit.cost)
+    feet = torch.cat(
+        [view.body.at(again.fit.params.rows(some)).keypoints[:, POINTS[:FEET]] for some in blocks(len(again))]
+    )
     if scene.world_rotation is not None:
         feet = torch.einsum("tij,tnj->tni", scene.world_rotation, feet)
     kept = kept_contact(torch.from_numpy(rest[:, :FEET]).float(), feet, view.fps)
     return replace(again, contact=kept.numpy().astype(np.float32))
 
 
+def _falls(found: TrackFit, view: _View, scene: SceneTerms) -> torch.Tensor:
+    """[T] where somebody who stands has the centre of mass beside the feet, and the frames between."""
+    if scene.up is None or scene.carries is None:
+        return torch.zeros(len(found), dtype=torch.bool)
+    at = view.body.at(found.fit.params)
+    joints, feet = at.joints, at.keypoints[:, list(POINTS[:FEET])]
+    if scene.world_rotation is not None:
+        joints, feet = (torch.einsum("tij,tnj->tni", scene.world_rotation, points) for points in (joints, feet))
+    known = scene.carries.sum(-1, keepdim=True)
+    carried = known.squeeze(-1) > KNOWN_TO_CARRY
+    away_m = BALANCE_STD_M * Balance(scene.up, scene.carries / known.clamp(min=1e-6)).horizontal(joints, feet)
+    rows = (carried & (away_m.norm(dim=-1) > FALLING_M)).nonzero().flatten()
+    falls = torch.zeros(len(found), dtype=torch.bool)
+    for first, last in zip(rows[:-1].tolist(), rows[1:].tolist(), strict=True):
+        if last - first <= FALLING_GAP_S * view.fps:
+            falls[first : last + 1] = True
+    return falls
+
+
+def _carried(
+    found: TrackFit, view: _View, place: _Place, turning: np.ndarray | None, rest: np.ndarray
+) -> torch.Tensor | None:
+    """[T, FEET] how the feet that rest carry somebody who stands on them: known less where one foot rests, and not
+    where anything else does or where the hips are low, as of people who sit."""
+    at = view.body.at(found.fit.params).joints.double().numpy()
+    if turning is not None:
+        at = np.einsum("tij,tnj->tni", turning, at)
+    legs_m = np.linalg.norm(np.diff(at[:, (1, 4, 7)], axis=1), axis=-1).sum(1)
+    high = ((at[:, (1, 2)].mean(1) - at[:, (7, 8)].mean(1)) @ place.up) / legs_m  # 1: stands
+    stands = np.clip((high - LOWEST_STANDING) / 0.1, 0, 1) * (1 - rest[:, FEET:].max(1, initial=0))
+    feet = rest[:, :FEET].reshape(len(found), 2, 2)
+    one, both = feet.max(2).max(1), feet.max(2).min(1)
+    known = stands * (both + ON_ONE_FOOT * (one - both))
+    carries = feet.reshape(-1, FEET) / np.maximum(feet.sum((1, 2)), 1e-6)[:, None] * known[:, None]
+    return torch.from_numpy(carries / place.softer**2).float() if carries.any() else None
+
+
 def _finished(sized: dict[int, _Sized], view: _View) -> dict[int, TrackFit]:
     """Everyone as found, with less confidence in keypoints that lie behind others; none is left in `sized`."""
     people, finished = {}, {}
     for identity, one in sized.items() if len(sized) > 1 else ():
-        at = view.body.at(one.track.fit.params)
-        placed = stored(BodyOutput(one.size * at.joints, one.size * at.keypoints))
+        params = one.track.fit.params
+        at = (view.body.at(params.rows(some)) for some in blocks(len(params)))
+        placed = joined((BodyOutput(one.size * part.joints, one.size * part.keypoints) for part in at), len(params))
         people[identity] = FittedBody(one.track.frame, one.track.present, one.track.keypoints, placed)
     for identity in list(sized):
         inflation, one = behind_others(people, identity, view.camera).inflation if people else None, sized.pop(identity)

@@ -37,6 +37,7 @@ KIND = np.array([next((k for k, kind in enumerate(KINDS) if name.endswith(kind))
 AXIS = np.array([0, 0, 1])  # across, across, along the optical axis
 ONE_STD = math.erf(math.sqrt(0.5))  # the share of errors that one stated deviation holds: 68.3 %
 COUNTED = np.array([n for n, name in enumerate(JOINT_NAMES) if n and "hand" not in name])  # nothing measures hands
+AROUND = 7  # frames over which a frame's worst error is averaged
 _MIRROR_MM, _GUESS_MM = 30.0, 20.0  # added before the logarithm: below, a difference says nothing
 FEATURES = (
     "log_largest_std",
@@ -112,7 +113,7 @@ def calibrated(
     )  # fmt: skip
     features = frame_features(found, away, scene)
     log_mm = table.worst_log_mm + (features - table.worst_mean) @ table.worst_weight
-    return replace(found, worst_error_mm=np.exp(log_mm).astype(np.float32))
+    return replace(found, worst_error_mm=np.exp(_over_time(log_mm)).astype(np.float32))
 
 
 def spread_features(track: TrackFit, guess: InitialGuess | None, body: Body) -> np.ndarray:
@@ -186,6 +187,14 @@ def moving_m(relative_mm: np.ndarray) -> np.ndarray:
 def _cells(table: np.ndarray, place: int, seen: np.ndarray, scene: bool) -> np.ndarray:
     """[T, 24, 3] the entries of joints that are hidden or seen [T, 24]."""
     return table[place][KIND, seen][:, :, AXIS, int(scene)]
+
+
+def _over_time(values: np.ndarray) -> np.ndarray:
+    """Means of neighbouring frames [T], NaN where they are: what is wrong stays so for a while."""
+    known, half = np.isfinite(values), AROUND // 2
+    parts = (np.pad(part, half) for part in (np.where(known, values, 0.0), known.astype(float)))
+    total, count = (np.convolve(part, np.ones(AROUND), "valid") for part in parts)
+    return np.where(known, total / count.clip(1), np.nan)
 
 
 def _from_pelvis_mm(joints_m: torch.Tensor) -> np.ndarray:

@@ -104,18 +104,21 @@ def fit_track(
 
 def prepare_track(
     keypoints: Keypoints, frame: np.ndarray, camera: Camera, body: Body, init: str | BodyParams | InitialGuess,
-    *, fps: float, every: int = 1, repair: bool = True, hands: HandKeypoints | None = None,
+    *, fps: float, every: int = 1, repair: bool = True,
 ) -> PreparedTrack:  # fmt: skip
     """Keypoints on the grid with the guess that their fits start from: what fits of one track share."""
     frame = np.asarray(frame, np.int64)
     prepared = _prepare(keypoints, frame, camera, fps, every, repair)
-    if hands is not None and body.fingers is not None:
-        hands = hands.scatter((frame - frame[0]) // every, len(prepared.grid))
-        hands = hands.exchanged(
-            np.any(prepared.swapped[:, list(_WRISTS)], axis=1)
-        )  # they hang on arms that had the wrong name
-        prepared = replace(prepared, hands=hands)
     return replace(prepared, guess=_guess(init, prepared, frame, camera, body))
+
+
+def with_hands(prepared: PreparedTrack, hands: HandKeypoints, frame: np.ndarray, body: Body) -> PreparedTrack:
+    """With the hands that were seen in these frames, for a body that has fingers."""
+    if body.fingers is None:
+        return prepared
+    hands = hands.scatter(np.searchsorted(prepared.grid.frame, frame), len(prepared.grid))
+    wrong = np.any(prepared.swapped[:, list(_WRISTS)], axis=1)  # they hang on arms that had the wrong name
+    return replace(prepared, hands=hands.exchanged(wrong))
 
 
 def fit_prepared(

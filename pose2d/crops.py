@@ -54,12 +54,9 @@ def regions(boxes_px: np.ndarray, input_wh: tuple[int, int], box_scale: float) -
 
 
 def affines(
-    boxes_px: np.ndarray,
-    input_wh: tuple[int, int],
-    box_scale: float,
-    convention: CropConvention,
+    boxes_px: np.ndarray, input_wh: tuple[int, int], box_scale: float, convention: CropConvention,
     rotation_deg: float = 0.0,
-) -> np.ndarray:
+) -> np.ndarray:  # fmt: skip
     """Image pixels -> crop pixels for each box, [N, 2, 3]. With (cx, cy), (w, h) the region and (W, H) the input: "sbl"
     scales W/w on both axes, the region's centre lands on (W/2, H/2); "udp" scales (W-1)/w and (H-1)/h, the centre lands
     on ((W-1)/2, (H-1)/2); "square" is as "sbl", but `crop_boxes` shows nothing but the grown box itself. A positive
@@ -86,13 +83,9 @@ def move(affine: np.ndarray, xy: Tensor) -> Tensor:
 
 
 def crop_boxes(
-    image: np.ndarray,
-    boxes_px: np.ndarray,
-    input_wh: tuple[int, int],
-    box_scale: float,
-    convention: CropConvention,
+    image: np.ndarray, boxes_px: np.ndarray, input_wh: tuple[int, int], box_scale: float, convention: CropConvention,
     antialias: bool = True,
-) -> tuple[Tensor, np.ndarray]:
+) -> tuple[Tensor, np.ndarray]:  # fmt: skip
     """Crops uint8 [N, 3, H, W] of an RGB image and the affine maps [N, 2, 3] that made them. "sbl" and "udp" fill the
     input's whole frame from the image, black beyond its edges. "square" shows the grown box only and leaves the rest of
     the square grey, so that a narrow box does not show its neighbours."""
@@ -116,12 +109,8 @@ def grown_boxes(boxes_px: np.ndarray, box_scale: float, affine: np.ndarray) -> n
 
 
 def cut(
-    image: np.ndarray,
-    affine: np.ndarray,
-    input_wh: tuple[int, int],
-    antialias: bool = True,
-    fill: int = 0,
-) -> Tensor:
+    image: np.ndarray, affine: np.ndarray, input_wh: tuple[int, int], antialias: bool = True, fill: int = 0,
+) -> Tensor:  # fmt: skip
     """One crop per affine map [N, 2, 3] of an RGB image: uint8 [N, 3, H, W], `fill` outside the image."""
     check_image(image)
     width, height = input_wh
@@ -209,14 +198,11 @@ def estimate_crops(model: PoseModel, crops: Crops, flip_test: bool = False) -> P
     zoom = torch.from_numpy(np.abs(np.linalg.det(image_from_crop[:, :, :2]))).float()
     sigma = torch.full_like(prediction.xy_px, torch.nan) if prediction.sigma_px is None else prediction.sigma_px
     return PoseEstimate(
-        xy_px=move(image_from_crop, prediction.xy_px.cpu().double()).float(),
-        score=prediction.score.float().cpu(),
+        xy_px=move(image_from_crop, prediction.xy_px.cpu().double()).float(), score=prediction.score.float().cpu(),
         sigma_px=sigma.float().cpu() * zoom.sqrt()[:, None, None],
-        crop_area_px2=zoom * model.input_wh[0] * model.input_wh[1],
-        features=features,
-        flipped_features=flipped,
+        crop_area_px2=zoom * model.input_wh[0] * model.input_wh[1], features=features, flipped_features=flipped,
         heatmap_score=None if prediction.heatmap_score is None else prediction.heatmap_score.float().cpu(),
-    )
+    )  # fmt: skip
 
 
 def estimate(

@@ -43,13 +43,8 @@ def quarter_offset(maps: Tensor) -> tuple[Tensor, Tensor]:
     stay. A map without a positive value puts its keypoint into cell (0, 0)."""
     cells, score = peaks(maps)
     cells = torch.where(score[..., None] > 0, cells, 0)
-    slope = torch.stack(
-        [
-            _around(maps, cells, 1, 0) - _around(maps, cells, -1, 0),
-            _around(maps, cells, 0, 1) - _around(maps, cells, 0, -1),
-        ],
-        -1,
-    )
+    steps = ((1, 0), (0, 1))
+    slope = torch.stack([_around(maps, cells, x, y) - _around(maps, cells, -x, -y) for x, y in steps], -1)
     return cells + 0.25 * slope.sign() * _inside(maps, cells, 1)[..., None], score
 
 
@@ -132,8 +127,7 @@ def soft_argmax(maps: Tensor) -> Tensor:
     """Integral regression (Sun et al. 2018): the expected cell [N, K, 2] under the softmax of each map."""
     h, w = maps.shape[-2:]
     weight = maps.flatten(2).softmax(2).unflatten(2, (h, w))
-    x = torch.arange(w, dtype=maps.dtype, device=maps.device)
-    y = torch.arange(h, dtype=maps.dtype, device=maps.device)
+    x, y = (torch.arange(size, dtype=maps.dtype, device=maps.device) for size in (w, h))
     return torch.stack([torch.einsum("nkhw,w->nk", weight, x), torch.einsum("nkhw,h->nk", weight, y)], -1)
 
 

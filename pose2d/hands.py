@@ -227,7 +227,9 @@ def find_hands(
         in_frame.setdefault(int(rows.frame[arms.row[arm]]), []).append(arm)
     last: dict[tuple[int, bool], tuple[float, np.ndarray, np.ndarray]] = {}  # whose -> time, body's wrist, keypoints
     for frame in frames if in_frame else ():
-        here, time_s = arms.rows(in_frame.pop(frame.index, [])), float(frame.time_s)
+        if frame.index not in in_frame:
+            continue
+        here, time_s = arms.rows(in_frame.pop(frame.index)), float(frame.time_s)
         whose = list(zip(rows.identity[here.row].tolist(), here.right.tolist(), strict=True))
         before = np.full((len(here), 21, 2), np.nan)
         for number, who in enumerate(whose):

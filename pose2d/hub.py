@@ -57,8 +57,6 @@ _REQUESTS = 50  # of one command: a server may send a little each time, or now m
 
 @dataclass(frozen=True)
 class Offer:
-    """What the hub says of a checkpoint."""
-
     name: str  # of the model
     repository: str
     revision: str  # commit of the repository

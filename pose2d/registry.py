@@ -207,16 +207,13 @@ def fill(model: PoseModel, path: str | Path, name: str) -> None:
     converted = model.convert(state)
     mismatch = compare(wanted, converted)
     if mismatch:
-        raise UserError(f"{path} does not fit {name}: {mismatch}. {_looks_like(state)}")
+        names = recognize(state)
+        looks = f"It looks like no model known here; its {len(state)} keys begin with {few(state)}."
+        if names:
+            looks = f"The file looks like {' or '.join(names)}: load it under that name."
+        raise UserError(f"{path} does not fit {name}: {mismatch}. {looks}")
     counters = {key: torch.zeros_like(value) for key, value in wanted.items() if key not in converted}
     model.load_state_dict({**counters, **converted})
-
-
-def _looks_like(state: Mapping[str, Tensor]) -> str:
-    names = recognize(state)
-    if names:
-        return f"The file looks like {' or '.join(names)}: load it under that name."
-    return f"It looks like no model known here; its {len(state)} keys begin with {few(state)}."
 
 
 def recognize(state: Mapping[str, Tensor]) -> list[str]:

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pose2d.base.table import Table, column, nested, shared
+from pose2d.base import scratch
+from pose2d.base.table import Table, blocks, column, nested, shared
 from pose2d.skeletons import COCO17, Skeleton
 
 Array = TypeVar("Array", np.ndarray, Tensor)
@@ -195,7 +196,12 @@ class Detections(Table):
     def sure(self) -> np.ndarray:
         """[N, K] confidence times presence."""
         assert self.keypoints is not None
-        return np.asarray(self.keypoints.confidence) * np.asarray(self.keypoints.presence)
+        confidence, presence = np.asarray(self.keypoints.confidence), np.asarray(self.keypoints.presence)
+        made = scratch.empty(confidence.shape, np.result_type(confidence, presence))
+        for some in blocks(len(made)):
+            np.multiply(confidence[some], presence[some], out=made[some])
+            scratch.release()
+        return made
 
     def everyone(self) -> list[int]:
         """Who has rows, in order."""
@@ -205,6 +211,10 @@ class Detections(Table):
         """One person's rows, frames rising."""
         rows = np.flatnonzero(self.identity == identity)
         return self.rows(rows[np.argsort(self.frame[rows], kind="stable")])
+
+    def tracks(self) -> "list[Track]":
+        """Where each person was seen, in order of identity."""
+        return [Track(who, one.frame, one.box_px, one.score) for who in self.everyone() for one in [self.of(who)]]
 
     def by_person(self) -> "Detections":
         """Person after person in order of identity, frames rising; nobody's rows are left out."""

@@ -276,7 +276,7 @@ def test_a_full_disk_and_a_lack_of_memory_are_told_in_words() -> None:
 
 
 def test_arrays_that_are_there_and_nonsense_are_refused(clip: tuple[Path, Path], tmp_path: Path) -> None:
-    from fitmesh.stages.track_edits import edited_keypoints
+    from fitmesh.stages.people import edited_keypoints
 
     out = tmp_path / "out"
     fitmesh.run(clip[0], out, keypoints=clip[1], init="none")
@@ -336,15 +336,13 @@ def test_formulas_do_not_reach_a_spreadsheet() -> None:
 def test_edits_that_contradict_each_other_are_refused_when_they_are_made() -> None:
     from fractions import Fraction
 
-    from fitmesh.stages.people import TracksFile
-    from fitmesh.stages.track_edits import Merge, Split, identities_after
-    from pose2d.types import Track
+    from fitmesh.stages.people import Merge, Split, TracksFile, identities_after
+    from pose2d.types import Detections
 
-    def track(identity: int, first: int) -> Track:
-        return Track(identity, np.arange(first, first + 5), np.zeros((5, 4)), np.ones(5))
-
+    frame, who = np.concatenate([np.arange(first, first + 5) for first in (0, 0, 10)]), np.repeat([1, 2, 3], 5)
+    rows = Detections(frame, who, np.zeros((15, 4)), np.ones(15))
     tracks = TracksFile(
-        64, 48, Fraction(10), np.arange(20), np.arange(20) / 10, [track(1, 0), track(2, 0), track(3, 10)],
+        64, 48, Fraction(10), np.arange(20), np.arange(20) / 10, rows,
         np.array([0, 10]), {1: 1, 2: 2, 3: 3}, [], [],
     )  # fmt: skip
     identities_after(tracks, [Merge((1, 3))])

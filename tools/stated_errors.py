@@ -35,8 +35,8 @@ from fitmesh.ui.events import Reporter
 from fitting import stated
 from fitting.body import Body, BodyParams
 from fitting.body.kinematics import SEGMENTS, rotation_matrices
+from fitting.camera import given_focal
 from fitting.fits import TrackFit
-from fitting.scene.lens import given_focal
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.stated import AXIS, COUNTED, FEATURES, KIND, KINDS, NEUTRAL, ONE_STD, TABLE, StatedErrors
 from pose2d.base.errors import UserError

@@ -89,11 +89,7 @@ class KeypointAP:
 TEN_NUMBERS = ("ap", "ap50", "ap75", "ap_medium", "ap_large", "ar", "ar50", "ar75", "ar_medium", "ar_large")
 
 
-def evaluate(
-    truth: GroundTruth,
-    detections: Detections,
-    sigmas: Sigmas = COCO17.oks_sigma,
-) -> KeypointAP:
+def evaluate(truth: GroundTruth, detections: Detections, sigmas: Sigmas = COCO17.oks_sigma) -> KeypointAP:
     """Equal to pycocotools' COCOeval(iouType="keypoints") with these sigmas."""
     return summarize(matching.match(truth, detections, sigmas))
 
@@ -102,9 +98,7 @@ Evaluate = Callable[[GroundTruth, Detections, Sigmas], KeypointAP]
 
 
 def evaluate_coco(
-    dataset: Mapping[str, Any],
-    results: Sequence[Mapping[str, Any]],
-    sigmas: Sigmas = COCO17.oks_sigma,
+    dataset: Mapping[str, Any], results: Sequence[Mapping[str, Any]], sigmas: Sigmas = COCO17.oks_sigma
 ) -> KeypointAP:
     """The same from a parsed COCO annotation file and a list of COCO results. Neither is changed."""
     truth = matching.ground_truth_from_coco(dataset, len(sigmas))
@@ -172,9 +166,7 @@ def evaluate_wholebody(
 
 
 def evaluate_by_pycocotools(
-    truth: GroundTruth,
-    detections: Detections,
-    sigmas: Sigmas = COCO17.oks_sigma,
+    truth: GroundTruth, detections: Detections, sigmas: Sigmas = COCO17.oks_sigma
 ) -> KeypointAP:
     """`average_precision.evaluate` by COCOeval(iouType="keypoints"); `exact_ap`, which it does not know, is NaN."""
     dataset = to_coco(truth)

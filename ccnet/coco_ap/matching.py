@@ -35,8 +35,6 @@ class GroundTruth:
 
 @dataclass(frozen=True)
 class Detections:
-    """Found people."""
-
     image: np.ndarray  # [D] id of the image
     xy_px: np.ndarray  # [D, K, 2] full-frame pixels
     score: np.ndarray  # [D] confidence in the person: only the order matters
@@ -75,16 +73,11 @@ def ground_truth_from_coco(dataset: Mapping[str, Any], keypoints: int = 17) -> G
     crowd = np.asarray([bool(a.get("iscrowd", 0)) for a in people], bool)
     empty = [a.get("num_keypoints", np.count_nonzero(p)) == 0 for a, p in zip(people, points[:, :, 2] > 0, strict=True)]
     return GroundTruth(
-        images=images,
-        image=_image_ids(people, images),
-        xy_px=points[:, :, :2],
-        visibility=points[:, :, 2].astype(np.int8),
-        area_px2=np.array([a["area"] for a in people], float),
-        box_px=np.asarray([a["bbox"] for a in people], float).reshape(-1, 4),
-        crowd=crowd,
-        ignore=crowd | np.asarray(empty, bool),
-        id=identity,
-    )
+        images=images, image=_image_ids(people, images), xy_px=points[:, :, :2],
+        visibility=points[:, :, 2].astype(np.int8), area_px2=np.array([a["area"] for a in people], float),
+        box_px=np.asarray([a["bbox"] for a in people], float).reshape(-1, 4), crowd=crowd,
+        ignore=crowd | np.asarray(empty, bool), id=identity,
+    )  # fmt: skip
 
 
 def detections_from_coco(results: Sequence[Mapping[str, Any]], truth: GroundTruth, category: int = 1) -> Detections:

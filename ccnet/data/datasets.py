@@ -36,8 +36,6 @@ class AnnotatedPerson:
 
 @dataclass(frozen=True)
 class Split:
-    """The people of one annotation file."""
-
     name: str
     skeleton: Skeleton
     people: tuple[AnnotatedPerson, ...]  # sorted by image

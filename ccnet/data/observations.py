@@ -62,17 +62,13 @@ class Observations:
 
 
 def join(parts: Sequence[Observations]) -> Observations:
-    """Several batches as one."""
     return Observations(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Observations)))
 
 
 def observe(
-    model: PoseModel,
-    head: CalibrationHead,
-    people: Sequence[AnnotatedPerson],
-    augment: Augment | None = None,
+    model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], augment: Augment | None = None,
     seed: Sequence[int] = (0,),
-) -> Iterator[Observations]:
+) -> Iterator[Observations]:  # fmt: skip
     """One batch after another, on the CPU, in the order of `people`. The next crops are cut while the network runs. The
     randomness of one person's crop depends on `seed` and the person's id alone."""
 
@@ -93,12 +89,8 @@ def observe(
 
 
 def _crop(
-    model: PoseModel,
-    person: AnnotatedPerson,
-    image: np.ndarray,
-    augment: Augment | None,
-    random: np.random.Generator,
-) -> tuple[Crops, bool]:
+    model: PoseModel, person: AnnotatedPerson, image: np.ndarray, augment: Augment | None, random: np.random.Generator,
+) -> tuple[Crops, bool]:  # fmt: skip
     """The network's crop of one person, augmented if asked for; and whether it is mirrored."""
     box_px = np.asarray(person.box_px)
     if augment is None:
@@ -124,12 +116,8 @@ def _crop(
 
 @torch.inference_mode()
 def _observe_batch(
-    model: PoseModel,
-    head: CalibrationHead,
-    people: Sequence[AnnotatedPerson],
-    cropped: Crops,
-    mirrored: np.ndarray,
-) -> Observations:
+    model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], cropped: Crops, mirrored: np.ndarray,
+) -> Observations:  # fmt: skip
     found = estimate_crops(model, cropped)
     keypoints = torch.from_numpy(np.stack([person.keypoints for person in people]))
     area = torch.tensor([person.area_px2 for person in people], dtype=torch.float32)
@@ -152,19 +140,13 @@ def _observe_batch(
     head_px = torch.tensor([person.head_px for person in people], dtype=torch.float32)
     right = (distance2.sqrt() <= 0.5 * head_px[:, None]).float() * labelled
     return Observations(
-        inputs=head.inputs(found.features.float()).cpu(),
-        xy_px=xy_px,
-        score=found.score,
+        inputs=head.inputs(found.features.float()).cpu(), xy_px=xy_px, score=found.score,
         heatmap_score=torch.full_like(found.score, torch.nan) if found.heatmap_score is None else found.heatmap_score,
-        sigma_px=found.sigma_px,
-        error=swapped(torch.where(labelled[..., None], error, 0).float()),
-        oks=swapped(oks),
+        sigma_px=found.sigma_px, error=swapped(torch.where(labelled[..., None], error, 0).float()), oks=swapped(oks),
         pck=swapped(torch.where(head_px.isnan()[:, None], torch.nan, right)),
-        present=swapped((labelled & inside).float()),
-        labelled=swapped(labelled.float()),
-        crop_area_px2=found.crop_area_px2,
-        area_share=area / found.crop_area_px2,
-    )
+        present=swapped((labelled & inside).float()), labelled=swapped(labelled.float()),
+        crop_area_px2=found.crop_area_px2, area_share=area / found.crop_area_px2,
+    )  # fmt: skip
 
 
 # On disk -------------------------------------------------------------------------------------------------------------
@@ -177,14 +159,9 @@ class ObservationCache:
     """The observations of one pass over some people, one pair of files per SHARD, in a folder named by cache key."""
 
     def __init__(
-        self,
-        folder: Path,
-        model: PoseModel,
-        head: CalibrationHead,
-        people: Sequence[AnnotatedPerson],
-        augment: Augment | None = None,
-        seed: Sequence[int] = (0,),
-    ) -> None:
+        self, folder: Path, model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson],
+        augment: Augment | None = None, seed: Sequence[int] = (0,),
+    ) -> None:  # fmt: skip
         self.model, self.head, self.people, self.augment, self.seed = model, head, people, augment, seed
         self.key = cache_key(model, head, people, augment, seed)
         self.folder = folder / self.key.digest[:16]
@@ -241,12 +218,9 @@ class ObservationCache:
 
 
 def cache_key(
-    model: PoseModel,
-    head: CalibrationHead,
-    people: Sequence[AnnotatedPerson],
-    augment: Augment | None,
+    model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], augment: Augment | None,
     seed: Sequence[int],
-) -> CacheKey:
+) -> CacheKey:  # fmt: skip
     first = head.first if isinstance(head, Ensemble) else head
     annotated = hashlib.sha256()  # images are named, not read: a data set has too many bytes of them
     for person in people:
@@ -255,16 +229,13 @@ def cache_key(
     return CacheKey(
         stage="observations",
         settings={
-            "crop": [model.crop, model.box_scale, *model.input_wh],
-            "head": getattr(first, "kind", ""),
-            "features": model.features_name,
-            "augment": None if augment is None else asdict(augment),
-            "seed": None if augment is None else list(seed),
-            "people": len(people),
+            "crop": [model.crop, model.box_scale, *model.input_wh], "head": getattr(first, "kind", ""),
+            "features": model.features_name, "augment": None if augment is None else asdict(augment),
+            "seed": None if augment is None else list(seed), "people": len(people),
         },
         inputs={"weights": weights_digest(model.state_dict()), "people": annotated.hexdigest()[:16]},
         code=code_digest(__name__, type(first).inputs.__module__, type(model).__module__),
-    )
+    )  # fmt: skip
 
 
 class ShardedRows:
@@ -288,13 +259,9 @@ class ShardedRows:
 
 
 def observe_cached(
-    model: PoseModel,
-    head: CalibrationHead,
-    people: Sequence[AnnotatedPerson],
-    folder: Path,
-    progress: Progress = lambda people: None,
-    group: ProcessGroup = ALONE,
-) -> Observations:
+    model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], folder: Path,
+    progress: Progress = lambda people: None, group: ProcessGroup = ALONE,
+) -> Observations:  # fmt: skip
     """The crops of people to evaluate on, as they are; cached too. Several processes share the work."""
     cache = ObservationCache(folder, model, head, people)
     cache.fill(group.rank, group.world_size, progress)
@@ -347,8 +314,6 @@ class Examples(ABC):
 
 
 class CachedExamples(Examples):
-    """From observations on disk."""
-
     def __init__(self, caches: Sequence[ObservationCache], seed: int, target: Target = "oks") -> None:
         loaded = [cache.load() for cache in caches]
         self.observations = join([observations for observations, _ in loaded])
@@ -407,14 +372,9 @@ def bytes_per_person(model: PoseModel, head: CalibrationHead, people: Sequence[A
 
 
 def make_examples(
-    model: PoseModel,
-    head: CalibrationHead,
-    people: Sequence[AnnotatedPerson],
-    settings: TrainingSettings,
-    group: ProcessGroup,
-    folder: Path,
-    progress: Progress = lambda people: None,
-) -> Examples:
+    model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], settings: TrainingSettings,
+    group: ProcessGroup, folder: Path, progress: Progress = lambda people: None,
+) -> Examples:  # fmt: skip
     """Cached on disk if all passes fit into `settings.cache_bytes`, else streamed."""
     if not fits_on_disk(model, head, people, settings):
         augment = settings.augment if settings.augmented_passes else None
@@ -435,13 +395,9 @@ def fits_on_disk(
 
 
 def observation_caches(
-    model: PoseModel,
-    head: CalibrationHead,
-    people: Sequence[AnnotatedPerson],
-    settings: TrainingSettings,
+    model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], settings: TrainingSettings,
     folder: Path,
-) -> list[ObservationCache]:
-    """One for each pass."""
+) -> list[ObservationCache]:  # fmt: skip
     return [
         ObservationCache(folder, model, head, people, augment, (settings.seed, number))
         for number, augment in passes(settings)

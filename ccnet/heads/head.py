@@ -219,13 +219,9 @@ class SimCCInputs(CalibrationHead):
     cls_y: Tensor
 
     def __init__(
-        self,
-        feature_shape: FeatureShape,
-        keypoints: int,
-        channels: int,
-        bins: tuple[int, int] = (384, 512),
+        self, feature_shape: FeatureShape, keypoints: int, channels: int, bins: tuple[int, int] = (384, 512),
         map_channels: int = 512,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(feature_shape, keypoints, channels)
         self.token = feature_shape[1]
         self.map_shape = (map_channels, bins[1] // (BINS * STRIDE), bins[0] // (BINS * STRIDE))
@@ -347,14 +343,9 @@ class SimCCDistributionHead(SimCCInputs):
     log_unit: Tensor  # [K] logarithm of the kind's l over the keypoint's own
 
     def __init__(
-        self,
-        feature_shape: FeatureShape,
-        keypoints: int,
-        channels: int = CHANNELS,
-        bins: tuple[int, int] = (384, 512),
-        map_channels: int = 512,
-        width: int = 64,
-    ) -> None:
+        self, feature_shape: FeatureShape, keypoints: int, channels: int = CHANNELS, bins: tuple[int, int] = (384, 512),
+        map_channels: int = 512, width: int = 64,
+    ) -> None:  # fmt: skip
         super().__init__(feature_shape, keypoints, channels, bins, map_channels)
         self.register_buffer("summary_mean", torch.zeros(SUMMARY))
         self.register_buffer("summary_scale", torch.ones(SUMMARY))

@@ -120,16 +120,9 @@ class _PeakHead(CalibrationHead):
     scale: Tensor  # [R] and its standard deviation
 
     def __init__(
-        self,
-        feature_shape: FeatureShape,
-        keypoints: int,
-        channels: int = 2,
-        more: int = 0,
-        hidden: int = 256,
-        local: int = 16,
-        field: int = 24,
-        dropout: float = 0.3,
-    ) -> None:
+        self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, more: int = 0, hidden: int = 256,
+        local: int = 16, field: int = 24, dropout: float = 0.3,
+    ) -> None:  # fmt: skip
         super().__init__(feature_shape, keypoints, channels)
         width = feature_shape[0]
         # Inputs: numbers about peaks, features at them, features of the whole crop, and what else `peaks` gives. The
@@ -187,13 +180,9 @@ class PeaksHead(_PeakHead):
     readout: Tensor  # [K, C + 1] weights and bias
 
     def __init__(
-        self,
-        feature_shape: FeatureShape,
-        keypoints: int,
-        channels: int = 2,
-        readout: Tensor | None = None,
+        self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, readout: Tensor | None = None,
         log_odds: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(feature_shape, keypoints, channels)
         self.log_odds = log_odds  # whether the maps of the readout are log odds, or already values in [0, 1]
         empty = torch.zeros(keypoints, feature_shape[0] + 1)

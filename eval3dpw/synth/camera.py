@@ -108,20 +108,14 @@ def draw_view(rng: np.random.Generator, motion: CameraMotion) -> CameraView:
     close = rng.random() < 0.15
     share = rng.uniform(1.0, 1.35) if close else np.exp(rng.uniform(np.log(0.42), np.log(1.0)))
     return CameraView(
-        motion=motion,
-        azimuth=rng.uniform(-np.pi, np.pi),
-        height_m=float(np.clip(rng.normal(1.5, 0.45), 0.6, 2.8)),
-        person_share=float(share),
-        aim_y_m=rng.uniform(1.1, 1.3) if close else rng.uniform(0.8, 1.05),
-        sway_m=rng.uniform(0.01, 0.035),
-        orbit_rad=rng.uniform(0.5, 1.6) * rng.choice((-1, 1)),
-    )
+        motion=motion, azimuth=rng.uniform(-np.pi, np.pi), height_m=float(np.clip(rng.normal(1.5, 0.45), 0.6, 2.8)),
+        person_share=float(share), aim_y_m=rng.uniform(1.1, 1.3) if close else rng.uniform(0.8, 1.05),
+        sway_m=rng.uniform(0.01, 0.035), orbit_rad=rng.uniform(0.5, 1.6) * rng.choice((-1, 1)),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Sensor:
-    """One camera's settings."""
-
     shutter: float  # share of the time between frames that the shutter is open
     brightness: float  # mean of the image that the exposure aims for, linear
     shot_noise: float  # variance per unit of light
@@ -141,13 +135,10 @@ def draw_sensor(rng: np.random.Generator, width: int) -> Sensor:
         brightness=rng.uniform(0.05, 0.10) if dim else rng.uniform(0.14, 0.27),
         shot_noise=rng.uniform(1.5e-3, 6e-3) if dim else rng.uniform(1e-4, 1.2e-3),
         read_noise=rng.uniform(0.004, 0.012) if dim else rng.uniform(0.001, 0.004),
-        blur_px=rng.uniform(0.4, 1.3) * width / 640,
-        tint=np.exp(rng.normal(0, 0.05, 3)),
-        contrast=rng.uniform(0.9, 1.2),
-        saturation=rng.uniform(0.75, 1.15),
-        vignette=rng.uniform(0, 0.35),
+        blur_px=rng.uniform(0.4, 1.3) * width / 640, tint=np.exp(rng.normal(0, 0.05, 3)),
+        contrast=rng.uniform(0.9, 1.2), saturation=rng.uniform(0.75, 1.15), vignette=rng.uniform(0, 0.35),
         quality=int(rng.integers(72, 95)),
-    )
+    )  # fmt: skip
 
 
 def exposure_times(sensor: Sensor, count: int = SUBFRAMES) -> np.ndarray:
@@ -182,7 +173,6 @@ def sensor_image(sensor: Sensor, light: np.ndarray, gain: float, rng: np.random.
 
 
 def encode_jpeg(sensor: Sensor, image: np.ndarray) -> bytes:
-    """A JPEG of an RGB image."""
     done, data = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, sensor.quality])
     assert done
     return data.tobytes()

@@ -26,8 +26,6 @@ _CENTER_OF_HEAD = np.array([0.0, 0.60, 0.045])
 
 @dataclass(frozen=True)
 class SyntheticPerson:
-    """One person's truth over T frames."""
-
     clip: str
     shape: Tensor  # [10]
     pose: Tensor  # [T, 24, 3] axis-angle, the root in the world
@@ -78,7 +76,6 @@ def sized_person(
 
 
 def shifted(body: Body, person: SyntheticPerson, shift_m: tuple[float, float]) -> SyntheticPerson:
-    """The same person moved by x, z."""
     shift = torch.tensor([shift_m[0], 0.0, shift_m[1]])
     return _posed_person(body, person.clip, person.pose, person.shape, person.translation + shift)
 
@@ -121,10 +118,14 @@ class _Attachment:
 
 
 def clothed_body(body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Generator) -> ClothedBody:
-    """A body of this shape in these clothes."""
     mean, weights = body.v_template.numpy(), body.weights.numpy()
     faces = body.faces.numpy().astype(np.int32)
-    eyes = _eyeballs(faces, len(mean))
+    # [V] true for the small components that are not connected to the skin.
+    count = len(mean)
+    edges = np.concatenate((faces[:, :2], faces[:, 1:]))
+    joined = coo_matrix((np.ones(len(edges)), edges.T), shape=(count, count))
+    _, piece = connected_components(joined, directed=False)
+    eyes = piece != np.bincount(piece).argmax()
     stand_off = _clothing_thickness_m(SurfacePoints(mean, weights.argmax(1)), outfit, rng) * ~eyes
     normals = _smooth_normals(mean, faces)
     parts = [mean + stand_off[:, None] * normals]
@@ -167,14 +168,6 @@ def _appearance(
     surface = SurfacePoints(points.reshape(-1, 3), bones.ravel())
     appearance = outfits.surface_appearance(surface, of_face, outfit, rng)
     return appearance.reshape(len(faces), len(places), outfits.CHANNELS)
-
-
-def _eyeballs(faces: np.ndarray, count: int) -> np.ndarray:
-    """[V] true for the small components that are not connected to the skin."""
-    edges = np.concatenate((faces[:, :2], faces[:, 1:]))
-    joined = coo_matrix((np.ones(len(edges)), edges.T), shape=(count, count))
-    _, piece = connected_components(joined, directed=False)
-    return piece != np.bincount(piece).argmax()
 
 
 def _smooth_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:

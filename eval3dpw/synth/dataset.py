@@ -64,8 +64,6 @@ class SynthSettings:
 
 @dataclass(frozen=True)
 class MadeSequence:
-    """A finished sequence."""
-
     name: str
     frames: int
     people: int
@@ -216,36 +214,25 @@ def truth_path(root: Path, sequence: str) -> Path:
 
 
 def sequence_content(
-    sequence: str,
-    people: list[SyntheticPerson],
-    templates_m: list[np.ndarray],
-    cam_poses: np.ndarray,
-    intrinsics: np.ndarray,
-    keypoints_px: np.ndarray,
-    visibility: np.ndarray,
-) -> dict[str, Any]:
+    sequence: str, people: list[SyntheticPerson], templates_m: list[np.ndarray], cam_poses: np.ndarray,
+    intrinsics: np.ndarray, keypoints_px: np.ndarray, visibility: np.ndarray,
+) -> dict[str, Any]:  # fmt: skip
     """What a pickle of 3DPW holds, by its names. templates_m: each person's clothed template [V, 3]; keypoints_px [P,
     T, 17, 2] and visibility [P, T, 17]."""
     frames = len(cam_poses)
     points2d = [openpose18(xy_px, state) for xy_px, state in zip(keypoints_px, visibility, strict=True)]
     return {
-        "sequence": sequence,
-        "betas": [p.shape.double().numpy() for p in people],
+        "sequence": sequence, "betas": [p.shape.double().numpy() for p in people],
         "poses": [p.pose.flatten(1).double().numpy() for p in people],
-        "trans": [p.translation.double().numpy() for p in people],
-        "poses_60Hz": [_at_60_hz(p)[0] for p in people],
-        "trans_60Hz": [_at_60_hz(p)[1] for p in people],
-        "betas_clothed": [p.shape.double().numpy() for p in people],
+        "trans": [p.translation.double().numpy() for p in people], "poses_60Hz": [_at_60_hz(p)[0] for p in people],
+        "trans_60Hz": [_at_60_hz(p)[1] for p in people], "betas_clothed": [p.shape.double().numpy() for p in people],
         "v_template_clothed": [template.astype(np.float64) for template in templates_m],
-        "genders": ["m" for _ in people],
-        "texture_maps": [np.zeros((1, 1, 3), np.uint8) for _ in people],
-        "poses2d": points2d,
-        "jointPositions": [p.joints.flatten(1).double().numpy() for p in people],
-        "img_frame_ids": 2 * np.arange(frames),
-        "cam_poses": cam_poses.astype(np.float64),
+        "genders": ["m" for _ in people], "texture_maps": [np.zeros((1, 1, 3), np.uint8) for _ in people],
+        "poses2d": points2d, "jointPositions": [p.joints.flatten(1).double().numpy() for p in people],
+        "img_frame_ids": 2 * np.arange(frames), "cam_poses": cam_poses.astype(np.float64),
         "campose_valid": [(points[:, 2] > 0).any(1).astype(np.int64) for points in points2d],
         "cam_intrinsics": intrinsics.astype(np.float64),
-    }
+    }  # fmt: skip
 
 
 def openpose18(keypoints_px: np.ndarray, visibility: np.ndarray) -> np.ndarray:
@@ -327,20 +314,15 @@ def truth_arrays(plan: ScriptedPlan, shots: list[ScriptedShot], truths: list[Fra
     first = np.cumsum([0, *lengths[:-1]])
     frames, size = sum(lengths), (plan.people, sum(lengths))
     arrays: dict[str, np.ndarray] = {
-        "in_shot": np.zeros(size, bool),
-        "boxes_px": np.zeros((*size, 4)),
-        "area_px2": np.zeros(size),
-        "seen_px2": np.zeros(size),
-        "halpe_px": np.full((*size, 26, 2), np.nan),
+        "in_shot": np.zeros(size, bool), "boxes_px": np.zeros((*size, 4)), "area_px2": np.zeros(size),
+        "seen_px2": np.zeros(size), "halpe_px": np.full((*size, 26, 2), np.nan),
         "halpe_visibility": np.zeros((*size, 26), np.uint8),
         "halpe_hidden_by": np.full((*size, 26), BY_NOBODY, np.int16),
-        "halpe_m": np.full((*size, 26, 3), np.nan, np.float32),
-        "joints_m": np.full((*size, 24, 3), np.nan, np.float32),
+        "halpe_m": np.full((*size, 26, 3), np.nan, np.float32), "joints_m": np.full((*size, 24, 3), np.nan, np.float32),
         "pose_rad": np.full((*size, 24, 3), np.nan, np.float32),
-        "translation_m": np.full((*size, 3), np.nan, np.float32),
-        "contact": np.zeros((*size, 4), bool),
+        "translation_m": np.full((*size, 3), np.nan, np.float32), "contact": np.zeros((*size, 4), bool),
         "still": np.zeros((*size, 4), bool),
-    }
+    }  # fmt: skip
     sizes, shapes = np.ones(plan.people), np.zeros((plan.people, 10), np.float32)
     for start, shot in zip(first, shots, strict=True):
         span, who = slice(start, start + shot.sequence.frames), np.array(shot.identities)
@@ -365,26 +347,16 @@ def truth_arrays(plan: ScriptedPlan, shots: list[ScriptedShot], truths: list[Fra
         assert rest is not None
         heights.append(float(rest[0, :, 1].max() - rest[0, :, 1].min()))
     return {
-        **arrays,
-        "keypoints_px": arrays["halpe_px"][:, :, :17],
-        "visibility": arrays["halpe_visibility"][:, :, :17],
-        "hidden_by": arrays["halpe_hidden_by"][:, :, :17],
-        "shot_first_frame": first,
+        **arrays, "keypoints_px": arrays["halpe_px"][:, :, :17], "visibility": arrays["halpe_visibility"][:, :, :17],
+        "hidden_by": arrays["halpe_hidden_by"][:, :, :17], "shot_first_frame": first,
         "shot_camera": np.array([shot.camera_kind for shot in shots]),
         "shot_focal_px": np.array([shot.sequence.camera.focal_px[0] for shot in shots]),
         "shot_scene": np.array([shot.sequence.plan.scene for shot in shots]),
-        "camera_from_world": np.concatenate([shot.sequence.cam_poses() for shot in shots]),
-        "frames": np.array(frames),
-        "fps": np.array(plan.fps),
-        "size_px": np.array(shots[0].sequence.camera.size),
-        "identity": np.arange(plan.people),
-        "size": sizes,
-        "shape": shapes,
-        "height_m": sizes * heights,
-        "uniforms": np.array(plan.uniforms),
-        "script": np.array(plan.script),
-        "kind": np.array(plan.kind),
-    }
+        "camera_from_world": np.concatenate([shot.sequence.cam_poses() for shot in shots]), "frames": np.array(frames),
+        "fps": np.array(plan.fps), "size_px": np.array(shots[0].sequence.camera.size),
+        "identity": np.arange(plan.people), "size": sizes, "shape": shapes, "height_m": sizes * heights,
+        "uniforms": np.array(plan.uniforms), "script": np.array(plan.script), "kind": np.array(plan.kind),
+    }  # fmt: skip
 
 
 def _clips(body: Body, settings: ScriptedSettings) -> dict[Kind, list[Clip]]:

@@ -90,8 +90,6 @@ SHORTEST = 60  # frames
 
 @dataclass(frozen=True)
 class ClipFacts:
-    """What one clip shows."""
-
     frames: int
     speed_m_s: float  # median of the pelvis over the floor
     lowest_pelvis_m: float
@@ -127,15 +125,11 @@ def clip_facts(clip: Clip, body: Body) -> ClipFacts:
     lowest, slow = height.min(1), speeds_m_s(feet, FPS) < 0.15
     lowest_is_slow = np.take_along_axis(slow, height.argmin(1)[:, None], 1)[:, 0]
     return ClipFacts(
-        frames=len(feet),
-        speed_m_s=float(np.median(np.linalg.norm(np.gradient(pelvis, axis=0)[:, ::2], axis=1)) * FPS),
-        lowest_pelvis_m=float(pelvis[:, 1].min() - floor),
-        pelvis_m=float(np.median(pelvis[:, 1]) - floor),
-        stands=float((slow & (height < 0.05)).any(1).mean()),
-        flies=float(((lowest > 0.06) & ~slow.any(1)).mean()),
-        raised=float(((lowest > 0.10) & lowest_is_slow).mean()),
-        deepest_m=float(-lowest.min()),
-    )
+        frames=len(feet), speed_m_s=float(np.median(np.linalg.norm(np.gradient(pelvis, axis=0)[:, ::2], axis=1)) * FPS),
+        lowest_pelvis_m=float(pelvis[:, 1].min() - floor), pelvis_m=float(np.median(pelvis[:, 1]) - floor),
+        stands=float((slow & (height < 0.05)).any(1).mean()), flies=float(((lowest > 0.06) & ~slow.any(1)).mean()),
+        raised=float(((lowest > 0.10) & lowest_is_slow).mean()), deepest_m=float(-lowest.min()),
+    )  # fmt: skip
 
 
 def is_held_out(clip: Clip) -> bool:

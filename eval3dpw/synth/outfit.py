@@ -25,8 +25,6 @@ Color = tuple[float, float, float]  # linear red, green, blue 0..1
 
 @dataclass(frozen=True)
 class Fabric:
-    """What a garment is made of."""
-
     color: Color
     second: Color  # of the pattern
     pattern: Pattern
@@ -37,8 +35,6 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Outfit:
-    """Clothes, hair and skin of one person."""
-
     skin: Color
     hair: Color
     hair_thickness_m: float
@@ -72,48 +68,34 @@ _SHOES = ((24, 22, 22), (60, 42, 30), (120, 84, 56), (216, 214, 208), (60, 64, 7
 
 
 def draw_outfit(rng: np.random.Generator) -> Outfit:
-    """A random person in everyday clothes."""
     shirt = _draw_fabric(rng, _CLOTHES, plain=0.4, thickness=(0.006, 0.030), folds=(0.3, 1.0))
     legs = _draw_fabric(rng, _TROUSERS, plain=0.85, thickness=(0.006, 0.026), folds=(0.3, 1.0))
     short_legs = rng.random() < 0.25
     skirt = rng.random() < 0.12
     long_hair = rng.random() < 0.4
     return Outfit(
-        skin=_varied(rng, _SKINS, 0.06),
-        hair=_varied(rng, _HAIRS, 0.15),
-        hair_thickness_m=rng.uniform(0.006, 0.028),
+        skin=_varied(rng, _SKINS, 0.06), hair=_varied(rng, _HAIRS, 0.15), hair_thickness_m=rng.uniform(0.006, 0.028),
         hair_falls_to_m=rng.uniform(0.33, 0.52) if long_hair else None,
-        beard=0.0 if long_hair or rng.random() < 0.7 else rng.uniform(0.3, 0.8),
-        top=shirt,
-        sleeve_end_m=float(rng.choice([0.24, 0.33, 0.36, 0.42, 0.64, 0.655, 0.66])),
-        hem_y_m=rng.uniform(-0.16, 0.0),
-        neckline_m=rng.uniform(0.065, 0.115),
-        open_front=rng.random() < 0.2,
-        bottom=legs,
+        beard=0.0 if long_hair or rng.random() < 0.7 else rng.uniform(0.3, 0.8), top=shirt,
+        sleeve_end_m=float(rng.choice([0.24, 0.33, 0.36, 0.42, 0.64, 0.655, 0.66])), hem_y_m=rng.uniform(-0.16, 0.0),
+        neckline_m=rng.uniform(0.065, 0.115), open_front=rng.random() < 0.2, bottom=legs,
         leg_end_y_m=rng.uniform(-0.52, -0.26) if short_legs or skirt else rng.uniform(-0.93, -0.87),
-        skirt_end_y_m=rng.uniform(-0.62, -0.34) if skirt else None,
-        shoes=_varied(rng, _SHOES, 0.1),
+        skirt_end_y_m=rng.uniform(-0.62, -0.34) if skirt else None, shoes=_varied(rng, _SHOES, 0.1),
         sole=_varied(rng, ((230, 228, 220), (40, 38, 36)), 0.1),
         socks=_varied(rng, ((230, 230, 228), (40, 40, 44)), 0.1),
-    )
+    )  # fmt: skip
 
 
 def _draw_fabric(
-    rng: np.random.Generator,
-    colors: tuple[tuple[int, int, int], ...],
-    plain: float,
-    thickness: tuple[float, float],
+    rng: np.random.Generator, colors: tuple[tuple[int, int, int], ...], plain: float, thickness: tuple[float, float],
     folds: tuple[float, float],
-) -> Fabric:
+) -> Fabric:  # fmt: skip
     patterns: tuple[Pattern, ...] = ("stripes", "upright stripes", "checks", "blotches", "print", "panels")
     return Fabric(
-        color=_varied(rng, colors, 0.2),
-        second=_varied(rng, _CLOTHES, 0.2),
+        color=_varied(rng, colors, 0.2), second=_varied(rng, _CLOTHES, 0.2),
         pattern="plain" if rng.random() < plain else patterns[rng.integers(len(patterns))],
-        period_m=rng.uniform(0.03, 0.12),
-        thickness_m=rng.uniform(*thickness),
-        folds=rng.uniform(*folds),
-    )
+        period_m=rng.uniform(0.03, 0.12), thickness_m=rng.uniform(*thickness), folds=rng.uniform(*folds),
+    )  # fmt: skip
 
 
 def _varied(rng: np.random.Generator, colors: tuple[tuple[int, int, int], ...], spread: float) -> Color:
@@ -125,8 +107,6 @@ def _varied(rng: np.random.Generator, colors: tuple[tuple[int, int, int], ...], 
 
 @dataclass(frozen=True)
 class SurfacePoints:
-    """Points of the body's surface."""
-
     rest_m: np.ndarray  # [n, 3] on the mean body
     bone: np.ndarray  # [n] 0..23, the joint with the largest skinning weight
 

@@ -89,7 +89,6 @@ class VisibilityBuffer:
 
 
 def rasterize(vertices_m: np.ndarray, faces: np.ndarray, camera: Camera, world_to_cam: np.ndarray) -> VisibilityBuffer:
-    """Of triangles in the world frame."""
     in_cam = vertices_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3]
     screen = project_triangles(in_cam, faces, camera)
     width, height = camera.size
@@ -98,16 +97,9 @@ def rasterize(vertices_m: np.ndarray, faces: np.ndarray, camera: Camera, world_t
 
 
 def shade(
-    buffer: VisibilityBuffer,
-    surfaces: Surfaces,
-    normals: np.ndarray,
-    camera: Camera,
-    world_to_cam: np.ndarray,
-    light: Light,
-    shadows: Shadows,
-    backdrop: Backdrop,
-    shadow_shift_px: np.ndarray,
-) -> np.ndarray:
+    buffer: VisibilityBuffer, surfaces: Surfaces, normals: np.ndarray, camera: Camera, world_to_cam: np.ndarray,
+    light: Light, shadows: Shadows, backdrop: Backdrop, shadow_shift_px: np.ndarray,
+) -> np.ndarray:  # fmt: skip
     """Linear light [H, W, 3] float32 from normals [V, 3] in the world frame; `shadow_shift_px` [2] moves shadows."""
     screen, atlas = buffer.screen, surfaces.atlas
     fx, fy = camera.focal_px
@@ -125,32 +117,13 @@ def shade(
 
 @compiled
 def _shade(
-    triangle: np.ndarray,
-    inverse_depth: np.ndarray,
-    xy_px: np.ndarray,
-    inverse_depths: np.ndarray,
-    faces: np.ndarray,
-    parent: np.ndarray,
-    on_vertices: np.ndarray,
-    appearance: np.ndarray,
-    tile: np.ndarray,
-    ground: np.ndarray,
-    shadow_only: np.ndarray,
-    texels: np.ndarray,
-    start: np.ndarray,
-    meters: np.ndarray,
-    lens: np.ndarray,
-    world_to_cam: np.ndarray,
-    lamp: np.ndarray,
-    to_map: np.ndarray,
-    nearness: np.ndarray,
-    sky_map: np.ndarray,
-    sky_grid: np.ndarray,
-    shift: np.ndarray,
-    backdrop_image: np.ndarray,
-    backdrop_frame: np.ndarray,
+    triangle: np.ndarray, inverse_depth: np.ndarray, xy_px: np.ndarray, inverse_depths: np.ndarray, faces: np.ndarray,
+    parent: np.ndarray, on_vertices: np.ndarray, appearance: np.ndarray, tile: np.ndarray, ground: np.ndarray,
+    shadow_only: np.ndarray, texels: np.ndarray, start: np.ndarray, meters: np.ndarray, lens: np.ndarray,
+    world_to_cam: np.ndarray, lamp: np.ndarray, to_map: np.ndarray, nearness: np.ndarray, sky_map: np.ndarray,
+    sky_grid: np.ndarray, shift: np.ndarray, backdrop_image: np.ndarray, backdrop_frame: np.ndarray,
     backdrop_focal: float,
-) -> np.ndarray:
+) -> np.ndarray:  # fmt: skip
     """Linear light [H, W, 3] float32; the arguments are the fields that `shade` passes, as arrays."""
     height, width = triangle.shape
     out = np.empty((height, width, 3), np.float32)
@@ -314,13 +287,9 @@ class SceneMesh:
         return rasterize(vertices_m, self.surfaces.faces, camera, world_to_cam)
 
     def light(
-        self,
-        vertices_m: np.ndarray,
-        camera: Camera,
-        world_to_cam: np.ndarray,
-        shadows: Shadows,
+        self, vertices_m: np.ndarray, camera: Camera, world_to_cam: np.ndarray, shadows: Shadows,
         shadow_shift_px: np.ndarray,
-    ) -> np.ndarray:
+    ) -> np.ndarray:  # fmt: skip
         """[H, W, 3] linear."""
         moving = len(vertices_m) - len(self.static_m)
         people = self.surfaces.faces[: self.person_faces[-1]]
@@ -351,20 +320,12 @@ def build_scene_mesh(people: list[ClothedBody], scene: Scene, rng: np.random.Gen
     static_m = np.concatenate([solid.vertices_m for solid in scene.solids])
     ends = np.cumsum([0, *(len(person.faces) for person in people)])
     surfaces = Surfaces(
-        faces=all_faces,
-        appearance=np.concatenate([person.appearance for person in people]),
-        tile=tile.astype(np.int32),
-        uv_m=np.concatenate([part[1] for part in parts]),
-        ground=is_ground,
-        shadow_only=is_ground & scene.ground_is_photo,
-        atlas=atlas,
-    )
+        faces=all_faces, appearance=np.concatenate([person.appearance for person in people]),
+        tile=tile.astype(np.int32), uv_m=np.concatenate([part[1] for part in parts]), ground=is_ground,
+        shadow_only=is_ground & scene.ground_is_photo, atlas=atlas,
+    )  # fmt: skip
     static_faces = all_faces[ends[-1] :] - np.int32(first[len(people)])
     return SceneMesh(
-        scene=scene,
-        surfaces=surfaces,
-        static_m=static_m,
-        static_normals=vertex_normals(static_m, static_faces),
-        person_faces=ends,
-        shadow_faces=np.ascontiguousarray(all_faces[casts]),
-    )
+        scene=scene, surfaces=surfaces, static_m=static_m, static_normals=vertex_normals(static_m, static_faces),
+        person_faces=ends, shadow_faces=np.ascontiguousarray(all_faces[casts]),
+    )  # fmt: skip

@@ -29,33 +29,23 @@ SceneScript = Literal["crossing", "embrace", "behind", "cuts", "world"]
 SCRIPTS: tuple[SceneScript, ...] = ("crossing", "embrace", "behind", "cuts", "world")
 # Sequences of each script, in turn: how many people, and whether they wear the same clothes.
 _CASTS: dict[SceneScript, tuple[tuple[int, bool], ...]] = {
-    "crossing": ((2, False), (4, False), (3, True), (6, False)),
-    "embrace": ((2, False), (3, True)),
-    "behind": ((2, False), (4, False), (3, True)),
-    "cuts": ((3, False), (4, True), (2, False)),
-    "world": ((1, False),),
-}
+    "crossing": ((2, False), (4, False), (3, True), (6, False)), "embrace": ((2, False), (3, True)),
+    "behind": ((2, False), (4, False), (3, True)), "cuts": ((3, False), (4, True), (2, False)), "world": ((1, False),),
+}  # fmt: skip
 _SECONDS: dict[SceneScript, float] = {"crossing": 6.0, "embrace": 6.5, "behind": 7.0, "cuts": 7.5, "world": 4.5}
 FRAME_RATE: dict[SceneScript, int] = {"crossing": 15, "embrace": 15, "behind": 15, "cuts": 15, "world": 30}
 # What rendered worlds show, in turn: kind, people, a child among them, camera, focal length over the diagonal.
 WORLDS: tuple[tuple[Kind, int, bool, staging.StagedCameraKind, float], ...] = (
-    ("walking", 1, False, "static", 0.62),
-    ("walking", 3, True, "static", 0.95),
-    ("jumping", 1, False, "static", 0.72),
-    ("sitting", 2, False, "static", 0.80),
-    ("walking", 2, True, "pan", 1.25),
-    ("stairs", 1, False, "static", 0.66),
-    ("standing", 2, True, "hand", 0.58),
-    ("walking", 4, True, "hand", 1.05),
-)
+    ("walking", 1, False, "static", 0.62), ("walking", 3, True, "static", 0.95), ("jumping", 1, False, "static", 0.72),
+    ("sitting", 2, False, "static", 0.80), ("walking", 2, True, "pan", 1.25), ("stairs", 1, False, "static", 0.66),
+    ("standing", 2, True, "hand", 0.58), ("walking", 4, True, "hand", 1.05),
+)  # fmt: skip
 _COMPANY: dict[Kind, Kind] = {"sitting": "standing", "stairs": "walking"}
 _ARMS = [16, 17, 18, 19]  # left and right shoulder, left and right elbow
 
 
 @dataclass(frozen=True)
 class Staged:
-    """What a script puts before a camera."""
-
     people: list[SyntheticPerson]
     identities: list[int]  # of the people
     objects: list[Solid]
@@ -68,8 +58,6 @@ class Staged:
 
 @dataclass(frozen=True)
 class ScriptedShot:
-    """One shot, ready to be rendered."""
-
     sequence: SyntheticSequence
     identities: list[int]
     camera_kind: staging.StagedCameraKind
@@ -323,17 +311,11 @@ def _filmed(
         clothed.append(clothed_body(body, person.shape, wardrobe[identity], looks))
     sensor = draw_sensor(plan.rng(f"sensor {number}"), size[0])
     shot_plan = SequencePlan(
-        name=plan.name,
-        people=tuple(ClipChoice(0, mirrored=False) for _ in staged.people),
-        bystanders=(),
-        scene=kind,
-        occlusion="none",
-        view=CameraView("fixed", staged.azimuth, 0.0, 0.0, 0.0, 0.0, 0.0),
-        focal_px=staged.camera.focal_px[0],
-        sensor=sensor,
-        crossing=plan.script == "crossing",
+        name=plan.name, people=tuple(ClipChoice(0, mirrored=False) for _ in staged.people), bystanders=(), scene=kind,
+        occlusion="none", view=CameraView("fixed", staged.azimuth, 0.0, 0.0, 0.0, 0.0, 0.0),
+        focal_px=staged.camera.focal_px[0], sensor=sensor, crossing=plan.script == "crossing",
         seed=(plan.seed[0], 1000 * plan.seed[1] + number),
-    )
+    )  # fmt: skip
     mesh = build_scene_mesh(clothed, around, rng)
     sequence = SyntheticSequence(shot_plan, staged.people, [], clothed, staged.camera, staged.path, mesh)
     return ScriptedShot(sequence, staged.identities, staged.camera_kind, staged.has_steps)

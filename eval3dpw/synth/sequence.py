@@ -7,21 +7,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from eval3dpw.synth import camera as recording
 from eval3dpw.synth import surroundings
-from eval3dpw.synth.camera import (
-    CAMERA_MOTIONS,
-    SUBFRAME_SHIFTS_PX,
-    SUBFRAMES,
-    CameraPath,
-    CameraView,
-    Sensor,
-    draw_sensor,
-    draw_view,
-    encode_jpeg,
-    exposure_gain,
-    exposure_times,
-    sensor_image,
-)
 from eval3dpw.synth.clothed_people import (
     ClothedBody,
     SyntheticPerson,
@@ -51,8 +38,6 @@ DEPTH_M = np.array([
 
 @dataclass(frozen=True)
 class ClipChoice:
-    """The motion of one person."""
-
     clip: int  # number among the split's clips
     mirrored: bool
 
@@ -66,9 +51,9 @@ class SequencePlan:
     bystanders: tuple[ClipChoice, ...]  # in the images, but not in the truth
     scene: SceneKind
     occlusion: surroundings.OcclusionLevel
-    view: CameraView
+    view: recording.CameraView
     focal_px: float
-    sensor: Sensor
+    sensor: recording.Sensor
     crossing: bool  # two people walk past each other
     seed: tuple[int, int]  # of everything that is drawn later
 
@@ -84,7 +69,7 @@ def draw_plan(seed: int, number: int, clip_count: int, width: int, photo_backgro
     rng = np.random.default_rng([seed, number])
     kind: SceneKind = "photo" if photo_background else SCENE_KINDS[(number + seed) % len(SCENE_KINDS)]
     level = OCCLUSION_LEVELS[number % len(OCCLUSION_LEVELS)]
-    motion = CAMERA_MOTIONS[(number // 2 + number) % len(CAMERA_MOTIONS)]
+    motion = recording.CAMERA_MOTIONS[(number // 2 + number) % len(recording.CAMERA_MOTIONS)]
     # Clips in random order: each once, then each once mirrored, and so on.
     order = np.random.default_rng([seed, clip_count]).permutation(clip_count)
     shown = range(first, first + count)
@@ -93,14 +78,10 @@ def draw_plan(seed: int, number: int, clip_count: int, width: int, photo_backgro
         name=f"synth_{number:03d}_{kind}_{count}p_{motion}_{level}",
         people=tuple(ClipChoice(int(order[k % clip_count]), mirrored=k // clip_count % 2 == 1) for k in shown),
         bystanders=tuple(ClipChoice(int(rng.integers(clip_count)), bool(rng.integers(2))) for _ in range(more)),
-        scene=kind,
-        occlusion=level,
-        view=draw_view(rng, motion),
+        scene=kind, occlusion=level, view=recording.draw_view(rng, motion),
         focal_px=rng.uniform(*FOCAL_OF_WIDTH) * width,
-        sensor=draw_sensor(rng, width),
-        crossing=bool(rng.random() < 0.6),
-        seed=(seed, number),
-    )
+        sensor=recording.draw_sensor(rng, width), crossing=bool(rng.random() < 0.6), seed=(seed, number),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -116,13 +97,9 @@ class FrameTruth:
 
 
 def frame_truth(
-    mesh: SceneMesh,
-    vertices_m: np.ndarray,
-    people_m: list[np.ndarray],
-    keypoints_m: np.ndarray,
-    camera: Camera,
+    mesh: SceneMesh, vertices_m: np.ndarray, people_m: list[np.ndarray], keypoints_m: np.ndarray, camera: Camera,
     world_to_cam: np.ndarray,
-) -> FrameTruth:
+) -> FrameTruth:  # fmt: skip
     """Of keypoints_m [P, K, 3] in the world frame: COCO's 17 or Halpe's 26."""
     buffer = mesh.rasterize(vertices_m, camera, world_to_cam)
     owner = mesh.owner(buffer)
@@ -185,7 +162,6 @@ class SyntheticSequence:
         return len(self.people[0].pose)
 
     def posed(self) -> list[np.ndarray]:
-        """Vertices [T, V, 3] of everybody, clothed."""
         everyone = (*self.people, *self.bystanders)
         return [c.posed(p.placement, p.translation, p.size) for c, p in zip(self.clothed, everyone, strict=True)]
 
@@ -195,18 +171,14 @@ class SyntheticSequence:
 
 
 def build_sequence(
-    plan: SequencePlan,
-    body: Body,
-    clips: tuple[Clip, ...],
-    size: tuple[int, int],
-    most_frames: int,
+    plan: SequencePlan, body: Body, clips: tuple[Clip, ...], size: tuple[int, int], most_frames: int,
     photo: np.ndarray | None = None,
-) -> SyntheticSequence:
+) -> SyntheticSequence:  # fmt: skip
     """The people, camera and scene of a plan; a photograph [h, w, 3] uint8 RGB, if given, replaces the built scene."""
     people = _people(plan, body, clips, most_frames)
     camera = Camera.from_focal(plan.focal_px, size)
     centers = torch.stack([person.joints[:, 0] for person in people], 1).numpy()
-    path = CameraPath(plan.view, camera, centers, plan.rng("camera"))
+    path = recording.CameraPath(plan.view, camera, centers, plan.rng("camera"))
     cameras = np.stack([path.position(frame) for frame in range(len(centers))])[:, ::2]
     bystanders = _bystanders(plan, body, clips, people, cameras)
     paths = np.concatenate([person.path for person in (*people, *bystanders)])
@@ -232,7 +204,7 @@ def build_sequence(
 
 
 def render_frames(
-    sequence: SyntheticSequence, keypoint_count: int = 17, subframes: int = SUBFRAMES
+    sequence: SyntheticSequence, keypoint_count: int = 17, subframes: int = recording.SUBFRAMES
 ) -> Iterator[tuple[bytes, FrameTruth]]:
     """The JPEG of every frame, and its truth: of COCO's 17 keypoints or Halpe's 26."""
     plan, people = sequence.plan, sequence.people
@@ -242,26 +214,26 @@ def render_frames(
     gain = None
     for frame in range(sequence.frames):
         light = _exposed_light(sequence, posed, frame, subframes)
-        gain = exposure_gain(plan.sensor, light) if gain is None else gain
-        image = sensor_image(plan.sensor, light, gain, rng)
+        gain = recording.exposure_gain(plan.sensor, light) if gain is None else gain
+        image = recording.sensor_image(plan.sensor, light, gain, rng)
         bodies = [vertices[frame] for vertices in posed]
         truth = frame_truth(
             sequence.mesh, sequence.mesh.vertices_m(bodies), bodies, keypoints[frame], sequence.camera,
             sequence.path.world_to_cam(frame),
         )  # fmt: skip
-        yield encode_jpeg(plan.sensor, image), truth
+        yield recording.encode_jpeg(plan.sensor, image), truth
 
 
 def _exposed_light(
-    sequence: SyntheticSequence, posed: list[np.ndarray], frame: int, subframes: int = SUBFRAMES
+    sequence: SyntheticSequence, posed: list[np.ndarray], frame: int, subframes: int = recording.SUBFRAMES
 ) -> np.ndarray:
     """Mean light [H, W, 3] while the shutter is open; subframes are shifted by parts of a pixel, which antialiases."""
     at_frame = [vertices[frame] for vertices in posed]
     center = np.mean([vertices.mean(0) for vertices in at_frame], 0)
     shadows = sequence.mesh.shadows(sequence.mesh.vertices_m(at_frame), center)
     total = np.zeros((sequence.camera.size[1], sequence.camera.size[0], 3), np.float32)
-    shifts = SUBFRAME_SHIFTS_PX[:: SUBFRAMES // subframes]  # two of them lie opposite each other
-    for shift, time in zip(shifts, exposure_times(sequence.plan.sensor, subframes), strict=True):
+    shifts = recording.SUBFRAME_SHIFTS_PX[:: recording.SUBFRAMES // subframes]  # two of them lie opposite each other
+    for shift, time in zip(shifts, recording.exposure_times(sequence.plan.sensor, subframes), strict=True):
         x, y = sequence.camera.center_px
         subframe_camera = Camera.from_focal(
             sequence.camera.focal_px, sequence.camera.size, (x + shift[0], y + shift[1])

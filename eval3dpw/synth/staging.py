@@ -37,16 +37,9 @@ def there_and_back(count: int, frames: int) -> np.ndarray:
 
 
 def staged_person(
-    body: Body,
-    clip: Clip,
-    rows: np.ndarray,
-    shape: Tensor,
-    size: float,
-    yaw: float,
-    fps: float = FPS,
-    has_steps: bool = False,
-    pose: Tensor | None = None,
-) -> SyntheticPerson:
+    body: Body, clip: Clip, rows: np.ndarray, shape: Tensor, size: float, yaw: float, fps: float = FPS,
+    has_steps: bool = False, pose: Tensor | None = None,
+) -> SyntheticPerson:  # fmt: skip
     """Frames `rows` [T] of a clip, turned by `yaw`, feet planted, the path's middle over the origin. pose [T, 24, 3]:
     instead of the clip's own, before it is turned."""
     turn = Rotation.from_euler("y", yaw)
@@ -73,23 +66,6 @@ def contacts(body: Body, person: SyntheticPerson, fps: float, has_steps: bool = 
     feet = person.keypoints[:, list(FEET_KEYPOINTS)].double().numpy()
     stands = in_contact(feet, person.size * feet_over_sole_m(body, person.shape), fps, level=not has_steps)
     return stands, stands & (speeds_m_s(feet, fps) < STILL_M_S)
-
-
-def set_apart(
-    body: Body, people: list[SyntheticPerson], rng: np.random.Generator, apart_m: float = 0.55
-) -> list[SyntheticPerson]:
-    """Everybody at a random place where no two come closer than that."""
-    placed: list[SyntheticPerson] = []
-    for person in people:
-        reach = 1.0
-        while True:
-            spot = rng.uniform(-reach, reach, 2) if placed else np.zeros(2)
-            near = [np.linalg.norm(p.path - person.path - spot, axis=1).min() for p in placed]
-            if not near or min(near) > apart_m:
-                placed.append(moved(body, person, torch.tensor([spot[0], 0.0, spot[1]], dtype=torch.float32)))
-                break
-            reach *= 1.03
-    return placed
 
 
 @dataclass(frozen=True)
@@ -182,13 +158,9 @@ def shown(people: list[SyntheticPerson], camera: Camera, path: RecordedPath) -> 
 
 
 def framed(
-    people: list[SyntheticPerson],
-    camera: Camera,
-    kind: StagedCameraKind,
-    fps: float,
-    rng: np.random.Generator,
+    people: list[SyntheticPerson], camera: Camera, kind: StagedCameraKind, fps: float, rng: np.random.Generator,
     least_tall: float = 0.17,
-) -> tuple[StagedView, RecordedPath] | None:
+) -> tuple[StagedView, RecordedPath] | None:  # fmt: skip
     """A camera that shows everybody whole; None when none was found at the pitch that was drawn."""
     centers = np.mean([p.joints[:, 0].double().numpy() for p in people], axis=0)
     pitch, roll = rng.uniform(*PITCH_DEG), rng.normal(0, 2)
@@ -217,4 +189,15 @@ def stage(
         rows = there_and_back(len(clip.pose), frames * step)[::step]
         yaw = float(rng.uniform(0, 2 * np.pi))
         people.append(staged_person(body, clip, rows, draw_shape(rng), size, yaw, fps, has_steps=kind == "stairs"))
-    return set_apart(body, people, rng)
+    # Everybody at a random place where no two come closer than that.
+    placed: list[SyntheticPerson] = []
+    for person in people:
+        reach = 1.0
+        while True:
+            spot = rng.uniform(-reach, reach, 2) if placed else np.zeros(2)
+            near = [np.linalg.norm(p.path - person.path - spot, axis=1).min() for p in placed]
+            if not near or min(near) > 0.55:
+                placed.append(moved(body, person, torch.tensor([spot[0], 0.0, spot[1]], dtype=torch.float32)))
+                break
+            reach *= 1.03
+    return placed

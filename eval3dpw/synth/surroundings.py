@@ -13,8 +13,6 @@ from fitting.camera import Camera
 
 @dataclass(frozen=True)
 class Solid:
-    """A textured surface."""
-
     vertices_m: np.ndarray  # [V, 3]
     faces: np.ndarray  # [F, 3]
     uv_m: np.ndarray  # [V, 2] metres on the texture
@@ -32,13 +30,10 @@ def box(size_m: tuple[float, float, float], texture: str, casts_shadow: bool = T
     """Width, height, depth; stands on y = 0 around the vertical axis."""
     w, h, d = size_m
     sides = (  # corner, along u, along v: counter-clockwise from outside
-        ((-w / 2, 0, d / 2), (w, 0, 0), (0, h, 0)),
-        ((w / 2, 0, -d / 2), (-w, 0, 0), (0, h, 0)),
-        ((w / 2, 0, d / 2), (0, 0, -d), (0, h, 0)),
-        ((-w / 2, 0, -d / 2), (0, 0, d), (0, h, 0)),
-        ((-w / 2, h, d / 2), (w, 0, 0), (0, 0, -d)),
-        ((-w / 2, 0, -d / 2), (w, 0, 0), (0, 0, d)),
-    )
+        ((-w / 2, 0, d / 2), (w, 0, 0), (0, h, 0)), ((w / 2, 0, -d / 2), (-w, 0, 0), (0, h, 0)),
+        ((w / 2, 0, d / 2), (0, 0, -d), (0, h, 0)), ((-w / 2, 0, -d / 2), (0, 0, d), (0, h, 0)),
+        ((-w / 2, h, d / 2), (w, 0, 0), (0, 0, -d)), ((-w / 2, 0, -d / 2), (w, 0, 0), (0, 0, d)),
+    )  # fmt: skip
     vertices, uv = [], []
     for corner, u, v in sides:
         for a, b in ((0, 0), (1, 0), (1, 1), (0, 1)):
@@ -200,8 +195,6 @@ class ClearArea:
 
 @dataclass(frozen=True)
 class Scene:
-    """Everything but the people."""
-
     solids: list[Solid]  # the first is the ground
     light: Light
     backdrop: Backdrop
@@ -303,14 +296,11 @@ def _prop(kind: str, rng: np.random.Generator) -> list[Solid]:
         r = rng.uniform(0.4, 0.9)
         return [bush((r, r * 0.7, r), "foliage", rng)]
     made: dict[str, Callable[[], list[Solid]]] = {
-        "tree": lambda: tree(rng),
-        "bench": lambda: bench("planks"),
+        "tree": lambda: tree(rng), "bench": lambda: bench("planks"),
         "fence": lambda: fence(rng.uniform(2, 4), rng.uniform(0.7, 1.2), "planks"),
-        "pole": lambda: [cylinder(0.07, 4.0, "concrete")],
-        "bin": lambda: [box((0.5, 1.0, 0.5), "painted")],
-        "shop": lambda: [box((1.4, 2.0, 0.6), "posters")],
-        "car": car,
-    }
+        "pole": lambda: [cylinder(0.07, 4.0, "concrete")], "bin": lambda: [box((0.5, 1.0, 0.5), "painted")],
+        "shop": lambda: [box((1.4, 2.0, 0.6), "posters")], "car": car,
+    }  # fmt: skip
     return made[kind]()
 
 
@@ -419,7 +409,6 @@ def place_occluders(
 
 
 def _occluder(level: OcclusionLevel, kind: SceneKind, rng: np.random.Generator) -> tuple[list[Solid], float]:
-    """A random object and half of its depth."""
     high = rng.uniform(0.75, 1.15) if level == "heavy" else rng.uniform(0.45, 0.85)
     wide = rng.uniform(0.5, 1.2)
     surface = str(rng.choice(["planks", "painted", "concrete", "painted"]))
@@ -433,12 +422,9 @@ def _occluder(level: OcclusionLevel, kind: SceneKind, rng: np.random.Generator) 
         lambda: (potted_plant(high, rng), 0.3),
     ]
     outdoor: list[Callable[[], tuple[list[Solid], float]]] = [
-        lambda: ([bush((wide * 0.6, high / 2, 0.4), "foliage", rng)], 0.4),
-        lambda: (bench("planks"), 0.3),
-        lambda: (fence(2 * wide, high, surface), 0.1),
-        lambda: ([cylinder(wide / 8, 3.2, post)], 0.12),
-        lambda: ([box((wide, high, 0.5), surface)], 0.25),
-        lambda: ([cylinder(0.28, high, "painted")], 0.28),
-    ]
+        lambda: ([bush((wide * 0.6, high / 2, 0.4), "foliage", rng)], 0.4), lambda: (bench("planks"), 0.3),
+        lambda: (fence(2 * wide, high, surface), 0.1), lambda: ([cylinder(wide / 8, 3.2, post)], 0.12),
+        lambda: ([box((wide, high, 0.5), surface)], 0.25), lambda: ([cylinder(0.28, high, "painted")], 0.28),
+    ]  # fmt: skip
     choices = indoor if kind == "room" else outdoor
     return choices[rng.integers(len(choices))]()

@@ -102,7 +102,6 @@ Texture = Callable[[np.random.Generator], tuple[np.ndarray, float]]
 
 
 def _even(meters: float, cells: int, strength: float, *colors: tuple[int, int, int]) -> Texture:
-    """One of the colours, roughened."""
     return lambda rng: (_rough(_random_color(rng, *colors) * np.ones((SIZE, SIZE, 1)), rng, cells, strength), meters)
 
 

@@ -51,8 +51,6 @@ METRICS_FILE = "metrics.json"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One model on one split."""
-
     split: str
     people: int
     table: ComparisonTable  # the figures of every confidence source
@@ -72,16 +70,12 @@ def describe(name: str, checkpoint: Path | None, model: PoseModel, head: Calibra
     about = about_of(head) if head is not None else None
     training = about.training if about else {}
     return {
-        "model": name,
-        "checkpoint": None if checkpoint is None else str(checkpoint),
-        "checkpoint_digest": weights_digest(model.state_dict()),
-        "head": about and about.kind,
-        "head_digest": head and weights_digest(head.state_dict()),
-        "loss": training.get("loss"),
-        "seed": training.get("seed"),
-        "target": training.get("target", "oks") if about else None,
+        "model": name, "checkpoint": None if checkpoint is None else str(checkpoint),
+        "checkpoint_digest": weights_digest(model.state_dict()), "head": about and about.kind,
+        "head_digest": head and weights_digest(head.state_dict()), "loss": training.get("loss"),
+        "seed": training.get("seed"), "target": training.get("target", "oks") if about else None,
         "versions": {"fitmesh": __version__, "torch": torch.__version__, "numpy": np.__version__},
-    }
+    }  # fmt: skip
 
 
 def with_occlusion_test(
@@ -114,7 +108,12 @@ def run(request: EvalCocoOptions) -> Evaluation:
     """Evaluate; leave metrics.json and images if asked for. Under torchrun every process returns the same figures."""
     wanted = request.confidence or USUAL_SOURCES
     evaluate = evaluator(request.evaluator)
-    _check_confidence(request)
+    if unknown := sorted(set(request.confidence) - set(SOURCES)):
+        raise UserError(f"unknown confidence {unknown[0]!r}: choose among {', '.join(SOURCES)}.")
+    if "closed-form-annotated" in request.confidence and request.boxes != "gt":
+        raise UserError("closed-form-annotated needs to know whose a box is: use it with --boxes gt.")
+    if request.area_split is not None and PREDICTED not in request.confidence:
+        raise UserError(f"--area-split has no effect without --confidence {PREDICTED}: leave it out, or ask for both.")
     use_plugin(request.plugin)
     if request.out is not None:
         check_plots()
@@ -123,7 +122,11 @@ def run(request: EvalCocoOptions) -> Evaluation:
         reporter = Reporter(on_stderr() if group.is_main else to_log)
         model = pose2d.load(request.model, request.checkpoint)
         head = _head(request, model)
-        _check_fits(request, model, head)
+        if head is None and "ccnet" in request.confidence:
+            how = "train one with `fitmesh train-ccnet`, pass --head"
+            raise UserError(f"no calibration head for {request.model}: {how}.")
+        if "raw-heatmap" in request.confidence:
+            check_heatmap_score(request.model, model)
         split = read_split(request.data, request.split or usual_split("test", model.skeleton), model.skeleton)
         boxes = _boxes(request.boxes, split)
         taught = _people_for_areas(request, model)
@@ -153,7 +156,6 @@ def run(request: EvalCocoOptions) -> Evaluation:
 
 
 def show(request: EvalCocoOptions, found: Evaluation) -> None:
-    """Print the table."""
     details = f"{count(found.people, 'people')}, boxes: {request.boxes}" + (", flip test" if request.flip_test else "")
     print_tables(found.table.as_rich(f"{request.model} on {found.split} ({details})"))
 
@@ -219,23 +221,6 @@ def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
         check_writable(request.out)
         write_metrics(request.out, {"split": split.name, "model": request.model, "hands": measured})
     return measured
-
-
-def _check_confidence(request: EvalCocoOptions) -> None:
-    unknown = sorted(set(request.confidence) - set(SOURCES))
-    if unknown:
-        raise UserError(f"unknown confidence {unknown[0]!r}: choose among {', '.join(SOURCES)}.")
-    if "closed-form-annotated" in request.confidence and request.boxes != "gt":
-        raise UserError("closed-form-annotated needs to know whose a box is: use it with --boxes gt.")
-    if request.area_split is not None and PREDICTED not in request.confidence:
-        raise UserError(f"--area-split has no effect without --confidence {PREDICTED}: leave it out, or ask for both.")
-
-
-def _check_fits(request: EvalCocoOptions, model: PoseModel, head: CalibrationHead | None) -> None:
-    if head is None and "ccnet" in request.confidence:
-        raise UserError(f"no calibration head for {request.model}: train one with `fitmesh train-ccnet`, pass --head.")
-    if "raw-heatmap" in request.confidence:
-        check_heatmap_score(request.model, model)
 
 
 def _people_for_areas(request: EvalCocoOptions, model: PoseModel) -> list[AnnotatedPerson]:

@@ -22,7 +22,6 @@ from ccnet.comparison import check_plots, compare_sources, draw_plots
 from ccnet.confidence import fit_closed_form
 from ccnet.data import observations
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
-from ccnet.heads.head import CalibrationHead
 from ccnet.other_features import with_features
 from ccnet.predicted_people import USUAL_SOURCES, predictions_from
 from ccnet.recipes import RECIPES, TARGETS, TrainingSettings
@@ -69,7 +68,11 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
     with process_group(request.device) as group:
         reporter = Reporter(on_stderr() if group.is_main else to_log)
         model = with_features(pose2d.load(request.model, request.checkpoint).to(group.device), settings.features)
-        settings = replace(settings, head=_kind(model, settings))
+        # Other features than the penultimate are read by one layer always.
+        one_layer = not settings.head and (settings.features != "penultimate" or settings.head_width)
+        usual_kind = confidence.paper_kind if settings.head == "paper" or one_layer else confidence.default_kind
+        given = settings.head if settings.head != "paper" else ""
+        settings = replace(settings, head=given or usual_kind(model))
         settings = replace(settings, loss=settings.loss or losses.default(settings.head))
         if settings.target == "pck" and model.skeleton != MPII16:
             raise UserError(
@@ -77,7 +80,11 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
             )
         names = request.train or (usual_split("train", model.skeleton),)
         splits = [read_split(request.data, name, model.skeleton) for name in names]
-        eval_splits = _eval_splits(request, model)
+        wanted = {"validation": request.validation, "test": request.test}  # by role
+        if request.test is None and request.validation is None:
+            usual = usual_split("test", model.skeleton)
+            wanted["test"] = usual if usual in split_names(request.data, model.skeleton) else None
+        eval_splits = {role: read_split(request.data, name, model.skeleton) for role, name in wanted.items() if name}
         everybody = [person for split in splits for person in split.people]
         people = people_with_target(everybody, settings)
         if len(people) < len(everybody):
@@ -87,7 +94,10 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
         if group.is_main:
             check_writable(request.out)
         need = observations.bytes_per_person(model, head, people)
-        _print_plan(reporter, need, len(people), len(every), settings)
+        reporter.say(
+            f"{count(len(people), 'people')}, {count(len(every), 'passes')}, {need / 1e3:.1f} kB a crop: "
+            f"{need * len(people) * len(every) / 1e9:.2f} GB on disk (budget {settings.cache_bytes / 1e9:.0f} GB)."
+        )
         with folder_lock(request.out) if group.is_main else nullcontext():
             if request.jobs is not None or request.ray is not None:
                 if group.world_size > 1:
@@ -98,7 +108,15 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
                 examples = observations.make_examples(model, head, people, settings, group, request.cache_folder, step)
             if isinstance(examples, observations.StreamedExamples):
                 reporter.say("The features exceed --cache-gb: the network runs in every epoch.")
-            _train(reporter, head, examples, settings, group, request.out)
+            steps, done = settings.epochs * examples.batches(settings.batch), 0
+            with reporter.stage("calibration head", steps, "steps") as advance:
+
+                def progress(step: int, steps: int, loss: float) -> None:
+                    nonlocal done
+                    advance(step - done)
+                    done = step
+
+                train(head, examples, settings, group, request.out / "training.safetensors", progress)
             if group.is_main:
                 about = confidence.describe(
                     head,
@@ -151,50 +169,6 @@ def worse_than_untrained(found: Evaluation) -> list[str]:
         for name in ("closed-form", "raw")
         if name in rows and rows[name].ece < mine
     ]
-
-
-def _kind(model: PoseModel, settings: TrainingSettings) -> str:
-    """The head of these settings. Other features than the penultimate are read by one layer always."""
-    if settings.head == "paper" or (not settings.head and (settings.features != "penultimate" or settings.head_width)):
-        return confidence.paper_kind(model)
-    return settings.head or confidence.default_kind(model)
-
-
-def _eval_splits(request: TrainCcnetOptions, model: PoseModel) -> dict[str, Split]:
-    """The splits to evaluate on, by role."""
-    wanted = {"validation": request.validation, "test": request.test}
-    if request.test is None and request.validation is None:
-        usual = usual_split("test", model.skeleton)
-        wanted["test"] = usual if usual in split_names(request.data, model.skeleton) else None
-    return {role: read_split(request.data, name, model.skeleton) for role, name in wanted.items() if name}
-
-
-def _print_plan(reporter: Reporter, need: int, people: int, times: int, settings: TrainingSettings) -> None:
-    total = need * people * times
-    reporter.say(
-        f"{count(people, 'people')}, {count(times, 'passes')}, {need / 1e3:.1f} kB a crop: "
-        f"{total / 1e9:.2f} GB on disk (budget {settings.cache_bytes / 1e9:.0f} GB)."
-    )
-
-
-def _train(
-    reporter: Reporter,
-    head: CalibrationHead,
-    examples: observations.Examples,
-    settings: TrainingSettings,
-    group: ProcessGroup,
-    out: Path,
-) -> None:
-    steps = settings.epochs * examples.batches(settings.batch)
-    last = 0
-    with reporter.stage("calibration head", steps, "steps") as advance:
-
-        def progress(step: int, steps: int, loss: float) -> None:
-            nonlocal last
-            advance(step - last)
-            last = step
-
-        train(head, examples, settings, group, out / "training.safetensors", progress)
 
 
 def _closed_form_record(examples: observations.Examples, model: PoseModel) -> dict[str, float]:
@@ -257,7 +231,6 @@ class ShardTask:
 
 
 def fill_by_workers(reporter: Reporter, request: TrainCcnetOptions, settings: TrainingSettings, people: int) -> None:
-    """Every shard of every pass."""
     threads = threads_each(request.threads, request.jobs or 1, request.ray)
     executor = executor_of(request.jobs or 1, request.ray, threads)
     request = replace(request, threads=threads)

@@ -52,8 +52,6 @@ OPTIONAL = (
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
-
     part: str  # program, embedded, machine or optional
     name: str
     state: State

@@ -18,7 +18,6 @@ from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
 if TYPE_CHECKING:
     from fitmesh.many.status import ClipStatus
     from fitmesh.result import Result
-    from fitmesh.stages.pipeline import RunFiles
     from fitmesh.stages.settings import Job
 
 SOME_FAILED = 3  # exit code: the other clips are done
@@ -57,7 +56,17 @@ def run(asked: RunCommand) -> None:
             _say_input(one)
         return_memory()
         with working():
-            _say_result(run_stages(job), out, reporter)
+            result = run_stages(job)
+            from fitmesh.result import FIT_FILE, load
+            from fitmesh.stages.pipeline import warnings_of
+
+            for text in warnings_of(out):
+                reporter.warn(text)
+            if out / FIT_FILE in result.files:
+                _say_people(load(out), reporter)
+            files = result.files
+            shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]
+            reporter.say(f"results: {', '.join(shown)}", "result", files=[str(path) for path in files])
     except UserError as error:
         reporter.emit(Failed(str(error)))
         raise
@@ -73,27 +82,10 @@ def _say_input(job: "Job") -> None:
     else:
         source = f"keypoints of {settings.given_keypoints}"
     job.reporter.say(
-        f"{clip.path}: {info.width_px}x{info.height_px}, {float(info.rate):g} frames/s; {source}",
-        "clip",
-        clip=str(clip.path),
-        width_px=info.width_px,
-        height_px=info.height_px,
-        frames_per_second=float(info.rate),
+        f"{clip.path}: {info.width_px}x{info.height_px}, {float(info.rate):g} frames/s; {source}", "clip",
+        clip=str(clip.path), width_px=info.width_px, height_px=info.height_px, frames_per_second=float(info.rate),
         keypoints=source,
-    )
-
-
-def _say_result(result: "RunFiles", out: Path, reporter: Reporter) -> None:
-    from fitmesh.result import FIT_FILE, load
-    from fitmesh.stages.pipeline import warnings_of
-
-    for text in warnings_of(out):
-        reporter.warn(text)
-    if out / FIT_FILE in result.files:
-        _say_people(load(out), reporter)
-    files = result.files
-    shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]
-    reporter.say(f"results: {', '.join(shown)}", "result", files=[str(path) for path in files])
+    )  # fmt: skip
 
 
 def _say_people(found: "Result", reporter: Reporter) -> None:

@@ -39,8 +39,6 @@ class Row:
 
 @dataclass(frozen=True)
 class EvalSettings(Eval3dpwOptions):
-    """What to measure, and how."""
-
     confidence: tuple[ConfidenceSource, ...] = Eval3dpwOptions.confidence  # type: ignore[assignment]
     weighting: tuple[Weighting, ...] = Eval3dpwOptions.weighting  # type: ignore[assignment]
     device: str = "cpu"  # where the networks run
@@ -58,7 +56,6 @@ class EvalSettings(Eval3dpwOptions):
         return rows
 
     def _possible(self, source: ConfidenceSource) -> list[Weighting]:
-        """The weightings asked for that a source can have."""
         return [w for w in self.weighting if w not in FOR_CALIBRATED or source in CALIBRATED]
 
     @property

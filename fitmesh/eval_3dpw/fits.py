@@ -36,13 +36,10 @@ class PersonFit:
 
 @dataclass(frozen=True)
 class Start:
-    """Where a person's fits start."""
-
     frame: np.ndarray  # [G] frame numbers: a grid without gaps, or single frames
     guess: InitialGuess  # [G]
 
     def params(self, frame: np.ndarray) -> BodyParams:
-        """Of these frames."""
         return self.guess.params.rows(nearest(self.frame, frame))
 
 
@@ -102,7 +99,7 @@ def fit_person(
     # 3DPW's camera moves, and each person is judged alone: no scene is looked for.
     shot = fit_shot(
         [ShotPerson(0, keypoints, frame, init)], camera, focal, body, fps=FPS / settings.every, every=settings.every,
-        options=SceneOptions(ground=False), how=how,
+        options=SceneOptions(ground=False, fit=how),
     )  # fmt: skip
     if shot.left_out:
         raise shot.left_out[0]

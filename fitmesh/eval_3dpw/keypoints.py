@@ -53,7 +53,6 @@ class PersonKeypoints:
         return self.readable & np.isfinite(self.boxes_px).all(1)
 
     def keypoints(self, source: ConfidenceSource) -> Keypoints:
-        """Of the detected frames."""
         rows = self.detected
         stated = {name: torch.from_numpy(value[rows]) for name, value in self.error.items()}
         return Keypoints(
@@ -168,15 +167,11 @@ class KeypointEstimator:
         ends = np.cumsum([0, *map(len, sequence.tracks)])
         for track, span in zip(sequence.tracks, map(slice, ends[:-1], ends[1:]), strict=True):
             person = PersonKeypoints(
-                frame=track.frame,
-                boxes_px=boxes_px[span],
-                readable=readable[span],
-                xy_px=xy_px[span],
+                frame=track.frame, boxes_px=boxes_px[span], readable=readable[span], xy_px=xy_px[span],
                 confidence={source: values[span] for source, values in confidence.items()},
                 presence={source: values[span] for source, values in presence.items()},
-                error={name: values[span] for name, values in error.items()},
-                skeleton=self.model.skeleton,
-            )
+                error={name: values[span] for name, values in error.items()}, skeleton=self.model.skeleton,
+            )  # fmt: skip
             if "oracle" in self.sources:
                 oks, inside = true_oks(track, person, sequence.camera, bodies)
                 person.confidence["oracle"][:, :17], person.presence["oracle"][:, :17] = oks, inside
@@ -195,24 +190,26 @@ def stored_keypoints(sequence: EvalSequence, bodies: BodySet, settings: EvalSett
         score = {"raw": np.clip(points[..., 2], 0, 1), "ones": seen.astype(np.float64)}
         found.append(
             PersonKeypoints(
-                frame=track.frame,
-                boxes_px=true_boxes(track, bodies, sequence.camera.size, sequence.camera.intrinsics),
-                readable=np.ones(len(track), bool),
-                xy_px=np.where(seen[..., None], points[..., :2], np.nan),
+                frame=track.frame, boxes_px=true_boxes(track, bodies, sequence.camera.size, sequence.camera.intrinsics),
+                readable=np.ones(len(track), bool), xy_px=np.where(seen[..., None], points[..., :2], np.nan),
                 confidence={source: score[source] for source in settings.confidence},
-                presence={source: seen.astype(np.float64) for source in settings.confidence},
-                error={},
+                presence={source: seen.astype(np.float64) for source in settings.confidence}, error={},
             )
-        )
+        )  # fmt: skip
     return found
 
 
 def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -> CacheKey:
-    inputs = {
-        "truth": sequence.digest,
-        "images": _images_digest(sequence),
-        "bodies": _bodies_digest(sequence, bodies),
-    }
+    # Images by their names and sizes: reading them all would take as long as the keypoints.
+    images, files = hashlib.sha256(), hashlib.sha256()
+    for path in (sequence.image(number) for track in sequence.tracks for number in track.frame.tolist()):
+        text = f"{path.name} {path.stat().st_size if path.is_file() else -1};"
+        images.update(text.encode("utf-8", "surrogateescape"))
+    for gender in sorted({track.gender for track in sequence.tracks} | {"neutral"}):
+        body = bodies.load(gender)
+        for tensor in (body.v_template, body.shapedirs, body.J_regressor, body.weights):
+            files.update(tensor.contiguous().numpy().tobytes())
+    inputs = {"truth": sequence.digest, "images": images.hexdigest(), "bodies": files.hexdigest()}
     code = ["pose2d.crops", "fitmesh.eval_3dpw.keypoints"]
     if settings.pose_checkpoint is not None:
         inputs["pose_checkpoint"] = content_digest([settings.pose_checkpoint])
@@ -254,34 +251,10 @@ def read(path: Path, sequence: EvalSequence) -> list[PersonKeypoints]:
 
     return [
         PersonKeypoints(
-            frame=arrays[f"{track.person}.frame"],
-            boxes_px=arrays[f"{track.person}.boxes_px"],
-            readable=arrays[f"{track.person}.readable"],
-            xy_px=arrays[f"{track.person}.xy_px"],
-            confidence=with_prefix(f"{track.person}.confidence."),
-            presence=with_prefix(f"{track.person}.presence."),
-            error=with_prefix(f"{track.person}.error."),
-            skeleton=BY_NAME[str(arrays["skeleton"])],
+            frame=arrays[f"{track.person}.frame"], boxes_px=arrays[f"{track.person}.boxes_px"],
+            readable=arrays[f"{track.person}.readable"], xy_px=arrays[f"{track.person}.xy_px"],
+            confidence=with_prefix(f"{track.person}.confidence."), presence=with_prefix(f"{track.person}.presence."),
+            error=with_prefix(f"{track.person}.error."), skeleton=BY_NAME[str(arrays["skeleton"])],
         )
         for track in sequence.tracks
-    ]
-
-
-def _images_digest(sequence: EvalSequence) -> str:
-    """Of the names and sizes of the images in use; reading them all would take as long as the keypoints."""
-    digest = hashlib.sha256()
-    for track in sequence.tracks:
-        for number in track.frame.tolist():
-            path = sequence.image(number)
-            text = f"{path.name} {path.stat().st_size if path.is_file() else -1};"
-            digest.update(text.encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
-
-
-def _bodies_digest(sequence: EvalSequence, bodies: BodySet) -> str:
-    digest = hashlib.sha256()
-    for gender in sorted({track.gender for track in sequence.tracks} | {"neutral"}):
-        body = bodies.load(gender)
-        for tensor in (body.v_template, body.shapedirs, body.J_regressor, body.weights):
-            digest.update(tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    ]  # fmt: skip

@@ -29,8 +29,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Outcome:
-    """Everything that was measured."""
-
     scores: Scores
     skipped: tuple[sequences.Skipped, ...]
     base: str  # the row that others are compared with
@@ -124,7 +122,6 @@ class Evaluation:
         return self._scores(sequence, people, found, skipped)
 
     def keypoints(self, sequence: sequences.EvalSequence, key: CacheKey) -> list[PersonKeypoints]:
-        """Of everyone."""
         path = self.out / "keypoints" / f"{sequence.name}.npz"
         if not npz_is_current(path, key):
             with self.reporter.stage("keypoints", sum(map(len, sequence.tracks)), "people") as tick:
@@ -137,13 +134,9 @@ class Evaluation:
         return keypoints.read(path, sequence)
 
     def _starts(
-        self,
-        sequence: sequences.EvalSequence,
-        people: list[PersonKeypoints],
-        source: ConfidenceSource | None,
-        name: str,
-        key: CacheKey,
-    ) -> dict[int, Start]:
+        self, sequence: sequences.EvalSequence, people: list[PersonKeypoints], source: ConfidenceSource | None,
+        name: str, key: CacheKey,
+    ) -> dict[int, Start]:  # fmt: skip
         """Without a source, from the best calibrated confidence at hand."""
         path = self._path("fits", name, sequence)
         if npz_is_current(path, key):
@@ -169,13 +162,9 @@ class Evaluation:
         return found
 
     def _fit(
-        self,
-        sequence: sequences.EvalSequence,
-        people: list[PersonKeypoints],
-        starts: dict[int, Start] | None,
-        row: Row,
-        number: int,
-    ) -> PersonFit:
+        self, sequence: sequences.EvalSequence, people: list[PersonKeypoints], starts: dict[int, Start] | None,
+        row: Row, number: int,
+    ) -> PersonFit:  # fmt: skip
         person, body = sequence.tracks[number].person, self.bodies.load("neutral")
         if starts is not None and person not in starts:
             raise UserError("there is no start for this person.")
@@ -194,12 +183,9 @@ class Evaluation:
         return self.out / kind / folder / _file_name(name) / f"{sequence.name}.npz"
 
     def _scores(
-        self,
-        sequence: sequences.EvalSequence,
-        people: list[PersonKeypoints],
-        found: dict[str, tuple[CacheKey, dict[int, PersonFit]]],
-        skipped: list[sequences.Skipped],
-    ) -> dict[str, Score]:
+        self, sequence: sequences.EvalSequence, people: list[PersonKeypoints],
+        found: dict[str, tuple[CacheKey, dict[int, PersonFit]]], skipped: list[sequences.Skipped],
+    ) -> dict[str, Score]:  # fmt: skip
         everywhere = set.intersection(*(set(params) for _, params in found.values()))
         for track, person in zip(sequence.tracks, people, strict=True):
             if track.person not in everywhere:

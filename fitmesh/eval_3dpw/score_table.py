@@ -4,7 +4,7 @@ import csv
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,9 @@ def true_bodies(track: TruthTrack, protocol: Protocol, bodies: BodySet) -> Bodie
 
 
 def score_track(track: TruthTrack, predicted: Bodies, truth: Bodies, protocol: Protocol) -> Score:
-    """Errors of all T frames of a track."""
     report = evaluate(predicted, truth, protocol.name).per_frame
-    score = {name: _array(getattr(report, name), len(track)) for name in METRICS}
+    values = {name: getattr(report, name) for name in METRICS}
+    score = {k: np.full(len(track), np.nan) if v is None else v.double().numpy() for k, v in values.items()}
     return score | {"person": np.full(len(track), track.person), "frame": track.frame}
 
 
@@ -105,10 +105,6 @@ def joined(scores: Sequence[Score]) -> Score:
     return {name: np.concatenate([score[name] for score in scores]) for name in scores[-1]}
 
 
-def _array(value: Tensor | None, count: int) -> np.ndarray:
-    return np.full(count, np.nan) if value is None else value.double().numpy()
-
-
 LEAST_SEQUENCES = 3  # of an interval over sequences
 NAMES = {"pa_mpjpe_mm": "PA-MPJPE", "mpjpe_mm": "MPJPE", "mve_mm": "MVE", "acceleration_mm": "accel"}
 
@@ -157,40 +153,37 @@ def lines(scores: Scores, base: str) -> list[Line]:
     """Figures of every row with 95 % intervals over sequences, and paired differences to the row `base`. One or two
     sequences say nothing of how much others would differ: no intervals then (NaN)."""
     counts = draws(len(scores.names), RESAMPLES if len(scores.names) >= LEAST_SEQUENCES else 0)
+    of = scores.rows.items()
+    samples = {label: {m: clustered_means(score[m], scores.sequence, counts) for m in METRICS} for label, score in of}
     found = []
-    samples = {
-        label: {m: clustered_means(score[m], scores.sequence, counts) for m in METRICS}
-        for label, score in scores.rows.items()
-    }
     for label, mine in samples.items():
-        by_sequence = {
-            name: {m: _mean(scores.rows[label][m][scores.sequence == number]) for m in METRICS}
-            for number, name in enumerate(scores.names)
-        }
-        found.append(
-            Line(
-                label,
-                {m: interval(mine[m]) for m in METRICS},
-                {m: interval(mine[m] - samples[base][m]) for m in METRICS},
-                by_sequence,
-            )
-        )
+        by_sequence: dict[str, dict[str, float]] = {}
+        for number, name in enumerate(scores.names):
+            values = {m: scores.rows[label][m][scores.sequence == number] for m in METRICS}
+            known = {m: value[np.isfinite(value)] for m, value in values.items()}
+            by_sequence[name] = {m: float(value.mean()) if len(value) else math.nan for m, value in known.items()}
+        difference = {m: interval(mine[m] - samples[base][m]) for m in METRICS}
+        found.append(Line(label, {m: interval(mine[m]) for m in METRICS}, difference, by_sequence))
     return found
 
 
+def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None) -> RichTable:
+    """The first column in words, the others in figures."""
+    shown = RichTable(title=title, header_style="bold", caption=caption)
+    shown.add_column(columns[0], overflow="fold", min_width=24 if columns[0] == "sequence" else None)
+    for column in columns[1:]:
+        shown.add_column(column, justify="right")
+    for row in rows:
+        shown.add_row(*row)
+    return shown
+
+
 def show(console: Console, title: str, found: Sequence[Line], base: str, shown_metrics: Sequence[str]) -> None:
-    shown = RichTable(
-        title=title,
-        header_style="bold",
-        caption=f"mm; d is the difference to {base!r}, paired, [its 95 % interval over sequences; none for fewer than "
-        f"{LEAST_SEQUENCES}]",
+    caption = f"mm; d is the difference to {base!r}, paired, [its 95 % interval over sequences; none for fewer than "
+    rows = ([line.label, *(cell(line, metric, base) for metric in shown_metrics)] for line in found)
+    console.print(
+        _table(title, ["", *(NAMES[metric] for metric in shown_metrics)], rows, f"{caption}{LEAST_SEQUENCES}]")
     )
-    shown.add_column("")
-    for metric in shown_metrics:
-        shown.add_column(NAMES[metric], justify="right")
-    for line in found:
-        shown.add_row(line.label, *(cell(line, metric, base) for metric in shown_metrics))
-    console.print(shown)
 
 
 def cell(line: Line, metric: str, base: str) -> str:
@@ -203,15 +196,11 @@ def cell(line: Line, metric: str, base: str) -> str:
 
 
 def show_sequences(console: Console, found: Sequence[Line], scores: Scores) -> None:
-    shown = RichTable(title="PA-MPJPE by sequence, mm", header_style="bold")
-    shown.add_column("sequence", overflow="fold", min_width=24)
-    shown.add_column("frames", justify="right")
-    for line in found:
-        shown.add_column(line.label, justify="right")
+    rows = []
     for number, name in enumerate(scores.names):
         values = (f"{line.by_sequence[name]['pa_mpjpe_mm']:.1f}" for line in found)
-        shown.add_row(name, str(int((scores.sequence == number).sum())), *values)
-    console.print(shown)
+        rows.append([name, str(int((scores.sequence == number).sum())), *values])
+    console.print(_table("PA-MPJPE by sequence, mm", ["sequence", "frames", *(line.label for line in found)], rows))
 
 
 def stated_figures(scores: Scores) -> dict[str, dict[str, Any]]:
@@ -239,16 +228,9 @@ def show_stated(console: Console, found: Mapping[str, Mapping[str, Any]]) -> Non
 
 
 def show_skipped(console: Console, skipped: Sequence[Skipped]) -> None:
-    rows = summary(skipped)
-    if not rows:
-        return
-    shown = RichTable(title="Left out", header_style="bold")
-    shown.add_column("why", overflow="fold")
-    shown.add_column("person-frames", justify="right")
-    shown.add_column("whole sequences", justify="right")
-    for why, frames, wholes in rows:
-        shown.add_row(why, str(frames) if frames else "?", str(wholes) if wholes else "")
-    console.print(shown)
+    rows = [(why, str(frames or "?"), str(wholes or "")) for why, frames, wholes in summary(skipped)]
+    if rows:
+        console.print(_table("Left out", ["why", "person-frames", "whole sequences"], rows))
 
 
 def metrics_of(scores: Scores) -> list[str]:
@@ -289,8 +271,3 @@ def write_csv(path: Path, found: Sequence[Line], scores: Scores) -> None:
                 values = [f"{line.by_sequence[name][m]:.4f}" for m in metrics]
                 writer.writerow([name, int((scores.sequence == number).sum()), line.label, *values])
             writer.writerow(["all", len(scores), line.label, *(f"{line.mean[m].value:.4f}" for m in metrics)])
-
-
-def _mean(values: np.ndarray) -> float:
-    finite = values[np.isfinite(values)]
-    return float(finite.mean()) if len(finite) else float("nan")

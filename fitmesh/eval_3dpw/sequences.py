@@ -97,7 +97,10 @@ def _from_npz(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[EvalSe
     unknown = [name for name in settings.sequences if name not in by_name]
     if unknown:
         raise UserError(f"{settings.data} has no sequence {', '.join(unknown)}; it has {', '.join(by_name)}.")
-    root = _images_of(settings.data)
+    around = settings.data.resolve().parents[:3]  # beside the file or above it
+    root = next((folder for folder in around if (folder / "imageFiles").is_dir()), None)
+    if root is None:
+        raise UserError(f"there is no folder imageFiles beside {settings.data}. Put the file into 3DPW's folder.")
     digest = content_digest([settings.data])
     for name, everyone in by_name.items():
         if settings.sequences and name not in settings.sequences:
@@ -109,14 +112,6 @@ def _from_npz(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[EvalSe
                 yield EvalSequence(name, tuple(tracks), root, _camera(root, name, tracks, None, 0), digest)
             except _Unusable as reason:
                 skipped.append(Skipped(name, str(reason), sum(map(len, tracks)), whole=True))
-
-
-def _images_of(npz: Path) -> Path:
-    """The folder with imageFiles: beside the file or above it."""
-    for folder in npz.resolve().parents[:3]:
-        if (folder / "imageFiles").is_dir():
-            return folder
-    raise UserError(f"there is no folder imageFiles beside {npz}. Put the file into 3DPW's folder.")
 
 
 def _usable(track: TruthTrack, settings: EvalSettings, root: Path, skipped: list[Skipped]) -> TruthTrack:

@@ -22,8 +22,6 @@ SUMMARY_SHARE = 0.02  # of the time at most goes into summaries: of other shards
 
 @dataclass(frozen=True)
 class Batch:
-    """What to do."""
-
     clips: Sequence[ClipSource]  # all of them, also those of other shards
     out: str  # path or URL of the folder above the clips' folders
     settings: RunSettings
@@ -32,7 +30,6 @@ class Batch:
     retry_failed: bool = False  # also clips that are known to be broken
 
     def tasks(self) -> list[ClipTask]:
-        """Of this shard."""
         out = self.out.rstrip("/")
         return [
             ClipTask(clip.name, clip.source, f"{out}/{clip.name}", self.settings, self.recipe, self.retry_failed)

@@ -34,8 +34,6 @@ from pose2d.registry import module_of, use_plugin
 
 @dataclass(frozen=True)
 class ClipTask:
-    """Everything a worker needs to know."""
-
     name: str
     source: str  # path or URL of the clip
     out: str  # path or URL of the folder for its results

@@ -50,7 +50,6 @@ class ClipStatus:
         return replace(self, error=said + _NOT_TRIED)
 
     def describe(self) -> str:
-        """In a line."""
         if not self.is_good:
             return f"failed. {self.error}"
         if self.state == "kept":

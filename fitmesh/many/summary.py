@@ -73,7 +73,6 @@ def _waiting(clip: ClipSource) -> ClipStatus:
 
 
 def table(statuses: Sequence[ClipStatus]) -> str:
-    """One row a clip."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
@@ -108,7 +107,6 @@ def check_out(out: str, overwrite: bool = False) -> None:
 
 
 def page(statuses: Sequence[ClipStatus]) -> str:
-    """Clips that failed come first, then those with warnings."""
     rows = sorted(statuses, key=lambda status: (_ORDER[status.state], not status.warnings))
     css = (_HERE / "index.css").read_text(encoding="utf-8")
     return (

@@ -11,7 +11,6 @@ from typing import Any
 import ccnet
 import pose2d
 from ccnet.data.datasets import read_split, usual_split
-from ccnet.recipes import TrainingSettings
 from fitmesh.coco import eval_coco, train_ccnet
 from fitmesh.options.training import EvalCocoOptions, TrainCcnetOptions
 from fitting.init import regressors
@@ -56,7 +55,6 @@ class PaperRequest:
     threads: int | None = None
 
     def of(self, skeletons: tuple[Skeleton, ...]) -> list[GivenModel]:
-        """The networks with these keypoints."""
         return [model for model in self.models if pose2d.card(model.name).skeleton in skeletons]
 
 
@@ -115,16 +113,12 @@ class Cells:
             if model.head is not None:
                 ccnet.check_fits(ccnet.load(model.head), network, model.name)
         trains = trains or any(model.head is None for model in self.models)
-        self._annotations = {
-            skeleton.name: content_digest(self._sources(skeleton, trains))
-            for skeleton in dict.fromkeys(pose2d.card(model.name).skeleton for model in self.models)
-        }
-
-    def _sources(self, skeleton: Skeleton, trains: bool) -> list[Path]:
-        """Annotation files, read and checked."""
-        train = (self.request.train or (usual_split("train", skeleton),)) if trains else ()
-        names = (self.request.test or usual_split("test", skeleton), *train)
-        return [read_split(self.request.data, name, skeleton).source for name in names]
+        self._annotations: dict[str, str] = {}
+        for skeleton in dict.fromkeys(pose2d.card(model.name).skeleton for model in self.models):
+            train = (request.train or (usual_split("train", skeleton),)) if trains else ()
+            splits = (request.test or usual_split("test", skeleton), *train)
+            sources = [read_split(request.data, name, skeleton).source for name in splits]  # read and checked
+            self._annotations[skeleton.name] = content_digest(sources)
 
     def head(self, model: GivenModel) -> str:
         """The head that was given or is embedded; else one trained by the recipe."""
@@ -137,23 +131,16 @@ class Cells:
 
         def make() -> Found:
             asked = TrainCcnetOptions(
-                data=request.data,
-                model=model.name,
-                checkpoint=model.checkpoint,
-                out=folder,
-                train=request.train,
-                test=request.test,
-                cache=request.out / "cache",
-                occlusion_test=False,
-                report=False,
-                device=request.device,
-                threads=request.threads,
-            )
+                data=request.data, model=model.name, checkpoint=model.checkpoint, out=folder, train=request.train,
+                test=request.test, cache=request.out / "cache", occlusion_test=False, report=False,
+                device=request.device, threads=request.threads,
+            )  # fmt: skip
             return train_ccnet.run(asked, settings)["test"].as_dict()
 
         file = folder / "ccnet.safetensors"
         inputs = {"weights": model.weights, "annotations": self.annotations(model)}
-        return self.cached(folder / "cell.json", _plain(settings), inputs, train_ccnet.__name__, make, file), file
+        plain = {key: value for key, value in asdict(settings).items() if key != "cache_bytes"}
+        return self.cached(folder / "cell.json", plain, inputs, train_ccnet.__name__, make, file), file
 
     def evaluated(
         self, model: GivenModel, head: str, confidence: tuple[str, ...] = (), plots: Path | None = None
@@ -161,19 +148,12 @@ class Cells:
         """A network with a head on the test split; with `plots`, its images go there."""
         request = self.request
         asked = EvalCocoOptions(
-            data=request.data,
-            model=model.name,
-            checkpoint=model.checkpoint,
-            split=request.test,
-            head=head,
+            data=request.data, model=model.name, checkpoint=model.checkpoint, split=request.test, head=head,
             confidence=confidence,
             area_split=request.train[0] if request.train and eval_coco.PREDICTED in confidence else None,
-            flip_test=request.flip_test,
-            occlusion_test=False,
-            out=plots,
-            device=request.device,
+            flip_test=request.flip_test, occlusion_test=False, out=plots, device=request.device,
             threads=request.threads,
-        )
+        )  # fmt: skip
         digest = weights_digest(ccnet.load(head).state_dict())  # by content: another release may embed another head
         inputs = {"weights": model.weights, "head": digest, "annotations": self.annotations(model)}
         settings = {"confidence": confidence, "flip_test": request.flip_test, "plots": str(plots)}
@@ -187,13 +167,9 @@ class Cells:
 
     @staticmethod
     def cached(
-        path: Path,
-        settings: Mapping[str, Any],
-        inputs: Mapping[str, str],
-        code: str,
-        make: Callable[[], Found],
+        path: Path, settings: Mapping[str, Any], inputs: Mapping[str, str], code: str, make: Callable[[], Found],
         beside: Path | None = None,
-    ) -> Found:
+    ) -> Found:  # fmt: skip
         """What is in `path` while nothing that it depends on has changed and `beside` is there, else made."""
         key = CacheKey("paper", plain_value(settings), inputs, code_digest(code)).digest
         if path.is_file() and (beside is None or beside.exists()):
@@ -204,7 +180,3 @@ class Cells:
         with atomic_file(path) as temporary:
             temporary.write_text(json.dumps({"cache_key": key, "found": found}, indent=1) + "\n")
         return dict(found)
-
-
-def _plain(settings: TrainingSettings) -> dict[str, Any]:
-    return {key: value for key, value in asdict(settings).items() if key != "cache_bytes"}

@@ -15,18 +15,13 @@ Figures = Mapping[str, float]
 # model, confidence -> AP; AR is the same for every confidence and stands beside the network's own.
 COCO: Mapping[tuple[str, str], Figures] = {
     ("sbl-resnet50-256x192", "raw"): {"ap": 72.4, "ar": 75.6},
-    ("sbl-resnet152-384x288", "raw"): {"ap": 76.5, "ar": 79.3},
-    ("hrnet-w32-256x192", "raw"): {"ap": 76.0, "ar": 79.3},
-    ("hrnet-w48-384x288", "raw"): {"ap": 77.4, "ar": 80.9},
-    ("vitpose-b", "raw"): {"ap": 77.3, "ar": 80.4},
+    ("sbl-resnet152-384x288", "raw"): {"ap": 76.5, "ar": 79.3}, ("hrnet-w32-256x192", "raw"): {"ap": 76.0, "ar": 79.3},
+    ("hrnet-w48-384x288", "raw"): {"ap": 77.4, "ar": 80.9}, ("vitpose-b", "raw"): {"ap": 77.3, "ar": 80.4},
     ("rle-resnet50-256x192", "raw"): {"ap": 72.2, "ar": 75.4},
-    ("rle-resnet152-384x288", "raw"): {"ap": 76.3, "ar": 79.2},
-    ("rle-hrnet-w32-256x192", "raw"): {"ap": 76.7},
-    ("rle-hrnet-w48-384x288", "raw"): {"ap": 77.9},
-    ("poseur-resnet50-256x192", "raw"): {"ap": 76.8, "ar": 79.7},
-    ("ipr-resnet50-256x256", "raw"): {"ap": 65.6, "ar": 74.9},
-    ("ipr-resnet50-256x256", "raw-heatmap"): {"ap": 69.5},
-}
+    ("rle-resnet152-384x288", "raw"): {"ap": 76.3, "ar": 79.2}, ("rle-hrnet-w32-256x192", "raw"): {"ap": 76.7},
+    ("rle-hrnet-w48-384x288", "raw"): {"ap": 77.9}, ("poseur-resnet50-256x192", "raw"): {"ap": 76.8, "ar": 79.7},
+    ("ipr-resnet50-256x256", "raw"): {"ap": 65.6, "ar": 74.9}, ("ipr-resnet50-256x256", "raw-heatmap"): {"ap": 69.5},
+}  # fmt: skip
 # The closed form by the area that it is given, on Simple Baselines' ResNet-50.
 AREAS: Mapping[tuple[str, str], Figures] = {
     ("sbl-resnet50-256x192", "raw"): {"ap": 72.4},
@@ -53,8 +48,6 @@ THREE_DPW: Mapping[tuple[str, str], Figures] = {
 
 @dataclass(frozen=True)
 class Column:
-    """One figure of every row."""
-
     key: str
     label: str
     digits: int = 1
@@ -71,8 +64,6 @@ class Row:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table, as far as it could be made."""
-
     name: str
     title: str
     labels: tuple[str, ...]  # names of the rows' labels
@@ -128,13 +119,9 @@ class PaperTable:
         drawn = [row for row in self.rows if key in row.ours or key in row.published]
         if drawn:
             check_plots().figure_bars(
-                path,
-                [", ".join(row.labels) for row in drawn],
-                [row.ours.get(key) for row in drawn],
-                [row.published.get(key) for row in drawn],
-                self.columns[0].label,
-                self.title,
-            )
+                path, [", ".join(row.labels) for row in drawn], [row.ours.get(key) for row in drawn],
+                [row.published.get(key) for row in drawn], self.columns[0].label, self.title,
+            )  # fmt: skip
 
 
 def figures(**values: float | None) -> dict[str, float]:

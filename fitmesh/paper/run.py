@@ -15,8 +15,6 @@ from pose2d.base.files import atomic_file
 
 @dataclass(frozen=True)
 class Entry:
-    """One table that can be asked for."""
-
     make: Callable[[PaperRequest], PaperTable]
     shows: str
     data: str  # what --data has to be

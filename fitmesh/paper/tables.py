@@ -27,33 +27,19 @@ from pose2d.base.threads import check_device, default_device, use_threads
 from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133
 
 COCO_COLUMNS = (
-    Column("ap", "AP"),
-    Column("ar", "AR"),
-    Column("keypoint_map", "keypoint mAP"),
-    Column("pearson_person", "Pearson, person", 3),
-    Column("pearson_keypoint", "Pearson, keypoint", 3),
-    Column("ause", "AUSE", 2),
-    Column("ece_person", "ECE, person", 3),
-    Column("ece_keypoint", "ECE, keypoint", 3),
+    Column("ap", "AP"), Column("ar", "AR"), Column("keypoint_map", "keypoint mAP"),
+    Column("pearson_person", "Pearson, person", 3), Column("pearson_keypoint", "Pearson, keypoint", 3),
+    Column("ause", "AUSE", 2), Column("ece_person", "ECE, person", 3), Column("ece_keypoint", "ECE, keypoint", 3),
     Column("bias", "bias, keypoint", 3),
-)
+)  # fmt: skip
 NAMES = {
-    "ones": "constant",
-    "raw": "raw",
-    "raw-heatmap": "raw (heatmap)",
-    "closed-form": "closed form",
-    "closed-form-predicted": "closed form, predicted area",
-    "closed-form-annotated": "closed form, annotated area",
-    "ccnet": "CCNet",
-    "oracle": "oracle",
-}
+    "ones": "constant", "raw": "raw", "raw-heatmap": "raw (heatmap)", "closed-form": "closed form",
+    "closed-form-predicted": "closed form, predicted area", "closed-form-annotated": "closed form, annotated area",
+    "ccnet": "CCNet", "oracle": "oracle",
+}  # fmt: skip
 LOSSES = {
-    "mse": "MSE",
-    "cross-entropy": "CE",
-    "aleatoric": "Alea",
-    "ensemble": "DeepEns",
-    "soap": "SOAP",
-}
+    "mse": "MSE", "cross-entropy": "CE", "aleatoric": "Alea", "ensemble": "DeepEns", "soap": "SOAP",
+}  # fmt: skip
 BIAS = "bias: mean confidence less mean OKS of labelled keypoints; below 0 the confidence is too low"
 
 
@@ -61,16 +47,11 @@ def coco_figures(source: Mapping[str, Any]) -> dict[str, float]:
     """One source's figures of metrics.json under the names of COCO_COLUMNS."""
     person, keypoint = source["person"], source["keypoint"]
     return figures(
-        ap=100 * source["ap"],
-        ar=100 * source["ar"],
+        ap=100 * source["ap"], ar=100 * source["ar"],
         keypoint_map=None if source["keypoint_map"] is None else 100 * source["keypoint_map"],
-        pearson_person=person["pearson"],
-        pearson_keypoint=keypoint["pearson"],
-        ause=person["ause"],
-        ece_person=person["ece"],
-        ece_keypoint=keypoint["ece"],
-        bias=keypoint["mean_confidence"] - keypoint["mean_oks"],
-    )
+        pearson_person=person["pearson"], pearson_keypoint=keypoint["pearson"], ause=person["ause"],
+        ece_person=person["ece"], ece_keypoint=keypoint["ece"], bias=keypoint["mean_confidence"] - keypoint["mean_oks"],
+    )  # fmt: skip
 
 
 def coco(request: PaperRequest) -> PaperTable:
@@ -78,17 +59,12 @@ def coco(request: PaperRequest) -> PaperTable:
     cells = Cells(request, (COCO17, HALPE26), trains=False)
     rows: list[Row] = []
     for model in cells.models:
-        found = cells.evaluated(model, cells.head(model), tuple(s for s in USUAL_SOURCES if _has(model, s)))
-        rows += _rows(model, found, paper_table.COCO)
+        found = cells.evaluated(model, cells.head(model), _sources(model, USUAL_SOURCES))
+        rows += [_row(model, source, NAMES[source], found, paper_table.COCO) for source in found["sources"]]
     return PaperTable(
-        "coco",
-        f"COCO, {_where(request, found)}",
-        ("network", "confidence"),
-        COCO_COLUMNS,
-        tuple(rows),
-        _not_given(paper_table.COCO, cells),
-        (BIAS, *_heads(cells)),
-    )
+        "coco", f"COCO, {_where(request, found)}", ("network", "confidence"), COCO_COLUMNS, tuple(rows),
+        _not_given(paper_table.COCO, cells), (BIAS, *_heads(cells)),
+    )  # fmt: skip
 
 
 def area(request: PaperRequest) -> PaperTable:
@@ -98,7 +74,7 @@ def area(request: PaperRequest) -> PaperTable:
     rows: list[Row] = []
     for model in cells.models:
         found = cells.evaluated(model, cells.head(model), wanted)
-        rows += _rows(model, found, paper_table.AREAS)
+        rows += [_row(model, source, NAMES[source], found, paper_table.AREAS) for source in found["sources"]]
     title = f"The closed form by area, {_where(request, found)}"
     left_out = _not_given(paper_table.AREAS, cells)
     return PaperTable("area", title, ("network", "confidence"), COCO_COLUMNS, tuple(rows), left_out, (BIAS,))
@@ -120,14 +96,10 @@ def losses(request: PaperRequest) -> PaperTable:
 
 
 MPII_COLUMNS = (
-    Column("pckh", "PCKh"),
-    Column("pckh_0.1", "PCKh@0.1"),
-    Column("ap", "AP"),
-    Column("ause_pck", "AUSE over PCK", 2),
-    Column("pearson_pck", "Pearson with PCK, keypoint", 3),
-    Column("ause", "AUSE", 2),
+    Column("pckh", "PCKh"), Column("pckh_0.1", "PCKh@0.1"), Column("ap", "AP"), Column("ause_pck", "AUSE over PCK", 2),
+    Column("pearson_pck", "Pearson with PCK, keypoint", 3), Column("ause", "AUSE", 2),
     Column("pearson_keypoint", "Pearson, keypoint", 3),
-)
+)  # fmt: skip
 
 
 def mpii(request: PaperRequest) -> PaperTable:
@@ -142,24 +114,18 @@ def mpii(request: PaperRequest) -> PaperTable:
             first = name == next(iter(heads))
             shown = {"raw": "raw", "closed-form": "closed form", "oracle": "oracle"} if first else {}
             for source, label in (*shown.items(), ("ccnet", name)):
-                rows.append(_mpii_row(model, source, label, found))
+                of, pckh = found["sources"][source], {}
+                if source == "raw":
+                    pckh = {"pckh": found["pckh"]["0.5"]["mean"], "pckh_0.1": found["pckh"]["0.11"]["mean"]}
+                ours = figures(
+                    ap=100 * of["ap"], ause_pck=of["pck_person"]["ause"], pearson_pck=of["pck_keypoint"]["pearson"],
+                    ause=of["person"]["ause"], pearson_keypoint=of["keypoint"]["pearson"], **pckh,
+                )  # fmt: skip
+                printed = paper_table.MPII.get((model.name, source), {})
+                rows.append(Row((model.name, label), ours, printed))
     title = f"MPII, {_where(request, found)}, head sizes: {found.get('head_sizes')}"
     left_out = _not_given(paper_table.MPII, cells)
     return PaperTable("mpii", title, ("network", "confidence"), MPII_COLUMNS, tuple(rows), left_out)
-
-
-def _mpii_row(model: GivenModel, source: str, label: str, found: Found) -> Row:
-    of = found["sources"][source]
-    pckh = {"pckh": found["pckh"]["0.5"]["mean"], "pckh_0.1": found["pckh"]["0.11"]["mean"]} if source == "raw" else {}
-    ours = figures(
-        ap=100 * of["ap"],
-        ause_pck=of["pck_person"]["ause"],
-        pearson_pck=of["pck_keypoint"]["pearson"],
-        ause=of["person"]["ause"],
-        pearson_keypoint=of["keypoint"]["pearson"],
-        **pckh,
-    )
-    return Row((model.name, label), ours, paper_table.MPII.get((model.name, source), {}))
 
 
 def wholebody(request: PaperRequest) -> PaperTable:
@@ -181,26 +147,18 @@ def wholebody(request: PaperRequest) -> PaperTable:
     return PaperTable("wholebody", title, ("network", "confidence"), columns, tuple(rows))
 
 
-def _rows(model: GivenModel, found: Found, printed: Mapping[tuple[str, str], paper_table.Figures]) -> list[Row]:
-    return [_row(model, source, NAMES[source], found, printed) for source in found["sources"]]
-
-
 def _row(
-    model: GivenModel,
-    source: str,
-    label: str,
-    found: Found,
-    printed: Mapping[tuple[str, str], paper_table.Figures],
+    model: GivenModel, source: str, label: str, found: Found, printed: Mapping[tuple[str, str], paper_table.Figures],
     key: str = "",
-) -> Row:
+) -> Row:  # fmt: skip
     return Row(
         (model.name, label), coco_figures(found["sources"][source]), printed.get((model.name, key or source), {})
     )
 
 
-def _has(model: GivenModel, source: str) -> bool:
-    """Whether a network has this confidence: only IPR has a score of its heatmap beside its own."""
-    return source != "raw-heatmap" or model.name.startswith("ipr")
+def _sources(model: GivenModel, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that a network has: only IPR has a score of its heatmap beside its own."""
+    return tuple(name for name in names if name != "raw-heatmap" or model.name.startswith("ipr"))
 
 
 def _where(request: PaperRequest, found: Found, flip_test: bool | None = None) -> str:
@@ -239,19 +197,11 @@ def three_dpw(request: PaperRequest) -> PaperTable:
     rows = []
     for start, checkpoint in starts.items():
         settings = EvalSettings(
-            data=request.data,
-            body_model=request.body_model,
-            regressor=request.regressor,
-            every=request.every,
-            init=start,
-            checkpoint=checkpoint,
-            pose_model=network.name,
-            pose_checkpoint=network.checkpoint,
-            ccnet=None if network.head == network.name else Path(network.head),
-            confidence=("raw", "ccnet"),
-            weighting=("confidence",),
-            single_frames=True,
-        )
+            data=request.data, body_model=request.body_model, regressor=request.regressor, every=request.every,
+            init=start, checkpoint=checkpoint, pose_model=network.name, pose_checkpoint=network.checkpoint,
+            ccnet=None if network.head == network.name else Path(network.head), confidence=("raw", "ccnet"),
+            weighting=("confidence",), single_frames=True,
+        )  # fmt: skip
         outcome = pipeline.run(settings, request.out / "3dpw" / start, Reporter(on_stderr()))
         labels = {settings.start_label(None): "none", "+ raw confidence": "raw", "+ CCNet confidence": "calibrated"}
         for line in score_table.lines(outcome.scores, outcome.base):
@@ -358,7 +308,7 @@ def bias_figures(request: PaperRequest) -> PaperTable:
     cells = Cells(request, (COCO17, HALPE26), trains=False)
     rows = []
     for model in cells.models:
-        wanted = tuple(name for name in DRAWN if name != "raw-heatmap" or model.name.startswith("ipr"))
+        wanted = _sources(model, DRAWN)
         found = cells.evaluated(model, cells.head(model), wanted, plots=request.out / "figures" / model.name)
         for source in wanted:
             of = found["sources"][source]["keypoint"]
@@ -366,10 +316,7 @@ def bias_figures(request: PaperRequest) -> PaperTable:
             ours = figures(bias=bias, mean_confidence=of["mean_confidence"], mean_oks=of["mean_oks"], ece=of["ece"])
             rows.append(Row((model.name, NAMES[source]), ours, {}))
     return PaperTable(
-        "figures",
-        f"Bias of confidence: {found['people']} people of {found['split']}, labelled keypoints",
-        ("network", "confidence"),
-        BIAS_COLUMNS,
-        tuple(rows),
+        "figures", f"Bias of confidence: {found['people']} people of {found['split']}, labelled keypoints",
+        ("network", "confidence"), BIAS_COLUMNS, tuple(rows),
         notes=(f"images: {request.out / 'figures'}/NAME/ (reliability, precision and recall, sparsification)",),
-    )
+    )  # fmt: skip

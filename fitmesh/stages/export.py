@@ -19,9 +19,8 @@ import numpy as np
 import fitmesh.result
 from fitmesh.exports import EXPORTERS
 from fitmesh.result import CACHE_FOLDER, OVERLAY_FILE, Person, Result
-from fitmesh.stages.people import KeypointsFile
+from fitmesh.stages.people import KeypointsFile, edited_keypoints
 from fitmesh.stages.settings import Job
-from fitmesh.stages.track_edits import edited_keypoints
 from pose2d.base.caching import CacheKey, code_digest, remove_temporary
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, open_regular, read_json

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Person
-from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
+from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, edited_keypoints, edited_tracks, edits_digest
 from fitmesh.stages.scene import OFF, Lens, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import FitSettings, Job
-from fitmesh.stages.track_edits import edited_keypoints, edited_tracks, edits_digest
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, OPEN_HANDS, load_body
 from fitting.camera import Camera, refocused_params
@@ -119,7 +118,7 @@ def make(job: Job, key: CacheKey) -> None:
             here = _people_of(shot, firsts, people, starts, settings.scene.heights())
             found = fit_shot(
                 here, lens.camera, lens.focal, body, fps=seen.fps, every=seen.every, motion=_motion(arrays, shot, lens),
-                options=settings.scene.options(), progress=tick, how=FitOptions(settings.weighting),
+                options=replace(settings.scene.options(), fit=FitOptions(settings.weighting), progress=tick),
             )  # fmt: skip
             for person in here:
                 if person.identity not in found.people:

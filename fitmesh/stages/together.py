@@ -14,10 +14,9 @@ import torch
 
 from fitmesh.result import FIT_FILE, Person, View
 from fitmesh.stages import fit
-from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
+from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, edited_keypoints, edited_tracks
 from fitmesh.stages.scene import OFF, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import Job, camera_names
-from fitmesh.stages.track_edits import edited_keypoints, edited_tracks
 from fitting.body import Body
 from fitting.body.load import load_body
 from fitting.camera import Camera, given_focal, params_to_world
@@ -135,8 +134,8 @@ def make(job: Job, key: CacheKey) -> None:
         found = fit_shot(
             [recorded.shot_person(one, settings.init) for one in people],
             camera, given_focal(camera.mean_focal_px, camera.size), body,
-            fps=seen[0].tracks.fps, every=seen[0].tracks.every, options=options, progress=tick,
-            how=FitOptions(settings.weighting),
+            fps=seen[0].tracks.fps, every=seen[0].tracks.every,
+            options=replace(options, fit=FitOptions(settings.weighting), progress=tick),
         )  # fmt: skip
     if people and settings.scene.floor != OFF:
         job.reporter.say(describe(found, "scene"), "scene")

@@ -12,7 +12,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import rotation_matrices
+from fitting.body import Body, BodyParams
+from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
 from fitting.solver.levenberg_marquardt import Problem, solve_frames
 from fitting.solver.terms.priors import LikelyPose
 from fitting.solver.unknowns import BODY_JOINTS, LEAF_JOINTS, BodyJacobian, State, join
@@ -152,3 +153,29 @@ def _placed(problem: Problem, state: State, xy: Tensor, distance: Tensor) -> Sta
     distance = torch.maximum(distance, 0.3 - nearest)
     shift = torch.cat((_mean(xy, used) * distance[:, None], distance[:, None]), -1) - middle
     return replace(state, translation=shift)
+
+
+LEGS = ((1, 4), (2, 5))  # hips and knees
+
+
+def mirrored_legs(params: BodyParams, body: Body, frames: Tensor) -> BodyParams:
+    """Thighs mirrored in depth at their hips in some frames [T]; shanks and feet keep their directions.
+
+    In an image, a straight leg that leans away from the camera looks like a bent one whose knee comes forward: the
+    thigh's depth has two signs, and between them lies a straight leg that fits worse, so no search gets from one to the
+    other. Where a fitted body would fall over, this start is solved as well, and the likelier of both is kept.
+    """
+    rotation = rotation_matrices(params.pose)
+    shape = torch.nn.functional.pad(params.shape, (0, body.shape_size - params.shape.shape[-1]))
+    placed = body.placement(rotation, shape)
+    for hip, knee in LEGS:
+        thigh = placed.joints[:, knee] - placed.joints[:, hip]
+        ray = torch.nn.functional.normalize(placed.joints[:, hip] + params.translation, dim=-1)
+        other = thigh - 2 * (thigh * ray).sum(-1, keepdim=True) * ray
+        axis = torch.nn.functional.normalize(torch.linalg.cross(thigh, other), dim=-1)
+        angle = torch.acos(torch.cosine_similarity(thigh, other, dim=-1).clamp(-1, 1))
+        turned = rotation_matrices(axis * angle[:, None]) @ placed.rotation[:, hip]
+        rotation[:, hip] = placed.rotation[:, 0].mT @ turned
+        rotation[:, knee] = turned.mT @ placed.rotation[:, knee]
+    pose = torch.where(frames[:, None, None], matrix_to_axis_angle(rotation), params.pose)
+    return replace(params, pose=pose)

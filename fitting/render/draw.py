@@ -145,14 +145,9 @@ class Mesh:
 
 
 def render(
-    meshes: Sequence[Mesh],
-    camera: Camera,
-    background: np.ndarray | None = None,
-    *,
-    alpha: float = ALPHA,
-    antialias: bool = True,
-    backend: Literal["numba", "pytorch3d"] = "numba",
-) -> np.ndarray:
+    meshes: Sequence[Mesh], camera: Camera, background: np.ndarray | None = None, *, alpha: float = ALPHA,
+    antialias: bool = True, backend: Literal["numba", "pytorch3d"] = "numba",
+) -> np.ndarray:  # fmt: skip
     """Draw people over a photograph [H, W, 3] uint8 RGB (light grey when None); the photograph stays as it is. Who is
     nearer hides who is farther; `alpha` mixes the person seen with the photograph, not with whoever stands behind. What
     comes closer to the camera than 5 cm is cut away. Returns [H, W, 3] uint8 RGB."""
@@ -171,14 +166,9 @@ def render(
 
 
 def render_onto(
-    image: np.ndarray,
-    meshes: Sequence[Mesh],
-    camera: Camera,
-    *,
-    alpha: float = ALPHA,
-    antialias: bool = True,
+    image: np.ndarray, meshes: Sequence[Mesh], camera: Camera, *, alpha: float = ALPHA, antialias: bool = True,
     backend: Literal["numba", "pytorch3d"] = "numba",
-) -> None:
+) -> None:  # fmt: skip
     """The same into an image [H, W, 3] uint8 RGB of the camera's size itself."""
     if not 0 <= alpha <= 1:
         raise UserError(f"alpha must lie between 0 and 1, got {alpha}.")
@@ -293,12 +283,9 @@ def paint_by_pytorch3d(image: np.ndarray, screen: Screen, colors: np.ndarray, *,
     faces = torch.from_numpy(screen.faces[usable]).long().to(device)
     vertices = torch.from_numpy(_normalised(screen, width, height)).float().to(device)
     triangle, _, weights, _ = rasterize_meshes(
-        Meshes([vertices], [faces]),
-        image_size=(height * grid, width * grid),
-        faces_per_pixel=1,
-        perspective_correct=True,
-        cull_backfaces=True,
-    )
+        Meshes([vertices], [faces]), image_size=(height * grid, width * grid), faces_per_pixel=1,
+        perspective_correct=True, cull_backfaces=True,
+    )  # fmt: skip
     triangle, weights = triangle[0, ..., 0], weights[0, ..., 0, :]  # [H g, W g], [H g, W g, 3]
     corner_colors = torch.from_numpy(colors).to(device)[faces[triangle.clamp(min=0)]]  # [H g, W g, 3, 4]
     color = torch.einsum("hwi,hwic->hwc", weights, corner_colors)

@@ -145,8 +145,6 @@ def _cut_at_near_plane(
 
 @dataclass(frozen=True)
 class Raster:
-    """What every pixel of the image sees."""
-
     face: np.ndarray  # [H, W] int32 index of the nearest face, -1 where there is none
     depth_m: np.ndarray  # [H, W] float32 z in the camera frame, infinite where there is no face
     barycentric: np.ndarray  # [H, W, 3] float32 place in the face (perspective-correct), 0 where there is none
@@ -182,13 +180,9 @@ def visibility(
 
 @compiled
 def _visibility(
-    xy_px: np.ndarray,
-    inverse_depth: np.ndarray,
-    faces: np.ndarray,
-    cull: bool,
-    triangle: np.ndarray,
+    xy_px: np.ndarray, inverse_depth: np.ndarray, faces: np.ndarray, cull: bool, triangle: np.ndarray,
     nearest: np.ndarray,
-) -> None:
+) -> None:  # fmt: skip
     height, width = triangle.shape
     for f in range(faces.shape[0]):
         a, b, c = faces[f, 0], faces[f, 1], faces[f, 2]
@@ -227,14 +221,9 @@ def inside(wa: float, wb: float, wc: float, area: float) -> bool:
 
 @compiled
 def _place(
-    xy_px: np.ndarray,
-    inverse_depth: np.ndarray,
-    faces: np.ndarray,
-    triangle: np.ndarray,
-    nearest: np.ndarray,
-    depth_m: np.ndarray,
-    weights: np.ndarray,
-) -> None:
+    xy_px: np.ndarray, inverse_depth: np.ndarray, faces: np.ndarray, triangle: np.ndarray, nearest: np.ndarray,
+    depth_m: np.ndarray, weights: np.ndarray,
+) -> None:  # fmt: skip
     """Write where on its triangle every pixel looks, and how far away that is."""
     height, width = triangle.shape
     for y in range(height):
@@ -301,13 +290,9 @@ def _number_outlines(nearest: np.ndarray, slot: np.ndarray, jump: np.ndarray) ->
 
 @compiled
 def _outline_visibility(
-    xy_px: np.ndarray,
-    inverse_depth: np.ndarray,
-    faces: np.ndarray,
-    slot: np.ndarray,
-    triangle: np.ndarray,
+    xy_px: np.ndarray, inverse_depth: np.ndarray, faces: np.ndarray, slot: np.ndarray, triangle: np.ndarray,
     nearest: np.ndarray,
-) -> None:
+) -> None:  # fmt: skip
     """The nearest triangle at every sample of the numbered pixels, [count, GRID * GRID]: -1 and 0 before."""
     height, width = slot.shape
     for f in range(faces.shape[0]):
@@ -343,14 +328,9 @@ def _sample(x: int, y: int, k: int) -> tuple[float, float]:
 
 @compiled
 def _blend(
-    image: np.ndarray,
-    corner: tuple[int, int],
-    mesh: tuple[np.ndarray, np.ndarray, np.ndarray],
-    colors: np.ndarray,
-    triangle: np.ndarray,
-    slot: np.ndarray,
-    samples: np.ndarray,
-) -> None:
+    image: np.ndarray, corner: tuple[int, int], mesh: tuple[np.ndarray, np.ndarray, np.ndarray], colors: np.ndarray,
+    triangle: np.ndarray, slot: np.ndarray, samples: np.ndarray,
+) -> None:  # fmt: skip
     """Into the part of the image whose upper left corner is (left, top); mesh: xy_px, inverse_depth, faces. Not a slice
     of the image: one that happens to be contiguous is another type, for which numba compiles again."""
     left, top = corner

@@ -111,22 +111,26 @@ def resting_points(found: TrackFit, body: Body, time_s: np.ndarray, view: RestVi
     found: the body at size 1, as the ground has it.
     """
     params, focal_px, first_from_camera, up = found.fit.params, view.focal_px, view.first_from_camera, view.up
-    at = body.at(params)
     turn = np.broadcast_to(np.eye(3), (len(params), 3, 3)) if first_from_camera is None else first_from_camera
-    joints = np.einsum("tij,tnj->tni", turn, at.joints.double().numpy())
-    points_cam = at.keypoints[:, POINTS].double().numpy()
-    points = np.einsum("tij,tnj->tni", turn, points_cam)
-    height_m = body.height_m(params.shape)
-    xy, sigma = found.keypoints.xy_px.numpy()[:, POINTS], keypoint_sigma_px(found)[:, POINTS]
-    apparent = focal_px * height_m / np.maximum(at.joints[:, 0, 2].double().numpy(), 0.2)
+    points_cam, pelvis = np.empty((len(params), len(POINTS), 3)), np.empty((len(params), 3))
+    odds, sigma = np.zeros((2, len(params), len(POINTS)))
+    for some in blocks(len(params)):
+        part = found.rows(some)
+        at = body.at(part.fit.params)
+        points_cam[some], pelvis[some] = at.keypoints[:, POINTS].numpy(), at.joints[:, 0].numpy()
+        sigma[some] = keypoint_sigma_px(part)[:, POINTS]
+        if up is not None:
+            joints = np.einsum("tij,tnj->tni", turn[some], at.joints.double().numpy())
+            odds[some, PELVIS_POINT] = seat_log_odds(joints, up)
+        scratch.release()
+    height_m, xy = body.height_m(params.shape), found.keypoints.xy_px[:, POINTS].numpy()
+    apparent = focal_px * height_m / np.maximum(pelvis[:, 2], 0.2)
     motion = point_motion(xy, sigma, apparent, time_s, focal_px, view.center_px, first_from_camera)
     over = None
-    odds = np.zeros((len(params), len(POINTS)))
-    if up is not None:
-        odds[:, PELVIS_POINT] = seat_log_odds(joints, up)
-        if view.floor_m is not None:
-            over = points @ up - view.floor_m - point_lifts(body)[list(POINTS)].double().numpy()
-    by_depth = depth_speeds(points_cam, at.joints[:, 0].double().numpy(), time_s, height_m)
+    if up is not None and view.floor_m is not None:
+        points = np.einsum("tij,tnj->tni", turn, points_cam)
+        over = points @ up - view.floor_m - point_lifts(body)[list(POINTS)].double().numpy()
+    by_depth = depth_speeds(points_cam, pelvis, time_s, height_m)
     is_foot = np.arange(len(POINTS)) < FEET
     probability = contact_probability(
         motion, by_depth, _told_heights(over, is_foot), pose_log_odds=odds, is_foot=is_foot

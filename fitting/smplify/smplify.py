@@ -205,16 +205,9 @@ class SmplifyFit:
 
 
 def smplify(
-    keypoints: Keypoints,
-    camera: Camera,
-    body: Body,
-    start: BodyParams,
-    settings: SmplifySettings | None = None,
-    *,
-    prior: MaxMixture | None = None,
-    box_side_px: Tensor | None = None,
-    through: Through = "mesh",
-) -> SmplifyFit:
+    keypoints: Keypoints, camera: Camera, body: Body, start: BodyParams, settings: SmplifySettings | None = None, *,
+    prior: MaxMixture | None = None, box_side_px: Tensor | None = None, through: Through = "mesh",
+) -> SmplifyFit:  # fmt: skip
     """Fit T frames in the full frame, from `start`. prior: `load_max_mixture(...)`; the embedded one if None.
     box_side_px: [T] the side b of the square around the person; from the keypoints if None. through: "mesh" skins all
     vertices at every step, as the original does; "smplx" does so by the very package that the original calls; "bones"
@@ -234,14 +227,9 @@ def smplify(
 
 
 def fit_points(
-    seen: Observations,
-    body: Body,
-    points: FitPoints,
-    start: BodyParams,
-    prior: MaxMixture,
-    settings: SmplifySettings | None = None,
-    through: Through = "mesh",
-) -> SmplifyFit:
+    seen: Observations, body: Body, points: FitPoints, start: BodyParams, prior: MaxMixture,
+    settings: SmplifySettings | None = None, through: Through = "mesh",
+) -> SmplifyFit:  # fmt: skip
     """The two stages for any set of points, such as SPIN's 49, `settings.batch` at a time."""
     settings = settings or SmplifySettings()
     frames = len(seen.xy_px)
@@ -264,13 +252,9 @@ def fit_points(
 
 
 def camera_loss(
-    placed: Tensor,
-    translation: Tensor,
-    depth: Tensor,
-    seen: Observations,
-    points: FitPoints,
+    placed: Tensor, translation: Tensor, depth: Tensor, seen: Observations, points: FitPoints,
     settings: SmplifySettings,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Stage 1, [N]: the torso's error, and the distance held near `depth` [N]."""
     projected = project(placed + translation[:, None], seen.focal_px, seen.center_px)
     torso = torso_reprojection(projected, seen.xy_px, seen.confidence, seen.pixel_scale, points.torsos)
@@ -278,15 +262,9 @@ def camera_loss(
 
 
 def body_loss(
-    placed: Tensor,
-    body_pose: Tensor,
-    shape: Tensor,
-    translation: Tensor,
-    seen: Observations,
-    points: FitPoints,
-    prior: MaxMixture,
-    settings: SmplifySettings,
-) -> tuple[Tensor, Tensor]:
+    placed: Tensor, body_pose: Tensor, shape: Tensor, translation: Tensor, seen: Observations, points: FitPoints,
+    prior: MaxMixture, settings: SmplifySettings,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Stage 2: the loss [N], and each keypoint's part of it [N, K]."""
     weight = seen.confidence**settings.conf_power * (seen.confidence > 0)
     weight[:, list(points.ignored)] = 0
@@ -309,15 +287,9 @@ def square_around(xy_px: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _two_stages(
-    seen: Observations,
-    place: Place,
-    points: FitPoints,
-    pose: Tensor,
-    shape: Tensor,
-    translation: Tensor,
-    prior: MaxMixture,
-    settings: SmplifySettings,
-) -> SmplifyFit:
+    seen: Observations, place: Place, points: FitPoints, pose: Tensor, shape: Tensor, translation: Tensor,
+    prior: MaxMixture, settings: SmplifySettings,
+) -> SmplifyFit:  # fmt: skip
     root, bent, shape, translation = pose[:, :3].clone(), pose[:, 3:].clone(), shape.clone(), translation.clone()
     depth = translation[:, 2].clone()
 

@@ -69,14 +69,10 @@ def losses(output: LifterOutput, truth: Examples, body: Body) -> Losses:
     nll_rotation = 3 * log_rotation + squared.detach() / 4 * (-2 * log_rotation).exp()
     nll_depth = log_depth_std + depth.detach().square() / 2 * (-2 * log_depth_std).exp()
     return Losses(
-        joints=mean(_length(away)),
-        rotation=mean(squared * weight),
-        image=mean(_length(seen).clamp(max=2.0)),
-        place=mean(depth) + mean(_length(offset)),
-        shape=mean((output.shape - truth.shape[:, None]).square()),
-        velocity=(both * velocity).sum(),
-        nll=mean(nll_rotation) + mean(nll_depth),
-    )
+        joints=mean(_length(away)), rotation=mean(squared * weight), image=mean(_length(seen).clamp(max=2.0)),
+        place=mean(depth) + mean(_length(offset)), shape=mean((output.shape - truth.shape[:, None]).square()),
+        velocity=(both * velocity).sum(), nll=mean(nll_rotation) + mean(nll_depth),
+    )  # fmt: skip
 
 
 def total(parts: Losses) -> Tensor:
@@ -100,8 +96,6 @@ LEVEL = 0.4  # of the steps at an even rate of learning; until then a training c
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """What decides the weights."""
-
     steps: int = 16_000
     batch: int = 128  # windows
     rate: float = 1e-3  # of learning, at its highest
@@ -114,8 +108,6 @@ class TrainingSettings:
 
 @dataclass
 class Training:
-    """Where a training stands."""
-
     network: Lifter
     mean: dict[str, Tensor]  # running mean of the weights
     optimiser: torch.optim.AdamW
@@ -137,12 +129,9 @@ class Training:
 
     def save(self, path: Path, settings: TrainingSettings) -> None:
         content = {
-            "network": self.network.state_dict(),
-            "mean": self.mean,
-            "optimiser": self.optimiser.state_dict(),
-            "step": self.step,
-            "settings": asdict(settings),
-        }
+            "network": self.network.state_dict(), "mean": self.mean, "optimiser": self.optimiser.state_dict(),
+            "step": self.step, "settings": asdict(settings),
+        }  # fmt: skip
         with atomic_file(path) as temporary:
             torch.save(content, temporary)
 
@@ -205,13 +194,9 @@ class Banks:
 
 
 def train(
-    banks: Banks,
-    body: Body,
-    out: Path,
-    settings: TrainingSettings,
-    start: dict[str, Tensor] | None,
+    banks: Banks, body: Body, out: Path, settings: TrainingSettings, start: dict[str, Tensor] | None,
     say: Callable[[str], None],
-) -> Training:
+) -> Training:  # fmt: skip
     """Train to the end, from the checkpoint if there is one; `out` is written at every checkpoint."""
     checkpoint = out.with_suffix(".checkpoint.pt")
     training = Training.resume(checkpoint, settings) if checkpoint.is_file() else Training.begin(settings, start)

@@ -205,22 +205,12 @@ def _about(axis: int, angle: Tensor) -> Tensor:
 # z to the front. The right side is the mirror image. Between those of RTMPose-s (bench/keypoint_offsets.py) and of
 # MoveNet; MARKS_SPREAD_M covers their difference.
 _SHIFT_MM = {
-    "nose": (15, (0, 17, -7)),
-    "left_eye": (15, (-1, 4, 3)),
-    "left_ear": (15, (2, 2, 13)),
-    "left_shoulder": (9, (-5, 9, -8)),
-    "left_elbow": (16, (-2, 4, 8)),
-    "left_wrist": (18, (5, 0, 1)),
-    "left_hip": (0, (-4, 20, 19)),
-    "left_knee": (1, (0, 12, -3)),
-    "left_ankle": (4, (4, 15, 3)),
-    "head_top": (15, (0, -1, -1)),
-    "neck": (12, (0, -1, 12)),
-    "pelvis": (0, (0, 11, 19)),
-    "left_big_toe": (10, (2, 10, -1)),
-    "left_small_toe": (10, (0, 9, -1)),
-    "left_heel": (7, (1, -1, -1)),
-}
+    "nose": (15, (0, 17, -7)), "left_eye": (15, (-1, 4, 3)), "left_ear": (15, (2, 2, 13)),
+    "left_shoulder": (9, (-5, 9, -8)), "left_elbow": (16, (-2, 4, 8)), "left_wrist": (18, (5, 0, 1)),
+    "left_hip": (0, (-4, 20, 19)), "left_knee": (1, (0, 12, -3)), "left_ankle": (4, (4, 15, 3)),
+    "head_top": (15, (0, -1, -1)), "neck": (12, (0, -1, 12)), "pelvis": (0, (0, 11, 19)),
+    "left_big_toe": (10, (2, 10, -1)), "left_small_toe": (10, (0, 9, -1)), "left_heel": (7, (1, -1, -1)),
+}  # fmt: skip
 MARKS_SPREAD_M = 0.008  # standard deviation per axis
 
 

@@ -34,8 +34,6 @@ BETWEEN = 3  # frames made of each one at 5 frames a second
 
 @dataclass(frozen=True)
 class Bank:
-    """Clips one after the other."""
-
     turn: Tensor  # [N, 24, 4] unit quaternions (x, y, z, w), without jumps of sign within a clip
     root_m: Tensor  # [N, 3] pelvis, y up
     clip_start: Tensor  # [C + 1]
@@ -64,7 +62,11 @@ def bank(motion: Motion, body: Body, clips: np.ndarray) -> Bank:
     spans = [motion.clip(int(clip)) for clip in np.flatnonzero(clips)]
     frames = torch.from_numpy(np.concatenate([np.arange(span.start, span.stop) for span in spans]))
     start = torch.from_numpy(np.cumsum([0, *(span.stop - span.start for span in spans)]))
-    turn = _continuous(axis_angle_to_quaternion(motion.pose[frames]), start)
+    # q and -q are the same turn; take the one nearer to the frame before.
+    quaternion = axis_angle_to_quaternion(motion.pose[frames])
+    against = (quaternion[1:] * quaternion[:-1]).sum(-1) < 0
+    sign = torch.cat((torch.ones(1, 24), 1 - 2 * against.float()))
+    turn = quaternion * sign.cumprod(0)[..., None]
     root_m, fps = None, motion.fps
     if motion.root_m is None:
         (turn, start), fps = _filled_in(turn, start), motion.fps * BETWEEN
@@ -73,13 +75,6 @@ def bank(motion: Motion, body: Body, clips: np.ndarray) -> Bank:
     joints = torch.cat([_joints(part, body) for part in turn.split(8192)])
     root_m = _standing(joints[:, FEET], start) if root_m is None else root_m
     return Bank(turn, root_m, start, pose_kinds(joints), fps)
-
-
-def _continuous(quaternion: Tensor, start: Tensor) -> Tensor:
-    """q and -q are the same turn; take the one nearer to the frame before."""
-    against = (quaternion[1:] * quaternion[:-1]).sum(-1) < 0
-    sign = torch.cat((torch.ones(1, 24), 1 - 2 * against.float()))
-    return quaternion * sign.cumprod(0)[..., None]
 
 
 def _filled_in(turn: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:

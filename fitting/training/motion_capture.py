@@ -41,15 +41,7 @@ from fitting.body.kinematics import (
     rotate,
     rotation_matrices,
 )
-from fitting.training.capture_corrections import (
-    collar_turn,
-    elevation_rad,
-    lifted,
-    raised_m,
-    straightened,
-    subjects_excess_deg,
-    with_raised_collars,
-)
+from fitting.training import capture_corrections as corrections
 from pose2d.base.errors import UserError
 from pose2d.base.files import Array, check_arrays, read_npz
 
@@ -129,24 +121,21 @@ _BONES = {
     "offset": Array("f", ("bones", 3), finite=True),
 }
 _CLIPS = {
-    "joint": Array("U", ("joints",)),
-    "euler_zyx_deg_x100": Array("f", ("frames", "joints", 3), finite=True),
-    "root_pos": Array("f", ("frames", 3), finite=True, optional=True),
-    "clip_start": Array("i", ("clips + 1",), low=0),
-    "clip_name": Array("U", ("clips",)),
-    "clip_desc": Array("U", ("clips",), optional=True),
-}
+    "joint": Array("U", ("joints",)), "euler_zyx_deg_x100": Array("f", ("frames", "joints", 3), finite=True),
+    "root_pos": Array("f", ("frames", 3), finite=True, optional=True), "clip_start": Array("i", ("clips + 1",), low=0),
+    "clip_name": Array("U", ("clips",)), "clip_desc": Array("U", ("clips",), optional=True),
+}  # fmt: skip
 
 
 def load_motion(path: str | Path, body: Body, fps: float, skeleton: str | Path | None = None) -> Motion:
     """A file of clips as people move: CMU's knees and shoulders corrected. Arguments as of `load_captured`."""
     motion = load_captured(path, body, fps, skeleton)
-    excess = subjects_excess_deg()
+    excess = corrections.subjects_excess_deg()
     of_clip = torch.tensor([excess.get(int(subject), (0.0, 0.0)) for subject in motion.clip_subject]).reshape(-1, 2)
     by_frame = of_clip.repeat_interleave(torch.from_numpy(np.diff(motion.clip_start)), 0)
     parts = zip(motion.pose.split(8192), by_frame.split(8192), strict=True)
-    pose = torch.cat([with_raised_collars(straightened(p, e, body), body) for p, e in parts])
-    root = None if motion.root_m is None else lifted(motion.root_m, motion.pose, pose, body)
+    pose = torch.cat([corrections.with_raised_collars(corrections.straightened(p, e, body), body) for p, e in parts])
+    root = None if motion.root_m is None else corrections.lifted(motion.root_m, motion.pose, pose, body)
     return replace(motion, pose=pose, root_m=root)
 
 
@@ -154,7 +143,7 @@ def load_accad(path: str | Path, body: Body) -> Motion:
     """ACCAD's one woman, at 30 frames a second. Her collars follow the arms as CMU's do: the file's hardly move."""
     motion = _load(path, body, 30.0, None, _ACCAD)
     names = tuple(f"1_{name}" for name in motion.clip_name)
-    return replace(motion, pose=with_raised_collars(motion.pose, body), clip_name=names)
+    return replace(motion, pose=corrections.with_raised_collars(motion.pose, body), clip_name=names)
 
 
 def load_captured(path: str | Path, body: Body, fps: float, skeleton: str | Path | None = None) -> Motion:
@@ -223,12 +212,14 @@ def _alignments(offsets: dict[str, np.ndarray], order: list[str], above: dict[st
     neck = "Neck1" if "Neck1" in offsets else "Neck"
     theirs = place(neck) - (place("LeftUpLeg") + place("RightUpLeg")) / 2
     ours_up = rest[12] - (rest[1] + rest[2]) / 2
-    trunk = _pitch(math.atan2(theirs[2], theirs[1]) - math.atan2(ours_up[2], ours_up[1]))
+    trunk = rotation_matrices(
+        torch.tensor([math.atan2(theirs[2], theirs[1]) - math.atan2(ours_up[2], ours_up[1]), 0.0, 0.0])
+    )
     align: list[Tensor] = []
     for joint, parent in enumerate(PARENTS):
         turn = trunk if parent < 0 else align[parent]
         if joint == _HEAD:
-            turn = _pitch(-HEAD_BOWED_RAD[neck])
+            turn = rotation_matrices(torch.tensor([-HEAD_BOWED_RAD[neck], 0.0, 0.0]))
         if joint in _FAR_END:
             name, ours = _FAR_END[joint]
             a, b = turn @ (rest[ours] - rest[joint]), torch.from_numpy(offsets[name])
@@ -238,10 +229,6 @@ def _alignments(offsets: dict[str, np.ndarray], order: list[str], above: dict[st
             turn = rotation_matrices(axis / sine * torch.atan2(sine, a @ b)) @ turn
         align.append(turn)
     return align
-
-
-def _pitch(forwards_rad: float) -> Tensor:
-    return rotation_matrices(torch.tensor([forwards_rad, 0.0, 0.0]))
 
 
 def _scale(offsets: dict[str, np.ndarray], body: Body) -> float:
@@ -264,20 +251,15 @@ MOST_LOST = 0.2  # of a clip's frames may lack a marker
 MISSING = -32768
 
 _FILE = {
-    "position_mm": Array("f", ("frames", "points", 3), finite=True),
-    "point": Array("U", ("points",)),
-    "clip_start": Array("i", ("clips + 1",), low=0),
-    "clip_name": Array("U", ("clips",)),
-    "clip_desc": Array("U", ("clips",)),
-    "clip_subject": Array("i", ("clips",)),
+    "position_mm": Array("f", ("frames", "points", 3), finite=True), "point": Array("U", ("points",)),
+    "clip_start": Array("i", ("clips + 1",), low=0), "clip_name": Array("U", ("clips",)),
+    "clip_desc": Array("U", ("clips",)), "clip_subject": Array("i", ("clips",)),
     "clip_movement": Array("i", ("clips",)),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Side:
-    """What is mirrored between left and right."""
-
     letter: str  # first of its markers' names
     sign: float  # of the direction to the body's left
     leg: tuple[int, int, int, int]  # joints: hip, knee, ankle, toes
@@ -440,6 +422,6 @@ def _arm(marker: dict[str, Tensor], turn: dict[int, Tensor], rest: Tensor, side:
     turn[wrist] = turn[hand] = _turn(marker[side.letter + "FIN"] - wrist_m, thumbwards, finger, _Z)
     # The acromion over where it is with the arm hanging, in the thorax; arms that never hang are levelled by the curve.
     place = rotate(turn[9].mT, acromion - marker["C7"])
-    lifted = raised_m(elevation_rad(turn[9], upper))[:, None] * _Y
-    moved = place - (place - lifted).median(0).values
-    turn[collar] = turn[9] @ collar_turn(rest[shoulder] - rest[collar], moved)
+    risen = corrections.raised_m(corrections.elevation_rad(turn[9], upper))[:, None] * _Y
+    moved = place - (place - risen).median(0).values
+    turn[collar] = turn[9] @ corrections.collar_turn(rest[shoulder] - rest[collar], moved)

@@ -62,10 +62,8 @@ def distances(x: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
     """Squared Mahalanobis distances [N, M] and half log determinants of the scale matrices [M]."""
     _, means, scales = mixture
     lower = torch.linalg.cholesky(scales)
-    columns = [
-        torch.linalg.solve_triangular(factor, (x - mean).T, upper=False).square().sum(0)
-        for factor, mean in zip(lower, means, strict=True)
-    ]
+    pairs = zip(lower, means, strict=True)
+    columns = [torch.linalg.solve_triangular(low, (x - m).T, upper=False).square().sum(0) for low, m in pairs]
     return torch.stack(columns, 1), lower.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
@@ -136,7 +134,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--components", type=int, default=COMPONENTS)
     parser.add_argument(
-        "--freedom", type=float, default=FREEDOM, help="degrees of freedom of the tails; inf: Gaussians"
+        "--freedom", type=float, default=FREEDOM, help="degrees of freedom of the tails, inf: Gaussians"
     )
     parser.add_argument("--compare", action="store_true", help="print other sizes and tails beside it")
     parser.add_argument("--rounds", type=int, default=20)

@@ -279,15 +279,11 @@ CONTACTS = {
 RARE = {
     "sitting": Kind(sitting, (), 4),
     "sitting, arms as captured": Kind(lambda draw: replace(sitting(draw), arms=None), (), 4),
-    "floor sitting": Kind(floor_sitting, (), 3, 0.16),
-    "kneeling": Kind(kneeling, (), 4),
-    "all fours": Kind(all_fours, ("hands", "knees", "toes"), 4),
-    "plank": Kind(plank, ("wrists", "toes"), 3),
-    "down dog": Kind(down_dog, ("hands", "toes"), 2),
-    "lying": Kind(lying, (), 6, 0.26),
-    "inverted": Kind(inverted, (), 2),
-    "reaching": Kind(reaching, (), 6),
-}
+    "floor sitting": Kind(floor_sitting, (), 3, 0.16), "kneeling": Kind(kneeling, (), 4),
+    "all fours": Kind(all_fours, ("hands", "knees", "toes"), 4), "plank": Kind(plank, ("wrists", "toes"), 3),
+    "down dog": Kind(down_dog, ("hands", "toes"), 2), "lying": Kind(lying, (), 6, 0.26),
+    "inverted": Kind(inverted, (), 2), "reaching": Kind(reaching, (), 6),
+}  # fmt: skip
 
 
 def posed(drawn: Drawn, captured: Tensor) -> Tensor:

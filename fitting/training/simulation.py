@@ -21,8 +21,6 @@ from pose2d.types import AREA_OF_BOX, ErrorDistribution, Keypoints, l_squared, s
 
 @dataclass(frozen=True)
 class Scene:
-    """One person's track with its truth."""
-
     truth: BodyParams  # in the camera frame
     camera: Camera
     keypoints: Keypoints
@@ -31,8 +29,6 @@ class Scene:
 
 @dataclass(frozen=True)
 class Noise:
-    """What a 2D network does wrong."""
-
     confidence: tuple[float, float] = (0.6, 0.98)  # range of expected OKS, drawn evenly for each keypoint
     outliers: float = 0.02  # share of keypoints that are anywhere near the person, at an ordinary confidence
     missing: float = 0.05  # share of keypoints that are not seen (presence 0)
@@ -43,15 +39,9 @@ class Noise:
 
 
 def scene(
-    motion: Motion,
-    clip: int,
-    body: Body,
-    generator: torch.Generator,
-    noise: Noise | None = None,
-    frames: int | None = None,
-    marks_m: Tensor | None = None,
-    skeleton: Skeleton = HALPE26,
-) -> Scene:
+    motion: Motion, clip: int, body: Body, generator: torch.Generator, noise: Noise | None = None,
+    frames: int | None = None, marks_m: Tensor | None = None, skeleton: Skeleton = HALPE26,
+) -> Scene:  # fmt: skip
     """A clip of captured motion seen by a random camera: height, pitch, distance, direction and focal length. marks_m:
     [K, 3] from the body's keypoints to where they are marked, along the axes of the joint that they are at. skeleton:
     COCO's 17 or Halpe's 26 keypoints."""
@@ -61,7 +51,16 @@ def scene(
         span = slice(span.start, min(span.start + frames, span.stop))
     truth = _in_camera(motion.pose[span], motion.root_m[span], body, generator)
     size = (1280, 960)
-    camera, truth = _framed(truth, body, size, generator)
+    # A focal length and a distance at which the person stays in the image.
+    focal = float(_uniform(generator, 0.7, 1.6)) * max(size)
+    joints = body.at(truth).joints
+    extent = (joints.amax((0, 1)) - joints.amin((0, 1))) / 2
+    fill = float(_uniform(generator, 0.6, 0.95))
+    needed = max(float(extent[0]) * 2 * focal / size[0], float(extent[1]) * 2 * focal / size[1]) / fill
+    distance = needed - float(joints[..., 2].amin()) if needed > 1.5 else 1.5 - float(joints[..., 2].amin())
+    middle = (joints.amax((0, 1)) + joints.amin((0, 1))) / 2
+    shift = torch.tensor([-float(middle[0]), -float(middle[1]), distance])
+    camera, truth = Camera.from_focal(focal, size), BodyParams(truth.pose, truth.shape, truth.translation + shift)
     points = body.at(truth).keypoints[:, : skeleton.size]
     if marks_m is not None:
         whole = torch.nn.functional.pad(truth.shape, (0, body.shape_size - len(truth.shape)))
@@ -87,21 +86,6 @@ def _in_camera(pose: Tensor, root_m: Tensor, body: Body, generator: torch.Genera
     travel = (root_m - root_m.mean(0)) @ turn.T
     rest = body.rest_joints[0] + body.rest_joint_shapedirs[0, :, :10] @ shape
     return BodyParams(turned, shape, travel - rest)
-
-
-def _framed(
-    params: BodyParams, body: Body, size: tuple[int, int], generator: torch.Generator
-) -> tuple[Camera, BodyParams]:
-    """A focal length and a distance at which the person stays in the image."""
-    focal = float(_uniform(generator, 0.7, 1.6)) * max(size)
-    joints = body.at(params).joints
-    extent = (joints.amax((0, 1)) - joints.amin((0, 1))) / 2
-    fill = float(_uniform(generator, 0.6, 0.95))
-    needed = max(float(extent[0]) * 2 * focal / size[0], float(extent[1]) * 2 * focal / size[1]) / fill
-    distance = needed - float(joints[..., 2].amin()) if needed > 1.5 else 1.5 - float(joints[..., 2].amin())
-    middle = (joints.amax((0, 1)) + joints.amin((0, 1))) / 2
-    shift = torch.tensor([-float(middle[0]), -float(middle[1]), distance])
-    return Camera.from_focal(focal, size), BodyParams(params.pose, params.shape, params.translation + shift)
 
 
 def correlated_noise(

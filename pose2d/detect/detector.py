@@ -228,15 +228,13 @@ class Pyramid(nn.Module):
 
     def forward(self, fine: Tensor, middle: Tensor, coarse: Tensor) -> list[Tensor]:
         coarse_in = self.reduce_coarse(coarse)
-        middle_in = self.reduce_middle(self.down_middle(torch.cat([_twice(coarse_in), middle], 1)))
-        fine = self.down_fine(torch.cat([_twice(middle_in), fine], 1))
+        middle_in = self.reduce_middle(
+            self.down_middle(torch.cat([F.interpolate(coarse_in, scale_factor=2, mode="nearest"), middle], 1))
+        )
+        fine = self.down_fine(torch.cat([F.interpolate(middle_in, scale_factor=2, mode="nearest"), fine], 1))
         middle = self.up_middle(torch.cat([self.stride_fine(fine), middle_in], 1))
         coarse = self.up_coarse(torch.cat([self.stride_middle(middle), coarse_in], 1))
         return [layer(x) for layer, x in zip(self.out, (fine, middle, coarse), strict=True)]
-
-
-def _twice(x: Tensor) -> Tensor:
-    return F.interpolate(x, scale_factor=2, mode="nearest")
 
 
 class LevelHead(nn.Module):

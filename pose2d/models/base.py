@@ -252,7 +252,15 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
         what = "is a folder, not a checkpoint file" if path.is_dir() else "does not exist"
         raise UserError(f"checkpoint {path} {what}.")
     if path.suffix == ".npz":
-        state = _read_npz(path)
+        arrays = read_npz(path, "Expected a checkpoint: named arrays of numbers.")
+        wrong = [name for name, value in arrays.items() if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8]
+        if wrong:
+            raise UserError(f"{path} is not a checkpoint: {few(wrong)} hold something other than numbers.")
+        native = {name: value.astype(value.dtype.newbyteorder("="), copy=False) for name, value in arrays.items()}
+        state = {
+            name: torch.from_numpy(value if value.dtype.kind != "u" else value.astype(np.int64))
+            for name, value in native.items()
+        }
     elif path.suffix == ".safetensors":
         state = _read_safetensors(path)
     elif path.suffix == ".onnx":
@@ -264,18 +272,6 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
     if all(key.startswith("module.") for key in state):
         state = {key.removeprefix("module."): value for key, value in state.items()}
     return {key: value.float() if torch.is_floating_point(value) else value for key, value in state.items()}
-
-
-def _read_npz(path: Path) -> dict[str, Tensor]:
-    arrays = read_npz(path, "Expected a checkpoint: named arrays of numbers.")
-    wrong = [name for name, value in arrays.items() if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8]
-    if wrong:
-        raise UserError(f"{path} is not a checkpoint: {few(wrong)} hold something other than numbers.")
-    native = {name: value.astype(value.dtype.newbyteorder("="), copy=False) for name, value in arrays.items()}
-    return {
-        name: torch.from_numpy(value if value.dtype.kind != "u" else value.astype(np.int64))
-        for name, value in native.items()
-    }
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -294,7 +290,7 @@ def _weights_in(content: object, path: Path) -> dict[str, Tensor]:
     for _ in range(2):  # a container may sit in another one
         if isinstance(inner, Mapping):  # a trainer may keep tensors of its own beside the container
             inner = next((inner[key] for key in CONTAINERS if isinstance(inner.get(key), Mapping)), inner)
-    if isinstance(inner, Mapping) and _is_state(inner):
+    if isinstance(inner, Mapping) and any(isinstance(value, Tensor) for value in inner.values()):
         return {key: value for key, value in inner.items() if isinstance(value, Tensor)}
     if isinstance(content, Mapping):
         content_text = f"it holds {few(map(str, content), 8)}"
@@ -304,10 +300,6 @@ def _weights_in(content: object, path: Path) -> dict[str, Tensor]:
         f"{path} is no checkpoint: {content_text}. Expected named tensors, or a dictionary with them under "
         f"{', '.join(map(repr, CONTAINERS))}."
     )
-
-
-def _is_state(content: Mapping) -> bool:
-    return any(isinstance(value, Tensor) for value in content.values())
 
 
 @dataclass(frozen=True)

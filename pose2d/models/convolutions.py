@@ -28,11 +28,8 @@ from torch import Tensor, nn
 Activation = Literal["none", "relu", "relu6", "silu"]
 
 _ONEDNN_NAMES: dict[Activation, tuple[str, list[float]]] = {
-    "none": ("none", []),
-    "relu": ("relu", []),
-    "relu6": ("hardtanh", [0.0, 6.0]),
-    "silu": ("swish", []),
-}
+    "none": ("none", []), "relu": ("relu", []), "relu6": ("hardtanh", [0.0, 6.0]), "silu": ("swish", []),
+}  # fmt: skip
 
 
 def plain(

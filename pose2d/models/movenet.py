@@ -241,7 +241,6 @@ class ChosenCells:
 
     @property
     def cells(self) -> Tensor:
-        """[N, K, 2]"""
         return cells_of(self.index, self.heat.shape[-1])
 
 

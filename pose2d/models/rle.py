@@ -9,19 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.models.base import (
-    IMAGENET_RGB,
-    MINIATURE,
-    MMPOSE,
-    RLE_RGB,
-    UNPUBLISHED,
-    Normalization,
-    PoseModel,
-    is_mmpose,
-    named,
-    renamed,
-    sized_card,
-)
+from pose2d.models import base
 from pose2d.models.hrnet import VECTOR, HRNetVector
 from pose2d.models.resnet import ResNet, stage_channels
 from pose2d.skeletons import COCO17, MPII16, Skeleton
@@ -83,12 +71,12 @@ def rle_loss(flow: Flow, xy: Tensor, sigma: Tensor, truth: Tensor, weight: Tenso
     return (weight[..., :1] * flow_nll(flow, xy, sigma, truth) + weight * laplace).sum() / len(xy)
 
 
-class RLE(PoseModel):
+class RLE(base.PoseModel):
     """Features are the pooled trunk, one vector a crop. The raw confidence is the mean of 1 - sigma. `sigma_px` is the
     network's sigma in crop pixels: the scale of the error's density, not quite its standard deviation. The density's
     simple part is a Laplace one with b = sqrt(2) sigma (mmpose: b = sigma)."""
 
-    normalization: Normalization = RLE_RGB
+    normalization: base.Normalization = base.RLE_RGB
     direction_only: bool = True  # coordinates read the vector divided by its length; mmpose's the vector itself
 
     def __init__(
@@ -98,7 +86,7 @@ class RLE(PoseModel):
         self.input_wh, self.skeleton = input_wh, skeleton
         self.feature_shape = (channels,)
         self.preact = trunk
-        self.fc_coord, self.fc_sigma = (named(linear=nn.Linear(channels, 2 * skeleton.size)) for _ in range(2))
+        self.fc_coord, self.fc_sigma = (base.named(linear=nn.Linear(channels, 2 * skeleton.size)) for _ in range(2))
         self.flow = Flow()  # for the loss; predictions do not need it
 
     def features(self, crops: Tensor) -> Tensor:
@@ -128,12 +116,12 @@ class RLE(PoseModel):
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """mmpose has one layer with rows x, y, sigma x, sigma y per keypoint, and counts from the crop's corner."""
         mask = {"flow.mask": torch.tensor(MASK)}  # the architecture's, not the file's
-        mmpose = is_mmpose(state)
-        self.normalization, self.direction_only = (IMAGENET_RGB, False) if mmpose else (RLE_RGB, True)
+        mmpose = base.is_mmpose(state)
+        self.normalization, self.direction_only = (base.IMAGENET_RGB, False) if mmpose else (base.RLE_RGB, True)
         if not mmpose:
             return {**state, **mask}
         rules = (r"^backbone\.", "preact."), (r"^(keypoint_)?head\.", ""), (r"^loss(_module)?\.flow_model\.", "flow.")
-        names = renamed(state, *rules)
+        names = base.renamed(state, *rules)
         for part in ("weight", "bias"):
             if (joint := names.pop(f"fc.{part}", None)) is not None:
                 coord, sigma = joint.unflatten(0, (-1, 2, 2)).unbind(1)
@@ -162,16 +150,15 @@ _SETS = (("", COCO17, ("256x192", "384x288")), ("-mpii", MPII16, ("256x256",)))
 
 
 def _origin(trunk: str, size: str) -> tuple[str, str]:
-    """Licence and source."""
     if trunk.startswith("hrnet") or (size == "384x288" and trunk != "resnet152"):
-        return UNPUBLISHED
+        return base.UNPUBLISHED
     if (trunk, size) == ("resnet50", "256x192"):
         return "none stated (mmpose's: Apache-2.0)", "Jeff-sjtu/res-loglikelihood-regression or open-mmlab/mmpose"
-    return MMPOSE
+    return base.MMPOSE
 
 
 CARDS = [
-    sized_card(f"rle-{trunk}-{size}{suffix}", partial(build, variant), skeleton, parameters, _origin(trunk, size))
+    base.sized_card(f"rle-{trunk}-{size}{suffix}", partial(build, variant), skeleton, parameters, _origin(trunk, size))
     for suffix, skeleton, sizes in _SETS
     for trunk, build, variant, of_trunk in _TRUNKS
     for parameters in [of_trunk + 2 * (VECTOR + 1) * 2 * skeleton.size]
@@ -179,4 +166,4 @@ CARDS = [
     if not suffix or trunk == "resnet50"
 ]
 _R18 = 11_176_512 + 2 * (512 + 1) * 2 * COCO17.size
-CARDS.append(sized_card("rle-r18-128x96", partial(_resnet, 18), COCO17, _R18, MINIATURE))
+CARDS.append(base.sized_card("rle-r18-128x96", partial(_resnet, 18), COCO17, _R18, base.MINIATURE))

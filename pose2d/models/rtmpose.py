@@ -188,12 +188,9 @@ def _target_moment(target_sigma: float) -> float:
 
 # Published sizes: CSPNeXt's depth and width, and its parameters with batch norms folded.
 _SIZES = {
-    "t": (0.167, 0.375, 2_344_836),
-    "s": (0.33, 0.5, 4_372_592),
-    "m": (0.67, 0.75, 12_267_816),
-    "l": (1.0, 1.0, 26_119_392),
-    "x": (1.33, 1.25, 47_540_120),
-}
+    "t": (0.167, 0.375, 2_344_836), "s": (0.33, 0.5, 4_372_592), "m": (0.67, 0.75, 12_267_816),
+    "l": (1.0, 1.0, 26_119_392), "x": (1.33, 1.25, 47_540_120),
+}  # fmt: skip
 _VARIANTS = (*((size, (192, 256)) for size in "tsml"), *((size, (288, 384)) for size in "mlx"))
 
 

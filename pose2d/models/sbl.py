@@ -9,28 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.models.base import (
-    IMAGENET_BGR,
-    IMAGENET_RGB,
-    MINIATURE,
-    MMPOSE,
-    UNPUBLISHED,
-    HeatmapModel,
-    is_mmpose,
-    named,
-    renamed,
-    sized_card,
-)
+from pose2d.models import base
 from pose2d.models.resnet import DECONV, ResNet, deconv_layers, stage_channels
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
 from pose2d.types import Prediction
 
 
-class SimpleBaseline(ResNet, HeatmapModel):
+class SimpleBaseline(ResNet, base.HeatmapModel):
     """Features are the channels at stride 4 (256; 128 in miniature) that the last 1x1 convolution makes the maps of.
     Official checkpoints take BGR; mmpose's of the same shape take RGB. The names tell which it is."""
 
-    normalization = IMAGENET_BGR
+    normalization = base.IMAGENET_BGR
 
     def __init__(self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton, channels: int = DECONV) -> None:
         super().__init__(depth)
@@ -47,11 +36,11 @@ class SimpleBaseline(ResNet, HeatmapModel):
         return self.final_layer(features)
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        if not is_mmpose(state):
-            self.normalization, self.decode = IMAGENET_BGR, decode.quarter_offset
+        if not base.is_mmpose(state):
+            self.normalization, self.decode = base.IMAGENET_BGR, decode.quarter_offset
             return dict(state)
-        self.normalization, self.decode = IMAGENET_RGB, decode.mmpose_default
-        return renamed(state, (r"^(backbone|head|keypoint_head)\.", ""))
+        self.normalization, self.decode = base.IMAGENET_RGB, decode.mmpose_default
+        return base.renamed(state, (r"^(backbone|head|keypoint_head)\.", ""))
 
 
 def expectation(maps: Tensor) -> tuple[Tensor, Tensor]:
@@ -59,7 +48,7 @@ def expectation(maps: Tensor) -> tuple[Tensor, Tensor]:
     return decode.soft_argmax(maps), torch.ones_like(maps[..., 0, 0])
 
 
-class IPR(HeatmapModel):
+class IPR(base.HeatmapModel):
     """Features are the channels at stride 4 (256; 128 in miniature) that the last 1x1 convolution makes the maps of.
     Official and mmpose checkpoints take RGB. The raw confidence is 1 everywhere; `maps` are before the softmax, and
     `heatmap_score` is the largest probability of each map after it. `sigma_px` is the spread of those probabilities."""
@@ -73,7 +62,7 @@ class IPR(HeatmapModel):
         self.feature_shape = (channels, input_wh[1] // 4, input_wh[0] // 4)
         self.backbone = ResNet(depth)
         layers = deconv_layers(stage_channels(depth)[-1], 3, channels)
-        self.head = named(features=nn.Sequential(*layers, nn.Conv2d(channels, skeleton.size, 1)))
+        self.head = base.named(features=nn.Sequential(*layers, nn.Conv2d(channels, skeleton.size, 1)))
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
@@ -100,7 +89,7 @@ class IPR(HeatmapModel):
         return maps.flatten(2).softmax(-1).amax(-1), decode.soft_argmax_spread(maps) * self.cell_px(maps)
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return renamed(
+        return base.renamed(
             state,
             (r"^head\.simplebaseline_head\.deconv_layers\.", "head.features."),
             (r"^head\.simplebaseline_head\.final_layer\.", "head.features.9."),
@@ -112,18 +101,18 @@ _OFFICIAL = ("MIT", "microsoft/human-pose-estimation.pytorch")
 _SETS = (
     ("", COCO17, ("256x192", "384x288"), _OFFICIAL),
     ("-mpii", MPII16, ("256x256", "384x384"), _OFFICIAL),
-    ("-wholebody", WHOLEBODY133, ("256x192", "384x288"), MMPOSE),
+    ("-wholebody", WHOLEBODY133, ("256x192", "384x288"), base.MMPOSE),
 )
 CARDS = [
-    sized_card(f"sbl-resnet{depth}-{size}{suffix}", partial(SimpleBaseline, depth), skeleton, parameters, origin)
+    base.sized_card(f"sbl-resnet{depth}-{size}{suffix}", partial(SimpleBaseline, depth), skeleton, parameters, origin)
     for suffix, skeleton, sizes, origin in _SETS
     for depth, trunk in _TRUNK.items()
     for parameters in [trunk + (DECONV + 1) * skeleton.size]
     for size in sizes
 ]
 CARDS += [
-    sized_card("sbl-r18-128x96", partial(SimpleBaseline, 18, channels=128), COCO17, 12_752_337, MINIATURE),
-    sized_card("ipr-resnet50-256x256", partial(IPR, 50), COCO17, 33_999_697, MMPOSE),
-    sized_card("ipr-resnet50-256x192", partial(IPR, 50), COCO17, 33_999_697, UNPUBLISHED),
-    sized_card("ipr-r18-128x96", partial(IPR, 18, channels=128), COCO17, 12_752_337, MINIATURE),
+    base.sized_card("sbl-r18-128x96", partial(SimpleBaseline, 18, channels=128), COCO17, 12_752_337, base.MINIATURE),
+    base.sized_card("ipr-resnet50-256x256", partial(IPR, 50), COCO17, 33_999_697, base.MMPOSE),
+    base.sized_card("ipr-resnet50-256x192", partial(IPR, 50), COCO17, 33_999_697, base.UNPUBLISHED),
+    base.sized_card("ipr-r18-128x96", partial(IPR, 18, channels=128), COCO17, 12_752_337, base.MINIATURE),
 ]

@@ -97,22 +97,17 @@ def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return dict(state)
     layer, block = r"^backbone\.encoder\.layer\.(\d+)\.", r"backbone.blocks.\1."
     names = renamed(
-        state,
-        (r"^backbone\.embeddings\.position_embeddings$", "backbone.pos_embed"),
+        state, (r"^backbone\.embeddings\.position_embeddings$", "backbone.pos_embed"),
         (r"^backbone\.embeddings\.patch_embeddings\.projection\.", "backbone.patch_embed.proj."),
         (layer + r"attention\.output\.dense\.", block + "attn.proj."),
-        (layer + r"attention\.attention\.", block + "attn."),
-        (layer + r"layernorm_before\.", block + "norm1."),
-        (layer + r"layernorm_after\.", block + "norm2."),
-        (layer + r"mlp\.", block + "mlp."),
-        (r"\.mlp\.experts\.experts\.", ".mlp.experts."),
-        (r"^backbone\.layernorm\.", "backbone.last_norm."),
-        (r"^head\.conv\.", "keypoint_head.final_layer."),
-        (r"^head\.deconv1\.", "keypoint_head.deconv_layers.0."),
+        (layer + r"attention\.attention\.", block + "attn."), (layer + r"layernorm_before\.", block + "norm1."),
+        (layer + r"layernorm_after\.", block + "norm2."), (layer + r"mlp\.", block + "mlp."),
+        (r"\.mlp\.experts\.experts\.", ".mlp.experts."), (r"^backbone\.layernorm\.", "backbone.last_norm."),
+        (r"^head\.conv\.", "keypoint_head.final_layer."), (r"^head\.deconv1\.", "keypoint_head.deconv_layers.0."),
         (r"^head\.batchnorm1\.", "keypoint_head.deconv_layers.1."),
         (r"^head\.deconv2\.", "keypoint_head.deconv_layers.3."),
         (r"^head\.batchnorm2\.", "keypoint_head.deconv_layers.4."),
-    )
+    )  # fmt: skip
     for key in [key for key in names if ".attn.query." in key]:
         parts = [names.pop(key.replace("query", part), None) for part in ("query", "key", "value")]
         names[key.replace("query", "qkv")] = torch.cat([part for part in parts if part is not None])

@@ -131,7 +131,7 @@ def owners(seen: Detections, options: OwnershipOptions) -> np.ndarray:
     """For every detection by how much the presence of its keypoints falls, [N, K]: see `owners`."""
     assert seen.keypoints is not None
     skeleton, xy_px, sure = seen.keypoints.skeleton, seen.xy_px, seen.sure
-    factor = np.ones(sure.shape, np.float32)
+    factor = np.ones(xy_px.shape[:2], np.float32)
     one_pose: dict[tuple[int, int], list[tuple[int, int]]] = {}  # rows of two tracks with the same pose
     tracks = rows_of_tracks(seen)
     body = np.ones(len(seen))
@@ -203,6 +203,7 @@ class _Expected:
         self._xy, self._std = seen.xy_px, scratch.empty(seen.xy_px.shape[:2], np.dtype(np.float64))
         for some in blocks(len(seen)):
             self._std[some] = keypoint_std(seen.rows(some))
+            scratch.release()
         self._states: dict[int, tuple[float, PoseState]] = {}
 
     def at(self, row: int, options: PoseMotionOptions) -> PoseState | None:
@@ -259,8 +260,7 @@ class People:
     @property
     def tracks(self) -> list[Track]:
         """Where each person was seen, in order of identity."""
-        parts = [self.detections.of(identity) for identity in self.detections.everyone()]
-        return [Track(int(part.identity[0]), part.frame, part.box_px, part.score) for part in parts]
+        return self.detections.tracks()
 
 
 def tracked(seen: Detections) -> Detections:
@@ -318,7 +318,7 @@ def settle(
     notes: list[_Note] = []
     shot = np.searchsorted(shot_first_frame, seen.frame, side="right") - 1
     track = _renumbered(seen.identity, shot)
-    owner = np.ones((len(seen), 0) if seen.keypoints is None else seen.sure.shape, np.float32)
+    owner = np.ones((len(seen), 0) if seen.keypoints is None else seen.xy_px.shape[:2], np.float32)
     if seen.keypoints is not None and seen.appearance is not None:
         track = _split_jumps(replace(seen, identity=track), image_wh, options, notes)
         track = _look_again(replace(seen, identity=track), shot, image_wh, options.second_look, notes)
@@ -419,9 +419,12 @@ def _once_a_frame(seen: Detections) -> np.ndarray:
 
 def _drop_unowned(seen: Detections, owner: np.ndarray, options: IdentityOptions, notes: list[_Note]) -> np.ndarray:
     """Track numbers [N] without the detections that show somebody else: of a person hidden, or found twice."""
-    weight = np.where(seen.sure > 0.1, seen.sure, 0.0)
-    owned = (weight * owner).sum(1) / np.maximum(weight.sum(1), 1e-9)
-    ghost = (owned < options.least_owned) & (weight.sum(1) > 0) & (seen.identity >= 0)
+    ghost = seen.identity >= 0
+    for some in blocks(len(seen)):
+        sure = seen.rows(some).sure
+        weight = np.where(sure > 0.1, sure, 0.0)
+        owned = (weight * owner[some]).sum(1) / np.maximum(weight.sum(1), 1e-9)
+        ghost[some] &= (owned < options.least_owned) & (weight.sum(1) > 0)
     track = seen.identity.copy()
     for number, rows in rows_of_tracks(seen).items():
         if not ghost[rows].any():

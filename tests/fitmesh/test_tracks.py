@@ -9,23 +9,25 @@ import numpy as np
 import pytest
 
 import fitmesh as package
-from fitmesh.stages.people import TracksFile, read_keypoints, read_tracks
-from fitmesh.stages.track_edits import (
+from fitmesh.stages.people import (
     FILE,
     Drop,
     Edit,
     Merge,
     Split,
+    TracksFile,
     _edited,
     edited_keypoints,
     edited_tracks,
     identities_after,
+    read_keypoints,
+    read_tracks,
 )
 from fitmesh.tracks import edit_tracks, list_tracks
 from pose2d.base.errors import UserError
 from pose2d.events import Event
 from pose2d.hands import HandKeypoints
-from pose2d.types import Track
+from pose2d.types import Detections
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.videos import write_video
 from tests.walkers import coco_results, walker, write_json
@@ -216,12 +218,10 @@ def test_a_folder_without_tracks_is_named(fitmesh: Fitmesh, tmp_path: Path) -> N
 def tracks_with_a_cut() -> TracksFile:
     """Person 1 before the cut at frame 6, 2 after it, 3 and 4 one after the other in the first shot."""
     spans = {1: range(6), 2: range(6, 12), 3: range(3), 4: range(4, 6)}
-    found = [
-        Track(who, np.array(span), np.tile([0.0, 0.0, 9.0, 9.0], (len(span), 1)), np.full(len(span), who / 10))
-        for who, span in spans.items()
-    ]
+    who = np.repeat(list(spans), list(map(len, spans.values())))
+    rows = Detections(np.concatenate(list(spans.values())), who, np.tile([0.0, 0.0, 9.0, 9.0], (len(who), 1)), who / 10)
     return TracksFile(
-        width_px=64, height_px=48, rate=Fraction(10), frames=np.arange(12), time_s=np.arange(12) / 10, tracks=found,
+        width_px=64, height_px=48, rate=Fraction(10), frames=np.arange(12), time_s=np.arange(12) / 10, rows=rows,
         shot_first_frame=np.array([0, 6]), same_as={who: who for who in spans},
         events=[Event(0.2, 3, "lost", "gone"), Event(0.45, 4, "swap", "with 1"), Event(1.1, 2, "lost", "gone")],
         warnings=[],

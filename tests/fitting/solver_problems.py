@@ -41,7 +41,8 @@ def some_scene(frames: int, generator: torch.Generator) -> SceneTerms:
     turn = rotation_matrices(0.2 * torch.randn(frames, 3, generator=generator, dtype=DOUBLE))
     contact, on_floor = (torch.rand(frames, 9, generator=generator, dtype=DOUBLE) for _ in range(2))
     up = torch.nn.functional.normalize(torch.tensor([0.1, -1.0, -0.2], dtype=DOUBLE), dim=0)
-    return SceneTerms(up, turn, -0.5, contact=contact, on_floor=on_floor)
+    carries = torch.rand(frames, 4, generator=generator, dtype=DOUBLE) / 4
+    return SceneTerms(up, turn, -0.5, contact=contact, on_floor=on_floor, carries=carries)
 
 
 def some_hands(frames: int, g: torch.Generator) -> SeenHands:

@@ -30,7 +30,7 @@ def test_pieces_fit_as_well_as_the_whole_and_meet_without_a_seam() -> None:
     whole = fitting.fit(known, camera, body, fps=25)
     usable = torch.ones(100, dtype=torch.bool)
     guess = guess_from_keypoints(known, [camera], body, 25)
-    windows = fit_windows(FitInput(body_keypoints(known), guess), usable, camera, body, 25, window=40, overlap=8)
+    windows = fit_windows(FitInput(body_keypoints(known), guess), usable, camera, body, 25, sizes=(40, 8))
     assert windows.params.shape.shape == whole.params.shape.shape == (10,)
     assert windows.params.pose.shape == (100, 24, 3)
     assert float(windows.reprojection_px.nanmean()) < 1.1 * float(whole.reprojection_px.nanmean())

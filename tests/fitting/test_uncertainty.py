@@ -17,7 +17,7 @@ from fitting.solver.levenberg_marquardt import (
     solve_frames,
 )
 from fitting.solver.terms.priors import DISTANCE_STD_FACTOR, Guess, LikelyPose, LikelyShape
-from fitting.solver.terms.scene import Contact, Floor
+from fitting.solver.terms.scene import Balance, Contact, Floor
 from fitting.training.motion_capture import load_motion
 from fitting.training.simulation import Noise, scene
 from tests.fitting.solver_problems import dense, some_problem
@@ -42,7 +42,8 @@ def test_the_deviation_is_that_of_the_dense_posterior() -> None:
     doubted = problem.having(replace(guess, translation_std_m=DISTANCE_STD_FACTOR * guess.translation_std_m))
     doubted = doubted.having(replace(shape, guess_std=DISTANCE_STD_FACTOR * shape.guess_std))
     doubted = doubted.having(LikelyPose(problem.term(LikelyPose).prior.single_gaussian()))
-    doubted = replace(doubted, terms=tuple(term for term in doubted.terms if not isinstance(term, Floor | Contact)))
+    scene = Floor | Contact | Balance
+    doubted = replace(doubted, terms=tuple(term for term in doubted.terms if not isinstance(term, scene)))
     system = normal_equations(doubted, state)
     geometry = problem.jacobian.place(state)
     step_jacobian, shape_jacobian = (

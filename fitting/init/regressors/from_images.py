@@ -37,8 +37,6 @@ LARGEST_PX = 20_000  # side of a window; no camera has such images, and the wind
 
 @dataclass(frozen=True)
 class Cropping:
-    """One network's way to cut."""
-
     input_wh: tuple[int, int]  # width, height of the network's input
     box_scale: float  # the box is grown by this
     to_pixel: Callable[[np.ndarray], np.ndarray]  # how a corner becomes a whole number
@@ -138,18 +136,6 @@ class BodyRegressor(nn.Module):
 
     def forward(self, crops: Tensor, box_info: Tensor | None = None) -> Regression:
         """Normalised crops [N, 3, H, W], and for CLIFF `crop_camera.cliff_box_info` [N, 3]."""
-        self._check(crops, box_info)
-        vector = self.encoder.stages(crops)[-1].mean((2, 3))
-        seen = vector if box_info is None else torch.cat((vector, box_info), 1)
-        starts, layers = (self.init_pose, self.init_shape, self.init_cam), (self.decpose, self.decshape, self.deccam)
-        answer = [start.expand(len(crops), -1) for start in starts]
-        for _ in range(ROUNDS):
-            hidden = self.fc2(self.fc1(torch.cat((seen, *answer), 1)))
-            answer = [value + layer(hidden) for value, layer in zip(answer, layers, strict=True)]
-        pose, shape, camera = answer
-        return Regression(rot6d_to_matrix(pose.unflatten(1, (JOINT_COUNT, 6))), shape, camera)
-
-    def _check(self, crops: Tensor, box_info: Tensor | None) -> None:
         width, height = self.cropping.input_wh
         if crops.ndim != 4 or tuple(crops.shape[1:]) != (3, height, width) or not torch.is_floating_point(crops):
             raise UserError(
@@ -160,6 +146,15 @@ class BodyRegressor(nn.Module):
             raise UserError(f"CLIFF reads where each crop lies: box_info must be [{len(crops)}, {BOX}], got {got}.")
         if not self.reads_box and box_info is not None:
             raise UserError("SPIN's network does not read where a crop lies; leave box_info out.")
+        vector = self.encoder.stages(crops)[-1].mean((2, 3))
+        seen = vector if box_info is None else torch.cat((vector, box_info), 1)
+        starts, layers = (self.init_pose, self.init_shape, self.init_cam), (self.decpose, self.decshape, self.deccam)
+        answer = [start.expand(len(crops), -1) for start in starts]
+        for _ in range(ROUNDS):
+            hidden = self.fc2(self.fc1(torch.cat((seen, *answer), 1)))
+            answer = [value + layer(hidden) for value, layer in zip(answer, layers, strict=True)]
+        pose, shape, camera = answer
+        return Regression(rot6d_to_matrix(pose.unflatten(1, (JOINT_COUNT, 6))), shape, camera)
 
     @staticmethod
     def convert(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -170,8 +165,6 @@ class BodyRegressor(nn.Module):
 
 @dataclass(frozen=True)
 class RegressorCard:
-    """One name that `load` knows."""
-
     name: str
     build: Callable[[], BodyRegressor]
     parameters: int  # number of weights, statistics and mean parameters not counted

@@ -1,11 +1,12 @@
 """What the surroundings of a track say about it: which way is up, where the floor is, which points are in contact.
 
 Everything is in the shot's axes, those of its first camera: a camera that turns by R_t (`world_rotation`) sees a point
-that it has at q_t in its own frame at y_t = R_t q_t in the shot's. Two residuals, in natural units:
+that it has at q_t in its own frame at y_t = R_t q_t in the shot's. Three residuals, in natural units:
 
   contact  a point in contact in frames t and t + 1 stays where it is:   (y_{t+1} - y_t) fps / CONTACT_SPEED
   floor    a point in contact with the floor is at its height:           (up . y - floor - lift) / std
            and no point is below it
+  balance  the centre of mass is over the feet that carry:               horizontal (centre - support) / std
 
 All lengths are those of the body at its own shape, before its size multiplies it, so a child of half the size stands on
 a floor of half the camera's height.
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.solver.terms.term import Blocks, Term, Window, geman_mcclure
+from fitting.solver.terms.term import Blocks, Term, Window, charbonnier, geman_mcclure
 
 # Points of the body that can be in contact, among Halpe's 26 keypoints: heels and big toes, wrists, knees, pelvis.
 POINTS = (24, 20, 25, 21, 9, 10, 13, 14, 19)
@@ -32,6 +33,9 @@ BELOW_STD_M = 0.02  # of a point below the floor
 # where keypoints contradict them they let go. bench/scene_evidence.py --choose: against a loss that grows on, misfit
 # with the scene falls from 1.07 .. 1.31 times that without to 1.02 .. 1.05, and standing feet are as still.
 CONTACT_SCALE, FLOOR_SCALE = 2.0, 3.0
+# Of the centre of mass from the middle of the feet that carry it: half a foot's length, and more where a step is made.
+# Not tuned: bench/world.py and bench/view_independence.py compare with and without.
+BALANCE_STD_M, BALANCE_SCALE = 0.05, 1.0
 SLOWEST_FPS = 9.0  # frames farther apart may belong to different steps of a foot
 
 
@@ -46,10 +50,11 @@ class SceneTerms:
     contact: Tensor | None = None  # [T, n] 0..1 probability that each of them is in contact with something
     on_floor: Tensor | None = None  # [T, n] 0..1 probability that it is in contact with the floor
     floor_std_m: float = FLOOR_STD_M
+    carries: Tensor | None = None  # [T, FEET] shares of the body's weight on heels and toes; zero: not known
 
     def frames(self, index: slice | Tensor) -> "SceneTerms":
         """Of some of the frames."""
-        given = {name: getattr(self, name) for name in ("world_rotation", "contact", "on_floor")}
+        given = {name: getattr(self, name) for name in ("world_rotation", "contact", "on_floor", "carries")}
         return replace(self, **{name: value[index] for name, value in given.items() if value is not None})
 
     def lean_axis(self, frames: int) -> Tensor:
@@ -165,6 +170,68 @@ class Contact(Term):
         weight = (slope * share.square()).repeat_interleave(3, dim=1)
         step, shape = (part.flatten(1, 2) for part in window.point_jacobians_shot(self.points))
         blocks.add_difference((-1.0, 1.0), moved.flatten(1), weight, step, torch.diff(shape, dim=0))
+
+    def in_doubt(self) -> None:
+        """As the floor's."""
+
+
+# Shares of the body's mass (P. de Leva, J. Biomech. 1996, mean of women and men), each segment's at its centre between
+# two joints: head, trunk in five parts, arms, hands, thighs, shanks, feet. By joint, left and right alike.
+_MASS = {
+    (0,): 0.118, (1, 2): 0.180, (3,): 0.080, (4, 5): 0.161, (6,): 0.078, (7, 8): 0.056, (9,): 0.100, (10, 11): 0.012,
+    (12,): 0.055, (15,): 0.068, (16, 17): 0.022, (18, 19): 0.046, (20, 21): 0.014, (22, 23): 0.012,
+}  # fmt: skip
+
+
+def mass_shares() -> Tensor:
+    """[24] of the joints, so that their weighted mean is the centre of mass."""
+    shares = torch.zeros(24)
+    for joints, mass in _MASS.items():
+        shares[list(joints)] = mass / len(joints)
+    return shares / shares.sum()
+
+
+@dataclass(frozen=True)
+class Balance(Term):
+    """Whoever stands has the centre of mass over the feet: a straight body that leans by 20 degrees falls over."""
+
+    PER_FRAME = ("carries",)
+
+    up: Tensor  # [3]
+    carries: Tensor  # [T, FEET] shares of the weight; less than 1 in all: less is known
+
+    @classmethod
+    def of(cls, scene: SceneTerms | None) -> "Balance | None":
+        if scene is None or scene.up is None or scene.carries is None or not scene.carries.any():
+            return None
+        return cls(scene.up, scene.carries)
+
+    @property
+    def known(self) -> Tensor:
+        return self.carries.sum(-1)
+
+    def horizontal(self, joints: Tensor, feet: Tensor) -> Tensor:
+        """Centre of mass less support, [t, 3] in stds, of points [t, 24, 3] and [t, FEET, 3], or of the derivatives of
+        both [.., d]: it is linear in them."""
+        centre = torch.einsum("j,tjc...->tc...", mass_shares().to(joints), joints)
+        middle = torch.einsum("tn,tnc...->tc...", self.carries / self.known.clamp(min=1e-6)[:, None], feet)
+        away = centre - middle
+        away = away - torch.einsum("i,j,tj...->ti...", self.up, self.up, away)
+        return away * (self.known.sqrt() / BALANCE_STD_M).reshape(-1, *[1] * (away.ndim - 1))
+
+    def loss(self, residual: Tensor) -> tuple[Tensor, Tensor]:
+        return charbonnier(residual.square().sum(-1), BALANCE_SCALE)
+
+    def cost(self, window: Window) -> Tensor:
+        residual = self.horizontal(window.joints_shot, window.points_shot(POINTS[:FEET]))
+        return self.loss(residual)[0] / 2
+
+    def add(self, window: Window, blocks: Blocks) -> None:
+        residual = self.horizontal(window.joints_shot, window.points_shot(POINTS[:FEET]))
+        root_slope = self.loss(residual)[1].sqrt()[:, None]
+        joints, feet = window.joint_jacobians_shot, window.point_jacobians_shot(POINTS[:FEET])
+        step, shape = (self.horizontal(*parts) * root_slope[..., None] for parts in zip(joints, feet, strict=True))
+        blocks.add_rows(root_slope * residual, step, shape)
 
     def in_doubt(self) -> None:
         """As the floor's."""

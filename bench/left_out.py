@@ -1,0 +1,175 @@
+"""How much the pixels weigh against what is believed: keypoints of real video are left out and predicted.
+
+    python bench/left_out.py [--clips real_keypoints] [--choose | --report] [--set NAME=VALUE,NAME=VALUE ...]
+
+Real clips have no truth in 3D, but a keypoint that the fit never saw is a truth in the image. Left out are single
+keypoints for half a second, a whole arm or leg over the whole track, and whole frames; the fit predicts each with the
+deviation that it states, and is scored by the log-likelihood of what the network saw there (nats per keypoint, errors
+in units of l) and by how many lie in the regions of 68 and 95 %. `--set` fits with other constants, once for each time
+it is given; they are chosen on half of the clips (--choose) and reported on the other half (--report, the default).
+"""
+
+import argparse
+import math
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import torch
+from rich.table import Table
+from torch import Tensor
+
+from bench.lib.claim import Console, claim
+from bench.lib.scene_clips import CHOOSING, read_clip
+from fitting import optimise
+from fitting.body import Body
+from fitting.body.load import load_body
+from fitting.camera import Camera, focal_prior
+from fitting.init import lifter
+from fitting.keypoints import weights
+from fitting.solver.terms import priors
+from fitting.track import fit_track
+from pose2d.base.errors import UserError
+from pose2d.skeletons import HALPE26
+from pose2d.types import Keypoints, l_squared
+
+DATA = Path(__file__).resolve().parents[2] / "shared/data/real_keypoints"
+CONSTANTS = {  # of the balance, by the names that --set takes
+    "annotator": (weights, "ANNOTATOR_STD"),
+    "share": (weights, "LEAST_SHARE"),
+    "prior": (optimise, "PRIOR_BESIDE_GUESS"),
+    "guess": (lifter, "SEEN_TWICE"),
+    "motion": (optimise, "MOTION_WEIGHT"),
+    "doubt": (priors, "MOTION_FACTOR"),
+}
+LIMBS = {"arm": ([7, 9], [8, 10]), "leg": ([13, 15, 20, 22, 24], [14, 16, 21, 23, 25])}
+JOINT_OF = [15] * 5 + [16, 17, 18, 19, 20, 21, 1, 2, 4, 5, 7, 8, 15, 12, 0, 10, 11, 10, 11, 7, 8]  # of each keypoint
+LONGEST, SHORTEST = 90, 18  # frames of a track
+SEEN = 0.5  # confidence times presence of a keypoint whose prediction is scored
+STRAY, STRAY_L = 0.02, 8.0  # so many of the network's keypoints lie anywhere: share, and how far in units of l
+
+
+@dataclass(frozen=True)
+class RealTrack:
+    clip: str
+    keypoints: Keypoints  # [T, 26]
+    frame: np.ndarray  # [T]
+    fps: float
+    camera: Camera
+
+
+@dataclass(frozen=True)
+class Score:
+    """Of N left-out keypoints."""
+
+    nats: Tensor  # [N] log-likelihood of the error in units of l
+    distance: Tensor  # [N] in units of l
+    probability: Tensor  # [N, 2] of an error below this one, along x and y: uniform where deviations are right
+
+
+def tracks(root: Path, choosing: bool) -> Iterator[RealTrack]:
+    for folder in sorted(path for path in root.iterdir() if path.is_dir()):
+        if (folder.name in CHOOSING) != choosing:
+            continue
+        clip = read_clip(folder)
+        camera = Camera.from_focal(focal_prior(clip.size_px).focal_px, clip.size_px)
+        for identity, points in clip.keypoints.items():
+            if len(points) >= SHORTEST:
+                rows = slice(0, LONGEST)
+                yield RealTrack(clip.name, points.rows(rows), clip.frame[identity][rows], clip.fps, camera)
+
+
+def left_out(track: RealTrack, seed: int) -> dict[str, np.ndarray]:
+    """What is hidden from the fit, [T, 26] each."""
+    frames, rng = len(track.keypoints), np.random.default_rng(seed)
+    half_second = max(1, round(0.5 * track.fps))
+    some = rng.random((-(-frames // half_second), 26)) < 0.15
+    masks = {"keypoints": np.repeat(some, half_second, 0)[:frames]}
+    for name, sides in LIMBS.items():
+        masks[name] = np.zeros((frames, 26), bool)
+        masks[name][:, sides[seed % 2]] = True
+    gap = max(2, round(0.3 * track.fps))
+    masks["frames"] = np.repeat(np.arange(frames)[:, None] // gap % 4 == 2, 26, 1)
+    return masks
+
+
+def score(track: RealTrack, hidden: np.ndarray, body: Body) -> Score:
+    mask, seen = torch.from_numpy(hidden), track.keypoints
+    given = replace(seen, presence=seen.presence.masked_fill(mask, 0), confidence=seen.confidence.masked_fill(mask, 0))
+    found = fit_track(given, track.frame, track.camera, body, fps=track.fps)
+    at = torch.from_numpy(np.searchsorted(found.frame, track.frame))
+    points = body.at(found.fit.params.rows(at)).keypoints
+    std_m = found.fit.joint_std_mm[at][:, JOINT_OF, :2] / 1000  # type: ignore[index]
+    assert seen.area_px2 is not None
+    unit = l_squared(seen.area_px2, HALPE26).sqrt()[..., None]
+    std = (std_m * (track.camera.mean_focal_px / points[..., 2:]) / unit).nan_to_num(nan=1.5)
+    error = (seen.xy_px - track.camera.project(points)) / unit
+    counts = mask & (seen.confidence * seen.presence > SEEN)
+    stated = seen.error
+    assert stated is not None
+    variance = weights.joint_variance(stated.axis_sigma.square()) + std.square()[..., None, :]
+    each = stated.weight.log() - math.log(2 * math.pi) - variance.log().sum(-1) / 2
+    each = each - (error.square()[..., None, :] / variance).sum(-1) / 2
+    stray = -math.log(2 * math.pi * STRAY_L**2) - error.square().sum(-1) / (2 * STRAY_L**2)
+    nats = torch.logaddexp(math.log(1 - STRAY) + torch.logsumexp(each, -1), math.log(STRAY) + stray)
+    below = (stated.weight[..., None] * torch.special.ndtr(error[..., None, :] / variance.sqrt())).sum(-2)
+    return Score(nats[counts], error.norm(dim=-1)[counts], below[counts])
+
+
+def cells(scores: list[Score]) -> list[str]:
+    nats, distance = (torch.cat([getattr(one, name) for one in scores]) for name in ("nats", "distance"))
+    below = torch.cat([one.probability for one in scores])
+    inside = [100 * float(((below > p) & (below < 1 - p)).float().mean()) for p in (0.16, 0.025)]
+    return [f"{nats.mean():.3f}", f"{distance.median():.2f}", f"{inside[0]:.0f} / {inside[1]:.0f}"]
+
+
+def row(settings: str, chosen: list[RealTrack], kinds: list[str], body: Body) -> list[str]:
+    began, scores = time.monotonic(), dict[str, list[Score]]()
+    with ExitStack() as stack:
+        for pair in settings.split(",") if settings else ():
+            name, _, value = pair.partition("=")
+            if name not in CONSTANTS:
+                raise UserError(f"--set {pair}: choose {', '.join(CONSTANTS)}.")
+            stack.enter_context(mock.patch.object(*CONSTANTS[name], float(value)))
+        for seed, track in enumerate(chosen):
+            for kind, hidden in left_out(track, seed).items():
+                if kind in kinds:
+                    scores.setdefault(kind, []).append(score(track, hidden, body))
+    every = [one for part in scores.values() for one in part]
+    values = [cell for part in (every, *(scores[kind] for kind in kinds)) for cell in cells(part)]
+    return [settings or "as shipped", *values, f"{time.monotonic() - began:.0f}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clips", type=Path, default=DATA)
+    parser.add_argument("--choose", action="store_true")
+    parser.add_argument("--report", action="store_true")
+    parser.add_argument("--set", action="append", default=[], help="NAME=VALUE,..: other constants")
+    parser.add_argument("--kinds", default="keypoints,arm,leg,frames")
+    arguments = parser.parse_args()
+    if not arguments.clips.is_dir():
+        raise SystemExit(f"no folder {arguments.clips}: give the folder of real_keypoints with --clips.")
+    torch.set_num_threads(1)
+    chosen, kinds = list(tracks(arguments.clips, arguments.choose)), arguments.kinds.split(",")
+    table = Table(title=f"left-out keypoints of {len({t.clip for t in chosen})} clips, {len(chosen)} tracks")
+    for name in (
+        "constants",
+        *(f"{kind}: {of}" for kind in ("all", *kinds) for of in ("nats", "error", "68 / 95")),
+        "s",
+    ):
+        table.add_column(name)
+    body = load_body()
+    for settings in ("", *arguments.set):
+        cells_of = row(settings, chosen, kinds, body)
+        print(*cells_of, sep=" | ", flush=True)
+        table.add_row(*cells_of)
+    Console(200).print(table)
+
+
+if __name__ == "__main__":
+    claim(main)

@@ -2,10 +2,10 @@
 
     python bench/fingers.py [--cameras DIR] [--rendered 300] [--offsets]
 
---cameras: a hand recorded by two calibrated cameras (TemugeB/handpose3d, MIT). Each camera's hand is fitted by itself, on
+--cameras: a hand recorded by two calibrated cameras (TemugeB/handpose3d, MIT). Each camera is fitted by itself, on
 a body of which only the distance is guessed, by PnP of the palm; truth is triangulated from the 2D keypoints of both.
 The recording has no unit: its palms are made as long as the model's. Half of it chose the constants of
-`fitting/keypoints/hands.py` and `fitting/hands.py`; the figures are of the other half.
+`fitting/keypoints/observed.py` and `fitting/hands.py`; the figures are of the other half.
 
 --rendered: hands of the open body in random poses from random sides, with the network's own keypoints. The
 body's wrist is turned by 14 degrees about each axis and 5 % too near or too far (one std), as a body's fit leaves it.
@@ -31,7 +31,7 @@ from fitting.body.kinematics import TO_MEDIAPIPE, WRISTS, matrix_to_axis_angle, 
 from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands
-from fitting.keypoints.hands import KNUCKLES, PALM, seen_hands
+from fitting.keypoints.observed import KNUCKLES, PALM, seen_hands
 from fitting.render import Mesh, render
 from pose2d.hands import HandKeypoints, Look, _constants, error_features, look, region_around, relative_std
 from pose2d.video.frames import Video

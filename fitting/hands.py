@@ -34,7 +34,7 @@ from fitting.body.kinematics import (
 )
 from fitting.camera import Camera
 from fitting.fits import HandFit
-from fitting.keypoints.hands import KNUCKLES, UNMODELLED_M, SeenHands
+from fitting.keypoints.observed import KNUCKLES, UNMODELLED_M, SeenHands
 from fitting.solver.levenberg_marquardt import BandFactor
 from fitting.solver.terms.reprojection import project, projection_rows
 from fitting.solver.unknowns import cross_matrix, left_jacobian

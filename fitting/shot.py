@@ -18,8 +18,7 @@ from fitting.camera import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, Camera, FocalEstima
 from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
 from fitting.hands import fit_hands
 from fitting.init.torso import mirrored_legs
-from fitting.keypoints.hands import SeenHands, seen_hands
-from fitting.keypoints.observed import TooFewKeypoints, observed_joints
+from fitting.keypoints.observed import SeenHands, TooFewKeypoints, observed_joints, seen_hands
 from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
 from fitting.optimise import OtherView
 from fitting.scene.camera_motion import CameraMotion

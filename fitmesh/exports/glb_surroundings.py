@@ -9,6 +9,7 @@ from scipy.spatial.transform import Rotation
 from fitmesh.exports.gltf import ARRAY_BUFFER, Animation, Gltf, one_hemisphere
 from fitmesh.exports.scene import SceneFrame
 from fitmesh.result import Result
+from fitting.camera import Camera
 
 NEAR_M, FAR_M = 0.05, 1000.0
 _LINES = 1  # glTF's mode of a primitive
@@ -19,7 +20,7 @@ _STANDS_STILL_M = 1e-6  # also of the elements of a rotation: rounding of float3
 
 
 def add_cameras(gltf: Gltf, animation: Animation, result: Result, scene: SceneFrame) -> list[int]:
-    """A node for each shot, moved if the camera moves; `camera`, `camera_shot_2`, ..
+    """A node for each shot, moved if the camera moves: `camera`, `camera_shot_2`, ..; of several cameras `camera_NAME`.
 
     glTF cameras look along -z with y up; the principal point and a zoom, which they cannot express, are in extras.
     """
@@ -33,7 +34,8 @@ def add_cameras(gltf: Gltf, animation: Animation, result: Result, scene: SceneFr
         pose = scene.from_camera[rows]
         turn = Rotation.from_matrix(pose[:, :3, :3] @ np.diag([1.0, -1.0, -1.0]))
         quaternion, place_m = one_hemisphere(turn.as_quat()), pose[:, :3, 3]
-        entry = {"name": name, "camera": _lens(gltf, result, rows, name), "translation": place_m[0].tolist()}
+        lens = _lens(gltf, result.camera_at(int(result.frames[rows[0]])), name, result.focal_px[rows])
+        entry = {"name": name, "camera": lens, "translation": place_m[0].tolist()}
         node = gltf.add("nodes", entry | {"rotation": quaternion[0].tolist()})
         nodes.append(node)
         moves, turns = (np.ptp(values, axis=0).max() > _STANDS_STILL_M for values in (place_m, pose[:, :3, :3]))
@@ -43,12 +45,19 @@ def add_cameras(gltf: Gltf, animation: Animation, result: Result, scene: SceneFr
                 animation.move(node, "translation", times, place_m)
             if turns:
                 animation.move(node, "rotation", times, quaternion)
+    for view in result.views[1:]:  # other cameras of the same scene, which stand
+        pose = scene.from_camera[0] @ np.linalg.inv(view.from_camera)
+        turn = Rotation.from_matrix(pose[:3, :3] @ np.diag([1.0, -1.0, -1.0])).as_quat()
+        name, focal, center = f"camera_{view.name}", tuple(view.focal_px), tuple(view.center_px)
+        size = int(view.size_px[0]), int(view.size_px[1])
+        lens = _lens(gltf, Camera(focal, center, size), name, view.focal_px[:1])
+        entry = {"name": name, "camera": lens, "translation": pose[:3, 3].tolist(), "rotation": turn.tolist()}
+        nodes.append(gltf.add("nodes", entry))
     return nodes
 
 
-def _lens(gltf: Gltf, result: Result, rows: np.ndarray, name: str) -> int:
-    """The lens of a shot's first frame."""
-    camera = result.camera_at(int(result.frames[rows[0]]))
+def _lens(gltf: Gltf, camera: Camera, name: str, focal_px: np.ndarray) -> int:
+    """The lens of a shot's first frame, and how it zooms."""
     (fx, fy), (width, height) = camera.focal_px, camera.size
     perspective = {
         "yfov": 2 * math.atan(height / (2 * fy)),
@@ -59,7 +68,6 @@ def _lens(gltf: Gltf, result: Result, rows: np.ndarray, name: str) -> int:
     extras: dict[str, Any] = {
         "width_px": width, "height_px": height, "focal_px": [fx, fy], "center_px": list(camera.center_px),
     }  # fmt: skip
-    focal_px = result.focal_px[rows]
     if np.ptp(focal_px) > 0:
         extras["focal_px_by_frame"] = focal_px.round(3).tolist()
     return gltf.add("cameras", {"name": name, "type": "perspective", "perspective": perspective, "extras": extras})

@@ -204,7 +204,11 @@ def _painter(out: Path) -> _Painter:
             (frame, *box) for p in result.people for frame, box in zip(p.frame.tolist(), p.box_px.tolist(), strict=True)
         }
         unfitted = {
-            i: {f: row for f, row in _rows(frames).items() if (f, *found.boxes_px[i][row].tolist()) not in taken}
+            i: {
+                f: row
+                for f, row in _rows(frames).items()
+                if (f, *found.boxes_px[i][row].astype(np.float32).tolist()) not in taken
+            }
             for i, frames in found.frames.items()
         }
     return _Painter(

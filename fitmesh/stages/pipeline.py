@@ -85,6 +85,8 @@ def _run_stages(job: Job) -> RunFiles:
             remove_temporary(folder / name)
     timings = _timings(job.out)
     made = []
+    if job.settings.rig is not None and not all(s.is_current(s.path, s.key) for s in planned[: 1 + len(job.cameras)]):
+        _together().preview(job)
     for stage in planned:
         name = stage.name
         damaged = manifest.changed(stage.files())

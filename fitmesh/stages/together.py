@@ -4,6 +4,7 @@ The bodies are in the first camera's frame and at its frames. Every other camera
 bodies in its own frame and at its own frames, from which its overlay is drawn.
 """
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 
 from fitmesh.result import FIT_FILE, Person, View
-from fitmesh.stages import fit
+from fitmesh.stages import fit, people
 from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, edited_keypoints, edited_tracks
 from fitmesh.stages.scene import OFF, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import Job, camera_names
@@ -25,7 +26,7 @@ from fitting.keypoints.observed import body_keypoints
 from fitting.keypoints.weights import PRESENT
 from fitting.optimise import OtherView
 from fitting.rig.check import checked, stated_ground
-from fitting.rig.meeting import Offset, Sight, associate
+from fitting.rig.meeting import Offset, Sight, Track, doubtful, grouped, pair_gains
 from fitting.rig.rig import Rig, read_rig, write_rig
 from fitting.rig.views import resampled, rest_pelvis
 from fitting.scene.camera_motion import read_motion
@@ -33,9 +34,15 @@ from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
-from pose2d.types import Keypoints
+from pose2d.tracking import appearance
+from pose2d.types import Appearance, Keypoints
 
 RIG_FILE = "rig.toml"
+PREVIEW_FROM_S, PREVIEW_S = 60.0, 10.0  # of videos longer than the first, so much is looked at before all of it
+LOOKS_FRAMES = 5  # of a track, in which its appearance is looked at
+LOOKS = (
+    60.0  # keypoints' gains that one unit of appearance's log-likelihood ratio is worth: neighbours in time are alike
+)
 SHORTEST_TRACK = 5  # rows: what is shorter says nothing of geometry
 
 
@@ -53,6 +60,27 @@ def check(job: Job) -> None:
         _read_rig(job, rig.file)
         if settings.fit.scene.height:
             job.reporter.warn("--height has no effect: calibrated cameras measure people.")
+
+
+def preview(job: Job) -> None:
+    """Of long videos, whether the calibration suits a few seconds of each: UserError before hours of work."""
+    rig, span = job.settings.rig, job.settings.span
+    jobs = [job, *job.cameras]
+    if rig is None or rig.file is None or min(one.clip.info.duration_s or 0.0 for one in jobs) < PREVIEW_FROM_S:
+        return
+    job.reporter.say(f"{PREVIEW_S:.0f} s of every camera first, to check the calibration", "cameras")
+    start = span.start_s
+    part = replace(span, end_s=min(start + PREVIEW_S, np.inf if span.end_s is None else span.end_s))
+    job.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".preview-", dir=job.out) as folder:
+        seen = []
+        for number, one in enumerate(jobs):
+            short = replace(one, settings=replace(one.settings, span=part, rig=None), out=Path(folder) / str(number))
+            people.make(short, people.cache_key(short))
+            seen.append(_seen(short, str(number)))
+        placed = _read_rig(job, rig.file)
+        with single_thread():
+            checked(placed, _sights(seen, placed), rig.offsets_s(), [1 / one.tracks.fps for one in seen])
 
 
 def _read_rig(job: Job, file: Path) -> Rig:
@@ -121,8 +149,12 @@ def make(job: Job, key: CacheKey) -> None:
     settings = job.settings.fit
     seen, body = _read(job), load_body(settings.body_file)
     with job.reporter.busy("comparing the cameras"), single_thread():
-        rig, offsets = _placed(job, seen, body)
-        groups = associate(rig, _sights(seen, rig), [one.seconds for one in offsets])
+        rig, offsets, scale_std = _placed(job, seen, body)
+        tracks = _sights(seen, rig)
+        gain = pair_gains(rig, tracks, [one.seconds for one in offsets])
+        groups = grouped(gain, tracks)
+        if doubtful(gain, groups):
+            groups = grouped(_with_appearance(gain, seen), tracks)
     _say(job, rig, offsets, groups)
     recorded = _Recorded(seen, rig, offsets)
     people = recorded.people(groups)
@@ -143,18 +175,59 @@ def make(job: Job, key: CacheKey) -> None:
         if one.identity not in found.people:
             words = "never shows enough confident keypoints at once: no body is fitted."
             job.reporter.warn(f"person {one.identity} {words}")
+    if rig.source == "people":
+        found = replace(found, people={i: _with_scale(track, scale_std, body) for i, track in found.people.items()})
+        if found.ground is not None:
+            height_m = found.ground.camera_height_m if found.ground.floor_known else -fit.lowest_foot(found, body)
+            rig = rig.upright(found.ground.up_cam, height_m)
     write_rig(job.out / RIG_FILE, rig)
     for number in reversed(range(len(seen))):  # the first camera's last: it says that the others are done
         _write(number, recorded, people, found, body, key)
+
+
+def _with_appearance(
+    gain: Mapping[tuple[Track, Track], float], seen: Sequence[_Seen]
+) -> dict[tuple[Track, Track], float]:
+    """With how alike people look, where rays alone leave doubt."""
+    looks = [_appearances(one) for one in seen]
+    alike = dict.fromkeys(gain, 0.0)
+    for (a, i), (b, j) in gain:
+        ratio = appearance.log_likelihood_ratio(looks[a].rows([i]), looks[b].rows([j]))
+        alike[(a, i), (b, j)] = LOOKS * float(ratio[0, 0])
+    return {pair: value + alike[pair] for pair, value in gain.items()}
+
+
+def _appearances(one: _Seen) -> Appearance:
+    """Of every track, in a few of its frames."""
+    wanted: dict[int, list[tuple[int, int]]] = {}  # frame -> numbers of tracks and rows
+    for number, identity in enumerate(one.identities):
+        frames = one.people.frames[identity]
+        for row in np.unique(np.linspace(0, len(frames) - 1, LOOKS_FRAMES).astype(int)):
+            wanted.setdefault(int(frames[row]), []).append((number, int(row)))
+    found: dict[int, list[Appearance]] = {number: [] for number in range(len(one.identities))}
+    for image in one.job.clip.frames(one.job.settings.span):
+        for number, row in wanted.pop(image.index, []):
+            points = one.people.people[one.identities[number]].rows(slice(row, row + 1))
+            sure = (points.confidence * points.presence).numpy()
+            found[number].append(appearance.describe(image.rgb, points.xy_px.numpy(), sure, points.skeleton))
+        if not wanted:
+            break
+    none = appearance.unseen(1)
+    each = [appearance.overall(Appearance.concat(parts)) if parts else none for parts in found.values()]
+    return Appearance.concat(each) if each else none.rows(slice(0))
+
+
+def _seen(job: Job, name: str) -> _Seen:
+    found = edited_keypoints(job.out)
+    long = tuple(i for i, frames in found.frames.items() if len(frames) >= SHORTEST_TRACK)
+    return _Seen(job, name, edited_tracks(job.out), found, long)
 
 
 def _read(job: Job) -> list[_Seen]:
     found = []
     jobs = [job, *job.cameras]
     for one, name in zip(jobs, camera_names([one.clip.path for one in jobs]), strict=True):
-        tracks, people = edited_tracks(one.out), edited_keypoints(one.out)
-        long = tuple(i for i, frames in people.frames.items() if len(frames) >= SHORTEST_TRACK)
-        found.append(_Seen(one, name, tracks, people, long))
+        found.append(_seen(one, name))
         motion = read_motion(read_npz(one.out / TRACKS_FILE), 0)
         if motion is not None and motion.kind in ("rotating", "moving"):
             job.reporter.warn(f"{one.clip.path}: the camera seems to be {motion.kind}, and several cameras must stand.")
@@ -168,14 +241,25 @@ def _sights(seen: Sequence[_Seen], rig: Rig) -> list[list[Sight]]:
     ]
 
 
-def _placed(job: Job, seen: Sequence[_Seen], body: Body) -> tuple[Rig, list[Offset]]:
-    """Where the cameras stand and when they looked, checked against the people."""
+def _with_scale(track: TrackFit, log_std: float, body: Body) -> TrackFit:
+    """With the uncertainty of all lengths, where people's heights are the measure."""
+    found = track.fit
+    if found.joint_std_mm is None or found.joint_std_relative_mm is None:
+        return track
+    joints = 1000 * log_std * body.at(found.params).joints
+    std, relative = torch.hypot(found.joint_std_mm, joints), joints - joints[:, :1]
+    relative = torch.hypot(found.joint_std_relative_mm, relative)
+    return replace(track, fit=replace(found, joint_std_mm=std, joint_std_relative_mm=relative))
+
+
+def _placed(job: Job, seen: Sequence[_Seen], body: Body) -> tuple[Rig, list[Offset], float]:
+    """Where the cameras stand and when they looked, checked against the people; and a deviation of all lengths, log."""
     settings = job.settings.rig
     assert settings is not None
     steps = [1 / one.tracks.fps for one in seen]
     if settings.file is not None:
         rig = _read_rig(job, settings.file)
-        return checked(rig, _sights(seen, rig), settings.offsets_s(), steps)
+        return *checked(rig, _sights(seen, rig), settings.offsets_s(), steps), 0.0
     from fitting.rig.from_people import Lifted, Recorded, place_cameras  # where nobody has recorded a board
 
     scene = job.settings.fit.scene
@@ -197,7 +281,7 @@ def _placed(job: Job, seen: Sequence[_Seen], body: Body) -> tuple[Rig, list[Offs
         f"{100 * found.place_std.max():.0f} %, all lengths to {100 * found.scale_log_std:.0f} % (one deviation); "
         f"{RIG_FILE} has them", "cameras",
     )  # fmt: skip
-    return found.rig, found.offsets
+    return found.rig, found.offsets, found.scale_log_std
 
 
 def _say(job: Job, rig: Rig, offsets: Sequence[Offset], groups: Sequence[Sequence[tuple[int, int]]]) -> None:

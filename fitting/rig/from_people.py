@@ -18,7 +18,7 @@ from fitting.camera import Camera, FocalEstimate
 from fitting.init.lifter import guess_from_keypoints
 from fitting.keypoints.observed import body_keypoints
 from fitting.optimise import CONSTANT_ERROR_SHARE
-from fitting.rig.check import meeting
+from fitting.rig.check import meeting, together_if_near
 from fitting.rig.meeting import (
     FEWEST,
     INDEPENDENT_PER_SECOND,
@@ -52,7 +52,9 @@ _BONES = np.array(
 )
 BONE_STD = 0.06
 ROBUST = 3.0  # deviations at which a keypoint counts half of its square
-WORST_DEG, WORST_SHARE, WORST_MEETING = 4.0, 0.12, 0.6  # beyond these deviations, cameras are not known
+# Beyond these deviations cameras are not known. Wide: a body that is fitted to cameras 10 degrees off is flattened by a
+# tenth at most, since its bones keep their lengths, and stated deviations are half again as large as errors are.
+WORST_DEG, WORST_SHARE, WORST_MEETING = 15.0, 0.35, 0.6
 ADULT_LOG_STD, KNOWN_LOG_STD = 0.045, 0.01  # of heights, which the scale rests on: of adults, and where stated
 RECORD_A_BOARD = "record a board and give --cameras FILE (docs/cameras.md)"
 
@@ -88,7 +90,9 @@ class RigEstimate:
     rig: Rig
     offsets: list[Offset]
     turn_std_deg: np.ndarray  # [C - 1]
-    place_std: np.ndarray  # [C - 1] of the position, as a share of the distance to the first camera
+    place_std: (
+        np.ndarray
+    )  # [C - 1] of the position, as a share of the distance to the first camera, at one scale for all
     scale_log_std: float
 
 
@@ -136,7 +140,11 @@ def place_cameras(recorded: Recorded) -> RigEstimate:
             offsets = _refined(recorded, rig, offsets)
     tracks = recorded.sights(rig)
     share = meeting(rig, tracks, offsets)
-    deviation = np.sqrt(np.diag(covariance)).reshape(-1, 7)[1:]
+    # One factor on all distances is what focal lengths and people's sizes leave open; it bends nobody.
+    way = np.concatenate([np.r_[np.zeros(3), placed.translation_m, 0.0] for placed in rig.cameras])
+    way /= np.linalg.norm(way)
+    other = np.eye(len(way)) - np.outer(way, way)
+    deviation = np.sqrt(np.diag(other @ covariance @ other).clip(0)).reshape(-1, 7)[1:]
     far = np.array([np.linalg.norm(placed.translation_m) for placed in rig.cameras[1:]])
     turn, place = np.degrees(np.linalg.norm(deviation[:, :3], axis=1)), np.linalg.norm(deviation[:, 3:6], axis=1) / far
     if turn.max() > WORST_DEG or place.max() > WORST_SHARE or not share >= WORST_MEETING:
@@ -234,7 +242,7 @@ def _refined(recorded: Recorded, rig: Rig, offsets: list[Offset]) -> list[Offset
     step = max(recorded.steps_s[number], recorded.steps_s[0])
     found = find_offset(known, tracks[number], step, around_s=(now - 0.3, now + 0.3))
     sure = found.found and found.std_s <= UNSURE_OFFSET_S
-    return [*offsets[:-1], found if sure else Offset(now, np.inf, False)]
+    return [*offsets[:-1], together_if_near(found, step) if sure else Offset(now, np.inf, False)]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ about 1 where two tracks are of one person at one time. A keypoint counts MEETS 
 odds that the rays belong together, so that sums of it find time offsets and persons alike.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
@@ -33,6 +33,7 @@ LONGEST_OFFSET_S = 15.0  # that is looked for
 NEAR_FRAMES = 3  # around the first answer, that are looked at without what is constant
 UNSURE_OFFSET_S = 0.02  # deviation of an offset from which on it is not known
 FEWEST = 30  # keypoints that two cameras must see together before anything is said of them
+DOUBTFUL = 0.5  # of the best sum of gains, at which another person might be meant
 OVERLAP_S = 0.3  # two tracks of one camera that overlap so long are two people
 
 
@@ -221,22 +222,51 @@ def _moving_cost(
     return float(np.nansum(np.minimum(np.square(found), FAR)) / 2)
 
 
-def associate(rig: Rig, tracks: Sequence[Sequence[Sight]], offsets_s: Sequence[float]) -> list[list[tuple[int, int]]]:
-    """Who is who: people as lists of (camera, track), the longest seen first.
+Track = tuple[int, int]  # a camera, and the number of a track in it
 
-    The two groups whose rays meet best are joined, again and again, while any do; tracks of one camera that overlap
-    are different people.
-    """
-    everyone = [(camera, number) for camera, own in enumerate(tracks) for number in range(len(own))]
-    gain: dict[tuple[tuple[int, int], tuple[int, int]], float] = {}
+
+def pair_gains(
+    rig: Rig, tracks: Sequence[Sequence[Sight]], offsets_s: Sequence[float]
+) -> dict[tuple[Track, Track], float]:
+    """The sums of gains of tracks of different cameras that are seen together."""
+    gain: dict[tuple[Track, Track], float] = {}
     for a, b in combinations(range(len(rig)), 2):
         total, count = gains(
             tracks[a], tracks[b], rig.relative(b, a), offsets_s[b] - offsets_s[a], sample_times(tracks[a])
         )
         for i, j in np.argwhere(count >= FEWEST).tolist():
             gain[(a, i), (b, j)] = gain[(b, j), (a, i)] = float(total[i, j])
+    return gain
 
-    def apart(one: tuple[int, int], two: tuple[int, int]) -> bool:
+
+def doubtful(gain: Mapping[tuple[Track, Track], float], groups: Sequence[Sequence[Track]]) -> bool:
+    """Whether somebody's rays meet those of another person nearly as well as their own in another camera."""
+    own = {track: number for number, group in enumerate(groups) for track in group}
+    best: dict[tuple[Track, int], float] = {}
+    for (one, two), value in gain.items():
+        if own[one] == own[two]:
+            best[one, two[0]] = max(value, best.get((one, two[0]), 0.0))
+    return any(
+        value > DOUBTFUL * best.get((one, two[0]), np.inf)
+        for (one, two), value in gain.items()
+        if own[one] != own[two] and value > 0
+    )
+
+
+def associate(rig: Rig, tracks: Sequence[Sequence[Sight]], offsets_s: Sequence[float]) -> list[list[Track]]:
+    """Who is who, by geometry alone."""
+    return grouped(pair_gains(rig, tracks, offsets_s), tracks)
+
+
+def grouped(gain: Mapping[tuple[Track, Track], float], tracks: Sequence[Sequence[Sight]]) -> list[list[Track]]:
+    """People as lists of tracks, the longest seen first.
+
+    The two groups whose rays meet best are joined, again and again, while any do; tracks of one camera that overlap
+    are different people.
+    """
+    everyone = [(camera, number) for camera, own in enumerate(tracks) for number in range(len(own))]
+
+    def apart(one: Track, two: Track) -> bool:
         first, second = tracks[one[0]][one[1]].time_s, tracks[two[0]][two[1]].time_s
         return one[0] == two[0] and min(first[-1], second[-1]) - max(first[0], second[0]) > OVERLAP_S
 
@@ -252,7 +282,7 @@ def associate(rig: Rig, tracks: Sequence[Sequence[Sight]], offsets_s: Sequence[f
             break
         groups[which[0]] += groups.pop(which[1])
 
-    def seen_s(group: list[tuple[int, int]]) -> float:
+    def seen_s(group: list[Track]) -> float:
         return sum(float(np.ptp(tracks[camera][number].time_s)) for camera, number in group)
 
     return sorted((sorted(group) for group in groups), key=seen_s, reverse=True)

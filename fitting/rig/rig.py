@@ -96,6 +96,19 @@ class Rig:
         """With all translations so many times as long."""
         return replace(self, cameras=tuple(replace(c, translation_m=factor * c.translation_m) for c in self.cameras))
 
+    def upright(self, up_cam: np.ndarray, height_m: float) -> "Rig":
+        """In a world with z up and its floor at 0 under the first camera. up_cam: in the first camera's frame."""
+        base = self.cameras[0]
+        ahead = np.array([0.0, 0.0, 1.0]) - up_cam[2] * up_cam
+        ahead /= np.linalg.norm(ahead)
+        world = np.stack((np.cross(ahead, up_cam), ahead, up_cam)) @ base.rotation  # from the world that it was
+        shift = np.array([0.0, 0.0, height_m]) - world @ base.position_m
+        cameras = []
+        for one in self.cameras:
+            rotation = one.rotation @ world.T
+            cameras.append(replace(one, rotation=rotation, translation_m=one.translation_m - rotation @ shift))
+        return replace(self, cameras=tuple(cameras))
+
     @property
     def angles_deg(self) -> list[float]:
         """Between the optical axes of every two cameras."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from scipy.ndimage import uniform_filter1d
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
@@ -12,14 +13,18 @@ from fitting.body import Body, BodyParams
 from fitting.body.kinematics import axis_angle_to_quaternion, quaternion_to_axis_angle
 from fitting.camera import Camera, params_to_world
 from fitting.fits import Grid, InitialGuess
-from fitting.keypoints.observed import TooFewKeypoints, body_keypoints
+from fitting.keypoints.observed import TooFewKeypoints, body_keypoints, reordered
 from fitting.optimise import OtherView
-from fitting.rig.meeting import Sight, neighbours, triangulate
+from fitting.rig.meeting import Sight, neighbours, squared_misfit, triangulate
 from fitting.track import PreparedTrack, prepare_track
+from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
 
 FEWEST_POINTS = 6  # keypoints in two cameras from which a body is placed
 FARTHEST_STD_M = 0.15  # of such a keypoint
+LIMBS = ((13, 14, 15, 16, 20, 21, 22, 23, 24, 25), (7, 8, 9, 10), (5, 6, 11, 12), (1, 2, 3, 4))  # of Halpe's keypoints
+# Sides are exchanged for so long at a time, where squared misfits become less by so much in sum. Not tuned.
+SIDES_S, SIDES_GAIN = 0.5, 30.0
 GAP_FRAMES = 2  # between segments that two cameras see, one after the other: no absence
 
 
@@ -64,7 +69,7 @@ def prepare_views(
 ) -> PreparedTrack:  # fmt: skip
     """Rows of all cameras at the same frames [T], without gaps: sides repaired in each camera, absences where no camera
     sees the person, and one guess. Raises TooFewKeypoints where none shows enough."""
-    here = OtherView(keypoints, camera, torch.eye(3), torch.zeros(3))
+    here, *others = with_sides([OtherView(keypoints, camera, torch.eye(3), torch.zeros(3)), *others], fps)
     ready = [_prepared(view, frame, body, init, fps, every) for view in (here, *others)]
     shown = [track for track in ready if track is not None]
     if not shown:
@@ -83,6 +88,55 @@ def prepare_views(
         guess=guess,
         others=tuple(view for view in kept if view.rotation is not here.rotation),
     )
+
+
+def with_sides(views: Sequence[OtherView], fps: float) -> list[OtherView]:
+    """With left and right of limbs exchanged where rays meet better so: seen from the back, a network may take somebody
+    for seen from the front, as surely as ever.
+
+    Of the cameras in which an exchange helps, that in which it helps most is changed, again and again; of two that help
+    each other as much, the less confident one.
+    """
+    views = list(views)
+    if len(views) < 2 or any(view.keypoints.skeleton.size != 26 for view in views):
+        return views
+    width = max(1, round(SIDES_S * fps))
+    frames = np.arange(len(views[0].keypoints), dtype=float)
+    flip = np.asarray(HALPE26.flip_order)
+    for limb in LIMBS:
+        for _ in range(len(views)):
+            sights = [Sight.of(view.keypoints, frames, view.camera) for view in views]
+            sure = [float((v.keypoints.confidence * v.keypoints.presence)[:, limb].mean()) for v in views]
+            gain = np.stack([_exchange_gain(views, sights, number, limb, flip) for number in range(len(views))])
+            gain = uniform_filter1d(gain, width, axis=1, mode="nearest") * width
+            helps = np.where(gain > SIDES_GAIN, gain, 0.0)
+            order = sorted(range(len(views)), key=lambda n: (round(float(helps[n].sum()), 3), -sure[n]))
+            best = order[-1]
+            if not helps[best].any():
+                break
+            exchanged = np.tile(np.arange(26), (len(frames), 1))
+            exchanged[np.ix_(helps[best] > 0, limb)] = flip[list(limb)]
+            views[best] = replace(views[best], keypoints=reordered(views[best].keypoints, exchanged))
+    return views
+
+
+def _exchange_gain(
+    views: Sequence[OtherView], sights: Sequence[Sight], number: int, limb: Sequence[int], flip: np.ndarray
+) -> np.ndarray:
+    """[T] how much less the squared misfits of a limb's rays with all other cameras are, if it is exchanged here."""
+    total = np.zeros(len(sights[0].time_s))
+    own, view = sights[number], views[number]
+    rows, other = list(limb), flip[list(limb)]
+    for sight, there in zip(sights, views, strict=True):
+        if there is view:
+            continue
+        rotation = (view.rotation @ there.rotation.mT).double().numpy()
+        offset = view.offset_m.double().numpy() - rotation @ there.offset_m.double().numpy()
+        base = sight.rays[:, rows], sight.sigma[:, rows]
+        as_it_is = squared_misfit(base, (own.rays[:, rows], own.sigma[:, rows]), rotation, offset)
+        so = squared_misfit(base, (own.rays[:, other], own.sigma[:, other]), rotation, offset)
+        total += np.nan_to_num(as_it_is - so).sum(1)
+    return total
 
 
 def _prepared(

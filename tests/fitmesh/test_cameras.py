@@ -1,5 +1,6 @@
 """`fitmesh run --together`: several cameras become one result, without a network: keypoints are simulated."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import fitmesh as package
 import fitting
 from bench.lib.rigs import SimulatedRig, placed_around, simulate
-from fitmesh.stages import people
+from fitmesh.stages import people, together
 from fitmesh.stages.settings import Job
 from fitting.rig.rig import read_rig, write_rig
 from fitting.training.simulation import Noise
@@ -105,6 +106,18 @@ def test_a_calibration_in_the_wrong_order_is_said_before_the_fit(fitmesh_command
     (clips / "wrong.toml").write_text(swapped.replace('name = "x"', 'name = "cam2"'))
     assert fitmesh_command(*arguments, "--only", "fit") == 2
     assert "another order" in fitmesh_command.said or "inverted" in fitmesh_command.said
+
+
+def test_of_long_videos_a_part_is_looked_at_first(
+    fitmesh_command: Fitmesh, clips: Path, monkeypatch: pytest.MonkeyPatch, sim: SimulatedRig
+) -> None:
+    monkeypatch.setattr(together, "PREVIEW_FROM_S", 0.5)
+    inverted = tuple(camera.inverted for camera in sim.rig.cameras)
+    write_rig(clips / "wrong.toml", replace(sim.rig, cameras=inverted))
+    arguments = ("run", *videos(clips), "--cameras", clips / "wrong.toml", "--together", "--out", clips / "out")
+    assert fitmesh_command(*arguments) == 2
+    assert "inverted" in fitmesh_command.said
+    assert not list((clips / "out").rglob("*.npz"))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from fitting.body.kinematics import (
 )
 from fitting.fits import FitOptions, with_default_errors
 from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands, relaxed_pose
-from fitting.keypoints.hands import SeenHands, seen_hands
+from fitting.keypoints.observed import SeenHands, seen_hands
 from fitting.optimise import FitInput, fit_input
 from pose2d.hands import HandKeypoints
 from pose2d.skeletons import HALPE26

@@ -12,12 +12,13 @@ from scipy.spatial.transform import Rotation
 import fitting
 from bench.lib.rigs import SimulatedRig, placed_around, simulate
 from fitting.camera import Camera, given_focal
+from fitting.keypoints.observed import reordered
 from fitting.optimise import OtherView
 from fitting.rig.check import checked, stated_ground
 from fitting.rig.from_people import Lifted, Recorded, place_cameras
-from fitting.rig.meeting import Sight, associate, find_offset, triangulate
+from fitting.rig.meeting import Sight, associate, doubtful, find_offset, grouped, pair_gains, triangulate
 from fitting.rig.rig import Rig, read_rig, write_rig
-from fitting.rig.views import points_of, prepare_views, resampled
+from fitting.rig.views import points_of, prepare_views, resampled, with_sides
 from fitting.shot import ShotPerson, fit_shot
 from fitting.training.simulation import Noise
 from pose2d.base.errors import UserError
@@ -188,6 +189,16 @@ def test_people_are_told_apart_over_cameras(people: int) -> None:
     assert sorted(sorted(order[c][n] for c, n in group) for group in groups) == [[n] * 3 for n in range(people)]
 
 
+def test_doubt_is_noticed_where_two_people_could_be_each_other() -> None:
+    sim = simulate(placed_around([0, 90]), BODY, 6, people=2, frames=60, noise=GOOD)
+    tracks = sights(sim)
+    gain = pair_gains(sim.rig, tracks, [0.0, 0.0])
+    groups = grouped(gain, tracks)
+    assert not doubtful(gain, groups)
+    alike = {pair: (value if value > 0 else 0.8 * max(gain.values())) for pair, value in gain.items()}
+    assert doubtful(alike, grouped(alike, tracks))
+
+
 def test_somebody_whom_one_camera_sees_stays_alone() -> None:
     sim = simulate(placed_around([0, 90]), BODY, 6, people=2, frames=60, noise=GOOD)
     first, second = sights(sim)
@@ -331,3 +342,15 @@ def test_cameras_that_share_nobody_are_not_placed() -> None:
     focals = [given_focal(c.mean_focal_px, c.size) for c in cameras]
     with pytest.raises(UserError, match="record a board"):
         place_cameras(Recorded(["a", "b"], cameras, focals, lifted, [0.0, 0.0], [1 / 30] * 2))
+
+
+def test_sides_that_one_camera_exchanged_are_put_back() -> None:
+    sim = simulate(placed_around([0, 80, 150]), BODY, 16, frames=40, noise=GOOD, clip=5)
+    given = views(sim, 0, [0, 1, 2])
+    flip = np.asarray(given[1].keypoints.skeleton.flip_order)
+    wrong = replace(given[1], keypoints=reordered(given[1].keypoints, np.tile(flip, (40, 1))))
+    right = with_sides([given[0], wrong, given[2]], 30.0)
+    limbs = [13, 14, 15, 16, 7, 8, 9, 10]
+    same = (right[1].keypoints.xy_px[:, limbs] - given[1].keypoints.xy_px[:, limbs]).norm(dim=-1) < 1e-3
+    assert same.float().mean() > 0.9
+    torch.testing.assert_close(right[0].keypoints.xy_px, given[0].keypoints.xy_px)

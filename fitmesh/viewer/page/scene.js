@@ -31,7 +31,7 @@ export class Scene {
 
   async load(address) {
     const gltf = await new GLTFLoader().loadAsync(address);
-    this.videoCameras = gltf.cameras; // one a shot
+    this.videoCameras = gltf.cameras; // one a shot, and the other cameras of the scene
     this.scene.add(gltf.scene);
     const grid = gltf.scene.getObjectByName('floor');
     if (grid) grid.visible = false; // the page draws its own
@@ -184,8 +184,10 @@ export class Scene {
     this.scene.updateMatrixWorld();
     const { shot } = this;
     this.frustums.forEach((pyramid, number) => {
-      pyramid.visible = number === shot && !this.following;
+      const other = number >= this.meta.shots.length; // of several cameras
+      pyramid.visible = other || (number === shot && !this.following);
       if (number === shot) shapeFrustum(pyramid, this.videoFov, this.videoCamera.aspect);
+      else if (other) shapeFrustum(pyramid, this.videoCameras[number].fov, this.videoCameras[number].aspect);
     });
     this.footprints.show(frame, shot, this.footprintsShown !== false);
     if (this.close) this.followHand();

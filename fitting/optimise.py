@@ -19,8 +19,7 @@ from fitting.camera import Camera
 from fitting.fits import DEFAULTS, LEAN_RAD, Fit, FitOptions, InitialGuess, between, mixed, with_default_errors
 from fitting.init.lifter import guess_from_keypoints
 from fitting.init.torso import best_torso_start, torso_start_candidates
-from fitting.keypoints.hands import SeenHands
-from fitting.keypoints.observed import body_keypoints, enough_in, frames_with_enough, undistorted
+from fitting.keypoints.observed import SeenHands, body_keypoints, enough_in, frames_with_enough, undistorted
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights, warn_of_scores
 from fitting.solver.levenberg_marquardt import (
     TOLERANCE,
@@ -32,7 +31,6 @@ from fitting.solver.levenberg_marquardt import (
     solve_frames,
     solve_track,
 )
-from fitting.solver.terms.palm import Palm
 from fitting.solver.terms.priors import (
     AngularAcceleration,
     Guess,
@@ -45,7 +43,7 @@ from fitting.solver.terms.priors import (
     load_prior,
     optical_axis,
 )
-from fitting.solver.terms.reprojection import ROBUST_SCALE, Reprojection, robust_scale
+from fitting.solver.terms.reprojection import ROBUST_SCALE, Palm, Reprojection, robust_scale
 from fitting.solver.terms.scene import Balance, Contact, Floor, SceneTerms
 from fitting.solver.terms.term import Term
 from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, BodyJacobian, State, from_params, ranges, to_params

@@ -28,12 +28,12 @@ from fitting.fits import (
     nearest,
     with_default_errors,
 )
-from fitting.keypoints.hands import seen_hands
 from fitting.keypoints.observed import (
     ABSENT,
     body_keypoints,
     observed_joints,
     reordered,
+    seen_hands,
     segments,
     side_order,
     usable_frames,

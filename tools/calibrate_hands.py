@@ -12,7 +12,8 @@ Presence: people of COCO in their annotated boxes. A hand is seen where the wris
 wrist is near it, and the network finds the same hand in the mirrored image; it is not where the wrist is not annotated,
 or one of the others fails. Hidden wrists are left out. Feet that are taken for hands are added, a quarter as heavy.
 
-Chosen on the first half of the recording and on train2017; what is printed is of the second half and of val2017.
+Fitted on the first half of the recording and on train2017; what is printed is of the second half and of val2017. The
+form of both models was chosen while looking at those too, so the figures are not of untouched data (docs/hands.md).
 --check prints it for the numbers that are there.
 """
 

@@ -167,7 +167,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout to measure")
     parser.add_argument("--json", action="store_true", help="everything, with names, as json")
-    parser.add_argument("--names", action="store_true", help="name the idle modules and the long parameter lists")
+    parser.add_argument(
+        "--names",
+        action="store_true",
+        help="name the files of one frame, idle modules, long parameter lists",
+    )
     given = parser.parse_args()
     root = given.root.resolve()
     measured, run, evaluation = source(root), run_one_frame(root), eval_one_sequence(root)
@@ -190,7 +194,9 @@ def main() -> None:
     for name, value in rows.items():
         print(f"{name:42} {value:>7,}")
     if given.names:
-        print("\nidle in `run`:", *run.idle, "\nlong parameter lists:", *measured.long_lists, sep="\n  ")
+        named = {"files of `run`": run.files, "idle in `run`": run.idle, "long parameter lists": measured.long_lists}
+        for title, names in named.items():
+            print(f"\n{title}:", *names, sep="\n  ")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import torch
 import fitting
 from fitting.body.kinematics import rotation_matrices
 from fitting.fits import FitOptions, InitialGuess
-from fitting.keypoints.hands import SeenHands
+from fitting.keypoints.observed import SeenHands
 from fitting.optimise import Independence, terms_of
 from fitting.solver.levenberg_marquardt import NormalEquations, Problem
 from fitting.solver.terms.priors import LikelyPose, Upright, optical_axis

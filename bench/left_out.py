@@ -116,11 +116,7 @@ def score(track: RealTrack, hidden: np.ndarray, body: Body) -> Score:
     found = fit_track(given, track.frame, track.camera, body, fps=track.fps)
     at = torch.from_numpy(np.searchsorted(found.frame, track.frame))
     points = body.at(found.fit.params.rows(at)).keypoints
-<<<<<<< HEAD
-    std_m = found.fit.joint_std_relative_mm[at][:, JOINT_OF, :2] / 1000  # type: ignore[index]
-=======
     std_m = across_sight(found.fit.joint_std_mm[at][:, JOINT_OF] / 1000, points)  # type: ignore[index]
->>>>>>> main
     assert seen.area_px2 is not None
     unit = l_squared(seen.area_px2, HALPE26).sqrt()[..., None]
     std = (std_m * (track.camera.mean_focal_px / points[..., 2:]) / unit).nan_to_num(nan=1.5)

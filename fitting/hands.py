@@ -45,8 +45,12 @@ ROBUST = 3.0  # stds at which a keypoint counts half of its square
 WRIST_STD_RAD, SHIFT_STD_M, DEPTH_STD_SHARE = 0.3, 0.04, 0.1
 WANDER_DEG = 30.0  # of an angle in a second; shifts wander as far as they may be off
 LIMIT_STD_DEG = 3.0
+FIRST_DEPTH = 50.0  # on the weight of landmarks, where a search begins
 # Errors of neighbouring frames are alike: stated deviations take so many frames a second for independent.
 INDEPENDENT_FRAMES_PER_SECOND = 3.0
+# What the equations cannot know (one optimum, a hand of other proportions, landmarks that err together): on deviations
+# of joints and of keypoints. Chosen on rendered hands and on half of the recording of bench/fingers.py.
+JOINT_STD_FACTOR, POINT_STD_FACTOR = 1.4, 2.0
 _BLOCK = 1000  # frames solved together
 _ITERATIONS, _CONVERGED = 20, 1e-3
 _RIGID, _ANGLES = 6, 25
@@ -136,10 +140,10 @@ def fit_hands(
             wrist_rad[rows, side] = torch.where(seen.seen[rows, side, None], turn, wrist_rad[rows, side])
     return HandFit(
         pose_rad=fingers.pose(angles).float().numpy(),
-        std_deg=_joint_std_deg(variance).numpy(),
+        std_deg=JOINT_STD_FACTOR * _joint_std_deg(variance).numpy(),
         seen=seen.seen.numpy(),
         wrist_rad=wrist_rad.float().numpy(),
-        point_std_mm=1000 * point_std.numpy(),
+        point_std_mm=1000 * POINT_STD_FACTOR * point_std.numpy(),
     )
 
 
@@ -176,7 +180,10 @@ def solve_hand(hand: _Hand, fps: float) -> _Solved:
     prior = _prior(hand, fps)
     unknown = prior.mean.expand(len(hand.wrist), -1).clone()
     unknown[:, :3] = _first_turn(hand)
-    unknown = _search(hand, prior, unknown, first=True)
+    # At first landmarks count as if they were exact to a few millimetres: a finger that points at the camera and one
+    # that is bent look alike, and no search gets from the one to the other.
+    sure = hand._replace(depth_weight=FIRST_DEPTH * hand.depth_weight)
+    unknown = _search(sure, prior, unknown, first=True)
     unknown = _search(hand, prior, unknown, first=False)
     posed = place(hand, unknown)
     doubted = prior._replace(step_precision=prior.step_precision * min(1.0, INDEPENDENT_FRAMES_PER_SECOND / fps))

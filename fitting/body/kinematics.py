@@ -244,7 +244,7 @@ DOF_JOINT = (0, 0, 1, 1, 2)  # of a finger's five angles: which of its joints th
 # flat where nail and pad are.
 THUMB_TURN_DEG = 55.0
 # Where the hand network shows its 21 keypoints on a left hand of the open body, from joints and tips, in millimetres
-# along the T-pose's axes, turning with the bone before: on rendered hands, by `bench/hands.py --offsets`, to 0.5 mm.
+# along the T-pose's axes, turning with the bone before: on rendered hands, by `bench/fingers.py --offsets`, to 0.5 mm.
 # It shows the wrist nearer to the fingers than it turns, knuckles deeper in the palm, tips inside the fingers.
 OPEN_KEYPOINTS_MM = (
     (13.8, -2.9, -3.6),

@@ -355,8 +355,8 @@ PALM = (1, *KNUCKLES)  # hangs on the wrist without bending; the thumb's base, t
 LEAST_PRESENCE = 0.5  # of a hand that pulls
 UNMODELLED_M = 0.004  # std along each axis of a keypoint of a person's hand from the model's: proportions differ
 # Of the landmarks' depth relative to the wrist, as a share of the palm's length; they err together, so that each counts
-# as a fraction of an observation. Measured by bench/hands.py.
-DEPTH_STD, DEPTH_SHARE = 0.16, 0.3
+# as a fraction of an observation. Measured by bench/fingers.py.
+DEPTH_STD, DEPTH_SHARE = 0.35, 0.3
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,358 @@
+"""Claim: fingers of one camera are within 12 mm of triangulated ones, and within 9 mm on rendered hands (Procrustes).
+
+    python bench/fingers.py [--cameras DIR] [--rendered 300] [--offsets]
+
+--cameras: a hand recorded by two calibrated cameras (TemugeB/handpose3d, MIT). Each camera is fitted by itself, on
+a body of which only the distance is guessed, by PnP of the palm; truth is triangulated from the 2D keypoints of both.
+The recording has no unit: its palms are made as long as the model's. Half of it chose the constants of
+`fitting/keypoints/observed.py` and `fitting/hands.py`; the figures are of the other half.
+
+--rendered: hands of the open body in random poses from random sides, with the network's own keypoints. The
+body's wrist is turned by 14 degrees about each axis and 5 % too near or too far (one std), as a body's fit leaves it.
+
+--offsets: where the network shows its keypoints on rendered hands (`OPEN_KEYPOINTS_MM` of `fitting.body.kinematics`).
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+import torch
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.claim import Console, claim
+from fitting.body import Body, BodyParams
+from fitting.body.kinematics import TO_MEDIAPIPE, WRISTS, matrix_to_axis_angle, rotation_matrices
+from fitting.body.load import load_body
+from fitting.camera import Camera
+from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands
+from fitting.keypoints.observed import KNUCKLES, PALM, seen_hands
+from fitting.render import Mesh, render
+from pose2d.hands import HandKeypoints, Look, _constants, error_features, look, region_around, relative_std
+from pose2d.video.frames import Video
+
+TIPS = slice(4, None, 4)
+FIRST, START = 20, (((520, 250), 300, np.pi), ((370, 360), 300, np.pi / 2))  # the hand's first square in each camera
+CONSISTENT_PX = 4.0  # a triangulated keypoint farther from either image is no truth
+SIZE = 360
+
+
+class Recording(NamedTuple):
+    """One camera's keypoints of T frames, and where it stands."""
+
+    camera: Camera
+    rotation: np.ndarray  # [3, 3]
+    translation: np.ndarray  # [3] in the recording's unit
+    seen: Look  # [T]
+    std_px: np.ndarray  # [T, 21]
+
+
+def stated_px(seen: Look, guess_px: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """[N, 21] as `pose2d.hands` states it."""
+    constants = _constants()
+    features = error_features(seen, guess_px, size)
+    return seen.size_px[:, None] * relative_std(features, constants["error"], constants["floor"])
+
+
+def followed(video: Path, start: tuple[tuple[int, int], int, float]) -> tuple[Look, np.ndarray]:
+    """The one hand of a video, followed from a first square."""
+    found, stds, guess = [], [], np.full((1, 21, 2), np.nan)
+    region = np.array([[*start[0], *start[1:]]], np.float64)
+    for frame in Video(video).frames():
+        if frame.index < FIRST:
+            continue
+        for _ in range(1 if found else 3):
+            seen = look([frame.rgb], region)
+            region = region_around(seen.xy_px)
+        found.append(seen)
+        stds.append(stated_px(seen, guess, (frame.rgb.shape[1], frame.rgb.shape[0])))
+        guess = seen.xy_px
+    return Look.concat(found), np.concatenate(stds)
+
+
+def recording(folder: Path, number: int) -> Recording:
+    def rows(name: str, first: int, count: int) -> np.ndarray:
+        lines = (folder / name).read_text().splitlines()[first : first + count]
+        return np.array([[float(word) for word in line.split()] for line in lines])
+
+    intrinsics = rows(f"c{number}.dat", 1, 3)
+    distortion = tuple(rows(f"c{number}.dat", 5, 1)[0].tolist())
+    place = f"rot_trans_c{number}.dat"
+    focal, center = (
+        (float(intrinsics[0, 0]), float(intrinsics[1, 1])),
+        (float(intrinsics[0, 2]), float(intrinsics[1, 2])),
+    )
+    seen, std = followed(folder / f"cam{number}_test.mp4", START[number])
+    return Recording(
+        Camera(focal, center, (720, 720), distortion), rows(place, 1, 3), rows(place, 5, 3)[:, 0], seen, std
+    )
+
+
+def triangulated(pair: list[Recording]) -> tuple[np.ndarray, np.ndarray]:
+    """[T, 21, 3] in the recording's unit, and which of them both images agree on [T, 21]."""
+    planes = [np.column_stack([one.rotation, one.translation]) for one in pair]
+    flat = [one.camera.undistort(torch.from_numpy(one.seen.xy_px)).numpy().reshape(-1, 2) for one in pair]
+    rays = [(xy - one.camera.center_px) / one.camera.focal_px for xy, one in zip(flat, pair, strict=True)]
+    points = cv2.triangulatePoints(*planes, rays[0].T, rays[1].T)
+    points = (points[:3] / points[3]).T
+    away = []
+    for one, xy in zip(pair, flat, strict=True):
+        there = points @ one.rotation.T + one.translation
+        away.append(
+            np.linalg.norm(there[:, :2] / there[:, 2:] * one.camera.focal_px + one.camera.center_px - xy, axis=1)
+        )
+    shape = pair[0].seen.xy_px.shape[:2]
+    return points.reshape(*shape, 3), (np.maximum(*away) < CONSISTENT_PX).reshape(shape)
+
+
+def rest_points(body: Body, side: int) -> np.ndarray:
+    """[21, 3] keypoints of a flat hand from its wrist."""
+    fingers = body.with_fingers()
+    points = (fingers.flat_points(body.rest_joints) + fingers.offsets)[side].numpy()
+    return points - points[0]
+
+
+def hung_on(palm: np.ndarray, wrist_m: np.ndarray, side: int, body: Body) -> BodyParams:
+    """Bodies in T-pose whose palms are turned so [N, 3, 3] and whose wrists are there [N, 3]."""
+    pose = torch.zeros(len(palm), 24, 3)
+    pose[:, 0] = matrix_to_axis_angle(torch.from_numpy(palm)).float()
+    shift = torch.from_numpy(wrist_m).float() - body(pose).joints[:, WRISTS[side]]
+    return BodyParams(pose, torch.zeros(10), shift, torch.ones(()))
+
+
+def as_hands(seen: Look, std_px: np.ndarray, side: int) -> HandKeypoints:
+    hands, ones = HandKeypoints.unseen(len(seen)), np.ones(len(seen))
+    given = (seen.xy_px, std_px, ones, seen.score, seen.landmarks_m, seen.size_px)
+    for name, values in zip(("xy_px", "std_px", "presence", "score", "landmarks_m", "size_px"), given, strict=True):
+        getattr(hands, name)[:, side] = values
+    return hands
+
+
+class Found(NamedTuple):
+    """Of N hands, millimetres from the wrist as the network shows it."""
+
+    points: np.ndarray  # [N, 21, 3]
+    std: np.ndarray  # [N, 21] stated
+
+
+def fitted(
+    hands: HandKeypoints, params: BodyParams, camera: Camera, body: Body, segment: np.ndarray, side: int
+) -> Found:
+    found, fingers, shape = (
+        fit_hands(seen_hands(hands, camera, body), params, camera, body, 30.0, segment),
+        body.with_fingers(),
+        None,
+    )
+    shape = torch.zeros(body.shape_size)
+    pose = params.pose.clone()
+    pose[:, list(WRISTS)] = torch.from_numpy(found.wrist_rad)
+    placed = fingers.placement(body.placement(rotation_matrices(pose), shape), torch.from_numpy(found.pose_rad), shape)
+    points = fingers.keypoints(placed, shape)[:, side].numpy()
+    return Found(1000 * (points - points[:, :1]), found.point_std_mm[:, side])
+
+
+def aligned(points: np.ndarray, truth: np.ndarray, by: list[int] | slice, *, scale: bool) -> np.ndarray:
+    """[N, 21] distances after the rigid motion (and scale) that brings some of the points nearest to the truth."""
+    out = []
+    for a, b in zip(points, truth, strict=True):
+        am, bm = a[by].mean(0), b[by].mean(0)
+        u, s, v = np.linalg.svd((b[by] - bm).T @ (a[by] - am))
+        sign = np.array([1, 1, np.sign(np.linalg.det(u @ v))])
+        size = (s * sign).sum() / ((a[by] - am) ** 2).sum() if scale else 1.0
+        out.append(np.linalg.norm(size * (a - am) @ (u @ np.diag(sign) @ v).T + bm - b, axis=1))
+    return np.array(out)
+
+
+def two_cameras(folder: Path, console: Console) -> None:
+    body, side = load_body(), 1
+    pair = [recording(folder, number) for number in (0, 1)]
+    points, agreed = triangulated(pair)
+    rest = rest_points(body, side)
+    span = np.median(np.linalg.norm(points[:, KNUCKLES] - points[:, :1], axis=-1).mean(-1))
+    unit_m = np.linalg.norm(rest[list(KNUCKLES)], axis=-1).mean() / span
+    used = np.flatnonzero((pair[0].seen.score > 0.9) & (pair[1].seen.score > 0.9))
+    table = Table("camera", "frames", "tips, wrist aligned", "90 %", "tips, palm aligned", "all points, Procrustes",
+                  "within 1 std (68 %)", "within 2 std (95 %)", title="One camera, mm (median)")  # fmt: skip
+    for number, one in enumerate(pair):
+        seen, std = one.seen.rows(used), one.std_px[used]
+        truth = 1000 * unit_m * (points[used] - points[used, :1]) @ one.rotation.T
+        xy = one.camera.undistort(torch.from_numpy(seen.xy_px)).numpy().astype(np.float64)
+        matrix = np.array(
+            [
+                [one.camera.focal_px[0], 0, one.camera.center_px[0]],
+                [0, one.camera.focal_px[1], one.camera.center_px[1]],
+                [0, 0, 1],
+            ]
+        )
+        some = [0, *PALM]
+        depth = np.array(
+            [
+                cv2.solvePnP(rest[some].astype(np.float64), flat[some], matrix, None, flags=cv2.SOLVEPNP_SQPNP)[2][2, 0]
+                for flat in xy
+            ]
+        )
+        depth = np.array([np.median(depth[max(0, t - 15) : t + 16]) for t in range(len(depth))])
+        wrist = (
+            np.column_stack([(xy[:, 0] - one.camera.center_px) / one.camera.focal_px, np.ones(len(xy))])
+            * depth[:, None]
+        )
+        hands = as_hands(seen, std, side)
+        palm = rotation_matrices(seen_hands(hands, one.camera, body).palm_rad[:, side]).numpy()
+        segment = np.cumsum(np.r_[0, np.diff(used) > 1])
+        found = fitted(hands, hung_on(palm, wrist, side, body), one.camera, body, segment, side)
+        half = np.arange(len(used)) >= len(used) // 2
+        good = (agreed[used] & agreed[used, :1] & half[:, None])[:, 1:]
+        off = np.linalg.norm(found.points - truth, axis=-1)
+        by_palm, by_all = (
+            aligned(found.points, truth, some, scale=False),
+            aligned(found.points, truth, slice(None), scale=True),
+        )
+        tips, inside = good[:, 3::4], [(off[:, 1:] < k * found.std[:, 1:])[good].mean() for k in (1, 2)]
+        ends = off[:, TIPS][tips]
+        figures = (np.median(ends), np.percentile(ends, 90), np.median(by_palm[:, TIPS][tips]), np.median(by_all[half]))
+        table.add_row(
+            str(number), str(half.sum()), *(f"{mm:.1f}" for mm in figures), *(f"{part:.0%}" for part in inside)
+        )
+    console.print(table)
+
+
+class Rendered(NamedTuple):
+    """N images of one hand each."""
+
+    seen: Look
+    std_px: np.ndarray  # [N, 21]
+    side: np.ndarray  # [N]
+    palm: np.ndarray  # [N, 3, 3] from the T-pose to the camera
+    angles: np.ndarray  # [N, 5, 5] radians
+    points: np.ndarray  # [N, 21, 3] metres in the camera frame: wrist, joints and tips
+
+
+CAMERA = Camera((700.0, 700.0), (SIZE / 2, SIZE / 2), (SIZE, SIZE))
+
+
+def rendered(count: int, body: Body) -> Rendered:
+    rng, fingers = np.random.default_rng(5), body.with_fingers().to(dtype=torch.float64)
+    looks, stds, sides, palms, poses, points = [], [], [], [], [], []
+    while len(looks) < count:
+        side = len(looks) % 2
+        angles = rng.normal(RELAXED_DEG, 0.8 * PRIOR_STD_DEG)
+        if len(looks) % 4 == 0:
+            angles = rng.normal(0, 6, (5, 5)) * [1, 1, 0, 1, 1]
+        angles = np.radians(np.clip(angles, LIMITS_DEG[..., 0], LIMITS_DEG[..., 1]))
+        posed = body(
+            torch.zeros(1, 24, 3), vertices=True, hands=fingers.pose(torch.from_numpy(angles).expand(1, 2, 5, 5))
+        )
+        assert posed.hands is not None
+        assert posed.vertices is not None
+        hand = posed.hands[0, side].numpy()
+        target, away = hand[[0, 5, 9, 17]].mean(0), rng.normal(size=3)
+        away /= np.linalg.norm(away)
+        if away[0] * (1 - 2 * side) < -0.6:  # from inside the arm
+            continue
+        eye, up = target + rng.uniform(0.6, 1.0) * away, rng.normal(size=3)
+        right = np.cross(-away, up) / np.linalg.norm(np.cross(-away, up))
+        turn = np.stack([right, np.cross(-away, right), -away])
+        paper = np.full((SIZE, SIZE, 3), rng.integers(60, 230, 3)) + rng.normal(0, 12, (SIZE, SIZE, 1))
+        skin = tuple((np.array([0.80, 0.58, 0.47]) * rng.uniform(0.6, 1.1)).tolist())
+        mesh = Mesh((posed.vertices[0].numpy() - eye) @ turn.T, body.faces, skin)
+        image = render([mesh], CAMERA, paper.clip(0, 255).astype(np.uint8), alpha=1.0)
+        there = (hand - eye) @ turn.T
+        guess = CAMERA.project(torch.from_numpy(there)).numpy()[None]
+        for _ in range(2):
+            seen = look([image], region_around(guess))
+            std, guess = stated_px(seen, guess, (SIZE, SIZE)), seen.xy_px
+        for made, value in zip(
+            (looks, stds, sides, palms, poses, points), (seen, std, side, turn, angles, there), strict=True
+        ):
+            made.append(value)  # type: ignore[attr-defined]
+    return Rendered(
+        Look.concat(looks), np.concatenate(stds), *(np.array(part) for part in (sides, palms, poses, points))
+    )
+
+
+def of_rendered(count: int, console: Console) -> None:
+    body, made, rng = load_body(), rendered(count, load_body()), np.random.default_rng(0)
+    title = "Rendered hands, millimetres after Procrustes"
+    table = Table("hand", "seen", "median", "mean", "tips", "the network's landmarks, mean", title=title)
+    for side, name in enumerate(("left", "right")):
+        rows = np.flatnonzero((made.side == side) & (made.seen.score > 0.5))
+        turned = rotation_matrices(torch.from_numpy(rng.normal(0, 0.25, (len(rows), 3)))).numpy()
+        wrist = made.points[rows, 0] * rng.normal(1, 0.05, (len(rows), 1))
+        seen = made.seen.rows(rows)
+        params = hung_on(made.palm[rows] @ turned, wrist, side, body)
+        found = fitted(as_hands(seen, made.std_px[rows], side), params, CAMERA, body, np.arange(len(rows)), side)
+        truth = 1000 * keypoints_of(made.points[rows], made.palm[rows], made.angles[rows], side, body)
+        off, theirs = (aligned(part, truth, slice(None), scale=True) for part in (found.points, seen.landmarks_m))
+        table.add_row(name, f"{len(rows)} of {(made.side == side).sum()}", f"{np.median(off):.1f}", f"{off.mean():.1f}",
+                      f"{np.median(off[:, TIPS]):.1f}", f"{theirs.mean():.1f}")  # fmt: skip
+    console.print(table)
+
+
+def bones_of(palm: np.ndarray, angles: np.ndarray, side: int, body: Body) -> np.ndarray:
+    """[N, 21, 3, 3] rotations of the bones that keypoints turn with."""
+    fingers, shape = body.with_fingers(), torch.zeros(body.shape_size)
+    pose = fingers.to(dtype=torch.float64).pose(torch.from_numpy(angles)[:, None].expand(-1, 2, 5, 5)).float()
+    still = body.placement(torch.eye(3).expand(len(angles), 24, 3, 3), shape)
+    turns = fingers.placement(still, pose, shape).rotation[:, 22:].unflatten(1, (2, 5, 3))[:, side, list(TO_MEDIAPIPE)]
+    first = torch.eye(3).expand(len(angles), 5, 1, 3, 3)
+    whole = torch.cat((first[:, 0], torch.cat((first, turns), 2).flatten(1, 2)), 1)
+    return np.asarray(palm[:, None] @ whole.double().numpy())
+
+
+def keypoints_of(points: np.ndarray, palm: np.ndarray, angles: np.ndarray, side: int, body: Body) -> np.ndarray:
+    """[N, 21, 3] metres, as the network should show them."""
+    offsets = body.with_fingers().offsets[side].double().numpy()
+    return points + np.einsum("nkij,kj->nki", bones_of(palm, angles, side, body), offsets)
+
+
+def offsets(count: int, console: Console) -> None:
+    """Robust least squares of the pixels between where points are and where the network shows them."""
+    body, made = load_body(), rendered(count, load_body())
+    table = Table("keypoint", "x", "y", "z", "spread", title="From joint or tip to keypoint, millimetres, left hand")
+    pixels = CAMERA.project(torch.from_numpy(made.points)).numpy()
+    off = np.linalg.norm(made.seen.xy_px - pixels, axis=-1)
+    palm_px = 700 * np.linalg.norm(made.points[:, 9] - made.points[:, 0], axis=-1) / made.points[:, 0, 2]
+    rows = np.flatnonzero((made.seen.score > 0.8) & (np.median(off, 1) < 0.3 * palm_px))
+    bones = np.stack([bones_of(made.palm[rows], made.angles[rows], side, body) for side in (0, 1)], 1)[
+        np.arange(len(rows)), made.side[rows]
+    ]
+    mirror = np.where(made.side[rows, None] == 0, 1.0, [-1.0, 1, 1])
+    for k in range(21):
+        x, y, z = made.points[rows, k].T
+        zero = np.zeros_like(x)
+        lens = (
+            700
+            / z[:, None, None]
+            * np.stack([np.stack([zero + 1, zero, -x / z], 1), np.stack([zero, zero + 1, -y / z], 1)], 1)
+        )
+        rest, wanted = (lens @ bones[:, k]) * mirror[:, None], made.seen.xy_px[rows, k] - pixels[rows, k]
+        weight = np.ones(len(rows))
+        for _ in range(15):
+            root = np.sqrt(weight)[:, None, None]
+            found = np.linalg.lstsq((root * rest).reshape(-1, 3), (root[..., 0] * wanted).ravel(), rcond=None)[0]
+            left = rest @ found - wanted
+            weight = 1 / (1 + (left**2).sum(1) / 16)
+        spread = 1000 * 1.48 * np.median(np.abs(left) * (z / 700)[:, None])
+        table.add_row(str(k), *(f"{1000 * value:.1f}" for value in found), f"{spread:.1f}")
+    console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cameras", type=Path)
+    parser.add_argument("--rendered", type=int, default=0)
+    parser.add_argument("--offsets", action="store_true")
+    options, console = parser.parse_args(), Console()
+    if options.cameras is not None:
+        two_cameras(options.cameras, console)
+    if options.rendered:
+        (offsets if options.offsets else of_rendered)(options.rendered, console)
+
+
+if __name__ == "__main__":
+    claim(main)

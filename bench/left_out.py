@@ -97,13 +97,26 @@ def left_out(track: RealTrack, seed: int) -> dict[str, np.ndarray]:
     return masks
 
 
+def across_sight(std_m: Tensor, points: Tensor) -> Tensor:
+    """[T, 26, 2] deviations that move the image in x and y, of those along the camera's axes [T, 26, 3].
+
+    Distance is far less certain than direction, so with r the line of sight the covariance is about
+    s_r^2 r r^T + s_a^2 (1 - r r^T), of which C_xx and C_zz (C_yy and C_zz) give s_a.
+    """
+    sight, variance = torch.nn.functional.normalize(points, dim=-1).square(), std_m.square()
+    across = (variance[..., :2] * sight[..., 2:] - variance[..., 2:] * sight[..., :2]) / (
+        sight[..., 2:] - sight[..., :2]
+    )
+    return across.clamp(min=1e-6).sqrt()
+
+
 def score(track: RealTrack, hidden: np.ndarray, body: Body) -> Score:
     mask, seen = torch.from_numpy(hidden), track.keypoints
     given = replace(seen, presence=seen.presence.masked_fill(mask, 0), confidence=seen.confidence.masked_fill(mask, 0))
     found = fit_track(given, track.frame, track.camera, body, fps=track.fps)
     at = torch.from_numpy(np.searchsorted(found.frame, track.frame))
     points = body.at(found.fit.params.rows(at)).keypoints
-    std_m = found.fit.joint_std_mm[at][:, JOINT_OF, :2] / 1000  # type: ignore[index]
+    std_m = across_sight(found.fit.joint_std_mm[at][:, JOINT_OF] / 1000, points)  # type: ignore[index]
     assert seen.area_px2 is not None
     unit = l_squared(seen.area_px2, HALPE26).sqrt()[..., None]
     std = (std_m * (track.camera.mean_focal_px / points[..., 2:]) / unit).nan_to_num(nan=1.5)

@@ -8,8 +8,7 @@ peak, and one that regresses, such as RLE, states sigma itself. All of them need
 annotated one, one predicted from the features (`ccnet.areas`), or the mean share of the crop that training people fill.
 
 `ccnet` is a calibration head from disk: weights in a safetensors file with the record of the pose model that they
-belong to (`load`, `save`, `describe`).
-"""
+belong to (`load`, `save`, `describe`)."""
 
 import json
 import math
@@ -114,9 +113,7 @@ def _is_movenet(model: PoseModel) -> bool:
 
 def paper_kind(model: PoseModel) -> str:
     """The paper's head: one layer on the features as they are."""
-    if model.features_name == COPY:
-        return COPY
-    return {1: "fc", 2: "query", 3: "conv"}[len(model.feature_shape)]
+    return COPY if model.features_name == COPY else {1: "fc", 2: "query", 3: "conv"}[len(model.feature_shape)]
 
 
 def build(
@@ -271,12 +268,10 @@ def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, .
     return About(
         **{name: content.item(name).text() for name in names},
         members=content.get("members", 1).integer(1, _MOST["members"]),
-        channels=content.get("channels", 2).integer(1, _MOST["channels"]),
-        options=options,
-        training=dict(content.get("training", {}).object()),
-        area_share=content.get("area_share", 0.25).number(0, 1e3),
+        channels=content.get("channels", 2).integer(1, _MOST["channels"]), options=options,
+        training=dict(content.get("training", {}).object()), area_share=content.get("area_share", 0.25).number(0, 1e3),
         target_cells=content.get("target_cells", 2.0).number(0, 1e3),
-    ), shape
+    ), shape  # fmt: skip
 
 
 def embedded() -> list[str]:

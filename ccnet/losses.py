@@ -2,8 +2,7 @@
 
 Each takes the head's logits [N, K, C] (channel 0: confidence, 1: presence, 2: where a loss needs it, log-variance)
 and the targets, and returns one number per person: summed over keypoints, so that the weight of the presence term
-means the same for every skeleton. The trainer averages over people.
-"""
+means the same for every skeleton. The trainer averages over people."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

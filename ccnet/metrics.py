@@ -1,7 +1,6 @@
 """Calibration metrics: correlation, expected calibration error, sparsification, average precision of keypoints.
 
-Every function takes flat arrays of confidence and OKS, one entry per person or per labelled keypoint.
-"""
+Every function takes flat arrays of confidence and OKS, one entry per person or per labelled keypoint."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -61,14 +60,12 @@ def calibration(confidence: np.ndarray, oks: np.ndarray, bins: int = BINS) -> Ca
     """Everything at once; samples whose OKS is NaN (not labelled) are left out."""
     confidence, oks = labelled_samples(confidence, oks)
     return Calibration(
-        samples=len(oks),
-        pearson=pearson(confidence, oks),
-        ause=sparsification(confidence, oks).ause,
+        samples=len(oks), pearson=pearson(confidence, oks), ause=sparsification(confidence, oks).ause,
         ece=reliability(confidence, oks, bins).expected_error,
         ece_equal_mass=reliability(confidence, oks, bins, "equal-mass").expected_error,
         mean_confidence=float(confidence.mean()) if len(oks) else float("nan"),
         mean_oks=float(oks.mean()) if len(oks) else float("nan"),
-    )
+    )  # fmt: skip
 
 
 def labelled_samples(confidence: np.ndarray, oks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,8 +1,7 @@
 """What a head may read instead of the penultimate features: for the paper's comparison of inputs.
 
 The wrapped network predicts as before. Its `features` are another tensor of the same forward pass, which carries the
-penultimate features with it for `predict`; so training and evaluation need not know of it.
-"""
+penultimate features with it for `predict`; so training and evaluation need not know of it."""
 
 from functools import partial
 from typing import Any

@@ -5,8 +5,7 @@ Bodies predicted by any method, in one .npz.
 `sequence` [M] (names), `person` [M] and `frame` [M] name the row; then either parameters of the neutral body in
 the camera frame, `pose` [M, 24, 3] or [M, 72] (axis-angle), `shape` [M, S] and optionally `translation` [M, 3]; or
 points in metres, `joints` [M, 14, 3] with, as the protocol needs them, `pelvis` [M, 3], `vertices` [M, V, 3],
-`kinematic` [M, 24, 3], `translation` [M, 3] (see `Bodies`).
-"""
+`kinematic` [M, 24, 3], `translation` [M, 3] (see `Bodies`)."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -2,8 +2,7 @@
 
 Points are metres, [N, J, 3]; errors are millimetres per frame, [N]. Published tables differ in the body file of the
 truth, in the root that bodies are aligned at, in whether the mesh is aligned there too, and in the frames that count:
-one function of this file for each such choice.
-"""
+one function of this file for each such choice."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -200,14 +199,12 @@ def evaluate(predicted: Bodies, truth: Bodies, protocol: str = "spin") -> Report
     errors = protocol_named(protocol).errors(predicted, truth)
     acceleration = _acceleration_mm(errors, truth)
     return Report(
-        protocol=protocol,
-        frames=len(truth),
-        mpjpe_mm=float(errors.mpjpe_mm.mean()),
+        protocol=protocol, frames=len(truth), mpjpe_mm=float(errors.mpjpe_mm.mean()),
         pa_mpjpe_mm=float(errors.pa_mpjpe_mm.mean()),
         mve_mm=None if errors.mve_mm is None else float(errors.mve_mm.mean()),
         acceleration_mm=None if acceleration is None else float(acceleration.nanmean()),
         per_frame=PerFrame(errors.mpjpe_mm, errors.pa_mpjpe_mm, errors.mve_mm, acceleration),
-    )
+    )  # fmt: skip
 
 
 def _acceleration_mm(errors: Errors, truth: Bodies) -> Tensor | None:

@@ -1,8 +1,7 @@
 """3DPW's truth: the folder, the sequence pickles, SPIN's `3dpw_test.npz`, and both as tracks.
 
 sequenceFiles/{train,validation,test}/NAME.pkl    a Python 2 pickle, read without running anything in it
-imageFiles/NAME/image_00000.jpg                   one image per frame
-"""
+imageFiles/NAME/image_00000.jpg                   one image per frame"""
 
 import re
 from collections.abc import Mapping
@@ -29,13 +28,11 @@ SPIN_BOX_SCALE = 1.2  # SPIN's `scale` is 1.2 times the longer side of the keypo
 _PERSON_KEYS = ("poses", "trans", "betas", "genders", "campose_valid", "poses2d")
 _SEQUENCE_KEYS = ("cam_poses", "cam_intrinsics", *_PERSON_KEYS)
 _SPIN_KEYS = {
-    "imgname": Array("U", ("N",)),
-    "center": Array("f", ("N", 2), finite=True, low=-1e6, high=1e6),
+    "imgname": Array("U", ("N",)), "center": Array("f", ("N", 2), finite=True, low=-1e6, high=1e6),
     "scale": Array("f", ("N",), finite=True, low=0, high=1e4),
     "pose": Array("f", ("N", 72), finite=True, low=-1e3, high=1e3),
-    "shape": Array("f", ("N", 10), finite=True, low=-1e3, high=1e3),
-    "gender": Array("U", ("N",)),
-}
+    "shape": Array("f", ("N", 10), finite=True, low=-1e3, high=1e3), "gender": Array("U", ("N",)),
+}  # fmt: skip
 _SPIN_IMAGE = re.compile(r"(?:.*/)?([^/]+)/image_(\d{1,9})\.\w+$")
 _GET_AGAIN = "Get sequenceFiles.zip again from virtualhumans.mpi-inf.mpg.de/3DPW"
 _HOW = (

@@ -1,8 +1,7 @@
 """Whether stated uncertainty holds, in the measures that others use: coverage, sharpness, likelihood, ranking, ECE.
 
 Errors are of joints relative to the pelvis, along the camera's axes; a stated deviation is the scale of Student's t
-(`fitting.stated`). Hands are left out: nothing measures them.
-"""
+(`fitting.stated`). Hands are left out: nothing measures them."""
 
 import math
 from collections.abc import Mapping

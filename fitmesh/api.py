@@ -82,11 +82,9 @@ class RunManyArguments(RunOptions):
 
 @function(RunArguments)
 def run(asked: RunArguments) -> Result:
-    """Fit a body to everyone in a video and leave the files in the folder `out`, as `fitmesh run` does.
-
-    What is in `out` already and still valid is kept; `overwrite` makes it anew. Raises `fitmesh.UserError` for what a
-    user can fix.
-    """
+    """Fit a body to everyone in a video and leave the files in the folder `out`, as `fitmesh run` does. What is in
+    `out` already and still valid is kept; `overwrite` makes it anew. Raises `fitmesh.UserError` for what a user can
+    fix."""
     if (asked.video is None) == (asked.frames is None):
         raise UserError("give a video, or frames.")
     several = () if asked.video is None or isinstance(asked.video, str | Path) else tuple(asked.video)
@@ -113,12 +111,10 @@ def run(asked: RunArguments) -> Result:
 
 @function(RunManyArguments)
 def run_many(asked: RunManyArguments) -> list[ClipStatus]:
-    """Fit bodies in many videos, a folder of results for each in `out`, with summary.csv and index.html over all.
-
-    A video that fails does not end the others: look at the `state` and `error` of what is returned, one status a video
-    of the shard. The options are those of `fitmesh.run`, but keypoints or detections of one clip are refused. Raises
-    `fitmesh.UserError` where nothing can be done at all.
-    """
+    """Fit bodies in many videos, a folder of results for each in `out`, with summary.csv and index.html over all. A
+    video that fails does not end the others: look at the `state` and `error` of what is returned, one status a video of
+    the shard. The options are those of `fitmesh.run`, but keypoints or detections of one clip are refused. Raises
+    `fitmesh.UserError` where nothing can be done at all."""
     from fitmesh.inputs import WHOLE, Shard, find_clips
     from fitmesh.many.batch import Batch, check_many, run_batch
     from fitmesh.many.executors import SerialExecutor

@@ -1,7 +1,6 @@
 """What a run is given to look at, opened before anything heavy is imported: a mistyped path is answered at once.
 
-Of many clips: which they are, the name of each one's folder, and the share of one machine among many.
-"""
+Of many clips: which they are, the name of each one's folder, and the share of one machine among many."""
 
 import glob
 import hashlib

@@ -1,8 +1,7 @@
 """What `fitmesh run` found, read back: `fitmesh.load("out/")`.
 
 `Manifest`: is a file in that folder ours, and still what we wrote? Names, sizes and digests are kept in run.json, and
-once more beside it.
-"""
+once more beside it."""
 
 import json
 import os
@@ -128,15 +127,9 @@ class Person(Table):
     scene_used: bool = column((), "b", "gravity and floor pulled on the body", each="people", default=bool)
     # [T, 30, 3] SMPL-H's joints, zeros: flat hands; a hand that is not seen relaxes. None: hands were not looked for
     hand_pose_rad: np.ndarray | None = column(
-        (30, 3),
-        "f",
-        "axis-angle of finger joints",
-        unit="rad",
-        finite=True,
-        low=-MOST_RAD,
-        high=MOST_RAD,
+        (30, 3), "f", "axis-angle of finger joints", unit="rad", finite=True, low=-MOST_RAD, high=MOST_RAD,
         optional=True,
-    )
+    )  # fmt: skip
     hand_std_deg: np.ndarray | None = column((30,), "f", "std of their rotations", unit="deg", low=0, optional=True)
     hand_seen: np.ndarray | None = column((2,), "b", "the left, the right hand is seen", optional=True)  # [T, 2]
     # [T, 4, 4] of its frames; None: gravity is not known

@@ -1,7 +1,6 @@
 """What the arrays of tracks.npz, keypoints.npz and fit.npz look like; docs/run.md says what they mean.
 
-Files may come from another machine or be damaged: nothing reads them before they have been checked here.
-"""
+Files may come from another machine or be damaged: nothing reads them before they have been checked here."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,32 +32,21 @@ _ROWS = {
 }
 _EVENTS = Event.schema(rows="events")
 TRACKS = {
-    **_CLIP,
-    **_ROWS,
-    "row_box_px": Array("f", ("rows", 4), finite=True, low=-FARTHEST_PX, high=FARTHEST_PX),
-    "row_score": Array("f", ("rows",)),
-    "warnings": Array("U", ("warnings",)),
-    "shot_first_frame": Array("i", ("shots",), low=0),
-    "same_as": Array("i", ("people",)),
-    **_EVENTS,
-    "camera_kind": Array("U", ("shots",), optional=True),
-    "camera_reason": Array("U", ("shots",), optional=True),
+    **_CLIP, **_ROWS, "row_box_px": Array("f", ("rows", 4), finite=True, low=-FARTHEST_PX, high=FARTHEST_PX),
+    "row_score": Array("f", ("rows",)), "warnings": Array("U", ("warnings",)),
+    "shot_first_frame": Array("i", ("shots",), low=0), "same_as": Array("i", ("people",)), **_EVENTS,
+    "camera_kind": Array("U", ("shots",), optional=True), "camera_reason": Array("U", ("shots",), optional=True),
     "camera_focal_px": Array("f", ("shots",), low=1, high=FARTHEST_PX, finite=True, optional=True),
     "camera_first_from_frame": Array("f", ("frames", 3, 3), finite=True, optional=True, low=-1.1, high=1.1),
     "camera_zoom": Array("f", ("frames",), low=1e-3, high=1e3, finite=True, optional=True),
     "camera_turning_focal_px": Array("f", ("shots",), optional=True, low=1e-3),
     "camera_turning_focal_log_std": Array("f", ("shots",), optional=True, low=0),
-}
+}  # fmt: skip
 KEYPOINTS = {
-    **_ROWS,
-    "pose_model": _TEXT,
-    "skeleton": _TEXT,
-    "source": _TEXT,
-    "row_box_px": Array("f", ("rows", 4), low=-FARTHEST_PX, high=FARTHEST_PX),
-    **Keypoints.schema(),
-    "row_area_px2": Array("f", ("rows",), low=0),
-    "row_raw": Array("f", ("rows", "keypoints")),
-}
+    **_ROWS, "pose_model": _TEXT, "skeleton": _TEXT, "source": _TEXT,
+    "row_box_px": Array("f", ("rows", 4), low=-FARTHEST_PX, high=FARTHEST_PX), **Keypoints.schema(),
+    "row_area_px2": Array("f", ("rows",), low=0), "row_raw": Array("f", ("rows", "keypoints")),
+}  # fmt: skip
 
 
 def fit_schema(tables: Mapping[str, Array]) -> dict[str, Array]:

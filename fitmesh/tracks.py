@@ -58,13 +58,9 @@ def list_edits(out: str | Path) -> list[Edit]:
 
 
 def edit_tracks(
-    out: str | Path,
-    *,
-    merge: Sequence[Sequence[int]] = (),
-    split: Sequence[tuple[int, float]] = (),
-    drop: Sequence[int] = (),
-    undo: int = 0,
-) -> list[TrackSummary]:
+    out: str | Path, *, merge: Sequence[Sequence[int]] = (), split: Sequence[tuple[int, float]] = (),
+    drop: Sequence[int] = (), undo: int = 0,
+) -> list[TrackSummary]:  # fmt: skip
     """Correct the tracks of a run; `fitmesh.run` with the same settings then makes the rest anew.
 
     merge: groups of identities that are one person, who keeps the first. They must not be seen in the same frame; in

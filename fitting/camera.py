@@ -25,8 +25,7 @@ that sees nothing but the crop: focal 5000, 224 x 224 (`SPIN_CROP`), with the cr
 
 The world frame: metres, y up, floor at y = 0, the first camera above the origin and looking along -z. Right-handed,
 like the camera frame (x right, y down, z forward): a level camera's world is its frame turned half way about x. The
-first camera stands at (0, its height, 0), and its optical axis, laid onto the floor, is -z, so x is to its right.
-"""
+first camera stands at (0, its height, 0), and its optical axis, laid onto the floor, is -z, so x is to its right."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -137,10 +136,8 @@ class Camera:
     def project(self, points_cam: np.ndarray) -> np.ndarray: ...
 
     def project(self, points_cam: Tensor | np.ndarray) -> Tensor | np.ndarray:
-        """Points in the camera frame [..., 3] metres -> pixels [..., 2], tensors or arrays. Differentiable.
-
-        A point with z <= 0 has no image: its pixel is NaN and its gradient zero.
-        """
+        """Points in the camera frame [..., 3] metres -> pixels [..., 2], tensors or arrays. Differentiable. A point
+        with z <= 0 has no image: its pixel is NaN and its gradient zero."""
         if points_cam.shape[-1:] != (3,):
             raise UserError(f"points must have shape [..., 3], got {list(points_cam.shape)}.")
         if isinstance(points_cam, np.ndarray):
@@ -199,10 +196,8 @@ def distort(xy: Tensor, coefficients: tuple[float, ...]) -> Tensor:
 
 
 def undistort(xy_seen: Tensor, coefficients: tuple[float, ...]) -> Tensor:
-    """The inverse of `distort`, by Newton's method in float64; NaN where no ray leads to that point.
-
-    No gradient flows through it: what is undone here is a measurement.
-    """
+    """The inverse of `distort`, by Newton's method in float64; NaN where no ray leads to that point. No gradient flows
+    through it: what is undone here is a measurement."""
     seen = xy_seen.detach().double()
     ray = seen
     for _ in range(_NEWTON_STEPS):
@@ -325,12 +320,9 @@ def given_focal(focal_px: float, size_px: tuple[int, int]) -> FocalEstimate:
 
 
 def combined(estimates: Iterable[FocalEstimate]) -> FocalEstimate:
-    """The product of independent Gaussians in log f.
-
-    Estimates that contradict each other (chi^2 above their number) widen the answer by Birge's ratio
-    sqrt(chi^2 / (n - 1)): the figures are then wrong about themselves, and the mean of two contradictions is no better
-    than either.
-    """
+    """The product of independent Gaussians in log f. Estimates that contradict each other (chi^2 above their number)
+    widen the answer by Birge's ratio sqrt(chi^2 / (n - 1)): the figures are then wrong about themselves, and the mean
+    of two contradictions is no better than either."""
     usable = [
         e for e in estimates if math.isfinite(e.focal_px) and e.focal_px > 0 and 0 < e.log_sigma < math.inf
     ]  # fmt: skip
@@ -349,10 +341,8 @@ def combined(estimates: Iterable[FocalEstimate]) -> FocalEstimate:
 
 def refocused(points_cam_m: np.ndarray, root_cam_m: np.ndarray, focal_ratio: float) -> np.ndarray:
     """Points [T, N, 3] of a body at root_cam_m [T, 3], fitted under one focal length, as another would place them.
-
     focal_ratio: new / old. A body of the same size and the same image lies at z * ratio, with x and y unchanged, and
-    keeps its orientation towards its viewing ray, so that it turns with the ray.
-    """
+    keeps its orientation towards its viewing ray, so that it turns with the ray."""
     new_root = root_cam_m * np.array([1.0, 1.0, focal_ratio])
     turn = _shortest_turn(root_cam_m, new_root)
     return new_root[:, None] + np.einsum("tij,tnj->tni", turn, points_cam_m - root_cam_m[:, None])

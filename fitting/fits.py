@@ -4,8 +4,7 @@ and with the keypoints that it was made from (`TrackFit`).
 `Grid` is the frame axis of a track: which frames there are, when the person is there, and what lies between solved
 frames. Three index spaces, each an array of row numbers into the one before: rows of the *grid* (every frame from the
 first to the last detection), the rows in which the person is *there* (segments, without absences), and the rows that
-are *solved* (of very fast video only some). `Grid.solved` goes down, `interpolated` comes back up.
-"""
+are *solved* (of very fast video only some). `Grid.solved` goes down, `interpolated` comes back up."""
 
 import math
 from dataclasses import dataclass, replace
@@ -205,10 +204,8 @@ def with_default_errors(params: BodyParams) -> InitialGuess:
 
 
 def nearest(available: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """For every wanted frame number [M] the index into `available` [N > 0, increasing] of the nearest one.
-
-    Of two at the same distance it is the earlier.
-    """
+    """For every wanted frame number [M] the index into `available` [N > 0, increasing] of the nearest one. Of two at
+    the same distance it is the earlier."""
     after = np.searchsorted(available, wanted).clip(0, len(available) - 1)
     before = (after - 1).clip(0)
     return np.where(np.abs(wanted - available[before]) <= np.abs(available[after] - wanted), before, after)

@@ -8,6 +8,7 @@ alone, as if nobody had looked. Whoever the scene does not suit is fitted withou
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -427,7 +428,7 @@ def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place
     again = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=found.fit.params)
     falls = _falls(again, view, scene)
     if falls.any():
-        start = mirrored_legs(again.fit.params, view.body, falls)
+        start = again.fit.params.put(falls, mirrored_legs(again.fit.params.rows(falls), view.body))
         other = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=start)
         again = min(again, other, key=lambda track: track.fit.cost)
     feet = torch.cat(
@@ -441,39 +442,39 @@ def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place
 
 def _falls(found: TrackFit, view: _View, scene: SceneTerms) -> torch.Tensor:
     """[T] where somebody who stands has the centre of mass beside the feet, and the frames between."""
-    if scene.up is None or scene.carries is None:
-        return torch.zeros(len(found), dtype=torch.bool)
-    at = view.body.at(found.fit.params)
-    joints, feet = at.joints, at.keypoints[:, list(POINTS[:FEET])]
-    if scene.world_rotation is not None:
-        joints, feet = (torch.einsum("tij,tnj->tni", scene.world_rotation, points) for points in (joints, feet))
-    known = scene.carries.sum(-1, keepdim=True)
-    carried = known.squeeze(-1) > KNOWN_TO_CARRY
-    away_m = BALANCE_STD_M * Balance(scene.up, scene.carries / known.clamp(min=1e-6)).horizontal(joints, feet)
-    rows = (carried & (away_m.norm(dim=-1) > FALLING_M)).nonzero().flatten()
     falls = torch.zeros(len(found), dtype=torch.bool)
-    for first, last in zip(rows[:-1].tolist(), rows[1:].tolist(), strict=True):
+    if scene.up is None or scene.carries is None:
+        return falls
+    for some in blocks(len(found)):
+        at, known = view.body.at(found.fit.params.rows(some)), scene.carries[some].sum(-1, keepdim=True)
+        joints, feet = at.joints, at.keypoints[:, list(POINTS[:FEET])]
+        if scene.world_rotation is not None:
+            turn = scene.world_rotation[some]
+            joints, feet = (torch.einsum("tij,tnj->tni", turn, points) for points in (joints, feet))
+        stds = Balance(scene.up, scene.carries[some] / known.clamp(min=1e-6)).horizontal(joints, feet).norm(dim=-1)
+        falls[some] = (known.squeeze(-1) > KNOWN_TO_CARRY) & (stds * BALANCE_STD_M > FALLING_M)
+    rows = falls.nonzero().flatten().tolist()
+    for first, last in pairwise(rows):
         if last - first <= FALLING_GAP_S * view.fps:
             falls[first : last + 1] = True
     return falls
 
 
-def _carried(
-    found: TrackFit, view: _View, place: _Place, turning: np.ndarray | None, rest: np.ndarray
-) -> torch.Tensor | None:
+def _carried(found: TrackFit, view: _View, place: _Place, turning: np.ndarray | None, rest: np.ndarray) -> torch.Tensor:
     """[T, FEET] how the feet that rest carry somebody who stands on them: known less where one foot rests, and not
     where anything else does or where the hips are low, as of people who sit."""
-    at = view.body.at(found.fit.params).joints.double().numpy()
-    if turning is not None:
-        at = np.einsum("tij,tnj->tni", turning, at)
-    legs_m = np.linalg.norm(np.diff(at[:, (1, 4, 7)], axis=1), axis=-1).sum(1)
-    high = ((at[:, (1, 2)].mean(1) - at[:, (7, 8)].mean(1)) @ place.up) / legs_m  # 1: stands
-    stands = np.clip((high - LOWEST_STANDING) / 0.1, 0, 1) * (1 - rest[:, FEET:].max(1, initial=0))
-    feet = rest[:, :FEET].reshape(len(found), 2, 2)
-    one, both = feet.max(2).max(1), feet.max(2).min(1)
-    known = stands * (both + ON_ONE_FOOT * (one - both))
-    carries = feet.reshape(-1, FEET) / np.maximum(feet.sum((1, 2)), 1e-6)[:, None] * known[:, None]
-    return torch.from_numpy(carries / place.softer**2).float() if carries.any() else None
+    carries = torch.zeros(len(found), FEET)
+    for some in blocks(len(found)):
+        at = view.body.at(found.fit.params.rows(some)).joints.double().numpy()
+        up = place.up if turning is None else np.einsum("tij,i->tj", turning[some], place.up)
+        legs_m = np.linalg.norm(np.diff(at[:, (1, 4, 7)], axis=1), axis=-1).sum(1)
+        high = ((at[:, (1, 2)].mean(1) - at[:, (7, 8)].mean(1)) * up).sum(1) / legs_m  # 1: stands
+        stands = np.clip((high - LOWEST_STANDING) / 0.1, 0, 1) * (1 - rest[some, FEET:].max(1, initial=0))
+        feet = rest[some, :FEET]
+        each = feet.reshape(-1, 2, 2).max(2)
+        known = stands * (each.min(1) + ON_ONE_FOOT * (each.max(1) - each.min(1))) / place.softer**2
+        carries[some] = torch.from_numpy(feet / np.maximum(feet.sum(1), 1e-6)[:, None] * known[:, None]).float()
+    return carries
 
 
 def _finished(sized: dict[int, _Sized], view: _View) -> dict[int, TrackFit]:

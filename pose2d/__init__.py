@@ -13,26 +13,10 @@ if TYPE_CHECKING:
     from pose2d.types import ConfidenceSource, Keypoints, Prediction, Track
 
 __all__ = [
-    "COCO17",
-    "HALPE26",
-    "MPII16",
-    "WHOLEBODY133",
-    "ConfidenceSource",
-    "HeatmapModel",
-    "Keypoints",
-    "ModelCard",
-    "PoseEstimate",
-    "PoseModel",
-    "Prediction",
-    "Skeleton",
-    "Track",
-    "UserError",
-    "card",
-    "cards",
-    "load",
-    "names",
+    "COCO17", "HALPE26", "MPII16", "WHOLEBODY133", "ConfidenceSource", "HeatmapModel", "Keypoints", "ModelCard",
+    "PoseEstimate", "PoseModel", "Prediction", "Skeleton", "Track", "UserError", "card", "cards", "load", "names",
     "register",
-]
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(
     __name__,

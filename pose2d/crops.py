@@ -3,8 +3,7 @@
 Coordinates count pixels from the centre of the top left one, as OpenCV and COCO's keypoints do.
 
 Everything that runs a pose network calls `estimate_crops`: `fitmesh run` and `eval-3dpw` through `estimate_people`,
-`eval-coco` through `estimate`, `train-ccnet` with augmented crops of its own.
-"""
+`eval-coco` through `estimate`, `train-ccnet` with augmented crops of its own."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

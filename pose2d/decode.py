@@ -2,8 +2,7 @@
 
 The centre of the cell in column i and row j is (i, j). `xy_cells` [N, K, 2] times the crop pixels per cell
 are crop pixels (`HeatmapModel`). The score is the height of the raw map at its peak, before a blur. At the end the flip
-test: what a network says of mirrored crops, mapped back to the crops as they were.
-"""
+test: what a network says of mirrored crops, mapped back to the crops as they were."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -94,11 +93,9 @@ def dark(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
 
     gradient = 0.5 * torch.stack([at(1, 0) - at(-1, 0), at(0, 1) - at(0, -1)], -1)
     step = _newton_step(
-        gradient,
-        dxx=0.25 * (at(2, 0) - 2 * at(0, 0) + at(-2, 0)),
-        dxy=0.25 * (at(1, 1) - at(1, -1) - at(-1, 1) + at(-1, -1)),
-        dyy=0.25 * (at(0, 2) - 2 * at(0, 0) + at(0, -2)),
-    )
+        gradient, dxx=0.25 * (at(2, 0) - 2 * at(0, 0) + at(-2, 0)),
+        dxy=0.25 * (at(1, 1) - at(1, -1) - at(-1, 1) + at(-1, -1)), dyy=0.25 * (at(0, 2) - 2 * at(0, 0) + at(0, -2)),
+    )  # fmt: skip
     xy_cells = cells + torch.where(_inside(maps, cells, 2)[..., None], step, 0.0)
     return torch.where(score[..., None] > 0, xy_cells, NOWHERE), score
 
@@ -114,12 +111,10 @@ def udp(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
     middle = at(0, 0)
     left, right, up, down = at(-1, 0), at(1, 0), at(0, -1), at(0, 1)
     step = _newton_step(
-        gradient=0.5 * torch.stack([right - left, down - up], -1),
-        dxx=right - 2 * middle + left,
-        dxy=0.5 * (at(1, 1) - right - down + 2 * middle - left - up + at(-1, -1)),
-        dyy=down - 2 * middle + up,
+        gradient=0.5 * torch.stack([right - left, down - up], -1), dxx=right - 2 * middle + left,
+        dxy=0.5 * (at(1, 1) - right - down + 2 * middle - left - up + at(-1, -1)), dyy=down - 2 * middle + up,
         ridge=TINY,
-    )
+    )  # fmt: skip
     return torch.where(score[..., None] > 0, cells + step, NOWHERE), score
 
 

@@ -3,8 +3,7 @@
 Only repositories that state Apache-2.0 and files that cannot run code (safetensors) are fetched. What the hub says of a
 file (size, SHA-256, licence) is known before a byte of it is downloaded, and the file has to agree with it afterwards.
 The package `huggingface_hub` asks the hub; the file itself is read here, since the package starts a broken-off download
-from the beginning.
-"""
+from the beginning."""
 
 import json
 import logging
@@ -23,12 +22,10 @@ LICENCE = "apache-2.0"  # the only one that is fetched without asking further
 _WEIGHTS = "model.safetensors"
 # Name -> repository on the hub. Those of "plus" are mixtures of several data sets, of which COCO's part is taken.
 REPOSITORIES = {
-    "vitpose-s": "usyd-community/vitpose-plus-small",
-    "vitpose-b": "usyd-community/vitpose-base",
-    "vitpose-b-simple": "usyd-community/vitpose-base-simple",
-    "vitpose-l": "usyd-community/vitpose-plus-large",
+    "vitpose-s": "usyd-community/vitpose-plus-small", "vitpose-b": "usyd-community/vitpose-base",
+    "vitpose-b-simple": "usyd-community/vitpose-base-simple", "vitpose-l": "usyd-community/vitpose-plus-large",
     "vitpose-h": "usyd-community/vitpose-plus-huge",
-}
+}  # fmt: skip
 _MMPOSE = "mmpose.readthedocs.io, Model Zoo, 2D Body Keypoint"
 # The beginning of a name -> where a person finds the file, for what no public repository on the hub holds.
 BY_HAND = (

@@ -10,8 +10,7 @@ and on a machine that is busy with something else they wait longer than they wor
 the number of workers.
 
 Shots are found on the way (pose2d/video/shots.py): the detector looks at the first frame of each, and nothing goes over
-a cut. What the tracker made is looked at once more when the whole video was seen (pose2d/tracking/identity.py).
-"""
+a cut. What the tracker made is looked at once more when the whole video was seen (pose2d/tracking/identity.py)."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -74,34 +73,21 @@ class PeopleFinder:
     """Everything that finds people, loaded once."""
 
     def __init__(
-        self,
-        detect: Detect,
-        estimate: Estimate,
-        every_frame: bool = False,
-        by_boxes: bool = False,
+        self, detect: Detect, estimate: Estimate, every_frame: bool = False, by_boxes: bool = False,
         watch: FrameWatch | None = None,
-    ) -> None:
-        """every_frame: boxes are given in every frame, or the frames are few: nothing is interpolated.
-
-        by_boxes: people are told apart by their boxes alone, not by pose and appearance. watch: sees the frames too.
-        """
+    ) -> None:  # fmt: skip
+        """every_frame: boxes are given in every frame, or the frames are few: nothing is interpolated. by_boxes: people
+        are told apart by their boxes alone, not by pose and appearance. watch: sees the frames too."""
         self._detect, self._estimate, self._every_frame = detect, estimate, every_frame
         self._by_boxes, self._watch = by_boxes, watch
 
     def find(
-        self,
-        frames: Iterable[Frame],
-        fps: float,
-        tracker: Tracker,
-        workers: int = 1,
-        progress: Callable[[int], None] = lambda frames: None,
-        identity: IdentityOptions | None = None,
+        self, frames: Iterable[Frame], fps: float, tracker: Tracker, workers: int = 1,
+        progress: Callable[[int], None] = lambda frames: None, identity: IdentityOptions | None = None,
         seen_all: Callable[[], None] = lambda: None,
-    ) -> People:
-        """fps: frames per second of `frames`, which sets how many make an interval.
-
-        seen_all: called when neither detector nor estimate are needed any more; who is who is settled after that.
-        """
+    ) -> People:  # fmt: skip
+        """fps: frames per second of `frames`, which sets how many make an interval. seen_all: called when neither
+        detector nor estimate are needed any more; who is who is settled after that."""
         step = 1 if self._every_frame else max(1, round(SHORT_S * fps))
         long = 1 if self._every_frame else max(step, round(LONG_S * fps) // step * step)
         state, shots = _Progress(tracker, self._watch), ShotMarker()

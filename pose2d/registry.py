@@ -1,8 +1,7 @@
 """Every model name, and how a name becomes a network with weights.
 
 Names come from `pose2d.models`, from `register` (a network of your own, docs/own-network.md) and from installed
-packages: their entry points of the group `fitmesh.models` are cards, by name.
-"""
+packages: their entry points of the group `fitmesh.models` are cards, by name."""
 
 import difflib
 import importlib.util

@@ -1,8 +1,7 @@
 """What a keypoint is called, which one is its mirror image, and how exactly people can place it.
 
 `oks_sigma` is the standard deviation of human annotators relative to the square root of the person's area;
-OKS uses l_k^2 = (2 sigma_k)^2 * area.
-"""
+OKS uses l_k^2 = (2 sigma_k)^2 * area."""
 
 from dataclasses import dataclass
 from itertools import pairwise

@@ -4,8 +4,7 @@ And what a confidence means: object keypoint similarity (OKS), its expectation, 
 keypoint's OKS is exp(-d^2 / 2 l^2) for a distance d and the falloff l^2 = (2 sigma_k)^2 * area. If the error is
 Gaussian with variance sigma^2 on either axis, its expectation is l^2 / (sigma^2 + l^2); read the other way round, a
 calibrated confidence is a pixel variance. Every function takes NumPy arrays or tensors and returns the same kind.
-`ErrorDistribution` is the whole distribution of an error, where a head states one.
-"""
+`ErrorDistribution` is the whole distribution of an error, where a head states one."""
 
 import math
 from dataclasses import dataclass
@@ -95,11 +94,9 @@ class ErrorDistribution(Table):
         return torch.logsumexp(each, -1)
 
     def cdf(self, distance2: Tensor) -> Tensor:
-        """Probability of an error at most this large, whatever its direction; squared, in units of l^2, [...].
-
-        An error is (sigma_x r cos a, sigma_y r sin a) with an even angle a and P(r > t) = exp(-t^2 / 2), so the
-        probability of a larger one is the mean over a of exp(-distance^2 / 2 (sigma_x^2 cos^2 a + sigma_y^2 sin^2 a)).
-        """
+        """Probability of an error at most this large, whatever its direction; squared, in units of l^2, [...]. An error
+        is (sigma_x r cos a, sigma_y r sin a) with an even angle a and P(r > t) = exp(-t^2 / 2), so the probability of a
+        larger one is the mean over a of exp(-distance^2 / 2 (sigma_x^2 cos^2 a + sigma_y^2 sin^2 a))."""
         angle = (torch.arange(ANGLES, dtype=self.sigma.dtype, device=self.sigma.device) + 0.5) * (math.pi / 2 / ANGLES)
         both = torch.stack([angle.cos().square(), angle.sin().square()])
         variance = self.axis_sigma.square() @ both  # [..., M, ANGLES]

@@ -1,7 +1,6 @@
 """The frozen network on annotated people: what it predicts, what a head reads of it, and the true OKS.
 
-Computed once and cached on disk, in shards, so that a killed run loses at most one of them.
-"""
+Computed once and cached on disk, in shards, so that a killed run loses at most one of them."""
 
 import hashlib
 from abc import ABC, abstractmethod

@@ -10,8 +10,7 @@ across it, so the axes differ: x_m = s_m e^(r/2) and y_m = s_m e^(-r/2), with on
 expected OKS follows exactly, E[exp(-d^2 / 2)] = sum_m w_m / sqrt((1 + x_m^2) (1 + y_m^2)).
 
 Everything but a small bias per kind of keypoint is shared by all keypoints, so that keypoints without annotations
-(toes, heels, neck ..) are calibrated by what holds for the others.
-"""
+(toes, heels, neck ..) are calibrated by what holds for the others."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar
@@ -317,11 +316,9 @@ class KeypointNetwork(nn.Module):
         everyone = summary[:, : COCO17.size].flatten(1)
         shared = [self.read_mean(drop(maps.mean((2, 3)))), self.read_map(drop(shrunk)), self.read_all(drop(everyone))]
         own = [
-            summary,
-            self.read_token(drop(token)),
-            self.read_local(drop(local)),
+            summary, self.read_token(drop(token)), self.read_local(drop(local)),
             self.kind_bias(kind).expand(len(summary), -1, -1),
-        ]
+        ]  # fmt: skip
         person = torch.cat(shared, -1)[:, None].expand(-1, len(kind), -1)
         return self.out(drop(self.hidden(torch.cat([*own, person], -1)).relu())) + self.skip(summary)
 

@@ -6,8 +6,7 @@ cached (ccnet/data/observations.py); one hidden layer is trained on them.
 
 MoveNet has more: its heatmaps show keypoints of anyone in the crop, its centre map the middles of people, and its
 regression head where the person with a given middle has its keypoints. Where the three agree, keypoints are mostly
-right, so its calibration head is given their agreement too.
-"""
+right, so its calibration head is given their agreement too."""
 
 from abc import abstractmethod
 from typing import cast

@@ -1,7 +1,6 @@
 """A data set in 3DPW's layout: sequences in parallel, each written atomically, complete ones skipped.
 
-3DPW's pickles have protocol 2; these hold nothing but plain values and numpy arrays.
-"""
+3DPW's pickles have protocol 2; these hold nothing but plain values and numpy arrays."""
 
 import json
 import os

@@ -2,8 +2,7 @@
 
 Lengths are positions on the open body at rest (metres). At rest the body stands in a T: arms along x (shoulder 0.18,
 elbow 0.43, wrist 0.67), y up from the pelvis at 0 (hip -0.08, knee -0.48, ankle -0.90, neck 0.47, chin 0.49,
-crown 0.72), z to the front.
-"""
+crown 0.72), z to the front."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """From triangles to light: shadow maps, which surface each pixel shows, its colour, and how sun and sky reach it.
 
-numba's cache watches a function's own file only, so everything a pixel needs is compiled here.
-"""
+numba's cache watches a function's own file only, so everything a pixel needs is compiled here."""
 
 from dataclasses import dataclass
 

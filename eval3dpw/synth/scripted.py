@@ -1,8 +1,7 @@
 """Scripted scenes: people who cross, embrace, hide and come back, with and without cuts; and people on a floor.
 
 Each script stages the people and the things around them; `build_shots` dresses and renders them. A sequence has one or
-more shots: at a cut another camera shows another place, with all or some of the same people in the same clothes.
-"""
+more shots: at a cut another camera shows another place, with all or some of the same people in the same clothes."""
 
 import math
 from collections.abc import Callable

@@ -1,7 +1,6 @@
 """People of captured motion put onto one floor, and cameras that show all of them. World frame: y up, floor at y = 0.
 
-Feet are planted (`capture_corrections`): a foot that stands does not slide, whatever the body's proportions.
-"""
+Feet are planted (`capture_corrections`): a foot that stands does not slide, whatever the body's proportions."""
 
 import math
 from dataclasses import dataclass

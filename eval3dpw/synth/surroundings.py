@@ -132,10 +132,8 @@ OcclusionLevel = Literal["none", "some", "heavy"]
 OCCLUSION_LEVELS: tuple[OcclusionLevel, ...] = ("none", "some", "heavy")
 # Share of all keypoints to hide, and of one person's at most; by bounding boxes, so the true share is a little less.
 HIDDEN_SHARE: dict[OcclusionLevel, tuple[float, float]] = {
-    "none": (0.0, 0.0),
-    "some": (0.12, 0.4),
-    "heavy": (0.32, 0.62),
-}
+    "none": (0.0, 0.0), "some": (0.12, 0.4), "heavy": (0.32, 0.62),
+}  # fmt: skip
 _TRIES = 120
 
 
@@ -415,12 +413,10 @@ def _occluder(level: OcclusionLevel, kind: SceneKind, rng: np.random.Generator) 
     shelf = str(rng.choice(["planks", "posters", "painted"]))
     post = str(rng.choice(["bark", "concrete", "painted"]))
     indoor: list[Callable[[], tuple[list[Solid], float]]] = [
-        lambda: (table((wide + 0.3, high * 0.9, 0.6), surface), 0.3),
-        lambda: (chair(surface), 0.25),
-        lambda: ([box((wide, high, 0.4), shelf)], 0.2),
-        lambda: ([box((wide / 4, 2.7, 0.25), "plaster")], 0.15),
+        lambda: (table((wide + 0.3, high * 0.9, 0.6), surface), 0.3), lambda: (chair(surface), 0.25),
+        lambda: ([box((wide, high, 0.4), shelf)], 0.2), lambda: ([box((wide / 4, 2.7, 0.25), "plaster")], 0.15),
         lambda: (potted_plant(high, rng), 0.3),
-    ]
+    ]  # fmt: skip
     outdoor: list[Callable[[], tuple[list[Solid], float]]] = [
         lambda: ([bush((wide * 0.6, high / 2, 0.4), "foliage", rng)], 0.4), lambda: (bench("planks"), 0.3),
         lambda: (fence(2 * wide, high, surface), 0.1), lambda: ([cylinder(wide / 8, 3.2, post)], 0.12),

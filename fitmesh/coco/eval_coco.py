@@ -197,11 +197,9 @@ def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
         everything[:, PARTS[name]] = xy[:, side]
     image_id = np.array([person.image_id for person in split.people])
     precision = evaluate_wholebody(
-        ground_truth_from_coco(split.dataset, WHOLEBODY133.size),
-        detections(image_id, everything, probable.mean(1)),
-        {name: probable[:, side] for side, name in enumerate(HANDS)},
-        evaluator(request.evaluator),
-    )
+        ground_truth_from_coco(split.dataset, WHOLEBODY133.size), detections(image_id, everything, probable.mean(1)),
+        {name: probable[:, side] for side, name in enumerate(HANDS)}, evaluator(request.evaluator),
+    )  # fmt: skip
     measured: dict[str, dict[str, float | None]] = {}
     for side, name in enumerate(HANDS):
         part, ap = PARTS[name], precision[name]

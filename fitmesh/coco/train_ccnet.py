@@ -3,8 +3,7 @@
 The features that a head is trained on, computed in shards by several processes or machines.
 
 A shard that is on disk is not computed again, so a run that was killed goes on, and a worker that was killed costs its
-shard only. The cache's folder must be one that all workers see.
-"""
+shard only. The cache's folder must be one that all workers see."""
 
 import math
 from collections.abc import Mapping

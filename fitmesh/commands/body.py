@@ -2,12 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fitmesh.options.record import Option, command
-
-if TYPE_CHECKING:
-    from fitting import Body
 
 
 @dataclass(frozen=True)
@@ -39,13 +36,8 @@ def body(asked: BodyOptions) -> None:
         f"{loaded.shape_size} shape directions, {high[1] - low[1]:.2f} m tall",
         highlight=False,
     )
-    if asked.out is not None:
-        _draw(loaded, asked.out)
-        console.print(f"wrote {asked.out}", highlight=False)
-
-
-def _draw(body: "Body", out: Path) -> None:
-    """The body at rest, facing the camera and turned away from it."""
+    if (out := asked.out) is None:
+        return
     import cv2
     import torch
 
@@ -56,15 +48,17 @@ def _draw(body: "Body", out: Path) -> None:
 
     if out.suffix.lower() != ".png":
         raise UserError(f"the image {out} must end in .png.")
-    pose = body.v_template.new_zeros(2, 24, 3)
+    # At rest, facing the camera and turned away from it
+    pose = loaded.v_template.new_zeros(2, 24, 3)
     pose[0, 0, 0] = torch.pi  # the body's y points up and z to its front; the camera's down and away
     pose[1, 0, 2] = torch.pi  # the same, rotated by 180 degrees about the vertical
-    place = body.v_template.new_tensor([[-1.0, 0, 5], [1.0, 0, 5]])
-    vertices = body(pose, translation=place, vertices=True).vertices
+    place = loaded.v_template.new_tensor([[-1.0, 0, 5], [1.0, 0, 5]])
+    vertices = loaded(pose, translation=place, vertices=True).vertices
     assert vertices is not None
     vertices[..., 1] -= (vertices[..., 1].amin(1) + vertices[..., 1].amax(1))[:, None] / 2  # centre it upright
-    image = render([Mesh(v, body.faces) for v in vertices], Camera.from_focal(1100, (1000, 620)))
+    image = render([Mesh(v, loaded.faces) for v in vertices], Camera.from_focal(1100, (1000, 620)))
     encoded, png = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
     assert encoded
     with atomic_file(out) as temporary:
         temporary.write_bytes(png.tobytes())
+    console.print(f"wrote {out}", highlight=False)

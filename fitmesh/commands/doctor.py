@@ -1,8 +1,7 @@
 """`fitmesh doctor`: is this installation sound? What is here, what is missing, and how to get it.
 
 Imports nothing heavy itself: it has to answer where an import fails. Every library is tried one by one, and what goes
-wrong becomes a sentence.
-"""
+wrong becomes a sentence."""
 
 import hashlib
 import importlib

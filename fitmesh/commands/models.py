@@ -1,7 +1,6 @@
 """`fitmesh models`: what can be loaded, what ships, where the rest comes from and under which licence.
 
-`fitmesh models get NAME` fetches a checkpoint that a public repository holds.
-"""
+`fitmesh models get NAME` fetches a checkpoint that a public repository holds."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,7 +13,6 @@ from fitmesh.options.record import Option, command
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pose2d.hub import Offer
 
 app = typer.Typer(
     add_completion=False, help="List every model; `get` fetches a checkpoint.", invoke_without_command=True
@@ -75,7 +73,10 @@ def get(asked: GetOptions) -> None:
     kept in the folder that FITMESH_CACHE names, or in the user's cache folder. For a checkpoint that no public
     repository holds, this says where it is and what to click.
     """
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
     import pose2d
+    from fitmesh.ui.trouble import working
     from pose2d import hub
     from pose2d.base.errors import UserError
 
@@ -98,24 +99,15 @@ def get(asked: GetOptions) -> None:
     typer.echo(f"size      {offer.size / 1e6:.1f} MB\nlicence   {offer.licence}\nsha256    {offer.sha256}")
     if not asked.yes and not typer.confirm("Download it?", default=True):
         raise typer.Exit(1)
-    path = _fetch(offer)
+    columns = TextColumn(offer.name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    with Progress(*columns) as progress, working():
+        task = progress.add_task(offer.name, total=offer.size)
+        path = hub.fetch(offer, lambda size: progress.advance(task, size))
     try:
         pose2d.load(name, path)
     except UserError as error:
         raise UserError(f"the file was fetched, but it is of no use for {name}: {error}") from error
     _say_how(name, path, offer.sha256)
-
-
-def _fetch(offer: "Offer") -> "Path":
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    from fitmesh.ui.trouble import working
-    from pose2d import hub
-
-    columns = TextColumn(offer.name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-    with Progress(*columns) as progress, working():
-        task = progress.add_task(offer.name, total=offer.size)
-        return hub.fetch(offer, lambda size: progress.advance(task, size))
 
 
 def _say_how(name: str, path: "Path", sha256: str) -> None:

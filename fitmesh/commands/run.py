@@ -1,8 +1,7 @@
 """`fitmesh run`: from a video, a folder of images or one image to files that say who is where and how they stand.
 
 Many videos become a folder of results each. What the stages need is imported when it is known that there is work: torch
-alone takes seconds, and a mistake on the command line is answered before.
-"""
+alone takes seconds, and a mistake on the command line is answered before."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,6 +1,7 @@
 """`fitmesh synth`: rendered people with exact truth, in 3DPW's layout."""
 
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -10,11 +11,7 @@ from fitmesh.options.record import Option, command
 from fitmesh.ui.trouble import working
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.console import Console
-
-    from eval3dpw.synth.dataset import MadeSequence
+    pass
 
 
 @dataclass(frozen=True)
@@ -65,6 +62,7 @@ def synth(asked: SynthOptions) -> None:
     from rich.console import Console
 
     from fitmesh.ui.events import Reporter, on_stderr, starting
+    from fitmesh.ui.trouble import count as counted
 
     with starting():
         from eval3dpw.synth.dataset import ScriptedSettings, SynthSettings, make_dataset, make_scripted
@@ -87,27 +85,17 @@ def synth(asked: SynthOptions) -> None:
                 backgrounds=asked.backgrounds,
             )  # fmt: skip
             made = make_dataset(asked.out, settings, min(workers, count))
-        _report(made, Console(highlight=False), asked.out)
-
-
-def _report(made: "Iterator[MadeSequence]", console: "Console", out: Path) -> None:
-    import time
-
-    from fitmesh.ui.events import Reporter, on_stderr
-    from fitmesh.ui.trouble import count
-
-    began, new_frames, person_frames, sequences = time.monotonic(), 0, 0, 0
-    with working(), Reporter(on_stderr()).busy("rendering"):
-        for done in made:
-            sequences += 1
-            new_frames += 0 if done.skipped else done.frames
-            person_frames += done.frames * done.people
-            console.print(f"{done.name}: {count(done.frames, 'frames')}{', kept' if done.skipped else ''}")
-    took = time.monotonic() - began
-    console.print(
-        f"{count(sequences, 'sequences')} with {count(person_frames, 'person-frames')} in {out}"
-        + (f"; {count(new_frames, 'new frames')}, {new_frames / took:.1f} a second" if new_frames else "")
-    )
+        console, began, new_frames, person_frames, sequences = Console(highlight=False), time.monotonic(), 0, 0, 0
+        with working(), Reporter(on_stderr()).busy("rendering"):
+            for done in made:
+                sequences += 1
+                new_frames += 0 if done.skipped else done.frames
+                person_frames += done.frames * done.people
+                console.print(f"{done.name}: {counted(done.frames, 'frames')}{', kept' if done.skipped else ''}")
+        took = time.monotonic() - began
+        more = f"; {counted(new_frames, 'new frames')}, {new_frames / took:.1f} a second" if new_frames else ""
+        text = f"{counted(sequences, 'sequences')} with {counted(person_frames, 'person-frames')} in {asked.out}"
+        console.print(text + more)
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -122,11 +122,9 @@ def cache_key(keypoints: CacheKey, settings: EvalSettings, row: str) -> CacheKey
     if settings.checkpoint is not None:
         inputs["checkpoint"] = content_digest([settings.checkpoint])
     return CacheKey(
-        stage="eval-3dpw fit",
-        settings={"row": row, "init": settings.init, "single_frames": settings.single_frames},
-        inputs=inputs,
-        code=code_digest("fitting.shot", "fitting.init.regressors", "fitmesh.eval_3dpw.fits"),
-    )
+        stage="eval-3dpw fit", settings={"row": row, "init": settings.init, "single_frames": settings.single_frames},
+        inputs=inputs, code=code_digest("fitting.shot", "fitting.init.regressors", "fitmesh.eval_3dpw.fits"),
+    )  # fmt: skip
 
 
 _PARAMS = ("pose", "shape", "translation", "size")  # no hands are looked for

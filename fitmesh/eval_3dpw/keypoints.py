@@ -58,12 +58,10 @@ class PersonKeypoints:
         return Keypoints(
             xy_px=torch.from_numpy(self.xy_px[rows]).float(),
             confidence=torch.from_numpy(self.confidence[source][rows]).float().clamp(0, 1),
-            presence=torch.from_numpy(self.presence[source][rows]).float().clamp(0, 1),
-            source=source,
-            area_px2=torch.from_numpy(self.area_px2[rows]),
-            skeleton=self.skeleton,
+            presence=torch.from_numpy(self.presence[source][rows]).float().clamp(0, 1), source=source,
+            area_px2=torch.from_numpy(self.area_px2[rows]), skeleton=self.skeleton,
             error=ErrorDistribution(**stated) if source == "ccnet" and stated else None,
-        )
+        )  # fmt: skip
 
 
 def true_boxes(track: TruthTrack, bodies: BodySet, size: tuple[int, int], camera_matrix: np.ndarray) -> np.ndarray:
@@ -221,13 +219,11 @@ def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -
     return CacheKey(
         stage="eval-3dpw keypoints",
         settings={
-            "pose_model": settings.keypoints_by,
-            "confidence": list(settings.confidence),
-            "every": settings.every,
+            "pose_model": settings.keypoints_by, "confidence": list(settings.confidence), "every": settings.every,
         },
         inputs=inputs,
         code=code_digest(*code),
-    )
+    )  # fmt: skip
 
 
 def write(path: Path, key: CacheKey, sequence: EvalSequence, people: list[PersonKeypoints]) -> None:

@@ -5,8 +5,7 @@ An export can be told the names of its bones, and how motion is changed on its w
 Every skeleton here has the tree of SMPL's 24 joints, or of SMPL-H's 52 where fingers are known, and a joint carries the
 bone that turns about it: `left_hip` the thigh. Other programs find bones by the names they look for; their skeletons
 have the same tree, with more bones (twists) than are known here. SMPL's `left_hand` is where the fingers begin: the
-middle finger's first bone.
-"""
+middle finger's first bone."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -117,13 +116,8 @@ class Exporter:
         return self._function(self.files_function)(self._moved(result, motion))
 
     def write(
-        self,
-        result: "Result",
-        folder: Path,
-        progress: "Reporter",
-        bone_names: str = DEFAULT,
-        motion: Motion = PLAIN,
-    ) -> None:
+        self, result: "Result", folder: Path, progress: "Reporter", bone_names: str = DEFAULT, motion: Motion = PLAIN,
+    ) -> None:  # fmt: skip
         convention = (bone_names,) if self.names_bones else ()
         self._function(self.write_function)(self._moved(result, motion), folder, progress, *convention)
 
@@ -164,22 +158,16 @@ EXPORTERS = {
         is_emptied=True,
     ),
     "csv": _exporter(
-        "csv_json",
-        "motion.csv",
-        "joints and joint angles, one row per person and frame",
-        files_function="csv_files",
-        write_function="write_csv",
-        is_emptied=True,
+        "csv_json", "motion.csv", "joints and joint angles, one row per person and frame", files_function="csv_files",
+        write_function="write_csv", is_emptied=True,
     ),
-}
+}  # fmt: skip
 ALWAYS = ("glb", "report")
 
 
 def wanted(names: Iterable[str], always: Iterable[str] | None = None) -> list[str]:
-    """The exports of a run that was asked for `names`, in the order they are made; the report comes last.
-
-    always: what is made unasked; None: ALWAYS.
-    """
+    """The exports of a run that was asked for `names`, in the order they are made; the report comes last. always: what
+    is made unasked; None: ALWAYS."""
     asked = set(names)
     unknown = sorted(asked - set(EXPORTERS))
     if unknown:

@@ -5,8 +5,7 @@ World with z up, as AMASS has it: x to the right as the camera first sees it, y 
 
 AMASS knows neither absences nor a size. Each segment of frames in which the person is there is a file of its own, so
 that nobody learns a pose that was only held; and lengths are divided by the person's size, so that a body of SMPL's
-size moves like the person and stands on the floor.
-"""
+size moves like the person and stands on the floor."""
 
 from pathlib import Path
 from typing import Any

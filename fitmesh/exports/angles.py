@@ -3,8 +3,7 @@
 All are zero in the T-pose's limbs, except `elevation`, which is zero for an arm that hangs along the trunk. The body
 at rest: x to its left, y up, z to the front. Angles between two bones come from joint positions; angles of three
 axes come from the rotation R of one segment relative to another as R = Rx Rz Ry: first flexion about the axis from
-side to side, then bending or abduction, then twist about the segment's own length (Grood and Suntay's order).
-"""
+side to side, then bending or abduction, then twist about the segment's own length (Grood and Suntay's order)."""
 
 import warnings
 

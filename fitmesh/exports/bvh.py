@@ -3,8 +3,7 @@
 Scene frame (metres, y up), Euler angles in degrees in the order z, x, y: R = Rz Rx Ry. A BVH file has one frame time,
 so frames at uneven times are resampled at the video's rate; frames at even times are written as they are. It cannot
 hide anything either: while a person is absent, the skeleton holds the last pose, and then jumps; before the person
-comes, it holds the first. So the files of all people begin at the clip's first frame and line up.
-"""
+comes, it holds the first. So the files of all people begin at the clip's first frame and line up."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -118,9 +117,7 @@ def _held(result: Result, person: Person) -> tuple[np.ndarray, np.ndarray]:
 
 def _continuous(euler_zxy_deg: np.ndarray) -> np.ndarray:
     """The same rotations [T, J, 3] with each frame's angles nearest to the frame's before: curves that can be edited.
-
-    (z, x, y) and (z + 180, 180 - x, y + 180) are one rotation, and so is any angle plus full turns.
-    """
+    (z, x, y) and (z + 180, 180 - x, y + 180) are one rotation, and so is any angle plus full turns."""
     result = euler_zxy_deg.copy()
     for t in range(1, len(result)):
         before = result[t - 1]

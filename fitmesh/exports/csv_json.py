@@ -2,8 +2,7 @@
 
 Joint positions are metres, in the camera frame and, where gravity is known, in the world frame; angles are degrees,
 keypoints pixels. docs/exports.md explains every column and key. A value that is unknown is an empty cell in the table
-and null in the json. Frames in which a person is absent have no row.
-"""
+and null in the json. Frames in which a person is absent have no row."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -229,32 +228,23 @@ def _json_head(result: Result) -> dict[str, Any]:
 
 def _json_shot(shot: Shot) -> dict[str, Any]:
     return {
-        "first_frame": shot.first_frame,
-        "camera": shot.camera,
+        "first_frame": shot.first_frame, "camera": shot.camera,
         "up_camera": None if shot.up_cam is None else _rounded(shot.up_cam, 6),
-        "up_std_deg": _rounded(np.array(shot.up_std_deg), 2),
-        "floor_known": shot.floor_known,
-        "camera_height_m": _rounded(np.array(shot.camera_height_m), 3),
-        "focal_px": round(shot.focal_px, 3),
-        "focal_log_std": _rounded(np.array(shot.focal_log_std), 4),
-        "focal_source": shot.focal_source,
-    }
+        "up_std_deg": _rounded(np.array(shot.up_std_deg), 2), "floor_known": shot.floor_known,
+        "camera_height_m": _rounded(np.array(shot.camera_height_m), 3), "focal_px": round(shot.focal_px, 3),
+        "focal_log_std": _rounded(np.array(shot.focal_log_std), 4), "focal_source": shot.focal_source,
+    }  # fmt: skip
 
 
 def _json_person(result: Result, person: Person) -> dict[str, Any]:
     rest = rest_body(result.body, person)
     return {
-        "person": person.identity,
-        "same_as": person.same_as,
-        "shot": person.shot + 1,
-        "shape": _rounded(person.shape, 4),
-        "size": round(person.size, 4),
-        "height_m": round(person.height_m, 3),
+        "person": person.identity, "same_as": person.same_as, "shot": person.shot + 1,
+        "shape": _rounded(person.shape, 4), "size": round(person.size, 4), "height_m": round(person.height_m, 3),
         "height_std_m": _rounded(np.array(person.height_std_m), 3),
         "segments_m": {name: _rounded(np.array(pair), 4) for name, pair in result.segments_m(person).items()},
-        "rest_joints_m": _rounded(rest.joints_m, 4),
-        "absent_frames": [list(span) for span in absences(result, person)],
-    }
+        "rest_joints_m": _rounded(rest.joints_m, 4), "absent_frames": [list(span) for span in absences(result, person)],
+    }  # fmt: skip
 
 
 def _json_records(chunk: _Chunk) -> Iterator[dict[str, Any]]:

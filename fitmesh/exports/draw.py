@@ -2,8 +2,7 @@
 
 A mesh has the colour of the identity; where nothing was observed it is pale grey and the image shines through. A
 keypoint's colour runs from red (confidence 0) over yellow to green (1). In a skeleton, a bone is as opaque as the lower
-confidence of its two ends; left limbs are orange and right limbs blue.
-"""
+confidence of its two ends; left limbs are orange and right limbs blue."""
 
 import colorsys
 from collections.abc import Sequence
@@ -106,13 +105,9 @@ def draw_skeleton(
         if np.isfinite(xy_px[[a, b]]).all():
             side = sides[a] if sides[a] == sides[b] else None
             _bone(
-                rgb,
-                xy_px[a],
-                xy_px[b],
-                side or identity_colour(identity),
-                _opacity(min(confidence[a], confidence[b])),
+                rgb, xy_px[a], xy_px[b], side or identity_colour(identity), _opacity(min(confidence[a], confidence[b])),
                 width,
-            )
+            )  # fmt: skip
     for point, value in zip(xy_px, confidence, strict=True):
         if np.isfinite(point).all():
             _joint(rgb, point, confidence_colour(float(value)), _opacity(value), width)

@@ -35,10 +35,8 @@ class Gltf:
     def array(
         self, values: np.ndarray, target: int | None = None, *, limits: bool = False, normalized: bool = False
     ) -> int:
-        """An accessor for [N], [N, 3], [N, 4] or [N, 4, 4] (columns first) numbers.
-
-        `limits` states min and max; `normalized`: the largest whole number stands for 1.
-        """
+        """An accessor for [N], [N, 3], [N, 4] or [N, 4, 4] (columns first) numbers. `limits` states min and max;
+        `normalized`: the largest whole number stands for 1."""
         values = np.ascontiguousarray(values)
         start = self._append(values.tobytes())
         view: dict[str, Any] = {"buffer": 0, "byteOffset": start, "byteLength": values.nbytes}

@@ -4,8 +4,7 @@ Scene frame: metres, x to the right as the camera first sees it, y up, z from th
 whose gravity is known it is the world frame (`fitting.camera`): upright, floor at y = 0, the camera where it was
 each time. In a shot whose gravity is not known it is the camera frame (x right, y down, z forward) rotated by 180
 degrees about x and lifted until the lowest feet stand on y = 0: a camera that is pitched up or down is not levelled.
-Every shot has a frame of its own; all have the same origin, under the shot's first camera.
-"""
+Every shot has a frame of its own; all have the same origin, under the shot's first camera."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -139,9 +138,7 @@ def _height_over_feet_m(result: Result, shot: int) -> float:
 
 def scene_rotations(pose_rad: np.ndarray, from_camera: np.ndarray) -> list[Rotation]:
     """Axis-angles [T, J, 3] in the camera frame -> one `Rotation` of T frames per joint, the root's in the scene.
-
-    from_camera [T, 4, 4]: of the same frames.
-    """
+    from_camera [T, 4, 4]: of the same frames."""
     joints = [Rotation.from_rotvec(pose_rad[:, joint]) for joint in range(pose_rad.shape[1])]
     joints[0] = Rotation.from_matrix(from_camera[:, :3, :3]) * joints[0]
     return joints
@@ -157,10 +154,8 @@ def foot_points(result: Result, person: Person, scene: SceneFrame) -> np.ndarray
 
 
 class MeshSequence:
-    """The meshes of one person, skinned a few frames at a time: memory does not grow with the track.
-
-    Rows are cheap when they are asked for in order.
-    """
+    """The meshes of one person, skinned a few frames at a time: memory does not grow with the track. Rows are cheap
+    when they are asked for in order."""
 
     def __init__(self, result: Result, person: Person) -> None:
         self._result, self._person = result, person

@@ -1,8 +1,7 @@
 """`scene.glb`: every person as a skinned, animated mesh, the camera and the floor. Opens in Blender and three.js.
 
 All shots are in one file. Each has a world frame of its own, and its people are shown only during it, so a cut in the
-video is a cut in the scene.
-"""
+video is a cut in the scene."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -97,14 +96,9 @@ def _shared_arrays(gltf: Gltf, result: Result, skin: Skin) -> dict[str, int]:
 
 
 def _person(
-    gltf: Gltf,
-    animation: Animation,
-    result: Result,
-    person: Person,
-    scene: SceneFrame,
-    shared: dict[str, int],
+    gltf: Gltf, animation: Animation, result: Result, person: Person, scene: SceneFrame, shared: dict[str, int],
     convention: str,
-) -> list[int]:
+) -> list[int]:  # fmt: skip
     """The nodes of skeleton and mesh. A skinned mesh ignores its parents, so it is a root node beside them."""
     name = f"person_{person.identity}"
     rest = rest_body(result.body, person)
@@ -197,9 +191,7 @@ def reduced_skin(weights: np.ndarray) -> Skin:
 
 def skin_error_mm(result: Result, people: list[Person], skin: Skin) -> tuple[float, float]:
     """Mean and largest distance between the exact mesh and one posed from the reduced skin without pose correctives.
-
-    Measured on some frames of every person, spread evenly.
-    """
+    Measured on some frames of every person, spread evenly."""
     body = result.body
     with_fingers = bool(people) and people[0].hand_pose_rad is not None
     exact = body.with_fingers().weights if with_fingers else body.weights

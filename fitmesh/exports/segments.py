@@ -59,10 +59,7 @@ def evenly(
     time_s: np.ndarray, rotations: list[Rotation], position_m: np.ndarray, step_s: float
 ) -> tuple[list[Rotation], np.ndarray]:
     """Rotations of T frames and positions [T, ...] at times [T] -> the same every `step_s` from the first time on, for
-    formats with one frame rate.
-
-    Frames that are at even times already stay as they are.
-    """
+    formats with one frame rate. Frames that are at even times already stay as they are."""
     at = (time_s - time_s[0]) / step_s  # in frames
     if np.abs(at - np.arange(len(at))).max() < SAME_TIME:
         return rotations, position_m

@@ -7,8 +7,7 @@ them; data begin in line 6.
 
 Readers disagree on missing markers (older OpenSim versions refuse empty cells, Pose2Sim's users report failures with
 NaN), so there are none: each segment of frames in which the person is there is a file of its own. Times are the
-overlay's.
-"""
+overlay's."""
 
 from pathlib import Path
 

@@ -1,7 +1,6 @@
 """What a worker does with one clip, wherever it runs: fetch it, run the stages, leave the results, say what came of it.
 
-Never raises for a clip that cannot be done: the others go on.
-"""
+Never raises for a clip that cannot be done: the others go on."""
 
 import contextlib
 import shutil

@@ -43,10 +43,7 @@ class Executor(Protocol):
 
     def map(self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]) -> Iterator[Outcome]:
         """Every task exactly once, in the order they end. A worker that dies takes nothing but its task with it, and
-        that is tried RETRIES times more.
-
-        notify: called with a task's number and whatever `work` notified of.
-        """
+        that is tried RETRIES times more. notify: called with a task's number and whatever `work` notified of."""
         ...
 
 

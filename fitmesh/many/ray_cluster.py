@@ -1,8 +1,7 @@
 """The same tasks on a Ray cluster: Ray Core tasks that send back a result and nothing else.
 
 Ray's own retries are off, and the bounded number of them is counted here: a task whose worker ran out of memory Ray
-would otherwise repeat without end, whatever `max_retries` says.
-"""
+would otherwise repeat without end, whatever `max_retries` says."""
 
 import contextlib
 import os

@@ -1,8 +1,7 @@
 """Clips and results in object storage (s3://, gs://, ..), through fsspec.
 
 A store has no rename and its calls fail now and then: calls are repeated, and a folder of results counts only when its
-status file is there, which is written last and removed first.
-"""
+status file is there, which is written last and removed first."""
 
 import random
 import time

@@ -3,8 +3,7 @@
 Whether clips were done before and nothing has changed since, told without importing what could do them.
 
 A stage is valid by its own cache key. The key here is coarser, of a whole run: its options, the clip, every file that
-an option names, and all code and weights of this project. Where it differs, the stages' keys decide.
-"""
+an option names, and all code and weights of this project. Where it differs, the stages' keys decide."""
 
 import csv
 import hashlib
@@ -127,13 +126,11 @@ def _tiles(statuses: Sequence[ClipStatus]) -> str:
     rest = len(statuses) - len(good) - failed
     seconds = sum(status.seconds for status in statuses)
     tiles = [
-        (str(len(good)), "done", ""),
-        (str(failed), "failed", "bad" if failed else ""),
+        (str(len(good)), "done", ""), (str(failed), "failed", "bad" if failed else ""),
         *([(str(rest), "not done yet", "")] if rest else []),
         (str(sum(status.people for status in good)), "people", ""),
-        (str(sum(bool(status.warnings) for status in good)), "with warnings", ""),
-        (_time(seconds), "of work", ""),
-    ]
+        (str(sum(bool(status.warnings) for status in good)), "with warnings", ""), (_time(seconds), "of work", ""),
+    ]  # fmt: skip
     shown = "".join(f'<div class="{kind}"><b>{a}</b><span>{b}</span></div>' for a, b, kind in tiles)
     return f'<div class="tiles">{shown}</div>'
 

@@ -7,8 +7,7 @@
 Name, default, range and help stand there once. A number must lie in its Range (a number without one is a mistake in the
 record, and says so when the program starts), a path or text must not be empty. Mistakes on the command line are found
 while it is read, before anything heavy is imported; `check_ranges` finds the same ones in a call of the function.
-`read_config` reads the same options by name from a TOML file; the command line takes precedence.
-"""
+`read_config` reads the same options by name from a TOML file; the command line takes precedence."""
 
 import difflib
 import inspect
@@ -264,9 +263,7 @@ MOST_BYTES = 1 << 20
 
 def read_config(path: Path, options: Iterable[str], repeated: Iterable[str] = ()) -> dict[str, Any]:
     """Values by option name, with underscores. `options` are the names of a command's options, with underscores.
-
-    repeated: those that may be given several times; their values are lists.
-    """
+    repeated: those that may be given several times; their values are lists."""
     valid, several = set(options), set(repeated)
     try:
         with open_regular(path) as file:

@@ -24,21 +24,17 @@ COCO: Mapping[tuple[str, str], Figures] = {
 }  # fmt: skip
 # The closed form by the area that it is given, on Simple Baselines' ResNet-50.
 AREAS: Mapping[tuple[str, str], Figures] = {
-    ("sbl-resnet50-256x192", "raw"): {"ap": 72.4},
-    ("sbl-resnet50-256x192", "ones"): {"ap": 67.5},
+    ("sbl-resnet50-256x192", "raw"): {"ap": 72.4}, ("sbl-resnet50-256x192", "ones"): {"ap": 67.5},
     ("sbl-resnet50-256x192", "closed-form"): {"ap": 72.2},
     ("sbl-resnet50-256x192", "closed-form-predicted"): {"ap": 73.0},
-    ("sbl-resnet50-256x192", "closed-form-annotated"): {"ap": 73.6},
-    ("sbl-resnet50-256x192", "oracle"): {"ap": 75.6},
-}
+    ("sbl-resnet50-256x192", "closed-form-annotated"): {"ap": 73.6}, ("sbl-resnet50-256x192", "oracle"): {"ap": 75.6},
+}  # fmt: skip
 # Losses of the head, on RLE's ResNet-50 (72.2 with its own confidence).
 LOSSES: Mapping[tuple[str, str], Figures] = {
-    ("rle-resnet50-256x192", "raw"): {"ap": 72.2},
-    ("rle-resnet50-256x192", "aleatoric"): {"ap": 73.4},
-    ("rle-resnet50-256x192", "cross-entropy"): {"ap": 73.5},
-    ("rle-resnet50-256x192", "ensemble"): {"ap": 73.5},
+    ("rle-resnet50-256x192", "raw"): {"ap": 72.2}, ("rle-resnet50-256x192", "aleatoric"): {"ap": 73.4},
+    ("rle-resnet50-256x192", "cross-entropy"): {"ap": 73.5}, ("rle-resnet50-256x192", "ensemble"): {"ap": 73.5},
     ("rle-resnet50-256x192", "soap"): {"ap": 73.4},
-}
+}  # fmt: skip
 MPII: Mapping[tuple[str, str], Figures] = {("sbl-resnet50-256x256-mpii", "raw"): {"pckh": 88.5, "pckh_0.1": 33.9}}
 # SPIN without keypoints: the start of the fits.
 THREE_DPW: Mapping[tuple[str, str], Figures] = {

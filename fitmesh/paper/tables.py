@@ -263,12 +263,10 @@ def _ablation_row(model: GivenModel, what: str, value: str, found: Found, source
 def _aggregations(cells: Cells, model: GivenModel, head_file: Path) -> list[Row]:
     """The head's confidence in keypoints put together in several ways."""
     found = cells.cached(
-        cells.request.out / "cells" / f"aggregation-{model.name}.json",
-        {"ways": list(AGGREGATIONS)},
+        cells.request.out / "cells" / f"aggregation-{model.name}.json", {"ways": list(AGGREGATIONS)},
         {"weights": model.weights, "head": content_digest([head_file]), "annotations": cells.annotations(model)},
-        __name__,
-        lambda: _measure_aggregations(cells.request, model, head_file),
-    )
+        __name__, lambda: _measure_aggregations(cells.request, model, head_file),
+    )  # fmt: skip
     return [Row((model.name, "aggregation", name), figures(**of), {}) for name, of in found.items()]
 
 
@@ -295,11 +293,9 @@ def _measure_aggregations(request: PaperRequest, model: GivenModel, head_file: P
 
 
 BIAS_COLUMNS = (
-    Column("bias", "bias", 3),
-    Column("mean_confidence", "mean confidence", 3),
-    Column("mean_oks", "mean OKS", 3),
+    Column("bias", "bias", 3), Column("mean_confidence", "mean confidence", 3), Column("mean_oks", "mean OKS", 3),
     Column("ece", "ECE", 3),
-)
+)  # fmt: skip
 DRAWN = tuple(name for name in USUAL_SOURCES if name not in ("ones", "oracle"))
 
 

@@ -155,23 +155,13 @@ def write_fit(
             "schema_version": SCHEMA_VERSION,
             "body": load_body(settings.body_file).name if settings.body_model is None else settings.body_file.name,
             "body_path": "" if settings.body_model is None else str(settings.body_file.resolve()),
-            "body_digest": key.inputs["body"],
-            "weighting": settings.weighting,
-            "init": settings.init,
-            "source": people.source,
-            "pose_model": people.pose_model,
-            "width_px": seen.width_px,
-            "height_px": seen.height_px,
-            "rate": [seen.rate.numerator, seen.rate.denominator],
-            "frame": seen.frames,
-            "time_s": seen.time_s,
-            "focal_px": np.array(camera.focal_px),
-            "center_px": np.array(camera.center_px),
-            "distortion": np.array(camera.distortion, np.float64),
-            **Event.stack(seen.events).to_arrays(),
-            **found,
+            "body_digest": key.inputs["body"], "weighting": settings.weighting, "init": settings.init,
+            "source": people.source, "pose_model": people.pose_model, "width_px": seen.width_px,
+            "height_px": seen.height_px, "rate": [seen.rate.numerator, seen.rate.denominator], "frame": seen.frames,
+            "time_s": seen.time_s, "focal_px": np.array(camera.focal_px), "center_px": np.array(camera.center_px),
+            "distortion": np.array(camera.distortion, np.float64), **Event.stack(seen.events).to_arrays(), **found,
         },
-    )
+    )  # fmt: skip
 
 
 def _people_of(
@@ -209,9 +199,7 @@ def lowest_foot(found: ShotFit, body: Body) -> float:
 
 def _starts(job: Job, people: KeypointsFile, lens: Lens, body: Body) -> Mapping[int, str | BodyParams]:
     """Where each person's fit starts: the name of an initialiser, or an image regressor's answers, a row a box.
-
-    Regressors are asked in the convention they were trained with: an unknown focal length is the image's diagonal.
-    """
+    Regressors are asked in the convention they were trained with: an unknown focal length is the image's diagonal."""
     settings = job.settings.fit
     if settings.init_checkpoint is None:
         return dict.fromkeys(people.people, settings.init)
@@ -253,40 +241,25 @@ def person_rows(
         here = slice(*np.searchsorted(rows, (some.start, some.stop)).tolist())
         boxes_px[rows[here] - some.start] = people.boxes_px[identity][here]
         person = Person(
-            identity=identity,
-            frame=track.frame,
+            identity=identity, frame=track.frame,
             time_s=seen.time_s[np.searchsorted(seen.frames, track.frame).clip(0, len(seen.frames) - 1)],
-            observed=fit.observed.numpy(),
-            pose_rad=fit.params.pose.numpy(),
-            translation_m=fit.params.translation.numpy(),
-            shape=shape.numpy(),
-            joints_m=body.at(fit.params).joints.numpy(),
-            joint_std_mm=_length_mm(fit.joint_std_mm, len(track)),
-            joint_std_relative_mm=_length_mm(fit.joint_std_relative_mm, len(track)),
-            joint_observed=joint_observed,
+            observed=fit.observed.numpy(), pose_rad=fit.params.pose.numpy(),
+            translation_m=fit.params.translation.numpy(), shape=shape.numpy(),
+            joints_m=body.at(fit.params).joints.numpy(), joint_std_mm=_length_mm(fit.joint_std_mm, len(track)),
+            joint_std_relative_mm=_length_mm(fit.joint_std_relative_mm, len(track)), joint_observed=joint_observed,
             keypoint_observed=track.keypoint_observed,
             keypoints_px=np.where(track.detected[:, None, None], points.xy_px.numpy(), np.nan).astype(np.float32),
-            swapped=track.swapped,
-            confidence=points.confidence.numpy(),
-            presence=points.presence.numpy(),
-            raw=points.raw.numpy(),
-            used=fit.used.numpy(),
-            reprojection_px=fit.reprojection_px.numpy(),
-            box_px=boxes_px,
-            converged=fit.converged.numpy(),
-            stopped=fit.stopped,
-            shot=shot,
-            same_as=seen.same_as[identity],
-            size=size,
+            swapped=track.swapped, confidence=points.confidence.numpy(), presence=points.presence.numpy(),
+            raw=points.raw.numpy(), used=fit.used.numpy(), reprojection_px=fit.reprojection_px.numpy(), box_px=boxes_px,
+            converged=fit.converged.numpy(), stopped=fit.stopped, shot=shot, same_as=seen.same_as[identity], size=size,
             height_m=height_m,
             contact=np.zeros((len(track), 4), np.float32) if track.contact is None else track.contact,
             joint_std_axes_mm=_or_nan(fit.joint_std_relative_mm, (len(track), 24, 3)),
             pose_std_deg=_or_nan(fit.rotation_std_deg, (len(track), 24)),
             worst_error_mm=_or_nan(track.worst_error_mm, (len(track),)),
             hand_pose_rad=None if hands is None else hands.pose_rad,
-            hand_std_deg=None if hands is None else hands.std_deg,
-            hand_seen=None if hands is None else hands.seen,
-        )
+            hand_std_deg=None if hands is None else hands.std_deg, hand_seen=None if hands is None else hands.seen,
+        )  # fmt: skip
         return person.rows(track.present)
 
     person = joined(map(part, blocks(len(found))), int(found.present.sum()))

@@ -1,7 +1,6 @@
 """Keypoints that another program found (`--keypoints`): our npz, json of COCO, OpenPose, mmpose or MediaPipe, or npy.
 
-They stand in for stage 1: the same two files come out. docs/run.md shows each format.
-"""
+They stand in for stage 1: the same two files come out. docs/run.md shows each format."""
 
 import re
 from collections.abc import Mapping
@@ -45,19 +44,14 @@ def cache_key(job: Job) -> CacheKey:
     return CacheKey(
         stage="people",
         settings={
-            "span": asdict(job.settings.span),
-            "rate": str(job.clip.info.rate),
-            "boxes": "given keypoints",
-            "name": file.name,
-            "layout": job.settings.keypoint_layout,
-            "tracker": asdict(job.settings.tracks.tracker),
-            "max_people": job.settings.tracks.max_people,
-            "identity": asdict(job.settings.tracks.identity),
+            "span": asdict(job.settings.span), "rate": str(job.clip.info.rate), "boxes": "given keypoints",
+            "name": file.name, "layout": job.settings.keypoint_layout, "tracker": asdict(job.settings.tracks.tracker),
+            "max_people": job.settings.tracks.max_people, "identity": asdict(job.settings.tracks.identity),
             "hands": job.settings.keypoints.hands,
         },
         inputs={"clip": job.clip_digest, "keypoints": digest(file), "hands": content_digest([HAND_CONSTANTS])},
         code=code_digest("pose2d.people", "pose2d.hands", "fitmesh.stages.given_keypoints"),
-    )
+    )  # fmt: skip
 
 
 def make(job: Job, key: CacheKey) -> None:
@@ -116,14 +110,9 @@ def _as_named(seen: Detections, frames: np.ndarray, times: np.ndarray, shot_firs
             identity[(name == who) & (shot == where)] = number
         same_as[number] = who
     return People(
-        detections=replace(seen, identity=identity).by_person(),
-        frames=frames,
-        time_s=times,
-        detected=np.zeros(len(frames), np.bool_),
-        shot_first_frame=shot_first_frame,
-        same_as=same_as,
-        events=[],
-    )
+        detections=replace(seen, identity=identity).by_person(), frames=frames, time_s=times,
+        detected=np.zeros(len(frames), np.bool_), shot_first_frame=shot_first_frame, same_as=same_as, events=[],
+    )  # fmt: skip
 
 
 def _file(job: Job) -> Path:
@@ -151,15 +140,10 @@ class GivenKeypoints:
     def detections(self) -> Detections:
         """Everybody as a row."""
         keypoints = Keypoints(
-            xy_px=torch.from_numpy(self.xy_px),
-            confidence=torch.from_numpy(self.confidence),
-            presence=torch.from_numpy(self.presence),
-            source=self.source,
-            area_px2=torch.from_numpy(self.area_px2),
-            skeleton=HALPE26,
-            error=self.error,
-            raw=torch.from_numpy(self.raw),
-        )
+            xy_px=torch.from_numpy(self.xy_px), confidence=torch.from_numpy(self.confidence),
+            presence=torch.from_numpy(self.presence), source=self.source, area_px2=torch.from_numpy(self.area_px2),
+            skeleton=HALPE26, error=self.error, raw=torch.from_numpy(self.raw),
+        )  # fmt: skip
         identity = np.full(len(self.frame), NOBODY) if self.identity is None else self.identity
         return Detections(self.frame, identity, self.box_px, np.ones(len(self.frame)), keypoints)
 
@@ -179,10 +163,8 @@ def digest(path: Path) -> str:
 
 
 def read_given(path: Path, layout: str = "auto", size: tuple[int, int] = (1000, 1000)) -> GivenKeypoints:
-    """layout: "body_25b" where files with 25 keypoints are in that order of OpenPose's, not in BODY_25's.
-
-    size: the image's width and height, for MediaPipe's landmarks, which are shares of them.
-    """
+    """layout: "body_25b" where files with 25 keypoints are in that order of OpenPose's, not in BODY_25's. size: the
+    image's width and height, for MediaPipe's landmarks, which are shares of them."""
     if layout not in LAYOUTS:
         raise UserError(f"unknown --keypoint-layout {layout!r}: choose {' or '.join(LAYOUTS)}.")
     openpose = OPENPOSE_LAYOUTS | ({25: HALPE26_IN["body_25b"]} if layout == "body_25b" else {})
@@ -360,17 +342,11 @@ def _given(persons: list[_Person], path: Path) -> GivenKeypoints:
     if named:
         _once_each(frames, np.array(identities, np.int64), path)
     return GivenKeypoints(
-        frame=frames,
-        identity=np.array(identities, np.int64) if named else None,
-        box_px=box,
-        area_px2=AREA_OF_BOX * (box[:, 2:] - box[:, :2]).prod(1),
-        xy_px=points[..., :2].astype(np.float32),
-        raw=confidence.astype(np.float32),
-        confidence=confidence.astype(np.float32),
-        presence=finite.astype(np.float32),
-        source="raw",
-        pose_model=path.name,
-    )
+        frame=frames, identity=np.array(identities, np.int64) if named else None, box_px=box,
+        area_px2=AREA_OF_BOX * (box[:, 2:] - box[:, :2]).prod(1), xy_px=points[..., :2].astype(np.float32),
+        raw=confidence.astype(np.float32), confidence=confidence.astype(np.float32), presence=finite.astype(np.float32),
+        source="raw", pose_model=path.name,
+    )  # fmt: skip
 
 
 def _once_each(frames: np.ndarray, identities: np.ndarray, path: Path) -> None:
@@ -387,18 +363,14 @@ def _from_npz(path: Path) -> GivenKeypoints:
     if source not in SOURCES:
         raise UserError(f"{path} has confidence from {source[:80]!r}; expected one of {', '.join(SOURCES)}.")
     return GivenKeypoints(
-        frame=arrays["row_frame"],
-        identity=np.repeat(arrays["identity"], np.diff(arrays["first_row"])),
-        box_px=arrays["row_box_px"],
-        area_px2=arrays["row_area_px2"],
+        frame=arrays["row_frame"], identity=np.repeat(arrays["identity"], np.diff(arrays["first_row"])),
+        box_px=arrays["row_box_px"], area_px2=arrays["row_area_px2"],
         xy_px=in_halpe26(arrays["row_xy_px"], skeleton.name, np.nan),
         raw=in_halpe26(arrays["row_raw"], skeleton.name, 0),
         confidence=in_halpe26(arrays["row_confidence"], skeleton.name, 0),
-        presence=in_halpe26(arrays["row_presence"], skeleton.name, 0),
-        source=cast(ConfidenceSource, source),
-        pose_model=str(arrays["pose_model"]),
-        error=_error(arrays, skeleton.name),
-    )
+        presence=in_halpe26(arrays["row_presence"], skeleton.name, 0), source=cast(ConfidenceSource, source),
+        pose_model=str(arrays["pose_model"]), error=_error(arrays, skeleton.name),
+    )  # fmt: skip
 
 
 def _error(arrays: Mapping[str, np.ndarray], layout: str) -> ErrorDistribution | None:

@@ -6,8 +6,7 @@ Tracks are corrected by hand by `tracks_edits.json` in the folder of a run, whic
 tracks.npz and keypoints.npz stay as they were found, so that any edit can be taken back without looking at the video
 again; every later stage reads them through `edited_tracks` and `edited_keypoints`. The edits are part of the fit's
 cache key. They are bound to the tracks they were made for: should those be found anew and come out differently,
-nothing is guessed, and the edits are refused.
-"""
+nothing is guessed, and the edits are refused."""
 
 import hashlib
 import json
@@ -133,14 +132,10 @@ def cache_key(job: Job) -> CacheKey:
         },
         inputs=inputs,
         code=code_digest(
-            "pose2d.people",
-            f"pose2d.detect.{DETECTORS[settings.detector][0]}",
-            module_of(keypoints.pose_model),
-            "ccnet.confidence",
-            "pose2d.hands",
-            "fitting.scene.camera_motion",
+            "pose2d.people", f"pose2d.detect.{DETECTORS[settings.detector][0]}", module_of(keypoints.pose_model),
+            "ccnet.confidence", "pose2d.hands", "fitting.scene.camera_motion",
         ),
-    )
+    )  # fmt: skip
 
 
 def is_current(out: Path, key: CacheKey) -> bool:
@@ -189,14 +184,9 @@ def estimate_keypoints(
         ratio = None if error.log_ratio is None else error.log_ratio.float().cpu()
         error = ErrorDistribution(error.weight.float().cpu(), error.sigma.float().cpu(), ratio)
     return boxes_px, Keypoints(
-        xy_px=estimate.xy_px,
-        confidence=said.confidence.float().cpu(),
-        presence=said.presence.float().cpu(),
-        source=source,
-        skeleton=model.skeleton,
-        error=error,
-        raw=estimate.score,
-    )
+        xy_px=estimate.xy_px, confidence=said.confidence.float().cpu(), presence=said.presence.float().cpu(),
+        source=source, skeleton=model.skeleton, error=error, raw=estimate.score,
+    )  # fmt: skip
 
 
 def _estimate(job: Job) -> Estimate:
@@ -247,33 +237,22 @@ def write(
         job.out / KEYPOINTS_FILE,
         key,
         {
-            "pose_model": pose_model,
-            "skeleton": skeleton,
-            "source": source,
-            **people,
-            **keypoints.to_arrays(),
+            "pose_model": pose_model, "skeleton": skeleton, "source": source, **people, **keypoints.to_arrays(),
             **({} if hands is None else hands.to_arrays()),
         },
-    )
+    )  # fmt: skip
     write_npz(
         job.out / TRACKS_FILE,
         key,
         {
-            "width_px": info.width_px,
-            "height_px": info.height_px,
-            "rate": [info.rate.numerator, info.rate.denominator],
-            "frame": found.frames,
-            "time_s": found.time_s,
-            "detected": found.detected,
-            **people,
-            "row_score": rows.score,
-            "shot_first_frame": found.shot_first_frame,
+            "width_px": info.width_px, "height_px": info.height_px,
+            "rate": [info.rate.numerator, info.rate.denominator], "frame": found.frames, "time_s": found.time_s,
+            "detected": found.detected, **people, "row_score": rows.score, "shot_first_frame": found.shot_first_frame,
             "same_as": _same_as(found.same_as, kept),
-            **Event.stack([e for e in found.events if e.identity in kept]).to_arrays(),
-            "warnings": warnings,
+            **Event.stack([e for e in found.events if e.identity in kept]).to_arrays(), "warnings": warnings,
             **({} if background is None else background.arrays(found.frames, found.shot_first_frame)),
         },
-    )
+    )  # fmt: skip
 
 
 def _hands(job: Job, rows: Detections) -> HandKeypoints:
@@ -304,17 +283,13 @@ def read_tracks(out: Path) -> TracksFile:
     arrays = read_npz(out / TRACKS_FILE)
     check_tracks(arrays, out / TRACKS_FILE)
     return TracksFile(
-        width_px=int(arrays["width_px"]),
-        height_px=int(arrays["height_px"]),
-        rate=Fraction(*map(int, arrays["rate"])),
-        frames=arrays["frame"],
-        time_s=arrays["time_s"],
+        width_px=int(arrays["width_px"]), height_px=int(arrays["height_px"]), rate=Fraction(*map(int, arrays["rate"])),
+        frames=arrays["frame"], time_s=arrays["time_s"],
         rows=Detections(arrays["row_frame"], _identities(arrays), arrays["row_box_px"], arrays["row_score"]),
         shot_first_frame=arrays["shot_first_frame"],
         same_as=dict(zip(arrays["identity"].tolist(), arrays["same_as"].tolist(), strict=True)),
-        events=Event.from_arrays(arrays).each(),
-        warnings=[str(text) for text in arrays["warnings"]],
-    )
+        events=Event.from_arrays(arrays).each(), warnings=[str(text) for text in arrays["warnings"]],
+    )  # fmt: skip
 
 
 def read_keypoints(out: Path) -> KeypointsFile:

@@ -135,11 +135,8 @@ def read_floor(path: Path) -> GivenGround:
 def scene_arrays(
     fits: Sequence[ShotFit], first_frames: np.ndarray, frames: np.ndarray, lowest_m: Sequence[float]
 ) -> Mapping[str, Any]:
-    """The arrays about shots, gravity, floor and lens.
-
-    first_frames [S] and fits: of each shot; frames [F]: all that were read; lowest_m: up . x of the lowest foot of each
-    shot, where gravity is known.
-    """
+    """The arrays about shots, gravity, floor and lens. first_frames [S] and fits: of each shot; frames [F]: all that
+    were read; lowest_m: up . x of the lowest foot of each shot, where gravity is known."""
     world = np.full((len(frames), 4, 4), np.nan, np.float32)
     focal = np.zeros(len(frames))
     shots: list[Shot] = []
@@ -157,19 +154,14 @@ def scene_arrays(
         focal[here] = fit.camera.focal_px[0] * (1.0 if zoom is None else zoom)
         shots.append(
             Shot(
-                first_frame=first,
-                camera="unknown" if motion is None else motion.kind,
+                first_frame=first, camera="unknown" if motion is None else motion.kind,
                 up_cam=None if ground is None else ground.up_cam,
-                up_std_deg=np.nan if ground is None else ground.up_sigma_deg,
-                floor_known=floor,
+                up_std_deg=np.nan if ground is None else ground.up_sigma_deg, floor_known=floor,
                 camera_height_m=ground.camera_height_m if ground is not None and floor else np.nan,
-                focal_px=fit.camera.focal_px[0],
-                focal_log_std=fit.focal.log_sigma,
-                focal_source=fit.focal.source,
-                scene=fit.verdict,
-                scene_reason=fit.reason + _exceptions(fit),
+                focal_px=fit.camera.focal_px[0], focal_log_std=fit.focal.log_sigma, focal_source=fit.focal.source,
+                scene=fit.verdict, scene_reason=fit.reason + _exceptions(fit),
             )
-        )
+        )  # fmt: skip
     return {**Shot.stack(shots).to_arrays(), "world_from_camera": world, "frame_focal_px": focal}
 
 

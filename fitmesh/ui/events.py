@@ -1,8 +1,7 @@
 """What happens during the work, as one stream of events: `Reporter.emit` passes each to a sink.
 
 A sink is a function of an event: bars on a terminal, lines in a file, JSON lines for programs, a callback, a worker's
-pipe. On a terminal something moves at all times: a bar, or what is being done where there are no steps.
-"""
+pipe. On a terminal something moves at all times: a bar, or what is being done where there are no steps."""
 
 import json
 import logging

@@ -5,8 +5,7 @@ exit code that a shell expects. Imports nothing heavy: it is at work before the 
 
 Library code never prints: it logs to `fitmesh`, `pose2d`, `ccnet`, `fitting` and `eval3dpw`, and a program that uses it
 decides where that goes. `fitmesh.run` logs its stages and warnings too. The commands show warnings, and with
-`fitmesh --log-level debug COMMAND` the rest.
-"""
+`fitmesh --log-level debug COMMAND` the rest."""
 
 import contextlib
 import errno

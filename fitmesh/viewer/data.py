@@ -1,8 +1,7 @@
 """What the page needs besides scene.glb and the video: names as JSON, numbers as one block of float32.
 
 The block holds, for each person, the arrays named in `people[i].arrays` one after the other; each entry gives the first
-number and the shape.
-"""
+number and the shape."""
 
 import json
 import shlex
@@ -138,19 +137,14 @@ def _spans(result: Result, person: Person) -> list[dict[str, int]]:
 def _arrays(person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
     """All [T, ...]; NaN where a value is unknown."""
     return {
-        "joints_m": scene.points(person.joints_m, person.frame),
-        "relative_mm": person.joint_std_relative_mm,
+        "joints_m": scene.points(person.joints_m, person.frame), "relative_mm": person.joint_std_relative_mm,
         "absolute_mm": person.joint_std_mm,
         "worst_mm": np.full(len(person), np.nan) if person.worst_error_mm is None else person.worst_error_mm,
-        "reliable": person.reliable(100),
-        "joint_observed": person.joint_observed,
-        "bone_observed": observed_bones(person.joint_observed),
-        "observed": person.observed,
+        "reliable": person.reliable(100), "joint_observed": person.joint_observed,
+        "bone_observed": observed_bones(person.joint_observed), "observed": person.observed,
         "angles_deg": np.stack(list(joint_angles_deg(person.pose_rad, person.joints_m).values()), -1),
-        "confidence": person.confidence,
-        "presence": person.presence,
-        "reprojection_px": person.reprojection_px,
-    }
+        "confidence": person.confidence, "presence": person.presence, "reprojection_px": person.reprojection_px,
+    }  # fmt: skip
 
 
 def _footprints(result: Result, person: Person, scene: SceneFrame) -> list[dict[str, Any]]:

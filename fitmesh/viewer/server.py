@@ -1,8 +1,7 @@
 """A web server for one result, on the loopback address only.
 
 It serves a fixed list of URLs: nothing in a request is ever made into a path. A page of another site could still make
-the user's browser send requests here (DNS rebinding), so the Host header must be the server's own address.
-"""
+the user's browser send requests here (DNS rebinding), so the Host header must be the server's own address."""
 
 import base64
 import hashlib
@@ -25,14 +24,9 @@ LOOPBACK = "127.0.0.1"
 PAGE = Path(__file__).parent / "page"
 _BLOCK = 1 << 18  # bytes sent at once
 _TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".json": "application/json",
-    ".svg": "image/svg+xml",
-    ".glb": "model/gltf-binary",
-    ".mp4": "video/mp4",
-}
+    ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
+    ".json": "application/json", ".svg": "image/svg+xml", ".glb": "model/gltf-binary", ".mp4": "video/mp4",
+}  # fmt: skip
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")  # more digits than any file has bytes are no range
 # A report may come from somebody else: it runs alone, loads nothing and sees nothing of this server.
 _REPORT_POLICY = (
@@ -153,16 +147,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _head(self, status: HTTPStatus, content: Content, length: int, extra: Mapping[str, str] | None = None) -> None:
         self.send_response(status)
         headers = {
-            "Content-Type": content.kind,
-            "Content-Length": str(length),
-            "Accept-Ranges": "bytes",
-            "Cache-Control": "no-store",
-            "X-Content-Type-Options": "nosniff",
-            "Cross-Origin-Resource-Policy": "same-origin",
-            "Referrer-Policy": "no-referrer",
-            **({"Content-Security-Policy": content.policy} if content.policy else {}),
-            **(extra or {}),
-        }
+            "Content-Type": content.kind, "Content-Length": str(length), "Accept-Ranges": "bytes",
+            "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff",
+            "Cross-Origin-Resource-Policy": "same-origin", "Referrer-Policy": "no-referrer",
+            **({"Content-Security-Policy": content.policy} if content.policy else {}), **(extra or {}),
+        }  # fmt: skip
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()

@@ -21,8 +21,7 @@ bone at or below i turns about P_i,
     dq_k / dshape = sum_e [ c_e dP_j / dshape + G_j offset_shapedirs_e ].
 
 `offset_posedirs` is None for a body without pose correctives, such as the embedded one. Where it exists the rotations
-also enter through m_e; that part of the derivative is G_j offset_posedirs_e . dR.
-"""
+also enter through m_e; that part of the derivative is G_j offset_posedirs_e . dR."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -168,14 +167,9 @@ class Body:
         derive("_weight_rows", self.weights.T.contiguous())
 
     def __call__(
-        self,
-        pose: ArrayLike,
-        shape: ArrayLike | None = None,
-        translation: ArrayLike | None = None,
-        vertices: bool = False,
-        size: ArrayLike | None = None,
-        hands: ArrayLike | None = None,
-    ) -> BodyOutput:
+        self, pose: ArrayLike, shape: ArrayLike | None = None, translation: ArrayLike | None = None,
+        vertices: bool = False, size: ArrayLike | None = None, hands: ArrayLike | None = None,
+    ) -> BodyOutput:  # fmt: skip
         """Place the body in T frames.
 
         pose: axis-angle [T, 24, 3] or [T, 72] in radians, or matrices [T, 24, 3, 3].

@@ -64,19 +64,13 @@ def _open_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
     checked(arrays, path, sizes)
     picks = zip(arrays["vertex_pick_names"], arrays["vertex_picks"], strict=True)
     return Body(
-        name="open",
-        v_template=real("v_template"),
-        shapedirs=real("shapedirs"),
-        posedirs=real("posedirs") if arrays["posedirs"].any() else None,
-        J_regressor=real("J_regressor"),
-        weights=real("weights"),
-        faces=torch.as_tensor(arrays["f"].astype(np.int64)),
-        keypoint_joints=torch.zeros(26, JOINT_COUNT),
-        keypoint_vertices=real("J_regressor_halpe26"),
-        h36m_regressor=real("J_regressor_h36m17"),
-        vertex_picks={str(name): int(vertex) for name, vertex in picks},
+        name="open", v_template=real("v_template"), shapedirs=real("shapedirs"),
+        posedirs=real("posedirs") if arrays["posedirs"].any() else None, J_regressor=real("J_regressor"),
+        weights=real("weights"), faces=torch.as_tensor(arrays["f"].astype(np.int64)),
+        keypoint_joints=torch.zeros(26, JOINT_COUNT), keypoint_vertices=real("J_regressor_halpe26"),
+        h36m_regressor=real("J_regressor_h36m17"), vertex_picks={str(name): int(vertex) for name, vertex in picks},
         fingers=_open_fingers(real("v_template"), real("shapedirs"), real("weights")) if path == OPEN_BODY else None,
-    )
+    )  # fmt: skip
 
 
 def _open_fingers(v_template: Tensor, shapedirs: Tensor, weights: Tensor) -> Fingers:
@@ -176,15 +170,11 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         arrays,
         path,
         {
-            "v_template": (vertices, 3),
-            "shapedirs": (vertices, 3, None),
-            "posedirs": (vertices, 3, 9 * (joints - 1)),
-            "J_regressor": (joints, vertices),
-            "weights": (vertices, joints),
-            "kintree_table": (2, joints),
+            "v_template": (vertices, 3), "shapedirs": (vertices, 3, None), "posedirs": (vertices, 3, 9 * (joints - 1)),
+            "J_regressor": (joints, vertices), "weights": (vertices, joints), "kintree_table": (2, joints),
             "f": (None, 3),
         },
-    )
+    )  # fmt: skip
     faces = arrays["f"]
     if faces.size and not 0 <= int(faces.min()) <= int(faces.max()) < vertices:
         raise UserError(f"{path}: f names vertices that do not exist (there are {vertices}).")

@@ -6,8 +6,7 @@ the file itself.
 SMPL-H and SMPL-X have hands and faces that body keypoints say nothing about: jaw and eyes stay at rest, and so do
 fingers where nobody looks for hands. A bone at rest moves exactly as its parent does, so their skinning weights are
 added to wrist and head, and what remains has the 22 body joints plus `left_hand` and `right_hand`, taken at the root of
-the middle finger. Rotations given for those last two move nothing. The fingers are a layer on top (`Body.fingers`).
-"""
+the middle finger. Rotations given for those last two move nothing. The fingers are a layer on top (`Body.fingers`)."""
 
 import contextlib
 import io
@@ -45,12 +44,8 @@ _FAMILIES = (
     _Family("SMPL-X", 10475, 55, 25, "smplx"),
 )
 _FACE_VERTICES = {
-    "nose": "nose",
-    "left_eye": "leye",
-    "right_eye": "reye",
-    "left_ear": "lear",
-    "right_ear": "rear",
-}
+    "nose": "nose", "left_eye": "leye", "right_eye": "reye", "left_ear": "lear", "right_ear": "rear",
+}  # fmt: skip
 
 
 def smpl_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
@@ -69,18 +64,11 @@ def smpl_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
     posedirs = model.posedirs[:moved].T.unflatten(0, (vertices, 3))
     keypoint_joints, keypoint_vertices = _halpe26(picks, vertices, family.name)
     return Body(
-        name=family.name,
-        v_template=model.v_template,
-        shapedirs=model.shapedirs,
-        posedirs=posedirs if posedirs.any() else None,
-        J_regressor=model.J_regressor[kept],
-        weights=weights,
-        faces=model.faces_tensor,
-        keypoint_joints=keypoint_joints,
-        keypoint_vertices=keypoint_vertices,
-        vertex_picks=picks,
-        fingers=None if joints == JOINT_COUNT else _fingers(model, family, picks, weights),
-    )
+        name=family.name, v_template=model.v_template, shapedirs=model.shapedirs,
+        posedirs=posedirs if posedirs.any() else None, J_regressor=model.J_regressor[kept], weights=weights,
+        faces=model.faces_tensor, keypoint_joints=keypoint_joints, keypoint_vertices=keypoint_vertices,
+        vertex_picks=picks, fingers=None if joints == JOINT_COUNT else _fingers(model, family, picks, weights),
+    )  # fmt: skip
 
 
 def _fingers(model: Any, family: _Family, picks: Mapping[str, int], weights: torch.Tensor) -> Fingers:

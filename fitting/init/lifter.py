@@ -11,8 +11,7 @@ only differences of time matter, any frame rate will do, and a single frame is a
 
 `lift` reads a track, `lift_frames` frames by themselves. The network reads frames about 1/10 s apart, eight at a time.
 A video at another rate is read as several videos of about that rate, frame by frame in turn; windows overlap by half,
-and of each the middle counts.
-"""
+and of each the middle counts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -158,8 +158,8 @@ def _placed(problem: Problem, state: State, xy: Tensor, distance: Tensor) -> Sta
 LEGS = ((1, 4), (2, 5))  # hips and knees
 
 
-def mirrored_legs(params: BodyParams, body: Body, frames: Tensor) -> BodyParams:
-    """Thighs mirrored in depth at their hips in some frames [T]; shanks and feet keep their directions.
+def mirrored_legs(params: BodyParams, body: Body) -> BodyParams:
+    """Thighs mirrored in depth at their hips; shanks and feet keep their directions.
 
     In an image, a straight leg that leans away from the camera looks like a bent one whose knee comes forward: the
     thigh's depth has two signs, and between them lies a straight leg that fits worse, so no search gets from one to the
@@ -177,5 +177,4 @@ def mirrored_legs(params: BodyParams, body: Body, frames: Tensor) -> BodyParams:
         turned = rotation_matrices(axis * angle[:, None]) @ placed.rotation[:, hip]
         rotation[:, hip] = placed.rotation[:, 0].mT @ turned
         rotation[:, knee] = turned.mT @ placed.rotation[:, knee]
-    pose = torch.where(frames[:, None, None], matrix_to_axis_angle(rotation), params.pose)
-    return replace(params, pose=pose)
+    return replace(params, pose=matrix_to_axis_angle(rotation))

@@ -6,8 +6,7 @@ The same image through PyTorch3D, for those who have a build whose compiled part
 meshes import, the rasteriser does not. `problem` says which of these is the case.
 
 Lights hang at the camera (x right, y down, z forward), so a body looks the same wherever it walks. Colours are
-made linear, lit, and encoded again, so that light adds up as it does in the world.
-"""
+made linear, lit, and encoded again, so that light adds up as it does in the world."""
 
 import math
 from collections.abc import Sequence

@@ -10,8 +10,7 @@ samples are taken and averaged.
 Loops over triangles and pixels, compiled by numba when they are first called.
 
 Two habits keep that first call short: compiled functions are given the arrays that they fill, and they write plain
-scalars. One line of array arithmetic in one of them (`normals[i] /= length`) took two seconds to compile.
-"""
+scalars. One line of array arithmetic in one of them (`normals[i] /= length`) took two seconds to compile."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,8 +1,7 @@
 """Whether a calibration belongs to the videos: people's rays must meet, and people must be as tall as people are.
 
 Where they do not, the usual mistakes are tried, and what would make them meet is said: an inverted or exchanged
-calibration, a mirrored or upside-down video, another unit.
-"""
+calibration, a mirrored or upside-down video, another unit."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -48,10 +47,8 @@ ON_FLOOR_M = 0.12  # feet on a floor at 0
 def find_offsets(
     rig: Rig, tracks: Sequence[Sequence[Sight]], stated_s: Sequence[float | None], steps_s: Sequence[float]
 ) -> list[Offset]:
-    """What every camera's clock lacks to the first's: as stated, or found against the cameras before it.
-
-    One that people do not tell is zero.
-    """
+    """What every camera's clock lacks to the first's: as stated, or found against the cameras before it. One that
+    people do not tell is zero."""
     offsets = [Offset(0.0, 0.0, False)]
     for number in range(1, len(rig)):
         stated = stated_s[number]

@@ -4,8 +4,7 @@ A camera that turns by R and zooms by z moves every image point by the same homo
 
     x' ~ K_z R K^-1 x,      K_z = diag(z f, z f, 1)
 
-Pixels are those of a small image, from its centre.
-"""
+Pixels are those of a small image, from its centre."""
 
 import math
 from dataclasses import dataclass
@@ -94,11 +93,9 @@ def followed(
 
 
 def fit_rotation(corners: np.ndarray, points: np.ndarray, key: Pose, start: Pose, focal: float) -> Pose | None:
-    """Rotation and zoom from the key frame by robust Gauss-Newton.
-
-    From where the camera was last, and from the median flow; the latter must explain clearly more corners, so that a
-    crowd that walks one way does not turn a camera that stands still.
-    """
+    """Rotation and zoom from the key frame by robust Gauss-Newton. From where the camera was last, and from the median
+    flow; the latter must explain clearly more corners, so that a crowd that walks one way does not turn a camera that
+    stands still."""
     focal_key = focal * math.exp(key.log_zoom)
     relative = start.first_from_camera.T @ key.first_from_camera
     y = turned_points(corners, relative, focal_key, focal * math.exp(start.log_zoom))
@@ -152,11 +149,9 @@ def _gauss_newton(
 
 
 def measure_parallax(points: np.ndarray, residual: np.ndarray, focal: float) -> Parallax:
-    """Share of corners that rotation does not explain, and how much of their motion follows lines through one point.
-
-    A camera that goes by t moves the image of a point at (u, v) along (f t_x - u t_z, f t_y - v t_z), whatever its
-    depth, so n . t = 0 with n = (-f r_v, f r_u, u r_v - v r_u).
-    """
+    """Share of corners that rotation does not explain, and how much of their motion follows lines through one point. A
+    camera that goes by t moves the image of a point at (u, v) along (f t_x - u t_z, f t_y - v t_z), whatever its depth,
+    so n . t = 0 with n = (-f r_v, f r_u, u r_v - v r_u)."""
     length = np.linalg.norm(residual, axis=1)
     moved = (length > PARALLAX_PX) & (length < 40)
     share = float(moved.mean())
@@ -181,11 +176,9 @@ def measure_parallax(points: np.ndarray, residual: np.ndarray, focal: float) -> 
 def fit_with_translation(
     corners: np.ndarray, points: np.ndarray, key: Pose, start: Pose, focal: float, directions: list[np.ndarray]
 ) -> tuple[Pose, np.ndarray]:
-    """The rotation when the camera goes somewhere as well: corners need only lie on their epipolar lines.
-
-    x'^T [t]x R x = 0 in Sampson's form, robustly, over R and the direction of t. Going forward and
-    zooming in look alike, so the zoom stays what it was at the key frame.
-    """
+    """The rotation when the camera goes somewhere as well: corners need only lie on their epipolar lines. x'^T [t]x R x
+    = 0 in Sampson's form, robustly, over R and the direction of t. Going forward and zooming in look alike, so the zoom
+    stays what it was at the key frame."""
     f = focal * math.exp(key.log_zoom)
     before = np.concatenate((corners / f, np.ones((len(corners), 1))), 1)
     after = np.concatenate((points / f, np.ones((len(points), 1))), 1)
@@ -235,11 +228,9 @@ class Turn:
 
 
 def focal_from_turns(turns: list[Turn], focal: float) -> tuple[float, float] | None:
-    """The focal length that explains the turns best, over `focal`, as a logarithm with its deviation; None: any does.
-
-    A camera that pans by d moves a point at x focal lengths from the axis by d (1 + x^2) focal lengths: how much faster
-    the edges move than the middle tells how wide the lens is.
-    """
+    """The focal length that explains the turns best, over `focal`, as a logarithm with its deviation; None: any does. A
+    camera that pans by d moves a point at x focal lengths from the axis by d (1 + x^2) focal lengths: how much faster
+    the edges move than the middle tells how wide the lens is."""
     wide, fine = np.linspace(-0.9, 0.9, 10), 0.05
     costs = [_turns_cost(turns, focal, value) for value in wide]
     best = int(np.argmin(costs))

@@ -10,8 +10,7 @@ themselves, or parallax; parallax follows lines through one point of the image (
 estimated: from neighbouring frames it is mostly noise, and its length is never observable.
 
 Points are followed from a key frame to the current one directly, so that errors do not add up from frame to frame; a
-static shot keeps one key frame for its whole length.
-"""
+static shot keeps one key frame for its whole length."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -268,9 +267,7 @@ class CameraMotionEstimator:
 
     def _refocus(self) -> None:
         """Take the focal length that turns so far tell. Under a wrong one, a camera that pans seems to go somewhere.
-
-        What was measured under the old one is turned by the new one's angles, and its parallax is forgotten.
-        """
+        What was measured under the old one is turned by the new one's angles, and its parallax is forgotten."""
         if not self._turns:
             return
         size = max(self._small)
@@ -325,12 +322,8 @@ class CameraMotionEstimator:
 
 
 def _summary(
-    frames: list[int],
-    looked: list[_Looked],
-    focal: float,
-    focal_px: float,
-    size: tuple[int, int],
-) -> CameraMotion:
+    frames: list[int], looked: list[_Looked], focal: float, focal_px: float, size: tuple[int, int],
+) -> CameraMotion:  # fmt: skip
     known = [look for look in looked if look.corners > 0]
     kind, share, reason = _kind(looked, known, focal, size)
     count = len(frames)
@@ -352,15 +345,9 @@ def _summary(
         variance = variance + pulled[:, None]
     between = np.maximum(variance[place], variance[place + 1])
     return CameraMotion(
-        kind=kind,
-        frames=np.array(frames, int),
-        first_from_camera=turned,
-        zoom=np.exp(log_zoom),
-        focal_px=focal_px,
-        reason=reason,
-        rotation_std_deg=np.degrees(np.sqrt(between[:, :3].max(1))),
-        parallax_share=share,
-    )
+        kind=kind, frames=np.array(frames, int), first_from_camera=turned, zoom=np.exp(log_zoom), focal_px=focal_px,
+        reason=reason, rotation_std_deg=np.degrees(np.sqrt(between[:, :3].max(1))), parallax_share=share,
+    )  # fmt: skip
 
 
 def _kind(looked: list[_Looked], known: list[_Looked], focal: float, size: tuple[int, int]) -> tuple[Kind, float, str]:

@@ -4,8 +4,7 @@ And whether a person keeps the scene: fitted with it against without, judged by 
 contacts are hypotheses. Terms of the solver let go of single contacts that keypoints contradict; here the whole is
 judged. Where keypoints are hardly worse explained with the scene, it is used. Where they are, some of them are left out
 of both fits, and the scene stays when it predicts these as well; else it is softened, and dropped when that does not
-help either.
-"""
+help either."""
 
 import math
 from dataclasses import dataclass, replace
@@ -44,11 +43,9 @@ PELVIS_POINT = POINTS.index(19)
 
 
 def keypoint_sigma_px(found: TrackFit) -> np.ndarray:
-    """[T, 26] deviation of the keypoints that count as seen, as it changes over time; inf: not seen.
-
-    Of the core of the stated distribution: whoever is in its tail is plainly wrong, and mostly so in all neighbouring
-    frames. The constant share of an error moves no keypoint.
-    """
+    """[T, 26] deviation of the keypoints that count as seen, as it changes over time; inf: not seen. Of the core of the
+    stated distribution: whoever is in its tail is plainly wrong, and mostly so in all neighbouring frames. The constant
+    share of an error moves no keypoint."""
     if len(found) > BLOCK:
         return np.concatenate([keypoint_sigma_px(found.rows(some)) for some in blocks(len(found))])
     points = found.keypoints
@@ -68,16 +65,11 @@ def person_evidence(found: TrackFit, body: Body, rows: np.ndarray, known_height_
         joints[some] = np.where(part.observed.numpy()[:, None, None], body.at(part.params).joints.numpy(), np.nan)
     scratch.release()
     return PersonEvidence(
-        frames=rows,
-        joints_cam_m=joints,
-        joint_sigma_m=np.broadcast_to(JOINT_SIGMA_M, joints.shape[:2]),
-        observed=found.joint_observed,
-        feet_px=found.keypoints.xy_px.numpy()[:, _FOOT_KEYPOINTS].astype(float),
-        feet_sigma_px=keypoint_sigma_px(found)[:, _FOOT_KEYPOINTS],
-        height_m=body.height_m(fit.params.shape),
-        known_height_m=known_height_m,
-        head_share=_head_share(found),
-    )
+        frames=rows, joints_cam_m=joints, joint_sigma_m=np.broadcast_to(JOINT_SIGMA_M, joints.shape[:2]),
+        observed=found.joint_observed, feet_px=found.keypoints.xy_px.numpy()[:, _FOOT_KEYPOINTS].astype(float),
+        feet_sigma_px=keypoint_sigma_px(found)[:, _FOOT_KEYPOINTS], height_m=body.height_m(fit.params.shape),
+        known_height_m=known_height_m, head_share=_head_share(found),
+    )  # fmt: skip
 
 
 def _head_share(found: TrackFit) -> float:
@@ -107,9 +99,7 @@ class RestView:
 
 def resting_points(found: TrackFit, body: Body, time_s: np.ndarray, view: RestView) -> tuple[np.ndarray, np.ndarray]:
     """[T, 9] probability that each of POINTS rests, zero outside the spans of `intervals`, and that it is on the floor.
-
-    found: the body at size 1, as the ground has it.
-    """
+    found: the body at size 1, as the ground has it."""
     params, focal_px, first_from_camera, up = found.fit.params, view.focal_px, view.first_from_camera, view.up
     turn = np.broadcast_to(np.eye(3), (len(params), 3, 3)) if first_from_camera is None else first_from_camera
     points_cam, pelvis = np.empty((len(params), len(POINTS), 3)), np.empty((len(params), 3))

@@ -19,8 +19,7 @@ when the camera looks down or up, and steps towards or away from the camera can.
 
 Each part is a hypothesis. Plumb lines alone are solved first; the feet are joined when the floor that they make agrees
 with them, is under the camera and holds most of them, and are left out otherwise: people on an escalator, on a slope or
-in the air share no floor.
-"""
+in the air share no floor."""
 
 import math
 from collections.abc import Sequence
@@ -428,20 +427,12 @@ def _read(
     log_size[who], log_sigma[who] = state[5 : 5 + count], sigma[5 : 5 + count]
     level[who], on_floor[who] = state[5 + count :], True
     return GroundEstimate(
-        up_cam=problem.up(state),
-        up_sigma_deg=float(np.degrees(max(sigma[0], sigma[1]) * stretch)),
-        floor_known=known,
+        up_cam=problem.up(state), up_sigma_deg=float(np.degrees(max(sigma[0], sigma[1]) * stretch)), floor_known=known,
         camera_height_m=math.exp(state[2]) if known else math.nan,
-        camera_height_sigma_m=float(sigma[2]) * math.exp(state[2]) if known else math.nan,
-        scale=np.exp(log_size),
-        scale_log_sigma=log_sigma,
-        height_m=parts.heights_m * np.exp(log_size),
-        on_floor=on_floor,
-        level_m=level,
-        focal=people if told else None,
-        stance_points=len(evidence.foot),
-        on_one_floor=problem.on_one_floor(state),
-    )
+        camera_height_sigma_m=float(sigma[2]) * math.exp(state[2]) if known else math.nan, scale=np.exp(log_size),
+        scale_log_sigma=log_sigma, height_m=parts.heights_m * np.exp(log_size), on_floor=on_floor, level_m=level,
+        focal=people if told else None, stance_points=len(evidence.foot), on_one_floor=problem.on_one_floor(state),
+    )  # fmt: skip
 
 
 def placed(points_cam_m: np.ndarray, root_cam_m: np.ndarray, focal_ratio: float, scale: float) -> np.ndarray:

@@ -6,8 +6,7 @@ heights per second, so that it means the same near and far. The image shows litt
 there the fitted body speaks. How high a point is over the floor counts too when there is a floor.
 
 Two hypotheses (resting, free) with dwell times are filtered forwards and backwards in time: a state is held until there
-is evidence against it (hysteresis), and the answer is a probability.
-"""
+is evidence against it (hysteresis), and the answer is a probability."""
 
 import math
 from collections.abc import Sequence
@@ -43,19 +42,12 @@ class PointMotion:
 
 
 def point_motion(
-    xy_px: np.ndarray,
-    sigma_px: np.ndarray,
-    body_height_px: np.ndarray,
-    time_s: np.ndarray,
-    focal_px: np.ndarray | float,
-    center_px: tuple[float, float],
-    first_from_camera: np.ndarray | None = None,
-) -> PointMotion:
-    """From pixels [T, N, 2] with deviations [T, N] (inf or NaN: not seen).
-
-    body_height_px [T]: height of the standing body at its depth; focal_px [T] or one number (zoom included);
-    first_from_camera [T, 3, 3]: `CameraMotion`'s, None for a static camera.
-    """
+    xy_px: np.ndarray, sigma_px: np.ndarray, body_height_px: np.ndarray, time_s: np.ndarray,
+    focal_px: np.ndarray | float, center_px: tuple[float, float], first_from_camera: np.ndarray | None = None,
+) -> PointMotion:  # fmt: skip
+    """From pixels [T, N, 2] with deviations [T, N] (inf or NaN: not seen). body_height_px [T]: height of the standing
+    body at its depth; focal_px [T] or one number (zoom included); first_from_camera [T, 3, 3]: `CameraMotion`'s, None
+    for a static camera."""
     focal = np.broadcast_to(np.asarray(focal_px, float), (len(xy_px),))
     ray = np.concatenate(
         ((xy_px - np.array(center_px)) / focal[:, None, None], np.ones((*xy_px.shape[:2], 1))), -1
@@ -70,10 +62,8 @@ def point_motion(
 
 
 def speeds(motion: PointMotion) -> tuple[np.ndarray, np.ndarray]:
-    """Body heights per second [T, N] and their deviation per axis [T, N] (inf where too little is seen).
-
-    A straight line through each point's neighbours in time, weighted by their precision.
-    """
+    """Body heights per second [T, N] and their deviation per axis [T, N] (inf where too little is seen). A straight
+    line through each point's neighbours in time, weighted by their precision."""
     t = motion.time_s
     count, points = motion.sigma_rad.shape
     speed, sigma = np.zeros((count, points)), np.full((count, points), np.inf)
@@ -94,11 +84,9 @@ def speeds(motion: PointMotion) -> tuple[np.ndarray, np.ndarray]:
 
 
 def depth_speeds(points_cam_m: np.ndarray, pelvis_cam_m: np.ndarray, time_s: np.ndarray, height_m: float) -> np.ndarray:
-    """Speed [T, N] along the optical axis, body heights per second, of fitted points [T, N, 3]; NaN where not fitted.
-
-    A fit's depth is too noisy to be differentiated over a tenth of a second, but a pelvis moves evenly: its depth is
-    followed over a second, and the points relative to it over a short window.
-    """
+    """Speed [T, N] along the optical axis, body heights per second, of fitted points [T, N, 3]; NaN where not fitted. A
+    fit's depth is too noisy to be differentiated over a tenth of a second, but a pelvis moves evenly: its depth is
+    followed over a second, and the points relative to it over a short window."""
     slow = _slope(pelvis_cam_m[:, None, 2], time_s, 0.5)
     fast = _slope(points_cam_m[..., 2] - pelvis_cam_m[:, None, 2], time_s, WINDOW_S)
     return (slow + fast) / height_m
@@ -117,19 +105,13 @@ def _slope(values: np.ndarray, time_s: np.ndarray, window_s: float) -> np.ndarra
 
 
 def contact_probability(
-    motion: PointMotion,
-    depth_speed: np.ndarray | None = None,
-    height_m: np.ndarray | None = None,
-    height_sigma_m: float = HEIGHT_SIGMA_M,
-    pose_log_odds: np.ndarray | None = None,
-    is_foot: np.ndarray | None = None,
-) -> np.ndarray:
-    """[T, N] probability that each point rests on something.
-
-    depth_speed [T, N]: from `depth_speeds`, NaN where not known. height_m [T, N]: over the floor, NaN where not known;
-    None without a floor. pose_log_odds [T, N]: what the pose says (`seat_log_odds` for the pelvis). is_foot [N]: all
-    unless given; other points rest rarely, and never without evidence from height or pose.
-    """
+    motion: PointMotion, depth_speed: np.ndarray | None = None, height_m: np.ndarray | None = None,
+    height_sigma_m: float = HEIGHT_SIGMA_M, pose_log_odds: np.ndarray | None = None, is_foot: np.ndarray | None = None,
+) -> np.ndarray:  # fmt: skip
+    """[T, N] probability that each point rests on something. depth_speed [T, N]: from `depth_speeds`, NaN where not
+    known. height_m [T, N]: over the floor, NaN where not known; None without a floor. pose_log_odds [T, N]: what the
+    pose says (`seat_log_odds` for the pelvis). is_foot [N]: all unless given; other points rest rarely, and never
+    without evidence from height or pose."""
     count, points = motion.sigma_rad.shape
     foot = np.ones(points, bool) if is_foot is None else np.asarray(is_foot, bool)
     speed, sigma = speeds(motion)
@@ -372,11 +354,9 @@ def _bend_deg(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _upright(person: PersonEvidence) -> _Axis:
-    """Who stands or walks, and the axis that then points up: from the pose alone.
-
-    A leg that bears weight is nearly straight at knee and hip; lying people pass that too, so the axis must also be
-    within reach of the camera's own up direction. Legs wide apart and a bent trunk make it uncertain.
-    """
+    """Who stands or walks, and the axis that then points up: from the pose alone. A leg that bears weight is nearly
+    straight at knee and hip; lying people pass that too, so the axis must also be within reach of the camera's own up
+    direction. Legs wide apart and a bent trunk make it uncertain."""
     joints = person.joints_cam_m
     finite = np.isfinite(joints).all((1, 2))
     joints = np.where(finite[:, None, None], joints, 0.0)
@@ -535,17 +515,9 @@ def _packed(axes: list[tuple], feet: list[tuple], steps: list[tuple]) -> Evidenc
         return np.array([row[place] for row in rows], float).reshape(len(rows), *shape)
 
     return Evidence(
-        axis=column(axes, 0, (3,)),
-        axis_root=column(axes, 1, (3,)),
-        axis_sigma=column(axes, 2, (2,)),
-        axis_person=column(axes, 3, ()).astype(int),
-        view_axis=column(axes, 4, (3,)),
-        foot=column(feet, 0, (3,)),
-        foot_root=column(feet, 1, (3,)),
-        foot_lift=column(feet, 2, ()),
-        foot_sigma=column(feet, 3, (2,)),
-        foot_person=column(feet, 4, ()).astype(int),
-        foot_view_axis=column(feet, 5, (3,)),
-        step=column(steps, 0, (4,)),
+        axis=column(axes, 0, (3,)), axis_root=column(axes, 1, (3,)), axis_sigma=column(axes, 2, (2,)),
+        axis_person=column(axes, 3, ()).astype(int), view_axis=column(axes, 4, (3,)), foot=column(feet, 0, (3,)),
+        foot_root=column(feet, 1, (3,)), foot_lift=column(feet, 2, ()), foot_sigma=column(feet, 3, (2,)),
+        foot_person=column(feet, 4, ()).astype(int), foot_view_axis=column(feet, 5, (3,)), step=column(steps, 0, (4,)),
         step_share=column(steps, 1, ()),
-    )
+    )  # fmt: skip

@@ -2,8 +2,7 @@
 
 Stage 1 turns and moves the whole body until hips and shoulders fall on theirs; stage 2 bends it, the place held.
 Weights are in pixels of SPIN's 224-pixel crop, so in the full frame every error is scaled by 224 / b, with b the
-side of the square around the person. Each frame is fitted by itself and has a shape of its own.
-"""
+side of the square around the person. Each frame is fitted by itself and has a shape of its own."""
 
 import math
 from collections.abc import Callable

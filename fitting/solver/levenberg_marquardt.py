@@ -30,8 +30,7 @@ covariance of the whole mixture; acceleration, which couples frames, weighs less
 is divided by the number of frames per independent one (`LikelyShape.weight`); and the variance of depth is inflated for
 the other optimum (MIRROR_STD_FACTOR). Each term says how it counts here (`Term.in_doubt`). The constants were chosen on
 training subjects (`bench/uncertainty.py --subjects training`); the same script checks the result on subjects nothing
-was learned from.
-"""
+was learned from."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -249,10 +248,8 @@ class BandFactor:
         return 2 * float(np.log(np.diagonal(self._diagonal, axis1=1, axis2=2)).sum())
 
     def marginals(self) -> Tensor:
-        """The diagonal blocks of H^-1, [T, d, d]: each frame's covariance with all others free.
-
-        C_i = L_i^{-T} (I + X_i C_{i+1} X_i^T) L_i^{-1}, from the last block to the first.
-        """
+        """The diagonal blocks of H^-1, [T, d, d]: each frame's covariance with all others free. C_i = L_i^{-T} (I + X_i
+        C_{i+1} X_i^T) L_i^{-1}, from the last block to the first."""
         count, both = len(self._diagonal), 2 * self.size
         out = np.empty((2 * count, self.size, self.size), self._diagonal.dtype)
         after: np.ndarray | None = None
@@ -328,11 +325,8 @@ def _corner_factor(arrow: Tensor, corner: Tensor, response: Tensor, divisor: flo
 def solve_arrow(
     factor: Factor, arrow: Tensor, corner: Tensor, right: Tensor, right_corner: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """[[H, A], [A^T, C]] [x, y] = [b, c] for frames [T, d] and what they share.
-
-    arrow [T, d, S]; with corner [S, S] the shared part is one for all frames, with [T, S, S] each frame has its own.
-    Returns x [T, d] and y [S] or [T, S].
-    """
+    """[[H, A], [A^T, C]] [x, y] = [b, c] for frames [T, d] and what they share. arrow [T, d, S]; with corner [S, S] the
+    shared part is one for all frames, with [T, S, S] each frame has its own. Returns x [T, d] and y [S] or [T, S]."""
     solved = factor.solve(torch.cat((right.unsqueeze(-1), arrow), -1))
     plain, through = solved[..., 0], solved[..., 1:]
     own = corner.ndim == 3
@@ -380,10 +374,8 @@ def _careful_step(system: NormalEquations, damping: Tensor) -> tuple[Tensor, Ten
 
 
 def solve_track(problem: Problem, state: State, iterations: int = 40, tolerance: float = TOLERANCE) -> Solution:
-    """All frames together: one shape, and acceleration if the problem has a frame rate.
-
-    tolerance: a step that gains less log-likelihood per frame ends the search.
-    """
+    """All frames together: one shape, and acceleration if the problem has a frame rate. tolerance: a step that gains
+    less log-likelihood per frame ends the search."""
     damping = torch.tensor(FIRST_DAMPING, dtype=state.root.dtype)
     each, total = costs(problem, state)
     stopped, done = LIMIT, 0

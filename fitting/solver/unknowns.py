@@ -20,8 +20,7 @@ group; the root is turned by w itself. With M_i = G_parent J_l,
 
     dq_k / d_i = -[arm_ki]_x M_i,    arm_ki = sum_{e of k, at or below i} (c_e P_j + G_j m_e - c_e P_i).
 
-Pose correctives take part in q but not in its derivative.
-"""
+Pose correctives take part in q but not in its derivative."""
 
 import math
 from dataclasses import dataclass, replace
@@ -138,19 +137,13 @@ def orthonormal(state: State) -> State:
 # (spine, collar, wrist); not tuned. Degrees about x, y, z; left side. The right side is its mirror image: x stays, y
 # and z change sign.
 _DEGREES = {
-    "left_hip": ((-130, 40), (-60, 60), (-45, 75)),
-    "left_knee": ((-10, 150), (-25, 25), (-20, 20)),
-    "left_ankle": ((-40, 60), (-45, 45), (-40, 40)),
-    "spine1": ((-30, 60), (-30, 30), (-30, 30)),
-    "spine2": ((-30, 45), (-30, 30), (-30, 30)),
-    "spine3": ((-30, 45), (-30, 30), (-30, 30)),
-    "neck": ((-60, 60), (-60, 60), (-45, 45)),
-    "head": ((-45, 45), (-60, 60), (-45, 45)),
-    "left_collar": ((-30, 30), (-40, 40), (-35, 45)),
-    "left_shoulder": ((-110, 110), (-130, 110), (-110, 120)),
-    "left_elbow": ((-120, 120), (-155, 5), (-60, 60)),
-    "left_wrist": ((-120, 120), (-60, 60), (-90, 90)),
-}
+    "left_hip": ((-130, 40), (-60, 60), (-45, 75)), "left_knee": ((-10, 150), (-25, 25), (-20, 20)),
+    "left_ankle": ((-40, 60), (-45, 45), (-40, 40)), "spine1": ((-30, 60), (-30, 30), (-30, 30)),
+    "spine2": ((-30, 45), (-30, 30), (-30, 30)), "spine3": ((-30, 45), (-30, 30), (-30, 30)),
+    "neck": ((-60, 60), (-60, 60), (-45, 45)), "head": ((-45, 45), (-60, 60), (-45, 45)),
+    "left_collar": ((-30, 30), (-40, 40), (-35, 45)), "left_shoulder": ((-110, 110), (-130, 110), (-110, 120)),
+    "left_elbow": ((-120, 120), (-155, 5), (-60, 60)), "left_wrist": ((-120, 120), (-60, 60), (-90, 90)),
+}  # fmt: skip
 
 
 def _range(name: str) -> tuple[tuple[float, float], ...]:
@@ -167,10 +160,8 @@ def ranges(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
 
 
 def left_jacobian(theta: Tensor) -> Tensor:
-    """J_l of axis-angle vectors [..., 3] -> [..., 3, 3]: exp(theta + d) = exp(J_l d) exp(theta) to first order.
-
-    J_l = I + (1 - cos t)/t^2 K + (t - sin t)/t^3 K^2, with a series where t is small.
-    """
+    """J_l of axis-angle vectors [..., 3] -> [..., 3, 3]: exp(theta + d) = exp(J_l d) exp(theta) to first order. J_l = I
+    + (1 - cos t)/t^2 K + (t - sin t)/t^3 K^2, with a series where t is small."""
     squared = theta.square().sum(-1)
     small = squared < 1e-2
     safe = torch.where(small, torch.ones_like(squared), squared)
@@ -271,10 +262,8 @@ class BodyJacobian:
         return Geometry(points.gather @ terms + shift, placement.joints + shift, placement, terms, axis_jacobian)
 
     def keypoint_step_jacobian(self, geometry: Geometry, rows: Tensor) -> Tensor:
-        """Rows [B, 26, R, 3] times dq/dstep [B, 26, 3, 63] -> [B, 26, R, 63], without the large middle.
-
-        u^T (-[a]_x) M = (a x u)^T M for every row u.
-        """
+        """Rows [B, 26, R, 3] times dq/dstep [B, 26, 3, 63] -> [B, 26, R, 63], without the large middle. u^T (-[a]_x) M
+        = (a x u)^T M for every row u."""
         joints = geometry.placement.joints[:, self.pair_joint]
         arm = self.pair_terms @ geometry.terms - self.pair_share[:, None] * joints  # [B, N, 3]
         row = rows[:, self.pair_point]  # [B, N, R, 3]

@@ -17,8 +17,7 @@ where they should be: each skeleton has its knees too far in front. So the knee 
 in line: thigh and shank turn by half of the excess each, and the foot keeps its direction.
 
 `tools/cmu_knees.py` measures the subjects anew (fitting/data/cmu_knees.json). Deep bends are right, so the excess fades
-there.
-"""
+there."""
 
 import json
 from pathlib import Path

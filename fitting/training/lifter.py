@@ -3,8 +3,7 @@
     python -m fitting.training.lifter --clips clips_30fps.npz --poses poses_5fps.npz --out lifter.npz
 
 Examples are made on the fly and never seen twice. The same seed gives the same weights on the same machine; a training
-that was stopped goes on from its checkpoint (beside --out) with the same result as one that was not.
-"""
+that was stopped goes on from its checkpoint (beside --out) with the same result as one that was not."""
 
 import argparse
 import math

@@ -11,8 +11,7 @@ an error stays for a while, part changes with each frame; a few are larger than 
 limb by limb, below a line (cropped bodies, desks) or all at once (frames without a detection), feet and neck may be
 unknown to the network at all, and left and right trade places.
 
-The rates below were set by hand, neither measured nor tuned; bench/lifter.py measures the lifter trained with them.
-"""
+The rates below were set by hand, neither measured nor tuned; bench/lifter.py measures the lifter trained with them."""
 
 import math
 from dataclasses import dataclass

@@ -7,8 +7,7 @@ foot stand still.
 What kind of pose a frame shows, and how often each kind is learned from.
 
 Motion capture holds what actors were asked to do: much walking, little sitting, hardly anybody on the floor. The pose
-prior (`pose_prior.py`) and the lifter's training draw frames by kind instead.
-"""
+prior (`pose_prior.py`) and the lifter's training draw frames by kind instead."""
 
 import argparse
 from dataclasses import dataclass

@@ -20,8 +20,7 @@ toe, the two sides of the wrist. Limbs of other lengths need no fit: directions 
 Markers were put on anew for each movement, so nothing is calibrated across movements of one subject.
 
 Data: Vakanski, Jun, Paul, Baker: A Data Set of Human Body Movements for Physical Rehabilitation Exercises, Data 2018,
-3(1), 2; public domain (ODC PDDL 1.0).
-"""
+3(1), 2; public domain (ODC PDDL 1.0)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -300,13 +299,11 @@ def load_ui_prmd(path: str | Path, body: Body) -> Motion:
         found.update(zip(members, zip(pose.split(lengths), root.split(lengths), strict=True), strict=True))
     order = sorted(found)
     return Motion(
-        torch.cat([found[c][0] for c in order]),
-        torch.cat([found[c][1] for c in order]),
+        torch.cat([found[c][0] for c in order]), torch.cat([found[c][1] for c in order]),
         np.cumsum([0, *(len(found[c][0]) for c in order)]),
-        tuple(f"{subject[c]}_{file['clip_name'][c]}" for c in order),
-        25.0,
+        tuple(f"{subject[c]}_{file['clip_name'][c]}" for c in order), 25.0,
         tuple(str(file["clip_desc"][c]) for c in order),
-    )
+    )  # fmt: skip
 
 
 def _filled(position_mm: np.ndarray) -> Tensor | None:

@@ -5,8 +5,7 @@ forwards and out, knees and elbows by their bend; what rests on the floor then s
 kept if joints stay within their limits, limbs outside each other, what should rest on the floor does, and the centre of
 mass is above it. Palms that bear weight have wrists bent back.
 
-Angles in degrees. Forwards is positive for limbs and trunk; the left side's formulas serve the right by mirroring.
-"""
+Angles in degrees. Forwards is positive for limbs and trunk; the left side's formulas serve the right by mirroring."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

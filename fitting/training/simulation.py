@@ -1,8 +1,7 @@
 """People with exact truth: captured motion on a body, seen by a random camera, with noise of the stated size.
 
 Keypoint errors are drawn from the very sigmas that the confidences state, plus a share of gross outliers. Over time
-they behave as those of a real network do: part of an error never changes, and the rest does so slowly.
-"""
+they behave as those of a real network do: part of an error never changes, and the rest does so slowly."""
 
 import math
 from dataclasses import dataclass

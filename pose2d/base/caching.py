@@ -8,8 +8,7 @@ One writer a folder: a second one is told who is at work there, and the lock of 
 
 The lock is a file that says who holds it, locked with flock, which the system gives back when its process ends however
 it ends. Where a file system offers no flock, or keeps it to one machine, the holder's sign of life counts: it renews
-the file's time every few seconds, and whoever comes from another machine watches whether that happens.
-"""
+the file's time every few seconds, and whoever comes from another machine watches whether that happens."""
 
 import contextlib
 import errno
@@ -84,12 +83,10 @@ def weights_digest(state: Mapping[str, "Tensor"]) -> str:
 
 @cache
 def code_digest(*modules: str) -> str:
-    """Of these modules and all modules of this project that they import, directly or not.
-
-    A module of somebody else (a network of your own) counts with the files of its package or folder that it imports.
-    Comments, docstrings and layout do not count. The `__init__` of a package counts only where it is imported by name,
-    so `from fitting.solver.unknowns import State` does not depend on what `fitting/__init__.py` re-exports.
-    """
+    """Of these modules and all modules of this project that they import, directly or not. A module of somebody else (a
+    network of your own) counts with the files of its package or folder that it imports. Comments, docstrings and layout
+    do not count. The `__init__` of a package counts only where it is imported by name, so `from fitting.solver.unknowns
+    import State` does not depend on what `fitting/__init__.py` re-exports."""
     digest = hashlib.sha256()
     for name, path in sorted(code_files(*modules).items()):
         digest.update(name.encode())
@@ -152,11 +149,9 @@ def _is_package(name: str) -> bool:
 
 @cache
 def _parsed(path: Path) -> tuple[tuple[tuple[str, str], ...], str]:
-    """What a file imports (from where, what), and the digest of its tokens without comments and docstrings.
-
-    Tokens, not a syntax tree: Python 3.11 counts how deep it is in a tree for all threads together, so that `ast.parse`
-    in one of them can fail because NumPy reads the header of an array in another.
-    """
+    """What a file imports (from where, what), and the digest of its tokens without comments and docstrings. Tokens, not
+    a syntax tree: Python 3.11 counts how deep it is in a tree for all threads together, so that `ast.parse` in one of
+    them can fail because NumPy reads the header of an array in another."""
     imported: list[tuple[str, str]] = []
     digest = hashlib.sha256()
     for depth, statement in _statements(path):

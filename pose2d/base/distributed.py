@@ -88,11 +88,8 @@ def process_group(device: str | None = None) -> Iterator[ProcessGroup]:
 
 
 def _store(world_size: int) -> dist.Store:
-    """Where processes find each other's addresses: a place of its own for every attempt.
-
-    torchrun keeps one store while it starts workers again. Otherwise a new worker may read the address of one that was
-    killed, and wait for it.
-    """
+    """Where processes find each other's addresses: a place of its own for every attempt. torchrun keeps one store while
+    it starts workers again. Otherwise a new worker may read the address of one that was killed, and wait for it."""
     store, _, _ = next(rendezvous("env://", timeout=PATIENCE))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return dist.PrefixStore(f"attempt {attempt} of {world_size} processes", store)

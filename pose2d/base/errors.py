@@ -8,10 +8,8 @@ from typing import Any
 
 
 class UserError(Exception):
-    """A mistake in what was given. The message names the thing, what was expected, and what to do.
-
-    Commands print it as one sentence and leave with exit code 2; no traceback.
-    """
+    """A mistake in what was given. The message names the thing, what was expected, and what to do. Commands print it as
+    one sentence and leave with exit code 2; no traceback."""
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

@@ -8,8 +8,7 @@ box = annotations[0].item("bbox").numbers(4)        # UserError: "x.json: annota
 
 `read_npz` is the one reader of .npz and .npy; `Array` says what their arrays must look like. A file from outside may be
 cut, damaged or hostile. Nothing is allocated because a header claims it: sizes are checked against the bytes that are
-there and against the memory that is free. No object is ever unpickled.
-"""
+there and against the memory that is free. No object is ever unpickled."""
 
 import errno
 import hashlib
@@ -54,10 +53,8 @@ def remove_unfinished() -> None:
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it into place only if the block succeeds.
-
-    The temporary name keeps the suffix, since writers (video, npz) choose their format by it.
-    """
+    """Yield a temporary path beside `path`; rename it into place only if the block succeeds. The temporary name keeps
+    the suffix, since writers (video, npz) choose their format by it."""
     path = Path(path)
     check_inside(path)
     try:
@@ -92,10 +89,8 @@ def check_writable(folder: Path) -> None:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `path`; it takes the place of `path` only if the block succeeds.
-
-    What a killed run left behind under the temporary names is cleared away by the next one.
-    """
+    """Yield an empty folder beside `path`; it takes the place of `path` only if the block succeeds. What a killed run
+    left behind under the temporary names is cleared away by the next one."""
     partial, old = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.old")
     check_inside(path / "file")  # what a link would be replaced by stays, too
     try:

@@ -59,13 +59,11 @@ def read_onnx(path: str | Path) -> OnnxGraph:
 
 
 def ordered_weights(graph: OnnxGraph) -> dict[str, np.ndarray]:
-    """Every float tensor that a node reads, in the order of computation, as `{op}.{count}.{input}`.
-
-    "Conv.3.1" is the kernel of the fourth convolution with weights, "Conv.3.2" its bias. Names in a file do not help:
-    exporters give numbers to whatever they folded. The order is that of a walk from the outputs back through each
-    node's inputs, so it depends on what the graph computes and not on how a file lists its nodes. Single numbers
-    (epsilons, divisors) are left out.
-    """
+    """Every float tensor that a node reads, in the order of computation, as `{op}.{count}.{input}`. "Conv.3.1" is the
+    kernel of the fourth convolution with weights, "Conv.3.2" its bias. Names in a file do not help: exporters give
+    numbers to whatever they folded. The order is that of a walk from the outputs back through each node's inputs, so it
+    depends on what the graph computes and not on how a file lists its nodes. Single numbers (epsilons, divisors) are
+    left out."""
     counts: dict[str, int] = {}
     ordered = {}
     for node in _in_order(graph):

@@ -1,7 +1,6 @@
 """Bootstrap confidence intervals: what a figure was measured on is resampled with replacement.
 
-The same draws serve everything that is compared, so that a difference of two figures is paired.
-"""
+The same draws serve everything that is compared, so that a difference of two figures is paired."""
 
 from dataclasses import dataclass
 
@@ -40,9 +39,7 @@ def interval(samples: np.ndarray) -> Interval:
 
 def clustered_means(error: np.ndarray, cluster: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Mean error [1 + resamples] of samples [N] in clusters [N] (numbers 0 ..), drawn as often as `counts` of `draws`.
-
-    Frames of one sequence have similar errors, so whole sequences are drawn. NaN errors do not count.
-    """
+    Frames of one sequence have similar errors, so whole sequences are drawn. NaN errors do not count."""
     finite = np.isfinite(error)
     size = counts.shape[1]
     total = np.bincount(cluster[finite], error[finite], minlength=size)

@@ -1,8 +1,7 @@
 """Arrays that may outgrow memory lie on disk: those that `empty` makes while `scratch_for(file)` holds.
 
 An hour of five people has some gigabytes of keypoints and fits, each of which is needed a few times. They are mapped
-from files that lose their names as soon as they are mapped, so nothing of them is left, however the process ends.
-"""
+from files that lose their names as soon as they are mapped, so nothing of them is left, however the process ends."""
 
 import ctypes
 import math

@@ -12,8 +12,7 @@ A subclass declares its columns once, each with what it holds:
 From that follow `rows`, `concat`, `scatter` and `empty`, the arrays of a file (`to_arrays`, `from_arrays`), the check
 of arrays that come from outside (`schema`) and the table of the documentation (`documentation`). A column holds a NumPy
 array or a tensor, another Table, or None where it is optional. A value with one dimension fewer than its column is the
-same for all rows: one shape for all frames.
-"""
+same for all rows: one shape for all frames."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
@@ -182,10 +181,8 @@ class Table:
         inside: Mapping[str, Mapping[str, Any]] | None = None,
         **shared: Any,
     ) -> Rows:
-        """From arrays that `schema` describes, checked before; optional columns that are not there are None.
-
-        shared: what is no column; inside: the same of nested tables, by the column's name.
-        """
+        """From arrays that `schema` describes, checked before; optional columns that are not there are None. shared:
+        what is no column; inside: the same of nested tables, by the column's name."""
         prefix = cls.PREFIX if prefix is None else prefix
         made: dict[str, Any] = {}
         for f, c in column_fields(cls):

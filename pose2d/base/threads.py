@@ -1,7 +1,6 @@
 """Where and in how many threads things are calculated, and work in a thread of its own, a few steps ahead or behind.
 
-Sums are split among threads, and the split shows in the last digits. Decoding and encoding overlap with the rest.
-"""
+Sums are split among threads, and the split shows in the last digits. Decoding and encoding overlap with the rest."""
 
 import contextlib
 import ctypes
@@ -20,11 +19,9 @@ from pose2d.base.errors import UserError
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """For matrices as small as a body's one thread is faster too: several wait for each other. Also a decorator.
-
-    torch and the BLAS of NumPy and SciPy count threads for the whole process: for the main thread only, while no other
-    thread calculates.
-    """
+    """For matrices as small as a body's one thread is faster too: several wait for each other. Also a decorator. torch
+    and the BLAS of NumPy and SciPy count threads for the whole process: for the main thread only, while no other thread
+    calculates."""
     import torch
 
     before = torch.get_num_threads()
@@ -46,10 +43,8 @@ def _libraries() -> Any:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Of each operation of torch, and of OpenCV, in the whole process.
-
-    With 1, several Python threads can run networks side by side, and nobody spins while waiting for another.
-    """
+    """Of each operation of torch, and of OpenCV, in the whole process. With 1, several Python threads can run networks
+    side by side, and nobody spins while waiting for another."""
     import cv2
     import torch
 
@@ -95,10 +90,8 @@ class _End:
 
 def return_memory() -> None:
     """Let glibc give freed frames and network buffers back: a run peaks 100 MB lower, and stage 1 leaves 300 MB less.
-
     For programs, not for libraries: it changes malloc for the whole process. Elsewhere, and where the user has set
-    malloc's variables, nothing happens. By itself glibc keeps such blocks in a heap of each thread.
-    """
+    malloc's variables, nothing happens. By itself glibc keeps such blocks in a heap of each thread."""
     if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
         return
     with contextlib.suppress(OSError, AttributeError):
@@ -108,10 +101,8 @@ def return_memory() -> None:
 
 
 def prefetch(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
-    """The same items in the same order, made by another thread while the last one is being used.
-
-    An error in making them is raised here, where they are used. Leaving early stops the thread.
-    """
+    """The same items in the same order, made by another thread while the last one is being used. An error in making
+    them is raised here, where they are used. Leaving early stops the thread."""
     waiting: Queue[T | _End] = Queue(depth)
     stopped = threading.Event()
 
@@ -174,10 +165,8 @@ class Background(Generic[T]):
 
 @contextmanager
 def background_writer(write: Callable[[T], None], depth: int = DEPTH) -> Iterator[Callable[[T], None]]:
-    """A `write` that returns at once and does its work in another thread, in order; on leaving, all of it is done.
-
-    An error in writing is raised by the next call, or on leaving.
-    """
+    """A `write` that returns at once and does its work in another thread, in order; on leaving, all of it is done. An
+    error in writing is raised by the next call, or on leaving."""
     waiting: Queue[T | _End] = Queue(depth)
     failure: list[BaseException] = []
 

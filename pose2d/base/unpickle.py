@@ -4,8 +4,7 @@ SMPL bodies and 3DPW sequences are distributed as Python 2 pickles. A pickle is 
 and the reader calls them. Here every name that such a file may use is answered by a stand-in that only
 remembers what it was given, and every other name is refused before anything is called. Arrays are made from
 the remembered parts once the file has been read, so no constructor of numpy, scipy or chumpy ever sees the
-file's own arguments.
-"""
+file's own arguments."""
 
 import math
 import pickle
@@ -31,9 +30,7 @@ class Refused(pickle.UnpicklingError):
 
 def load(path: str | Path, encoding: str = "latin1") -> Any:
     """The content of a pickle: plain Python values, numpy arrays (also for chumpy's) and scipy sparse matrices.
-
-    `encoding` is how Python 2 strings are read; "latin1" keeps their bytes.
-    """
+    `encoding` is how Python 2 strings are read; "latin1" keeps their bytes."""
     path = Path(path)
     try:
         with open_regular(path) as stream:

@@ -1,8 +1,7 @@
 """Where people are: detectors behind one interface, or boxes that were given.
 
 The default is YOLOX-tiny (Ge et al. 2021): CSPDarknet, a feature pyramid both ways, and one head per level. The weights
-are OpenMMLab's, trained on COCO and Human-Art; of their 80 classes only the person's is kept.
-"""
+are OpenMMLab's, trained on COCO and Human-Art; of their 80 classes only the person's is kept."""
 
 import difflib
 from abc import abstractmethod

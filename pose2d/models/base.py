@@ -2,8 +2,7 @@
 
 No code in such a file is executed. Torch's pickled checkpoints are read by torch's own restricted unpickler. Trainers
 leave other things beside the weights: plain NumPy values are let through; the loss curves that mmengine keeps are
-replaced by empty objects; anything else in the file is refused by name.
-"""
+replaced by empty objects; anything else in the file is refused by name."""
 
 import importlib
 import pickle

@@ -8,8 +8,7 @@ convolutions: `fold_batch_norms` does it to a checkpoint that has both.
 
 `OnnxNetwork` runs such a network in ONNX Runtime, with the graph from a file in pose2d/graphs. Graphs hold no weights
 (tools/export_graphs.py), so whatever weights a module was loaded with run here, and they ship once. On one core of a
-CPU this is about 1.5 times as fast as torch (bench/engines.py).
-"""
+CPU this is about 1.5 times as fast as torch (bench/engines.py)."""
 
 import re
 from collections import OrderedDict

@@ -3,8 +3,7 @@ Thunder, which find one person's keypoints in a square crop with it.
 
 Batch normalisation is folded into the convolutions, as in the published graphs. MultiPose, which finds all people in an
 image, is in pose2d/detect/multipose.py. Places are in cells, counted from the edge of the map: the first cell reaches
-from 0 to 1, its centre is at 1/2.
-"""
+from 0 to 1, its centre is at 1/2."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -243,10 +243,8 @@ def _hrnet(width: int, input_wh: tuple[int, int], skeleton: Skeleton) -> Poseur:
 
 # Parameters but for the keypoints' own. The two flows' 107,568 weights are not among a model's parameters.
 _TRUNKS = {
-    "resnet50": (_resnet, 50, 33_127_012),
-    "hrnet-w32": (_hrnet, 32, 38_064_356),
-    "hrnet-w48": (_hrnet, 48, 74_145_380),
-}
+    "resnet50": (_resnet, 50, 33_127_012), "hrnet-w32": (_hrnet, 32, 38_064_356), "hrnet-w48": (_hrnet, 48, 74_145_380),
+}  # fmt: skip
 _PER_KEYPOINT = CHANNELS + 4 * (CHANNELS + 1)  # one query, and the coarse guess with its sigma
 _ORIGIN = ("non-commercial", "aim-uofa/Poseur")
 CARDS = [

@@ -140,12 +140,10 @@ def _hrnet(width: int, input_wh: tuple[int, int], skeleton: Skeleton) -> RLE:
 
 # Parameters of the trunks. The flow's 53,784 weights are not among a model's parameters.
 _TRUNKS = (
-    ("resnet50", _resnet, 50, 23_508_032),
-    ("resnet101", _resnet, 101, 42_500_160),
-    ("resnet152", _resnet, 152, 58_143_808),
-    ("hrnet-w32", _hrnet, 32, 39_183_680),
+    ("resnet50", _resnet, 50, 23_508_032), ("resnet101", _resnet, 101, 42_500_160),
+    ("resnet152", _resnet, 152, 58_143_808), ("hrnet-w32", _hrnet, 32, 39_183_680),
     ("hrnet-w48", _hrnet, 48, 75_420_864),
-)
+)  # fmt: skip
 _SETS = (("", COCO17, ("256x192", "384x288")), ("-mpii", MPII16, ("256x256",)))
 
 

@@ -1,7 +1,6 @@
 """RTMPose (Jiang et al. 2023): CSPNeXt, a gated attention unit over keypoints, and one distribution per axis.
 
-The head says for every keypoint how likely each half pixel of x and of y is (SimCC, Li et al. 2022).
-"""
+The head says for every keypoint how likely each half pixel of x and of y is (SimCC, Li et al. 2022)."""
 
 from collections.abc import Mapping
 from functools import cache, partial

@@ -76,15 +76,13 @@ def from_mmpose(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if not any(key.startswith("backbone.layers.") for key in state):
         return dict(state)
     names = renamed(
-        state,
-        (r"^head\.", "keypoint_head."),
-        (r"^backbone\.ln1\.", "backbone.last_norm."),
+        state, (r"^head\.", "keypoint_head."), (r"^backbone\.ln1\.", "backbone.last_norm."),
         (r"^backbone\.patch_embed\.projection\.", "backbone.patch_embed.proj."),
         (r"^backbone\.layers\.(\d+)\.ln([12])\.", r"backbone.blocks.\1.norm\2."),
         (r"^backbone\.layers\.(\d+)\.attn\.", r"backbone.blocks.\1.attn."),
         (r"^backbone\.layers\.(\d+)\.ffn\.layers\.0\.0\.", r"backbone.blocks.\1.mlp.fc1."),
         (r"^backbone\.layers\.(\d+)\.ffn\.layers\.1\.", r"backbone.blocks.\1.mlp.fc2."),
-    )
+    )  # fmt: skip
     places = names.get("backbone.pos_embed")
     if places is not None:
         names["backbone.pos_embed"] = torch.cat([torch.zeros_like(places[:, :1]), places], 1)

@@ -9,8 +9,7 @@ Two descriptions are compared by a log-likelihood ratio, log p(difference | same
 people of one video): 0 says nothing, 3 says 20 times likelier the same person, and it may be added to any other
 log-likelihood. Both densities are Student's t with a covariance for each part, fitted by bench/appearance.py.
 
-`TrackPath` is one track in order of time; where it jumps in place, size or appearance it is taken for two people.
-"""
+`TrackPath` is one track in order of time; where it jumps in place, size or appearance it is taken for two people."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -68,10 +67,8 @@ def log_likelihood_ratio(a: Appearance, b: Appearance) -> np.ndarray:
 
 
 def log_likelihood_ratio_of_pairs(a: Appearance, b: Appearance) -> np.ndarray:
-    """How much likelier a and b [M], row by row, are the same person than two people of one video: log, [M].
-
-    A part counts by the less certain of its two weights.
-    """
+    """How much likelier a and b [M], row by row, are the same person than two people of one video: log, [M]. A part
+    counts by the less certain of its two weights."""
     model = _model()
     d = np.einsum("mpi,pij->mpj", a.colours - b.colours, model.basis)
     same, other = (_log_t(d, variance) for variance in (model.within, model.total))
@@ -200,11 +197,9 @@ RELINK_RATIO = 4.0  # least log-likelihood ratio at which two tracks are one per
 
 def relink(appearance: Appearance, first_s: np.ndarray, last_s: np.ndarray, least_ratio: float) -> np.ndarray:
     """The same people in other shots, or after a long absence, by appearance alone: one number for each person, [N],
-    from the appearance of N tracks and the times they begin and end.
-
-    Tracks that are seen at the same time are different people. Of the others, the two groups most alike are joined
-    first, by the mean ratio between their members, as long as that stays above `least_ratio`.
-    """
+    from the appearance of N tracks and the times they begin and end. Tracks that are seen at the same time are
+    different people. Of the others, the two groups most alike are joined first, by the mean ratio between their
+    members, as long as that stays above `least_ratio`."""
     count = len(appearance)
     person = np.arange(count)
     if count < 2:
@@ -265,11 +260,9 @@ class TrackPath(Table):
 def track_path(
     seen: Detections, row: np.ndarray, image_wh: tuple[int, int], alone: np.ndarray | None = None
 ) -> TrackPath:
-    """From the numbers `row` [T] of a track's detections, in order of time, among all N; alone [N].
-
-    A box shrinks and moves when something hides the legs; the torso does not: its centre is used in every frame in
-    which all its keypoints reach TORSO_SURE.
-    """
+    """From the numbers `row` [T] of a track's detections, in order of time, among all N; alone [N]. A box shrinks and
+    moves when something hides the legs; the torso does not: its centre is used in every frame in which all its
+    keypoints reach TORSO_SURE."""
     part = seen.picked(row)
     boxes = part.box_px
     centre, from_torso = (boxes[:, :2] + boxes[:, 2:]) / 2, np.zeros(len(row), bool)
@@ -280,17 +273,12 @@ def track_path(
         centre = np.where(from_torso[:, None], np.nan_to_num(xy_px[:, torso]).mean(1), centre)
     height = np.maximum(boxes[:, 3] - boxes[:, 1], 1.0)
     return TrackPath(
-        row=row,
-        frame=part.frame,
-        time_s=part.time_s,
-        centre_px=centre,
-        from_torso=from_torso,
+        row=row, frame=part.frame, time_s=part.time_s, centre_px=centre, from_torso=from_torso,
         place=np.stack([(boxes[:, 0] + boxes[:, 2]) / 2, boxes[:, 1], np.log(height)], 1),
-        body_px=body_sizes(part.time_s, boxes),
-        inside=inside_image(boxes, image_wh),
+        body_px=body_sizes(part.time_s, boxes), inside=inside_image(boxes, image_wh),
         alone=np.zeros(len(row), bool) if alone is None else alone[row],
         appearance=unseen(len(row)) if part.appearance is None else part.appearance,
-    )
+    )  # fmt: skip
 
 
 def rows_of_tracks(seen: Detections) -> dict[int, np.ndarray]:

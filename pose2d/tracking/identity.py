@@ -6,8 +6,7 @@ somebody whose keypoints are all somebody else's is not there. What a person sho
 
 Where two people of a frame claim the same keypoints, one of them is mistaken: a person half hidden gets the limbs of
 the one in front. A limb belongs to the person whose track expected it there and who is in front; for the other its
-presence falls.
-"""
+presence falls."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -71,20 +70,13 @@ def nearer_log_odds(body_px: np.ndarray, feet_px: np.ndarray, options: Ownership
 
 
 def ownership(
-    xy_px: np.ndarray,
-    boxes_px: np.ndarray,
-    predicted: Sequence[PoseState | None],
-    nearer: np.ndarray,
-    options: OwnershipOptions,
-    skeleton: Skeleton,
-) -> np.ndarray:
-    """By how much presence falls, as factors [N, K], where people of one frame claim the same evidence.
-
-    Two people claim the same limb when both its ends, or their mirror images, coincide at the scale of OKS. It goes to
-    the one whose track expected it there (`predicted`, None for a new track) and who is in front (`nearer`, log odds
-    [N, N]); the decision is made for the body as a whole and corrected for each limb. Where nothing decides, both keep
-    half.
-    """
+    xy_px: np.ndarray, boxes_px: np.ndarray, predicted: Sequence[PoseState | None], nearer: np.ndarray,
+    options: OwnershipOptions, skeleton: Skeleton,
+) -> np.ndarray:  # fmt: skip
+    """By how much presence falls, as factors [N, K], where people of one frame claim the same evidence. Two people
+    claim the same limb when both its ends, or their mirror images, coincide at the scale of OKS. It goes to the one
+    whose track expected it there (`predicted`, None for a new track) and who is in front (`nearer`, log odds [N, N]);
+    the decision is made for the body as a whole and corrected for each limb. Where nothing decides, both keep half."""
     count, keypoints = xy_px.shape[:2]
     factor = np.ones((count, keypoints))
     l2 = keypoint_l2(boxes_px, skeleton) * options.claim_l**2  # [N, K]
@@ -273,17 +265,11 @@ def tracked(seen: Detections) -> Detections:
 
 
 def people_of(
-    rows: Sequence[Detections],
-    tracker: Tracker,
-    frames: np.ndarray,
-    times: np.ndarray,
-    shot_first_frame: np.ndarray,
+    rows: Sequence[Detections], tracker: Tracker, frames: np.ndarray, times: np.ndarray, shot_first_frame: np.ndarray,
     options: IdentityOptions,
-) -> People:
-    """The rows of confirmed tracks, after a second look at who is who.
-
-    frames, times [F]: of all frames that were read; shot_first_frame [S].
-    """
+) -> People:  # fmt: skip
+    """The rows of confirmed tracks, after a second look at who is who. frames, times [F]: of all frames that were read;
+    shot_first_frame [S]."""
     seen = joined(rows, sum(map(len, rows))) if rows else Detections.empty()
     if seen.time_s is None:
         seen = replace(seen, time_s=np.zeros(0))
@@ -298,13 +284,9 @@ def people_of(
         keypoints = replace(keypoints, presence=presence)
     return People(
         detections=replace(seen, identity=settled.identity, keypoints=keypoints, appearance=None).by_person(),
-        frames=frames,
-        time_s=times,
-        detected=np.zeros(len(frames), np.bool_),
-        shot_first_frame=shot_first_frame,
-        same_as=settled.same_as,
-        events=settled.events,
-    )
+        frames=frames, time_s=times, detected=np.zeros(len(frames), np.bool_), shot_first_frame=shot_first_frame,
+        same_as=settled.same_as, events=settled.events,
+    )  # fmt: skip
 
 
 def settle(
@@ -466,13 +448,9 @@ def _runs(flags: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _note_lost(
-    seen: Detections,
-    shot: np.ndarray,
-    last_frame_s: np.ndarray,
-    image_wh: tuple[int, int],
-    options: IdentityOptions,
+    seen: Detections, shot: np.ndarray, last_frame_s: np.ndarray, image_wh: tuple[int, int], options: IdentityOptions,
     notes: list[_Note],
-) -> None:
+) -> None:  # fmt: skip
     inside = inside_image(seen.box_px, image_wh)
     for number, rows in rows_of_tracks(seen).items():
         last = rows[-1]

@@ -7,8 +7,7 @@ path goes to the person it fits, or to nobody.
 A tracker decides frame by frame, and where people overlap it sees least. Here all ways to give the boxes of two tracks
 to two people are compared, as a beam of hypotheses. Each has a Kalman filter for either person and adds up the log
 likelihood of the boxes under it and of their appearance; at the end the appearance after the encounter is compared with
-that before it. The same comparison says whether a track that begins is the continuation of one that has ended.
-"""
+that before it. The same comparison says whether a track that begins is the continuation of one that has ended."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -83,13 +82,8 @@ class _Beam:
 
 
 def decide(
-    one: TrackPath,
-    other: TrackPath,
-    start_s: float,
-    end_s: float,
-    image_wh: tuple[int, int],
-    o: ExchangeOptions,
-) -> Decision | None:
+    one: TrackPath, other: TrackPath, start_s: float, end_s: float, image_wh: tuple[int, int], o: ExchangeOptions,
+) -> Decision | None:  # fmt: skip
     """The two may be exchanged from `start_s` until the first frame after `end_s`; None if either was not near."""
     paths = (one, other)
     parts = [np.flatnonzero((p.time_s >= start_s - o.before_s) & (p.time_s <= end_s + o.after_s)) for p in paths]
@@ -194,18 +188,11 @@ def _predict(beam: _Beam, dt_s: float, o: ExchangeOptions) -> None:
 
 
 def _see(
-    beam: _Beam,
-    value: np.ndarray,
-    seen: np.ndarray,
-    anywhere: np.ndarray,
-    body_px: float,
-    room: float,
+    beam: _Beam, value: np.ndarray, seen: np.ndarray, anywhere: np.ndarray, body_px: float, room: float,
     o: ExchangeOptions,
-) -> None:
-    """Each hypothesis gives its two people boxes, `value` [H, 2, 3], or none where not `seen` [H, 2].
-
-    anywhere [H, 2]: log likelihood of each box as somebody new's; room: the largest variance of a place.
-    """
+) -> None:  # fmt: skip
+    """Each hypothesis gives its two people boxes, `value` [H, 2, 3], or none where not `seen` [H, 2]. anywhere [H, 2]:
+    log likelihood of each box as somebody new's; room: the largest variance of a place."""
     off = (value[..., :2] - beam.place_px) / body_px
     grown = value[..., 2] - beam.size
     place_var = beam.cov[..., 0, 0] + o.place_noise**2
@@ -348,10 +335,8 @@ _Pair = tuple[bytes, bytes, float]  # the detections of two tracks, and when an 
 def _told_apart(
     seen: Detections, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions, settled: dict[_Pair, float]
 ) -> tuple[np.ndarray, list[SwitchCandidate]]:
-    """Track numbers [N] after every encounter was decided, until nothing changes any more.
-
-    settled: encounters in which nothing was to be changed, and by what margin; not decided again.
-    """
+    """Track numbers [N] after every encounter was decided, until nothing changes any more. settled: encounters in which
+    nothing was to be changed, and by what margin; not decided again."""
     track = seen.identity.copy()
     candidates: list[SwitchCandidate] = []
     for _ in range(o.passes):

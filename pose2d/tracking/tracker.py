@@ -14,8 +14,7 @@ with them the colours, of the one in front; so both count only as far as a detec
 The filters are on a person's box, in units of the person's own size, and on each keypoint of the expected pose.
 Position moves with a velocity that changes by random accelerations and decays; the logarithm of width and height
 drifts, and fast where the image's edge cuts the person off. Both axes are alike and independent, so each is a 2x2
-filter (position, velocity) and a scalar one (size), in closed form.
-"""
+filter (position, velocity) and a scalar one (size), in closed form."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -49,11 +48,9 @@ class State:
 
 @dataclass(frozen=True)
 class MotionOptions:
-    """How people move and how boxes jitter, in body sizes (box diagonals) and seconds.
-
-    Estimated by hand from walking and running people and from detected boxes; bench/tracker.py measures the tracker
-    as a whole. Not tuned one by one.
-    """
+    """How people move and how boxes jitter, in body sizes (box diagonals) and seconds. Estimated by hand from walking
+    and running people and from detected boxes; bench/tracker.py measures the tracker as a whole. Not tuned one by
+    one."""
 
     acceleration: float = 2.0  # standard deviation; free fall is about 5, and rare
     velocity_memory_s: float = 1.0  # without a box, velocity falls to 1/e in this time
@@ -72,14 +69,9 @@ def initial_state(box_px: np.ndarray, image_wh: np.ndarray, options: MotionOptio
     centre, log_size = _measured(box_px)
     cov = np.diag([options.position_noise**2, options.first_speed**2])
     return State(
-        centre,
-        np.zeros(2),
-        log_size,
-        np.stack([cov, cov]),
-        np.full(2, options.size_noise**2),
-        float(np.hypot(*np.exp(log_size))),
-        _cut(box_px, image_wh, options),
-    )
+        centre, np.zeros(2), log_size, np.stack([cov, cov]), np.full(2, options.size_noise**2),
+        float(np.hypot(*np.exp(log_size))), _cut(box_px, image_wh, options),
+    )  # fmt: skip
 
 
 def predict(state: State, dt_s: float, options: MotionOptions) -> State:
@@ -111,24 +103,17 @@ def update(state: State, box_px: np.ndarray, image_wh: np.ndarray, options: Moti
     innovation_px = centre - state.centre_px
     log_size = state.log_size + size_gain * (log_size - state.log_size)
     return State(
-        state.centre_px + gain[:, 0] * innovation_px,
-        state.velocity_px + gain[:, 1] * innovation_px,
-        log_size,
-        cov - np.einsum("ai,aj->aij", gain, cov[:, 0]),
-        (1 - size_gain) * state.size_var,
-        max(state.body_px, float(np.hypot(*np.exp(log_size)))),
-        _cut(box_px, image_wh, options),
-    )
+        state.centre_px + gain[:, 0] * innovation_px, state.velocity_px + gain[:, 1] * innovation_px, log_size,
+        cov - np.einsum("ai,aj->aij", gain, cov[:, 0]), (1 - size_gain) * state.size_var,
+        max(state.body_px, float(np.hypot(*np.exp(log_size)))), _cut(box_px, image_wh, options),
+    )  # fmt: skip
 
 
 def mahalanobis(states: list[State], boxes_px: np.ndarray, options: MotionOptions) -> tuple[np.ndarray, np.ndarray]:
     """Of each box under each state: squared Mahalanobis distance, and -2 log likelihood without its constant; both
-    [states, boxes].
-
-    The distance gates (99 % of right pairs stay below 13.3). The likelihood ranks: its log det term prefers a state
-    that is certain to one that has long had no box. Positions count in body sizes, so that both mean the same for near
-    and far people.
-    """
+    [states, boxes]. The distance gates (99 % of right pairs stay below 13.3). The likelihood ranks: its log det term
+    prefers a state that is certain to one that has long had no box. Positions count in body sizes, so that both mean
+    the same for near and far people."""
     shape = (len(states), len(boxes_px))
     distance2, likelihood = np.zeros(shape), np.zeros(shape)
     centre, log_size = _measured(boxes_px)
@@ -143,11 +128,9 @@ def mahalanobis(states: list[State], boxes_px: np.ndarray, options: MotionOption
 
 
 def _noise2(state: State, log_size: np.ndarray, options: MotionOptions) -> tuple[np.ndarray, np.ndarray]:
-    """Variances of a box's centre (body sizes^2) and log size, for boxes of log sizes [..., 2]; both [..., 2].
-
-    A box that suddenly ends at the hips (half the person is hidden) moves its centre by half of what it lost, without
-    any motion of the person: so half the change in size counts as noise of the centre.
-    """
+    """Variances of a box's centre (body sizes^2) and log size, for boxes of log sizes [..., 2]; both [..., 2]. A box
+    that suddenly ends at the hips (half the person is hidden) moves its centre by half of what it lost, without any
+    motion of the person: so half the change in size counts as noise of the centre."""
     change = (np.exp(log_size) - np.exp(state.log_size)) / state.body_px
     change_of_log = log_size - state.log_size
     return (
@@ -300,10 +283,7 @@ class Tracker:
 
     def update(self, frame: int, time_s: float, seen: Detections) -> np.ndarray:
         """Take in the detections of one frame, with keypoints and appearance in all frames or in none: whose each is,
-        [N] numbers of tracks, NOBODY for nobody's.
-
-        Frame numbers and times must increase.
-        """
+        [N] numbers of tracks, NOBODY for nobody's. Frame numbers and times must increase."""
         options = self.options
         self._shot_frames[-1] += 1
         for track in self._open:
@@ -460,19 +440,12 @@ def keypoint_l2(boxes_px: np.ndarray, skeleton: Skeleton) -> np.ndarray:
 
 
 def cue_log_likelihood(
-    pairs: tuple[np.ndarray, np.ndarray],
-    poses: Sequence[PoseState],
-    appearance: Appearance,
-    seen: Detections,
-    std_px: np.ndarray,
-    distinct: np.ndarray,
-    options: AssociationOptions,
-) -> np.ndarray:
+    pairs: tuple[np.ndarray, np.ndarray], poses: Sequence[PoseState], appearance: Appearance, seen: Detections,
+    std_px: np.ndarray, distinct: np.ndarray, options: AssociationOptions,
+) -> np.ndarray:  # fmt: skip
     """What pose and appearance say for each of M pairs (numbers of tracks, of detections): log-likelihood ratios [M].
-
     poses, appearance: of each track; seen: D detections, their keypoints with standard deviations std_px [D, K];
-    distinct [D]: how far the pose of each is its own, 1 - the OKS with the most similar other.
-    """
+    distinct [D]: how far the pose of each is its own, 1 - the OKS with the most similar other."""
     track, box = pairs
     if not len(track):
         return np.zeros(0)
@@ -490,12 +463,9 @@ def pose_log_likelihood_ratio(
     options: AssociationOptions,
 ) -> np.ndarray:
     """How much likelier the pose of each pair's detection is the one expected of its track than that of anybody in the
-    same place: log, [M].
-
-    Same person: a keypoint is off by what the prediction, the detection and the body's softness (a third of OKS's l)
-    leave open. Another person: off by another sixth of the body's size on either axis. A sum over keypoints would
-    count the same movement K times, so the mean counts `pose_weight` times.
-    """
+    same place: log, [M]. Same person: a keypoint is off by what the prediction, the detection and the body's softness
+    (a third of OKS's l) leave open. Another person: off by another sixth of the body's size on either axis. A sum over
+    keypoints would count the same movement K times, so the mean counts `pose_weight` times."""
     track, box = pairs
     if not len(track):
         return np.zeros(0)
@@ -519,12 +489,9 @@ def pose_log_likelihood_ratio(
 def best_of_each_pose(
     scores: np.ndarray, boxes_px: np.ndarray, xy_px: np.ndarray, alike: np.ndarray, limit: float
 ) -> np.ndarray:
-    """Which of D detections, in order, are the best ones of their pose: [M] numbers.
-
-    alike [D, D]: OKS between their poses (`pose_similarity`). A person found twice, and somebody hidden whose keypoints
-    are those of the person in front, have the pose of another box; best is the one that scores high and that its
-    keypoints [D, K, 2] fill.
-    """
+    """Which of D detections, in order, are the best ones of their pose: [M] numbers. alike [D, D]: OKS between their
+    poses (`pose_similarity`). A person found twice, and somebody hidden whose keypoints are those of the person in
+    front, have the pose of another box; best is the one that scores high and that its keypoints [D, K, 2] fill."""
     if not (alike >= limit).any():
         return np.arange(len(scores))
     filled = np.diag(iou(boxes_px, np.concatenate([np.nanmin(xy_px, 1), np.nanmax(xy_px, 1)], 1)))

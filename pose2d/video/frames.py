@@ -3,8 +3,7 @@ a video (mp4, mov, mkv, webm, gif and whatever else FFmpeg reads).
 
 PyAV reads, not OpenCV. Both turn frames upright, convert colours alike and decode at the same speed, but only
 PyAV gives the exact rate as a fraction and timestamps on the clock that the sound runs on (OpenCV shifts the first
-frame to zero), and only PyAV tells a broken file from one that has ended.
-"""
+frame to zero), and only PyAV tells a broken file from one that has ended."""
 
 import math
 import re
@@ -171,14 +170,9 @@ class ImageFolder(Clip):
         self._files = [self.path] if not self.path.is_dir() else _listed(self.path)
         height, width = read_image(self._files[0]).shape[:2]
         self.info = ClipInfo(
-            width_px=width,
-            height_px=height,
-            rate=rate,
-            tick_s=1 / rate,
-            frames=len(self._files),
-            duration_s=float(len(self._files) / rate),
-            has_audio=False,
-        )
+            width_px=width, height_px=height, rate=rate, tick_s=1 / rate, frames=len(self._files),
+            duration_s=float(len(self._files) / rate), has_audio=False,
+        )  # fmt: skip
 
     def files(self) -> list[Path]:
         return self._files
@@ -247,14 +241,10 @@ class Video(Clip):
             self._turn = _turn(first)
             width, height = self._stored_wh[:: -1 if self._turn.sideways else 1]
             self.info = ClipInfo(
-                width_px=width,
-                height_px=height,
-                rate=_rate(stream),
-                tick_s=stream.time_base or Fraction(1, 90000),
-                frames=stream.frames or None,
-                duration_s=_duration_s(container, stream),
+                width_px=width, height_px=height, rate=_rate(stream), tick_s=stream.time_base or Fraction(1, 90000),
+                frames=stream.frames or None, duration_s=_duration_s(container, stream),
                 has_audio=bool(container.streams.audio),
-            )
+            )  # fmt: skip
 
     def files(self) -> list[Path]:
         return [self.path]
@@ -319,9 +309,7 @@ class _Turn:
 
 def _turn(frame: av.VideoFrame) -> _Turn:
     """From the display matrix (a, b, u, c, d, v, x, y, w) of the ISO file format: x' = a x + c y, y' = b x + d y.
-
-    Phones write quarter turns, and a mirror for some front cameras; anything between is rounded to the nearest.
-    """
+    Phones write quarter turns, and a mirror for some front cameras; anything between is rounded to the nearest."""
     side_data: Any = frame.side_data.get("DISPLAYMATRIX")
     if side_data is None:
         return _Turn(1, 0, 0, 1)

@@ -8,8 +8,7 @@ bench/shots.py compares the score over continued and cut shots and chose the thr
 
 Three rules around it: a cut must stand out from the frames around it (as whip pans do not), the image must not return
 to what it was a moment later (as after a flash), and frames without structure (black, white) are skipped, so that a
-fade is a comparison of the last image before it with the first one after.
-"""
+fade is a comparison of the last image before it with the first one after."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -269,12 +268,10 @@ class ShotDetector:
 
 
 class ShotMarker:
-    """Frames as they are decoded, each with whether a shot begins there.
-
-    A frame waits only while it, or one before it, may still turn out to be the first of a shot: a few frames after a
-    sudden change, none otherwise. A dissolve, or a fade that does not reach black, is known only after it has ended;
-    where these shots begin is in `late`, for whoever used the frames to take into account afterwards.
-    """
+    """Frames as they are decoded, each with whether a shot begins there. A frame waits only while it, or one before it,
+    may still turn out to be the first of a shot: a few frames after a sudden change, none otherwise. A dissolve, or a
+    fade that does not reach black, is known only after it has ended; where these shots begin is in `late`, for whoever
+    used the frames to take into account afterwards."""
 
     def __init__(self, options: ShotOptions | None = None) -> None:
         self._detector = ShotDetector(options)

@@ -99,12 +99,9 @@ def video_writer(
     sound_from: Path | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> Iterator[VideoWriter]:
-    """Write a video atomically: it appears at `path` when it is complete.
-
-    `rate` is the mean frames per second; `tick_s` divides every frame's time. Odd sizes grow by one pixel, since
-    4:2:0 colour halves both sides; images with a side above 8192 pixels are shrunk.
-    `tags` are kept in the file (mp4 knows "title", "comment" and the like).
-    """
+    """Write a video atomically: it appears at `path` when it is complete. `rate` is the mean frames per second;
+    `tick_s` divides every frame's time. Odd sizes grow by one pixel, since 4:2:0 colour halves both sides; images with
+    a side above 8192 pixels are shrunk. `tags` are kept in the file (mp4 knows "title", "comment" and the like)."""
     faststart = {"movflags": "+faststart"}  # the index comes first: a browser can play before it has everything
     with (
         atomic_file(path) as temporary,

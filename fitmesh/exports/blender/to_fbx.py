@@ -7,8 +7,7 @@
 
 Skeletons, meshes, motion and cameras go into the file; the floor's lines do not. Bones keep their names, so choose
 before the names that the other program looks for (`fitmesh run --bone-names mixamo`, or unreal, unity, rigify).
-Frames are numbered from 0. FBX cannot hide anybody: whoever is not in view is shrunk to a thousandth of the size.
-"""
+Frames are numbered from 0. FBX cannot hide anybody: whoever is not in view is shrunk to a thousandth of the size."""
 
 import json
 import struct
@@ -58,11 +57,9 @@ def keep_what_belongs_in_the_file() -> None:
 
 
 def bind_at_full_size(scene: bpy.types.Scene) -> None:
-    """Go to a frame before the first, in which everybody has scale 1.
-
-    The exporter takes the bind pose of every skin from the frame that the scene is at. Whoever is not in view in the
-    first frame has scale 0 there, and a mesh that is bound at scale 0 cannot be unbound again.
-    """
+    """Go to a frame before the first, in which everybody has scale 1. The exporter takes the bind pose of every skin
+    from the frame that the scene is at. Whoever is not in view in the first frame has scale 0 there, and a mesh that is
+    bound at scale 0 cannot be unbound again."""
     before = scene.frame_start - 1
     for thing in scene.objects:
         for curve in curves_of(thing):

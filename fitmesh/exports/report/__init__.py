@@ -40,14 +40,9 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
     """Key frames come from overlay.mp4 in the result's folder; without it the page has no images and no video."""
     with progress.stage("report", len(result.people) + 1, "parts") as tick:
         parts = [
-            _head(result),
-            warnings(result),
-            _tiles(result),
-            video(result),
-            usable(result),
-            _frames(result),
+            _head(result), warnings(result), _tiles(result), video(result), usable(result), _frames(result),
             shots(result),
-        ]
+        ]  # fmt: skip
         tick(1)
         for person in result.people:
             parts.append(_person(result, person))

@@ -1,7 +1,6 @@
 """Which keypoints were reliable, and why the others were not.
 
-The solver weights keypoints and removes none; these statuses are for readers of a report.
-"""
+The solver weights keypoints and removes none; these statuses are for readers of a report."""
 
 from dataclasses import dataclass
 from typing import cast

@@ -1,7 +1,6 @@
 """An image and boxes -> a first guess of every body in it, by networks that read pixels: SPIN and CLIFF.
 
-Their weights are not shipped; `docs/initialisers.md` says where they come from. Names are imported when first used.
-"""
+Their weights are not shipped; `docs/initialisers.md` says where they come from. Names are imported when first used."""
 
 from typing import TYPE_CHECKING
 

@@ -6,8 +6,7 @@ The regressor reads the trunk's vector, CLIFF's box (where the crop lies in the 
 rotations of six numbers, ten of shape, a camera (s, tx, ty). It has no activation: every round is one linear map.
 
 Crops are windows with whole-pixel corners, black beyond the image, then resized. `pose2d.crops` does not round; these
-networks were trained on rounded windows, so theirs are kept.
-"""
+networks were trained on rounded windows, so theirs are kept."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping

@@ -28,8 +28,8 @@ from fitting.rig.views import points_of
 from fitting.scene.ground import GivenGround
 from pose2d.base.errors import UserError
 
-# 1 - mean d^2 / FAR over everybody who is matched: 0.8 to 0.9 where a calibration is right, 0.1 to 0.4 where it is not
-# (bench/cameras.py --mistakes).
+# 1 - mean d^2 / FAR over everybody who is matched: 0.8 to 0.97 where a calibration is right, rendered or real, 0 to 0.4
+# where it is not (tests/fitting/test_rig.py makes the mistakes). Not tuned.
 SURELY, HARDLY, BETTER = 0.75, 0.5, 0.12
 MOST_ORDERS = 4  # cameras of which every order is tried; of more, every two are exchanged
 UNITS = {"metres": 1.0, "centimetres": 0.01, "millimetres": 0.001}

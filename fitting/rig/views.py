@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations, product
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ FARTHEST_STD_M = 0.15  # of such a keypoint
 LIMBS = ((13, 14, 15, 16, 20, 21, 22, 23, 24, 25), (7, 8, 9, 10), (5, 6, 11, 12), (1, 2, 3, 4))  # of Halpe's keypoints
 # Sides are exchanged for so long at a time, where squared misfits become less by so much in sum. Not tuned.
 SIDES_S, SIDES_GAIN = 0.5, 30.0
+MOST_SIDES = 8  # cameras of which all ways are tried
 GAP_FRAMES = 2  # between segments that two cameras see, one after the other: no absence
 
 
@@ -94,49 +96,35 @@ def with_sides(views: Sequence[OtherView], fps: float) -> list[OtherView]:
     """With left and right of limbs exchanged where rays meet better so: seen from the back, a network may take somebody
     for seen from the front, as surely as ever.
 
-    Of the cameras in which an exchange helps, that in which it helps most is changed, again and again; of two that help
-    each other as much, the less confident one.
+    For each limb and short time, of all ways to exchange it in some of the cameras the one with the least squared
+    misfits; an exchange costs SIDES_GAIN times the confidence of the camera that it calls wrong.
     """
     views = list(views)
-    if len(views) < 2 or any(view.keypoints.skeleton.size != 26 for view in views):
+    count = len(views)
+    if not 2 <= count <= MOST_SIDES or any(view.keypoints.skeleton.size != 26 for view in views):
         return views
-    width = max(1, round(SIDES_S * fps))
     frames = np.arange(len(views[0].keypoints), dtype=float)
-    flip = np.asarray(HALPE26.flip_order)
-    for limb in LIMBS:
-        for _ in range(len(views)):
-            sights = [Sight.of(view.keypoints, frames, view.camera) for view in views]
-            sure = [float((v.keypoints.confidence * v.keypoints.presence)[:, limb].mean()) for v in views]
-            gain = np.stack([_exchange_gain(views, sights, number, limb, flip) for number in range(len(views))])
-            gain = uniform_filter1d(gain, width, axis=1, mode="nearest") * width
-            helps = np.where(gain > SIDES_GAIN, gain, 0.0)
-            order = sorted(range(len(views)), key=lambda n: (round(float(helps[n].sum()), 3), -sure[n]))
-            best = order[-1]
-            if not helps[best].any():
-                break
-            exchanged = np.tile(np.arange(26), (len(frames), 1))
-            exchanged[np.ix_(helps[best] > 0, limb)] = flip[list(limb)]
-            views[best] = replace(views[best], keypoints=reordered(views[best].keypoints, exchanged))
-    return views
-
-
-def _exchange_gain(
-    views: Sequence[OtherView], sights: Sequence[Sight], number: int, limb: Sequence[int], flip: np.ndarray
-) -> np.ndarray:
-    """[T] how much less the squared misfits of a limb's rays with all other cameras are, if it is exchanged here."""
-    total = np.zeros(len(sights[0].time_s))
-    own, view = sights[number], views[number]
-    rows, other = list(limb), flip[list(limb)]
-    for sight, there in zip(sights, views, strict=True):
-        if there is view:
-            continue
-        rotation = (view.rotation @ there.rotation.mT).double().numpy()
-        offset = view.offset_m.double().numpy() - rotation @ there.offset_m.double().numpy()
-        base = sight.rays[:, rows], sight.sigma[:, rows]
-        as_it_is = squared_misfit(base, (own.rays[:, rows], own.sigma[:, rows]), rotation, offset)
-        so = squared_misfit(base, (own.rays[:, other], own.sigma[:, other]), rotation, offset)
-        total += np.nan_to_num(as_it_is - so).sum(1)
-    return total
+    sights = [Sight.of(view.keypoints, frames, view.camera) for view in views]
+    flip, width = np.asarray(HALPE26.flip_order), max(1, round(SIDES_S * fps))
+    ways = np.array(list(product((False, True), repeat=count)))  # [W, V]
+    order = np.tile(np.arange(26), (count, len(frames), 1))
+    # Of the whole person and time: of two cameras the same one is wrong about arms and legs.
+    sure = np.array([float((view.keypoints.confidence * view.keypoints.presence).mean()) for view in views])
+    for limb in map(list, LIMBS):
+        cost = np.repeat(SIDES_GAIN * (ways @ sure)[:, None], len(frames), 1)  # [W, T]
+        for a, b in combinations(range(count), 2):
+            rotation = (views[b].rotation @ views[a].rotation.mT).double().numpy()
+            offset = views[b].offset_m.double().numpy() - rotation @ views[a].offset_m.double().numpy()
+            base = sights[a].rays[:, limb], sights[a].sigma[:, limb]
+            for exchanged, rows in ((False, np.array(limb)), (True, flip[limb])):
+                there = sights[b].rays[:, rows], sights[b].sigma[:, rows]
+                missed = np.nan_to_num(squared_misfit(base, there, rotation, offset)).sum(1)
+                missed = uniform_filter1d(missed, width, mode="nearest") * width
+                cost += np.outer((ways[:, a] != ways[:, b]) == exchanged, missed)
+        best = ways[cost.argmin(0)].T  # [V, T]
+        for number in range(count):
+            order[number][np.ix_(best[number], limb)] = flip[limb]
+    return [replace(v, keypoints=reordered(v.keypoints, rows)) for v, rows in zip(views, order, strict=True)]
 
 
 def _prepared(

@@ -143,11 +143,8 @@ class Found(NamedTuple):
 def fitted(
     hands: HandKeypoints, params: BodyParams, camera: Camera, body: Body, segment: np.ndarray, side: int
 ) -> Found:
-    found, fingers, shape = (
-        fit_hands(seen_hands(hands, camera, body), params, camera, body, 30.0, segment),
-        body.with_fingers(),
-        None,
-    )
+    found = fit_hands(seen_hands(hands, camera, body), params, camera, body, 30.0, segment)
+    fingers = body.with_fingers()
     shape = torch.zeros(body.shape_size)
     pose = params.pose.clone()
     pose[:, list(WRISTS)] = torch.from_numpy(found.wrist_rad)
@@ -269,7 +266,7 @@ def rendered(count: int, body: Body) -> Rendered:
         for made, value in zip(
             (looks, stds, sides, palms, poses, points), (seen, std, side, turn, angles, there), strict=True
         ):
-            made.append(value)  # type: ignore[attr-defined]
+            made.append(value)
     return Rendered(
         Look.concat(looks), np.concatenate(stds), *(np.array(part) for part in (sides, palms, poses, points))
     )

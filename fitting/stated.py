@@ -37,6 +37,10 @@ KIND = np.array([next((k for k, kind in enumerate(KINDS) if name.endswith(kind))
 AXIS = np.array([0, 0, 1])  # across, across, along the optical axis
 ONE_STD = math.erf(math.sqrt(0.5))  # the share of errors that one stated deviation holds: 68.3 %
 COUNTED = np.array([n for n, name in enumerate(JOINT_NAMES) if n and "hand" not in name])  # nothing measures hands
+# Gauss-Newton takes neighbouring frames for more independent than they are, so what it states shrinks with their number
+# per second: as fps to minus these powers, relative to the pelvis and in the camera frame, across and along (the same
+# rendered people at 30, 15 and 10 frames a second). Below 6 frames a second they hardly touch.
+RATE, TURN_RATE, LEARNT_FPS, RATES = np.array([[0.16, 0.31], [0.09, 0.02]]), 0.48, 30.0, (6.0, 120.0)
 AROUND = 7  # frames over which a frame's worst error is averaged
 _MIRROR_MM, _GUESS_MM = 30.0, 20.0  # added before the logarithm: below, a difference says nothing
 FEATURES = (
@@ -87,22 +91,26 @@ def stated_errors() -> StatedErrors:
 
 
 def calibrated(
-    track: TrackFit, guess: InitialGuess | None, body: Body, scene: bool, table: StatedErrors | None = None
+    track: TrackFit, guess: InitialGuess | None, body: Body, scene: bool, fps: float, table: StatedErrors | None = None
 ) -> TrackFit:
-    """With deviations that hold, where the fit states any. scene: gravity was used."""
+    """With deviations that hold, where the fit states any. scene: gravity was used; fps: of the frames that were solved
+    together."""
     fit = track.fit
     if fit.joint_std_mm is None or fit.joint_std_relative_mm is None or fit.rotation_std_deg is None:
         return track
     table, seen = table or stated_errors(), track.joint_observed.astype(int)
     away = spread_features(track, guess, body)
+    rate = float(np.clip(fps, *RATES)) / LEARNT_FPS
     wider = np.exp((away - table.spread_mean) @ table.spread.T)[..., AXIS]  # [T, 24, 3]
 
     def stated(std_mm: torch.Tensor, place: int) -> torch.Tensor:
-        factor = _cells(table.factor, place, seen, scene) * (wider if place == 0 else 1.0)
+        factor = _cells(table.factor, place, seen, scene) * (wider if place == 0 else 1.0) * rate ** RATE[place, AXIS]
         return std_mm * torch.from_numpy(factor.astype(np.float32))
 
     relative = stated(fit.joint_std_relative_mm, 0)
-    rotation = fit.rotation_std_deg * torch.from_numpy(table.rotation[KIND, seen].astype(np.float32))
+    rotation = fit.rotation_std_deg * torch.from_numpy(
+        (table.rotation[KIND, seen] * rate**TURN_RATE).astype(np.float32)
+    )
     covariance = None if fit.shape_covariance is None else fit.shape_covariance * table.shape**2
     found = replace(
         track,

@@ -176,7 +176,8 @@ def fit_prepared(
         )
         if prepared.others:  # what one camera cannot know, several do: nothing was learnt of these
             return track
-        return calibrated(track, part.guess, body, scene is not None and scene.up is not None)
+        together = fps if len(solved) > 2 else 0.0
+        return calibrated(track, part.guess, body, scene is not None and scene.up is not None, together)
 
     return joined(map(with_keypoints, blocks(len(grid))), len(grid))
 

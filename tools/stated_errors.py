@@ -89,9 +89,9 @@ def _fitted(person: ShotPerson, camera, body: Body, scene: bool) -> tuple[TrackF
     """The track with raw deviations, its features, and whether the scene was used."""
     made: list[tuple[TrackFit, np.ndarray, bool]] = []
 
-    def raw(track, guess, body, scene):  # in place of `calibrated`
+    def raw(track, guess, body, scene, fps):  # in place of `calibrated`
         made.append((track, stated.spread_features(track, guess, body), scene))
-        return stated.calibrated(track, guess, body, scene, NEUTRAL)
+        return stated.calibrated(track, guess, body, scene, fps, NEUTRAL)
 
     with mock.patch("fitting.track.calibrated", raw):
         focal = given_focal(camera.mean_focal_px, camera.size)
@@ -259,7 +259,7 @@ def _spread(people) -> tuple[np.ndarray, np.ndarray]:
 
 def _calibrated(one: Person, table: StatedErrors) -> TrackFit:
     with mock.patch.object(stated, "spread_features", return_value=one.away):
-        return stated.calibrated(one.track, None, None, one.scene, table)  # type: ignore[arg-type]
+        return stated.calibrated(one.track, None, None, one.scene, FPS, table)  # type: ignore[arg-type]
 
 
 def _worst(people, tracks, table: StatedErrors) -> StatedErrors:

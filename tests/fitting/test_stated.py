@@ -31,14 +31,14 @@ def raw() -> TrackFit:
 def test_a_hidden_joint_is_stated_to_be_further_off_than_the_same_joint_seen(raw: TrackFit) -> None:
     seen = replace(raw, joint_observed=np.ones_like(raw.joint_observed))
     hidden = replace(raw, joint_observed=np.zeros_like(raw.joint_observed))
-    a, b = (calibrated(one, None, load_body(), False).fit.joint_std_relative_mm for one in (seen, hidden))
+    a, b = (calibrated(one, None, load_body(), False, 30.0).fit.joint_std_relative_mm for one in (seen, hidden))
     assert a is not None
     assert b is not None
     assert float(b[:, COUNTED].norm(dim=-1).mean()) > float(a[:, COUNTED].norm(dim=-1).mean())
 
 
 def test_deviations_are_wider_than_gauss_newton_and_finite(raw: TrackFit) -> None:
-    found = calibrated(raw, None, load_body(), False)
+    found = calibrated(raw, None, load_body(), False, 30.0)
     std, before = found.fit.joint_std_relative_mm, raw.fit.joint_std_relative_mm
     assert std is not None
     assert before is not None
@@ -50,7 +50,7 @@ def test_deviations_are_wider_than_gauss_newton_and_finite(raw: TrackFit) -> Non
 
 def test_a_fit_that_states_nothing_still_states_nothing(raw: TrackFit) -> None:
     silent = replace(raw, fit=replace(raw.fit, joint_std_mm=None, joint_std_relative_mm=None))
-    assert calibrated(silent, None, load_body(), False) is silent
+    assert calibrated(silent, None, load_body(), False, 30.0) is silent
 
 
 def test_the_probability_of_being_within_a_limit_grows_with_the_limit_and_is_half_at_the_median() -> None:
@@ -65,6 +65,13 @@ def test_one_deviation_holds_68_percent_and_the_factor_of_a_level_grows_with_it(
     assert level_factor(stated.ONE_STD, seen, False) == pytest.approx(1.0)
     assert (level_factor(0.95, seen, False) > 1.5).all()
     assert (level_factor(0.5, seen, False) < 0.75).all()
+
+
+def test_more_frames_a_second_do_not_make_a_joint_better_known(raw: TrackFit) -> None:
+    slow, fast = (calibrated(raw, None, load_body(), False, fps).fit.joint_std_relative_mm for fps in (15.0, 60.0))
+    assert slow is not None
+    assert fast is not None
+    assert bool((fast[:, COUNTED] > slow[:, COUNTED]).all())
 
 
 # The measures.

@@ -24,8 +24,9 @@ from pose2d.types import Keypoints
 FEWEST_POINTS = 6  # keypoints in two cameras from which a body is placed
 FARTHEST_STD_M = 0.15  # of such a keypoint
 LIMBS = ((13, 14, 15, 16, 20, 21, 22, 23, 24, 25), (7, 8, 9, 10), (5, 6, 11, 12), (1, 2, 3, 4))  # of Halpe's keypoints
-# Sides are exchanged for so long at a time, where squared misfits become less by so much in sum. Not tuned.
-SIDES_S, SIDES_GAIN = 0.5, 30.0
+# Sides are exchanged for so long at a time, where squared misfits become less by so much for each keypoint, frame and
+# camera. Less: somebody seen from the side, whose sides lie close to each other, is exchanged for nothing.
+SIDES_S, SIDES_GAIN = 0.5, 1.5
 MOST_SIDES = 8  # cameras of which all ways are tried
 GAP_FRAMES = 2  # between segments that two cameras see, one after the other: no absence
 
@@ -97,7 +98,7 @@ def with_sides(views: Sequence[OtherView], fps: float) -> list[OtherView]:
     for seen from the front, as surely as ever.
 
     For each limb and short time, of all ways to exchange it in some of the cameras the one with the least squared
-    misfits; an exchange costs SIDES_GAIN times the confidence of the camera that it calls wrong.
+    misfits; an exchange costs as much more as the camera that it calls wrong is confident.
     """
     views = list(views)
     count = len(views)
@@ -111,7 +112,8 @@ def with_sides(views: Sequence[OtherView], fps: float) -> list[OtherView]:
     # Of the whole person and time: of two cameras the same one is wrong about arms and legs.
     sure = np.array([float((view.keypoints.confidence * view.keypoints.presence).mean()) for view in views])
     for limb in map(list, LIMBS):
-        cost = np.repeat(SIDES_GAIN * (ways @ sure)[:, None], len(frames), 1)  # [W, T]
+        price = SIDES_GAIN * len(limb) * width * (count - 1)
+        cost = np.repeat(price * (ways @ sure)[:, None], len(frames), 1)  # [W, T]
         for a, b in combinations(range(count), 2):
             rotation = (views[b].rotation @ views[a].rotation.mT).double().numpy()
             offset = views[b].offset_m.double().numpy() - rotation @ views[a].offset_m.double().numpy()

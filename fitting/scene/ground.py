@@ -54,8 +54,8 @@ CONTRADICTION = 3.0  # deviations from which on something stated contradicts the
 LEAST_STANDING_S = 0.3
 LEAST_TOLD = 0.8  # of a lens's deviation that people and floor must bring it below to be heard
 ROUGH_STEPS = 15  # of the search from each start, before the best is followed to its end
-# Gravity is within 10 degrees in 9 of 10 scenes at 6 degrees per axis, in every other one at 9: above the first no floor
-# is claimed, above the second gravity counts as not known (bench/scene_evidence.py --simulated).
+# Gravity is within 10 degrees in 9 of 10 scenes at 6 degrees, in every other one at 9: above the first no floor is
+# claimed, above the second gravity counts as not known (bench/scene_evidence.py --simulated).
 WORST_FLOOR_DEG, WORST_UP_SIGMA_DEG = 6.0, 9.0
 
 
@@ -108,7 +108,7 @@ def estimate_ground(
 ) -> GroundAnswer:
     """One gravity and one floor for the whole shot."""
     given = given or GivenGround()
-    evidence, standing_s, resting_s = gathered(people, camera)
+    evidence, standing_s = gathered(people, camera)
     frames = np.concatenate([np.zeros(0), *(person.frames for person in people)])
     shown_s = (float(np.ptp(frames)) + 1) / camera.fps if len(frames) else 0.0
     if given.up_cam is None and len(evidence.axis) == 0:

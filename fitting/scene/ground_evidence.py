@@ -293,12 +293,12 @@ def without_feet(evidence: Evidence) -> Evidence:
 _OF_FEET = ("foot", "foot_root", "foot_lift", "foot_sigma", "foot_person", "foot_view_axis", "step", "step_share")
 
 
-def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evidence, float, float]:
-    """Also the seconds that people were upright, and of those the seconds that one of their feet rested."""
+def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evidence, float]:
+    """Also the seconds that people were upright."""
     axes: list[tuple] = []
     feet: list[tuple] = []
     steps: list[tuple] = []
-    standing_s = resting_s = 0.0
+    standing_s = 0.0
     for number, person in enumerate(people):
         if len(person.frames) == 0 or never_moves(person, camera.fps):
             continue
@@ -314,13 +314,12 @@ def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evid
         axes += _axis_chunks(person, number, seated, turn, camera)
         if upright.sum() < min(LEAST_UPRIGHT_S * camera.fps, len(upright) / 2):
             stance = np.zeros_like(stance)
-        resting_s += float(stance.any(1).sum()) / camera.fps
         feet += _foot_chunks(person, number, stance, standing.excess_rad, turn, camera)
         if not camera.moving:
             steps += _steps(person, stance, turn, camera)
     found = _packed(axes, feet, steps)
     alike = math.sqrt(1 + ALIKE * max(len(np.unique(found.axis_person)) - 1, 0))
-    return replace(found, axis_sigma=found.axis_sigma * np.array([1.0, alike])), standing_s, resting_s
+    return replace(found, axis_sigma=found.axis_sigma * np.array([1.0, alike])), standing_s
 
 
 def never_moves(person: PersonEvidence, fps: float) -> bool:

@@ -26,7 +26,7 @@ FARTHEST_STD_M = 0.15  # of such a keypoint
 LIMBS = ((13, 14, 15, 16, 20, 21, 22, 23, 24, 25), (7, 8, 9, 10), (5, 6, 11, 12), (1, 2, 3, 4))  # of Halpe's keypoints
 # Sides are exchanged for so long at a time, where squared misfits become less by so much for each keypoint, frame and
 # camera. Less: somebody seen from the side, whose sides lie close to each other, is exchanged for nothing.
-SIDES_S, SIDES_GAIN = 0.5, 1.5
+SIDES_S, SIDES_GAIN = 0.5, 0.5
 MOST_SIDES = 8  # cameras of which all ways are tried
 GAP_FRAMES = 2  # between segments that two cameras see, one after the other: no absence
 

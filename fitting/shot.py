@@ -51,8 +51,7 @@ from fitting.solver.terms.scene import (
 from fitting.track import PreparedTrack, fit_prepared, prepare_track, with_hands
 from pose2d.base.table import blocks, joined, stored
 from pose2d.base.threads import single_thread
-from pose2d.hands import HandKeypoints
-from pose2d.types import Keypoints
+from pose2d.types import HandKeypoints, Keypoints
 
 # Of the first fits: the camera may look down by anything, so people may lean out of the image further than usual.
 ROUGH_LEAN_RAD = 0.5

@@ -501,7 +501,8 @@ def in_doubt(problem: Problem) -> Problem:
 
 
 def joint_deviations(problem: Problem, state: State) -> JointDeviations:
-    """At an optimum. Float64 where float32 cannot factorise."""
+    """At an optimum. Float64 where float32 cannot factorise: at hundreds of frames a second acceleration rounds away what
+    keypoints say, already in the equations."""
     problem = in_doubt(problem)
     shape_weight = problem.term(LikelyShape).weight
     system = normal_equations(problem, state)
@@ -509,7 +510,8 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
         own, response, shape_covariance = _covariances(system, shape_weight)
     except NotPositiveDefinite:
         try:
-            parts = _covariances(system.double(), shape_weight)
+            doubled = normal_equations(problem.to(torch.float64), state.to(torch.float64))
+            parts = _covariances(doubled, shape_weight)
         except NotPositiveDefinite:  # rounding has eaten what little the data say: nothing can be stated
             unknown = torch.full((len(state), 24, 3), torch.nan)
             return JointDeviations(unknown, unknown.clone(), unknown[..., 0].clone(), system.corner * torch.nan)

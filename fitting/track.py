@@ -48,9 +48,8 @@ from pose2d.base.errors import UserError
 from pose2d.base.files import release_scratch
 from pose2d.base.table import Table, blocks, column, joined, nested, shared
 from pose2d.base.threads import single_thread
-from pose2d.hands import HandKeypoints
 from pose2d.skeletons import HALPE26
-from pose2d.types import Keypoints
+from pose2d.types import HandKeypoints, Keypoints
 
 _WRISTS = tuple(HALPE26.keypoints.index(f"{side}_wrist") for side in ("left", "right"))
 __all__ = ["FASTEST_FPS", "PreparedTrack", "TrackFit", "fit_prepared", "fit_track", "prepare_track", "start_track"]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pose2d.base.files import release_scratch, scratch_array
-from pose2d.base.table import Table, blocks, column, nested, shared
+from pose2d.base.table import Table, blocks, column, column_fields, nested, shared
 from pose2d.skeletons import COCO17, Skeleton
 
 Array = TypeVar("Array", np.ndarray, Tensor)
@@ -155,6 +155,39 @@ class Keypoints(Table):
             if isinstance(value := getattr(self, name), np.ndarray):
                 object.__setattr__(self, name, torch.tensor(value, dtype=torch.float32))
         super().__post_init__()
+
+
+@dataclass(frozen=True)
+class HandKeypoints(Table):
+    """The left and the right hand of a person in T frames."""
+
+    PREFIX = "row_hand_"
+    # [T, 2, 21, 2] full-frame pixels
+    xy_px: np.ndarray = column((2, 21, 2), "f", "left and right hand; NaN: not seen", unit="px", fill=np.nan)
+    # [T, 2, 21] calibrated
+    std_px: np.ndarray = column(
+        (2, 21), "f", "stated error, one standard deviation along each axis", unit="px", low=0, fill=np.nan
+    )
+    # [T, 2] calibrated; 0: no hand
+    presence: np.ndarray = column((2,), "f", "probability that the hand is seen there", low=0, high=1)
+    score: np.ndarray = column((2,), "f", "the hand network's own score", low=0, high=1)  # [T, 2]
+    # [T, 2, 21, 3] camera axes: x right, y down, z forward
+    landmarks_m: np.ndarray = column(
+        (2, 21, 3), "f", "the network's 3D guess, relative to the wrist", unit="m", fill=np.nan
+    )
+    size_px: np.ndarray = column((2,), "f", "length of the hand in the image", unit="px", low=0)  # [T, 2]
+
+    @classmethod
+    def unseen(cls, rows: int) -> "HandKeypoints":
+        """No hand in any of the rows."""
+        return cls.empty().scatter(np.zeros(0, np.int64), rows)
+
+    def exchanged(self, rows: np.ndarray) -> "HandKeypoints":
+        """With left and right exchanged in some rows [T]."""
+        values = {f.name: getattr(self, f.name).copy() for f, _ in column_fields(type(self))}
+        for value in values.values():
+            value[rows] = value[rows][:, ::-1]
+        return HandKeypoints(**values)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from pose2d import crops
 from pose2d.base.errors import UserError
 from pose2d.base.files import read_json
-from pose2d.models.base import compare, read_state
+from pose2d.models.base import fill, unfilled
 from pose2d.models.convolutions import Conv, CSPLayer, OnnxNetwork, SpatialPyramid, darknet_block, onnx_convolutions
 
 COCO_PERSON = 1  # category of a person in COCO's files
@@ -312,14 +312,8 @@ def _onnx_order() -> list[str]:
 def load_yolox(weights: str | Path | None = None) -> YOLOX:
     """The network with its embedded weights, or with those of the published ONNX file."""
     path = Path(str(files("pose2d") / "weights" / WEIGHTS)) if weights is None else Path(weights)
-    with torch.device("meta"):
-        model = YOLOX()
-    model._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))
-    state = model.convert(read_state(path))
-    mismatch = compare(model.state_dict(), state)
-    if mismatch:
-        raise UserError(f"{path} does not fit YOLOX-tiny: {mismatch}.")
-    model.load_state_dict(state)
+    model = unfilled(YOLOX)
+    fill(model, path, "YOLOX-tiny")
     return model.eval().requires_grad_(False)
 
 

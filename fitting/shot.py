@@ -384,11 +384,10 @@ def _judged(
         return again, Judged("used", misfit)
     rough = replace(how, rough=True)
     part, hidden = with_some_left_out(prepared, view.fps)
-    predicted = [
-        view.camera.project(view.body.at(fit.fit.params).keypoints)
-        for fit in (_within(part, found, view, place, rough), _plain(part, view, rough, found.fit.params))
-    ]
-    ratio = prediction_ratio(predicted[0], predicted[1], prepared.keypoints.xy_px, hidden)
+    both = _within(part, found, view, place, rough), _plain(part, view, rough, found.fit.params)
+    predicted = [view.camera.project(view.body.at(fit.fit.params).keypoints) for fit in both]
+    solved = both[1].fit.used.any(1, keepdim=True)
+    ratio = prediction_ratio(predicted[0], predicted[1], prepared.keypoints.xy_px, hidden & solved)
     if misfit <= DAMAGED and ratio <= PREDICTED:
         return again, Judged("used", misfit, ratio)
     soft = _within(prepared, found, view, replace(place, softer=SOFTER), how)

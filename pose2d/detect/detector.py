@@ -72,8 +72,8 @@ class PersonDetector(nn.Module):
     @staticmethod
     @abstractmethod
     def prepare(image: np.ndarray, long_side: int) -> tuple[np.ndarray, float]:
-        """An RGB uint8 image [H, W, 3] at one size: pixels [1, 3, h, w] float32, in the network's colour order and
-        range, and how many of them make a pixel of the image."""
+        """An RGB uint8 image [H, W, 3] at one size: what `candidates` takes, [1, 3, h, w], and how many of its pixels
+        make a pixel of the image."""
 
     @abstractmethod
     def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:

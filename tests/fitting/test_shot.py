@@ -294,6 +294,14 @@ def test_a_stated_floor_that_contradicts_the_people_is_obeyed_with_a_warning(bod
     assert any("degrees" in warning for warning in fit.warnings)
 
 
+def test_a_stated_height_that_contradicts_a_shared_floor_is_obeyed_with_a_warning(
+    family: list[ShotPerson], body: Body
+) -> None:
+    fit = fit_shot([replace(family[0], height_m=2.4), *family[1:]], CAMERA, KNOWN, body, fps=FPS)
+    assert height_m(fit, 0, body) == pytest.approx(2.4, rel=0.05)
+    assert any("stated height of 2.40 m" in warning and "would be 1." in warning for warning in fit.warnings)
+
+
 def test_nobody_is_an_answer(body: Body) -> None:
     fit = fit_shot([], CAMERA, KNOWN, body, fps=FPS)
     assert fit.people == {}

@@ -87,9 +87,7 @@ class Conv(nn.Conv2d):
     ) -> None:  # fmt: skip
         super().__init__(inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups, bias=bias)
         self.activation: Activation = activation
-        self._packed: tuple[tuple[int, int], Tensor] | None = (
-            None  # of which weights, and the kernel laid out
-        )
+        self._packed: tuple[tuple[int, int], Tensor] | None = None  # of which weights, and the kernel laid out
 
     def __getstate__(self) -> dict[str, object]:
         """Copies and pickles make their own: what oneDNN has laid out can be neither."""

@@ -400,7 +400,7 @@ class _Recorded:
             hands = hands.rows(np.where(share < 0.5, before, after)[near]).scatter(near, len(track))
             camera, to_camera = self.rig.cameras[number].camera, _matrix(*self.rig.relative(number))
             moved = params_to_world(
-                params, rest_pelvis(params.shape, body), np.broadcast_to(to_camera, (len(track), 4, 4))
+                params, rest_pelvis(params.shape, body), np.tile(to_camera, (len(track), 1, 1))
             )
             wrists = camera.project(body.at(moved).joints[:, list(WRISTS)]).numpy()
             away = [np.nansum(np.abs(hands.xy_px[:, :, 0] - at), (1, 2)) for at in (wrists, wrists[:, ::-1])]
@@ -504,7 +504,7 @@ def _in_camera(
     share = torch.from_numpy(place - before).float()
     params = mixed(track.fit.params.rows(before), track.fit.params.rows(after), share)
     pelvis = rest_pelvis(params.shape, body)
-    params = params_to_world(params, pelvis, np.broadcast_to(to_camera, (len(frame), 4, 4)))
+    params = params_to_world(params, pelvis, np.tile(to_camera, (len(frame), 1, 1)))
     mine, frames = points
     rows = np.isin(frames, frame)
     at = np.searchsorted(frame, frames[rows])

@@ -6,6 +6,7 @@ test: what a network says of mirrored crops, mapped back to the crops as they we
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -87,10 +88,7 @@ def dark(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
     blurred = _blur(F.pad(maps, (kernel // 2,) * 4), kernel)
     height = blurred.amax((2, 3), keepdim=True)
     log = (blurred * maps.amax((2, 3), keepdim=True) / height).clamp_min(1e-10).log()
-
-    def at(dx: int, dy: int) -> Tensor:
-        return _around(log, cells, dx, dy)
-
+    at = partial(_around, log, cells)
     gradient = 0.5 * torch.stack([at(1, 0) - at(-1, 0), at(0, 1) - at(0, -1)], -1)
     step = _newton_step(
         gradient, dxx=0.25 * (at(2, 0) - 2 * at(0, 0) + at(-2, 0)),
@@ -104,10 +102,7 @@ def udp(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
     """UDP (Huang et al. 2020), as ViTPose has it: blur, logarithm, one Newton step on the 3x3 neighbours."""
     cells, score = peaks(maps)
     log = _blur(F.pad(maps, (kernel // 2,) * 4, mode="reflect"), kernel).clamp(1e-3, 50).log()
-
-    def at(dx: int, dy: int) -> Tensor:
-        return _around(log, cells, dx, dy)
-
+    at = partial(_around, log, cells)
     middle = at(0, 0)
     left, right, up, down = at(-1, 0), at(1, 0), at(0, -1), at(0, 1)
     step = _newton_step(

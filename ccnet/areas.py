@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ccnet.confidence import fit_closed_form
+from ccnet.confidence import best_width, closed_form
 from ccnet.data.datasets import AnnotatedPerson
-from ccnet.data.observations import join, observe
+from ccnet.data.observations import Observations, join, observe
 from ccnet.heads.head import CalibrationHead
 from pose2d.models.base import PoseModel
 
@@ -45,24 +45,23 @@ def fit_areas(
 ) -> AreaFit:
     """On these people (`people_to_fit` chooses some)."""
     reader = _PooledFeatures(model.feature_shape, model.skeleton.size, 0)
-    parts = []
-    for part in observe(model, reader, people):
-        parts.append(part)
-        progress(len(part))
-    o = join(parts)
+    o = join(observe(model, reader, people), progress)
     x, log_share = o.inputs.double(), o.area_share.double().clamp_min(1e-6).log()
     centred = x - x.mean(0)
     covariance = centred.T @ centred / len(x)
     pull = (RIDGE * covariance.diagonal().mean()).clamp_min(1e-12) * torch.eye(len(covariance), dtype=x.dtype)
     weight = torch.linalg.solve(covariance + pull, centred.T @ (log_share - log_share.mean()) / len(x))
     mean_share, mean_log_share = float(o.area_share.mean()), float(log_share.mean())
-
-    def width(share: Tensor | float) -> float:
-        return fit_closed_form(o.score, o.sigma_px, o.crop_area_px2, o.crop_area_px2 * share, o.labelled_oks, model)
-
     predicted = ((x - x.mean(0)) @ weight + mean_log_share).exp().clamp(max=1)
-    widths = [width(share) for share in (mean_share, predicted, o.area_share)]
+    widths = [fit_width(o, share, model) for share in (mean_share, predicted, o.area_share)]
     return AreaFit(mean_share, x.mean(0), weight, mean_log_share, *widths)
+
+
+def fit_width(o: Observations, share: Tensor | float, model: PoseModel) -> float:
+    """The width of the heatmaps' target in cells that fits best people who fill this share [N] of their crops."""
+    crop_px2, area_px2 = o.crop_area_px2.double(), (o.crop_area_px2 * share).double()
+    score, sigma_px = o.score.double(), o.sigma_px.double()
+    return best_width(lambda w: closed_form(score, sigma_px, crop_px2, area_px2, model, w).numpy(), o.labelled_oks)
 
 
 def people_to_fit(people: Sequence[AnnotatedPerson]) -> list[AnnotatedPerson]:

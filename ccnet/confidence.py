@@ -28,6 +28,7 @@ from torch import Tensor
 from ccnet.heads.head import (
     CalibrationHead,
     ConvHead,
+    CopiedTrunkHead,
     Ensemble,
     FcHead,
     GapFcHead,
@@ -53,15 +54,12 @@ WIDTH = ("conv", "fc", "gap-fc")  # kinds that may have a hidden layer
 
 def head_class(kind: str) -> type[CalibrationHead]:
     """The class of a kind of head."""
-    if kind == COPY:
-        from ccnet.heads.head import CopiedTrunkHead
-
-        return CopiedTrunkHead
     if kind in ("peaks", "movenet"):  # these bring the networks of MoveNet with them
         from ccnet.heads.peaks import MoveNetHead, PeaksHead
 
         return PeaksHead if kind == "peaks" else MoveNetHead
-    return {head.kind: head for head in (ConvHead, GapFcHead, FcHead, QueryHead, SimCCDistributionHead)}[kind]
+    known = (ConvHead, GapFcHead, FcHead, QueryHead, SimCCDistributionHead, CopiedTrunkHead)
+    return {head.kind: head for head in known}[kind]
 
 
 @dataclass(frozen=True)
@@ -322,22 +320,30 @@ def confidence_function(
         head = load(head_path or pose_model)
         check_fits(head, model, pose_model)
         head.to(next(model.parameters()).device)
-        return lambda estimate: _from_head(head, estimate)
-    if source == "closed-form":
-        about = about_of(load(pose_model)) if pose_model in embedded() else None
 
-        width = target_cells(model, about)
+        def from_head(estimate: PoseEstimate) -> Calibrated:
+            if not isinstance(head, SimCCDistributionHead) or head.channels <= 2:
+                return Calibrated(*head(estimate.features))
+            head.check(estimate.features)
+            logits = head.logits(head.inputs(estimate.features.float()))
+            return Calibrated(logits[..., 0].sigmoid(), logits[..., 1].sigmoid(), distribution_of(logits))
 
-        def expected(e: PoseEstimate) -> Tensor:
+        return from_head
+    about = about_of(load(pose_model)) if source == "closed-form" and pose_model in embedded() else None
+    width = target_cells(model, about)
+
+    def of_source(e: PoseEstimate) -> Calibrated:
+        if source == "closed-form":
             area_px2 = mean_area_px2(e.crop_area_px2, about)
-            return closed_form(e.score, e.sigma_px, e.crop_area_px2, area_px2, model, width)
+            confidence = closed_form(e.score, e.sigma_px, e.crop_area_px2, area_px2, model, width)
+        elif source == "raw-heatmap":
+            assert e.heatmap_score is not None, "`check_heatmap_score` comes first"
+            confidence = e.heatmap_score
+        else:
+            confidence = e.score if source == "raw" else torch.ones_like(e.score)
+        return Calibrated(confidence, torch.ones_like(confidence))
 
-        return lambda estimate: _present(expected(estimate))
-    if source == "raw-heatmap":
-        return lambda estimate: _present(_heatmap_score(estimate))
-    if source == "raw":
-        return lambda estimate: _present(estimate.score)
-    return lambda estimate: _present(torch.ones_like(estimate.score))
+    return of_source
 
 
 def default_source(pose_model: str, checkpoint: Path | None, head_path: Path | None) -> ConfidenceSource:
@@ -371,28 +377,9 @@ def check_heatmap_score(pose_model: str, model: PoseModel) -> None:
 
 def head_digest(source: ConfidenceSource, pose_model: str, head_path: Path | None) -> str:
     """Of the head's weights that `confidence_function` reads; empty where it reads none."""
-    if source == "ccnet":
-        return weights_digest(load(head_path or pose_model).state_dict())
-    if source == "closed-form" and pose_model in embedded():
-        return weights_digest(load(pose_model).state_dict())
-    return ""
-
-
-def _heatmap_score(estimate: PoseEstimate) -> Tensor:
-    assert estimate.heatmap_score is not None, "`check_heatmap_score` comes first"
-    return estimate.heatmap_score
-
-
-def _from_head(head: CalibrationHead, estimate: PoseEstimate) -> Calibrated:
-    if not isinstance(head, SimCCDistributionHead) or head.channels <= 2:
-        return Calibrated(*head(estimate.features))
-    head.check(estimate.features)
-    logits = head.logits(head.inputs(estimate.features.float()))
-    return Calibrated(logits[..., 0].sigmoid(), logits[..., 1].sigmoid(), distribution_of(logits))
-
-
-def _present(confidence: Tensor) -> Calibrated:
-    return Calibrated(confidence, torch.ones_like(confidence))
+    if source != "ccnet" and (source != "closed-form" or pose_model not in embedded()):
+        return ""
+    return weights_digest(load((source == "ccnet" and head_path) or pose_model).state_dict())
 
 
 # Width of the training target in map cells, by the width of the map (SimpleBaseline, HRNet, ViTPose): 2 for inputs of
@@ -415,10 +402,24 @@ def closed_form(
     stated = not bool(torch.isnan(sigma_px).all())
     if len(model.feature_shape) != 3 and stated:
         return expected_oks_per_axis(sigma_px, l2)
-    px_per_cell = image_px_per_cell(crop_area_px2, model)
-    if stated:
-        return confidence_from_spread(sigma_px, width_cells * px_per_cell, l2)
-    return confidence_from_peak(score.clamp(0, 1), width_cells, px_per_cell, l2)
+    px_per_cell = (crop_area_px2 * model.input_wh[0] / model.input_wh[1]).sqrt() / cells_across(model)
+    return heatmap_confidence(score, sigma_px if stated else None, width_cells, px_per_cell, l2)
+
+
+def heatmap_confidence(
+    peak: Tensor,  # [N, K] its height
+    sigma_px: Tensor | None,  # [N, K, 2] of the Gaussian fitted to each heatmap, image pixels
+    width_cells: float,  # of the heatmaps' target
+    px_per_cell: Tensor,  # [N] image pixels
+    l2_px2: Tensor,  # [N, K]
+) -> Tensor:
+    """Expected OKS [N, K] from the width of each heatmap's peak: error variance sigma^2 - w^2, at least 0; or, without
+    one, from its height: w^2 (1 / peak - 1)."""
+    if sigma_px is not None:
+        variance = (sigma_px.square().mean(-1) - (width_cells * px_per_cell)[:, None] ** 2).clamp_min(0)
+        return expected_oks(variance, l2_px2)
+    cells2 = peak.new_tensor(width_cells) ** 2 * (1 / peak.clamp(SMALLEST_PEAK, 1) - 1)
+    return expected_oks(cells2 * px_per_cell[:, None] ** 2, l2_px2)
 
 
 def mean_area_px2(crop_area_px2: Tensor, about: About | None) -> Tensor:
@@ -435,54 +436,9 @@ def target_cells(model: PoseModel, about: About | None) -> float:
     return TARGET_SIGMA_CELLS.get(round(cells_across(model)), 2.0)
 
 
-def fit_closed_form(
-    score: Tensor,  # [N, K]
-    sigma_px: Tensor,  # [N, K, 2]
-    crop_area_px2: Tensor,  # [N]
-    area_px2: Tensor,  # [N] of the people, by the means that will be used
-    oks: np.ndarray,  # [N, K] true, NaN where not labelled
-    model: PoseModel,
-) -> float:
-    """The width of the heatmaps' target in cells that fits training people best."""
-    score, sigma_px, crop_area_px2, area_px2 = (v.double() for v in (score, sigma_px, crop_area_px2, area_px2))
-    return best_width(lambda w: closed_form(score, sigma_px, crop_area_px2, area_px2, model, w).numpy(), oks)
-
-
-def image_px_per_cell(crop_area_px2: Tensor, model: PoseModel) -> Tensor:
-    """Areas of crops in image pixels^2 [N] -> image pixels per cell of the heatmap [N]."""
-    width, height = model.input_wh
-    return (crop_area_px2 * width / height).sqrt() / cells_across(model)
-
-
 def cells_across(model: PoseModel) -> float:
     """Cells of the heatmap across the crop's width; a quarter of the input's for a network without maps."""
     return float(model.feature_shape[2] if len(model.feature_shape) == 3 else model.input_wh[0] / 4)
-
-
-def variance_from_peak(peak: Tensor, target_sigma_cells: float | Tensor) -> Tensor:
-    """Peaks [N, K] in (0, 1] -> error variance on either axis, cells^2 [N, K]: w^2 (1 / peak - 1), at least 0."""
-    width2 = torch.as_tensor(target_sigma_cells, dtype=peak.dtype) ** 2
-    return width2 * (1 / peak.clamp(SMALLEST_PEAK, 1) - 1)
-
-
-def confidence_from_peak(
-    peak: Tensor,  # [N, K]
-    target_sigma_cells: float | Tensor,  # one, or [K]
-    image_px_per_cell: Tensor,  # [N]
-    l2_px2: Tensor,  # [N, K]
-) -> Tensor:
-    """Expected OKS [N, K] from the height of each heatmap's peak."""
-    return expected_oks(variance_from_peak(peak, target_sigma_cells) * image_px_per_cell[:, None] ** 2, l2_px2)
-
-
-def confidence_from_spread(
-    sigma_px: Tensor,  # [N, K, 2] of the Gaussian fitted to each heatmap, image pixels
-    target_sigma_px: Tensor,  # [N]
-    l2_px2: Tensor,  # [N, K]
-) -> Tensor:
-    """Expected OKS [N, K] from the width of each heatmap's peak: error variance sigma^2 - w^2, at least 0."""
-    variance = sigma_px.square().mean(-1)
-    return expected_oks((variance - target_sigma_px[:, None] ** 2).clamp_min(0), l2_px2)
 
 
 def best_width(confidence_at: Callable[[float], np.ndarray], oks: np.ndarray) -> float:

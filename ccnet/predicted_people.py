@@ -53,7 +53,7 @@ class Predictions:
     oks: np.ndarray  # [N] with the person the box belongs to, or with the most similar one in the image
     keypoint_oks: np.ndarray  # [N, K] NaN where not labelled, or where the box belongs to no annotated person
     correct: np.ndarray | None = None  # [N, K] MPII: 1 where PCKh@0.5 calls a keypoint right, NaN where it counts none
-    pckh: tuple[PCKh, ...] = ()  # MPII: at 0.5, 0.1 and 0.11 (`published_pckh`)
+    pckh: tuple[PCKh, ...] = ()  # MPII: at 0.5, 0.1 and 0.11 (`PUBLISHED_AT_01`)
 
     def only(self, wanted: Sequence[str]) -> "Predictions":
         """Some of the sources, with raw and oracle, which the others are compared with."""
@@ -168,19 +168,14 @@ def _of_annotated(
     keypoints, area = np.stack([p.keypoints for p in split.people]), np.array([p.area_px2 for p in split.people])
     truth_px, labelled = keypoints[:, : skeleton.size, :2], keypoints[:, : skeleton.size, 2] > 0
     oks, keypoint_oks = matched_oks(xy_px, truth_px, labelled, area, skeleton.oks_sigma)
-    area_px2 = torch.tensor([person.area_px2 for person in split.people])
-    confidence = _all_sources(output, model, head, areas, area_px2, oks, keypoint_oks)
+    confidence = _all_sources(output, model, head, areas, torch.from_numpy(area), oks, keypoint_oks)
     image = np.array([person.image_id for person in split.people])
     predictions = Predictions(skeleton, image, xy_px, np.ones(len(oks)), confidence, oks, keypoint_oks)
     if skeleton != MPII16:
         return predictions
     compared = (xy_px, truth_px, labelled, np.array([person.head_px for person in split.people]))
-    half, published = datasets.published_pckh(*compared)
-    return replace(
-        predictions,
-        correct=datasets.correct_keypoints(*compared),
-        pckh=(half, datasets.pckh(*compared, 0.1), published),
-    )
+    pckh = tuple(datasets.pckh(*compared, threshold) for threshold in (0.5, 0.1, datasets.PUBLISHED_AT_01))
+    return replace(predictions, correct=datasets.correct_keypoints(*compared), pckh=pckh)
 
 
 def best_oks(split: Split, skeleton: Skeleton, image_id: np.ndarray, xy_px: np.ndarray) -> np.ndarray:

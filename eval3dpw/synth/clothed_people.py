@@ -17,6 +17,7 @@ from fitting.body import Body
 from fitting.body.body import skin
 from fitting.body.kinematics import Placement, rotation_matrices
 from fitting.render.draw import vertex_normals
+from fitting.training.motion_capture import legs_m
 
 BETAS = 10  # as many as 3DPW's files hold
 LATTICE_STEPS = 3  # every face stores its appearance on a lattice of this many steps along its edges
@@ -86,8 +87,7 @@ def _padded(body: Body, shape: Tensor) -> Tensor:
 
 
 def leg_length(body: Body, shape: Tensor) -> float:
-    joints = body.rest_joints + torch.einsum("jcs,s->jc", body.rest_joint_shapedirs, _padded(body, shape))
-    return sum(float((joints[a] - joints[b]).norm()) for a, b in ((1, 4), (4, 7), (2, 5), (5, 8)))
+    return legs_m(body.rest_joints + torch.einsum("jcs,s->jc", body.rest_joint_shapedirs, _padded(body, shape)))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from eval3dpw.synth.clothed_people import (
 )
 from eval3dpw.synth.motion import Clip, mirrored
 from eval3dpw.synth.outfit import draw_outfit
-from eval3dpw.synth.rendering import SceneMesh, build_scene_mesh, rasterize
+from eval3dpw.synth.rendering import SceneMesh, build_scene_mesh, seen_by
 from eval3dpw.synth.staging import RecordedPath
 from eval3dpw.synth.surroundings import OCCLUSION_LEVELS, SCENE_KINDS, Backdrop, SceneKind
 from eval3dpw.synth.textures import linear_rgb
@@ -102,7 +102,7 @@ def frame_truth(
     world_to_cam: np.ndarray,
 ) -> FrameTruth:  # fmt: skip
     """Of keypoints_m [P, K, 3] in the world frame: COCO's 17 or Halpe's 26."""
-    buffer = rasterize(vertices_m, mesh.faces, camera, world_to_cam)
+    buffer = seen_by(vertices_m, mesh.faces, camera, world_to_cam)
     owner = mesh.owner(buffer)
     surface_m = 1 / np.maximum(buffer.inverse_depth, 1e-6)
     in_cam = keypoints_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3]
@@ -114,7 +114,7 @@ def frame_truth(
     for person in range(count):
         start, end = mesh.person_faces[person : person + 2]
         faces = mesh.faces[start:end] - np.int32(sum(len(vertices) for vertices in people_m[:person]))
-        alone = rasterize(people_m[person], faces, camera, world_to_cam).triangle >= 0  # [H, W] without occlusion
+        alone = seen_by(people_m[person], faces, camera, world_to_cam).triangle >= 0  # [H, W] without occlusion
         visibility[person], hidden_by[person] = _visibility(
             owner, surface_m, pixels[person], in_cam[person, :, 2], person
         )

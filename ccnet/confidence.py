@@ -5,7 +5,7 @@ trained to show a Gaussian of width w wherever the keypoint is will, if the keyp
 blur of both: variance sigma^2 + w^2 and height w^2 / (sigma^2 + w^2). Either gives sigma back. So a network that fits a
 Gaussian to its heatmaps states its error by the width of the peak, one that only makes heatmaps by the height of the
 peak, and one that regresses, such as RLE, states sigma itself. All of them need l^2, hence the person's area: the
-annotated one, one predicted from the features (`ccnet.areas`), or the mean share of the crop that training people fill.
+annotated one, one predicted from the features (`AreaFit`), or the mean share of the crop that training people fill.
 
 `ccnet` is a calibration head from disk: weights in a safetensors file with the record of the pose model that they
 belong to (`load`, `save`, `describe`)."""
@@ -50,6 +50,7 @@ FORMAT = "fitmesh-ccnet-1"
 KINDS = ("conv", "gap-fc", "fc", "query", "peaks", "movenet", "simcc")
 COPY = "copy"  # nothing that a user runs needs it
 WIDTH = ("conv", "fc", "gap-fc")  # kinds that may have a hidden layer
+_AXES = {"fc": 1, "query": 2, "simcc": 2}  # of the features that a kind reads; others read maps of three
 
 
 def head_class(kind: str) -> type[CalibrationHead]:
@@ -124,30 +125,23 @@ def build(
         raise UserError("head 'copy' reads the crop itself: it goes with the features 'copy', and no other head does.")
     if width and kind not in WIDTH:
         raise UserError(f"head {kind!r} has no hidden layer to choose the width of; {', '.join(WIDTH)} have.")
-    wanted = {"fc": 1, "query": 2, "simcc": 2}.get(kind, 3)
-    if len(model.feature_shape) != wanted:
-        raise UserError(
-            f"head {kind!r} does not fit {type(model).__name__}, whose features have shape "
-            f"{list(model.feature_shape)}: use {default_kind(model)!r}."
-        )
-    options: dict[str, Any] = {}
-    if kind == "peaks":
-        readout = readout_of(model)
-        if readout is None:
+    readout = readout_of(model) if kind == "peaks" else None
+    for reads, fits in (
+        (f"features of another shape than {list(model.feature_shape)}", len(model.feature_shape) == _AXES.get(kind, 3)),
+        ("a 1x1 convolution at the network's end", kind != "peaks" or readout is not None),
+        ("MoveNet's features", kind != "movenet" or _is_movenet(model)),
+        ("RTMPose's features", kind != "simcc" or isinstance(model, RTMPose)),
+    ):
+        if not fits:
             raise UserError(
-                f"head 'peaks' needs a network that ends in a 1x1 convolution; use {default_kind(model)!r}."
+                f"head {kind!r} does not fit {type(model).__name__}: it reads {reads}. Use {default_kind(model)!r}."
             )
+    options: dict[str, Any] = {"width": width} if width else {}
+    if readout is not None:
         options = {"readout": readout, "log_odds": _makes_log_odds(model, readout)}
-    if kind == "movenet" and not _is_movenet(model):
-        raise UserError(f"head 'movenet' reads MoveNet's features; use {default_kind(model)!r}.")
-    if kind == "simcc":
-        if not isinstance(model, RTMPose):
-            raise UserError(f"head 'simcc' reads RTMPose's features; use {default_kind(model)!r}.")
-        options = {"bins": (BINS * model.input_wh[0], BINS * model.input_wh[1])}
-        options["map_channels"] = model.backbone.channels
-    if width:
-        options = {"width": width}
-    if kind == COPY:
+    elif isinstance(model, RTMPose) and kind == "simcc":
+        options = {"bins": tuple(BINS * side for side in model.input_wh), "map_channels": model.backbone.channels}
+    elif kind == COPY:
         options = {"card": card}
     heads = [head_class(kind)(model.feature_shape, model.skeleton.size, channels, **options) for _ in range(members)]
     for head in heads:
@@ -233,7 +227,7 @@ def load(name_or_path: str | Path) -> CalibrationHead:
     return head.eval().requires_grad_(False)
 
 
-_MOST = {"members": 64, "channels": 64, "side": 8192, "numbers": 1 << 24}  # no head comes near
+_MOST_SIDE, _MOST_NUMBERS = 8192, 1 << 24  # of features; no head comes near
 
 
 def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, ...]]:
@@ -245,8 +239,8 @@ def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, .
         raise UserError(f"{path} has a damaged record. {expected}") from error
     if content.get("format", "").value != FORMAT:
         raise UserError(f"{path} is not a calibration head made by `fitmesh train-ccnet`.")
-    shape = tuple(side.integer(1, _MOST["side"]) for side in content.item("feature_shape").items())
-    if not 1 <= len(shape) <= 3 or math.prod(shape) > _MOST["numbers"]:
+    shape = tuple(side.integer(1, _MOST_SIDE) for side in content.item("feature_shape").items())
+    if not 1 <= len(shape) <= 3 or math.prod(shape) > _MOST_NUMBERS:
         raise content.item("feature_shape").refuse("is no shape of features")
     for name, known in (("kind", (*KINDS, COPY)), ("skeleton", SKELETONS)):
         if content.item(name).text() not in known:
@@ -255,9 +249,9 @@ def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, .
     for name in options:
         stated = content.item("options").item(name)
         if name == "bins":
-            options[name] = [side.integer(1, _MOST["side"]) for side in stated.items()]
+            options[name] = [side.integer(1, _MOST_SIDE) for side in stated.items()]
         elif name in ("map_channels", "width"):
-            options[name] = stated.integer(1, _MOST["side"])
+            options[name] = stated.integer(1, _MOST_SIDE)
         elif name == "card":
             options[name] = stated.text()
         elif name != "log_odds" or not isinstance(options[name], bool):
@@ -265,9 +259,9 @@ def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, .
     names = ("model", "model_fingerprint", "skeleton", "kind")
     return About(
         **{name: content.item(name).text() for name in names},
-        members=content.get("members", 1).integer(1, _MOST["members"]),
-        channels=content.get("channels", 2).integer(1, _MOST["channels"]), options=options,
-        training=dict(content.get("training", {}).object()), area_share=content.get("area_share", 0.25).number(0, 1e3),
+        members=content.get("members", 1).integer(1, 64), channels=content.get("channels", 2).integer(1, 64),
+        options=options, training=dict(content.get("training", {}).object()),
+        area_share=content.get("area_share", 0.25).number(0, 1e3),
         target_cells=content.get("target_cells", 2.0).number(0, 1e3),
     ), shape  # fmt: skip
 

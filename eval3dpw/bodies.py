@@ -94,8 +94,6 @@ def _read_regressor(path: Path | None, body: Body) -> Tensor:
     )
     if path is None:
         raise UserError(f"3DPW is scored on joints that need {what}")
-    if not path.is_file():
-        raise UserError(f"there is no file {path}. Expected {what}")
     array = read_npy(path, f"Expected {what}")
     if array.dtype.kind not in "fiu" or array.shape != (17, vertices) or not np.isfinite(array).all():
         raise UserError(f"{path} holds {array.dtype} {list(array.shape)}; expected {what}")

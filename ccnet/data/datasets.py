@@ -17,6 +17,12 @@ from pose2d.video.frames import LARGEST_SIDE, read_image
 
 WHOLEBODY_FIELDS = ("keypoints", "foot_kpts", "face_kpts", "lefthand_kpts", "righthand_kpts")
 _MOST_PX = 1 << 20  # of an image's side
+# Where annotations are, `*` for the split, and what its file's name lacks of the split's. Halpe's first 17 are COCO's.
+_COCO_LAYOUT = ("annotations/person_keypoints_*.json", "")
+_LAYOUT = {
+    COCO17: _COCO_LAYOUT, HALPE26: _COCO_LAYOUT, MPII16: ("annot/*.json", ""),
+    WHOLEBODY133: ("annotations/coco_wholebody_*_v1.0.json", "2017"),
+}  # fmt: skip
 MPII_BOX_PX = 200.0  # MPII states a person's size in units of 200 pixels
 
 
@@ -49,10 +55,10 @@ def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Spli
     root = Path(root)
     if not root.is_dir():
         raise UserError(f"no data folder at {root}. Pass the folder that holds annotations/ and the images.")
-    if skeleton not in (COCO17, HALPE26, MPII16, WHOLEBODY133):
+    if skeleton not in _LAYOUT:
         known = "coco17, mpii16, wholebody133"
         raise UserError(f"no data set with the keypoints of {skeleton.name!r} can be read, only: {known}.")
-    pattern, year = _layout(skeleton)
+    pattern, year = _LAYOUT[skeleton]
     source = root / pattern.replace("*", name.removesuffix(year))
     content, heads = _read_json(source, root, skeleton), source.with_name(f"gt_{name}.mat")
     if skeleton == MPII16:
@@ -79,17 +85,9 @@ def usual_split(role: Literal["train", "test"], skeleton: Skeleton) -> str:
     return mpii if skeleton == MPII16 else coco
 
 
-def _layout(skeleton: Skeleton) -> tuple[str, str]:
-    """Where annotations are, `*` for the split, and what its file's name lacks of the split's."""
-    if skeleton == MPII16:
-        return "annot/*.json", ""
-    whole = skeleton == WHOLEBODY133
-    return ("annotations/coco_wholebody_*_v1.0.json", "2017") if whole else ("annotations/person_keypoints_*.json", "")
-
-
 def split_names(root: str | Path, skeleton: Skeleton = COCO17) -> list[str]:
     """The splits that `root` has annotations for."""
-    pattern, year = _layout(skeleton)
+    pattern, year = _LAYOUT[skeleton]
     before, after = Path(pattern).name.split("*")
     return sorted(path.name.removeprefix(before).removesuffix(after) + year for path in Path(root).glob(pattern))
 

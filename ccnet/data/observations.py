@@ -278,10 +278,8 @@ STREAMED_SCALE_EXAMPLES = 512  # the same where each one is a run of the network
 class Examples(ABC):
     """Batches in an order that depends on seed and epoch alone, so that training can resume at any step."""
 
-    people: int  # different indices in Targets.index
-
     def __init__(self, count: int, seed: int, target: Target) -> None:
-        self.count = self.people = count  # examples in one epoch
+        self.count = count  # examples in one epoch
         self.seed, self.target = seed, target
         self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, int))
 

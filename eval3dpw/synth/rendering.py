@@ -98,9 +98,9 @@ def _shade(
             up = (ny + 1) / 2
             open_sky = 1.0
             if ground[f]:
-                open_sky = 1 - _nearest_pixel(
-                    sky_map, (px - sky_grid[0]) * sky_grid[2], (pz - sky_grid[1]) * sky_grid[2]
-                )
+                mx, my = (px - sky_grid[0]) * sky_grid[2], (pz - sky_grid[1]) * sky_grid[2]
+                if 0 <= mx < SKY_MAP_SIZE and 0 <= my < SKY_MAP_SIZE:
+                    open_sky = 1 - sky_map[int(my), int(mx)]
             elif f < people:
                 open_sky = 0.55 + 0.45 * min(max(py, 0.0) / 0.9, 1.0)  # less light gets between legs
             if shadow_only[f]:  # the photograph is lit already: only darken it
@@ -144,13 +144,6 @@ def _sun_visibility(
         if nearness[iy + dy, ix + dx] <= near:
             lit += share
     return lit
-
-
-@compiled
-def _nearest_pixel(image: np.ndarray, x: float, y: float) -> float:
-    if x < 0 or y < 0 or x >= SKY_MAP_SIZE or y >= SKY_MAP_SIZE:
-        return 0.0
-    return image[int(y), int(x)]
 
 
 @compiled

@@ -218,10 +218,8 @@ def quaternion_product(first: Tensor, second: Tensor) -> Tensor:
 
 def euler_zyx_to_matrix(angles: Tensor) -> Tensor:
     """Angles about z, y and x [..., 3] radians -> Rz Ry Rx, [..., 3, 3]."""
-    about_z, about_y, about_x = torch.diag_embed(angles).unbind(-2)  # each [..., 3] with one angle in its own place
-    about_z, about_x = about_z.flip(-1), about_x.flip(-1)
-    turns = [axis_angle_to_quaternion(vector) for vector in (about_z, about_y, about_x)]
-    return quaternion_to_matrix(quaternion_product(turns[0], quaternion_product(turns[1], turns[2])))
+    z, y, x = angles.unbind(-1)
+    return about_axis(2, z) @ about_axis(1, y) @ about_axis(0, x)
 
 
 def nearest_rotation(matrix: Tensor) -> Tensor:

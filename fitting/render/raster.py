@@ -59,23 +59,13 @@ class Screen:
     def window(self, width: int, height: int) -> tuple[int, int, int, int]:
         """The part of an image the triangles can touch, a pixel's margin included: left, top, right, bottom. Right and
         bottom are exclusive, as in slices; all are 0 when nothing is in sight."""
-        left, top, right, bottom = _bounds(self.xy_px)
+        left, top = np.nanmin(self.xy_px, 0, initial=np.inf)
+        right, bottom = np.nanmax(self.xy_px, 0, initial=-np.inf)
         if not right >= left:
             return 0, 0, 0, 0
         left, top = min(max(left - 1, 0), width), min(max(top - 1, 0), height)
         right, bottom = min(max(right + 2, 0), width), min(max(bottom + 2, 0), height)
         return math.floor(left), math.floor(top), math.ceil(right), math.ceil(bottom)
-
-
-@compiled
-def _bounds(xy_px: np.ndarray) -> tuple[float, float, float, float]:
-    """Left, top, right, bottom of the points [V, 2] that are not NaN; right < left when there are none."""
-    left, top, right, bottom = np.inf, np.inf, -np.inf, -np.inf
-    for i in range(xy_px.shape[0]):
-        x, y = xy_px[i, 0], xy_px[i, 1]
-        if x == x and y == y:
-            left, top, right, bottom = min(left, x), min(top, y), max(right, x), max(bottom, y)
-    return left, top, right, bottom
 
 
 def project_triangles(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camera) -> Screen:

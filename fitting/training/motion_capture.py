@@ -117,10 +117,9 @@ class Motion:
 
 
 _BONES = {
-    "joint": Array("U", ("bones",)),
-    "parent": Array("i", ("bones",), low=-1),
+    "joint": Array("U", ("bones",)), "parent": Array("i", ("bones",), low=-1),
     "offset": Array("f", ("bones", 3), finite=True),
-}
+}  # fmt: skip
 _CLIPS = {
     "joint": Array("U", ("joints",)), "euler_zyx_deg_x100": Array("f", ("frames", "joints", 3), finite=True),
     "root_pos": Array("f", ("frames", 3), finite=True, optional=True), "clip_start": Array("i", ("clips + 1",), low=0),
@@ -153,15 +152,15 @@ def load_captured(path: str | Path, body: Body, fps: float, skeleton: str | Path
     return _load(path, body, fps, skeleton, _CMU)
 
 
+def _checked(path: str | Path, wanted: dict[str, Array], what: str) -> dict[str, np.ndarray]:
+    arrays = read_npz(path, f"Expected {what} (.npz).", wanted)
+    check_arrays(arrays, wanted, path, what)
+    return arrays
+
+
 def _load(path: str | Path, body: Body, fps: float, skeleton: str | Path | None, source: tuple[str, ...]) -> Motion:
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"{path} does not exist; expected a file of motion capture (.npz).")
-    expected = "Expected a file of motion capture (.npz)."
-    file = read_npz(path, expected)
-    bones = file if skeleton is None else read_npz(skeleton, expected)
-    check_arrays(bones, _BONES, skeleton or path, "a file of motion capture")
-    check_arrays(file, _CLIPS, path, "a file of motion capture")
+    bones = _checked(skeleton or path, _BONES, "a file of motion capture")
+    file = _checked(path, _CLIPS, "a file of motion capture")
     # Every joint there, each after its parent; clips one after the other.
     order, names = [str(n) for n in bones["joint"]], [str(n) for n in file["joint"]]
     lacking = sorted({*source, *(theirs for theirs, _ in _FAR_END.values())} - (set(names) & set(order)))
@@ -181,7 +180,6 @@ def _load(path: str | Path, body: Body, fps: float, skeleton: str | Path | None,
         raise UserError(f"{path}: clip_start goes beyond the frames that are there.")
     euler = torch.from_numpy(np.deg2rad(file["euler_zyx_deg_x100"].astype(np.float32) / 100))
     offsets = dict(zip(order, bones["offset"], strict=True))
-    root = torch.from_numpy(file["root_pos"]) if "root_pos" in file else None
     descriptions = tuple(map(str, file["clip_desc"])) if "clip_desc" in file else ()
     parents = [names.index(order[above[name]]) if above[name] >= 0 else -1 for name in names]
     align = _alignments(offsets, order, above, body)
@@ -189,7 +187,8 @@ def _load(path: str | Path, body: Body, fps: float, skeleton: str | Path | None,
     pose = torch.cat([_retarget(part, parents, turning, align) for part in euler.split(8192)])
     # Metres of our body per unit of the capture, by the length of the legs.
     captured = sum(float(np.linalg.norm(offsets[name])) for name in ("LeftLeg", "LeftFoot", "RightLeg", "RightFoot"))
-    root_m = None if root is None else root * (legs_m(body.rest_joints) / captured)
+    size = legs_m(body.rest_joints) / captured
+    root_m = torch.from_numpy(file["root_pos"]) * size if "root_pos" in file else None
     return Motion(pose, root_m, start, clips, fps, descriptions)
 
 
@@ -271,11 +270,7 @@ _X, _Y, _Z = torch.eye(3)
 
 def load_ui_prmd(path: str | Path, body: Body) -> Motion:
     """The clips whose joints can be found. Their names begin with the subject's number."""
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"{path} does not exist; expected UI-PRMD's markers (.npz).")
-    file = read_npz(path, "Expected UI-PRMD's markers (.npz).")
-    check_arrays(file, _FILE, path, "a file of UI-PRMD's markers")
+    file = _checked(path, _FILE, "a file of UI-PRMD's markers")
     points = list(map(str, file["point"]))
     if lacking := sorted(set(_USED) - set(points)):
         raise UserError(f"{path} lacks the markers {', '.join(lacking[:4])} of Plug-in Gait.")

@@ -134,7 +134,7 @@ def build(
     ):
         if not fits:
             raise UserError(
-                f"head {kind!r} does not fit {type(model).__name__}: it reads {reads}. Use {default_kind(model)!r}."
+                f"head {kind!r} does not fit {type(model).__name__}: it reads {reads}; use {default_kind(model)!r}."
             )
     options: dict[str, Any] = {"width": width} if width else {}
     if readout is not None:

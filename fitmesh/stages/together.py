@@ -4,6 +4,7 @@ The bodies are in the first camera's frame and at its frames. Every other camera
 bodies in its own frame and at its own frames, from which its overlay is drawn.
 """
 
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,14 +20,16 @@ from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, edited
 from fitmesh.stages.scene import OFF, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import Job, camera_names
 from fitting.body import Body
+from fitting.body.kinematics import WRISTS
 from fitting.body.load import load_body
 from fitting.camera import Camera, given_focal, params_to_world
 from fitting.fits import FitOptions, TrackFit, mixed
-from fitting.keypoints.observed import body_keypoints
+from fitting.hands import fit_hands
+from fitting.keypoints.observed import body_keypoints, reordered, seen_hands
 from fitting.keypoints.weights import PRESENT
 from fitting.optimise import OtherView
 from fitting.rig.check import checked, stated_ground
-from fitting.rig.meeting import Offset, Sight, Track, doubtful, grouped, pair_gains
+from fitting.rig.meeting import Offset, Sight, Track, doubtful, grouped, neighbours, pair_gains
 from fitting.rig.rig import Rig, read_rig, write_rig
 from fitting.rig.views import resampled, rest_pelvis
 from fitting.scene.camera_motion import read_motion
@@ -34,6 +37,7 @@ from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
+from pose2d.hands import HandKeypoints
 from pose2d.tracking import appearance
 from pose2d.types import Appearance, Keypoints
 
@@ -132,16 +136,19 @@ class _Seen:
         """[N] of a track's rows, on the camera's clock."""
         return self.tracks.time_s[np.searchsorted(self.tracks.frames, self.people.frames[identity])]
 
-    def joined(self, numbers: Sequence[int]) -> tuple[Keypoints, np.ndarray, np.ndarray]:
-        """Keypoints, frames and boxes of some tracks that are one person's; where two overlap, the earlier one's."""
+    def joined(self, numbers: Sequence[int]) -> tuple[Keypoints, HandKeypoints, np.ndarray, np.ndarray]:
+        """Keypoints, hands, frames and boxes of some tracks that are one person's; where two overlap, the earlier's."""
         who = sorted((self.identities[number] for number in numbers), key=lambda i: self.people.frames[i][0])
+        file = self.people
         if not who:
-            empty = next(iter(self.people.people.values())).rows(slice(0))
-            return empty, np.zeros(0, np.int64), np.zeros((0, 4), np.float32)
-        frames = np.concatenate([self.people.frames[i] for i in who])
-        frames, first = np.unique(frames, return_index=True)
-        boxes = np.concatenate([self.people.boxes_px[i] for i in who])[first]
-        return Keypoints.concat([self.people.people[i] for i in who]).rows(first), frames, boxes
+            empty = next(iter(file.people.values())).rows(slice(0))
+            return empty, HandKeypoints.empty(), np.zeros(0, np.int64), np.zeros((0, 4), np.float32)
+        frames, first = np.unique(np.concatenate([file.frames[i] for i in who]), return_index=True)
+        boxes = np.concatenate([file.boxes_px[i] for i in who])[first]
+        hands = (
+            HandKeypoints.concat([file.hands[i] for i in who]) if file.hands else HandKeypoints.unseen(1 + max(first))
+        )
+        return Keypoints.concat([file.people[i] for i in who]).rows(first), hands.rows(first), frames, boxes
 
 
 def make(job: Job, key: CacheKey) -> None:
@@ -149,7 +156,7 @@ def make(job: Job, key: CacheKey) -> None:
     settings = job.settings.fit
     seen, body = _read(job), load_body(settings.body_file)
     with job.reporter.busy("comparing the cameras"), single_thread():
-        rig, offsets, scale_std = _placed(job, seen, body)
+        seen, rig, offsets, stds = _placed(job, seen, body)
         tracks = _sights(seen, rig)
         gain = pair_gains(rig, tracks, [one.seconds for one in offsets])
         groups = grouped(gain, tracks)
@@ -175,8 +182,11 @@ def make(job: Job, key: CacheKey) -> None:
         if one.identity not in found.people:
             words = "never shows enough confident keypoints at once: no body is fitted."
             job.reporter.warn(f"person {one.identity} {words}")
+    if body.fingers is not None:
+        fingers = {p.identity: p for p in people}
+        found = replace(found, people={i: recorded.with_fingers(fingers[i], t, body) for i, t in found.people.items()})
     if rig.source == "people":
-        found = replace(found, people={i: _with_scale(track, scale_std, body) for i, track in found.people.items()})
+        found = replace(found, people={i: _with_rig_std(track, stds, body) for i, track in found.people.items()})
         if found.ground is not None:
             height_m = found.ground.camera_height_m if found.ground.floor_known else -fit.lowest_foot(found, body)
             rig = rig.upright(found.ground.up_cam, height_m)
@@ -241,39 +251,46 @@ def _sights(seen: Sequence[_Seen], rig: Rig) -> list[list[Sight]]:
     ]
 
 
-def _with_scale(track: TrackFit, log_std: float, body: Body) -> TrackFit:
-    """With the uncertainty of all lengths, where people's heights are the measure."""
-    found = track.fit
+def _with_rig_std(track: TrackFit, stds: tuple[float, float], body: Body) -> TrackFit:
+    """With the uncertainty of cameras that people placed: of all lengths (log), and of their turns (radians), which
+    bend a body by about half as much."""
+    found, (scale, turn) = track.fit, stds
     if found.joint_std_mm is None or found.joint_std_relative_mm is None:
         return track
-    joints = 1000 * log_std * body.at(found.params).joints
-    std, relative = torch.hypot(found.joint_std_mm, joints), joints - joints[:, :1]
-    relative = torch.hypot(found.joint_std_relative_mm, relative)
+    joints = 1000 * body.at(found.params).joints
+    apart = joints - joints[:, :1]
+    bent = turn / 2 * apart.norm(dim=-1, keepdim=True) / math.sqrt(3)
+    std = torch.hypot(torch.hypot(found.joint_std_mm, scale * joints), bent)
+    relative = torch.hypot(torch.hypot(found.joint_std_relative_mm, scale * apart), bent)
     return replace(track, fit=replace(found, joint_std_mm=std, joint_std_relative_mm=relative))
 
 
-def _placed(job: Job, seen: Sequence[_Seen], body: Body) -> tuple[Rig, list[Offset], float]:
-    """Where the cameras stand and when they looked, checked against the people; and a deviation of all lengths, log."""
+def _placed(job: Job, seen: list[_Seen], body: Body) -> tuple[list[_Seen], Rig, list[Offset], tuple[float, float]]:
+    """Where the cameras stand and when they looked, checked against the people, with deviations of lengths (log) and of
+    turns (radians); and what was seen, with sides as the cameras' places say."""
     settings = job.settings.rig
     assert settings is not None
     steps = [1 / one.tracks.fps for one in seen]
     if settings.file is not None:
         rig = _read_rig(job, settings.file)
-        return *checked(rig, _sights(seen, rig), settings.offsets_s(), steps), 0.0
+        return seen, *checked(rig, _sights(seen, rig), settings.offsets_s(), steps), (0.0, 0.0)
     from fitting.rig.from_people import Lifted, Recorded, place_cameras  # where nobody has recorded a board
 
     scene = job.settings.fit.scene
     lenses = [lens_of(scene, one.job.clip.files()[0], (one.tracks.width_px, one.tracks.height_px)) for one in seen]
-    people = [
-        [Lifted.of(one.people.people[i], one.time_s(i), lens.camera, body, one.tracks.fps) for i in one.identities]
-        for one, lens in zip(seen, lenses, strict=True)
-    ]
-    height_m = scene.heights().get(None)
+    people, exchanged = (
+        [
+            [Lifted.of(one.people.people[i], one.time_s(i), lens.camera, body, one.tracks.fps, other)
+             for i in one.identities]
+            for one, lens in zip(seen, lenses, strict=True)
+        ]
+        for other in (False, True)
+    )  # fmt: skip
     found = place_cameras(
         Recorded(
             names=[one.name for one in seen], cameras=[lens.camera for lens in lenses],
             focals=[lens.focal for lens in lenses], people=people, stated_s=settings.offsets_s(), steps_s=steps,
-            height_m=height_m,
+            height_m=scene.heights().get(None), exchanged=exchanged,
         )
     )  # fmt: skip
     job.reporter.say(
@@ -281,7 +298,15 @@ def _placed(job: Job, seen: Sequence[_Seen], body: Body) -> tuple[Rig, list[Offs
         f"{100 * found.place_std.max():.0f} %, all lengths to {100 * found.scale_log_std:.0f} % (one deviation); "
         f"{RIG_FILE} has them", "cameras",
     )  # fmt: skip
-    return found.rig, found.offsets, found.scale_log_std
+    if (number := found.exchanged) is not None:
+        job.reporter.warn(
+            f"{seen[number].name}: people's left is taken for their right, so that rays meet (a mirrored video, or "
+            "backs that look like fronts)."
+        )
+        one = seen[number]
+        turned = {i: reordered(k, np.tile(k.skeleton.flip_order, (len(k), 1))) for i, k in one.people.people.items()}
+        seen = [*seen[:number], replace(one, people=replace(one.people, people=turned)), *seen[number + 1 :]]
+    return seen, found.rig, found.offsets, (found.scale_log_std, math.radians(float(found.turn_std_deg.mean())))
 
 
 def _say(job: Job, rig: Rig, offsets: Sequence[Offset], groups: Sequence[Sequence[tuple[int, int]]]) -> None:
@@ -353,12 +378,55 @@ class _Recorded:
                 continue
             points, time_s = anybody, np.array([-np.inf])
             if numbers:
-                points, own, _ = there.joined(numbers)
+                points, _, own, _ = there.joined(numbers)
                 time_s = there.tracks.time_s[np.searchsorted(there.tracks.frames, own)] + offset.seconds
             rotation, moved = (torch.from_numpy(part).float() for part in self.rig.relative(number))
             camera = self.rig.cameras[number].camera
             views.append(OtherView(resampled(points, time_s, want_s), camera, rotation, moved))
         return views
+
+    def with_fingers(self, one: _Somebody, track: TrackFit, body: Body) -> TrackFit:
+        """Each hand as the camera sees it that shows it longest and largest: fingers and wrists bend alike for all."""
+        first, params = self.seen[0].tracks, track.fit.params
+        track_s = first.time_s[np.searchsorted(first.frames, track.frame)]
+        best, most = None, np.zeros(2)
+        for number, (there, numbers, offset) in enumerate(zip(self.seen, one.tracks, self.offsets, strict=True)):
+            _, hands, frames, _ = there.joined(numbers)
+            if not hands.presence.any():
+                continue
+            own_s = there.tracks.time_s[np.searchsorted(there.tracks.frames, frames)] + offset.seconds
+            before, after, share = neighbours(own_s, track_s)
+            near = np.flatnonzero(share >= 0)
+            hands = hands.rows(np.where(share < 0.5, before, after)[near]).scatter(near, len(track))
+            camera, to_camera = self.rig.cameras[number].camera, _matrix(*self.rig.relative(number))
+            moved = params_to_world(
+                params, rest_pelvis(params.shape, body), np.broadcast_to(to_camera, (len(track), 4, 4))
+            )
+            wrists = camera.project(body.at(moved).joints[:, list(WRISTS)]).numpy()
+            away = [np.nansum(np.abs(hands.xy_px[:, :, 0] - at), (1, 2)) for at in (wrists, wrists[:, ::-1])]
+            hands = hands.exchanged(away[1] < away[0])  # that hang on arms with the wrong name
+            found = fit_hands(
+                seen_hands(hands, camera, body), moved, camera, body, first.fps, track.present.astype(int)
+            )
+            shown = (hands.presence * hands.size_px).sum(0)
+            best = best or found
+            for side in np.flatnonzero(shown > most):
+                for name, count in (
+                    ("pose_rad", 15),
+                    ("std_deg", 15),
+                    ("seen", 1),
+                    ("wrist_rad", 1),
+                    ("point_std_mm", 1),
+                ):
+                    part = slice(side * count, (side + 1) * count)
+                    getattr(best, name)[:, part] = getattr(found, name)[:, part]
+            most = np.maximum(most, shown)
+        if best is None:
+            return track
+        pose = params.pose.clone()
+        pose[:, list(WRISTS)] = torch.from_numpy(best.wrist_rad)
+        params = replace(params, pose=pose, hands=torch.from_numpy(best.pose_rad))
+        return replace(track, fit=replace(track.fit, params=params), hands=best)
 
     def shot_person(self, one: _Somebody, init: str) -> ShotPerson:
         first, *others = self.views(one)
@@ -375,7 +443,7 @@ def _write(
     fitted = []
     for one in people:
         track = found.people.get(one.identity)
-        points, frames, boxes = there.joined(one.tracks[number])
+        points, _, frames, boxes = there.joined(one.tracks[number])
         if track is not None and number:
             track_s = first.time_s[np.searchsorted(first.frames, track.frame)] - recorded.offsets[number].seconds
             track = _in_camera(track, track_s, there.tracks, (points, frames), camera, to_camera, body)
@@ -454,4 +522,6 @@ def _in_camera(
         joint_observed=track.joint_observed[nearest],
         fit=replace(fitted, params=params, used=used, reprojection_px=torch.where(used, away, torch.nan)),
         contact=None if track.contact is None else track.contact[nearest],
+        worst_error_mm=None if track.worst_error_mm is None else track.worst_error_mm[nearest],
+        hands=None if track.hands is None else track.hands.rows(nearest),
     )

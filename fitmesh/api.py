@@ -1,16 +1,15 @@
 """`fitmesh.run` and `fitmesh.run_many`: what the command does, as functions."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 
 from fitmesh.inputs import folder_beside, open_clip, spooled
 from fitmesh.many.status import ClipStatus
 from fitmesh.options import ranges
-from fitmesh.options.record import Option, check_ranges, function
+from fitmesh.options.record import check_ranges, function, option
 from fitmesh.options.run import RunOptions
 from fitmesh.result import Result, load
 from fitmesh.stages.pipeline import run_settings, run_stages
@@ -33,51 +32,45 @@ class Progress:
 class RunArguments(RunOptions):
     """Of `fitmesh.run`."""
 
-    video: Annotated[
-        str | Path | Sequence[str | Path] | None,
-        Option("A video, an image, or a folder of images that follow each other. Several: cameras of one scene."),
-    ] = field(default=None, kw_only=False)
-    out: Annotated[
-        str | Path | None, Option("Folder for the results; made if absent. None: CLIP.fitmesh beside the clip.")
-    ] = field(default=None, kw_only=False)
-    frames: Annotated[
-        Iterable[np.ndarray] | None,
-        Option(
-            "Instead of a video: RGB images [height, width, 3] uint8 of one size, read once, one in memory at a time; "
-            "meanwhile they are in a lossless video in `out`."
-        ),
-    ] = None
-    fps: Annotated[
-        float | None, Option("Images per second of `frames`, or of a folder of images; None: 30."), ranges.FPS
-    ] = None
-    progress: Annotated[
-        Callable[[Progress], None] | None, Option("Called several times a second while a stage works.")
-    ] = None
+    video: str | Path | Sequence[str | Path] | None = option(
+        None,
+        "A video, an image, or a folder of images that follow each other. Several: cameras of one scene.",
+        kw_only=False,
+    )
+    out: str | Path | None = option(
+        None, "Folder for the results; made if absent. None: CLIP.fitmesh beside the clip.", kw_only=False
+    )
+    frames: Iterable[np.ndarray] | None = option(
+        None,
+        "Instead of a video: RGB images [height, width, 3] uint8 of one size, read once, one in memory at a time; "
+        "meanwhile they are in a lossless video in `out`.",
+    )
+    fps: float | None = option(
+        None, "Images per second of `frames`, or of a folder of images; None: 30.", limits=ranges.FPS
+    )
+    progress: Callable[[Progress], None] | None = option(None, "Called several times a second while a stage works.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunManyArguments(RunOptions):
     """Of `fitmesh.run_many`."""
 
-    videos: Annotated[
-        str | Path | Sequence[str | Path],
-        Option('Several paths or URLs, or one pattern ("clips/**/*.mp4") or .txt file with one path a line.'),
-    ] = field(kw_only=False)
-    out: Annotated[str | Path, Option("Folder or URL for the results.")] = field(kw_only=False)
-    jobs: Annotated[
-        int,
-        Option(
-            "Processes that work side by side; with 1 this process does everything. More than one need a script that "
-            'calls this under `if __name__ == "__main__":`.'
-        ),
-        ranges.JOBS,
-    ] = 1
-    shard: Annotated[str | None, Option('"3/20" does every 20th video from the third.')] = None
-    ray: Annotated[str | None, Option('Address of a Ray cluster, or "auto".')] = None
-    retry_failed: Annotated[bool, Option("Try videos again that could not be read or used before.")] = False
-    progress: Annotated[
-        Callable[[ClipStatus], None] | None, Option("Called with every video's status when it ends.")
-    ] = None
+    videos: str | Path | Sequence[str | Path] = option(
+        ...,
+        'Several paths or URLs, or one pattern ("clips/**/*.mp4") or .txt file with one path a line.',
+        kw_only=False,
+    )
+    out: str | Path = option(..., "Folder or URL for the results.", kw_only=False)
+    jobs: int = option(
+        1,
+        "Processes that work side by side; with 1 this process does everything. More than one need a script that "
+        'calls this under `if __name__ == "__main__":`.',
+        limits=ranges.JOBS,
+    )
+    shard: str | None = option(None, '"3/20" does every 20th video from the third.')
+    ray: str | None = option(None, 'Address of a Ray cluster, or "auto".')
+    retry_failed: bool = option(False, "Try videos again that could not be read or used before.")
+    progress: Callable[[ClipStatus], None] | None = option(None, "Called with every video's status when it ends.")
 
 
 @function(RunArguments)

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import typer
 
-from fitmesh.options.record import Option, command
+from fitmesh.options.record import command, option
 from fitmesh.version import __version__
 
 State = Literal["ok", "missing", "broken"]
@@ -67,7 +67,7 @@ class Check:
 class DoctorOptions:
     """How to say it."""
 
-    json: Annotated[bool, Option("One JSON object on stdout.")] = False
+    json: bool = option(False, "One JSON object on stdout.")
 
 
 @command(DoctorOptions)

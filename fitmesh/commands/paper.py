@@ -2,7 +2,7 @@
 
 import typer
 
-from fitmesh.options.record import command, shared
+from fitmesh.options.record import command
 from fitmesh.options.training import PaperOptions
 from fitmesh.ui.trouble import working
 
@@ -17,19 +17,17 @@ def paper(asked: PaperOptions) -> None:
 
     with starting():
         from fitmesh.paper.cells import PaperRequest, given_models
-        from fitmesh.paper.run import TABLES, check_name, run, show
+        from fitmesh.paper.tables import TABLES, run
         from pose2d.base.errors import UserError
 
-    table = asked.table
-    if table == "list":
-        for name, entry in TABLES.items():
-            typer.echo(f"{name:<10} {entry.data:<15} {entry.shows}")
+    if asked.table == "list":
+        for name, (_, shows, data) in TABLES.items():
+            typer.echo(f"{name:<10} {data:<15} {shows}")
         return
-    check_name(table)
+    if asked.table not in TABLES:
+        raise UserError(f"no table {asked.table!r}: choose {', '.join(TABLES)}, or `fitmesh paper list`.")
     if asked.data is None:
-        raise UserError(f"--data is missing: the folder of {TABLES[table].data}, which table {table!r} is on.")
+        raise UserError(f"--data is missing: the folder of {TABLES[asked.table][2]}, which {asked.table!r} is on.")
     models, starts = given_models(asked.model, asked.checkpoint, asked.head)
-    request = PaperRequest(**shared(asked, PaperRequest), models=models, starts=starts)
     with working():
-        made = run(table, request)
-    show(table, request, made)
+        run(PaperRequest(**vars(asked), models=models, starts=starts))

@@ -90,7 +90,7 @@ def _say_input(job: "Job") -> None:
 def _say_people(found: "Result", reporter: Reporter) -> None:
     import numpy as np
 
-    from fitmesh.exports.segments import absences
+    from fitmesh.exports.scene import absences
 
     for person in found.people:
         confidence = float((person.confidence * person.presence)[person.observed].mean())

@@ -13,8 +13,17 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from fitmesh.exports.scene import SceneFrame, frame_rate, joint_poses, rest_body, scene_frame, scene_rotations
-from fitmesh.exports.segments import evenly, named_segments, write_each_segment
+from fitmesh.exports.scene import (
+    SceneFrame,
+    evenly,
+    frame_rate,
+    joint_poses,
+    named_segments,
+    rest_body,
+    scene_frame,
+    scene_rotations,
+    write_each_segment,
+)
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 

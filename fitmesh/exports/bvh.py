@@ -15,14 +15,15 @@ from fitmesh.exports.angles import euler_deg
 from fitmesh.exports.scene import (
     RestBody,
     SceneFrame,
+    evenly,
     frame_rate,
     joint_poses,
+    on_every_frame,
     rest_body,
     scene_frame,
     scene_rotations,
     skin_weights,
 )
-from fitmesh.exports.segments import evenly, on_every_frame
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from pose2d.base.files import atomic_folder

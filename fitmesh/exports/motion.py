@@ -10,8 +10,7 @@ from scipy.spatial.transform import Rotation, Slerp
 
 from fitmesh.exports import Motion
 from fitmesh.exports.gltf import one_hemisphere
-from fitmesh.exports.scene import SceneFrame, joint_poses, rest_body, scene_frame, scene_rotations
-from fitmesh.exports.segments import SAME_TIME, segments
+from fitmesh.exports.scene import SAME_TIME, SceneFrame, joint_poses, rest_body, scene_frame, scene_rotations, segments
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import BODY_JOINTS
 

@@ -13,8 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
-from fitmesh.exports.scene import SceneFrame, clip_time_s, frame_rate, scene_frame
-from fitmesh.exports.segments import evenly, named_segments, write_each_segment
+from fitmesh.exports.scene import (
+    SceneFrame,
+    clip_time_s,
+    evenly,
+    frame_rate,
+    named_segments,
+    scene_frame,
+    write_each_segment,
+)
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from fitting.body.kinematics import JOINT_NAMES

@@ -6,8 +6,9 @@ import numpy as np
 
 from fitmesh.exports.draw import WORST_SCALE_MM, identity_colour, worst_colours
 from fitmesh.exports.report.plots import thinned
-from fitmesh.exports.segments import on_every_frame
-from fitmesh.result import Event, Result, Shot
+from fitmesh.exports.scene import on_every_frame
+from fitmesh.result import Result, Shot
+from fitmesh.ui.trouble import count
 
 MOST_WARNINGS = 8  # shown at once; the others are folded
 DOUBTFUL_UP_DEG = 6.0  # standard deviation from which on gravity is worth a look
@@ -37,7 +38,11 @@ def seconds(result: Result, time_s: float) -> str:
 
 def warnings(result: Result) -> str:
     """One line per event in order of time, then beliefs about the scene, then moments far from their keypoints."""
-    events = [_warning(result, event) for event in sorted(result.events, key=lambda event: event.time_s)]
+    events = [
+        f"<li>{seconds(result, event.time_s)} {swatch(event.identity)}person {event.identity}, "
+        f"<b>{escape(WORDS.get(event.kind, event.kind))}</b>: {escape(event.text)}</li>"
+        for event in sorted(result.events, key=lambda event: event.time_s)
+    ]
     lines = [*events, *_scene_doubts(result), *_far_off(result)]
     if not lines:
         return ""
@@ -45,7 +50,7 @@ def warnings(result: Result) -> str:
     folded = f'<details><summary>{len(rest)} more</summary><ul class="events">{"".join(rest)}</ul></details>'
     by_hand = '<p class="soft">Who is who can be corrected by hand with <code>fitmesh tracks</code>.</p>'
     return (
-        f'<section class="card warnings"><h2>{_count(len(lines), "thing")} to check</h2>'
+        f'<section class="card warnings"><h2>{count(len(lines), "things")} to check</h2>'
         f'<ul class="events">{"".join(shown)}</ul>{folded if rest else ""}{by_hand if events else ""}</section>'
     )
 
@@ -83,14 +88,6 @@ def _far_off(result: Result) -> list[str]:
                 f"{person.identity}, <b>body off its keypoints</b>: by {off_px[worst]:.0f} px, usually {usual:.0f}</li>"
             )
     return lines
-
-
-def _warning(result: Result, event: Event) -> str:
-    kind = WORDS.get(event.kind, event.kind)
-    return (
-        f"<li>{seconds(result, event.time_s)} {swatch(event.identity)}person {event.identity}, "
-        f"<b>{escape(kind)}</b>: {escape(event.text)}</li>"
-    )
 
 
 def video(result: Result) -> str:
@@ -163,7 +160,3 @@ def _people(result: Result, shot: int) -> str:
         if p.shot == shot
     ]
     return ", ".join(names) or "nobody"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Person
-from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, edited_keypoints, edited_tracks, edits_digest
+from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
 from fitmesh.stages.scene import OFF, Lens, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import FitSettings, Job
+from fitmesh.tracks import edited_keypoints, edited_tracks, edits_digest
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, OPEN_HANDS, load_body
 from fitting.camera import Camera, refocused_params

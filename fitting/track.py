@@ -45,7 +45,7 @@ from fitting.solver.terms.reprojection import ROBUST_SCALE
 from fitting.solver.terms.scene import SceneTerms
 from fitting.stated import calibrated
 from pose2d.base.errors import UserError
-from pose2d.base.scratch import release
+from pose2d.base.files import release_scratch
 from pose2d.base.table import Table, blocks, column, joined, nested, shared
 from pose2d.base.threads import single_thread
 from pose2d.skeletons import HALPE26
@@ -142,7 +142,7 @@ def fit_prepared(
     hands = None if prepared.hands is None else seen_hands(prepared.hands, camera, body)
     given = FitInput(keypoints, prepared.guess, scene, segment, start, hands, prepared.others)
     fps = grid.fps / grid.stride
-    release()
+    release_scratch()
     found = fit_windows(given, usable[solved], camera, body, fps, options, solved=solved)
     found = joined((_on_grid(found, solved, grid, some) for some in blocks(len(grid))), len(grid))
     known = grid.segment[grid.there][found.observed[torch.from_numpy(grid.there)].numpy()]

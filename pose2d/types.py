@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pose2d.base import scratch
+from pose2d.base.files import release_scratch, scratch_array
 from pose2d.base.table import Table, blocks, column, column_fields, nested, shared
 from pose2d.skeletons import COCO17, Skeleton
 
@@ -227,10 +227,10 @@ class Detections(Table):
         """[N, K] confidence times presence."""
         assert self.keypoints is not None
         confidence, presence = np.asarray(self.keypoints.confidence), np.asarray(self.keypoints.presence)
-        made = scratch.empty(confidence.shape, np.result_type(confidence, presence))
+        made = scratch_array(confidence.shape, np.result_type(confidence, presence))
         for some in blocks(len(made)):
             np.multiply(confidence[some], presence[some], out=made[some])
-            scratch.release()
+            release_scratch()
         return made
 
     def everyone(self) -> list[int]:

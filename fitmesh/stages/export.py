@@ -20,9 +20,9 @@ from fitmesh.exports import EXPORTERS
 from fitmesh.result import CACHE_FOLDER, OVERLAY_FILE
 from fitmesh.stages.settings import Job
 from fitmesh.tracks import edited_keypoints
-from pose2d.base.caching import CacheKey, code_digest, remove_temporary
+from pose2d.base.caching import CacheKey, code_digest
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, open_regular, read_json
+from pose2d.base.files import atomic_file, open_regular, read_json, remove_temporary
 from pose2d.base.threads import background_writer, prefetch, single_thread
 from pose2d.video.frames import Frame
 

@@ -1,7 +1,7 @@
 """`fitmesh.run` and `fitmesh.run_many`: what the command does, as functions."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from fitmesh.options.run import RunOptions
 from fitmesh.result import Result, load
 from fitmesh.stages.pipeline import run_settings, run_stages
 from fitmesh.stages.settings import Job
-from fitmesh.ui.events import ClipEnded, Event, Reporter, Sink, StageAdvanced, StageStarted, to_log
+from fitmesh.ui.events import ClipEnded, Event, Reporter, Sink, Stage, to_log
 from pose2d.base.errors import UserError
 
 
@@ -109,22 +109,16 @@ def run_many(asked: RunManyArguments) -> list[ClipStatus]:
     the shard. The options are those of `fitmesh.run`, but keypoints or detections of one clip are refused. Raises
     `fitmesh.UserError` where nothing can be done at all."""
     from fitmesh.inputs import WHOLE, Shard, find_clips
-    from fitmesh.many.batch import Batch, check_many, run_batch
+    from fitmesh.many.batch import prepared, run_batch
     from fitmesh.many.executors import SerialExecutor
-    from fitmesh.many.ray_cluster import executor_of, threads_each
-    from fitmesh.many.summary import recipe_of
 
     check_ranges(asked)
     several = [] if isinstance(asked.videos, str | Path) else [str(video) for video in asked.videos]
     found = find_clips(several, [] if several else [str(asked.videos)], str(asked.out))
-    settings = run_settings(replace(asked, threads=threads_each(asked.threads, asked.jobs, asked.ray)))
-    check_many(settings)
-    is_alone = asked.jobs == 1 and asked.ray is None
-    executor = SerialExecutor() if is_alone else executor_of(asked.jobs, asked.ray, settings.threads)
     shard = Shard.parse(asked.shard) if asked.shard is not None else WHOLE
-    has_fetched = settings.keypoints.checkpoint is not None and asked.checkpoint is None
-    recipe = "" if has_fetched else recipe_of(asked)
-    batch = Batch(found.clips, str(asked.out), settings, shard, recipe, asked.retry_failed)
+    batch, executor = prepared(asked, found.clips, str(asked.out), shard, asked.jobs, asked.ray, asked.retry_failed)
+    if asked.jobs == 1 and asked.ray is None:
+        executor = SerialExecutor()
 
     def sink(event: Event) -> None:
         if isinstance(event, ClipEnded) and asked.progress is not None:
@@ -138,9 +132,7 @@ def _to_function(progress: Callable[[Progress], None]) -> Sink:
 
     def sink(event: Event) -> None:
         match event:
-            case StageStarted(stage, total, unit):
-                progress(Progress(stage, 0, total, unit))
-            case StageAdvanced(stage, done, total, unit, beat=None):
+            case Stage(stage, "started" | "running", done, total, unit, beat=None):
                 progress(Progress(stage, done, total, unit))
             case _:
                 to_log(event)

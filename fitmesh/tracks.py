@@ -44,10 +44,11 @@ class TrackSummary:
 def list_tracks(out: str | Path) -> list[TrackSummary]:
     """Everyone, by rising identity."""
     found = edited_tracks(Path(out))
-    return [
-        TrackSummary(one.identity, len(one.frames), *found.times(one.frames[[0, -1]]), found.same_as[one.identity])
-        for one in found.tracks
-    ]
+    people = []
+    for track in found.tracks:
+        start_s, end_s = found.times(track.frames[[0, -1]]).tolist()
+        people.append(TrackSummary(track.identity, len(track.frames), start_s, end_s, found.same_as[track.identity]))
+    return people
 
 
 def list_events(out: str | Path) -> list[Event]:
@@ -230,10 +231,10 @@ def after_edits(found: TracksFile, edits: Sequence[Edit]) -> TracksFile:
         return found
     now, events = identities_after(found, edits), []
     for event in found.events:
-        rows = np.flatnonzero(found.rows.identity == event.identity)
-        if len(rows):  # about the person with the identity's row nearest in time
-            nearest = np.abs(found.times(found.rows.frame[rows]) - event.time_s).argmin()
-            identity = int(now.owner[rows[nearest]])
+        own = np.flatnonzero(found.rows.identity == event.identity)
+        if len(own):  # about the person with the identity's row nearest in time
+            nearest = np.abs(found.times(found.rows.frame[own]) - event.time_s).argmin()
+            identity = int(now.owner[own[nearest]])
             if identity == NOBODY or (event.kind == "lost" and found.times(now.frames(identity)[-1]) > event.time_s):
                 continue  # nobody's, or the loss was corrected
             event = replace(event, identity=identity)

@@ -56,9 +56,7 @@ def eval_3dpw(asked: Eval3dpwCommand) -> None:
     title += f"{len(scores):,} person-frames in {count(len(scores.names), 'sequences')}"
     title += "" if asked.predictions else f", keypoints by {settings.keypoints_by}"
     score_table.show(console, title, lines, outcome.base, score_table.metrics_of(scores))
-    score_table.show_sequences(console, lines, scores)
-    score_table.show_stated(console, score_table.stated_figures(scores))
-    score_table.show_skipped(console, outcome.skipped)
+    score_table.show_rest(console, lines, scores, outcome.skipped)
     score_table.write_json(out / "eval-3dpw.json", about, lines, scores, outcome.skipped)
     score_table.write_csv(out / "eval-3dpw.csv", lines, scores)
     console.print(f"{out / 'eval-3dpw.json'}, {out / 'eval-3dpw.csv'}")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pose2d.base.errors import UserError
 
@@ -105,6 +105,7 @@ class Exporter:
     is_motion: bool = False  # of what `exports.motion` makes of a result
     is_emptied: bool = False  # keeps the rows of frames that are left out, without their numbers
     write_function: str = "write"
+    suffix: str = ""  # of a folder with a file per person and segment, each by write(result, scene, path, person, rows)
 
     @property
     def module(self) -> str:
@@ -112,15 +113,25 @@ class Exporter:
 
     def files(self, result: "Result", motion: Motion = PLAIN) -> list[str]:
         """The names it writes, relative to the folder."""
-        names = getattr(import_module(self.module), "files", lambda _: [self.entry])
-        return names(self._moved(result, motion))
+        result = self._moved(result, motion)
+        if self.suffix:
+            segments = [pair for person in result.people for pair in self._scene().named_segments(result, person)]
+            return [f"{self.entry}/{name}{self.suffix}" for name, _ in segments]
+        return getattr(import_module(self.module), "files", lambda _: [self.entry])(result)
 
     def write(
         self, result: "Result", folder: Path, progress: "Reporter", bone_names: str = DEFAULT, motion: Motion = PLAIN,
     ) -> None:  # fmt: skip
         convention = (bone_names,) if self.names_bones else ()
-        write = getattr(import_module(self.module), self.write_function)
-        write(self._moved(result, motion), folder, progress, *convention)
+        write, result = getattr(import_module(self.module), self.write_function), self._moved(result, motion)
+        if self.suffix:
+            self._scene().write_each_segment(result, folder / self.entry, progress, write, self.suffix)
+        else:
+            write(result, folder, progress, *convention)
+
+    @staticmethod
+    def _scene() -> Any:
+        return import_module(f"{__name__}.scene")
 
     def _moved(self, result: "Result", motion: Motion) -> "Result":
         if motion == PLAIN or not (self.is_motion or self.is_emptied):
@@ -135,8 +146,9 @@ EXPORTERS = {
     "report": Exporter("report", "report.html", "a page that shows the quality of the run"),
     "obj": Exporter("obj", "obj", "the exact mesh of every person and frame"),
     "bvh": Exporter("bvh", "bvh", "skeleton motion, one file per person", True, True),
-    "amass": Exporter("amass", "amass", "SMPL-H poses in AMASS's layout, z up, for retargeting", is_motion=True),
-    "trc": Exporter("trc", "trc", "markers for OpenSim and Pose2Sim", is_motion=True),
+    "amass": Exporter("amass", "amass", "SMPL-H poses in AMASS's layout, z up, for retargeting", is_motion=True,
+                      suffix=".npz"),
+    "trc": Exporter("trc", "trc", "markers for OpenSim and Pose2Sim", is_motion=True, suffix=".trc"),
     "json": Exporter(
         "csv_json", "motion.json", "everything, readable by any program", is_emptied=True, write_function="write_json"
     ),

@@ -222,13 +222,14 @@ def named_segments(result: Result, person: Person) -> list[tuple[str, slice]]:
 
 
 def write_each_segment(
-    result: Result, folder: Path, progress: Reporter, write_one: Callable[[Path, str, Person, slice], None]
+    result: Result, folder: Path, progress: Reporter, write: Callable[..., None], suffix: str
 ) -> None:
-    """A folder with a file per person and segment: write_one(folder, name, person, rows) makes one of them."""
+    """A folder with a file per person and segment: write(result, scene, path, person, rows) makes one of them."""
+    scene = scene_frame(result)
     with progress.stage(folder.name, len(result.people), "people") as tick, atomic_folder(folder) as temporary:
         for person in result.people:
             for name, rows in named_segments(result, person):
-                write_one(temporary, name, person, rows)
+                write(result, scene, temporary / f"{name}{suffix}", person, rows)
             tick(1)
 
 

@@ -2,16 +2,18 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fitmesh.inputs import WHOLE, ClipSource, Shard
 from fitmesh.many.clip_worker import ClipTask, note_failure, process_clip
 from fitmesh.many.executors import Executor
+from fitmesh.many.ray_cluster import executor_of, threads_each
 from fitmesh.many.status import ClipStatus
-from fitmesh.many.summary import check_out, write_summary
-from fitmesh.stages.pipeline import check_settings
+from fitmesh.many.summary import check_out, recipe_of, write_summary
+from fitmesh.options.run import RunOptions
+from fitmesh.stages.pipeline import check_settings, run_settings
 from fitmesh.stages.settings import RunSettings
-from fitmesh.ui.events import ClipEnded, ClipsEnded, ClipsStarted, Event, FromClip, Reporter
+from fitmesh.ui.events import ClipEnded, Clips, Event, FromClip, Reporter
 from fitmesh.ui.trouble import count
 from pose2d.base.errors import UserError
 
@@ -44,7 +46,7 @@ def run_batch(batch: Batch, executor: Executor, reporter: Reporter) -> list[Clip
     tasks = batch.tasks()
     known: dict[str, ClipStatus] = {}
     renewed, pause_s = time.monotonic(), SUMMARY_EVERY_S
-    reporter.emit(ClipsStarted(len(tasks)))
+    reporter.emit(Clips(len(tasks)))
     try:
         for status in _all(tasks, executor, reporter):
             known[status.name] = status
@@ -55,7 +57,7 @@ def run_batch(batch: Batch, executor: Executor, reporter: Reporter) -> list[Clip
                 renewed = time.monotonic()
                 pause_s = max(SUMMARY_EVERY_S, (renewed - began) / SUMMARY_SHARE)
     finally:  # also after Ctrl-C
-        reporter.emit(ClipsEnded())
+        reporter.emit(Clips(None))
         write_summary(batch.clips, known, batch.out)
     return [known[task.name] for task in tasks]
 
@@ -92,3 +94,16 @@ def check_many(settings: RunSettings) -> None:
             raise UserError(f"--{option} belong to one clip, and many videos were asked for: leave them out.")
     if any(identity is not None for identity in settings.fit.scene.heights()):
         raise UserError("--height of single people belongs to one clip: with many videos give one for everybody.")
+
+
+def prepared(
+    options: RunOptions, clips: Sequence[ClipSource], out: str, shard: Shard, jobs: int, ray: str | None,
+    retry_failed: bool,
+) -> tuple[Batch, Executor]:  # fmt: skip
+    """What is to be done, and by whom: processes of this machine, or a Ray cluster."""
+    threads = threads_each(options.threads, jobs, ray)
+    settings = run_settings(replace(options, threads=threads))
+    check_many(settings)
+    has_fetched = settings.keypoints.checkpoint is not None and options.checkpoint is None
+    recipe = "" if has_fetched else recipe_of(options)  # of a checkpoint that was fetched no option names the file
+    return Batch(clips, out, settings, shard, recipe, retry_failed), executor_of(jobs, ray, threads)

@@ -177,14 +177,14 @@ def _kind(hint: Any) -> tuple[Any, bool]:
 def _parser(name: str, kind: Any, option: Option, may_be_empty: bool) -> Any:
     """What checks a value on the command line; `__name__` is what --help shows."""
     if option.is_place:
-        return PlaceParser()
+        return parse_place
     if kind in (int, float):
         if option.limits is None:
             raise TypeError(f"option {name} is a number without a Range")
         return NumberParser(kind, option.limits)
     if kind is Path:
-        return PathParser()
-    return TextParser() if kind is str and not may_be_empty and not option.commas else None
+        return parse_path
+    return parse_text if kind is str and not may_be_empty and not option.commas else None
 
 
 class NumberParser:
@@ -209,51 +209,39 @@ class NumberParser:
         return number
 
 
-class TextParser:
+def parse_text(value: Any) -> str:
     """Text that is not empty."""
-
-    __name__ = "TEXT"
-
-    def __call__(self, value: Any) -> str:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise typer.BadParameter(f"{value!r} is not text.")
-        text = str(value)
-        if not text.strip():
-            raise typer.BadParameter("it is empty.")
-        if "\0" in text or "\n" in text or len(text) > LONGEST_TEXT:
-            raise typer.BadParameter(f"{text[:40]!r} is not a name.")
-        return text
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise typer.BadParameter(f"{value!r} is not text.")
+    text = str(value)
+    if not text.strip():
+        raise typer.BadParameter("it is empty.")
+    if "\0" in text or "\n" in text or len(text) > LONGEST_TEXT:
+        raise typer.BadParameter(f"{text[:40]!r} is not a name.")
+    return text
 
 
-class PathParser:
+def parse_path(value: Any) -> Path:
     """A path that could be one: not empty, and short enough for a file system."""
-
-    __name__ = "PATH"
-
-    def __call__(self, value: Any) -> Path:
-        if not isinstance(value, str | Path):
-            raise typer.BadParameter(f"{value!r} is not a path.")
-        text = str(value)
-        if not text.strip():
-            raise typer.BadParameter("it is empty; expected a path.")
-        if "\0" in text:
-            raise typer.BadParameter("a path cannot hold the character 0.")
-        size = max(len(os.fsencode(part)) for part in Path(text).parts or (text,))
-        if size > LONGEST_NAME or len(os.fsencode(text)) >= LONGEST_TEXT:
-            raise typer.BadParameter(f"{text[:40]}... is too long: a file name has at most {LONGEST_NAME} bytes.")
-        return Path(text)
+    if not isinstance(value, str | Path):
+        raise typer.BadParameter(f"{value!r} is not a path.")
+    text = str(value)
+    if not text.strip():
+        raise typer.BadParameter("it is empty; expected a path.")
+    if "\0" in text:
+        raise typer.BadParameter("a path cannot hold the character 0.")
+    size = max(len(os.fsencode(part)) for part in Path(text).parts or (text,))
+    if size > LONGEST_NAME or len(os.fsencode(text)) >= LONGEST_TEXT:
+        raise typer.BadParameter(f"{text[:40]}... is too long: a file name has at most {LONGEST_NAME} bytes.")
+    return Path(text)
 
 
-class PlaceParser:
+def parse_place(value: Any) -> str:
     """A path, or the URL of something in object storage (s3://bucket/clip.mp4), as text."""
-
-    __name__ = "PATH"
-
-    def __call__(self, value: Any) -> str:
-        is_url = isinstance(value, str) and "://" in value
-        return TextParser()(value) if is_url else str(PathParser()(value))
+    return parse_text(value) if isinstance(value, str) and "://" in value else str(parse_path(value))
 
 
+parse_text.__name__, parse_path.__name__, parse_place.__name__ = "TEXT", "PATH", "PATH"  # shown by --help
 MOST_BYTES = 1 << 20
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,7 +167,7 @@ def make_overlay(job: Job, key: CacheKey) -> None:
         job.reporter.stage("overlay", span.expected_frames(clip.info)) as tick,
         single_thread(),  # skinning; decoding and encoding have threads of their own
         video_writer(job.out / OVERLAY_FILE, rate, clip.info.tick_s, sound, {"comment": _tag(key)}) as video,
-        background_writer(lambda painted: video.add(*painted)) as write,
+        background_writer(partial(_add, video)) as write,
     ):
         for frame in _painted(painter, video, prefetch(clip.frames(span)), job.settings.workers):
             write(frame)
@@ -188,6 +189,10 @@ def _painted(painter: _Painter, video: "VideoWriter", frames: Iterable[Frame], w
                 yield waiting.popleft().result()
         for painting in waiting:
             yield painting.result()
+
+
+def _add(video: "VideoWriter", painted: _Painted) -> None:
+    video.add(*painted)
 
 
 def _rows(frames: np.ndarray) -> dict[int, int]:

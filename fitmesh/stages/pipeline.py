@@ -21,7 +21,7 @@ from fitmesh.result import OVERLAY_FILE, RUN_FILE, Manifest, numbers_of
 from fitmesh.stages import export, fit, people
 from fitmesh.stages.scene import SceneSettings
 from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RigSettings, RunSettings, TrackSettings
-from fitmesh.ui.events import StageKept
+from fitmesh.ui import events
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
 from pose2d.base.caching import CacheKey, folder_lock
@@ -97,7 +97,7 @@ def _run_stages(job: Job) -> RunFiles:
         name = stage.name
         damaged = manifest.changed(stage.files())
         if not job.settings.overwrite and not damaged and stage.is_current(stage.path, stage.key):
-            job.reporter.emit(StageKept(name))
+            job.reporter.emit(events.Stage(name, "kept"))
         else:
             if damaged and not job.settings.overwrite:
                 which = ", ".join(damaged[:3]) + (" .." if len(damaged) > 3 else "")

@@ -166,9 +166,9 @@ def make(job: Job, key: CacheKey) -> None:
     if options.ground and not options.given.states_anything:
         options = SceneOptions(given=stated_ground(rig, [recorded.views(one) for one in people.values()]))
     camera, shown = rig.cameras[0].camera, []
-    for identity, one in people.items():
-        first, *others = recorded.views(one)
-        frames = recorded.frames(one)
+    for identity, tracks_of in people.items():
+        first, *others = recorded.views(tracks_of)
+        frames = recorded.frames(tracks_of)
         shown.append(ShotPerson(identity, first.keypoints, frames, settings.init, others=tuple(others)))
     with job.reporter.stage("fit", sum(len(one.frame) for one in shown)) as tick, single_thread():
         found = fit_shot(

@@ -7,7 +7,7 @@ import numpy as np
 from fitmesh.exports.draw import WORST_SCALE_MM, identity_colour, worst_colours
 from fitmesh.exports.report.plots import thinned
 from fitmesh.exports.scene import on_every_frame
-from fitmesh.result import Result, Shot
+from fitmesh.result import Result
 from fitmesh.ui.trouble import count
 
 MOST_WARNINGS = 8  # shown at once; the others are folded
@@ -132,31 +132,20 @@ def shots(result: Result) -> str:
     """Where the video was cut, and who is in which shot; nothing for a video of one shot."""
     if len(result.shots) < 2:
         return ""
-    ends = [*(shot.first_frame for shot in result.shots[1:]), int(result.frames[-1]) + 1]
-    rows = "".join(
-        f"<tr><th>{number}</th><td>{_span(result, shot, end)}</td>"
-        f"<td>{escape(_CAMERA.get(shot.camera, shot.camera))}</td><td>{_people(result, number - 1)}</td></tr>"
-        for number, (shot, end) in enumerate(zip(result.shots, ends, strict=True), 1)
-    )
+    first = [*np.searchsorted(result.frames, [shot.first_frame for shot in result.shots]).tolist(), len(result.frames)]
+    since_s, rows = (result.time_s - result.time_s[0]).tolist(), ""
+    for number, shot in enumerate(result.shots):
+        inside = since_s[first[number] : first[number + 1]]
+        span = f"{moment(inside[0])} to {inside[-1]:.2f} s" if inside else "no frame"
+        people = [
+            f"{swatch(p.identity)}{p.identity}{f' (the same as {p.same_as})' if p.same_as != p.identity else ''}"
+            for p in result.people
+            if p.shot == number
+        ]
+        rows += f"<tr><th>{number + 1}</th><td>{span}</td><td>{escape(_CAMERA.get(shot.camera, shot.camera))}</td>"
+        rows += f"<td>{', '.join(people) or 'nobody'}</td></tr>"
     return (
         f"<h2>{len(result.shots)} shots</h2><p>Between two shots the video was cut: nobody is followed over a cut, "
         'and each shot has a camera and a floor of its own.</p><div class="card scroll"><table>'
         f"<tr><th></th><th>from, to</th><th>camera</th><th>people</th></tr>{rows}</table></div>"
     )
-
-
-def _span(result: Result, shot: Shot, end: int) -> str:
-    first, last = np.searchsorted(result.frames, [shot.first_frame, end])
-    inside = result.time_s[first:last]
-    if not len(inside):
-        return "no frame"
-    return f"{moment(float(inside[0] - result.time_s[0]))} to {float(inside[-1] - result.time_s[0]):.2f} s"
-
-
-def _people(result: Result, shot: int) -> str:
-    names = [
-        f"{swatch(p.identity)}{p.identity}{f' (the same as {p.same_as})' if p.same_as != p.identity else ''}"
-        for p in result.people
-        if p.shot == shot
-    ]
-    return ", ".join(names) or "nobody"

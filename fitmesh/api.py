@@ -33,10 +33,9 @@ class RunArguments(RunOptions):
     """Of `fitmesh.run`."""
 
     video: str | Path | Sequence[str | Path] | None = option(
-        None,
-        "A video, an image, or a folder of images that follow each other. Several: cameras of one scene.",
+        None, "A video, an image, or a folder of images that follow each other. Several: cameras of one scene.",
         kw_only=False,
-    )
+    )  # fmt: skip
     out: str | Path | None = option(
         None, "Folder for the results; made if absent. None: CLIP.fitmesh beside the clip.", kw_only=False
     )
@@ -56,17 +55,14 @@ class RunManyArguments(RunOptions):
     """Of `fitmesh.run_many`."""
 
     videos: str | Path | Sequence[str | Path] = option(
-        ...,
-        'Several paths or URLs, or one pattern ("clips/**/*.mp4") or .txt file with one path a line.',
+        ..., 'Several paths or URLs, or one pattern ("clips/**/*.mp4") or .txt file with one path a line.',
         kw_only=False,
-    )
+    )  # fmt: skip
     out: str | Path = option(..., "Folder or URL for the results.", kw_only=False)
     jobs: int = option(
-        1,
-        "Processes that work side by side; with 1 this process does everything. More than one need a script that "
-        'calls this under `if __name__ == "__main__":`.',
-        limits=ranges.JOBS,
-    )
+        1, "Processes that work side by side; with 1 this process does everything. More than one need a script that "
+        'calls this under `if __name__ == "__main__":`.', limits=ranges.JOBS,
+    )  # fmt: skip
     shard: str | None = option(None, '"3/20" does every 20th video from the third.')
     ray: str | None = option(None, 'Address of a Ray cluster, or "auto".')
     retry_failed: bool = option(False, "Try videos again that could not be read or used before.")

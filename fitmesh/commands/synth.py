@@ -24,22 +24,16 @@ class SynthOptions:
     motion: Path | None = option(None, "A file of CMU clips at 30 frames/s (.npz).", shown="the embedded clips")
     backgrounds: Path | None = option(None, "A folder of photographs to use as backgrounds.", shown="built scenes")
     scenes: tuple[str, ...] = option(
-        (),
-        "Scripted scenes instead, with commas: crossing, embrace, behind, cuts (who is who), world (people on a "
-        "floor). Images and truth, no 3DPW pickles.",
-        shown="none",
-        commas=True,
-    )
+        (), "Scripted scenes instead, with commas: crossing, embrace, behind, cuts (who is who), world (people on a "
+        "floor). Images and truth, no 3DPW pickles.", shown="none", commas=True,
+    )  # fmt: skip
     seconds: float | None = option(
         None, "Length of a scripted scene.", limits=ranges.SCENE_S, shown="as each is written"
     )
     threads: int | None = option(
-        None,
-        "Processor cores to use, a sequence on each.",
-        limits=ranges.JOBS,
-        shown="all",
+        None, "Processor cores to use, a sequence on each.", limits=ranges.JOBS, shown="all",
         flags=("--threads", "--jobs"),
-    )
+    )  # fmt: skip
 
 
 @command(SynthOptions)

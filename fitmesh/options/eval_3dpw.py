@@ -16,11 +16,9 @@ class Eval3dpwOptions:
 
     data: Path = option(..., "3DPW's folder (with sequenceFiles and imageFiles), or SPIN's 3dpw_test.npz.", DATA)
     body_model: Path | None = option(
-        None,
-        "Folder with SMPL_NEUTRAL.pkl, SMPL_MALE.pkl and SMPL_FEMALE.pkl.",
-        DATA,
+        None, "Folder with SMPL_NEUTRAL.pkl, SMPL_MALE.pkl and SMPL_FEMALE.pkl.", DATA,
         shown="the open body, for sets made by `fitmesh synth`",
-    )
+    )  # fmt: skip
     regressor: Path | None = option(None, "J_regressor_h36m.npy; needed with --body-model, not shipped.", DATA)
     split: str = option("test", "train, validation or test.", DATA)
     sequences: tuple[str, ...] = option(
@@ -36,20 +34,16 @@ class Eval3dpwOptions:
     confidence: tuple[str, ...] = option(
         ("raw", "ccnet"),
         "Where confidence comes from, with commas: ccnet, closed-form, raw, raw-heatmap, ones; oracle is the true "
-        "OKS, as a bound.",
-        KEYPOINTS,
-        commas=True,
-    )
+        "OKS, as a bound.", KEYPOINTS, commas=True,
+    )  # fmt: skip
     ccnet: Path | None = option(None, "A calibration head other than the built-in one.", KEYPOINTS)
     init: str = option("lifter", "Where fits start: none, lifter, spin, cliff (cliff-res50, cliff-hr48).", FITTING)
     checkpoint: Path | None = option(None, "Weights of the network that --init names.", FITTING)
     weighting: tuple[str, ...] = option(
         ("confidence", "likelihood"),
         "From confidence to weight, with commas: confidence, squared, precision, likelihood, gate, ones. Precision "
-        "is for calibrated confidence only.",
-        FITTING,
-        commas=True,
-    )
+        "is for calibrated confidence only.", FITTING, commas=True,
+    )  # fmt: skip
     single_frames: bool = option(False, "Fit every frame for itself, as SMPLify does.", FITTING)
     protocol: str = option("spin", "spin, vibe, wham or challenge; see docs/eval-3dpw.md.", SCORING)
     predictions: Path | None = option(None, "Score the bodies in this .npz and do nothing else.", SCORING)

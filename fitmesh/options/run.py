@@ -28,18 +28,14 @@ class RunOptions:
     detections: AnyPath | None = option(
         None,
         "Boxes to use instead of the built-in detector: a COCO-detections json whose image_id is the frame number "
-        "from 0.",
-        PEOPLE,
-    )
+        "from 0.", PEOPLE,
+    )  # fmt: skip
     whole_image: bool = option(False, "Use one box around the whole image instead of the detector.", PEOPLE)
     detector: str = option("yolox-tiny", "Person detector: yolox-tiny or multipose.", PEOPLE)
     detector_size: int | None = option(
-        None,
-        "Longer side of the image the detector sees, a multiple of 32. Larger finds smaller people, slower.",
-        PEOPLE,
-        ranges.DETECTOR_SIZE,
-        shown="the detector's own",
-    )
+        None, "Longer side of the image the detector sees, a multiple of 32. Larger finds smaller people, slower.",
+        PEOPLE, ranges.DETECTOR_SIZE, shown="the detector's own",
+    )  # fmt: skip
     min_score: float = option(
         0.55, "Keep people whom the detector scores at least this in several frames.", PEOPLE, ranges.SHARE
     )
@@ -52,18 +48,14 @@ class RunOptions:
     checkpoint: AnyPath | None = option(None, "Weights for a network that ships none.", KEYPOINTS)
     plugin: AnyPath | None = option(None, PLUGIN)
     confidence: str | None = option(
-        None,
-        "Where confidence comes from: ccnet, closed-form, raw, raw-heatmap (IPR) or ones.",
-        KEYPOINTS,
+        None, "Where confidence comes from: ccnet, closed-form, raw, raw-heatmap (IPR) or ones.", KEYPOINTS,
         shown="ccnet where a head for the network is at hand, else raw",
-    )
+    )  # fmt: skip
     ccnet: AnyPath | None = option(None, "A calibration head other than the built-in one.", KEYPOINTS)
     keypoints: AnyPath | None = option(
-        None,
-        "Keypoints to use instead of looking for people: a keypoints.npz, a json of COCO, mmpose or MediaPipe, a "
-        ".npy, or a folder of OpenPose's json files.",
-        KEYPOINTS,
-    )
+        None, "Keypoints to use instead of looking for people: a keypoints.npz, a json of COCO, mmpose or MediaPipe, a "
+        ".npy, or a folder of OpenPose's json files.", KEYPOINTS,
+    )  # fmt: skip
     keypoint_layout: str = option(
         "auto", "body_25b where --keypoints are OpenPose's BODY_25B; other layouts are told by their size.", KEYPOINTS
     )
@@ -85,13 +77,9 @@ class RunOptions:
     init_checkpoint: AnyPath | None = option(None, "Weights for --init spin or cliff.", BODY)
 
     focal_px: float | None = option(
-        None,
-        "Focal length in pixels, if known.",
-        SCENE,
-        ranges.FOCAL_PX,
-        shown="the file's metadata, or what people and floor say",
-        name="focal",
-    )
+        None, "Focal length in pixels, if known.", SCENE, ranges.FOCAL_PX,
+        shown="the file's metadata, or what people and floor say", name="focal",
+    )  # fmt: skip
     fov_deg: float | None = option(
         None, "Or the angle of view across the image's width, in degrees.", SCENE, ranges.FOV_DEG, name="fov"
     )
@@ -99,81 +87,55 @@ class RunOptions:
         None, "Or a calibration: json with matrix (3x3, pixels) and distortion (OpenCV's).", SCENE
     )
     floor: str | Path = option(
-        "auto",
-        "Gravity and floor: auto (from everybody who stands), off, or a json file with up (x right, y down, z "
-        "forward) and camera_height_m.",
-        SCENE,
-        is_text=True,
-    )
+        "auto", "Gravity and floor: auto (from everybody who stands), off, or a json file with up (x right, y down, z "
+        "forward) and camera_height_m.", SCENE, is_text=True,
+    )  # fmt: skip
     height_m: float | Mapping[int, float] | str | None = option(
-        None,
-        "Body heights that are known, in metres: 1.82 for everybody, 2:1.25 for person 2, commas between.",
-        SCENE,
-        shown="adults, unless the floor says otherwise",
-        name="height",
-        is_text=True,
-    )
+        None, "Body heights that are known, in metres: 1.82 for everybody, 2:1.25 for person 2, commas between.", SCENE,
+        shown="adults, unless the floor says otherwise", name="height", is_text=True,
+    )  # fmt: skip
 
     cameras: AnyPath | None = option(
         None,
         "Where they stand: Pose2Sim's toml, json, OpenCV's yaml, a folder of them or of OpenCap's; or auto: found "
-        "from the people.",
-        RIG,
-        shown="auto",
-        is_text=True,
-    )
+        "from the people.", RIG, shown="auto", is_text=True,
+    )  # fmt: skip
     sync: str = option(
-        "auto",
-        "When they started: auto (from the people's motion), start (together), or the seconds of each, 0,0.35.",
+        "auto", "When they started: auto (from the people's motion), start (together), or the seconds of each, 0,0.35.",
         RIG,
-    )
+    )  # fmt: skip
 
     exports: Sequence[str] = option(
-        (),
-        "More files, with commas between: obj, bvh, fbx, amass, trc, json, csv.",
-        OUTPUT,
-        shown="none",
-        name="export",
-        commas=True,
-    )
+        (), "More files, with commas between: obj, bvh, fbx, amass, trc, json, csv.", OUTPUT, shown="none",
+        name="export", commas=True,
+    )  # fmt: skip
     bone_names: str = option(
         "smpl", "Names of the bones in glb, fbx and bvh: smpl, mixamo, rigify, unreal or unity.", OUTPUT
     )
     export_fps: float | None = option(
-        None,
-        "Frames per second of glb, fbx, bvh, amass and trc.",
-        OUTPUT,
-        ranges.EXPORT_FPS,
+        None, "Frames per second of glb, fbx, bvh, amass and trc.", OUTPUT, ranges.EXPORT_FPS,
         shown="those of the video",
-    )
+    )  # fmt: skip
     smooth: float = option(
         0.0, "The same files smoothed over time: 0 not at all, 1 by a Gaussian of 0.1 s.", OUTPUT, ranges.SHARE
     )
     in_place: bool = option(
-        False,
-        "The same files with everybody's root over the origin, or moving as it did.",
-        OUTPUT,
+        False, "The same files with everybody's root over the origin, or moving as it did.", OUTPUT,
         flags=("--in-place/--root-motion",),
-    )
+    )  # fmt: skip
     keep_reliable: float | None = option(
-        None,
-        "Leave frames out of exports in which it is less probable than this that no joint is off by more than "
-        "--reliable-mm: gaps in motion, empty cells in csv and json.",
-        OUTPUT,
-        ranges.SHARE,
+        None, "Leave frames out of exports in which it is less probable than this that no joint is off by more than "
+        "--reliable-mm: gaps in motion, empty cells in csv and json.", OUTPUT, ranges.SHARE,
         shown="all frames are kept",
-    )
+    )  # fmt: skip
     reliable_mm: float = option(
         100.0, "The error that --keep-reliable allows, in millimetres.", OUTPUT, ranges.RELIABLE_MM
     )
     outputs: Sequence[str] = option(
         (),
         "Stop at people (tracks, keypoints) or at fit (fit.npz and what --export names): no overlay, scene or report.",
-        OUTPUT,
-        shown="everything",
-        name="only",
-        commas=True,
-    )
+        OUTPUT, shown="everything", name="only", commas=True,
+    )  # fmt: skip
     overwrite: bool = option(False, "Make every file anew, also those that still match.", OUTPUT)
 
 
@@ -182,24 +144,17 @@ class _Inputs:
     """The first four, and a video by its name alone."""
 
     clip: tuple[str, ...] = option(
-        (),
-        "A video, an image, or a folder of images. Several: a folder of results for each.",
-        is_argument=True,
+        (), "A video, an image, or a folder of images. Several: a folder of results for each.", is_argument=True,
         is_place=True,
-    )
+    )  # fmt: skip
     video: tuple[str, ...] = option(
-        (),
-        "A video: mp4, mov, mkv, webm or gif. Given several times: a folder of results for each.",
-        INPUT,
+        (), "A video: mp4, mov, mkv, webm or gif. Given several times: a folder of results for each.", INPUT,
         is_place=True,
-    )
+    )  # fmt: skip
     videos: tuple[str, ...] = option(
-        (),
-        "Many videos: a pattern in quotes, 'clips/**/*.mp4', or a .txt file with one path a line.",
-        INPUT,
-        shown=False,
-        is_place=True,
-    )
+        (), "Many videos: a pattern in quotes, 'clips/**/*.mp4', or a .txt file with one path a line.", INPUT,
+        shown=False, is_place=True,
+    )  # fmt: skip
     images: Path | None = option(None, "A folder of images that follow each other.", INPUT)
     image: Path | None = option(None, "One image.", INPUT)
 
@@ -228,12 +183,9 @@ class RunCommand(RunOptions, _Inputs):
         False, "The videos are of one scene that several cameras recorded: one result for all.", RIG
     )
     jobs: int | None = option(
-        None,
-        "Many videos: so many at a time, each in a process of its own; they share --threads.",
-        MANY,
-        ranges.JOBS,
+        None, "Many videos: so many at a time, each in a process of its own; they share --threads.", MANY, ranges.JOBS,
         shown="1",
-    )
+    )  # fmt: skip
     shard: str | None = option(None, "Many videos: only this part of them, 3/20 is every 20th from the third.", MANY)
     ray: str | None = option(
         None, "Many videos: on the Ray cluster at this address; [bold]auto[/bold] finds it, or starts Ray here.", MANY

@@ -30,11 +30,9 @@ class EvalCocoOptions:
     head: str | None = option(None, "Calibration head file.", shown="the embedded one, if there is one")
     boxes: str = option("gt", "gt (annotated), yolox-tiny, multipose, or a COCO detection file (.json).")
     confidence: tuple[str, ...] = option(
-        (),
-        "ones, raw, raw-heatmap (IPR), closed-form (mean area), closed-form-predicted, closed-form-annotated "
-        "(area), ccnet or oracle; repeat for more.",
-        shown="all but closed-form-predicted and -annotated",
-    )
+        (), "ones, raw, raw-heatmap (IPR), closed-form (mean area), closed-form-predicted, closed-form-annotated "
+        "(area), ccnet or oracle; repeat for more.", shown="all but closed-form-predicted and -annotated",
+    )  # fmt: skip
     area_split: str | None = option(
         None, "Training people from whom closed-form-predicted learns areas.", shown=TRAIN_SPLIT
     )
@@ -71,16 +69,13 @@ class TrainCcnetOptions:
         None, "Width of a hidden layer in conv, gap-fc or fc.", limits=ranges.WIDTH, shown="none"
     )
     features: str | None = option(
-        None,
-        "What the head reads: penultimate, shallow, output, or copy (the crop, by a copied trunk). `run` takes "
-        "heads on penultimate features only.",
-        shown="penultimate",
-    )
+        None, "What the head reads: penultimate, shallow, output, or copy (the crop, by a copied trunk). `run` takes "
+        "heads on penultimate features only.", shown="penultimate",
+    )  # fmt: skip
     loss: str | None = option(
-        None,
-        "likelihood, mse, cross-entropy, aleatoric, ensemble or soap.",
+        None, "likelihood, mse, cross-entropy, aleatoric, ensemble or soap.",
         shown="likelihood for simcc, mse for other heads",
-    )
+    )  # fmt: skip
     target: str = option(
         "oks", "What the confidence means: oks (expected OKS), or for MPII pck (probability of PCKh@0.5)."
     )
@@ -94,12 +89,9 @@ class TrainCcnetOptions:
         None, "Weight of the person's confidence beside the keypoints'.", limits=ranges.LOSS_WEIGHT, shown="3; paper: 0"
     )
     augmented_passes: int | None = option(
-        None,
-        "Passes over randomly augmented crops, beside one over the crops as they are.",
-        limits=ranges.PASSES,
-        shown="1; paper: 0",
-        name="augment",
-    )
+        None, "Passes over randomly augmented crops, beside one over the crops as they are.", limits=ranges.PASSES,
+        shown="1; paper: 0", name="augment",
+    )  # fmt: skip
     plain: bool = option(True, "Train on the crops as they are, too.")
     seed: int = option(0, limits=ranges.SEED)
     cache_gb: float = option(
@@ -110,11 +102,9 @@ class TrainCcnetOptions:
     device: str | None = option(None, DEVICE)
     threads: int | None = option(None, THREADS)
     jobs: int | None = option(
-        None,
-        "Processes that run the pose network on shards of the people; they share --threads.",
-        limits=ranges.JOBS,
+        None, "Processes that run the pose network on shards of the people; they share --threads.", limits=ranges.JOBS,
         shown="none but this one",
-    )
+    )  # fmt: skip
     ray: str | None = option(
         None, "Or the Ray cluster at this address; auto finds it, or starts Ray here (docs/scale.md)."
     )

@@ -135,13 +135,13 @@ def fit_prepared(
         usable = torch.from_numpy(grid.segment >= 0)
     else:
         usable = usable_frames(keypoints, [camera], options.weighting, options.gate)
-    solved, segment = torch.from_numpy(grid.solved(usable.numpy())), torch.from_numpy(grid.segment)
+    rows, fps = grid.solved(usable.numpy(), options.rough)
+    solved, segment = torch.from_numpy(rows), torch.from_numpy(grid.segment)
     if scene is not None and scene.contact is not None:  # no contact lasts across an absence
         begins = torch.diff(segment[solved], prepend=segment[solved[:1]] - 1) != 0
         scene = replace(scene, contact=scene.contact.index_fill(0, solved[begins], 0))
     hands = None if prepared.hands is None else seen_hands(prepared.hands, camera, body)
     given = FitInput(keypoints, prepared.guess, scene, segment, start, hands, prepared.others)
-    fps = grid.fps / grid.stride
     release_scratch()
     found = fit_windows(given, usable[solved], camera, body, fps, options, solved=solved)
     found = joined((_on_grid(found, solved, grid, some) for some in blocks(len(grid))), len(grid))

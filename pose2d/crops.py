@@ -208,11 +208,22 @@ def estimate(
     model: PoseModel, image: np.ndarray, boxes_px: np.ndarray, flip_test: bool = False, batch: int = 32
 ) -> PoseEstimate:
     """Keypoints of the people in boxes [N, 4] (x1, y1, x2, y2) of one RGB uint8 image."""
-    crops = crop_people(model, image, boxes_px)
-    parts = [slice(first, first + batch) for first in range(0, max(len(crops.affine), 1), batch)]
-    return PoseEstimate.concat(
-        [estimate_crops(model, Crops(crops.pixels[p], crops.affine[p]), flip_test) for p in parts]
-    )
+    boxes_px = check_boxes(boxes_px)
+    return _estimate(model, [image] * len(boxes_px), boxes_px, flip_test, batch)
+
+
+def _estimate(
+    model: PoseModel, images: Sequence[np.ndarray], boxes_px: np.ndarray, flip_test: bool = False, batch: int = BATCH
+) -> PoseEstimate:
+    """One person in a box [N, 4] of each image [N], `batch` of them at a time."""
+    poses = []
+    for first in range(0, max(len(boxes_px), 1), batch):
+        rows = range(len(boxes_px))[first : first + batch]
+        parts = [crop_people(model, images[row], boxes_px[row : row + 1]) for row in rows]
+        pixels = [part.pixels for part in parts] or [torch.zeros((0, 3, *model.input_wh[::-1]), dtype=torch.uint8)]
+        affine = [part.affine for part in parts] or [np.zeros((0, 2, 3))]
+        poses.append(estimate_crops(model, Crops(torch.cat(pixels), np.concatenate(affine)), flip_test))
+    return PoseEstimate.concat(poses)
 
 
 def estimate_people(
@@ -222,14 +233,14 @@ def estimate_people(
     a person off grows, once: where confident keypoints lie on the edge of their crop, the crop is made again around the
     keypoints. Images may repeat, for several people in one."""
     boxes_px = np.asarray(boxes_px, np.float64).reshape(-1, 4)
-    poses = PoseEstimate.concat([_one_pass(model, images, boxes_px, rows) for rows in _parts(len(boxes_px))])
+    poses = _estimate(model, images, boxes_px)
     grown = grow_boxes(boxes_px, poses, [image.shape[1::-1] for image in images], model)
     rows = np.flatnonzero((grown != boxes_px).any(1))
     if len(rows):
-        again = [_one_pass(model, images, grown, rows[part]) for part in _parts(len(rows))]
         order = np.arange(len(boxes_px))
         order[rows] = len(boxes_px) + np.arange(len(rows))
-        poses = PoseEstimate.concat([poses, *again]).rows(torch.from_numpy(order))
+        again = _estimate(model, [images[int(row)] for row in rows], grown[rows])
+        poses = PoseEstimate.concat([poses, again]).rows(torch.from_numpy(order))
     return grown, poses
 
 
@@ -257,17 +268,3 @@ def grow_boxes(
     out = boxes_px.copy()
     out[rows] = grown[rows]
     return out
-
-
-def _parts(count: int) -> list[slice]:
-    return [slice(first, first + BATCH) for first in range(0, max(count, 1), BATCH)]
-
-
-def _one_pass(
-    model: PoseModel, images: Sequence[np.ndarray], boxes_px: np.ndarray, rows: slice | np.ndarray
-) -> PoseEstimate:
-    chosen = np.arange(len(boxes_px))[rows]
-    parts = [crop_people(model, images[row], boxes_px[row : row + 1]) for row in chosen]
-    pixels = [part.pixels.numpy() for part in parts] or [np.zeros((0, 3, *model.input_wh[::-1]), np.uint8)]
-    affine = [part.affine for part in parts] or [np.zeros((0, 2, 3))]
-    return estimate_crops(model, Crops(torch.from_numpy(np.concatenate(pixels)), np.concatenate(affine)))

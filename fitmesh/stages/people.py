@@ -23,9 +23,8 @@ from pose2d.crops import estimate_people
 from pose2d.detect.detector import DETECTORS, Boxes, read_detections, whole_image
 from pose2d.events import Event
 from pose2d.hands import HAND_CONSTANTS, LEAST_PX, HandKeypoints, arms_of, find_hands
-from pose2d.models.base import PoseModel
+from pose2d.models.base import PoseModel, card, module_of
 from pose2d.people import Detect, Estimate, PeopleFinder
-from pose2d.registry import card, module_of
 from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker

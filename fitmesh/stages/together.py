@@ -4,6 +4,7 @@ The bodies are in the first camera's frame and at its frames. Every other camera
 bodies in its own frame and at its own frames, from which its overlay is drawn.
 """
 
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from fitting.body import Body
 from fitting.body.load import load_body
 from fitting.camera import Camera, given_focal, params_to_world
 from fitting.fits import FitOptions, TrackFit, mixed
-from fitting.keypoints.observed import body_keypoints
+from fitting.keypoints.observed import body_keypoints, reordered
 from fitting.keypoints.weights import PRESENT
 from fitting.optimise import OtherView
 from fitting.rig.check import checked, stated_ground
@@ -153,7 +154,7 @@ def make(job: Job, key: CacheKey) -> None:
         if motion is not None and motion.kind in ("rotating", "moving"):
             job.reporter.warn(f"{one.clip.path}: the camera seems to be {motion.kind}, and several cameras must stand.")
     with job.reporter.busy("comparing the cameras"), single_thread():
-        rig, offsets, scale_std = _placed(job, seen, body)
+        seen, rig, offsets, stds = _placed(job, seen, body)
         tracks = _sights(seen, rig)
         gain = pair_gains(rig, tracks, [one.seconds for one in offsets])
         groups = grouped(gain, tracks)
@@ -184,7 +185,7 @@ def make(job: Job, key: CacheKey) -> None:
             words = "never shows enough confident keypoints at once: no body is fitted."
             job.reporter.warn(f"person {identity} {words}")
     if rig.source == "people":
-        found = replace(found, people={i: _with_scale(track, scale_std, body) for i, track in found.people.items()})
+        found = replace(found, people={i: _with_rig_std(track, stds, body) for i, track in found.people.items()})
         if found.ground is not None:
             height_m = found.ground.camera_height_m if found.ground.floor_known else -fit.lowest_foot(found, body)
             rig = rig.upright(found.ground.up_cam, height_m)
@@ -238,39 +239,46 @@ def _sights(seen: Sequence[_Seen], rig: Rig) -> list[list[Sight]]:
     ]
 
 
-def _with_scale(track: TrackFit, log_std: float, body: Body) -> TrackFit:
-    """With the uncertainty of all lengths, where people's heights are the measure."""
-    found = track.fit
+def _with_rig_std(track: TrackFit, stds: tuple[float, float], body: Body) -> TrackFit:
+    """With the uncertainty of cameras that people placed: of all lengths (log), and of their turns (radians), which
+    bend a body by about half as much."""
+    found, (scale, turn) = track.fit, stds
     if found.joint_std_mm is None or found.joint_std_relative_mm is None:
         return track
-    joints = 1000 * log_std * body.at(found.params).joints
-    std, relative = torch.hypot(found.joint_std_mm, joints), joints - joints[:, :1]
-    relative = torch.hypot(found.joint_std_relative_mm, relative)
+    joints = 1000 * body.at(found.params).joints
+    apart = joints - joints[:, :1]
+    bent = turn / 2 * apart.norm(dim=-1, keepdim=True) / math.sqrt(3)
+    std = torch.hypot(torch.hypot(found.joint_std_mm, scale * joints), bent)
+    relative = torch.hypot(torch.hypot(found.joint_std_relative_mm, scale * apart), bent)
     return replace(track, fit=replace(found, joint_std_mm=std, joint_std_relative_mm=relative))
 
 
-def _placed(job: Job, seen: Sequence[_Seen], body: Body) -> tuple[Rig, list[Offset], float]:
-    """Where the cameras stand and when they looked, checked against the people; and a deviation of all lengths, log."""
+def _placed(job: Job, seen: list[_Seen], body: Body) -> tuple[list[_Seen], Rig, list[Offset], tuple[float, float]]:
+    """Where the cameras stand and when they looked, checked against the people, with deviations of lengths (log) and of
+    turns (radians); and what was seen, with sides as the cameras' places say."""
     settings = job.settings.rig
     assert settings is not None
     steps = [1 / one.tracks.fps for one in seen]
     if settings.file is not None:
         rig = _read_rig(job, settings.file)
-        return *checked(rig, _sights(seen, rig), settings.offsets_s(), steps), 0.0
+        return seen, *checked(rig, _sights(seen, rig), settings.offsets_s(), steps), (0.0, 0.0)
     from fitting.rig.from_people import Lifted, Recorded, place_cameras  # where nobody has recorded a board
 
     scene = job.settings.fit.scene
     lenses = [lens_of(scene, one.job.clip.files()[0], (one.tracks.width_px, one.tracks.height_px)) for one in seen]
-    people = [
-        [Lifted.of(one.people.people[i], one.time_s(i), lens.camera, body, one.tracks.fps) for i in one.identities]
-        for one, lens in zip(seen, lenses, strict=True)
-    ]
-    height_m = scene.heights().get(None)
+    people, exchanged = (
+        [
+            [Lifted.of(one.people.people[i], one.time_s(i), lens.camera, body, one.tracks.fps, other)
+             for i in one.identities]
+            for one, lens in zip(seen, lenses, strict=True)
+        ]
+        for other in (False, True)
+    )  # fmt: skip
     found = place_cameras(
         Recorded(
             names=[one.name for one in seen], cameras=[lens.camera for lens in lenses],
             focals=[lens.focal for lens in lenses], people=people, stated_s=settings.offsets_s(), steps_s=steps,
-            height_m=height_m,
+            height_m=scene.heights().get(None), exchanged=exchanged,
         )
     )  # fmt: skip
     job.reporter.say(
@@ -278,7 +286,15 @@ def _placed(job: Job, seen: Sequence[_Seen], body: Body) -> tuple[Rig, list[Offs
         f"{100 * found.place_std.max():.0f} %, all lengths to {100 * found.scale_log_std:.0f} % (one deviation); "
         f"{RIG_FILE} has them", "cameras",
     )  # fmt: skip
-    return found.rig, found.offsets, found.scale_log_std
+    if (number := found.exchanged) is not None:
+        job.reporter.warn(
+            f"{seen[number].name}: people's left is taken for their right, so that rays meet (a mirrored video, or "
+            "backs that look like fronts)."
+        )
+        one = seen[number]
+        turned = {i: reordered(k, np.tile(k.skeleton.flip_order, (len(k), 1))) for i, k in one.people.people.items()}
+        seen = [*seen[:number], replace(one, people=replace(one.people, people=turned)), *seen[number + 1 :]]
+    return seen, found.rig, found.offsets, (found.scale_log_std, math.radians(float(found.turn_std_deg.mean())))
 
 
 def _say(job: Job, rig: Rig, offsets: Sequence[Offset], groups: Sequence[Sequence[tuple[int, int]]]) -> None:

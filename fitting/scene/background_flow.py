@@ -232,15 +232,15 @@ def focal_from_turns(turns: list[Turn], focal: float) -> tuple[float, float] | N
     camera that pans by d moves a point at x focal lengths from the axis by d (1 + x^2) focal lengths: how much faster
     the edges move than the middle tells how wide the lens is."""
     wide, fine = np.linspace(-0.9, 0.9, 10), 0.05
-    costs = [_turns_cost(turns, focal, value) for value in wide]
+    costs = [turns_cost(turns, focal, value) for value in wide]
     best = int(np.argmin(costs))
     if best in (0, len(wide) - 1):
         return None
     found = minimize_scalar(
-        lambda value: _turns_cost(turns, focal, value), bounds=(wide[best - 1], wide[best + 1]), method="bounded",
+        lambda value: turns_cost(turns, focal, value), bounds=(wide[best - 1], wide[best + 1]), method="bounded",
         options={"xatol": 2e-3},
     )  # fmt: skip
-    around = [_turns_cost(turns, focal, found.x + step) for step in (-fine, 0.0, fine)]
+    around = [turns_cost(turns, focal, found.x + step) for step in (-fine, 0.0, fine)]
     curvature = (around[0] - 2 * around[1] + around[2]) / fine**2
     if not np.isfinite(curvature) or curvature <= 0:
         return None
@@ -248,7 +248,7 @@ def focal_from_turns(turns: list[Turn], focal: float) -> tuple[float, float] | N
     return (float(found.x), sigma) if sigma < WORST_FOCAL_LOG_SIGMA else None
 
 
-def _turns_cost(turns: list[Turn], focal: float, log_ratio: float) -> float:
+def turns_cost(turns: list[Turn], focal: float, log_ratio: float) -> float:
     """-log likelihood of all turns, each with the rotation and zoom that suit this focal length best."""
     ratio, total = math.exp(log_ratio), 0.0
     for turn in turns:

@@ -68,11 +68,11 @@ def person_evidence(found: TrackFit, body: Body, rows: np.ndarray, known_height_
         frames=rows, joints_cam_m=joints, joint_sigma_m=np.broadcast_to(JOINT_SIGMA_M, joints.shape[:2]),
         observed=found.joint_observed, feet_px=found.keypoints.xy_px.numpy()[:, _FOOT_KEYPOINTS].astype(float),
         feet_sigma_px=keypoint_sigma_px(found)[:, _FOOT_KEYPOINTS], height_m=body.height_m(fit.params.shape),
-        known_height_m=known_height_m, head_share=_head_share(found),
+        known_height_m=known_height_m, head_share=shown_head_share(found),
     )  # fmt: skip
 
 
-def _head_share(found: TrackFit) -> float:
+def shown_head_share(found: TrackFit) -> float:
     """Neck to crown over ankle to neck in the image, median of the frames that show all of it; NaN: too few do."""
     points, seen = found.keypoints.xy_px.numpy(), found.keypoints.presence.numpy() >= 0.5
 

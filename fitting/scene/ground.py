@@ -122,7 +122,7 @@ def estimate_ground(
     if len(evidence.foot) == 0 or standing_s < min(LEAST_STANDING_S, shown_s / 2):
         why_not = "nobody's feet are seen to stand still"
     else:
-        ground = _solved(evidence, parts)
+        ground = _solved(evidence, parts, plumb)
         why_not = "" if given.states_floor else _no_floor(ground, plumb)
     if why_not:
         ground = plumb
@@ -224,9 +224,9 @@ def likely_heights_m(shares: np.ndarray) -> np.ndarray:
     return np.exp(_HEIGHTS_LOG[costs.argmin(0)])
 
 
-def _size_residual(log_height: np.ndarray, known_m: np.ndarray, shares: np.ndarray) -> np.ndarray:
+def _size_residual(log_height: np.ndarray, known_m: np.ndarray, shares: np.ndarray, likely_m: np.ndarray) -> np.ndarray:
     """A height's cost as a residual whose square it is, negative below the likeliest. Known heights are held."""
-    likely = np.log(likely_heights_m(shares))
+    likely = np.log(likely_m)
     excess = _size_cost(log_height, shares) - _size_cost(likely, shares)
     residual = np.sign(log_height - likely) * np.sqrt(2 * np.maximum(excess, 0))
     known = (log_height - np.log(np.where(np.isfinite(known_m), known_m, 1.0))) / KNOWN_LOG_SIGMA
@@ -252,15 +252,16 @@ class _Parts:
     given: GivenGround
 
 
-def _solved(evidence: Evidence, parts: _Parts) -> GroundEstimate:
-    """Sizes and levels are unknowns of those whose feet take part; the others have the most likely size."""
+def _solved(evidence: Evidence, parts: _Parts, near: GroundEstimate | None = None) -> GroundEstimate:
+    """Sizes and levels are unknowns of those whose feet take part; the others have the most likely size. near: where
+    the search also begins."""
     who, place = np.unique(evidence.foot_person, return_inverse=True)
     some = replace(
         parts, heights_m=parts.heights_m[who], known_m=parts.known_m[who], head_shares=parts.head_shares[who]
     )
     own = replace(evidence, foot_person=place)
     problem = _Problem(own, some)
-    state, covariance = problem.solved()
+    state, covariance = problem.solved(None if near is None else near.up_cam)
     return _read(problem, state, covariance, own, parts, who)
 
 
@@ -270,6 +271,7 @@ class _Problem:
     def __init__(self, evidence: Evidence, parts: _Parts) -> None:
         self._evidence, self._heights, self._focal = evidence, parts.heights_m, parts.focal
         self._known, self._shares, self._given = parts.known_m, parts.head_shares, parts.given
+        self._likely = likely_heights_m(self._shares)
         self._base = np.eye(3)  # columns: two tangents and the up direction that the tangents turn
         # Feet of one person share that person's errors: together they weigh as a few measurements, those of somebody
         # who stays in one place as four.
@@ -306,7 +308,7 @@ class _Problem:
                 _heavy(plumb.ravel()),
                 _heavy(floor),
                 _heavy(step),
-                _size_residual(np.log(self._heights) + log_size, self._known, self._shares),
+                _size_residual(np.log(self._heights) + log_size, self._known, self._shares, self._likely),
                 _level_residual(level),
                 self._given_residuals(up, camera_height),
                 [
@@ -347,18 +349,16 @@ class _Problem:
             rows.append(np.array([(camera_height / self._given.camera_height_m - 1) / KNOWN_LOG_SIGMA]))
         return np.concatenate([np.zeros(0), *rows])
 
-    def solved(self) -> tuple[np.ndarray, np.ndarray]:
+    def solved(self, near: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """The best of several starts, and the covariance of the unknowns."""
         e = self._evidence
-        likely = likely_heights_m(self._shares)
-        start_size = np.log(np.where(np.isfinite(self._known), self._known, likely) / self._heights)
+        start_size = np.log(np.where(np.isfinite(self._known), self._known, self._likely) / self._heights)
         mean = np.median(e.axis, axis=0) if len(e.axis) else np.array([0.0, -1.0, 0.0])
         count = len(start_size)
         best: tuple[float, np.ndarray, np.ndarray] | None = None
-        for pitch_deg in (None, -10.0, 10.0, 30.0, 50.0) if len(e.foot) else (None, 10.0):
-            up = mean.copy() if self._given.up_cam is None else np.array(self._given.up_cam)
-            if pitch_deg is not None and self._given.up_cam is None:
-                up[2] = -math.tan(math.radians(pitch_deg)) * np.hypot(up[0], up[1])
+        usual = np.array([mean[0], mean[1], -math.tan(math.radians(PITCH_DEG)) * np.hypot(mean[0], mean[1])])
+        starts = (mean if near is None else near, usual)
+        for up in starts if self._given.up_cam is None else (np.array(self._given.up_cam),):
             self._base = _basis(up)
             below = e.foot @ self.up(np.zeros(2)) - e.foot_lift
             log_camera = math.log(max(-np.median(below), 0.3)) if len(below) else math.log(CAMERA_M)

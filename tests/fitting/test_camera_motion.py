@@ -32,10 +32,11 @@ def shot(
     quality: int = 35,
     seed: int = 0,
     assumed: float = FOCAL_PX,
+    depths_m: tuple[float, ...] = (30, 12, 7, 4.5),
 ) -> Shot:
     rng = np.random.default_rng(seed)
-    boards = [wall(texture(rng, 1400), (0, 0, 30), 90, 90)]
-    for z in (12, 7, 4.5):
+    boards = [wall(texture(rng, 1400), (0, 0, depths_m[0]), 3 * depths_m[0], 3 * depths_m[0])]
+    for z in depths_m[1:]:
         for _ in range(3):
             center = (rng.uniform(-0.7, 0.7) * z, rng.uniform(-0.3, 0.4) * z, z)
             boards.append(wall(texture(rng, 200), center, 0.18 * z, 0.35 * z))
@@ -109,6 +110,21 @@ def test_a_camera_that_goes_somewhere_is_called_moving() -> None:
     assert got.motion.parallax_share > 0.3
     assert got.error_deg.max() < 6
     assert np.isfinite(got.motion.first_from_camera).all()
+
+
+def test_a_slide_along_a_wall_is_no_turning() -> None:
+    got = shot(place_m=lambda s: (0.3 * s, 0, 0), seconds=4, depths_m=(4.0, 3.4, 2.8))
+    assert got.motion.kind == "moving"
+    assert got.error_deg.max() < 1  # it would look like 15 degrees of turning
+
+
+@pytest.mark.parametrize("speed", [0.3, -0.3])
+def test_going_forwards_and_back_is_no_zoom(speed: float) -> None:
+    going = shot(place_m=lambda s: (0, 0, speed * s), seconds=4, depths_m=(4.0, 3.4, 2.8)).motion
+    assert going.kind == "moving"
+    assert going.zooming(np.arange(3)) is None
+    zooming = shot(zoom=lambda s: float(np.exp(speed * s / 3)), seconds=4, depths_m=(4.0, 3.4, 2.8)).motion
+    assert zooming.kind == "rotating"
 
 
 def test_another_focal_length_scales_pan_and_tilt_but_not_roll() -> None:

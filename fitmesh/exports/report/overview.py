@@ -56,7 +56,7 @@ def warnings(result: Result) -> str:
 
 
 def _scene_doubts(result: Result) -> list[str]:
-    """Shots whose gravity, floor or contacts were dropped, softened or are uncertain."""
+    """Shots whose gravity, floor or contacts were dropped, softened, are uncertain or not known."""
     lines = []
     for number, shot in enumerate(result.shots, 1):
         where = f"shot {number}: " if len(result.shots) > 1 else ""
@@ -66,6 +66,9 @@ def _scene_doubts(result: Result) -> list[str]:
         elif uncertain:
             words = f"the up direction is uncertain by {shot.up_std_deg:.0f} degrees"
             lines.append(f"<li>{where}<b>gravity doubtful</b>: {words} ({escape(shot.scene_reason)})</li>")
+        elif not shot.floor_known and shot.scene_reason not in ("", "not looked for"):
+            what = "gravity" if shot.up_cam is None else "floor"
+            lines.append(f"<li>{where}<b>{what} not known</b>: {escape(shot.scene_reason)}</li>")
     return lines
 
 

@@ -1,7 +1,7 @@
 """`fitmesh.run` and `fitmesh.run_many`: what the command does, as functions."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -112,15 +112,15 @@ def run_many(asked: RunManyArguments) -> list[ClipStatus]:
     several = [] if isinstance(asked.videos, str | Path) else [str(video) for video in asked.videos]
     found = find_clips(several, [] if several else [str(asked.videos)], str(asked.out))
     shard = Shard.parse(asked.shard) if asked.shard is not None else WHOLE
-    batch, executor = prepared(asked, found.clips, str(asked.out), shard, asked.jobs, asked.ray, asked.retry_failed)
+    batch = prepared(asked, found.clips, str(asked.out), shard, asked.jobs, asked.ray, asked.retry_failed)
     if asked.jobs == 1 and asked.ray is None:
-        executor = SerialExecutor()
+        batch = replace(batch, executor=SerialExecutor())
 
     def sink(event: Event) -> None:
         if isinstance(event, ClipEnded) and asked.progress is not None:
             asked.progress(event.status)
 
-    return run_batch(batch, executor, Reporter(sink))
+    return run_batch(batch, Reporter(sink))
 
 
 def _to_function(progress: Callable[[Progress], None]) -> Sink:

@@ -161,14 +161,14 @@ def _run_videos(many: RunCommand, reporter: Reporter) -> int:
     with starting(reporter):
         from fitmesh.many.batch import prepared, run_batch
     with working():
-        batch, executor = prepared(many, found.clips, many.out, shard, many.jobs or 1, many.ray, many.retry_failed)
+        batch = prepared(many, found.clips, many.out, shard, many.jobs or 1, many.ray, many.retry_failed)
         for path in found.twice:
             reporter.warn(f"{path} was given more than once: it is done once.")
         if found.left_out:
             reporter.say(f"{count(found.left_out, 'files')} in {many.out} match too; they are results and left out.")
         of = f" (part {shard.number} of {shard.of} of {len(found.clips)})" if shard.of > 1 else ""
-        reporter.say(f"{count(len(batch.tasks()), 'clips')}{of}, {executor}")
-        statuses = run_batch(batch, executor, reporter)
+        reporter.say(f"{count(len(batch.tasks), 'clips')}{of}, {batch.executor}")
+        statuses = run_batch(batch, reporter)
         reporter.say(_summary(statuses, many.out))
     return SOME_FAILED if any(not status.is_good for status in statuses) else 0
 

@@ -5,7 +5,6 @@ Both files come out of one pass over the video (`pose2d.people`)."""
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -143,21 +142,21 @@ def make(job: Job, key: CacheKey) -> None:
     given = settings.tracks.detections is not None
     finder = PeopleFinder(_detect(job), _estimate(job), given, watch=background)
     fps = float(info.rate / settings.span.every)
+
+    def let_go() -> None:
+        job.networks.let_go()
+        job.detector.let_go()
+
     with job.reporter.stage("people", settings.span.expected_frames(info)) as tick, torch.inference_mode():
         found = finder.find(
             job.clip.frames(settings.span), fps, tracker, settings.workers, tick, settings.tracks.identity,
-            seen_all=partial(_let_go, job),
+            seen_all=let_go,
         )  # fmt: skip
     write(
         job, key, found,
         pose_model=settings.keypoints.pose_model, skeleton=card(settings.keypoints.pose_model).skeleton.name,
         source=settings.keypoints.confidence, background=background,
     )  # fmt: skip
-
-
-def _let_go(job: Job) -> None:
-    job.networks.let_go()
-    job.detector.let_go()
 
 
 def estimate_keypoints(

@@ -19,7 +19,7 @@ from fitmesh.options.record import check_ranges
 from fitmesh.options.run import RunOptions
 from fitmesh.result import OVERLAY_FILE, RUN_FILE, Manifest, numbers_of
 from fitmesh.stages import export, fit, people
-from fitmesh.stages.scene import SceneSettings
+from fitmesh.stages.scene import SceneSettings, lens_of
 from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RigSettings, RunSettings, TrackSettings
 from fitmesh.ui import events
 from fitmesh.ui.trouble import count
@@ -184,7 +184,8 @@ def check(job: Job) -> None:
     """Find now what would otherwise be found after an hour's work."""
     settings = job.settings
     check_settings(settings)
-    fit.check_lens(settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
+    # Refuses a lens that contradicts itself or the clip.
+    lens_of(settings.fit.scene, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
     if settings.rig is not None:
         import_module(TOGETHER).check(job)
     layout_matters = False

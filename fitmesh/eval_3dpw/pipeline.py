@@ -102,24 +102,19 @@ class Evaluation:
                 skipped.append(Skipped(sequence.name, self.protocol.left_out, ignored))
         found: dict[str, tuple[CacheKey, dict[int, PersonFit]]] = {}
         starts: dict[ConfidenceSource | None, dict[int, Start]] = {}
+        frame = {track.person: person.frame for track, person in zip(sequence.tracks, people, strict=True)}
         for source in dict.fromkeys(row.start_source for row in rows.values()):
             if settings.init != "none":
                 name = f"start {source}" if source else "start"
                 key = fits.cache_key(keypoints_key, settings, name)
-                starts[source] = self._starts(sequence, people, source, name, key)
-                frame = {track.person: person.frame for track, person in zip(sequence.tracks, people, strict=True)}
+                start = partial(self._start, sequence, people, source)
+                starts[source] = self._by_person(sequence, name, key, fits.read_starts, fits.write_starts, start)
                 params = {person: PersonFit(start.params(frame[person])) for person, start in starts[source].items()}
                 found[settings.start_label(source)] = key, params
         for label, row in rows.items():
             key = fits.cache_key(keypoints_key, settings, row.key)
-            path = self._path("fits", row.key, sequence)
-            if npz_is_current(path, key):
-                found[label] = key, fits.read_fits(path)
-            else:
-                fit = partial(self._fit, sequence, people, starts.get(row.start_source), row)
-                found[label] = key, self._by_person(sequence, row.key, fit)
-                if len(found[label][1]) == len(sequence.tracks):
-                    fits.write_fits(path, key, found[label][1])
+            fit = partial(self._fit, sequence, people, starts.get(row.start_source), row)
+            found[label] = key, self._by_person(sequence, row.key, key, fits.read_fits, fits.write_fits, fit)
         return self._scores(sequence, people, found, skipped)
 
     def keypoints(self, sequence: EvalSequence, key: CacheKey) -> list[PersonKeypoints]:
@@ -134,24 +129,15 @@ class Evaluation:
             keypoints.write(path, key, sequence, people)
         return keypoints.read(path, sequence)
 
-    def _starts(
-        self, sequence: EvalSequence, people: list[PersonKeypoints], source: ConfidenceSource | None, name: str,
-        key: CacheKey,
-    ) -> dict[int, Start]:  # fmt: skip
-        """Without a source, from the best calibrated confidence at hand."""
+    def _by_person(
+        self, sequence: EvalSequence, name: str, key: CacheKey, read: Callable[[Path], dict[int, T]],
+        write: Callable[[Path, CacheKey, dict[int, T]], None], make: Callable[[int], T],
+    ) -> dict[int, T]:  # fmt: skip
+        """By person, from a file where it is current. Whoever cannot be fitted is not there, and `_failures` says why:
+        then nothing is kept."""
         path = self._path("fits", name, sequence)
         if npz_is_current(path, key):
-            return fits.read_starts(path)
-        self.starter = self.starter or starter(self.settings)
-        start, body, sources = self.starter, self.bodies.load("neutral"), self.settings.confidence
-        whose = source or ("ccnet" if "ccnet" in sources else sources[0])
-        found = self._by_person(sequence, "start", lambda n: start(sequence, people[n], body, whose))
-        if len(found) == len(sequence.tracks):
-            fits.write_starts(path, key, found)
-        return found
-
-    def _by_person(self, sequence: EvalSequence, name: str, make: Callable[[int], T]) -> dict[int, T]:
-        """By person; whoever cannot be fitted is not there, and `_failures` says why (so the result is not kept)."""
+            return read(path)
         found = {}
         with self.reporter.stage(name, sum(map(len, sequence.tracks)), "person-frames") as tick:
             for number, track in enumerate(sequence.tracks):
@@ -160,7 +146,18 @@ class Evaluation:
                 except UserError as error:
                     self._failures.setdefault(track.name, str(error))
                 tick(len(track))
+        if len(found) == len(sequence.tracks):
+            write(path, key, found)
         return found
+
+    def _start(
+        self, sequence: EvalSequence, people: list[PersonKeypoints], source: ConfidenceSource | None, number: int
+    ) -> Start:
+        """Without a source, from the best calibrated confidence at hand."""
+        self.starter = self.starter or starter(self.settings)
+        sources = self.settings.confidence
+        whose = source or ("ccnet" if "ccnet" in sources else sources[0])
+        return self.starter(sequence, people[number], self.bodies.load("neutral"), whose)
 
     def _fit(
         self, sequence: EvalSequence, people: list[PersonKeypoints], starts: dict[int, Start] | None,

@@ -140,12 +140,13 @@ class Exporter:
         return module.reworked(result, motion) if self.is_motion else module.emptied(result, motion)
 
 
+_SKELETON: Any = {"names_bones": True, "is_motion": True}
 EXPORTERS = {
-    "glb": Exporter("scene_glb", "scene.glb", "animated, skinned meshes and camera; Blender, three.js", True, True),
-    "fbx": Exporter("fbx", "scene.fbx", "the same as FBX, by Blender", True, True),
+    "glb": Exporter("scene_glb", "scene.glb", "animated, skinned meshes and camera; Blender, three.js", **_SKELETON),
+    "fbx": Exporter("fbx", "scene.fbx", "the same as FBX, by Blender", **_SKELETON),
     "report": Exporter("report", "report.html", "a page that shows the quality of the run"),
     "obj": Exporter("obj", "obj", "the exact mesh of every person and frame"),
-    "bvh": Exporter("bvh", "bvh", "skeleton motion, one file per person", True, True),
+    "bvh": Exporter("bvh", "bvh", "skeleton motion, one file per person", **_SKELETON),
     "amass": Exporter("amass", "amass", "SMPL-H poses in AMASS's layout, z up, for retargeting", is_motion=True,
                       suffix=".npz"),
     "trc": Exporter("trc", "trc", "markers for OpenSim and Pose2Sim", is_motion=True, suffix=".trc"),

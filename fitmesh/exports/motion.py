@@ -6,11 +6,20 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy.spatial.transform import Rotation, Slerp
+from scipy.spatial.transform import Rotation
 
 from fitmesh.exports import Motion
 from fitmesh.exports.gltf import one_hemisphere
-from fitmesh.exports.scene import SAME_TIME, SceneFrame, joint_poses, rest_body, scene_frame, scene_rotations, segments
+from fitmesh.exports.scene import (
+    SAME_TIME,
+    SceneFrame,
+    at_times,
+    joint_poses,
+    rest_body,
+    scene_frame,
+    scene_rotations,
+    segments,
+)
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import BODY_JOINTS
 
@@ -33,7 +42,10 @@ def reworked(result: Result, motion: Motion) -> Result:
     for shot in range(len(result.shots)):
         old, new = rows[shots == shot], made_shots == shot
         if len(old) and new.any():
-            camera[new] = _poses(result.time_s[old], scene.from_camera[old], made.time_s[new])
+            pose = scene.from_camera[old]
+            turns = [Rotation.from_matrix(pose[:, :3, :3])]
+            (turn,), camera[new, :3, 3] = at_times(result.time_s[old], turns, pose[:, :3, 3], made.time_s[new])
+            camera[new, :3, :3] = turn.as_matrix()
     known = np.array(scene.upright)[made_shots]
     made = replace(made, world_from_camera=np.where(known[:, None, None], camera, np.nan).astype(np.float32))
     frame = SceneFrame(made.frames, camera, scene.upright)
@@ -99,9 +111,7 @@ def _person(
         if not len(at):  # shorter than a frame of the other rate
             at = np.array([min(int(np.searchsorted(made.time_s, time_s[0])), len(made.time_s) - 1)])
         place = np.interp(made.time_s[at], time_s, np.arange(len(time_s)))
-        if len(time_s) > 1:
-            turns = [Slerp(np.arange(len(time_s)), turn)(place) for turn in turns]
-        pelvis_m = np.stack([np.interp(place, np.arange(len(time_s)), axis) for axis in pelvis_m.T], -1)
+        turns, pelvis_m = at_times(time_s, turns, pelvis_m, made.time_s[at])
         if motion.in_place:
             pelvis_m[:, [0, 2]] = 0
         camera = made_scene.from_camera[at]
@@ -125,17 +135,6 @@ def _person(
     moved = Person.concat(parts)
     moved = moved.rows(np.unique(moved.frame, return_index=True)[1])  # two short segments may share a frame
     return replace(moved, joints_m=result.body.at(result.params(moved)).joints.numpy())
-
-
-def _poses(time_s: np.ndarray, pose: np.ndarray, wanted_s: np.ndarray) -> np.ndarray:
-    """Rigid transforms [T, 4, 4] at times [T] -> at others; before the first and after the last they stand still."""
-    rows = np.arange(len(time_s))
-    place = np.interp(wanted_s, time_s, rows)
-    found = np.repeat(pose[:1], len(place), 0)
-    if len(rows) > 1:
-        found[:, :3, :3] = Slerp(rows, Rotation.from_matrix(pose[:, :3, :3]))(place).as_matrix()
-        found[:, :3, 3] = np.stack([np.interp(place, rows, axis) for axis in pose[:, :3, 3].T], -1)
-    return found
 
 
 def _smoothed(

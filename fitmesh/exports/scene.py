@@ -250,15 +250,24 @@ def on_every_frame(result: Result, person: Person, values: np.ndarray, absent: f
     return spread
 
 
+def at_times(
+    time_s: np.ndarray, rotations: list[Rotation], position_m: np.ndarray, wanted_s: np.ndarray
+) -> tuple[list[Rotation], np.ndarray]:
+    """Rotations of T frames and positions [T, ...] at times [T] -> the same at others; beyond the ends they stand."""
+    wanted_s = np.clip(wanted_s, time_s[0], time_s[-1])
+    flat = position_m.reshape(len(position_m), -1)
+    moved = np.stack([np.interp(wanted_s, time_s, axis) for axis in flat.T], -1)
+    single = np.zeros(len(wanted_s), int)
+    turned = [Slerp(time_s, turn)(wanted_s) if len(time_s) > 1 else turn[single] for turn in rotations]
+    return turned, moved.reshape(-1, *position_m.shape[1:])
+
+
 def evenly(
     time_s: np.ndarray, rotations: list[Rotation], position_m: np.ndarray, step_s: float
 ) -> tuple[list[Rotation], np.ndarray]:
-    """Rotations of T frames and positions [T, ...] at times [T] -> the same every `step_s` from the first time on, for
-    formats with one frame rate. Frames that are at even times already stay as they are."""
+    """The same every `step_s` from the first time on, for formats with one frame rate. Frames that are at even times
+    already stay as they are."""
     at = (time_s - time_s[0]) / step_s  # in frames
     if np.abs(at - np.arange(len(at))).max() < SAME_TIME:
         return rotations, position_m
-    wanted = np.minimum(np.arange(int(np.floor(at[-1] + SAME_TIME)) + 1), at[-1])
-    flat = position_m.reshape(len(position_m), -1)
-    position_m = np.stack([np.interp(wanted, at, axis) for axis in flat.T], -1).reshape(-1, *position_m.shape[1:])
-    return [Slerp(at, rotation)(wanted) for rotation in rotations], position_m
+    return at_times(at, rotations, position_m, np.arange(int(np.floor(at[-1] + SAME_TIME)) + 1))

@@ -11,19 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from fitmesh.exports import DEFAULT, bone_names
+from fitmesh.exports import scene as scenes
 from fitmesh.exports.angles import euler_deg
-from fitmesh.exports.scene import (
-    RestBody,
-    SceneFrame,
-    evenly,
-    frame_rate,
-    joint_poses,
-    on_every_frame,
-    rest_body,
-    scene_frame,
-    scene_rotations,
-    skin_weights,
-)
+from fitmesh.exports.scene import RestBody, SceneFrame
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from pose2d.base.files import atomic_folder
@@ -37,11 +27,11 @@ def files(result: Result) -> list[str]:
 
 def write(result: Result, out: Path, progress: Reporter, convention: str = DEFAULT) -> None:
     """One file per person, its bones named after the `convention` of another program."""
-    scene = scene_frame(result)
+    scene = scenes.scene_frame(result)
     with progress.stage("bvh", len(result.people), "people") as tick, atomic_folder(out / FOLDER) as folder:
         for person in result.people:
-            rest = rest_body(result.body, person)
-            weights = skin_weights(result.body, person).astype(np.float64)
+            rest = scenes.rest_body(result.body, person)
+            weights = scenes.skin_weights(result.body, person).astype(np.float64)
             order, lines = _hierarchy(rest, weights, bone_names(convention, rest.joint_names))
             lines += _motion(result, person, rest, scene, order)
             (folder / f"person_{person.identity}.bvh").write_text("\n".join(lines) + "\n")
@@ -83,15 +73,15 @@ def _hierarchy(rest: RestBody, weights: np.ndarray, names: Sequence[str]) -> tup
 
 
 def _motion(result: Result, person: Person, rest: RestBody, scene: SceneFrame, order: list[int]) -> list[str]:
-    step_s = float(1 / frame_rate(result))
+    step_s = float(1 / scenes.frame_rate(result))
     # In every frame of the clip up to the person's last: before the first row that one, in an absence the last before.
-    rows = on_every_frame(result, person, np.arange(len(person)), -1)
+    rows = scenes.on_every_frame(result, person, np.arange(len(person)), -1)
     first = int(np.searchsorted(result.frames, person.frame[0]))
     rows = np.concatenate([np.zeros(first, rows.dtype), np.maximum.accumulate(rows)])
     time_s = result.time_s[: len(rows)] - result.time_s[0]
-    rotations, pelvis_m = evenly(
+    rotations, pelvis_m = scenes.evenly(
         time_s,
-        scene_rotations(joint_poses(person, rows), scene.at(person.frame[rows])),
+        scenes.scene_rotations(scenes.joint_poses(person, rows), scene.at(person.frame[rows])),
         scene.points((person.translation_m[rows] + rest.joints_m[0])[:, None], person.frame[rows])[:, 0],
         step_s,
     )

@@ -14,21 +14,10 @@ import torch
 from scipy.spatial.transform import Rotation
 
 from fitmesh.exports import DEFAULT, bone_names
+from fitmesh.exports import scene as scenes
 from fitmesh.exports.draw import surface_colour
 from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Animation, Gltf, one_hemisphere
-from fitmesh.exports.scene import (
-    RestBody,
-    SceneFrame,
-    about_frame,
-    clip_time_s,
-    frame_rate,
-    joint_poses,
-    rest_body,
-    scene_frame,
-    scene_rotations,
-    segments,
-    skin_weights,
-)
+from fitmesh.exports.scene import RestBody, SceneFrame
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
@@ -57,22 +46,22 @@ class Skin:
 
 def write(result: Result, out: Path, progress: Reporter, convention: str = DEFAULT) -> None:
     """Meshes, skeletons, motion and camera in one file; bones are named after the `convention` of another program."""
-    scene = scene_frame(result)
-    weights = skin_weights(result.body, result.people[0]) if result.people else result.body.weights.numpy()
+    scene = scenes.scene_frame(result)
+    weights = scenes.skin_weights(result.body, result.people[0]) if result.people else result.body.weights.numpy()
     skin = reduced_skin(weights)  # of all people: hands were looked for in the whole clip, or not at all
     mean_mm, largest_mm = skin_error_mm(result, result.people, skin)
     gltf = Gltf(
         {
             "body": result.body_name,
             "bone_names": convention,
-            "frames_per_second": float(frame_rate(result)),
+            "frames_per_second": float(scenes.frame_rate(result)),
             "confidence": result.source,
             "first_frame_s": float(result.time_s[0]) if len(result.time_s) else 0.0,
             "skin_error_mm": {"mean": round(mean_mm, 3), "largest": round(largest_mm, 3)},
             "units": "metres",
             "axes": "x right as the shot's first camera sees it, y up, z towards that camera",
             "shots": [
-                {"first_frame": shot.first_frame, "camera": shot.camera, "frame": about_frame(shot, upright)}
+                {"first_frame": shot.first_frame, "camera": shot.camera, "frame": scenes.about_frame(shot, upright)}
                 for shot, upright in zip(result.shots, scene.upright, strict=True)
             ],
         }
@@ -101,7 +90,7 @@ def _person(
 ) -> list[int]:  # fmt: skip
     """The nodes of skeleton and mesh. A skinned mesh ignores its parents, so it is a root node beside them."""
     name = f"person_{person.identity}"
-    rest = rest_body(result.body, person)
+    rest = scenes.rest_body(result.body, person)
     pelvis_m = scene.points((person.translation_m + rest.joints_m[0])[:, None], person.frame)[:, 0]
     joints = _joint_nodes(gltf, rest, pelvis_m[0], bone_names(convention, rest.joint_names))
     mesh = gltf.add("nodes", {"name": f"{name}_mesh", "mesh": _mesh(gltf, result, person, rest, shared)})
@@ -109,8 +98,10 @@ def _person(
     extras = {"shot": person.shot + 1, "same_as": person.same_as, "height_m": round(person.height_m, 3)}
     root = gltf.add("nodes", {"name": name, "children": [joints[0]], "extras": extras})
 
-    times = animation.times(clip_time_s(result, person))
-    for node, rotation in zip(joints, scene_rotations(joint_poses(person), scene.at(person.frame)), strict=True):
+    times = animation.times(scenes.clip_time_s(result, person))
+    for node, rotation in zip(
+        joints, scenes.scene_rotations(scenes.joint_poses(person), scene.at(person.frame)), strict=True
+    ):
         animation.move(node, "rotation", times, one_hemisphere(rotation.as_quat()))
     animation.move(joints[0], "translation", times, pelvis_m)
     _show_while_present(animation, root, result, person)
@@ -121,7 +112,7 @@ def _show_while_present(animation: Animation, root: int, result: Result, person:
     """Scale 0 wherever the person is absent: glTF's way to hide a node. The mesh shrinks to a point."""
     time_s = result.time_s - result.time_s[0]
     keys: list[tuple[float, float]] = []
-    for rows in segments(result, person):
+    for rows in scenes.segments(result, person):
         first, last = np.searchsorted(result.frames, person.frame[[rows.start, rows.stop - 1]])
         if not keys and first > 0:
             keys.append((0.0, 0.0))

@@ -217,6 +217,44 @@ def shift_px(a: Pose, b: Pose, focal: float, size: tuple[int, int]) -> float:
     return float(np.sqrt(np.mean(np.sum((y[:, :2] / np.maximum(y[:, 2:], 0.05) - grid) ** 2, 1))))
 
 
+# Of straight lines: least length, of the image's longer side; how far from the image's own vertical; std of where they
+# point; share of their length that must meet in one point, the most that may meet in another, and how far that is.
+LINE_SHARE, STEEP_DEG, LINE_DEG, LEAST_MET, MOST_ELSEWHERE, ELSEWHERE_DEG = 0.05, 25.0, 1.0, 0.5, 0.8, 6.0
+LEAST_LINES, LINES_PX = 8, 640  # so many, and the longer side of the image that they are looked for in
+
+
+def vertical_direction(image: np.ndarray, boxes_px: np.ndarray, focal_px: float) -> np.ndarray | None:
+    """[3] the direction against gravity in the camera, as door frames, walls and posts show it: where most of the long
+    steep lines outside the boxes [P, 4] meet. None: too few do, or they meet in two places."""
+    scale = min(1.0, LINES_PX / max(image.shape[:2]))
+    size = round(image.shape[1] * scale), round(image.shape[0] * scale)
+    found = cv2.createLineSegmentDetector().detect(shrunk(image, size))[0]
+    lines = np.zeros((0, 2, 2)) if found is None else found.reshape(-1, 2, 2).astype(float)
+    middle, along = lines.mean(1), lines[:, 1] - lines[:, 0]
+    length = np.linalg.norm(along, axis=1)
+    steep = np.degrees(np.arctan2(np.abs(along[:, 0]), np.abs(along[:, 1]))) < STEEP_DEG
+    inside = (middle[:, None] > boxes_px[:, :2] * scale) & (middle[:, None] < boxes_px[:, 2:] * scale)
+    kept = steep & (length > LINE_SHARE * max(size)) & ~inside.all(-1).any(1)
+    if kept.sum() < LEAST_LINES:
+        return None
+    along, length = along[kept] / length[kept, None], length[kept]
+    middle = (middle[kept] - (np.array(size) - 1) / 2) / (focal_px * scale)
+    pitch, roll = np.radians(np.meshgrid(np.arange(-30.0, 46.0), np.arange(-12.0, 13.0))).reshape(2, -1)
+    up = np.stack((np.sin(roll) * np.cos(pitch), -np.cos(roll) * np.cos(pitch), -np.sin(pitch)), 1)
+    to = up[:, None, :2] - up[:, None, 2:] * middle  # [directions, lines, 2] from each line's middle to where all meet
+    sine = (to[..., 0] * along[:, 1] - to[..., 1] * along[:, 0]) / np.maximum(np.linalg.norm(to, axis=-1), 1e-9)
+    met = np.exp(-((sine / math.radians(LINE_DEG)) ** 2) / 2) @ length / length.sum()
+    best = up[met.argmax()]
+    elsewhere = met[up @ best < math.cos(math.radians(ELSEWHERE_DEG))].max()
+    return best if met.max() > LEAST_MET and elsewhere < MOST_ELSEWHERE * met.max() else None
+
+
+def under_focal(direction: np.ndarray, ratio: float) -> np.ndarray:
+    """[3] a vanishing direction as another focal length (new / old) shows it: its place in the image stays."""
+    other = direction / np.array([ratio, ratio, 1.0])
+    return other / np.linalg.norm(other)
+
+
 @dataclass(frozen=True)
 class Turn:
     """Corners of a key frame and where they were when the camera had turned far."""

@@ -39,6 +39,8 @@ from fitting.scene.background_flow import (
     shift_px,
     shrunk,
     turns_cost,
+    under_focal,
+    vertical_direction,
 )
 from pose2d.base.table import Table, column, shared
 from pose2d.video.frames import Frame
@@ -79,6 +81,7 @@ class CameraMotion(Table):
     reason: str = shared()  # what the kind rests on, in words
     turning_focal_px: float = math.nan  # of the first frame, as the turning itself tells it; NaN: it does not
     turning_focal_log_sigma: float = math.inf
+    vertical: np.ndarray | None = None  # [3] against gravity in the first frame, as lines of the background show it
     # What the estimator knows beside; not kept in files.
     rotation_std_deg: np.ndarray | None = column((), "d", "of that rotation about any axis", unit="deg", optional=True)
     parallax_share: float = math.nan  # of corners whose residual tells of parallax, in the worst span
@@ -111,12 +114,14 @@ class CameraMotion(Table):
 
     def with_focal(self, focal_px: float) -> "CameraMotion":
         """The same image motion under another focal length: turns about x and y scale by old / new."""
-        if self.kind == "static" or focal_px == self.focal_px:
-            return replace(self, focal_px=float(focal_px))
         ratio = self.focal_px / focal_px
+        vertical = None if self.vertical is None else under_focal(self.vertical, 1 / ratio)
+        found = replace(self, focal_px=float(focal_px), vertical=vertical)
+        if self.kind == "static" or ratio == 1:
+            return found
         turned = with_scaled_turns(self.first_from_camera, 1 / ratio)
         std = None if self.rotation_std_deg is None else self.rotation_std_deg * max(ratio, 1.0)
-        return replace(self, first_from_camera=turned, rotation_std_deg=std, focal_px=float(focal_px))
+        return replace(found, first_from_camera=turned, rotation_std_deg=std)
 
 
 def unknown_motion(frames: np.ndarray, focal_px: float, reason: str) -> CameraMotion:
@@ -397,6 +402,7 @@ class BackgroundMotion:
     def __init__(self, size_px: tuple[int, int]) -> None:
         self._size, self._focal = size_px, focal_prior(size_px).focal_px
         self._shots: list[tuple[int, CameraMotionEstimator]] = []
+        self._vertical: dict[int, np.ndarray | None] = {}  # by first frame, under that focal length
         self._last = -1
 
     def cut(self, frame: int) -> None:
@@ -409,7 +415,9 @@ class BackgroundMotion:
             return
         if not self._shots:
             self.cut(frame.index)
-        self._last, estimator = frame.index, self._shots[-1][1]
+        self._last, (first, estimator) = frame.index, self._shots[-1]
+        if first not in self._vertical:
+            self._vertical[first] = vertical_direction(frame.rgb, boxes_px, self._focal)
         estimator.feed(frame.index, _grey(frame.rgb) if estimator.wants(frame.index) else None, boxes_px)
 
     def arrays(self, frames: np.ndarray, shot_first_frame: np.ndarray) -> Mapping[str, Any]:
@@ -422,6 +430,9 @@ class BackgroundMotion:
             motion = unknown_motion(numbers, self._focal, "the background was not looked at")
             if first in told and not any(first < other < end for other in told):
                 motion = told[first].finish().at(numbers)
+                vertical = self._vertical.get(first)
+                if vertical is not None:
+                    motion = replace(motion, vertical=under_focal(vertical, motion.focal_px / self._focal))
             kinds.append(motion.kind)
             reasons.append(motion.reason)
             motions.append(motion)
@@ -437,6 +448,9 @@ class BackgroundMotion:
             "camera_zoom": joined("zoom", np.zeros(0)),
             "camera_turning_focal_px": np.array([m.turning_focal_px for m in motions], np.float64),
             "camera_turning_focal_log_std": np.array([m.turning_focal_log_sigma for m in motions], np.float64),
+            "camera_vertical": np.array(
+                [np.full(3, np.nan) if m.vertical is None else m.vertical for m in motions], np.float64
+            ).reshape(-1, 3),
         }
 
 
@@ -447,6 +461,7 @@ def read_motion(arrays: Mapping[str, np.ndarray], shot: int) -> CameraMotion | N
     firsts = arrays["shot_first_frame"]
     end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf
     here = (arrays["frame"] >= firsts[shot]) & (arrays["frame"] < end)
+    vertical = arrays["camera_vertical"][shot] if "camera_vertical" in arrays else np.full(3, np.nan)
     return CameraMotion(
         kind=cast(Kind, str(arrays["camera_kind"][shot])),
         frames=arrays["frame"][here],
@@ -456,6 +471,7 @@ def read_motion(arrays: Mapping[str, np.ndarray], shot: int) -> CameraMotion | N
         reason=str(arrays["camera_reason"][shot]),
         turning_focal_px=float(arrays["camera_turning_focal_px"][shot]),
         turning_focal_log_sigma=float(arrays["camera_turning_focal_log_std"][shot]),
+        vertical=vertical if np.isfinite(vertical).all() else None,
     )
 
 

@@ -262,6 +262,7 @@ class ShotCamera:
     first_from_camera: np.ndarray | None = None  # [F, 3, 3] by frame number; None: static
     zoom: np.ndarray | None = None  # [F]
     moving: bool = False  # the camera goes somewhere: standing feet do not stand still in the image
+    vertical: np.ndarray | None = None  # [3] against gravity, as lines of the background show it; None: they do not
 
 
 @dataclass(frozen=True)

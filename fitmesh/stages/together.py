@@ -20,14 +20,16 @@ from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, edited
 from fitmesh.stages.scene import OFF, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import Job, camera_names
 from fitting.body import Body
+from fitting.body.kinematics import WRISTS
 from fitting.body.load import load_body
 from fitting.camera import Camera, given_focal, params_to_world
 from fitting.fits import FitOptions, TrackFit, mixed
-from fitting.keypoints.observed import body_keypoints, reordered
+from fitting.hands import fit_hands
+from fitting.keypoints.observed import body_keypoints, reordered, seen_hands
 from fitting.keypoints.weights import PRESENT
 from fitting.optimise import OtherView
 from fitting.rig.check import checked, stated_ground
-from fitting.rig.meeting import Offset, Sight, Track, doubtful, grouped, pair_gains
+from fitting.rig.meeting import Offset, Sight, Track, doubtful, grouped, neighbours, pair_gains
 from fitting.rig.rig import Rig, read_rig, write_rig
 from fitting.rig.views import resampled, rest_pelvis
 from fitting.scene.camera_motion import read_motion
@@ -35,6 +37,7 @@ from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
+from pose2d.hands import HandKeypoints
 from pose2d.tracking import appearance
 from pose2d.types import Appearance, Keypoints
 
@@ -133,16 +136,19 @@ class _Seen:
         """[N] of a track's rows, on the camera's clock."""
         return self.tracks.time_s[np.searchsorted(self.tracks.frames, self.people.frames[identity])]
 
-    def joined(self, numbers: Sequence[int]) -> tuple[Keypoints, np.ndarray, np.ndarray]:
-        """Keypoints, frames and boxes of some tracks that are one person's; where two overlap, the earlier one's."""
+    def joined(self, numbers: Sequence[int]) -> tuple[Keypoints, HandKeypoints, np.ndarray, np.ndarray]:
+        """Keypoints, hands, frames and boxes of some tracks that are one person's; where two overlap, the earlier's."""
         who = sorted((self.identities[number] for number in numbers), key=lambda i: self.people.frames[i][0])
+        file = self.people
         if not who:
-            empty = next(iter(self.people.people.values())).rows(slice(0))
-            return empty, np.zeros(0, np.int64), np.zeros((0, 4), np.float32)
-        frames = np.concatenate([self.people.frames[i] for i in who])
-        frames, first = np.unique(frames, return_index=True)
-        boxes = np.concatenate([self.people.boxes_px[i] for i in who])[first]
-        return Keypoints.concat([self.people.people[i] for i in who]).rows(first), frames, boxes
+            empty = next(iter(file.people.values())).rows(slice(0))
+            return empty, HandKeypoints.empty(), np.zeros(0, np.int64), np.zeros((0, 4), np.float32)
+        frames, first = np.unique(np.concatenate([file.frames[i] for i in who]), return_index=True)
+        boxes = np.concatenate([file.boxes_px[i] for i in who])[first]
+        hands = (
+            HandKeypoints.concat([file.hands[i] for i in who]) if file.hands else HandKeypoints.unseen(1 + max(first))
+        )
+        return Keypoints.concat([file.people[i] for i in who]).rows(first), hands.rows(first), frames, boxes
 
 
 def make(job: Job, key: CacheKey) -> None:
@@ -176,6 +182,9 @@ def make(job: Job, key: CacheKey) -> None:
         if one.identity not in found.people:
             words = "never shows enough confident keypoints at once: no body is fitted."
             job.reporter.warn(f"person {one.identity} {words}")
+    if body.fingers is not None:
+        fingers = {p.identity: p for p in people}
+        found = replace(found, people={i: recorded.with_fingers(fingers[i], t, body) for i, t in found.people.items()})
     if rig.source == "people":
         found = replace(found, people={i: _with_rig_std(track, stds, body) for i, track in found.people.items()})
         if found.ground is not None:
@@ -369,12 +378,55 @@ class _Recorded:
                 continue
             points, time_s = anybody, np.array([-np.inf])
             if numbers:
-                points, own, _ = there.joined(numbers)
+                points, _, own, _ = there.joined(numbers)
                 time_s = there.tracks.time_s[np.searchsorted(there.tracks.frames, own)] + offset.seconds
             rotation, moved = (torch.from_numpy(part).float() for part in self.rig.relative(number))
             camera = self.rig.cameras[number].camera
             views.append(OtherView(resampled(points, time_s, want_s), camera, rotation, moved))
         return views
+
+    def with_fingers(self, one: _Somebody, track: TrackFit, body: Body) -> TrackFit:
+        """Each hand as the camera sees it that shows it longest and largest: fingers and wrists bend alike for all."""
+        first, params = self.seen[0].tracks, track.fit.params
+        track_s = first.time_s[np.searchsorted(first.frames, track.frame)]
+        best, most = None, np.zeros(2)
+        for number, (there, numbers, offset) in enumerate(zip(self.seen, one.tracks, self.offsets, strict=True)):
+            _, hands, frames, _ = there.joined(numbers)
+            if not hands.presence.any():
+                continue
+            own_s = there.tracks.time_s[np.searchsorted(there.tracks.frames, frames)] + offset.seconds
+            before, after, share = neighbours(own_s, track_s)
+            near = np.flatnonzero(share >= 0)
+            hands = hands.rows(np.where(share < 0.5, before, after)[near]).scatter(near, len(track))
+            camera, to_camera = self.rig.cameras[number].camera, _matrix(*self.rig.relative(number))
+            moved = params_to_world(
+                params, rest_pelvis(params.shape, body), np.broadcast_to(to_camera, (len(track), 4, 4))
+            )
+            wrists = camera.project(body.at(moved).joints[:, list(WRISTS)]).numpy()
+            away = [np.nansum(np.abs(hands.xy_px[:, :, 0] - at), (1, 2)) for at in (wrists, wrists[:, ::-1])]
+            hands = hands.exchanged(away[1] < away[0])  # that hang on arms with the wrong name
+            found = fit_hands(
+                seen_hands(hands, camera, body), moved, camera, body, first.fps, track.present.astype(int)
+            )
+            shown = (hands.presence * hands.size_px).sum(0)
+            best = best or found
+            for side in np.flatnonzero(shown > most):
+                for name, count in (
+                    ("pose_rad", 15),
+                    ("std_deg", 15),
+                    ("seen", 1),
+                    ("wrist_rad", 1),
+                    ("point_std_mm", 1),
+                ):
+                    part = slice(side * count, (side + 1) * count)
+                    getattr(best, name)[:, part] = getattr(found, name)[:, part]
+            most = np.maximum(most, shown)
+        if best is None:
+            return track
+        pose = params.pose.clone()
+        pose[:, list(WRISTS)] = torch.from_numpy(best.wrist_rad)
+        params = replace(params, pose=pose, hands=torch.from_numpy(best.pose_rad))
+        return replace(track, fit=replace(track.fit, params=params), hands=best)
 
     def shot_person(self, one: _Somebody, init: str) -> ShotPerson:
         first, *others = self.views(one)
@@ -391,7 +443,7 @@ def _write(
     fitted = []
     for one in people:
         track = found.people.get(one.identity)
-        points, frames, boxes = there.joined(one.tracks[number])
+        points, _, frames, boxes = there.joined(one.tracks[number])
         if track is not None and number:
             track_s = first.time_s[np.searchsorted(first.frames, track.frame)] - recorded.offsets[number].seconds
             track = _in_camera(track, track_s, there.tracks, (points, frames), camera, to_camera, body)
@@ -470,4 +522,6 @@ def _in_camera(
         joint_observed=track.joint_observed[nearest],
         fit=replace(fitted, params=params, used=used, reprojection_px=torch.where(used, away, torch.nan)),
         contact=None if track.contact is None else track.contact[nearest],
+        worst_error_mm=None if track.worst_error_mm is None else track.worst_error_mm[nearest],
+        hands=None if track.hands is None else track.hands.rows(nearest),
     )

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import least_squares
 
-from fitting.camera import FocalEstimate, refocused
+from fitting.camera import FocalEstimate
 from fitting.scene.background_flow import under_focal
 from fitting.scene.ground_evidence import Evidence, PersonEvidence, ShotCamera, gathered, without_feet
 
@@ -118,7 +118,8 @@ def estimate_ground(
     heights = np.array([person.height_m for person in people], float)
     heights = np.where(np.isfinite(heights) & (heights > 0.3), heights, ADULT_M)
     shares = np.array([person.head_share for person in people], float)
-    parts = _Parts(heights, camera.focal, _target_heights(people), shares, given)
+    known = np.array([np.nan if p.known_height_m is None else p.known_height_m for p in people], float)
+    parts = _Parts(heights, camera.focal, known, shares, given)
     plumb = _solved(without_feet(evidence), parts)
     lines = ""
     if camera.vertical is not None and given.up_cam is None:
@@ -201,11 +202,6 @@ def _heavy(residual: np.ndarray | float, scale: float = 2.0) -> np.ndarray:
     """A residual whose square grows like a logarithm beyond `scale` (Cauchy's loss, as a residual)."""
     r = np.clip(np.asarray(residual, float), -1e100, 1e100)
     return np.sign(r) * scale * np.sqrt(np.log1p((r / scale) ** 2))
-
-
-def _target_heights(people: Sequence[PersonEvidence]) -> np.ndarray:
-    """[P] heights that are known; NaN: not known."""
-    return np.array([np.nan if p.known_height_m is None else p.known_height_m for p in people], float)
 
 
 def head_share(height_m: np.ndarray) -> np.ndarray:
@@ -458,8 +454,3 @@ def _read(
         scale_log_sigma=log_sigma, height_m=parts.heights_m * np.exp(log_size), on_floor=on_floor, level_m=level,
         focal=people if told else None, stance_points=len(evidence.foot), on_one_floor=problem.on_one_floor(state),
     )  # fmt: skip
-
-
-def placed(points_cam_m: np.ndarray, root_cam_m: np.ndarray, focal_ratio: float, scale: float) -> np.ndarray:
-    """A person's points [T, N, 3] as the ground has them: the focal length changed by a ratio, the size by a scale."""
-    return scale * refocused(points_cam_m, root_cam_m, focal_ratio)

@@ -12,8 +12,9 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from eval3dpw.synth.motion import load_clips
+from fitting.camera import refocused
 from fitting.scene.background_flow import under_focal, vertical_direction
-from fitting.scene.ground import GivenGround, GroundEstimate, estimate_ground, head_share, likely_heights_m, placed
+from fitting.scene.ground import GivenGround, GroundEstimate, estimate_ground, head_share, likely_heights_m
 from fitting.scene.ground_evidence import PersonEvidence
 from fitting.training.motion_capture import load_motion
 from tests.fitting.people_scenes import Errors, Truth, angle_deg, people_scene, standing_pose, world_joints
@@ -39,7 +40,7 @@ def depth_errors(truth: Truth, ground: GroundEstimate) -> np.ndarray:
     ratio = (used if ground.focal is None else ground.focal.focal_px) / used
     errors = []
     for person, scale, exact in zip(truth.people, ground.scale, truth.joints_cam_m, strict=True):
-        joints = placed(person.joints_cam_m, person.joints_cam_m[:, 0], ratio, scale)
+        joints = scale * refocused(person.joints_cam_m, person.joints_cam_m[:, 0], ratio)
         errors.append(abs(float(np.median(joints[:, 0, 2] / exact[:, 0, 2])) - 1))
     return np.array(errors)
 
@@ -217,9 +218,9 @@ def test_nobody_standing_gives_no_floor() -> None:
         [changed(person, feet_sigma_px=hidden)],
         [changed(person, joints_cam_m=no_joints)],
         [changed(person, observed=np.zeros((frames, 24), bool))],
-        [changed(person, **{k: getattr(person, k)[:0] for k in ("frames", "joints_cam_m", "joint_sigma_m", "observed",
+        [changed(person, **{k: getattr(person, k)[:0] for k in ("frames", "joints_cam_m", "observed",
                                                                   "feet_px", "feet_sigma_px")})],
-        [changed(person, **{k: getattr(person, k)[:2] for k in ("frames", "joints_cam_m", "joint_sigma_m", "observed",
+        [changed(person, **{k: getattr(person, k)[:2] for k in ("frames", "joints_cam_m", "observed",
                                                                   "feet_px", "feet_sigma_px")})],
     ):  # fmt: skip
         answer = estimate_ground(people, truth.camera)

@@ -40,6 +40,7 @@ TRACKS = {
     "camera_zoom": Array("f", ("frames",), low=1e-3, high=1e3, finite=True, optional=True),
     "camera_turning_focal_px": Array("f", ("shots",), optional=True, low=1e-3),
     "camera_turning_focal_log_std": Array("f", ("shots",), optional=True, low=0),
+    "camera_vertical": Array("f", ("shots", 3), optional=True, low=-1.1, high=1.1),
 }  # fmt: skip
 KEYPOINTS = {
     **_ROWS, "pose_model": _TEXT, "skeleton": _TEXT, "source": _TEXT,

@@ -124,7 +124,7 @@ class PoseModel(nn.Module):
     feature_shape: tuple[int, ...]  # of one crop's features: (C, h, w), or (C,) for a vector, (K, C) per keypoint
     crop: ClassVar[CropConvention] = "sbl"  # how a box becomes a crop (pose2d/crops.py)
     box_scale: ClassVar[float] = 1.25  # the box is grown by this before cropping
-    features_name: str = "penultimate"  # what `features` returns; others for comparison only (ccnet/other_features.py)
+    features_name: str = "penultimate"  # what `features` returns; others for comparison only (ccnet/heads/head.py)
     normalization: Normalization = IMAGENET_RGB
     has_heatmap_score: ClassVar[bool] = False  # whether predictions have a `heatmap_score` beside the score
 

@@ -335,6 +335,7 @@ def _ground(
         fps=view.fps,
         first_from_camera=None if motion is None else motion.turning(np.arange(len(motion.frames))),
         moving=motion is not None and motion.kind == "moving",
+        vertical=None if motion is None else motion.vertical,
     )
     answer = estimate_ground(evidence, seen, given)
     answer = replace(answer, warnings=contradictions(evidence, seen, given, answer.ground))

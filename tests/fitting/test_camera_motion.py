@@ -70,7 +70,6 @@ def test_a_static_camera_is_called_static_whatever_moves_in_front_of_it(how: dic
     assert got.kind == "static"
     assert np.array_equal(got.first_from_camera, np.broadcast_to(np.eye(3), (120, 3, 3)))
     assert (got.zoom == 1).all()
-    assert (got.rotation_std_deg < 0.2).all()
 
 
 @pytest.mark.parametrize("rate", [-12.0, -3.0, 8.0])
@@ -79,7 +78,6 @@ def test_a_pan_is_followed_to_a_fraction_of_a_degree_over_five_seconds(rate: flo
     assert got.motion.kind == "rotating"
     assert got.error_deg.max() < 0.4  # the target is 1
     assert np.abs(np.log(got.motion.zoom)).max() < 0.02
-    assert (got.error_deg < 3.5 * got.motion.rotation_std_deg + 0.02).all()
 
 
 @pytest.mark.parametrize("wrong", [0.75, 1.4])
@@ -107,7 +105,6 @@ def test_zoom_is_told_from_turning() -> None:
 def test_a_camera_that_goes_somewhere_is_called_moving() -> None:
     got = shot(lambda s: (0, 2 * s, 0), lambda s: (0.35 * s, 0, 0.15 * s), seconds=3)
     assert got.motion.kind == "moving"
-    assert got.motion.parallax_share > 0.3
     assert got.error_deg.max() < 6
     assert np.isfinite(got.motion.first_from_camera).all()
 
@@ -144,7 +141,6 @@ def test_a_background_without_corners_is_unknown_and_nothing_is_made_up() -> Non
     got = estimator.finish()
     assert got.kind == "unknown"
     assert np.array_equal(got.first_from_camera[-1], np.eye(3))
-    assert np.isinf(got.rotation_std_deg[-1])
 
 
 def test_one_frame_and_no_frame_are_shots_too() -> None:

@@ -17,7 +17,7 @@ from onnx import numpy_helper
 
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.hands import GRAPH, WEIGHTS
+from pose2d.hands import HAND_GRAPH, HAND_WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[1] / "pose2d"
 SHA256 = "db7e3b8d1a317c82df73026b9e1d5be836d27d97c99802efed1f537eeaee3273"
@@ -61,11 +61,11 @@ def main() -> None:
         tensor.name, tensor.data_type, tensor.data_location = name, onnx.TensorProto.FLOAT, onnx.TensorProto.EXTERNAL
         tensor.dims.extend(shape)
         tensor.external_data.add(key="location", value="weights")
-    with atomic_file(ROOT / "graphs" / GRAPH) as temporary:
+    with atomic_file(ROOT / "graphs" / HAND_GRAPH) as temporary:
         temporary.write_bytes(model.SerializeToString())
-    with atomic_file(ROOT / "weights" / WEIGHTS) as temporary:
+    with atomic_file(ROOT / "weights" / HAND_WEIGHTS) as temporary:
         np.savez(temporary, allow_pickle=False, **weights)
-    for made in (ROOT / "graphs" / GRAPH, ROOT / "weights" / WEIGHTS):
+    for made in (ROOT / "graphs" / HAND_GRAPH, ROOT / "weights" / HAND_WEIGHTS):
         print(f"{made.stat().st_size:,} bytes -> {made.name}")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fitmesh.exports import EXPORTERS
-from fitmesh.exports.report.keypoint_status import (
+from fitmesh.exports.report.person_section import (
     ABSENT,
     OUTLIER,
     RELIABLE,

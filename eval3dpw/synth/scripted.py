@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from eval3dpw.synth import staging, surroundings
-from eval3dpw.synth.camera import CameraView, draw_sensor
 from eval3dpw.synth.clothed_people import Outfit, SyntheticPerson, clothed_body, draw_outfit, draw_shape, moved_to
 from eval3dpw.synth.motion import FPS, Clip, Kind, mirrored
 from eval3dpw.synth.rendering import build_scene_mesh
 from eval3dpw.synth.sequence import ClipChoice, SequencePlan, SyntheticSequence
+from eval3dpw.synth.staging import CameraView, draw_sensor
 from eval3dpw.synth.surroundings import SCENE_KINDS, ClearArea, Solid, build_scene
 from fitting.body import Body
 from fitting.body.kinematics import axis_angle_to_quaternion, quaternion_to_axis_angle

@@ -48,10 +48,11 @@ from fitting.solver.terms.scene import (
     kept_contact,
     point_lifts,
 )
-from fitting.track import PreparedTrack, fit_prepared, prepare_track, with_hands
+from fitting.track import PreparedTrack, fit_prepared, prepare_track, with_hands, with_outlines
 from pose2d.base.table import blocks, joined, stored
 from pose2d.base.threads import single_thread
 from pose2d.hands import HandKeypoints
+from pose2d.masks import Outlines
 from pose2d.types import Keypoints
 
 # Of the first fits: the camera may look down by anything, so people may lean out of the image further than usual.
@@ -78,6 +79,7 @@ class ShotPerson:
     init: str | BodyParams | InitialGuess = "lifter"
     height_m: float | None = None  # that the person is known to have
     hands: HandKeypoints | None = None  # [N] where anybody looked for them
+    outlines: Outlines | None = None  # of some of the N rows
     # Of several cameras: rows without gaps, NaN where this camera does not show the person, and what the others show.
     others: tuple[OtherView, ...] = ()
 
@@ -200,6 +202,7 @@ def fit_shot(
         except TooFewKeypoints as error:
             left_out[person.identity] = error
     known = {person.identity: person.height_m for person in people}
+    of = {person.identity: person for person in people}
     found_first = {identity: found for identity, (_, found) in first.items()}
     answer = _ground(found_first, known, view, options.given)
     if several and answer.ground is not None and not options.given.states_floor:
@@ -221,6 +224,7 @@ def fit_shot(
             floor_m = (level_m - ground.camera_height_m) / size
         place = _Place(ground.up_cam, math.radians(ground.up_sigma_deg), floor_m)
         again = _refocused(prepared, found, body, seen.focal.focal_px / view.focal.focal_px)
+        again = _with_outlines(*again, of[identity], seen, how)
         track, judged[identity] = _judged(*again, seen, place, how, stated=options.given.states_anything)
         sized[identity] = _Sized(track, size, prepared.hands, prepared.grid.segment)
         progress(len(found))
@@ -249,7 +253,12 @@ def _without_scene(
     for person in people:
         try:
             prepared = ready.get(person.identity) or _prepared(person, view)
-            found = _plain(prepared, view, how)
+            start = None
+            if person.outlines is not None and len(person.outlines):
+                found = _plain(prepared, view, replace(how, rough=True))
+                prepared, found = _with_outlines(prepared, found, person, view, how)
+                start = found.fit.params
+            found = _plain(prepared, view, how, start)
         except TooFewKeypoints as error:
             left_out[person.identity] = error
             continue
@@ -297,6 +306,22 @@ def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
         keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every
     )
     return prepared if hands is None else with_hands(prepared, hands, person.frame, view.body)
+
+
+def _with_outlines(
+    prepared: PreparedTrack, found: TrackFit, person: ShotPerson, view: _View, how: FitOptions
+) -> tuple[PreparedTrack, TrackFit]:
+    """With what a person's outlines say of the shape, where there are any."""
+    if person.outlines is None or view.several:
+        return prepared, found
+    frame, xy_px = person.frame[person.outlines.row], person.outlines.xy_px
+    zoom = view.zoom(frame)
+    if zoom is not None:
+        center = np.array(view.camera.center_px, np.float32)
+        xy_px = center + (xy_px - center) / zoom.astype(np.float32)[:, None, None]
+    rows = np.searchsorted(prepared.grid.frame, frame)
+    outlines = replace(person.outlines, row=rows, xy_px=xy_px).rows(prepared.grid.segment[rows] >= 0)
+    return with_outlines(prepared, found, outlines, view.camera, view.body, how)
 
 
 def _ground(

@@ -39,8 +39,8 @@ from fitting.keypoints.observed import (
     usable_frames,
 )
 from fitting.keypoints.weights import GATE, Weighting, confidence_after_fit, warn_of_scores
-from fitting.optimise import FitInput, OtherView, fit_windows, initial_guess
-from fitting.solver.terms.priors import PosePrior
+from fitting.optimise import FitInput, OtherView, fit_windows, initial_guess, shape_from_outlines
+from fitting.solver.terms.priors import PosePrior, ShapeEvidence
 from fitting.solver.terms.reprojection import ROBUST_SCALE
 from fitting.solver.terms.scene import SceneTerms
 from fitting.stated import calibrated
@@ -49,6 +49,7 @@ from pose2d.base.scratch import release
 from pose2d.base.table import Table, blocks, column, joined, nested, shared
 from pose2d.base.threads import single_thread
 from pose2d.hands import HandKeypoints
+from pose2d.masks import Outlines
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
 
@@ -68,6 +69,7 @@ class PreparedTrack(Table):
     guess: InitialGuess | None = nested(InitialGuess, "where fits start", optional=True)
     hands: HandKeypoints | None = nested(HandKeypoints, "of the person's left and right arm", optional=True)
     others: tuple[OtherView, ...] = ()  # [T] each: what other cameras see, on the same grid
+    shape: ShapeEvidence | None = None  # what outlines and a known weight say of it
 
 
 @single_thread()
@@ -121,6 +123,21 @@ def with_hands(prepared: PreparedTrack, hands: HandKeypoints, frame: np.ndarray,
     return replace(prepared, hands=hands.exchanged(wrong))
 
 
+def with_outlines(
+    prepared: PreparedTrack, found: TrackFit, outlines: Outlines, camera: Camera, body: Body, options: FitOptions
+) -> tuple[PreparedTrack, TrackFit]:
+    """With what outlines, whose rows are those of the grid, say of the shape; and the fit `found` with that shape, for
+    another one to begin from."""
+    rows = torch.from_numpy(outlines.row)
+    given = FitInput(prepared.keypoints, prepared.guess, start=found.fit.params).rows(rows)
+    xy_px, normal = torch.from_numpy(outlines.xy_px), torch.from_numpy(outlines.normal)
+    said = shape_from_outlines(given, xy_px, normal, camera, body, options) if len(rows) else None
+    if said is None:
+        return prepared, found
+    params = replace(found.fit.params, shape=said[1])
+    return replace(prepared, shape=said[0]), replace(found, fit=replace(found.fit, params=params))
+
+
 def fit_prepared(
     prepared: PreparedTrack,
     camera: Camera,
@@ -141,7 +158,7 @@ def fit_prepared(
         begins = torch.diff(segment[solved], prepend=segment[solved[:1]] - 1) != 0
         scene = replace(scene, contact=scene.contact.index_fill(0, solved[begins], 0))
     hands = None if prepared.hands is None else seen_hands(prepared.hands, camera, body)
-    given = FitInput(keypoints, prepared.guess, scene, segment, start, hands, prepared.others)
+    given = FitInput(keypoints, prepared.guess, scene, segment, start, hands, prepared.others, prepared.shape)
     fps = grid.fps / grid.stride
     release()
     found = fit_windows(given, usable[solved], camera, body, fps, options, solved=solved)

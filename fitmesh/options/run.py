@@ -99,6 +99,11 @@ class RunOptions:
     init: Annotated[str, Option("Where fits start: lifter (embedded), none, spin or cliff.", BODY)] = "lifter"
     init_checkpoint: Annotated[AnyPath | None, Option("Weights for --init spin or cliff.", BODY)] = None
 
+    shape: Annotated[
+        str,
+        Option("What the body's shape is found from: keypoints, or also masks (people's outlines: girth).", BODY),
+    ] = "masks"
+
     focal_px: Annotated[
         float | None,
         Option(

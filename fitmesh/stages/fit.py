@@ -171,7 +171,15 @@ def _people_of(
     """Everyone whose track begins in a shot; a track lies within one shot."""
     end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf
     return [
-        ShotPerson(i, points, people.frames[i], starts[i], heights.get(i, heights.get(None)), people.hands.get(i))
+        ShotPerson(
+            i,
+            points,
+            people.frames[i],
+            starts[i],
+            heights.get(i, heights.get(None)),
+            people.hands.get(i),
+            people.outlines.get(i),
+        )
         for i, points in people.people.items()
         if firsts[shot] <= people.frames[i][0] < end
     ]

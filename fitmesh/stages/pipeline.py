@@ -292,6 +292,8 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
         _check_given_confidence(keypoints, options.keypoint_layout, options.confidence)
     if options.hands not in ("auto", "off"):
         raise UserError(f"unknown --hands {options.hands!r}: choose auto or off.")
+    if options.shape not in ("keypoints", "masks"):
+        raise UserError(f"unknown --shape {options.shape!r}: choose keypoints or masks.")
     detector_options = detector_class(options.detector).defaults
     if options.detector_size is not None:
         detector_options = replace(detector_options, long_side=options.detector_size)
@@ -311,7 +313,8 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
             IdentityOptions(relink=options.relink),
         ),
         keypoints=KeypointSettings(
-            options.pose_model, checkpoint, source, ccnet, _path(options.plugin), options.hands == "auto"
+            options.pose_model, checkpoint, source, ccnet, _path(options.plugin), options.hands == "auto",
+            options.shape == "masks",
         ),
         given_keypoints=keypoints,
         keypoint_layout=options.keypoint_layout,

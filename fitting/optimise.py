@@ -216,7 +216,7 @@ def shape_from_outlines(
     values, vectors = torch.linalg.eigh(precision)  # rounding may leave a direction a little below zero
     precision = vectors * values.clamp(min=0) @ vectors.mT
     information = precision @ state.shape.double() - gradient
-    return ShapeEvidence(precision.float(), information.float()), state.shape
+    return ShapeEvidence(precision.float(), information.float(), int(usable.sum())), state.shape
 
 
 class Independence(NamedTuple):

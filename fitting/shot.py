@@ -38,6 +38,7 @@ from fitting.scene.from_fit import (
 )
 from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, contradictions, estimate_ground
 from fitting.scene.ground_evidence import ShotCamera
+from fitting.solver.terms.priors import ShapeEvidence
 from fitting.solver.terms.scene import (
     BALANCE_STD_M,
     FEET,
@@ -66,6 +67,9 @@ LOWEST_STANDING = 0.75  # of the legs' length: hips of people who stand are high
 CHILD_M = 1.4  # whose head says that they are smaller than this are no adults
 SOFTER = 4.0  # on the deviations of lean, floor and contacts, where a scene is softened
 LOWEST_FEET = 0.05  # quantile of feet's heights that is the floor, where distances are measured
+# Density of people with air in their lungs (0.98 to 1.04), and how exactly a body's volume tells its weight: density,
+# clothes and food on the scales, and a body model without inner air.
+KG_PER_M3, WEIGHT_LOG_STD = 1010.0, 0.05
 CONTRADICTION = 3.0  # deviations between metadata and people from which on metadata is not used
 
 
@@ -80,6 +84,7 @@ class ShotPerson:
     height_m: float | None = None  # that the person is known to have
     hands: HandKeypoints | None = None  # [N] where anybody looked for them
     outlines: Outlines | None = None  # of some of the N rows
+    weight_kg: float | None = None  # that the person is known to have
     # Of several cameras: rows without gaps, NaN where this camera does not show the person, and what the others show.
     others: tuple[OtherView, ...] = ()
 
@@ -107,6 +112,7 @@ class ShotFit:
     reason: str  # what the ground rests on, or why it is not known
     judged: dict[int, Judged] = field(default_factory=dict)  # by identity: whether the scene was kept
     warnings: tuple[str, ...] = ()  # where what the user states contradicts the images
+    masks: dict[int, int] = field(default_factory=dict)  # by identity: how many the shape was found from
 
     def uses(self, identity: int) -> bool:
         """Whether the scene pulled on this person."""
@@ -167,6 +173,7 @@ class _Sized:
     size: float
     hands: HandKeypoints | None  # [T]
     segment: np.ndarray  # [T]
+    masks: int  # that the shape was found from
 
 
 @single_thread()
@@ -224,17 +231,19 @@ def fit_shot(
             floor_m = (level_m - ground.camera_height_m) / size
         place = _Place(ground.up_cam, math.radians(ground.up_sigma_deg), floor_m)
         again = _refocused(prepared, found, body, seen.focal.focal_px / view.focal.focal_px)
-        again = _with_outlines(*again, of[identity], seen, how)
+        again = _shaped(*again, of[identity], seen, how, size)
         track, judged[identity] = _judged(*again, seen, place, how, stated=options.given.states_anything)
-        sized[identity] = _Sized(track, size, prepared.hands, prepared.grid.segment)
+        masks = 0 if again[0].shape is None else again[0].shape.masks
+        sized[identity] = _Sized(track, size, prepared.hands, prepared.grid.segment, masks)
         progress(len(found))
     dropped = [one.misfit for one in judged.values() if one.verdict == "dropped"]
     if 2 * len(dropped) > len(judged):
         reason = f"keypoints contradict it: they are {np.median(dropped):.2f} times as far from bodies that stand on it"
         return replace(_without_scene(people, view, how, lambda frames: None, reason), judged=judged)
+    masks_of = {identity: one.masks for identity, one in sized.items()}
     fitted = _finished(sized, seen)
     return ShotFit(
-        fitted, left_out, seen.camera, seen.focal, seen.motion, ground, answer.reason, judged, answer.warnings
+        fitted, left_out, seen.camera, seen.focal, seen.motion, ground, answer.reason, judged, answer.warnings, masks_of
     )
 
 
@@ -254,18 +263,22 @@ def _without_scene(
         try:
             prepared = ready.get(person.identity) or _prepared(person, view)
             start = None
-            if person.outlines is not None and len(person.outlines):
+            if person.weight_kg is not None or (person.outlines is not None and len(person.outlines)):
                 found = _plain(prepared, view, replace(how, rough=True))
-                prepared, found = _with_outlines(prepared, found, person, view, how)
+                size = _size(0, found, view.body, None, person.height_m)
+                prepared, found = _shaped(prepared, found, person, view, how, size)
                 start = found.fit.params
             found = _plain(prepared, view, how, start)
         except TooFewKeypoints as error:
             left_out[person.identity] = error
             continue
         size = 1.0 if view.several else _size(0, found, view.body, None, person.height_m)
-        sized[person.identity] = _Sized(found, size, prepared.hands, prepared.grid.segment)
+        masks = 0 if prepared.shape is None else prepared.shape.masks
+        sized[person.identity] = _Sized(found, size, prepared.hands, prepared.grid.segment, masks)
         progress(len(found))
-    return ShotFit(_finished(sized, view), left_out, view.camera, view.focal, view.motion, None, reason)
+    masks_of = {identity: one.masks for identity, one in sized.items()}
+    found_all = _finished(sized, view)
+    return ShotFit(found_all, left_out, view.camera, view.focal, view.motion, None, reason, masks=masks_of)
 
 
 def _refined_by_turning(view: _View) -> _View:
@@ -308,19 +321,45 @@ def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
     return prepared if hands is None else with_hands(prepared, hands, person.frame, view.body)
 
 
-def _with_outlines(
-    prepared: PreparedTrack, found: TrackFit, person: ShotPerson, view: _View, how: FitOptions
+def _shaped(
+    prepared: PreparedTrack, found: TrackFit, person: ShotPerson, view: _View, how: FitOptions, size: float
 ) -> tuple[PreparedTrack, TrackFit]:
-    """With what a person's outlines say of the shape, where there are any."""
-    if person.outlines is None or view.several:
+    """With what a person's outlines and weight say of the shape, where any is known."""
+    if person.outlines is not None and len(person.outlines) and not view.several:
+        prepared, found = _outlined(prepared, found, person.outlines, person.frame, view, how)
+    if person.weight_kg is None:
         return prepared, found
-    frame, xy_px = person.frame[person.outlines.row], person.outlines.xy_px
+    # The volume times people's density, linear in the shape around the one that was found.
+    body, shape = view.body, found.fit.params.shape.double()
+
+    def log_kg(shape: torch.Tensor) -> float:
+        metres = size if person.height_m is None else person.height_m / body.height_m(shape)
+        return math.log(KG_PER_M3 * body.volume_m3(shape)) + 3 * math.log(metres)
+
+    steps = 0.5 * torch.eye(len(shape), dtype=shape.dtype)
+    slope = torch.tensor([log_kg(shape + step) - log_kg(shape - step) for step in steps], dtype=shape.dtype)
+    wanted = slope @ shape + math.log(person.weight_kg) - log_kg(shape)
+    known = prepared.shape or ShapeEvidence(torch.zeros(len(shape), len(shape)), torch.zeros(len(shape)))
+    known = replace(
+        known,
+        precision=known.precision + (slope[:, None] * slope / WEIGHT_LOG_STD**2).float(),
+        information=known.information + (slope * wanted / WEIGHT_LOG_STD**2).float(),
+    )
+    return replace(prepared, shape=known), found
+
+
+def _outlined(
+    prepared: PreparedTrack, found: TrackFit, outlines: Outlines, frames: np.ndarray, view: _View, how: FitOptions
+) -> tuple[PreparedTrack, TrackFit]:
+    """With what outlines of some rows of these frames say of the shape."""
+    frame, xy_px = frames[outlines.row], outlines.xy_px
     zoom = view.zoom(frame)
     if zoom is not None:
         center = np.array(view.camera.center_px, np.float32)
         xy_px = center + (xy_px - center) / zoom.astype(np.float32)[:, None, None]
     rows = np.searchsorted(prepared.grid.frame, frame)
-    outlines = replace(person.outlines, row=rows, xy_px=xy_px).rows(prepared.grid.segment[rows] >= 0)
+    seen = (prepared.grid.segment[rows] >= 0) & found.fit.observed.numpy()[rows]
+    outlines = replace(outlines, row=rows, xy_px=xy_px).rows(seen)
     return with_outlines(prepared, found, outlines, view.camera, view.body, how)
 
 

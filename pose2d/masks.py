@@ -151,7 +151,7 @@ def outline_of(rgb: np.ndarray, seen_px: np.ndarray, middle_px: np.ndarray, row:
     _, label = cv2.connectedComponents(mask)
     at = np.round((seen_px - region[:2]) * CROP / side + (CROP - 1) / 2).astype(int).clip(0, CROP - 1)
     whose = label[at[:, 1], at[:, 0]]
-    mine = np.bincount(whose[whose > 0], minlength=2).argmax()
+    mine = 1 + np.bincount(whose, minlength=2)[1:].argmax()
     if np.mean(whose == mine) < INSIDE:
         return Outlines.empty()
     contours, _ = cv2.findContours((label == mine).astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)

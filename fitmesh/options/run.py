@@ -143,6 +143,17 @@ class RunOptions:
         ),
     ] = None
 
+    weight_kg: Annotated[
+        float | Mapping[int, float] | str | None,
+        Option(
+            "Body weights that are known, in kilograms: 82 for everybody, 2:24 for person 2, commas between.",
+            SCENE,
+            "what keypoints and masks say",
+            name="weight",
+            is_text=True,
+        ),
+    ] = None
+
     cameras: Annotated[
         AnyPath | None,
         Option(

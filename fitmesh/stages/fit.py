@@ -10,7 +10,7 @@ import torch
 
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Person
 from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, edited_keypoints, edited_tracks, edits_digest
-from fitmesh.stages.scene import OFF, Lens, describe, lens_of, scene_arrays
+from fitmesh.stages.scene import OFF, Lens, SceneSettings, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import FitSettings, Job
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, OPEN_HANDS, load_body
@@ -88,6 +88,7 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
             "fov_deg": settings.scene.fov_deg,
             "floor": settings.scene.floor if settings.scene.floor_file is None else "given",
             "height": settings.scene.height,
+            "weight": settings.scene.weight,
             # Read from the clip's own file, whose digest is not among the inputs when keypoints are given.
             "lens": str(lens_of(settings.scene, job.clip.files()[0], (info.width_px, info.height_px)).focal),
         },
@@ -104,9 +105,10 @@ def make(job: Job, key: CacheKey) -> None:
     lens = lens_of(settings.scene, job.clip.files()[0], (seen.width_px, seen.height_px))
     if lens.warning:
         job.reporter.warn(f"{job.clip.path}: {lens.warning} A usual lens is assumed; --focal or --fov state it.")
-    for identity in settings.scene.heights():
-        if identity is not None and identity not in people.people:
-            job.reporter.warn(f"--height of person {identity} has no effect: there is no such person.")
+    for name, known in (("height", settings.scene.heights()), ("weight", settings.scene.weights())):
+        for identity in known:
+            if identity is not None and identity not in people.people:
+                job.reporter.warn(f"--{name} of person {identity} has no effect: there is no such person.")
     starts = _starts(job, people, lens, body)
     firsts = seen.shot_first_frame
     total = sum(int(frame[-1] - frame[0]) // seen.every + 1 for frame in people.frames.values())
@@ -115,7 +117,7 @@ def make(job: Job, key: CacheKey) -> None:
     lowest: list[float] = []
     with job.reporter.stage("fit", total) as tick, single_thread():
         for shot in range(len(firsts)):
-            here = _people_of(shot, firsts, people, starts, settings.scene.heights())
+            here = _people_of(shot, firsts, people, starts, settings.scene)
             found = fit_shot(
                 here, lens.camera, lens.focal, body, fps=seen.fps, every=seen.every, motion=_motion(arrays, shot, lens),
                 options=replace(settings.scene.options(), fit=FitOptions(settings.weighting), progress=tick),
@@ -128,7 +130,8 @@ def make(job: Job, key: CacheKey) -> None:
                     continue
                 made = person_rows(person.identity, shot, seen, people, found.people[person.identity], body)
                 std_m = made.height_std_m if person.height_m is None else 0.0
-                fitted.append(replace(made, height_std_m=std_m, scene_used=found.uses(person.identity)))
+                uses, masks = found.uses(person.identity), found.masks.get(person.identity, 0)
+                fitted.append(replace(made, height_std_m=std_m, scene_used=uses, masks=masks))
             lowest.append(lowest_foot(found, body))
             release()
             fits.append(replace(found, people={}))  # their rows are in `fitted`
@@ -166,10 +169,11 @@ def write_fit(
 
 def _people_of(
     shot: int, firsts: np.ndarray, people: KeypointsFile, starts: Mapping[int, str | BodyParams],
-    heights: Mapping[int | None, float],
+    scene: SceneSettings,
 ) -> list[ShotPerson]:  # fmt: skip
     """Everyone whose track begins in a shot; a track lies within one shot."""
     end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf
+    heights, weights = scene.heights(), scene.weights()
     return [
         ShotPerson(
             i,
@@ -179,6 +183,7 @@ def _people_of(
             heights.get(i, heights.get(None)),
             people.hands.get(i),
             people.outlines.get(i),
+            weight_kg=weights.get(i, weights.get(None)),
         )
         for i, points in people.people.items()
         if firsts[shot] <= people.frames[i][0] < end

@@ -303,7 +303,12 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
     source: Any = options.confidence or default_source(options.pose_model, checkpoint, ccnet)
     weighting: Any = options.weighting  # looked up before the work begins (`stages.fit.check`)
     scene = SceneSettings(
-        options.focal_px, options.fov_deg, _path(options.intrinsics), str(options.floor), _heights(options.height_m)
+        options.focal_px,
+        options.fov_deg,
+        _path(options.intrinsics),
+        str(options.floor),
+        _of_people(options.height_m),
+        _of_people(options.weight_kg),
     )
     return RunSettings(
         span=Span(options.start_s, options.end_s, options.every),
@@ -353,10 +358,10 @@ def _check_given_confidence(keypoints: Path, layout: str, confidence: str | None
         )
 
 
-def _heights(given: float | Mapping[int, float] | str | None) -> str:
-    """As `--height` has them."""
+def _of_people(given: float | Mapping[int, float] | str | None) -> str:
+    """As `--height` and `--weight` have them."""
     if isinstance(given, Mapping):
-        return ",".join(f"{identity}:{height}" for identity, height in given.items())
+        return ",".join(f"{identity}:{number}" for identity, number in given.items())
     return "" if given is None else str(given)
 
 

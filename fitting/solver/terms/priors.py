@@ -327,9 +327,7 @@ class ShapeEvidence:
 
     precision: Tensor  # [S, S]
     information: Tensor  # [S]
-
-    def __add__(self, other: "ShapeEvidence") -> "ShapeEvidence":
-        return ShapeEvidence(self.precision + other.precision, self.information + other.information)
+    masks: int = 0  # that it comes from
 
 
 @dataclass(frozen=True)
@@ -365,8 +363,9 @@ class LikelyShape(Term):
 
     def to(self, dtype: torch.dtype) -> "LikelyShape":
         made, known = super().to(dtype), self.evidence
-        evidence = known and ShapeEvidence(known.precision.to(dtype), known.information.to(dtype))
-        return replace(made, evidence=evidence)
+        if known is not None:
+            known = replace(known, precision=known.precision.to(dtype), information=known.information.to(dtype))
+        return replace(made, evidence=known)
 
     def in_doubt(self) -> "LikelyShape":
         return replace(self, guess_std=DISTANCE_STD_FACTOR * self.guess_std)

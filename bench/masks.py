@@ -176,8 +176,8 @@ def person_of(folder: Path, *, masks: bool, height: bool) -> TrackFit:
     """The rendered person: whoever is seen longest. height: it is stated."""
     with np.load(folder / "truth.npz") as file:
         focal, height_m = float(file["focal"]), fitting.load_body().height_m(file["shape"]) if height else None
-    (shot,) = fits(folder / "found", folder / "images" / "0.jpg", masks=masks, focal_px=focal, height_m=height_m)
-    return max(shot.people.values(), key=lambda track: int(track.detected.sum()))
+    shots = fits(folder / "found", folder / "images" / "0.jpg", masks=masks, focal_px=focal, height_m=height_m)
+    return max((track for shot in shots for track in shot.people.values()), key=lambda track: int(track.detected.sum()))
 
 
 def rendered(root: Path, people: int, choose: bool, console: Console) -> None:

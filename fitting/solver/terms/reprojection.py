@@ -229,9 +229,9 @@ class Palm(Term):
 
 # Of a person's outline, metres; chosen on rendered people (bench/masks.py --choose). What covers the skin is this thick
 # on average; a body that reaches beyond its outline is worse than an outline that lies outside of the body.
-CLOTHES_M, BODY_OUTSIDE_M, CLOTHES_STD_M = 0.008, 0.010, 0.020
+CLOTHES_M, BODY_OUTSIDE_M, CLOTHES_STD_M = 0.012, 0.010, 0.020
 OUTLINE_ROBUST = 3.0  # stds at which a point of the outline counts half of its square: bags, skirts, another's arm
-OUTLINE_INDEPENDENT = 24.0  # so many points of an outline err independently of each other
+OUTLINE_INDEPENDENT = 96.0  # so many points of an outline err independently of each other
 FARTHEST_RIM_M, LEAST_ALONG = 0.15, 0.5  # from a point of the outline to its rim; cosine between their normals
 # Hair, shoes and fingers are no girth: vertices that these joints move most are not compared.
 NOT_COMPARED = (7, 8, 10, 11, 15, 20, 21, 22, 23)
